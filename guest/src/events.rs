@@ -60,7 +60,7 @@ impl EventReceiver {
 
     /// The next event, which must come. Sleeps meanwhile: only an interrupt wakes it.
     pub fn recv(&mut self) -> Told {
-        self.recv_within(wait::PATIENCE).expect("an event")
+        self.recv_within(wait::PATIENCE).expect("waited in vain: an event")
     }
 
     /// The next event, if it comes in time.

@@ -11,6 +11,7 @@
 //! | [`cm`] | its connection manager, where the device makes connections (iWARP) |
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
 //! | [`threads`] | where its threads, and the daemon's, run |
+//! | [`wait`], [`readable`] | how tests wait for what must happen |
 //!
 //! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
 
@@ -26,6 +27,7 @@ pub mod guest;
 pub mod memory;
 pub mod mr;
 pub mod qp;
+pub mod readable;
 pub mod ring;
 pub mod side;
 pub mod threads;
@@ -37,6 +39,7 @@ pub use cq::Cq;
 pub use guest::{Guest, GuestOptions, GuestTcp};
 pub use mr::Mr;
 pub use qp::{Qp, QpOptions, connect};
+pub use readable::readable;
 pub use side::Side;
 pub use vrdma_abi as abi;
 pub use vrdma_verbs as verbs;

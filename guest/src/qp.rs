@@ -49,8 +49,9 @@ impl Default for QpOptions {
             path_mtu: 5,
             rd_atomic: 16,
             min_rnr_timer: 1,
-            // 4.096 us * 2^17: 0.5 s, so 4 s with all retries: more than a crowded machine keeps a worker waiting.
-            timeout: 17,
+            // 4.096 us * 2^20: 4.3 s, so 34 s with all retries: more than a crowded machine keeps a worker waiting. A QP that is to give up gets less by
+            // [`Qp::gives_up_soon`], when it has succeeded for the last time.
+            timeout: 20,
             retry_cnt: 7,
             rnr_retry: 7,
             sq_psn: 0xfffff0,
@@ -211,6 +212,18 @@ impl Qp {
     pub fn to_state(&self, state: QpState) -> Answer<()> {
         let attr = QpAttr { state: state.0 as u8, ..QpAttr::default() };
         self.guest.modify_qp(self.number, qp_attr::STATE, attr)
+    }
+
+    /// From now on it gives up soon on a peer that does not answer: after 134 ms. Nothing of it is under way; what has to succeed did so before.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn gives_up_soon(&self) -> Answer<()> {
+        self.to_state(QpState::SQD)?;
+        // 4.096 us * 2^12, eight times with all retries.
+        let attr = QpAttr { state: QpState::SQD.0 as u8, timeout: 12, ..QpAttr::default() };
+        self.guest.modify_qp(self.number, qp_attr::STATE | qp_attr::TIMEOUT, attr)?;
+        self.to_state(QpState::RTS)
     }
 
     /// The state that the device says it is in.

@@ -1,7 +1,7 @@
 //! A minimal driver of a split virtqueue, for the control and event queues.
 
+use crate::readable;
 use crate::ring::{NEXT, Ring, WRITE};
-use crate::wait;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -119,7 +119,7 @@ impl Virtqueue {
                 continue;
             }
             let left = time.checked_sub(start.elapsed())?;
-            if wait::readable(&*self.call, left) {
+            if readable(&*self.call, left) {
                 // Somebody else may have emptied it: then there is nothing to read, and nothing lost.
                 let _ = self.call.read();
             }

@@ -93,7 +93,7 @@ impl Bare {
     fn measure(&self) -> Duration {
         median(|id| {
             self.word.store(id + 1, Ordering::Release);
-            assert!(wait::readable(&*self.eventfd, wait::PATIENCE));
+            assert!(vrdma_tests::readable(&*self.eventfd, wait::PATIENCE));
             self.eventfd.read().expect("it was rung");
         })
     }

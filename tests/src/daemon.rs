@@ -3,13 +3,14 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use vrdma_backend::config::{Config, GuestConfig};
 use vrdma_backend::daemon;
 use vrdma_backend::port::Port;
+use vrdma_guest::wait;
 
 /// A running daemon; it ends when dropped.
 #[derive(Debug)]
@@ -87,13 +88,21 @@ impl Daemon {
         match self {
             Daemon::Thread(daemon) => Ok(Stats(serde_json::to_value(daemon.stats()?)?)),
             Daemon::Process { admin, .. } => {
-                let mut stream = UnixStream::connect(admin)?;
-                stream.write_all(b"stats\n")?;
-                let mut line = String::new();
-                BufReader::new(stream).read_line(&mut line)?;
+                let line = wait::until("the daemon's answer", || ask(admin, b"stats\n").transpose())?;
                 Ok(Stats(serde_json::from_str(&line)?))
             }
         }
+    }
+}
+
+/// One line of answer; none if the daemon closed the connection, as it does if a busy machine keeps the question back for seconds.
+fn ask(admin: &Path, question: &[u8]) -> std::io::Result<Option<String>> {
+    let mut stream = UnixStream::connect(admin)?;
+    let mut line = String::new();
+    match stream.write_all(question).and_then(|()| BufReader::new(stream).read_line(&mut line)) {
+        Ok(_) => Ok(Some(line).filter(|line| !line.is_empty())),
+        Err(error) if [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset].contains(&error.kind()) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -206,6 +215,12 @@ impl Stats {
     /// Whether a worker takes no turns.
     pub fn is_stuck(&self, worker: usize) -> bool {
         self.0["workers"][worker]["stuck"].as_bool().expect("a truth value")
+    }
+
+    /// Whether some worker takes none.
+    pub fn has_stuck_worker(&self) -> bool {
+        let workers = self.0["workers"].as_array().expect("a list");
+        workers.iter().any(|worker| worker["stuck"] == true)
     }
 
     /// The names of a worker's guests.

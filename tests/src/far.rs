@@ -149,7 +149,7 @@ impl Far {
             std::thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     lock(&host).turn();
-                    std::thread::sleep(PERIOD);
+                    wait::pause(PERIOD, "how often it looks for packets; TCP bears any time between");
                 }
             })
         };

@@ -37,5 +37,5 @@ pub use lab::{CableOptions, Lab, LabOptions, Setting};
 pub use rng::Rng;
 pub use vrdma_guest::{
     Context, Cq, Guest, GuestOptions, GuestTcp, Mr, Qp, QpOptions, abi, ah, cm, connect, context, control,
-    cq, events, front_end, guest, memory, mr, qp, ring, verbs, virtqueue, wait,
+    cq, events, front_end, guest, memory, mr, qp, readable, ring, verbs, virtqueue, wait,
 };

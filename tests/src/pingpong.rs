@@ -45,8 +45,8 @@ impl PingPong {
                 round(&mut a, &mut b, &mut rng);
                 round(&mut b, &mut a, &mut rng);
                 theirs.rounds.fetch_add(1, Ordering::Relaxed);
-                // Leaves the processor to what it goes on beside.
-                std::thread::sleep(Duration::from_micros(200));
+                let why = "leaves the processor to what it goes on beside";
+                crate::wait::pause(Duration::from_micros(200), why);
             }
             a.close();
             b.close();

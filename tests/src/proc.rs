@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 pub use vrdma_guest::threads::{pin, thread_named, thread_of};
+use vrdma_guest::wait;
 
 /// Resident memory in bytes.
 pub fn resident(pid: u32) -> u64 {
@@ -25,7 +26,10 @@ fn memory(pid: u32, kind: &str) -> u64 {
 /// Number of open descriptors: the least of some time, as a client of the admin socket shows as one for a moment.
 pub fn descriptors(pid: u32) -> usize {
     let count = |_| {
-        std::thread::sleep(Duration::from_millis(1));
+        wait::pause(
+            Duration::from_millis(1),
+            "a client that is seen each time costs who counts another look",
+        );
         fs::read_dir(format!("/proc/{pid}/fd")).expect("the process is alive").count()
     };
     (0..5).map(count).min().expect("some")

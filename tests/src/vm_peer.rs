@@ -22,7 +22,7 @@ const POISON: u8 = 0xc5;
 const SLOTS: u64 = 2;
 const SENDS: usize = 4;
 /// How long nothing may happen.
-const STALL: Duration = Duration::from_secs(30);
+const STALL: Duration = wait::PATIENCE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exchange {
@@ -201,15 +201,8 @@ impl Peer {
             canary.extend(2 + area as u64);
             mr
         });
-        let options = QpOptions {
-            send_wr: 8,
-            recv_wr: 8,
-            rd_atomic: 1,
-            timeout: 14,
-            retry_cnt: 7,
-            path_mtu: MTU,
-            ..QpOptions::default()
-        };
+        let options =
+            QpOptions { send_wr: 8, recv_wr: 8, rd_atomic: 1, path_mtu: MTU, ..QpOptions::default() };
         let conn = |_| {
             let qp = context.qp(&cq, &cq, &options);
             qp.to_init().expect("INIT");

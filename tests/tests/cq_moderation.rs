@@ -1,11 +1,12 @@
 //! Completion events wait for more completions where a CQ is moderated, and none is missed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrdma_tests::abi::control::{QpState, Status};
 use vrdma_tests::abi::event::EventKind;
 use vrdma_tests::events::Told;
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Arm, Data, Request};
+use vrdma_tests::wait::Spell;
 use vrdma_tests::{Lab, LabOptions, wait};
 
 /// Long enough for an event that is wrong to show.
@@ -44,18 +45,15 @@ fn drain(side: &mut Side) {
 
 /// Arms the CQ and tries, until the machine was quick enough to tell.
 fn certainly(lab: &Lab, side: &mut Side, mut attempt: impl FnMut(&Lab, &mut Side) -> bool) {
-    for _ in 0..50 {
+    let result = wait::until("an attempt that the machine does not hold up", || {
         drain(side);
         while event(side, 2 * Duration::from_micros(PERIOD.into())) {}
-        let start = Instant::now();
+        let certain = Spell::of(CERTAIN);
         assert_eq!(side.cq.arm(Arm::Next), None);
         let result = attempt(lab, side);
-        if start.elapsed() < CERTAIN {
-            assert!(result);
-            return;
-        }
-    }
-    panic!("the machine is too slow to tell");
+        certain.lasts().then_some(result)
+    });
+    assert!(result);
 }
 
 #[test]

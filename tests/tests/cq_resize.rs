@@ -94,7 +94,7 @@ fn a_ring_that_is_too_small_for_what_nobody_polled_is_refused() {
     side.cq.resize(2).unwrap();
     // One more than the new ring holds.
     complete(&lab, &mut side, 9..12);
-    let event = lab.guests[0].async_events().recv_within(Duration::from_secs(30));
+    let event = lab.guests[0].async_events().recv_within(wait::PATIENCE);
     assert_eq!(event, Some(Told { kind: EventKind::CQ_ERR, object: side.cq.number }));
     assert_eq!(side.cq.resize(64), Err(Status::INVALID), "a CQ that lost completions is not mended");
 }

@@ -7,7 +7,7 @@ use vrdma_tests::abi::event::EventKind;
 use vrdma_tests::events::Told;
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Arm, Data, Remote, Request};
-use vrdma_tests::{Context, Cq, Lab, LabOptions, QpOptions, connect};
+use vrdma_tests::{Context, Cq, Lab, LabOptions, QpOptions, connect, wait};
 
 /// Long enough for anything that is wrong to show.
 const QUIET: Duration = Duration::from_millis(20);
@@ -43,7 +43,7 @@ fn an_armed_cq_tells_of_the_next_completion_once() {
         for _ in 0..3 {
             assert_eq!(b.cq.arm(Arm::Next), None);
             send(&mut a, 1, false);
-            assert_eq!(event(Duration::from_secs(30)), completion(&b.cq));
+            assert_eq!(event(wait::PATIENCE), completion(&b.cq));
             send(&mut a, 2, true);
             assert_eq!(event(QUIET), None, "one event answers one request");
             b.cq.expect_success();
@@ -63,16 +63,16 @@ fn solicited_means_solicited_or_failed() {
         send(&mut a, 0, false);
         assert_eq!(event(QUIET), None);
         send(&mut a, 1, true);
-        assert_eq!(event(Duration::from_secs(30)), completion(&b.cq));
+        assert_eq!(event(wait::PATIENCE), completion(&b.cq));
         // A request for all is not taken back by one for solicited ones.
         while b.cq.poll().is_some() {}
         assert_eq!((b.cq.arm(Arm::Next), b.cq.arm(Arm::Solicited)), (None, None));
         send(&mut a, 2, false);
-        assert_eq!(event(Duration::from_secs(30)), completion(&b.cq));
+        assert_eq!(event(wait::PATIENCE), completion(&b.cq));
         while b.cq.poll().is_some() {}
         assert_eq!(b.cq.arm(Arm::Solicited), None);
         b.qp.to_state(QpState::ERR).unwrap();
-        assert_eq!(event(Duration::from_secs(30)), completion(&b.cq), "flushed receives are failures");
+        assert_eq!(event(wait::PATIENCE), completion(&b.cq), "flushed receives are failures");
     }
 }
 
@@ -88,7 +88,7 @@ fn events_go_to_the_vector_of_their_cq() {
         qp.to_state(QpState::ERR).unwrap();
         assert_eq!(cq.arm(Arm::Next), None);
         process.post(&Request::recv(qp.tag(1), &[]));
-        assert_eq!(guest.comp_events(vector).recv_within(Duration::from_secs(30)), completion(&cq));
+        assert_eq!(guest.comp_events(vector).recv_within(wait::PATIENCE), completion(&cq));
         for other in (0..3).filter(|v| *v != vector) {
             assert_eq!(guest.comp_events(other).recv_within(Duration::ZERO), None);
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrdma_tests::abi::control::{QpState, Status};
 use vrdma_tests::abi::event::EventKind;
 use vrdma_tests::context::BoundChannel;
@@ -212,9 +212,9 @@ fn garbage_in_all_that_a_process_has_mapped_harms_nobody_else() {
         [PingPong::start(&lab.guests[0], &lab.guests[2]), PingPong::start(&lab.guests[1], &lab.guests[2])];
     let before = lab.stats().all_objects(0);
     let mut hostage = Hostage::new(&lab, &mut canaries);
-    let end = Instant::now() + duration();
+    let spell = wait::Spell::of(duration());
     let enough = |hostage: &Hostage| hostage.rebound > 5 && hostage.remade > 5;
-    while Instant::now() < end || !enough(&hostage) && Instant::now() < end + wait::PATIENCE {
+    while spell.lasts_until(enough(&hostage)) {
         let mapped = hostage.mapped();
         let run = AtomicBool::new(true);
         let seed = rng.next_u64();
@@ -225,7 +225,10 @@ fn garbage_in_all_that_a_process_has_mapped_harms_nobody_else() {
                     mapped.spoil(&mut rng);
                 }
             });
-            std::thread::sleep(Duration::from_millis(5));
+            wait::pause(
+                Duration::from_millis(5),
+                "how long garbage is written; it goes on until enough broke",
+            );
             run.store(false, Ordering::Relaxed);
             process.join().unwrap();
         });

@@ -569,8 +569,10 @@ fn a_connection_is_set_up_while_its_guest_is_paused() {
         let (mut side, of, mut peer, reply) = asking(&place);
         let bases = lab.guests[0].pause().unwrap();
         peer.0.write_all(&reply).unwrap();
-        // Long enough for it to come.
-        std::thread::sleep(Duration::from_millis(50));
+        wait::pause(
+            Duration::from_millis(50),
+            "it mostly comes meanwhile; if it comes later, it is taken later",
+        );
         lab.guests[0].resume(&bases).unwrap();
         let event = side.guest().cm_event(CmEventKind::CONNECT_REPLY);
         assert_eq!((event.connection.get(), event.status.get()), (of, CmStatus::OK.0));

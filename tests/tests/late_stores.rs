@@ -84,8 +84,8 @@ fn expect_late_interrupt(thread: &str, queue: &Queue, event_idx: bool, act: impl
         },
     );
     act();
-    asked.recv_timeout(wait::PATIENCE).expect("the entry was used");
-    assert!(wait::readable(&*queue.call, wait::PATIENCE), "no interrupt came");
+    wait::receive("the entry to be used", &asked);
+    assert!(vrdma_tests::readable(&*queue.call, wait::PATIENCE), "no interrupt came");
 }
 
 /// Asks for an interrupt by the next used entry, and tells that it has. For the device's own thread: earlier interrupts, which may have
@@ -257,8 +257,8 @@ fn an_interrupt_comes_for_the_reply_to_a_late_command_though_the_driver_asked_la
             served
         });
         queue.kick();
-        asked.recv_timeout(wait::PATIENCE).expect("the command was served");
-        assert!(wait::readable(&*guest.queues[0].call, wait::PATIENCE), "no interrupt came");
+        wait::receive("the command to be served", &asked);
+        assert!(vrdma_tests::readable(&*guest.queues[0].call, wait::PATIENCE), "no interrupt came");
         assert!(queue.take_used().is_some());
     }
 }

@@ -1,7 +1,6 @@
 //! Guests that are killed at the very moment when a worker copies from memory that another worker's guest has lent to it.
 
 use std::sync::mpsc::channel;
-use std::thread;
 use std::time::Duration;
 use vrdma_backend::hooks;
 use vrdma_tests::abi::cqe::WcStatus;
@@ -22,14 +21,16 @@ fn kill_within_a_copy(reads: bool, victim: u8) {
     lab.guests = vec![survivor];
     let guest = lab.connect(victim);
     lab.guests.insert(victim.into(), guest);
-    let options = QpOptions { timeout: 14, retry_cnt: 1, ..QpOptions::default() };
-    let (mut a, b) = pair_between(&lab.guests[0], &lab.guests[1], LEN, &options);
+    let (mut a, b) = pair_between(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+    // One that is killed does not answer. Before, nothing has to succeed.
+    a.qp.gives_up_soon().unwrap();
+    b.qp.gives_up_soon().unwrap();
     let mut is_told = false;
     let (begins, begun) = channel();
     let (go_on, may_go_on) = channel::<()>();
     hooks::within_next_copy(move || {
         begins.send(()).expect("the test waits for it");
-        may_go_on.recv_timeout(wait::PATIENCE).expect("the test lets it go on");
+        wait::receive("the test to let it go on", &may_go_on);
     });
     let (remote, own) = (b.mr.remote(0), [a.mr.sge(0, LEN as u32)]);
     let tag = a.qp.tag(7);
@@ -37,12 +38,12 @@ fn kill_within_a_copy(reads: bool, victim: u8) {
         true => Request::read(tag, remote, &own).signaled(true),
         false => Request::write(tag, remote, Data::Sges(&own)).signaled(true),
     });
-    begun.recv_timeout(wait::PATIENCE).expect("a copy from lent memory");
+    wait::receive("a copy from lent memory", &begun);
     let killed = lab.guests.remove(victim.into());
     killed.front_end().disconnect();
     drop(killed);
-    // Its session and its worker see to it meanwhile. Whether they have come so far nothing tells, and nothing depends on it: its memory stays in any case.
-    thread::sleep(Duration::from_millis(50));
+    let why = "its session and its worker may see to it meanwhile; how far they come nothing tells, and its memory stays in any case";
+    wait::pause(Duration::from_millis(50), why);
     assert_ne!(mappings(), alone, "memory that is copied from or to is mapped");
     go_on.send(()).expect("the worker waits in the hook");
     lab.expect_nothing_left(victim.into());

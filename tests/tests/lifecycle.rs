@@ -117,12 +117,12 @@ fn a_pause_in_mid_message_is_not_noticed() {
 fn a_reset_gives_everything_back_and_the_next_driver_begins_anew() {
     let lab = Lab::new(2);
     for round in 0..10 {
-        // The SEND below is to succeed, however long a worker waits for a processor within half a second; the WRITE after the reset is to fail soon.
-        let (mut a, mut b) =
-            pair(&lab, 1, 1 << 20, &QpOptions { timeout: 14, retry_cnt: 7, ..QpOptions::default() });
+        let (mut a, mut b) = pair(&lab, 1, 1 << 20, &QpOptions::default());
         b.recv_any(1);
         a.post(&Request::send(a.qp.tag(1), Data::Inline(b"hello")).signaled(true));
         a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+        // What comes after the reset is to fail soon.
+        a.qp.gives_up_soon().unwrap();
         b.recv_any(2);
         for id in 0..10 {
             let own = [b.mr.sge(0, 1 << 20)];

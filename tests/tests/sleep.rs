@@ -1,11 +1,12 @@
 //! The worker sleeps when there is nothing to do, is woken by a kick when there is, and asks for no kick meanwhile.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::event::EventKind;
 use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Arm, Data, Request};
+use vrdma_tests::wait::Spell;
 use vrdma_tests::{Lab, LabOptions, QpOptions, Rng, connect, proc, wait};
 
 fn lab(poll_us: u64, event_idx: bool) -> Lab {
@@ -18,10 +19,10 @@ fn lab(poll_us: u64, event_idx: bool) -> Lab {
 fn pause(rng: &mut Rng) {
     let time = Duration::from_nanos(rng.below(150_000));
     if rng.one_in(2) {
-        return std::thread::sleep(time);
+        return wait::pause(time, "what is tried is any time between two requests");
     }
-    let end = Instant::now() + time;
-    while Instant::now() < end {
+    let spell = Spell::of(time);
+    while spell.lasts() {
         std::hint::spin_loop();
     }
 }
@@ -79,14 +80,16 @@ fn an_idle_worker_sleeps_and_one_operation_costs_one_kick() {
     let lab = lab(50, true);
     let (mut a, b) = pair(&lab, 1, 4096, &QpOptions::default());
     for round in 0..5 {
-        // To ask for the counters wakes the worker too, and may do so once more when it has answered already.
-        std::thread::sleep(Duration::from_millis(20));
-        let before = lab.stats();
-        std::thread::sleep(Duration::from_millis(100));
-        let idle = lab.stats();
+        // To ask for the counters wakes the worker too, and may do so once more when it has answered already. What it was woken for before may show late.
         let asked = 2 * u64::from(lab.workers());
-        assert!(idle.worker_sleeps() <= before.worker_sleeps() + asked, "woken without a reason");
-        assert_eq!(idle.device(0, "kicks"), before.device(0, "kicks"));
+        let idle = wait::until("a tenth of a second without a reason to wake the worker", || {
+            let before = lab.stats();
+            wait::pause(Duration::from_millis(100), "a worker that is woken for nothing is so in any time");
+            let idle = lab.stats();
+            let is_quiet = idle.worker_sleeps() <= before.worker_sleeps() + asked
+                && idle.device(0, "kicks") == before.device(0, "kicks");
+            is_quiet.then_some(idle)
+        });
         let ring = &a.process.channel.ring;
         wait::until("a wish for a kick", || (ring.avail_event() == ring.avail_idx()).then_some(()));
         let rung = a.process.channel.driver.doorbell().count();
@@ -136,11 +139,15 @@ fn with_100_idle_connected_qps_the_daemon_uses_under_1_percent_of_a_core() {
         a.cq.expect(own.number, 3, WcStatus::SUCCESS);
         b.cq.expect(peer.number, 1, WcStatus::SUCCESS);
     }
-    std::thread::sleep(Duration::from_millis(50));
     let pid = lab.daemon.pid();
-    let before = proc::cpu_time(pid);
-    std::thread::sleep(TIME);
-    let used = proc::cpu_time(pid) - before;
+    let used = |time| {
+        let before = proc::cpu_time(pid);
+        wait::pause(time, "processor time is compared: a busy machine gives less of it, not more");
+        proc::cpu_time(pid) - before
+    };
+    let short = TIME / 20;
+    wait::until("what was under way to end", || (used(short) < short / 100).then_some(()));
+    let used = used(TIME);
     assert!(used < TIME / 100, "{used:?} of processor time in {TIME:?}");
     b.recv_any(9);
     a.post(&Request::send(a.qp.tag(9), Data::EMPTY).signaled(true));

@@ -298,7 +298,7 @@ impl OldDriver<'_> {
         );
         modify(
             &["STATE", "SQ_PSN", "MAX_RD_ATOMIC", "TIMEOUT", "RETRY_CNT", "RNR_RETRY"],
-            &[("state", abi.constant("VRDMA_QPS_RTS")), ("timeout", 17), ("retry_cnt", 7), ("rnr_retry", 7)],
+            &[("state", abi.constant("VRDMA_QPS_RTS")), ("timeout", 20), ("retry_cnt", 7), ("rnr_retry", 7)],
         );
         let attr = self.object("VRDMA_CMD_QUERY_QP", qpn, "vrdma_qp_attr");
         assert_eq!(abi.get("vrdma_qp_attr", "state", &attr), abi.constant("VRDMA_QPS_RTS"));

@@ -88,7 +88,8 @@ fn nothing_is_lost_where_frames_are() {
     let faults =
         FaultsConfig { loss: 0.01, dup: 0.01, reorder: 0.01, corrupt: 0.005, ..FaultsConfig::default() };
     let lab = lab(CableOptions { faults: Some(faults), ..CableOptions::default() });
-    let options = QpOptions { path_mtu: 3, ..QpOptions::default() };
+    // A second, so that what is lost at a message's end does not take long, and 8 s with all retries.
+    let options = QpOptions { path_mtu: 3, timeout: 18, ..QpOptions::default() };
     let (mut a, mut b) = pair(&lab, 1, 2 * MIB, &options);
     let mut rng = Rng::new(2);
     for round in 0..8 {

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::side::{Side, pair_between};
 use vrdma_tests::verbs::{Data, Request};
+use vrdma_tests::wait::Spell;
 use vrdma_tests::{CableOptions, Guest, GuestOptions, Lab, LabOptions, QpOptions, Rng, proc, wait};
 
 /// Guests that are connected with each other. Those with even numbers are on the near host, on workers 0, 1, 2, 0, ..., the others likewise on the remote one.
@@ -56,12 +57,12 @@ fn disturb(guest: &Guest, rng: &mut Rng) {
 }
 
 /// The lives of two guests, until the time is up; how many.
-fn live(sockets: &[PathBuf], (one, other): (u8, u8), end: Instant) -> u32 {
+fn live(sockets: &[PathBuf], (one, other): (u8, u8), spell: Spell) -> u32 {
     let mut rng = Rng::new(u64::from(one) << 8 | u64::from(other));
-    // So long that only what is lost behind a cable that stays pulled would end a connection.
-    let options = QpOptions { timeout: 17, retry_cnt: 7, ..QpOptions::default() };
+    // What is lost behind the pulled cable is sent again after a second. So long that only a cable that stays pulled would end a connection.
+    let options = QpOptions { timeout: 18, retry_cnt: 7, ..QpOptions::default() };
     let mut lives = 0;
-    while Instant::now() < end {
+    while spell.lasts_until(lives > 1) {
         let guests = [connect(sockets, one), connect(sockets, other)];
         let (mut a, mut b) = pair_between(&guests[0], &guests[1], 3 * LEN, &options);
         for _ in 0..1 + rng.below(20) {
@@ -106,14 +107,15 @@ fn chaos(time: Duration) {
     let pid = std::process::id();
     let open = || (proc::descriptors(pid), proc::guest_mappings(pid));
     let before = open();
-    let (end, cable) = (Instant::now() + time, lab.cable.clone().expect("a cable"));
+    let (spell, cable) = (Spell::of(time), lab.cable.clone().expect("a cable"));
     thread::scope(|scope| {
-        let lives = PAIRS.map(|pair| scope.spawn(move || live(sockets, pair, end)));
+        let lives = PAIRS.map(|pair| scope.spawn(move || live(sockets, pair, spell)));
         let mut rng = Rng::new(1);
-        while Instant::now() < end {
+        while spell.lasts() {
             for up in [false, true] {
                 cable.plug(up);
-                thread::sleep(Duration::from_millis(20 + rng.below(if up { 400 } else { 60 })));
+                let time = Duration::from_millis(20 + rng.below(if up { 400 } else { 60 }));
+                wait::pause(time, "how long the cable is so; it ends plugged in");
             }
         }
         let lives = lives.map(|lives| lives.join().expect("all came as it was sent"));

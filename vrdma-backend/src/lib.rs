@@ -74,3 +74,8 @@ mod worker;
 
 #[cfg(test)]
 mod tests;
+// The helper of all tests: the crate that has it is above this one.
+#[cfg(test)]
+#[path = "../../guest/src/wait.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
+mod wait;

@@ -5,10 +5,9 @@ mod veth;
 use std::net::UdpSocket;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::mpsc::channel;
-use std::time::Instant;
 use veth::{
-    PATIENCE, a_pool_run_dry, carry_frames, every_length_both_ways, frame, ip, mtu, open, received, send,
-    send_some, the_interface_goes, the_link_flaps, wait_link,
+    a_pool_run_dry, carry_frames, every_length_both_ways, frame, ip, mtu, open, received, send, send_some,
+    the_interface_goes, the_link_flaps, wait, wait_link,
 };
 use vrdma_backend::port::{self, BURST, Burst, Checksums, Eal, Offload, Port};
 use vrdma_wire::checksum::Sum;
@@ -90,15 +89,15 @@ fn segments(count: usize, length: usize) -> Vec<Vec<u8>> {
 
 /// What nobody takes is lost at an end, which is counted, and the rest is there.
 fn a_full_socket(a: &mut Port, b: &mut Port) {
-    let start = Instant::now();
     let mut sent = 0;
-    while b.stats()["rx_ring_full"] == 0 && start.elapsed() < PATIENCE {
+    wait::until("a full socket to be counted", || {
         for seed in 0..1000 {
             send(a, &frame(60, seed));
         }
         sent += 1000;
         b.poll_link();
-    }
+        (b.stats()["rx_ring_full"] > 0).then_some(())
+    });
     let lost = b.stats()["rx_ring_full"];
     assert!(lost > 0 && lost < sent, "{lost} of {sent}");
     assert!(received(b, 1000).len() >= 1000);
@@ -144,13 +143,14 @@ fn segments_pass_as_one(a: &mut Port, b: &mut Port, together: bool) {
             token.commit(frame.len());
         }
         a.flush();
-        let (mut burst, mut came, start) = (Burst::default(), Vec::new(), Instant::now());
-        while came.len() < count && start.elapsed() < PATIENCE {
+        let (mut burst, mut came) = (Burst::default(), Vec::new());
+        wait::until(&format!("{count} segments"), || {
             a.flush();
             b.receive(&mut burst);
             let ours = burst.frames().iter().filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6);
             came.extend(ours.map(|frame| Packet::parse(frame).map(|(packet, data)| (packet, data.to_vec()))));
-        }
+            (came.len() >= count).then_some(())
+        });
         assert_eq!(came.len(), count, "{:?}", b.stats());
         for (came, sent) in came.iter().zip(&frames) {
             let (packet, data) = Packet::parse(sent).unwrap();
@@ -236,8 +236,8 @@ fn message(tags: usize, size: usize) -> Vec<u8> {
 
 /// Bytes of data in each of the next segments.
 fn tcp_received(port: &mut Port, count: usize) -> Vec<usize> {
-    let (mut burst, mut lengths, start) = (Burst::default(), Vec::new(), Instant::now());
-    while lengths.len() < count && start.elapsed() < PATIENCE {
+    let (mut burst, mut lengths) = (Burst::default(), Vec::new());
+    wait::until(&format!("{count} segments"), || {
         port.receive(&mut burst);
         for frame in burst.frames() {
             let packet = frame.iter().skip(12).skip_while(|byte| **byte != 0x45).copied().collect::<Vec<_>>();
@@ -245,7 +245,8 @@ fn tcp_received(port: &mut Port, count: usize) -> Vec<usize> {
                 lengths.push(packet.len() - 40);
             }
         }
-    }
+        (lengths.len() >= count).then_some(())
+    });
     lengths
 }
 
@@ -272,14 +273,12 @@ fn what_the_host_left_open_is_complete(b: &mut Port) {
     ip("neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev va");
     let socket = UdpSocket::bind("192.0.2.1:0").unwrap();
     socket.send_to(&[7; 777], "192.0.2.2:9").unwrap();
-    let (mut burst, start) = (Burst::default(), Instant::now());
-    let mut came = None;
-    while came.is_none() && start.elapsed() < PATIENCE {
+    let mut burst = Burst::default();
+    let frame = wait::until("what the host sends", || {
         b.receive(&mut burst);
         let ours = burst.frames().iter().find(|frame| frame[12..14] == [8, 0] && frame[23] == 17);
-        came = ours.map(|frame| frame.to_vec());
-    }
-    let frame = came.expect("the host sends it");
+        ours.map(|frame| frame.to_vec())
+    });
     // With the protocol and the length in a pseudo header before it.
     let mut sum = Sum::of(&[0, 17]);
     sum.add(&((frame.len() - 34) as u16).to_be_bytes());

@@ -3,13 +3,15 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, LINK_POLL, Offload, Port};
+use std::time::Duration;
+use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, Offload, Port};
+
+#[path = "../../guest/src/wait.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
+mod wait;
 
 /// Each port has buffers of its own, which stay to the end of the process.
 const MEMORY: &str = "--no-huge -m 2048";
-/// For what happens soon, or not at all.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 fn device(name: &str) -> Port {
     let device = name.parse().unwrap();
@@ -331,33 +333,26 @@ fn vhost_user_joins_two_ports() {
 }
 
 fn wait_link(ports: &mut [&mut Port], up: bool) {
-    let start = Instant::now();
-    while ports.iter().any(|port| port.is_up() != up) {
-        assert!(start.elapsed() < PATIENCE, "the link is up: {}", !up);
-        std::thread::sleep(LINK_POLL);
+    wait::until(if up { "the links to be up" } else { "the links to be down" }, || {
         ports.iter_mut().for_each(|port| _ = port.poll_link());
-    }
+        ports.iter().all(|port| port.is_up() == up).then_some(())
+    });
 }
 
 /// What comes next.
 fn next(port: &mut Port) -> Vec<Vec<u8>> {
-    let (start, mut got) = (Instant::now(), Vec::new());
-    while got.is_empty() && start.elapsed() < PATIENCE {
-        got = received(port);
-    }
-    got
+    wait::until("a frame", || Some(received(port)).filter(|got| !got.is_empty()))
 }
 
 fn carry(from: &mut Port, to: &mut Port, bytes: &[u8]) {
     let mut token = from.transmit(bytes.len()).unwrap();
     token.buf()[..bytes.len()].copy_from_slice(bytes);
     token.commit(bytes.len());
-    let (start, mut got) = (Instant::now(), Vec::new());
-    while got.is_empty() && start.elapsed() < PATIENCE {
+    let got = wait::until("a frame", || {
         // The receiver may have to give buffers first.
         from.flush();
-        got = received(to);
-    }
+        Some(received(to)).filter(|got| !got.is_empty())
+    });
     assert!(got == [bytes], "{} bytes: {:?}", bytes.len(), got.iter().map(Vec::len).collect::<Vec<_>>());
 }
 
@@ -384,7 +379,7 @@ fn is_woken(sleeper: &mut Port, other: &mut Port) {
         token.buf()[..100].copy_from_slice(&bytes);
         token.commit(100);
         other.flush();
-        assert!(readable(sleeper, PATIENCE));
+        assert!(readable(sleeper, wait::PATIENCE));
         sleeper.disarm();
         assert!(next(sleeper) == [bytes]);
     }
@@ -454,11 +449,12 @@ fn frames_that_wait_keep_nobodys_memory() {
     assert_eq!(gone.load(Ordering::SeqCst), 0);
     port.reclaim();
     assert_eq!((gone.load(Ordering::SeqCst), port.backlog()), (waiting, waiting));
-    let (start, mut found) = (Instant::now(), Vec::new());
-    while found.len() < frames && start.elapsed() < PATIENCE {
+    let mut found = Vec::new();
+    wait::until("all frames", || {
         found.extend(received(&mut port));
         port.flush();
-    }
+        (found.len() >= frames).then_some(())
+    });
     assert_eq!(found.len(), frames);
     for (number, frame) in found.iter().enumerate() {
         let expected = [pattern(58, number), pattern(4096, number), vec![1, 2, 3, 4]].concat();

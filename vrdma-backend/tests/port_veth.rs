@@ -2,10 +2,9 @@
 
 mod veth;
 
-use std::time::Instant;
 use veth::{
-    PATIENCE, a_pool_run_dry, carry_frames, every_length_both_ways, frame, ip, mtu, open, received, send,
-    sleepers_are_woken, the_interface_goes, the_link_flaps, wait_link,
+    a_pool_run_dry, carry_frames, every_length_both_ways, frame, ip, mtu, open, received, send,
+    sleepers_are_woken, the_interface_goes, the_link_flaps, wait, wait_link,
 };
 use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, Port};
 
@@ -58,11 +57,10 @@ fn two_queues(a: &mut Port, b: Port) -> Port {
     // Each frame comes to one of them, whichever the kernel likes.
     for seed in 0..20 {
         send(a, &frame(100, seed));
-        let start = Instant::now();
-        let mut came = Vec::new();
-        while came.is_empty() && start.elapsed() < PATIENCE {
-            came.extend(queues.iter_mut().flat_map(received_now));
-        }
+        let came = wait::until("a frame at one of the queues", || {
+            let came: Vec<_> = queues.iter_mut().flat_map(received_now).collect();
+            (!came.is_empty()).then_some(came)
+        });
         assert!(came == [frame(100, seed)]);
     }
     for queue in &mut queues {
@@ -141,10 +139,10 @@ fn a_full_ring(a: &mut Port, b: &mut Port) {
     for seed in 0..3000 {
         send(a, &frame(60, seed));
     }
-    let start = Instant::now();
-    while b.stats()["rx_ring_full"] == 0 && start.elapsed() < PATIENCE {
+    wait::until("a full ring to be counted", || {
         b.poll_link();
-    }
+        (b.stats()["rx_ring_full"] > 0).then_some(())
+    });
     let (dropped, kept) = (b.stats()["rx_ring_full"], received(b, 1000).len());
     assert!(dropped > 0 && kept >= 1000, "{dropped} dropped, {kept} kept: {:?}", b.stats());
     let mut burst = Burst::default();

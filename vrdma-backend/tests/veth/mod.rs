@@ -4,11 +4,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::Write;
 use std::net::UdpSocket;
 use std::process::Command;
-use std::time::{Duration, Instant};
-use vrdma_backend::port::{self, BURST, Burst, Eal, LINK_POLL, Port};
+use std::time::Duration;
+use vrdma_backend::port::{self, BURST, Burst, Eal, Port};
 
-/// For what happens at once, or not at all.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+#[path = "../../../guest/src/wait.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
+pub mod wait;
 
 /// A veth in a network namespace that goes with this thread. False without root, which is said.
 pub fn veth() -> bool {
@@ -61,22 +62,21 @@ pub fn send(port: &mut Port, bytes: &[u8]) {
 
 /// The next frames of our type, as many as are expected.
 pub fn received(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
-    let (mut burst, mut all, start) = (Burst::default(), Vec::new(), Instant::now());
-    while all.len() < count && start.elapsed() < PATIENCE {
+    let (mut burst, mut all) = (Burst::default(), Vec::new());
+    wait::until(&format!("{count} frames"), || {
         port.receive(&mut burst);
         let ours = burst.frames().iter().filter(|frame| frame[12..14] == [0x88, 0xb5]);
         all.extend(ours.map(|frame| frame.to_vec()));
-    }
+        (all.len() >= count).then_some(())
+    });
     all
 }
 
 pub fn wait_link(port: &mut Port, up: bool) {
-    let start = Instant::now();
-    while port.is_up() != up {
-        assert!(start.elapsed() < PATIENCE, "link is up: {}", !up);
-        std::thread::sleep(LINK_POLL);
+    wait::until(if up { "the link to be up" } else { "the link to be down" }, || {
         port.poll_link();
-    }
+        (port.is_up() == up).then_some(())
+    });
 }
 
 fn readable(port: &Port, time: Duration) -> bool {
@@ -136,12 +136,12 @@ fn vlan_tags_stay(a: &mut Port, b: &mut Port) {
         let mut tagged = frame(len, 3);
         tagged[12..18].copy_from_slice(&[0x81, 0x00, 0x20, 0x2a, 0x88, 0xb5]);
         send(a, &tagged);
-        let (mut burst, mut got, start) = (Burst::default(), Vec::new(), Instant::now());
-        while got.is_empty() && start.elapsed() < PATIENCE {
+        let mut burst = Burst::default();
+        let got = wait::until("a frame with a tag", || {
             b.receive(&mut burst);
             let ours = burst.frames().iter().find(|frame| frame[12..14] == [0x81, 0x00]);
-            got = ours.map(|frame| frame.to_vec()).unwrap_or_default();
-        }
+            ours.map(|frame| frame.to_vec())
+        });
         assert!(got == tagged, "{len} bytes: {} came, {:?}", got.len(), b.stats());
     }
 }
@@ -154,7 +154,7 @@ pub fn sleepers_are_woken(a: &mut Port, b: &mut Port) {
         b.arm();
     }
     send(a, &frame(60, 0));
-    assert!(readable(b, PATIENCE));
+    assert!(readable(b, wait::PATIENCE));
     b.disarm();
     assert_eq!(received(b, 1).len(), 1);
 }
@@ -164,15 +164,12 @@ fn what_the_host_sends_is_not_received(a: &mut Port, b: &mut Port) {
     let socket = UdpSocket::bind("192.0.2.1:0").unwrap();
     socket.send_to(b"who is there", "192.0.2.2:9").unwrap();
     // The kernel asks for the address by ARP.
-    let (mut burst, start) = (Burst::default(), Instant::now());
+    let mut burst = Burst::default();
     let arp = |burst: &Burst| burst.frames().iter().any(|frame| frame[12..14] == [0x08, 0x06]);
-    while start.elapsed() < PATIENCE {
+    wait::until("the other end to hear it", || {
         b.receive(&mut burst);
-        if arp(&burst) {
-            break;
-        }
-    }
-    assert!(arp(&burst), "the other end hears it");
+        arp(&burst).then_some(())
+    });
     while a.receive(&mut burst) != 0 {
         assert!(!arp(&burst), "this end does not");
     }
@@ -180,8 +177,8 @@ fn what_the_host_sends_is_not_received(a: &mut Port, b: &mut Port) {
 }
 
 pub fn a_pool_run_dry(a: &mut Port, b: &mut Port) {
-    let (mut held, start) = (Vec::new(), Instant::now());
-    while b.stats()["rx_pool_empty"] == 0 && start.elapsed() < PATIENCE {
+    let mut held = Vec::new();
+    wait::until("an empty pool", || {
         if let Some(mut token) = a.transmit(60) {
             token.buf()[..60].copy_from_slice(&frame(60, 0));
             token.commit(60);
@@ -194,7 +191,8 @@ pub fn a_pool_run_dry(a: &mut Port, b: &mut Port) {
             b.poll_link();
         }
         assert!(held.len() < 1 << 16, "pools have an end");
-    }
+        (b.stats()["rx_pool_empty"] > 0).then_some(())
+    });
     assert!(held.len() > 1000 && b.stats()["rx_pool_empty"] > 0, "{:?}", b.stats());
     drop(held);
     // What the ring still holds, and then something new.
