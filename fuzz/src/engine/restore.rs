@@ -8,7 +8,7 @@ use super::world::{Input, Mem};
 use std::time::Duration;
 use vrdma_transport::*;
 use vrdma_wire::num::*;
-use vrdma_wire::roce::Packet;
+use vrdma_wire::roce::{MAX_FRAME, Packet};
 
 /// Feeds [`Engine::restore`].
 pub fn restore(data: &[u8]) {
@@ -71,7 +71,8 @@ impl Outlet<Mem> for Cable {
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
         assert!(self.room > 0, "nobody sends without room");
-        let mut frame = vec![0; packet.frame_len(payload.len())];
+        // As a port's buffers: of one length, with anything in it.
+        let mut frame = vec![0xee; MAX_FRAME];
         let length = write_frame(packet, payload, &mut frame)?;
         frame.truncate(length);
         let parsed = Packet::parse(&frame).expect("what is sent can be read");
