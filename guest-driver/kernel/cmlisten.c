@@ -11,6 +11,7 @@
 #include "cmcmds.h"
 #include "cmend.h"
 #include "cmlisten.h"
+#include "cmroute.h"
 
 /**
  * struct vrdma_listener - a listener (cm_lock of the device)
@@ -52,6 +53,9 @@ int vrdma_iw_create_listen(struct iw_cm_id *cm_id, int backlog)
 	if (!listener)
 		return -ENOMEM;
 	listener->cm_id = cm_id;
+	err = vrdma_has_address(dev, &scope, &cm_id->m_local_addr);
+	if (err)
+		goto err_free;
 	err = vrdma_reserve_port(scope.net, &cm_id->m_local_addr, &listener->port);
 	if (err)
 		goto err_free;

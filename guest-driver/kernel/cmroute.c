@@ -6,6 +6,7 @@
 #include <linux/delay.h>
 #include <linux/if_ether.h>
 #include <linux/if_vlan.h>
+#include <linux/inetdevice.h>
 #include <net/addrconf.h>
 #include <net/ip6_route.h>
 #include <net/neighbour.h>
@@ -13,6 +14,7 @@
 
 #include "cmaddr.h"
 #include "cmroute.h"
+#include "mac.h"
 
 /* How often, and how long each time, a neighbour is waited for. rdma_cm has asked for it before. */
 #define NEIGHBOUR_TRIES 50
@@ -86,6 +88,8 @@ int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scop
 		memcpy(req->next_hop, dev->mac, ETH_ALEN);
 	} else if (dst->dev->addr_len != ETH_ALEN) {
 		err = -EHOSTUNREACH;
+	} else if (!vrdma_has_mac(dev, dst->dev)) {
+		err = -EADDRNOTAVAIL;
 	} else {
 		err = find_neighbour(dst, remote, req->next_hop);
 		if (is_vlan_dev(dst->dev))
@@ -95,4 +99,39 @@ int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scop
 	dst_release(dst);
 	req->flags |= cpu_to_le32(VRDMA_CM_NEXT_HOP);
 	return err;
+}
+
+/**
+ * vrdma_has_address() - whether peers can reach the device by an address
+ * @dev: the device
+ * @scope: where the address is
+ * @local: the address; if it is all of them, those that cannot be had are left out
+ *
+ * A device whose TCP is that of the host has the address there, whatever the guest's netdevs are.
+ *
+ * Return: 0, or -EADDRNOTAVAIL
+ */
+int vrdma_has_address(struct vrdma_dev *dev, const struct vrdma_cm_scope *scope,
+		      const struct sockaddr_storage *local)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)local;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)local;
+	struct net_device *netdev = NULL;
+	bool has = true;
+
+	if (!(dev->caps.device_cap & VRDMA_CAP_NEXT_HOP))
+		return 0;
+	rcu_read_lock();
+	if (local->ss_family == AF_INET6) {
+		if (in6->sin6_scope_id)
+			netdev = dev_get_by_index_rcu(scope->net, in6->sin6_scope_id);
+		else if (!ipv6_addr_any(&in6->sin6_addr))
+			netdev = ipv6_stub->ipv6_dev_find(scope->net, &in6->sin6_addr, NULL);
+	} else if (in->sin_addr.s_addr) {
+		netdev = __ip_dev_find(scope->net, in->sin_addr.s_addr, false);
+	}
+	if (netdev && !(netdev->flags & IFF_LOOPBACK) && netdev->addr_len == ETH_ALEN)
+		has = vrdma_has_mac(dev, netdev);
+	rcu_read_unlock();
+	return has ? 0 : -EADDRNOTAVAIL;
 }

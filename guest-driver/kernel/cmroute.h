@@ -11,5 +11,7 @@ struct vrdma_cm_scope;
 int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scope,
 			const struct sockaddr_storage *local,
 			const struct sockaddr_storage *remote, struct vrdma_cm_connect_req *req);
+int vrdma_has_address(struct vrdma_dev *dev, const struct vrdma_cm_scope *scope,
+		      const struct sockaddr_storage *local);
 
 #endif /* VRDMA_CMROUTE_H */

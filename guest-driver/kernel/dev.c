@@ -204,6 +204,7 @@ struct vrdma_dev *vrdma_dev_alloc(struct virtio_device *vdev)
 	vrdma_port_init(dev);
 	vrdma_cmdq_init(&dev->cmdq);
 	vrdma_abandoned_init(dev);
+	xa_init(&dev->told_macs);
 	spin_lock_init(&dev->channel_lock);
 	INIT_LIST_HEAD(&dev->free_channels);
 	vrdma_backlog_init(dev);
@@ -223,5 +224,6 @@ void vrdma_dev_free(struct vrdma_dev *dev)
 	xa_destroy(&dev->cqs);
 	xa_destroy(&dev->qps);
 	xa_destroy(&dev->srqs);
+	xa_destroy(&dev->told_macs);
 	ib_dealloc_device(&dev->ibdev);
 }

@@ -6,6 +6,7 @@
 #include <linux/etherdevice.h>
 #include <linux/netdevice.h>
 
+#include "mac.h"
 #include "netdev.h"
 #include "port.h"
 
@@ -36,6 +37,14 @@ static void pair(struct vrdma_dev *dev, struct net_device *netdev)
 		strscpy(dev->ibdev.iw_ifname, netdev->name, sizeof(dev->ibdev.iw_ifname));
 }
 
+/* Has the log say that a netdev cannot be used whose addresses would be the device's. */
+static void tell_other_mac(struct vrdma_dev *dev, struct net_device *netdev)
+{
+	if (dev->netdev == netdev ||
+	    (dev->iwarp && dev->netdev && netdev_has_upper_dev(dev->netdev, netdev)))
+		vrdma_has_mac(dev, netdev);
+}
+
 static int netdev_event(struct notifier_block *nb, unsigned long event, void *info)
 {
 	struct vrdma_dev *dev = container_of(nb, struct vrdma_dev, netdev_nb);
@@ -50,12 +59,19 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *in
 		}
 		break;
 	case NETDEV_UNREGISTER:
+		vrdma_forget_mac(dev, netdev);
 		if (dev->netdev == netdev) {
 			pair(dev, NULL);
 			vrdma_port_update(dev);
 		}
 		break;
+	case NETDEV_CHANGEADDR:
+		/* The core asks for all its GIDs anew. A device of iWARP has no such. */
+		tell_other_mac(dev, netdev);
+		break;
 	case NETDEV_UP:
+		tell_other_mac(dev, netdev);
+		fallthrough;
 	case NETDEV_DOWN:
 	case NETDEV_CHANGE:
 		if (dev->netdev == netdev)

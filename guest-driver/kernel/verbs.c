@@ -16,6 +16,7 @@
 #include "cq.h"
 #include "dm.h"
 #include "fast.h"
+#include "gid.h"
 #include "iw.h"
 #include "mcast.h"
 #include "methods.h"
@@ -216,22 +217,6 @@ static int vrdma_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *p
 		return -EINVAL;
 	*pkey = IB_DEFAULT_PKEY_FULL;
 	return 0;
-}
-
-static int vrdma_add_gid(const struct ib_gid_attr *attr, void **context)
-{
-	u16 vlan;
-	int err;
-
-	err = rdma_read_gid_l2_fields(attr, &vlan, NULL);
-	if (err)
-		return err;
-	return vrdma_cmd_add_gid(to_vdev(attr->device), attr->index, &attr->gid, vlan);
-}
-
-static int vrdma_del_gid(const struct ib_gid_attr *attr, void **context)
-{
-	return vrdma_cmd_del_gid(to_vdev(attr->device), attr->index);
 }
 
 static int vrdma_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)

@@ -52,7 +52,8 @@ struct vrdma_cmdq {
  * @dma_dev: the device that memory is mapped for; commands carry its bus addresses
  * @wq: for all works
  * @caps: limits
- * @mac: MAC address of the netdev that it belongs to
+ * @mac: MAC address of the netdev that it belongs to, which its packets have
+ * @told_macs: the last other MAC address of each netdev of which the log says so, by ifindex
  * @iwarp: its transport is iWARP, else RoCE
  * @gsi: the device has QP1
  * @registered: verbs events can be dispatched
@@ -117,6 +118,7 @@ struct vrdma_dev {
 	struct workqueue_struct *wq;
 	struct vrdma_caps caps;
 	u8 mac[ETH_ALEN];
+	struct xarray told_macs;
 	bool iwarp;
 	bool gsi;
 	bool registered;

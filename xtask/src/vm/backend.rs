@@ -31,6 +31,8 @@ pub struct GuestSockets {
     pub name: String,
     /// MAC address of both its functions.
     pub mac: String,
+    /// Another one that its netdev may have.
+    pub extra_mac: String,
     /// The RDMA function's socket.
     pub rdma: PathBuf,
     /// The Ethernet function's socket; `None` if the guest's Ethernet device is not ours.
@@ -49,7 +51,7 @@ pub struct GuestSockets {
 
 impl GuestSockets {
     fn argument(&self) -> String {
-        let Self { name, mac, rdma, net, gids, vlans, iwarp, second, host_addresses } = self;
+        let Self { name, mac, extra_mac, rdma, net, gids, vlans, iwarp, second, host_addresses } = self;
         let net = net.as_ref().map_or(String::new(), |net| format!(",net={}", net.display()));
         let gids = match gids.as_slice() {
             [] => ",any-gid=true".to_owned(),
@@ -62,7 +64,10 @@ impl GuestSockets {
             None => String::new(),
         };
         let own: String = host_addresses.iter().map(|address| format!(",host-address={address}")).collect();
-        format!("name={name},socket={}{net},mac={mac}{gids}{vlans}{kind}{own}", rdma.display())
+        format!(
+            "name={name},socket={}{net},mac={mac},extra-mac={extra_mac}{gids}{vlans}{kind}{own}",
+            rdma.display()
+        )
     }
 }
 

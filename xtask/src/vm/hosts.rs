@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Net;
 use super::backend::{Backend, BackendConfig, GuestSockets};
-use super::pair::{IP, IP6, NAMES, PairConfig, THIRD, Tcp, Topology, VLAN_IP, mac};
+use super::pair::{IP, IP6, NAMES, PairConfig, THIRD, Tcp, Topology, VLAN_IP, extra_mac, mac};
 use super::wire::{Namespace, Wire};
 use crate::programs::Device;
 
@@ -54,6 +54,7 @@ impl Start<'_> {
         let guest = |(name, index): &(&str, usize)| GuestSockets {
             name: (*name).to_owned(),
             mac: mac(*index),
+            extra_mac: extra_mac(*index),
             rdma: sockets.join(format!("{name}.rdma")),
             net: (*name != THIRD || pair.third).then(|| sockets.join(format!("{name}.net"))),
             gids: if pair.any_gid { Vec::new() } else { gids(*index, pair.third) },

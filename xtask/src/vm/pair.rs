@@ -392,6 +392,11 @@ fn vm_config(
     }
 }
 
+/// Another MAC address that the host allows a VM.
+pub fn extra_mac(index: usize) -> String {
+    format!("52:54:00:77:01:{:02x}", index + 1)
+}
+
 /// The MAC address of a VM's functions: 0 is a, 1 is b.
 pub fn mac(index: usize) -> String {
     format!("52:54:00:77:00:{:02x}", index + 1)

@@ -4,9 +4,9 @@
 //! asks of each.
 
 pub mod addresses;
-pub mod iwarp;
 pub mod names;
 pub mod namespaces;
+pub mod netdevs;
 pub mod pci;
 pub mod users;
 pub mod verbs;
