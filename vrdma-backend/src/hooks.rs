@@ -1,6 +1,6 @@
 //! What a test does between a thread's two looks at what guests wrote, with the feature `hooks` alone: a guest's store that shows too late for
 //! the first look, and about which nobody is told. Or whether there is a second look at all, to measure what it costs. And what it does while a worker copies from
-//! memory that another worker's guest has lent.
+//! memory that another worker's guest has lent. And where a thread panics on purpose.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -29,6 +29,28 @@ pub(crate) fn has_second_looks() -> bool {
 /// A hook has panicked.
 pub fn before_second_look(thread: &str, hook: impl FnMut() -> bool + Send + 'static) {
     HOOKS.lock().expect("no hook has panicked").insert(thread.into(), Box::new(hook));
+}
+
+/// Threads that are to panic, and where.
+static PANICS: Mutex<Vec<(String, &'static str)>> = Mutex::new(Vec::new());
+
+/// Has the next thread of that name that comes to a step panic there.
+///
+/// # Panics
+/// A hook has panicked.
+pub fn panic_at(thread: &str, step: &'static str) {
+    PANICS.lock().expect("no hook has panicked").push((thread.into(), step));
+}
+
+/// A thread comes to a step.
+pub(crate) fn step(step: &'static str) {
+    let mut panics = PANICS.lock().expect("no hook has panicked");
+    let thread = std::thread::current();
+    let is_this = |(name, at): &(String, &str)| thread.name() == Some(name.as_str()) && *at == step;
+    let Some(at) = panics.iter().position(is_this) else { return };
+    panics.remove(at);
+    drop(panics);
+    panic!("on purpose, at a {step}");
 }
 
 static COPY: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);

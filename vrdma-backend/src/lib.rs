@@ -48,6 +48,7 @@ pub mod logger;
 mod memory;
 mod nearest;
 mod net;
+pub mod panics;
 pub mod port;
 mod processors;
 mod queue;

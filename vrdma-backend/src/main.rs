@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Write};
 use vrdma_backend::allocator::Allocator;
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::{self, Daemon};
-use vrdma_backend::logger;
+use vrdma_backend::{logger, panics};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -31,12 +31,7 @@ fn run(args: &Args) -> Result<()> {
         return print(&config.to_toml()?);
     }
     logger::start(config.log);
-    // A broken invariant of ours ends the process: guests see a device that is gone, instead of one that never answers.
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        report(info);
-        std::process::abort();
-    }));
+    panics::end_the_process();
     raise_file_limit();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let ready = daemon::ready(&config);

@@ -4,6 +4,7 @@
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
 
+use crate::panics;
 use crate::queue::{Kick, Ringer};
 use crate::ratelimit::RateLimit;
 use crate::socket::Listener;
@@ -140,7 +141,7 @@ impl<F: Function> Guest<F> {
                 return Ok(());
             }
             let served = match self.listener.accept() {
-                Ok(stream) => self.serve(stream),
+                Ok(stream) => self.serve_contained(stream),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
                 Err(error) => Err(error.into()),
             };
@@ -148,6 +149,23 @@ impl<F: Function> Guest<F> {
                 // Out of file descriptors, most likely. Who waits to be accepted waits on, and is seen again at once.
                 self.violation(|| format!("cannot serve a front-end: {error:#}"));
                 std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Serves a front-end until it leaves, breaks the rules, or comes upon a fault of ours, which ends its connection and nobody else's.
+    fn serve_contained(&self, stream: UnixStream) -> Result<()> {
+        match panics::contain(|| self.serve(stream)) {
+            Ok(served) => served,
+            Err(panic) => {
+                log::error!("guest {}: its connection ends, for a fault of this program: {panic}", self.name);
+                if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
+                    let _ = stream.shutdown(Shutdown::Both);
+                }
+                // What the step left half changed goes: next it is as if no front-end had come.
+                self.front_end.clear_poison();
+                self.front_end().panicked();
+                Ok(())
             }
         }
     }

@@ -81,6 +81,9 @@ pub trait Function: Send + 'static {
     /// The front-end is gone.
     fn detach(&mut self);
 
+    /// A step of its session panicked. Its front-end is gone.
+    fn panicked(&mut self);
+
     /// What the driver kicks for the virtqueue that the session's own thread serves, if there is one and it runs.
     fn kick<'a>(&self, _front: &'a Setup) -> Option<&'a Arc<Kick>> {
         None
@@ -169,6 +172,8 @@ impl<F: Function> FrontEnd<F> {
 
     /// Serves the virtqueue that the session's own thread serves.
     pub fn serve(&mut self) -> Served {
+        #[cfg(feature = "hooks")]
+        crate::hooks::step("queue");
         self.function.serve(&self.setup)
     }
 
@@ -176,6 +181,12 @@ impl<F: Function> FrontEnd<F> {
     pub fn disconnect(&mut self) {
         self.forget();
         self.setup.memory = Arc::default();
+    }
+
+    /// The same, because a step of the session panicked.
+    pub fn panicked(&mut self) {
+        self.disconnect();
+        self.function.panicked();
     }
 
     /// What the front-end has set up is forgotten. If it sets up more, that is on the same conditions.

@@ -25,6 +25,8 @@ pub struct DeviceCounters {
     pub cq_overruns: u64,
     /// Times that the worker was woken by a kick.
     pub kicks: u64,
+    /// Panics in its session, which ended its connection.
+    pub panics: u64,
     /// Events handed over, or waiting for a buffer.
     pub events: u64,
     /// Control commands answered with success.

@@ -86,4 +86,9 @@ impl Function for EthernetFunction {
             worker.stop_net_queue(guest, TRANSMIT);
         });
     }
+
+    fn panicked(&mut self) {
+        let guest = self.guest;
+        self.worker.tell(move |worker| worker.net.panicked(guest));
+    }
 }

@@ -143,6 +143,11 @@ impl Function for RdmaFunction {
         let _ = self.worker.call(move |worker| worker.detach_device(device));
     }
 
+    fn panicked(&mut self) {
+        let device = self.device;
+        self.worker.tell(move |worker| worker.outputs.device(device).counters.panics += 1);
+    }
+
     fn kick<'a>(&self, front: &'a Setup) -> Option<&'a Arc<Kick>> {
         front.kick(CONTROL).filter(|_| self.control.is_some())
     }
@@ -157,6 +162,8 @@ impl Function for RdmaFunction {
         };
         let (worker, device) = (&self.worker, self.device);
         let execute = |command| {
+            #[cfg(feature = "hooks")]
+            crate::hooks::step("command");
             // The worker has stopped if it does not answer.
             worker.execute(device, command).unwrap_or(Err(CommandError::Internal))
         };

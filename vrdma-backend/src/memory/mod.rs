@@ -30,6 +30,7 @@ pub use region::{Loans, MrMemory, Runs, Translation};
 pub use run::{HostRun, Run};
 pub use shared::{Shared, SharedLine, fetch_ahead};
 
+use crate::panics;
 use crate::port::DmaMapping;
 use backing::{Pages, Reservation, check_file, refused};
 use rustix::mm::{Advice, madvise};
@@ -137,6 +138,13 @@ impl GuestMemory {
     }
 
     fn with_one(&self, region: RegionSpec) -> io::Result<GuestMemory> {
+        // Guards and mappings for DMA are in tables of all guests.
+        panics::shared(|| self.with_region(region))
+    }
+
+    fn with_region(&self, region: RegionSpec) -> io::Result<GuestMemory> {
+        #[cfg(feature = "hooks")]
+        crate::hooks::step("mapping");
         reaper::prepare();
         let RegionSpec { gpa, len, front_end_addr, file_offset, file } = region;
         let size = usize::try_from(len).map_err(io::Error::other)?;

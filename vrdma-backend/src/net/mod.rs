@@ -277,6 +277,11 @@ impl Net {
         self.senders[guest].counters.kicks += 1;
     }
 
+    /// A step of a guest's session panicked.
+    pub fn panicked(&mut self, guest: usize) {
+        self.senders[guest].counters.panics += 1;
+    }
+
     /// What an operator can see of a guest's Ethernet function.
     pub fn counters(&self, guest: usize) -> NetCounters {
         NetCounters {

@@ -47,6 +47,8 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
             return Err(refused(format!("features {unknown:#x} are not on offer")));
         }
         self.setup.features = features;
+        #[cfg(feature = "hooks")]
+        crate::hooks::step("message");
         (0..self.num_queues()).try_for_each(|index| self.update(index))
     }
 
