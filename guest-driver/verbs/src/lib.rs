@@ -42,6 +42,11 @@ mod litmus;
 mod model;
 #[cfg(test)]
 mod stress;
+// The helper of all tests: the crate that has it is above this one.
+#[cfg(test)]
+#[path = "../../../guest/src/wait.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
+mod wait;
 
 mod barrier;
 pub mod channel;

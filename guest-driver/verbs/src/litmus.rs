@@ -6,9 +6,9 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::thread;
-use std::time::Instant;
 
 use crate::model::{DeviceChannel, DeviceCq};
+use crate::wait::Spell;
 use crate::{Arm, Channel, Cq, CqLayout, Cqe, Request, Tag};
 
 const ROUNDS: u32 = if cfg!(miri) { 200 } else { 300_000 };
@@ -36,9 +36,9 @@ fn one_notices_the_other(mut driver: impl Side + Send, mut device: impl Side, pr
                 done.store(round << 1 | u32::from(noticed), Ordering::Release);
             }
         });
-        let begin = Instant::now();
+        let spell = Spell::of(LIMIT);
         for round in 1..=ROUNDS {
-            if begin.elapsed() > LIMIT {
+            if !spell.lasts() {
                 start.store(END << 1, Ordering::Release);
                 break;
             }
