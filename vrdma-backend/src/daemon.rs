@@ -162,11 +162,14 @@ fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
     Ok(mtu.min(most))
 }
 
+/// That of a function, if the guest has it.
+type OneSocket = Option<Arc<Listener>>;
+
 /// The sockets of the configuration, all of them.
 struct Sockets {
-    admin: Option<Arc<Listener>>,
+    admin: OneSocket,
     /// Of each of [`Config::resolved_guests`]: its RDMA function's, its Ethernet function's.
-    guests: Vec<(Option<Arc<Listener>>, Option<Arc<Listener>>)>,
+    guests: Vec<(OneSocket, OneSocket)>,
 }
 
 impl Sockets {

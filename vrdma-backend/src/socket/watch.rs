@@ -56,10 +56,10 @@ fn run(events: &OwnedFd, stopped: &OwnedFd, listeners: &[Weak<Listener>]) {
         let directories: BTreeSet<_> = all.iter().map(|listener| listener.directory()).collect();
         let watched =
             directories.into_iter().filter(|at| inotify::add_watch(events, *at, flags).is_ok()).count();
-        let is_whole = all.iter().fold(true, |whole, listener| listener.mend() && whole);
+        let missing = all.iter().filter(|listener| !listener.mend()).count();
         drop(all);
         let time = Timespec { tv_sec: AGAIN, tv_nsec: 0 };
-        let time = (!is_whole || watched == 0).then_some(&time);
+        let time = (missing != 0 || watched == 0).then_some(&time);
         let mut fds = [PollFd::new(stopped, PollFlags::IN), PollFd::new(events, PollFlags::IN)];
         match poll(&mut fds, time) {
             Ok(_) if fds[0].revents().is_empty() => {}
