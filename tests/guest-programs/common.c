@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 struct common_options common = {
-	.device = NULL, .gid_index = -1, .port = 18500, .timeout = 14, .retries = 7, .peer = NULL};
+	.device = NULL, .gid_index = -1, .port = 18500, .timeout = 19, .retries = 7, .peer = NULL};
 
 /* ---- errors and time ---- */
 
@@ -181,8 +181,8 @@ static int link_listen(void)
 	setsockopt(ready.fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(ready.fd, (struct sockaddr *)&address, sizeof(address)) || listen(ready.fd, 1))
 		die_errno("TCP port %ld", common.port);
-	if (poll(&ready, 1, 60000) != 1)
-		die("no client came to TCP port %ld for a minute", common.port);
+	if (poll(&ready, 1, 120000) != 1)
+		die("no client came to TCP port %ld for two minutes", common.port);
 	link = accept4(ready.fd, NULL, NULL, SOCK_CLOEXEC);
 	if (link < 0)
 		die_errno("accept");
@@ -192,7 +192,7 @@ static int link_listen(void)
 
 static int link_connect(void)
 {
-	const double deadline = seconds() + 30;
+	const double deadline = seconds() + 120;
 	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
 	char port[8];
 	int error;

@@ -47,10 +47,10 @@ static struct rdma_cm_id *resolved(struct rdma_event_channel *channel, const cha
 		die("rdma_create_id");
 	if (rdma_getaddrinfo(address, port, &hints, &found))
 		die("rdma_getaddrinfo");
-	if (rdma_resolve_addr(id, NULL, found->ai_dst_addr, 2000))
+	if (rdma_resolve_addr(id, NULL, found->ai_dst_addr, 30000))
 		die("rdma_resolve_addr");
 	rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED));
-	if (rdma_resolve_route(id, 2000))
+	if (rdma_resolve_route(id, 30000))
 		die("rdma_resolve_route");
 	rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED));
 	return id;

@@ -155,7 +155,7 @@ static void create_objects(void)
 
 	/* The library's own first request shows where its CQ is. */
 	write_by_library(0);
-	for (double deadline = seconds() + 10; !cq_memory; cq_memory = cq_find(qps[0]->qp_num))
+	for (double deadline = seconds() + 60; !cq_memory; cq_memory = cq_find(qps[0]->qp_num))
 		if (seconds() > deadline)
 			die("no completion of the first WRITE can be found");
 }

@@ -16,7 +16,7 @@ static const char what[] =
 
 static struct {
 	long qps, idle, ops, pause, deadline, seed;
-} opts = {.qps = 100, .idle = 0, .ops = 1000, .pause = 20, .deadline = 10};
+} opts = {.qps = 100, .idle = 0, .ops = 1000, .pause = 20, .deadline = 60};
 
 static const struct option_spec table[] = {
 	{"qps", 'q', NUMBER, &opts.qps, "queue pairs (client)"},

@@ -22,7 +22,7 @@ static struct {
 	long seconds, size, qps, stall;
 	bool events, expect_error;
 	const char *announce;
-} opts = {.seconds = 3, .size = 4096, .qps = 1, .stall = 30};
+} opts = {.seconds = 3, .size = 4096, .qps = 1, .stall = 60};
 
 static const struct option_spec table[] = {
 	{"seconds", 's', NUMBER, &opts.seconds, "how long; 0: until SIGTERM (client)"},

@@ -31,3 +31,4 @@ pub mod suite;
 pub mod ui;
 pub mod vm;
 pub mod vmtest;
+pub mod wait;

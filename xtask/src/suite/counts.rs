@@ -103,6 +103,21 @@ pub fn failures_of_junit(report: &str) -> Result<Vec<Failure>> {
         .collect()
 }
 
+/// The tests that took longest, with their seconds, by a report in JUnit's format.
+pub fn longest_of_junit(report: &str) -> Vec<(f64, String)> {
+    const SHOWN: usize = 8;
+    let Ok(document) = roxmltree::Document::parse(report) else { return Vec::new() };
+    let time = |test: roxmltree::Node<'_, '_>| {
+        let name = format!("{} {}", test.attribute("classname")?, test.attribute("name")?);
+        Some((test.attribute("time")?.parse().ok()?, name))
+    };
+    let tests = document.descendants().filter(|node| node.has_tag_name("testcase"));
+    let mut times: Vec<(f64, String)> = tests.filter_map(time).collect();
+    times.sort_by(|one, other| other.0.total_cmp(&one.0));
+    times.truncate(SHOWN);
+    times
+}
+
 /// Whether a test was run and passed, by the log of either runner.
 pub fn ran_one(log: &str) -> bool {
     Counts::of_libtest(log).passed > 0 || log.contains(" 1 test run: 1 passed")
@@ -226,6 +241,15 @@ mod tests {
         assert_eq!(failures, [failure("x::y", "a::two"), failure("x::y", "three")]);
         assert_eq!(failures[0].to_string(), "x::y a::two");
         assert!(failures_of_junit("no").is_err());
+    }
+
+    #[test]
+    fn the_longest_tests_are_found_in_junit() {
+        let report = r#"<testsuites><testsuite name="x">
+            <testcase name="one" classname="x" time="0.1"/><testcase name="two" classname="x" time="30.5"/>
+            <testcase name="three" classname="x" time="soon"/></testsuite></testsuites>"#;
+        assert_eq!(longest_of_junit(report), [(30.5, "x two".to_owned()), (0.1, "x one".to_owned())]);
+        assert!(longest_of_junit("no").is_empty());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod sources;
 mod steps;
 mod tools;
 mod verdict;
+mod waits;
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -159,7 +160,8 @@ impl Suite {
         }
         if root {
             self.image = Some(thread::spawn(|| image::ensure().map(|_| ())));
-            if vm && selection.without.is_empty() {
+            // A run of some tests may not need them.
+            if vm && selection.without.is_empty() && selection.only.is_empty() {
                 self.programs = Some(thread::spawn(artefacts::ahead));
             }
             return Ok(());

@@ -93,6 +93,9 @@ pub fn tests(name: &str, which: Tests) -> Verdict {
     first.args(["--profile", profile, "--no-fail-fast", "--no-tests=pass"]).args(which.for_nextest());
     let result = with_culprits(name, logged(name, first));
     let report = paths::read(&report);
+    let longest = report.as_ref().map(|report| counts::longest_of_junit(report)).unwrap_or_default();
+    let longest: Vec<String> = longest.iter().map(|(time, test)| format!("{time:.0} s {test}")).collect();
+    ui::say(&format!("{name}: longest: {}", longest.join(", ")));
     let failures =
         report.as_ref().ok().and_then(|report| counts::failures_of_junit(report).ok()).unwrap_or_default();
     let verdict = counted(result, report.and_then(|report| Counts::of_junit(&report)));

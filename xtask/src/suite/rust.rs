@@ -146,19 +146,39 @@ fn is_public(before: &[&str]) -> bool {
 /// The tokens without items that only tests have.
 fn without_tests<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
     let (mut kept, mut rest) = (Vec::new(), tokens);
-    while let Some((&token, after)) = rest.split_first() {
-        if is_for_tests(rest) {
-            rest = &rest[attribute(rest)..];
-            while rest.starts_with(&["#", "["]) {
-                rest = &rest[attribute(rest)..];
-            }
-            rest = &rest[item(rest)..];
-        } else {
+    while let Some(&token) = rest.first() {
+        let length = for_tests(rest);
+        if length == 0 {
             kept.push(token);
-            rest = after;
         }
+        rest = &rest[length.max(1)..];
     }
     kept
+}
+
+/// The parts of these tokens that only tests have.
+pub fn test_code<'t, 'a>(tokens: &'t [&'a str]) -> Vec<&'t [&'a str]> {
+    let (mut found, mut rest) = (Vec::new(), tokens);
+    while !rest.is_empty() {
+        let length = for_tests(rest);
+        if length > 0 {
+            found.push(&rest[..length]);
+        }
+        rest = &rest[length.max(1)..];
+    }
+    found
+}
+
+/// How many tokens the item has that these begin with, if only tests have it; else 0.
+fn for_tests(tokens: &[&str]) -> usize {
+    if !is_for_tests(tokens) {
+        return 0;
+    }
+    let mut rest = &tokens[attribute(tokens)..];
+    while rest.starts_with(&["#", "["]) {
+        rest = &rest[attribute(rest)..];
+    }
+    tokens.len() - rest[item(rest)..].len()
 }
 
 /// Whether these tokens begin with `#[cfg(test)]`, or one with further conditions.
@@ -195,7 +215,7 @@ fn item(tokens: &[&str]) -> usize {
 }
 
 /// Names, `::`, and each other character that is neither space nor part of a comment or a literal.
-fn tokens(text: &str) -> Vec<&str> {
+pub fn tokens(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {

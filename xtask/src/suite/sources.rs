@@ -10,10 +10,16 @@ use crate::paths;
 
 /// Files of ours with their text, but for those that are tests as a whole.
 pub fn sources(root: &Path) -> Result<Vec<(String, String)>> {
-    let mut found = Vec::new();
-    read_sources(root, root, &mut found)?;
+    let mut found = read_all(root)?;
     let tests: Vec<String> = found.iter().flat_map(|(file, text)| test_modules(file, text)).collect();
     found.retain(|(file, _)| !is_test(file, &tests));
+    Ok(found)
+}
+
+/// All files of ours, tests too.
+pub fn read_all(root: &Path) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    read_sources(root, root, &mut found)?;
     Ok(found)
 }
 
@@ -39,7 +45,7 @@ fn read_sources(root: &Path, directory: &Path, found: &mut Vec<(String, String)>
 }
 
 /// Modules of tests that a file declares and others hold: their paths without `.rs`.
-fn test_modules(file: &str, text: &str) -> Vec<String> {
+pub fn test_modules(file: &str, text: &str) -> Vec<String> {
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let folder = ["/mod", "/lib", "/main"].iter().find_map(|name| stem.strip_suffix(name)).unwrap_or(stem);
     let lines: Vec<&str> = text.lines().collect();
@@ -52,7 +58,7 @@ fn test_modules(file: &str, text: &str) -> Vec<String> {
 }
 
 /// Whether a file is a test as a whole: of such a module, or in a folder of tests, benchmarks or fuzz targets.
-fn is_test(file: &str, modules: &[String]) -> bool {
+pub fn is_test(file: &str, modules: &[String]) -> bool {
     let of = |module: &String| {
         file.strip_prefix(module.as_str()).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
     };

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::counts::Counts;
 use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged, tests};
 use super::verdict::Verdict;
-use super::{cycles, fuzz, sizes, tools};
+use super::{cycles, fuzz, sizes, tools, waits};
 use crate::artefacts::provider_cargo;
 use crate::image;
 use crate::kernel::Kernel;
@@ -56,6 +56,7 @@ pub const STEPS: &[Step] = &[
     }),
     Step::new("sizes", |_| sizes::check().into()),
     Step::new("cycles", |_| cycles::check().into()),
+    Step::new("waits", |_| waits::check().into()),
     Step::new("doc", |name| {
         let mut command = cargo_with(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
         command.env("RUSTDOCFLAGS", "-D warnings");

@@ -5,13 +5,12 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use super::wire::Namespace;
 use crate::proc::{Proc, describe, indent};
-use crate::ui;
+use crate::{ui, wait};
 
 /// How a backend is started.
 pub struct BackendConfig {
@@ -105,16 +104,13 @@ impl Backend {
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let mut proc = Proc::spawn("the backend", command)?;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !awaited.iter().all(|socket| socket.exists()) {
+        let said = || indent(&ui::tail(&log, 15));
+        wait::until("the backend's sockets", wait::PATIENCE, || {
             if let Some(status) = proc.try_wait()? {
-                bail!("the backend: {}\n{}", describe(status), indent(&ui::tail(&log, 15)));
+                bail!("the backend: {}\n{}", describe(status), said());
             }
-            if Instant::now() > deadline {
-                bail!("the backend made no sockets\n{}", indent(&ui::tail(&log, 15)));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            Ok(if awaited.iter().all(|socket| socket.exists()) { Ok(()) } else { Err(said()) })
+        })?;
         Ok(Self { proc, admin, log })
     }
 
@@ -136,7 +132,7 @@ impl Backend {
     /// The backend's counters.
     pub fn stats(&self) -> Result<serde_json::Value> {
         let mut stream = UnixStream::connect(&self.admin).context("cannot connect to the admin socket")?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(wait::PATIENCE))?;
         stream.write_all(b"stats\n")?;
         // Up to the end of the stream: then the backend has the connection's descriptor no longer, which tests count.
         let mut text = String::new();

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use vrdma_vm_agent::{ANSWER, ANSWER_LEN, Frame, HEADER_LEN, Kind, MAX_PAYLOAD, NOT_STARTED, greeting};
 
+use crate::wait;
+
 /// The link to one VM.
 pub struct Control {
     writer: Mutex<UnixStream>,
@@ -76,7 +78,7 @@ impl Control {
     pub fn connect(socket: &Path) -> Result<Arc<Self>> {
         let stream =
             UnixStream::connect(socket).with_context(|| format!("cannot connect to {}", socket.display()))?;
-        stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_write_timeout(Some(wait::PATIENCE))?;
         let reader = stream.try_clone()?;
         let control =
             Arc::new(Self { writer: Mutex::new(stream), state: Mutex::default(), changed: Condvar::new() });

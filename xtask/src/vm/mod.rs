@@ -16,14 +16,14 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::accel::Accel;
 use crate::image::Image;
 use crate::proc::{Proc, indent};
-use crate::ui;
+use crate::{ui, wait};
 pub use control::{Control, Exit, Job, Output};
 pub use directories::keep_run;
 pub use pair::{Pair, PairConfig, Tcp, Topology, use_workers, workers};
@@ -64,18 +64,13 @@ impl Vm {
         let log = File::options().create(true).append(true).open(&places.qemu)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut qemu = Proc::spawn(&format!("QEMU of VM {name}"), command)?;
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let control = loop {
+        let control = wait::until(&format!("QEMU of VM {name}"), wait::PATIENCE, || {
             if let Some(status) = qemu.try_wait()? {
                 let said = indent(&ui::tail(&places.qemu, 10));
                 bail!("QEMU of VM {name}: {}\n{said}", crate::proc::describe(status));
             }
-            match Control::connect(&places.agent) {
-                Ok(control) => break control,
-                Err(error) if Instant::now() > deadline => return Err(error),
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
+            Ok(Control::connect(&places.agent).map_err(|error| format!("{error:#}")))
+        })?;
         Ok(Self { config, places, qemu, control, boot: None })
     }
 

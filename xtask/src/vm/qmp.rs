@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+
+use crate::wait;
 
 /// A connection to a monitor.
 pub struct Qmp {
@@ -22,7 +23,7 @@ impl Qmp {
     /// Connects, and ends the negotiation.
     pub fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).context("cannot connect to QEMU's monitor")?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.set_read_timeout(Some(wait::PATIENCE))?;
         let mut qmp = Self { stream: BufReader::new(stream) };
         qmp.execute("qmp_capabilities", json!({}))?;
         Ok(qmp)

@@ -7,13 +7,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
 use crate::proc::{self, Proc, indent};
-use crate::{paths, ui};
+use crate::{paths, ui, wait};
 
 /// Largest IP packet of the wire: room for RoCE's path MTU of 4096 bytes with all headers.
 pub const JUMBO: u32 = 9000;
@@ -165,20 +164,18 @@ impl Capture {
         let mut command = wire.namespace.enter(&command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         let mut tcpdump = Proc::spawn("tcpdump", command)?;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !paths::read(&log)?.contains("listening on") {
-            if tcpdump.try_wait()?.is_some() || Instant::now() > deadline {
-                bail!("tcpdump does not listen\n{}", indent(&ui::tail(&log, 10)));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait::until("tcpdump to listen", wait::PATIENCE, || {
+            let said = paths::read(&log)?;
+            ensure!(tcpdump.try_wait()?.is_none(), "tcpdump ended\n{}", indent(&said));
+            Ok(if said.contains("listening on") { Ok(()) } else { Err(said) })
+        })?;
         Ok(Self { tcpdump, file: file.to_owned(), log })
     }
 
     /// Ends the capture and says where it is. An error if it missed packets.
     pub fn finish(mut self) -> Result<PathBuf> {
         self.tcpdump.signal(Signal::SIGINT);
-        self.tcpdump.wait(Duration::from_secs(60)).context("tcpdump")?;
+        self.tcpdump.wait(wait::PATIENCE).context("tcpdump")?;
         let said = paths::read(&self.log)?;
         ensure!(
             said.contains("\n0 packets dropped by kernel"),

@@ -1,6 +1,6 @@
 //! What the verbs answer, and how they answer while the device does not.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
@@ -12,6 +12,7 @@ use crate::vm::backend::Backend;
 use crate::vm::{Job, Pair};
 use crate::vmtest::cleanup::{begin_driver_anew, wait_for_device};
 use crate::vmtest::watch::{Holdings, PingPong, said};
+use crate::wait::{Watch, pause};
 
 /// Limits, access flags and attributes, by a program that is written with pyverbs.
 pub fn verbs(pair: &mut Pair) -> Result<()> {
@@ -176,7 +177,7 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     pair.b.check(&limits, patience)?;
 
     let stopped = Stopped::new(pair.backend()?)?;
-    let since = Instant::now();
+    let since = Watch::start();
     // The first waits for its time, those that follow are told at once.
     for round in 0..20 {
         let output = pair.b.exec("ibv_devinfo -d vrdma0", patience)?;
@@ -189,7 +190,10 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     victim.signal(9)?;
     victim.wait(patience).context("a process with hundreds of objects is killed and does not end")?;
     let unloading = unload_ulp(pair)?;
-    std::thread::sleep(STILL.saturating_sub(since.elapsed()));
+    pause(
+        STILL.saturating_sub(since.time()),
+        "how long it stands still at least; what has happened by then was waited for",
+    );
     drop(stopped);
 
     wait_for_message(pair, "goes on").context("the device does not go on")?;

@@ -1,6 +1,6 @@
 //! Packets that nobody asked for change nothing, and are counted.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -10,6 +10,7 @@ use crate::vm::pair::{IP, mac};
 use crate::vm::wire::Namespace;
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::{PingPong, counter};
+use crate::wait::{pause, until};
 use crate::{paths, proc};
 
 /// Packets of each kind.
@@ -23,8 +24,8 @@ pub fn packets(pair: &mut Pair) -> Result<()> {
     wire.plug("stranger", &stranger, "eth0")?;
     // Else the switch would take it for the peer, whose MAC address it uses, and send it what is the peer's.
     wire.namespace().run("ip link set dev stranger type bridge_slave learning off")?;
-    let options = "--qps 1 --timeout 17 --announce /share/forged";
-    let mut ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21010, options, "--qps 1 --timeout 17")?;
+    let options = "--qps 1 --timeout 19 --announce /share/forged";
+    let mut ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21010, options, "--qps 1 --timeout 19")?;
     // A line of the server's announcement: `qp QPN QPN_OF_THE_PEER 0`.
     let announced = paths::read(&pair.share().join("forged"))?;
     let qpn = announced.lines().find_map(|line| line.strip_prefix("qp ")?.split(' ').next());
@@ -36,7 +37,7 @@ pub fn packets(pair: &mut Pair) -> Result<()> {
     let checks = paths::workspace().join("xtask/checks");
     let command = proc::in_root(&paths::guest_root(), &[(&checks, "/srv")], &script);
     proc::run_logged("forge.py", stranger.enter(&command), &paths::log("forge")?, pair.patience(60))?;
-    let deadline = Instant::now() + pair.patience(4);
+    let patience = pair.patience(4);
     for (kind, counters) in [
         ("from a stranger's address", &["drop_source"][..]),
         ("with odd PSNs", &["duplicates", "out_of_order"]),
@@ -45,16 +46,12 @@ pub fn packets(pair: &mut Pair) -> Result<()> {
         ("from the victim's own address", &["drop_spoofed"]),
         ("to an address that the victim has not", &["drop_no_device"]),
     ] {
-        loop {
+        until(&format!("packets {kind} to be counted"), patience, || {
             let after = pair.backends()[0].stats()?;
             let grown: u64 = counters.iter().map(|name| sum(&after, name) - sum(&before, name)).sum();
-            if grown > COUNT / 2 {
-                break;
-            }
-            let late = Instant::now() > deadline;
-            ensure!(!late, "packets {kind}: {counters:?} grew by {grown} only\n{after:#}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+            let few = || format!("{counters:?} grew by {grown} only\n{after:#}");
+            Ok(if grown > COUNT / 2 { Ok(()) } else { Err(few()) })
+        })?;
     }
     ping_pong.expect_running()?;
     let turns = ping_pong.finish(pair.patience(9)).with_context(|| {
@@ -83,16 +80,12 @@ pub fn mac_address(pair: &mut Pair) -> Result<()> {
     };
     let received = seen(&pair.a)?;
     pair.b.check(&script, patience)?;
-    let deadline = Instant::now() + patience;
-    let grown = loop {
-        // Also the time in which VM a would get them.
-        std::thread::sleep(Duration::from_millis(500));
+    let grown = until("200 spoofed frames to be counted", patience, || {
         let grown = sum(&pair.backends()[1].stats()?, "tx_spoofed") - sum(&before, "tx_spoofed");
-        if grown >= 200 || Instant::now() > deadline {
-            break grown;
-        }
-    };
+        Ok(if grown >= 200 { Ok(grown) } else { Err(format!("there are {grown}")) })
+    })?;
     ensure!(grown == 200, "tx_spoofed grew by {grown}, not 200");
+    pause(Duration::from_millis(500), "VM a would get them in it; a busy machine gives it fewer, not more");
     let received = seen(&pair.a)? - received;
     ensure!(received < 100, "VM a got {received} frames");
     Ok(())
@@ -101,22 +94,22 @@ pub fn mac_address(pair: &mut Pair) -> Result<()> {
 /// A guest takes the address of another guest of its host: the device refuses the GID, and the other notices nothing.
 pub fn gid(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(4);
-    let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21020, "--timeout 17", "--timeout 17")?;
-    // The ping-pong's TCP connection must not have anything more to say, not even a delayed acknowledge: that would end within VM b.
-    std::thread::sleep(Duration::from_secs(1));
+    let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21020, "--timeout 19", "--timeout 19")?;
+    // The ping-pong's TCP connection must not have anything more to say, not even a delayed acknowledge: that would end within VM b. A
+    // delayed acknowledge takes a fifth of a second at most, which nothing tells of.
+    pause(Duration::from_secs(3), "fifteen times what it takes");
     let before = counter(&pair.backend()?.stats()?, "b", "refused_commands")?;
     let address = format!("{}/32 dev eth0", IP[0]);
     pair.b.check(&format!("ip address add {address}"), patience)?;
-    let deadline = Instant::now() + patience;
-    while counter(&pair.backend()?.stats()?, "b", "refused_commands")? == before {
-        ensure!(Instant::now() < deadline, "the device did not refuse the GID");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until("the device to refuse the GID", patience, || {
+        let now = counter(&pair.backend()?.stats()?, "b", "refused_commands")?;
+        Ok(if now > before { Ok(()) } else { Err(format!("{now} commands were refused, as before")) })
+    })?;
     // As a GID: ::ffff:10.77.0.1.
     let taken = "cat /sys/class/infiniband/vrdma0/ports/1/gids/* 2>/dev/null | grep -c ffff:0a4d:0001";
     let taken = pair.b.exec(taken, patience)?.text();
     ensure!(taken.trim() == "0", "VM b has the GID of VM a");
-    std::thread::sleep(Duration::from_secs(1));
+    pause(Duration::from_secs(1), "the ping-pong would notice in it; a busy machine has it notice less");
     pair.b.check(&format!("ip address del {address}"), patience)?;
     let turns = ping_pong.finish(pair.patience(6)).context("while another had its address")?;
     ensure!(turns > 50, "the ping-pong made {turns} turns only");

@@ -9,8 +9,9 @@ use crate::capture;
 use crate::demo::{self, Round};
 use crate::lineup::{Family, PathMtu, Sizes, prepare};
 use crate::paths;
-use crate::vm::Pair;
+use crate::vm::{Job, Pair};
 use crate::vmtest::watch::{PingPong, said};
+use crate::wait::{pause, until};
 
 /// Both directions, both kinds of addresses, by the way that needs no packet.
 pub fn same_host(pair: &mut Pair) -> Result<()> {
@@ -68,42 +69,56 @@ pub fn link_flap(pair: &mut Pair) -> Result<()> {
     let patient = "--timeout 19 --qps 4 --size 100000 --stall 60";
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21000, patient, patient)?;
     pair.b.check("until ss -ltn | grep -q :21001; do sleep 0.1; done", patience)?;
-    // Longer than both absences of the cable take on a busy machine.
-    let tcp = pair.a.spawn("exec iperf3 -c 10.77.0.2 -p 21001 -t 40 -i 1")?;
-    std::thread::sleep(Duration::from_secs(2));
+    // Until it is ended.
+    let mut tcp = pair.a.spawn("exec iperf3 --forceflush -c 10.77.0.2 -p 21001 -t 3600 -i 1")?;
+    let seconds_of_tcp = expect_seconds(&mut tcp, 0, 2, patience)?;
 
     for _ in 0..2 {
         pair.wire()?.set_link("a", false)?;
         port_is(pair, "DOWN")?;
         port_is(pair, "POLLING")?;
-        std::thread::sleep(Duration::from_secs(1));
+        pause(
+            Duration::from_secs(1),
+            "how long the cable is out, at least; both wait for longer than a busy machine makes of it",
+        );
         pair.wire()?.set_link("a", true)?;
         port_is(pair, "ACTIVE")?;
-        std::thread::sleep(Duration::from_secs(1));
+        pause(Duration::from_secs(1), "something passes in it, or later");
     }
     let turns = ping_pong.finish(pair.patience(6)).context("after the cable was back")?;
     ensure!(turns > 50, "the ping-pong made {turns} turns only");
     for event in ["IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"] {
         watch.wait_for(event, patience).with_context(|| format!("no event: {}", said(&watch)))?;
     }
-    let output = tcp.wait(Duration::from_secs(40) + pair.patience(8))?;
-    ensure!(output.success(), "iperf3: {:?} {}", output.exit, output.text());
-    drop(server);
-    // Of the lines `[  5]  11.00-12.00  sec  1.2 MBytes ...` the last five: TCP waits a while before it tries again.
-    let text = output.text();
-    let lines: Vec<&str> = text.lines().take_while(|line| !line.starts_with("- -")).collect();
-    let last = &lines[lines.len().saturating_sub(5)..];
-    let alive = |line: &&str| line.contains("Bytes") && !line.contains(" 0.00 Bytes ");
-    ensure!(lines.len() > 15 && last.iter().any(alive), "nothing passed in the end:\n{text}");
+    // TCP waits a while before it tries again.
+    let since = seconds(&tcp).max(seconds_of_tcp);
+    expect_seconds(&mut tcp, since, 5, patience).context("TCP after the cable was back")?;
+    ensure!(!tcp.has_ended()?, "iperf3 ended: {}", said(&tcp));
+    drop((tcp, server));
     Ok(())
+}
+
+/// Of the lines `[  5]  11.00-12.00  sec  1.2 MBytes ...` of iperf3 so far how many say that something passed.
+fn seconds(tcp: &Job) -> usize {
+    let text = tcp.so_far().text();
+    text.lines().filter(|line| line.contains("Bytes") && !line.contains(" 0.00 Bytes ")).count()
+}
+
+/// Waits until something passed in so many seconds more than in `before`; in how many it did.
+fn expect_seconds(tcp: &mut Job, before: usize, more: usize, patience: Duration) -> Result<usize> {
+    until(&format!("{more} seconds in which something passes"), patience, || {
+        ensure!(!tcp.has_ended()?, "iperf3 ended: {}", said(tcp));
+        let now = seconds(tcp);
+        Ok(if now >= before + more { Ok(now) } else { Err(said(tcp)) })
+    })
 }
 
 /// The cable stays out for longer than a QP waits: both ends are told, all that was outstanding is flushed in order.
 pub fn link_loss(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let patience = pair.patience(6);
-    // 4.096 us * 2^14, 67 ms, eight times.
-    let command = "exec vr-pingpong -d vrdma0 -p 21002 --timeout 14 --qps 4 --expect-error";
+    // 4.096 us * 2^18, 1.1 s, eight times: more than a busy machine keeps either waiting while the cable is there.
+    let command = "exec vr-pingpong -d vrdma0 -p 21002 --timeout 18 --qps 4 --expect-error";
     let mut server = pair.a.spawn(command)?;
     let mut client = pair.b.spawn(&format!("{command} -s 0 10.77.0.1"))?;
     client.wait_for("running", patience)?;

@@ -201,7 +201,7 @@ pub fn all() -> Vec<VmTest> {
         test("vm-verbs", Needs::Rdma, answers::verbs),
         test("vm-device-memory", Needs::Rdma, answers::device_memory),
         test("vm-stopped-backend", Needs::Rdma, answers::stopped_backend),
-        test("vm-pyverbs", Needs::Rdma, rdmacore::qp_and_rdmacm),
+        test("vm-pyverbs", Needs::Rdma, rdmacore::qp_and_rdmacm).long(),
         test("vm-pyverbs-long", Needs::Rdma, rdmacore::qp_and_rdmacm_often).long(),
         test("vm-4000-qps", Needs::Rdma, posting::four_thousand_qps),
         test("vm-one-channel", Needs::Rdma, posting::one_channel),

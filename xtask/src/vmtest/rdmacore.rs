@@ -58,7 +58,7 @@ pub fn tests(pair: &mut Pair) -> Result<()> {
     huge_pages(0)
 }
 
-/// The two suites that draw by lot what they do: once.
+/// The two suites that draw by lot what they do: once. [`tests`] has them too.
 pub fn qp_and_rdmacm(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     run(pair, &BY_LOT)

@@ -1,13 +1,11 @@
 //! Storage over RDMA: the kernel's own users of fast registration, remote invalidation and QPs of the kernel.
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result, ensure};
 
 use super::watch::Holdings;
 use crate::storage::{Disk, Load, Protocol, Storage, expect_sound};
 use crate::vm::{Pair, workers};
+use crate::wait::until;
 
 /// What the tests of every day read and write.
 const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
@@ -161,15 +159,10 @@ fn killed_initiator_of(pair: &mut Pair, protocol: Protocol) -> Result<()> {
     storage.load(pair, &file, &Load::SMALL)?;
     storage.disconnect(pair)?;
     storage.stop(pair)?;
-    let deadline = Instant::now() + patience;
-    loop {
+    until("as many objects of the target's VM as before", patience, || {
         let now = objects_of_target(pair)?;
-        if now == before {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "the target's VM has {now:?}, and had {before:?}");
-        sleep(Duration::from_millis(100));
-    }
+        Ok(if now == before { Ok(()) } else { Err(format!("it has {now:?}, and had {before:?}")) })
+    })
 }
 
 /// How many objects of each kind VM a has.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -15,6 +15,7 @@ use crate::artefacts;
 use crate::proc::{Proc, describe, indent};
 use crate::ui;
 use crate::vm::{Job, Output, Pair};
+use crate::wait::{pause, until};
 
 /// Its address, and the MAC address that would lead there.
 const ADDRESS: &str = "10.77.0.3";
@@ -52,14 +53,10 @@ impl ThirdGuest {
             thread::spawn(move || relay(job, stdin, &read(stdout), &stop, &running))
         };
         let mut guest = Self { peer, log, stop, relay: Some(relay) };
-        let deadline = Instant::now() + pair.patience(5);
-        while !running.load(Ordering::Relaxed) {
+        until("the third guest's ping-pong to start", pair.patience(5), || {
             guest.expect_running()?;
-            if Instant::now() > deadline {
-                bail!("the third guest's ping-pong does not start\n{}", guest.said());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+            Ok(if running.load(Ordering::Relaxed) { Ok(()) } else { Err(guest.said()) })
+        })?;
         Ok(guest)
     }
 
@@ -145,6 +142,6 @@ fn relay(
             job.signal(15)?;
             stopped = true;
         }
-        thread::sleep(Duration::from_millis(5));
+        pause(Duration::from_millis(5), "how often it passes on what was said; the two wait for it");
     }
 }

@@ -63,7 +63,7 @@ fn has_gid(pair: &Pair, vm: &Vm, address: &str, vlan: u16) -> Result<()> {
 }
 
 fn ping(pair: &Pair, guest: &Vm, answered: bool) -> Result<()> {
-    let line = format!("ping -c 3 -i 0.2 -W 2 {}", VLAN_IP[1]);
+    let line = format!("ping -c 3 -i 0.2 -W 20 {}", VLAN_IP[1]);
     let output = guest.exec(&line, pair.patience(4))?;
     ensure!(output.success() == answered, "VM {}: ping: {}", guest.name(), output.text());
     Ok(())

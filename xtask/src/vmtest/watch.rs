@@ -1,8 +1,7 @@
 //! What tests look at while others disturb: the backend's holdings, its processor time, and a ping-pong that goes on.
 
 use std::fs;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -11,6 +10,7 @@ use crate::proc::indent;
 use crate::vm::backend::Backend;
 use crate::vm::pair::IP;
 use crate::vm::{Job, Pair, Vm};
+use crate::wait::{pause, until};
 
 /// What the backend has at one time, by guest.
 #[derive(Clone, Debug)]
@@ -56,18 +56,18 @@ impl Holdings {
     /// What the backend has as soon as nothing comes or goes any more: programs that have ended, and the connection manager, may take a
     /// while to give everything back.
     pub fn settled(backend: &Backend, patience: Duration) -> Result<Self> {
-        let deadline = Instant::now() + patience;
-        let mut before = Self::of(backend)?;
-        loop {
-            sleep(Duration::from_millis(500));
+        // On a busy machine who gives something back may come to it only after a while.
+        const SAME: u32 = 4;
+        let (mut before, mut same) = (Self::of(backend)?, 0);
+        until("the backend to come to rest", patience, || {
+            pause(Duration::from_millis(400), "looks follow each other until some are the same");
             let now = Self::of(backend)?;
-            let same = now.objects == before.objects && now.descriptors == before.descriptors;
-            if same {
-                return Ok(now);
-            }
-            ensure!(Instant::now() < deadline, "the backend comes to no rest: {before:?}, and then {now:?}");
-            before = now;
-        }
+            let is_same = now.objects == before.objects && now.descriptors == before.descriptors;
+            same = if is_same { same + 1 } else { 0 };
+            let was = std::mem::replace(&mut before, now);
+            Ok(if same == SAME { Ok(()) } else { Err(format!("{was:?}, and then {before:?}")) })
+        })?;
+        Ok(before)
     }
 
     /// The same, to be expected after this guest's driver began anew: its kernel's queues then lie in other pages, and in how many runs
@@ -99,17 +99,10 @@ impl Holdings {
 
     /// Waits until the backend has no more than this.
     pub fn expect_return(&self, backend: &Backend, patience: Duration) -> Result<()> {
-        let deadline = Instant::now() + patience;
-        loop {
+        until("the backend to give everything back", patience, || {
             let faults = self.exceeded_by(&Self::of(backend)?);
-            if faults.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("the backend did not give everything back:\n{}", indent(&faults.join("\n")));
-            }
-            sleep(Duration::from_millis(50));
-        }
+            Ok(if faults.is_empty() { Ok(()) } else { Err(format!("\n{}", indent(&faults.join("\n")))) })
+        })
     }
 }
 

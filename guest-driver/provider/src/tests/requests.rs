@@ -1,7 +1,7 @@
 //! Posting.
 
 use std::mem::zeroed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vrdma_verbs::abi::user::context_flags;
 use vrdma_verbs::abi::wqe::{WrOpcode, flags};
@@ -325,11 +325,9 @@ fn a_device_that_stands_still_is_an_error_and_not_a_hang() {
     context.work.lock().unwrap().set_stall_timeout(Duration::from_millis(500));
     assert_eq!(guest.send(qp, &mut wrs), Err((ENTRIES.into(), libc::EIO)));
     assert_eq!(kernel.doorbell(), QUEUE, "it was kicked in despair");
-    const LONG: Duration = Duration::from_secs(60);
-    context.work.lock().unwrap().set_stall_timeout(LONG);
-    let before = Instant::now();
+    // Nobody waits twice, or this would not end.
+    context.work.lock().unwrap().set_stall_timeout(Duration::MAX);
     assert_eq!(guest.send(qp, &mut [write(0)]), Err((0, libc::EIO)));
-    assert!(before.elapsed() < LONG, "nobody waits twice");
     assert_eq!(kernel.serve(), ENTRIES.into());
     guest.send(qp, &mut [write(500)]).unwrap();
     assert_eq!(kernel.serve(), 1);
@@ -352,9 +350,9 @@ fn nobody_waits_for_a_device_that_is_lost() {
         event.event_type = IBV_EVENT_DEVICE_FATAL;
         guest.ops.async_event.unwrap()(guest.context, &raw mut event);
     }
-    let before = Instant::now();
+    // Who waits does so for ever.
+    unsafe { Context::of(guest.context) }.work.lock().unwrap().set_stall_timeout(Duration::MAX);
     assert_eq!(guest.send(qp, &mut [write(0)]), Err((0, libc::EIO)));
-    assert!(before.elapsed().as_secs() < 5);
     guest.destroy_qp(qp);
     guest.close(&[cq]);
 }

@@ -33,7 +33,7 @@ impl Relay {
             self.expect_before(deadline, "the guest does not end")?;
         }
         self.peer.close_stdin()?;
-        // After a guest that failed, vr-pingpong ends by itself, but only after 30 s without progress.
+        // After a guest that failed, vr-pingpong ends by itself, but only after a minute without progress.
         Ok((self.guest.wait(Duration::ZERO)?, self.peer.wait(patience)?))
     }
 
