@@ -45,10 +45,7 @@ impl FrontEnd {
     /// The daemon is not there, or refuses something.
     pub fn connect(socket: &Path, memory: &Memory, event_idx: bool) -> Result<(FrontEnd, Config)> {
         let mut front_end = FrontEnd::open(socket, if event_idx { EVENT_IDX } else { 0 }, memory)?;
-        let space = [0; device::CONFIG_SIZE as usize];
-        let flags = VhostUserConfigFlags::empty();
-        let (_, space) =
-            front_end.link.get_config(0, device::CONFIG_SIZE, flags, &space).context("GET_CONFIG")?;
+        let space = front_end.config_space(0, device::CONFIG_SIZE)?;
         let (config, _) =
             Config::read_from_prefix(&space).ok().context("the configuration space is short")?;
         Ok((front_end, config))
@@ -80,6 +77,17 @@ impl FrontEnd {
         let mut front_end = FrontEnd { link, num_queues };
         front_end.set_memory(memory, memory.regions())?;
         Ok(front_end)
+    }
+
+    /// Reads the configuration space.
+    ///
+    /// # Errors
+    /// The daemon refuses, or answers with fewer bytes.
+    pub fn config_space(&mut self, offset: u32, size: u32) -> Result<Vec<u8>> {
+        let (flags, room) = (VhostUserConfigFlags::empty(), vec![0; size as usize]);
+        let (said, space) = self.link.get_config(offset, size, flags, &room).context("GET_CONFIG")?;
+        ensure!(said.size == size && space.len() == size as usize, "GET_CONFIG: {} bytes", space.len());
+        Ok(space)
     }
 
     /// Sets the whole memory table.

@@ -8,6 +8,7 @@ use vhost::vhost_user::VhostUserFrontend;
 use vhost::{VhostBackend, VringConfigData};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vrdma_backend::config::GuestConfig;
+use vrdma_tests::abi::config::device;
 use vrdma_tests::abi::control::Status;
 use vrdma_tests::front_end::FrontEnd;
 use vrdma_tests::guest::gid;
@@ -110,6 +111,24 @@ fn rings_that_begin_in_guest_memory_and_end_elsewhere_are_refused() {
     front_end.link().set_vring_num(1, 256).unwrap();
     let ends = [4096, 518, 2056].map(|len| last + 16 - len);
     front_end.link().set_vring_addr(1, &rings(256, ends[0], ends[1], ends[2])).unwrap();
+}
+
+/// cloud-hypervisor reads as far as its guest does, and panics where it gets less than it asked for.
+#[test]
+fn what_lies_beyond_the_configuration_space_is_zero() {
+    let lab = lab();
+    let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
+    let mut front_end = FrontEnd::open(&lab.socket(0), 0, &memory).unwrap();
+    let all = front_end.config_space(0, 2048).unwrap();
+    let size = device::CONFIG_SIZE as usize;
+    let (space, beyond) = all.split_at(size);
+    assert!(space.iter().any(|byte| *byte != 0) && beyond.iter().all(|byte| *byte == 0));
+    for (offset, len) in
+        [(0, 1), (0, size), (4, 8), (size - 1, 1), (size - 1, 2), (size, 1), (size + 100, 256), (2047, 1)]
+    {
+        let part = front_end.config_space(offset as u32, len as u32).unwrap();
+        assert_eq!(part, all[offset..offset + len], "{len} bytes at {offset}");
+    }
 }
 
 /// Sends a message that the library would not send.

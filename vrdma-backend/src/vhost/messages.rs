@@ -175,10 +175,12 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
     }
 
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        let range = offset as usize..(offset as usize).saturating_add(size as usize);
-        let space = self.function.config_space();
-        let why = || format!("{size} bytes at {offset}; there are {}; the VMM's config_size", space.len());
-        space.get(range).map(<[u8]>::to_vec).ok_or_else(|| refused(why()))
+        // What is beyond the space is zero: QEMU asks for all that its config_size says, cloud-hypervisor for what its guest reads, and the one refuses the device, the
+        // other panics where it gets less. vhost bounds offset and size.
+        let space = self.function.config_space().get(offset as usize..).unwrap_or_default();
+        let mut bytes = space[..space.len().min(size as usize)].to_vec();
+        bytes.resize(size as usize, 0);
+        Ok(bytes)
     }
 
     fn set_config(&mut self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
