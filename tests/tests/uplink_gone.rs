@@ -70,7 +70,7 @@ impl Loop {
             let mut is_over = || theirs.0.load(Ordering::Relaxed);
             while !is_over() {
                 theirs.1.fetch_add(turn(&mut is_over).into(), Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(1));
+                wait::pause(Duration::from_millis(1), "leaves the processor to the daemons");
             }
         });
         Loop { what, shared, thread: Some(thread) }
@@ -122,18 +122,9 @@ fn streams(lab: &Lab) -> Loop {
         let own = [a.mr.sge(0, LEN as u32)];
         a.post(&Request::send(a.qp.tag(2), Data::Sges(&own)).signaled(true));
         for (cq, of) in [(&mut a.cq, "the SEND"), (&mut b.cq, "the receive")] {
-            let start = Instant::now();
-            loop {
-                if let Some(wc) = cq.poll() {
-                    assert_eq!(wc.status(), WcStatus::SUCCESS, "{of}");
-                    break;
-                }
-                if is_over() {
-                    return false;
-                }
-                assert!(start.elapsed() < wait::PATIENCE, "{of} does not end");
-                std::thread::yield_now();
-            }
+            let ended = wait::until(of, || if is_over() { Some(None) } else { cq.poll().map(Some) });
+            let Some(wc) = ended else { return false };
+            assert_eq!(wc.status(), WcStatus::SUCCESS, "{of}");
         }
         assert!(b.mr.get(0, LEN).iter().all(|byte| *byte == round), "bytes of round {round}");
         true
@@ -237,10 +228,10 @@ fn gone_and_made_again(driver: &str, rounds: u64, workers: u16) {
     for round in 1..=rounds {
         ip("link del va");
         expect_link(&lab, false);
-        let (still, gone) = (frames(&lab), Instant::now());
-        while gone.elapsed() < AWAY {
+        let (still, away) = (frames(&lab), wait::Spell::of(AWAY));
+        while away.lasts() {
             assert_eq!(frames(&lab), still, "nothing comes or goes by an interface that is gone");
-            std::thread::sleep(AWAY / 10);
+            wait::pause(AWAY / 10, "looks now and then, however often");
         }
         make_veth();
         let took = traffic.expect_progress("after the interface is there again");

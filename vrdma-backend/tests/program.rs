@@ -10,8 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use tempfile::TempDir;
 
-/// For what has to happen.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+#[path = "../../guest/src/wait.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
+mod wait;
+
 const GUEST: [&str; 2] = ["--guest", "name=a,socket=/tmp/a,mac=52:54:00:00:00:01"];
 
 fn program() -> Command {
@@ -226,10 +228,9 @@ fn silent_clients_of_the_admin_socket_delay_nobody() {
     let _running = Running::start(&["--guest", &dir.guest(), "--admin", admin.to_str().unwrap()]);
     let connect = || UnixStream::connect(&admin).unwrap();
     // A client has two seconds, which a slow machine may take for less than this.
-    let start = std::time::Instant::now();
-    while !a_new_client_is_served_at_once(&connect) {
-        assert!(start.elapsed() < PATIENCE, "all silent clients are waited for");
-    }
+    wait::until("a client that is served beside silent ones", || {
+        a_new_client_is_served_at_once(&connect).then_some(())
+    });
 }
 
 /// Whether one more than the admin socket has places for is answered while the silent ones before it, but for the oldest, have theirs still.
@@ -256,7 +257,7 @@ fn sockets_whose_files_are_deleted_are_there_again() {
     let expect_all_again = || {
         let mut left: BTreeSet<&str> = ["a", "net", "admin"].into();
         while !left.is_empty() {
-            let line = running.lines.recv_timeout(PATIENCE).expect("a line for each socket");
+            let line = wait::receive("a line for each socket", &running.lines);
             left.retain(|name| !line.contains(&format!("{} was deleted: it is bound anew", path(name))));
         }
         for name in ["a", "net"] {

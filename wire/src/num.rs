@@ -130,16 +130,11 @@ impl Pkey {
     /// Full member of the default partition: the one that RoCE has.
     pub const DEFAULT: Pkey = Pkey(0xffff);
 
-    /// The bit that says full membership (IBTA 10.9.1.1).
-    const FULL_MEMBER: u16 = 1 << 15;
-
     /// Whether two ports whose P_Keys these are may talk (IBTA 10.9.3): of one partition, which is not 0, and not both limited members of it.
     #[inline]
     pub const fn matches(self, other: Pkey) -> bool {
-        let is_valid = self.0 & !Pkey::FULL_MEMBER != 0;
-        is_valid
-            && (self.0 ^ other.0) & !Pkey::FULL_MEMBER == 0
-            && (self.0 | other.0) & Pkey::FULL_MEMBER != 0
+        const FULL: u16 = 1 << 15;
+        self.0 & !FULL != 0 && (self.0 ^ other.0) & !FULL == 0 && (self.0 | other.0) & FULL != 0
     }
 }
 

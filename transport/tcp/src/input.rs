@@ -14,8 +14,7 @@ use vrdma_wire::tcp::{Flags, Header};
 
 /// What a peer takes that does not say (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// Nobody makes us send smaller crumbs than this, of which each costs a frame: it is the MSS of a link with an MTU of 256, and no host runs RDMA over less. One that says less is taken to have said
-/// this. (Each host takes 536 by IPv4 and 1220 by IPv6; but over a small link they would be cut, which our frames forbid. Linux has had such a floor since CVE-2019-11479.)
+/// A peer that says less is taken to have said this, the MSS of a link with an MTU of 256: each segment costs a frame (docs/design/streams.md).
 const LEAST_MSS: u16 = 216;
 /// An acknowledge of what cannot be is sent once in so many nanoseconds (RFC 5961, 7).
 const CHALLENGE_INTERVAL: u64 = 50_000_000;

@@ -31,6 +31,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("guest/src/virtqueue.rs", "sleeps as long as it is told"),
     ("tests/src/vm_peer.rs", "a program that plays a guest; it gives up after the helper's patience"),
     ("tests/src/far.rs", "its TCP wants a clock"),
+    ("tests/tests/panics.rs", "says how long the others paused, and asserts nothing of it"),
+    ("tests/tests/uplink_gone.rs", "says how long traffic took to go on, and asserts nothing of it"),
     ("tests/tests/refusals.rs", "a socket's time limit is the helper's patience"),
     ("tests/tests/vhost_fuzz.rs", "a socket's time limit is the helper's patience"),
     ("tests/tests/iwarp_ends.rs", "a socket's time limit is the helper's patience"),

@@ -191,11 +191,8 @@ impl Pair {
                 let first = config.both.then(|| super::hosts::second(sockets.path(), name));
                 let functions = first.into_iter().chain([sockets.path().join(format!("{name}.rdma"))]);
                 let rdma = functions.filter(|_| hosts.serves(index));
-                let rdma = rdma.map(|socket| RdmaDevice {
-                    behind_port: config.root_ports,
-                    ..RdmaDevice::new(socket, config.channels)
-                });
-                let rdma = rdma.collect();
+                let device = |socket| RdmaDevice::new(socket, config.channels, config.root_ports);
+                let rdma = rdma.map(device).collect();
                 let config = vm_config(config, accel, index, net, rdma, &share);
                 Vm::start(config, &image, accel, sockets.path(), &directory)
             };

@@ -29,10 +29,10 @@ pub struct RdmaDevice {
 
 impl RdmaDevice {
     /// The device with the project's usual numbers: two completion vectors, and so many channels.
-    pub fn new(socket: PathBuf, channels: u16) -> Self {
+    pub fn new(socket: PathBuf, channels: u16, behind_port: bool) -> Self {
         // The control queue, the asynchronous events, and a queue for each vector.
         let num_vqs = 2 + 2 + u32::from(channels);
-        Self { socket, virtio_id: 38, num_vqs, vq_size: 256, config_size: 256, behind_port: false }
+        Self { socket, virtio_id: 38, num_vqs, vq_size: 256, config_size: 256, behind_port }
     }
 }
 

@@ -185,8 +185,6 @@ pub fn all() -> Vec<VmTest> {
         test("vm-1000-qps", Needs::Rdma, perftest::thousand_qps),
         test("vm-no-channel", Needs::Rdma, perftest::no_channel),
         test("vm-port", Needs::Rdma, port::follows_netdev),
-        test("vm-linux-mac", Needs::Rdma, linux::netdevs::other_mac),
-        test("vm-linux-upper", Needs::Rdma, linux::netdevs::upper_netdevs),
         test("vm-counters", Needs::Rdma, counters::tell_what_was_done),
         test("vm-multicast", Needs::Rdma, multicast::mckey),
         test("vm-nvme", Needs::Rdma, storage::nvme),
@@ -207,17 +205,6 @@ pub fn all() -> Vec<VmTest> {
         test("vm-one-channel", Needs::Rdma, posting::one_channel),
         test("vm-sleep", Needs::Rdma, posting::sleeping),
         test("vm-hostile-process", Needs::Rdma, hostile::process),
-        test("vm-linux-netns", Needs::Rdma, linux::namespaces::shared),
-        test("vm-linux-netns-exclusive", Needs::Rdma, linux::namespaces::exclusive),
-        test("vm-linux-renamed", Needs::Rdma, linux::names::renamed),
-        test("vm-linux-link-local", Needs::Rdma, linux::addresses::link_local),
-        test("vm-linux-unprivileged", Needs::Rdma, linux::users::unprivileged),
-        test("vm-linux-last-wqe", Needs::Rdma, linux::verbs::last_wqe),
-        test("vm-linux-odd-regions", Needs::Rdma, linux::verbs::odd_regions),
-        test("vm-linux-srp", Needs::Rdma, storage::srp),
-        test("vm-linux-moderation", Needs::Rdma, storage::adaptive_moderation),
-        test("vm-linux-smc", Needs::Rdma, linux::users::smc),
-        test("vm-linux-fio", Needs::Rdma, linux::users::fio),
         test("vm-clean-up-kill-9", Needs::Rdma, cleanup::killed_processes),
         test("vm-clean-up-rmmod", Needs::Rdma, cleanup::removed_driver),
         test("vm-clean-up-rdma-cm", Needs::Rdma, port::removed_while_connected),
@@ -225,10 +212,9 @@ pub fn all() -> Vec<VmTest> {
         test("vm-clean-up-qemu", Needs::Rdma, cleanup::killed_vm),
         test("vm-reset", Needs::Vms, basics::reset),
         test("vm-kill", Needs::Vms, basics::kill),
-        on(Lab::RootPorts, "vm-linux-rebind", Needs::Rdma, linux::pci::rebound),
-        on(Lab::RootPorts, "vm-linux-rescan", Needs::Rdma, linux::pci::removed),
-        on(Lab::RootPorts, "vm-linux-pci-reset", Needs::Rdma, linux::pci::reset),
-        on(Lab::AnyGid, "vm-linux-many-addresses", Needs::Rdma, linux::addresses::many),
+    ];
+    tests.extend(linux::on_one_host());
+    tests.extend([
         on(Lab::Sleepy, "vm-one-processor", Needs::Rdma, stress::short),
         on(Lab::Sleepy, "vm-one-processor-long", Needs::Rdma, stress::long).long(),
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
@@ -242,7 +228,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address),
         on(Lab::KernelFaults, "vm-kernel-faults", Needs::Rdma, kernel_faults::short).long(),
-    ];
+    ]);
     tests.extend(between_hosts());
     tests.extend(on_pci());
     tests

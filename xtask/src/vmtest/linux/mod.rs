@@ -3,20 +3,45 @@
 //! Each test stands for a public bug report of another RDMA device. Beside its own question it asks what [`case`]
 //! asks of each.
 
-pub mod addresses;
-pub mod names;
-pub mod namespaces;
+mod addresses;
+mod names;
+mod namespaces;
 pub mod netdevs;
-pub mod pci;
-pub mod users;
-pub mod verbs;
+mod pci;
+mod users;
+mod verbs;
 
 use anyhow::{Context, Result, ensure};
 
 use super::cleanup::{begin_driver_anew, wait_for_device};
 use super::watch::{Holdings, said};
+use super::{Lab, Needs, VmTest, on, storage};
 use crate::vm::pair::IP;
 use crate::vm::{Pair, Vm};
+
+/// Those of VMs on one host. Those of a kind of pair stand together.
+pub fn on_one_host() -> Vec<VmTest> {
+    let test = |lab, name, run| on(lab, name, Needs::Rdma, run);
+    vec![
+        test(Lab::Usual, "vm-linux-mac", netdevs::other_mac),
+        test(Lab::Usual, "vm-linux-upper", netdevs::upper_netdevs),
+        test(Lab::Usual, "vm-linux-netns", namespaces::shared),
+        test(Lab::Usual, "vm-linux-netns-exclusive", namespaces::exclusive),
+        test(Lab::Usual, "vm-linux-renamed", names::renamed),
+        test(Lab::Usual, "vm-linux-link-local", addresses::link_local),
+        test(Lab::Usual, "vm-linux-unprivileged", users::unprivileged),
+        test(Lab::Usual, "vm-linux-last-wqe", verbs::last_wqe),
+        test(Lab::Usual, "vm-linux-odd-regions", verbs::odd_regions),
+        test(Lab::Usual, "vm-linux-srp", storage::srp),
+        test(Lab::Usual, "vm-linux-moderation", storage::adaptive_moderation),
+        test(Lab::Usual, "vm-linux-smc", users::smc),
+        test(Lab::Usual, "vm-linux-fio", users::fio),
+        test(Lab::RootPorts, "vm-linux-rebind", pci::rebound),
+        test(Lab::RootPorts, "vm-linux-rescan", pci::removed),
+        test(Lab::RootPorts, "vm-linux-pci-reset", pci::reset),
+        test(Lab::AnyGid, "vm-linux-many-addresses", addresses::many),
+    ]
+}
 
 /// Runs a case. Afterwards rping has to work both ways, no kernel may have found a fault, and the backend has to hold
 /// as many objects as before.
