@@ -11,7 +11,7 @@
 //! | [`cm`] | its connection manager, where the device makes connections (iWARP) |
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
 //! | [`threads`] | where its threads, and the daemon's, run |
-//! | [`wait`], [`readable`] | how tests wait for what must happen |
+//! | [`wait`], [`mod@readable`] | how tests wait for what must happen |
 //!
 //! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
 
