@@ -33,7 +33,7 @@ pub(super) struct Wanted {
     pub workers: u16,
 }
 
-/// Starts a device; under [`lock`]. Of one that was there before, and gets the same again, the buffers are given.
+/// Starts a device; under [`lock`](super::attached::lock). Of one that was there before, and gets the same again, the buffers are given.
 pub(super) fn start(
     eal: Eal,
     wanted: &Wanted,
