@@ -41,9 +41,12 @@ impl Worker {
     /// Whether a guest may connect from an address with its own TCP: one that it may use, and that is no GID of another guest.
     fn check_address(&mut self, id: DeviceId, address: IpAddr, vlan: VlanId) -> Result<()> {
         let entry = GidEntry { gid: AllowedGid { address, vlan: None }.gid(), vlan };
-        let holder = self.engine.gid_owner(entry);
-        let is_elsewhere = self.gids.as_mut().is_some_and(|gids| gids.is_elsewhere((entry.gid, entry.vlan)));
-        if self.may_use(id, entry) && holder.is_none_or(|holder| holder == id) && !is_elsewhere {
+        // Devices of one guest have its MAC address.
+        let outputs = &mut self.outputs;
+        let mut mac = |device| outputs.device(device).guest.mac;
+        let (own, here) = (mac(id), self.engine.gid_owner(entry).map(mac));
+        let elsewhere = self.gids.as_mut().and_then(|gids| gids.elsewhere((entry.gid, entry.vlan)));
+        if self.may_use(id, entry) && here.or(elsewhere).is_none_or(|holder| holder == own) {
             return Ok(());
         }
         self.gid_refused(id, entry, "it is not among those that it may connect from: gids, vlans");

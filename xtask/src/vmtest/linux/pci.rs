@@ -43,9 +43,10 @@ pub fn reset(pair: &mut Pair) -> Result<()> {
             pair.b.check("dmesg | grep 'reset by somebody else'", patience)?;
             let bind = "cd /sys/bus/virtio/drivers/vrdma && echo $virtio >unbind && echo $virtio >bind";
             pair.b.check(&format!("{PLACE}{bind}"), patience).context("the driver is bound anew")?;
-            for (job, who) in [(client, "client"), (server, "server")] {
-                job.wait(patience).with_context(|| format!("rping's {who} of round {round}"))?;
-            }
+            client.wait(patience).with_context(|| format!("rping's client of round {round}"))?;
+            // Nobody tells the other end: a device that is reset says no goodbye.
+            server.signal(9)?;
+            server.wait(patience).with_context(|| format!("rping's server of round {round}"))?;
             drop(watch);
             wait_for_device(pair)?;
         }
