@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, Offload, Port};
+use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, LINK_POLL, Offload, Port};
 
 #[path = "../../guest/src/wait.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]
@@ -334,8 +334,15 @@ fn vhost_user_joins_two_ports() {
 
 fn wait_link(ports: &mut [&mut Port], up: bool) {
     wait::until(if up { "the links to be up" } else { "the links to be down" }, || {
+        if ports.iter().all(|port| port.is_up() == up) {
+            return Some(());
+        }
+        wait::pause(
+            LINK_POLL,
+            "as seldom as the daemon looks: DPDK 22.11's net_virtio_user puts off work at each look",
+        );
         ports.iter_mut().for_each(|port| _ = port.poll_link());
-        ports.iter().all(|port| port.is_up() == up).then_some(())
+        None
     });
 }
 
