@@ -265,10 +265,11 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-mpi-two-hosts", Needs::Rdma, families::mpi),
         on(Lab::TwoHosts, "vm-forged-packets", Needs::Rdma, forged::packets),
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
-        on(Lab::TwoHosts, "vm-linux-mac-two-hosts", Needs::Rdma, linux::netdevs::other_mac),
-        on(Lab::TwoHosts, "vm-linux-upper-two-hosts", Needs::Rdma, linux::netdevs::upper_netdevs),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
         on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
+        // After a bond the port's MTU did not follow its netdev's once: nothing else is tried in that pair.
+        on(Lab::TwoHosts, "vm-linux-mac-two-hosts", Needs::Rdma, linux::netdevs::other_mac),
+        on(Lab::TwoHosts, "vm-linux-upper-two-hosts", Needs::Rdma, linux::netdevs::upper_netdevs),
         on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts),
         on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme),
         on(Lab::IwarpOwnTcp, "vm-iwarp-own-tcp", Needs::Rdma, siw::two_hosts),
