@@ -71,6 +71,9 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *in
 		break;
 	case NETDEV_UP:
 		tell_other_mac(dev, netdev);
+		/* A bond that is deleted gives its ports their MTU back without an event of it. */
+		if (dev->netdev == netdev)
+			queue_work(dev->wq, &dev->config_work);
 		fallthrough;
 	case NETDEV_DOWN:
 	case NETDEV_CHANGE:

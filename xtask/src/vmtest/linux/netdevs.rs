@@ -75,10 +75,11 @@ pub fn other_mac(pair: &mut Pair) -> Result<()> {
     both_ways(pair).context("with its own MAC address again")
 }
 
-/// An upper netdev with a MAC address of its own has no GIDs, and the device's netdev goes on. A bond with that of the device has.
+/// An upper netdev with a MAC address of its own has no GIDs, and the device's netdev goes on. A bond with that of the device has, and leaves the device its path MTU when it goes.
 pub fn upper_netdevs(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     let (ip, own, other) = (IP[1], mac(1), extra_mac(1));
+    let mtu = pair.b.check(MTU, patience)?;
     pair.b.check("dmesg --clear", patience)?;
     let macvlan = format!(
         "ip link add mv0 link eth0 type macvlan mode bridge && ip link set mv0 address {other} &&
@@ -111,8 +112,14 @@ pub fn upper_netdevs(pair: &mut Pair) -> Result<()> {
         ),
         patience,
     )?;
-    both_ways(pair).context("without a bond again")
+    both_ways(pair).context("without a bond again")?;
+    // The bond had a smaller one.
+    let wait = format!("until test \"$({MTU})\" = '{}'; do sleep 0.1; done", mtu.trim_end());
+    pair.b.check(&wait, patience).map(|_| ()).context("the port's MTU does not follow its netdev's")
 }
+
+/// The port's path MTU.
+const MTU: &str = "ibv_devinfo -d vrdma0 | grep active_mtu";
 
 /// Until all GIDs are zero.
 const NO_GIDS: &str =
