@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::vm::{Job, Pair};
+use crate::vm::{Job, Pair, Vm};
 use crate::vmtest::third::ThirdGuest;
 use crate::vmtest::watch::{Holdings, said};
 
@@ -131,16 +131,28 @@ pub fn removed_driver(pair: &mut Pair) -> Result<()> {
 
 /// The device of VM b is there and has the address that programs look for.
 pub fn wait_for_device(pair: &Pair) -> Result<()> {
-    let gid = "grep -qs 0000:ffff:0a4d:0002 /sys/class/infiniband/vrdma0/ports/1/gids/*";
-    let command = format!("until {gid} && rdma link show vrdma0/1 | grep -q ACTIVE; do sleep 0.05; done");
-    pair.b.check(&command, pair.patience(3)).map(|_| ()).context("VM b's device does not come back")
+    wait_for_device_of(pair, &pair.b)
 }
 
-/// VM b's driver begins anew, so that what the core has of it for as long as it is there (its CQs for users in the kernel), from tests before
-/// this one, is not missed at the end of a test that begins it anew as well.
+/// The device of a VM is there and has the address that programs look for.
+pub fn wait_for_device_of(pair: &Pair, vm: &Vm) -> Result<()> {
+    let number = pair.index(vm) + 1;
+    let gid = format!("grep -qs 0000:ffff:0a4d:000{number} /sys/class/infiniband/vrdma0/ports/1/gids/*");
+    let command = format!("until {gid} && rdma link show vrdma0/1 | grep -q ACTIVE; do sleep 0.05; done");
+    let found = vm.check(&command, pair.patience(3)).map(|_| ());
+    found.with_context(|| format!("VM {}'s device does not come back", vm.name()))
+}
+
+/// VM b's driver begins anew: see [`begin_driver_of`].
 pub fn begin_driver_anew(pair: &Pair) -> Result<()> {
-    pair.b.check("rmmod vrdma && insmod /lib/vrdma/vrdma.ko", pair.patience(5))?;
-    wait_for_device(pair)
+    begin_driver_of(pair, &pair.b)
+}
+
+/// A VM's driver begins anew. The core keeps CQs for users in the kernel for as long as it has the device. So a test
+/// whose case makes it give the device up first gives up those of the tests before.
+pub fn begin_driver_of(pair: &Pair, vm: &Vm) -> Result<()> {
+    vm.check("rmmod vrdma && insmod /lib/vrdma/vrdma.ko", pair.patience(5))?;
+    wait_for_device_of(pair, vm)
 }
 
 /// Three times a VM is reset.

@@ -13,7 +13,7 @@ mod verbs;
 
 use anyhow::{Context, Result, ensure};
 
-use super::cleanup::{begin_driver_anew, wait_for_device};
+use super::cleanup::{begin_driver_of, wait_for_device};
 use super::watch::{Holdings, said};
 use super::{Lab, Needs, VmTest, on, storage};
 use crate::vm::pair::IP;
@@ -46,7 +46,11 @@ pub fn on_one_host() -> Vec<VmTest> {
 /// Runs a case. Afterwards rping has to work both ways, no kernel may have found a fault, and the backend has to hold
 /// as many objects as before.
 fn case(pair: &mut Pair, work: impl FnOnce(&mut Pair) -> Result<()>) -> Result<()> {
-    begin_driver_anew(pair)?;
+    for vm in [&pair.a, &pair.b] {
+        // A netdev that changes its namespace loses those that tests before gave it.
+        vm.check("ip -6 addr flush dev eth0 scope global", pair.patience(2))?;
+        begin_driver_of(pair, vm)?;
+    }
     // The first use of anything may leave something in caches.
     rping_both_ways(pair).context("before the case")?;
     let patience = pair.patience(5);
