@@ -63,8 +63,8 @@ pub const STEPS: &[Step] = &[
         check(name, command)
     }),
     Step::new("service", |_| service()),
-    Step::new("deny", |name| deny(name, &["bans", "licenses", "sources"])),
-    Step::new("deny-advisories", advisories),
+    Step::new("deny", |name| deny(name, &["bans", "licenses", "sources"])).long(),
+    Step::new("deny-advisories", advisories).long(),
     Step::new("provider-fmt", |name| check(name, provider("fmt", &["--check"]))).in_guest_root(),
     Step::new("provider-clippy", |name| {
         check(name, provider("clippy", &["--all-targets", "--", "-D", "warnings"]))
