@@ -46,7 +46,7 @@ pub fn fpdu(data: &[u8]) {
     assert_eq!(deframe(framing, &stream, piece), whole, "in pieces of {piece}");
 
     let spans: Vec<_> = aligned::spans(framing, Place::START, &stream, 0).collect();
-    let mut buffer = vec![0; stream.len()];
+    let mut buffer = vec![0; MAX_FPDU];
     let mut found = Vec::new();
     let fault = spans.iter().find_map(|span| match span.ulpdu(framing, &stream, &mut buffer) {
         Ok(ulpdu) => {
