@@ -185,12 +185,14 @@ fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()> {
 
 fn test_module(kernel: Kernel) -> Result<Option<PathBuf>> {
     let sources = paths::workspace().join("tests/guest-module");
-    kernel_module("the kernel module of the tests", "vrdma_test_ulp", &sources, kernel).map(Some)
+    kernel_module("the kernel module of the tests", "vrdma_test_ulp", "vrdma_test_ulp", &sources, kernel)
+        .map(Some)
 }
 
 fn faults(kernel: Kernel) -> Result<Option<PathBuf>> {
     let sources = paths::workspace().join("tests/guest-faults");
-    kernel_module("the kernel module with faults", "vrdma_test_faults", &sources, kernel).map(Some)
+    kernel_module("the kernel module with faults", "vrdma_test_faults", "vrdma_test_faults", &sources, kernel)
+        .map(Some)
 }
 
 fn module(kernel: Kernel) -> Result<Option<PathBuf>> {
@@ -198,18 +200,18 @@ fn module(kernel: Kernel) -> Result<Option<PathBuf>> {
     if !sources.join("Kbuild").exists() && !sources.join("Makefile").exists() {
         return absent("the kernel module");
     }
-    kernel_module("the kernel module", "vrdma", &sources, kernel).map(Some)
+    kernel_module("the kernel module", "vrdma", "vrdma", &sources, kernel).map(Some)
 }
 
-/// Builds `NAME.ko` for a kernel.
-fn kernel_module(what: &str, name: &str, sources: &Path, kernel: Kernel) -> Result<PathBuf> {
+/// Builds `NAME.ko` for a kernel; it is kept as `kept`.
+pub fn kernel_module(what: &str, name: &str, kept: &str, sources: &Path, kernel: Kernel) -> Result<PathBuf> {
     let file = format!("{name}.ko");
-    let result = out(&kernel.module_file(name))?;
+    let result = out(&kernel.module_file(kept))?;
     let inputs = Inputs::new("module 1").text(&kernel.identity()?).path(sources)?;
     let stamp = Stamp::new(&result, inputs.finish());
     if !stamp.is_current() {
         stamp.clear()?;
-        let log = paths::log(&format!("build-{name}"))?;
+        let log = paths::log(&format!("build-{kept}"))?;
         ui::step_with_log(&format!("building {what}"), Some(&log), || {
             let built = build_module(sources, &["W=1"], &log, kernel)?.join(&file);
             fs::copy(&built, &result).with_context(|| format!("the build made no {file}"))?;

@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod kernel_faults;
 pub mod lineup;
 pub mod needs;
+pub mod older;
 pub mod paths;
 pub mod proc;
 pub mod programs;

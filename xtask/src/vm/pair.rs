@@ -17,6 +17,7 @@ use crate::accel::Accel;
 use crate::artefacts::{self, Part};
 use crate::image::{self, Image};
 use crate::kernel::Kernel;
+use crate::older;
 use crate::proc::{Ephemeral, indent};
 use crate::programs::Device;
 use crate::siw;
@@ -96,6 +97,8 @@ pub struct PairConfig {
     pub root_ports: bool,
     /// Guests may use any address that is no other guest's.
     pub any_gid: bool,
+    /// The backends are those of [`crate::older`].
+    pub older_backend: bool,
 }
 
 impl Default for PairConfig {
@@ -118,6 +121,7 @@ impl Default for PairConfig {
             uplink: Uplink::default(),
             root_ports: false,
             any_gid: false,
+            older_backend: false,
         }
     }
 }
@@ -169,7 +173,10 @@ impl Pair {
         // By the usual kernel, which is up in a moment.
         let accel = Accel::choose(&usual)?;
         let image = config.kernel.image(usual)?;
-        let artefacts = artefacts::build(&config.without, config.kernel)?;
+        let mut artefacts = artefacts::build(&config.without, config.kernel)?;
+        if config.older_backend {
+            artefacts.backend = Some(older::backend()?);
+        }
         let directory = run_directory()?;
         let sockets = socket_directory()?;
         let share = directory.join("share");

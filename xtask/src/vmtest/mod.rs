@@ -21,6 +21,7 @@ mod posting;
 pub mod rdmacore;
 mod runner;
 mod siw;
+mod skew;
 pub mod storage;
 mod stress;
 pub(crate) mod third;
@@ -73,6 +74,8 @@ pub enum Needs {
     Vms,
     /// VMs with our device, driver and provider.
     Rdma,
+    /// The same, and an older version of it ([`crate::older`]).
+    Older,
 }
 
 /// Kinds of pairs.
@@ -84,6 +87,8 @@ pub enum Lab {
     Polling,
     /// Guests may use any address.
     AnyGid,
+    /// The daemon is an older one.
+    OlderBackend,
     /// The VMs' RDMA devices are behind PCIe root ports.
     RootPorts,
     /// VMs of one processor, and a backend that sleeps as soon as there is nothing to do.
@@ -124,6 +129,7 @@ impl Lab {
             // As with a processor of its own: it does not sleep even while the guest's turn to run is long in coming.
             Self::Polling => config.backend_arguments = vec!["--busy-poll".into()],
             Self::AnyGid => config.any_gid = true,
+            Self::OlderBackend => config.older_backend = true,
             Self::RootPorts => config.root_ports = true,
             Self::Sleepy => {
                 config.cpus = 1;
@@ -213,11 +219,13 @@ pub fn all() -> Vec<VmTest> {
         test("vm-reset", Needs::Vms, basics::reset),
         test("vm-kill", Needs::Vms, basics::kill),
     ];
+    tests.push(test("vm-older-driver", Needs::Older, skew::older_driver));
     tests.extend(linux::on_one_host());
     tests.extend([
         on(Lab::Sleepy, "vm-one-processor", Needs::Rdma, stress::short),
         on(Lab::Sleepy, "vm-one-processor-long", Needs::Rdma, stress::long).long(),
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
+        on(Lab::OlderBackend, "vm-older-daemon", Needs::Older, skew::older_daemon).long(),
         on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Iwarp, "vm-iwarp", Needs::Rdma, iwarp::programs),
         on(Lab::Iwarp, "vm-iwarp-ipv6", Needs::Rdma, iwarp::ipv6),

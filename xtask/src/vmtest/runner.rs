@@ -9,7 +9,7 @@ use crate::artefacts::Part;
 use crate::flaky::{self, REPEATS};
 use crate::proc::indent;
 use crate::vm::{Pair, PairConfig, keep_run};
-use crate::{paths, ui};
+use crate::{older, paths, ui};
 
 /// How a test went.
 pub enum Outcome {
@@ -105,6 +105,9 @@ impl Runner<'_> {
     }
 
     fn in_pair(&mut self, test: &VmTest, run: fn(&mut Pair) -> Result<()>) -> (Duration, Outcome) {
+        if test.needs == Needs::Older && !older::is_there() {
+            return (Duration::ZERO, Outcome::Skipped("the repository's history lacks the older version"));
+        }
         let reusable = self.shared.take().filter(|(lab, _)| *lab == test.lab).map(|(_, pair)| pair);
         let booted = reusable.map_or_else(|| Pair::boot(&test.lab.config(self.config)), Ok);
         self.hopeless = booted.is_err();
@@ -115,7 +118,7 @@ impl Runner<'_> {
             }
         };
         let lacks_a_part = self.config.without.iter().any(|part| *part != Part::Programs);
-        if test.needs == Needs::Rdma && (pair.backend().is_err() || lacks_a_part) {
+        if test.needs != Needs::Vms && (pair.backend().is_err() || lacks_a_part) {
             return (Duration::ZERO, Outcome::Skipped("the pair lacks a part of our device"));
         }
         let start = Instant::now();
@@ -138,7 +141,7 @@ fn still_well(pair: &mut Pair, needs: Needs) -> Result<()> {
     for vm in pair.vms() {
         vm.check("true", pair.patience(2)).context("after the test")?;
     }
-    if needs == Needs::Rdma {
+    if needs != Needs::Vms {
         // A test that ended between rmmod and insmod leaves none to those that follow.
         pair.b.check(
             "for name in vrdma0 rxe0 siw0; do test ! -e /sys/class/infiniband/$name || exit 0; done; exit 1",
