@@ -9,7 +9,7 @@ mod namespaces;
 pub mod netdevs;
 mod pci;
 mod users;
-mod verbs;
+pub mod verbs;
 
 use anyhow::{Context, Result, ensure};
 
@@ -32,6 +32,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::Usual, "vm-linux-unprivileged", users::unprivileged),
         test(Lab::Usual, "vm-linux-last-wqe", verbs::last_wqe),
         test(Lab::Usual, "vm-linux-odd-regions", verbs::odd_regions),
+        test(Lab::Usual, "vm-linux-private-data", verbs::private_data),
         test(Lab::Usual, "vm-linux-srp", storage::srp),
         test(Lab::Usual, "vm-linux-moderation", storage::adaptive_moderation),
         test(Lab::Usual, "vm-linux-smc", users::smc),
@@ -42,6 +43,9 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::AnyGid, "vm-linux-many-addresses", addresses::many),
     ]
 }
+
+/// Until a program of rdma_cm listens: none says so itself, but the kernel's table of identifiers does.
+const LISTENS: &str = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
 
 /// Runs a case. Afterwards rping has to work both ways, no kernel may have found a fault, and the backend has to hold
 /// as many objects as before.

@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 
+use super::LISTENS;
 use crate::vm::pair::{IP, extra_mac, mac};
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::said;
 
-const LISTENS: &str = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
 const ACTIVE: &str = "until rdma link show vrdma0/1 | grep -q 'state ACTIVE'; do sleep 0.1; done";
 /// Where the netdev is put.
 const INSIDE: &str = "ip netns exec c1";

@@ -1,10 +1,12 @@
 //! Verbs as programs use them that other devices had bugs with.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use super::{case, python};
+use super::{LISTENS, case, python};
 use crate::programs::Device;
 use crate::vm::Pair;
+use crate::vm::pair::IP;
+use crate::vmtest::watch::said;
 
 /// The end of QPs that share a receive queue: exactly one LAST_WQE_REACHED each, and no receive is lost.
 ///
@@ -18,6 +20,23 @@ pub fn last_wqe(pair: &mut Pair) -> Result<()> {
 /// ibv_reg_mr(3); Mooncake#3845, perftest#395.
 pub fn odd_regions(pair: &mut Pair) -> Result<()> {
     in_one_vm(pair, "odd_regions.py")
+}
+
+/// Private data of all lengths, each way, of connections that are accepted and rejected: it comes as it was sent, no
+/// stale memory comes behind it, and too much of it is EINVAL.
+///
+/// rdma_connect(3), rdma_accept(3), rdma_reject(3), RFC 5044 7.1; rpma#184, ucx#5460, ldms#2259.
+pub fn private_data(pair: &mut Pair) -> Result<()> {
+    let patience = pair.patience(20);
+    for (server, client, ip) in [(&pair.a, &pair.b, IP[0]), (&pair.b, &pair.a, IP[1])] {
+        let serving = server.spawn(&format!("exec vr-private-data server {ip}"))?;
+        server.check(LISTENS, patience).with_context(|| said(&serving))?;
+        let asked = client.check(&format!("vr-private-data client {ip}"), patience);
+        asked.with_context(|| format!("the server in VM {}: {}", server.name(), said(&serving)))?;
+        let served = serving.wait(patience)?;
+        ensure!(served.success(), "the server in VM {}: {:?}", server.name(), served.exit);
+    }
+    Ok(())
 }
 
 /// A program that is written with pyverbs, in VM a. It is told the index of the VM's GID.

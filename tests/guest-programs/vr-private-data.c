@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * vr-private-data: the private data of rdma_connect, rdma_accept and rdma_reject, of all lengths.
+ *
+ * RoCE has 56, 196 and 148 bytes for it (rdma_connect(3), rdma_accept(3), rdma_reject(3)): less
+ * comes filled up with zeroes, more is EINVAL. With iWARP as many bytes come as were sent (RFC 5044
+ * 7.1), up to the 255 that a program can ask for.
+ *
+ * Server and client go through the same list, a connection each. The server gives back as many
+ * bytes as the client has sent, or of its own kind of message as many as that may have.
+ */
+#include "common.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <rdma/rdma_cma.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int LENGTHS[] = { 255, 0, 1, 55, 56, 57, 148, 149, 196, 197, 255, 0 };
+
+enum { CONNECT = 56, ACCEPT = 196, REJECT = 148 };
+
+static struct rdma_event_channel *channel;
+static bool iwarp;
+
+/* The next event, which has to be this one. */
+static struct rdma_cm_event *expect(enum rdma_cm_event_type wanted)
+{
+	struct rdma_cm_event *event;
+
+	if (rdma_get_cm_event(channel, &event))
+		die_errno("rdma_get_cm_event");
+	if (event->event != wanted)
+		die("%s with status %d, not %s", rdma_event_str(event->event), event->status,
+		    rdma_event_str(wanted));
+	return event;
+}
+
+static void ack(struct rdma_cm_event *event)
+{
+	if (rdma_ack_cm_event(event))
+		die_errno("rdma_ack_cm_event");
+}
+
+static void fill(uint8_t *data, int length, int seed)
+{
+	for (int i = 0; i < length; i++)
+		data[i] = (uint8_t)(seed + i) | 1;
+}
+
+/* What came is what was sent, and zeroes as far as a message of RoCE has more. */
+static void check(const struct rdma_cm_event *event, int length, int room, int seed)
+{
+	const struct rdma_conn_param *conn = &event->param.conn;
+	const uint8_t *data = conn->private_data;
+	uint8_t wanted[255] = {};
+	int whole = iwarp ? length : room;
+
+	if (conn->private_data_len != whole)
+		die("%s: %u bytes of private data, not %d", rdma_event_str(event->event),
+		    conn->private_data_len, whole);
+	fill(wanted, length, seed);
+	for (int i = 0; i < whole; i++)
+		if (data[i] != wanted[i])
+			die("%s, %d bytes: byte %d is %#x, not %#x", rdma_event_str(event->event), length, i,
+			    data[i], wanted[i]);
+}
+
+static void make_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+
+	if (rdma_create_qp(id, NULL, &attr))
+		die_errno("rdma_create_qp");
+}
+
+static void destroy(struct rdma_cm_id *id)
+{
+	if (id->qp)
+		rdma_destroy_qp(id);
+	if (rdma_destroy_id(id))
+		die_errno("rdma_destroy_id");
+}
+
+/* How many bytes the answer has whose message has room for so many. */
+static int answer(int length, int room)
+{
+	return iwarp || length <= room ? length : room;
+}
+
+/* More than fits is refused, and the identifier goes on. */
+static void expect_too_much(int result, int length, int room, const char *what)
+{
+	if (iwarp || length <= room)
+		die("%s with %d bytes of private data: %s", what, length, strerror(errno));
+	if (result != -1 || errno != EINVAL)
+		die("%s with %d bytes of private data: %s, not EINVAL", what, length, strerror(errno));
+}
+
+static void serve_one(int length, bool accept)
+{
+	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *id = event->id;
+	struct rdma_conn_param param = {};
+	uint8_t data[255];
+	int room = accept ? ACCEPT : REJECT, replied = answer(length, room), result;
+
+	check(event, length, CONNECT, length);
+	ack(event);
+	fill(data, sizeof(data), length + 7);
+	if (!accept) {
+		if (!iwarp && length + 1 > room) {
+			result = rdma_reject(id, data, room + 1);
+			expect_too_much(result, room + 1, room, "rdma_reject");
+		}
+		if (rdma_reject(id, data, replied))
+			die_errno("rdma_reject");
+		destroy(id);
+		return;
+	}
+	make_qp(id);
+	param.private_data = data;
+	param.private_data_len = replied;
+	if (rdma_accept(id, &param))
+		die_errno("rdma_accept with %d bytes of private data", replied);
+	ack(expect(RDMA_CM_EVENT_ESTABLISHED));
+	ack(expect(RDMA_CM_EVENT_DISCONNECTED));
+	destroy(id);
+}
+
+static struct rdma_cm_id *make_id(void)
+{
+	struct rdma_cm_id *id;
+
+	if (rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
+		die_errno("rdma_create_id");
+	return id;
+}
+
+static void connect_one(struct sockaddr_in *to, int length, bool accepted)
+{
+	struct rdma_cm_id *id = make_id();
+	struct rdma_conn_param param = {};
+	struct rdma_cm_event *event;
+	uint8_t data[255];
+	int room = accepted ? ACCEPT : REJECT;
+
+	if (rdma_resolve_addr(id, NULL, (struct sockaddr *)to, 5000))
+		die_errno("rdma_resolve_addr");
+	ack(expect(RDMA_CM_EVENT_ADDR_RESOLVED));
+	if (rdma_resolve_route(id, 5000))
+		die_errno("rdma_resolve_route");
+	ack(expect(RDMA_CM_EVENT_ROUTE_RESOLVED));
+	make_qp(id);
+	fill(data, sizeof(data), length);
+	param.private_data = data;
+	param.private_data_len = length;
+	if (rdma_connect(id, &param)) {
+		expect_too_much(-1, length, CONNECT, "rdma_connect");
+		destroy(id);
+		return;
+	}
+	if (!iwarp && length > CONNECT)
+		die("rdma_connect takes %d bytes of private data", length);
+	event = expect(accepted ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_REJECTED);
+	if (!accepted && event->status != (iwarp ? -ECONNREFUSED : 28))
+		die("rejected with status %d", event->status);
+	check(event, answer(length, room), room, length + 7);
+	ack(event);
+	if (accepted) {
+		if (rdma_disconnect(id))
+			die_errno("rdma_disconnect");
+		ack(expect(RDMA_CM_EVENT_DISCONNECTED));
+	}
+	destroy(id);
+}
+
+static void serve(struct sockaddr_in *at)
+{
+	struct rdma_cm_id *listener = make_id();
+
+	if (rdma_bind_addr(listener, (struct sockaddr *)at) || rdma_listen(listener, 8))
+		die_errno("rdma_listen");
+	iwarp = listener->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+	for (size_t i = 0; i < sizeof(LENGTHS) / sizeof(*LENGTHS); i++)
+		for (int accept = 0; accept < 2; accept++)
+			if (iwarp || LENGTHS[i] <= CONNECT)
+				serve_one(LENGTHS[i], accept);
+	destroy(listener);
+}
+
+static void connect_all(struct sockaddr_in *to)
+{
+	struct rdma_cm_id *id = make_id();
+	int count = 0;
+
+	if (rdma_resolve_addr(id, NULL, (struct sockaddr *)to, 5000))
+		die_errno("rdma_resolve_addr");
+	ack(expect(RDMA_CM_EVENT_ADDR_RESOLVED));
+	iwarp = id->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
+	destroy(id);
+	for (size_t i = 0; i < sizeof(LENGTHS) / sizeof(*LENGTHS); i++)
+		for (int accept = 0; accept < 2; accept++, count++)
+			connect_one(to, LENGTHS[i], accept);
+	printf("%d connections with private data of %s\n", count, iwarp ? "iWARP" : "RoCE");
+}
+
+int main(int argc, char **argv)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(7190) };
+	bool server = argc == 3 && strcmp(argv[1], "server") == 0;
+
+	if (argc != 3 || (!server && strcmp(argv[1], "client") != 0) ||
+	    inet_pton(AF_INET, argv[2], &address.sin_addr) != 1) {
+		fprintf(stderr, "usage: vr-private-data server|client ADDRESS\n");
+		return USAGE;
+	}
+	channel = rdma_create_event_channel();
+	if (!channel)
+		die_errno("rdma_create_event_channel");
+	if (server)
+		serve(&address);
+	else
+		connect_all(&address);
+	return OK;
+}
