@@ -53,6 +53,14 @@ pub enum Doors {
 }
 
 impl Doors {
+    /// How many sockets these are.
+    pub fn sockets(&self) -> u32 {
+        match self {
+            Doors::Kernel(sockets) => (sockets.len() as u32).max(1),
+            Doors::Own(_) => 1,
+        }
+    }
+
     /// At which port.
     pub fn port(&self) -> u16 {
         let at = match self {

@@ -19,7 +19,7 @@ impl Streams {
     /// CM_LISTEN, with sockets that do, or where to.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many connections and listeners as it may. `Busy`: our own TCP has such a listener.
+    /// `NoResources`: the guest has as many connections and sockets of listeners as it may. `Busy`: our own TCP has such a listener.
     pub fn listen(
         &mut self,
         device: DeviceId,
@@ -27,7 +27,9 @@ impl Streams {
         backlog: usize,
         host: &mut Host<'_>,
     ) -> Result<u32> {
-        self.check_room(device, host)?;
+        let sockets = doors.sockets();
+        self.check_room(device, sockets, host)?;
+        self.guest(device).more_sockets += sockets - 1;
         let (handle, port) = (self.reserve(device), doors.port());
         let entrance = match doors {
             Doors::Kernel(sockets) => Entrance::Kernel { sockets, next: 0 },
@@ -54,8 +56,10 @@ impl Streams {
         let listener = listener.ok_or(Error::NotFound)?;
         listener.paused = None;
         let waiting = std::mem::take(&mut listener.waiting);
+        let more_sockets = listener.more_sockets();
         listener.close(&mut self.own);
         self.deadlines.set(handle, &mut listener.armed, None);
+        self.guest(device).more_sockets -= more_sockets;
         for handle in waiting {
             let mut connection =
                 self.table.take(handle).expect("a listener names connections that are there");
@@ -116,7 +120,7 @@ impl Streams {
 
     fn accepted(&mut self, listener: Handle, device: DeviceId, accepted: Accepted, host: &mut Host<'_>) {
         let Accepted { carrier, local, remote } = accepted;
-        if self.check_room(device, host).is_err() {
+        if self.check_room(device, 1, host).is_err() {
             host.outputs.device(device).counters.failed_accepts += 1;
             return carrier.reset(&mut self.own);
         }

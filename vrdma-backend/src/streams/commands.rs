@@ -24,7 +24,7 @@ impl Streams {
         connect: &Connect,
         host: &mut Host<'_>,
     ) -> Result<u32> {
-        self.check_room(device, host)?;
+        self.check_room(device, 1, host)?;
         self.check_qp(device, connect.qpn, host)?;
         let ends = (connect.local, connect.remote);
         let listener = self.local_listener(device, ends, &way);

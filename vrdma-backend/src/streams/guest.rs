@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Guest {
     /// Connections and listeners, those of which its driver knows nothing included.
     pub(super) entries: BTreeSet<Handle>,
+    /// Sockets of its listeners beside one for each.
+    pub(super) more_sockets: u32,
     /// In order, by numbers that are used once. Each is of a connection that is there, which has at most four.
     events: BTreeMap<u64, CmEvent>,
     /// That of the next event.
@@ -22,6 +24,11 @@ pub(super) struct Guest {
 pub(super) struct Told(Vec<u64>);
 
 impl Guest {
+    /// Connections and sockets of listeners: what has a descriptor, or would over the host's TCP.
+    pub(super) fn count(&self) -> u32 {
+        self.entries.len() as u32 + self.more_sockets
+    }
+
     /// Its driver is to be told this.
     pub(super) fn tell(&mut self, told: &mut Told, event: CmEvent) {
         // A request, that it is established, that it ends, and that it is over; or the reply and the last two.
@@ -51,6 +58,7 @@ impl Guest {
     /// Its driver begins anew.
     pub(super) fn reset(&mut self) -> BTreeSet<Handle> {
         self.events.clear();
+        self.more_sockets = 0;
         std::mem::take(&mut self.entries)
     }
 }

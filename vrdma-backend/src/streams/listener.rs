@@ -75,6 +75,14 @@ impl Listener {
         self.waiting.len() < self.backlog && self.paused.is_none()
     }
 
+    /// Its sockets beside one.
+    pub(super) fn more_sockets(&self) -> u32 {
+        match &self.entrance {
+            Entrance::Kernel { sockets, .. } => (sockets.len() as u32).saturating_sub(1),
+            Entrance::Own => 0,
+        }
+    }
+
     /// The next connection, of one socket after the other.
     pub(super) fn accept(&mut self, own: &mut Own) -> io::Result<Option<Accepted>> {
         let Entrance::Kernel { sockets, next } = &mut self.entrance else {

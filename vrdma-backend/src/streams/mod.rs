@@ -128,9 +128,9 @@ impl Streams {
         !self.stalled.is_empty() || self.own.ready() != 0
     }
 
-    /// Connections and listeners of a guest.
+    /// Connections of a guest, and sockets of its listeners, of which one at any address has as many as the guest has host addresses.
     pub fn count(&self, device: DeviceId) -> u32 {
-        self.guests.get(&device).map_or(0, |guest| guest.entries.len() as u32)
+        self.guests.get(&device).map_or(0, Guest::count)
     }
 
     /// Ports at which a guest listens, in order; one twice if it does at two addresses.
@@ -150,9 +150,10 @@ impl Streams {
         self.guests.get(&device).is_some_and(|guest| guest.is_suspended)
     }
 
-    fn check_room(&self, device: DeviceId, host: &mut Host<'_>) -> Result<()> {
+    /// Whether a guest may have so many more.
+    fn check_room(&self, device: DeviceId, more: u32, host: &mut Host<'_>) -> Result<()> {
         let most = host.outputs.device(device).limits().guest.connections;
-        if self.count(device) < most { Ok(()) } else { Err(Error::NoResources) }
+        if self.count(device).saturating_add(more) <= most { Ok(()) } else { Err(Error::NoResources) }
     }
 
     /// A handle for a new entry of a guest.

@@ -466,7 +466,7 @@ fn a_listener_that_cannot_accept_is_left_alone_for_a_while() {
 
 #[test]
 fn sockets_of_a_listener_have_their_turns_and_who_is_too_much_is_reset() {
-    let mut bench = Bench::new(4);
+    let mut bench = Bench::new(5);
     let sockets: Vec<_> =
         (0..2).map(|_| tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap()).collect();
     let at: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap().as_socket().unwrap()).collect();
@@ -668,4 +668,25 @@ fn a_place_of_a_listener_is_free_as_soon_as_the_driver_has_answered() {
         peers.push(peer);
     }
     bench.requested(A, at);
+}
+
+#[test]
+fn a_listener_counts_each_socket_that_it_has() {
+    let mut bench = Bench::new(4);
+    let listen = |bench: &mut Bench, count| {
+        let socket = || tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
+        let doors = Doors::Kernel((0..count).map(|_| socket()).collect());
+        bench.with(|streams, host| streams.listen(A, doors, 1, host))
+    };
+    let first = listen(&mut bench, 3).unwrap();
+    assert_eq!(bench.streams.count(A), 3);
+    assert_eq!(listen(&mut bench, 2), Err(Error::NoResources));
+    listen(&mut bench, 1).unwrap();
+    assert_eq!((bench.streams.count(A), listen(&mut bench, 1)), (4, Err(Error::NoResources)));
+    bench.with(|streams, host| streams.close_listener(A, first, host)).unwrap();
+    assert_eq!(bench.streams.count(A), 1);
+    listen(&mut bench, 3).unwrap();
+    bench.streams.forget(A);
+    assert_eq!((bench.streams.count(A), bench.streams.count(B)), (0, 0));
+    listen(&mut bench, 4).unwrap();
 }
