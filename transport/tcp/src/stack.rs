@@ -341,11 +341,18 @@ impl Stack {
         self.table.next_deadline()
     }
 
-    /// Does what is due.
+    /// Does all that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(id) = self.table.pop_due(now) {
+        self.handle_timeouts(now, usize::MAX);
+    }
+
+    /// Does what is due of at most so many connections; of how many it was. If there are more, [`poll_timeout`](Stack::poll_timeout) says so.
+    pub fn handle_timeouts(&mut self, now: Instant, most: usize) -> usize {
+        for done in 0..most {
+            let Some(id) = self.table.pop_due(now) else { return done };
             self.change(id, |connection| connection.handle_timeout(now));
         }
+        most
     }
 
     /// What a user has to know, in order. A connection is forgotten after its [`Event::Closed`] was taken.

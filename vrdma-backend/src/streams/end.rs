@@ -7,6 +7,11 @@ use crate::translate::cm::{Failure, What};
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, QpState, StreamEnd};
 
+/// Deadlines that are looked at in one turn.
+const EXPIRED: usize = 32;
+/// Connections of guests that were reset that are closed in one turn.
+const CLOSED: usize = 32;
+
 impl Streams {
     /// Ends a connection at once, whatever it is about, and tells of it. (That of a guest which is paused ends when it goes on: until then nothing may be told to its QP.)
     pub(super) fn abort(&mut self, connection: &mut Connection, why: Failure, host: &mut Host<'_>) {
@@ -105,14 +110,16 @@ impl Streams {
         let _ = host.engine.lose_stream(connection.device, qpn, orderly, host.outputs);
     }
 
-    /// Ends what took too long.
-    pub(super) fn expire(&mut self, host: &mut Host<'_>) {
-        while let Some(handle) = self.deadlines.due(host.now) {
+    /// Ends what took too long, a few in each turn; true if more is due.
+    pub(super) fn expire(&mut self, host: &mut Host<'_>) -> bool {
+        for _ in 0..EXPIRED {
+            let Some(handle) = self.deadlines.due(host.now) else { break };
             match self.table.take(handle) {
                 Some(connection) => self.connection_expired(connection, host),
                 None => self.listener_expired(handle, host),
             }
         }
+        self.deadlines.due(host.now).is_some()
     }
 
     fn connection_expired(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
@@ -146,13 +153,14 @@ impl Streams {
         }
     }
 
-    /// The guest was reset, or has gone: it has none any more.
+    /// The guest was reset, or has gone: it has none any more. Nobody listens from now on; connections of many are closed a few in each turn.
     pub fn forget(&mut self, device: DeviceId) {
         for handle in self.guest(device).reset() {
             if let Some(mut connection) = self.table.take(handle) {
                 self.bindings.unbind(&mut connection.bound);
                 self.deadlines.set(handle, &mut connection.armed, None);
-                connection.reset(&mut self.own);
+                self.leaving.push_back(connection);
+                self.guest(device).leaving += 1;
             } else {
                 let listener = self.table.listener(handle).expect("what a guest has is there");
                 listener.close(&mut self.own);
@@ -160,6 +168,18 @@ impl Streams {
             }
             self.table.free(handle);
         }
+        self.close_some();
+    }
+
+    /// Closes some connections of guests that were reset; true if there are more.
+    pub(super) fn close_some(&mut self) -> bool {
+        let count = self.leaving.len().min(CLOSED);
+        for mut connection in self.leaving.drain(..count) {
+            connection.reset(&mut self.own);
+            let guest = self.guests.get_mut(&connection.device).expect("it counts what is leaving");
+            guest.leaving -= 1;
+        }
+        !self.leaving.is_empty()
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Guest {
     next: u64,
     /// It is paused: nothing touches its memory, so no QP of it may change.
     pub(super) is_suspended: bool,
+    /// Connections from before it was reset that are still to be closed.
+    pub(super) leaving: u32,
 }
 
 /// The events of one connection that its driver was told, or is to be.
@@ -26,7 +28,7 @@ pub(super) struct Told(Vec<u64>);
 impl Guest {
     /// Connections and sockets of listeners: what has a descriptor, or would over the host's TCP.
     pub(super) fn count(&self) -> u32 {
-        self.entries.len() as u32 + self.more_sockets
+        self.entries.len() as u32 + self.more_sockets + self.leaving
     }
 
     /// Its driver is to be told this.

@@ -43,7 +43,7 @@ use guest::Guest;
 pub use handle::Handle;
 pub use output::Output;
 pub use own::{Came, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
 use table::Table;
@@ -72,6 +72,8 @@ pub struct Streams {
     deadlines: Deadlines,
     /// Connections with bytes that the engine did not take.
     stalled: Vec<Handle>,
+    /// Connections of guests that were reset, which are closed a few in each turn.
+    leaving: VecDeque<Box<Connection>>,
     /// Connections to which the engine did something, in this turn.
     touched: Vec<Handle>,
     /// Bytes that were put together for our own TCP in this turn.
@@ -100,6 +102,7 @@ impl Streams {
             bindings: Bindings::default(),
             deadlines: Deadlines::default(),
             stalled: Vec::new(),
+            leaving: VecDeque::new(),
             touched: Vec::new(),
             put: 0,
             put_kernel: 0,
@@ -123,12 +126,12 @@ impl Streams {
         self.deadlines.next().into_iter().chain(self.own.next_deadline()).min()
     }
 
-    /// Whether bytes wait for the engine, which is to be asked again soon.
-    pub fn has_stalled(&self) -> bool {
-        !self.stalled.is_empty() || self.own.ready() != 0
+    /// Whether bytes wait for the engine, which is to be asked again soon, or connections to be closed.
+    pub fn has_waiting(&self) -> bool {
+        !self.stalled.is_empty() || !self.leaving.is_empty() || self.own.ready() != 0
     }
 
-    /// Connections of a guest, and sockets of its listeners, of which one at any address has as many as the guest has host addresses.
+    /// Connections of a guest, those included that are still to be closed, and sockets of its listeners, of which one at any address has as many as the guest has host addresses.
     pub fn count(&self, device: DeviceId) -> u32 {
         self.guests.get(&device).map_or(0, Guest::count)
     }

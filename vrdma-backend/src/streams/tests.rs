@@ -1,4 +1,7 @@
-//! Two guests of one worker, peers with sockets of their own, and a clock that the test sets.
+//! Guests of one worker, peers with sockets of their own, and a clock that the test sets.
+
+mod own;
+mod turns;
 
 use super::accept::PAUSE;
 use super::connection::{ANSWER_TIME, CLOSE_TIME, FINISH_TIME, SET_UP_TIME};
@@ -20,6 +23,8 @@ use vrdma_wire::num::{Mtu, Qpn};
 
 const A: DeviceId = DeviceId(0);
 const B: DeviceId = DeviceId(1);
+/// The peer of both, where they have our own TCP.
+const C: DeviceId = DeviceId(2);
 
 struct Bench {
     streams: Streams,
@@ -59,7 +64,7 @@ impl Bench {
     fn new(connections: u32) -> Bench {
         let (mut engine, mut outputs, mut pds) = (Engine::new(1), Outputs::default(), Vec::new());
         engine.set_link(true);
-        for n in 0..2 {
+        for n in 0..3 {
             let guest = format!("name=g{n},socket=/none,mac=52:54:00:00:00:0{n}").parse().unwrap();
             let mut limits = DeviceLimits::new(&Config::default());
             limits.guest.connections = connections;
@@ -620,10 +625,10 @@ fn what_the_engine_does_not_take_is_offered_once_a_turn() {
     // While its guest is paused it is not offered at all.
     bench.with(|streams, host| streams.set_suspended(A, true, host));
     bench.turns();
-    assert!(!bench.streams.has_stalled());
+    assert!(!bench.streams.has_waiting());
     bench.engine.set_suspended(A, false);
     bench.with(|streams, host| streams.set_suspended(A, false, host));
-    assert!(!bench.streams.has_stalled());
+    assert!(!bench.streams.has_waiting());
     assert_eq!(bench.state(A, qpn), QpState::Err, "zeros are no FPDU");
 }
 

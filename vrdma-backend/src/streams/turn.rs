@@ -16,9 +16,10 @@ const SOCKETS: usize = 32;
 impl Streams {
     /// Takes what has come, and ends what took too long; true if there was anything.
     pub fn turn(&mut self, host: &mut Host<'_>) -> bool {
-        self.own.expire(host.now);
-        if self.table.is_empty() {
-            return false;
+        let mut has_more = self.own.expire(host.now);
+        has_more |= self.close_some();
+        if self.table.is_empty() && !self.has_waiting() {
+            return has_more;
         }
         let mut busy = self.retry(host);
         busy |= self.serve_own(host);
@@ -28,8 +29,8 @@ impl Streams {
             // What came is followed by more.
             self.turns = if busy { LOOK_TURNS } else { 0 };
         }
-        self.expire(host);
-        busy
+        has_more |= self.expire(host);
+        busy | has_more
     }
 
     /// Has the sockets looked at in the next turn.

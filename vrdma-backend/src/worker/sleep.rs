@@ -82,7 +82,7 @@ impl Worker {
         let event = self.outputs.next_timer().map(until).map(|limit| limit.max(LEAST));
         let retry = self.outputs.retry_events().then_some(EVENT_RETRY);
         let streams = self.streams.next_deadline().map(until);
-        let stalled = self.streams.has_stalled().then_some(LEAST);
+        let stalled = self.streams.has_waiting().then_some(LEAST);
         [deadline, event, retry, streams, stalled, uplink_limit].into_iter().flatten().min()
     }
 

@@ -37,6 +37,9 @@ use vrdma_wire::tcp::Ends;
 pub const SEGMENTS: usize = 64;
 /// Bytes of FPDUs, after which no more are put together in a turn: these and their frames fit the caches.
 pub const TURN_BYTES: usize = 128 << 10;
+/// Connections with something due that are looked at in one turn, and those of one guest.
+const EXPIRED: usize = 128;
+const EXPIRED_OF_ONE: usize = 32;
 /// Segments that a guest sends before the next guest's turn.
 const QUANTUM: u32 = 32;
 
@@ -63,6 +66,8 @@ pub struct Own {
     ready: Ready,
     /// Connections that are no TCP's: both guests are this worker's.
     pipes: Pipes,
+    /// Whose deadlines were looked at last.
+    expiring: usize,
     /// Whose turn it is to send,
     turn: usize,
     /// and how many segments it has left.
@@ -301,11 +306,18 @@ impl Own {
         self.nodes.iter().filter_map(Node::next_deadline).min().map(|at| Instant(at.0))
     }
 
-    /// Does what is due.
-    pub fn expire(&mut self, now: Instant) {
-        for node in &mut self.nodes {
-            node.expire(at(now), &mut self.ready);
+    /// Does what is due, of a few connections in each turn, of guests by turns; true if there may be more.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        let mut left = EXPIRED;
+        for _ in 0..self.nodes.len() {
+            self.expiring = (self.expiring + 1) % self.nodes.len();
+            let most = left.min(EXPIRED_OF_ONE);
+            left -= self.nodes[self.expiring].expire(at(now), most, &mut self.ready);
+            if left == 0 {
+                break;
+            }
         }
+        left != EXPIRED && self.next_deadline().is_some_and(|at| at <= now)
     }
 
     /// The next segment to send, of guests and their connections by turns. It counts as sent.

@@ -364,12 +364,14 @@ impl Node {
         self.stack.poll_timeout()
     }
 
-    /// Does what is due.
-    pub fn expire(&mut self, now: Instant, ready: &mut Ready) {
-        if self.stack.poll_timeout().is_some_and(|at| at <= now) {
-            self.stack.handle_timeout(now);
-            self.follow(ready);
+    /// Does what is due of at most so many connections; of how many it was.
+    pub fn expire(&mut self, now: Instant, most: usize, ready: &mut Ready) -> usize {
+        if self.next_deadline().is_none_or(|at| at > now) {
+            return 0;
         }
+        let count = self.stack.handle_timeouts(now, most);
+        self.follow(ready);
+        count
     }
 }
 

@@ -1,0 +1,106 @@
+//! The same of our own TCP: a third guest is the peer of both, and its frames go to them at once.
+
+use super::turns::TOGETHER;
+use super::*;
+use crate::port::Checksums;
+use vrdma_tcp::NextHop;
+use vrdma_wire::num::Mac;
+
+const MTU: u16 = 1500;
+
+/// The address of a guest, with its number at the end as in its MAC address.
+fn at(device: DeviceId, port: u16) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, 0, device.0 as u8 + 1), port).into()
+}
+
+impl Bench {
+    fn with_own_tcp(connections: u32) -> Bench {
+        let mut bench = Bench::new(connections);
+        for device in [A, B, C] {
+            let limits = bench.outputs.device(device).limits().guest.clone();
+            let guest = bench.outputs.device(device).guest.clone();
+            bench.streams.own.add((device, device.0 as usize), &guest, &limits, MTU);
+        }
+        bench.streams.has_local_way = false;
+        bench
+    }
+
+    /// Has what is sent arrive, until nobody has anything to do.
+    fn exchange(&mut self) {
+        while self.deliver() || self.turn() {}
+    }
+
+    /// Has what is sent arrive, and what is sent by that; whether there was any.
+    fn deliver(&mut self) -> bool {
+        let mut any = false;
+        while let Some(segment) = self.streams.own.poll_transmit(self.now) {
+            let mut frame = vec![0; self.streams.own.len(&segment)];
+            self.streams.own.write(&segment, &mut frame, Checksums::default());
+            // The last byte of the MAC address.
+            let to = usize::from(frame[5]);
+            self.with(|streams, host| streams.handle_frame(to, &frame, host));
+            any = true;
+        }
+        any
+    }
+
+    /// Connections of this guest to C, by C's handles.
+    fn many_own(&mut self, device: DeviceId, count: usize) -> Vec<Handle> {
+        let doors = Doors::Own(at(device, 4000));
+        let listener = self.with(|streams, host| streams.listen(device, doors, count, host)).unwrap();
+        let mac = Mac([0x52, 0x54, 0, 0, 0, device.0 as u8]);
+        let mut handles = Vec::new();
+        for n in 0..count {
+            let way = Way::Own { hop: NextHop { mac, vlan: None }, mtu: MTU };
+            let (qpn, depths) = (self.qp(C), Depths { ird: 1, ord: 1 });
+            let ends = (at(C, 10_000 + n as u16), at(device, 4000));
+            let (local, remote, private_data) = (ends.0, ends.1, Vec::new());
+            let connect = Connect { qpn, peer_to_peer: false, local, remote, depths, private_data };
+            let number = self.with(|streams, host| streams.connect(C, way, &connect, host)).unwrap();
+            handles.push(self.streams.table.find(number).unwrap());
+            self.exchange();
+            let asked = self.event(device);
+            let qpn = self.qp(device);
+            self.accept(device, asked.connection, qpn).unwrap();
+            self.exchange();
+            self.expect(device, &[What::Established]);
+            self.expect(C, &[What::ConnectReply(Ok(()))]);
+        }
+        self.with(|streams, host| streams.close_listener(device, listener, host)).unwrap();
+        handles
+    }
+
+    /// How many segments are sent, which are lost: of those with about so much data.
+    fn sent(&mut self, data: usize) -> usize {
+        let Bench { streams, now, .. } = self;
+        let mut count = 0;
+        while let Some(segment) = streams.own.poll_transmit(*now) {
+            count += usize::from(streams.own.len(&segment) >= data);
+        }
+        count
+    }
+}
+
+#[test]
+fn timers_that_are_due_together_have_their_turns() {
+    let mut bench = Bench::with_own_tcp(1100);
+    let of_a = bench.many_own(A, 1000);
+    let bytes = [0; 500];
+    for &handle in &of_a {
+        let connection = bench.streams.table.connection(handle).unwrap();
+        connection.output.push(&bytes);
+        bench.with(|streams, host| streams.work_on(handle, EventSet::empty(), host));
+    }
+    // All of it is lost.
+    assert_eq!(bench.sent(500), 1000);
+    bench.now = bench.now + Duration::from_secs(3);
+    let mut again = 0;
+    for _ in 0..1000 / TOGETHER + 1 {
+        assert!(bench.streams.next_deadline().is_some_and(|at| at <= bench.now));
+        bench.turn();
+        let sent = bench.sent(500);
+        assert!(sent <= TOGETHER, "{sent}");
+        again += sent;
+    }
+    assert_eq!(again, 1000);
+}
