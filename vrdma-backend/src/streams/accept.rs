@@ -74,7 +74,9 @@ impl Streams {
     /// Watches a listener if it is to be watched now. If that fails it is tried again later.
     pub(super) fn watch_listener(&mut self, handle: Handle, host: &mut Host<'_>) {
         let Some(listener) = self.table.listener(handle) else { return };
-        if let Err(error) = listener.watch(&self.epoll, &mut self.own) {
+        let (guests, all, device) = (&mut self.guests, &self.epoll, listener.device);
+        let watched = listener.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.own);
+        if let Err(error) = watched {
             log::warn!("a listener cannot be watched: {error}");
             listener.paused = Some(host.now + PAUSE);
         }

@@ -24,15 +24,15 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
-    /// Has it watched for what its connection wants now, which was something else before.
+    /// Has it watched for what its connection wants now, which was something else before. Only the host's TCP needs an epoll.
     ///
     /// # Errors
     /// The system is out of memory, or of watches of this user.
-    pub(super) fn watch(
+    pub(super) fn watch<'a>(
         &self,
         handle: Handle,
         (before, wants): (Option<EventSet>, Option<EventSet>),
-        epoll: &Epoll,
+        epoll: impl FnOnce() -> io::Result<&'a Epoll>,
         own: &mut Own,
     ) -> io::Result<()> {
         let socket = match self {
@@ -55,7 +55,7 @@ impl Carrier {
             (Some(_), None) => ControlOperation::Delete,
         };
         let event = EpollEvent::new(wants.unwrap_or(EventSet::empty()), handle.token());
-        epoll.ctl(operation, socket.as_raw_fd(), event)?;
+        epoll()?.ctl(operation, socket.as_raw_fd(), event)?;
         Ok(())
     }
 

@@ -81,8 +81,10 @@ pub(super) struct Connection {
     pub(super) is_broken: bool,
     /// CM_DISCONNECT was for it.
     pub(super) is_finishing: bool,
-    /// It is offered to the engine again in the next turn.
-    pub(super) is_stalled: bool,
+    /// It waits for its guest's turn,
+    pub(super) is_listed: bool,
+    /// in which this is what its socket told.
+    pub(super) due: EventSet,
     /// When it ends, or is looked at,
     pub(super) deadline: Option<Instant>,
     /// as far as the worker knows.
@@ -121,7 +123,8 @@ impl Connection {
             peer_ended: false,
             is_broken: false,
             is_finishing: false,
-            is_stalled: false,
+            is_listed: false,
+            due: EventSet::empty(),
             deadline: Some(deadline),
             armed: Armed::default(),
             mss: 0,
@@ -161,7 +164,11 @@ impl Connection {
     ///
     /// # Errors
     /// The system is out of memory, or of watches of this user.
-    pub(super) fn watch(&mut self, epoll: &Epoll, own: &mut Own) -> io::Result<()> {
+    pub(super) fn watch<'a>(
+        &mut self,
+        epoll: impl FnOnce() -> io::Result<&'a Epoll>,
+        own: &mut Own,
+    ) -> io::Result<()> {
         let wants = self.wants();
         // What has no socket any more is not watched.
         if let Some(carrier) = &self.carrier {

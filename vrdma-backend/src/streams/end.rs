@@ -143,18 +143,19 @@ impl Streams {
     }
 
     /// The guest is paused, or goes on.
-    pub fn set_suspended(&mut self, device: DeviceId, is_suspended: bool, host: &mut Host<'_>) {
+    pub fn set_suspended(&mut self, device: DeviceId, is_suspended: bool) {
         let guest = self.guest(device);
         if std::mem::replace(&mut guest.is_suspended, is_suspended) && !is_suspended {
-            // What came meanwhile is taken.
+            // What came meanwhile is taken, in the guest's turns.
             for handle in guest.entries.clone() {
-                self.work_on(handle, EventSet::empty(), host);
+                self.list(handle, EventSet::empty());
             }
         }
     }
 
     /// The guest was reset, or has gone: it has none any more. Nobody listens from now on; connections of many are closed a few in each turn.
     pub fn forget(&mut self, device: DeviceId) {
+        self.ready.forget(device);
         for handle in self.guest(device).reset() {
             if let Some(mut connection) = self.table.take(handle) {
                 self.bindings.unbind(&mut connection.bound);

@@ -3,6 +3,10 @@
 use super::handle::Handle;
 use crate::translate::cm::CmEvent;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::AsRawFd;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vrdma_transport::DeviceId;
 
 /// See the module.
 #[derive(Default)]
@@ -17,6 +21,8 @@ pub(super) struct Guest {
     next: u64,
     /// It is paused: nothing touches its memory, so no QP of it may change.
     pub(super) is_suspended: bool,
+    /// Watches the sockets of its entries; it is watched by the worker's. None before the first of them.
+    epoll: Option<Epoll>,
     /// Connections from before it was reset that are still to be closed.
     pub(super) leaving: u32,
 }
@@ -26,6 +32,28 @@ pub(super) struct Guest {
 pub(super) struct Told(Vec<u64>);
 
 impl Guest {
+    /// What watches its sockets, which `all` watches under the guest's number.
+    ///
+    /// # Errors
+    /// The system is out of descriptors or memory.
+    pub(super) fn epoll(&mut self, device: DeviceId, all: &Epoll) -> io::Result<&Epoll> {
+        let epoll = match self.epoll.take() {
+            Some(epoll) => epoll,
+            None => {
+                let epoll = Epoll::new()?;
+                let event = EpollEvent::new(EventSet::IN, device.0.into());
+                all.ctl(ControlOperation::Add, epoll.as_raw_fd(), event)?;
+                epoll
+            }
+        };
+        Ok(self.epoll.insert(epoll))
+    }
+
+    /// Which of its sockets have something.
+    pub(super) fn wait(&self, events: &mut [EpollEvent]) -> usize {
+        self.epoll.as_ref().map_or(0, |epoll| wait(epoll, events))
+    }
+
     /// Connections and sockets of listeners: what has a descriptor, or would over the host's TCP.
     pub(super) fn count(&self) -> u32 {
         self.entries.len() as u32 + self.more_sockets + self.leaving
@@ -61,6 +89,17 @@ impl Guest {
     pub(super) fn reset(&mut self) -> BTreeSet<Handle> {
         self.events.clear();
         self.more_sockets = 0;
+        // Those of its sockets that are still to be closed tell nobody.
+        self.epoll = None;
         std::mem::take(&mut self.entries)
+    }
+}
+
+/// What is ready, which is as many as there is room for at most.
+pub(super) fn wait(epoll: &Epoll, events: &mut [EpollEvent]) -> usize {
+    match epoll.wait(0, events) {
+        Ok(count) => count,
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+        Err(error) => panic!("epoll_wait fails only for arguments that are wrong: {error}"),
     }
 }

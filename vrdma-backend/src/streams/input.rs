@@ -4,6 +4,7 @@ use super::carrier::Carrier;
 use super::connection::{ANSWER_TIME, Connection, Phase, failure};
 use super::own::Came;
 use super::pending::Pending;
+use super::ready::{COST, QUANTUM};
 use super::{Host, Streams};
 use crate::translate::cm::{Failure, What};
 use std::io;
@@ -56,11 +57,18 @@ impl Streams {
         match carrier.read(&mut scratch, &mut self.own) {
             Ok(Came::Bytes(0)) => connection.peer_ended = true,
             Ok(Came::Placed(placed)) => {
+                // Its bytes were moved before.
+                self.moved += COST;
                 connection.input.placed = Some(placed);
                 self.offer(connection, host);
                 was_placed = true;
             }
-            Ok(Came::Bytes(length)) => self.arrived(connection, &scratch[..length], host),
+            Ok(Came::Bytes(length)) => {
+                let taken = self.arrived(connection, &scratch[..length], host);
+                if taken < length && matches!(connection.phase, Phase::Open) {
+                    self.moved += connection.input.keep(&mut scratch, taken, length);
+                }
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(_) => connection.is_broken = true,
         }
@@ -68,14 +76,19 @@ impl Streams {
         was_placed
     }
 
-    /// Bytes have come: to set-up, or to the engine.
-    fn arrived(&mut self, connection: &mut Connection, bytes: &[u8], host: &mut Host<'_>) {
+    /// Bytes have come: to set-up, or to the engine, which may leave some.
+    fn arrived(&mut self, connection: &mut Connection, bytes: &[u8], host: &mut Host<'_>) -> usize {
+        if matches!(connection.phase, Phase::Open) {
+            // It is read only once the engine has all that came before.
+            return self.hand_over(connection, bytes, host);
+        }
+        self.moved += bytes.len();
         match &mut connection.phase {
             Phase::AwaitsReply(initiator) => match initiator.handle(bytes) {
                 Ok((_, None)) => {}
                 Ok((taken, Some((agreed, private_data)))) => {
                     self.replied(connection, &agreed, private_data, host);
-                    self.arrived(connection, &bytes[taken..], host);
+                    return taken + self.arrived(connection, &bytes[taken..], host);
                 }
                 Err(SetUpError::Rejected(private_data)) => self.refused(connection, private_data, host),
                 Err(_) => self.abort(connection, Failure::Protocol, host),
@@ -88,15 +101,9 @@ impl Streams {
                 // The peer may not send more before it has the reply; or it is no request.
                 Ok(_) | Err(_) => self.lose(connection, host),
             },
-            Phase::Open => {
-                // It is read only once the engine has all that came before.
-                let taken = self.hand_over(connection, bytes, host);
-                if matches!(connection.phase, Phase::Open) {
-                    connection.input.bytes.extend_from_slice(&bytes[taken..]);
-                }
-            }
-            Phase::Connecting(..) | Phase::Requested(_) | Phase::Closing { .. } | Phase::Over => {}
+            _ => {}
         }
+        bytes.len()
     }
 
     /// A peer wants a connection: the driver is asked.
@@ -167,19 +174,21 @@ impl Streams {
             connection.input = Pending::default();
             return;
         }
-        let mut bytes = std::mem::take(&mut connection.input.bytes);
-        let taken = self.hand_over(connection, &bytes, host);
+        if connection.input.is_empty() {
+            return;
+        }
+        let mut input = std::mem::take(&mut connection.input);
+        let taken = self.hand_over(connection, input.bytes(), host);
         if matches!(connection.phase, Phase::Open) {
-            bytes.drain(..taken);
-            connection.input.bytes = bytes;
+            input.advance(taken);
+            connection.input = input;
             self.offer_placed(connection, host);
         }
     }
 
     /// The same of an FPDU that was placed, once all before it was taken.
     fn offer_placed(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
-        let Pending { bytes, placed } = &mut connection.input;
-        let Some(placed) = placed.take_if(|_| bytes.is_empty()) else { return };
+        let Some(placed) = connection.input.take_placed() else { return };
         let qpn = connection.bound.qpn().expect("an open connection has its QP");
         match host.engine.handle_placed(connection.device, qpn, &placed, host.outputs) {
             Ok(true) => {}
@@ -189,9 +198,10 @@ impl Streams {
         }
     }
 
-    /// Hands to the engine what has come; how much it took.
+    /// Hands to the engine what has come, a part of it if it is much; how much it took.
     fn hand_over(&mut self, connection: &mut Connection, bytes: &[u8], host: &mut Host<'_>) -> usize {
         let qpn = connection.bound.qpn().expect("an open connection has its QP");
+        let bytes = &bytes[..bytes.len().min(QUANTUM)];
         let mut taken = 0;
         while taken < bytes.len() {
             match host.engine.handle_stream(connection.device, qpn, &bytes[taken..], host.outputs) {
@@ -204,6 +214,7 @@ impl Streams {
                 }
             }
         }
+        self.moved += taken;
         taken
     }
 }

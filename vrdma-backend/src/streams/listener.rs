@@ -40,6 +40,8 @@ pub(super) struct Listener {
     /// Connections of its that the driver has not answered.
     pub(super) waiting: BTreeSet<Handle>,
     is_watched: bool,
+    /// It waits for its guest's turn.
+    pub(super) is_listed: bool,
     /// It is not watched until then.
     pub(super) paused: Option<Instant>,
     pub(super) armed: Armed,
@@ -60,6 +62,7 @@ impl Listener {
             backlog,
             waiting: BTreeSet::new(),
             is_watched: false,
+            is_listed: false,
             paused: None,
             armed: Armed::default(),
         }
@@ -104,7 +107,11 @@ impl Listener {
     }
 
     /// Watches its sockets as long as it may have another connection.
-    pub(super) fn watch(&mut self, epoll: &Epoll, own: &mut Own) -> io::Result<()> {
+    pub(super) fn watch<'a>(
+        &mut self,
+        epoll: impl FnOnce() -> io::Result<&'a Epoll>,
+        own: &mut Own,
+    ) -> io::Result<()> {
         let wanted = self.takes_more();
         let sockets = match &self.entrance {
             Entrance::Own => {
@@ -116,6 +123,7 @@ impl Listener {
         if wanted == self.is_watched {
             return Ok(());
         }
+        let epoll = epoll()?;
         self.is_watched = wanted;
         let operation = || if wanted { ControlOperation::Add } else { ControlOperation::Delete };
         let event = EpollEvent::new(EventSet::IN, self.handle.token());

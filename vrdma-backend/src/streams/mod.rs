@@ -26,6 +26,7 @@ mod outlet;
 mod output;
 mod own;
 mod pending;
+mod ready;
 mod table;
 mod taker;
 #[cfg(test)]
@@ -41,9 +42,11 @@ use connection::{Connection, Phase};
 use deadlines::Deadlines;
 use guest::Guest;
 pub use handle::Handle;
+use hash::NumberMap;
 pub use output::Output;
 pub use own::{Came, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
-use std::collections::{HashMap, VecDeque};
+use ready::Ready;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use table::Table;
@@ -64,14 +67,18 @@ pub struct Host<'a> {
 
 /// All connections and listeners of a worker.
 pub struct Streams {
-    /// Watches their sockets; it is watched by the worker's when that sleeps.
+    /// Watches what watches the sockets of each guest; it is watched by the worker's when that sleeps.
     epoll: Epoll,
     table: Table,
-    guests: HashMap<DeviceId, Guest>,
+    guests: NumberMap<DeviceId, Guest>,
     bindings: Bindings,
     deadlines: Deadlines,
-    /// Connections with bytes that the engine did not take.
-    stalled: Vec<Handle>,
+    /// Who is to be served: those of which something came, and connections with bytes that the engine did not take.
+    ready: Ready,
+    /// So many of these were served since anything came of one, or the worker slept.
+    in_vain: usize,
+    /// Bytes that were moved for the connection that is served now.
+    moved: usize,
     /// Connections of guests that were reset, which are closed a few in each turn.
     leaving: VecDeque<Box<Connection>>,
     /// Connections to which the engine did something, in this turn.
@@ -98,10 +105,12 @@ impl Streams {
         Ok(Streams {
             epoll: Epoll::new()?,
             table: Table::default(),
-            guests: HashMap::new(),
+            guests: NumberMap::default(),
             bindings: Bindings::default(),
             deadlines: Deadlines::default(),
-            stalled: Vec::new(),
+            ready: Ready::default(),
+            in_vain: 0,
+            moved: 0,
             leaving: VecDeque::new(),
             touched: Vec::new(),
             put: 0,
@@ -126,9 +135,9 @@ impl Streams {
         self.deadlines.next().into_iter().chain(self.own.next_deadline()).min()
     }
 
-    /// Whether bytes wait for the engine, which is to be asked again soon, or connections to be closed.
+    /// Whether somebody is to be served, or closed, soon.
     pub fn has_waiting(&self) -> bool {
-        !self.stalled.is_empty() || !self.leaving.is_empty() || self.own.ready() != 0
+        !self.ready.is_empty() || !self.leaving.is_empty() || self.own.ready() != 0
     }
 
     /// Connections of a guest, those included that are still to be closed, and sockets of its listeners, of which one at any address has as many as the guest has host addresses.
@@ -174,7 +183,10 @@ impl Streams {
 
     /// Puts a connection back that was worked on, or forgets it: one that is over and that no driver knows of.
     fn put_back(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
-        if let Err(error) = connection.watch(&self.epoll, &mut self.own) {
+        let (guests, all, device) = (&mut self.guests, &self.epoll, connection.device);
+        let watched =
+            connection.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.own);
+        if let Err(error) = watched {
             log::warn!("a connection cannot be watched: {error}");
             // Nothing would tell of what comes. Without a socket there is nothing to watch.
             self.lose(&mut connection, host);

@@ -13,6 +13,8 @@ use vrdma_wire::num::Qpn;
 struct ToEngine<'a, 'b> {
     table: &'a mut Table,
     host: &'a mut Host<'b>,
+    /// Whose bytes were taken or placed, and how many.
+    moved: Option<(DeviceId, usize)>,
 }
 
 impl ToEngine<'_, '_> {
@@ -28,6 +30,12 @@ impl ToEngine<'_, '_> {
     fn qp(&mut self, user: Handle) -> Option<(DeviceId, Qpn)> {
         let (device, qpn, has_all) = self.open(user)?;
         has_all.then_some((device, qpn))
+    }
+
+    /// So many bytes of a guest were moved. All that comes of one frame is of one connection.
+    fn moved(&mut self, device: DeviceId, bytes: usize) {
+        let before = self.moved.map_or(0, |(_, bytes)| bytes);
+        self.moved = Some((device, before + bytes));
     }
 }
 
@@ -48,12 +56,19 @@ impl Taker for ToEngine<'_, '_> {
                 Ok(some) => taken += some,
             }
         }
+        self.moved(device, taken);
         taken
     }
 
     fn place(&mut self, user: Handle, fpdu: &[u8]) -> EarlyFpdu {
         match self.open(user) {
-            Some((device, qpn, _)) => self.host.engine.place_fpdu(device, qpn, fpdu, self.host.outputs),
+            Some((device, qpn, _)) => {
+                let placed = self.host.engine.place_fpdu(device, qpn, fpdu, self.host.outputs);
+                if matches!(placed, EarlyFpdu::Placed(_)) {
+                    self.moved(device, fpdu.len());
+                }
+                placed
+            }
             None => EarlyFpdu::Keep,
         }
     }
@@ -67,7 +82,12 @@ impl Taker for ToEngine<'_, '_> {
 impl Streams {
     /// Brings a frame with a segment for a guest's own TCP.
     pub fn handle_frame(&mut self, port: usize, frame: &[u8], host: &mut Host<'_>) {
-        let Streams { own, table, .. } = self;
-        own.handle_frame(host.now, port, frame, &mut ToEngine { table, host });
+        let Streams { own, table, ready, .. } = self;
+        let now = host.now;
+        let mut taker = ToEngine { table, host, moved: None };
+        own.handle_frame(now, port, frame, &mut taker);
+        if let Some((device, bytes)) = taker.moved {
+            ready.charge(device, bytes);
+        }
     }
 }

@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use vrdma_transport::{
-    AttrMask, CqId, Initiator, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives, Wishes,
+    Access, AttrMask, CqId, Initiator, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives, Wishes,
 };
 use vrdma_wire::num::{Mtu, Qpn};
 
@@ -122,7 +122,7 @@ impl Bench {
     fn modify(&mut self, device: DeviceId, qpn: Qpn, state: QpState) {
         let init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
         let mask = if state == QpState::Init { AttrMask::STATE | init } else { AttrMask::STATE };
-        let attr = QpAttr { state, port: 1, ..QpAttr::default() };
+        let attr = QpAttr { state, port: 1, access: Access::REMOTE_WRITE, ..QpAttr::default() };
         self.engine.modify_qp(self.now, device, qpn, mask, &attr, &mut self.outputs).unwrap();
         self.with(|streams, host| streams.qp_changed(device, qpn, host));
     }
@@ -299,7 +299,8 @@ fn what_was_told_of_one_that_has_gone_is_about_nobody() {
     let handle = bench.streams.table.find(number).unwrap();
     bench.release(A, number);
     bench.streams.touched.push(handle);
-    bench.streams.stalled.push(handle);
+    bench.streams.ready.push(A, handle);
+    bench.streams.list(handle, EventSet::IN);
     let (_, at) = bench.listen(B, 4);
     let asked: Vec<_> = (0..2).map(|_| bench.requested(B, at)).collect();
     assert!(asked.iter().any(|&(other, _)| other == number), "the number is another's");
@@ -307,7 +308,7 @@ fn what_was_told_of_one_that_has_gone_is_about_nobody() {
         streams.work_on(handle, EventSet::HANG_UP | EventSet::ERROR, host);
         streams.accept_some(handle, host);
         streams.flush(host);
-        streams.retry(host);
+        streams.turn(host);
     });
     for (asked, _peer) in asked {
         let qpn = bench.qp(B);
@@ -372,7 +373,9 @@ fn one_that_cannot_be_watched_ends_and_all_are_told() {
     let mut connect = || {
         let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
         // epoll does not take what it has.
-        bench.streams.epoll.ctl(ControlOperation::Add, socket.as_raw_fd(), EpollEvent::default()).unwrap();
+        let Streams { guests, epoll, .. } = &mut bench.streams;
+        let epoll = guests.entry(A).or_default().epoll(A, epoll).unwrap();
+        epoll.ctl(ControlOperation::Add, socket.as_raw_fd(), EpollEvent::default()).unwrap();
         bench.connect_by(A, socket, qpn, listener.local_addr().unwrap()).unwrap()
     };
     let number = connect();
@@ -556,14 +559,14 @@ fn what_ends_while_a_guest_is_paused_ends_when_it_goes_on() {
     let (_, qpn, peer) = bench.open(A);
     let (_, orderly, leaves) = bench.open(A);
     bench.engine.set_suspended(A, true);
-    bench.with(|streams, host| streams.set_suspended(A, true, host));
+    bench.streams.set_suspended(A, true);
     tcp::reset(Socket::from(peer));
     drop(leaves);
     bench.later(Duration::from_secs(1000));
     bench.expect(A, &[]);
     assert_eq!([qpn, orderly].map(|qpn| bench.state(A, qpn)), [QpState::Rts; 2]);
     bench.engine.set_suspended(A, false);
-    bench.with(|streams, host| streams.set_suspended(A, false, host));
+    bench.streams.set_suspended(A, false);
     bench.turns();
     assert_eq!([qpn, orderly].map(|qpn| bench.state(A, qpn)), [QpState::Err; 2]);
     let told = bench.told(A);
@@ -576,12 +579,13 @@ fn an_end_whose_time_is_over_while_a_guest_is_paused_waits_for_it() {
     let (_, qpn, mut peer) = bench.open(A);
     bench.with(|streams, host| streams.disconnect(A, qpn, host)).unwrap();
     bench.engine.set_suspended(A, true);
-    bench.with(|streams, host| streams.set_suspended(A, true, host));
+    bench.streams.set_suspended(A, true);
     bench.later(FINISH_TIME);
     bench.expect(A, &[]);
     assert_eq!((bench.state(A, qpn), end_of(&mut peer)), (QpState::Rts, None));
     bench.engine.set_suspended(A, false);
-    bench.with(|streams, host| streams.set_suspended(A, false, host));
+    bench.streams.set_suspended(A, false);
+    bench.turns();
     bench.expect(A, &GONE);
     assert_eq!((bench.state(A, qpn), end_of(&mut peer)), (QpState::Err, RST));
 }
@@ -619,15 +623,16 @@ fn what_the_engine_does_not_take_is_offered_once_a_turn() {
     for _ in 0..10 {
         bench.with(|streams, host| streams.work_on(handle, EventSet::OUT, host));
     }
-    assert_eq!(bench.streams.stalled.len(), 1);
+    assert_eq!(bench.streams.ready.len_of(A), 1);
     bench.turns();
-    assert_eq!(bench.streams.stalled.len(), 1);
+    assert_eq!(bench.streams.ready.len_of(A), 1);
     // While its guest is paused it is not offered at all.
-    bench.with(|streams, host| streams.set_suspended(A, true, host));
+    bench.streams.set_suspended(A, true);
     bench.turns();
     assert!(!bench.streams.has_waiting());
     bench.engine.set_suspended(A, false);
-    bench.with(|streams, host| streams.set_suspended(A, false, host));
+    bench.streams.set_suspended(A, false);
+    bench.turns();
     assert!(!bench.streams.has_waiting());
     assert_eq!(bench.state(A, qpn), QpState::Err, "zeros are no FPDU");
 }

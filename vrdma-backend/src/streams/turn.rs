@@ -1,17 +1,19 @@
 //! The worker's turn: what is done for connections and listeners, and when.
 
 use super::connection::{Connection, FINISH_TIME, Phase};
+use super::guest::wait;
 use super::handle::Handle;
+use super::ready::ENTRIES;
 use super::{Host, Streams};
-use std::io;
 use vmm_sys_util::epoll::{EpollEvent, EventSet};
+use vrdma_transport::DeviceId;
 
 /// Turns after which sockets are looked at while nothing came the last time: a look is a system call.
 const LOOK_TURNS: u32 = 8;
 /// Who sends no more than so many bytes in a turn waits for an answer: a peer of this host may have given it by the next. Who sends more has more to send.
 const FEW: usize = 4 << 10;
-/// Sockets that are served in one turn.
-const SOCKETS: usize = 32;
+/// Guests whose sockets are looked at in one look.
+const GUESTS: usize = 64;
 
 impl Streams {
     /// Takes what has come, and ends what took too long; true if there was anything.
@@ -21,11 +23,11 @@ impl Streams {
         if self.table.is_empty() && !self.has_waiting() {
             return has_more;
         }
-        let mut busy = self.retry(host);
-        busy |= self.serve_own(host);
         self.turns += 1;
-        if self.turns >= LOOK_TURNS {
-            busy |= self.look(host);
+        let is_look = self.turns >= LOOK_TURNS;
+        let mut busy = is_look && self.look();
+        busy |= self.serve_ready(host);
+        if is_look {
             // What came is followed by more.
             self.turns = if busy { LOOK_TURNS } else { 0 };
         }
@@ -51,54 +53,76 @@ impl Streams {
         if (1..=FEW).contains(&std::mem::take(&mut self.put_kernel)) {
             self.woken();
         }
-        self.own.pipes().0.had_news() && self.serve_own(host)
+        self.own.pipes().0.had_news() && self.serve_ready(host)
     }
 
-    fn look(&mut self, host: &mut Host<'_>) -> bool {
-        let mut events = [EpollEvent::default(); SOCKETS];
-        let count = match self.epoll.wait(0, &mut events) {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            Err(error) => panic!("epoll_wait fails only for arguments that are wrong: {error}"),
-        };
-        for event in &events[..count] {
-            // One that has gone since is neither.
-            let handle = Handle::of_token(event.data());
-            match self.table.listener(handle) {
-                Some(_) => self.accept_some(handle, host),
-                None => self.work_on(handle, event.event_set(), host),
+    /// Lists whose sockets have something; whether any have.
+    fn look(&mut self) -> bool {
+        let (mut guests, mut events) = ([EpollEvent::default(); GUESTS], [EpollEvent::default(); ENTRIES]);
+        let count = wait(&self.epoll, &mut guests);
+        for guest in &guests[..count] {
+            let device = DeviceId(guest.data() as u32);
+            let count = self.guests.get(&device).map_or(0, |guest| guest.wait(&mut events));
+            for event in &events[..count] {
+                self.list(Handle::of_token(event.data()), event.event_set());
             }
         }
         count != 0
     }
 
-    /// What [`look`](Streams::look) does, for our own TCP.
-    fn serve_own(&mut self, host: &mut Host<'_>) -> bool {
-        // Those that come meanwhile are served in the next turn.
-        let count = self.own.ready().min(SOCKETS);
-        for _ in 0..count {
-            let Some(handle) = self.own.next_ready() else { break };
-            if self.table.listener(handle).is_some() {
-                self.accept_some(handle, host);
-            } else if let Some(connection) = self.table.take(handle) {
-                let events = connection.carrier.as_ref().map(|carrier| carrier.events(&mut self.own));
-                self.serve(connection, events.unwrap_or(EventSet::empty()), host);
+    /// Has an entry served in its guest's turn, if it is there still.
+    pub(super) fn list(&mut self, handle: Handle, events: EventSet) {
+        if let Some(connection) = self.table.connection(handle) {
+            connection.due |= events;
+            if !std::mem::replace(&mut connection.is_listed, true) {
+                self.ready.push(connection.device, handle);
+                self.in_vain = 0;
             }
+        } else if let Some(listener) = self.table.listener(handle)
+            && !std::mem::replace(&mut listener.is_listed, true)
+        {
+            self.ready.push(listener.device, handle);
+            self.in_vain = 0;
         }
-        count != 0
     }
 
-    /// Offers the engine once more what it did not take.
-    pub(super) fn retry(&mut self, host: &mut Host<'_>) -> bool {
-        let stalled = std::mem::take(&mut self.stalled);
-        let before = stalled.len();
-        for handle in stalled {
-            if let Some(connection) = self.table.connection(handle) {
-                connection.is_stalled = false;
-                self.work_on(handle, EventSet::empty(), host);
-            }
+    /// Serves guests by turns; whether anything came of it, or may of those that wait for the next turn.
+    fn serve_ready(&mut self, host: &mut Host<'_>) -> bool {
+        while let Some(handle) = self.own.next_ready() {
+            self.list(handle, EventSet::empty());
         }
-        self.stalled.len() < before
+        let (guests, mut busy) = (self.ready.begin(), false);
+        for _ in 0..guests {
+            let Some(mut visit) = self.ready.visit(guests > 1) else { break };
+            while let Some(handle) = self.ready.next(&mut visit) {
+                let came = self.serve_entry(handle, host);
+                self.in_vain = if came { 0 } else { self.in_vain + 1 };
+                busy |= came;
+            }
+            self.ready.leave(&visit);
+        }
+        busy || self.in_vain < self.ready.len()
+    }
+
+    /// The worker has slept: what the engine did not take before it may take now.
+    pub fn slept(&mut self) {
+        self.in_vain = 0;
+    }
+
+    /// Serves what is listed; whether it was more than an offer that was not taken.
+    fn serve_entry(&mut self, handle: Handle, host: &mut Host<'_>) -> bool {
+        if let Some(listener) = self.table.listener(handle) {
+            listener.is_listed = false;
+            self.accept_some(handle, host);
+            return true;
+        }
+        let Some(mut connection) = self.table.take(handle) else { return false };
+        connection.is_listed = false;
+        let due = std::mem::replace(&mut connection.due, EventSet::empty());
+        let events = due | connection.carrier.as_ref().map_or(due, |carrier| carrier.events(&mut self.own));
+        let moved = self.serve(connection, events, host);
+        let is_listed = self.table.connection(handle).is_some_and(|connection| connection.is_listed);
+        moved != 0 || !events.is_empty() || !is_listed
     }
 
     /// Does what can be done for a connection, if there is one.
@@ -108,8 +132,15 @@ impl Streams {
         }
     }
 
-    /// Does what can be done for a connection that was taken out, or is new, and puts it in.
-    pub(super) fn serve(&mut self, mut connection: Box<Connection>, events: EventSet, host: &mut Host<'_>) {
+    /// Does what can be done for a connection that was taken out, or is new, and puts it in. Its guest is charged for the bytes; how many they were.
+    pub(super) fn serve(
+        &mut self,
+        mut connection: Box<Connection>,
+        events: EventSet,
+        host: &mut Host<'_>,
+    ) -> usize {
+        let device = connection.device;
+        self.moved = 0;
         self.follow_engine(&mut connection, host);
         self.connected(&mut connection, events, host);
         self.offer(&mut connection, host);
@@ -129,6 +160,10 @@ impl Streams {
         self.follow_room(&mut connection, host);
         self.note_stalled(&mut connection);
         self.put_back(connection, host);
+        if self.moved != 0 {
+            self.ready.charge(device, self.moved);
+        }
+        self.moved
     }
 
     /// Tells the engine of room that it waits for.
@@ -147,8 +182,8 @@ impl Streams {
     /// What the engine did not take is offered again: soon, or when its guest goes on.
     fn note_stalled(&mut self, connection: &mut Connection) {
         let is_soon = !connection.input.is_empty() && !self.is_suspended(connection.device);
-        if is_soon && !std::mem::replace(&mut connection.is_stalled, true) {
-            self.stalled.push(connection.handle);
+        if is_soon && !std::mem::replace(&mut connection.is_listed, true) {
+            self.ready.push(connection.device, connection.handle);
         }
     }
 }

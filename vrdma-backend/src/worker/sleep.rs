@@ -40,6 +40,7 @@ impl Worker {
         if let Some(uplink) = &mut self.uplink {
             uplink.disarm();
         }
+        self.streams.slept();
         if woken { Woken::Event } else { Woken::Time }
     }
 

@@ -31,10 +31,8 @@ impl Worker {
 
     /// The guest is paused, or goes on.
     pub(super) fn suspend_streams(&mut self, id: DeviceId, suspended: bool) {
-        let now = self.now();
-        let Worker { streams, engine, outputs, has_streams, .. } = self;
-        if *has_streams {
-            streams.set_suspended(id, suspended, &mut Host { engine, outputs, now });
+        if self.has_streams {
+            self.streams.set_suspended(id, suspended);
         }
     }
 

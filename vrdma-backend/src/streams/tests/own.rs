@@ -1,6 +1,6 @@
 //! The same of our own TCP: a third guest is the peer of both, and its frames go to them at once.
 
-use super::turns::TOGETHER;
+use super::turns::{TOGETHER, is_fair, writes};
 use super::*;
 use crate::port::Checksums;
 use vrdma_tcp::NextHop;
@@ -79,13 +79,61 @@ impl Bench {
         }
         count
     }
+
+    /// C sends, as far as the window goes; nothing is read meanwhile.
+    fn send(&mut self, handle: Handle, bytes: &[u8]) {
+        for piece in bytes.chunks(64 << 10) {
+            let connection = self.streams.table.connection(handle).unwrap();
+            connection.output.push(piece);
+            self.with(|streams, host| streams.work_on(handle, EventSet::empty(), host));
+            self.deliver();
+        }
+    }
+}
+
+#[test]
+fn guests_that_go_on_with_full_buffers_have_the_same_bytes_whatever_their_connections_are() {
+    let mut bench = Bench::with_own_tcp(1100);
+    let (of_a, of_b) = (bench.many_own(A, 1024), bench.many_own(B, 1));
+    [A, B].into_iter().for_each(|device| bench.suspend(device, true));
+    let (few, much) = (writes(8 << 10), writes(512 << 10));
+    of_a.iter().for_each(|&handle| bench.send(handle, &few));
+    bench.send(of_b[0], &much);
+    bench.exchange();
+    let before = bench.moved();
+    [A, B].into_iter().for_each(|device| bench.suspend(device, false));
+    let had = |bench: &Bench| [0, 1].map(|guest| bench.moved()[guest] - before[guest]);
+    let mut turns = 0;
+    while had(&bench)[1] < much.len() {
+        let [a, b] = had(&bench);
+        assert!(bench.turn(), "{a} and {b} of {turns} turns");
+        turns += 1;
+        // Little of each in a turn, so that others have theirs.
+        let now = had(&bench);
+        assert!(now[0] - a <= 128 << 10 && now[1] - b <= 128 << 10, "{:?}", (a, b, now));
+    }
+    let all = had(&bench);
+    assert!(turns >= 8 && is_fair(all), "{all:?} in {turns} turns");
+    bench.exchange();
+    assert_eq!(had(&bench), [1024 * few.len(), much.len()]);
+}
+
+#[test]
+fn what_comes_in_frames_is_charged_to_its_guest() {
+    let mut bench = Bench::with_own_tcp(8);
+    let of_a = bench.many_own(A, 1);
+    let before = bench.moved();
+    let bytes = writes(100 << 10);
+    bench.send(of_a[0], &bytes);
+    // By the frames alone.
+    assert_eq!(bench.moved(), [before[0] + bytes.len(), before[1]]);
 }
 
 #[test]
 fn timers_that_are_due_together_have_their_turns() {
     let mut bench = Bench::with_own_tcp(1100);
     let of_a = bench.many_own(A, 1000);
-    let bytes = [0; 500];
+    let bytes = writes(500);
     for &handle in &of_a {
         let connection = bench.streams.table.connection(handle).unwrap();
         connection.output.push(&bytes);

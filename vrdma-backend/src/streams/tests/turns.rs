@@ -1,10 +1,44 @@
-//! How much is done in one turn for a guest with many connections of the host's TCP.
+//! What a guest with many connections of the host's TCP leaves to one with one, and how much is done in one turn.
 
 use super::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use vrdma_transport::{Fpdu, Pieces, write_fpdu};
+use vrdma_wire::iwarp::num::Stag;
+use vrdma_wire::iwarp::rdmap::Tagged;
+use vrdma_wire::iwarp::{Framing, Place, Segment};
 
 /// Entries, deadlines and ends that have their turn together.
 pub(super) const TOGETHER: usize = 32;
+
+/// So many bytes, or a few less, of RDMA WRITEs without data: a QP takes all of them.
+pub(super) fn writes(bytes: usize) -> Vec<u8> {
+    let to = Tagged { stag: Stag(0), offset: 0, last: true };
+    let framing = Framing { markers: false, crc: true };
+    let fpdu = Fpdu { framing, place: Place::START, segment: Some(Segment::Write(to)) };
+    let mut one = vec![0; fpdu.len(0)];
+    write_fpdu(&fpdu, &Pieces::<MrMemory>::bytes(b""), &mut one).unwrap();
+    one.repeat(bytes / one.len())
+}
+
+/// A peer that always has something on its way, until it is asked to come to an end.
+struct Pusher {
+    peer: TcpStream,
+    block: Vec<u8>,
+    written: usize,
+}
+
+impl Pusher {
+    fn new(peer: TcpStream) -> Pusher {
+        peer.set_nonblocking(true).unwrap();
+        Pusher { peer, block: writes(1 << 20), written: 0 }
+    }
+
+    fn push(&mut self) {
+        while let Ok(count) = self.peer.write(&self.block[self.written % self.block.len()..]) {
+            self.written += count;
+        }
+    }
+}
 
 impl Bench {
     pub(super) fn turn(&mut self) -> bool {
@@ -66,11 +100,137 @@ impl Bench {
         self.busy_turns();
         peers
     }
+
+    /// The guest is paused, or goes on.
+    pub(super) fn suspend(&mut self, device: DeviceId, is_suspended: bool) {
+        self.engine.set_suspended(device, is_suspended);
+        self.streams.set_suspended(device, is_suspended);
+    }
+
+    /// Connections of a guest whose QP has failed.
+    fn failed(&mut self, device: DeviceId) -> usize {
+        let mut failed = 0;
+        for handle in self.streams.guest(device).entries.clone() {
+            let connection = self.streams.table.connection(handle).unwrap();
+            let qpn = connection.bound.qpn();
+            failed += usize::from(qpn.is_none_or(|qpn| self.state(device, qpn) == QpState::Err));
+        }
+        failed
+    }
+
+    /// Bytes that were taken of each guest's peers.
+    pub(super) fn moved(&self) -> [usize; 2] {
+        [A, B].map(|device| self.streams.ready.moved(device) as usize)
+    }
+
+    /// Bytes that both guests have had in so many turns, in which a peer of B always has more.
+    fn share(&mut self, pusher: &mut Pusher, turns: usize) -> [usize; 2] {
+        let before = self.moved();
+        for _ in 0..turns {
+            pusher.push();
+            self.turn();
+        }
+        let after = self.moved();
+        [after[0] - before[0], after[1] - before[1]]
+    }
+}
+
+/// Whether each of two has 40 to 60 % of what both have.
+pub(super) fn is_fair([a, b]: [usize; 2]) -> bool {
+    let all = a + b;
+    (all * 4..=all * 6).contains(&(a * 10))
+}
+
+#[test]
+fn a_guest_with_a_thousand_connections_has_the_bytes_of_one_with_one() {
+    let mut bench = Bench::new(1100);
+    let mut peers = bench.many(A, 1024);
+    let mut pusher = Pusher::new(bench.open(B).2);
+    let before = bench.moved();
+    let block = writes(8 << 10);
+    peers.iter_mut().for_each(|peer| peer.write_all(&block).unwrap());
+    let had = bench.share(&mut pusher, 64);
+    assert!(had[0] + had[1] > 4 << 20 && is_fair(had), "{had:?}");
+    // All that they were charged for are the bytes of their peers, and all of those.
+    bench.turns();
+    bench.busy_turns();
+    let all = [0, 1].map(|guest| bench.moved()[guest] - before[guest]);
+    assert_eq!(all, [1024 * block.len(), pusher.written]);
+    assert_eq!([A, B].map(|device| bench.failed(device)), [0, 0]);
+}
+
+#[test]
+fn a_thousand_stalled_connections_leave_another_guest_its_bytes() {
+    let mut bench = Bench::new(1100);
+    let mut peers = bench.many(A, 1024);
+    let mut pusher = Pusher::new(bench.open(B).2);
+    // The engine takes nothing.
+    bench.engine.set_suspended(A, true);
+    peers.iter_mut().for_each(|peer| peer.write_all(&[0; 100]).unwrap());
+    bench.share(&mut pusher, 64);
+    assert_eq!(bench.streams.ready.len_of(A), 1024);
+    let [_, of_one] = bench.share(&mut pusher, 64);
+    assert_eq!(bench.streams.ready.len_of(A), 1024);
+    assert!(of_one >= 64 * (48 << 10), "{of_one}");
+    // Each is offered once before the worker sleeps, and after it.
+    drop(pusher);
+    bench.turns();
+    bench.busy_turns();
+    assert!(bench.streams.has_waiting() && !bench.turn());
+    bench.engine.set_suspended(A, false);
+    bench.streams.slept();
+    assert!(bench.busy_turns() >= 1024 / TOGETHER - 1);
+    assert_eq!((bench.failed(A), bench.streams.ready.len_of(A)), (1024, 0));
+    assert!(!bench.streams.has_waiting());
+}
+
+#[test]
+fn who_ends_with_others_waiting_leaves_them_their_turns_and_nothing_of_its_own() {
+    let mut bench = Bench::new(1100);
+    let mut peers = bench.many(A, 200);
+    let mut of_b = bench.many(B, 40);
+    let block = writes(8 << 10);
+    peers.iter_mut().chain(&mut of_b).for_each(|peer| peer.write_all(&block).unwrap());
+    let before = bench.moved()[1];
+    bench.turn();
+    assert!(bench.streams.ready.len_of(A) > 0);
+    bench.with(|streams, _| streams.forget(A));
+    assert_eq!(bench.streams.ready.len_of(A), 0);
+    bench.turns();
+    bench.busy_turns();
+    assert_eq!(bench.moved()[1] - before, 40 * block.len());
+    assert_eq!(bench.failed(B), 0);
+    // One that waits for its turn as the last one, too.
+    bench.engine.set_suspended(B, true);
+    of_b.iter_mut().for_each(|peer| peer.write_all(&[0; 100]).unwrap());
+    bench.turns();
+    assert_eq!(bench.streams.ready.len_of(B), 40);
+    let numbers: Vec<_> = bench.streams.guest(B).entries.iter().map(|handle| handle.number).collect();
+    numbers.into_iter().for_each(|number| bench.release(B, number));
+    bench.turns();
+    assert_eq!((bench.streams.ready.len_of(B), bench.streams.has_waiting()), (0, false));
 }
 
 /// How many peers see that their connection has ended.
 fn ended(peers: &mut [TcpStream]) -> usize {
     peers.iter_mut().filter_map(end_of).count()
+}
+
+#[test]
+fn who_goes_on_is_served_by_turns() {
+    let mut bench = Bench::new(1100);
+    let mut peers = bench.many(A, 1024);
+    bench.suspend(A, true);
+    // Zeros are no FPDU.
+    peers.iter_mut().for_each(|peer| peer.write_all(&[0; 100]).unwrap());
+    bench.busy_turns();
+    assert!(!bench.streams.has_waiting());
+    bench.suspend(A, false);
+    assert_eq!((bench.failed(A), bench.streams.has_waiting()), (0, true));
+    for turn in 1..=1024 / TOGETHER {
+        assert!(bench.turn());
+        assert_eq!(bench.failed(A), turn * TOGETHER);
+    }
 }
 
 #[test]

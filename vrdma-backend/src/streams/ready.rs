@@ -1,0 +1,270 @@
+//! Who is to be served, by guest: guests have turns, and each of them a credit of bytes in a turn, however many connections it has.
+
+use super::handle::Handle;
+use std::collections::VecDeque;
+use vrdma_transport::DeviceId;
+
+/// Bytes of a guest in one turn while others have something too, and most that the engine is offered of one connection at a time: what a read of a kernel's socket brings. What a guest takes beyond
+/// that it has less in the next turns.
+pub(super) const QUANTUM: usize = 64 << 10;
+/// What it costs to serve one, whatever comes of it, in bytes; and to take an FPDU that was placed.
+pub(super) const COST: usize = 512;
+/// Most that a guest owes: what the buffer of a connection holds.
+const MOST_OWED: i64 = 2 << 20;
+/// Entries of a guest that are served in one turn.
+pub(super) const ENTRIES: usize = 32;
+
+/// The entries of a guest that wait.
+#[derive(Debug, Default)]
+struct Queue {
+    handles: VecDeque<Handle>,
+    /// Bytes that it may have in this turn, or that it owes.
+    credit: i64,
+    /// The turn of which that is true.
+    turn: u64,
+    is_listed: bool,
+    /// All that it was charged for.
+    #[cfg(test)]
+    moved: u64,
+}
+
+impl Queue {
+    /// Gives it what it has had in the turns since.
+    fn refill(&mut self, turn: u64) {
+        let turns = turn.saturating_sub(self.turn).min(MOST_OWED as u64);
+        self.credit = (self.credit + turns as i64 * QUANTUM as i64).min(QUANTUM as i64);
+        self.turn = turn;
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Ready {
+    /// By the device's number.
+    queues: Vec<Queue>,
+    /// Guests with entries that wait.
+    order: VecDeque<DeviceId>,
+    /// How many there have been.
+    turn: u64,
+    /// Entries of all guests.
+    count: usize,
+}
+
+/// The turn of a guest.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub device: DeviceId,
+    /// Entries that it may have served still. Those that come meanwhile wait for the next turn.
+    left: usize,
+    /// None was served yet: one always is, or who owes what came by itself could do nothing of its own.
+    is_first: bool,
+    is_shared: bool,
+}
+
+impl Ready {
+    fn queue(&mut self, device: DeviceId) -> &mut Queue {
+        let index = device.0 as usize;
+        if index >= self.queues.len() {
+            self.queues.resize_with(index + 1, Queue::default);
+        }
+        &mut self.queues[index]
+    }
+
+    /// An entry of a guest waits. Who calls keeps it from being listed twice.
+    pub fn push(&mut self, device: DeviceId, handle: Handle) {
+        self.count += 1;
+        let queue = self.queue(device);
+        queue.handles.push_back(handle);
+        if !std::mem::replace(&mut queue.is_listed, true) {
+            self.order.push_back(device);
+        }
+    }
+
+    /// Something was done for a guest that moved so many bytes.
+    pub fn charge(&mut self, device: DeviceId, bytes: usize) {
+        let turn = self.turn;
+        let queue = self.queue(device);
+        queue.refill(turn);
+        queue.credit = (queue.credit - bytes as i64).max(-MOST_OWED);
+        #[cfg(test)]
+        (queue.moved += bytes as u64);
+    }
+
+    /// Bytes that a guest was charged for.
+    #[cfg(test)]
+    pub fn moved(&self, device: DeviceId) -> u64 {
+        self.queues.get(device.0 as usize).map_or(0, |queue| queue.moved)
+    }
+
+    /// A guest has no entries any more, and owes nothing.
+    pub fn forget(&mut self, device: DeviceId) {
+        let queue = std::mem::take(self.queue(device));
+        self.count -= queue.handles.len();
+        self.order.retain(|&other| other != device);
+    }
+
+    /// Entries of all guests that wait.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Entries of a guest that wait.
+    #[cfg(test)]
+    pub fn len_of(&self, device: DeviceId) -> usize {
+        self.queues.get(device.0 as usize).map_or(0, |queue| queue.handles.len())
+    }
+
+    /// Begins a turn of all guests with entries that wait; how many these are.
+    pub fn begin(&mut self) -> usize {
+        self.turn += 1;
+        self.order.len()
+    }
+
+    /// Begins the turn of the next guest. One that is alone has no limit of bytes, and owes nothing.
+    pub fn visit(&mut self, is_shared: bool) -> Option<Visit> {
+        let device = self.order.pop_front()?;
+        let turn = self.turn;
+        let queue = self.queue(device);
+        queue.refill(turn);
+        if !is_shared {
+            queue.credit = QUANTUM as i64;
+        }
+        let left = queue.handles.len().min(ENTRIES);
+        Some(Visit { device, left, is_first: true, is_shared })
+    }
+
+    /// The next entry of a guest, in its turn.
+    pub fn next(&mut self, visit: &mut Visit) -> Option<Handle> {
+        let queue = self.queue(visit.device);
+        let owes = visit.is_shared && queue.credit <= 0;
+        if visit.left == 0 || owes && !visit.is_first {
+            return None;
+        }
+        visit.left -= 1;
+        visit.is_first = false;
+        queue.credit -= COST as i64;
+        let handle = queue.handles.pop_front();
+        self.count -= usize::from(handle.is_some());
+        handle
+    }
+
+    /// Ends the turn of a guest.
+    pub fn leave(&mut self, visit: &Visit) {
+        let queue = self.queue(visit.device);
+        queue.is_listed = !queue.handles.is_empty();
+        if queue.is_listed {
+            self.order.push_back(visit.device);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: DeviceId = DeviceId(0);
+    const B: DeviceId = DeviceId(1);
+
+    fn handle(number: u32) -> Handle {
+        Handle { number, generation: 0 }
+    }
+
+    /// Turns in which each entry moves `bytes` and waits again; what each guest had.
+    fn turns(ready: &mut Ready, count: usize, bytes: impl Fn(DeviceId) -> usize) -> [usize; 2] {
+        let mut had = [0; 2];
+        for _ in 0..count {
+            let guests = ready.begin();
+            for _ in 0..guests {
+                let Some(mut visit) = ready.visit(guests > 1) else { break };
+                while let Some(handle) = ready.next(&mut visit) {
+                    let bytes = bytes(visit.device);
+                    ready.charge(visit.device, bytes);
+                    had[visit.device.0 as usize] += bytes;
+                    ready.push(visit.device, handle);
+                }
+                ready.leave(&visit);
+            }
+        }
+        had
+    }
+
+    fn of(guests: [u32; 2]) -> Ready {
+        let mut ready = Ready::default();
+        for (device, count) in guests.into_iter().enumerate() {
+            (0..count).for_each(|n| ready.push(DeviceId(device as u32), handle(n)));
+        }
+        ready
+    }
+
+    #[test]
+    fn a_guest_with_a_thousand_entries_has_what_one_with_one_has() {
+        for bytes in [QUANTUM, QUANTUM / 2 + 1, 20_000] {
+            // The lone one brings what a read brings.
+            let had = turns(&mut of([1024, 1]), 1000, |device| if device == A { bytes } else { QUANTUM });
+            assert!(had[0] * 10 <= had[1] * 11 && had[1] * 10 <= had[0] * 11, "{bytes}: {had:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_alone_has_no_limit_of_bytes_and_owes_nothing() {
+        let mut ready = of([1024, 0]);
+        assert_eq!(turns(&mut ready, 10, |_| QUANTUM), [10 * ENTRIES * QUANTUM, 0]);
+        ready.push(B, handle(0));
+        let had = turns(&mut ready, 100, |_| QUANTUM);
+        assert!(had[0].abs_diff(had[1]) <= MOST_OWED as usize, "{had:?}");
+    }
+
+    #[test]
+    fn who_owes_has_one_entry_a_turn_until_it_has_paid_and_idle_turns_pay() {
+        let mut ready = of([100, 1]);
+        // What comes in frames is not asked whether it may.
+        ready.charge(A, 100 << 20);
+        let few = |_: DeviceId| 1;
+        assert_eq!(turns(&mut ready, 20, few), [20, 20]);
+        assert_eq!(turns(&mut ready, 12, few)[1], 12);
+        assert_eq!(turns(&mut ready, 1, few)[0], ENTRIES);
+        ready.charge(A, 100 << 20);
+        for _ in 0..40 {
+            ready.begin();
+        }
+        assert_eq!(turns(&mut ready, 1, few)[0], ENTRIES);
+    }
+
+    #[test]
+    fn each_entry_has_its_turn() {
+        let mut ready = of([100, 100]);
+        let mut seen = [[0; 100]; 2];
+        for _ in 0..10 {
+            for _ in 0..ready.begin() {
+                let mut visit = ready.visit(true).unwrap();
+                while let Some(handle) = ready.next(&mut visit) {
+                    seen[visit.device.0 as usize][handle.number as usize] += 1;
+                }
+                ready.leave(&visit);
+            }
+            if ready.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(seen, [[1; 100]; 2]);
+        assert_eq!((ready.is_empty(), ready.len_of(A)), (true, 0));
+    }
+
+    #[test]
+    fn a_guest_that_is_forgotten_leaves_nothing_and_begins_anew() {
+        let mut ready = of([100, 1]);
+        ready.charge(A, 100 << 20);
+        ready.forget(A);
+        assert_eq!((ready.len_of(A), ready.begin()), (0, 1));
+        ready.forget(B);
+        assert!(ready.is_empty() && ready.visit(true).is_none());
+        (0..100).for_each(|n| ready.push(A, handle(n)));
+        ready.push(B, handle(0));
+        assert_eq!(turns(&mut ready, 1, |_| 1), [ENTRIES, 1]);
+    }
+}
