@@ -3,9 +3,10 @@
 use anyhow::{Context, Result, ensure};
 
 use super::{LISTENS, case, python};
+use crate::lineup::{PathMtu, prepare};
 use crate::programs::Device;
-use crate::vm::Pair;
 use crate::vm::pair::IP;
+use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::said;
 
 /// The end of QPs that share a receive queue: exactly one LAST_WQE_REACHED each, and no receive is lost.
@@ -35,6 +36,29 @@ pub fn private_data(pair: &mut Pair) -> Result<()> {
         asked.with_context(|| format!("the server in VM {}: {}", server.name(), said(&serving)))?;
         let served = serving.wait(patience)?;
         ensure!(served.success(), "the server in VM {}: {:?}", server.name(), served.exit);
+    }
+    Ok(())
+}
+
+/// Datagrams are answered by what their completions and headers say of the sender, by IPv4 and by IPv6.
+///
+/// ibv_create_ah_from_wc(3), IBTA A17.4.5; rdma-core#1740, ucx#10209.
+pub fn answers(pair: &mut Pair) -> Result<()> {
+    prepare(pair, PathMtu::Usual)?;
+    let patience = pair.patience(10);
+    let index = |vm: &Vm, gid: &str| -> Result<String> {
+        let found = format!("cd /sys/class/infiniband/vrdma0/ports/1/gids && grep -l {gid} * | tail -n 1");
+        Ok(vm.check(&found, patience)?.trim().to_owned())
+    };
+    for (port, gids) in [(18690, ["0a4d:0001", "0a4d:0002"]), (18691, ["^fd.*0001$", "^fd.*0002$"])] {
+        let command = format!("vr-answer -d vrdma0 -p {port}");
+        let serving = pair.a.spawn(&format!("exec {command} -g {}", index(&pair.a, gids[0])?))?;
+        let line = format!("{command} -g {} {}", index(&pair.b, gids[1])?, IP[0]);
+        let asked = pair.b.check(&line, patience);
+        let text = asked.with_context(|| format!("the server of {gids:?}: {}", said(&serving)))?;
+        ensure!(text.contains("50 answers"), "no answers: {text}");
+        let served = serving.wait(patience)?;
+        ensure!(served.success(), "the server of {gids:?}: {:?}", served.exit);
     }
     Ok(())
 }
