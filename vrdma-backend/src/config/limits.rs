@@ -1,6 +1,8 @@
 //! What one guest may have.
 
 use serde::{Deserialize, Serialize};
+use std::fs;
+use std::sync::OnceLock;
 
 /// What one guest may have; the keys of `[limits]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -36,7 +38,8 @@ pub struct GuestLimits {
     pub ahs: u32,
     /// Connections and listeners of iWARP, each of which is a descriptor of the daemon.
     pub connections: u32,
-    /// MiB of memory that its VMM may share with one function.
+    /// MiB of memory that its VMM may share with one function. By default as much as the machine has: a sparse file may be
+    /// longer, and its pages would count as the daemon's where the daemon is the first that touches them.
     pub memory_max: u64,
     /// Frames of its Ethernet function to several ports (broadcast, multicast, unknown destinations) that other guests get in a second.
     /// The uplink gets all.
@@ -68,8 +71,38 @@ impl Default for GuestLimits {
             all_request_memory: 4 << 30,
             ahs: 4096,
             connections: 1024,
-            memory_max: 1 << 20,
+            memory_max: machine_memory(),
             flood_rate: 10_000,
         }
+    }
+}
+
+/// MiB of memory that the machine has; where the system does not say, a tebibyte.
+fn machine_memory() -> u64 {
+    static MEMORY: OnceLock<u64> = OnceLock::new();
+    *MEMORY.get_or_init(|| {
+        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        total(&text).unwrap_or(1 << 20)
+    })
+}
+
+/// MiB in the line `MemTotal:       65842612 kB` of meminfo (proc(5)).
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some((kib >> 10).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_has_no_more_memory_by_default_than_the_machine() {
+        let machine = total(&fs::read_to_string("/proc/meminfo").unwrap()).unwrap();
+        assert_eq!(GuestLimits::default().memory_max, machine);
+        assert_eq!(total("MemFree: 5 kB\nMemTotal:       65842612 kB\n"), Some(64_299));
+        assert_eq!(total("MemTotal: 12 kB"), Some(1));
+        assert_eq!((total(""), total("MemTotal: many kB"), total("MemTotal: 5 GB")), (None, None, None));
     }
 }
