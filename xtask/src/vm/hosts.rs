@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::Net;
 use super::backend::{Backend, BackendConfig, GuestSockets};
-use super::pair::{IP, IP6, NAMES, PairConfig, THIRD, Tcp, Topology, VLAN_IP, extra_mac, mac};
+use super::pair::{IP, IP6, NAMES, THIRD, VLAN_IP, extra_mac, mac};
+use super::pair_config::{PairConfig, Tcp, Topology};
 use super::wire::{Namespace, Wire};
 use crate::programs::Device;
 

@@ -7,6 +7,7 @@ mod directories;
 mod hosts;
 pub mod nic;
 pub mod pair;
+mod pair_config;
 pub mod qemu;
 mod qmp;
 mod uplink;
@@ -26,7 +27,8 @@ use crate::proc::{Proc, indent};
 use crate::{ui, wait};
 pub use control::{Control, Exit, Job, Output};
 pub use directories::keep_run;
-pub use pair::{Pair, PairConfig, Tcp, Topology, use_workers, workers};
+pub use pair::Pair;
+pub use pair_config::{PairConfig, Tcp, Topology, use_workers, workers};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};
 pub use uplink::Uplink;
 

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::directories::{run_directory, socket_directory};
-use super::pair::{CAPTURE, workers};
+use super::pair::CAPTURE;
+use super::pair_config::workers;
 use super::qmp::Qmp;
 use super::{Job, Output, Vm};
 use crate::accel::Accel;

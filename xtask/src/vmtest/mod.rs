@@ -178,8 +178,18 @@ impl Lab {
 
 /// All tests, in the order in which they run. Those of the same kind of pair stand together, as each change boots one.
 pub fn all() -> Vec<VmTest> {
+    let mut tests = usual();
+    tests.extend(linux::on_one_host());
+    tests.extend(of_other_kinds());
+    tests.extend(between_hosts());
+    tests.extend(on_pci());
+    tests
+}
+
+/// Those of the demo's pair.
+fn usual() -> Vec<VmTest> {
     let test = |name, needs, run| on(Lab::Usual, name, needs, run);
-    let mut tests = vec![
+    vec![
         test("vm-exec", Needs::Vms, basics::exec),
         test("vm-ping", Needs::Vms, basics::ping),
         test("vm-devinfo", Needs::Rdma, basics::devinfo),
@@ -218,10 +228,13 @@ pub fn all() -> Vec<VmTest> {
         test("vm-clean-up-qemu", Needs::Rdma, cleanup::killed_vm),
         test("vm-reset", Needs::Vms, basics::reset),
         test("vm-kill", Needs::Vms, basics::kill),
-    ];
-    tests.push(test("vm-older-driver", Needs::Older, skew::older_driver));
-    tests.extend(linux::on_one_host());
-    tests.extend([
+        test("vm-older-driver", Needs::Older, skew::older_driver),
+    ]
+}
+
+/// Those of other pairs on one host.
+fn of_other_kinds() -> Vec<VmTest> {
+    vec![
         on(Lab::Sleepy, "vm-one-processor", Needs::Rdma, stress::short),
         on(Lab::Sleepy, "vm-one-processor-long", Needs::Rdma, stress::long).long(),
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
@@ -237,10 +250,7 @@ pub fn all() -> Vec<VmTest> {
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe).long(),
         on(Lab::Vlans, "vm-vlans", Needs::Rdma, vlans::same_address).long(),
         on(Lab::KernelFaults, "vm-kernel-faults", Needs::Rdma, kernel_faults::short).long(),
-    ]);
-    tests.extend(between_hosts());
-    tests.extend(on_pci());
-    tests
+    ]
 }
 
 /// The daemon on each NIC on PCI.

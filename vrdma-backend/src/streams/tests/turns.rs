@@ -94,7 +94,6 @@ impl Bench {
         for peer in &mut peers {
             // What is short does not wait for an acknowledgement.
             peer.set_nodelay(true).unwrap();
-            peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             peer.read_exact(&mut [0; 24]).unwrap();
         }
         self.busy_turns();
