@@ -14,6 +14,10 @@ use crate::time::{Instant, nanoseconds};
 use crate::timers::{Timer, Timers};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a connection that nobody uses has to send what is left.
+const LINGER: Duration = Duration::from_secs(30);
 
 /// The states of RFC 9293, 3.3.2. (LISTEN is a [`Stack`](crate::Stack)'s.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -277,6 +281,14 @@ impl Connection {
             State::SynSent => self.end(Reason::Aborted),
             State::SynReceived | State::Established | State::CloseWait => self.is_closing = true,
             _ => {}
+        }
+    }
+
+    /// Its user has gone, after both ends have said that they close. What is left to be sent has half a minute from when
+    /// the peer was heard last: one that keeps its window closed, or takes a byte now and then, could hold the connection for ever.
+    pub fn leave(&mut self) {
+        if self.state != State::Closed {
+            self.timers.set(Timer::Linger, self.heard + LINGER);
         }
     }
 

@@ -205,7 +205,6 @@ impl Connection {
         if !flags.has(Flags::ACK) {
             return;
         }
-        self.note_stamp(header, start, now);
         let segment = Incoming { header, range, has_length };
         if self.state == State::SynReceived && !self.handle_first_ack(header, now) {
             return;
@@ -213,6 +212,8 @@ impl Connection {
         if !self.handle_ack(segment, now) {
             return;
         }
+        // Who guesses a number in the window, but not what we have sent, makes nothing honest look old.
+        self.note_stamp(header, start, now);
         self.hear(now);
         self.advance_close(now);
         if self.state != State::Closed {

@@ -30,6 +30,9 @@ impl Connection {
                 Timer::KeepAlive => self.keep_alive(now),
                 Timer::Wait => self.end(Reason::Finished),
                 Timer::Pace => {}
+                // In TIME-WAIT nothing is left to be sent.
+                Timer::Linger if self.state == State::TimeWait => {}
+                Timer::Linger => self.give_up(),
             }
         }
     }
@@ -74,14 +77,16 @@ impl Connection {
 
     fn keep_alive(&mut self, now: Instant) {
         let Some(keep_alive) = self.config.keep_alive else { return };
-        if self.probes >= keep_alive.probes && self.board.is_empty() {
+        // Probes of a closed window are counted too, but are answered.
+        let is_window_closed = self.timers.runs(Timer::WindowProbe) || self.due.window_probe;
+        let asks = self.board.is_empty() && !is_window_closed;
+        if self.probes >= keep_alive.probes && asks {
             self.give_up();
             return;
         }
         self.timers.set(Timer::KeepAlive, now.after(nanoseconds(keep_alive.interval).max(SHORTEST_INTERVAL)));
         // What is outstanding, or a closed window, asks by itself.
-        if self.board.is_empty() && !self.timers.runs(Timer::WindowProbe) && self.state != State::SynReceived
-        {
+        if asks && self.state != State::SynReceived {
             self.probes = self.probes.saturating_add(1);
             self.due.keep_alive = true;
         }

@@ -23,9 +23,11 @@ pub(crate) enum Timer {
     Wait,
     /// New data may go.
     Pace,
+    /// Nobody uses the connection any more, and it has had its time to end.
+    Linger,
 }
 
-const ALL: [Timer; 8] = [
+const ALL: [Timer; 9] = [
     Timer::Retransmit,
     Timer::TailProbe,
     Timer::Reordering,
@@ -34,6 +36,7 @@ const ALL: [Timer; 8] = [
     Timer::KeepAlive,
     Timer::Wait,
     Timer::Pace,
+    Timer::Linger,
 ];
 
 /// The deadlines of a connection.

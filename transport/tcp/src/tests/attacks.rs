@@ -86,6 +86,26 @@ fn acknowledges_of_what_was_never_sent_are_dropped() {
         .end();
 }
 
+/// Who guesses a number in the window, but not what was sent, makes no honest segment look old.
+#[test]
+fn a_timestamp_counts_only_with_an_acknowledge_of_what_was_sent() {
+    let mut script = Script::connect(Config { timestamps: true, ..plain() });
+    script.run("> S 0:0 ts 0,0 \n < S. 0:0 ack 1 mss 1000 ts 100,0 \n > . 1:1 ack 1 ts 0,100");
+    script
+        .run(
+            "< . 1:101 ack 99999 ts 1000000,0
+             > . 1:1 ack 1
+             count bad_ack 1
+             at 300
+             < . 1:101 ack 1 ts 101,0
+             taken 0-100
+             count bad_timestamp 0
+             at 340
+             > . 1:1 ack 101",
+        )
+        .end();
+}
+
 #[test]
 fn sacks_of_what_was_never_sent_are_dropped() {
     open(with_sacks())

@@ -6,7 +6,7 @@
 //! | `< FLAGS FROM:TO ...` | a segment arrives |
 //! | `> FLAGS FROM:TO ...` | this was sent, and is the next that was; each has to be named before anything else happens |
 //! | `send N`, `send N*K` | the user has K segments of N bytes more |
-//! | `close`, `abort`, `window N` | the user says so |
+//! | `close`, `abort`, `leave`, `window N` | the user says so |
 //! | `refuse`, `accept`, `take N` | what the user does with data from here on (N: so many bytes of each part) |
 //! | `taken A-B,C-D` | stretches that were handed up since this was asked last, in order; `!` behind one: it is whole FPDUs |
 //! | `state`, `event`, `acknowledged`, `complete`, `cwnd`, `mss`, `count NAME` | what has to be so (`event -`: none) |
@@ -123,6 +123,7 @@ impl Script {
             }
             "close" => connection.close(),
             "abort" => connection.abort(),
+            "leave" => connection.leave(),
             "window" => connection.set_window(number(rest) as u32),
             "toolong" => {
                 let (at, mss) = rest.split_once(' ').unwrap();

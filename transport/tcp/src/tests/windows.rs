@@ -2,7 +2,7 @@
 
 use super::opening::plain;
 use super::script::Script;
-use crate::Config;
+use crate::{Config, KeepAlive};
 use core::time::Duration;
 
 fn open(config: Config, options: &str) -> Script {
@@ -68,6 +68,31 @@ fn a_window_may_stay_closed_as_long_as_the_peer_answers() {
         script.run(&format!("at {second}000 \n > . 0:0 ack 1"));
     }
     script.run("at 24000 \n > R. 1:1 \n event TimedOut").end();
+}
+
+#[test]
+fn a_window_that_stays_closed_holds_nobody_s_connection_for_half_a_minute_at_most() {
+    let config = Config { max_rto: Duration::from_secs(1), ..plain() };
+    let mut script = open(config, "win 0");
+    script.run("send 100 \n close \n < F. 1:1 ack 1 win 0 \n > . 1:1 ack 2 \n event EndOfStream \n leave");
+    for second in 1..30 {
+        script.run(&format!("at {second}000 \n > . 0:0 ack 2 \n < . 2:2 ack 1 win 0"));
+        script.run("state CloseWait");
+        // It counts from when the peer's FIN came.
+    }
+    script.run("at 30000 \n > R. 1:1 \n event TimedOut").end();
+}
+
+#[test]
+fn a_peer_that_answers_probes_of_its_closed_window_is_not_taken_for_silent() {
+    let keep_alive = KeepAlive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), probes: 3 };
+    let config = Config { max_rto: Duration::from_secs(20), keep_alive: Some(keep_alive), ..plain() };
+    let mut script = open(config, "win 0");
+    script.run("send 100");
+    for second in [1, 3, 7, 15, 31, 51, 71, 91, 111] {
+        script.run(&format!("at {second}000 \n > . 0:0 ack 1 \n < . 1:1 ack 1 win 0 \n state Established"));
+    }
+    script.run("at 112000 \n < . 1:1 ack 1 win 1000 \n > P. 1:101 \n < . 1:1 ack 101 win 1000").end();
 }
 
 #[test]

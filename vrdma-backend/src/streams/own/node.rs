@@ -232,13 +232,15 @@ impl Node {
         self.follow(ready);
     }
 
-    /// Its user is gone: what was put in is still sent, and then the connection ends by itself.
+    /// Its user is gone: what was put in is still sent, and then the connection ends by itself, at the latest after half a minute.
     pub fn leave(&mut self, id: ConnectionId) {
         let Some(end) = self.ends.get_mut(&id) else { return };
         (end.user, end.wants) = (User::Nobody, None);
         end.input.clear();
         if end.closed.is_some() {
             self.ends.remove(&id);
+        } else {
+            self.stack.change(id, vrdma_tcp::Connection::leave);
         }
     }
 
