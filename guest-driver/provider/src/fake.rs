@@ -107,6 +107,8 @@ pub struct State {
     pub rereg: Option<Rereg>,
     /// Number of the next QP.
     pub next_qpn: u32,
+    /// Called by the next query of a QP, which finds the state that this returns.
+    pub during_query: Option<fn(*mut ffi::ibv_qp) -> u32>,
     /// Called by the next resize of a CQ, before the device carries it out and after.
     pub during_resize: Option<fn(&Kernel, Moment)>,
     /// What completion events were last said to wait for.

@@ -115,13 +115,18 @@ impl Qp {
         unsafe { Context::of((*self.ibv()).context) }
     }
 
-    /// Remembers the state that was seen. A QP of iWARP goes to RTS by itself, when it is connected, so from INIT on it may be there.
+    /// Remembers the state that a modify led to.
     fn set_state(&self, state: u32) {
+        self.state.store(self.for_posts(state), Ordering::Relaxed);
+    }
+
+    /// What a state means for posts. A QP of iWARP goes to RTS by itself, when it is connected, so from INIT on it may be there.
+    fn for_posts(&self, state: u32) -> u32 {
         // SAFETY: as above; a context's device outlives it. (That of a test may have none.)
         let device = unsafe { (*(*self.ibv()).context).device.as_ref() };
         let is_iwarp = device.is_some_and(|device| device.transport_type == ffi::IBV_TRANSPORT_IWARP);
         let connects = matches!(state, ffi::IBV_QPS_INIT | ffi::IBV_QPS_RTR);
-        self.state.store(if is_iwarp && connects { ffi::IBV_QPS_RTS } else { state }, Ordering::Relaxed);
+        if is_iwarp && connects { ffi::IBV_QPS_RTS } else { state }
     }
 
     /// Whether send requests may be posted.
@@ -356,18 +361,19 @@ pub unsafe extern "C" fn query_qp(
     init_attr: *mut ffi::ibv_qp_init_attr,
 ) -> c_int {
     let mut command: ffi::ibv_query_qp = zeroed!();
+    // SAFETY: the caller's QP.
+    let known = unsafe { Qp::of(qp) };
+    let before = known.state.load(Ordering::Relaxed);
     // SAFETY: the caller's QP and attributes.
     let result = check(unsafe {
         ffi::ibv_cmd_query_qp(qp, attr, mask, init_attr, &raw mut command, size_of_val(&command))
     });
-    if result.is_ok() {
-        // The state may have changed without a modify, and posting depends on it.
-        // SAFETY: the caller's QP, and attributes just filled in.
-        unsafe {
-            if mask as u32 & ffi::IBV_QP_STATE != 0 {
-                Qp::of(qp).set_state((*attr).qp_state);
-            }
-        }
+    if result.is_ok() && mask as u32 & ffi::IBV_QP_STATE != 0 {
+        // The state may have changed without a modify, and posting depends on it. What a modify of another thread has
+        // stored meanwhile is newer than what was found.
+        // SAFETY: attributes just filled in.
+        let found = known.for_posts(unsafe { (*attr).qp_state });
+        let _ = known.state.compare_exchange(before, found, Ordering::Relaxed, Ordering::Relaxed);
     }
     code(result)
 }

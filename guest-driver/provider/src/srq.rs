@@ -234,7 +234,12 @@ fn resize(srq: &Srq, asked: u32, modify: impl FnOnce() -> Result<(), Errno>) -> 
         lock(&srq.slots).set_limit(asked)?;
     }
     let result = modify();
-    let limit = if result.is_ok() { asked } else { before };
+    let limit = match result {
+        Ok(()) => asked,
+        // Whether it was, or will be, carried out is not known.
+        Err(libc::EIO) => before.min(asked),
+        Err(_) => before,
+    };
     result.and(lock(&srq.slots).set_limit(limit))
 }
 

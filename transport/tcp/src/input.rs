@@ -206,10 +206,8 @@ impl Connection {
             return;
         }
         let segment = Incoming { header, range, has_length };
-        if self.state == State::SynReceived && !self.handle_first_ack(header, now) {
-            return;
-        }
-        if !self.handle_ack(segment, now) {
+        let is_first = self.state == State::SynReceived;
+        if is_first && !self.handle_first_ack(header, now) || !self.handle_ack(segment, now) {
             return;
         }
         // Who guesses a number in the window, but not what we have sent, makes nothing honest look old.

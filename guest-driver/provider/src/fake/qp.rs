@@ -66,14 +66,18 @@ unsafe extern "C" fn ibv_cmd_modify_qp(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_cmd_query_qp(
-    _qp: *mut ibv_qp,
-    _attr: *mut ibv_qp_attr,
+unsafe extern "C" fn ibv_cmd_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
     _mask: c_int,
     _init_attr: *mut ibv_qp_init_attr,
     _command: *mut ibv_query_qp,
     _size: usize,
 ) -> c_int {
+    let during = unsafe { kernel((*qp).context).state().during_query.take() };
+    if let Some(during) = during {
+        unsafe { (*attr).qp_state = during(qp) };
+    }
     0
 }
 

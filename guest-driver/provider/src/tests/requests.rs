@@ -1,5 +1,6 @@
 //! Posting.
 
+use std::ffi::c_int;
 use std::mem::zeroed;
 use std::time::Duration;
 
@@ -10,6 +11,35 @@ use super::guest::{CAP, Guest, recv, sge, with_sges, wr_ids, write};
 use crate::context::Context;
 use crate::fake::{ENTRIES, Kernel, QUEUE};
 use crate::ffi::*;
+use crate::qp::modify_qp;
+
+#[test]
+fn a_query_takes_no_state_back_that_a_modify_has_led_to_meanwhile() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(16);
+    let qp = guest.qp(cq, |_| ());
+    guest.modify(qp, IBV_QPS_RTR);
+    // As by another thread, while the query is in the kernel.
+    kernel.state().during_query = Some(|qp| {
+        let mut attr = ibv_qp_attr { qp_state: IBV_QPS_RTS, ..unsafe { zeroed() } };
+        assert_eq!(unsafe { modify_qp(qp, &raw mut attr, IBV_QP_STATE as c_int) }, 0);
+        IBV_QPS_RTR
+    });
+    let query = || {
+        let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = unsafe { (zeroed(), zeroed()) };
+        let query = guest.ops.query_qp.unwrap();
+        assert_eq!(unsafe { query(qp, &raw mut attr, IBV_QP_STATE as c_int, &raw mut init) }, 0);
+    };
+    query();
+    guest.send(qp, &mut [write(1)]).unwrap();
+    // And one that nobody changes meanwhile is taken.
+    kernel.state().during_query = Some(|_| IBV_QPS_RTR);
+    query();
+    assert_eq!(guest.send(qp, &mut [write(2)]), Err((0, libc::EINVAL)));
+    guest.destroy_qp(qp);
+    guest.close(&[cq]);
+}
 
 #[test]
 fn each_operation_arrives_as_the_abi_says() {

@@ -334,6 +334,18 @@ fn the_size_changes() {
     let (count, more) = fill(&guest, srq, &kernel);
     requests.extend(more);
     assert_eq!(count, 2, "it is as it was");
+    // Of this nobody knows whether it was carried out: no more is posted than either size takes.
+    kernel.state().command_error = libc::EIO;
+    assert_eq!(modify(&guest, srq, 9, IBV_SRQ_MAX_WR), libc::EIO);
+    requests.drain(..2).for_each(|request| kernel.complete(request.received(number(qp))));
+    assert_eq!(guest.poll(cq, 64).len(), 2);
+    let (count, more) = fill(&guest, srq, &kernel);
+    requests.extend(more);
+    assert_eq!(count, 1);
+    assert_eq!(modify(&guest, srq, 10, IBV_SRQ_MAX_WR), 0);
+    let (count, more) = fill(&guest, srq, &kernel);
+    requests.extend(more);
+    assert_eq!(count, 1);
     assert_eq!(modify(&guest, srq, 3, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), 0);
     requests.drain(..7).for_each(|request| kernel.complete(request.received(number(qp))));
     assert_eq!(guest.poll(cq, 64).len(), 7);
