@@ -13,18 +13,26 @@ use vrdma_transport::Error;
 const BACKLOG: i32 = 128;
 
 /// Times that a peer is asked whether it is still there.
-const PROBES: u16 = 6;
+const PROBES: u8 = 6;
+
+/// After so many seconds without a word the peer is asked; one that does not answer for as long again has vanished. 0: it is never asked.
+pub fn asked_after(seconds: u16) -> Option<vrdma_tcp::KeepAlive> {
+    (seconds > 0).then(|| {
+        let probes = seconds.min(PROBES.into()) as u8;
+        let [idle, interval] =
+            [seconds, seconds / u16::from(probes)].map(|time| Duration::from_secs(time.into()));
+        vrdma_tcp::KeepAlive { idle, interval, probes }
+    })
+}
 
 /// How peers are noticed that vanish without a word, while there is nothing to send to them.
 #[derive(Clone, Debug)]
 pub struct KeepAlive(Option<TcpKeepalive>);
 
 impl KeepAlive {
-    /// After so many seconds without a word the peer is asked; one that does not answer for as long again has vanished. 0: it is never asked.
+    /// See [`asked_after`].
     pub fn after(seconds: u16) -> KeepAlive {
-        KeepAlive((seconds > 0).then(|| {
-            let probes = seconds.min(PROBES);
-            let [idle, interval] = [seconds, seconds / probes].map(|time| Duration::from_secs(time.into()));
+        KeepAlive(asked_after(seconds).map(|vrdma_tcp::KeepAlive { idle, interval, probes }| {
             TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes.into())
         }))
     }

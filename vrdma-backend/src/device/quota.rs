@@ -17,6 +17,8 @@ pub struct DeviceLimits {
     pub num_queues: u32,
     /// Its connections of iWARP to guests of its worker go over TCP, too.
     pub tcp_between_guests: bool,
+    /// Seconds without a word of a peer of own TCP after which it is asked; 0 is never.
+    pub tcp_keepalive: u16,
 }
 
 impl DeviceLimits {
@@ -31,6 +33,7 @@ impl DeviceLimits {
             first_channel: first_channel(config.comp_vectors),
             num_queues: config.num_queues(),
             tcp_between_guests: config.tcp_between_guests,
+            tcp_keepalive: config.tcp_keepalive,
         }
     }
 

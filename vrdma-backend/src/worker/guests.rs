@@ -113,7 +113,7 @@ impl Worker {
             self.engine.set_link(true);
             if guest.has_own_tcp() {
                 let mtu = self.link().map_or(USUAL_MTU, |(_, mtu)| mtu);
-                self.streams.own.add((id, port), &guest, &limits.guest, mtu);
+                self.streams.own.add((id, port), &guest, &limits.guest, limits.tcp_keepalive, mtu);
                 self.net.set_tcp(port);
                 self.streams.has_local_way = !limits.tcp_between_guests;
             }

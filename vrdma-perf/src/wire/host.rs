@@ -243,6 +243,7 @@ impl Host {
             (device, 0),
             &guest,
             &GuestLimits { connections: 4096, ..GuestLimits::default() },
+            0,
             mtu,
         );
         let failure = Failure::default();

@@ -18,6 +18,7 @@ use super::handle::Handle;
 use super::output::Taken;
 use crate::config::{GuestConfig, GuestLimits};
 use crate::port::{Checksums, Offload};
+use crate::tcp::asked_after;
 use node::{Node, Ready};
 use pipe::Pipes;
 pub use pipe::{MSS as PIPE_MSS, Pipe};
@@ -27,7 +28,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 pub use taker::Taker;
 use vmm_sys_util::epoll::EventSet;
-use vrdma_tcp::{ConnectionId, NextHop, Outgoing, Ports, Refused, Tuple};
+use vrdma_tcp::{Config, ConnectionId, NextHop, Outgoing, Ports, Refused, Tuple};
 use vrdma_transport::{DeviceId, Error, Instant};
 use vrdma_wire::icmp::TooLong;
 use vrdma_wire::num::{Gid, VlanId};
@@ -75,12 +76,13 @@ pub struct Own {
 }
 
 impl Own {
-    /// Adds a guest, with its port of the switch.
+    /// Adds a guest, with its port of the switch. Its peers are asked after so many seconds of silence; 0 is never.
     pub fn add(
         &mut self,
         (device, port): (DeviceId, usize),
         guest: &GuestConfig,
         limits: &GuestLimits,
+        tcp_keepalive: u16,
         mtu: u16,
     ) {
         // Others guess sequence numbers no better than those of the kernel.
@@ -89,9 +91,10 @@ impl Own {
             .expect("random numbers are there once the system has started");
         let [first, second] =
             [&secret[..8], &secret[8..]].map(|half| u64::from_ne_bytes(half.try_into().expect("8 bytes")));
+        let usual = Config { keep_alive: asked_after(tcp_keepalive), ..Config::default() };
         self.of_devices.insert(device, self.nodes.len());
         self.of_ports.insert(port, self.nodes.len());
-        self.nodes.push(Node::new(guest, limits, mtu, [first, second]));
+        self.nodes.push(Node::new(guest, limits, usual, mtu, [first, second]));
     }
 
     fn index(&self, device: DeviceId) -> usize {

@@ -63,6 +63,8 @@ pub(super) struct Node {
     mtu: u16,
     gids: Vec<AllowedGid>,
     vlans: Vlans,
+    /// What all connections have in common.
+    usual: Config,
     pub stack: Stack,
     pub ends: NumberMap<ConnectionId, End>,
     doors: HashMap<Handle, Door>,
@@ -75,7 +77,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub fn new(guest: &GuestConfig, limits: &GuestLimits, mtu: u16, secret: [u64; 2]) -> Node {
+    pub fn new(guest: &GuestConfig, limits: &GuestLimits, usual: Config, mtu: u16, secret: [u64; 2]) -> Node {
         // Those that are about to end, or to be, have room beside those that the guest may have.
         let most = limits.connections as usize;
         let stack = Stack::new(secret, StackLimits { connections: 2 * most + BACKLOG, time_wait: most });
@@ -84,6 +86,7 @@ impl Node {
             mtu,
             gids: guest.allowed_gids(),
             vlans: guest.member_of(),
+            usual,
             stack,
             ends: NumberMap::default(),
             doors: HashMap::new(),
@@ -101,7 +104,7 @@ impl Node {
         // Those to any address may go by either IP.
         let least = if local == ANY { LEAST_MTU[0] - HEADERS[0] } else { LEAST_MTU[kind] - HEADERS[kind] };
         let mss = mtu.max(LEAST_MTU[kind]) - HEADERS[kind];
-        Config { mss, min_mss: least, window: WINDOW, fpdus: true, ..Config::default() }
+        Config { mss, min_mss: least, window: WINDOW, fpdus: true, ..self.usual }
     }
 
     /// Whether a segment that came is for this TCP: of a connection of it, or to a listener at an address that the guest may use.

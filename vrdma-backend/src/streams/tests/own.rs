@@ -17,9 +17,15 @@ impl Bench {
     fn with_own_tcp(connections: u32) -> Bench {
         let mut bench = Bench::new(connections);
         for device in [A, B, C] {
-            let limits = bench.outputs.device(device).limits().guest.clone();
+            let limits = bench.outputs.device(device).limits().clone();
             let guest = bench.outputs.device(device).guest.clone();
-            bench.streams.own.add((device, device.0 as usize), &guest, &limits, MTU);
+            bench.streams.own.add(
+                (device, device.0 as usize),
+                &guest,
+                &limits.guest,
+                limits.tcp_keepalive,
+                MTU,
+            );
         }
         bench.streams.has_local_way = false;
         bench
@@ -116,6 +122,26 @@ fn guests_that_go_on_with_full_buffers_have_the_same_bytes_whatever_their_connec
     assert!(turns >= 8 && is_fair(all), "{all:?} in {turns} turns");
     bench.exchange();
     assert_eq!(had(&bench), [1024 * few.len(), much.len()]);
+}
+
+#[test]
+fn a_peer_of_own_tcp_that_vanishes_is_noticed_and_one_that_is_silent_is_not_taken_for_it() {
+    let mut bench = Bench::with_own_tcp(8);
+    let of_a = bench.many_own(A, 1);
+    let qpn = bench.streams.table.connection(of_a[0]).unwrap().bound.qpn().unwrap();
+    for _ in 0..100 {
+        bench.later(Duration::from_secs(10));
+        bench.exchange();
+    }
+    assert_eq!(bench.state(C, qpn), QpState::Rts);
+    // From now on all frames are lost. A minute of silence, and one of questions; time goes in steps here.
+    for _ in 0..20 {
+        bench.later(Duration::from_secs(10));
+        bench.sent(0);
+    }
+    bench.turns();
+    assert_eq!(bench.state(C, qpn), QpState::Err);
+    assert!(bench.told(A).contains(&What::Close), "A's driver knows too");
 }
 
 #[test]
