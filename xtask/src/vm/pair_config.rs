@@ -69,7 +69,7 @@ pub struct PairConfig {
     /// Where the VMs are.
     pub topology: Topology,
     /// Whether there is a third VM, c, on VM a's host. Then a and b may use VLAN 10, and c and b VLAN 20, with the same addresses
-    /// ([`VLAN_IP`]).
+    /// ([`VLAN_IP`](super::pair::VLAN_IP)).
     pub third: bool,
     /// Whose TCP the VMs' devices go over, if they are of iWARP.
     pub iwarp: Option<Tcp>,
