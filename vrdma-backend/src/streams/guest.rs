@@ -85,6 +85,20 @@ impl Guest {
         }
     }
 
+    /// An entry is gone. With the last goes what watches their sockets: a guest without any holds no descriptor.
+    pub(super) fn remove(&mut self, handle: Handle) {
+        self.entries.remove(&handle);
+        if self.entries.is_empty() {
+            self.epoll = None;
+        }
+    }
+
+    /// Whether something watches its sockets.
+    #[cfg(test)]
+    pub(super) fn is_watched(&self) -> bool {
+        self.epoll.is_some()
+    }
+
     /// Its driver begins anew.
     pub(super) fn reset(&mut self) -> BTreeSet<Handle> {
         self.events.clear();

@@ -177,7 +177,7 @@ impl Streams {
 
     /// An entry is gone.
     fn release_handle(&mut self, device: DeviceId, handle: Handle) {
-        self.guest(device).entries.remove(&handle);
+        self.guest(device).remove(handle);
         self.table.free(handle);
     }
 

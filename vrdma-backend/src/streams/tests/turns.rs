@@ -191,6 +191,7 @@ fn who_ends_with_others_waiting_leaves_them_their_turns_and_nothing_of_its_own()
     let block = writes(8 << 10);
     peers.iter_mut().chain(&mut of_b).for_each(|peer| peer.write_all(&block).unwrap());
     let before = bench.moved()[1];
+    assert!([A, B].into_iter().all(|device| bench.streams.guest(device).is_watched()));
     bench.turn();
     assert!(bench.streams.ready.len_of(A) > 0);
     bench.with(|streams, _| streams.forget(A));
@@ -208,6 +209,8 @@ fn who_ends_with_others_waiting_leaves_them_their_turns_and_nothing_of_its_own()
     numbers.into_iter().for_each(|number| bench.release(B, number));
     bench.turns();
     assert_eq!((bench.streams.ready.len_of(B), bench.streams.has_waiting()), (0, false));
+    // A guest without connections holds no descriptor.
+    assert!([A, B].into_iter().all(|device| !bench.streams.guest(device).is_watched()));
 }
 
 /// How many peers see that their connection has ended.
