@@ -6,8 +6,9 @@
  * comes filled up with zeroes, more is EINVAL. With iWARP as many bytes come as were sent (RFC 5044
  * 7.1), up to the 255 that a program can ask for.
  *
- * Server and client go through the same list, a connection each. The server gives back as many
- * bytes as the client has sent, or of its own kind of message as many as that may have.
+ * Server and client go through the same list, a connection each. Where a message of RoCE has less
+ * room than the list says, that many bytes are refused first, and then as many are sent as fit. An
+ * accept that is refused rejects the connection: it comes last.
  */
 #include "common.h"
 
@@ -18,7 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int LENGTHS[] = { 255, 0, 1, 55, 56, 57, 148, 149, 196, 197, 255, 0 };
+static const int LENGTHS[] = { 255, 0, 1, 55, 56, 57, 147, 148, 149, 195, 196, 197, 255, 0 };
+enum { COUNT = sizeof(LENGTHS) / sizeof(*LENGTHS) };
 
 enum { CONNECT = 56, ACCEPT = 196, REJECT = 148 };
 
@@ -87,39 +89,49 @@ static void destroy(struct rdma_cm_id *id)
 		die_errno("rdma_destroy_id");
 }
 
-/* How many bytes the answer has whose message has room for so many. */
-static int answer(int length, int room)
+/* The answer's length is another than the request's. */
+static int answer_of(int number)
+{
+	return LENGTHS[COUNT - 1 - number];
+}
+
+/* How many bytes of that many are sent in a message that has room for so many. */
+static int sent(int length, int room)
 {
 	return iwarp || length <= room ? length : room;
 }
 
-/* More than fits is refused, and the identifier goes on. */
-static void expect_too_much(int result, int length, int room, const char *what)
+/* What was done with more bytes than fit. */
+static void expect_refusal(int result, int length, const char *what)
 {
-	if (iwarp || length <= room)
-		die("%s with %d bytes of private data: %s", what, length, strerror(errno));
 	if (result != -1 || errno != EINVAL)
-		die("%s with %d bytes of private data: %s, not EINVAL", what, length, strerror(errno));
+		die("%s with %d bytes of private data: %s, not EINVAL", what, length, result ? strerror(errno) : "done");
 }
 
-static void serve_one(int length, bool accept)
+/* The next request, which has to have so many bytes. */
+static struct rdma_cm_id *requested(int length)
 {
 	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
 	struct rdma_cm_id *id = event->id;
+
+	check(event, sent(length, CONNECT), CONNECT, length);
+	ack(event);
+	return id;
+}
+
+static void serve_one(int number, bool accept)
+{
+	struct rdma_cm_id *id = requested(LENGTHS[number]);
+	int length = answer_of(number), room = accept ? ACCEPT : REJECT, replied = sent(length, room);
 	struct rdma_conn_param param = {};
 	uint8_t data[255];
-	int room = accept ? ACCEPT : REJECT, replied = answer(length, room), result;
 
-	check(event, length, CONNECT, length);
-	ack(event);
 	fill(data, sizeof(data), length + 7);
 	if (!accept) {
-		if (!iwarp && length + 1 > room) {
-			result = rdma_reject(id, data, room + 1);
-			expect_too_much(result, room + 1, room, "rdma_reject");
-		}
+		if (replied < length)
+			expect_refusal(rdma_reject(id, data, length), length, "rdma_reject");
 		if (rdma_reject(id, data, replied))
-			die_errno("rdma_reject");
+			die_errno("rdma_reject with %d bytes of private data", replied);
 		destroy(id);
 		return;
 	}
@@ -133,6 +145,18 @@ static void serve_one(int length, bool accept)
 	destroy(id);
 }
 
+/* An accept of RoCE with a byte too many. */
+static void serve_too_much(void)
+{
+	struct rdma_cm_id *id = requested(0);
+	uint8_t data[ACCEPT + 1] = {};
+	struct rdma_conn_param param = { .private_data = data, .private_data_len = sizeof(data) };
+
+	make_qp(id);
+	expect_refusal(rdma_accept(id, &param), sizeof(data), "rdma_accept");
+	destroy(id);
+}
+
 static struct rdma_cm_id *make_id(void)
 {
 	struct rdma_cm_id *id;
@@ -142,13 +166,10 @@ static struct rdma_cm_id *make_id(void)
 	return id;
 }
 
-static void connect_one(struct sockaddr_in *to, int length, bool accepted)
+/* An identifier with a route to the server, and a QP. */
+static struct rdma_cm_id *routed(struct sockaddr_in *to)
 {
 	struct rdma_cm_id *id = make_id();
-	struct rdma_conn_param param = {};
-	struct rdma_cm_event *event;
-	uint8_t data[255];
-	int room = accepted ? ACCEPT : REJECT;
 
 	if (rdma_resolve_addr(id, NULL, (struct sockaddr *)to, 5000))
 		die_errno("rdma_resolve_addr");
@@ -157,26 +178,62 @@ static void connect_one(struct sockaddr_in *to, int length, bool accepted)
 		die_errno("rdma_resolve_route");
 	ack(expect(RDMA_CM_EVENT_ROUTE_RESOLVED));
 	make_qp(id);
-	fill(data, sizeof(data), length);
-	param.private_data = data;
-	param.private_data_len = length;
-	if (rdma_connect(id, &param)) {
-		expect_too_much(-1, length, CONNECT, "rdma_connect");
-		destroy(id);
-		return;
-	}
-	if (!iwarp && length > CONNECT)
-		die("rdma_connect takes %d bytes of private data", length);
-	event = expect(accepted ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_REJECTED);
-	if (!accepted && event->status != (iwarp ? -ECONNREFUSED : 28))
+	return id;
+}
+
+static int connect_with(struct rdma_cm_id *id, int length, int seed)
+{
+	uint8_t data[255];
+	struct rdma_conn_param param = { .private_data = data, .private_data_len = length };
+
+	fill(data, sizeof(data), seed);
+	return rdma_connect(id, &param);
+}
+
+static void expect_rejection(struct rdma_cm_event *event)
+{
+	if (event->status != (iwarp ? -ECONNREFUSED : 28))
 		die("rejected with status %d", event->status);
-	check(event, answer(length, room), room, length + 7);
+}
+
+static void connect_one(struct sockaddr_in *to, int number, bool accepted)
+{
+	int length = LENGTHS[number], answer = answer_of(number), room = accepted ? ACCEPT : REJECT;
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	if (sent(length, CONNECT) < length) {
+		id = routed(to);
+		expect_refusal(connect_with(id, length, length), length, "rdma_connect");
+		destroy(id);
+	}
+	id = routed(to);
+	if (connect_with(id, sent(length, CONNECT), length))
+		die_errno("rdma_connect with %d bytes of private data", sent(length, CONNECT));
+	event = expect(accepted ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_REJECTED);
+	if (!accepted)
+		expect_rejection(event);
+	check(event, sent(answer, room), room, answer + 7);
 	ack(event);
 	if (accepted) {
 		if (rdma_disconnect(id))
 			die_errno("rdma_disconnect");
 		ack(expect(RDMA_CM_EVENT_DISCONNECTED));
 	}
+	destroy(id);
+}
+
+/* The other end of serve_too_much(). */
+static void connect_too_much(struct sockaddr_in *to)
+{
+	struct rdma_cm_id *id = routed(to);
+	struct rdma_cm_event *event;
+
+	if (connect_with(id, 0, 0))
+		die_errno("rdma_connect");
+	event = expect(RDMA_CM_EVENT_REJECTED);
+	expect_rejection(event);
+	ack(event);
 	destroy(id);
 }
 
@@ -187,27 +244,29 @@ static void serve(struct sockaddr_in *at)
 	if (rdma_bind_addr(listener, (struct sockaddr *)at) || rdma_listen(listener, 8))
 		die_errno("rdma_listen");
 	iwarp = listener->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
-	for (size_t i = 0; i < sizeof(LENGTHS) / sizeof(*LENGTHS); i++)
+	for (int number = 0; number < COUNT; number++)
 		for (int accept = 0; accept < 2; accept++)
-			if (iwarp || LENGTHS[i] <= CONNECT)
-				serve_one(LENGTHS[i], accept);
+			serve_one(number, accept);
+	if (!iwarp)
+		serve_too_much();
 	destroy(listener);
 }
 
 static void connect_all(struct sockaddr_in *to)
 {
 	struct rdma_cm_id *id = make_id();
-	int count = 0;
 
 	if (rdma_resolve_addr(id, NULL, (struct sockaddr *)to, 5000))
 		die_errno("rdma_resolve_addr");
 	ack(expect(RDMA_CM_EVENT_ADDR_RESOLVED));
 	iwarp = id->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
 	destroy(id);
-	for (size_t i = 0; i < sizeof(LENGTHS) / sizeof(*LENGTHS); i++)
-		for (int accept = 0; accept < 2; accept++, count++)
-			connect_one(to, LENGTHS[i], accept);
-	printf("%d connections with private data of %s\n", count, iwarp ? "iWARP" : "RoCE");
+	for (int number = 0; number < COUNT; number++)
+		for (int accept = 0; accept < 2; accept++)
+			connect_one(to, number, accept);
+	if (!iwarp)
+		connect_too_much(to);
+	printf("%d connections with private data of %s\n", 2 * COUNT, iwarp ? "iWARP" : "RoCE");
 }
 
 int main(int argc, char **argv)
