@@ -1,5 +1,6 @@
 //! Control commands: what they return, what they refuse.
 
+use vrdma_backend::config::GuestLimits;
 use vrdma_tests::abi::control::{Opcode, Status, access, limit, port_state};
 use vrdma_tests::control::run;
 use vrdma_tests::{CableOptions, Context, Cq, Lab, LabOptions};
@@ -23,7 +24,10 @@ fn the_device_tells_its_limits_and_its_port() {
     let device = lab.guests[0].query_device().unwrap();
     assert_eq!(device.sys_image_guid, [0x50, 0x54, 0, 0xff, 0xfe, 0, 0, 1]);
     assert_eq!((device.max_qp.get(), device.max_send_sge.get(), device.max_inline.get()), (16384, 32, 512));
-    assert!(device.max_cqe.get().is_power_of_two() && device.max_mr_size.get() >= 1 << 28);
+    assert!(
+        device.max_cqe.get().is_power_of_two()
+            && device.max_mr_size.get() == GuestLimits::default().memory_bytes()
+    );
     let port = lab.guests[0].query_port().unwrap();
     assert_eq!((port.state, port.max_mtu.get(), port.active_mtu.get()), (port_state::ACTIVE, 4096, 4096));
     assert!(port.gid_table_len.get() >= 2 && port.max_msg_size.get() >= 1 << 30);

@@ -21,7 +21,7 @@ pub(super) struct Guest {
     next: u64,
     /// It is paused: nothing touches its memory, so no QP of it may change.
     pub(super) is_suspended: bool,
-    /// Watches the sockets of its entries; it is watched by the worker's. None before the first of them.
+    /// Watches the sockets of its entries; it is watched by the worker's. None while there are no entries.
     epoll: Option<Epoll>,
     /// Connections from before it was reset that are still to be closed.
     pub(super) leaving: u32,

@@ -34,7 +34,7 @@ pub fn older_daemon(pair: &mut Pair) -> Result<()> {
     let program = std::fs::read_link(format!("/proc/{}/exe", pair.backend()?.pid()))?;
     ensure!(program == older::backend()?, "the daemon is {}", program.display());
     demo::go_through(pair, ROUNDS, &mut |_| {}).context("with the older daemon")?;
-    // Who asks for what that daemon does not know is told so, and the driver begins anew with it.
+    // And the drivers begin anew with it.
     for vm in [&pair.a, &pair.b] {
         begin_driver_of(pair, vm)?;
     }
