@@ -318,6 +318,8 @@ impl GuestLimits {
             ("total_requests", self.total_requests),
             ("request_memory", self.request_memory),
             ("all_request_memory", self.all_request_memory),
+            ("stream_memory", self.stream_memory),
+            ("all_stream_memory", self.all_stream_memory),
             ("memory_max", self.memory_max),
         ] {
             ensure!(value != 0, "limits.{key} = 0: no guest works without any; give 1 or more");

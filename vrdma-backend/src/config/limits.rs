@@ -34,6 +34,11 @@ pub struct GuestLimits {
     pub request_memory: u64,
     /// The same of all guests together.
     pub all_request_memory: u64,
+    /// Bytes that what its connections of own TCP have received and sent, and still keep, may take in the daemon. Each connection has a little
+    /// more in any case.
+    pub stream_memory: u64,
+    /// The same of all guests together. A guest has no more than the others leave, so one alone has half of it.
+    pub all_stream_memory: u64,
     /// Address handles.
     pub ahs: u32,
     /// Connections and listeners of iWARP, each of which is a descriptor of the daemon.
@@ -69,6 +74,8 @@ impl Default for GuestLimits {
             total_requests: 1 << 22,
             request_memory: 256 << 20,
             all_request_memory: 4 << 30,
+            stream_memory: 512 << 20,
+            all_stream_memory: 4 << 30,
             ahs: 4096,
             connections: 1024,
             memory_max: machine_memory(),

@@ -298,6 +298,8 @@ fn limits_with_which_no_guest_works_are_refused() {
         "total_requests",
         "request_memory",
         "all_request_memory",
+        "stream_memory",
+        "all_stream_memory",
         "memory_max",
         "flood_rate",
     ] {

@@ -27,6 +27,7 @@ impl DeviceLimits {
         let mut guest = config.limits.clone();
         // Each worker has its part of what all guests may have together.
         guest.all_request_memory = guest.all_request_memory.div_ceil(config.workers.into());
+        guest.all_stream_memory = guest.all_stream_memory.div_ceil(config.workers.into());
         DeviceLimits {
             guest,
             comp_vectors: config.comp_vectors,

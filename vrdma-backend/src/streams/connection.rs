@@ -71,6 +71,8 @@ pub(super) struct Connection {
     /// What has come and was not taken by the engine.
     pub(super) input: Pending,
     pub(super) output: Output,
+    /// Bytes of memory that own TCP knows to be taken by both.
+    charged: u64,
     /// The engine waits for room.
     pub(super) is_blocked: bool,
     /// The engine has left it.
@@ -118,6 +120,7 @@ impl Connection {
             depths: (0, 0),
             input: Pending::default(),
             output: Output::default(),
+            charged: 0,
             is_blocked: false,
             ends: None,
             peer_ended: false,
@@ -176,6 +179,22 @@ impl Connection {
         }
         self.watched = wants;
         Ok(())
+    }
+
+    /// Whether the engine may put more in. Where the guest's memory is short, nothing waits beside what own TCP has.
+    pub(super) fn has_room(&self, own: &Own) -> bool {
+        let is_short = || matches!(&self.carrier, Some(Carrier::Own(socket)) if own.is_short(socket));
+        self.output.has_room() && (self.output.is_empty() || !is_short())
+    }
+
+    /// Has own TCP know how much memory is taken by what waits here.
+    pub(super) fn charge(&mut self, own: &mut Own) {
+        let waiting = self.input.memory() + self.output.memory();
+        if let Some(Carrier::Own(socket)) = &self.carrier
+            && std::mem::replace(&mut self.charged, waiting) != waiting
+        {
+            own.set_pending(socket, waiting);
+        }
     }
 
     /// Hands over to TCP what it takes now, and the end behind it; false if the connection broke.

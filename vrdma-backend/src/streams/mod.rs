@@ -183,6 +183,7 @@ impl Streams {
 
     /// Puts a connection back that was worked on, or forgets it: one that is over and that no driver knows of.
     fn put_back(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
+        connection.charge(&mut self.own);
         let (guests, all, device) = (&mut self.guests, &self.epoll, connection.device);
         let watched =
             connection.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.own);

@@ -36,11 +36,11 @@ impl Streams {
 
     /// Whether a QP's stream takes another FPDU. If not, the engine is told when it does.
     pub fn has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
-        let Some(connection) = self.of(device, qpn) else { return false };
-        let has_room = connection.output.has_room();
+        let Some(handle) = self.of(device, qpn).map(|connection| connection.handle) else { return false };
+        let connection = self.table.connection(handle).expect("it was found just now");
+        let has_room = connection.has_room(&self.own);
         if !has_room {
             connection.is_blocked = true;
-            let handle = connection.handle;
             self.touch(handle);
         }
         has_room

@@ -35,6 +35,11 @@ impl Output {
         self.filled - self.sent < ROOM
     }
 
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> u64 {
+        self.bytes.capacity() as u64
+    }
+
     /// Whether the kernel has all.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()

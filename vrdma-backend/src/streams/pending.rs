@@ -21,6 +21,11 @@ impl Pending {
         self.bytes().is_empty() && self.placed.is_none()
     }
 
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> u64 {
+        self.bytes.capacity() as u64
+    }
+
     /// Bytes that the engine has not taken.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.taken..]

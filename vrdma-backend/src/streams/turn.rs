@@ -179,7 +179,7 @@ impl Streams {
     /// Tells the engine of room that it waits for.
     fn follow_room(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         let Some(qpn) = connection.bound.qpn().filter(|_| connection.is_blocked) else { return };
-        if connection.output.has_room() {
+        if connection.has_room(&self.own) {
             connection.is_blocked = false;
             // Its QP may have been destroyed.
             let _ = host.engine.stream_has_room(connection.device, qpn);

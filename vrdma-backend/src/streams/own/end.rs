@@ -1,6 +1,7 @@
 //! One end of a connection of our own TCP: what its user would ask a socket of.
 
-use super::receive::{Came, Received, WINDOW};
+use super::budget::{Budget, Purpose};
+use super::receive::{Came, Received, Room, WINDOW};
 use super::send::SendBuffer;
 use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
@@ -37,6 +38,8 @@ pub(super) struct End {
     pub wants: Option<EventSet>,
     /// Its user is in the queue of those who are to be told.
     pub is_queued: bool,
+    /// Bytes of memory that it has of its guest's.
+    pub charged: u64,
 }
 
 impl End {
@@ -50,20 +53,38 @@ impl End {
             closed: None,
             wants: None,
             is_queued: false,
+            charged: 0,
         }
     }
 
-    /// Bytes of the peer that may be kept.
-    pub fn limit(&self) -> usize {
-        match self.user {
+    /// What may be kept of what the peer sends.
+    pub fn room(&self, budget: &Budget) -> Room {
+        let limit = match self.user {
             User::Listener(_) => UNACCEPTED,
             User::Connection(_) => 2 * WINDOW as usize,
             User::Nobody => 0,
+        };
+        let [in_order, beyond_hole] =
+            [Purpose::InOrder, Purpose::BeyondHole].map(|purpose| budget.room(purpose));
+        Room { limit, in_order, beyond_hole }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> u64 {
+        self.input.memory() + self.output.memory()
+    }
+
+    /// Has its guest's budget know what it takes now.
+    pub fn charge(&mut self, budget: &mut Budget) {
+        let now = self.memory();
+        let before = std::mem::replace(&mut self.charged, now);
+        if before != now {
+            budget.change(before, now);
         }
     }
 
     /// What its user is to be told, in the words of epoll.
-    pub fn events(&self) -> EventSet {
+    pub fn events(&self, budget: &Budget) -> EventSet {
         let Some(wants) = self.wants else { return EventSet::empty() };
         let mut now = EventSet::empty();
         if self.input.is_ready() || self.peer_ended || self.closed.is_some() {
@@ -72,7 +93,7 @@ impl End {
         if self.peer_ended {
             now |= EventSet::READ_HANG_UP;
         }
-        if self.is_established && self.output.has_room() {
+        if self.is_established && self.output.has_room(budget.is_short()) {
             now |= EventSet::OUT;
         }
         let mut told = now & wants;

@@ -4,6 +4,8 @@
 //! is what a socket is: what is to be sent ([`send`]) stays until the peer has it, what came ([`receive`]) until it is read. Whoever may have something to do is queued,
 //! and told what in the words of epoll.
 
+mod budget;
+mod doors;
 mod end;
 mod fetch;
 mod node;
@@ -13,12 +15,14 @@ mod send;
 mod stats;
 mod taker;
 mod transmit;
+mod user;
 
 use super::handle::Handle;
 use super::output::Taken;
 use crate::config::{GuestConfig, GuestLimits};
 use crate::port::{Checksums, Offload};
 use crate::tcp::asked_after;
+use budget::{Budget, Pool};
 use node::{Node, Ready};
 use pipe::Pipes;
 pub use pipe::{MSS as PIPE_MSS, Pipe};
@@ -26,6 +30,7 @@ pub use receive::Came;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 pub use taker::Taker;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{Config, ConnectionId, NextHop, Outgoing, Ports, Refused, Tuple};
@@ -65,6 +70,8 @@ pub struct Own {
     of_devices: HashMap<DeviceId, usize>,
     of_ports: BTreeMap<usize, usize>,
     ready: Ready,
+    /// What their connections use of the memory that all have together.
+    memory: Arc<Pool>,
     /// Connections that are no TCP's: both guests are this worker's.
     pipes: Pipes,
     /// Whose deadlines were looked at last.
@@ -94,7 +101,8 @@ impl Own {
         let usual = Config { keep_alive: asked_after(tcp_keepalive), ..Config::default() };
         self.of_devices.insert(device, self.nodes.len());
         self.of_ports.insert(port, self.nodes.len());
-        self.nodes.push(Node::new(guest, limits, usual, mtu, [first, second]));
+        let memory = Budget::new(limits.stream_memory, limits.all_stream_memory, self.memory.clone());
+        self.nodes.push(Node::new(guest, (limits, memory), usual, mtu, [first, second]));
     }
 
     fn index(&self, device: DeviceId) -> usize {
@@ -188,36 +196,6 @@ impl Own {
         (&mut self.pipes, &mut self.ready)
     }
 
-    /// Listens.
-    ///
-    /// # Errors
-    /// `Busy`: there is a listener already.
-    pub fn listen(&mut self, device: DeviceId, handle: Handle, at: SocketAddr) -> Result<(), Error> {
-        let gid = if at.ip().is_unspecified() { Gid([0; 16]) } else { gid(at.ip()) };
-        let node = self.index(device);
-        self.nodes[node].listen(handle, (gid, at.port())).map_err(refused)
-    }
-
-    /// Listens no more.
-    pub fn unlisten(&mut self, device: DeviceId, handle: Handle) {
-        let node = self.index(device);
-        self.nodes[node].unlisten(handle, &mut self.ready);
-    }
-
-    /// The next connection of a listener, with the addresses of both ends.
-    pub fn accept(&mut self, device: DeviceId, handle: Handle) -> Option<(Socket, SocketAddr, SocketAddr)> {
-        let node = self.index(device);
-        let (id, tuple) = self.nodes[node].accept(handle)?;
-        let remote = address(tuple.remote, tuple.ports.remote);
-        Some((Socket { node, id }, address(tuple.local, tuple.ports.local), remote))
-    }
-
-    /// Whether a listener is to be told of connections.
-    pub fn watch_listener(&mut self, device: DeviceId, handle: Handle, is_watched: bool) {
-        let node = self.index(device);
-        self.nodes[node].watch_door(handle, is_watched, &mut self.ready);
-    }
-
     /// Says what the user of a socket is to be told of; what is so now is told too.
     pub fn watch(&mut self, socket: &Socket, user: Handle, wants: Option<EventSet>) {
         self.nodes[socket.node].watch(socket.id, user, wants, &mut self.ready);
@@ -230,13 +208,7 @@ impl Own {
 
     /// What the user of a socket is to be told now.
     pub fn events(&mut self, socket: &Socket) -> EventSet {
-        match self.nodes[socket.node].end(socket.id) {
-            Some(end) => {
-                end.is_queued = false;
-                end.events()
-            }
-            None => EventSet::empty(),
-        }
+        self.nodes[socket.node].events(socket.id)
     }
 
     /// How many are to be told.
@@ -270,8 +242,20 @@ impl Own {
     /// # Errors
     /// The connection is over.
     pub fn has_room(&mut self, socket: &Socket) -> io::Result<bool> {
-        let end = self.nodes[socket.node].end(socket.id).expect("it is there until its user leaves it");
-        end.connected().map(|()| end.output.has_room())
+        let node = &mut self.nodes[socket.node];
+        let is_short = node.budget.is_short();
+        let end = node.end(socket.id).expect("it is there until its user leaves it");
+        end.connected().map(|()| end.output.has_room(is_short))
+    }
+
+    /// Whether the guest of a socket has little memory left for what is sent.
+    pub fn is_short(&self, socket: &Socket) -> bool {
+        self.nodes[socket.node].budget.is_short()
+    }
+
+    /// So many bytes of memory are taken by what was read of a socket and waits for the engine, or waits to be sent.
+    pub fn set_pending(&mut self, socket: &Socket, bytes: u64) {
+        self.nodes[socket.node].set_pending(socket.id, bytes);
     }
 
     /// Has the processor fetch what belongs to a socket that is about to be used.

@@ -1,7 +1,8 @@
 //! The TCP of one guest.
 
+use super::budget::Budget;
 use super::end::{End, User};
-use super::receive::{Came, WINDOW};
+use super::receive::WINDOW;
 use super::taker::{Direct, Taker};
 use crate::allowed::{AllowedGid, Vlans};
 use crate::config::{GuestConfig, GuestLimits};
@@ -9,9 +10,7 @@ use crate::frames::sum;
 use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
 use crate::streams::hash::NumberMap;
-use crate::streams::output::Taken;
 use std::collections::{HashMap, VecDeque};
-use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{
     Config, ConnectionId, Event, Instant, NextHop, Origin, Ports, Refused, Stack, StackLimits, Tuple,
 };
@@ -20,7 +19,7 @@ use vrdma_wire::num::{Gid, Mac, VlanId};
 use vrdma_wire::tcp::{Ends, Packet};
 
 /// Connections of a listener that wait for the worker to take them; and those that are half open.
-const BACKLOG: usize = 128;
+pub(super) const BACKLOG: usize = 128;
 /// Least MTU of a path, by which no host may be forced to smaller segments (RFC 791, RFC 8200).
 const LEAST_MTU: [u16; 2] = [576, 1280];
 /// Headers of IP and TCP.
@@ -29,17 +28,17 @@ const HEADERS: [u16; 2] = [40, 60];
 const FIRST_PORT: u16 = 61_000;
 
 /// Each address of the guest.
-const ANY: Gid = Gid([0; 16]);
+pub(super) const ANY: Gid = Gid([0; 16]);
 
 /// Who may have something to be done for it.
 pub(super) type Ready = VecDeque<Handle>;
 
 /// A listener of a guest.
 #[derive(Debug)]
-struct Door {
-    at: (Gid, u16),
-    waiting: VecDeque<ConnectionId>,
-    is_watched: bool,
+pub(super) struct Door {
+    pub at: (Gid, u16),
+    pub waiting: VecDeque<ConnectionId>,
+    pub is_watched: bool,
 }
 
 /// What happened to segments that came, or not, to a connection.
@@ -51,6 +50,8 @@ pub(super) struct NodeCounters {
     pub malformed: u64,
     /// Connections that had no place to wait for their listener.
     pub refused: u64,
+    /// Segments that were not taken, or in part, since the guest uses as much memory as it may.
+    pub short_of_memory: u64,
     /// Complaints of routers about segments that are not outstanding.
     pub too_long_ignored: u64,
     /// Connections that the guest began and that go to another one without TCP.
@@ -67,17 +68,25 @@ pub(super) struct Node {
     usual: Config,
     pub stack: Stack,
     pub ends: NumberMap<ConnectionId, End>,
-    doors: HashMap<Handle, Door>,
+    pub(super) doors: HashMap<Handle, Door>,
     /// Buffers for what is sent, and for what has come.
     pub outgoing: Buffers,
-    incoming: Buffers,
+    pub(super) incoming: Buffers,
     pub counters: NodeCounters,
+    /// What all connections take of the guest's memory for them.
+    pub budget: Budget,
     /// Between whom the last segment was that came.
     pub(super) expected: Option<Tuple>,
 }
 
 impl Node {
-    pub fn new(guest: &GuestConfig, limits: &GuestLimits, usual: Config, mtu: u16, secret: [u64; 2]) -> Node {
+    pub fn new(
+        guest: &GuestConfig,
+        (limits, budget): (&GuestLimits, Budget),
+        usual: Config,
+        mtu: u16,
+        secret: [u64; 2],
+    ) -> Node {
         // Those that are about to end, or to be, have room beside those that the guest may have.
         let most = limits.connections as usize;
         let stack = Stack::new(secret, StackLimits { connections: 2 * most + BACKLOG, time_wait: most });
@@ -93,12 +102,13 @@ impl Node {
             outgoing: Buffers::default(),
             incoming: Buffers::default(),
             counters: NodeCounters::default(),
+            budget,
             expected: None,
         }
     }
 
     /// For connections of an address, or of any.
-    fn config(&self, local: Gid, mtu: u16) -> Config {
+    pub(super) fn config(&self, local: Gid, mtu: u16) -> Config {
         let kind = usize::from(local.ipv4().is_none());
         let mtu = if mtu == 0 { self.mtu } else { mtu.min(self.mtu) };
         // Those to any address may go by either IP.
@@ -148,102 +158,19 @@ impl Node {
         Ok(id)
     }
 
-    /// The listener that takes connections to this address, if the guest may use it.
-    pub fn listener_at(&self, vlan: VlanId, gid: Gid, port: u16) -> Option<Handle> {
-        let at = |at| self.doors.iter().find(|(_, door)| door.at == at).map(|(&handle, _)| handle);
-        // That of the address itself goes before that of any.
-        at((gid, port)).or_else(|| at((ANY, port))).filter(|_| self.may_use(vlan, gid))
-    }
-
-    /// Takes connections at an address, or at any, and a port.
-    pub fn listen(&mut self, handle: Handle, (gid, port): (Gid, u16)) -> Result<(), Refused> {
-        self.stack.listen(gid, port, BACKLOG, self.config(gid, 0))?;
-        let door = Door { at: (gid, port), waiting: VecDeque::new(), is_watched: false };
-        self.doors.insert(handle, door);
-        Ok(())
-    }
-
-    /// Takes no more, nor those that wait.
-    pub fn unlisten(&mut self, handle: Handle, ready: &mut Ready) {
-        let Some(door) = self.doors.remove(&handle) else { return };
-        self.stack.unlisten(door.at.0, door.at.1);
-        door.waiting.into_iter().for_each(|id| self.reset(id, ready));
-    }
-
-    /// The next connection of a listener.
-    pub fn accept(&mut self, handle: Handle) -> Option<(ConnectionId, Tuple)> {
-        let door = self.doors.get_mut(&handle)?;
-        let (stack, ends) = (&self.stack, &mut self.ends);
-        loop {
-            let id = door.waiting.pop_front()?;
-            match stack.tuple(id) {
-                Some(tuple) => return Some((id, tuple)),
-                // It is over before anybody has heard of it.
-                None => drop(ends.remove(&id)),
-            }
-        }
-    }
-
-    /// Whether a listener is to be told of connections.
-    pub fn watch_door(&mut self, handle: Handle, is_watched: bool, ready: &mut Ready) {
-        let Some(door) = self.doors.get_mut(&handle) else { return };
-        door.is_watched = is_watched;
-        if is_watched && !door.waiting.is_empty() {
-            ready.push_back(handle);
-        }
-    }
-
     pub fn end(&mut self, id: ConnectionId) -> Option<&mut End> {
         self.ends.get_mut(&id)
     }
 
-    /// Says what the user of a connection wants to be told of.
-    pub fn watch(&mut self, id: ConnectionId, user: Handle, wants: Option<EventSet>, ready: &mut Ready) {
-        let Some(end) = self.ends.get_mut(&id) else { return };
-        (end.user, end.wants) = (User::Connection(user), wants);
-        note(end, ready);
+    /// The window that a connection's peer is told of at most.
+    pub(super) fn window(&self) -> u32 {
+        self.budget.window(self.ends.len(), WINDOW)
     }
 
-    /// Puts in what a connection has to send.
-    pub fn send(&mut self, id: ConnectionId, taken: Taken, cut: usize) {
-        if let Some(end) = self.ends.get_mut(&id) {
-            end.output.put(taken, cut, &mut self.outgoing);
-            self.stack.post(id);
-        }
-    }
-
-    /// Reads of a connection; its peer is told of the room.
-    pub fn read(&mut self, id: ConnectionId, buffer: &mut Vec<u8>) -> std::io::Result<Came> {
-        let end = self.ends.get_mut(&id).expect("it is there until its user leaves it");
-        let result = end.read(buffer, &mut self.incoming);
-        if let Some(window) = end.input.window() {
-            self.stack.change(id, |connection| connection.set_window(window));
-        }
-        result
-    }
-
-    /// No more is put in: a FIN follows.
-    pub fn finish(&mut self, id: ConnectionId, ready: &mut Ready) {
-        self.stack.change(id, vrdma_tcp::Connection::close);
-        self.follow(ready);
-    }
-
-    /// Gives a connection up: a RST.
-    pub fn reset(&mut self, id: ConnectionId, ready: &mut Ready) {
-        self.leave(id);
-        self.stack.change(id, vrdma_tcp::Connection::abort);
-        self.follow(ready);
-    }
-
-    /// Its user is gone: what was put in is still sent, and then the connection ends by itself, at the latest after half a minute.
-    pub fn leave(&mut self, id: ConnectionId) {
-        let Some(end) = self.ends.get_mut(&id) else { return };
-        (end.user, end.wants) = (User::Nobody, None);
-        end.input.clear();
-        if end.closed.is_some() {
-            self.ends.remove(&id);
-        } else {
-            self.stack.change(id, vrdma_tcp::Connection::leave);
+    /// Nothing is left of a connection.
+    pub(super) fn forget(&mut self, id: ConnectionId) {
+        if let Some(end) = self.ends.remove(&id) {
+            self.budget.change(end.charged, 0);
         }
     }
 
@@ -264,15 +191,23 @@ impl Node {
         let hop = NextHop { mac: packet.src_mac, vlan: packet.vlan };
         let origin = Origin { remote: packet.src, local: packet.dst, hop };
         let (ends, buffers) = (&mut self.ends, &mut self.incoming);
+        let (budget, short) = (&self.budget, &mut self.counters.short_of_memory);
         let mut take = |id, arrival: vrdma_tcp::Arrival| {
             // The first data may come with what sets the connection up; who listens is known a moment later.
             let end = ends.entry(id).or_insert_with(|| End::new(User::Listener(NO_DOOR)));
-            let limit = end.limit();
+            let room = end.room(budget);
             let direct = match end.user {
                 User::Connection(user) => Direct(Some((user, &mut *taker))),
                 User::Listener(_) | User::Nobody => Direct(None),
             };
-            end.input.take(&arrival, data, limit, buffers, direct)
+            let taken = end.input.take(&arrival, data, room, buffers, direct);
+            // (Most are taken.)
+            if taken < arrival.at.len() {
+                let memory =
+                    if arrival.offset == arrival.complete { room.in_order } else { room.beyond_hole };
+                *short += u64::from(memory < arrival.at.len() as u64);
+            }
+            taken
         };
         let id = self.stack.handle_segment(now, origin, &packet.header, data.len(), &mut take);
         self.follow(ready);
@@ -293,25 +228,27 @@ impl Node {
 
     /// A segment of a connection came: what was acknowledged goes, and its user is told.
     fn changed(&mut self, id: ConnectionId, ready: &mut Ready) {
+        let most = self.window();
         let Some(end) = self.ends.get_mut(&id) else { return };
         if let Some(connection) = self.stack.get(id) {
             end.output.acknowledge(connection.acknowledged(), &mut self.outgoing);
         }
-        if let Some(window) = end.input.window() {
+        end.charge(&mut self.budget);
+        if let Some(window) = end.input.window(most) {
             self.stack.change(id, |connection| connection.set_window(window));
         }
-        note(end, ready);
+        note(end, &self.budget, ready);
     }
 
     /// Takes what TCP says of connections.
-    fn follow(&mut self, ready: &mut Ready) {
+    pub(super) fn follow(&mut self, ready: &mut Ready) {
         while let Some((id, event)) = self.stack.poll_event() {
             match event {
                 Event::Established => self.established(id, ready),
                 Event::EndOfStream => {
                     if let Some(end) = self.ends.get_mut(&id) {
                         end.peer_ended = true;
-                        note(end, ready);
+                        note(end, &self.budget, ready);
                     }
                 }
                 Event::Closed(reason) => self.closed(id, reason, ready),
@@ -321,6 +258,7 @@ impl Node {
 
     fn established(&mut self, id: ConnectionId, ready: &mut Ready) {
         let tuple = self.stack.tuple(id).expect("it was established just now");
+        let connections = self.ends.len() + 1;
         let of = |local| (local, tuple.ports.local);
         // That of the address itself goes before that of any.
         let is_listener = |at| self.doors.values().any(|door| door.at == at);
@@ -328,8 +266,11 @@ impl Node {
         let door = self.doors.iter_mut().find(|(_, door)| door.at == at);
         let end = self.ends.entry(id).or_insert_with(|| End::new(User::Listener(NO_DOOR)));
         end.is_established = true;
+        if let Some(window) = end.input.window(self.budget.window(connections, WINDOW)) {
+            self.stack.change(id, |connection| connection.set_window(window));
+        }
         if !matches!(end.user, User::Listener(_)) {
-            return note(end, ready);
+            return note(end, &self.budget, ready);
         }
         match door {
             Some((&handle, door)) if door.waiting.len() < BACKLOG => {
@@ -351,15 +292,16 @@ impl Node {
         let Some(end) = self.ends.get_mut(&id) else { return };
         end.closed = Some(reason);
         end.output = super::send::SendBuffer::default();
+        end.charge(&mut self.budget);
         match end.user {
-            User::Connection(_) => note(end, ready),
-            User::Nobody => drop(self.ends.remove(&id)),
+            User::Connection(_) => note(end, &self.budget, ready),
+            User::Nobody => self.forget(id),
             // Nobody will hear of it.
             User::Listener(handle) => {
                 if let Some(door) = self.doors.get_mut(&handle) {
                     door.waiting.retain(|&other| other != id);
                 }
-                self.ends.remove(&id);
+                self.forget(id);
             }
         }
     }
@@ -384,10 +326,10 @@ impl Node {
 const NO_DOOR: Handle = Handle { number: u32::MAX, generation: u32::MAX };
 
 /// The user of a connection is to be told, if there is something that it wants to know.
-pub(super) fn note(end: &mut End, ready: &mut Ready) {
+pub(super) fn note(end: &mut End, budget: &Budget, ready: &mut Ready) {
     if let User::Connection(handle) = end.user
         && !end.is_queued
-        && !end.events().is_empty()
+        && !end.events(budget).is_empty()
     {
         end.is_queued = true;
         ready.push_back(handle);

@@ -1,5 +1,6 @@
 //! What has come in a connection of our own TCP and was not read yet.
 
+use super::budget::LEAST_INPUT;
 use super::taker::Direct;
 use crate::streams::buffers::Buffers;
 use std::collections::BTreeMap;
@@ -26,8 +27,22 @@ enum Held {
     Placed(PlacedFpdu),
 }
 
+/// What an entry of the list of those takes beside its bytes: a B-tree may be half empty.
+const ENTRY: u64 = 2 * (size_of::<u64>() + size_of::<Held>()) as u64;
+
+/// What may be kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Bytes of the connection in all.
+    pub limit: usize,
+    /// Bytes of memory more, for what came in order,
+    pub in_order: u64,
+    /// and for what came beyond a hole.
+    pub beyond_hole: u64,
+}
+
 /// Bytes in order, and others beyond holes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Received {
     ready: Vec<u8>,
     /// Where the next byte in order has its place.
@@ -35,8 +50,29 @@ pub(super) struct Received {
     /// By their places; they do not overlap. One at `next` is an FPDU that was placed, and waits for its user.
     held: BTreeMap<u64, Held>,
     held_bytes: usize,
-    /// The peer was told of less than [`WINDOW`].
+    /// What the bytes of those take.
+    held_memory: u64,
+    /// Bytes of memory of what was read and waits for the engine.
+    pending: u64,
+    /// The window is less than it may be.
     is_narrow: bool,
+    /// The window that the peer is told.
+    window: u32,
+}
+
+impl Default for Received {
+    fn default() -> Received {
+        Received {
+            ready: Vec::new(),
+            next: 0,
+            held: BTreeMap::new(),
+            held_bytes: 0,
+            held_memory: 0,
+            pending: 0,
+            is_narrow: false,
+            window: WINDOW,
+        }
+    }
 }
 
 /// What is read.
@@ -49,12 +85,12 @@ pub enum Came {
 }
 
 impl Received {
-    /// Takes what arrived, of which at most `limit` bytes in all are kept; how many bytes. None is offered twice.
+    /// Takes what arrived, of which as much is kept as there is room for; how many bytes. None is offered twice.
     pub fn take(
         &mut self,
         arrival: &Arrival,
         data: &[u8],
-        limit: usize,
+        room: Room,
         buffers: &mut Buffers,
         mut direct: Direct<'_>,
     ) -> usize {
@@ -62,25 +98,25 @@ impl Received {
         let bytes = &data[arrival.at.clone()];
         if arrival.offset != self.next {
             return match arrival.is_whole {
-                true => self.place_or_hold(arrival.offset, bytes, limit, direct),
-                false => self.hold(arrival.offset, bytes, limit),
+                true => self.place_or_hold(arrival.offset, bytes, room, direct),
+                false => self.hold(arrival.offset, bytes, room),
             };
         }
         let taken = if self.is_ready() { 0 } else { direct.take(bytes) };
         self.next += taken as u64;
-        let kept = self.keep(&bytes[taken..], limit, buffers);
+        let kept = self.keep(&bytes[taken..], room, buffers);
         self.join(buffers, direct);
         taken + kept
     }
 
-    /// How many of these bytes may be kept.
-    fn room<'a>(&self, bytes: &'a [u8], limit: usize) -> &'a [u8] {
+    /// How many of these bytes may be kept, where so much memory is left for them.
+    fn room<'a>(&self, bytes: &'a [u8], limit: usize, memory: u64) -> &'a [u8] {
         let room = limit.min(LIMIT).saturating_sub(self.ready.len() + self.held_bytes);
-        &bytes[..bytes.len().min(room)]
+        &bytes[..bytes.len().min(room).min(memory as usize)]
     }
 
     /// Takes whole FPDUs beyond a hole, up to one without a receive: those that cannot be placed are held; how many bytes.
-    fn place_or_hold(&mut self, offset: u64, bytes: &[u8], limit: usize, direct: &mut Direct<'_>) -> usize {
+    fn place_or_hold(&mut self, offset: u64, bytes: &[u8], room: Room, direct: &mut Direct<'_>) -> usize {
         let mut done = 0;
         while done < bytes.len() {
             let (at, rest) = (offset + done as u64, &bytes[done..]);
@@ -88,14 +124,15 @@ impl Received {
             let length =
                 fpdu_len(PLAIN, Place::START, rest).map_or(rest.len(), |length| length.min(rest.len()));
             let fpdu = &rest[..length];
-            let early = if self.held.len() < HELD { direct.place(fpdu) } else { EarlyFpdu::Keep };
+            let may_list = self.held.len() < HELD && room.beyond_hole >= ENTRY;
+            let early = if may_list { direct.place(fpdu) } else { EarlyFpdu::Keep };
             let taken = match early {
                 EarlyFpdu::Placed(placed) => {
                     assert_eq!(placed.len(), length, "all of it was one FPDU");
                     self.held.insert(at, Held::Placed(placed));
                     length
                 }
-                EarlyFpdu::Keep => self.hold(at, fpdu, limit),
+                EarlyFpdu::Keep => self.hold(at, fpdu, room),
                 EarlyFpdu::NoReceive => 0,
             };
             done += taken;
@@ -107,24 +144,30 @@ impl Received {
     }
 
     /// Holds what is beyond a hole, with what is right before it; how many bytes.
-    fn hold(&mut self, offset: u64, bytes: &[u8], limit: usize) -> usize {
-        let bytes = self.room(bytes, limit);
+    fn hold(&mut self, offset: u64, bytes: &[u8], room: Room) -> usize {
+        let bytes = self.room(bytes, room.limit, room.beyond_hole);
         let count = self.held.len();
         match self.held.range_mut(..offset).next_back() {
             _ if bytes.is_empty() => return 0,
             Some((start, Held::Bytes(before))) if start + before.len() as u64 == offset => {
+                let capacity = before.capacity();
                 before.extend_from_slice(bytes);
+                self.held_memory += (before.capacity() - capacity) as u64;
             }
-            _ if count >= HELD => return 0,
-            _ => drop(self.held.insert(offset, Held::Bytes(bytes.to_vec()))),
+            _ if count >= HELD || room.beyond_hole < ENTRY => return 0,
+            _ => {
+                self.held.insert(offset, Held::Bytes(bytes.to_vec()));
+                self.held_memory += bytes.len() as u64;
+            }
         }
         self.held_bytes += bytes.len();
         bytes.len()
     }
 
     /// Keeps what is next until it is read; how many bytes.
-    fn keep(&mut self, bytes: &[u8], limit: usize, buffers: &mut Buffers) -> usize {
-        let bytes = self.room(bytes, limit);
+    fn keep(&mut self, bytes: &[u8], room: Room, buffers: &mut Buffers) -> usize {
+        let least = LEAST_INPUT.saturating_sub(self.ready.len() as u64);
+        let bytes = self.room(bytes, room.limit, room.in_order.max(least));
         if !bytes.is_empty() {
             self.append(bytes, buffers);
         }
@@ -154,6 +197,7 @@ impl Received {
                 Held::Bytes(_) => {
                     let Held::Bytes(bytes) = entry.remove() else { unreachable!("it was looked at") };
                     self.held_bytes -= bytes.len();
+                    self.held_memory -= bytes.capacity() as u64;
                     let taken = if self.ready.is_empty() { direct.take(&bytes) } else { 0 };
                     self.next += taken as u64;
                     self.append(&bytes[taken..], buffers);
@@ -193,22 +237,34 @@ impl Received {
         self.held_bytes
     }
 
+    /// Bytes of memory that all of it takes, what waits for the engine included.
+    pub fn memory(&self) -> u64 {
+        self.ready.capacity() as u64 + self.held_memory + self.held.len() as u64 * ENTRY + self.pending
+    }
+
+    /// So many bytes of memory are taken by what was read and waits for the engine, or is to be sent and waits for room.
+    pub fn set_pending(&mut self, bytes: u64) {
+        self.pending = bytes;
+    }
+
     /// Bytes that came and that their user should have taken.
     fn unread(&self) -> usize {
         self.ready.len() + if self.is_stopped() { self.held_bytes } else { 0 }
     }
 
-    /// The window that the peer is to be told now, if it is another than before: what is not read soon takes from it.
-    pub fn window(&mut self) -> Option<u32> {
+    /// The window that the peer is to be told now, if it is another than before: at most this, and what is not read soon takes from it.
+    pub fn window(&mut self, most: u32) -> Option<u32> {
         let unread = self.unread();
-        let is_narrow = unread > WINDOW as usize / 2 || self.is_narrow && unread > 0;
-        let before = std::mem::replace(&mut self.is_narrow, is_narrow);
-        (is_narrow || before).then(|| WINDOW.saturating_sub(if is_narrow { unread as u32 } else { 0 }))
+        self.is_narrow = unread > most as usize / 2 || self.is_narrow && unread > 0;
+        let window = most.saturating_sub(if self.is_narrow { unread as u32 } else { 0 });
+        let before = std::mem::replace(&mut self.window, window);
+        (self.is_narrow || before != window).then_some(window)
     }
 
     /// Nobody reads any more.
     pub fn clear(&mut self) {
-        (self.ready, self.held, self.held_bytes) = (Vec::new(), BTreeMap::new(), 0);
+        (self.ready, self.held) = (Vec::new(), BTreeMap::new());
+        (self.held_bytes, self.held_memory, self.pending) = (0, 0, 0);
     }
 }
 
@@ -226,6 +282,8 @@ pub(crate) mod tests {
     use vrdma_wire::iwarp::num::Stag;
     use vrdma_wire::iwarp::rdmap::Tagged;
 
+    const PLENTY: Room = Room { limit: LIMIT, in_order: u64::MAX, beyond_hole: u64::MAX };
+
     fn arrive(received: &mut Received, offset: u64, bytes: &[u8]) -> usize {
         arrive_for(received, offset, bytes, false, Direct(None))
     }
@@ -240,7 +298,7 @@ pub(crate) mod tests {
         // It is in the midst of a segment.
         let data = [b"??", bytes, b"?"].concat();
         let arrival = Arrival { offset, at: 2..2 + bytes.len(), complete: received.next, is_whole };
-        received.take(&arrival, &data, LIMIT, &mut Buffers::default(), direct)
+        received.take(&arrival, &data, PLENTY, &mut Buffers::default(), direct)
     }
 
     fn read(received: &mut Received) -> Vec<u8> {
@@ -286,14 +344,51 @@ pub(crate) mod tests {
     fn no_more_is_kept_than_may_be_and_the_window_says_so() {
         let mut received = Received::default();
         let half = vec![7; WINDOW as usize / 2];
-        assert_eq!((arrive(&mut received, 0, &half), received.window()), (half.len(), None));
+        assert_eq!((arrive(&mut received, 0, &half), received.window(WINDOW)), (half.len(), None));
         assert_eq!(arrive(&mut received, half.len() as u64, &half), half.len());
-        assert_eq!(received.window(), Some(0));
+        assert_eq!(received.window(WINDOW), Some(0));
         assert_eq!(arrive(&mut received, 4 << 20, &half), half.len());
         assert_eq!(arrive(&mut received, WINDOW.into(), &[half.clone(), half.clone()].concat()), half.len());
         assert_eq!(arrive(&mut received, WINDOW as u64 + half.len() as u64, b"x"), 0);
         read(&mut received);
-        assert_eq!((received.window(), received.window()), (Some(WINDOW), None));
+        assert_eq!((received.window(WINDOW), received.window(WINDOW)), (Some(WINDOW), None));
+    }
+
+    #[test]
+    fn where_memory_is_short_what_is_in_order_has_a_little_and_what_is_not_has_none() {
+        let mut received = Received::default();
+        let mut arrive = |offset, length, room| {
+            let arrival = Arrival { offset, at: 0..length, complete: received.next, is_whole: false };
+            let data = vec![7; length];
+            let taken = received.take(&arrival, &data, room, &mut Buffers::default(), Direct(None));
+            (taken, received.memory())
+        };
+        let least = LEAST_INPUT as usize;
+        assert_eq!(arrive(50_000, 1000, PLENTY), (1000, 1000 + ENTRY));
+        let none = Room { in_order: 0, beyond_hole: 0, ..PLENTY };
+        // Nor does it where it joins what is held.
+        assert_eq!(arrive(51_000, 1000, none), (0, 1000 + ENTRY));
+        assert_eq!(arrive(60_000, 1000, Room { beyond_hole: ENTRY - 1, ..PLENTY }), (0, 1000 + ENTRY));
+        let (taken, memory) = arrive(0, 20_000, none);
+        assert!(taken == least && memory >= LEAST_INPUT + 1000, "{memory}");
+        assert_eq!(arrive(LEAST_INPUT, 1000, none).0, 0);
+        assert_eq!(arrive(LEAST_INPUT, 1000, Room { in_order: 10, ..none }).0, 10);
+        assert_eq!(read(&mut received).len(), least + 10);
+        received.set_pending(500);
+        assert_eq!(received.memory(), 1000 + ENTRY + 500);
+        received.clear();
+        assert_eq!(received.memory(), 0);
+    }
+
+    #[test]
+    fn a_window_is_no_larger_than_the_share_of_the_guests_memory() {
+        let mut received = Received::default();
+        assert_eq!((received.window(1 << 16), received.window(1 << 16)), (Some(1 << 16), None));
+        arrive(&mut received, 0, &[7; 40_000]);
+        assert_eq!(received.window(1 << 16), Some((1 << 16) - 40_000));
+        assert_eq!(received.window(1 << 14), Some(0));
+        read(&mut received);
+        assert_eq!((received.window(1 << 14), received.window(WINDOW)), (Some(1 << 14), Some(WINDOW)));
     }
 
     /// A user that takes what it likes, and places an FPDU.
@@ -510,14 +605,14 @@ pub(crate) mod tests {
         // What comes now is next for TCP, but not for the user; so much of it makes the window narrow.
         let much = vec![1; WINDOW as usize];
         come(&mut received, &mut user, 1 + length, &much);
-        assert_eq!(received.window(), Some(0));
+        assert_eq!(received.window(WINDOW), Some(0));
         assert_eq!(read(&mut received), b"a");
-        assert!(received.is_ready() && received.window() == Some(0));
+        assert!(received.is_ready() && received.window(WINDOW) == Some(0));
         let Came::Placed(placed) = received.read(&mut Vec::new(), &mut Buffers::default()) else {
             panic!("what was placed is next")
         };
         assert_eq!(placed, user.placed);
         assert!(read(&mut received) == much && !received.is_ready());
-        assert_eq!(received.window(), Some(WINDOW));
+        assert_eq!(received.window(WINDOW), Some(WINDOW));
     }
 }

@@ -1,5 +1,6 @@
 //! What a connection of our own TCP has sent, or is to send: it is kept until the peer has it.
 
+use super::budget::LEAST_OUTPUT;
 use crate::streams::buffers::Buffers;
 use crate::streams::output::Taken;
 use std::collections::VecDeque;
@@ -10,6 +11,8 @@ use vrdma_tcp::Source;
 const ROOM: u64 = 1 << 20;
 /// and those among them that were never sent: what waits for long has left the caches by the time that it is sent.
 const UNSENT: u64 = 32 << 10;
+/// Pieces for which one without any keeps room.
+const FEW: usize = 64;
 /// What is shorter than this goes behind what was put in before, where there is room.
 const SHORT: usize = 4096;
 
@@ -56,6 +59,8 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     chunks: VecDeque<Chunk>,
+    /// Bytes of memory of their buffers.
+    buffers: u64,
     pieces: VecDeque<Piece>,
     /// Up to here the peer has all.
     acknowledged: u64,
@@ -67,16 +72,24 @@ pub(super) struct SendBuffer {
 }
 
 impl SendBuffer {
-    /// Whether more may be put in.
-    pub fn has_room(&self) -> bool {
-        self.end - self.acknowledged < ROOM && self.end - self.sent < UNSENT
+    /// Whether more may be put in; `is_short`: the guest has no memory left for it, but what each connection has in any case. Then this is
+    /// so again at the latest when the peer has acknowledged.
+    pub fn has_room(&self, is_short: bool) -> bool {
+        let is_within = self.end - self.acknowledged < ROOM && self.end - self.sent < UNSENT;
+        is_within && (!is_short || self.memory() < LEAST_OUTPUT)
     }
 
     /// Up to here all was sent; whether there is room again.
-    pub fn sent(&mut self, place: u64) -> bool {
-        let had_room = self.has_room();
+    pub fn sent(&mut self, place: u64, is_short: bool) -> bool {
+        let had_room = self.has_room(is_short);
         self.sent = self.sent.max(place);
-        !had_room && self.has_room()
+        !had_room && self.has_room(is_short)
+    }
+
+    /// Bytes of memory that all of it takes.
+    pub fn memory(&self) -> u64 {
+        let lists = self.chunks.capacity() * size_of::<Chunk>() + self.pieces.capacity() * size_of::<Piece>();
+        self.buffers + lists as u64
     }
 
     /// Puts in what goes behind all else. Its pieces are cut into segments of `cut` bytes, or (0) not at all.
@@ -93,12 +106,14 @@ impl SendBuffer {
         self.end = at;
         let (bytes, length) = (taken.bytes, (at - start) as usize);
         if length >= SHORT {
+            self.buffers += bytes.capacity() as u64;
             return self.chunks.push_back(Chunk { start, bytes, length });
         }
         let last = self.chunks.back_mut();
         let last = match last.filter(|last| last.bytes.len() - last.length >= length) {
             Some(last) => last,
             None => {
+                self.buffers += SHORT as u64;
                 self.chunks.push_back(Chunk { start, bytes: vec![0; SHORT], length: 0 });
                 self.chunks.back_mut().expect("it was put there")
             }
@@ -116,10 +131,15 @@ impl SendBuffer {
         }
         while self.chunks.front().is_some_and(|chunk| chunk.end() <= place) {
             let chunk = self.chunks.pop_front().expect("it was looked at");
+            self.buffers -= chunk.bytes.capacity() as u64;
             // One for short messages is made anew sooner than it is filled again.
             if chunk.bytes.len() > SHORT {
                 buffers.put(chunk.bytes);
             }
+        }
+        if self.pieces.is_empty() && self.pieces.capacity() > FEW {
+            // Short FPDUs have many, of which an idle connection keeps nothing.
+            self.pieces = VecDeque::new();
         }
     }
 
@@ -282,18 +302,39 @@ mod tests {
     fn so_much_is_kept_as_the_peer_has_not_acknowledged() {
         let mut buffer = SendBuffer::default();
         put(&mut buffer, &[ROOM as usize], 1000, 0);
-        assert!(!buffer.has_room());
-        assert!(!buffer.sent(ROOM), "all of it is kept still");
+        assert!(!buffer.has_room(false));
+        assert!(!buffer.sent(ROOM, false), "all of it is kept still");
         buffer.acknowledge(1, &mut Buffers::default());
-        assert!(buffer.has_room());
+        assert!(buffer.has_room(false));
     }
 
     #[test]
     fn little_waits_to_be_sent() {
         let mut buffer = SendBuffer::default();
         put(&mut buffer, &[UNSENT as usize], 1000, 0);
-        assert!(!buffer.has_room());
-        assert!(buffer.sent(1000) && buffer.has_room());
-        assert!(!buffer.sent(500) && !buffer.sent(2000), "there was room before");
+        assert!(!buffer.has_room(false));
+        assert!(buffer.sent(1000, false) && buffer.has_room(false));
+        assert!(!buffer.sent(500, false) && !buffer.sent(2000, false), "there was room before");
+    }
+
+    #[test]
+    fn what_is_kept_is_known_and_where_memory_is_short_little_more_is() {
+        let (mut buffer, mut buffers) = (SendBuffer::default(), Buffers::default());
+        assert!(buffer.memory() == 0 && buffer.has_room(true));
+        let mut end = 0;
+        while buffer.has_room(true) {
+            put(&mut buffer, &[100], 1000, 0);
+            buffer.sent(end + 100, true);
+            end += 100;
+        }
+        assert!((LEAST_OUTPUT..LEAST_OUTPUT + 8192).contains(&buffer.memory()) && buffer.has_room(false));
+        // One that holds little counts as all of its buffer.
+        let bytes = vec![0; 100_000];
+        buffer.put(Taken { bytes, pieces: [5000].into() }, 1000, &mut buffers);
+        assert!(buffer.memory() >= LEAST_OUTPUT + 100_000);
+        buffer.acknowledge(end, &mut buffers);
+        assert!(buffer.memory() >= 100_000 && !buffer.has_room(true));
+        buffer.acknowledge(end + 5000, &mut buffers);
+        assert!(buffer.buffers == 0 && buffer.pieces.capacity() == 0 && buffer.has_room(true));
     }
 }

@@ -12,6 +12,7 @@ impl Node {
             bad_checksum,
             malformed,
             refused,
+            short_of_memory,
             too_long_ignored,
             local,
         } = self.counters;
@@ -24,6 +25,8 @@ impl Node {
             ("bad_checksum", bad_checksum),
             ("malformed", malformed),
             ("refused", refused),
+            ("short_of_memory", short_of_memory),
+            ("memory_bytes", self.budget.used()),
             ("too_long_ignored", too_long_ignored),
             ("local", local),
             ("evicted", stack.evicted),

@@ -19,9 +19,9 @@ impl Node {
         // A segment without data has some place, which is beyond the end of the stream after a FIN.
         if !data.is_empty()
             && let Some(end) = outgoing.id.and_then(|id| self.ends.get_mut(&id))
-            && end.output.sent(data.end)
+            && end.output.sent(data.end, self.budget.is_short())
         {
-            note(end, ready);
+            note(end, &self.budget, ready);
         }
         Some(outgoing)
     }

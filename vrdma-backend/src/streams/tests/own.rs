@@ -15,9 +15,15 @@ fn at(device: DeviceId, port: u16) -> SocketAddr {
 
 impl Bench {
     fn with_own_tcp(connections: u32) -> Bench {
+        Bench::with_stream_memory(connections, [1 << 29; 3], 1 << 32)
+    }
+
+    /// Where the connections of A, B and C may use so many bytes of memory, and those of all.
+    fn with_stream_memory(connections: u32, of_one: [u64; 3], all: u64) -> Bench {
         let mut bench = Bench::new(connections);
-        for device in [A, B, C] {
-            let limits = bench.outputs.device(device).limits().clone();
+        for (device, memory) in [A, B, C].into_iter().zip(of_one) {
+            let mut limits = bench.outputs.device(device).limits().clone();
+            (limits.guest.stream_memory, limits.guest.all_stream_memory) = (memory, all);
             let guest = bench.outputs.device(device).guest.clone();
             bench.streams.own.add(
                 (device, device.0 as usize),
@@ -38,16 +44,70 @@ impl Bench {
 
     /// Has what is sent arrive, and what is sent by that; whether there was any.
     fn deliver(&mut self) -> bool {
+        self.deliver_but(|_| false)
+    }
+
+    /// The same, but for frames that are lost.
+    fn deliver_but(&mut self, mut is_lost: impl FnMut(&[u8]) -> bool) -> bool {
         let mut any = false;
         while let Some(segment) = self.streams.own.poll_transmit(self.now) {
             let mut frame = vec![0; self.streams.own.len(&segment)];
             self.streams.own.write(&segment, &mut frame, Checksums::default());
             // The last byte of the MAC address.
             let to = usize::from(frame[5]);
-            self.with(|streams, host| streams.handle_frame(to, &frame, host));
+            if !is_lost(&frame) {
+                self.with(|streams, host| streams.handle_frame(to, &frame, host));
+            }
             any = true;
         }
         any
+    }
+
+    /// Puts in what a guest is to send; nothing of it is sent yet.
+    fn put(&mut self, handle: Handle, bytes: &[u8]) {
+        self.streams.table.connection(handle).unwrap().output.push(bytes);
+        self.with(|streams, host| streams.work_on(handle, EventSet::empty(), host));
+    }
+
+    /// C sends this much in each of these again and again, as far as it has room: by then congestion windows are large. How often there was room.
+    fn warm(&mut self, handles: &[Handle], bytes: &[u8]) -> usize {
+        let mut sent = 0;
+        for _ in 0..20 {
+            for &handle in handles {
+                sent += usize::from(self.put_if_room(handle, bytes));
+            }
+            self.now = self.now + Duration::from_millis(100);
+            self.exchange();
+        }
+        sent
+    }
+
+    /// Puts in what C is to send, if there is room.
+    fn put_if_room(&mut self, handle: Handle, bytes: &[u8]) -> bool {
+        let qpn = self.streams.table.connection(handle).unwrap().bound.qpn().unwrap();
+        let has_room = self.streams.has_room(C, qpn);
+        if has_room {
+            self.put(handle, bytes);
+        }
+        has_room
+    }
+
+    fn stat(&self, device: DeviceId, name: &str) -> u64 {
+        self.streams.own.stats(device)[name]
+    }
+
+    /// Time passes until A and B have had so many bytes, or a few more that were moved twice, and nothing of them is left anywhere.
+    fn until_moved(&mut self, bytes: [usize; 2]) {
+        for _ in 0..2000 {
+            self.exchange();
+            let had = self.moved();
+            let is_left = |device| self.stat(device, "memory_bytes") > 64 << 10;
+            if had[0] >= bytes[0] && had[1] >= bytes[1] && ![A, B, C].into_iter().any(is_left) {
+                return;
+            }
+            self.now = self.now + Duration::from_millis(100);
+        }
+        panic!("{:?} of {bytes:?} arrived", self.moved());
     }
 
     /// Connections of this guest to C, by C's handles.
@@ -177,4 +237,89 @@ fn timers_that_are_due_together_have_their_turns() {
         again += sent;
     }
     assert_eq!(again, 1000);
+}
+
+/// Connections that a peer fills, and how much it sends in each: together many times what the guest may use.
+const FILLED: usize = 64;
+const MUCH: usize = 256 << 10;
+/// What the guest may use,
+const MEMORY: u64 = 1 << 20;
+/// and what each connection has beside it at most: what it may keep in any case, and what its buffers grow by at once.
+const BESIDE: u64 = 48 << 10;
+
+/// Most that a guest used at a time.
+fn most(bench: &Bench, device: DeviceId, most: &mut u64) {
+    *most = (*most).max(bench.stat(device, "memory_bytes"));
+}
+
+#[test]
+fn a_peer_that_sends_out_of_order_fills_no_more_than_its_guest_may_use_and_all_arrives() {
+    let mut bench = Bench::with_stream_memory(100, [MEMORY, 1 << 29, 1 << 29], 1 << 32);
+    let (of_a, of_b) = (bench.many_own(A, FILLED), bench.many_own(B, 1));
+    bench.warm(&of_a, &writes(32 << 10));
+    let (before, bytes) = (bench.moved(), writes(MUCH));
+    let mut used = 0;
+    for &handle in &of_a {
+        // Of what comes for A, the first segment with data is lost, and what repairs it.
+        let mut first = None;
+        for piece in bytes.chunks(32 << 10) {
+            bench.put(handle, piece);
+            bench.deliver_but(|frame| {
+                let header = 14 + 20;
+                let number = frame[header + 4..header + 8].to_vec();
+                frame[5] == 0 && frame.len() > 100 && *first.get_or_insert(number.clone()) == number
+            });
+            most(&bench, A, &mut used);
+        }
+    }
+    assert!(used > MEMORY / 8 && used <= MEMORY / 2 + BESIDE, "{used}");
+    // Nobody else waits for that.
+    bench.send(of_b[0], &bytes);
+    bench.exchange();
+    assert_eq!((bench.moved()[1] - before[1], bench.stat(B, "short_of_memory")), (bytes.len(), 0));
+    bench.until_moved([before[0] + FILLED * bytes.len(), before[1] + bytes.len()]);
+    assert_eq!(bench.stat(A, "held_bytes"), 0);
+}
+
+#[test]
+fn peers_of_a_guest_that_is_paused_fill_no_more_than_it_may_use_and_all_arrives() {
+    let mut bench = Bench::with_stream_memory(100, [MEMORY, 1 << 29, 1 << 29], 1 << 32);
+    let (of_a, of_b) = (bench.many_own(A, FILLED), bench.many_own(B, 1));
+    bench.warm(&of_a, &writes(32 << 10));
+    let (before, bytes) = (bench.moved(), writes(MUCH));
+    bench.suspend(A, true);
+    let mut used = 0;
+    for &handle in &of_a {
+        bench.put(handle, &bytes);
+        bench.deliver();
+        bench.turn();
+        most(&bench, A, &mut used);
+    }
+    for _ in 0..50 {
+        bench.now = bench.now + Duration::from_millis(100);
+        bench.exchange();
+        most(&bench, A, &mut used);
+    }
+    assert!(used > MEMORY / 2 && used <= MEMORY + FILLED as u64 * BESIDE, "{used}");
+    bench.send(of_b[0], &bytes);
+    bench.exchange();
+    assert_eq!(bench.moved()[1] - before[1], bytes.len());
+    bench.suspend(A, false);
+    bench.until_moved([before[0] + FILLED * bytes.len(), before[1] + bytes.len()]);
+}
+
+#[test]
+fn peers_that_acknowledge_nothing_leave_a_guest_no_more_than_it_may_use_and_all_arrives() {
+    let mut bench = Bench::with_stream_memory(200, [1 << 29, 1 << 29, MEMORY], 1 << 32);
+    let of_a = bench.many_own(A, FILLED);
+    let (before, bytes) = (bench.moved(), writes(32 << 10));
+    let (mut used, mut sent) = (0, bench.warm(&of_a, &bytes));
+    for &handle in of_a.iter().cycle().take(8 * FILLED) {
+        sent += usize::from(bench.put_if_room(handle, &bytes));
+        bench.deliver_but(|_| true);
+        most(&bench, C, &mut used);
+    }
+    assert!(used > MEMORY / 2 && used <= MEMORY + FILLED as u64 * 3 * BESIDE, "{used}");
+    assert!(sent >= 16 * FILLED, "each goes on, {sent}");
+    bench.until_moved([before[0] + sent * bytes.len(), before[1]]);
 }

@@ -1,0 +1,147 @@
+//! How much memory the connections of our own TCP take: those of a guest, and those of all guests of a worker.
+//!
+//! Each connection says what its buffers take whenever that changes. What may be kept beyond that depends on what it is for:
+//! the less it costs to have it again, the sooner it is refused. Each connection has a little in any case, so that it goes on.
+//! (docs/design/streams.md, "Memory")
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of the peer, in order and not read, that a connection may keep in any case: a segment of any MTU has room.
+pub(super) const LEAST_INPUT: u64 = 16 << 10;
+/// Bytes that the peer has not acknowledged, with which a connection may put in more in any case.
+pub(super) const LEAST_OUTPUT: u64 = 32 << 10;
+
+/// What memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// What came out of order. The peer sends it once more.
+    BeyondHole,
+    /// What the peer has not acknowledged. The guest's requests wait.
+    Unacknowledged,
+    /// What came in order. The peer was told that there is room for it.
+    InOrder,
+}
+
+impl Purpose {
+    /// Up to so many eighths of a guest's memory are used, more is kept for this.
+    fn eighths(self) -> u64 {
+        match self {
+            Purpose::BeyondHole => 4,
+            Purpose::Unacknowledged => 6,
+            Purpose::InOrder => 8,
+        }
+    }
+}
+
+/// What the guests of a worker use together. One thread changes it.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    used: AtomicU64,
+}
+
+/// What a guest uses, and may use.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: u64,
+    used: u64,
+    all_limit: u64,
+    all: Arc<Pool>,
+}
+
+impl Budget {
+    /// Of a guest that may use `limit` bytes, where all together may use `all_limit`.
+    pub fn new(limit: u64, all_limit: u64, all: Arc<Pool>) -> Budget {
+        Budget { limit, used: 0, all_limit, all }
+    }
+
+    /// Bytes that the guest's connections use now.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes that the guest may use now: no more than all guests together leave. So one guest alone has half of
+    /// what is for all at most, two a third each, and there is always some for one more.
+    fn allowed(&self) -> u64 {
+        self.limit.min(self.all_limit.saturating_sub(self.all.used.load(Ordering::Relaxed)))
+    }
+
+    /// Bytes that may be kept for this, beyond what is used.
+    pub fn room(&self, purpose: Purpose) -> u64 {
+        (self.allowed() / 8 * purpose.eighths()).saturating_sub(self.used)
+    }
+
+    /// What is sent has to wait.
+    pub fn is_short(&self) -> bool {
+        self.room(Purpose::Unacknowledged) == 0
+    }
+
+    /// The window of each of so many connections: together half of what the guest may use, up to `most` bytes of each. A power of two, so that it changes seldom.
+    pub fn window(&self, connections: usize, most: u32) -> u32 {
+        let share = self.allowed() / 2 / (connections.max(1) as u64).next_power_of_two();
+        let share = share.clamp(LEAST_INPUT, most.into());
+        1 << share.ilog2()
+    }
+
+    /// A connection uses so many bytes, and did use so many before.
+    pub fn change(&mut self, before: u64, now: u64) {
+        self.used = self.used - before + now;
+        let all = self.all.used.load(Ordering::Relaxed);
+        self.all.used.store(all - before + now, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budgets<const N: usize>(limit: u64, all: u64) -> [Budget; N] {
+        let pool = Arc::new(Pool::default());
+        [(); N].map(|()| Budget::new(limit, all, pool.clone()))
+    }
+
+    /// Uses as much as there may be for a purpose, in small steps.
+    fn fill(budget: &mut Budget, purpose: Purpose) {
+        while budget.room(purpose) > 0 {
+            budget.change(0, 1);
+        }
+    }
+
+    #[test]
+    fn what_is_sent_again_is_refused_first_and_what_was_promised_last() {
+        let [mut budget] = budgets(8000, 1 << 30);
+        for (purpose, used) in
+            [(Purpose::BeyondHole, 4000), (Purpose::Unacknowledged, 6000), (Purpose::InOrder, 8000)]
+        {
+            assert!(budget.room(purpose) > 0);
+            fill(&mut budget, purpose);
+            assert_eq!(budget.used(), used);
+        }
+        assert!(budget.is_short());
+        budget.change(8000, 100);
+        assert!(!budget.is_short() && budget.room(Purpose::BeyondHole) == 3900);
+    }
+
+    #[test]
+    fn guests_that_take_all_they_can_leave_some_to_one_more() {
+        let [mut a, mut b, c] = budgets(1 << 30, 6000);
+        fill(&mut a, Purpose::InOrder);
+        assert!((2990..=3000).contains(&a.used()), "{}", a.used());
+        fill(&mut b, Purpose::InOrder);
+        // The second has half of what the first left. As that gives back, it has more.
+        assert!((1490..=1500).contains(&b.used()) && c.room(Purpose::InOrder) >= 1490, "{}", b.used());
+        a.change(a.used(), 0);
+        assert!(b.room(Purpose::InOrder) > 1490);
+    }
+
+    #[test]
+    fn windows_together_are_no_more_than_there_is() {
+        let [budget] = budgets(64 << 20, 1 << 40);
+        assert_eq!(
+            [1, 32, 33, 64, 1024, 5000].map(|n| budget.window(n, 1 << 20) >> 10),
+            [1024, 1024, 512, 512, 32, 16]
+        );
+        let [tiny] = budgets(1, 1);
+        assert_eq!(u64::from(tiny.window(3, 1 << 20)), LEAST_INPUT);
+    }
+}
