@@ -19,6 +19,15 @@ impl Secret {
         ticks.wrapping_add(self.hash(tuple, 1))
     }
 
+    /// 24 bits that nobody else can say of a connection whose peer's SYN had this number, in this stretch of time, and of `what` more is said.
+    pub fn cookie(self, tuple: &Tuple, theirs: u32, stretch: u64, what: u8) -> u32 {
+        let mut hasher = self.hasher(tuple, 3);
+        hasher.write_u32(theirs);
+        hasher.write_u64(stretch);
+        hasher.write_u8(what);
+        hasher.finish() as u32 & 0xff_ffff
+    }
+
     /// What is added to our clock of timestamps.
     pub fn clock(self, tuple: &Tuple) -> u32 {
         self.hash(tuple, 2)
@@ -35,13 +44,17 @@ impl Secret {
     }
 
     fn hash(self, tuple: &Tuple, purpose: u8) -> u32 {
+        self.hasher(tuple, purpose).finish() as u32
+    }
+
+    fn hasher(self, tuple: &Tuple, purpose: u8) -> SipHasher24 {
         let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
         hasher.write_u8(purpose);
         hasher.write(&tuple.local.0);
         hasher.write(&tuple.remote.0);
         hasher.write_u16(tuple.ports.local);
         hasher.write_u16(tuple.ports.remote);
-        hasher.finish() as u32
+        hasher
     }
 }
 

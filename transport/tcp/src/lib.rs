@@ -47,7 +47,7 @@
 //! | which segments are whole FPDUs | a TCP option with their length, for experiments (RFC 6994), where both ends know it: who cuts or joins segments on the way does not mend it | `input`, `output` |
 //! | a peer's MSS that makes crumbs, and SACKs that name them again and again | an MSS of 216 at least, 768 segments outstanding at most, and runs of sacked segments that are skipped | `input`, `scoreboard` |
 //! | path MTU | by ICMP, RFC 5927; black holes by timeouts | `timeout` |
-//! | a flood of SYNs | a bounded backlog: the oldest half-open connection makes room. No cookies, which would lose options | `stack` |
+//! | a flood of SYNs | a bounded backlog; beyond it cookies, RFC 4987, 3.6, which keep all options where there are timestamps, and else the MSS alone | `stack` |
 //! | initial numbers | RFC 6528 | `initial` |
 //! | deadlines of all connections | a wheel, of ticks of 4 us | `wheel` |
 //!

@@ -1,6 +1,10 @@
 //! All connections of a host: whose a segment is, listeners, and what belongs to no connection.
 
+mod cookies;
+mod limits;
 mod strangers;
+
+pub use limits::{Refused, StackCounters, StackLimits};
 
 use crate::config::Config;
 use crate::connection::{Connection, Event, Ports, Reason, State};
@@ -16,43 +20,10 @@ use std::sync::Arc;
 use vrdma_wire::num::{Gid, VlanId};
 use vrdma_wire::tcp::Header;
 
-/// Most RSTs that wait to be sent to those who have no connection.
+/// Most RSTs that wait to be sent to those who have no connection,
 const RESETS: usize = 64;
-
-/// How many connections there may be.
-#[derive(Clone, Copy, Debug)]
-pub struct StackLimits {
-    /// In all.
-    pub connections: usize,
-    /// In TIME-WAIT: then the oldest of them is over.
-    pub time_wait: usize,
-}
-
-/// Why a call is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// There are as many connections as there may be.
-    Full,
-    /// The tuple, or a listener's port, is in use.
-    InUse,
-    /// An address that nobody has alone.
-    Address,
-}
-
-/// What happened on segments that belong to no connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct StackCounters {
-    /// Connections that were half open and made room for others.
-    pub evicted: u64,
-    /// SYNs that were dropped for want of room.
-    pub no_room: u64,
-    /// Segments for nobody.
-    pub for_nobody: u64,
-    /// Segments from addresses that cannot be a peer's.
-    pub bad_address: u64,
-    /// TIME-WAITs that were cut short.
-    pub short_wait: u64,
-}
+/// and most of these and of cookies.
+const ANSWERS: usize = 256;
 
 /// Who waits for connections at a port.
 struct Listener {
@@ -89,7 +60,7 @@ impl<S: Sources> Source for SourceOf<'_, S> {
 /// A segment to send, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The connection; none for a RST to a stranger.
+    /// The connection; none for an answer to a stranger.
     pub id: Option<ConnectionId>,
     /// Between whom.
     pub tuple: Tuple,
@@ -120,7 +91,10 @@ pub struct Stack {
     listeners: BTreeMap<([u8; 16], u16), Listener>,
     /// Those in TIME-WAIT, oldest first.
     waiting: VecDeque<ConnectionId>,
-    resets: VecDeque<(Tuple, NextHop, Header)>,
+    /// RSTs and cookies for those who have no connection.
+    answers: VecDeque<(Tuple, NextHop, Header)>,
+    /// When a cookie was sent last.
+    cookie_sent: Option<Instant>,
     events: VecDeque<(ConnectionId, Event)>,
     counters: StackCounters,
 }
@@ -136,7 +110,8 @@ impl Stack {
             table: Table::new(Secret(secret)),
             listeners: BTreeMap::new(),
             waiting: VecDeque::new(),
-            resets: VecDeque::new(),
+            answers: VecDeque::new(),
+            cookie_sent: None,
             events: VecDeque::new(),
             counters: StackCounters::default(),
         }
@@ -250,7 +225,7 @@ impl Stack {
         self.table.touched(id);
     }
 
-    /// A segment with a right checksum arrived; see [`Connection::handle_segment`]. Returns the connection that it was for; one that it begins is none yet.
+    /// A segment with a right checksum arrived; see [`Connection::handle_segment`]. Returns the connection that it was for; one that a SYN begins is none yet.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -282,7 +257,13 @@ impl Stack {
                 entry.connection.handle_segment(now, header, length, &mut |arrival| take(id, arrival));
                 self.settle(id);
             }
-            None => self.handle_for_nobody(now, (tuple, hop), header, length, initial),
+            None => {
+                found = self.take_cookie(now, (tuple, hop), header);
+                match found {
+                    Some(id) => self.handle_first(now, id, header, length, take),
+                    None => self.handle_for_nobody(now, (tuple, hop), header, length, initial),
+                }
+            }
         }
         found
     }
@@ -290,15 +271,18 @@ impl Stack {
     /// After a call of a connection: its events, and where it is listed.
     fn settle(&mut self, id: ConnectionId) {
         let Some(entry) = self.table.get_mut(id) else { return };
+        let mut is_opened = false;
         while let Some(event) = entry.connection.poll_event() {
-            if event == Event::Established {
-                entry.half_open = false;
-            }
+            is_opened |= event == Event::Established;
             // Nobody knows of one that was never set up.
-            if !entry.half_open {
+            if !entry.half_open || is_opened {
                 self.events.push_back((id, event));
             }
         }
+        if is_opened {
+            self.table.opened(id);
+        }
+        let Some(entry) = self.table.get_mut(id) else { return };
         let begins_to_wait = entry.connection.state() == State::TimeWait && !entry.waits;
         entry.waits |= begins_to_wait;
         let was_never_set_up = entry.half_open && entry.connection.state() == State::Closed;
@@ -375,7 +359,7 @@ impl Stack {
 
     /// The next segment to send, of the connections by turns.
     pub fn poll_transmit(&mut self, now: Instant, sources: &mut impl Sources) -> Option<Outgoing> {
-        if let Some((tuple, hop, header)) = self.resets.pop_front() {
+        if let Some((tuple, hop, header)) = self.answers.pop_front() {
             return Some(Outgoing { id: None, tuple, hop, segment: Segment { header, data: 0..0 } });
         }
         while let Some(id) = self.table.pop_ready() {

@@ -85,6 +85,8 @@ pub(crate) struct Table {
     deadlines: Wheel,
     /// Those that may have something to send.
     ready: VecDeque<ConnectionId>,
+    /// How many are half open.
+    half_open: usize,
     /// What happened to those that are gone.
     past: Totals,
 }
@@ -98,12 +100,27 @@ impl Table {
             by_tuple: HashTable::new(),
             deadlines: Wheel::default(),
             ready: VecDeque::new(),
+            half_open: 0,
             past: Totals::default(),
         }
     }
 
     pub fn len(&self) -> usize {
         self.by_tuple.len()
+    }
+
+    /// How many came to a listener and are not set up.
+    pub fn half_open(&self) -> usize {
+        self.half_open
+    }
+
+    /// One is set up.
+    pub fn opened(&mut self, id: ConnectionId) {
+        if let Some(entry) = self.get_mut(id)
+            && std::mem::take(&mut entry.half_open)
+        {
+            self.half_open -= 1;
+        }
     }
 
     pub fn find(&self, tuple: &Tuple) -> Option<ConnectionId> {
@@ -158,6 +175,7 @@ impl Table {
             is_ready: false,
             filed: NEVER,
         };
+        self.half_open += usize::from(half_open);
         self.slots[index as usize].entry = Some(Box::new(entry));
         let Table { slots, secret, .. } = self;
         let place = |listed: &Listed| {
@@ -174,6 +192,7 @@ impl Table {
     pub fn remove(&mut self, id: ConnectionId) {
         let Some(entry) = self.get(id) else { return };
         let (tuple, counters) = (entry.tuple, *entry.connection.counters());
+        self.half_open -= usize::from(entry.half_open);
         self.past.add(&counters);
         let listed = self.by_tuple.find_entry(self.secret.place(&tuple), |listed| listed.index == id.index);
         listed.expect("what is there is listed").remove();

@@ -3,12 +3,15 @@
 use super::{Listener, RESETS, Refused, Stack};
 use crate::config::Config;
 use crate::connection::{Connection, Ports};
+use crate::table::Table;
 use crate::time::Instant;
 use crate::tuple::{NextHop, Tuple};
 use std::collections::VecDeque;
 use vrdma_wire::num::Gid;
 use vrdma_wire::tcp::{Flags, Header, Options};
 
+/// After so long one that is not set up has been answered twice more, in vain: after one and three seconds.
+const LONG: u64 = 3_500_000_000;
 /// All addresses of a host, for a listener.
 const ANY: [u8; 16] = [0; 16];
 
@@ -19,8 +22,8 @@ impl Stack {
         keys.into_iter().find(|key| self.listeners.contains_key(key))
     }
 
-    /// Takes connections at a port, of an address or (all zero) of each. Of those that are not set up, `backlog` are kept: then the oldest makes room, since one whose peer is there is set up
-    /// within a round trip, and those of a flood never.
+    /// Takes connections at a port, of an address or (all zero) of each. Of those that are not set up, `backlog` are kept. Beyond that one that has waited for long makes room,
+    /// since one whose peer is there is set up within a round trip, and those of a flood never; or else SYNs are answered by cookies (RFC 4987, 3.6).
     pub fn listen(&mut self, local: Gid, port: u16, backlog: usize, config: Config) -> Result<(), Refused> {
         if self.listeners.contains_key(&(local.0, port)) {
             return Err(Refused::InUse);
@@ -74,7 +77,9 @@ impl Stack {
         syn: &Header,
         initial: Option<u32>,
     ) {
-        self.make_room(listener);
+        if !self.make_room(listener, now) {
+            return self.send_cookie(now, (tuple, hop), listener, syn);
+        }
         if self.table.len() >= self.limits.connections {
             self.counters.no_room += 1;
             return;
@@ -87,25 +92,32 @@ impl Stack {
         listener.half_open.push_back(id);
     }
 
-    /// The oldest that is not set up makes room, if there are as many as the listener keeps.
-    fn make_room(&mut self, listener: ([u8; 16], u16)) {
+    /// Whether one more that is not set up may be kept. If there are as many as may be, the listener's oldest makes room once it has waited for long.
+    fn make_room(&mut self, listener: ([u8; 16], u16), now: Instant) -> bool {
         let listener = self.listeners.get_mut(&listener).expect("it was looked up");
         let table = &mut self.table;
-        if listener.half_open.len() < listener.backlog {
-            return;
+        let is_full = |listener: &Listener, table: &Table| {
+            listener.half_open.len() >= listener.backlog || table.half_open() >= self.limits.half_open
+        };
+        if !is_full(listener, table) {
+            return true;
         }
         listener.half_open.retain(|id| table.get(*id).is_some_and(|entry| entry.half_open));
-        if listener.half_open.len() >= listener.backlog
-            && let Some(oldest) = listener.half_open.pop_front()
+        let waited = |id| table.get(id).map_or(0, |entry| now.since(entry.connection.heard));
+        if is_full(listener, table)
+            && let Some(&oldest) = listener.half_open.front()
+            && waited(oldest) >= LONG
         {
+            listener.half_open.pop_front();
             table.remove(oldest);
             self.counters.evicted += 1;
         }
+        !is_full(listener, table)
     }
 
     /// Tells the sender that there is no such connection.
     fn reset(&mut self, (tuple, hop): (Tuple, NextHop), header: &Header, length: usize) {
-        if self.resets.len() >= RESETS {
+        if self.answers.len() >= RESETS {
             return;
         }
         let numbers =
@@ -117,7 +129,7 @@ impl Stack {
         };
         let Ports { local: src_port, remote: dst_port } = tuple.ports;
         let options = Options::default();
-        self.resets.push_back((
+        self.answers.push_back((
             tuple,
             hop,
             Header { src_port, dst_port, seq, ack, flags, window: 0, urgent: 0, options },

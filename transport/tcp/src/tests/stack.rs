@@ -34,7 +34,7 @@ fn config() -> Config {
 }
 
 fn stack() -> Stack {
-    Stack::new([1, 2], StackLimits { connections: 20_000, time_wait: 1000 })
+    Stack::new([1, 2], StackLimits { connections: 20_000, half_open: 10_000, time_wait: 1000 })
 }
 
 fn tuple(port: u16) -> Tuple {
@@ -256,11 +256,13 @@ fn segment(flags: Flags, src_port: u16, seq: u32, ack: u32) -> Header {
 
 /// Hands a segment to a host that is B, and what it sends then.
 fn answer(stack: &mut Stack, from: Gid, header: Header, length: usize) -> Vec<Segment> {
-    stack.handle_segment(Instant(0), from_to(from, B), &header, length, &mut |_, arrival| arrival.at.len());
+    answer_at(stack, Instant(0), from, header, length)
+}
+
+fn answer_at(stack: &mut Stack, now: Instant, from: Gid, header: Header, length: usize) -> Vec<Segment> {
+    stack.handle_segment(now, from_to(from, B), &header, length, &mut |_, arrival| arrival.at.len());
     let mut streams = Streams::default();
-    std::iter::from_fn(|| stack.poll_transmit(Instant(0), &mut streams))
-        .map(|outgoing| outgoing.segment)
-        .collect()
+    std::iter::from_fn(|| stack.poll_transmit(now, &mut streams)).map(|outgoing| outgoing.segment).collect()
 }
 
 #[test]
@@ -292,47 +294,142 @@ fn segments_for_nobody_are_reset() {
     assert_eq!(stack.connect(many, HOP, config(), Instant(0)), Err(Refused::Address));
 }
 
-#[test]
-fn a_flood_of_syns_is_bounded_and_others_come_through() {
+/// A host that is B and listens, after a flood of SYNs from addresses that are nobody's.
+fn flooded(now: Instant, config: Config) -> Stack {
     let mut stack = stack();
-    stack.listen(B, PORT, 16, config()).unwrap();
-    assert_eq!(stack.listen(B, PORT, 16, config()), Err(Refused::InUse));
-    for n in 0..1000 {
-        assert_eq!(answer(&mut stack, A, segment(Flags::SYN, n, 100, 0), 0).len(), 1);
+    stack.listen(B, PORT, 16, config).unwrap();
+    assert_eq!(stack.listen(B, PORT, 16, config), Err(Refused::InUse));
+    flood(&mut stack, now, 10_000);
+    let StackCounters { evicted, cookies_sent, no_room, .. } = stack.counters();
+    assert_eq!((evicted, cookies_sent, no_room), (0, 10_000 - 16, 0));
+    stack
+}
+
+fn flood(stack: &mut Stack, now: Instant, count: u32) {
+    for n in 0..count {
+        let from = Gid::from_ipv4([20, 0, (n >> 8) as u8, n as u8]);
+        stack.handle_segment(now, from_to(from, B), &segment(Flags::SYN, 5, 100, 0), 0, &mut |_, _| 0);
+        while stack.poll_transmit(now, &mut Streams::default()).is_some() {}
         assert!(stack.connections() <= 16);
     }
-    assert_eq!(stack.counters().evicted, 1000 - 16);
-    // Somebody who is there is set up while a few more come.
-    let honest = answer(&mut stack, A, segment(Flags::SYN, 5000, 100, 0), 0)[0].header;
-    for n in 1000..1010 {
-        answer(&mut stack, A, segment(Flags::SYN, n, 100, 0), 0);
+}
+
+#[test]
+fn a_flood_of_syns_is_bounded_and_others_come_through() {
+    for timestamps in [false, true] {
+        let config = Config { timestamps, fpdus: true, ..config() };
+        let mut pair = Pair::new();
+        pair.now = Instant(70_000_000_000);
+        pair.hosts[1].0 = flooded(pair.now, config);
+        let id = pair.hosts[0].0.connect(tuple(1), HOP, config, pair.now).unwrap();
+        pair.hosts[0].1.0.insert(id, 300_000);
+        pair.carry();
+        assert_eq!(pair.events(0), [(id, Event::Established)]);
+        let theirs = pair.events(1);
+        assert!(theirs.len() == 1 && theirs[0].1 == Event::Established, "{theirs:?}");
+        for _ in 0..20 {
+            pair.wait(1);
+        }
+        let stack = &pair.hosts[1].0;
+        let connection = stack.get(theirs[0].0).unwrap();
+        assert_eq!((connection.complete(), stack.counters().cookies_taken), (300_000, 1));
+        // What the SYN said is known, as far as there is room for it.
+        let agreed = connection.agreed;
+        let all = [agreed.timestamps, agreed.sack, agreed.scaled, agreed.fpdus];
+        assert_eq!((all, connection.mss()), ([timestamps; 4], 1460 - if timestamps { 20 } else { 0 }));
+        let ours = pair.hosts[0].0.get(id).unwrap();
+        assert_eq!(ours.agreed.receive_scale, if timestamps { 5 } else { 0 });
+        assert_eq!((agreed.send_scale, connection.counters().retransmits), (ours.agreed.receive_scale, 0));
+        assert_eq!(connection.round_trip(), None, "nobody knows when the answer was sent");
     }
-    answer(&mut stack, A, segment(Flags::ACK, 5000, 101, honest.seq.wrapping_add(1)), 0);
-    let (id, event) = stack.poll_event().unwrap();
-    assert_eq!((event, stack.poll_event()), (Event::Established, None));
-    for n in 2000..3000 {
-        answer(&mut stack, A, segment(Flags::SYN, n, 100, 0), 0);
-    }
-    assert_eq!(stack.get(id).unwrap().state(), State::Established);
-    assert_eq!(stack.connections(), 17);
-    // Those that are never set up are forgotten, and nobody is told.
+}
+
+#[test]
+fn what_is_half_open_is_forgotten_and_nobody_is_told() {
+    let mut stack = flooded(Instant(0), config());
     let mut streams = Streams::default();
     for second in 0..400 {
         let now = Instant(second * 1_000_000_000);
         stack.handle_timeout(now);
         while stack.poll_transmit(now, &mut streams).is_some() {}
     }
-    assert_eq!((stack.connections(), stack.poll_event()), (1, None));
+    assert_eq!((stack.connections(), stack.poll_event()), (0, None));
+    // There is room again.
+    answer(&mut stack, A, segment(Flags::SYN, 1, 100, 0), 0);
+    assert_eq!(stack.connections(), 1);
     stack.unlisten(B, PORT);
     assert_eq!(
-        answer(&mut stack, A, segment(Flags::SYN, 1, 100, 0), 0)[0].header.flags,
+        answer(&mut stack, A, segment(Flags::SYN, 2, 100, 0), 0).pop().unwrap().header.flags,
         Flags::RST | Flags::ACK
     );
 }
 
 #[test]
+fn half_open_connections_of_all_listeners_are_bounded_and_one_that_waited_for_long_makes_room() {
+    let mut stack = Stack::new([1, 2], StackLimits { connections: 1000, half_open: 8, time_wait: 1 });
+    for port in 0..4 {
+        stack.listen(B, PORT + port, 5, config()).unwrap();
+    }
+    let syn = |port, from| Header { dst_port: PORT + port, ..segment(Flags::SYN, from, 100, 0) };
+    for from in 1..=100 {
+        answer(&mut stack, A, syn(from % 4, from), 0);
+    }
+    assert_eq!((stack.connections(), stack.counters().cookies_sent), (8, 92));
+    let late = |stack: &mut Stack, milliseconds: u64, from| {
+        let now = Instant(milliseconds * 1_000_000);
+        stack.handle_segment(now, from_to(A, B), &syn(0, from), 0, &mut |_, _| 0);
+        (stack.connections(), stack.counters().evicted)
+    };
+    assert_eq!(late(&mut stack, 3000, 201), (8, 0));
+    assert_eq!(late(&mut stack, 3500, 202), (8, 1));
+}
+
+#[test]
+fn a_cookie_is_good_for_its_connection_alone_and_not_for_long() {
+    let second = |n| Instant(n * 1_000_000_000);
+    let mut first = None;
+    let mut try_it = |at: u64, from: Gid, port: u16, seq: u32, wrong: u32| {
+        let mut stack = flooded(second(100), config());
+        let number = answer_at(&mut stack, second(100), A, segment(Flags::SYN, 1, 100, 0), 0)[0].header.seq;
+        assert_eq!(*first.get_or_insert(number), number);
+        // There is a flood still, so acknowledges are looked at.
+        flood(&mut stack, second(at), 100);
+        let ack = segment(Flags::ACK, port, seq, number.wrapping_add(1) ^ wrong);
+        let reset = answer_at(&mut stack, second(at), from, ack, 0).pop();
+        let StackCounters { cookies_taken, cookies_refused, .. } = stack.counters();
+        let is_taken = stack.poll_event().is_some_and(|(_, event)| event == Event::Established);
+        assert_eq!((cookies_taken, cookies_refused), (u64::from(is_taken), u64::from(!is_taken)));
+        assert_eq!(reset.map(|reset| reset.header.flags), (!is_taken).then_some(Flags::RST));
+        is_taken
+    };
+    assert!(try_it(100, A, 1, 101, 0) && try_it(190, A, 1, 101, 0));
+    for (at, from, port, seq, wrong) in [
+        // Old ones: by a stretch of time, and by as many as make the same bits.
+        (192, A, 1, 101, 0),
+        (100 + 32 * 64, A, 1, 101, 0),
+        // Somebody else's, and a forged one.
+        (100, Gid::from_ipv4([10, 0, 0, 3]), 1, 101, 0),
+        (100, A, 2, 101, 0),
+        (100, A, 1, 102, 0),
+        (100, A, 1, 101, 1 << 23),
+        (100, A, 1, 101, 1 << 25),
+        (100, A, 1, 101, 1 << 28),
+    ] {
+        assert!(!try_it(at, from, port, seq, wrong), "{at} {port} {seq} {wrong}");
+    }
+}
+
+#[test]
+fn acknowledges_are_no_cookies_where_none_was_sent() {
+    let mut stack = stack();
+    stack.listen(B, PORT, 16, config()).unwrap();
+    answer(&mut stack, A, segment(Flags::ACK, 1, 101, 7), 0);
+    assert_eq!((stack.counters().cookies_refused, stack.counters().for_nobody), (0, 1));
+}
+
+#[test]
 fn no_more_connections_than_there_may_be() {
-    let mut stack = Stack::new([1, 2], StackLimits { connections: 2, time_wait: 1 });
+    let mut stack = Stack::new([1, 2], StackLimits { connections: 2, half_open: 10, time_wait: 1 });
     stack.listen(B, PORT, 10, config()).unwrap();
     for port in 1..=5 {
         answer(&mut stack, A, segment(Flags::SYN, port, 100, 0), 0);
@@ -404,7 +501,7 @@ fn time_wait_does_not_give_way_to_older_numbers() {
 #[test]
 fn time_waits_are_bounded() {
     let mut pair = Pair::new();
-    pair.hosts[0].0 = Stack::new([1, 2], StackLimits { connections: 100, time_wait: 3 });
+    pair.hosts[0].0 = Stack::new([1, 2], StackLimits { connections: 100, half_open: 100, time_wait: 3 });
     for port in 1..=10 {
         let ours = pair.hosts[0].0.connect(tuple(port), HOP, config(), pair.now).unwrap();
         pair.carry();

@@ -20,6 +20,8 @@ use vrdma_wire::tcp::{Ends, Packet};
 
 /// Connections of a listener that wait for the worker to take them; and those that are half open.
 pub(super) const BACKLOG: usize = 128;
+/// Those that are half open, of all listeners of a guest.
+const HALF_OPEN: usize = 4 * BACKLOG;
 /// Least MTU of a path, by which no host may be forced to smaller segments (RFC 791, RFC 8200).
 const LEAST_MTU: [u16; 2] = [576, 1280];
 /// Headers of IP and TCP.
@@ -89,7 +91,8 @@ impl Node {
     ) -> Node {
         // Those that are about to end, or to be, have room beside those that the guest may have.
         let most = limits.connections as usize;
-        let stack = Stack::new(secret, StackLimits { connections: 2 * most + BACKLOG, time_wait: most });
+        let limits = StackLimits { connections: 2 * most + HALF_OPEN, half_open: HALF_OPEN, time_wait: most };
+        let stack = Stack::new(secret, limits);
         Node {
             mac: guest.mac,
             mtu,
