@@ -29,6 +29,8 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
         let requester = &mut self.service.tcp().requester;
         if requester.ready_awaited && to.last && data.is_empty() {
             requester.ready_awaited = false;
+            // A READ that the peer had no room for beside that one may be sent.
+            self.try_stream_again();
             return;
         }
         match self.take_data(to, data) {

@@ -92,6 +92,11 @@ impl RequesterState {
         self.first_answer = self.request_msn;
     }
 
+    /// READs and atomics that the peer has not answered: so many it keeps at a time (IRD), the one that tells it that it may send among them.
+    pub(super) fn unanswered(&self) -> u32 {
+        self.reads + u32::from(self.ready_awaited)
+    }
+
     /// The request at the cursor, `work`, was sent as a whole. `after` is the one after it.
     pub(super) fn request_sent(&mut self, work: &Work<'_>, after: Option<At>) {
         (self.cursor, self.sent, self.begun) = (after, 0, false);

@@ -250,7 +250,7 @@ fn why_not_begin<R: Region>(
         return Some(RequestPause::Broken(status));
     }
     let waits = work.flags.fence() && state.reads > 0
-        || row.has_response() && state.reads >= u32::from(qp.max_rd_atomic);
+        || row.has_response() && state.unanswered() >= u32::from(qp.max_rd_atomic);
     waits.then_some(RequestPause::Idle)
 }
 

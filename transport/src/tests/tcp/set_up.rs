@@ -222,6 +222,25 @@ fn a_read_behind_the_one_that_was_agreed_is_answered() {
 }
 
 #[test]
+fn the_read_that_was_agreed_is_one_of_those_that_the_peer_keeps() {
+    let mut net = Net::new(Access::QP);
+    let with = |role| StreamAttr { ready: Some(ReadyToReceive::Read), ord: 1, ird: 1, ..attr(role) };
+    net.connect(&with(Role::Initiator), &with(Role::Responder));
+    let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
+    net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 4)]));
+    // It is sent alone, and the other after its answer.
+    for milliseconds in [0, 20] {
+        net.now = net.now + Duration::from_millis(milliseconds);
+        net.work(A);
+    }
+    assert_eq!(net.hosts[A].segments().len(), 1);
+    net.run();
+    assert_eq!(net.hosts[A].segments().len(), 1);
+    assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success)]);
+    assert_eq!([A, B].map(|at| net.hosts[at].state()), [QpState::Rts; 2]);
+}
+
+#[test]
 fn whoever_has_it_all_takes_no_more() {
     let (mut initiator, request) = Initiator::new(WISHES, &[]);
     let mut responder = Responder::default();
