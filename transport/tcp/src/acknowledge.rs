@@ -35,6 +35,7 @@ impl Connection {
         let outstanding = self.board.segments();
         let mut news = News { echo: header.options.timestamps.map(|(_, echo)| echo), ..News::default() };
         let mut newest: Option<Sent> = None;
+        news.is_bare = ack == una && !segment.has_length && header.options.sacks.as_slice().is_empty();
         if ack > una {
             news.acknowledged = ack - una;
             news.delivered += self.take_cumulative(ack, news.echo, &mut newest, now);
@@ -49,11 +50,10 @@ impl Connection {
             && !segment.has_length
             && header.flags.0 & (Flags::SYN.0 | Flags::FIN.0) == 0
             && window_before.size == self.window.size;
-        if let Some(sent) = newest {
-            self.rtt.measured(now.since(sent.at), outstanding, now);
-        }
+        self.measure(newest, &news, outstanding, now);
         if news.acknowledged > 0 {
-            self.rtt.backoff = 0;
+            self.timeouts_in_a_row = 0;
+            self.end_size_probe();
             self.stuck_since = (!self.board.is_empty()).then_some(now);
             self.restart_timer(now);
         }
@@ -66,6 +66,23 @@ impl Connection {
             self.timers.stop(Timer::TailProbe);
         }
         true
+    }
+
+    /// Takes a round trip: of a segment that was sent once, or by the echo of a timestamp. Only that ends the back-off: an acknowledge of what was
+    /// sent again does not say how long the path takes (RFC 6298, 5.7; Karn's algorithm).
+    fn measure(&mut self, newest: Option<Sent>, news: &News, outstanding: u64, now: Instant) {
+        if let Some(sent) = newest {
+            self.rtt.measured(now.since(sent.at), outstanding, now);
+        } else if let Some(echo) = news.echo.filter(|_| self.agreed.timestamps && news.acknowledged > 0) {
+            let milliseconds = self.clock(now).wrapping_sub(echo);
+            // Less than one tick says nothing new, and what is not ours is none.
+            if (1..1 << 31).contains(&milliseconds) {
+                self.rtt.measured(u64::from(milliseconds) * 1_000_000, outstanding, now);
+            }
+        } else {
+            return;
+        }
+        self.rtt.backoff = 0;
     }
 
     /// All before `ack` is acknowledged. Segments that were sent once tell how long they took; of those the latest counts.

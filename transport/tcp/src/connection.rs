@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::congestion::Congestion;
 use crate::counters::Counters;
 use crate::pace::Pace;
-use crate::parts::{Agreed, Due, Recovery, SendWindow, Stamps, Undo};
+use crate::parts::{Agreed, Due, FullSize, Recovery, SendWindow, Stamps, Undo};
 use crate::rack::Rack;
 use crate::reassembly::Reassembly;
 use crate::rtt::Rtt;
@@ -141,6 +141,15 @@ pub struct Connection {
     pub(crate) congestion: Congestion,
 
     pub(crate) undo: Option<Undo>,
+    /// Timeouts since something new was acknowledged.
+    #[serde(default)]
+    pub(crate) timeouts_in_a_row: u8,
+    /// So many duplicates count in this recovery, where the peer has no SACKs.
+    #[serde(default)]
+    pub(crate) most_duplicates: u32,
+    /// What segments were as long as, if the path takes only shorter ones by now.
+    #[serde(default)]
+    pub(crate) full: Option<FullSize>,
     /// When an acknowledge was sent last for what cannot be (RFC 5961, 7).
     pub(crate) challenged: Option<Instant>,
     pub(crate) counters: Counters,
@@ -190,6 +199,9 @@ impl Connection {
             congestion: Congestion::new(u64::from(config.initial_window.max(1)) * mss),
             recovery: Recovery::Open,
             undo: None,
+            timeouts_in_a_row: 0,
+            most_duplicates: 0,
+            full: None,
             rack: Rack::new(SYN),
             duplicate_acks: 0,
             is_app_limited: true,

@@ -73,6 +73,8 @@ counters! {
     keep_alives,
     /// Times that the path's MTU became smaller: routers said so, or long segments had no answer.
     mtu_reduced,
+    /// Times that the path took segments again that were too long for it before.
+    mtu_raised,
     /// SYNs with an MSS below 216: segments are as long as if they had said 216.
     small_mss,
 }

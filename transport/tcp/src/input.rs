@@ -146,7 +146,7 @@ impl Connection {
         // A SYN that was lost says that the path is full, or bad (RFC 5681, 3.1; RFC 6298, 5.7).
         let is_smooth = self.counters.timeouts == 0;
         self.congestion = Congestion::new(if is_smooth { self.initial_window() } else { self.mss });
-        self.rtt.lost_syn = !is_smooth;
+        (self.rtt.lost_syn, self.rtt.backoff) = (!is_smooth, 0);
         self.hear(now);
     }
 

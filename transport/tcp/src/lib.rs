@@ -46,7 +46,7 @@
 //! | closed and small windows, silent peers, delayed acknowledges | RFC 9293, 3.8 | `output`, `timeout` |
 //! | which segments are whole FPDUs | a TCP option with their length, for experiments (RFC 6994), where both ends know it: who cuts or joins segments on the way does not mend it | `input`, `output` |
 //! | a peer's MSS that makes crumbs, and SACKs that name them again and again | an MSS of 216 at least, 768 segments outstanding at most, and runs of sacked segments that are skipped | `input`, `scoreboard` |
-//! | path MTU | by ICMP, RFC 5927; black holes by timeouts | `timeout` |
+//! | path MTU | by ICMP, RFC 5927; black holes by timeouts; a longer segment is tried again after ten minutes, RFC 8899 | `timeout` |
 //! | a flood of SYNs | a bounded backlog; beyond it cookies, RFC 4987, 3.6, which keep all options where there are timestamps, and else the MSS alone | `stack` |
 //! | initial numbers | RFC 6528 | `initial` |
 //! | deadlines of all connections | a wheel, of ticks of 4 us | `wheel` |

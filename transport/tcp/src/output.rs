@@ -117,6 +117,7 @@ impl Connection {
     fn send_again(&mut self, index: usize, now: Instant) -> Segment {
         if self.is_too_long(index) {
             self.board.split(index, self.mss);
+            self.fail_size_probe(now);
         }
         let sent = self.board.sent_again(index, now);
         self.counters.retransmits += 1;
@@ -138,7 +139,7 @@ impl Connection {
         }
         let index = self.board.last_missing().filter(|index| self.may_send_again(*index))?;
         self.counters.tail_probes += 1;
-        let new = self.new_data(source).ok();
+        let new = self.new_data(source, self.mss).ok();
         let segment = match new {
             Some(length) => self.send_data(now, length, source),
             None => self.send_again(index, now),
@@ -157,7 +158,7 @@ impl Connection {
         if self.board.is_empty() {
             self.restart_after_idle(now);
         }
-        match self.new_data(source) {
+        match self.new_data(source, self.longest(now)) {
             Ok(length) if !self.has_room(length) || self.waits_for_pace(length, now) => {
                 self.is_app_limited = false;
                 None
@@ -193,12 +194,12 @@ impl Connection {
     }
 
     /// How long the next segment of new data is, if there is one, the peer's window has room for all of it, and not too many are outstanding.
-    fn new_data(&self, source: &mut impl Source) -> Result<u64, Nothing> {
+    fn new_data(&self, source: &mut impl Source, most: u64) -> Result<u64, Nothing> {
         if !matches!(self.state, State::Established | State::CloseWait) || self.fin.is_some() {
             return Err(Nothing::ToSend);
         }
         let nxt = self.board.nxt();
-        let length = u64::from(source.segment_at(offset(nxt), self.mss as u32)).min(self.mss);
+        let length = u64::from(source.segment_at(offset(nxt), most as u32)).min(most);
         match length {
             0 => Err(Nothing::ToSend),
             _ if self.board.is_full(self.config.max_outstanding) => Err(Nothing::Allowed),
@@ -209,6 +210,7 @@ impl Connection {
 
     fn send_data(&mut self, now: Instant, length: u64, source: &mut impl Source) -> Segment {
         let range = self.board.push(length, Kind::Data, now);
+        self.note_size(range);
         let is_last = source.segment_at(offset(range.end), self.mss as u32) == 0;
         let mut segment = self.emit(now, range, Kind::Data, false);
         if is_last {
@@ -253,7 +255,7 @@ impl Connection {
         if !core::mem::take(&mut self.due.window_probe) {
             return None;
         }
-        if !matches!(self.new_data(source), Err(Nothing::Allowed)) || !self.board.is_empty() {
+        if !matches!(self.new_data(source, self.mss), Err(Nothing::Allowed)) || !self.board.is_empty() {
             return None;
         }
         let room = (self.board.una() + self.window.size).saturating_sub(self.board.nxt());

@@ -27,6 +27,17 @@ pub(crate) struct Undo {
     pub first_sent: Option<u32>,
 }
 
+/// What all segments were as long as, before the path turned out to take only shorter ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FullSize {
+    /// Most data of a segment then.
+    pub mss: u64,
+    /// One may be as long again after this,
+    pub after: Instant,
+    /// and was: here it ends. It has no answer yet.
+    pub probe: Option<u64>,
+}
+
 /// What both ends agreed on, or one says, in their SYNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Agreed {

@@ -19,6 +19,8 @@ pub(crate) struct News {
     pub acknowledged: u64,
     /// It is one of those that RFC 5681 counts as duplicates.
     pub is_duplicate: bool,
+    /// It acknowledges once more what was acknowledged, and says nothing else.
+    pub is_bare: bool,
     /// What the peer got twice.
     pub twice: Option<Range>,
     /// TSecr.
@@ -27,8 +29,9 @@ pub(crate) struct News {
 
 impl Connection {
     /// An acknowledge was taken: what is lost, how much may be sent.
-    pub(crate) fn recover(&mut self, news: News, now: Instant) {
+    pub(crate) fn recover(&mut self, mut news: News, now: Instant) {
         let una = self.board.una();
+        news.is_duplicate &= self.agreed.sack || self.duplicate_acks < self.duplicates();
         if let Some(twice) = news.twice {
             // The probe of the tail was one of two, not what was reordered.
             if self.rack.probe.is_none_or(|probe| probe.end != twice.end) {
@@ -91,6 +94,12 @@ impl Connection {
         is_loss && self.board.mark_first_lost() > 0
     }
 
+    /// So many duplicates count where there are no SACKs: each says that a segment has left the network, and no more were there as a recovery began. A peer
+    /// that makes them up would have us send without end (RFC 5681, 3.2, step 4).
+    fn duplicates(&self) -> u32 {
+        if self.recovery == Recovery::Open { self.board.segments() as u32 } else { self.most_duplicates }
+    }
+
     /// Something is lost: the window shrinks once for all that was outstanding then.
     pub(crate) fn begin_recovery(&mut self, lost: bool) {
         if !lost || self.recovery != Recovery::Open {
@@ -103,6 +112,7 @@ impl Connection {
         self.congestion.lost(self.mss);
         let flight = self.board.outstanding() - self.board.sacked();
         let prr = Prr::new(flight);
+        self.most_duplicates = self.board.segments() as u32;
         self.recovery = Recovery::Fast { until: self.board.nxt(), prr };
         self.timers.stop(Timer::TailProbe);
         self.rack.probe = None;
@@ -161,12 +171,14 @@ impl Connection {
     fn end_tail_probe(&mut self, news: News) {
         let Some(probe) = self.rack.probe else { return };
         let una = self.board.una();
-        if una < probe.end {
+        // What was probed and the probe have an acknowledge each, if nothing was lost: the second is a DSACK, or a bare duplicate.
+        let is_twice = news.twice.is_some() || news.is_bare;
+        if una < probe.end || probe.is_retransmission && una == probe.end && !is_twice {
             return;
         }
         self.rack.probe = None;
-        // Twice at the peer: nothing was lost. Beyond the probe without it having been told: the probe mended a loss, which counts like any other.
-        let is_mended = probe.is_retransmission && news.twice.is_none() && una > probe.end;
+        // Beyond the probe without a second one: the probe mended a loss, which counts like any other.
+        let is_mended = probe.is_retransmission && !is_twice;
         if self.recovery == Recovery::Open {
             if !self.congestion.may_undo() {
                 self.undo = None;
@@ -231,6 +243,8 @@ impl Connection {
         self.board.mark_lost(|sent| sent.range.start == una || rack.is_overdue(sent, rtt, now));
         self.congestion.timed_out(self.mss);
         self.recovery = Recovery::Timeout { until: self.board.nxt() };
+        self.most_duplicates = self.board.segments() as u32;
+        self.timeouts_in_a_row = self.timeouts_in_a_row.saturating_add(1);
         self.rack.probe = None;
         self.duplicate_acks = 0;
         self.timers.stop(Timer::TailProbe);

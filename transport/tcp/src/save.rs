@@ -56,6 +56,9 @@ impl Connection {
                 Some("a window is over 1 GiB")
             }
             () if self.mss == 0 || self.mss > 0xffff => Some("the segment size is out of range"),
+            () if self.full.is_some_and(|full| full.mss <= self.mss || full.mss > 0xffff) => {
+                Some("segments were no longer than they are")
+            }
             () if !congestion.is_sane() => Some("the congestion window is out of range"),
             () if !self.rtt.is_sane() || !self.rack.is_sane() => Some("a round trip takes too long"),
             () if self.agreed.send_scale > 14 || self.agreed.receive_scale > 14 => {

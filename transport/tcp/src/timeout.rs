@@ -1,11 +1,16 @@
 //! What time does to a connection.
 
 use crate::connection::{Connection, Reason, State};
+use crate::parts::{FullSize, Recovery};
+use crate::seq::Range;
 use crate::time::{Instant, nanoseconds};
 use crate::timers::Timer;
 
 /// After so many timeouts of a segment as long as the path was said to take, routers may be dropping it in silence (RFC 4821, 7.7; RFC 8899, 4.3).
 const BLACK_HOLE: u8 = 3;
+
+/// After so long a path is asked again whether it takes what it did not (RFC 8899, 5.1.1: PMTU_RAISE_TIMER; RFC 1191, 6.3).
+const RAISE_AFTER: u64 = 600_000_000_000;
 
 /// Probes of a silent peer are no closer, whatever the configuration says.
 const SHORTEST_INTERVAL: u64 = 1_000_000;
@@ -53,7 +58,7 @@ impl Connection {
             .board
             .first()
             .is_some_and(|first| first.range.end - first.range.start > u64::from(self.config.min_mss));
-        if self.rtt.backoff >= BLACK_HOLE && is_long && self.is_synchronized() {
+        if self.timeouts_in_a_row >= BLACK_HOLE && is_long && self.is_synchronized() {
             self.shrink(self.config.min_mss);
         }
     }
@@ -110,8 +115,43 @@ impl Connection {
         if mss >= self.mss || mss == 0 {
             return;
         }
+        let full = self.full.map_or(self.mss, |full| full.mss);
+        self.full = Some(FullSize { mss: full, after: self.sent_last.after(RAISE_AFTER), probe: None });
         self.mss = mss;
         self.counters.mtu_reduced += 1;
         self.board.mark_lost(|sent| sent.range.end - sent.range.start > mss);
+    }
+
+    /// How long a segment of new data may be: one may be as long as all were, once the path has taken only shorter ones for long.
+    pub(crate) fn longest(&self, now: Instant) -> u64 {
+        let may_probe =
+            |full: &FullSize| full.probe.is_none() && full.after <= now && self.recovery == Recovery::Open;
+        self.full.filter(may_probe).map_or(self.mss, |full| full.mss)
+    }
+
+    /// A segment of new data was sent, which may be longer than the path is known to take.
+    pub(crate) fn note_size(&mut self, range: Range) {
+        if let Some(full) = &mut self.full
+            && range.end - range.start > self.mss
+        {
+            full.probe = Some(range.end);
+        }
+    }
+
+    /// The path does not take a long segment: what was in it goes in parts.
+    pub(crate) fn fail_size_probe(&mut self, now: Instant) {
+        if let Some(full) = &mut self.full {
+            (full.probe, full.after) = (None, now.after(RAISE_AFTER));
+        }
+    }
+
+    /// Something was acknowledged: if that is all of a long segment, and it had not to go in parts, the path takes these again.
+    pub(crate) fn end_size_probe(&mut self) {
+        if let Some(FullSize { mss, probe: Some(end), .. }) = self.full
+            && end <= self.board.una()
+        {
+            (self.mss, self.full) = (mss, None);
+            self.counters.mtu_raised += 1;
+        }
     }
 }

@@ -421,7 +421,8 @@ fn a_timeout_for_nothing_is_undone() {
 
 #[test]
 fn round_trips_are_not_measured_by_what_was_sent_twice() {
-    // Karn's rule: RTO stays that of the handshake, 1 s, and is not 4 s.
+    // Karn's algorithm: the handshake's round trip counts still, and so does the back-off, 4 s by now. (This test had 1 s: RFC 6298, 5.7, and
+    // section 5's last paragraph keep a doubled timeout until a segment that was sent once is acknowledged.)
     send(plain(), 1).run(
         "at 2000
              > . 1:1001
@@ -431,8 +432,161 @@ fn round_trips_are_not_measured_by_what_was_sent_twice() {
              < . 1:1 ack 1001
              send 1000
              > P. 1001:2001
-             at 6949
-             at 6950
-             > P. 1001:2001",
+             at 9949
+             at 9950
+             > P. 1001:2001
+             at 9990
+             < . 1:1 ack 2001
+             # This one is sent once, and ends the back-off.
+             send 1000
+             > P. 2001:3001
+             at 10090
+             < . 1:1 ack 3001
+             send 1000
+             > P. 3001:4001
+             at 11089
+             at 11090
+             > P. 3001:4001",
     );
+}
+
+#[test]
+fn a_timestamp_that_comes_back_ends_the_back_off() {
+    let config = Config { timestamps: true, mss: 1012, ..plain() };
+    let mut script = Script::connect(config);
+    script.run("> S 0:0 \n at 100 \n < S. 0:0 ack 1 mss 1012 ts 1,0 \n > . 1:1 ack 1 \n event Established \n at 1000");
+    script
+        .run(
+            "send 1000 \n > P. 1:1001
+             at 2000 \n > . 1:1001
+             at 4000 \n > . 1:1001
+             at 4100
+             # It answers what was sent at 4000.
+             < . 1:1 ack 1001 ts 2,4000
+             send 1000 \n > P. 1001:2001
+             at 5099
+             at 5100 \n > P. 1001:2001",
+        )
+        .end();
+}
+
+#[test]
+fn a_probe_that_mended_a_loss_counts_when_the_next_acknowledge_shows_it() {
+    let probed = || {
+        let mut script = send(with_sacks(), 10);
+        script.run(
+            "at 1100
+             < . 1:1 ack 9001
+             at 1500
+             > . 9001:10001
+             at 1600
+             # One answer: the last segment's, or the probe's.
+             < . 1:1 ack 10001
+             cwnd 10000",
+        );
+        script
+    };
+    // RFC 8985, 7.4.2: no second one came.
+    probed().run("send 100 \n > P. 10001:10101 \n at 1700 \n < . 1:1 ack 10101 \n cwnd 7000").end();
+    // A second one, by which nothing was lost.
+    for second in ["ack 10001", "ack 10001 sack 9001-10001"] {
+        probed()
+            .run(&format!(
+                "< . 1:1 {second} \n send 100 \n > P. 10001:10101 \n at 1700 \n < . 1:1 ack 10101 \n cwnd 10000"
+            ))
+            .end();
+    }
+}
+
+#[test]
+fn duplicates_that_are_made_up_let_no_more_be_sent_than_was_outstanding() {
+    for has_timed_out in [false, true] {
+        let mut script = send(plain(), 100);
+        if has_timed_out {
+            script.run("at 2000 \n > . 1:1001");
+        }
+        let mut sent = 0;
+        for _ in 0..200 {
+            script.connection.handle_segment(
+                crate::Instant(2_000_000_000),
+                &script.bare_acknowledge(1),
+                0,
+                &mut |_| 0,
+            );
+            sent += script.drop_sent();
+        }
+        assert!(sent <= 10, "{sent}");
+    }
+}
+
+/// A path on which segments of 1000 bytes are lost in silence, from some time on; 536 pass.
+fn black_hole() -> Script {
+    let mut script = send(plain(), 1);
+    script.run(
+        "at 2000 \n > . 1:1001
+         at 4000 \n > . 1:1001
+         at 8000
+         > . 1:537
+         > . 537:1001
+         mss 536
+         count mtu_reduced 1
+         at 8100 \n < . 1:1 ack 1001
+         send 600
+         > . 1001:1537
+         > P. 1537:1601
+         at 8200 \n < . 1:1 ack 1601
+         at 606000
+         # It is less than ten minutes ago that the path did not take them.
+         send 1000
+         > . 1601:2137
+         > P. 2137:2601
+         at 606100 \n < . 1:1 ack 2601
+         at 620000",
+    );
+    script
+}
+
+#[test]
+fn a_path_that_takes_long_segments_again_is_found_out() {
+    let mut script = black_hole();
+    script.run("send 1000*2 \n > . 2601:3601 \n mss 536");
+    // One, since it may be lost.
+    assert_eq!(script.connection.longest(crate::Instant(620_000_000_000)), 536);
+    script
+        .run(
+            "at 620100 \n < . 1:1 ack 3601
+             mss 1000
+             count mtu_raised 1
+             > P. 3601:4601
+             at 620200 \n < . 1:1 ack 4601
+             send 1000*2
+             > . 4601:5601
+             > P. 5601:6601",
+        )
+        .end();
+}
+
+#[test]
+fn a_path_that_takes_no_long_segments_still_is_left_alone_for_long() {
+    black_hole()
+        .run(
+            "send 1000
+             > P. 2601:3601
+             at 621000
+             > . 2601:3137
+             at 621100 \n < . 1:1 ack 3137
+             > . 3137:3601
+             at 621200 \n < . 1:1 ack 3601
+             mss 536
+             count mtu_raised 0
+             at 1220000
+             send 1000
+             > . 3601:4137
+             > P. 4137:4601
+             at 1220100 \n < . 1:1 ack 4601
+             at 1222000
+             send 1000
+             > P. 4601:5601",
+        )
+        .end();
 }

@@ -188,6 +188,17 @@ impl Script {
         &self.sent
     }
 
+    /// How much is sent now, which is not looked at.
+    pub fn drop_sent(&mut self) -> usize {
+        self.drain();
+        self.sent.drain(..).count()
+    }
+
+    /// An acknowledge of the peer's, and no more.
+    pub fn bare_acknowledge(&self, ack: u64) -> Header {
+        parse(&format!(". 1:1 ack {ack}")).0
+    }
+
     /// Nothing more was sent.
     pub fn end(&mut self) {
         if let Some(segment) = self.sent.front() {
