@@ -3,8 +3,10 @@
 //! What became of each is kept in `docs/conformance.json`, from which `docs/conformance.md` is made: a row for a program, a column for
 //! a device and where its VMs were.
 
+mod ai;
 mod cases;
 mod cm;
+mod linux;
 mod mpi;
 mod perftest;
 mod pyverbs;
@@ -37,6 +39,10 @@ pub enum Family {
     Mpi,
     /// rsockets, and programs that have them in place of the kernel's sockets.
     Sockets,
+    /// What machine learning has of RDMA, as PyPI has it.
+    Ai,
+    /// The guest's Linux as people set it up: the tests in VMs that are called `vm-linux-...`, in their own VMs.
+    Linux,
 }
 
 /// Where the two VMs are.
@@ -67,8 +73,16 @@ pub struct Plan {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Pyverbs, Self::Perftest, Self::Cm, Self::Storage, Self::Mpi, Self::Sockets];
+    pub const ALL: [Self; 8] = [
+        Self::Pyverbs,
+        Self::Perftest,
+        Self::Cm,
+        Self::Storage,
+        Self::Mpi,
+        Self::Sockets,
+        Self::Ai,
+        Self::Linux,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -78,12 +92,19 @@ impl Family {
             Self::Storage => "storage",
             Self::Mpi => "mpi",
             Self::Sockets => "sockets",
+            Self::Ai => "ai",
+            Self::Linux => "linux",
         }
     }
 
     /// Virtual CPUs of each VM: NVMe has a queue for each.
     fn cpus(self) -> u32 {
         if self == Self::Storage { 2 } else { 1 }
+    }
+
+    /// What its VMs must have: processors, and programs of PyPI.
+    fn needs(self) -> (u32, bool) {
+        (self.cpus(), self == Self::Ai)
     }
 }
 
@@ -136,6 +157,9 @@ impl Plan {
         let cpus = family.cpus();
         let pair = Pair::boot(&PairConfig { without, topology, cpus, ..PairConfig::default() })?;
         prepare(&pair, PathMtu::Jumbo)?;
+        if family == Family::Ai {
+            ai::lay_out(&pair)?;
+        }
         for vm in [&pair.a, &pair.b] {
             // For --use_hugepages.
             vm.check("echo 64 >/proc/sys/vm/nr_hugepages", pair.patience(3))?;
@@ -149,12 +173,18 @@ pub fn run(plan: &Plan) -> Result<()> {
     let mut notes = Notes { results: Results::read()?, column: plan.column(), counts: Counts::default() };
     let mut booted: Option<Vms<'_>> = None;
     for &family in &plan.families {
-        let reusable = booted.take().filter(|vms| vms.family.cpus() == family.cpus());
+        let before = notes.counts.sum();
+        if family == Family::Linux {
+            booted = None;
+            linux::run(plan, &mut |name, column, outcome| notes.add_to(family, name, column, outcome))?;
+            notes.expect_more_than(before, plan, family)?;
+            continue;
+        }
+        let reusable = booted.take().filter(|vms| vms.family.needs() == family.needs());
         let vms = booted.insert(match reusable {
             Some(vms) => vms,
             None => Vms::boot(plan, family)?,
         });
-        let before = notes.counts.sum();
         let note = &mut |name: &str, outcome: &Outcome| notes.add(family, name, outcome);
         match family {
             Family::Pyverbs => {
@@ -166,13 +196,10 @@ pub fn run(plan: &Plan) -> Result<()> {
             Family::Storage => storage::run(vms, note)?,
             Family::Mpi => go_through(vms, mpi::cases(), note)?,
             Family::Sockets => go_through(vms, sockets::cases(), note)?,
+            Family::Ai => go_through(vms, ai::cases(), note)?,
+            Family::Linux => unreachable!("it has VMs of its own, above"),
         }
-        ensure!(
-            notes.counts.sum() != before,
-            "no program of {} has {:?} in its name",
-            family.name(),
-            plan.only
-        );
+        notes.expect_more_than(before, plan, family)?;
     }
     println!("{}", notes.counts);
     let ours = [Some(plan.device), plan.peer].contains(&Some(Device::Vrdma));
@@ -195,9 +222,26 @@ struct Notes {
 impl Notes {
     /// Writes it at once: a run of an hour may be interrupted.
     fn add(&mut self, family: Family, name: &str, outcome: &Outcome) -> Result<()> {
+        let column = self.column.clone();
+        self.add_to(family, name, &column, outcome)
+    }
+
+    /// Likewise, where the column is not that of all families.
+    fn add_to(&mut self, family: Family, name: &str, column: &str, outcome: &Outcome) -> Result<()> {
         self.counts.add(outcome);
-        self.results.put(family.name(), name, &self.column, outcome);
+        self.results.put(family.name(), name, column, outcome);
         self.results.write()
+    }
+
+    /// An error if no program of the family ran since so many had.
+    fn expect_more_than(&self, before: u32, plan: &Plan, family: Family) -> Result<()> {
+        ensure!(
+            self.counts.sum() != before,
+            "no program of {} has {:?} in its name",
+            family.name(),
+            plan.only
+        );
+        Ok(())
     }
 }
 
@@ -292,7 +336,11 @@ pub fn quick(pair: &Pair, family: Family) -> Result<()> {
         Family::Cm => cm::some(),
         Family::Mpi => mpi::some(),
         Family::Sockets => sockets::some(),
-        Family::Pyverbs | Family::Perftest | Family::Storage => {
+        Family::Ai => {
+            ai::lay_out(pair)?;
+            ai::some()
+        }
+        Family::Pyverbs | Family::Perftest | Family::Storage | Family::Linux => {
             bail!("{} has tests of its own", family.name())
         }
     };
@@ -323,7 +371,7 @@ mod tests {
 
     #[test]
     fn no_two_programs_of_a_family_have_the_same_name() {
-        for cases in [perftest::cases(), cm::cases(), mpi::cases(), sockets::cases()] {
+        for cases in [perftest::cases(), cm::cases(), mpi::cases(), sockets::cases(), ai::cases()] {
             let names: std::collections::BTreeSet<&String> = cases.iter().map(|case| &case.name).collect();
             assert_eq!(names.len(), cases.len());
         }

@@ -184,7 +184,7 @@ fn unpack_kernel(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Copies a tree by hard links, without what the patterns name.
-fn link_tree(from: &Path, to: &Path, place: &str, strip: &[&str]) -> Result<()> {
+pub fn link_tree(from: &Path, to: &Path, place: &str, strip: &[&str]) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -33,3 +33,4 @@ pub mod ui;
 pub mod vm;
 pub mod vmtest;
 pub mod wait;
+pub mod wheels;

@@ -15,7 +15,7 @@ use xtask::suite::{self, Selection};
 use xtask::vm::nic::Nic;
 use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology, Uplink, use_workers};
 use xtask::{
-    artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui,
+    artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui, wheels,
 };
 
 /// Builds, demonstrates and tests vrdma.
@@ -320,6 +320,7 @@ fn run(arguments: Arguments) -> Result<()> {
             let image = kernel.image(image::ensure()?)?;
             let share = paths::vm().join("share");
             artefacts::build(&[], kernel)?.lay_out(&share)?;
+            wheels::ensure()?;
             ui::say(&format!("image: {}", image.root.display()));
             ui::say(&format!("share with module and provider: {}", share.display()));
             Ok(())

@@ -70,6 +70,7 @@ pub const NEEDS: &[Need] = &[
     need("mke2fs", "it makes the VMs' image", &["e2fsprogs"], Proof::Package, Wanted::Vms),
     need("xz", "it unpacks kernel modules", &["xz-utils"], Proof::Program("xz"), Wanted::Vms),
     need("zstd", "it unpacks the kernel", &["zstd"], Proof::Program("zstd"), Wanted::Vms),
+    need("pip", "it fetches programs of PyPI", &["python3-pip"], Proof::Program("pip3"), Wanted::Vms),
     need("ip", "it joins network namespaces", &["iproute2"], Proof::Program("ip"), Wanted::Vms),
     need(
         "dpdk-testpmd",

@@ -19,3 +19,8 @@ pub fn sockets(pair: &mut Pair) -> Result<()> {
 pub fn mpi(pair: &mut Pair) -> Result<()> {
     quick(pair, Family::Mpi)
 }
+
+/// What machine learning has of RDMA.
+pub fn ai(pair: &mut Pair) -> Result<()> {
+    quick(pair, Family::Ai)
+}
