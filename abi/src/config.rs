@@ -52,7 +52,7 @@ consts! {
         /// Major version of this ABI: drivers refuse any other.
         VERSION_MAJOR = 1,
         /// Minor version: grows when something is added that an older driver may ignore.
-        VERSION_MINOR = 2,
+        VERSION_MINOR = 3,
         /// Size of the configuration space that the device answers for; what lies beyond [`super::Config`] reads as zero.
         CONFIG_SIZE = 256,
     }

@@ -6,6 +6,9 @@
 //! A device with `VRDMA_CAP_NEXT_HOP` has no routes and no neighbours of its own: CM_CONNECT says with `VRDMA_CM_NEXT_HOP` to which MAC address frames to the peer go, and in which VLAN, both as
 //! the guest's own packets to it would; without it, it ends with `INVALID`. The connection keeps them. To peers that connect, frames go back to where their first one came from.
 //!
+//! All segments of a connection have one DS field (RFC 2474): that of its CM_CONNECT or of its listener. Frames to who connects have the VLAN and the priority of its first
+//! one. A device that uses the TCP of its host leaves priorities in VLANs to that host.
+//!
 //! What happens to connections is an event that the driver fetches by CM_GET_EVENT: `VRDMA_EVENT_CM` tells that there may be some, until the reply has the kind
 //! `VRDMA_CM_EVENT_NONE`. A connection has a number from the command or event that tells of it first until CM_RELEASE or CM_REJECT. It keeps nothing else in use: its QP may be
 //! destroyed first, which ends it.

@@ -35,6 +35,7 @@ static struct vrdma_cm_connect_req *make_connect(struct vrdma_dev *dev,
 	req->flags = cpu_to_le32(VRDMA_CM_PEER_TO_PEER);
 	vrdma_put_address(&cm_id->m_local_addr, req->local_addr, &req->local_port);
 	vrdma_put_address(&cm_id->m_remote_addr, req->remote_addr, &req->remote_port);
+	req->traffic_class = vrdma_traffic_class(dev, cm_id);
 	req->ird = cpu_to_le16(depth(param->ird, dev->caps.max_dest_rd_atomic));
 	req->ord = cpu_to_le16(depth(param->ord, dev->caps.max_rd_atomic));
 	req->private_data_len = cpu_to_le16(param->private_data_len);

@@ -60,6 +60,7 @@ int vrdma_iw_create_listen(struct iw_cm_id *cm_id, int backlog)
 	if (err)
 		goto err_free;
 	vrdma_put_address(&cm_id->m_local_addr, req.addr, &req.port);
+	req.traffic_class = vrdma_traffic_class(dev, cm_id);
 	mutex_lock(&dev->cm_lock);
 	err = listen_locked(dev, listener, &req);
 	if (!err) {

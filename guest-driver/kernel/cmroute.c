@@ -8,9 +8,11 @@
 #include <linux/if_vlan.h>
 #include <linux/inetdevice.h>
 #include <net/addrconf.h>
+#include <net/inet_ecn.h>
 #include <net/ip6_route.h>
 #include <net/neighbour.h>
 #include <net/route.h>
+#include <rdma/iw_cm.h>
 
 #include "cmaddr.h"
 #include "cmroute.h"
@@ -73,7 +75,29 @@ static int find_neighbour(struct dst_entry *dst, const struct sockaddr_storage *
 	return known ? 0 : -EHOSTUNREACH;
 }
 
-/* Puts the next hop to @remote into @req. May sleep. */
+/**
+ * vrdma_traffic_class() - the DS field of what a connection sends
+ * @dev: the device; one that is told of none leaves it as it is
+ * @cm_id: whose program may have asked for one (rdma_set_option)
+ *
+ * The two bits of ECN are TCP's own, as of Linux's sockets.
+ */
+u8 vrdma_traffic_class(const struct vrdma_dev *dev, const struct iw_cm_id *cm_id)
+{
+	if (!cm_id->tos_set || !(dev->caps.device_cap & VRDMA_CAP_CM_TRAFFIC_CLASS))
+		return 0;
+	return cm_id->tos & ~INET_ECN_MASK;
+}
+
+/* As rdma_cm takes the service level of RoCE: by the map of the VLAN's netdev. */
+static u8 vlan_priority(struct net_device *vlan, u8 tos)
+{
+	u16 tci = vlan_dev_get_egress_qos_mask(vlan, rt_tos2priority(tos));
+
+	return (tci & VLAN_PRIO_MASK) >> VLAN_PRIO_SHIFT;
+}
+
+/* Puts the next hop to @remote into @req, which has its traffic class. May sleep. */
 int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scope,
 			const struct sockaddr_storage *local,
 			const struct sockaddr_storage *remote, struct vrdma_cm_connect_req *req)
@@ -92,8 +116,11 @@ int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scop
 		err = -EADDRNOTAVAIL;
 	} else {
 		err = find_neighbour(dst, remote, req->next_hop);
-		if (is_vlan_dev(dst->dev))
+		if (is_vlan_dev(dst->dev)) {
 			req->vlan = cpu_to_le16(vlan_dev_vlan_id(dst->dev));
+			if (dev->caps.device_cap & VRDMA_CAP_CM_TRAFFIC_CLASS)
+				req->priority = vlan_priority(dst->dev, req->traffic_class);
+		}
 		req->path_mtu = cpu_to_le16(min_t(u32, dst_mtu(dst), U16_MAX));
 	}
 	dst_release(dst);

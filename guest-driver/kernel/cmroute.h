@@ -6,8 +6,10 @@
 
 #include "vrdma.h"
 
+struct iw_cm_id;
 struct vrdma_cm_scope;
 
+u8 vrdma_traffic_class(const struct vrdma_dev *dev, const struct iw_cm_id *cm_id);
 int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scope,
 			const struct sockaddr_storage *local,
 			const struct sockaddr_storage *remote, struct vrdma_cm_connect_req *req);

@@ -23,7 +23,7 @@
 #define VRDMA_MAGIC 0x6d647276u /* First word of the configuration space of a function whose transport is RoCE: the bytes "vrdm". */
 #define VRDMA_MAGIC_TRANSPORT 0x74647276u /* The same of a function of another transport, which super::Config::transport names: the bytes "vrdt". Drivers of version 1.0 know MAGIC alone, and leave it alone. */
 #define VRDMA_VERSION_MAJOR 1 /* Major version of this ABI: drivers refuse any other. */
-#define VRDMA_VERSION_MINOR 2 /* Minor version: grows when something is added that an older driver may ignore. */
+#define VRDMA_VERSION_MINOR 3 /* Minor version: grows when something is added that an older driver may ignore. */
 #define VRDMA_CONFIG_SIZE 256 /* Size of the configuration space that the device answers for; what lies beyond super::Config reads as zero. */
 
 /*
@@ -336,6 +336,7 @@ static_assert(offsetof(struct vrdma_query_device_ex_resp, reserved) == 116);
 #define VRDMA_CAP_HW_COUNTERS 0x800000u /* Counters of the port, of the device and of its protocol. */
 #define VRDMA_CAP_NEXT_HOP 0x1000000u /* CM_CONNECT has to say the next hop: the device has no routes and no neighbours of its own. */
 #define VRDMA_CAP_WQE_LIST 0x2000000u /* Lists of requests (VRDMA_WQE_F_LIST); max_wqe_units is 2 at least. */
+#define VRDMA_CAP_CM_TRAFFIC_CLASS 0x4000000u /* CM_CONNECT and CM_LISTEN say of which traffic class connections are. */
 
 /* State of the port. */
 struct vrdma_query_port_resp {
@@ -1061,15 +1062,21 @@ struct vrdma_cm_listen_req {
 	__u8 addr[16];
 	/* TCP port, not 0. */
 	__le16 port;
+	/*
+	 * The DS field of all that its connections send (RFC 2474), in the upper six bits; the lower two are zero. Another value than 0 only for a device
+	 * with VRDMA_CAP_CM_TRAFFIC_CLASS.
+	 */
+	__u8 traffic_class;
 	/* Written as zero; refused otherwise. */
-	__le16 reserved;
+	__u8 reserved;
 	/* Connections that may wait for their VRDMA_CMD_CM_ACCEPT or VRDMA_CMD_CM_REJECT (or release), those whose peer has gone included; 1 to 256. */
 	__le32 backlog;
 };
 static_assert(sizeof(struct vrdma_cm_listen_req) == 24);
 static_assert(offsetof(struct vrdma_cm_listen_req, addr) == 0);
 static_assert(offsetof(struct vrdma_cm_listen_req, port) == 16);
-static_assert(offsetof(struct vrdma_cm_listen_req, reserved) == 18);
+static_assert(offsetof(struct vrdma_cm_listen_req, traffic_class) == 18);
+static_assert(offsetof(struct vrdma_cm_listen_req, reserved) == 19);
 static_assert(offsetof(struct vrdma_cm_listen_req, backlog) == 20);
 
 /* CmConnectReq::flags. */
@@ -1102,8 +1109,15 @@ struct vrdma_cm_connect_req {
 	__le16 vlan;
 	/* With VRDMA_CM_NEXT_HOP: most bytes of an IP packet on the way; 0: as the device's port. */
 	__le16 path_mtu;
-	/* Written as zero, as are the three before it without VRDMA_CM_NEXT_HOP; refused otherwise. */
-	__u8 reserved[4];
+	/* The DS field of all that the connection sends, as in struct vrdma_cm_listen_req. */
+	__u8 traffic_class;
+	/*
+	 * With VRDMA_CM_NEXT_HOP and in a VLAN: the priority (PCP, IEEE 802.1Q) of these frames, 0 to 7. Another value than 0 only for a device with
+	 * VRDMA_CAP_CM_TRAFFIC_CLASS.
+	 */
+	__u8 priority;
+	/* Written as zero, as are next_hop, vlan, path_mtu and priority without VRDMA_CM_NEXT_HOP; refused otherwise. */
+	__u8 reserved[2];
 	/* Private data for the peer's program. */
 	__u8 private_data[512];
 };
@@ -1120,7 +1134,9 @@ static_assert(offsetof(struct vrdma_cm_connect_req, private_data_len) == 48);
 static_assert(offsetof(struct vrdma_cm_connect_req, next_hop) == 50);
 static_assert(offsetof(struct vrdma_cm_connect_req, vlan) == 56);
 static_assert(offsetof(struct vrdma_cm_connect_req, path_mtu) == 58);
-static_assert(offsetof(struct vrdma_cm_connect_req, reserved) == 60);
+static_assert(offsetof(struct vrdma_cm_connect_req, traffic_class) == 60);
+static_assert(offsetof(struct vrdma_cm_connect_req, priority) == 61);
+static_assert(offsetof(struct vrdma_cm_connect_req, reserved) == 62);
 static_assert(offsetof(struct vrdma_cm_connect_req, private_data) == 64);
 
 /* Accepts a connection that was requested. */

@@ -90,8 +90,13 @@ pub fn data_of(event: &CmEventResp) -> &[u8] {
 impl Guest {
     pub fn cm_listen(&self, address: impl Into<IpAddr>, port: u16, backlog: u32) -> Answer<u32> {
         let addr = mapped(address);
-        let req = CmListenReq { addr, port: port.into(), reserved: 0.into(), backlog: backlog.into() };
-        self.command(Opcode::CM_LISTEN, &req, &[]).map(|resp: ObjectResp| resp.object.get())
+        let req =
+            CmListenReq { addr, port: port.into(), backlog: backlog.into(), ..CmListenReq::new_zeroed() };
+        self.cm_listen_as(&req)
+    }
+
+    pub fn cm_listen_as(&self, req: &CmListenReq) -> Answer<u32> {
+        self.command(Opcode::CM_LISTEN, req, &[]).map(|resp: ObjectResp| resp.object.get())
     }
 
     pub fn cm_connect(&self, req: &CmConnectReq) -> Answer<u32> {

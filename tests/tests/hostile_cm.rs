@@ -106,7 +106,8 @@ fn fields_that_cannot_be_are_refused() {
     let listen = CmListenReq {
         addr: mapped(host_address(2)),
         port: port.into(),
-        reserved: 0.into(),
+        traffic_class: 0,
+        reserved: 0,
         backlog: 2.into(),
     };
     expect(
@@ -115,7 +116,7 @@ fn fields_that_cannot_be_are_refused() {
         &listen,
         &[
             ("no port", |req| req.port = 0.into(), Status::INVALID),
-            ("reserved", |req| req.reserved = 1.into(), Status::INVALID),
+            ("reserved", |req| req.reserved = 1, Status::INVALID),
             ("another's address", |req| req.addr = mapped(host_address(0)), Status::DENIED),
             ("the host's address", |req| req.addr = mapped(Ipv4Addr::LOCALHOST), Status::DENIED),
             ("no address of anybody", |req| req.addr = [0xff; 16], Status::DENIED),
@@ -163,7 +164,7 @@ fn fields_that_cannot_be_are_refused() {
             ("more IRD than there is", |req| req.ird = 256.into(), Status::INVALID),
             ("more ORD than there is", |req| req.ord = 129.into(), Status::INVALID),
             ("a byte more than fits", |req| req.private_data_len = 509.into(), Status::INVALID),
-            ("reserved", |req| req.reserved = 1.into(), Status::INVALID),
+            ("reserved", |req| req.reserved = 1, Status::INVALID),
         ],
     );
     let reject = CmRejectReq { connection: asked.into(), ..CmRejectReq::new_zeroed() };
@@ -175,7 +176,7 @@ fn fields_that_cannot_be_are_refused() {
             ("no connection of anybody", |req| req.connection = u32::MAX.into(), Status::NOT_FOUND),
             ("a byte more than fits", |req| req.private_data_len = 509.into(), Status::INVALID),
             ("far more than fits", |req| req.private_data_len = u16::MAX.into(), Status::INVALID),
-            ("reserved", |req| req.reserved = 1.into(), Status::INVALID),
+            ("reserved", |req| req.reserved = 1, Status::INVALID),
         ],
     );
     for opcode in [Opcode::CM_CLOSE_LISTENER, Opcode::CM_DISCONNECT, Opcode::CM_RELEASE] {
@@ -186,7 +187,7 @@ fn fields_that_cannot_be_are_refused() {
             &req,
             &[
                 ("nobody's", |req| req.object = u32::MAX.into(), Status::NOT_FOUND),
-                ("reserved", |req| req.reserved = 1.into(), Status::INVALID),
+                ("reserved", |req| req.reserved = 1, Status::INVALID),
             ],
         );
     }

@@ -6,8 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 use vrdma_backend::config::{GuestConfig, GuestLimits};
 use vrdma_backend::port::{Burst, FaultsConfig};
-use vrdma_tests::abi::control::{CmConnectReq, CmEventKind, QpState, Status, cm_flags};
+use vrdma_tests::abi::control::{CmConnectReq, CmEventKind, CmListenReq, QpState, Status, cm_flags};
 use vrdma_tests::abi::cqe::WcStatus;
+use vrdma_tests::abi::zerocopy::FromZeros;
 use vrdma_tests::cm::{connect_streams, connect_to, connected, mapped, request};
 use vrdma_tests::lab::over_own_tcp;
 use vrdma_tests::net::{NetGuest, NetOptions};
@@ -15,7 +16,7 @@ use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{CableOptions, GuestOptions, GuestTcp, Lab, LabOptions, QpOptions, Rng, wait};
 use vrdma_wire::checksum::Sum;
-use vrdma_wire::num::{Gid, Mac, VlanTag};
+use vrdma_wire::num::{Gid, Mac, VlanId, VlanTag};
 use vrdma_wire::tcp::{Flags, Header, Options, Packet};
 
 const LEN: u64 = 1 << 20;
@@ -364,7 +365,7 @@ fn segment(flags: Flags, dst_port: u16) -> Packet {
         urgent: 0,
         options: Options::default(),
     };
-    Packet { src_mac: FAR, dst_mac: mac(0), vlan: None, src: gid(153), dst: gid(1), header }
+    Packet { src_mac: FAR, dst_mac: mac(0), vlan: None, src: gid(153), dst: gid(1), traffic_class: 0, header }
 }
 
 impl Stranger {
@@ -663,6 +664,59 @@ fn routers_that_complain_are_heard_if_they_know_what_is_under_way() {
     guest.cm_release(of).unwrap();
 }
 
+/// The DS field of all that an end sends, from its first segment to its last one: of who connects, and of who listens.
+#[test]
+fn all_segments_of_a_connection_have_the_traffic_class_and_the_priority_that_were_asked_for() {
+    let mut stranger = Stranger::new();
+    let guest = stranger.lab.guests[0].clone();
+    let side = Side::new(&guest, 4096, &QpOptions::default());
+    side.qp.to_init().unwrap();
+    let req = CmConnectReq {
+        remote_addr: mapped([10, 0, 0, 153]),
+        next_hop: FAR.0,
+        vlan: 5.into(),
+        traffic_class: 0x68,
+        priority: 3,
+        ..request(&side.qp, 0, 1, 700, b"hello")
+    };
+    let tag = Some(VlanTag::new(VlanId::new(5).unwrap(), 3));
+    let of = guest.cm_connect(&req).unwrap();
+    let syn = stranger.next_to(700);
+    let mut answer = segment(Flags::SYN | Flags::ACK, syn.header.src_port);
+    (answer.vlan, answer.header.src_port) = (Some(VlanTag(5)), 700);
+    answer.header.ack = syn.header.seq.wrapping_add(1);
+    stranger.send(&answer, b"");
+    let mut seen = vec![syn];
+    while !seen.last().unwrap().header.flags.has(Flags::PSH) {
+        seen.push(stranger.next_to(700));
+    }
+    // Nobody acknowledges the request: it is sent again. Then it ends.
+    seen.push(stranger.next_to(700));
+    guest.cm_release(of).unwrap();
+    while !seen.last().unwrap().header.flags.has(Flags::RST) {
+        seen.push(stranger.next_to(700));
+    }
+    for segment in &seen {
+        assert_eq!((segment.traffic_class, segment.vlan), (0x68, tag), "{:?}", segment.header);
+    }
+
+    let listen = CmListenReq {
+        addr: mapped(OWN.address(0)),
+        port: 701.into(),
+        backlog: 1.into(),
+        traffic_class: 0xb8,
+        ..CmListenReq::new_zeroed()
+    };
+    guest.cm_listen_as(&listen).unwrap();
+    let mut syn = segment(Flags::SYN, 701);
+    // Its answers have its priority.
+    (syn.vlan, syn.header.src_port) = (tag, 4002);
+    stranger.send(&syn, b"");
+    let answer = stranger.next_to(4002);
+    assert_eq!((answer.traffic_class, answer.vlan), (0xb8, tag));
+    assert_eq!(guest.cm_listen_as(&CmListenReq { traffic_class: 1, ..listen }), Err(Status::INVALID));
+}
+
 #[test]
 fn what_a_guest_may_not_ask_for_is_refused() {
     let lab = Lab::of_tcp(OWN, 1);
@@ -687,6 +741,9 @@ fn what_a_guest_may_not_ask_for_is_refused() {
     refused(Status::INVALID, &|req| req.next_hop = [0xff; 6]);
     refused(Status::INVALID, &|req| req.next_hop = [0; 6]);
     refused(Status::INVALID, &|req| req.vlan = 4095.into());
+    refused(Status::INVALID, &|req| req.traffic_class = 0x69);
+    refused(Status::INVALID, &|req| req.priority = 1);
+    refused(Status::INVALID, &|req| (req.vlan, req.priority) = (5.into(), 8));
     for address in [OWN.address(1), [127, 0, 0, 1].into(), [224, 0, 0, 1].into()] {
         assert_eq!(guest.cm_listen(address, 700, 1), Err(Status::DENIED), "{address}");
     }

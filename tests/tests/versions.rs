@@ -137,8 +137,8 @@ fn the_kernel_module_reads_a_reply_of_any_version() {
     reply.reserved = [0xff; 140];
     assert_eq!(read(&reply, 88), format!("device_cap {v1_0:#x}, {known}"));
     // Functions that the module does not know are none, limits of those that the device has not are 0; fields that it does not know are not looked at.
-    // The next hop is for devices of iWARP alone.
-    let all = today | device_cap::NEXT_HOP;
+    // The next hop and the traffic class are for devices of iWARP alone.
+    let all = today | device_cap::NEXT_HOP | device_cap::CM_TRAFFIC_CLASS;
     assert_eq!(read(&reply, 96), format!("device_cap {all:#x}, {known}"));
     let longer = [reply.as_bytes(), &[0xff; 500]].concat();
     assert_eq!(

@@ -61,6 +61,7 @@ mod streams;
 pub mod own_tcp {
     pub use crate::memory::fetch_ahead;
     pub use crate::streams::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
+    pub use crate::tcp::{Path, TrafficClass};
 }
 /// What leads workers to each other, for who measures it alone (`vrdma-perf near`).
 pub mod near {

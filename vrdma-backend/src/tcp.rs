@@ -38,12 +38,14 @@ impl KeepAlive {
     }
 }
 
-fn socket(address: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
+fn socket(address: SocketAddr, keep_alive: &KeepAlive, traffic_class: TrafficClass) -> io::Result<Socket> {
     // It is made with SOCK_CLOEXEC.
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     // A port is in use no longer than its listener or connection is, as far as the guest can see.
     socket.set_reuse_address(true)?;
+    // Connections of a listener have it of that, too.
+    traffic_class.set(&socket, address)?;
     if let Some(keep_alive) = &keep_alive.0 {
         // Connections of a listener have it of that.
         socket.set_tcp_keepalive(keep_alive)?;
@@ -57,7 +59,12 @@ pub enum Doors {
     /// At sockets of the kernel.
     Kernel(Vec<Socket>),
     /// At an address of its own TCP; if unspecified, at each.
-    Own(SocketAddr),
+    Own {
+        /// The address, and the port.
+        at: SocketAddr,
+        /// Of what its connections send.
+        traffic_class: TrafficClass,
+    },
 }
 
 impl Doors {
@@ -65,7 +72,7 @@ impl Doors {
     pub fn sockets(&self) -> u32 {
         match self {
             Doors::Kernel(sockets) => (sockets.len() as u32).max(1),
-            Doors::Own(_) => 1,
+            Doors::Own { .. } => 1,
         }
     }
 
@@ -76,7 +83,7 @@ impl Doors {
             Doors::Kernel(sockets) => {
                 sockets.first().and_then(|socket| socket.local_addr().ok()?.as_socket())
             }
-            Doors::Own(at) => Some(*at),
+            Doors::Own { at, .. } => Some(*at),
         };
         at.map_or(0, |at| at.port())
     }
@@ -87,21 +94,52 @@ impl Doors {
 pub enum Way {
     /// By a socket of the kernel, which is on its way.
     Kernel(Socket),
-    /// By its own TCP: through this host, with this MTU of the path (0: nobody knows).
-    Own {
-        /// To whom frames go.
-        hop: NextHop,
-        /// Longest IP packet.
-        mtu: u16,
-    },
+    /// By its own TCP.
+    Own(Path),
+}
+
+/// The path of a connection of our TCP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Path {
+    /// To whom frames go.
+    pub hop: NextHop,
+    /// Longest IP packet; 0: nobody knows.
+    pub mtu: u16,
+    /// Of what is sent.
+    pub traffic_class: TrafficClass,
+}
+
+/// The DS field of IP packets (RFC 2474): type of service of IPv4, traffic class of IPv6. The two bits of ECN are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficClass(u8);
+
+impl TrafficClass {
+    /// None if a bit of ECN is set: those are TCP's own (RFC 3168).
+    pub fn new(value: u8) -> Option<TrafficClass> {
+        (value & 3 == 0).then_some(TrafficClass(value))
+    }
+
+    /// As it stands in the packet.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    /// Has what a socket of the kernel sends be of this class.
+    fn set(self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
+        match address {
+            _ if self == TrafficClass::default() => Ok(()),
+            SocketAddr::V4(_) => socket.set_tos_v4(self.0.into()),
+            SocketAddr::V6(_) => socket.set_tclass_v6(self.0.into()),
+        }
+    }
 }
 
 /// Listens there.
 ///
 /// # Errors
 /// Another has the port, the address is none of this host's, or the system is out of something.
-pub fn listen(at: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
-    let socket = socket(at, keep_alive)?;
+pub fn listen(at: SocketAddr, keep_alive: &KeepAlive, traffic_class: TrafficClass) -> io::Result<Socket> {
+    let socket = socket(at, keep_alive, traffic_class)?;
     if at.is_ipv6() {
         socket.set_only_v6(true)?;
     }
@@ -114,8 +152,8 @@ pub fn listen(at: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
 ///
 /// # Errors
 /// As of [`listen`].
-pub fn bind(from: SocketAddr, keep_alive: &KeepAlive) -> io::Result<Socket> {
-    let socket = socket(from, keep_alive)?;
+pub fn bind(from: SocketAddr, keep_alive: &KeepAlive, traffic_class: TrafficClass) -> io::Result<Socket> {
+    let socket = socket(from, keep_alive, traffic_class)?;
     socket.set_tcp_nodelay(true)?;
     socket.bind(&from.into())?;
     Ok(socket)
@@ -180,4 +218,31 @@ pub fn accept(listener: &Socket) -> io::Result<Option<Accepted>> {
 pub fn reset(socket: Socket) {
     // Without that it ends by a FIN, and what was sent may still arrive.
     let _ = socket.set_linger(Some(Duration::ZERO));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn sockets_of_the_kernel_and_those_of_their_listeners_have_the_traffic_class() {
+        let class = TrafficClass::new(0x68).unwrap();
+        let none = KeepAlive::after(0);
+        for at in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (Ipv6Addr::LOCALHOST, 0).into()] {
+            let of = |socket: &Socket| if at.is_ipv4() { socket.tos_v4() } else { socket.tclass_v6() };
+            let listener = listen(at, &none, class).unwrap();
+            let client = bind(at, &none, class).unwrap();
+            begin(&client, listener.local_addr().unwrap().as_socket().unwrap()).unwrap();
+            let accepted = crate::wait::until("the connection", || accept(&listener).unwrap());
+            assert_eq!((of(&client).unwrap(), of(&accepted.socket).unwrap()), (0x68, 0x68), "{at}");
+            assert_eq!(of(&bind(at, &none, TrafficClass::default()).unwrap()).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn a_traffic_class_has_no_bits_of_ecn() {
+        assert_eq!([1, 2, 3, 0xff].map(TrafficClass::new), [None; 4]);
+        assert_eq!(TrafficClass::new(0xfc).map(TrafficClass::number), Some(0xfc));
+    }
 }

@@ -302,7 +302,7 @@ impl<'a> Round<'a> {
         let line = self.line(&row.server, self.server, port);
         let mut server = self.server.spawn(&line)?;
         let mut listens = self.server.spawn(&format!("until {condition}; do sleep 0.05; done"))?;
-        let deadline = Instant::now() + self.pair.patience(4);
+        let deadline = Instant::now() + self.pair.patience(row.seconds);
         loop {
             // One that has ended will never listen.
             if server.has_ended()? || Instant::now() > deadline {

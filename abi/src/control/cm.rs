@@ -21,8 +21,11 @@ layout! {
         addr: [u8; 16],
         /// TCP port, not 0.
         port: U16,
+        /// The DS field of all that its connections send (RFC 2474), in the upper six bits; the lower two are zero. Another value than 0 only for a device
+        /// with `VRDMA_CAP_CM_TRAFFIC_CLASS`.
+        traffic_class: u8,
         /// Written as zero; refused otherwise.
-        reserved: U16,
+        reserved: u8,
         /// Connections that may wait for their `VRDMA_CMD_CM_ACCEPT` or `VRDMA_CMD_CM_REJECT` (or release), those whose peer has gone included; 1 to 256.
         backlog: U32,
     }
@@ -65,8 +68,13 @@ layout! {
         vlan: U16,
         /// With `VRDMA_CM_NEXT_HOP`: most bytes of an IP packet on the way; 0: as the device's port.
         path_mtu: U16,
-        /// Written as zero, as are the three before it without `VRDMA_CM_NEXT_HOP`; refused otherwise.
-        reserved: [u8; 4],
+        /// The DS field of all that the connection sends, as in `struct vrdma_cm_listen_req`.
+        traffic_class: u8,
+        /// With `VRDMA_CM_NEXT_HOP` and in a VLAN: the priority (PCP, IEEE 802.1Q) of these frames, 0 to 7. Another value than 0 only for a device with
+        /// `VRDMA_CAP_CM_TRAFFIC_CLASS`.
+        priority: u8,
+        /// Written as zero, as are `next_hop`, `vlan`, `path_mtu` and `priority` without `VRDMA_CM_NEXT_HOP`; refused otherwise.
+        reserved: [u8; 2],
         /// Private data for the peer's program.
         private_data: [u8; 512],
     }

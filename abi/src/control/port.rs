@@ -123,6 +123,8 @@ consts! {
         NEXT_HOP = 1 << 24,
         /// Lists of requests (`VRDMA_WQE_F_LIST`); `max_wqe_units` is 2 at least.
         WQE_LIST = 1 << 25,
+        /// CM_CONNECT and CM_LISTEN say of which traffic class connections are.
+        CM_TRAFFIC_CLASS = 1 << 26,
     }
 }
 

@@ -54,7 +54,15 @@ fn frame(input: &mut Input<'_>, seq: u32, length: usize) -> Vec<u8> {
     let flags = if kind & 0xe0 == 0xe0 { Flags(input.byte()) } else { Flags::ACK };
     let header = Header { src_port: 1, dst_port: 2, seq, ack: 3, flags, window: 4, urgent: 0, options };
     let vlan = (kind & 8 != 0).then_some(VlanTag(5));
-    let packet = Packet { src_mac: MACS[0], dst_mac: MACS[1], vlan, src: gid(0), dst: gid(1), header };
+    let packet = Packet {
+        src_mac: MACS[0],
+        dst_mac: MACS[1],
+        vlan,
+        src: gid(0),
+        dst: gid(1),
+        traffic_class: 0,
+        header,
+    };
     let begin = packet.len();
     let mut frame = vec![0; begin];
     frame.extend((0..length).map(|at| (seq as usize).wrapping_add(at) as u8));

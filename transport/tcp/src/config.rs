@@ -36,6 +36,9 @@ pub struct Config {
     /// Whether segments say that they are whole FPDUs, where both ends know of it ([`Arrival::is_whole`](crate::Arrival::is_whole)).
     #[serde(default)]
     pub fpdus: bool,
+    /// The DS field of its IP packets (RFC 2474); the two bits of ECN are zero (RFC 3168: it is not ECN-capable).
+    #[serde(default)]
+    pub traffic_class: u8,
     /// Segments of the initial congestion window (RFC 6928).
     pub initial_window: u8,
     /// A congestion window that was not used for an RTO starts again as the initial one (RFC 5681, 4.1).
@@ -82,6 +85,7 @@ impl Default for Config {
             sack: true,
             timestamps: true,
             fpdus: false,
+            traffic_class: 0,
             initial_window: 10,
             restart_after_idle: true,
             min_rto: Duration::from_millis(200),

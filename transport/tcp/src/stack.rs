@@ -66,6 +66,8 @@ pub struct Outgoing {
     pub tuple: Tuple,
     /// By whom.
     pub hop: NextHop,
+    /// The DS field of its packet ([`Config::traffic_class`]).
+    pub traffic_class: u8,
     /// The segment.
     pub segment: Segment,
 }
@@ -92,7 +94,7 @@ pub struct Stack {
     /// Those in TIME-WAIT, oldest first.
     waiting: VecDeque<ConnectionId>,
     /// RSTs and cookies for those who have no connection.
-    answers: VecDeque<(Tuple, NextHop, Header)>,
+    answers: VecDeque<Outgoing>,
     /// When a cookie was sent last.
     cookie_sent: Option<Instant>,
     events: VecDeque<(ConnectionId, Event)>,
@@ -359,16 +361,17 @@ impl Stack {
 
     /// The next segment to send, of the connections by turns.
     pub fn poll_transmit(&mut self, now: Instant, sources: &mut impl Sources) -> Option<Outgoing> {
-        if let Some((tuple, hop, header)) = self.answers.pop_front() {
-            return Some(Outgoing { id: None, tuple, hop, segment: Segment { header, data: 0..0 } });
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
         }
         while let Some(id) = self.table.pop_ready() {
             let entry = self.table.get_mut(id).expect("what is ready is there");
             let (tuple, hop) = (entry.tuple, entry.hop);
+            let traffic_class = entry.connection.config.traffic_class;
             let segment = entry.connection.poll_transmit(now, &mut SourceOf(id, sources));
             if let Some(segment) = segment {
                 self.settle(id);
-                return Some(Outgoing { id: Some(id), tuple, hop, segment });
+                return Some(Outgoing { id: Some(id), tuple, hop, traffic_class, segment });
             }
             // It may wait for something now, though it has sent nothing.
             self.table.rests(id);

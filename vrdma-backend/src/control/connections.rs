@@ -36,11 +36,11 @@ pub(super) fn may_be(opcode: Opcode, transport: Transport) -> bool {
 
 /// Listens.
 pub(super) fn listen(req: &CmListenReq, context: &CommandContext<'_>) -> Result<Command> {
-    let (at, backlog) = cm::listen(req)?;
+    let cm::Listen { at, backlog, traffic_class } = cm::listen(req)?;
     let guest = context.guest;
     if guest.has_own_tcp() {
         let may_be = at.ip().is_unspecified() || may_be_own(at.ip(), guest);
-        let doors = Doors::Own(at);
+        let doors = Doors::Own { at, traffic_class };
         return if may_be { Ok(Command::CmListen { doors, backlog }) } else { Err(Status::DENIED) };
     }
     let addresses = guest.host_addresses.iter().map(|address| address.0);
@@ -51,7 +51,10 @@ pub(super) fn listen(req: &CmListenReq, context: &CommandContext<'_>) -> Result<
     if at.is_empty() {
         return Err(Status::DENIED);
     }
-    let sockets = at.into_iter().map(|at| tcp::listen(at, context.keep_alive)).collect::<io::Result<_>>();
+    let sockets = at
+        .into_iter()
+        .map(|at| tcp::listen(at, context.keep_alive, traffic_class))
+        .collect::<io::Result<_>>();
     let doors = Doors::Kernel(sockets.map_err(|error| status(tcp::refusal(&error)))?);
     Ok(Command::CmListen { doors, backlog })
 }
@@ -69,17 +72,20 @@ pub(super) fn connect(req: &CmConnectReq, context: &CommandContext<'_>) -> Resul
     let connect = Box::new(cm::connect(req)?);
     let guest = context.guest;
     if guest.has_own_tcp() {
-        let (hop, mtu) = cm::next_hop(req)?;
+        let path = cm::path(req)?;
         let may_be = may_be_own(connect.local.ip(), guest) && !connect.remote.ip().is_loopback();
-        let way = Way::Own { hop, mtu };
-        return if may_be { Ok(Command::CmConnect { way, connect }) } else { Err(Status::DENIED) };
+        return if may_be {
+            Ok(Command::CmConnect { way: Way::Own(path), connect })
+        } else {
+            Err(Status::DENIED)
+        };
     }
     if !guest.host_addresses.iter().any(|address| address.0 == connect.local.ip())
         || !may_connect(connect.local.ip(), connect.remote.ip())
     {
         return Err(Status::DENIED);
     }
-    let socket = tcp::bind(connect.local, context.keep_alive);
+    let socket = tcp::bind(connect.local, context.keep_alive, cm::traffic_class(req.traffic_class)?);
     let socket = socket.map_err(|error| status(tcp::refusal(&error)))?;
     Ok(Command::CmConnect { way: Way::Kernel(socket), connect })
 }

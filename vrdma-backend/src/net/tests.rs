@@ -397,7 +397,7 @@ fn segment() -> Packet {
         options: Options::default(),
     };
     let [src, dst] = [9, 1].map(|host| Gid::from_ipv4([10, 0, 0, host]));
-    Packet { src_mac: REMOTE, dst_mac: A, vlan: None, src, dst, header }
+    Packet { src_mac: REMOTE, dst_mac: A, vlan: None, src, dst, traffic_class: 0, header }
 }
 
 fn frame(packet: &Packet) -> Vec<u8> {

@@ -33,8 +33,8 @@ impl Streams {
         let (handle, port) = (self.reserve(device), doors.port());
         let entrance = match doors {
             Doors::Kernel(sockets) => Entrance::Kernel { sockets, next: 0 },
-            Doors::Own(at) => {
-                if let Err(error) = self.own.listen(device, handle, at) {
+            Doors::Own { at, traffic_class } => {
+                if let Err(error) = self.own.listen(device, handle, at, traffic_class) {
                     self.release_handle(device, handle);
                     return Err(error);
                 }

@@ -5,7 +5,7 @@ use super::connection::{Connection, FINISH_TIME, Phase, SET_UP_TIME, wishes};
 use super::handle::Handle;
 use super::listener::Accepted;
 use super::{Host, Result, Streams};
-use crate::tcp::{self, Way};
+use crate::tcp::{self, Path, Way};
 use crate::translate::cm::{Accept, CmEvent, Connect, Failure, What};
 use std::net::SocketAddr;
 use vmm_sys_util::epoll::EventSet;
@@ -36,18 +36,16 @@ impl Streams {
         let handle = self.reserve(device);
         let mut far = None;
         let carried = match way {
-            Way::Own { .. } if listener.is_some() => {
-                self.own.pair(device, ends).map(|(near, pipe, local)| {
-                    far = Some(pipe);
-                    (Carrier::Local(near), local)
-                })
-            }
+            Way::Own(_) if listener.is_some() => self.own.pair(device, ends).map(|(near, pipe, local)| {
+                far = Some(pipe);
+                (Carrier::Local(near), local)
+            }),
             Way::Kernel(socket) => tcp::begin(&socket, remote)
                 .map(|()| (Carrier::Kernel(socket), connect.local))
                 .map_err(|error| tcp::refusal(&error)),
-            Way::Own { hop, mtu } => self
+            Way::Own(path) => self
                 .own
-                .connect(host.now, device, ends, (hop, mtu), handle)
+                .connect(host.now, device, ends, path, handle)
                 .map(|(socket, local)| (Carrier::Own(socket), local)),
         };
         let (carrier, local) = match carried {
@@ -76,7 +74,7 @@ impl Streams {
         ends: (SocketAddr, SocketAddr),
         way: &Way,
     ) -> Option<Handle> {
-        let Way::Own { hop, .. } = way else { return None };
+        let Way::Own(Path { hop, .. }) = way else { return None };
         let handle = self.own.local_listener(device, ends, hop).filter(|_| self.has_local_way)?;
         // One that takes no more now has those of TCP wait.
         self.table.listener(handle).filter(|listener| listener.takes_more()).map(|_| handle)

@@ -8,7 +8,7 @@ use super::connection::{ANSWER_TIME, CLOSE_TIME, FINISH_TIME, SET_UP_TIME};
 use super::*;
 use crate::config::Config;
 use crate::device::{Device, DeviceLimits};
-use crate::tcp::{self, Doors, KeepAlive, Way};
+use crate::tcp::{self, Doors, KeepAlive, TrafficClass, Way};
 use crate::translate::cm::{Accept, Connect, Depths, Failure};
 use crate::translate::limits;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -133,7 +133,9 @@ impl Bench {
 
     /// A listener, and where it listens.
     fn listen(&mut self, device: DeviceId, backlog: usize) -> (u32, SocketAddr) {
-        let socket = tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
+        let socket =
+            tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
+                .unwrap();
         let at = socket.local_addr().unwrap().as_socket().unwrap();
         (
             self.with(|streams, host| streams.listen(device, Doors::Kernel(vec![socket]), backlog, host))
@@ -178,7 +180,9 @@ impl Bench {
     }
 
     fn connect(&mut self, device: DeviceId, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
-        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
+        let socket =
+            tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
+                .unwrap();
         self.connect_by(device, socket, qpn, remote)
     }
 
@@ -371,7 +375,9 @@ fn one_that_cannot_be_watched_ends_and_all_are_told() {
     let qpn = bench.qp(A);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut connect = || {
-        let socket = tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
+        let socket =
+            tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
+                .unwrap();
         // epoll does not take what it has.
         let Streams { guests, epoll, .. } = &mut bench.streams;
         let epoll = guests.entry(A).or_default().epoll(A, epoll).unwrap();
@@ -475,8 +481,12 @@ fn a_listener_that_cannot_accept_is_left_alone_for_a_while() {
 #[test]
 fn sockets_of_a_listener_have_their_turns_and_who_is_too_much_is_reset() {
     let mut bench = Bench::new(5);
-    let sockets: Vec<_> =
-        (0..2).map(|_| tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap()).collect();
+    let sockets: Vec<_> = (0..2)
+        .map(|_| {
+            tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
+                .unwrap()
+        })
+        .collect();
     let at: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap().as_socket().unwrap()).collect();
     bench.with(|streams, host| streams.listen(A, Doors::Kernel(sockets), 2, host)).unwrap();
     // Many at the first, and then one at the second, which is among the next two.
@@ -684,7 +694,10 @@ fn a_place_of_a_listener_is_free_as_soon_as_the_driver_has_answered() {
 fn a_listener_counts_each_socket_that_it_has() {
     let mut bench = Bench::new(4);
     let listen = |bench: &mut Bench, count| {
-        let socket = || tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0)).unwrap();
+        let socket = || {
+            tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
+                .unwrap()
+        };
         let doors = Doors::Kernel((0..count).map(|_| socket()).collect());
         bench.with(|streams, host| streams.listen(A, doors, 1, host))
     };

@@ -1,5 +1,6 @@
 //! Connections that the device makes by itself: what drivers say of them, and what they are told.
 
+use crate::tcp::{Path, TrafficClass};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use vrdma_abi::control::{
     CmAcceptReq, CmConnectReq, CmEventKind, CmEventResp, CmListenReq, CmRejectReq, CmStatus, Status,
@@ -11,6 +12,8 @@ use vrdma_wire::num::{Mac, Qpn, VlanId, VlanTag};
 
 /// Most connections that wait for an answer of the driver, of one listener.
 const MAX_BACKLOG: u32 = 256;
+/// Highest priority of a frame in a VLAN (IEEE 802.1Q).
+const MAX_PRIORITY: u8 = 7;
 
 /// READs and atomics that each end of a connection is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,17 +113,37 @@ pub fn check_change(mask: AttrMask, attr: &QpAttr) -> Result<(), Status> {
     if !mask.contains(AttrMask::STATE) || may_be { Ok(()) } else { Err(Status::INVALID) }
 }
 
-/// Where to listen, and for how many. An unspecified address is each of the guest's.
+/// A listener that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Where. An unspecified address is each of the guest's.
+    pub at: SocketAddr,
+    /// How many connections may wait.
+    pub backlog: usize,
+    /// Of what they send.
+    pub traffic_class: TrafficClass,
+}
+
+/// Where to listen, and how.
 ///
 /// # Errors
-/// `INVALID`: a port of 0, or a reserved field that is not.
-pub fn listen(req: &CmListenReq) -> Result<(SocketAddr, usize), Status> {
+/// `INVALID`: a port of 0, a reserved field that is not, or no DS field.
+pub fn listen(req: &CmListenReq) -> Result<Listen, Status> {
     let port = req.port.get();
-    if port == 0 || req.reserved.get() != 0 {
+    if port == 0 || req.reserved != 0 {
         return Err(Status::INVALID);
     }
     let backlog = req.backlog.get().clamp(1, MAX_BACKLOG) as usize;
-    Ok((SocketAddr::new(address(req.addr), port), backlog))
+    let at = SocketAddr::new(address(req.addr), port);
+    Ok(Listen { at, backlog, traffic_class: traffic_class(req.traffic_class)? })
+}
+
+/// The DS field of a command.
+///
+/// # Errors
+/// `INVALID`: it has bits of ECN.
+pub fn traffic_class(value: u8) -> Result<TrafficClass, Status> {
+    TrafficClass::new(value).ok_or(Status::INVALID)
 }
 
 /// What is to be connected.
@@ -134,8 +157,9 @@ pub fn connect(req: &CmConnectReq) -> Result<Connect, Status> {
     }
     let local = SocketAddr::new(address(req.local_addr), req.local_port.get());
     let remote = SocketAddr::new(address(req.remote_addr), req.remote_port.get());
-    let may_be = remote.port() != 0 && local.is_ipv4() == remote.is_ipv4() && req.reserved == [0; 4];
-    let has_no_hop = req.next_hop == [0; 6] && req.vlan.get() == 0 && req.path_mtu.get() == 0;
+    let may_be = remote.port() != 0 && local.is_ipv4() == remote.is_ipv4() && req.reserved == [0; 2];
+    let has_no_hop =
+        req.next_hop == [0; 6] && req.vlan.get() == 0 && req.path_mtu.get() == 0 && req.priority == 0;
     if !may_be || flags & cm_flags::NEXT_HOP == 0 && !has_no_hop {
         return Err(Status::INVALID);
     }
@@ -149,18 +173,22 @@ pub fn connect(req: &CmConnectReq) -> Result<Connect, Status> {
     })
 }
 
-/// The next hop of what is to be connected, and the MTU of the path (0: that of the port).
+/// The path of what is to be connected.
 ///
 /// # Errors
-/// `INVALID`: there is none, or it cannot be one.
-pub fn next_hop(req: &CmConnectReq) -> Result<(NextHop, u16), Status> {
+/// `INVALID`: there is no next hop, or it cannot be one; a priority outside VLANs, or that is none; no DS field.
+pub fn path(req: &CmConnectReq) -> Result<Path, Status> {
     let mac = Mac(req.next_hop);
     let vlan = VlanId::new(req.vlan.get()).ok_or(Status::INVALID)?;
     if req.flags.get() & cm_flags::NEXT_HOP == 0 || !mac.is_unicast() {
         return Err(Status::INVALID);
     }
-    let vlan = (vlan != VlanId::UNTAGGED).then(|| VlanTag::new(vlan, 0));
-    Ok((NextHop { mac, vlan }, req.path_mtu.get()))
+    let most = if vlan == VlanId::UNTAGGED { 0 } else { MAX_PRIORITY };
+    if req.priority > most {
+        return Err(Status::INVALID);
+    }
+    let hop = NextHop { mac, vlan: VlanTag::in_vlan(vlan, req.priority) };
+    Ok(Path { hop, mtu: req.path_mtu.get(), traffic_class: traffic_class(req.traffic_class)? })
 }
 
 /// What is accepted.
@@ -310,7 +338,7 @@ mod tests {
         let of_req = connect(&CmConnectReq { remote_addr: mapped.octets(), ..request() }).unwrap();
         assert!(of_req.remote.ip().is_loopback() && of_req.remote.is_ipv4());
         let listener = CmListenReq { addr: mapped.octets(), port: 9.into(), ..CmListenReq::new_zeroed() };
-        assert_eq!(listen(&listener).unwrap().0, "127.0.0.1:9".parse().unwrap());
+        assert_eq!(listen(&listener).unwrap().at, "127.0.0.1:9".parse().unwrap());
     }
 
     #[test]
@@ -324,16 +352,42 @@ mod tests {
         assert_eq!(refused(|req| req.private_data_len = 509.into()), Status::INVALID);
         assert_eq!(refused(|req| req.ord = 129.into()), Status::INVALID);
         assert_eq!(refused(|req| req.ird = 300.into()), Status::INVALID);
-        assert_eq!(refused(|req| req.reserved[3] = 1), Status::INVALID);
+        assert_eq!(refused(|req| req.reserved[1] = 1), Status::INVALID);
         // What belongs to a next hop, without that.
         assert_eq!(refused(|req| req.next_hop[5] = 1), Status::INVALID);
         assert_eq!(refused(|req| req.vlan = 5.into()), Status::INVALID);
         assert_eq!(refused(|req| req.path_mtu = 1500.into()), Status::INVALID);
+        assert_eq!(refused(|req| req.priority = 1), Status::INVALID);
         assert_eq!(refused(|req| req.local_addr = [0x20; 16]), Status::INVALID);
         assert_eq!(refused(|req| req.flags = 4.into()), Status::UNSUPPORTED);
         assert_eq!(refused(|req| req.qpn = (1 << 24).into()), Status::NOT_FOUND);
         let listener = CmListenReq { port: 0.into(), ..CmListenReq::new_zeroed() };
         assert_eq!(listen(&listener).unwrap_err(), Status::INVALID);
+        let listener = CmListenReq { port: 9.into(), reserved: 1, ..listener };
+        assert_eq!(listen(&listener).unwrap_err(), Status::INVALID);
+    }
+
+    #[test]
+    fn connections_have_the_traffic_class_and_the_priority_that_the_driver_says_without_bits_of_ecn() {
+        let listener = CmListenReq { port: 9.into(), traffic_class: 0x68, ..CmListenReq::new_zeroed() };
+        assert_eq!(listen(&listener).unwrap().traffic_class.number(), 0x68);
+        assert_eq!(listen(&CmListenReq { traffic_class: 0x69, ..listener }).unwrap_err(), Status::INVALID);
+        let request = CmConnectReq {
+            flags: cm_flags::NEXT_HOP.into(),
+            next_hop: [2; 6],
+            vlan: 5.into(),
+            traffic_class: 0xb8,
+            priority: 7,
+            ..request()
+        };
+        let Path { hop, traffic_class, .. } = path(&request).unwrap();
+        let five = VlanId::new(5).unwrap();
+        assert_eq!((hop.vlan, traffic_class.number()), (Some(VlanTag::new(five, 7)), 0xb8));
+        let refused = |req| path(&req).unwrap_err();
+        assert_eq!(refused(CmConnectReq { traffic_class: 2, ..request }), Status::INVALID);
+        assert_eq!(refused(CmConnectReq { priority: 8, ..request }), Status::INVALID);
+        // Frames without a tag have none.
+        assert_eq!(refused(CmConnectReq { vlan: 0.into(), ..request }), Status::INVALID);
     }
 
     #[test]

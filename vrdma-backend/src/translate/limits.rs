@@ -76,11 +76,12 @@ pub fn response(
     wants_next_hop: bool,
 ) -> QueryDeviceExResp {
     let next_hop = if wants_next_hop { device_cap::NEXT_HOP } else { 0 };
+    let of_iwarp = DEVICE_CAP & !NOT_OF_IWARP | device_cap::CM_TRAFFIC_CLASS | next_hop;
     let has_packets = transport == config::Transport::Roce;
     let of_packets = |value: u32| if has_packets { value } else { 0 };
     QueryDeviceExResp {
         base: base(limits, mac),
-        device_cap: (if has_packets { DEVICE_CAP } else { DEVICE_CAP & !NOT_OF_IWARP | next_hop }).into(),
+        device_cap: (if has_packets { DEVICE_CAP } else { of_iwarp }).into(),
         max_srq: limits.srqs.into(),
         max_mcast_grp: of_packets(MAX_MCAST).into(),
         max_mcast_qp_attach: of_packets(MAX_MCAST).into(),

@@ -5,7 +5,7 @@ use crate::allowed::AllowedGid;
 use crate::device::Result;
 use crate::device::command::{Command, Reply};
 use crate::streams::Host;
-use crate::tcp::Way;
+use crate::tcp::{Path, Way};
 use std::net::IpAddr;
 use vrdma_transport::{self as transport, DeviceId, Error, GidEntry};
 use vrdma_wire::num::{Qpn, VlanId};
@@ -53,7 +53,7 @@ impl Worker {
 
     /// Carries out a command about connections.
     pub(super) fn manage_connections(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
-        if let Command::CmConnect { way: Way::Own { hop, .. }, connect } = &command {
+        if let Command::CmConnect { way: Way::Own(Path { hop, .. }), connect } = &command {
             self.check_address(id, connect.local.ip(), VlanId::of(hop.vlan))?;
         }
         let now = self.now();

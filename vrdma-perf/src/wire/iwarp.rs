@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant as Clock};
-use vrdma_backend::own_tcp::Handle;
+use vrdma_backend::own_tcp::{Handle, Path, TrafficClass};
 use vrdma_backend::port::{BURST, Burst, Port};
 use vrdma_tcp::NextHop;
 use vrdma_transport::{Instant, Role};
@@ -76,7 +76,8 @@ impl<'p> Iwarp<'p> {
             counts: (0, 0),
         };
         let Host { streams, device, address, .. } = &mut iwarp.b;
-        streams.own.listen(*device, LISTENER, SocketAddr::from((*address, PORT))).context("a listener")?;
+        let at = SocketAddr::from((*address, PORT));
+        streams.own.listen(*device, LISTENER, at, TrafficClass::default()).context("a listener")?;
         for number in 0..connections {
             iwarp.connect(number)?;
         }
@@ -107,9 +108,10 @@ impl<'p> Iwarp<'p> {
     fn connect(&mut self, number: u32) -> Result<()> {
         let handle = Handle { number, generation: 0 };
         let ends = ((self.a.address, 0).into(), (self.b.address, PORT).into());
-        let way = (NextHop { mac: self.b.mac, vlan: None }, 0);
+        let hop = NextHop { mac: self.b.mac, vlan: None };
+        let path = Path { hop, ..Path::default() };
         let (near, _) =
-            self.a.streams.own.connect(self.now, self.a.device, ends, way, handle).context("a socket")?;
+            self.a.streams.own.connect(self.now, self.a.device, ends, path, handle).context("a socket")?;
         let mut far = None;
         self.wait("a connection", |iwarp| {
             let Host { streams, device, .. } = &mut iwarp.b;

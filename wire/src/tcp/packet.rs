@@ -71,6 +71,8 @@ pub struct Packet {
     pub src: Gid,
     /// Address of the receiver: of the same kind.
     pub dst: Gid,
+    /// The DS field and ECN of its IP header (RFC 2474, RFC 3168): type of service, or traffic class.
+    pub traffic_class: u8,
     /// TCP's header.
     pub header: Header,
 }
@@ -90,7 +92,8 @@ impl Packet {
             return Err(Bad::Checksum);
         }
         let Eth { src: src_mac, dst: dst_mac, vlan, .. } = eth;
-        Ok((Packet { src_mac, dst_mac, vlan, src: ip.src, dst: ip.dst, header }, data))
+        let Ip { src, dst, traffic_class, .. } = ip;
+        Ok((Packet { src_mac, dst_mac, vlan, src, dst, traffic_class, header }, data))
     }
 
     /// Length of all headers.
@@ -138,7 +141,7 @@ impl Packet {
         let ip = Ip {
             src: self.src,
             dst: self.dst,
-            traffic_class: 0,
+            traffic_class: self.traffic_class,
             flow_label: FlowLabel::default(),
             hop_limit: HOP_LIMIT,
         };
@@ -177,7 +180,7 @@ mod tests {
             urgent: 0,
             options: Options { timestamps: Some((1, 2)), ..Options::default() },
         };
-        Packet { src_mac: Mac([2; 6]), dst_mac: Mac([4; 6]), vlan, src, dst, header }
+        Packet { src_mac: Mac([2; 6]), dst_mac: Mac([4; 6]), vlan, src, dst, traffic_class: 0x68, header }
     }
 
     fn frame(packet: &Packet, data: &[u8]) -> Vec<u8> {

@@ -145,6 +145,11 @@ impl Wire {
     pub fn capture_tcp(&self, port: &str, file: &Path) -> Result<Capture> {
         Capture::start(self, port, &["tcp"], file)
     }
+
+    /// Likewise of all frames.
+    pub fn capture_all(&self, port: &str, file: &Path) -> Result<Capture> {
+        Capture::start(self, port, &[], file)
+    }
 }
 
 /// A capture that runs.

@@ -10,9 +10,9 @@
 //! With timestamps (RFC 7323) ours has in its 6 lowest bits what else was agreed on, and comes back as an echo: the peer's window scale (15: none), whether there are
 //! SACKs, and whether segments say that they are whole FPDUs. Without them there is none of these.
 
-use super::{ANSWERS, Stack};
+use super::{ANSWERS, Outgoing, Stack};
 use crate::connection::{Connection, Ports};
-use crate::output::Source;
+use crate::output::{Segment, Source};
 use crate::reassembly::Arrival;
 use crate::table::ConnectionId;
 use crate::time::Instant;
@@ -80,7 +80,8 @@ impl Stack {
         let flags = Flags::SYN | Flags::ACK;
         let (ack, window) = (syn.seq.wrapping_add(1), config.receive_window().min(0xffff) as u16);
         let header = Header { src_port, dst_port, seq: number, ack, flags, window, urgent: 0, options };
-        self.answers.push_back((tuple, hop, header));
+        let segment = Segment { header, data: 0..0 };
+        self.answers.push_back(Outgoing { id: None, tuple, hop, traffic_class: config.traffic_class, segment });
         self.cookie_sent = Some(now);
         self.counters.cookies_sent += 1;
     }

@@ -1,8 +1,9 @@
 //! Listeners, and segments that belong to no connection.
 
-use super::{Listener, RESETS, Refused, Stack};
+use super::{Listener, Outgoing, RESETS, Refused, Stack};
 use crate::config::Config;
 use crate::connection::{Connection, Ports};
+use crate::output::Segment;
 use crate::table::Table;
 use crate::time::Instant;
 use crate::tuple::{NextHop, Tuple};
@@ -129,10 +130,8 @@ impl Stack {
         };
         let Ports { local: src_port, remote: dst_port } = tuple.ports;
         let options = Options::default();
-        self.answers.push_back((
-            tuple,
-            hop,
-            Header { src_port, dst_port, seq, ack, flags, window: 0, urgent: 0, options },
-        ));
+        let header = Header { src_port, dst_port, seq, ack, flags, window: 0, urgent: 0, options };
+        let segment = Segment { header, data: 0..0 };
+        self.answers.push_back(Outgoing { id: None, tuple, hop, traffic_class: 0, segment });
     }
 }

@@ -53,7 +53,8 @@ impl Shape {
             options: Options { timestamps, ..Options::default() },
         };
         let vlan = self.tag.map(VlanTag);
-        Packet { src_mac: Mac([2; 6]), dst_mac: Mac([4; 6]), vlan, src: gid(1), dst: gid(2), header }
+        let (src_mac, dst_mac) = (Mac([2; 6]), Mac([4; 6]));
+        Packet { src_mac, dst_mac, vlan, src: gid(1), dst: gid(2), traffic_class: 0, header }
     }
 
     /// Segments that follow each other, with so many bytes of data each.

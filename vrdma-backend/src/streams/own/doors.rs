@@ -3,6 +3,7 @@
 use super::node::{ANY, BACKLOG, Door, Node, Ready};
 use super::{Own, Socket, address, gid, refused};
 use crate::streams::handle::Handle;
+use crate::tcp::TrafficClass;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use vrdma_tcp::{ConnectionId, Refused, Tuple};
@@ -14,10 +15,16 @@ impl Own {
     ///
     /// # Errors
     /// `Busy`: there is a listener already.
-    pub fn listen(&mut self, device: DeviceId, handle: Handle, at: SocketAddr) -> Result<(), Error> {
+    pub fn listen(
+        &mut self,
+        device: DeviceId,
+        handle: Handle,
+        at: SocketAddr,
+        traffic_class: TrafficClass,
+    ) -> Result<(), Error> {
         let gid = if at.ip().is_unspecified() { Gid([0; 16]) } else { gid(at.ip()) };
         let node = self.index(device);
-        self.nodes[node].listen(handle, (gid, at.port())).map_err(refused)
+        self.nodes[node].listen(handle, (gid, at.port()), traffic_class).map_err(refused)
     }
 
     /// Listens no more.
@@ -50,8 +57,13 @@ impl Node {
     }
 
     /// Takes connections at an address, or at any, and a port.
-    pub fn listen(&mut self, handle: Handle, (gid, port): (Gid, u16)) -> Result<(), Refused> {
-        self.stack.listen(gid, port, BACKLOG, self.config(gid, 0))?;
+    pub fn listen(
+        &mut self,
+        handle: Handle,
+        (gid, port): (Gid, u16),
+        traffic_class: TrafficClass,
+    ) -> Result<(), Refused> {
+        self.stack.listen(gid, port, BACKLOG, self.config(gid, 0, traffic_class))?;
         let door = Door { at: (gid, port), waiting: VecDeque::new(), is_watched: false };
         self.doors.insert(handle, door);
         Ok(())

@@ -21,7 +21,7 @@ use super::handle::Handle;
 use super::output::Taken;
 use crate::config::{GuestConfig, GuestLimits};
 use crate::port::{Checksums, Offload};
-use crate::tcp::asked_after;
+use crate::tcp::{Path, TrafficClass, asked_after};
 use budget::{Budget, Pool};
 use node::{Node, Ready};
 use pipe::Pipes;
@@ -130,7 +130,7 @@ impl Own {
         }
     }
 
-    /// Begins a connection, by a way of this MTU (0: nobody knows). Without a port of this end, from one that no other connection has.
+    /// Begins a connection. Without a port of this end, from one that no other connection has.
     ///
     /// # Errors
     /// `Busy`: there is such a connection. `NoResources`: there are too many. `NotFound`: the peer's address is none of a host.
@@ -139,7 +139,7 @@ impl Own {
         now: Instant,
         device: DeviceId,
         (local, remote): (SocketAddr, SocketAddr),
-        way: (NextHop, u16),
+        path: Path,
         user: Handle,
     ) -> Result<(Socket, SocketAddr), Error> {
         let node = self.index(device);
@@ -150,7 +150,7 @@ impl Own {
         if in_use(&tuple) {
             return Err(Error::Busy);
         }
-        let id = self.nodes[node].connect(at(now), tuple, way, user).map_err(refused)?;
+        let id = self.nodes[node].connect(at(now), tuple, path, user).map_err(refused)?;
         Ok((Socket { node, id }, address(tuple.local, tuple.ports.local)))
     }
 

@@ -10,6 +10,7 @@ use crate::frames::sum;
 use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
 use crate::streams::hash::NumberMap;
+use crate::tcp::{Path, TrafficClass};
 use std::collections::{HashMap, VecDeque};
 use vrdma_tcp::{
     Config, ConnectionId, Event, Instant, NextHop, Origin, Ports, Refused, Stack, StackLimits, Tuple,
@@ -111,13 +112,14 @@ impl Node {
     }
 
     /// For connections of an address, or of any.
-    pub(super) fn config(&self, local: Gid, mtu: u16) -> Config {
+    pub(super) fn config(&self, local: Gid, mtu: u16, traffic_class: TrafficClass) -> Config {
         let kind = usize::from(local.ipv4().is_none());
         let mtu = if mtu == 0 { self.mtu } else { mtu.min(self.mtu) };
         // Those to any address may go by either IP.
         let least = if local == ANY { LEAST_MTU[0] - HEADERS[0] } else { LEAST_MTU[kind] - HEADERS[kind] };
         let mss = mtu.max(LEAST_MTU[kind]) - HEADERS[kind];
-        Config { mss, min_mss: least, window: WINDOW, fpdus: true, ..self.usual }
+        let traffic_class = traffic_class.number();
+        Config { mss, min_mss: least, window: WINDOW, fpdus: true, traffic_class, ..self.usual }
     }
 
     /// Whether a segment that came is for this TCP: of a connection of it, or to a listener at an address that the guest may use.
@@ -152,11 +154,11 @@ impl Node {
         &mut self,
         now: Instant,
         tuple: Tuple,
-        (hop, mtu): (NextHop, u16),
+        path: Path,
         user: Handle,
     ) -> Result<ConnectionId, Refused> {
-        let config = self.config(tuple.local, mtu);
-        let id = self.stack.connect(tuple, hop, config, now)?;
+        let config = self.config(tuple.local, path.mtu, path.traffic_class);
+        let id = self.stack.connect(tuple, path.hop, config, now)?;
         self.ends.insert(id, End::new(User::Connection(user)));
         Ok(id)
     }

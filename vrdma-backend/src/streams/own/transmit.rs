@@ -28,13 +28,14 @@ impl Node {
 
     /// The headers of a segment to send.
     pub fn packet(&self, outgoing: &Outgoing) -> Packet {
-        let Outgoing { tuple, hop, segment, .. } = outgoing;
+        let &Outgoing { tuple, hop, traffic_class, ref segment, .. } = outgoing;
         Packet {
             src_mac: self.mac,
             dst_mac: hop.mac,
             vlan: hop.vlan,
             src: tuple.local,
             dst: tuple.remote,
+            traffic_class,
             header: segment.header,
         }
     }

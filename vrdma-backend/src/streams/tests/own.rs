@@ -3,6 +3,7 @@
 use super::turns::{TOGETHER, is_fair, writes};
 use super::*;
 use crate::port::Checksums;
+use crate::tcp::Path;
 use vrdma_tcp::NextHop;
 use vrdma_wire::num::Mac;
 
@@ -112,12 +113,12 @@ impl Bench {
 
     /// Connections of this guest to C, by C's handles.
     fn many_own(&mut self, device: DeviceId, count: usize) -> Vec<Handle> {
-        let doors = Doors::Own(at(device, 4000));
+        let doors = Doors::Own { at: at(device, 4000), traffic_class: TrafficClass::default() };
         let listener = self.with(|streams, host| streams.listen(device, doors, count, host)).unwrap();
         let mac = Mac([0x52, 0x54, 0, 0, 0, device.0 as u8]);
         let mut handles = Vec::new();
         for n in 0..count {
-            let way = Way::Own { hop: NextHop { mac, vlan: None }, mtu: MTU };
+            let way = Way::Own(Path { hop: NextHop { mac, vlan: None }, mtu: MTU, ..Path::default() });
             let (qpn, depths) = (self.qp(C), Depths { ird: 1, ord: 1 });
             let ends = (at(C, 10_000 + n as u16), at(device, 4000));
             let (local, remote, private_data) = (ends.0, ends.1, Vec::new());

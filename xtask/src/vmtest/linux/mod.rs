@@ -4,6 +4,7 @@
 //! asks of each.
 
 mod addresses;
+pub mod classes;
 mod names;
 mod namespaces;
 pub mod netdevs;
