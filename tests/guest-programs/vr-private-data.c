@@ -9,6 +9,8 @@
  * Server and client go through the same list, a connection each. Where a message of RoCE has less
  * room than the list says, that many bytes are refused first, and then as many are sent as fit. An
  * accept that is refused rejects the connection: it comes last.
+ *
+ * All may be of a traffic class (RDMA_OPTION_ID_TOS of rdma_set_option(3)).
  */
 #include "common.h"
 
@@ -26,6 +28,8 @@ enum { CONNECT = 56, ACCEPT = 196, REJECT = 148 };
 
 static struct rdma_event_channel *channel;
 static bool iwarp;
+/* The traffic class, as IP's header has it; negative: none is asked for. */
+static int tos = -1;
 
 /* The next event, which has to be this one. */
 static struct rdma_cm_event *expect(enum rdma_cm_event_type wanted)
@@ -160,9 +164,12 @@ static void serve_too_much(void)
 static struct rdma_cm_id *make_id(void)
 {
 	struct rdma_cm_id *id;
+	uint8_t class = tos;
 
 	if (rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
 		die_errno("rdma_create_id");
+	if (tos >= 0 && rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &class, sizeof(class)))
+		die_errno("rdma_set_option");
 	return id;
 }
 
@@ -272,13 +279,15 @@ static void connect_all(struct sockaddr_in *to)
 int main(int argc, char **argv)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(7190) };
-	bool server = argc == 3 && strcmp(argv[1], "server") == 0;
+	bool server = argc > 1 && strcmp(argv[1], "server") == 0;
 
-	if (argc != 3 || (!server && strcmp(argv[1], "client") != 0) ||
+	if (argc < 3 || argc > 4 || (!server && strcmp(argv[1], "client") != 0) ||
 	    inet_pton(AF_INET, argv[2], &address.sin_addr) != 1) {
-		fprintf(stderr, "usage: vr-private-data server|client ADDRESS\n");
+		fprintf(stderr, "usage: vr-private-data server|client ADDRESS [TOS]\n");
 		return USAGE;
 	}
+	if (argc == 4)
+		tos = atoi(argv[3]) & 0xff;
 	channel = rdma_create_event_channel();
 	if (!channel)
 		die_errno("rdma_create_event_channel");

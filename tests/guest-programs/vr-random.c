@@ -5,6 +5,7 @@
  * attributes. Their parent kills them at random moments. What is answered is no matter; that the kernel survives is.
  */
 #include "calls.h"
+#include "methods.h"
 #include "vrdma_abi.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ static const struct option_spec table[] = {
 static struct shared {
 	uint64_t done[MOST_CALLS], refused[MOST_CALLS];
 	uint64_t opened, changed, raw_done, raw_refused, mapped;
+	struct method_counts methods;
 } *shared;
 
 static void count(uint64_t *counter)
@@ -146,15 +148,29 @@ static void change(struct ib_uverbs_ioctl_hdr *header, struct rng *rng)
 /* In place of libc's, for the library too. */
 int ioctl(int fd, unsigned long request, ...)
 {
+	bool is_changed = false;
 	va_list arguments;
 	void *argument;
+	int result;
 
 	va_start(arguments, request);
 	argument = va_arg(arguments, void *);
 	va_end(arguments);
-	if (request == RDMA_VERBS_IOCTL && change_one_in && !rng_below(&change_rng, change_one_in))
+	if (request != RDMA_VERBS_IOCTL)
+		return syscall(SYS_ioctl, fd, request, argument);
+	if (change_one_in && !rng_below(&change_rng, change_one_in)) {
 		change(argument, &change_rng);
-	return syscall(SYS_ioctl, fd, request, argument);
+		is_changed = true;
+	}
+	result = syscall(SYS_ioctl, fd, request, argument);
+	/* What a changed one was is not known: its number of attributes may be wrong. */
+	if (shared && !is_changed) {
+		const int error = errno;
+
+		count_method(&shared->methods, argument, !result);
+		errno = error;
+	}
+	return result;
 }
 
 /* ---- calls past the library ---- */
@@ -170,7 +186,10 @@ static bool raw_ioctl(int fd, struct raw *raw, unsigned attrs)
 {
 	raw->header.num_attrs = attrs;
 	raw->header.length = sizeof(raw->header) + attrs * sizeof(raw->attrs[0]);
-	return !syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, raw);
+	const bool done = !syscall(SYS_ioctl, fd, RDMA_VERBS_IOCTL, raw);
+
+	count_method(&shared->methods, &raw->header, done);
+	return done;
 }
 
 /* Destroys whatever object has this handle, behind the library's back. */
@@ -257,7 +276,10 @@ static bool write_command(int fd, struct rng *rng)
 	command.response = rng_below(rng, 8) ? (uintptr_t)response : odd_pointer(rng);
 	for (size_t i = 0; i < sizeof(command.words) / 4; i++)
 		command.words[i] = odd_number(rng);
-	return write(fd, &command, 4 * command.header.in_words) > 0;
+	const bool done = write(fd, &command, 4 * command.header.in_words) > 0;
+
+	count_command(&shared->methods, command.header.command, done);
+	return done;
 }
 
 /* Other offsets of the device's file, and other rights. */
@@ -454,6 +476,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; calls[i].name; i++)
 		printf("call %s %lu %lu\n", calls[i].name, shared->done[i], shared->refused[i]);
 	printf("call raw %lu %lu\n", shared->raw_done, shared->raw_refused);
+	print_methods(&shared->methods);
 	printf("processes %u killed %u crashed %u opened %lu changed %lu mapped %lu\n", started, killed, crashed,
 	       shared->opened, shared->changed, shared->mapped);
 	return OK;

@@ -246,7 +246,7 @@ fn programs() -> Result<Option<PathBuf>> {
             gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -c $source
         done
         for program in vr-*.o; do
-            gcc -o ${program%.o} $program common.o memory.o channel.o calls.o calls_qp.o -Wl,--as-needed -libverbs -lrdmacm
+            gcc -o ${program%.o} $program common.o memory.o channel.o calls.o calls_qp.o methods.o -Wl,--as-needed -libverbs -lrdmacm
         done
         lib=/usr/lib/$(gcc -print-multiarch)
         mpi() {

@@ -53,11 +53,10 @@ pub fn check(file: &Path) -> Result<Checked> {
 /// Fields of the packets that tshark's display filter picks: a line each, with tabs between them.
 pub fn fields(file: &Path, filter: &str, fields: &[&str]) -> Result<String> {
     let file = file.canonicalize().with_context(|| format!("no file {}", file.display()))?;
-    let directory = file.parent().context("a file lies in a directory")?;
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let wanted: String = fields.iter().map(|field| format!(" -e {field}")).collect();
-    let script = format!("tshark -n -r '/mnt/{name}' -Y '{filter}' -T fields{wanted} 2>/dev/null");
-    proc::output(proc::in_root(&paths::guest_root(), &[(directory, "/mnt")], &script))
+    let script = format!("exec tshark -Q -n -r '/mnt/{name}' -Y '{filter}' -T fields{wanted}");
+    in_guest_root(&file, &script, "tshark-fields")
 }
 
 /// The first complaints of tshark, if any: a packet that is malformed or not taken for InfiniBand's, an expert's note

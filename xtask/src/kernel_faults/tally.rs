@@ -12,6 +12,8 @@ pub struct Tally {
     events: usize,
     /// Of each call: how many succeeded, and how many were refused.
     calls: BTreeMap<String, (u64, u64)>,
+    /// Likewise of each method of uverbs that our device has, whoever called it.
+    methods: BTreeMap<String, (u64, u64)>,
     /// Of processes: `started`, `killed` and the like.
     processes: BTreeMap<String, u64>,
 }
@@ -45,14 +47,15 @@ impl Tally {
         self.events += events;
     }
 
-    /// Adds what one `vr-random` printed: `call NAME SUCCEEDED REFUSED` of each call, and at the end pairs of names and numbers.
+    /// Adds what one `vr-random` printed: `call NAME SUCCEEDED REFUSED` of each call, `method ...` likewise of each method, and at the end pairs of names and numbers.
     pub fn add(&mut self, printed: &str) -> Result<()> {
         let odd = || format!("vr-random printed something odd: {printed}");
         for line in printed.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
-                ["call", name, done, refused] => {
-                    let sums = self.calls.entry(name.to_owned()).or_default();
+                [kind @ ("call" | "method"), name, done, refused] => {
+                    let sums = if kind == "call" { &mut self.calls } else { &mut self.methods };
+                    let sums = sums.entry(name.to_owned()).or_default();
                     sums.0 += done.parse::<u64>().with_context(odd)?;
                     sums.1 += refused.parse::<u64>().with_context(odd)?;
                 }
@@ -98,10 +101,24 @@ impl fmt::Display for Tally {
             of("killed"),
             of("crashed")
         )?;
-        let never = self.calls.iter().filter(|(_, (done, _))| *done == 0).map(|(name, _)| name.as_str());
-        let never: Vec<&str> = never.collect();
-        if never.is_empty() { Ok(()) } else { write!(f, "; none succeeded of {}", never.join(", ")) }
+        say_names(f, "none succeeded of", &self.calls, |(done, _)| done == 0)?;
+        say_names(f, "methods that never succeeded:", &self.methods, |(done, refused)| {
+            done == 0 && refused > 0
+        })?;
+        say_names(f, "methods that were never called:", &self.methods, |sums| sums == (0, 0))
     }
+}
+
+/// The names whose sums are such, after these words, if there are any.
+fn say_names(
+    f: &mut fmt::Formatter<'_>,
+    words: &str,
+    sums: &BTreeMap<String, (u64, u64)>,
+    are_such: impl Fn((u64, u64)) -> bool,
+) -> fmt::Result {
+    let names: Vec<&str> =
+        sums.iter().filter(|(_, sums)| are_such(**sums)).map(|(name, _)| name.as_str()).collect();
+    if names.is_empty() { Ok(()) } else { write!(f, "; {words} {}", names.join(", ")) }
 }
 
 #[cfg(test)]
@@ -129,6 +146,20 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("10 processes, 6 of them killed, 2 crashed"), "{text}");
+    }
+
+    #[test]
+    fn methods_that_were_not_reached_are_named() {
+        let mut tally = Tally::default();
+        tally.add("method QUERY_MR 0 0\nmethod CQ_CREATE 3 1\nmethod OPEN_QP 0 2\n").unwrap();
+        let text = tally.to_string();
+        assert!(
+            text.ends_with(
+                "; methods that never succeeded: OPEN_QP; methods that were never called: QUERY_MR"
+            )
+        );
+        tally.add("method QUERY_MR 1 0\nmethod CQ_CREATE 0 0\nmethod OPEN_QP 1 0\n").unwrap();
+        assert!(!tally.to_string().contains("method"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::pair_config::{PairConfig, Tcp, Topology};
 use super::wire::{Namespace, Wire};
 use crate::programs::Device;
 
-/// The VLANs of each VM of a pair with a third one.
+/// The VLANs of each VM. The third one's is not that of the first.
 const VLANS: [&[u16]; 3] = [&[10], &[10, 20], &[20]];
 /// A host's interface to the wire.
 const UPLINK: &str = "uplink";
@@ -58,8 +58,8 @@ impl Start<'_> {
             extra_mac: extra_mac(*index),
             rdma: sockets.join(format!("{name}.rdma")),
             net: (*name != THIRD || pair.third).then(|| sockets.join(format!("{name}.net"))),
-            gids: if pair.any_gid { Vec::new() } else { gids(*index, pair.third) },
-            vlans: if pair.third { VLANS[*index] } else { &[] },
+            gids: if pair.any_gid { Vec::new() } else { gids(*index) },
+            vlans: VLANS[*index],
             iwarp: pair.iwarp.is_some() && *index < IP.len(),
             second: pair.both.then(|| second(sockets, name)),
             host_addresses: match pair.iwarp {
@@ -185,10 +185,9 @@ fn host(index: usize) -> usize {
 }
 
 /// Addresses that a guest may use: its own, those that a test gives VM b for a while, and those in its VLANs.
-fn gids(index: usize, third: bool) -> Vec<String> {
+fn gids(index: usize) -> Vec<String> {
     let own = [format!("10.77.0.{}", index + 1), format!("fd77::{}", index + 1)];
     let more = (index == 1).then(|| ["10.77.1.9", "fd77::9"].map(str::to_owned)).into_iter().flatten();
-    let vlans = if third { VLANS[index] } else { &[] };
-    let vlans = vlans.iter().map(|vlan| format!("{}@{vlan}", VLAN_IP[host(index)]));
+    let vlans = VLANS[index].iter().map(|vlan| format!("{}@{vlan}", VLAN_IP[host(index)]));
     own.into_iter().chain(more).chain(vlans).collect()
 }

@@ -51,7 +51,7 @@ pub const IP: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 /// Their IPv6 addresses, beside the link-local ones.
 pub const IP6: [&str; 2] = ["fd77::1", "fd77::2"];
 
-/// Addresses in the VLANs of a pair with a third VM: of a and c alike, and of b.
+/// Addresses in VLANs: of a and c alike, and of b.
 pub const VLAN_IP: [&str; 2] = ["10.88.0.1", "10.88.0.2"];
 
 /// The VMs' names.

@@ -6,49 +6,45 @@ use super::LISTENS;
 use crate::capture;
 use crate::paths;
 use crate::vm::Pair;
+use crate::vm::pair::{IP, VLAN_IP};
 use crate::vmtest::watch::said;
 
-/// Assured forwarding of class 3 (RFC 2597), as perftest is told it: the whole octet.
+/// Assured forwarding of class 3 (RFC 2597), as programs are told it: the whole octet.
 const CLASS: u8 = 0x68;
 const VLAN: &str = "10";
 /// What the VLANs' netdevs make of all priorities of Linux.
 const PRIORITY: &str = "3";
-const PORT: u16 = 18_600;
+/// Fewest packets of each end that have it.
+const PACKETS: usize = 5;
 
-/// perftest by rdma_cm, with a traffic class at both ends: outside VLANs, and in one whose netdev has a priority for it.
+/// A program that asks for a class: outside VLANs, and in one whose netdev has a priority for it.
+///
+/// perftest asks for it of one of its two connections, of which the server listens without a class: RoCE's answers have that of the request, and iWARP's the listener's.
 pub fn traffic_class(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
-    for (vm, host) in [(&pair.a, 1), (&pair.b, 2)] {
-        let map: String = (0..8).map(|from| format!(" {from}:{PRIORITY}")).collect();
+    let map: String = (0..8).map(|from| format!(" {from}:{PRIORITY}")).collect();
+    for (vm, address) in [&pair.a, &pair.b].into_iter().zip(VLAN_IP) {
         let line = format!(
             "ip link add link eth0 name tagged type vlan id {VLAN} egress-qos-map{map} &&
-            ip addr add 10.78.0.{host}/24 dev tagged && ip link set tagged up"
+            ip addr add {address}/24 dev tagged && ip link set tagged up"
         );
         vm.check(&line, patience)?;
     }
-    let is_iwarp = pair.is_iwarp();
+    // Linux answers datagrams of QP 1, by which rdma_cm connects, without a class. What is to have it is the WRITEs and their acknowledges.
+    let (program, filter) = match pair.is_iwarp() {
+        true => (by_private_data as fn(&Pair, &str) -> Result<()>, "tcp.port == 7190"),
+        false => (by_perftest as fn(&Pair, &str) -> Result<()>, "infiniband.bth.opcode in {6..10,17}"),
+    };
     let file = pair.directory().join("traffic-class.pcap");
     let capture = pair.wire()?.capture_all("a", &file)?;
-    let ran = ["10.77.0.1", "10.78.0.1"].iter().try_for_each(|address| perftest(pair, address));
+    let ran = [IP[0], VLAN_IP[0]].into_iter().try_for_each(|address| program(pair, address));
     let file = capture.finish()?;
     ran?;
-    // Of RoCE also what rdma_cm says by datagrams of QP 1.
-    let filter = match is_iwarp {
-        true => format!("tcp.port == {PORT}"),
-        false => "infiniband".to_owned(),
-    };
-    let fields = ["ip.src", "ip.dsfield", "vlan.id", "vlan.priority"];
-    let packets = capture::fields(&file, &filter, &fields)?;
-    for host in [1, 2] {
-        let untagged = format!("10.77.0.{host}\t0x{CLASS:02x}\t\t");
-        let tagged = format!("10.78.0.{host}\t0x{CLASS:02x}\t{VLAN}\t{PRIORITY}");
-        for wanted in [untagged, tagged] {
-            let source = wanted.split('\t').next().unwrap_or_default();
-            let of_it: Vec<&str> = packets.lines().filter(|line| line.starts_with(source)).collect();
-            ensure!(of_it.len() > 10, "only {} packets of {source}", of_it.len());
-            let others: Vec<&&str> = of_it.iter().filter(|line| **line != wanted).take(5).collect();
-            ensure!(others.is_empty(), "packets that are not {wanted:?}: {others:?}");
-        }
+    let fields = ["ip.src", "ip.dsfield", "vlan.id", "vlan.priority", "infiniband.bth.opcode"];
+    let packets = capture::fields(&file, filter, &fields)?;
+    for (address, in_vlan) in IP.into_iter().zip(VLAN_IP) {
+        expect(&packets, address, &format!("\t0x{CLASS:02x}\t\t\t"))?;
+        expect(&packets, in_vlan, &format!("\t0x{CLASS:02x}\t{VLAN}\t{PRIORITY}\t"))?;
     }
     for vm in [&pair.a, &pair.b] {
         vm.check("ip link del tagged", patience)?;
@@ -56,13 +52,32 @@ pub fn traffic_class(pair: &mut Pair) -> Result<()> {
     paths::remove(&file)
 }
 
-fn perftest(pair: &Pair, address: &str) -> Result<()> {
-    let patience = pair.patience(10);
-    let program = format!("ib_write_bw -R -F -T {CLASS} -d vrdma0 -p {PORT} -n 20 -s 65536");
-    let serving = pair.a.spawn(&format!("exec {program}"))?;
+/// Packets of an address have these fields: all but acknowledges (opcode 17), of which perftest's other connection has some.
+fn expect(packets: &str, address: &str, wanted: &str) -> Result<()> {
+    let of_it: Vec<&str> = packets.lines().filter_map(|line| line.strip_prefix(address)).collect();
+    let right = of_it.iter().filter(|line| line.starts_with(wanted)).count();
+    let wrong = of_it.iter().find(|line| !line.starts_with(wanted) && !line.ends_with("\t17"));
+    ensure!(wrong.is_none(), "{address}: a packet is not {wanted:?}: {wrong:?}");
+    ensure!(right > PACKETS, "{address}: only {right} of {} packets are {wanted:?}", of_it.len());
+    Ok(())
+}
+
+fn by_perftest(pair: &Pair, address: &str) -> Result<()> {
+    let program = format!("ib_write_bw -R -F -T {CLASS} -d vrdma0 -p 18600 -n 200 -s 65536");
+    between(pair, &program, &format!("{program} {address}"))
+}
+
+fn by_private_data(pair: &Pair, address: &str) -> Result<()> {
+    let program = |role| format!("vr-private-data {role} {address} {CLASS}");
+    between(pair, &program("server"), &program("client"))
+}
+
+fn between(pair: &Pair, server: &str, client: &str) -> Result<()> {
+    let patience = pair.patience(20);
+    let serving = pair.a.spawn(&format!("exec {server}"))?;
     pair.a.check(LISTENS, patience).with_context(|| said(&serving))?;
-    let client = pair.b.exec(&format!("{program} {address}"), patience)?;
-    ensure!(client.success(), "{program} {address}: {}\nthe server: {}", client.text(), said(&serving));
+    let asked = pair.b.exec(client, patience)?;
+    ensure!(asked.success(), "{client}: {}\nthe server: {}", asked.text(), said(&serving));
     let served = serving.wait(patience)?;
     ensure!(served.success(), "the server: {:?} {}", served.exit, served.text());
     Ok(())
