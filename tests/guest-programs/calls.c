@@ -391,6 +391,37 @@ static bool query_port(struct world *w)
 	return !ibv_query_port(w->context, one_in(w, 4) ? odd_number(&w->rng) : 1, &attr);
 }
 
+static bool query_gid(struct world *w)
+{
+	struct ibv_gid_entry entry;
+
+	return !ibv_query_gid_ex(w->context, 1, odd_number(&w->rng), &entry, 0);
+}
+
+/* A second context of the same file, as another process has it that got the file: it names a PD, a region and device memory of the first by their numbers. */
+static bool import(struct world *w)
+{
+	const struct ibv_pd *pd = any_object(w, PD);
+	const struct ibv_mr *mr = any_object(w, MR);
+	struct ibv_context *context = ibv_import_device(dup(w->context->cmd_fd));
+	struct ibv_pd *own_pd;
+	struct ibv_mr *own_mr;
+	struct ibv_dm *own_dm;
+
+	if (!context)
+		return false;
+	own_pd = pd ? ibv_import_pd(context, pd->handle) : NULL;
+	own_mr = own_pd && mr ? ibv_import_mr(own_pd, mr->handle) : NULL;
+	own_dm = ibv_import_dm(context, below(w, 40));
+	if (own_dm)
+		ibv_unimport_dm(own_dm);
+	if (own_mr)
+		ibv_unimport_mr(own_mr);
+	if (own_pd)
+		ibv_unimport_pd(own_pd);
+	return !ibv_close_device(context) && own_mr;
+}
+
 /* What regions pin changes under them. */
 static bool change_memory(struct world *w)
 {
@@ -456,6 +487,8 @@ const struct call calls[] = {
 	{"destroy_ah", destroy_ah, 1},
 	{"query_device", query_device, 1},
 	{"query_port", query_port, 1},
+	{"query_gid", query_gid, 1},
+	{"import", import, 2},
 	{"change_memory", change_memory, 1},
 	{"fork_child", fork_child, 1},
 	{NULL, NULL, 0},

@@ -282,6 +282,70 @@ static bool write_command(int fd, struct rng *rng)
 	return done;
 }
 
+/* Commands by write() as a library of old makes them, of objects with random handles. */
+static bool sound_command(int fd, struct rng *rng)
+{
+	/* Where the handle stands, in words of 4 bytes behind the header, and words in all. The response's address is first, where there is one. */
+	static const struct {
+		uint8_t command, handle, words, response;
+	} kinds[] = {
+		{IB_USER_VERBS_CMD_QUERY_DEVICE, 0, 2, sizeof(struct ib_uverbs_query_device_resp) / 4},
+		{IB_USER_VERBS_CMD_QUERY_PORT, 2, 4, sizeof(struct ib_uverbs_query_port_resp) / 4},
+		{IB_USER_VERBS_CMD_DEALLOC_PD, 0, 1, 0},
+		{IB_USER_VERBS_CMD_DESTROY_AH, 0, 1, 0},
+		{IB_USER_VERBS_CMD_DEREG_MR, 0, 1, 0},
+		{IB_USER_VERBS_CMD_DEALLOC_MW, 0, 1, 0},
+		{IB_USER_VERBS_CMD_CLOSE_XRCD, 0, 1, 0},
+		{IB_USER_VERBS_CMD_DESTROY_CQ, 2, 4, sizeof(struct ib_uverbs_destroy_cq_resp) / 4},
+		{IB_USER_VERBS_CMD_DESTROY_QP, 2, 4, sizeof(struct ib_uverbs_destroy_qp_resp) / 4},
+		{IB_USER_VERBS_CMD_DESTROY_SRQ, 2, 4, sizeof(struct ib_uverbs_destroy_srq_resp) / 4},
+		{IB_USER_VERBS_CMD_QUERY_SRQ, 2, 4, sizeof(struct ib_uverbs_query_srq_resp) / 4},
+	};
+	const unsigned at = rng_below(rng, sizeof(kinds) / sizeof(*kinds));
+	uint8_t response[512];
+	struct {
+		struct ib_uverbs_cmd_hdr header;
+		union {
+			uint64_t response;
+			uint32_t words[4];
+		};
+	} command = {.header = {kinds[at].command, 2 + kinds[at].words, kinds[at].response}};
+
+	if (kinds[at].response)
+		command.response = (uintptr_t)response;
+	if (kinds[at].command == IB_USER_VERBS_CMD_QUERY_PORT)
+		command.words[2] = 1;
+	else if (kinds[at].handle || !kinds[at].response)
+		command.words[kinds[at].handle] = rng_below(rng, 40);
+	const bool done = write(fd, &command, 4 * command.header.in_words) > 0;
+
+	count_command(&shared->methods, command.header.command, done);
+	return done;
+}
+
+/* The handles of all objects of a kind. */
+static bool info_handles(int fd, struct rng *rng)
+{
+	static const uint16_t kinds[] = {UVERBS_OBJECT_PD, UVERBS_OBJECT_CQ, UVERBS_OBJECT_QP, UVERBS_OBJECT_SRQ,
+					 UVERBS_OBJECT_MR, UVERBS_OBJECT_MW, UVERBS_OBJECT_AH};
+	struct raw raw = {.header = {.object_id = UVERBS_OBJECT_DEVICE, .method_id = UVERBS_METHOD_INFO_HANDLES}};
+	uint32_t handles[16], total;
+
+	raw.attrs[0] = (struct ib_uverbs_attr){.attr_id = UVERBS_ATTR_INFO_OBJECT_ID,
+					       .flags = UVERBS_ATTR_F_MANDATORY,
+					       .len = 8,
+					       .data = kinds[rng_below(rng, sizeof(kinds) / sizeof(*kinds))]};
+	raw.attrs[1] = (struct ib_uverbs_attr){.attr_id = UVERBS_ATTR_INFO_TOTAL_HANDLES,
+					       .flags = UVERBS_ATTR_F_MANDATORY,
+					       .len = sizeof(total),
+					       .data = (uintptr_t)&total};
+	raw.attrs[2] = (struct ib_uverbs_attr){.attr_id = UVERBS_ATTR_INFO_HANDLES_LIST,
+					       .flags = UVERBS_ATTR_F_MANDATORY,
+					       .len = sizeof(handles),
+					       .data = (uintptr_t)handles};
+	return raw_ioctl(fd, &raw, 3);
+}
+
 /* Other offsets of the device's file, and other rights. */
 static bool map_any(int fd, struct rng *rng)
 {
@@ -309,8 +373,8 @@ struct racer {
 
 static void *race(void *argument)
 {
-	static bool (*const kinds[])(int fd, struct rng *rng) = {destroy_raw, destroy_raw, own_method,
-								 any_method,  write_command, map_any};
+	static bool (*const kinds[])(int fd, struct rng *rng) = {
+		destroy_raw, destroy_raw, own_method, any_method, write_command, sound_command, info_handles, map_any};
 	struct racer *racer = argument;
 	struct rng *rng = &racer->rng;
 
