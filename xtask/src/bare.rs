@@ -1,6 +1,6 @@
 //! `cargo xtask bare`: does README's "Try it" hold on a machine that has nothing yet?
 //!
-//! A minimal Debian root gets the Rust toolchain, the settings of the package registries, and the working tree; README's
+//! A minimal Debian root, of release 12 or 13 (`--suite trixie`), gets the Rust toolchain, the settings of the package registries, and the working tree; README's
 //! commands run in it as they stand. `bare.lock` remembers what the last success depended on, so that continuous
 //! integration need not repeat it each time.
 
@@ -20,6 +20,9 @@ pub struct Plan {
     /// The demo and the tests without VMs alone.
     #[arg(long)]
     pub quick: bool,
+    /// The release of Debian that the machine has.
+    #[arg(long, value_enum, default_value_t)]
+    pub suite: Suite,
     /// Packages that the machine has already, as `libclang-cpp14,dpdk`.
     #[arg(long, value_delimiter = ',', value_name = "PACKAGES")]
     pub have: Vec<String>,
@@ -29,6 +32,26 @@ pub struct Plan {
     /// A command to run there in place of README's; may be given again.
     #[arg(long, value_name = "COMMAND", conflicts_with = "quick")]
     pub instead: Vec<String>,
+}
+
+/// A release of Debian.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Suite {
+    /// Debian 12, which continuous integration tries.
+    #[default]
+    Bookworm,
+    /// Debian 13.
+    Trixie,
+}
+
+impl Suite {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+        }
+    }
 }
 
 /// Both commands, with every test in VMs, on an empty machine.
@@ -95,14 +118,19 @@ fn try_it(plan: &Plan, until: Instant) -> Result<()> {
         instead => instead.to_vec(),
     };
     commands.extend_from_slice(&plan.also);
-    let root = Root::build(&plan.have)?;
+    let root = Root::build(plan.suite, &plan.have)?;
     for (index, command) in commands.iter().enumerate() {
         let left = until.saturating_duration_since(Instant::now());
         root.run(command, index + 1, left)?;
     }
     root.remove()?;
-    println!("bare: {} succeeded in {:.0} s", commands.join(", "), start.elapsed().as_secs_f64());
-    if plan.have.is_empty() && plan.instead.is_empty() {
+    println!(
+        "bare {}: {} succeeded in {:.0} s",
+        plan.suite.name(),
+        commands.join(", "),
+        start.elapsed().as_secs_f64()
+    );
+    if plan.suite == Suite::default() && plan.have.is_empty() && plan.instead.is_empty() {
         lock::write(&hash)?;
     }
     Ok(())

@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::Suite;
 use crate::image::LONG;
 use crate::{apt, paths, proc, ui};
 
 /// What README takes for granted: Rust's linker with C's library, and a place that knows whom to trust on the network.
 pub const PACKAGES: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
-
-/// The release that README names.
-const SUITE: &str = "bookworm";
 
 /// Where the working tree lies in the root.
 const TREE: &str = "/root/vrdma";
@@ -110,10 +108,11 @@ impl Root {
     }
 
     /// Makes the root with these packages beside the least, and puts the working tree into it.
-    pub fn build(have: &[String]) -> Result<Self> {
+    pub fn build(suite: Suite, have: &[String]) -> Result<Self> {
         let path = place();
+        let suite = suite.name();
         let log = paths::log("bare-root")?;
-        let mirror = apt::mirror(&[SUITE])?;
+        let mirror = apt::mirror(&[suite])?;
         ui::step_with_log("making a bare Debian root", Some(&log), || {
             let mut command = Command::new("unshare");
             command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "mmdebstrap"]);
@@ -124,11 +123,11 @@ impl Root {
             }
             let packages: Vec<&str> = PACKAGES.into_iter().chain(have.iter().map(String::as_str)).collect();
             command.arg(format!("--include={}", packages.join(",")));
-            command.arg(SUITE).arg(&path).arg(mirror.line("deb", SUITE));
+            command.arg(suite).arg(&path).arg(mirror.line("deb", suite));
             proc::run_logged("mmdebstrap", command, &log, LONG)
         })?;
         let mut root = Self { path, binds: Vec::new() };
-        root.take_settings()?;
+        root.take_settings(suite)?;
         root.bind_rust()?;
         root.clone_tree()?;
         Ok(root)
@@ -138,11 +137,11 @@ impl Root {
         self.path.join(path.trim_start_matches('/'))
     }
 
-    fn take_settings(&self) -> Result<()> {
+    fn take_settings(&self, suite: &str) -> Result<()> {
         // How mmdebstrap was told to download; the machine's own words take its place.
         paths::remove(&self.inside("/etc/apt/apt.conf.d/99mmdebstrap"))?;
         // Sources of another release are nothing for this one.
-        let ours = apt::codename()? == SUITE;
+        let ours = apt::codename()? == suite;
         let sources = |name: &str| name.starts_with("/etc/apt/sources");
         for name in SETTINGS.iter().filter(|name| Path::new(name).exists() && (ours || !sources(name))) {
             let to = self.inside(name);
