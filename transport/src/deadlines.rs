@@ -104,7 +104,6 @@ impl Deadlines {
     }
 
     /// How many there are.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.of.iter().map(BTreeSet::len).sum()
     }

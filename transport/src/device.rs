@@ -34,6 +34,8 @@ use vrdma_wire::num::{Gid, Mac, Mtu, Qpn};
 /// All devices, and which of them has which address.
 pub(crate) struct Devices<R> {
     devices: Vec<Option<Device<R>>>,
+    /// Number of the step that is carried out now.
+    step: u64,
     pub(crate) gids: Gids,
     /// Groups, and devices that have members of them.
     listeners: BTreeSet<(Gid, u32)>,
@@ -41,7 +43,7 @@ pub(crate) struct Devices<R> {
 
 impl<R> Devices<R> {
     pub(crate) fn new() -> Devices<R> {
-        Devices { devices: Vec::new(), gids: Gids::default(), listeners: BTreeSet::new() }
+        Devices { devices: Vec::new(), step: 0, gids: Gids::default(), listeners: BTreeSet::new() }
     }
 
     pub(crate) fn add(&mut self, device: Device<R>) -> DeviceId {
@@ -72,7 +74,21 @@ impl<R> Devices<R> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Device<R>> {
-        self.devices.get_mut(index as usize)?.as_mut()
+        let device = self.devices.get_mut(index as usize)?.as_mut()?;
+        device.step = self.step;
+        Some(device)
+    }
+
+    /// A step begins: what was changed before is as it is to be.
+    #[inline]
+    pub(crate) fn begin_step(&mut self) {
+        self.step += 1;
+    }
+
+    /// Indices of the devices that this step has had, to change them.
+    pub(crate) fn reached(&self) -> impl Iterator<Item = u32> {
+        let devices = (0..).zip(&self.devices);
+        devices.filter_map(|(index, device)| (device.as_ref()?.step == self.step).then_some(index))
     }
 
     /// For commands: the device, or that there is none.
@@ -115,7 +131,9 @@ impl<R> Devices<R> {
     #[inline]
     pub(crate) fn two_mut(&mut self, one: u32, other: u32) -> Option<(&mut Device<R>, &mut Device<R>)> {
         let [first, second] = self.devices.get_disjoint_mut([one as usize, other as usize]).ok()?;
-        Some((first.as_mut()?, second.as_mut()?))
+        let (first, second) = (first.as_mut()?, second.as_mut()?);
+        (first.step, second.step) = (self.step, self.step);
+        Some((first, second))
     }
 
     #[inline]
@@ -241,6 +259,8 @@ pub struct Remains<R> {
 /// Everything that one guest has.
 pub(crate) struct Device<R> {
     pub(crate) qps: Qps,
+    /// Number of the last step that had it, to change it.
+    step: u64,
     pub(crate) parts: DeviceParts<R>,
     /// How many shared receive queues it has made.
     srqs_made: u64,
@@ -285,6 +305,7 @@ impl<R> Device<R> {
         let mut rng = Rng::new(seed);
         Device {
             qps: Qps::new(numbering(limits.max_qp), SPECIAL_QPS, limits.max_qp),
+            step: 0,
             parts: DeviceParts {
                 mrs: Mrs::new(limits.max_mr),
                 srqs: Srqs::new(SRQS, 0, limits.max_srq),

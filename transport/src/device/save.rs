@@ -22,7 +22,7 @@ impl<R> Devices<R> {
     /// The records of all.
     pub(crate) fn save(&self) -> Vec<Option<record::Device>> {
         // GIDs are taken as the devices come, and who has joined a group is asked of them.
-        let Devices { devices, gids: _, listeners: _ } = self;
+        let Devices { devices, step: _, gids: _, listeners: _ } = self;
         devices.iter().map(|device| device.as_ref().map(Device::save)).collect()
     }
 
@@ -54,6 +54,7 @@ impl<R> Device<R> {
     fn save(&self) -> record::Device {
         let Device {
             qps,
+            step: _,
             parts: super::DeviceParts { mrs, srqs, requests, counters, mac, suspended },
             // Those that are gone are nowhere in the record.
             srqs_made: _,

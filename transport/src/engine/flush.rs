@@ -32,6 +32,7 @@ impl<R: Region> Engine<R> {
         while self.schedule.flushes.left > 0
             && let Some(device) = self.schedule.flushes.round.pop_front()
         {
+            self.begin_step();
             let all = self.schedule.flushes.left.min(TURN);
             let mut left = all;
             // A suspended one gets its turns again when it goes on.

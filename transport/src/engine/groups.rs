@@ -106,6 +106,7 @@ impl<R: Region> Engine<R> {
     fn fan_out_slice(&mut self, now: Instant, sink: &mut impl Sink) {
         // A turn that finds no member, since all have left, costs little, but is not free.
         for _ in 0..FANNED_OUT / TURN {
+            self.begin_step();
             let Some((device, mut fan_out)) = self.fan_outs.take() else { break };
             // Its ICRC was checked, too; of one from a record both again.
             let parsed = Packet::parse(&fan_out.frame).expect("a packet that waits was parsed when it came");

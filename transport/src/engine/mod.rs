@@ -10,6 +10,7 @@ pub(crate) mod lines;
 mod look;
 mod near;
 pub(crate) mod pair;
+mod panicked;
 mod port;
 mod post;
 mod qps;

@@ -39,6 +39,7 @@ impl<R: Region> Engine<R> {
         self.schedule.local.begin_poll();
         let mut spent: Cost = 0;
         for _ in 0..TURNS {
+            self.begin_step();
             let Some((place, direction)) = self.schedule.local.pop() else { break };
             // It may have been destroyed since it was ready.
             let Some(qp) = self.devices.qp_mut(place) else { continue };
@@ -73,6 +74,7 @@ impl<R: Region> Engine<R> {
             && let Some(device) = self.schedule.deadlines.next_due(now)
         {
             for _ in 0..left.min(DEADLINES_TURN) {
+                self.begin_step();
                 let Some(place) = self.schedule.deadlines.due(device, now) else { break };
                 self.timed_out(now, place, sink);
                 left -= 1;

@@ -50,6 +50,7 @@ impl<R: Region> Engine<R> {
     /// Attends to up to `most` QPs; to how many. What is left of the task is then last of all.
     fn sweep_on(&mut self, sweep: Sweep, most: usize, sink: &mut impl Sink) -> usize {
         let Sweep { device, task, next } = sweep;
+        self.begin_step();
         let end = self.devices.known_device(device).qps.indices();
         let stop = end.min(next + most);
         for index in next..stop {

@@ -78,6 +78,7 @@ impl<R: Region> Engine<R> {
 
     /// Attends to up to `most` of those who wait for receives of a shared queue; to how many.
     fn wake_waiters(&mut self, device: u32, id: SrqId, most: usize, sink: &mut impl Sink) -> usize {
+        self.begin_step();
         let known = self.devices.known_device(device);
         // It may have been destroyed.
         let Some(srq) = known.srqs.get_mut(id.0) else { return 0 };

@@ -320,6 +320,7 @@ impl<R: Region> Engine<R> {
         let is_up = self.port.is_up();
         let (mut sent, mut spent) = (0, 0);
         while spent < budget && outlet.has_room() {
+            self.begin_step();
             let Some((place, direction)) = self.schedule.wire.pop() else { break };
             if let Some((device, qpn, lines)) = self.next_lines(place.device, direction) {
                 outlet.expect(device, qpn, lines);

@@ -100,6 +100,7 @@ violations! {
     Stream: "a connection in a stream that cannot be as it is",
     Time: "a time after the last",
     Turns: "a turn of a QP that does not exist, or two turns of one",
+    Lost: "a QP that waits for a turn or a time, and is in no list of those that do",
     Carried: "a share of turns that a device cannot have, or that is not in its place",
     Sweep: "a task that cannot be under way",
     Question: "a question that cannot be open, or a send that waits for an answer and did not ask",

@@ -12,6 +12,7 @@ mod lists;
 mod objects;
 mod operations;
 mod order;
+mod panicked;
 mod property;
 mod retry;
 mod save;
