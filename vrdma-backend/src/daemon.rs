@@ -3,7 +3,7 @@
 use crate::admin::Admin;
 use crate::config::Config;
 use crate::functions::{EthernetFunction, RdmaFunction};
-use crate::port::{self, Capture, CaptureFile, Eal, Faults, Port};
+use crate::port::{self, Capture, CaptureFile, Dma, Eal, Faults, Port};
 use crate::session::Session;
 use crate::socket::{Listener, SocketAccess, Watch};
 use crate::stats::{Observed, Observer, VERSION};
@@ -64,7 +64,7 @@ impl Daemon {
         let places = daemon.workers.add(config, &guests)?;
         for ((guest, place), (rdma, net)) in guests.iter().zip(places).zip(sockets.guests) {
             // The uplink's worker alone loans it memory.
-            let dma = dma.clone().filter(|_| place.number == 0);
+            let dma = dma.as_ref().filter(|_| place.number == 0).map(Dma::of_another);
             let rdma = rdma.map(|socket| {
                 let function = RdmaFunction::new(place.worker.clone(), place.device, config, guest, max_mtu);
                 Session::start(&guest.name, socket, function.with_dma(dma))

@@ -1,7 +1,11 @@
 //! Memory of guests that the uplink's device reads by itself: its IOMMU has to know it.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Pages of one guest that devices reach at most. DPDK keeps some 50 bytes for each page of memory that it is told of: 200 MiB for so many.
+const MAX_PAGES: usize = 1 << 22;
 
 /// What makes memory known to a device.
 pub trait DmaMapper: Send + Sync + std::fmt::Debug {
@@ -18,7 +22,11 @@ pub trait DmaMapper: Send + Sync + std::fmt::Debug {
 
 /// A device to which guests' memory can be made known.
 #[derive(Clone, Debug)]
-pub struct Dma(Arc<dyn DmaMapper>);
+pub struct Dma {
+    mapper: Arc<dyn DmaMapper>,
+    /// Pages of the guest that it reaches.
+    pages: Arc<AtomicUsize>,
+}
 
 /// Memory that the device can reach for as long as this lives. To be dropped before the memory is unmapped in this process.
 #[derive(Debug)]
@@ -31,24 +39,96 @@ pub struct DmaMapping {
 impl Dma {
     /// That of a mapper.
     pub fn new(mapper: Arc<dyn DmaMapper>) -> Dma {
-        Dma(mapper)
+        Dma { mapper, pages: Arc::default() }
+    }
+
+    /// The same, for another guest.
+    pub fn of_another(&self) -> Dma {
+        Dma::new(self.mapper.clone())
     }
 
     /// Makes memory known; none if that cannot be, which is said.
     pub fn map(&self, start: *mut u8, len: usize) -> Option<DmaMapping> {
         let start = start.addr();
-        match self.0.map(start, len) {
+        let mapped = self.reserve(start, len).and_then(|pages| {
+            let mapping = self.mapper.map(start, len);
+            mapping.inspect_err(|_| _ = self.pages.fetch_sub(pages, Ordering::Relaxed))
+        });
+        match mapped {
             Ok(()) => Some(DmaMapping { dma: self.clone(), start, len }),
             Err(error) => {
-                self.0.tell(len, &error);
+                self.mapper.tell(len, &error);
                 None
             }
         }
+    }
+
+    /// Counts pages of the guest; how many.
+    fn reserve(&self, start: usize, len: usize) -> Result<usize> {
+        let page = page_size(start, len);
+        let pages = len / page;
+        let add = |before: usize| before.checked_add(pages).filter(|sum| *sum <= MAX_PAGES);
+        let before = self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        ensure!(
+            before.is_ok(),
+            "it is in {pages} pages of {} KiB, and a guest may have {MAX_PAGES} in all: give it hugepages",
+            page >> 10
+        );
+        Ok(pages)
     }
 }
 
 impl Drop for DmaMapping {
     fn drop(&mut self) {
-        self.dma.0.unmap(self.start, self.len);
+        let DmaMapping { dma, start, len } = self;
+        dma.mapper.unmap(*start, *len);
+        dma.pages.fetch_sub(*len / page_size(*start, *len), Ordering::Relaxed);
+    }
+}
+
+/// The largest page size of which both are multiples.
+pub(super) fn page_size(start: usize, len: usize) -> usize {
+    1 << (start | len).trailing_zeros().min(usize::BITS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::without_provenance_mut;
+
+    #[derive(Debug)]
+    struct Takes;
+
+    impl DmaMapper for Takes {
+        fn map(&self, _: usize, len: usize) -> Result<()> {
+            ensure!(len != 0x1000, "no room");
+            Ok(())
+        }
+
+        fn unmap(&self, _: usize, _: usize) {}
+
+        fn tell(&self, _: usize, _: &anyhow::Error) {}
+    }
+
+    #[test]
+    fn pages_are_as_large_as_the_memory_is_aligned() {
+        assert_eq!(page_size(0x20_0000, 0x40_0000), 2 << 20);
+        assert_eq!(page_size(0x7f00_0000_1000, 0x40_0000), 0x1000);
+        assert_eq!(page_size(0x1800, 0x1000), 0x800);
+    }
+
+    #[test]
+    fn a_guest_has_so_many_pages_in_all_its_regions() {
+        let dma = Dma::new(Arc::new(Takes));
+        // In pages of 4 KiB.
+        let map =
+            |dma: &Dma, gib: usize| dma.map(without_provenance_mut(0x7000_0000_1000), (gib << 30) + 0x3000);
+        let first = map(&dma, 10).expect("there is room");
+        assert!(map(&dma, 8).is_none(), "with the first these are too many");
+        assert!(map(&dma.of_another(), 8).is_some(), "another guest has its own");
+        assert!(dma.map(without_provenance_mut(0x7000_0000_1000), 0x1000).is_none());
+        drop(first);
+        assert!(map(&dma, 15).is_some());
+        assert_eq!(dma.pages.load(Ordering::Relaxed), 0);
     }
 }

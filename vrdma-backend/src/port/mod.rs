@@ -17,6 +17,7 @@ mod offload;
 mod open;
 pub(crate) mod packet;
 mod pair;
+mod pins;
 mod sizes;
 
 pub use capture::{Capture, CaptureFile};
