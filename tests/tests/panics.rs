@@ -5,13 +5,16 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vrdma_backend::{hooks, panics};
-use vrdma_tests::abi::control::{Opcode, ReqHeader};
+use vrdma_tests::abi::control::{Opcode, QpType, ReqHeader};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::zerocopy::IntoBytes;
-use vrdma_tests::net::{NetGuest, NetOptions};
+use vrdma_tests::ah::{AhTable, entry};
+use vrdma_tests::cm::connected;
+use vrdma_tests::lab::over_tcp;
+use vrdma_tests::net::{Header, NetGuest, NetOptions, frame, mac};
 use vrdma_tests::side::{Side, pair_between};
-use vrdma_tests::verbs::{Data, Remote, Request};
-use vrdma_tests::{Lab, LabOptions, QpOptions, wait};
+use vrdma_tests::verbs::{Data, Remote, Request, UdTarget};
+use vrdma_tests::{GuestOptions, GuestTcp, Lab, LabOptions, QpOptions, wait};
 
 const LEN: u64 = 4096;
 
@@ -40,7 +43,12 @@ impl Drop for Stop<'_> {
 
 /// Two guests go on before, while and after `fault` happens.
 fn others_go_on(lab: &Lab, what: &str, fault: impl FnOnce()) {
-    let (mut a, b) = pair_between(&lab.guests[1], &lab.guests[2], LEN, &QpOptions::default());
+    let sides = pair_between(&lab.guests[1], &lab.guests[2], LEN, &QpOptions::default());
+    these_go_on(sides, what, fault);
+}
+
+/// The same of these.
+fn these_go_on((mut a, b): (Side, Side), what: &str, fault: impl FnOnce()) {
     let (remote, count, stop) = (b.mr.remote(0), AtomicU64::new(0), AtomicBool::new(false));
     let longest = std::thread::scope(|scope| {
         let others = scope.spawn(|| go_on(&mut a, remote, &count, &stop));
@@ -61,10 +69,189 @@ fn others_go_on(lab: &Lab, what: &str, fault: impl FnOnce()) {
 }
 
 /// The hook of the program is in place: what is not contained ends this process.
-fn lab() -> Lab {
+fn lab_of(guests: u8, options: LabOptions) -> Lab {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(panics::end_the_process);
-    Lab::with(3, LabOptions::default())
+    Lab::with(guests, options)
+}
+
+fn lab() -> Lab {
+    lab_of(3, LabOptions::default())
+}
+
+/// Guests that a panic in a step of a worker ended have come again, and are served as ever; nobody else had one.
+fn come_again(lab: &mut Lab, ended: &[usize], rounds: u64) {
+    assert!(hooks::have_panicked());
+    for index in 0..lab.guests.len() {
+        let wanted = if ended.contains(&index) { rounds } else { 0 };
+        assert_eq!(lab.stats().device(index, "panics"), wanted, "guest {index}");
+    }
+    for &index in ended {
+        let counts = lab.stats();
+        assert_eq!((counts.objects(index, "qps"), counts.objects(index, "mrs")), (0, 0), "guest {index}");
+        lab.guests[index] = lab.connect(index as u8);
+    }
+}
+
+/// Waits until the daemon has ended the connections of these guests.
+fn end(lab: &Lab, ended: &[usize]) {
+    for &index in ended {
+        let front_end = lab.guests[index].front_end();
+        wait::until("the connection to end", || front_end.is_closed().then_some(()));
+    }
+}
+
+#[test]
+fn a_panic_in_a_step_of_a_worker_ends_the_guest_that_it_is_about() {
+    let mut lab = lab();
+    let steps = [("its requests", 64), ("turns of its QPs", 300_000), ("its events", 64)];
+    for (round, (step, length)) in (1..).zip(steps) {
+        let victim = lab.guests[0].clone();
+        let (mut a, b) = pair_between(&victim, &victim, 1 << 20, &QpOptions::default());
+        others_go_on(&lab, step, || {
+            hooks::panic_at("g0", step);
+            let own = [a.mr.sge(0, length)];
+            a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Sges(&own)).signaled(true));
+            end(&lab, &[0]);
+        });
+        drop((a, b, victim));
+        come_again(&mut lab, &[0], round);
+        let (a, b) = pair_between(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
+        a.close();
+        b.close();
+    }
+}
+
+#[test]
+fn a_panic_in_a_worker_over_a_command_ends_the_guest_that_gave_it() {
+    let mut lab = lab();
+    let victim = lab.guests[0].clone();
+    others_go_on(&lab, "its command", || {
+        hooks::panic_at("g0", "its command");
+        let header = ReqHeader {
+            opcode: Opcode::QUERY_DEVICE.0.into(),
+            reserved: 0.into(),
+            num_runs: 0.into(),
+            cookie: 7.into(),
+        };
+        // What is answered, if anything is, is that the device broke.
+        let _ = victim.control().exchange(header.as_bytes(), 1024, Duration::from_millis(1));
+        end(&lab, &[0]);
+    });
+    drop(victim);
+    come_again(&mut lab, &[0], 1);
+}
+
+#[test]
+fn a_panic_amid_a_request_ends_both_guests_that_it_is_about() {
+    let mut lab = lab_of(4, LabOptions { workers: 1, ..LabOptions::default() });
+    let (mut a, b) = pair_between(&lab.guests[0], &lab.guests[3], LEN, &QpOptions::default());
+    others_go_on(&lab, "a request to a peer", || {
+        hooks::panic_at("g0", "its requests");
+        a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Inline(b"inline")).signaled(true));
+        end(&lab, &[0, 3]);
+    });
+    drop((a, b));
+    come_again(&mut lab, &[0, 3], 1);
+    let (a, b) = pair_between(&lab.guests[0], &lab.guests[3], LEN, &QpOptions::default());
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_panic_over_a_packet_ends_the_guest_that_it_is_for_and_its_peer_elsewhere_finds_nobody() {
+    let mut lab = lab_of(5, LabOptions { workers: 2, ..LabOptions::default() });
+    // On both workers.
+    let others = pair_between(&lab.guests[2], &lab.guests[3], LEN, &QpOptions::default());
+    let (mut a, mut b) = pair_between(&lab.guests[1], &lab.guests[0], LEN, &QpOptions::default());
+    these_go_on(others, "a packet", || {
+        b.recv_any(5);
+        b.process.channel.drain();
+        hooks::panic_at("g0", "a packet to it");
+        // Long enough for memory to be lent.
+        let own = [a.mr.sge(0, LEN as u32)];
+        a.post(&Request::send(a.qp.tag(1), Data::Sges(&own)).signaled(true));
+        end(&lab, &[0]);
+        a.cq.expect(a.qp.number, 1, WcStatus::RETRY_EXC_ERR);
+    });
+    // What it had lent is its own again: regions go at once.
+    a.close();
+    drop(b);
+    come_again(&mut lab, &[0], 1);
+}
+
+#[test]
+fn a_panic_over_what_a_guest_sends_ends_that_guest() {
+    let mut lab = lab_of(5, LabOptions { workers: 2, ..LabOptions::default() });
+    let others = pair_between(&lab.guests[2], &lab.guests[3], LEN, &QpOptions::default());
+    let options = QpOptions::of(QpType::UD);
+    let (mut a, b) = pair_between(&lab.guests[0], &lab.guests[1], LEN, &options);
+    let handles = AhTable::new(&lab.guests[0], 64).unwrap();
+    these_go_on(others, "a packet that is sent", || {
+        handles.put(0, &entry(a.process.pd, b.guest().gid()));
+        let to = UdTarget { ah: 0, qpn: b.qp.number, qkey: b.qp.options.qkey };
+        hooks::panic_at("g0", "packets of it");
+        a.post(&Request::ud_send(a.qp.tag(1), to, Data::Inline(b"a message")).signaled(true));
+        end(&lab, &[0]);
+    });
+    b.close();
+    drop((a, handles));
+    come_again(&mut lab, &[0], 1);
+}
+
+#[test]
+fn a_panic_over_a_connection_of_iwarp_ends_its_guest() {
+    let guest = GuestOptions { tcp: GuestTcp::Kernel, ..GuestOptions::default() };
+    let mut lab = lab_of(4, LabOptions { workers: 1, host_says: over_tcp, guest, ..LabOptions::default() });
+    let ((c, _), (d, _)) = connected(&lab.guests[1], &lab.guests[2], LEN, &QpOptions::default());
+    let ((mut a, number), (b, _)) = connected(&lab.guests[3], &lab.guests[0], LEN, &QpOptions::default());
+    these_go_on((c, d), "a connection", || {
+        hooks::panic_at("g0", "a connection of it");
+        a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Inline(b"inline")).signaled(true));
+        end(&lab, &[0]);
+        // Its sockets are closed.
+        lab.guests[3].cm_expect_end(number);
+    });
+    drop((a, b));
+    assert_eq!(lab.stats().objects(0, "connections"), 0);
+    come_again(&mut lab, &[0], 1);
+    let ((a, _), (b, _)) = connected(&lab.guests[3], &lab.guests[0], LEN, &QpOptions::default());
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_panic_over_a_frame_ends_the_netdev_that_it_is_about() {
+    let lab = lab_of(4, LabOptions { workers: 1, ..LabOptions::default() });
+    let net =
+        |index: u8| NetGuest::connect(&lab.net_socket(index), NetOptions::default()).expect("to be served");
+    let [mut a, mut b, mut c] = [0, 1, 2].map(net);
+    let to = |to: u8, from: u8| frame(mac(to), mac(from), 0x88b5, b"a frame");
+    for (round, (step, victim)) in
+        [("a frame that it sent", 0), ("a frame for it", 1)].into_iter().enumerate()
+    {
+        others_go_on(&lab, step, || {
+            hooks::panic_at(&format!("g{victim}"), step);
+            match victim {
+                // Nothing is given back to it.
+                0 => assert!(a.try_send(Header::default(), &to(2, 1))),
+                _ => a.send(&to(2, 1)),
+            }
+            wait::until("the panic", || hooks::have_panicked().then_some(()));
+            wait::until("its count", || (lab.stats().net(victim, "panics") == 1).then_some(()));
+        });
+        // Others go on, also with who comes again.
+        if round == 0 {
+            a = net(0);
+        } else {
+            a.send(&to(3, 1));
+            assert_eq!(c.recv().1[..6], mac(3));
+            b = net(1);
+        }
+        a.send(&to(2, 1));
+        assert_eq!(b.recv().1[..6], mac(2));
+    }
+    assert_eq!([0, 1, 2].map(|index| lab.stats().net(index, "panics")), [1, 1, 0]);
 }
 
 #[test]

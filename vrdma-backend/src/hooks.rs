@@ -34,23 +34,47 @@ pub fn before_second_look(thread: &str, hook: impl FnMut() -> bool + Send + 'sta
 /// Threads that are to panic, and where.
 static PANICS: Mutex<Vec<(String, &'static str)>> = Mutex::new(Vec::new());
 
-/// Has the next thread of that name that comes to a step panic there.
+/// There are such. Looked at first: steps are many.
+static MAY_PANIC: AtomicBool = AtomicBool::new(false);
+
+/// Has the next thread of that name that comes to a step panic there, or the worker that comes to a step of the guest of that name.
 ///
 /// # Panics
 /// A hook has panicked.
-pub fn panic_at(thread: &str, step: &'static str) {
-    PANICS.lock().expect("no hook has panicked").push((thread.into(), step));
+pub fn panic_at(who: &str, step: &'static str) {
+    PANICS.lock().expect("no hook has panicked").push((who.into(), step));
+    MAY_PANIC.store(true, Ordering::Relaxed);
+}
+
+/// Whether all of those have panicked.
+///
+/// # Panics
+/// A hook has panicked.
+pub fn have_panicked() -> bool {
+    PANICS.lock().expect("no hook has panicked").is_empty()
+}
+
+/// A worker has something of a guest at hand, in the step that it is in.
+pub(crate) fn guest_step(guest: &str) {
+    if MAY_PANIC.load(Ordering::Relaxed) {
+        panic_if(guest, crate::panics::step());
+    }
 }
 
 /// A thread comes to a step.
 pub(crate) fn step(step: &'static str) {
+    if MAY_PANIC.load(Ordering::Relaxed) {
+        panic_if(std::thread::current().name().unwrap_or_default(), step);
+    }
+}
+
+fn panic_if(who: &str, step: &'static str) {
     let mut panics = PANICS.lock().expect("no hook has panicked");
-    let thread = std::thread::current();
-    let is_this = |(name, at): &(String, &str)| thread.name() == Some(name.as_str()) && *at == step;
+    let is_this = |(name, at): &(String, &str)| name == who && *at == step;
     let Some(at) = panics.iter().position(is_this) else { return };
     panics.remove(at);
     drop(panics);
-    panic!("on purpose, at a {step}");
+    panic!("on purpose, at {step}");
 }
 
 static COPY: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);

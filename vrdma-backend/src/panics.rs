@@ -7,6 +7,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 thread_local! {
     /// This thread is in a step of one guest, whose state is thrown away if it panics.
     static IS_CONTAINED: Cell<bool> = const { Cell::new(false) };
+    /// What that step is about.
+    static STEP: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// A step of a worker panicked.
+#[derive(Debug)]
+pub struct Panicked {
+    /// What the step was about.
+    pub step: &'static str,
+    /// What the panic said.
+    pub text: String,
 }
 
 /// From now on a panic ends the process, at once, unless it is within [`contain`].
@@ -29,6 +40,28 @@ pub fn contain<R>(step: impl FnOnce() -> R) -> Result<R, String> {
     let _mark = Mark::set(true);
     // Nobody sees what it left half done: see above.
     catch_unwind(AssertUnwindSafe(step)).map_err(|panic| text(&*panic))
+}
+
+/// The same of a worker, which is about this.
+///
+/// # Errors
+/// The step panicked.
+#[inline]
+pub fn contain_step<R>(step: &'static str, carry_out: impl FnOnce() -> R) -> Result<R, Panicked> {
+    STEP.set(step);
+    contain(carry_out).map_err(|text| Panicked { step, text })
+}
+
+/// What the step is about that this thread is in.
+#[cfg(feature = "hooks")]
+pub(crate) fn step() -> &'static str {
+    if IS_CONTAINED.get() { STEP.get() } else { "" }
+}
+
+/// What was to be put right after a panic cannot be: the process ends.
+pub fn give_up(panicked: &Panicked, why: &dyn std::fmt::Display) -> ! {
+    log::error!("all guests end, for a fault of this program in {}: {}; {why}", panicked.step, panicked.text);
+    std::process::abort()
 }
 
 /// Carries out what changes things that guests share: a panic within ends the process, also inside of [`contain`].

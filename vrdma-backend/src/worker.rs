@@ -5,6 +5,7 @@
 
 mod all;
 mod beyond;
+mod broken;
 mod channels;
 mod elsewhere;
 mod execute;
@@ -37,6 +38,7 @@ pub use all::{Place, Workers};
 pub use handle::WorkerHandle;
 
 use crate::cycles::{self, Stage};
+use crate::device::broken::contained;
 use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;
 use crate::gids::GidView;
@@ -46,6 +48,7 @@ use crate::queue::channel::{Channel, ChannelError};
 use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
+use broken::step;
 use crossbeam_channel::{Receiver, TryRecvError};
 use fetched::Fetched;
 use link::{PortState, Uplink};
@@ -261,16 +264,19 @@ impl Worker {
         busy |= self.receive_frames(now);
         busy |= self.receive_near(now);
         busy |= cycles::within(Stage::Wire, || self.serve_streams(now));
+        self.end_broken();
         busy |= self.drain_channels(now, busy);
         busy |= self.pass_barriers(now);
-        busy |= cycles::within(Stage::Execute, || self.engine.poll(now, COPY_BUDGET, &mut self.outputs));
+        busy |= cycles::within(Stage::Execute, || self.poll_engine(now));
         busy |= self.serve_ethernet(now);
         busy |= self.transmit_packets(now);
+        self.end_broken();
         busy |= self.recall(now);
         self.watch_link(now);
         busy |= self.fail_cqs();
         busy |= cycles::within(Stage::Complete, || self.outputs.flush(now));
         self.net.flush();
+        self.end_broken();
         self.turns = self.turns.saturating_add(1);
         let look = self.turns >= LOOK_TURNS;
         #[cfg(feature = "hooks")]
@@ -281,6 +287,15 @@ impl Worker {
             self.look_for_consumers();
         }
         busy
+    }
+
+    /// Has the engine do what it does by itself; true if there is more.
+    fn poll_engine(&mut self, now: transport::Instant) -> bool {
+        let Worker { engine, outputs, .. } = self;
+        let poll =
+            |engine: &mut Engine<MrMemory>, outputs: &mut Outputs| engine.poll(now, COPY_BUDGET, outputs);
+        // Of what is left there may be more.
+        contained(step::TURN, None, engine, outputs, poll).unwrap_or(true)
     }
 
     /// The time as of a few turns ago, or now if anything waits for a deadline.

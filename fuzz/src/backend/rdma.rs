@@ -161,7 +161,7 @@ impl<'a> Driver<'a> {
         }
         self.start_control();
         let id = self.lab.guests[self.at].id;
-        with(|worker| worker.start_device(id, true));
+        with(|worker| worker.start_device(id, true, None));
         self.contexts = vec![0];
         let all =
             [&mut self.pds, &mut self.cqs, &mut self.keys, &mut self.qpns, &mut self.srqns, &mut self.xrcdns];
@@ -205,7 +205,7 @@ impl<'a> Driver<'a> {
         match self.input.byte() % 8 {
             0 => self.start(),
             1 => with(|worker| worker.suspend_device(id)),
-            2 => with(|worker| worker.start_device(id, false)),
+            2 => with(|worker| worker.start_device(id, false, None)),
             3 | 4 => {
                 self.memory = memory.clone();
                 self.lab.remap(self.at, &memory);

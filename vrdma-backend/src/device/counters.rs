@@ -25,8 +25,10 @@ pub struct DeviceCounters {
     pub cq_overruns: u64,
     /// Times that the worker was woken by a kick.
     pub kicks: u64,
-    /// Panics in its session, which ended its connection.
+    /// Panics in its session, or in a step of its worker about it, which ended its connection.
     pub panics: u64,
+    /// Times that it ended because another worker copied for too long from memory that it had lent.
+    pub kept_loans: u64,
     /// Events handed over, or waiting for a buffer.
     pub events: u64,
     /// Control commands answered with success.

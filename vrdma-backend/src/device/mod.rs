@@ -1,6 +1,7 @@
 //! One guest's RDMA function: its objects, and what its driver may do with them.
 
 pub mod ah;
+pub mod broken;
 mod channel;
 pub mod clock;
 pub mod command;
@@ -27,6 +28,7 @@ use counters::{DeviceCounters, ObjectCounts};
 use objects::{Cq, UserContext};
 use queues::Events;
 use quota::Quota;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use table::ObjectTable;
 use vrdma_transport::{DeviceId, Error, OwnerId};
@@ -52,6 +54,10 @@ pub struct Device {
     ah_table: Option<AhTable>,
     comp_events: Box<[EventQueue]>,
     async_events: EventQueue,
+    /// That of its front-end, to be shut down if the device ends,
+    connection: Option<Arc<UnixStream>>,
+    /// and as it is about to.
+    ended: Option<Arc<UnixStream>>,
     /// What of its guest's memory other workers may copy.
     pub loans: Arc<LoanGate>,
     /// What happened.
@@ -70,6 +76,8 @@ impl Device {
             ah_table: None,
             comp_events: (0..limits.comp_vectors).map(|_| EventQueue::default()).collect(),
             async_events: EventQueue::default(),
+            connection: None,
+            ended: None,
             quota: Quota::default(),
             loans: Arc::default(),
             counters: DeviceCounters::default(),
@@ -96,9 +104,36 @@ impl Device {
     /// The front-end is gone, and with it the guest's memory and virtqueues.
     pub fn detach(&mut self) {
         self.memory = Arc::default();
-        for queue in self.comp_events.iter_mut().chain([&mut self.async_events]) {
+        self.connection = None;
+        for queue in self.event_queues() {
             queue.detach();
         }
+    }
+
+    /// Its event queues.
+    fn event_queues(&mut self) -> impl Iterator<Item = &mut EventQueue> {
+        self.comp_events.iter_mut().chain([&mut self.async_events])
+    }
+
+    /// Its front-end came, by this connection.
+    pub fn connected(&mut self, connection: Option<Arc<UnixStream>>) {
+        self.connection = connection;
+    }
+
+    /// Its front-end's connection, which it has no longer.
+    pub fn take_connection(&mut self) -> Option<Arc<UnixStream>> {
+        self.connection.take()
+    }
+
+    /// It is about to end, and with it this connection.
+    fn ended(&mut self, connection: Arc<UnixStream>) {
+        self.ended = Some(connection);
+    }
+
+    /// The connection of the front-end with which it ends.
+    pub fn take_ended(&mut self) -> Option<Arc<UnixStream>> {
+        let (connection, ended) = (self.connection.take(), self.ended.take());
+        ended.or(connection)
     }
 
     /// Follows a new memory table, but for its CQs.

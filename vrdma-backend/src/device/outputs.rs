@@ -4,6 +4,8 @@ use super::Device;
 use super::clock::Clock;
 use super::moderation::{Fired, Timers};
 use crate::cycles::{self, Stage};
+use crate::memory::reap;
+use crate::panics::{self, Panicked};
 use crate::queue::cq::Place;
 use crate::queue::event::EventQueue;
 use crate::ratelimit::RateLimit;
@@ -34,10 +36,21 @@ pub struct Outputs {
     eventful: Vec<DeviceId>,
     /// CQs that failed and whose QPs do not know yet.
     pub failed: Vec<(DeviceId, CqId)>,
+    /// Devices that are to end, and why.
+    pub broken: Vec<(Broken, Vec<DeviceId>)>,
     overruns: RateLimit,
     /// Events wait for buffers; a worker that does not sleep tries them again every so many turns.
     waiting: bool,
     turns_waited: u32,
+}
+
+/// Why devices are to end.
+#[derive(Debug)]
+pub enum Broken {
+    /// A step that had them at hand panicked.
+    Panicked(Panicked),
+    /// Another worker copies for too long from memory that they lent.
+    Kept,
 }
 
 /// A CQE that has its place, and is to be published.
@@ -65,6 +78,8 @@ impl Default for Gathered {
     }
 }
 
+/// What a step is about in which consumers are told of completions and events.
+const EVENTS: &str = "its events";
 /// Completions that are published together at most.
 const GATHERED: usize = 32;
 /// Bytes of messages for which completions wait for each other at most.
@@ -135,15 +150,19 @@ impl Outputs {
     fn raise_due(&mut self, now: Instant) -> bool {
         for _ in 0..TIMERS {
             let Some((at, id, cq_id)) = self.timers.pop(now) else { return false };
-            let Some(cq) = self.device(id).cqs.get_mut(cq_id.0) else { continue };
-            match cq.waiting.fire(at, now) {
-                Fired::Later(at) => self.timers.set(at, id, cq_id),
-                // Solicited completions have not waited.
-                Fired::Due if cq.ring.take_event(false) => self.completion_event(id, cq_id),
-                Fired::Due | Fired::Nothing => {}
-            }
+            self.step(id, |outputs| outputs.raise(at, id, cq_id, now));
         }
         true
+    }
+
+    fn raise(&mut self, at: Instant, id: DeviceId, cq_id: CqId, now: Instant) {
+        let Some(cq) = self.device(id).cqs.get_mut(cq_id.0) else { return };
+        match cq.waiting.fire(at, now) {
+            Fired::Later(at) => self.timers.set(at, id, cq_id),
+            // Solicited completions have not waited.
+            Fired::Due if cq.ring.take_event(false) => self.completion_event(id, cq_id),
+            Fired::Due | Fired::Nothing => {}
+        }
     }
 
     fn check_arms(&mut self, now: Instant) {
@@ -151,31 +170,57 @@ impl Outputs {
         fence(Ordering::SeqCst);
         let mut dirty = std::mem::take(&mut self.dirty);
         for (id, cq_id) in dirty.drain(..) {
-            let device = self.device(id);
-            let Some(cq) = device.cqs.get_mut(cq_id.0) else { continue };
-            cq.dirty = false;
-            let (solicited, new) = (std::mem::take(&mut cq.solicited), std::mem::take(&mut cq.new));
-            // A solicited or unsuccessful completion is not put off.
-            if let Some(moderation) = cq.moderation.filter(|_| !solicited && cq.ring.is_armed())
-                && !cq.waiting.gather(moderation, new, now)
-            {
-                if let Some(at) = cq.waiting.take_timer() {
-                    self.timers.set(at, id, cq_id);
-                }
-                continue;
-            }
-            if cq.ring.take_event(solicited) {
-                cq.waiting.raised();
-                cq.quiet_solicited = false;
-                self.completion_event(id, cq_id);
-            } else {
-                cq.quiet_solicited |= solicited;
-                if !std::mem::replace(&mut cq.quiet, true) {
-                    self.quiet.push((id, cq_id));
-                }
-            }
+            self.step(id, |outputs| outputs.check_arm(id, cq_id, now));
         }
         self.dirty = dirty;
+    }
+
+    #[inline]
+    fn check_arm(&mut self, id: DeviceId, cq_id: CqId, now: Instant) {
+        let device = self.device(id);
+        #[cfg(feature = "hooks")]
+        crate::hooks::guest_step(&device.guest.name);
+        let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
+        cq.dirty = false;
+        let (solicited, new) = (std::mem::take(&mut cq.solicited), std::mem::take(&mut cq.new));
+        // A solicited or unsuccessful completion is not put off.
+        if let Some(moderation) = cq.moderation.filter(|_| !solicited && cq.ring.is_armed())
+            && !cq.waiting.gather(moderation, new, now)
+        {
+            if let Some(at) = cq.waiting.take_timer() {
+                self.timers.set(at, id, cq_id);
+            }
+            return;
+        }
+        if cq.ring.take_event(solicited) {
+            cq.waiting.raised();
+            cq.quiet_solicited = false;
+            self.completion_event(id, cq_id);
+        } else {
+            cq.quiet_solicited |= solicited;
+            if !std::mem::replace(&mut cq.quiet, true) {
+                self.quiet.push((id, cq_id));
+            }
+        }
+    }
+
+    /// Carries out a step that is about one device alone. If it panics, the device is to end.
+    #[inline]
+    fn step(&mut self, id: DeviceId, step: impl FnOnce(&mut Outputs)) {
+        if let Err(panicked) = panics::contain_step(EVENTS, || step(self)) {
+            self.device_broke(id, panicked);
+        }
+    }
+
+    #[cold]
+    fn device_broke(&mut self, id: DeviceId, panicked: Panicked) {
+        reap(self.device(id).reset());
+        self.broken.push((Broken::Panicked(panicked), vec![id]));
+    }
+
+    /// After a panic: what completed of others before is published.
+    pub fn put_right(&mut self) {
+        self.publish();
     }
 
     /// A CQ's consumer is told of new CQEs.
@@ -192,15 +237,18 @@ impl Outputs {
     pub fn look_again(&mut self) {
         let mut quiet = std::mem::take(&mut self.quiet);
         for (id, cq_id) in quiet.drain(..) {
-            let Some(cq) = self.device(id).cqs.get_mut(cq_id.0) else { continue };
-            cq.quiet = false;
-            if cq.ring.take_late_event(std::mem::take(&mut cq.quiet_solicited)) {
-                self.completion_event(id, cq_id);
-            }
+            self.step(id, |outputs| {
+                let Some(cq) = outputs.device(id).cqs.get_mut(cq_id.0) else { return };
+                cq.quiet = false;
+                if cq.ring.take_late_event(std::mem::take(&mut cq.quiet_solicited)) {
+                    outputs.completion_event(id, cq_id);
+                }
+            });
         }
         self.quiet = quiet;
-        for device in self.devices.iter_mut().flatten() {
-            device.comp_events.iter_mut().chain([&mut device.async_events]).for_each(EventQueue::look_again);
+        for index in 0..self.devices.len() {
+            let Some(id) = self.devices[index].as_ref().map(|device| device.id) else { continue };
+            self.step(id, |outputs| outputs.device(id).event_queues().for_each(EventQueue::look_again));
         }
         self.flush_events();
     }
@@ -215,15 +263,16 @@ impl Outputs {
     fn flush_events(&mut self) {
         let mut eventful = std::mem::take(&mut self.eventful);
         for id in eventful.drain(..) {
-            let device = self.device(id);
-            let mut waiting = false;
-            for queue in device.comp_events.iter_mut().chain([&mut device.async_events]) {
-                if queue.is_pending() {
-                    queue.flush();
+            self.step(id, |outputs| {
+                let mut waiting = false;
+                for queue in outputs.device(id).event_queues() {
+                    if queue.is_pending() {
+                        queue.flush();
+                    }
+                    waiting |= queue.is_waiting();
                 }
-                waiting |= queue.is_waiting();
-            }
-            self.waiting |= waiting;
+                outputs.waiting |= waiting;
+            });
         }
         self.eventful = eventful;
     }
@@ -231,23 +280,41 @@ impl Outputs {
     /// Tries again to hand over events that found no buffer. True if some are left.
     pub fn retry_events(&mut self) -> bool {
         let (mut left, mut waiting) = (false, false);
-        for device in self.devices.iter_mut().flatten() {
-            for queue in device.comp_events.iter_mut().chain([&mut device.async_events]) {
-                if queue.is_pending() {
-                    queue.flush();
-                    left |= queue.is_pending();
+        for index in 0..self.devices.len() {
+            let Some(id) = self.devices[index].as_ref().map(|device| device.id) else { continue };
+            self.step(id, |outputs| {
+                for queue in outputs.device(id).event_queues() {
+                    if queue.is_pending() {
+                        queue.flush();
+                        left |= queue.is_pending();
+                    }
+                    waiting |= queue.is_waiting();
                 }
-                waiting |= queue.is_waiting();
-            }
+            });
         }
         (self.waiting, self.turns_waited) = (waiting, 0);
         left
     }
 
     /// Something of a device ends other than well: its guest may use all memory that is not of requests again.
+    /// False if it may not, for somebody copies from it still: then the device is to end, and the guest is told nothing more, so that its driver leaves the memory as it is.
     #[cold]
-    fn take_loans_back(&mut self, id: DeviceId) {
-        self.device(id).loans.take_back();
+    pub fn take_loans_back(&mut self, id: DeviceId) -> bool {
+        let device = self.device(id);
+        if device.loans.take_back() {
+            return true;
+        }
+        // Once; and where no front-end is there is nobody to be told.
+        if let Some(connection) = device.take_connection() {
+            device.ended(connection);
+            self.broken.push((Broken::Kept, vec![id]));
+        }
+        false
+    }
+
+    /// Whether a device is to end.
+    pub fn is_ending(&self, id: DeviceId) -> bool {
+        self.broken.iter().any(|(_, devices)| devices.contains(&id))
     }
 
     /// Marks a CQ as failed, once.
@@ -294,6 +361,14 @@ impl Outputs {
     #[inline]
     fn publish_gathered(&mut self) {
         self.carried = 0;
+        if self.gathered.count != 0 {
+            // They may be of several devices.
+            panics::shared(|| self.publish_all());
+        }
+    }
+
+    #[inline]
+    fn publish_all(&mut self) {
         let Outputs { devices, clock, gathered, .. } = self;
         let count = std::mem::take(&mut gathered.count);
         let mut rest = &gathered.all[..count];
@@ -333,8 +408,10 @@ impl Sink for Outputs {
     /// What most completions do not tell is seen to be nothing where they are made, so the words are made there.
     #[inline(always)]
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
-        if completion.status != WcStatus::Success {
-            self.take_loans_back(id);
+        #[cfg(feature = "hooks")]
+        crate::hooks::guest_step(&self.device(id).guest.name);
+        if completion.status != WcStatus::Success && !self.take_loans_back(id) {
+            return;
         }
         let CqeWords([first, second, third, last]) = CqeWords::new(completion);
         let is_urgent = completion.solicited || completion.status != WcStatus::Success;
@@ -342,8 +419,9 @@ impl Sink for Outputs {
     }
 
     fn event(&mut self, id: DeviceId, event: Event) {
-        self.take_loans_back(id);
-        self.async_event(id, event.into());
+        if self.take_loans_back(id) {
+            self.async_event(id, event.into());
+        }
     }
 }
 

@@ -107,7 +107,7 @@ impl Function for RdmaFunction {
         // A driver begins at 0; a front-end that goes on after a pause continues where it was.
         let goes_on = self.stopped_at == Some(0) && wrapped(&setup, &memory);
         let fresh = base == 0 && !goes_on;
-        self.worker.call(move |worker| worker.start_device(device, fresh))
+        self.worker.call(move |worker| worker.start_device(device, fresh, memory.connection()))
     }
 
     fn stop(&mut self, index: u16) -> Result<Option<u16>, Stopped> {

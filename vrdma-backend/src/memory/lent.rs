@@ -27,7 +27,7 @@ impl MrMemory {
     /// [`MrMemory::may_loan`] says no.
     pub fn lend(&self, offset: u64, len: u32, gate: &Arc<LoanGate>) -> Option<Lent> {
         let (stretch, memory) = self.stretch(offset, len)?;
-        Some(Lent { stretch, len, number: gate.lends(), gate: gate.clone(), _memory: memory })
+        Some(Lent { stretch, len, number: gate.lends()?, gate: gate.clone(), _memory: memory })
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
         let (first, second) =
             (source.lend(0, 0x100, &gate).unwrap(), source.lend(0, 0x100, &Arc::default()).unwrap());
         assert!(first.is_there());
-        gate.take_back();
+        assert!(gate.take_back());
         assert!(!first.is_there() && second.is_there(), "another device's stay");
         assert_eq!(first.copy_to(0, &target, 0, 0x100), Err(Fault));
         let mut found = [1; 0x100];
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn who_takes_loans_back_waits_for_a_copy_in_progress() {
         let gate = Arc::new(LoanGate::default());
-        let number = gate.lends();
+        let number = gate.lends().unwrap();
         let (begun, has_begun) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel::<()>();
         let (copied, done) = (Arc::new(AtomicBool::new(false)), gate.clone());
@@ -169,12 +169,39 @@ mod tests {
             })
         });
         has_begun.recv().unwrap();
-        let taker = std::thread::spawn(move || {
-            gate.take_back();
-            seen.load(Ordering::Relaxed)
-        });
+        let taker = std::thread::spawn(move || gate.take_back() && seen.load(Ordering::Relaxed));
         go_on.send(()).unwrap();
         assert!(taker.join().unwrap(), "the copy was over");
         assert_eq!(copier.join().unwrap(), Some(()));
+    }
+
+    #[test]
+    fn who_takes_loans_back_does_not_wait_for_ever_and_lends_nothing_while_they_are_used() {
+        let gate = Arc::new(LoanGate::default());
+        let number = gate.lends().unwrap();
+        let ((begun, has_begun), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel::<()>());
+        let its = gate.clone();
+        let copier = std::thread::spawn(move || {
+            its.copying(number, || {
+                begun.send(()).unwrap();
+                may_go_on.recv().unwrap();
+            })
+        });
+        has_begun.recv().unwrap();
+        assert!(!gate.take_back() && !gate.take_back());
+        assert_eq!((gate.lends(), gate.copying(number, || ())), (None, None));
+        go_on.send(()).unwrap();
+        assert_eq!(copier.join().unwrap(), Some(()));
+        assert!(gate.take_back());
+        assert_ne!(gate.lends().unwrap(), number);
+    }
+
+    #[test]
+    fn a_copy_that_panics_is_waited_for_by_nobody() {
+        let gate = LoanGate::default();
+        let number = gate.lends().unwrap();
+        let copy = std::panic::AssertUnwindSafe(|| gate.copying(number, || panic!("on purpose")));
+        assert!(std::panic::catch_unwind(copy).is_err());
+        assert!(gate.take_back());
     }
 }

@@ -21,7 +21,7 @@ mod sync;
 
 pub use backing::MapOptions;
 pub use buffers::Buffers;
-pub use gate::LoanGate;
+pub use gate::{LoanGate, PATIENCE};
 pub use lent::Lent;
 #[cfg(test)]
 pub(crate) use reaper::tests::Busy;
@@ -36,6 +36,7 @@ use backing::{Pages, Reservation, check_file, refused};
 use rustix::mm::{Advice, madvise};
 use std::fs::File;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
@@ -234,6 +235,11 @@ impl GuestMemory {
     #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> u64 {
         self.views.iter().map(|view| view.len).sum()
+    }
+
+    /// The connection of its front-end.
+    pub fn connection(&self) -> Option<Arc<UnixStream>> {
+        self.options.connection.clone()
     }
 
     /// If the uplink's device reaches all of it: bytes of a page, within which memory is contiguous for the device, too.

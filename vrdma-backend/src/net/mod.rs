@@ -43,6 +43,7 @@ pub use switch::{Member, SwitchCounters};
 pub use verdict::{SwitchPort, Verdict};
 
 use crate::allowed::Listed;
+use crate::panics::{self, Panicked};
 use crate::queue::chains::ChainError;
 use crate::ratelimit::RateLimit;
 use bucket::Bucket;
@@ -51,6 +52,8 @@ use outlets::Outlets;
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
 use shares::Shares;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use steer::steer;
 use switch::Switch;
 use verdict::Reason;
@@ -63,6 +66,8 @@ pub const TRANSMIT: u16 = 1;
 
 /// What frames of one guest may cost in one turn, after which no further frame is taken. What the last cost more is missing in the next turn.
 const TURN: u64 = 256 << 10;
+/// What a step is about that takes a frame from a guest.
+const SENDING: &str = "a frame that it sent";
 /// What a frame costs beside its bytes, which count for each port that it goes to.
 const FRAME: u64 = 4096;
 /// What each descriptor costs that is read for it (the receivers' too), and each frame that is made of it, for each port.
@@ -74,6 +79,8 @@ const MOST_FRAMES: u64 = 2048;
 #[derive(Debug)]
 pub struct Net {
     names: Vec<String>,
+    /// Those of their front-ends, to be shut down if the function ends for a fault of ours.
+    connections: Vec<Option<Arc<UnixStream>>>,
     senders: Vec<Sender>,
     /// Those whose connections of iWARP are this process's own.
     have_tcp: Vec<bool>,
@@ -120,12 +127,14 @@ impl Net {
         let outlets = Outlets {
             receivers: Vec::new(),
             broken: Vec::new(),
+            panicked: Vec::new(),
             uplink: UplinkCounters::default(),
             scratch: vec![0; MAX_FRAME].into_boxed_slice(),
         };
         let (switch, violations) = (Switch::default(), RateLimit::default());
         Net {
             names: Vec::new(),
+            connections: Vec::new(),
             senders: Vec::new(),
             have_tcp: Vec::new(),
             floods: Vec::new(),
@@ -141,12 +150,13 @@ impl Net {
     /// Adds a guest, of whose frames to several ports `flood_rate` a second reach other guests; its number.
     pub fn add(&mut self, name: &str, member: Member, flood_rate: u32) -> usize {
         self.names.push(name.to_owned());
+        self.connections.push(None);
         self.senders.push(Sender::new(self.mtu));
         self.have_tcp.push(false);
         self.floods.push(Bucket::new(flood_rate));
         self.spent.push(0);
         self.shares.add();
-        self.outlets.receivers.push(Receiver::default());
+        self.outlets.receivers.push(Receiver::of(name));
         self.switch.add(member)
     }
 
@@ -277,7 +287,27 @@ impl Net {
         self.senders[guest].counters.kicks += 1;
     }
 
-    /// A step of a guest's session panicked.
+    /// Whether there are functions that are to end because a step about them panicked.
+    pub fn has_broken(&self) -> bool {
+        !self.outlets.panicked.is_empty()
+    }
+
+    /// One of them.
+    pub fn take_broken(&mut self) -> Option<(usize, Panicked)> {
+        self.outlets.panicked.pop()
+    }
+
+    /// The connection of a guest's front-end, which it has no longer.
+    pub fn take_connection(&mut self, guest: usize) -> Option<Arc<UnixStream>> {
+        self.connections[guest].take()
+    }
+
+    /// What a guest is called.
+    pub fn name(&self, guest: usize) -> &str {
+        &self.names[guest]
+    }
+
+    /// A step of a guest's session or worker panicked.
     pub fn panicked(&mut self, guest: usize) {
         self.senders[guest].counters.panics += 1;
     }
@@ -314,7 +344,18 @@ impl Net {
             let to_uplink = self.outlets.uplink.tried();
             let sender = &mut self.senders[guest];
             let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.effort);
-            let Some(taken) = sender.take()? else { break };
+            let taken = match panics::contain_step(SENDING, || {
+                #[cfg(feature = "hooks")]
+                crate::hooks::guest_step(&self.names[guest]);
+                sender.take()
+            }) {
+                Ok(taken) => taken?,
+                Err(panicked) => {
+                    self.outlets.panicked.push((guest, panicked));
+                    break;
+                }
+            };
+            let Some(taken) = taken else { break };
             // Descriptors, and frames made of it.
             let mut steps = 0;
             if let Some(frame) = sender.frame(&taken) {

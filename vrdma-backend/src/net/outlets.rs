@@ -10,11 +10,15 @@ use super::switch::Switch;
 use super::verdict::{SwitchPort, Verdict};
 use crate::allowed::FrameVlan;
 use crate::frames::VirtioOffload;
+use crate::panics::{self, Panicked};
 use crate::queue::chains::ChainError;
 use vrdma_wire::icmp::seems_too_long;
 
 /// Shortest frame on a wire, without CRC (IEEE 802.3 4.2.3.3).
 pub const MIN_FRAME: usize = 60;
+
+/// What a step is about that gives a frame to a guest.
+const RECEIVING: &str = "a frame for it";
 
 /// What frames go to.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub(super) struct Outlets {
     pub receivers: Vec<Receiver>,
     /// Receive queues that broke, for the log.
     pub broken: Vec<(usize, ChainError)>,
+    /// Guests about whose queues a step panicked: their functions are to end.
+    pub panicked: Vec<(usize, Panicked)>,
     pub uplink: UplinkCounters,
     /// Room for a frame that is being finished.
     pub scratch: Box<[u8]>,
@@ -155,9 +161,18 @@ impl Outlets {
     fn deliver(&mut self, guest: usize, frame: &FrameView<'_>) -> u64 {
         let receiver = &mut self.receivers[guest];
         let before = receiver.effort();
-        if let Err(broken) = receiver.deliver(frame, &mut self.scratch) {
-            receiver.counters.rx_broken += 1;
-            self.broken.push((guest, broken));
+        match panics::contain_step(RECEIVING, || receiver.deliver(frame, &mut self.scratch)) {
+            Ok(Ok(())) => {}
+            Ok(Err(broken)) => {
+                receiver.counters.rx_broken += 1;
+                self.broken.push((guest, broken));
+            }
+            // It gets nothing more until it has ended.
+            Err(panicked) => {
+                receiver.rings.queue = None;
+                self.panicked.push((guest, panicked));
+                return 0;
+            }
         }
         receiver.effort() - before
     }

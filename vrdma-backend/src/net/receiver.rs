@@ -35,6 +35,9 @@ pub struct ReceiverCounters {
 /// A guest's end for what it receives.
 #[derive(Debug, Default)]
 pub struct Receiver {
+    /// Whose it is.
+    #[cfg_attr(not(feature = "hooks"), expect(dead_code, reason = "hooks alone ask for it"))]
+    name: String,
     /// Its receive queue.
     pub rings: Rings,
     /// What happened.
@@ -46,11 +49,18 @@ pub struct Receiver {
 }
 
 impl Receiver {
+    /// That of the guest of this name.
+    pub fn of(name: &str) -> Receiver {
+        Receiver { name: name.to_owned(), ..Receiver::default() }
+    }
+
     /// Gives a frame to the guest; what its driver cannot do for itself is done in `scratch` first.
     ///
     /// # Errors
     /// The queue is broken from now on.
     pub fn deliver(&mut self, frame: &FrameView<'_>, scratch: &mut [u8]) -> Result<(), ChainError> {
+        #[cfg(feature = "hooks")]
+        crate::hooks::guest_step(&self.name);
         if frame.offload.suits(self.rings.features) {
             return self.put(frame);
         }

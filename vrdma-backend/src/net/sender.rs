@@ -35,7 +35,7 @@ pub struct SenderCounters {
     pub tx_refused: u64,
     /// Transmit queues that broke the rules.
     pub tx_broken: u64,
-    /// Panics in its session, which ended its connection.
+    /// Panics in its session, or in a step of its worker about it, which ended its connection.
     pub panics: u64,
     /// Times that a kick woke the worker.
     pub kicks: u64,

@@ -45,6 +45,11 @@ impl Bindings {
         bound.qpn = Some(qpn);
     }
 
+    /// A connection is gone that did not say which QP it had.
+    pub(super) fn forget(&mut self, device: DeviceId, handle: Handle) {
+        self.0.retain(|&(of, _), bound| of != device || *bound != handle);
+    }
+
     pub(super) fn unbind(&mut self, bound: &mut Bound) {
         if let Some(qpn) = bound.qpn.take() {
             let handle = self.0.remove(&(bound.device, qpn));

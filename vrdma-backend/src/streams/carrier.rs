@@ -24,6 +24,11 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
+    /// Whether it is the kernel's.
+    pub(super) fn is_kernels(&self) -> bool {
+        matches!(self, Carrier::Kernel(_))
+    }
+
     /// Has it watched for what its connection wants now, which was something else before. Only the host's TCP needs an epoll.
     ///
     /// # Errors

@@ -29,6 +29,11 @@ impl Deadlines {
         armed.0 = at;
     }
 
+    /// An entry is gone that did not say which deadline it had.
+    pub(super) fn forget(&mut self, handle: Handle) {
+        self.0.retain(|&(_, other)| other != handle);
+    }
+
     /// Who is due. It stays so until its deadline is another.
     pub(super) fn due(&self, now: Instant) -> Option<Handle> {
         self.0.first().filter(|&&(at, _)| at <= now).map(|&(_, handle)| handle)

@@ -1,10 +1,13 @@
 //! The worker's turn: what is done for connections and listeners, and when.
 
+use super::carrier::Carrier;
 use super::connection::{Connection, FINISH_TIME, Phase};
 use super::guest::wait;
 use super::handle::Handle;
 use super::ready::ENTRIES;
 use super::{Host, Streams};
+use crate::device::broken::break_off;
+use crate::panics;
 use vmm_sys_util::epoll::{EpollEvent, EventSet};
 use vrdma_transport::DeviceId;
 
@@ -12,6 +15,8 @@ use vrdma_transport::DeviceId;
 const LOOK_TURNS: u32 = 8;
 /// Who sends no more than so many bytes in a turn waits for an answer: a peer of this host may have given it by the next. Who sends more has more to send.
 const FEW: usize = 4 << 10;
+/// What a step is about that serves a connection.
+const STREAM: &str = "a connection of it";
 /// Guests whose sockets are looked at in one look.
 const GUESTS: usize = 64;
 
@@ -130,7 +135,7 @@ impl Streams {
         connection.is_listed = false;
         let due = std::mem::replace(&mut connection.due, EventSet::empty());
         let events = due | connection.carrier.as_ref().map_or(due, |carrier| carrier.events(&mut self.own));
-        let moved = self.serve(connection, events, host);
+        let moved = self.serve_contained(connection, events, host);
         let is_listed = self.table.connection(handle).is_some_and(|connection| connection.is_listed);
         moved != 0 || !events.is_empty() || !is_listed
     }
@@ -138,7 +143,46 @@ impl Streams {
     /// Does what can be done for a connection, if there is one.
     pub(super) fn work_on(&mut self, handle: Handle, events: EventSet, host: &mut Host<'_>) {
         if let Some(connection) = self.table.take(handle) {
-            self.serve(connection, events, host);
+            self.serve_contained(connection, events, host);
+        }
+    }
+
+    /// Does what can be done for a connection, and ends its guest if that panics. What goes over our own TCP, or over none, is of other guests too: then the process ends.
+    fn serve_contained(
+        &mut self,
+        connection: Box<Connection>,
+        events: EventSet,
+        host: &mut Host<'_>,
+    ) -> usize {
+        let (handle, device) = (connection.handle, connection.device);
+        if !connection.carrier.as_ref().is_some_and(Carrier::is_kernels) {
+            return self.serve(connection, events, host);
+        }
+        host.engine.begin_step();
+        match panics::contain_step(STREAM, || self.serve(connection, events, host)) {
+            Ok(moved) => moved,
+            Err(panicked) => {
+                panics::shared(|| {
+                    self.lost(handle, device);
+                    break_off(Some(device), host.engine, host.outputs, panicked);
+                });
+                0
+            }
+        }
+    }
+
+    /// A connection that was taken out is gone, with all that it knew.
+    #[cold]
+    fn lost(&mut self, handle: Handle, device: DeviceId) {
+        if self.table.connection(handle).is_some() {
+            // It was put back.
+            return;
+        }
+        self.bindings.forget(device, handle);
+        self.deadlines.forget(handle);
+        // Unless it was over.
+        if self.guest(device).entries.contains(&handle) {
+            self.release_handle(device, handle);
         }
     }
 
@@ -150,6 +194,8 @@ impl Streams {
         host: &mut Host<'_>,
     ) -> usize {
         let device = connection.device;
+        #[cfg(feature = "hooks")]
+        crate::hooks::guest_step(&host.outputs.device(device).guest.name);
         self.moved = 0;
         self.follow_engine(&mut connection, host);
         self.connected(&mut connection, events, host);

@@ -1,6 +1,8 @@
 //! What lies beyond the switch, as it sees it: the engine and guests' own TCP, and the uplink.
 
+use super::broken::step;
 use crate::cycles::{self, Stage};
+use crate::device::broken::contained;
 use crate::device::outputs::Outputs;
 use crate::gids::GidView;
 use crate::memory::MrMemory;
@@ -30,7 +32,11 @@ impl net::Inside for Within<'_> {
             gids.spoofed += 1;
             return;
         }
-        cycles::within(Stage::Execute, || self.engine.handle_frame(self.now, packet, self.outputs));
+        let now = self.now;
+        let _mark = cycles::enter(Stage::Execute);
+        contained(step::PACKET, None, self.engine, self.outputs, |engine, outputs| {
+            engine.handle_frame(now, packet, outputs);
+        });
     }
 
     fn holder(&mut self, vlan: VlanId, gid: Gid) -> Option<Mac> {

@@ -1,5 +1,6 @@
 //! Requests are taken from channels: guests take turns, and the channels of each.
 
+use super::broken::step;
 use super::fetched::TOGETHER;
 use super::{BoundChannel, Worker};
 use crate::cycles::{self, Stage};
@@ -27,8 +28,15 @@ impl Worker {
         let (mut busy, mut first) = (false, 0);
         while let Some(&BoundChannel { device, .. }) = self.channels.get(first) {
             let count = self.channels[first..].iter().take_while(|bound| bound.device == device).count();
-            busy |= self.drain_guest(device, first..first + count, now);
-            first += count;
+            let channels = first..first + count;
+            match self.step(step::REQUESTS, device, |worker| worker.drain_guest(device, channels, now)) {
+                Some(any) => {
+                    busy |= any;
+                    first += count;
+                }
+                // Its channels are gone.
+                None => busy = true,
+            }
         }
         busy
     }

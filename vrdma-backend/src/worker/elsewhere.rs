@@ -1,10 +1,12 @@
 //! What a worker knows of the others: their guests, and who of all guests has which GID.
 
 use super::Worker;
+use super::broken::step;
 use super::guests::member_of;
 use super::near::NearCounters;
 use crate::config::GuestConfig;
 use crate::cycles::{self, Stage};
+use crate::device::broken::contained;
 use crate::device::clock::Clock;
 use crate::gids::GidView;
 use vrdma_transport::{self as transport, DeviceId, GidEntry};
@@ -60,6 +62,10 @@ impl Worker {
     pub(super) fn receive_near(&mut self, now: transport::Instant) -> bool {
         let Worker { near: Some(near), engine, outputs, .. } = self else { return false };
         let _mark = cycles::enter(Stage::Execute);
-        near.receive(now, engine, outputs)
+        near.receive_by(&mut |packet| {
+            contained(step::PACKET, None, engine, outputs, |engine, outputs| {
+                engine.handle_near(now, packet, outputs)
+            });
+        })
     }
 }

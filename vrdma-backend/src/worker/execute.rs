@@ -4,6 +4,7 @@ use super::Worker;
 use crate::allowed::FrameVlan;
 use crate::device::command::{Command, Reply};
 use crate::device::{NewRegion, Result};
+use crate::panics;
 use crate::queue::channel::Channel;
 use crate::translate::port::PortAttr;
 use vrdma_transport::{AttrMask, CqId, DeviceId, Error, GidEntry, OwnerId, PdId, QpState, SrqId, XrcdId};
@@ -22,12 +23,41 @@ fn ends_loans(command: &Command) -> bool {
     }
 }
 
+/// Whether a command changes what is of several guests: a panic within is not that guest's alone.
+fn is_about_others(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::AddGid { .. }
+            | Command::DelGid { .. }
+            | Command::AttachMcast { .. }
+            | Command::DetachMcast { .. }
+            | Command::CmListen { .. }
+            | Command::CmCloseListener { .. }
+            | Command::CmConnect { .. }
+            | Command::CmAccept { .. }
+            | Command::CmReject { .. }
+            | Command::CmDisconnect { .. }
+            | Command::CmRelease { .. }
+            | Command::CmGetEvent
+    )
+}
+
 impl Worker {
     /// Carries out a command.
     ///
     /// # Errors
     /// Why it is refused; nothing has changed then.
     pub fn execute(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
+        #[cfg(feature = "hooks")]
+        crate::hooks::guest_step(&self.outputs.device(id).guest.name);
+        if is_about_others(&command) {
+            panics::shared(|| self.carry_out(id, command))
+        } else {
+            self.carry_out(id, command)
+        }
+    }
+
+    fn carry_out(&mut self, id: DeviceId, command: Command) -> Result<Reply> {
         let changed = match command {
             Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => Some(qpn),
             _ => None,
@@ -35,7 +65,7 @@ impl Worker {
         let ends_loans = ends_loans(&command);
         let result = self.dispatch(id, command);
         if ends_loans {
-            self.outputs.device(id).loans.take_back();
+            self.outputs.take_loans_back(id);
         }
         if let Some(qpn) = changed {
             self.look_at_stream(id, qpn);

@@ -1,7 +1,9 @@
 //! QPs whose CQ failed go to ERR, and XRC shared receive queues fail, some in each turn.
 
 use super::Worker;
+use super::broken::step;
 use crate::device::objects::CqUser;
+use vrdma_transport::DeviceId;
 
 /// QPs and shared queues that fail in one turn because their CQ did. The engine flushes their requests in slices.
 pub(super) const FAILURES: usize = 256;
@@ -30,16 +32,21 @@ impl Worker {
         {
             let rest = users.len().saturating_sub(left.min(GUEST_FAILURES));
             left -= users.len() - rest;
-            for user in users.drain(rest..) {
-                match user {
-                    CqUser::Qp(qpn) => self.engine.cq_failed(device, qpn, &mut self.outputs),
-                    CqUser::Srq(srq) => self.engine.srq_cq_failed(device, srq, &mut self.outputs),
-                }
-            }
-            if !users.is_empty() {
+            let some = users.drain(rest..);
+            let done = self.step(step::FAILED_CQ, device, |worker| {
+                some.for_each(|user| worker.fail_user(device, user));
+            });
+            if done.is_some() && !users.is_empty() {
                 self.failing.push_back((device, users));
             }
         }
         !self.failing.is_empty()
+    }
+
+    fn fail_user(&mut self, device: DeviceId, user: CqUser) {
+        match user {
+            CqUser::Qp(qpn) => self.engine.cq_failed(device, qpn, &mut self.outputs),
+            CqUser::Srq(srq) => self.engine.srq_cq_failed(device, srq, &mut self.outputs),
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::net::Member;
 use crate::queue::channel::Channel;
 use crate::queue::{Call, VirtqueueSetup};
 use crate::translate::limits;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use vrdma_transport::{DeviceId, OwnerId};
 
@@ -127,7 +128,8 @@ impl Worker {
     }
 
     /// The control queue runs: the guest goes on, or, if its driver is `fresh`, begins anew.
-    pub fn start_device(&mut self, id: DeviceId, fresh: bool) {
+    pub fn start_device(&mut self, id: DeviceId, fresh: bool, connection: Option<Arc<UnixStream>>) {
+        self.outputs.device(id).connected(connection);
         if fresh {
             self.reset_device(id);
         }
@@ -139,7 +141,7 @@ impl Worker {
     /// as if it did not answer.
     pub fn suspend_device(&mut self, id: DeviceId) {
         self.engine.set_suspended(id, true);
-        self.outputs.device(id).loans.take_back();
+        self.outputs.take_loans_back(id);
         self.suspend_streams(id, true);
     }
 
@@ -161,7 +163,7 @@ impl Worker {
         gone.iter_mut().for_each(|bound| bound.watch(&self.epoll, false));
         self.drop_barriers(id);
         self.failing.retain(|(device, _)| *device != id);
-        self.outputs.device(id).loans.take_back();
+        self.outputs.take_loans_back(id);
         // To drop what it had takes long if it was much.
         self.streams.forget(id);
         reap((self.engine.reset_device(id), self.outputs.device(id).reset()));

@@ -1,5 +1,6 @@
 //! A worker begins, and how other threads reach it.
 
+use super::broken::step;
 #[cfg(any(test, feature = "fuzzing"))]
 use super::here;
 use super::link::PortState;
@@ -65,7 +66,9 @@ impl WorkerHandle {
     pub fn execute(&self, id: DeviceId, command: Command) -> Result<Result<Reply, CommandError>, Stopped> {
         self.ask(|reply| {
             Box::new(move |worker| {
-                worker.execute_in_order(id, command, move |result| drop(reply.send(result)));
+                // Without an answer if it panics.
+                let done = move |result| drop(reply.send(result));
+                worker.step(step::COMMAND, id, |worker| worker.execute_in_order(id, command, done));
             })
         })
     }

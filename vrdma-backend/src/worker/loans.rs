@@ -66,11 +66,11 @@ impl Worker {
         done: impl FnOnce(Result<Reply, CommandError>) + Send + 'static,
     ) {
         let loans = self.engine.region(id, key).map(MrMemory::loans).unwrap_or_default();
-        match self.execute(id, command) {
+        match self.execute_unless_ended(id, command) {
             Ok(reply) => {
                 self.when_back(loans, |back| done(if back { Ok(reply) } else { Err(CommandError::Internal) }))
             }
-            Err(error) => done(Err(error.into())),
+            Err(error) => done(Err(error)),
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::broken::step;
 use super::{Barrier, BoundChannel, Mark, Then, Until, Worker};
 use crate::device::command::{Command, CommandError, Reply};
 use crate::device::objects::CqUser;
@@ -58,10 +59,14 @@ impl Worker {
         let passed: Vec<_> = waiting.extract_if(.., is_passed).collect();
         self.barriers = waiting;
         for barrier in passed {
-            match barrier.then {
-                Then::Answer(question) => self.engine.answer(now, question, &mut self.outputs),
-                Then::Run(run) => run(self),
-            }
+            let Barrier { device, then, .. } = barrier;
+            // Those of a device that ended meanwhile find nothing of it.
+            match then {
+                Then::Answer(question) => self.step(step::ANSWER, device, |worker| {
+                    worker.engine.answer(now, question, &mut worker.outputs);
+                }),
+                Then::Run(run) => self.step(step::COMMAND, device, |worker| run(worker)),
+            };
         }
         true
     }
@@ -122,7 +127,7 @@ impl Worker {
             _ => Until::Now,
         };
         self.after(id, marks, until, move |worker| {
-            let result = worker.execute(id, command).map_err(CommandError::from);
+            let result = worker.execute_unless_ended(id, command);
             let is_of_gids = matches!(told, Until::GidsSet);
             worker.after(id, Vec::new(), told, move |worker| {
                 if is_of_gids {
@@ -131,6 +136,19 @@ impl Worker {
                 done(result);
             });
         });
+    }
+
+    /// Carries a command out. Who was to get loans back, and did not, is told nothing by which its driver would take its memory for its own.
+    pub(super) fn execute_unless_ended(
+        &mut self,
+        id: DeviceId,
+        command: Command,
+    ) -> Result<Reply, CommandError> {
+        let result = self.execute(id, command);
+        if self.outputs.is_ending(id) {
+            return Err(CommandError::Internal);
+        }
+        result.map_err(CommandError::from)
     }
 
     /// Does something when channels are drained to these marks and the engine has done this: now, or in a later turn.

@@ -16,6 +16,7 @@ impl Worker {
     pub(super) fn post(&mut self, device: DeviceId, owner: OwnerId, at: usize, units: usize, now: Instant) {
         let _mark = cycles::enter(Stage::Execute);
         let engine = &mut self.engine;
+        engine.begin_step();
         let words = &self.fetched.words[at];
         let request = {
             let _mark = cycles::enter(Stage::Parse);

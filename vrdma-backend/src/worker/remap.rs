@@ -83,6 +83,6 @@ impl Worker {
         let device = self.outputs.device(id);
         device.remap(memory);
         // What was lent of the old memory: nothing more is.
-        device.loans.take_back();
+        self.outputs.take_loans_back(id);
     }
 }

@@ -4,6 +4,7 @@ use super::Worker;
 use crate::allowed::AllowedGid;
 use crate::device::Result;
 use crate::device::command::{Command, Reply};
+use crate::panics;
 use crate::streams::Host;
 use crate::tcp::{Path, Way};
 use std::net::IpAddr;
@@ -25,7 +26,7 @@ impl Worker {
         let now = self.now();
         let Worker { streams, engine, outputs, has_streams, .. } = self;
         if *has_streams {
-            streams.qp_changed(id, qpn, &mut Host { engine, outputs, now });
+            panics::shared(|| streams.qp_changed(id, qpn, &mut Host { engine, outputs, now }));
         }
     }
 

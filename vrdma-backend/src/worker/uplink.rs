@@ -2,12 +2,15 @@
 
 use super::Worker;
 use super::beyond::{Outside, Within};
+use super::broken::step;
 use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
 use super::near::NearPort;
 use crate::cycles::{self, Stage};
+use crate::device::broken::contained;
 use crate::frames;
 use crate::memory::MrMemory;
 use crate::net::{self, MIN_FRAME, Net, Verdict};
+use crate::panics;
 use crate::port::{External, LINK_POLL, Origin, Port, TURN};
 use crate::streams::{Host, SEGMENTS, Streams};
 use crate::translate::event::AsyncEvent;
@@ -113,7 +116,12 @@ impl Worker {
                 Packets { now, port, net, scratch, loaned, loan_state }
             });
             let wire = &mut Wire { packets, near, streams };
-            more = cycles::within(Stage::Execute, || engine.transmit(now, most, wire, outputs));
+            let _mark = cycles::enter(Stage::Execute);
+            let sent = contained(step::TRANSMIT, None, engine, outputs, |engine, outputs| {
+                engine.transmit(now, most, wire, outputs)
+            });
+            more = sent.unwrap_or(true);
+            drop(_mark);
             if let Some(near) = near {
                 near.publish();
             }
@@ -296,12 +304,12 @@ impl Outlet<MrMemory> for Wire<'_> {
         payload: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
         let near = self.near.as_mut().expect("it said which way is near");
-        near.send(device, packet, part, payload)
+        panics::shared(|| near.send(device, packet, part, payload))
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
         match &mut self.packets {
-            Some(packets) => packets.send(packet, payload),
+            Some(packets) => panics::shared(|| packets.send(packet, payload)),
             // Where there is no uplink, nobody is out there.
             None => Ok(()),
         }
@@ -318,7 +326,7 @@ impl Outlet<MrMemory> for Wire<'_> {
         fpdu: &Fpdu,
         payload: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
-        self.streams.send_fpdu(device, qpn, fpdu, payload)
+        panics::shared(|| self.streams.send_fpdu(device, qpn, fpdu, payload))
     }
 
     fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
@@ -326,7 +334,7 @@ impl Outlet<MrMemory> for Wire<'_> {
     }
 
     fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
-        self.streams.send_placed(device, qpn, placed);
+        panics::shared(|| self.streams.send_placed(device, qpn, placed));
     }
 
     fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
@@ -334,7 +342,7 @@ impl Outlet<MrMemory> for Wire<'_> {
     }
 
     fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
-        self.streams.end(device, qpn, end);
+        panics::shared(|| self.streams.end(device, qpn, end));
     }
 }
 

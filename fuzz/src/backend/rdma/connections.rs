@@ -251,7 +251,7 @@ impl Driver<'_> {
                 let suspended = self.input.once_in(2);
                 with(|worker| match suspended {
                     true => worker.suspend_device(id),
-                    false => worker.start_device(id, false),
+                    false => worker.start_device(id, false, None),
                 });
             }
             2..=4 => {

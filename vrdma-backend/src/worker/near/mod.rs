@@ -10,7 +10,9 @@ use lane::{Inward, Outward, lane};
 use parcel::{Payload, SHORT, Short};
 use std::collections::HashMap;
 use std::sync::Arc;
-use vrdma_transport::{self as transport, DeviceId, Engine, Fault, NearPart, Piece, Pieces, Sink, Way};
+use vrdma_transport::{
+    self as transport, DeviceId, Engine, Fault, NearPacket, NearPart, Piece, Pieces, Sink, Way,
+};
 use vrdma_wire::num::{Mac, Mtu};
 use vrdma_wire::roce::Packet;
 
@@ -192,6 +194,11 @@ impl NearPort {
         engine: &mut Engine<MrMemory>,
         sink: &mut impl Sink,
     ) -> bool {
+        self.receive_by(&mut |packet| engine.handle_near(now, packet, sink))
+    }
+
+    /// The same, handed over by `handle`.
+    pub fn receive_by(&mut self, handle: &mut impl FnMut(&NearPacket<'_, MrMemory>)) -> bool {
         self.outward.iter_mut().flatten().for_each(|lane| lane.take_read(&mut self.free));
         let (mut taken, mut bytes) = (0, 0);
         let workers = self.inward.len();
@@ -204,7 +211,7 @@ impl NearPort {
             {
                 taken += 1;
                 bytes += parcel.len();
-                engine.handle_near(now, &parcel.packet(), sink);
+                handle(&parcel.packet());
                 let payload = parcel.payload;
                 lane.give_back(payload);
             }

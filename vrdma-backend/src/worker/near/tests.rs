@@ -210,7 +210,7 @@ fn what_is_taken_back_on_its_way_is_lent_again() {
     sides[0].post(SendOp::Write { remote, imm: None }, len as u32);
     for _ in 0..5 {
         sides[0].turn();
-        sides[0].gate.take_back();
+        assert!(sides[0].gate.take_back());
         sides[1].turn();
         assert_eq!((sides[0].ends.0.len(), sides[1].found(0, 8)), (0, vec![0; 8]));
     }
