@@ -5,7 +5,7 @@
 
 mod messages;
 
-use crate::memory::{Backlog, GuestMemory, MapOptions, Run};
+use crate::memory::{Backlog, GuestMemory, Ledger, MapOptions, Run};
 use crate::port::Dma;
 use crate::queue::{Call, Kick, Ringer, VirtqueueSetup, ring_lens};
 use crate::worker::Stopped;
@@ -32,6 +32,11 @@ pub trait Function: Send + 'static {
 
     /// Most bytes of guest memory that a front-end may have mapped.
     fn memory_max(&self) -> u64;
+
+    /// How many pages of its guest's memory this process may make.
+    fn ledger(&self) -> Arc<Ledger> {
+        Arc::default()
+    }
 
     /// The device that is to reach its guest's memory by itself.
     fn dma(&self) -> Option<Dma> {
@@ -156,7 +161,13 @@ impl<F: Function> FrontEnd<F> {
     pub fn connect(&mut self, connection: UnixStream) {
         let memory_max = self.function.memory_max();
         let (backlog, connection) = (self.backlog.clone(), Some(Arc::new(connection)));
-        let options = MapOptions { backlog, memory_max, connection, dma: self.function.dma() };
+        let options = MapOptions {
+            backlog,
+            memory_max,
+            connection,
+            dma: self.function.dma(),
+            ledger: self.function.ledger(),
+        };
         self.setup.memory = Arc::new(GuestMemory::empty(options));
     }
 
@@ -231,7 +242,8 @@ impl<F: Function> FrontEnd<F> {
         let Some(setup) = self.setup.virtqueue(index) else { return Ok(()) };
         let [desc, avail, used] = ring_lens(setup.size);
         let rings = [(setup.desc, desc), (setup.avail, avail), (setup.used, used)];
-        self.setup.memory.populate(&rings.map(|(gpa, len)| Run { gpa, len }), &mut { u64::MAX });
+        // What would be too much comes when it is used.
+        let _ = self.setup.memory.populate(&rings.map(|(gpa, len)| Run { gpa, len }), &mut { u64::MAX });
         self.function.start(setup, base, &self.setup).map_err(stopped)
     }
 

@@ -321,6 +321,8 @@ impl GuestLimits {
             ("stream_memory", self.stream_memory),
             ("all_stream_memory", self.all_stream_memory),
             ("memory_max", self.memory_max),
+            ("pages_max", self.pages_max),
+            ("all_pages_max", self.all_pages_max),
         ] {
             ensure!(value != 0, "limits.{key} = 0: no guest works without any; give 1 or more");
         }

@@ -46,12 +46,26 @@ pub struct GuestLimits {
     /// MiB of memory that its VMM may share with one function. By default as much as the machine has: a sparse file may be
     /// longer, and its pages would count as the daemon's where the daemon is the first that touches them.
     pub memory_max: u64,
+    /// MiB of pages that the daemon may make for one function by registering memory that its VMM had not touched. They count for the daemon's control group. By default an eighth of what the machine has.
+    pub pages_max: u64,
+    /// The same of all guests together; by default a quarter.
+    pub all_pages_max: u64,
     /// Frames of its Ethernet function to several ports (broadcast, multicast, unknown destinations) that other guests get in a second.
     /// The uplink gets all.
     pub flood_rate: u32,
 }
 
 impl GuestLimits {
+    /// `pages_max` in bytes.
+    pub fn pages_bytes(&self) -> u64 {
+        self.pages_max.saturating_mul(1 << 20)
+    }
+
+    /// `all_pages_max` in bytes.
+    pub fn all_pages_bytes(&self) -> u64 {
+        self.all_pages_max.saturating_mul(1 << 20)
+    }
+
     /// `memory_max` in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_max.saturating_mul(1 << 20)
@@ -79,6 +93,8 @@ impl Default for GuestLimits {
             ahs: 4096,
             connections: 1024,
             memory_max: machine_memory(),
+            pages_max: (machine_memory() / 8).max(64),
+            all_pages_max: (machine_memory() / 4).max(64),
             flood_rate: 10_000,
         }
     }

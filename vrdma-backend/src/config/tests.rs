@@ -301,6 +301,8 @@ fn limits_with_which_no_guest_works_are_refused() {
         "stream_memory",
         "all_stream_memory",
         "memory_max",
+        "pages_max",
+        "all_pages_max",
         "flood_rate",
     ] {
         let error = format!("{:#}", file(&format!("[limits]\n{key} = 0\n{GUEST_FILE}")).unwrap_err());

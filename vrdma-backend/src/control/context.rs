@@ -1,9 +1,10 @@
 //! What commands need of the guest.
 
 use crate::config::{GuestConfig, GuestLimits, Transport};
-use crate::memory::{GuestMemory, Run};
+use crate::memory::{GuestMemory, Run, TooMany};
 use crate::tcp::KeepAlive;
 use std::sync::Arc;
+use vrdma_abi::control::Status;
 
 /// What a command may need of the guest beside its own bytes.
 #[derive(Debug)]
@@ -26,7 +27,13 @@ impl CommandContext<'_> {
 
     /// Has the pages of what the worker is about to use ready, here, where no other guest waits for it. No more than the guest has, since
     /// runs may name the same memory again and again.
-    pub(super) fn populate(&self, runs: &[Run]) {
-        self.memory.populate(runs, &mut self.memory.len());
+    ///
+    /// # Errors
+    /// `NO_RESOURCES`: the daemon would have made more pages of its memory than it may.
+    pub(super) fn populate(&self, runs: &[Run]) -> Result<(), Status> {
+        self.memory.populate(runs, &mut self.memory.len()).map_err(|TooMany| {
+            self.memory.refuse();
+            Status::NO_RESOURCES
+        })
     }
 }

@@ -221,7 +221,7 @@ fn bind_channel(
         log::debug!("channel {}: {error}", req.queue.get());
         Status::FAULT
     })?;
-    context.populate(&window);
+    context.populate(&window)?;
     Ok(Command::BindChannel { context: req.context.get(), channel: Box::new(channel) })
 }
 
@@ -267,7 +267,7 @@ fn cq_ring(
     }
     total(runs, CqRing::bytes(kind, entries))?;
     let ring = CqRing::new(context.memory, runs, kind, entries).ok_or(Status::FAULT)?;
-    context.populate(runs);
+    context.populate(runs)?;
     Ok(Box::new(ring))
 }
 
@@ -311,7 +311,7 @@ fn region_memory(
         return Err(Status::INVALID);
     }
     let memory = MrMemory::new(context.memory, runs).ok_or(Status::FAULT)?;
-    context.populate(runs);
+    context.populate(runs)?;
     Ok(NewMemory { iova, length, memory, runs: runs.len() as u64 })
 }
 
@@ -327,7 +327,7 @@ fn ah_table(body: &Body<'_>, context: &CommandContext<'_>) -> Result<Command> {
     total(&runs, AhTable::bytes(entries))?;
     let [run] = runs[..] else { return Err(Status::INVALID) };
     let table = AhTable::new(context.memory, run, entries).ok_or(Status::FAULT)?;
-    context.populate(&runs);
+    context.populate(&runs)?;
     Ok(Command::SetAhTable { table })
 }
 

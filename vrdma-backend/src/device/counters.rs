@@ -29,6 +29,8 @@ pub struct DeviceCounters {
     pub panics: u64,
     /// Times that it ended because another worker copied for too long from memory that it had lent.
     pub kept_loans: u64,
+    /// Registrations refused because the daemon would have had more pages of its memory made than it may.
+    pub refused_pages: u64,
     /// Events handed over, or waiting for a buffer.
     pub events: u64,
     /// Control commands answered with success.

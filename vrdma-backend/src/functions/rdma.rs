@@ -5,7 +5,7 @@ use crate::config::{Config, GuestConfig, GuestLimits};
 use crate::control;
 use crate::device::command::CommandError;
 use crate::device::queues::CONTROL;
-use crate::memory::GuestMemory;
+use crate::memory::{GuestMemory, Ledger};
 use crate::port::Dma;
 use crate::queue::{Call, Kick, VirtqueueSetup};
 use crate::ratelimit::RateLimit;
@@ -37,6 +37,8 @@ pub struct RdmaFunction {
     /// Where it stopped last.
     stopped_at: Option<u16>,
     violations: RateLimit,
+    /// Pages of its guest's memory that this process made.
+    ledger: Arc<Ledger>,
     /// What reads payload from the guest's memory by itself.
     dma: Option<Dma>,
 }
@@ -62,6 +64,7 @@ impl RdmaFunction {
             quiet: false,
             stopped_at: None,
             violations: RateLimit::default(),
+            ledger: Arc::new(Ledger::new(config.limits.pages_bytes(), config.limits.all_pages_bytes())),
             dma: None,
         }
     }
@@ -88,6 +91,10 @@ impl Function for RdmaFunction {
 
     fn memory_max(&self) -> u64 {
         self.limits.memory_bytes()
+    }
+
+    fn ledger(&self) -> Arc<Ledger> {
+        self.ledger.clone()
     }
 
     fn dma(&self) -> Option<Dma> {
@@ -183,11 +190,28 @@ impl Function for RdmaFunction {
                     (false, false) => Served::Nothing,
                 })
             });
+        self.tell_of_refused();
         result.unwrap_or_else(|error| {
             self.violations.warn(|| format!("device {}: the control queue is broken: {error}", device.0));
             self.control = None;
             Served::Nothing
         })
+    }
+}
+
+impl RdmaFunction {
+    /// Counts registrations that were refused because of the pages that they would have taken.
+    fn tell_of_refused(&mut self) {
+        let refused = self.ledger.take_refused();
+        if refused != 0 {
+            let (device, name) = (self.device, &self.guest.name);
+            self.violations.warn(|| {
+                format!(
+                    "guest {name}: memory that its VMM never touched is not registered: the daemon would have made too many pages of it (limits.pages_max, limits.all_pages_max); have the VMM allocate its guest's memory (QEMU: prealloc=on)"
+                )
+            });
+            self.worker.tell(move |worker| worker.outputs.device(device).counters.refused_pages += refused);
+        }
     }
 }
 

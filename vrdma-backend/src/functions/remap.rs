@@ -21,7 +21,10 @@ pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>)
     for start in (0..inventory.regions).step_by(SLICE) {
         let places = worker.call(move |worker| worker.region_places(device, start..start + SLICE))?;
         let translate = |(at, runs): (usize, Runs)| {
-            runs.populate(memory, &mut budget);
+            // What would be too much comes when it is used, if it is.
+            if runs.populate(memory, &mut budget).is_err() {
+                memory.refuse();
+            }
             (at, runs.translate(memory))
         };
         let new: Vec<_> = places.into_iter().map(translate).collect();

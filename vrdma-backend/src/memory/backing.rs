@@ -1,5 +1,6 @@
 //! What may be behind guest memory: which files, and how much.
 
+use super::ledger::Ledger;
 use super::reaper::Backlog;
 use crate::port::Dma;
 use std::fs::File;
@@ -19,12 +20,20 @@ pub struct MapOptions {
     pub connection: Option<Arc<UnixStream>>,
     /// The device that is to reach it by itself.
     pub dma: Option<Dma>,
+    /// How many pages this process may make of it.
+    pub ledger: Arc<Ledger>,
 }
 
 impl Default for MapOptions {
     /// As much as there is, of nobody.
     fn default() -> Self {
-        MapOptions { backlog: Arc::default(), memory_max: u64::MAX, connection: None, dma: None }
+        MapOptions {
+            backlog: Arc::default(),
+            memory_max: u64::MAX,
+            connection: None,
+            dma: None,
+            ledger: Arc::default(),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod buffers;
 mod copy;
 mod gate;
 mod heat;
+mod ledger;
 mod lent;
 mod populate;
 mod reaper;
@@ -22,6 +23,7 @@ mod sync;
 pub use backing::MapOptions;
 pub use buffers::Buffers;
 pub use gate::{LoanGate, PATIENCE};
+pub use ledger::{Ledger, TooMany};
 pub use lent::Lent;
 #[cfg(test)]
 pub(crate) use reaper::tests::Busy;
@@ -33,6 +35,7 @@ pub use shared::{Shared, SharedLine, fetch_ahead};
 use crate::panics;
 use crate::port::DmaMapping;
 use backing::{Pages, Reservation, check_file, refused};
+use ledger::Charge;
 use rustix::mm::{Advice, madvise};
 use std::fs::File;
 use std::io;
@@ -74,6 +77,8 @@ struct Mapping {
     dma: Option<DmaMapping>,
     /// Bytes of its pages, at least.
     page: usize,
+    /// What this process made of them.
+    charge: Charge,
     /// The file may be cut short while it is mapped.
     guard: sigbus::Guard,
     _region: Arc<GuestRegionMmap>,
@@ -179,6 +184,7 @@ impl GuestMemory {
         let mapping = Arc::new(Mapping {
             dma,
             page: if is_huge { HUGE_PAGE } else { PAGE },
+            charge: Charge::new(self.options.ledger.clone()),
             guard,
             _region: mapped,
             _reservation: reservation,
@@ -206,19 +212,55 @@ impl GuestMemory {
     }
 
     /// Has the pages of these runs ready, as far as `budget` in bytes goes, which it lessens. What is no memory is left out, and what the
-    /// system has no page for is found out by who uses it.
-    pub fn populate(&self, runs: &[Run], budget: &mut u64) {
+    /// system has no page for is found out by who uses it. Pages that the file does not have yet are charged to the function; those of hugetlbfs not, which are the VMM's to reserve.
+    ///
+    /// # Errors
+    /// The function, or all guests, would have too many: then none is made.
+    pub fn populate(&self, runs: &[Run], budget: &mut u64) -> Result<(), TooMany> {
+        let all = *budget;
+        let mut present = populate::Present::default();
+        let mut charged: Vec<(&Charge, u64)> = Vec::new();
+        let mut is_too_much = false;
+        self.for_pieces(runs, budget, |gpa, piece| {
+            let view =
+                self.views.iter().find(|view| gpa.checked_sub(view.gpa).is_some_and(|at| at < view.len));
+            let Some(view) = view.filter(|view| view.mapping.page == PAGE) else { return };
+            let start = piece.ptr.addr() - (gpa - view.gpa) as usize;
+            let missing = present.missing(piece, (start, view.len));
+            let charge = &view.mapping.charge;
+            is_too_much = is_too_much || missing != 0 && charge.add(missing).is_err();
+            match charged.last_mut() {
+                _ if is_too_much || missing == 0 => {}
+                Some((last, bytes)) if std::ptr::eq(*last, charge) => *bytes += missing,
+                _ => charged.push((charge, missing)),
+            }
+        });
+        if is_too_much {
+            charged.into_iter().for_each(|(charge, bytes)| charge.give_back(bytes));
+            return Err(TooMany);
+        }
+        self.for_pieces(runs, &mut { all }, |_, piece| populate::populate(piece));
+        Ok(())
+    }
+
+    /// Calls `f` for what backs these runs, with its guest-physical address, as far as `budget` in bytes goes.
+    fn for_pieces(&self, runs: &[Run], budget: &mut u64, mut f: impl FnMut(u64, HostRun)) {
         for run in runs {
             let (mut at, mut left) = (run.gpa, run.len.min(*budget));
             *budget -= left;
             while let Some(piece) = self.piece(at, left).filter(|_| left != 0) {
-                populate::populate(piece);
+                f(at, piece);
                 (at, left) = (at + piece.len, left - piece.len);
             }
             if *budget == 0 {
                 return;
             }
         }
+    }
+
+    /// A registration is refused, because of [`TooMany`] pages.
+    pub fn refuse(&self) {
+        self.options.ledger.refuse();
     }
 
     /// For `virtio-queue`. Not to be cloned: its mappings stay no longer than this.
@@ -341,6 +383,48 @@ pub(crate) mod tests {
             assert_eq!(resolve(gpa, len), None, "{gpa:#x}+{len:#x}");
         }
         assert!(memory.resolve_one(Run { gpa: 0x2100, len: 0x100 }).is_some());
+    }
+
+    #[test]
+    fn pages_that_a_file_has_cost_nothing_and_others_until_they_are_unmapped() {
+        const LEN: u64 = 16 << 20;
+        let run = |gpa, len| [Run { gpa, len }];
+        let file = memfd(LEN);
+        // What the VMM has by itself: pages 0 to 1023, and one more.
+        for at in (0..1024).chain([2000]) {
+            std::os::unix::fs::FileExt::write_all_at(&file, b"a page", at * 4096).unwrap();
+        }
+        let ledger = Arc::new(Ledger::new(2 << 20, u64::MAX));
+        let options = MapOptions { ledger: ledger.clone(), ..MapOptions::default() };
+        let spec = || {
+            let file = file.try_clone().unwrap();
+            RegionSpec { gpa: 0x1000, len: LEN, front_end_addr: 0, file_offset: 0, file }
+        };
+        let memory = GuestMemory::empty(options.clone()).map_anew(vec![spec()]).unwrap();
+        let populate = |runs: &[Run]| memory.populate(runs, &mut { u64::MAX });
+        // All of it, once more, and in pieces that are not whole pages.
+        assert_eq!(populate(&run(0x1000, 4 << 20)), Ok(()));
+        assert_eq!(populate(&run(0x1001, (4 << 20) - 1)), Ok(()));
+        // Two pages that are not there, by three runs within them, and one that is.
+        let at = 0x1000 + 1999 * 4096;
+        let runs =
+            [Run { gpa: at + 8, len: 1 }, Run { gpa: at + 16, len: 1 }, Run { gpa: at, len: 3 * 4096 }];
+        assert_eq!(populate(&runs), Ok(()));
+        assert_eq!(ledger.bytes(), 2 * 4096);
+        assert_eq!(populate(&run(0x1000 + (8 << 20), 2 << 20)), Err(TooMany));
+        assert_eq!(ledger.bytes(), 2 * 4096, "none is made");
+        assert_eq!(populate(&run(0x1000 + (8 << 20), 1 << 20)), Ok(()));
+        assert_eq!(populate(&run(0x1000, 4 << 20)), Ok(()), "they are there already");
+        assert_eq!(ledger.bytes(), (1 << 20) + 2 * 4096);
+        // Another table that has the mapping too keeps it.
+        let other = memory
+            .with(RegionSpec { gpa: 1 << 30, front_end_addr: 1 << 40, file: memfd(LEN), ..spec() })
+            .unwrap();
+        drop(memory);
+        assert_eq!(ledger.bytes(), (1 << 20) + 2 * 4096);
+        drop(other);
+        options.backlog.wait();
+        crate::wait::until("the reaper", || (ledger.bytes() == 0).then_some(()));
     }
 
     #[test]

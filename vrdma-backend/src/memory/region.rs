@@ -1,6 +1,6 @@
 //! The memory of one registered region.
 
-use super::{Buffers, GuestMemory, HostRun, Run, copy::copy, reap};
+use super::{Buffers, GuestMemory, HostRun, Run, TooMany, copy::copy, reap};
 use crate::cycles::{self, Stage};
 use crate::port::External;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -88,11 +88,14 @@ impl Runs {
 impl Runs {
     /// Has their pages ready ([`GuestMemory::populate`]). All memory of the guest is left as it is: much of it may never be used; and so is what requests
     /// registered, which may be the guest's for something else by now.
-    pub fn populate(&self, memory: &GuestMemory, budget: &mut u64) {
+    ///
+    /// # Errors
+    /// As of [`GuestMemory::populate`].
+    pub fn populate(&self, memory: &GuestMemory, budget: &mut u64) -> Result<(), TooMany> {
         match &*self.0 {
             Gpa::One(run) => memory.populate(&[*run], budget),
             Gpa::Many(runs) => memory.populate(runs, budget),
-            Gpa::All | Gpa::Pages(..) => {}
+            Gpa::All | Gpa::Pages(..) => Ok(()),
         }
     }
 }
