@@ -7,6 +7,7 @@ use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
 use super::near::NearPort;
 use crate::cycles::{self, Stage};
 use crate::device::broken::contained;
+use crate::device::outputs::Outputs;
 use crate::frames;
 use crate::memory::MrMemory;
 use crate::net::{self, MIN_FRAME, Net, Verdict};
@@ -18,8 +19,8 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
-    self as transport, DeviceId, Fault, Fpdu, NearPart, Outlet, Piece, Pieces, PlacedFpdu, Region, StreamEnd,
-    Way, WholeQpLines, write_frame,
+    self as transport, DeviceId, Engine, Fault, Fpdu, NearPart, Outlet, Piece, Pieces, PlacedFpdu, Region,
+    StreamEnd, Way, WholeQpLines, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
@@ -116,12 +117,13 @@ impl Worker {
                 Packets { now, port, net, scratch, loaned, loan_state }
             });
             let wire = &mut Wire { packets, near, streams };
-            let _mark = cycles::enter(Stage::Execute);
-            let sent = contained(step::TRANSMIT, None, engine, outputs, |engine, outputs| {
+            let transmit = |engine: &mut Engine<MrMemory>, outputs: &mut Outputs| {
                 engine.transmit(now, most, wire, outputs)
+            };
+            more = cycles::within(Stage::Execute, || {
+                // Of what is left there may be more.
+                contained(step::TRANSMIT, None, engine, outputs, transmit).unwrap_or(true)
             });
-            more = sent.unwrap_or(true);
-            drop(_mark);
             if let Some(near) = near {
                 near.publish();
             }
