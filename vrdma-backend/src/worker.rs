@@ -38,7 +38,7 @@ pub use all::{Place, Workers};
 pub use handle::WorkerHandle;
 
 use crate::cycles::{self, Stage};
-use crate::device::broken::contained;
+use crate::device::broken::{contained, step};
 use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;
 use crate::gids::GidView;
@@ -48,7 +48,6 @@ use crate::queue::channel::{Channel, ChannelError};
 use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
-use broken::step;
 use crossbeam_channel::{Receiver, TryRecvError};
 use fetched::Fetched;
 use link::{PortState, Uplink};

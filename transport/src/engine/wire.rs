@@ -335,8 +335,7 @@ impl<R: Region> Engine<R> {
                 // Its turns come when its device goes on.
                 continue;
             }
-            let left = budget - spent;
-            let credit = borrowed.schedule.wire.credit(place.device);
+            let (left, credit) = (budget - spent, borrowed.schedule.wire.credit(place.device));
             let mut outlet = Metered::new(outlet, credit);
             let (packets, requests, copied) = match borrowed.qp.service() {
                 // Nothing of a stream is lost: it waits until the link is up.

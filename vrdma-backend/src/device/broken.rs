@@ -5,6 +5,24 @@ use crate::memory::{MrMemory, reap};
 use crate::panics::{self, Panicked};
 use vrdma_transport::{DeviceId, Engine};
 
+/// Steps of a worker, as the log calls them.
+pub mod step {
+    /// Requests of a guest's channels.
+    pub const REQUESTS: &str = "its requests";
+    /// A command, once its session has read it.
+    pub const COMMAND: &str = "its command";
+    /// What the engine does by itself: turns of QPs, deadlines, flushes.
+    pub const TURN: &str = "turns of its QPs";
+    /// A packet from the wire, a netdev, or the local way of another worker.
+    pub const PACKET: &str = "a packet to it";
+    /// Packets that it sends.
+    pub const TRANSMIT: &str = "packets of it";
+    /// A message that waited for a look at its channels.
+    pub const ANSWER: &str = "a look for its receives";
+    /// QPs of a CQ that failed.
+    pub const FAILED_CQ: &str = "its failed CQ";
+}
+
 /// Carries out a step of the engine, about the devices that it reaches and `of`. `None` if it panicked: then these are empty, and to end ([`Outputs::broken`]).
 #[inline]
 pub fn contained<R>(

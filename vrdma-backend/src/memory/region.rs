@@ -83,9 +83,7 @@ impl Runs {
     pub fn translate(&self, memory: &GuestMemory) -> Translation {
         Translation { host: resolve(memory, &self.0).unwrap_or(Host::Gone), of: self.clone() }
     }
-}
 
-impl Runs {
     /// Has their pages ready ([`GuestMemory::populate`]). All memory of the guest is left as it is: much of it may never be used; and so is what requests
     /// registered, which may be the guest's for something else by now.
     ///

@@ -9,6 +9,7 @@
 //! | `outlets`, `nic`, `inside` | how does it get there? |
 //! | `claims` | does a guest speak under its own addresses? |
 //! | `steer` | is a frame for a guest's TCP in this process, and from whom it says? |
+//! | `turn` | what of a guest is taken in one turn? |
 //! | `frame` | where does a frame lie? |
 //! | `judged` | is what is delivered what was judged? |
 //! | `finish` | how is done what its sender left to be done? |
@@ -32,6 +33,7 @@ mod shares;
 mod steer;
 mod switch;
 mod table;
+mod turn;
 mod verdict;
 mod virtqueues;
 
@@ -43,7 +45,7 @@ pub use switch::{Member, SwitchCounters};
 pub use verdict::{SwitchPort, Verdict};
 
 use crate::allowed::Listed;
-use crate::panics::{self, Panicked};
+use crate::panics::Panicked;
 use crate::queue::chains::ChainError;
 use crate::ratelimit::RateLimit;
 use bucket::Bucket;
@@ -56,24 +58,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use steer::steer;
 use switch::Switch;
-use verdict::Reason;
 use vrdma_transport::Instant;
 
 /// The virtqueue of frames to the guest (virtio 1.2, 5.1.2).
 pub const RECEIVE: u16 = 0;
 /// The virtqueue of frames from the guest.
 pub const TRANSMIT: u16 = 1;
-
-/// What frames of one guest may cost in one turn, after which no further frame is taken. What the last cost more is missing in the next turn.
-const TURN: u64 = 256 << 10;
-/// What a step is about that takes a frame from a guest.
-const SENDING: &str = "a frame that it sent";
-/// What a frame costs beside its bytes, which count for each port that it goes to.
-const FRAME: u64 = 4096;
-/// What each descriptor costs that is read for it (the receivers' too), and each frame that is made of it, for each port.
-const STEP: u64 = 128;
-/// Most frames that are made of one for several ports.
-const MOST_FRAMES: u64 = 2048;
 
 /// All Ethernet functions of a worker, and their switch.
 #[derive(Debug)]
@@ -168,30 +158,6 @@ impl Net {
     /// A guest has a TCP in this process.
     pub fn set_tcp(&mut self, guest: usize) {
         self.have_tcp[guest] = true;
-    }
-
-    /// Takes what guests have sent and brings it where it goes; true if there was anything. `inside` gets what is for no netdev.
-    pub fn turn(&mut self, now: Instant, uplink: &mut dyn SwitchUplink, inside: &mut dyn Inside) -> bool {
-        let mut waiting = 0;
-        for guest in 0..self.senders.len() {
-            match self.senders[guest].rings.queue.as_mut().map(|queue| queue.refresh()) {
-                None | Some(Ok(false)) => {}
-                Some(Ok(true)) => waiting += 1,
-                Some(Err(broken)) => self.sender_broken(guest, broken),
-            }
-        }
-        if waiting > 0 {
-            self.shares.begin(now, uplink.room(), waiting);
-            for guest in 0..self.senders.len() {
-                if self.senders[guest].rings.queue.as_ref().is_some_and(|queue| queue.has_found())
-                    && let Err(broken) = self.serve(guest, now, uplink, inside)
-                {
-                    self.sender_broken(guest, broken);
-                }
-            }
-        }
-        self.spent.iter_mut().for_each(|spent| *spent = spent.saturating_sub(TURN));
-        waiting > 0
     }
 
     /// Brings a frame from there, the uplink or another worker, where it goes.
@@ -328,89 +294,6 @@ impl Net {
     /// IP addresses that guests list.
     pub fn listed(&self) -> &Listed {
         self.switch.listed()
-    }
-
-    /// Takes frames from a guest, as many as it may have in one turn.
-    fn serve(
-        &mut self,
-        guest: usize,
-        now: Instant,
-        uplink: &mut dyn SwitchUplink,
-        inside: &mut dyn Inside,
-    ) -> Result<(), ChainError> {
-        let from = SwitchPort::Guest(guest);
-        let mut spent = self.spent[guest];
-        while spent < TURN && self.shares.may_send(guest) {
-            let to_uplink = self.outlets.uplink.tried();
-            let sender = &mut self.senders[guest];
-            let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.effort);
-            let taken = match panics::contain_step(SENDING, || {
-                #[cfg(feature = "hooks")]
-                crate::hooks::guest_step(&self.names[guest]);
-                sender.take()
-            }) {
-                Ok(taken) => taken?,
-                Err(panicked) => {
-                    self.outlets.panicked.push((guest, panicked));
-                    break;
-                }
-            };
-            let Some(taken) = taken else { break };
-            // Descriptors, and frames made of it.
-            let mut steps = 0;
-            if let Some(frame) = sender.frame(&taken) {
-                let verdict = self.switch.decide(now, frame.head(), from);
-                let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.head(), from), inside);
-                let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
-                let frames = finish::frames(&frame) as u64;
-                let limited =
-                    copies > 1 && !(frames * copies <= MOST_FRAMES && self.floods[guest].take(now, frames));
-                let copies = if limited {
-                    // There it costs no more than any other frame.
-                    self.outlets.transmit_limited(&frame, uplink);
-                    1
-                } else {
-                    self.outlets.overhear(&self.have_tcp, verdict, &frame, inside);
-                    steps += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
-                    copies
-                };
-                steps += frames * copies;
-                spent += frame.len() as u64 * copies;
-                match verdict {
-                    _ if limited => sender.counters.tx_flood_limited += 1,
-                    Verdict::Drop(
-                        reason @ (Reason::SpoofedArp
-                        | Reason::SpoofedNd
-                        | Reason::SpoofedTcp
-                        | Reason::Router),
-                    ) => {
-                        sender.counters.tx_spoofed += 1;
-                        let name = &self.names[guest];
-                        self.violations.warn(|| {
-                            format!("guest {name} sent under an address that it may not use: {reason:?}")
-                        });
-                    }
-                    Verdict::Drop(
-                        Reason::Spoofed | Reason::SpoofedGid | Reason::Opaque | Reason::GroupSource,
-                    ) => sender.counters.tx_spoofed += 1,
-                    Verdict::Drop(Reason::IngressVlan) => {
-                        let (name, vlan) = (&self.names[guest], frame.vlan());
-                        sender.counters.tx_vlan += 1;
-                        self.violations
-                            .warn(|| format!("guest {name} sent a frame that is not in its VLANs: {vlan}"));
-                    }
-                    Verdict::Drop(_) => sender.counters.tx_refused += 1,
-                    _ => {}
-                }
-            }
-            self.shares.sent(guest, self.outlets.uplink.tried() - to_uplink);
-            let queue = sender.rings.queue.as_mut().expect("a frame was taken out of it");
-            queue.put_used(taken.chain, 0);
-            steps += queue.effort - before;
-            spent += FRAME + steps * STEP;
-        }
-        self.spent[guest] = spent;
-        Ok(())
     }
 
     #[cold]

@@ -1,8 +1,7 @@
 //! What lies beyond the switch, as it sees it: the engine and guests' own TCP, and the uplink.
 
-use super::broken::step;
 use crate::cycles::{self, Stage};
-use crate::device::broken::contained;
+use crate::device::broken::{contained, step};
 use crate::device::outputs::Outputs;
 use crate::gids::GidView;
 use crate::memory::MrMemory;

@@ -10,24 +10,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use vrdma_transport::DeviceId;
 
-/// Steps of a worker, as the log calls them.
-pub(super) mod step {
-    /// Requests of a guest's channels.
-    pub const REQUESTS: &str = "its requests";
-    /// A command, once its session has read it.
-    pub const COMMAND: &str = "its command";
-    /// What the engine does by itself: turns of QPs, deadlines, flushes.
-    pub const TURN: &str = "turns of its QPs";
-    /// A packet from the wire, a netdev, or the local way of another worker.
-    pub const PACKET: &str = "a packet to it";
-    /// Packets that it sends.
-    pub const TRANSMIT: &str = "packets of it";
-    /// A message that waited for a look at its channels.
-    pub const ANSWER: &str = "a look for its receives";
-    /// QPs of a CQ that failed.
-    pub const FAILED_CQ: &str = "its failed CQ";
-}
-
 /// Ends the connection of a front-end whose guest's function ended.
 pub(super) fn hang_up(connection: Option<Arc<UnixStream>>) {
     if let Some(stream) = connection {

@@ -1,9 +1,9 @@
 //! Requests are taken from channels: guests take turns, and the channels of each.
 
-use super::broken::step;
 use super::fetched::TOGETHER;
 use super::{BoundChannel, Worker};
 use crate::cycles::{self, Stage};
+use crate::device::broken::step;
 use crate::memory::{MrMemory, fetch_ahead};
 use crate::queue::channel::{ChannelError, RequestWords};
 use crate::translate::wqe;

@@ -1,12 +1,11 @@
 //! What a worker knows of the others: their guests, and who of all guests has which GID.
 
 use super::Worker;
-use super::broken::step;
 use super::guests::member_of;
 use super::near::NearCounters;
 use crate::config::GuestConfig;
 use crate::cycles::{self, Stage};
-use crate::device::broken::contained;
+use crate::device::broken::{contained, step};
 use crate::device::clock::Clock;
 use crate::gids::GidView;
 use vrdma_transport::{self as transport, DeviceId, GidEntry};

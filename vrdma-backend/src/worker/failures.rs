@@ -1,7 +1,7 @@
 //! QPs whose CQ failed go to ERR, and XRC shared receive queues fail, some in each turn.
 
 use super::Worker;
-use super::broken::step;
+use crate::device::broken::step;
 use crate::device::objects::CqUser;
 use vrdma_transport::DeviceId;
 

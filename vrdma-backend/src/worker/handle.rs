@@ -1,6 +1,5 @@
 //! A worker begins, and how other threads reach it.
 
-use super::broken::step;
 #[cfg(any(test, feature = "fuzzing"))]
 use super::here;
 use super::link::PortState;
@@ -13,6 +12,7 @@ use super::sync::{AtomicBool, Ordering};
 use super::turns::Turns;
 use super::{Message, Stopped, Worker};
 use crate::config::Poll;
+use crate::device::broken::step;
 use crate::device::command::{Command, CommandError, Reply};
 use crate::device::outputs::Outputs;
 use crate::net::Net;

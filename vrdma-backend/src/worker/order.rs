@@ -4,9 +4,9 @@
 //! A barrier marks how far the channels reach that can hold such requests. The channels are drained in ordinary turns, so nobody else waits
 //! for it; and what is posted behind the marks does not put it off. In the same way commands wait for what the engine does in slices.
 
+use crate::device::broken::step;
 use std::time::Duration;
 
-use super::broken::step;
 use super::{Barrier, BoundChannel, Mark, Then, Until, Worker};
 use crate::device::command::{Command, CommandError, Reply};
 use crate::device::objects::CqUser;

@@ -2,11 +2,10 @@
 
 use super::Worker;
 use super::beyond::{Outside, Within};
-use super::broken::step;
 use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
 use super::near::NearPort;
 use crate::cycles::{self, Stage};
-use crate::device::broken::contained;
+use crate::device::broken::{contained, step};
 use crate::device::outputs::Outputs;
 use crate::frames;
 use crate::memory::MrMemory;

@@ -1,0 +1,135 @@
+//! Guests' turns: what they have sent is taken, and brought where it goes.
+
+use super::Net;
+use super::finish;
+use super::inside::Inside;
+use super::nic::SwitchUplink;
+use super::steer::steer;
+use super::verdict::{Reason, SwitchPort, Verdict};
+use crate::allowed::FrameVlan;
+use crate::panics;
+use crate::queue::chains::ChainError;
+use vrdma_transport::Instant;
+
+/// What frames of one guest may cost in one turn, after which no further frame is taken. What the last cost more is missing in the next turn.
+const TURN: u64 = 256 << 10;
+/// What a step is about that takes a frame from a guest.
+const SENDING: &str = "a frame that it sent";
+/// What a frame costs beside its bytes, which count for each port that it goes to.
+const FRAME: u64 = 4096;
+/// What each descriptor costs that is read for it (the receivers' too), and each frame that is made of it, for each port.
+const STEP: u64 = 128;
+/// Most frames that are made of one for several ports.
+const MOST_FRAMES: u64 = 2048;
+
+impl Net {
+    /// Takes what guests have sent and brings it where it goes; true if there was anything. `inside` gets what is for no netdev.
+    pub fn turn(&mut self, now: Instant, uplink: &mut dyn SwitchUplink, inside: &mut dyn Inside) -> bool {
+        let mut waiting = 0;
+        for guest in 0..self.senders.len() {
+            match self.senders[guest].rings.queue.as_mut().map(|queue| queue.refresh()) {
+                None | Some(Ok(false)) => {}
+                Some(Ok(true)) => waiting += 1,
+                Some(Err(broken)) => self.sender_broken(guest, broken),
+            }
+        }
+        if waiting > 0 {
+            self.shares.begin(now, uplink.room(), waiting);
+            for guest in 0..self.senders.len() {
+                if self.senders[guest].rings.queue.as_ref().is_some_and(|queue| queue.has_found())
+                    && let Err(broken) = self.serve(guest, now, uplink, inside)
+                {
+                    self.sender_broken(guest, broken);
+                }
+            }
+        }
+        self.spent.iter_mut().for_each(|spent| *spent = spent.saturating_sub(TURN));
+        waiting > 0
+    }
+
+    /// Takes frames from a guest, as many as it may have in one turn.
+    fn serve(
+        &mut self,
+        guest: usize,
+        now: Instant,
+        uplink: &mut dyn SwitchUplink,
+        inside: &mut dyn Inside,
+    ) -> Result<(), ChainError> {
+        let from = SwitchPort::Guest(guest);
+        let mut spent = self.spent[guest];
+        while spent < TURN && self.shares.may_send(guest) {
+            let to_uplink = self.outlets.uplink.tried();
+            let sender = &mut self.senders[guest];
+            let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.effort);
+            let taken = match panics::contain_step(SENDING, || {
+                #[cfg(feature = "hooks")]
+                crate::hooks::guest_step(&self.names[guest]);
+                sender.take()
+            }) {
+                Ok(taken) => taken?,
+                Err(panicked) => {
+                    self.outlets.panicked.push((guest, panicked));
+                    break;
+                }
+            };
+            let Some(taken) = taken else { break };
+            // Descriptors, and frames made of it.
+            let mut steps = 0;
+            if let Some(frame) = sender.frame(&taken) {
+                let verdict = self.switch.decide(now, frame.head(), from);
+                let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.head(), from), inside);
+                let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
+                let frames = finish::frames(&frame) as u64;
+                let limited =
+                    copies > 1 && !(frames * copies <= MOST_FRAMES && self.floods[guest].take(now, frames));
+                let copies = if limited {
+                    // There it costs no more than any other frame.
+                    self.outlets.transmit_limited(&frame, uplink);
+                    1
+                } else {
+                    self.outlets.overhear(&self.have_tcp, verdict, &frame, inside);
+                    steps += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
+                    copies
+                };
+                steps += frames * copies;
+                spent += frame.len() as u64 * copies;
+                match verdict {
+                    _ if limited => sender.counters.tx_flood_limited += 1,
+                    Verdict::Drop(reason) => {
+                        let vlan = frame.vlan();
+                        self.dropped(guest, reason, vlan);
+                    }
+                    _ => {}
+                }
+            }
+            self.shares.sent(guest, self.outlets.uplink.tried() - to_uplink);
+            let queue = self.senders[guest].rings.queue.as_mut().expect("a frame was taken out of it");
+            queue.put_used(taken.chain, 0);
+            steps += queue.effort - before;
+            spent += FRAME + steps * STEP;
+        }
+        self.spent[guest] = spent;
+        Ok(())
+    }
+
+    /// A frame of a guest goes nowhere.
+    fn dropped(&mut self, guest: usize, reason: Reason, vlan: FrameVlan) {
+        let (counters, name) = (&mut self.senders[guest].counters, &self.names[guest]);
+        match reason {
+            Reason::SpoofedArp | Reason::SpoofedNd | Reason::SpoofedTcp | Reason::Router => {
+                counters.tx_spoofed += 1;
+                self.violations
+                    .warn(|| format!("guest {name} sent under an address that it may not use: {reason:?}"));
+            }
+            Reason::Spoofed | Reason::SpoofedGid | Reason::Opaque | Reason::GroupSource => {
+                counters.tx_spoofed += 1;
+            }
+            Reason::IngressVlan => {
+                counters.tx_vlan += 1;
+                self.violations
+                    .warn(|| format!("guest {name} sent a frame that is not in its VLANs: {vlan}"));
+            }
+            _ => counters.tx_refused += 1,
+        }
+    }
+}
