@@ -1,6 +1,8 @@
 //! What end-to-end tests do not see: what the engine sends to guests, and what is left to an uplink.
 
 use super::outlets::MIN_FRAME;
+use super::turn::{FRAME, STEP, TURN};
+use super::verdict::Reason;
 use super::*;
 use crate::allowed::{AllowedGid, Vlans};
 use crate::memory::tests::memory;

@@ -12,13 +12,13 @@ use crate::queue::chains::ChainError;
 use vrdma_transport::Instant;
 
 /// What frames of one guest may cost in one turn, after which no further frame is taken. What the last cost more is missing in the next turn.
-const TURN: u64 = 256 << 10;
+pub(super) const TURN: u64 = 256 << 10;
 /// What a step is about that takes a frame from a guest.
 const SENDING: &str = "a frame that it sent";
 /// What a frame costs beside its bytes, which count for each port that it goes to.
-const FRAME: u64 = 4096;
+pub(super) const FRAME: u64 = 4096;
 /// What each descriptor costs that is read for it (the receivers' too), and each frame that is made of it, for each port.
-const STEP: u64 = 128;
+pub(super) const STEP: u64 = 128;
 /// Most frames that are made of one for several ports.
 const MOST_FRAMES: u64 = 2048;
 
