@@ -287,6 +287,7 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-forged-packets", Needs::Rdma, forged::packets),
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
         on(Lab::TwoHosts, "vm-linux-answers-two-hosts", Needs::Rdma, linux::verbs::answers),
+        on(Lab::TwoHosts, "vm-linux-destroyed-two-hosts", Needs::Rdma, linux::verbs::destroyed),
         on(Lab::TwoHosts, "vm-linux-mac-two-hosts", Needs::Rdma, linux::netdevs::other_mac),
         on(Lab::TwoHosts, "vm-linux-upper-two-hosts", Needs::Rdma, linux::netdevs::upper_netdevs),
         on(Lab::TwoHosts, "vm-linux-tos-two-hosts", Needs::Rdma, linux::classes::traffic_class),

@@ -35,6 +35,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::Usual, "vm-linux-odd-regions", verbs::odd_regions),
         test(Lab::Usual, "vm-linux-private-data", verbs::private_data),
         test(Lab::Usual, "vm-linux-answers", verbs::answers),
+        test(Lab::Usual, "vm-linux-destroyed", verbs::destroyed),
         test(Lab::Usual, "vm-linux-srp", storage::srp),
         test(Lab::Usual, "vm-linux-moderation", storage::adaptive_moderation),
         test(Lab::Usual, "vm-linux-smc", users::smc),

@@ -63,6 +63,28 @@ pub fn answers(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
+/// Requests whose QP, region, address handle and memory are gone as soon as their completions are there: what was asked
+/// for happens all the same.
+///
+/// IBTA 10.8.5.1, ibv_post_send(3); rxe-dev#35.
+pub fn destroyed(pair: &mut Pair) -> Result<()> {
+    prepare(pair, PathMtu::Usual)?;
+    let patience = pair.patience(20);
+    for (port, options) in
+        [(18700, "ud -n 1000"), (18701, "uc -n 100 --batch 20"), (18702, "rc -n 100 --batch 20")]
+    {
+        let command = format!("vr-destroyed -d vrdma0 -p {port} --service {options}");
+        let mut serving = pair.a.spawn(&format!("exec {command}"))?;
+        let asked = pair.b.check(&format!("{command} {}", IP[0]), patience);
+        let ended = serving.has_ended();
+        asked.with_context(|| format!("the server of {options}: {}", said(&serving)))?;
+        ended?;
+        let served = serving.wait(patience)?;
+        ensure!(served.success(), "the server of {options}: {:?}", served.exit);
+    }
+    Ok(())
+}
+
 /// A program that is written with pyverbs, in VM a. It is told the index of the VM's GID.
 fn in_one_vm(pair: &mut Pair, script: &str) -> Result<()> {
     case(pair, |pair| {
