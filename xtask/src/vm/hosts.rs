@@ -6,8 +6,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::Net;
 use super::backend::{Backend, BackendConfig, GuestSockets};
-use super::pair::{IP, IP6, NAMES, THIRD, VLAN_IP, extra_mac, mac};
+use super::pair::{IP, IP6, NAMES, THIRD, VLAN_IP, extra_mac, mac, rail, rail_index};
 use super::pair_config::{PairConfig, Tcp, Topology};
+use super::router::Router;
 use super::wire::{Namespace, Wire};
 use crate::programs::Device;
 
@@ -25,6 +26,8 @@ pub struct Hosts {
     pub(super) wire: Option<Wire>,
     /// What the VMs' Ethernet devices go over, if that is another: hosts that have their VM's addresses are on none with the VMs.
     pub(super) ethernet: Option<Wire>,
+    /// What joins the wires of two hosts that are not on one.
+    pub(super) router: Option<Router>,
     pub(super) topology: Topology,
     pub(super) namespaces: [Option<Namespace>; 2],
 }
@@ -86,22 +89,32 @@ impl Hosts {
         pair: &PairConfig,
     ) -> Result<Self> {
         let topology = pair.topology;
-        let mut hosts =
-            Self { backends: Vec::new(), wire: None, ethernet: None, topology, namespaces: [None, None] };
+        let mut hosts = Self {
+            backends: Vec::new(),
+            wire: None,
+            ethernet: None,
+            router: None,
+            topology,
+            namespaces: [None, None],
+        };
         let start = Start { program, sockets, directory, pair };
         match (topology, pair.iwarp) {
             (Topology::OneHost, Some(tcp)) => hosts.one_of_iwarp(&start, tcp)?,
             (Topology::OneHost, None) if program.is_none() => {}
             (Topology::OneHost, None) => {
-                hosts.backends.push(start.backend(
-                    "backend",
-                    &[("a", 0), ("b", 1), (THIRD, 2)],
-                    None,
-                    &[],
-                )?);
+                let rails: Vec<_> = [0, 1].map(|index| (rail(NAMES[index]), rail_index(index))).into();
+                let mut guests = vec![("a", 0), ("b", 1), (THIRD, 2)];
+                if pair.rails {
+                    guests.extend(rails.iter().map(|(name, index)| (name.as_str(), *index)));
+                }
+                hosts.backends.push(start.backend("backend", &guests, None, &[])?);
             }
             (Topology::Wire(devices), tcp) => {
-                hosts.wire = Some(Wire::new()?);
+                let wire = Wire::new()?;
+                if pair.routed {
+                    hosts.router = Some(Router::new(&wire, directory, &[IP, IP6])?);
+                }
+                hosts.wire = Some(wire);
                 // The host answers for the VM's addresses, so the netdevs have a wire of their own.
                 let kernels = tcp.filter(|tcp| *tcp == Tcp::Kernel);
                 hosts.ethernet = kernels.map(|_| Wire::new()).transpose()?;
@@ -130,7 +143,8 @@ impl Hosts {
 
     /// Joins a VM's host to the wires: one with a backend, or the VM's kernel itself.
     fn plug(&mut self, start: &Start<'_>, index: usize, device: Device) -> Result<()> {
-        let wire = self.wire.as_ref().context("hosts are joined by a wire")?;
+        let near = self.wire.as_ref().context("hosts are joined by a wire")?;
+        let wire = self.router.as_ref().filter(|_| index > 0).map_or(near, Router::wire);
         let name = NAMES[index];
         if device != Device::Vrdma {
             return wire.tap(name);

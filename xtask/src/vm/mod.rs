@@ -10,6 +10,7 @@ pub mod pair;
 mod pair_config;
 pub mod qemu;
 mod qmp;
+pub mod router;
 mod uplink;
 pub mod wire;
 
@@ -30,6 +31,7 @@ pub use directories::keep_run;
 pub use pair::Pair;
 pub use pair_config::{PairConfig, Tcp, Topology, use_workers, workers};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};
+pub use qmp::Qmp;
 pub use uplink::Uplink;
 
 /// How long a VM may take to boot under KVM, on a machine that has much else to do.
@@ -53,10 +55,11 @@ impl Vm {
         let places = Places {
             agent: sockets.join(format!("{name}.agent")),
             shell: sockets.join(format!("{name}.shell")),
+            monitor: sockets.join(format!("{name}.monitor")),
             console: logs.join(format!("{name}.console.log")),
             qemu: logs.join(format!("{name}.qemu.log")),
         };
-        for socket in [&places.agent, &places.shell] {
+        for socket in [&places.agent, &places.shell, &places.monitor] {
             crate::paths::remove(socket)?;
         }
         let mut command = qemu::command(&config, image, accel, &places);
@@ -104,6 +107,11 @@ impl Vm {
     /// Where its sockets and logs are.
     pub fn places(&self) -> &Places {
         &self.places
+    }
+
+    /// A connection to QEMU's monitor, which takes one at a time.
+    pub fn monitor(&self) -> Result<Qmp> {
+        Qmp::connect(&self.places.monitor)
     }
 
     /// QEMU's process id.

@@ -10,6 +10,7 @@ use super::backend::Backend;
 use super::directories::{run_directory, socket_directory};
 use super::hosts::Hosts;
 use super::pair_config::{PairConfig, Tcp, Topology};
+use super::router::Router;
 use super::wire::{Namespace, Wire};
 use super::{Net, RdmaDevice, Vm, VmConfig};
 use crate::accel::Accel;
@@ -37,6 +38,7 @@ pub struct Pair {
     wire: Option<Wire>,
     /// What joins the VMs' Ethernet devices, where that is another wire.
     _ethernet: Option<Wire>,
+    router: Option<Router>,
     topology: Topology,
     iwarp: Option<Tcp>,
     accel: Accel,
@@ -92,11 +94,15 @@ impl Pair {
                 let net = hosts.net(index, sockets.path());
                 let name = NAMES[index];
                 let first = config.both.then(|| super::hosts::second(sockets.path(), name));
-                let functions = first.into_iter().chain([sockets.path().join(format!("{name}.rdma"))]);
+                let last = config.rails.then(|| sockets.path().join(format!("{}.rdma", rail(name))));
+                let functions =
+                    first.into_iter().chain([sockets.path().join(format!("{name}.rdma"))]).chain(last);
                 let rdma = functions.filter(|_| hosts.serves(index));
                 let device = |socket| RdmaDevice::new(socket, config.channels, config.root_ports);
                 let rdma = rdma.map(device).collect();
-                let config = vm_config(config, accel, index, net, rdma, &share);
+                let mut vm = vm_config(config, accel, index, net, rdma, &share);
+                vm.extra = more_of_qemu(config, accel, index, sockets.path());
+                let config = vm;
                 Vm::start(config, &image, accel, sockets.path(), &directory)
             };
             let (mut a, mut b) = (vm(0)?, vm(1)?);
@@ -107,7 +113,7 @@ impl Pair {
             Ok((a, b, c, hosts))
         })
         .map(|(a, b, c, hosts)| {
-            let Hosts { backends, wire, ethernet: _ethernet, topology, namespaces: _hosts } = hosts;
+            let Hosts { backends, wire, ethernet: _ethernet, router, topology, namespaces: _hosts } = hosts;
             let (kernel, iwarp) = (config.kernel, config.iwarp);
             Self {
                 a,
@@ -117,6 +123,7 @@ impl Pair {
                 _hosts,
                 wire,
                 _ethernet,
+                router,
                 topology,
                 iwarp,
                 accel,
@@ -167,6 +174,11 @@ impl Pair {
     /// The wire between the hosts, if there are two.
     pub fn wire(&self) -> Result<&Wire> {
         self.wire.as_ref().context("these VMs share a host: there is no wire")
+    }
+
+    /// The router between the hosts, if there is one.
+    pub fn router(&mut self) -> Result<&mut Router> {
+        self.router.as_mut().context("between these VMs there is no router")
     }
 
     /// Whether TCP listens at a port where connections of a VM's device of iWARP end: as its backend says, or in the VM whose kernel has the device.
@@ -286,10 +298,52 @@ fn vm_config(
         net: Some(net),
         rdma,
         share: share.to_owned(),
-        kernel_words: format!("{} {}", pair.kernel.words(), pair.kernel_words),
+        kernel_words: format!("{} {}{}", pair.kernel.words(), pair.kernel_words, iommu_words(pair, index)),
         slowness: accel.slowness() * pair.kernel.slowness(),
         extra: Vec::new(),
     }
+}
+
+/// More of a kernel's command line.
+fn iommu_words(pair: &PairConfig, index: usize) -> &'static str {
+    match (pair.iommu, index) {
+        (false, _) => "",
+        (true, 0) => " intel_iommu=on iommu=nopt",
+        (true, _) => " intel_iommu=on iommu=pt",
+    }
+}
+
+/// More arguments for a VM's QEMU.
+fn more_of_qemu(pair: &PairConfig, accel: Accel, index: usize, sockets: &Path) -> Vec<String> {
+    let mut more: Vec<String> = Vec::new();
+    if pair.root_ports {
+        more.extend(["-m", "slots=4,maxmem=8G"].map(str::to_owned));
+    }
+    if pair.iommu {
+        // Interrupts are remapped by QEMU, so the kernel may not have all of its interrupt controllers.
+        if accel == Accel::Kvm {
+            more.extend(["-machine", "kernel-irqchip=split"].map(str::to_owned));
+        }
+        more.extend(["-device", "intel-iommu,intremap=on,caching-mode=on"].map(str::to_owned));
+    }
+    if pair.rails {
+        let socket = sockets.join(format!("{}.net", rail(NAMES[index])));
+        more.extend(["-chardev".into(), format!("socket,id=rail,path={}", socket.display())]);
+        more.extend(["-netdev", "vhost-user,id=rail,chardev=rail"].map(str::to_owned));
+        let mac = mac(rail_index(index));
+        more.extend(["-device".into(), format!("virtio-net-pci,netdev=rail,mac={mac},romfile=")]);
+    }
+    more
+}
+
+/// The backend's guest that is a VM's second one.
+pub(super) fn rail(name: &str) -> String {
+    format!("{name}2")
+}
+
+/// What tells its MAC addresses from others.
+pub(super) fn rail_index(index: usize) -> usize {
+    index + 0x10
 }
 
 /// Another MAC address that the host allows a VM.

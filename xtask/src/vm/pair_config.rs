@@ -77,8 +77,14 @@ pub struct PairConfig {
     pub both: bool,
     /// What backends' uplinks are, on hosts that a wire joins.
     pub uplink: Uplink,
-    /// The VMs' RDMA devices are behind PCIe root ports.
+    /// The VMs' RDMA devices are behind PCIe root ports, and memory can be plugged in.
     pub root_ports: bool,
+    /// Each VM has a second Ethernet device and a second RDMA device, of the backend's guests `a2` and `b2`.
+    pub rails: bool,
+    /// Between the hosts there is a [`Router`](super::router::Router), where a wire joins them.
+    pub routed: bool,
+    /// The VMs have an IOMMU: VM a's kernel translates by it, and VM b's lets devices pass it.
+    pub iommu: bool,
     /// Guests may use any address that is no other guest's.
     pub any_gid: bool,
     /// The backends are those of [`crate::older`].
@@ -104,6 +110,9 @@ impl Default for PairConfig {
             both: false,
             uplink: Uplink::default(),
             root_ports: false,
+            rails: false,
+            routed: false,
+            iommu: false,
             any_gid: false,
             older_backend: false,
         }

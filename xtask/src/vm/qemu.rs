@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::{Value, json};
 use vrdma_vm_agent::PORT;
 
 use crate::accel::Accel;
 use crate::image::Image;
 use crate::paths;
+use crate::vm::qmp;
 use crate::vm::wire::JUMBO;
 
 /// Our device in a VM, as QEMU's generic vhost-user device sees it.
@@ -33,6 +35,24 @@ impl RdmaDevice {
         // The control queue, the asynchronous events, and a queue for each vector.
         let num_vqs = 2 + 2 + u32::from(channels);
         Self { socket, virtio_id: 38, num_vqs, vq_size: 256, config_size: 256, behind_port }
+    }
+
+    /// What `-device` and `device_add` take, for the device with this place among the VM's.
+    pub fn properties(&self, index: usize) -> Value {
+        let mut properties = json!({
+            "driver": "vhost-user-test-device-pci",
+            "id": format!("rdma{index}"),
+            "chardev": format!("rdma{index}"),
+            "virtio-id": self.virtio_id,
+            "num_vqs": self.num_vqs,
+            "vq_size": self.vq_size,
+            "config_size": self.config_size,
+            "page-per-vq": true,
+        });
+        if self.behind_port {
+            properties["bus"] = json!(format!("port{index}"));
+        }
+        properties
     }
 }
 
@@ -118,6 +138,8 @@ pub struct Places {
     pub agent: PathBuf,
     /// The serial port with a shell.
     pub shell: PathBuf,
+    /// QEMU's monitor.
+    pub monitor: PathBuf,
     /// What the kernel says.
     pub console: PathBuf,
     /// What QEMU says.
@@ -168,6 +190,7 @@ pub fn command(config: &VmConfig, image: &Image, accel: Accel, places: &Places) 
     command.args(["-chardev", &format!("file,id=console,path={},append=on", places.console.display())]);
     command.args(["-serial", "chardev:console"]);
     command.args(["-chardev", &socket("shell", &places.shell), "-serial", "chardev:shell"]);
+    command.args(qmp::arguments(&places.monitor));
     command.args(["-chardev", &socket("agent", &places.agent), "-device", "virtio-serial-pci"]);
     command.args(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
     let share = config.share.display();
@@ -183,21 +206,11 @@ pub fn command(config: &VmConfig, image: &Image, accel: Accel, places: &Places) 
     }
     for (index, rdma) in config.rdma.iter().enumerate() {
         command.args(["-chardev", &format!("socket,id=rdma{index},path={}", rdma.socket.display())]);
-        let bus = if rdma.behind_port {
+        if rdma.behind_port {
             let chassis = index + 1;
             command.args(["-device", &format!("pcie-root-port,id=port{index},chassis={chassis}")]);
-            format!(",bus=port{index}")
-        } else {
-            String::new()
-        };
-        command.args([
-            "-device",
-            &format!(
-                "vhost-user-test-device-pci,chardev=rdma{index},virtio-id={},num_vqs={},vq_size={},config_size={},\
-                 page-per-vq=on{bus}",
-                rdma.virtio_id, rdma.num_vqs, rdma.vq_size, rdma.config_size
-            ),
-        ]);
+        }
+        command.args(["-device", &rdma.properties(index).to_string()]);
     }
     let VmConfig { name, ip, mac, kernel_words, .. } = config;
     let words = format!("{KERNEL_WORDS} vrdma.name={name} vrdma.ip={ip} vrdma.mac={mac} {kernel_words}");

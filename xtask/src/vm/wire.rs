@@ -53,9 +53,24 @@ impl Namespace {
 
     /// Lets an interface have IPv6, which is off otherwise.
     pub fn enable_ipv6(&self, interface: &str) -> Result<()> {
+        self.set(&format!("ipv6/conf/{interface}/disable_ipv6"), "0")
+    }
+
+    /// Sets a parameter of its network (sysctl(8), below `net`).
+    pub fn set(&self, parameter: &str, value: &str) -> Result<()> {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo 0 >/proc/sys/net/ipv6/conf/$1/disable_ipv6", "sh", interface]);
+        command.args(["-c", "echo $2 >/proc/sys/net/$1", "sh", parameter, value]);
         proc::output(self.enter(&command)).map(|_| ())
+    }
+
+    /// Makes a cable to another namespace: the interface `port` here, `interface` there.
+    pub fn cable(&self, port: &str, there: &Namespace, interface: &str) -> Result<()> {
+        let (queue, id) = ("txqueuelen 10000", there.holder.id());
+        self.run(&format!(
+            "ip link add name {port} mtu {JUMBO} {queue} type veth peer name {interface} mtu {JUMBO} {queue} netns {id}"
+        ))?;
+        // What leaves is to be what was put in.
+        there.run(&format!("ip link set dev {interface} gso_max_segs 1 up")).map(|_| ())
     }
 
     /// Runs a command line (words without quotes) in this namespace.
@@ -109,13 +124,7 @@ impl Wire {
 
     /// Joins a host by a cable: the interface `port` here, `interface` there.
     pub fn plug(&self, port: &str, host: &Namespace, interface: &str) -> Result<()> {
-        let there = host.holder.id();
-        let queue = "txqueuelen 10000";
-        self.namespace.run(&format!(
-            "ip link add name {port} mtu {JUMBO} {queue} type veth peer name {interface} mtu {JUMBO} {queue} netns {there}"
-        ))?;
-        // What leaves is to be what was put in.
-        host.run(&format!("ip link set dev {interface} gso_max_segs 1 up"))?;
+        self.namespace.cable(port, host, interface)?;
         self.join(port)
     }
 

@@ -89,8 +89,10 @@ pub enum Lab {
     AnyGid,
     /// The daemon is an older one.
     OlderBackend,
-    /// The VMs' RDMA devices are behind PCIe root ports.
+    /// The VMs' RDMA devices are behind PCIe root ports, and memory can be plugged in.
     RootPorts,
+    /// The VMs have an IOMMU.
+    Iommu,
     /// VMs of one processor, and a backend that sleeps as soon as there is nothing to do.
     Sleepy,
     /// Beside the kernel's there is one channel in each VM.
@@ -109,6 +111,10 @@ pub enum Lab {
     SiwOwnTcp,
     /// Two hosts with a backend each, and a wire.
     TwoHosts,
+    /// Likewise, with a router between.
+    Routed,
+    /// Likewise, and the VMs' devices are of iWARP, over the backends' own TCP.
+    RoutedIwarp,
     /// Three VMs on a host, in two VLANs.
     Vlans,
     /// The first and the third one on a host, the second on another.
@@ -131,6 +137,7 @@ impl Lab {
             Self::AnyGid => config.any_gid = true,
             Self::OlderBackend => config.older_backend = true,
             Self::RootPorts => config.root_ports = true,
+            Self::Iommu => config.iommu = true,
             Self::Sleepy => {
                 config.cpus = 1;
                 config.backend_arguments = vec!["--poll-us=0".into()];
@@ -160,6 +167,14 @@ impl Lab {
                 config.uplink = Uplink::Packet;
             }
             Self::TwoHosts => config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]),
+            Self::Routed => {
+                config = Self::TwoHosts.config(usual);
+                config.routed = true;
+            }
+            Self::RoutedIwarp => {
+                config = Self::IwarpOwnTcp.config(usual);
+                config.routed = true;
+            }
             Self::Vlans => config.third = true,
             Self::VlansTwoHosts => {
                 config.topology = Topology::Wire([Device::Vrdma, Device::Vrdma]);
@@ -293,6 +308,8 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-linux-tos-two-hosts", Needs::Rdma, linux::classes::traffic_class),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
         on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
+        on(Lab::Routed, "vm-linux-routed", Needs::Rdma, linux::routes::roce),
+        on(Lab::RoutedIwarp, "vm-linux-routed-iwarp", Needs::Rdma, linux::routes::iwarp),
         on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts),
         on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme),
         on(Lab::IwarpOwnTcp, "vm-iwarp-own-tcp", Needs::Rdma, siw::two_hosts),

@@ -5,10 +5,14 @@
 
 mod addresses;
 pub mod classes;
+mod iommu;
+mod migration;
 mod names;
 mod namespaces;
 pub mod netdevs;
 mod pci;
+mod places;
+pub mod routes;
 mod users;
 pub mod verbs;
 
@@ -29,6 +33,8 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::Usual, "vm-linux-netns", namespaces::shared),
         test(Lab::Usual, "vm-linux-netns-exclusive", namespaces::exclusive),
         test(Lab::Usual, "vm-linux-renamed", names::renamed),
+        test(Lab::Usual, "vm-linux-sysfs", places::in_sysfs),
+        test(Lab::Usual, "vm-linux-qemu-migration", migration::over_rdma).long(),
         test(Lab::Usual, "vm-linux-link-local", addresses::link_local),
         test(Lab::Usual, "vm-linux-unprivileged", users::unprivileged),
         test(Lab::Usual, "vm-linux-last-wqe", verbs::last_wqe),
@@ -43,6 +49,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::RootPorts, "vm-linux-rebind", pci::rebound),
         test(Lab::RootPorts, "vm-linux-rescan", pci::removed),
         test(Lab::RootPorts, "vm-linux-pci-reset", pci::reset),
+        test(Lab::Iommu, "vm-linux-iommu", iommu::passed_or_refused),
         test(Lab::AnyGid, "vm-linux-many-addresses", addresses::many),
     ]
 }
