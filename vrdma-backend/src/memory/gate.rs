@@ -44,7 +44,7 @@ impl LoanGate {
     }
 
     /// Takes all loans back: nobody begins to copy from them after this. It waits for who is in the middle of a copy, of at most 64 KiB, which waits for nobody but for pages of
-    /// either guest. False if that takes more than [`PATIENCE`]: then the memory is to be left as it is.
+    /// either guest. False if that takes more than 100 ms: then the memory is to be left as it is.
     #[must_use]
     pub fn take_back(&self) -> bool {
         let mut began = None;

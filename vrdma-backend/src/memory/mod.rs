@@ -258,7 +258,7 @@ impl GuestMemory {
         }
     }
 
-    /// A registration is refused, because of [`TooMany`] pages.
+    /// A registration is refused, since it would make too many pages.
     pub fn refuse(&self) {
         self.options.ledger.refuse();
     }

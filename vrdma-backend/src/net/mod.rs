@@ -76,7 +76,7 @@ pub struct Net {
     have_tcp: Vec<bool>,
     /// Frames to several ports that they may still send to other guests too.
     floods: Vec<Bucket>,
-    /// What each guest's turn has cost so far; between turns, what it cost more than [`TURN`].
+    /// What each guest's turn has cost so far; between turns, what it cost more than one may (`turn::TURN`).
     spent: Vec<u64>,
     shares: Shares,
     outlets: Outlets,
