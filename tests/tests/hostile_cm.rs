@@ -164,7 +164,7 @@ fn fields_that_cannot_be_are_refused() {
             ("more IRD than there is", |req| req.ird = 256.into(), Status::INVALID),
             ("more ORD than there is", |req| req.ord = 129.into(), Status::INVALID),
             ("a byte more than fits", |req| req.private_data_len = 509.into(), Status::INVALID),
-            ("reserved", |req| req.reserved = 1, Status::INVALID),
+            ("reserved", |req| req.reserved = 1.into(), Status::INVALID),
         ],
     );
     let reject = CmRejectReq { connection: asked.into(), ..CmRejectReq::new_zeroed() };
@@ -176,7 +176,7 @@ fn fields_that_cannot_be_are_refused() {
             ("no connection of anybody", |req| req.connection = u32::MAX.into(), Status::NOT_FOUND),
             ("a byte more than fits", |req| req.private_data_len = 509.into(), Status::INVALID),
             ("far more than fits", |req| req.private_data_len = u16::MAX.into(), Status::INVALID),
-            ("reserved", |req| req.reserved = 1, Status::INVALID),
+            ("reserved", |req| req.reserved = 1.into(), Status::INVALID),
         ],
     );
     for opcode in [Opcode::CM_CLOSE_LISTENER, Opcode::CM_DISCONNECT, Opcode::CM_RELEASE] {
@@ -187,7 +187,7 @@ fn fields_that_cannot_be_are_refused() {
             &req,
             &[
                 ("nobody's", |req| req.object = u32::MAX.into(), Status::NOT_FOUND),
-                ("reserved", |req| req.reserved = 1, Status::INVALID),
+                ("reserved", |req| req.reserved = 1.into(), Status::INVALID),
             ],
         );
     }

@@ -81,7 +81,13 @@ impl Stack {
         let (ack, window) = (syn.seq.wrapping_add(1), config.receive_window().min(0xffff) as u16);
         let header = Header { src_port, dst_port, seq: number, ack, flags, window, urgent: 0, options };
         let segment = Segment { header, data: 0..0 };
-        self.answers.push_back(Outgoing { id: None, tuple, hop, traffic_class: config.traffic_class, segment });
+        self.answers.push_back(Outgoing {
+            id: None,
+            tuple,
+            hop,
+            traffic_class: config.traffic_class,
+            segment,
+        });
         self.cookie_sent = Some(now);
         self.counters.cookies_sent += 1;
     }

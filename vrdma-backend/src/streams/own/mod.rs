@@ -21,7 +21,7 @@ use super::handle::Handle;
 use super::output::Taken;
 use crate::config::{GuestConfig, GuestLimits};
 use crate::port::{Checksums, Offload};
-use crate::tcp::{Path, TrafficClass, asked_after};
+use crate::tcp::{Path, asked_after};
 use budget::{Budget, Pool};
 use node::{Node, Ready};
 use pipe::Pipes;
