@@ -169,6 +169,28 @@ fn memory_that_is_cut_short_after_a_reset_owner_ends_the_connection() {
     pingpong.stop();
 }
 
+/// A VMM may plug a device in anew over the connection of the one before it, as QEMU does by `device_del` and
+/// `device_add` with one chardev. It then says all from the beginning, and nothing of what it said before.
+#[test]
+fn who_owns_a_connection_anew_starts_from_nothing() {
+    let (lab, pingpong) = lab(None);
+    let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
+    let queue = queue(&memory);
+    for (socket, index) in [(lab.socket(0), 0), (lab.net_socket(0), 1)] {
+        let mut front_end = FrontEnd::open(&socket, 0, &memory).unwrap();
+        for _ in 0..3 {
+            front_end.start(index, &queue, 0).unwrap();
+            front_end.link().set_owner().unwrap();
+            let features = VERSION_1 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+            front_end.link().set_features(features).unwrap();
+            for region in memory.regions() {
+                front_end.add_region(&memory, region).unwrap();
+            }
+        }
+    }
+    pingpong.stop();
+}
+
 #[test]
 fn a_file_shorter_than_its_region_is_refused() {
     let (lab, pingpong) = lab(None);

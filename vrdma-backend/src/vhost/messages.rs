@@ -21,6 +21,9 @@ const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
 
 impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
     fn set_owner(&mut self) -> Result<()> {
+        // A session starts (vhost-user, SET_OWNER). A VMM may plug a device in anew over the connection of the one before
+        // it, and takes nothing back of what that one said.
+        self.forget();
         Ok(())
     }
 
