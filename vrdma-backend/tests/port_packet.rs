@@ -77,6 +77,7 @@ fn segments(count: usize, length: usize) -> Vec<Vec<u8>> {
             vlan: None,
             src: gid(3),
             dst: gid(4),
+            traffic_class: 0,
             header,
         };
         let mut frame = vec![0; packet.len()];

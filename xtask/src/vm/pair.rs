@@ -92,12 +92,8 @@ impl Pair {
             let hosts = Hosts::start(program, sockets.path(), &directory, config)?;
             let vm = |index: usize| -> Result<Vm> {
                 let net = hosts.net(index, sockets.path());
-                let name = NAMES[index];
-                let first = config.both.then(|| super::hosts::second(sockets.path(), name));
-                let last = config.rails.then(|| sockets.path().join(format!("{}.rdma", rail(name))));
-                let functions =
-                    first.into_iter().chain([sockets.path().join(format!("{name}.rdma"))]).chain(last);
-                let rdma = functions.filter(|_| hosts.serves(index));
+                let functions = function_sockets(config, NAMES[index], sockets.path());
+                let rdma = functions.into_iter().filter(|_| hosts.serves(index));
                 let device = |socket| RdmaDevice::new(socket, config.channels, config.root_ports);
                 let rdma = rdma.map(device).collect();
                 let mut vm = vm_config(config, accel, index, net, rdma, &share);
@@ -279,6 +275,13 @@ impl Pair {
         }
         text + &format!("all logs: {}", self.directory.display())
     }
+}
+
+/// The sockets of a VM's RDMA functions, in the order in which it has them.
+fn function_sockets(config: &PairConfig, name: &str, sockets: &Path) -> Vec<PathBuf> {
+    let first = config.both.then(|| super::hosts::second(sockets, name));
+    let last = config.rails.then(|| sockets.join(format!("{}.rdma", rail(name))));
+    first.into_iter().chain([sockets.join(format!("{name}.rdma"))]).chain(last).collect()
 }
 
 fn vm_config(
