@@ -124,6 +124,7 @@ mod tests {
             vlan: None,
             src: local,
             dst: remote,
+            traffic_class: 0,
             header,
         };
         let mut frame = vec![0; packet.len() + 5];

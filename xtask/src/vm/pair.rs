@@ -82,10 +82,7 @@ impl Pair {
         if matches!(config.topology, Topology::Wire(devices) if devices.contains(&Device::Siw)) {
             siw::lay_out(&share)?;
         }
-        let what = match accel {
-            Accel::Kvm => "KVM",
-            Accel::Tcg => "no KVM here: emulated",
-        };
+        let what = if accel == Accel::Kvm { "KVM" } else { "no KVM here: emulated" };
         let count = if config.third { "three" } else { "two" };
         ui::step(&format!("booting {count} VMs ({what})"), || {
             let program = artefacts.backend.as_deref();
@@ -98,8 +95,7 @@ impl Pair {
                 let rdma = rdma.map(device).collect();
                 let mut vm = vm_config(config, accel, index, net, rdma, &share);
                 vm.extra = more_of_qemu(config, accel, index, sockets.path());
-                let config = vm;
-                Vm::start(config, &image, accel, sockets.path(), &directory)
+                Vm::start(vm, &image, accel, sockets.path(), &directory)
             };
             let (mut a, mut b) = (vm(0)?, vm(1)?);
             let mut c = config.third.then(|| vm(2)).transpose()?;
