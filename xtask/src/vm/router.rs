@@ -18,7 +18,7 @@ const NEAR: &str = "near";
 /// Its interface to the cable, behind which is the wire of VM b's host.
 const FAR: &str = "far";
 
-/// A router that forwards between [`Self::near`]'s hosts and those of a wire of its own.
+/// A router that forwards between the hosts of one wire and those of a wire of its own.
 pub struct Router {
     namespace: Namespace,
     /// What the far leg and the far wire's cable end in.
