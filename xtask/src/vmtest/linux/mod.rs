@@ -6,6 +6,7 @@
 mod addresses;
 pub mod classes;
 mod iommu;
+mod memory;
 mod migration;
 mod names;
 mod namespaces;
@@ -49,6 +50,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::RootPorts, "vm-linux-rebind", pci::rebound),
         test(Lab::RootPorts, "vm-linux-rescan", pci::removed),
         test(Lab::RootPorts, "vm-linux-pci-reset", pci::reset),
+        test(Lab::RootPorts, "vm-linux-memory", memory::plugged_in).long(),
         test(Lab::Iommu, "vm-linux-iommu", iommu::passed_or_refused),
         test(Lab::AnyGid, "vm-linux-many-addresses", addresses::many),
     ]
