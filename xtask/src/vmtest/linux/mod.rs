@@ -13,6 +13,7 @@ mod namespaces;
 pub mod netdevs;
 mod pci;
 mod places;
+mod plug;
 pub mod routes;
 mod users;
 pub mod verbs;
@@ -50,6 +51,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::RootPorts, "vm-linux-rebind", pci::rebound),
         test(Lab::RootPorts, "vm-linux-rescan", pci::removed),
         test(Lab::RootPorts, "vm-linux-pci-reset", pci::reset),
+        test(Lab::RootPorts, "vm-linux-plug", plug::device),
         test(Lab::RootPorts, "vm-linux-memory", memory::plugged_in).long(),
         test(Lab::Iommu, "vm-linux-iommu", iommu::passed_or_refused),
         test(Lab::AnyGid, "vm-linux-many-addresses", addresses::many),
