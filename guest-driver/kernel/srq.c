@@ -122,7 +122,11 @@ static int resize_kernel_srq(struct vrdma_dev *dev, struct vrdma_srq *srq,
 	spin_unlock_irqrestore(&srq->lock, flags);
 	vrdma_backlog_wait(dev);
 	err = vrdma_cmd_modify_srq(dev, req);
-	vrdma_slots_limit(&srq->slots, err ? before : max_wr);
+	if (!err)
+		vrdma_slots_limit(&srq->slots, max_wr);
+	else if (err != -EIO)
+		vrdma_slots_limit(&srq->slots, before);
+	/* After -EIO it may have carried it out, or do so later: the lesser limit stays. */
 	return err;
 }
 
