@@ -48,6 +48,8 @@ pub struct Own {
     pub max_inline: u32,
     /// Most elements of a request.
     pub max_sge: u32,
+    /// Most entries of a CQ.
+    pub max_cqe: u32,
     /// Functions that device and kernel driver have (`VRDMA_CAP_*`).
     pub device_cap: u64,
     /// What `work` points into; after it, so that it is dropped last.
@@ -204,21 +206,25 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) ->
             uverbs::query_context(cmd_fd)?
         }
     };
-    let (work, mappings) = if reply.flags.get() & context_flags::CHANNEL != 0 {
+    // Each path to the device has an upper limit for a request of its own.
+    let (work, mappings, path_units) = if reply.flags.get() & context_flags::CHANNEL != 0 {
         let (channel, mappings) = own_channel(&reply, device_cap.get(), cmd_fd)?;
-        (Work::Own(OwnChannel::new(channel)), mappings)
+        let entries = u32::from(channel.entries());
+        (Work::Own(OwnChannel::new(channel)), mappings, entries)
     } else {
-        (Work::Kernel(KernelPath::new(cmd_fd)?), Vec::new())
+        (Work::Kernel(KernelPath::new(cmd_fd)?), Vec::new(), uverbs::POST_MAX_UNITS as u32)
     };
     // What the largest request holds bounds what a QP may ask for, so that posting need not look at it.
-    let bytes =
-        reply.max_wqe_units.get().clamp(1, unit::MAX_UNITS_V1_1) * unit::UNIT_SIZE - unit::DATA_OFFSET;
+    let units = reply.max_wqe_units.get().clamp(1, unit::MAX_UNITS_V1_1).min(path_units);
+    let bytes = units * unit::UNIT_SIZE - unit::DATA_OFFSET;
     let own = Own {
         work: Mutex::new(work),
         qps: Table::new(reply.max_qp.get())?,
         srqs: Table::new(SRQ_NUMBERS)?,
         max_inline: reply.max_inline.get().min(bytes),
         max_sge: bytes / size_of::<Sge>() as u32,
+        // SAFETY: by this function's own contract.
+        max_cqe: unsafe { objects::max_cqe(&raw mut (*verbs).context) }?,
         device_cap: if device_cap.get() == 0 { device_cap::V1_0 } else { device_cap.get() },
         _mappings: mappings,
     };

@@ -154,8 +154,9 @@ pub unsafe extern "C" fn create_cq(
     vector: c_int,
 ) -> *mut ffi::ibv_cq {
     let create = || -> Result<*mut ffi::ibv_cq, Errno> {
-        // SAFETY: any number of threads may use it.
-        let (cq, driver) = unsafe { prepare(Asked { cqes, is_timed: false, is_shared: true }, None) }?;
+        let asked = Asked { cqes, is_timed: false, is_shared: true };
+        // SAFETY: the caller's open context; any number of threads may use the queue.
+        let (cq, driver) = unsafe { prepare(Context::of(context), asked, None) }?;
         let mut command = Command { ibv: zeroed!(), driver };
         let mut reply = Reply { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
         // SAFETY: the caller's context and channel; command and reply begin with what rdma-core expects and are as long as said.
@@ -183,12 +184,12 @@ pub unsafe extern "C" fn create_cq_ex(
 ) -> *mut ffi::ibv_cq_ex {
     let create = || -> Result<*mut ffi::ibv_cq_ex, Errno> {
         // SAFETY: the caller's attributes, and open context.
-        let (attr, device_cap) = unsafe { (&*attr, Context::of(context).device_cap) };
-        let asked = Asked::of(attr, device_cap)?;
+        let (attr, own) = unsafe { (&*attr, Context::of(context)) };
+        let asked = Asked::of(attr, own.device_cap)?;
         // SAFETY: the caller's parent domain.
         let domain = unsafe { domain(context, attr) }?;
         // SAFETY: that a single thread uses it is what the program says by a flag.
-        let (mut cq, driver) = unsafe { prepare(asked, domain) }?;
+        let (mut cq, driver) = unsafe { prepare(own, asked, domain) }?;
         if attr.wc_flags & u64::from(ffi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0 {
             // SAFETY: the caller's context.
             cq.poll_ex.compare_clocks(unsafe { (*context).cmd_fd })?;
@@ -273,16 +274,25 @@ unsafe fn domain(
     if domain.is_parent() && domain.context() == context { Ok(Some(domain)) } else { Err(libc::EINVAL) }
 }
 
+/// Of a queue with at least so many entries. EINVAL if the device has none: the kernel refuses it as well, but its memory would be there already.
+pub fn layout(cqes: c_int, context: &Context) -> Result<CqLayout, Errno> {
+    let cqes = u32::try_from(cqes).map_err(|_| libc::EINVAL)?;
+    if cqes == 0 || cqes > context.max_cqe {
+        return Err(libc::EINVAL);
+    }
+    CqLayout::for_entries(cqes).ok_or(libc::EINVAL)
+}
+
 /// A queue that the kernel does not know yet, and what it is to be told.
 ///
 /// # Safety
 /// If it is not shared, a single thread at a time uses the queue, and all QPs that use it.
 unsafe fn prepare(
+    context: &Context,
     Asked { cqes, is_timed, is_shared }: Asked,
     domain: Option<Ref<Pd>>,
 ) -> Result<(Box<Cq>, UserCreateCqReq), Errno> {
-    let cqes = u32::try_from(cqes).ok().filter(|cqes| *cqes > 0).ok_or(libc::EINVAL)?;
-    let layout = CqLayout::for_entries(cqes).ok_or(libc::EINVAL)?.with_timestamps(is_timed);
+    let layout = layout(cqes, context)?.with_timestamps(is_timed);
     let memory = Pages::new(domain.as_ref(), layout.size(), Resource::Cq)?;
     // SAFETY: zeroed, page-aligned memory of that size which lives as long as the queue.
     let queue = unsafe { Queue::new(memory.start(), layout) }.ok_or(libc::EINVAL)?;

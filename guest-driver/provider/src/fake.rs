@@ -43,6 +43,8 @@ const SLOTS_LEN: u32 = 16 * 4096;
 pub const ENTRIES: u16 = 256;
 pub const QUEUE: u16 = 9;
 pub const MAX_QP: u32 = 1 << 14;
+/// Most entries of a CQ.
+pub const MAX_CQE: c_int = 1 << 15;
 
 /// All kernels by file descriptor.
 static KERNELS: Mutex<Option<HashMap<c_int, Arc<Kernel>>>> = Mutex::new(None);

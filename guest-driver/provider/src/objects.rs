@@ -2,8 +2,10 @@
 
 use std::ffi::c_int;
 use std::fmt::Write;
+use std::ptr;
 
-use crate::errno::{check, code};
+use crate::context::Context;
+use crate::errno::{Errno, check, code};
 use crate::ffi;
 
 /// A C structure of which all bytes may be zero.
@@ -21,20 +23,48 @@ pub unsafe extern "C" fn query_device_ex(
     attr: *mut ffi::ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
+    // SAFETY: the caller's open context, input and attributes.
+    code(unsafe {
+        query_device(context, input, attr, attr_size).map(|fw_ver| {
+            let (attr, context) = (&mut (*attr).orig_attr, Context::of(context));
+            write_version(fw_ver, &mut attr.fw_ver);
+            // A context's channel may be too small for the device's largest request.
+            let most = c_int::try_from(context.max_sge).unwrap_or(c_int::MAX);
+            for max_sge in [&mut attr.max_sge, &mut attr.max_sge_rd, &mut attr.max_srq_sge] {
+                *max_sge = most.min(*max_sge);
+            }
+        })
+    })
+}
+
+/// Most entries of a CQ. The context need not be set up.
+///
+/// # Safety
+/// libibverbs has made the context.
+pub unsafe fn max_cqe(context: *mut ffi::ibv_context) -> Result<u32, Errno> {
+    let mut attr: ffi::ibv_device_attr_ex = zeroed!();
+    // SAFETY: by this function's own contract; the attributes are as long as said.
+    unsafe { query_device(context, ptr::null(), &raw mut attr, size_of_val(&attr)) }?;
+    u32::try_from(attr.orig_attr.max_cqe).map_err(|_| libc::EPROTO)
+}
+
+/// Asks the kernel; the version of the device.
+///
+/// # Safety
+/// As for the arguments of ibv_query_device_ex(3), but that our part of the context need not be there.
+unsafe fn query_device(
+    context: *mut ffi::ibv_context,
+    input: *const ffi::ibv_query_device_ex_input,
+    attr: *mut ffi::ibv_device_attr_ex,
+    attr_size: usize,
+) -> Result<u64, Errno> {
     let mut reply: ffi::ib_uverbs_ex_query_device_resp = zeroed!();
     let mut reply_size = size_of_val(&reply);
-    // SAFETY: the caller's context, input and attributes.
-    code(unsafe {
-        check(ffi::ibv_cmd_query_device_any(
-            context,
-            input,
-            attr,
-            attr_size,
-            &raw mut reply,
-            &raw mut reply_size,
-        ))
-        .map(|()| write_version(reply.base.fw_ver, &mut (*attr).orig_attr.fw_ver))
-    })
+    // SAFETY: by this function's own contract.
+    check(unsafe {
+        ffi::ibv_cmd_query_device_any(context, input, attr, attr_size, &raw mut reply, &raw mut reply_size)
+    })?;
+    Ok(reply.base.fw_ver)
 }
 
 /// Writes `version` (major << 32 | minor << 16 | patch) as a C string.

@@ -8,7 +8,7 @@ use vrdma_verbs::CqLayout;
 use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::UserResizeCqReq;
 
-use crate::cq::{Cq, Ring};
+use crate::cq::{self, Cq, Ring};
 use crate::errno::{Errno, check, code, lock};
 use crate::ffi;
 use crate::memory::Pages;
@@ -35,8 +35,7 @@ unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
     if cq.context().device_cap & device_cap::CQ_RESIZE == 0 {
         return Err(libc::EOPNOTSUPP);
     }
-    let asked = u32::try_from(cqes).ok().filter(|cqes| *cqes > 0).ok_or(libc::EINVAL)?;
-    let layout = CqLayout::for_entries(asked).ok_or(libc::EINVAL)?.with_timestamps(cq.is_timed);
+    let layout = cq::layout(cqes, cq.context())?.with_timestamps(cq.is_timed);
     let memory = Pages::new(cq.domain.as_ref(), layout.size(), Resource::Cq)?;
     // One at a time.
     let resizing = lock(&cq.resizing);

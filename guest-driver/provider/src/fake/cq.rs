@@ -9,9 +9,9 @@ use std::ffi::c_int;
 use vrdma_verbs::abi::user::{UserCreateCqReq, UserCreateCqResp, UserResizeCqReq};
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
-use super::Moment;
 use super::device::FakeCq;
 use super::libibverbs::{driver_reply, driver_request, kernel, ordered_error};
+use super::{MAX_CQE, Moment};
 use crate::ffi::*;
 
 #[unsafe(no_mangle)]
@@ -46,6 +46,7 @@ unsafe fn add_cq(
     is_timed: bool,
 ) {
     unsafe {
+        assert!((1..=MAX_CQE).contains(&cqe), "memory for {cqe} entries that there cannot be");
         let kernel = kernel(context);
         let mut state = kernel.state();
         let handle = state.new_handle();
@@ -97,7 +98,7 @@ unsafe extern "C" fn ibv_cmd_resize_cq(
     unsafe {
         assert_eq!(reply_size, 8);
         let request: UserResizeCqReq = driver_request(command.cast(), 24, command_size);
-        assert!(request.entries.get() as c_int >= cqe);
+        assert!(request.entries.get() as c_int >= cqe && (1..=MAX_CQE).contains(&cqe));
         let context = (*cq).context;
         let kernel = kernel(context);
         let during = kernel.state().during_resize.take();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use vrdma_verbs::abi::user::AllocContextReq;
 use vrdma_verbs::abi::zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Kernel;
+use super::{Kernel, MAX_CQE};
 use crate::ffi::*;
 
 /// Drivers registered.
@@ -126,12 +126,19 @@ unsafe extern "C" fn ibv_cmd_get_context(
 unsafe extern "C" fn ibv_cmd_query_device_any(
     _context: *mut ibv_context,
     _input: *const ibv_query_device_ex_input,
-    _attr: *mut ibv_device_attr_ex,
-    _attr_size: usize,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
     reply: *mut ib_uverbs_ex_query_device_resp,
     _reply_size: *mut usize,
 ) -> c_int {
-    unsafe { (*reply).base.fw_ver = 1 << 32 | 2 << 16 | 3 };
+    unsafe {
+        assert_eq!(attr_size, size_of_val(&*attr));
+        *attr = std::mem::zeroed();
+        let attr = &mut (*attr).orig_attr;
+        // 4 units: 14 elements.
+        (attr.max_cqe, attr.max_sge, attr.max_sge_rd, attr.max_srq_sge) = (MAX_CQE, 14, 14, 14);
+        (*reply).base.fw_ver = 1 << 32 | 2 << 16 | 3;
+    }
     0
 }
 

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Mutex;
 
 use super::guest::{Guest, wr_ids, write};
-use crate::fake::Kernel;
+use crate::fake::{Kernel, MAX_CQE};
 use crate::ffi::*;
 
 /// What an allocator was asked for, and what it does.
@@ -98,9 +98,13 @@ impl Guest {
     }
 
     fn cq_in(&self, domain: *mut ibv_pd) -> Result<*mut ibv_cq, i32> {
+        self.cq_of(4, domain)
+    }
+
+    fn cq_of(&self, cqe: u32, domain: *mut ibv_pd) -> Result<*mut ibv_cq, i32> {
         unsafe {
             let mut attr: ibv_cq_init_attr_ex = zeroed();
-            (attr.cqe, attr.parent_domain) = (4, domain);
+            (attr.cqe, attr.parent_domain) = (cqe, domain);
             attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
             let cq = self.ops.create_cq_ex.unwrap()(self.context, &raw mut attr);
             if cq.is_null() { Err(crate::errno::last()) } else { Ok(cq.cast()) }
@@ -265,6 +269,28 @@ fn allocators_may_fail_or_leave_it_to_the_provider() {
     guest.destroy_qp(qp);
     guest.destroy_cq(cq);
     assert_eq!(asked.lock().unwrap().freed, [1, 2], "what it did not give is not given back");
+    assert_eq!(guest.dealloc_pd(parent), 0);
+    guest.close(&[]);
+}
+
+#[test]
+fn a_cq_that_is_too_large_is_refused_before_it_has_memory() {
+    let guest = Guest::new(&Kernel::new());
+    let asked = Mutex::new(Asked::default());
+    let parent = guest.with_allocators(&asked);
+    let largest = guest.cq_of(MAX_CQE as u32, parent).unwrap();
+    asked.lock().unwrap().given.clear();
+    let refused = |result: i32| assert_eq!((result, crate::errno::last()), (libc::EINVAL, libc::EINVAL));
+    for cqes in [MAX_CQE + 1, i32::MAX] {
+        assert_eq!(guest.cq_of(cqes as u32, parent), Err(libc::EINVAL), "{cqes}");
+        refused(unsafe { guest.ops.resize_cq.unwrap()(largest, cqes) });
+        let plain = unsafe { guest.ops.create_cq.unwrap()(guest.context, cqes, ptr::null_mut(), 0) };
+        refused(if plain.is_null() { libc::EINVAL } else { 0 });
+    }
+    assert_eq!(guest.cq_of(u32::MAX, parent), Err(libc::EINVAL));
+    assert_eq!(asked.lock().unwrap().given, []);
+    assert_eq!(unsafe { guest.ops.resize_cq.unwrap()(largest, MAX_CQE) }, 0);
+    guest.destroy_cq(largest);
     assert_eq!(guest.dealloc_pd(parent), 0);
     guest.close(&[]);
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::{AllocContextExResp, AllocContextResp, context_flags};
 
-use super::guest::{CAP, Guest, write};
+use super::guest::{CAP, Guest, sge, with_sges, write};
 use crate::context::Context;
 use crate::fake::{self, Kernel};
 use crate::ffi::*;
@@ -148,6 +148,33 @@ fn qps_that_cannot_be_are_refused() {
     assert_eq!(error(&|attr| attr.cap.max_recv_sge = 15), libc::EINVAL);
     let largest = guest.qp(cq, |attr| attr.cap = ibv_qp_cap { max_send_sge: 14, max_recv_sge: 14, ..CAP });
     guest.destroy_qp(largest);
+    guest.close(&[cq]);
+}
+
+#[test]
+fn a_channel_that_is_smaller_than_the_largest_request_bounds_what_a_qp_may_ask_for() {
+    let kernel = Kernel::with(|reply| {
+        reply.flags = (context_flags::CHANNEL | context_flags::DOORBELL).into();
+        reply.entries = 2.into();
+    });
+    let guest = Guest::new(&kernel);
+    let cq = guest.cq(4);
+    let mut attr: ibv_device_attr_ex = unsafe { zeroed() };
+    let query = guest.ops.query_device_ex.unwrap();
+    assert_eq!(unsafe { query(guest.context, ptr::null(), &raw mut attr, size_of_val(&attr)) }, 0);
+    // 2 units: 6 elements.
+    let attr = attr.orig_attr;
+    assert_eq!([attr.max_sge, attr.max_sge_rd, attr.max_srq_sge], [6; 3]);
+    let asking =
+        |most| guest.try_qp(cq, |attr| (attr.cap.max_send_sge, attr.cap.max_recv_sge) = (most, most));
+    assert!(asking(7).is_null());
+    assert_eq!(crate::errno::last(), libc::EINVAL);
+    let qp = asking(6);
+    guest.modify(qp, IBV_QPS_RTS);
+    let mut sges = [sge(0, 8, 1); 6];
+    guest.send(qp, &mut [with_sges(write(3), &mut sges)]).unwrap();
+    assert_eq!(kernel.take().unwrap().sges().len(), 6);
+    guest.destroy_qp(qp);
     guest.close(&[cq]);
 }
 
