@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::{AllocContextExResp, AllocContextReq, AllocContextResp, context_flags};
@@ -13,10 +14,11 @@ use vrdma_verbs::abi::wqe::unit;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 use vrdma_verbs::{Channel, ChannelParts, MappedDoorbell, Sge};
 
-use crate::errno::{self, Errno, lock};
+use crate::errno::{self, Errno};
 use crate::mapping::Mapping;
 use crate::objects::zeroed;
 use crate::qp::Qp;
+use crate::refs::Ref;
 use crate::srq::Srq;
 use crate::table::Table;
 use crate::work::{ContextDoorbell, KernelPath, OwnChannel, Work};
@@ -52,6 +54,8 @@ pub struct Own {
     pub max_cqe: u32,
     /// Functions that device and kernel driver have (`VRDMA_CAP_*`).
     pub device_cap: u64,
+    /// The device is lost, and nobody waits for it. Beside the lock of `work`, which who waits for the device holds.
+    lost: Ref<AtomicBool>,
     /// What `work` points into; after it, so that it is dropped last.
     _mappings: Vec<Mapping>,
 }
@@ -145,7 +149,8 @@ unsafe extern "C" fn async_event(context: *mut ffi::ibv_context, event: *mut ffi
     // SAFETY: libibverbs' open context, and the event it has just read.
     unsafe {
         if (*event).event_type == ffi::IBV_EVENT_DEVICE_FATAL {
-            lock(&Context::of(context).work).give_up();
+            // Relaxed: posters have nothing else to see.
+            Context::of(context).lost.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -206,11 +211,12 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) ->
             uverbs::query_context(cmd_fd)?
         }
     };
+    let lost = Ref::new(AtomicBool::new(false))?;
     // Each path to the device has an upper limit for a request of its own.
     let (work, mappings, path_units) = if reply.flags.get() & context_flags::CHANNEL != 0 {
         let (channel, mappings) = own_channel(&reply, device_cap.get(), cmd_fd)?;
         let entries = u32::from(channel.entries());
-        (Work::Own(OwnChannel::new(channel)), mappings, entries)
+        (Work::Own(OwnChannel::new(channel, lost.clone())), mappings, entries)
     } else {
         (Work::Kernel(KernelPath::new(cmd_fd)?), Vec::new(), uverbs::POST_MAX_UNITS as u32)
     };
@@ -226,6 +232,7 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) ->
         // SAFETY: by this function's own contract.
         max_cqe: unsafe { objects::max_cqe(&raw mut (*verbs).context) }?,
         device_cap: if device_cap.get() == 0 { device_cap::V1_0 } else { device_cap.get() },
+        lost,
         _mappings: mappings,
     };
     // SAFETY: the table is copied.

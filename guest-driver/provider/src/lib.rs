@@ -81,3 +81,13 @@ mod xrcd;
 mod fake;
 #[cfg(test)]
 mod tests;
+// The helper of all tests: the crate that has it is of another workspace.
+#[cfg(test)]
+#[path = "../../../guest/src/wait.rs"]
+#[allow(
+    dead_code,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "tests of other crates use the rest; a test fails by a panic"
+)]
+mod wait;

@@ -18,6 +18,7 @@ mod domains;
 mod guest;
 mod imports;
 mod keys;
+mod locks;
 mod refusals;
 mod requests;
 mod resize;

@@ -2,11 +2,13 @@
 
 use std::ffi::c_int;
 use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use vrdma_verbs::{Channel, Doorbell, MappedDoorbell, PostError, Request, Unit};
 
 use crate::errno::{Errno, boxed};
+use crate::refs::Ref;
 use crate::uverbs;
 
 /// Time without progress of a full channel after which the device is given up. Normally it takes requests within microseconds, but its
@@ -73,13 +75,6 @@ impl Work {
             own.stall_timeout = timeout;
         }
     }
-
-    /// Notes that the device is lost, so that nobody waits for it.
-    pub fn give_up(&mut self) {
-        if let Work::Own(own) = self {
-            own.given_up = true;
-        }
-    }
 }
 
 /// The context's own channel.
@@ -87,13 +82,15 @@ pub struct OwnChannel {
     channel: Channel<ContextDoorbell>,
     /// The device was given up: until it makes progress again no post waits for it.
     given_up: bool,
+    /// It is lost for good. Set by others, while a post waits.
+    lost: Ref<AtomicBool>,
     stall_timeout: Duration,
 }
 
 impl OwnChannel {
-    /// The driver's end of a channel that was just bound.
-    pub fn new(channel: Channel<ContextDoorbell>) -> Self {
-        Self { channel, given_up: false, stall_timeout: STALL_TIMEOUT }
+    /// The driver's end of a channel that was just bound; no post waits for its device while `lost` is true.
+    pub fn new(channel: Channel<ContextDoorbell>, lost: Ref<AtomicBool>) -> Self {
+        Self { channel, given_up: false, lost, stall_timeout: STALL_TIMEOUT }
     }
 
     #[cold]
@@ -110,7 +107,7 @@ impl OwnChannel {
                 self.given_up = false;
                 return Ok(());
             }
-            if self.given_up {
+            if self.given_up || self.lost.load(Ordering::Relaxed) {
                 break;
             }
             if tries < SPINS {
