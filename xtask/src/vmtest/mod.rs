@@ -91,6 +91,8 @@ pub enum Lab {
     OlderBackend,
     /// The VMs' RDMA devices are behind PCIe root ports, and memory can be plugged in.
     RootPorts,
+    /// The VMs have two Ethernet devices and two RDMA devices each.
+    Rails,
     /// The VMs have an IOMMU.
     Iommu,
     /// VMs of one processor, and a backend that sleeps as soon as there is nothing to do.
@@ -137,6 +139,7 @@ impl Lab {
             Self::AnyGid => config.any_gid = true,
             Self::OlderBackend => config.older_backend = true,
             Self::RootPorts => config.root_ports = true,
+            Self::Rails => (config.rails, config.any_gid) = (true, true),
             Self::Iommu => config.iommu = true,
             Self::Sleepy => {
                 config.cpus = 1;

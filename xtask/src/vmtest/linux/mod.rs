@@ -14,6 +14,7 @@ pub mod netdevs;
 mod pci;
 mod places;
 mod plug;
+mod rails;
 pub mod routes;
 mod users;
 pub mod verbs;
@@ -53,6 +54,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::RootPorts, "vm-linux-pci-reset", pci::reset),
         test(Lab::RootPorts, "vm-linux-plug", plug::device),
         test(Lab::RootPorts, "vm-linux-memory", memory::plugged_in).long(),
+        test(Lab::Rails, "vm-linux-rails", rails::two_functions),
         test(Lab::Iommu, "vm-linux-iommu", iommu::passed_or_refused),
         test(Lab::AnyGid, "vm-linux-many-addresses", addresses::many),
     ]
@@ -72,7 +74,8 @@ fn case(pair: &mut Pair, work: impl FnOnce(&mut Pair) -> Result<()>) -> Result<(
     // The first use of anything may leave something in caches.
     rping_both_ways(pair).context("before the case")?;
     let patience = pair.patience(5);
-    let before = Holdings::settled(pair.backend()?, patience)?.with_new_driver("a").with_new_driver("b");
+    let before = Holdings::settled(pair.backend()?, patience)?;
+    let before = ["a", "b", "a2", "b2"].into_iter().fold(before, Holdings::with_new_driver);
     work(pair)?;
     rping_both_ways(pair).context("after the case")?;
     for vm in [&pair.a, &pair.b] {
