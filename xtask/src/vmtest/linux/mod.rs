@@ -54,7 +54,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::RootPorts, "vm-linux-pci-reset", pci::reset),
         test(Lab::RootPorts, "vm-linux-plug", plug::device),
         test(Lab::RootPorts, "vm-linux-memory", memory::plugged_in).long(),
-        test(Lab::Rails, "vm-linux-rails", rails::two_functions),
+        test(Lab::Rails, "vm-linux-rails", rails::two_functions).long(),
         test(Lab::Iommu, "vm-linux-iommu", iommu::passed_or_refused),
         test(Lab::AnyGid, "vm-linux-many-addresses", addresses::many),
     ]
