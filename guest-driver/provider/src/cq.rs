@@ -40,12 +40,15 @@ pub struct Cq {
     pub domain: Option<Ref<Pd>>,
 }
 
+/// No [`Ring::last`].
+const NO_QP: (u32, *const Qp) = (limit::NONE, ptr::null());
+
 /// What a poll works on.
 pub struct Ring {
     /// The queue itself.
     pub queue: Queue,
-    /// QP of the last CQE, or NULL: the next CQE is often for the same QP.
-    pub last: *const Qp,
+    /// QP of the last CQE, of this CQ, and its number: the next CQE is often for the same QP. Or NULL.
+    pub last: (u32, *const Qp),
     /// What was left in former rings, the oldest first, with its time stamps. It comes before what is in the queue.
     pub held: VecDeque<(Cqe, u64)>,
     /// What `queue` lies in; after it, so that it is dropped later.
@@ -69,8 +72,8 @@ impl Ring {
 
     /// Invalidates the completions of `qp` that are still in the ring. Receives of its shared queue among them have completed.
     pub fn clean(&mut self, qp: &Qp) {
-        if ptr::eq(self.last, qp) {
-            self.last = ptr::null();
+        if ptr::eq(self.last.1, qp) {
+            self.last = NO_QP;
         }
         let complete = |cqe: &Cqe| {
             if cqe.flags & flags::RECV != 0 && !qp.has_receive_queue() {
@@ -301,7 +304,7 @@ unsafe fn prepare(
         entries: layout.entries().into(),
         ..UserCreateCqReq::new_zeroed()
     };
-    let ring = Ring { queue, last: ptr::null(), held: VecDeque::new(), memory, successor: None };
+    let ring = Ring { queue, last: NO_QP, held: VecDeque::new(), memory, successor: None };
     let cq = boxed(Cq {
         verbs: UnsafeCell::new(zeroed!()),
         poll_ex: PollEx::new(),

@@ -81,6 +81,9 @@ pub struct Rereg {
     pub access: c_int,
 }
 
+/// What else happens while a verb waits for the kernel.
+pub type Meanwhile = Box<dyn FnOnce() + Send>;
+
 /// What changes in a [`Kernel`].
 #[derive(Default)]
 pub struct State {
@@ -109,8 +112,16 @@ pub struct State {
     pub rereg: Option<Rereg>,
     /// Number of the next QP.
     pub next_qpn: u32,
+    /// QPs and shared receive queues that were made and not destroyed.
+    pub queues: i32,
+    /// Number of the next shared receive queue of XRC, if it is to have a certain one.
+    pub next_srqn: Option<u32>,
     /// Called by the next query of a QP, which finds the state that this returns.
     pub during_query: Option<fn(*mut ffi::ibv_qp) -> u32>,
+    /// Called by the next destroy of a QP or a shared receive queue when the kernel has carried it out, as long as the program's events are not acknowledged.
+    pub during_destroy: Option<Meanwhile>,
+    /// Called by the next METHOD_POST, before the kernel looks at it.
+    pub during_post: Option<Meanwhile>,
     /// Called by the next resize of a CQ, before the device carries it out and after.
     pub during_resize: Option<fn(&Kernel, Moment)>,
     /// What completion events were last said to wait for.
@@ -238,6 +249,11 @@ pub unsafe fn ioctl(
     attributes: &[ffi::ib_uverbs_attr],
 ) -> c_int {
     let kernel = Kernel::of(fd);
+    let is_post = u32::from(header.method_id) == uverbs::METHOD_POST;
+    let meanwhile = if is_post { kernel.state().during_post.take() } else { None };
+    if let Some(meanwhile) = meanwhile {
+        meanwhile();
+    }
     let mut state = kernel.state();
     assert_eq!((u32::from(header.object_id), header.driver_id), (uverbs::OBJECT_CHANNEL, 0));
     assert_eq!(usize::from(header.length), 24 + 16 * attributes.len());

@@ -26,7 +26,7 @@
 //! | [`memory`] | memory of queues, which a parent domain may give |
 //! | [`refs`] | objects that other objects refer to |
 //! | [`uverbs`] | the driver's own ioctls |
-//! | [`table`] | from a QPN to its QP, without a lock |
+//! | [`table`] | from a number to its QP or shared receive queue, without a lock |
 //! | [`slots`] | which receives of a shared receive queue are outstanding |
 //!
 //! # Environment
@@ -38,9 +38,21 @@
 //!
 //! It lives in other people's processes: nothing is printed, nothing panics (and should something do so all the same, the process
 //! aborts instead of unwinding into C), and the data path neither allocates nor makes a system call but for a kick that the
-//! device asked for, and once in a second where completions are to have the time of the wall's clock. Locks: one per channel, taken by a post; one per CQ, taken by a poll (but where a program promises that one thread uses it); no path takes both kinds.
-//! And one per QP that ibv_wr_start() takes before the channel's; and one per shared receive queue, which posts and polls take for a moment while
-//! they have theirs.
+//! device asked for, and once in a second where completions are to have the time of the wall's clock.
+//!
+//! # Locks
+//!
+//! | lock | taken by | before |
+//! |---|---|---|
+//! | of a QP's batch | ibv_wr_start(), until ibv_wr_complete() | the channel's |
+//! | `resizing` of a CQ, of a shared receive queue | a resize, which waits for the device | all below |
+//! | of a CQ | a poll, an arm, and whoever removes completions; by ibv_start_poll() until ibv_end_poll() | all below |
+//! | of the channel | a post, which may wait for the device; a modify to RESET | the queue's |
+//! | of a shared receive queue | posts and polls, for a moment | |
+//!
+//! A CQ has no lock where a program promises that one thread uses it. A thread that has started a poll has the CQ already, and may do with it what it likes
+//! ([`ring_lock`]). Nothing that waits for the program holds a lock: destroying an object waits until its events are acknowledged, and the thread that is to do so may poll,
+//! post, and make and destroy other objects before ([`table`]).
 #![allow(
     rustdoc::private_intra_doc_links,
     reason = "there is no public item: these pages are made with --document-private-items"

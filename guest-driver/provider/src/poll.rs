@@ -1,17 +1,14 @@
 //! From CQEs to work completions.
 
 use std::ffi::c_int;
-use std::ptr;
 
 use vrdma_verbs::abi::control::limit;
 use vrdma_verbs::abi::cqe::{WcStatus, flags};
 use vrdma_verbs::{Arm, Cqe};
 
-use crate::context::Context;
 use crate::cq::{Cq, Ring};
 use crate::errno::lock;
 use crate::ffi;
-use crate::qp::Qp;
 use crate::srq::Srq;
 use crate::table::Table;
 
@@ -44,31 +41,25 @@ pub fn next(cq: &Cq, ring: &mut Ring) -> Option<(ffi::ibv_wc, u64)> {
     loop {
         let (cqe, timestamp) = ring.take()?;
         // Completions of destroyed QPs are dropped.
-        if let Some(completion) = translate(&cqe, ring, cq.context()) {
+        if let Some(completion) = translate(&cqe, ring, cq) {
             return Some((completion, timestamp));
         }
     }
 }
 
 #[inline]
-fn translate(cqe: &Cqe, ring: &mut Ring, context: &Context) -> Option<ffi::ibv_wc> {
+fn translate(cqe: &Cqe, ring: &mut Ring, cq: &Cq) -> Option<ffi::ibv_wc> {
+    let context = cq.context();
     let qpn = cqe.qpn.get();
     if cqe.flags & flags::XRC != 0 {
-        return completion(cqe, xrc_receive(cqe, &context.srqs)?, 0);
+        return completion(cqe, xrc_receive(cqe, &context.srqs, cq)?, 0);
     }
-    // SAFETY: a QP is removed from the table, and from `last` under the lock of this CQ, before it is freed; the lock is held.
-    let qp = match unsafe { ring.last.as_ref() } {
-        Some(qp) if qp.qpn == qpn => qp,
-        // Of a destroyed QP: what is found by no number may be freed at any time.
-        _ if qpn == limit::NONE => return None,
-        _ => {
-            let found: *const Qp = context.qps.find(qpn);
-            // SAFETY: as above.
-            let qp = unsafe { found.as_ref() }.filter(|qp| qp.qpn == qpn)?;
-            ring.last = ptr::from_ref(qp);
-            qp
-        }
-    };
+    let (last_qpn, last) = ring.last;
+    // The numbers are compared before a QP is looked at, and only one of this CQ is remembered or found, whatever the device says.
+    let found = if last_qpn == qpn { last } else { context.qps.find(qpn, cq) };
+    // SAFETY: before a QP of this CQ is freed it is hidden in the table, and after that removed from `last` under the lock of this CQ, which is held.
+    let qp = unsafe { found.as_ref() }.filter(|qp| qp.qpn == qpn)?;
+    ring.last = (qpn, found);
     let wqe_id = cqe.wqe_id.get();
     let wr_id =
         if cqe.flags & flags::RECV != 0 { qp.complete_recv(wqe_id) } else { qp.sends.complete(wqe_id) }?;
@@ -77,14 +68,14 @@ fn translate(cqe: &Cqe, ring: &mut Ring, context: &Context) -> Option<ffi::ibv_w
 
 /// A receive of an XRC shared queue has completed, whichever process' QP took it; gives back its wr_id. `None` if there is no such one. Under the lock of the CQ.
 #[cold]
-fn xrc_receive(cqe: &Cqe, srqs: &Table<Srq>) -> Option<u64> {
-    // Of a destroyed queue: another may have its place in the table, of another CQ.
+fn xrc_receive(cqe: &Cqe, srqs: &Table<Srq>, cq: &Cq) -> Option<u64> {
+    // Of a destroyed queue: another may have its number.
     if cqe.qpn.get() == limit::NONE {
         return None;
     }
     let srqn = cqe.src_qpn.get();
-    let found: *const Srq = srqs.find(srqn);
-    // SAFETY: a queue is removed from the table before it is freed, and after that the lock of its CQ is taken once more; it is held.
+    let found: *const Srq = srqs.find(srqn, cq);
+    // SAFETY: before a queue of this CQ is freed it is hidden in the table, and after that the lock of this CQ is taken once more; it is held.
     let srq = unsafe { found.as_ref() }.filter(|srq| srq.srqn == srqn)?;
     lock(&srq.slots).complete(cqe.wqe_id.get())
 }

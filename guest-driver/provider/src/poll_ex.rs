@@ -80,7 +80,8 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_pol
     // of the fields. `held` is under the lock, which this thread has taken.
     unsafe {
         let queue = Cq::of(cq.cast());
-        let guard = queue.ring.lock();
+        // Who has started a poll and starts another would wait for itself.
+        let Some(guard) = queue.ring.lock_for_poll() else { return refusal(libc::EINVAL) };
         *queue.poll_ex.held.get() = Some(std::mem::transmute::<RingGuard<'_>, RingGuard<'static>>(guard));
         let result = advance(cq);
         if result.is_err() {
@@ -131,6 +132,7 @@ unsafe fn end(cq: &Cq) {
     let guard = unsafe { (*cq.poll_ex.held.get()).take() };
     if let Some(mut ring) = guard {
         ring.queue.publish();
+        ring.end_poll();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+mod create;
 mod kind;
 
 use std::cell::UnsafeCell;
@@ -8,19 +9,19 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vrdma_verbs::WrRing;
-use vrdma_verbs::abi::user::UserCreateQpResp;
-use vrdma_verbs::abi::zerocopy::FromZeros;
 
 use crate::batch::{self, Batches};
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::errno::{Errno, boxed, check, code, lock, object};
+use crate::errno::{Errno, check, code, lock};
 use crate::ffi;
 use crate::memory::WrIds;
 use crate::objects::zeroed;
 use crate::pd::{Pd, Resource};
 use crate::refs::Ref;
 use crate::srq::Srq;
+use crate::table::Numbered;
+pub use create::{create_qp, create_qp_ex, open_qp};
 pub use kind::Kind;
 use kind::by_functions;
 
@@ -51,6 +52,8 @@ pub struct Qp {
     /// Receive queue. Its posting side is under the lock of [`crate::context::Own::work`], its completing side under that of the receive CQ.
     /// Nothing is in it if the QP has a shared receive queue.
     pub recvs: Requests,
+    /// CQs of its sends and of its receives, or NULL: XRC targets have none, and XRC initiators one. CQs outlive the QPs that use them.
+    cqs: [*const Cq; 2],
     /// Its shared receive queue, or NULL.
     srq: *mut ffi::ibv_srq,
     /// XRC targets have none.
@@ -73,6 +76,7 @@ impl Qp {
             max_inline: 0,
             sends: requests(pd.as_ref(), 0, Resource::SendQueue)?,
             recvs: requests(pd.as_ref(), 0, Resource::RecvQueue)?,
+            cqs: [ptr::null(); 2],
             srq: ptr::null_mut(),
             pd,
             batches: Batches::new(),
@@ -88,6 +92,8 @@ impl Qp {
         self.max_inline = cap.max_inline_data;
         self.sends = requests(self.pd.as_ref(), cap.max_send_wr, Resource::SendQueue)?;
         self.recvs = requests(self.pd.as_ref(), cap.max_recv_wr, Resource::RecvQueue)?;
+        // What libibverbs calls a CQ is what one begins with.
+        self.cqs = [attr.send_cq, attr.recv_cq].map(|cq| cq.cast_const().cast());
         self.srq = attr.srq;
         if by_functions(attr) {
             let verbs = self.verbs.get_mut();
@@ -162,167 +168,47 @@ impl Qp {
         self.verbs.get().cast()
     }
 
-    /// Its CQs, each once; XRC targets have none, and XRC initiators one.
-    fn cqs(&self) -> impl Iterator<Item = &Cq> {
-        // SAFETY: set when the QP was made, by ibv_cmd_create_qp(); CQs outlive the QPs that use them.
-        let (send, recv) = unsafe { ((*self.ibv()).send_cq, (*self.ibv()).recv_cq) };
-        let second = (recv != send).then_some(recv);
-        let cqs = [Some(send), second].into_iter().flatten().filter(|cq| !cq.is_null());
-        // SAFETY: as above.
-        cqs.map(|cq| unsafe { Cq::of(cq) })
+    /// Its CQs, each once.
+    fn each_cq(&self) -> impl Iterator<Item = &Cq> {
+        let [send, recv] = self.cqs;
+        let second = if ptr::eq(recv, send) { ptr::null() } else { recv };
+        // SAFETY: NULL, or a CQ; CQs outlive the QPs that use them.
+        [send, second].into_iter().filter_map(|cq| unsafe { cq.as_ref() })
     }
 
-    /// Invalidates its completions, so that none is taken for one of a later request, or of another QP with its number.
+    /// Invalidates its completions, so that none is taken for one of another QP with its number.
     fn clean_cqs(&self) {
-        for cq in self.cqs() {
+        for cq in self.each_cq() {
             cq.ring.lock().clean(self);
+        }
+    }
+
+    /// Invalidates its completions, so that none is taken for one of a later request, and forgets the requests outstanding. It takes no posts.
+    fn forget_requests(&self) {
+        for cq in self.each_cq() {
+            let mut ring = cq.ring.lock();
+            ring.clean(self);
+            // Both sides of a ring of requests stand still: completing is done under the lock of the CQ, and posting, up to the end of one that is refused, under this.
+            let _work = lock(&self.context().work);
+            let [send, recv] = self.cqs;
+            if ptr::eq(cq, send) {
+                self.sends.reset();
+            }
+            if ptr::eq(cq, recv) {
+                self.recvs.reset();
+            }
         }
     }
 }
 
-/// As [`ffi::ib_uverbs_create_qp_resp`] with driver data.
-#[repr(C)]
-struct Reply {
-    ibv: ffi::ib_uverbs_create_qp_resp,
-    driver: UserCreateQpResp,
-}
-
-pub unsafe extern "C" fn create_qp(
-    pd: *mut ffi::ibv_pd,
-    attr: *mut ffi::ibv_qp_init_attr,
-) -> *mut ffi::ibv_qp {
-    let create = || -> Result<*mut ffi::ibv_qp, Errno> {
-        // SAFETY: the caller's attributes.
-        let attr = unsafe { &mut *attr };
-        let mut extended = ffi::ibv_qp_init_attr_ex {
-            qp_context: attr.qp_context,
-            send_cq: attr.send_cq,
-            recv_cq: attr.recv_cq,
-            srq: attr.srq,
-            cap: attr.cap,
-            qp_type: attr.qp_type,
-            sq_sig_all: attr.sq_sig_all,
-            comp_mask: ffi::IBV_QP_INIT_ATTR_PD,
-            pd,
-            ..zeroed!()
-        };
-        // SAFETY: the caller's PD, which belongs to an open context, and attributes.
-        let qp = unsafe { create((*pd).context, &mut extended) }?;
-        attr.cap = extended.cap;
-        Ok(qp)
-    };
-    object(create())
-}
-
-pub unsafe extern "C" fn create_qp_ex(
-    context: *mut ffi::ibv_context,
-    attr: *mut ffi::ibv_qp_init_attr_ex,
-) -> *mut ffi::ibv_qp {
-    // SAFETY: the caller's context and attributes.
-    object(unsafe { create(context, &mut *attr) })
-}
-
-/// # Safety
-/// As for the arguments of [`create_qp_ex`].
-unsafe fn create(
-    ibv_context: *mut ffi::ibv_context,
-    attr: &mut ffi::ibv_qp_init_attr_ex,
-) -> Result<*mut ffi::ibv_qp, Errno> {
-    // SAFETY: the caller's open context.
-    let context = unsafe { Context::of(ibv_context) };
-    let kind = Kind::asked(attr, context)?;
-    // SAFETY: the caller's PD, of this provider as those of all its contexts.
-    let pd = (kind != Kind::XrcRecv).then(|| unsafe { Pd::of(attr.pd) });
-    let mut qp = boxed(Qp::new(kind, attr.sq_sig_all != 0, pd)?)?;
-    let mut asked =
-        ffi::ibv_qp_init_attr_ex { comp_mask: attr.comp_mask & !ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS, ..*attr };
-    if !attr.srq.is_null() || !qp.has_receive_queue() {
-        (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
+impl Numbered for Qp {
+    fn number(&self) -> u32 {
+        self.qpn
     }
-    asked.cap.max_inline_data = inline_room(attr, context);
-    // The QP remembers these, and neither libibverbs nor the kernel sees to it that ones it does not use outlive it.
-    if matches!(kind, Kind::XrcSend | Kind::XrcRecv) {
-        (asked.recv_cq, asked.srq) = (ptr::null_mut(), ptr::null_mut());
-    }
-    if kind == Kind::XrcRecv {
-        (asked.send_cq, asked.cap) = (ptr::null_mut(), zeroed!());
-    }
-    let mut command: ffi::ibv_create_qp = zeroed!();
-    let mut reply = Reply { ibv: zeroed!(), driver: UserCreateQpResp::new_zeroed() };
-    // SAFETY: the caller's context and attributes; the reply is as long as said.
-    check(unsafe {
-        ffi::ibv_cmd_create_qp_ex(
-            ibv_context,
-            qp.verbs.get(),
-            &raw mut asked,
-            &raw mut command,
-            size_of_val(&command),
-            &raw mut reply.ibv,
-            size_of::<Reply>(),
-        )
-    })?;
-    // The kernel may have raised the capabilities, and the caller reads them in `attr`.
-    attr.cap = asked.cap;
-    limit(&mut attr.cap, context);
-    if kind == Kind::XrcRecv {
-        // It is the kernel's, and nothing is posted to it, nor completes.
-        return Ok(Box::into_raw(qp).cast());
-    }
-    // No lock is held here: the parent domain's allocator may do what it likes.
-    let made = qp.set_up(reply.driver.qpn.get(), attr).and_then(|()| {
-        let _control = lock(&context.qps.control);
-        context.qps.insert(qp.qpn, &raw mut *qp)
-    });
-    if let Err(errno) = made {
-        // SAFETY: made just now, and nobody knows it.
-        unsafe { ffi::ibv_cmd_destroy_qp(qp.ibv()) };
-        return Err(errno);
-    }
-    Ok(Box::into_raw(qp).cast())
-}
 
-/// Another object for an XRC target, which maybe another process has made.
-pub unsafe extern "C" fn open_qp(
-    context: *mut ffi::ibv_context,
-    attr: *mut ffi::ibv_qp_open_attr,
-) -> *mut ffi::ibv_qp {
-    let open = || -> Result<*mut ffi::ibv_qp, Errno> {
-        let qp = boxed(Qp::new(Kind::XrcRecv, false, None)?)?;
-        let mut command: ffi::ibv_open_qp = zeroed!();
-        let mut reply: ffi::ib_uverbs_create_qp_resp = zeroed!();
-        // SAFETY: the caller's context and attributes; all lengths are as said.
-        check(unsafe {
-            ffi::ibv_cmd_open_qp(
-                context,
-                qp.verbs.get(),
-                size_of::<ffi::verbs_qp>() as c_int,
-                attr,
-                &raw mut command,
-                size_of_val(&command),
-                &raw mut reply,
-                size_of_val(&reply),
-            )
-        })?;
-        Ok(Box::into_raw(qp).cast())
-    };
-    object(open())
-}
-
-/// Bytes of inline data of a QP that is asked for: at least as many as its elements take. (Programs rely on it that ask for none, such as
-/// rdma_xclient(1); devices whose requests lie in memory, and rdma_rxe, have that room anyway.)
-fn inline_room(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> u32 {
-    let cap = &attr.cap;
-    let of_elements =
-        cap.max_send_sge.saturating_mul(size_of::<ffi::ibv_sge>() as u32).min(context.max_inline);
-    let of_operations = if by_functions(attr) { batch::inline_data(attr.send_ops_flags) } else { 0 };
-    cap.max_inline_data.max(of_elements).max(of_operations)
-}
-
-/// Limits the capabilities to what requests of this context can hold.
-fn limit(cap: &mut ffi::ibv_qp_cap, context: &Context) {
-    cap.max_send_sge = cap.max_send_sge.min(context.max_sge);
-    cap.max_recv_sge = cap.max_recv_sge.min(context.max_sge);
-    cap.max_inline_data = cap.max_inline_data.min(context.max_inline);
+    fn cqs(&self) -> [*const Cq; 2] {
+        self.cqs
+    }
 }
 
 fn requests(pd: Option<&Ref<Pd>>, limit: u32, resource: Resource) -> Result<Requests, Errno> {
@@ -344,12 +230,11 @@ pub unsafe extern "C" fn modify_qp(ibv: *mut ffi::ibv_qp, attr: *mut ffi::ibv_qp
     if result.is_ok() && mask as u32 & ffi::IBV_QP_STATE != 0 {
         // SAFETY: the caller's attributes.
         let state = unsafe { (*attr).qp_state };
-        if state == ffi::IBV_QPS_RESET {
-            qp.clean_cqs();
-            qp.sends.reset();
-            qp.recvs.reset();
-        }
+        // First, so that what other threads post from here on is refused in RESET.
         qp.set_state(state);
+        if state == ffi::IBV_QPS_RESET {
+            qp.forget_requests();
+        }
     }
     code(result)
 }
@@ -381,17 +266,17 @@ pub unsafe extern "C" fn query_qp(
 pub unsafe extern "C" fn destroy_qp(ibv: *mut ffi::ibv_qp) -> c_int {
     // SAFETY: the caller's QP, which nobody uses from now on; only polls of its CQs may meet it.
     let (qp, context) = unsafe { (Qp::of(ibv), Context::of((*ibv).context)) };
-    let control = lock(&context.qps.control);
+    // No lock is held: this waits until the program has acknowledged its events (ibv_destroy_qp(3)).
     // SAFETY: the caller's QP.
     let result = check(unsafe { ffi::ibv_cmd_destroy_qp(ibv) });
     if result.is_ok() {
         // Targets are not there.
         if qp.kind != Kind::XrcRecv {
-            context.qps.remove(qp.qpn);
+            context.qps.hide(qp.qpn);
+            // After this no poll uses the QP: later ones do not find it, and earlier ones have ended.
+            qp.clean_cqs();
+            context.qps.free(qp.qpn);
         }
-        // After this no poll uses the QP: later ones do not find it, and earlier ones have ended.
-        qp.clean_cqs();
-        drop(control);
         // SAFETY: made by create(), and found by nobody any more.
         drop(unsafe { Box::from_raw(ibv.cast::<Qp>()) });
     }

@@ -9,7 +9,7 @@ use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::UserResizeCqReq;
 
 use crate::cq::{self, Cq, Ring};
-use crate::errno::{Errno, check, code, lock};
+use crate::errno::{Errno, check, code, lock, try_lock};
 use crate::ffi;
 use crate::memory::Pages;
 use crate::objects::zeroed;
@@ -37,8 +37,9 @@ unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
     }
     let layout = cq::layout(cqes, cq.context())?.with_timestamps(cq.is_timed);
     let memory = Pages::new(cq.domain.as_ref(), layout.size(), Resource::Cq)?;
-    // One at a time.
-    let resizing = lock(&cq.resizing);
+    // One at a time. Another may wait for the end of this thread's poll: who polls does not wait for it.
+    let resizing = if cq.ring.is_polled_here() { try_lock(&cq.resizing) } else { Some(lock(&cq.resizing)) };
+    let resizing = resizing.ok_or(libc::EBUSY)?;
     let begun = begin(&mut cq.ring.lock(), memory, layout);
     let (result, unused) = match begun {
         Ok(driver) => {

@@ -2,16 +2,22 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::cq::Ring;
-use crate::errno::lock;
+use crate::errno::{lock, try_lock};
+
+/// No thread.
+const NOBODY: usize = 0;
 
 /// A ring that is locked by each poll and each arm, unless the program has promised that a single thread uses the queue
 /// (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
 pub struct RingLock {
     mutex: Mutex<()>,
     is_shared: bool,
+    /// The thread that holds the lock from ibv_start_poll() to ibv_end_poll(), or [`NOBODY`].
+    poller: AtomicUsize,
     ring: UnsafeCell<Ring>,
 }
 
@@ -22,21 +28,71 @@ impl RingLock {
     /// # Safety
     /// If it is not shared, a single thread at a time uses the queue, and all QPs that use it.
     pub unsafe fn new(ring: Ring, is_shared: bool) -> Self {
-        Self { mutex: Mutex::new(()), is_shared, ring: UnsafeCell::new(ring) }
+        let poller = AtomicUsize::new(NOBODY);
+        Self { mutex: Mutex::new(()), is_shared, poller, ring: UnsafeCell::new(ring) }
     }
 
-    /// The ring, for this thread alone.
+    /// The ring, for this thread alone. A thread that has started a poll has it already, and does not wait for itself: between ibv_start_poll() and
+    /// ibv_end_poll() a program may arm the queue, and destroy QPs that use it.
     #[inline]
     pub fn lock(&self) -> RingGuard<'_> {
-        let held = if self.is_shared { Some(lock(&self.mutex)) } else { None };
-        RingGuard { ring: &self.ring, _held: held }
+        let held = if self.is_shared { self.acquire() } else { None };
+        RingGuard { lock: self, held }
     }
+
+    /// The ring for a poll that this thread starts; `None` if it has started one.
+    #[inline]
+    pub fn lock_for_poll(&self) -> Option<RingGuard<'_>> {
+        let guard = self.lock();
+        if self.is_shared {
+            guard.held.as_ref()?;
+            self.poller.store(this_thread(), Ordering::Relaxed);
+        }
+        Some(guard)
+    }
+
+    /// Whether this thread has started a poll.
+    #[inline]
+    pub fn is_polled_here(&self) -> bool {
+        // Relaxed: only what this thread has stored itself is equal.
+        self.poller.load(Ordering::Relaxed) == this_thread()
+    }
+
+    #[inline]
+    fn acquire(&self) -> Option<MutexGuard<'_, ()>> {
+        match try_lock(&self.mutex) {
+            None => self.acquire_slowly(),
+            held => held,
+        }
+    }
+
+    #[cold]
+    fn acquire_slowly(&self) -> Option<MutexGuard<'_, ()>> {
+        if self.is_polled_here() { None } else { Some(lock(&self.mutex)) }
+    }
+}
+
+/// What no other living thread has; not 0.
+#[inline]
+fn this_thread() -> usize {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::pthread_self() as usize }
 }
 
 /// A ring that this thread alone uses.
 pub struct RingGuard<'a> {
-    ring: &'a UnsafeCell<Ring>,
-    _held: Option<MutexGuard<'a, ()>>,
+    lock: &'a RingLock,
+    /// None if the queue is not shared, or if this thread has the lock by a poll that it has started.
+    held: Option<MutexGuard<'a, ()>>,
+}
+
+impl RingGuard<'_> {
+    /// Ends a poll that was started by [`RingLock::lock_for_poll`].
+    #[inline]
+    pub fn end_poll(self) {
+        self.lock.poller.store(NOBODY, Ordering::Relaxed);
+        drop(self);
+    }
 }
 
 impl Deref for RingGuard<'_> {
@@ -45,14 +101,14 @@ impl Deref for RingGuard<'_> {
     #[inline]
     fn deref(&self) -> &Ring {
         // SAFETY: under the lock, or by the promise of RingLock::new().
-        unsafe { &*self.ring.get() }
+        unsafe { &*self.lock.ring.get() }
     }
 }
 
 impl DerefMut for RingGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Ring {
-        // SAFETY: as above.
-        unsafe { &mut *self.ring.get() }
+        // SAFETY: as above. Of two guards of one thread only one is looked through at a time: that of a poll is, within its own functions.
+        unsafe { &mut *self.lock.ring.get() }
     }
 }

@@ -17,6 +17,7 @@ use crate::objects::zeroed;
 use crate::pd::Pd;
 use crate::refs::Ref;
 use crate::slots::Slots;
+use crate::table::Numbered;
 
 /// A shared receive queue.
 #[repr(C)]
@@ -30,6 +31,8 @@ pub struct Srq {
     /// Its outstanding requests. Locked for moments by each post, under the lock of [`crate::context::Own::work`], and by each poll that finds a
     /// completion of it, under that of the CQ.
     pub slots: Mutex<Slots>,
+    /// Held while the queue is resized.
+    resizing: Mutex<()>,
     /// Where its receives complete, if it is one of XRC; otherwise NULL.
     cq: *mut ffi::ibv_cq,
     _pd: Ref<Pd>,
@@ -55,6 +58,17 @@ impl Srq {
 
     fn ibv(&self) -> *mut ffi::ibv_srq {
         self.verbs.get().cast()
+    }
+}
+
+impl Numbered for Srq {
+    fn number(&self) -> u32 {
+        self.srqn
+    }
+
+    fn cqs(&self) -> [*const Cq; 2] {
+        // A CQ begins with what libibverbs calls so.
+        [self.cq.cast_const().cast(), ptr::null()]
     }
 }
 
@@ -113,6 +127,7 @@ unsafe fn prepare(pd: *mut ffi::ibv_pd, max_sge: u32, cq: *mut ffi::ibv_cq) -> R
         srqn: 0,
         max_sge,
         slots: Mutex::new(Slots::new(0)?),
+        resizing: Mutex::new(()),
         cq,
         // SAFETY: by this function's own contract.
         _pd: unsafe { Pd::of(pd) },
@@ -141,6 +156,21 @@ unsafe fn create_xrc(
         return Err(libc::EINVAL);
     }
     // SAFETY: by this function's own contract.
+    let make = || unsafe { make_xrc(ibv_context, attr) };
+    // SAFETY: made just now, and nobody knows it.
+    let undo = |srq: Box<Srq>| _ = unsafe { ffi::ibv_cmd_destroy_srq(srq.ibv()) };
+    Ok(Box::into_raw(context.srqs.register(make, undo)?).cast())
+}
+
+/// A queue of XRC that the kernel has made.
+///
+/// # Safety
+/// The caller's open context; the objects in `attr` are there, and alive.
+unsafe fn make_xrc(
+    ibv_context: *mut ffi::ibv_context,
+    attr: &mut ffi::ibv_srq_init_attr_ex,
+) -> Result<Box<Srq>, Errno> {
+    // SAFETY: by this function's own contract.
     let mut srq = unsafe { prepare(attr.pd, attr.attr.max_sge, attr.cq) }?;
     let mut command: ffi::ibv_create_xsrq = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateSrqResp::new_zeroed() };
@@ -157,17 +187,13 @@ unsafe fn create_xrc(
         )
     })?;
     srq.srqn = reply.driver.srqn.get();
-    let limited = lock(&srq.slots).set_limit(attr.attr.max_wr);
-    let made = limited.and_then(|()| {
-        let _control = lock(&context.srqs.control);
-        context.srqs.insert(srq.srqn, &raw mut *srq)
-    });
-    if let Err(errno) = made {
+    // The kernel has found it to be within the limits.
+    if let Err(errno) = lock(&srq.slots).set_limit(attr.attr.max_wr) {
         // SAFETY: made just now, and nobody knows it.
         unsafe { ffi::ibv_cmd_destroy_srq(srq.ibv()) };
         return Err(errno);
     }
-    Ok(Box::into_raw(srq).cast())
+    Ok(srq)
 }
 
 /// # Safety
@@ -226,7 +252,7 @@ pub unsafe extern "C" fn modify_srq(
 fn resize(srq: &Srq, asked: u32, modify: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
     let context = srq.context();
     // One at a time.
-    let _control = lock(&context.qps.control);
+    let _resizing = lock(&srq.resizing);
     let before = lock(&srq.slots).limit();
     if asked < before {
         // Under this lock whatever has a slot is in the channel, which the device takes before the command.
@@ -258,18 +284,18 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ffi::ibv_srq, number: *mut u32) -
 pub unsafe extern "C" fn destroy_srq(ibv: *mut ffi::ibv_srq) -> c_int {
     // SAFETY: the caller's queue, which nobody uses from now on; only polls of the CQ of one of XRC may meet it.
     let srq = unsafe { Srq::of(ibv) };
-    // A queue that is not in the table takes no lock: the kernel's answer waits until its events are acknowledged.
-    let control = (!srq.cq.is_null()).then(|| lock(&srq.context().srqs.control));
+    // No lock is held: this waits until the program has acknowledged its events (ibv_destroy_srq(3)).
     // SAFETY: the caller's queue.
     let result = check(unsafe { ffi::ibv_cmd_destroy_srq(ibv) });
     if result.is_ok() {
         if !srq.cq.is_null() {
-            srq.context().srqs.remove(srq.srqn);
+            let srqs = &srq.context().srqs;
+            srqs.hide(srq.srqn);
             // After this no poll uses it: later ones do not find it, and earlier ones have ended.
             // SAFETY: CQs outlive the queues that use them.
             unsafe { Cq::of(srq.cq) }.ring.lock().clean_srq(srq.srqn);
+            srqs.free(srq.srqn);
         }
-        drop(control);
         // SAFETY: made by create() or create_xrc(), and unused once the kernel has let it go: no QP has it any more.
         drop(unsafe { Box::from_raw(ibv.cast::<Srq>()) });
     }

@@ -1,62 +1,150 @@
-//! From a QPN to its QP, without a lock.
+//! From a number to its object, without a lock.
 
 use std::ptr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::cq::Cq;
 use crate::errno::{Errno, boxed, boxed_slice};
 
 /// Entries of a leaf.
 const LEAF: usize = 512;
 
-type Leaf<T> = [AtomicPtr<T>; LEAF];
+type Leaf<T> = [Entry<T>; LEAF];
+
+/// A number's place.
+struct Entry<T> {
+    /// NULL if nothing is found here.
+    object: AtomicPtr<T>,
+    /// The CQs of the object. The place is free if the first is NULL.
+    cqs: [AtomicPtr<Cq>; 2],
+}
+
+impl<T> Entry<T> {
+    const fn new() -> Self {
+        let cqs = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
+        Self { object: AtomicPtr::new(ptr::null_mut()), cqs }
+    }
+}
+
+/// What an object that has CQs is registered by.
+pub trait Numbered {
+    /// Its number.
+    fn number(&self) -> u32;
+    /// Its CQs: the first is one, the second may be the same or NULL.
+    fn cqs(&self) -> [*const Cq; 2];
+}
 
 /// What is registered under numbers no two of which are equal modulo the size. Grows by leaves.
+///
+/// An object that is destroyed goes in three steps, after each of which others may do what they like:
+/// 1. It has gone in the kernel, which may give its number to a new object at once.
+/// 2. [`Self::hide`]: it is not found any more. Then its completions are removed, under the lock of each of its CQs.
+/// 3. [`Self::free`]: a new object may have its place. [`Self::register`] makes another one until then.
+///
+/// No lock is held from one step to the next: a program's thread may hold the lock of a CQ between ibv_start_poll() and ibv_end_poll(), and the kernel's answer
+/// waits until the program has acknowledged the object's events.
 pub struct Table<T> {
     leaves: Box<[AtomicPtr<Leaf<T>>]>,
     mask: u32,
-    /// Held while an object is registered, and all the while that one is destroyed: a new object gets its number from the kernel after another
-    /// of that number has gone there, and so is registered after that one is removed.
-    pub control: Mutex<()>,
 }
 
-impl<T> Table<T> {
+impl<T: Numbered> Table<T> {
     /// For `size` numbers, a power of two.
     pub fn new(size: u32) -> Result<Self, Errno> {
         if !size.is_power_of_two() || size > 1 << 24 {
             return Err(libc::EPROTO);
         }
         let leaves = boxed_slice((size as usize).div_ceil(LEAF), || AtomicPtr::new(ptr::null_mut()))?;
-        Ok(Self { leaves, mask: size - 1, control: Mutex::new(()) })
+        Ok(Self { leaves, mask: size - 1 })
     }
 
-    /// What is registered under `number`, or under one equal to it modulo the size; NULL if nothing.
+    /// What is registered under `number`, or under one equal to it modulo the size, and has `cq`; NULL if nothing. While the caller holds the lock of that CQ,
+    /// the object is not freed.
     #[inline]
-    pub fn find(&self, number: u32) -> *mut T {
+    pub fn find(&self, number: u32, cq: &Cq) -> *mut T {
+        let Some(entry) = self.entry(number) else { return ptr::null_mut() };
         // Acquire: what the pointer leads to was written before it was registered.
-        self.entry(number).map_or(ptr::null_mut(), |entry| entry.load(Ordering::Acquire))
+        let object = entry.object.load(Ordering::Acquire);
+        // Acquire: if the place has another object by now, its former one is not seen below.
+        let is_its = entry.cqs.iter().any(|of| ptr::eq(of.load(Ordering::Acquire), cq));
+        // The CQs are those of this object only if it is still there.
+        if is_its && entry.object.load(Ordering::Acquire) == object { object } else { ptr::null_mut() }
     }
 
-    /// Registers `object`. Only while `control` is held.
-    pub fn insert(&self, number: u32, object: *mut T) -> Result<(), Errno> {
+    /// Registers an object that `make` makes in the kernel. One whose place is not free yet is kept until another has got one, and goes by `undo` then.
+    pub fn register(
+        &self,
+        mut make: impl FnMut() -> Result<Box<T>, Errno>,
+        undo: impl Fn(Box<T>),
+    ) -> Result<Box<T>, Errno> {
+        let mut kept = Vec::new();
+        let made = loop {
+            let mut object = match make() {
+                Ok(object) => object,
+                Err(errno) => break Err(errno),
+            };
+            match self.insert(&mut object) {
+                Ok(true) => break Ok(object),
+                Ok(false) if kept.try_reserve(1).is_ok() => kept.push(object),
+                refused => {
+                    undo(object);
+                    break Err(refused.err().unwrap_or(libc::ENOMEM));
+                }
+            }
+        };
+        kept.into_iter().for_each(undo);
+        made
+    }
+
+    /// From now on the object of this number is not found. It is registered.
+    pub fn hide(&self, number: u32) {
+        if let Some(entry) = self.entry(number) {
+            entry.object.store(ptr::null_mut(), Ordering::Release);
+        }
+    }
+
+    /// From now on a new object may be registered under this number. The former is hidden, and none of its completions is left in a CQ.
+    pub fn free(&self, number: u32) {
+        if let Some(entry) = self.entry(number) {
+            let [first, second] = &entry.cqs;
+            second.store(ptr::null_mut(), Ordering::Relaxed);
+            first.store(ptr::null_mut(), Ordering::Release);
+        }
+    }
+
+    /// False if its place is not free.
+    fn insert(&self, object: &mut T) -> Result<bool, Errno> {
+        let (number, [first, second]) = (object.number(), object.cqs());
+        self.grow(number)?;
+        let entry = self.entry(number).filter(|_| !first.is_null()).ok_or(libc::EINVAL)?;
+        let [of_first, of_second] = &entry.cqs;
+        // Acquire: the former object of this place is hidden. Release: who sees one of these CQs sees that as well.
+        let claimed =
+            of_first.compare_exchange(ptr::null_mut(), first.cast_mut(), Ordering::AcqRel, Ordering::Relaxed);
+        if claimed.is_err() {
+            return Ok(false);
+        }
+        of_second.store(second.cast_mut(), Ordering::Release);
+        entry.object.store(object, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Makes the leaf of this number.
+    fn grow(&self, number: u32) -> Result<(), Errno> {
         let leaf = self.leaves.get((number & self.mask) as usize / LEAF).ok_or(libc::EINVAL)?;
         if leaf.load(Ordering::Relaxed).is_null() {
-            let new = boxed([const { AtomicPtr::new(ptr::null_mut()) }; LEAF])?;
-            leaf.store(Box::into_raw(new), Ordering::Release);
+            let new = Box::into_raw(boxed([const { Entry::new() }; LEAF])?);
+            let grown = leaf.compare_exchange(ptr::null_mut(), new, Ordering::Release, Ordering::Relaxed);
+            if grown.is_err() {
+                // SAFETY: made just now; another thread was faster, and nobody has seen it.
+                drop(unsafe { Box::from_raw(new) });
+            }
         }
-        self.entry(number).ok_or(libc::EINVAL)?.store(object, Ordering::Release);
         Ok(())
     }
 
-    /// Takes out what is registered under `number`. Only while `control` is held.
-    pub fn remove(&self, number: u32) {
-        if let Some(entry) = self.entry(number) {
-            entry.store(ptr::null_mut(), Ordering::Release);
-        }
-    }
-
     #[inline]
-    fn entry(&self, number: u32) -> Option<&AtomicPtr<T>> {
+    fn entry(&self, number: u32) -> Option<&Entry<T>> {
         let index = (number & self.mask) as usize;
         let leaf = self.leaves.get(index / LEAF)?.load(Ordering::Acquire);
         // SAFETY: NULL or a leaf, which lives as long as the table.
@@ -69,7 +157,7 @@ impl<T> Drop for Table<T> {
         for leaf in &mut self.leaves {
             let leaf = *leaf.get_mut();
             if !leaf.is_null() {
-                // SAFETY: made by insert(), and nobody looks any more.
+                // SAFETY: made by grow(), and nobody looks any more.
                 drop(unsafe { Box::from_raw(leaf) });
             }
         }

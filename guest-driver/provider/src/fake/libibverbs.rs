@@ -33,6 +33,19 @@ pub unsafe fn ordered_error(context: *mut ibv_context) -> c_int {
     std::mem::take(&mut unsafe { kernel(context) }.state().command_error)
 }
 
+/// The kernel has destroyed a queue; the program does what it does before it acknowledges the queue's events.
+pub(super) unsafe fn destroyed(context: *mut ibv_context) {
+    let kernel = unsafe { kernel(context) };
+    let meanwhile = {
+        let mut state = kernel.state();
+        state.queues -= 1;
+        state.during_destroy.take()
+    };
+    if let Some(meanwhile) = meanwhile {
+        meanwhile();
+    }
+}
+
 pub(super) unsafe fn driver_request<T: FromBytes>(command: *const u8, core: usize, size: usize) -> T {
     assert_eq!(size, core + size_of::<T>());
     T::read_from_bytes(unsafe { std::slice::from_raw_parts(command.add(core), size_of::<T>()) }).unwrap()

@@ -8,7 +8,7 @@ use std::ffi::c_int;
 
 use vrdma_verbs::abi::user::{UserCreateAhResp, UserCreateQpResp};
 
-use super::libibverbs::{driver_reply, kernel, ordered_error};
+use super::libibverbs::{destroyed, driver_reply, kernel, ordered_error};
 use crate::ffi::*;
 
 #[unsafe(no_mangle)]
@@ -35,6 +35,7 @@ unsafe extern "C" fn ibv_cmd_create_qp_ex(
         let mut state = kernel.state();
         let qpn = state.next_qpn;
         state.next_qpn += 1;
+        state.queues += 1;
         let handle = |cq: *mut ibv_cq| cq.as_ref().map_or(0, |cq| cq.handle);
         state.qp_cqs.insert(qpn, (handle((*attr).send_cq), handle((*attr).recv_cq)));
         (*qp).comp_mask = 0;
@@ -83,7 +84,14 @@ unsafe extern "C" fn ibv_cmd_query_qp(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_cmd_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    unsafe { ordered_error((*qp).context) }
+    unsafe {
+        let context = (*qp).context;
+        let error = ordered_error(context);
+        if error == 0 {
+            destroyed(context);
+        }
+        error
+    }
 }
 
 #[unsafe(no_mangle)]

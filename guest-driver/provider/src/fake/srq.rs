@@ -8,7 +8,7 @@ use std::ffi::c_int;
 
 use vrdma_verbs::abi::user::UserCreateSrqResp;
 
-use super::libibverbs::{driver_reply, kernel, ordered_error};
+use super::libibverbs::{destroyed, driver_reply, kernel, ordered_error};
 use crate::ffi::*;
 
 /// Most receives of a shared queue.
@@ -36,6 +36,7 @@ unsafe extern "C" fn ibv_cmd_create_srq(
         let kernel = kernel(context);
         let mut state = kernel.state();
         let handle = state.new_handle();
+        state.queues += 1;
         state.srqs.insert(handle, ((*attr).attr.max_wr, 0));
         (*srq).context = context;
         (*srq).handle = handle;
@@ -103,6 +104,7 @@ unsafe extern "C" fn ibv_cmd_destroy_srq(srq: *mut ibv_srq) -> c_int {
             error => return error,
         }
         kernel((*srq).context).state().srqs.remove(&(*srq).handle);
+        destroyed((*srq).context);
         0
     }
 }

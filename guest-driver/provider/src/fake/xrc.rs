@@ -84,7 +84,11 @@ unsafe extern "C" fn ibv_cmd_open_qp(
         assert_eq!(size as usize, size_of::<verbs_qp>());
         let qp = qp.cast::<ibv_qp>();
         ((*qp).context, (*qp).qp_num) = (context, (*attr).qp_num);
-        ordered_error(context)
+        let error = ordered_error(context);
+        if error == 0 {
+            kernel(context).state().queues += 1;
+        }
+        error
     }
 }
 
@@ -107,7 +111,8 @@ unsafe extern "C" fn ibv_cmd_create_srq_ex(
         let mut state = kernel.state();
         let handle = state.new_handle();
         // As no QP's.
-        let srqn = 0xcd_0000 + handle;
+        let srqn = state.next_srqn.take().unwrap_or(0xcd_0000 + handle);
+        state.queues += 1;
         state.srqs.insert(handle, ((*attr).attr.max_wr, 0));
         state.xrc_cqs.insert(srqn, (*(*attr).cq).handle);
         let srq = srq.cast::<ibv_srq>();

@@ -143,6 +143,28 @@ fn numbers_equal_modulo_the_table_are_not_mixed_up() {
 }
 
 #[test]
+fn a_device_that_names_a_qp_of_another_cq_completes_nothing() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let cqs = [guest.cq(16), guest.cq(16)];
+    let (qp, other) = (guest.qp(cqs[0], |_| ()), guest.qp(cqs[1], |_| ()));
+    guest.send(qp, &mut [write(1), write(2)]).unwrap();
+    let mut requests = kernel.take_all().into_iter();
+    let mut complete = |at| kernel.complete_as(requests.next().unwrap().success(), at);
+    let at = unsafe { (*other).qp_num };
+    complete(at);
+    assert!(guest.poll(cqs[1], 8).is_empty());
+    complete(unsafe { (*qp).qp_num });
+    assert_eq!(wr_ids(&guest.poll(cqs[0], 8)), [2]);
+    guest.destroy_qp(qp);
+    // One that has gone was not remembered either.
+    kernel.complete_as(Cqe { qpn: (at - 1).into(), ..Cqe::default() }, at);
+    assert!(guest.poll(cqs[1], 8).is_empty());
+    guest.destroy_qp(other);
+    guest.close(&cqs);
+}
+
+#[test]
 fn a_reset_forgets_what_was_outstanding() {
     let kernel = Kernel::new();
     let guest = Guest::new(&kernel);

@@ -3,6 +3,8 @@
 use std::mem::zeroed;
 use std::ptr;
 
+use vrdma_verbs::Cqe;
+use vrdma_verbs::abi::cqe;
 use vrdma_verbs::abi::wqe::{WrOpcode, flags};
 
 use super::guest::{CAP, Guest, recv, sge, with_sges, wr_ids, write};
@@ -149,6 +151,31 @@ fn receives_of_a_queue_complete_whichever_process_has_the_target() {
     guest.destroy_srq(srqs[1]);
     close_xrcd(&guest, xrcd);
     assert_eq!(kernel.state().xrcds, 0);
+    guest.close(&cqs);
+}
+
+#[test]
+fn a_device_that_names_a_queue_of_another_cq_completes_nothing() {
+    let kernel = Kernel::new();
+    let guest = Guest::new(&kernel);
+    let (xrcd, cqs) = (open_xrcd(&guest), [guest.cq(8), guest.cq(8)]);
+    let srq = try_srq(&guest, cqs[0], xrcd, |_| ());
+    let qp = guest.qp(cqs[1], |_| ());
+    guest.srq_recv(srq, &mut [recv(10, &mut [])]).unwrap();
+    let request = kernel.take().unwrap();
+    let named = Cqe {
+        src_qpn: request.qpn().into(),
+        qpn: 0xffff.into(),
+        flags: cqe::flags::RECV | cqe::flags::XRC,
+        ..request.received(0xffff)
+    };
+    kernel.complete_as(named, unsafe { (*qp).qp_num });
+    assert!(guest.poll(cqs[1], 8).is_empty());
+    kernel.receive_xrc(&request, 0xffff);
+    assert_eq!(wr_ids(&guest.poll(cqs[0], 8)), [10]);
+    guest.destroy_qp(qp);
+    guest.destroy_srq(srq);
+    close_xrcd(&guest, xrcd);
     guest.close(&cqs);
 }
 
