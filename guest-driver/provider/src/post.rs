@@ -116,7 +116,7 @@ unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr)
 pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
     let queue = &Sends(qp);
     let mut work = lock(&qp.context().work);
-    if wrs.len() > (qp.sends.limit() - qp.sends.outstanding()) as usize {
+    if wrs.len() > qp.sends.limit().saturating_sub(qp.sends.outstanding()) as usize {
         return Err(libc::ENOMEM);
     }
     // Invalid requests are found before any is pushed.

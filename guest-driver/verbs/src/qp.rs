@@ -57,10 +57,11 @@ impl<S: AsRef<[AtomicU64]>> WrRing<S> {
         self.head.store(head.wrapping_add(1), Ordering::Release);
     }
 
-    /// Forgets the `count` youngest requests, which the device has never seen.
+    /// Forgets the `count` youngest requests, which the device has never seen. If it says that it has completed some of them, those are no longer here.
     pub fn take_back(&self, count: u32) {
         let head = self.head.load(Ordering::Relaxed);
-        self.head.store(head.wrapping_sub(count), Ordering::Release);
+        let outstanding = head.wrapping_sub(self.tail.load(Ordering::Acquire));
+        self.head.store(head.wrapping_sub(count.min(outstanding)), Ordering::Release);
     }
 
     /// Retires the request `wqe_id` and all older ones; gives back its wr_id.

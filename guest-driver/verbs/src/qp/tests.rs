@@ -68,6 +68,18 @@ fn requests_that_were_not_released_can_be_taken_back() {
 }
 
 #[test]
+fn what_a_device_says_it_completed_before_it_had_it_is_not_taken_back_as_well() {
+    let ring = ring(4);
+    let ids: Vec<u32> = (0..2).map(|i| post(&ring, i).unwrap()).collect();
+    assert_eq!(ring.complete(ids[1]), Some(1));
+    ring.take_back(2);
+    assert_eq!(ring.outstanding(), 0);
+    let ids: Vec<u32> = (0..4).map(|i| post(&ring, 50 + i).unwrap()).collect();
+    assert_eq!((ring.next(), ring.outstanding()), (None, 4));
+    assert_eq!(ring.complete(ids[3]), Some(53));
+}
+
+#[test]
 fn completions_from_before_a_reset_are_refused() {
     let ring = ring(4);
     let old: Vec<u32> = (0..4).map(|i| post(&ring, i).unwrap()).collect();
