@@ -51,8 +51,8 @@
 //! | of a shared receive queue | posts and polls, for a moment | |
 //!
 //! A CQ has no lock where a program promises that one thread uses it. A thread that has started a poll has the CQ already, and may do with it what it likes
-//! ([`ring_lock`]). Nothing that waits for the program holds a lock: destroying an object waits until its events are acknowledged, and the thread that is to do so may poll,
-//! post, and make and destroy other objects before ([`table`]).
+//! ([`ring_lock`]). No lock is held while a verb waits for the program. Destroying an object waits until its events are acknowledged; the thread that does that may poll, post,
+//! and make and destroy other objects before ([`table`]).
 #![allow(
     rustdoc::private_intra_doc_links,
     reason = "there is no public item: these pages are made with --document-private-items"

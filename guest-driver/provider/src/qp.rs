@@ -188,7 +188,8 @@ impl Qp {
         for cq in self.each_cq() {
             let mut ring = cq.ring.lock();
             ring.clean(self);
-            // Both sides of a ring of requests stand still: completing is done under the lock of the CQ, and posting, up to the end of one that is refused, under this.
+            // Both sides of a ring of requests stand still. Completing is done under the lock of the CQ.
+            // Posting is done under this one, up to where a request that is refused is taken back.
             let _work = lock(&self.context().work);
             let [send, recv] = self.cqs;
             if ptr::eq(cq, send) {

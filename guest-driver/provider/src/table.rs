@@ -41,8 +41,8 @@ pub trait Numbered {
 /// 2. [`Self::hide`]: it is not found any more. Then its completions are removed, under the lock of each of its CQs.
 /// 3. [`Self::free`]: a new object may have its place. [`Self::register`] makes another one until then.
 ///
-/// No lock is held from one step to the next: a program's thread may hold the lock of a CQ between ibv_start_poll() and ibv_end_poll(), and the kernel's answer
-/// waits until the program has acknowledged the object's events.
+/// No lock is held from one step to the next. The kernel's answer waits until the program has acknowledged the object's events. And a thread of the program may
+/// hold the lock of a CQ, from ibv_start_poll() to ibv_end_poll(), while it makes or destroys others.
 pub struct Table<T> {
     leaves: Box<[AtomicPtr<Leaf<T>>]>,
     mask: u32,
