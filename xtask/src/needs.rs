@@ -583,7 +583,7 @@ mod tests {
         assert_eq!(
             without_dpkg(&machine).unwrap(),
             "there is no dpkg here to ask for libc6-dev mmdebstrap debian-archive-keyring e2fsprogs xz-utils zstd \
-             dpdk-dev tshark ucx-utils: going on, as what the build can look for itself is there"
+             python3-pip dpdk-dev tshark ucx-utils: going on, as what the build can look for itself is there"
         );
         machine.library = false;
         assert_eq!(

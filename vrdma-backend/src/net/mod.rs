@@ -55,7 +55,7 @@ use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
 use shares::Shares;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use steer::steer;
 use switch::Switch;
 use vrdma_transport::Instant;
@@ -69,8 +69,8 @@ pub const TRANSMIT: u16 = 1;
 #[derive(Debug)]
 pub struct Net {
     names: Vec<String>,
-    /// Those of their front-ends, to be shut down if the function ends for a fault of ours.
-    connections: Vec<Option<Arc<UnixStream>>>,
+    /// Those of their front-ends, to be shut down if the function ends for a fault of ours. The session holds them: who leaves has closed them.
+    connections: Vec<Weak<UnixStream>>,
     senders: Vec<Sender>,
     /// Those whose connections of iWARP are this process's own.
     have_tcp: Vec<bool>,
@@ -140,7 +140,7 @@ impl Net {
     /// Adds a guest, of whose frames to several ports `flood_rate` a second reach other guests; its number.
     pub fn add(&mut self, name: &str, member: Member, flood_rate: u32) -> usize {
         self.names.push(name.to_owned());
-        self.connections.push(None);
+        self.connections.push(Weak::new());
         self.senders.push(Sender::new(self.mtu));
         self.have_tcp.push(false);
         self.floods.push(Bucket::new(flood_rate));
@@ -265,7 +265,7 @@ impl Net {
 
     /// The connection of a guest's front-end, which it has no longer.
     pub fn take_connection(&mut self, guest: usize) -> Option<Arc<UnixStream>> {
-        self.connections[guest].take()
+        std::mem::take(&mut self.connections[guest]).upgrade()
     }
 
     /// What a guest is called.

@@ -19,7 +19,7 @@ impl Net {
         token: u64,
     ) {
         let index = setup.index;
-        self.connections[guest] = memory.connection();
+        self.connections[guest] = memory.connection().as_ref().map(Arc::downgrade).unwrap_or_default();
         let direction = if index == RECEIVE { ChainDirection::ToDriver } else { ChainDirection::FromDriver };
         let name = &self.names[guest];
         let rings = match index {

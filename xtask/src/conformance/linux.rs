@@ -53,7 +53,9 @@ fn case(name: &str) -> &str {
 
 fn place(lab: Lab) -> Place {
     match lab {
-        Lab::TwoHosts | Lab::IwarpTwoHosts | Lab::IwarpOwnTcp => Place::TwoHosts,
+        Lab::TwoHosts | Lab::IwarpTwoHosts | Lab::IwarpOwnTcp | Lab::Routed | Lab::RoutedIwarp => {
+            Place::TwoHosts
+        }
         _ => Place::OneHost,
     }
 }
@@ -65,7 +67,7 @@ fn column(lab: Lab) -> String {
     };
     match lab {
         Lab::Iwarp | Lab::IwarpTwoHosts => format!("iWARP over the host's TCP, {place}"),
-        Lab::IwarpOwnTcp => format!("iWARP over the daemon's TCP, {place}"),
+        Lab::IwarpOwnTcp | Lab::RoutedIwarp => format!("iWARP over the daemon's TCP, {place}"),
         _ => format!("vrdma, {place}"),
     }
 }
