@@ -155,9 +155,9 @@ impl Wire {
         Capture::start(self, port, &["tcp"], file)
     }
 
-    /// Likewise of all frames.
+    /// Likewise of all frames. Each is in the file soon: see [`Capture::wait_for`].
     pub fn capture_all(&self, port: &str, file: &Path) -> Result<Capture> {
-        Capture::start(self, port, &[], file)
+        Capture::start(self, port, &["-U"], file)
     }
 }
 
@@ -169,12 +169,13 @@ pub struct Capture {
 }
 
 impl Capture {
-    fn start(wire: &Wire, port: &str, filter: &[&str], file: &Path) -> Result<Self> {
+    /// Captures by these words of tcpdump: options, and what frames are to be.
+    fn start(wire: &Wire, port: &str, words: &[&str], file: &Path) -> Result<Self> {
         let log = file.with_extension("log");
         let mut command = guest_root_program("usr/bin/tcpdump");
         // A buffer of 256 MiB, for while the machine is busy with VMs.
         command.args(["-i", port, "-Z", "root", "-n", "-s", "0", "-B", "262144", "-w"]).arg(file);
-        command.args(filter);
+        command.args(words);
         let mut command = wire.namespace.enter(&command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         let mut tcpdump = Proc::spawn("tcpdump", command)?;
@@ -184,6 +185,15 @@ impl Capture {
             Ok(if said.contains("listening on") { Ok(()) } else { Err(said) })
         })?;
         Ok(Self { tcpdump, file: file.to_owned(), log })
+    }
+
+    /// Waits until a frame with these bytes is in the file, and so all that passed before it. At its end tcpdump leaves out what the kernel still keeps for it.
+    pub fn wait_for(&self, bytes: &[u8]) -> Result<()> {
+        wait::until("a frame to be captured", wait::PATIENCE, || {
+            let captured = std::fs::read(&self.file)?;
+            let is_there = captured.windows(bytes.len()).any(|part| part == bytes);
+            Ok(if is_there { Ok(()) } else { Err(format!("{} bytes of others", captured.len())) })
+        })
     }
 
     /// Ends the capture and says where it is. An error if it missed packets.

@@ -14,6 +14,8 @@ const CLASS: u8 = 0x68;
 const VLAN: &str = "10";
 /// What the VLANs' netdevs make of all priorities of Linux.
 const PRIORITY: &str = "3";
+/// What the last frame of the capture has in it: as it is, and as ping is told it.
+const LAST: (&[u8], &str) = (b"end of capture", "656e64206f662063617074757265");
 /// Fewest packets of each end that have it.
 const PACKETS: usize = 5;
 
@@ -38,8 +40,11 @@ pub fn traffic_class(pair: &mut Pair) -> Result<()> {
     let file = pair.directory().join("traffic-class.pcap");
     let capture = pair.wire()?.capture_all("a", &file)?;
     let ran = [IP[0], VLAN_IP[0]].into_iter().try_for_each(|address| program(pair, address));
+    let marked = pair.a.check(&format!("ping -c 1 -W 5 -p {} {}", LAST.1, IP[1]), patience);
+    let captured = marked.and_then(|_| capture.wait_for(LAST.0));
     let file = capture.finish()?;
     ran?;
+    captured?;
     let fields = ["ip.src", "ip.dsfield", "vlan.id", "vlan.priority", "infiniband.bth.opcode"];
     let packets = capture::fields(&file, filter, &fields)?;
     for (address, in_vlan) in IP.into_iter().zip(VLAN_IP) {
