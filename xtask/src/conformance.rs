@@ -109,6 +109,16 @@ impl Family {
 }
 
 impl Plan {
+    /// The same, with all families that go with the rest of it if it names none.
+    pub fn with_all_if_none(mut self) -> Self {
+        if self.families.is_empty() {
+            self.families = Family::ALL.into();
+            let has_linux = linux::goes_with(&self);
+            self.families.retain(|family| *family != Family::Linux || has_linux);
+        }
+        self
+    }
+
     fn column(&self) -> String {
         let place = match self.place {
             Place::OneHost => "one host",
@@ -367,6 +377,16 @@ mod tests {
 
     fn plan(device: Device, peer: Option<Device>) -> Plan {
         Plan { families: Vec::new(), device, peer, place: Place::TwoHosts, only: Vec::new(), workers: None }
+    }
+
+    #[test]
+    fn a_plan_that_names_no_family_has_all_that_go_with_its_devices() {
+        let all = |plan: Plan| plan.with_all_if_none().families.len();
+        assert_eq!(all(plan(Device::Vrdma, None)), Family::ALL.len());
+        assert_eq!(all(plan(Device::Rxe, None)), Family::ALL.len() - 1);
+        assert_eq!(all(plan(Device::Vrdma, Some(Device::Rxe))), Family::ALL.len() - 1);
+        let named = Plan { families: vec![Family::Cm], ..plan(Device::Rxe, None) };
+        assert_eq!(named.with_all_if_none().families, [Family::Cm]);
     }
 
     #[test]

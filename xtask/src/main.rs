@@ -300,8 +300,8 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Repeat { rounds, command } => repeat::run(rounds, &command),
         Sub::Conformance { families, device, peer, topology, only, workers } => {
             use_workers(workers);
-            let families = if families.is_empty() { Family::ALL.to_vec() } else { families };
-            conformance::run(&conformance::Plan { families, device, peer, place: topology, only, workers })
+            let plan = conformance::Plan { families, device, peer, place: topology, only, workers };
+            conformance::run(&plan.with_all_if_none())
         }
         Sub::Soak { minutes, seed, topology } => {
             soak::run(&soak::Plan { time: Duration::from_secs(60 * minutes), seed, place: topology })

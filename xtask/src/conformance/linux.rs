@@ -15,10 +15,15 @@ const PREFIX: &str = "vm-linux-";
 /// Takes down how a case went: its name, its column, the outcome.
 pub type Note<'a> = &'a mut dyn FnMut(&str, &str, &Outcome) -> Result<()>;
 
+/// Whether it has VMs such as the plan wants.
+pub fn goes_with(plan: &Plan) -> bool {
+    plan.device == Device::Vrdma && plan.peer.is_none() && plan.workers.is_none()
+}
+
 /// Runs those of the place that the plan names, each in a pair of its kind.
 pub fn run(plan: &Plan, note: Note<'_>) -> Result<()> {
     ensure!(
-        plan.device == Device::Vrdma && plan.peer.is_none() && plan.workers.is_none(),
+        goes_with(plan),
         "the family linux has VMs of its own: it goes with neither --device, --peer nor --workers"
     );
     let wanted = |test: &VmTest| {
