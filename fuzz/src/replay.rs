@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// Runs `fuzz/corpus/TARGET` and `fuzz/crashes/TARGET`. In the latter, NAME.txt says what NAME was.
-pub fn replay(target: &str, run: fn(&[u8])) {
+pub fn replay(target: &str, mut run: impl FnMut(&[u8])) {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let fuzz =
         above.map(|folder| folder.join("fuzz")).find(|folder| folder.is_dir()).expect("fuzz/ is above");

@@ -4,42 +4,11 @@
 //! passes, what the user does. What holds then: nothing panics; the connection can be written, read, and is then the same; no byte is handed up
 //! twice; only what the user has is sent; it stops sending; and what is outstanding has a timer.
 
+use crate::input::Input;
 use std::ops::Range;
 use std::time::Duration;
 use vrdma_tcp::{Arrival, Config, Connection, Instant, KeepAlive, Ports, Segment, Source, State};
 use vrdma_wire::tcp::{Flags, Header, Options};
-
-/// The rest of the input. Where it ends, all is 0.
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn short(&mut self) -> u16 {
-        u16::from_le_bytes([self.byte(), self.byte()])
-    }
-
-    fn word(&mut self) -> u32 {
-        u32::from(self.short()) | u32::from(self.short()) << 16
-    }
-
-    /// A number near one that is right, or any.
-    fn near(&mut self, right: &[u32]) -> u32 {
-        let kind = self.byte();
-        let base = right[usize::from(kind & 7) % right.len()];
-        match kind >> 3 {
-            0..16 => base,
-            16..24 => base.wrapping_add_signed(i32::from(self.byte() as i8)),
-            24..30 => base.wrapping_add_signed(i32::from(self.short() as i16)),
-            30 => base.wrapping_add(0x8000_0000).wrapping_add_signed(i32::from(self.byte() as i8)),
-            _ => self.word(),
-        }
-    }
-}
 
 /// As much as the user has by now, in segments of 700 bytes.
 struct Stream(u64);

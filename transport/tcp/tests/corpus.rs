@@ -1,11 +1,22 @@
 //! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with (`fuzz/README.md`).
 
+#[path = "../../../fuzz/src/input.rs"]
+mod input;
 #[path = "../../../fuzz/src/replay.rs"]
 mod replay;
+#[path = "../../../fuzz/src/stack.rs"]
+mod stack;
 #[path = "../../../fuzz/src/tcp.rs"]
 mod tcp;
 
 #[test]
 fn connections() {
     replay::replay("tcp", tcp::tcp);
+}
+
+#[test]
+fn stacks() {
+    let mut by_cookie = 0;
+    replay::replay("stack", |data| by_cookie += stack::stack(data).cookies_taken);
+    assert!(by_cookie > 10, "the corpus has {by_cookie} connections that were set up by a cookie");
 }
