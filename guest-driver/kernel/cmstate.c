@@ -2,7 +2,7 @@
 /*
  * What becomes of a connection of iWARP, whatever the device says of it. iw_cm takes a wrong order
  * for a bug of the kernel: a reply or ESTABLISHED comes once and first, CLOSE once and last.
- * A test runs this file on the host (tests/tests/iw_states.rs), so it calls nothing.
+ * A test runs this file on the host (tests/tests/end_to_end/iw_states.rs), so it calls nothing.
  */
 #include <linux/errno.h>
 #include <linux/types.h>

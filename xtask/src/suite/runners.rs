@@ -17,6 +17,9 @@ const TARGETS: &[&str] = &["--lib", "--bins", "--tests", "--examples"];
 /// Some tests look at what the whole process counts or has: each has a process of its own under nextest, else they take turns.
 pub const ONE_THREAD: &str = "--test-threads=1";
 
+/// The program of the end-to-end tests, each file of which is a module.
+const END_TO_END: &str = "end_to_end";
+
 /// Which of the workspace's tests are run, and how.
 #[derive(Clone, Copy, Default)]
 pub struct Tests {
@@ -125,9 +128,10 @@ impl Tests {
             arguments.push("--run-ignored=only".to_owned());
         }
         if self.workers.is_some() {
-            let files: Vec<String> = self.files.iter().map(|file| format!("binary(={file})")).collect();
+            let files: Vec<String> = self.files.iter().map(|file| format!("test(/^{file}::/)")).collect();
             let files = if files.is_empty() { "all()".to_owned() } else { files.join(" | ") };
-            arguments.extend(["-E".to_owned(), format!("package(=vrdma-tests) & ({files})")]);
+            let program = format!("package(=vrdma-tests) & binary(={END_TO_END})");
+            arguments.extend(["-E".to_owned(), format!("{program} & ({files})")]);
         }
         arguments
     }
@@ -135,17 +139,14 @@ impl Tests {
     /// The command, and what is for libtest.
     fn for_cargo(self) -> (Command, Vec<&'static str>) {
         let mut command = cargo_with(&["test", "--no-fail-fast"]);
-        command.args(if self.workers.is_some() {
-            ["-p", "vrdma-tests"].as_slice()
+        if self.workers.is_some() {
+            command.args(["-p", "vrdma-tests", "--test", END_TO_END]);
         } else {
-            &["--workspace"]
-        });
-        if self.files.is_empty() {
-            command.args(TARGETS);
+            command.arg("--workspace").args(TARGETS);
         }
-        command.args(self.files.iter().flat_map(|file| ["--test", file]));
         let ignored = self.long.then_some("--ignored");
-        (self.with_environment(command), [ONE_THREAD].into_iter().chain(ignored).collect())
+        let arguments = [ONE_THREAD].into_iter().chain(ignored).chain(self.files.iter().copied());
+        (self.with_environment(command), arguments.collect())
     }
 }
 
@@ -243,9 +244,10 @@ mod tests {
     #[test]
     fn tests_on_workers_are_those_of_their_files() {
         let which = Tests { workers: Some(3), files: &["a", "b"], ..Tests::default() };
-        assert_eq!(which.for_nextest(), ["-E", "package(=vrdma-tests) & (binary(=a) | binary(=b))"]);
+        let program = "package(=vrdma-tests) & binary(=end_to_end)";
+        assert_eq!(which.for_nextest(), ["-E", &format!("{program} & (test(/^a::/) | test(/^b::/))")]);
         let all = Tests { files: &[], ..which };
-        assert_eq!(all.for_nextest(), ["-E", "package(=vrdma-tests) & (all())"]);
+        assert_eq!(all.for_nextest(), ["-E", &format!("{program} & (all())")]);
         assert!(Tests::default().for_nextest().is_empty());
         assert_eq!(Tests { long: true, ..Tests::default() }.for_nextest(), ["--run-ignored=only"]);
     }

@@ -9,7 +9,7 @@ const VICTIM: &str = "VRDMA_TEST_VICTIM";
 
 #[test]
 fn a_signal_that_ends_the_process_is_told_with_who_sent_it() {
-    let name = "a_signal_that_ends_the_process_is_told_with_who_sent_it";
+    let name = "fatal::a_signal_that_ends_the_process_is_told_with_who_sent_it";
     if let Ok(signal) = std::env::var(VICTIM) {
         let _lab = Lab::new(1);
         let signal: i32 = signal.parse().unwrap();

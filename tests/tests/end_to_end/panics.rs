@@ -170,6 +170,7 @@ fn a_panic_over_a_packet_ends_the_guest_that_it_is_for_and_its_peer_elsewhere_fi
         hooks::panic_at("g0", "a packet to it");
         // Long enough for memory to be lent.
         let own = [a.mr.sge(0, LEN as u32)];
+        a.qp.gives_up_soon().unwrap();
         a.post(&Request::send(a.qp.tag(1), Data::Sges(&own)).signaled(true));
         end(&lab, &[0]);
         a.cq.expect(a.qp.number, 1, WcStatus::RETRY_EXC_ERR);
@@ -301,7 +302,7 @@ const VICTIM: &str = "VRDMA_TEST_VICTIM";
 
 #[test]
 fn a_panic_in_what_guests_share_ends_the_process() {
-    let name = "a_panic_in_what_guests_share_ends_the_process";
+    let name = "panics::a_panic_in_what_guests_share_ends_the_process";
     if std::env::var_os(VICTIM).is_some() {
         let lab = lab();
         hooks::panic_at("Ethernet g0", "mapping");
