@@ -23,6 +23,7 @@ MONITOR = "/tmp/migrate.monitor"
 # A boot sector in 16 bits, that adds 1 to each byte from 64 KiB to 512 KiB, for ever:
 # cli; mov ax, 0x1000; begin: mov ds, ax; xor bx, bx; each: inc byte [bx]; inc bx; jnz each;
 # add ax, 0x1000; cmp ax, 0x8000; jb begin; mov ax, 0x1000; jmp begin
+FIRST, LAST = 0x10000, 0x7FFFF
 SECTOR = bytes.fromhex("fa b80010 8ed8 31db fe07 43 75fb 050010 3d0080 72ef b80010 ebea".replace(" ", ""))
 
 
@@ -72,11 +73,20 @@ class Machine:
             time.sleep(0.1)
         return found
 
+    def memory(self, start, size):
+        self.ask("pmemsave", val=start, size=size, filename="/tmp/migrate.memory")
+        with open("/tmp/migrate.memory", "rb") as file:
+            return file.read()
+
+    def wait_for_work(self):
+        """Until the boot sector has changed its first byte and its last. Who runs this program ends it if it never does."""
+        before = self.memory(FIRST, LAST + 1 - FIRST)
+        while (now := self.memory(FIRST, LAST + 1 - FIRST))[0] == before[0] or now[-1] == before[-1]:
+            time.sleep(0.1)
+
     def finish(self):
         """Says what the memory of a machine is that does not run."""
-        self.ask("pmemsave", val=0, size=MIB << 20, filename="/tmp/migrate.memory")
-        with open("/tmp/migrate.memory", "rb") as file:
-            memory = file.read()
+        memory = self.memory(0, MIB << 20)
         if memory.count(0) == len(memory):
             sys.exit("all memory is zero")
         print("status", self.ask("query-status")["status"])
@@ -98,8 +108,7 @@ def main():
     mode, *words = words
     machine = Machine([])
     machine.switch(words)
-    # Until the sector is at work.
-    time.sleep(2)
+    machine.wait_for_work()
     machine.ask("migrate", uri=f"rdma:{address}:{PORT}")
     if mode == "cancel":
         machine.expect("setup", "active")

@@ -76,7 +76,7 @@ fn expect_error(pair: &Pair, peer: Job, when: &str) -> Result<()> {
 
 /// Fifty processes are killed in the middle of a transfer.
 pub fn killed_processes(pair: &mut Pair) -> Result<()> {
-    const ROUNDS: u32 = 25;
+    const ROUNDS: u32 = 8;
     beside_ping_pong(pair, Driver::GoesOn, |pair| {
         // Two at a time; each loop is one command, as starting one takes its time too.
         let jobs = (0..2).map(|lane| {

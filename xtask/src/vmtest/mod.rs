@@ -85,19 +85,15 @@ pub enum Lab {
     Usual,
     /// The backend polls, whatever processors there are.
     Polling,
-    /// Guests may use any address.
-    AnyGid,
     /// The daemon is an older one.
     OlderBackend,
-    /// The VMs' RDMA devices are behind PCIe root ports, and memory can be plugged in.
-    RootPorts,
     /// The VMs have two Ethernet devices and two RDMA devices each.
     Rails,
     /// The VMs have an IOMMU.
     Iommu,
     /// VMs of one processor, and a backend that sleeps as soon as there is nothing to do.
     Sleepy,
-    /// Beside the kernel's there is one channel in each VM.
+    /// Beside the kernel's there is one channel in each VM, and guests may use any address.
     OneChannel,
     /// The VMs' devices are of iWARP.
     Iwarp,
@@ -133,19 +129,18 @@ impl Lab {
     fn config(self, usual: &PairConfig) -> PairConfig {
         let mut config = usual.clone();
         match self {
-            Self::Usual => {}
+            // As libvirt has it.
+            Self::Usual => config.root_ports = true,
             // As with a processor of its own: it does not sleep even while the guest's turn to run is long in coming.
             Self::Polling => config.backend_arguments = vec!["--busy-poll".into()],
-            Self::AnyGid => config.any_gid = true,
             Self::OlderBackend => config.older_backend = true,
-            Self::RootPorts => config.root_ports = true,
             Self::Rails => (config.rails, config.any_gid) = (true, true),
             Self::Iommu => config.iommu = true,
             Self::Sleepy => {
                 config.cpus = 1;
                 config.backend_arguments = vec!["--poll-us=0".into()];
             }
-            Self::OneChannel => config.channels = 2,
+            Self::OneChannel => (config.channels, config.any_gid) = (2, true),
             Self::Iwarp => config.iwarp = Some(Tcp::Kernel),
             Self::IwarpTwoHosts => {
                 config.iwarp = Some(Tcp::Kernel);
@@ -213,7 +208,7 @@ fn usual() -> Vec<VmTest> {
         test("vm-devinfo", Needs::Rdma, basics::devinfo),
         test("vm-programs", Needs::Rdma, basics::stock_programs),
         test("vm-xrc", Needs::Rdma, basics::shared_target),
-        test("vm-perftest", Needs::Rdma, perftest::all),
+        test("vm-perftest", Needs::Rdma, perftest::all).long(),
         test("vm-same-host", Needs::Rdma, hosts::same_host),
         test("vm-spoofed-gid", Needs::Rdma, forged::gid),
         test("vm-1000-qps", Needs::Rdma, perftest::thousand_qps),
@@ -229,11 +224,11 @@ fn usual() -> Vec<VmTest> {
         test("vm-cm", Needs::Rdma, families::cm),
         test("vm-sockets", Needs::Rdma, families::sockets),
         test("vm-mpi", Needs::Rdma, families::mpi).long(),
-        test("vm-ai", Needs::Rdma, families::ai),
+        test("vm-ai", Needs::Rdma, families::ai).long(),
         test("vm-rdma-core", Needs::Rdma, rdmacore::tests),
         test("vm-verbs", Needs::Rdma, answers::verbs),
-        test("vm-device-memory", Needs::Rdma, answers::device_memory),
-        test("vm-stopped-backend", Needs::Rdma, answers::stopped_backend),
+        test("vm-device-memory", Needs::Rdma, answers::device_memory).long(),
+        test("vm-stopped-backend", Needs::Rdma, answers::stopped_backend).long(),
         test("vm-pyverbs", Needs::Rdma, rdmacore::qp_and_rdmacm).long(),
         test("vm-pyverbs-long", Needs::Rdma, rdmacore::qp_and_rdmacm_often).long(),
         test("vm-4000-qps", Needs::Rdma, posting::four_thousand_qps),
@@ -243,22 +238,22 @@ fn usual() -> Vec<VmTest> {
         test("vm-clean-up-kill-9", Needs::Rdma, cleanup::killed_processes),
         test("vm-clean-up-rmmod", Needs::Rdma, cleanup::removed_driver),
         test("vm-clean-up-rdma-cm", Needs::Rdma, port::removed_while_connected),
-        test("vm-clean-up-reset", Needs::Rdma, cleanup::reset_vm),
+        test("vm-clean-up-reset", Needs::Rdma, cleanup::reset_vm).long(),
         test("vm-clean-up-qemu", Needs::Rdma, cleanup::killed_vm),
         test("vm-reset", Needs::Vms, basics::reset),
         test("vm-kill", Needs::Vms, basics::kill),
-        test("vm-older-driver", Needs::Older, skew::older_driver),
+        test("vm-older-driver", Needs::Older, skew::older_driver).long(),
     ]
 }
 
 /// Those of other pairs on one host.
 fn of_other_kinds() -> Vec<VmTest> {
     vec![
+        on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Sleepy, "vm-one-processor", Needs::Rdma, stress::short),
         on(Lab::Sleepy, "vm-one-processor-long", Needs::Rdma, stress::long).long(),
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
         on(Lab::OlderBackend, "vm-older-daemon", Needs::Older, skew::older_daemon).long(),
-        on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
         on(Lab::Iwarp, "vm-iwarp", Needs::Rdma, iwarp::programs),
         on(Lab::Iwarp, "vm-iwarp-ipv6", Needs::Rdma, iwarp::ipv6),
         on(Lab::Iwarp, "vm-iwarp-foreign-qp", Needs::Rdma, iwarp::foreign_qp),
@@ -294,13 +289,13 @@ fn between_hosts() -> Vec<VmTest> {
     vec![
         on(Lab::TwoHosts, "vm-two-hosts", Needs::Rdma, hosts::two_hosts),
         on(Lab::TwoHosts, "vm-counters-two-hosts", Needs::Rdma, counters::tell_what_was_done),
-        on(Lab::TwoHosts, "vm-multicast-two-hosts", Needs::Rdma, multicast::mckey),
+        on(Lab::TwoHosts, "vm-multicast-two-hosts", Needs::Rdma, multicast::mckey).long(),
         on(Lab::TwoHosts, "vm-nvme-two-hosts", Needs::Rdma, storage::nvme),
-        on(Lab::TwoHosts, "vm-iser-two-hosts", Needs::Rdma, storage::iser),
-        on(Lab::TwoHosts, "vm-nfs-two-hosts", Needs::Rdma, storage::nfs),
+        on(Lab::TwoHosts, "vm-iser-two-hosts", Needs::Rdma, storage::iser).long(),
+        on(Lab::TwoHosts, "vm-nfs-two-hosts", Needs::Rdma, storage::nfs).long(),
         on(Lab::TwoHosts, "vm-killed-target-two-hosts", Needs::Rdma, storage::killed_targets).long(),
-        on(Lab::TwoHosts, "vm-sockets-two-hosts", Needs::Rdma, families::sockets),
-        on(Lab::TwoHosts, "vm-mpi-two-hosts", Needs::Rdma, families::mpi),
+        on(Lab::TwoHosts, "vm-sockets-two-hosts", Needs::Rdma, families::sockets).long(),
+        on(Lab::TwoHosts, "vm-mpi-two-hosts", Needs::Rdma, families::mpi).long(),
         on(Lab::TwoHosts, "vm-ai-two-hosts", Needs::Rdma, families::ai).long(),
         on(Lab::TwoHosts, "vm-forged-packets", Needs::Rdma, forged::packets),
         on(Lab::TwoHosts, "vm-spoofed-mac", Needs::Rdma, forged::mac_address),
@@ -313,8 +308,8 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
         on(Lab::Routed, "vm-linux-routed", Needs::Rdma, linux::routes::roce),
         on(Lab::RoutedIwarp, "vm-linux-routed-iwarp", Needs::Rdma, linux::routes::iwarp),
-        on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts),
-        on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme),
+        on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts).long(),
+        on(Lab::IwarpTwoHosts, "vm-iwarp-nvme", Needs::Rdma, siw::nvme).long(),
         on(Lab::IwarpOwnTcp, "vm-iwarp-own-tcp", Needs::Rdma, siw::two_hosts),
         on(Lab::IwarpOwnTcp, "vm-linux-netns-iwarp-own-tcp", Needs::Rdma, linux::netdevs::namespace),
         on(Lab::IwarpOwnTcp, "vm-linux-private-data-own-tcp", Needs::Rdma, linux::verbs::private_data),
@@ -326,7 +321,7 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::Siw, "vm-siw-refused", Needs::Rdma, siw::refused).long(),
         on(Lab::SiwOwnTcp, "vm-siw-own-tcp", Needs::Rdma, siw::quick),
         on(Lab::SiwOwnTcp, "vm-siw-refused-own-tcp", Needs::Rdma, siw::refused),
-        on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address),
+        on(Lab::VlansTwoHosts, "vm-vlans-two-hosts", Needs::Rdma, vlans::same_address).long(),
         on(Lab::Interop, "vm-interop", Needs::Rdma, hosts::interop),
         on(Lab::Interop, "vm-interop-all", Needs::Rdma, hosts::interop_all).long(),
         on(Lab::Interop, "vm-multicast-rxe", Needs::Rdma, multicast::mckey),

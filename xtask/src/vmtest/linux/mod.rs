@@ -49,14 +49,14 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::Usual, "vm-linux-moderation", storage::adaptive_moderation),
         test(Lab::Usual, "vm-linux-smc", users::smc),
         test(Lab::Usual, "vm-linux-fio", users::fio),
-        test(Lab::RootPorts, "vm-linux-rebind", pci::rebound),
-        test(Lab::RootPorts, "vm-linux-rescan", pci::removed),
-        test(Lab::RootPorts, "vm-linux-pci-reset", pci::reset),
-        test(Lab::RootPorts, "vm-linux-plug", plug::device),
-        test(Lab::RootPorts, "vm-linux-memory", memory::plugged_in).long(),
+        test(Lab::Usual, "vm-linux-rebind", pci::rebound),
+        test(Lab::Usual, "vm-linux-rescan", pci::removed),
+        test(Lab::Usual, "vm-linux-pci-reset", pci::reset),
+        test(Lab::Usual, "vm-linux-plug", plug::device),
+        test(Lab::Usual, "vm-linux-memory", memory::plugged_in).long(),
         test(Lab::Rails, "vm-linux-rails", rails::two_functions).long(),
         test(Lab::Iommu, "vm-linux-iommu", iommu::passed_or_refused),
-        test(Lab::AnyGid, "vm-linux-many-addresses", addresses::many),
+        test(Lab::OneChannel, "vm-linux-many-addresses", addresses::many),
     ]
 }
 

@@ -18,7 +18,8 @@ pub fn device(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(20);
         let storage = Storage::new(Protocol::Nvme, 0);
-        for (round, with_nvme) in [(0, true), (1, false)] {
+        for (with_nvme, connection) in [(true, Connection::New), (false, Connection::Kept)] {
+            let round = format!("round {connection:?}");
             let mut watch = pair.b.spawn("exec ibv_asyncwatch -d vrdma0")?;
             watch.wait_for("vrdma0", patience)?;
             let (server, client) = port::rping(pair, "-C 1000000")?;
@@ -29,13 +30,13 @@ pub fn device(pair: &mut Pair) -> Result<()> {
                 load = Some(storage.start_load(pair, &file, &ENDLESS)?);
                 load.as_mut().context("it was started")?.wait_for("%]", patience)?;
             }
-            unplug(pair).with_context(|| format!("round {round}"))?;
+            unplug(pair).with_context(|| round.clone())?;
             watch.wait_for("IBV_EVENT_DEVICE_FATAL", patience).with_context(|| said(&watch))?;
             for (job, who) in [(client, "client"), (server, "server")] {
-                job.wait(patience).with_context(|| format!("rping's {who} of round {round}"))?;
+                job.wait(patience).with_context(|| format!("rping's {who}, {round}"))?;
             }
             drop(watch);
-            plug(pair).with_context(|| format!("round {round}"))?;
+            plug(pair, connection).with_context(|| round.clone())?;
             wait_for_device(pair)?;
             if let Some(load) = load {
                 // Its controller goes with the device, and the disk's user gets errors.
@@ -62,16 +63,31 @@ fn unplug(pair: &Pair) -> Result<()> {
     pair.b.check(gone, pair.patience(30)).context("the driver does not let the device go").map(|_| ())
 }
 
-/// Gives it back, over a new connection, as soon as QEMU has let the old one go.
-fn plug(pair: &Pair) -> Result<()> {
+/// What a device that is plugged in speaks to the backend over.
+#[derive(Clone, Copy, Debug)]
+enum Connection {
+    /// A connection of its own.
+    New,
+    /// That of the device before, which QEMU leaves open.
+    Kept,
+}
+
+/// Gives the device back, as soon as QEMU has let the old one go.
+fn plug(pair: &Pair, connection: Connection) -> Result<()> {
     let device = pair.b.config().rdma.first().context("VM b has no RDMA device")?;
     let mut monitor = pair.b.monitor()?;
-    until("QEMU to let the old device go", pair.patience(10), || {
-        let gone = monitor.execute("chardev-remove", json!({ "id": "rdma0" }));
-        Ok(gone.map_err(|error| format!("{error:#}")))
-    })?;
-    let address = json!({ "type": "unix", "data": { "path": device.socket } });
-    let backend = json!({ "type": "socket", "data": { "addr": address, "server": false } });
-    monitor.execute("chardev-add", json!({ "id": "rdma0", "backend": backend }))?;
-    monitor.execute("device_add", device.properties(0)).map(|_| ())
+    let patience = pair.patience(10);
+    if let Connection::New = connection {
+        until("QEMU to let the old device's connection go", patience, || {
+            let gone = monitor.execute("chardev-remove", json!({ "id": "rdma0" }));
+            Ok(gone.map_err(|error| format!("{error:#}")))
+        })?;
+        let address = json!({ "type": "unix", "data": { "path": device.socket } });
+        let backend = json!({ "type": "socket", "data": { "addr": address, "server": false } });
+        monitor.execute("chardev-add", json!({ "id": "rdma0", "backend": backend }))?;
+    }
+    until("QEMU to let the old device go", patience, || {
+        let added = monitor.execute("device_add", device.properties(0));
+        Ok(added.map(|_| ()).map_err(|error| format!("{error:#}")))
+    })
 }
