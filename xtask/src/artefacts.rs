@@ -2,10 +2,13 @@
 //! built only when its sources changed; the guest's share is laid out as a second layer that `vm-init` copies over
 //! the image.
 
+mod modules;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 
@@ -13,6 +16,8 @@ use crate::hash::{Inputs, Stamp};
 use crate::image::{self, LONG};
 use crate::kernel::Kernel;
 use crate::{paths, proc, roots, ui};
+pub use modules::{build_module, kernel_module, said_of_module};
+use modules::{faults, module, test_module};
 
 /// What was built; absent sources give `None`.
 pub struct Artefacts {
@@ -52,20 +57,30 @@ impl Part {
     pub const ALL: [Self; 4] = [Self::Programs, Self::Module, Self::Provider, Self::Backend];
 }
 
+/// How our own programs are built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Build {
+    /// As they are installed: optimized as a whole, which takes minutes.
+    #[default]
+    Release,
+    /// As for the tests without VMs: with assertions. Where those tests ran, there is nothing to build.
+    Tests,
+}
+
 /// Builds everything whose sources exist, except the parts that are not wanted. The kernel is there.
-pub fn build(without: &[Part], kernel: Kernel) -> Result<Artefacts> {
+pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> {
     let _lock = image::lock()?;
     let part = |part, build: &dyn Fn() -> Result<Option<PathBuf>>| -> Result<Option<PathBuf>> {
         if without.contains(&part) { Ok(None) } else { build() }
     };
     Ok(Artefacts {
-        agent: agent()?,
+        agent: program("the VM agent", "vrdma-vm-agent", "vrdma-vm-agent", Build::Release)?,
         programs: part(Part::Programs, &programs)?,
         module: part(Part::Module, &|| module(kernel))?,
         test_module: part(Part::Programs, &|| test_module(kernel))?,
         faults: if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None },
         provider: part(Part::Provider, &provider)?,
-        backend: part(Part::Backend, &backend)?,
+        backend: part(Part::Backend, &|| backend(how))?,
         modprobe: kernel.modprobe(),
     })
 }
@@ -77,30 +92,52 @@ pub fn out(name: &str) -> Result<PathBuf> {
     Ok(directory.join(name))
 }
 
-fn agent() -> Result<PathBuf> {
-    cargo_build("the VM agent", &["--package", "vrdma-vm-agent"], "agent")?;
-    Ok(paths::cargo_target().join("release/vrdma-vm-agent"))
-}
-
-fn backend() -> Result<Option<PathBuf>> {
+fn backend(how: Build) -> Result<Option<PathBuf>> {
     if !has("vrdma-backend/src/main.rs") {
         return absent("the backend");
     }
-    cargo_build("the backend", &["--package", "vrdma-backend"], "backend")?;
-    Ok(Some(paths::cargo_target().join("release/vrdma-backend")))
+    program("the backend", "vrdma-backend", "vrdma-backend", how).map(Some)
+}
+
+/// Builds a program of a package of ours.
+fn program(what: &str, package: &str, name: &str, how: Build) -> Result<PathBuf> {
+    let target = paths::cargo_target();
+    match how {
+        Build::Release => {
+            cargo_build(what, &["--package", package, "--bin", name], name)?;
+            Ok(target.join("release").join(name))
+        }
+        Build::Tests => {
+            programs_of_tests()?;
+            Ok(target.join("debug").join(name))
+        }
+    }
+}
+
+/// Builds the workspace as cargo does for its tests: any other selection has other features, and builds its dependencies anew.
+fn programs_of_tests() -> Result<()> {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    if BUILT.get().is_none() {
+        let log = paths::log("build-tests")?;
+        let mut command = cargo();
+        command.args(["test", "--workspace", "--no-run"]);
+        quiet_step("building the programs of the tests", &log, command)?;
+        let _ = BUILT.set(());
+    }
+    Ok(())
 }
 
 /// Builds what takes long and needs no root: linking with all optimizations is work for one processor, so it goes well beside other things. Who needs a
 /// program builds it again, which takes no time then, and hears of errors.
 pub fn ahead() -> Result<()> {
-    backend()?;
-    cargo_build("the peer without a VM", &TEST_PEER, "test-peer")
+    backend(Build::Release)?;
+    program_of(&TEST_PEER, Build::Release).map(|_| ())
 }
 
-/// The backend alone.
+/// The backend alone, as it is installed.
 pub fn backend_program() -> Result<PathBuf> {
     let _lock = image::lock()?;
-    backend()?.context("the sources of the backend are not there")
+    backend(Build::Release)?.context("the sources of the backend are not there")
 }
 
 /// `vrdma-perf`.
@@ -120,21 +157,26 @@ pub fn perf_with_account() -> Result<PathBuf> {
     Ok(target.join("release/vrdma-perf"))
 }
 
-const TEST_PEER: [&str; 4] = ["--package", "vrdma-tests", "--bin", "vrdma-test-peer"];
+/// What a message calls a program of the tests, and its file.
+type TestProgram = (&'static str, &'static str);
+
+const TEST_PEER: TestProgram = ("the peer without a VM", "vrdma-test-peer");
+const TEST_GUEST: TestProgram = ("the guest without a VM", "vrdma-test-guest");
+
+fn program_of((what, name): &TestProgram, how: Build) -> Result<PathBuf> {
+    program(what, "vrdma-tests", name, how)
+}
 
 /// A guest without a VM, for tests: `vrdma-test-peer`.
-pub fn test_peer() -> Result<PathBuf> {
+pub fn test_peer(how: Build) -> Result<PathBuf> {
     let _lock = image::lock()?;
-    cargo_build("the peer without a VM", &TEST_PEER, "test-peer")?;
-    Ok(paths::cargo_target().join("release/vrdma-test-peer"))
+    program_of(&TEST_PEER, how)
 }
 
 /// A guest without a VM, for a daemon that runs in a VM: `vrdma-test-guest`.
 pub fn test_guest() -> Result<PathBuf> {
     let _lock = image::lock()?;
-    let arguments = ["--package", "vrdma-tests", "--bin", "vrdma-test-guest"];
-    cargo_build("the guest without a VM", &arguments, "test-guest")?;
-    Ok(paths::cargo_target().join("release/vrdma-test-guest"))
+    program_of(&TEST_GUEST, Build::Release)
 }
 
 /// Lays out the share of a VM that plays a host: the agent, and programs of this machine.
@@ -181,61 +223,6 @@ fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()> {
         ui::say(&format!("  ok {:7.1} s  {what}", start.elapsed().as_secs_f64()));
     }
     result
-}
-
-fn test_module(kernel: Kernel) -> Result<Option<PathBuf>> {
-    let sources = paths::workspace().join("tests/guest-module");
-    kernel_module("the kernel module of the tests", "vrdma_test_ulp", "vrdma_test_ulp", &sources, kernel)
-        .map(Some)
-}
-
-fn faults(kernel: Kernel) -> Result<Option<PathBuf>> {
-    let sources = paths::workspace().join("tests/guest-faults");
-    kernel_module("the kernel module with faults", "vrdma_test_faults", "vrdma_test_faults", &sources, kernel)
-        .map(Some)
-}
-
-fn module(kernel: Kernel) -> Result<Option<PathBuf>> {
-    let sources = paths::workspace().join("guest-driver/kernel");
-    if !sources.join("Kbuild").exists() && !sources.join("Makefile").exists() {
-        return absent("the kernel module");
-    }
-    kernel_module("the kernel module", "vrdma", "vrdma", &sources, kernel).map(Some)
-}
-
-/// Builds `NAME.ko` for a kernel; it is kept as `kept`.
-pub fn kernel_module(what: &str, name: &str, kept: &str, sources: &Path, kernel: Kernel) -> Result<PathBuf> {
-    let file = format!("{name}.ko");
-    let result = out(&kernel.module_file(kept))?;
-    let inputs = Inputs::new("module 1").text(&kernel.identity()?).path(sources)?;
-    let stamp = Stamp::new(&result, inputs.finish());
-    if !stamp.is_current() {
-        stamp.clear()?;
-        let log = paths::log(&format!("build-{kept}"))?;
-        ui::step_with_log(&format!("building {what}"), Some(&log), || {
-            let built = build_module(sources, &["W=1"], &log, kernel)?.join(&file);
-            fs::copy(&built, &result).with_context(|| format!("the build made no {file}"))?;
-            kernel.check_module(&file, &fs::read(&result)?)?;
-            stamp.set()
-        })?;
-    }
-    Ok(result)
-}
-
-/// Builds the kernel module out of tree: the sources are copied, since kbuild writes next to them. Returns the
-/// directory with the result.
-pub fn build_module(sources: &Path, variables: &[&str], log: &Path, kernel: Kernel) -> Result<PathBuf> {
-    let work = out("module-build")?;
-    paths::remove(&work)?;
-    copy_sources(sources, &work)?;
-    let (root, directory) = kernel.headers()?;
-    let script = format!(
-        "make -C {directory} M=/mnt -j$(nproc) {} modules",
-        variables.iter().map(|variable| format!("'{variable}'")).collect::<Vec<_>>().join(" ")
-    );
-    let command = proc::in_root(&root, &[(&work, "/mnt")], &script);
-    proc::run_logged("the kernel module's build", command, log, LONG)?;
-    Ok(work)
 }
 
 /// Builds the guest programs: each `vr-*.c` with what they share, by the compiler of the guest root.

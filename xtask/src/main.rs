@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
-use xtask::artefacts::Part;
+use xtask::artefacts::{Build, Part};
 use xtask::conformance::{self, Family, Place};
 use xtask::demo::Plan;
 use xtask::kernel::Kernel;
@@ -319,7 +319,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Image { kernel } => {
             let image = kernel.image(image::ensure()?)?;
             let share = paths::vm().join("share");
-            artefacts::build(&[], kernel)?.lay_out(&share)?;
+            artefacts::build(&[], kernel, Build::Release)?.lay_out(&share)?;
             wheels::ensure()?;
             ui::say(&format!("image: {}", image.root.display()));
             ui::say(&format!("share with module and provider: {}", share.display()));

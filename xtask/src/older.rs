@@ -25,7 +25,7 @@ pub fn is_there() -> bool {
 pub fn module() -> Result<PathBuf> {
     let _lock = image::lock()?;
     let sources = sources()?.join("guest-driver/kernel");
-    artefacts::kernel_module("the older kernel module", "vrdma", "vrdma-older", &sources, Kernel::Usual)
+    artefacts::kernel_module("the older kernel module", "vrdma", "vrdma-older", &sources, &[], Kernel::Usual)
 }
 
 /// Its daemon, built as its own workspace has it.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::artefacts::{self, Part};
+use crate::artefacts::{self, Build, Part};
 use crate::bare::{self, Due};
 use crate::proc::indent;
 use crate::vm::PairConfig;
@@ -64,6 +64,12 @@ impl Selection {
     fn takes(&self, name: &str, long: bool) -> bool {
         let named = self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()));
         named && (self.long || !long)
+    }
+
+    /// How the programs are built that run in VMs and beside them. Every day it is how the tests before have built them; that the release is built too
+    /// takes minutes.
+    fn build(&self) -> Build {
+        if self.long { Build::Release } else { Build::Tests }
     }
 
     /// An error if a name selects nothing.
@@ -161,7 +167,8 @@ impl Suite {
         if root {
             self.image = Some(thread::spawn(|| image::ensure().map(|_| ())));
             // A run of some tests may not need them.
-            if vm && selection.without.is_empty() && selection.only.is_empty() {
+            let of_all = selection.without.is_empty() && selection.only.is_empty();
+            if vm && of_all && selection.build() == Build::Release {
                 self.programs = Some(thread::spawn(artefacts::ahead));
             }
             return Ok(());
@@ -198,7 +205,11 @@ impl Suite {
         }
         let selection = self.selection.clone();
         vmtest::run(
-            &PairConfig { without: selection.without.clone(), ..PairConfig::default() },
+            &PairConfig {
+                without: selection.without.clone(),
+                build: selection.build(),
+                ..PairConfig::default()
+            },
             |test| selection.takes(test.name, test.long),
             |name, time, outcome| {
                 let verdict = match outcome {

@@ -10,8 +10,6 @@ use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged,
 use super::verdict::Verdict;
 use super::{cycles, fuzz, sizes, tools, waits};
 use crate::artefacts::provider_cargo;
-use crate::image;
-use crate::kernel::Kernel;
 use crate::proc::indent;
 use crate::{artefacts, capture, paths, ui};
 
@@ -72,8 +70,7 @@ pub const STEPS: &[Step] = &[
     .in_guest_root(),
     Step::new("provider-tests", |name| libtest(name, &provider("test", &["--no-fail-fast"]), &[]))
         .in_guest_root(),
-    Step::new("module", |name| without_warnings(name, &["W=1"])).in_guest_root(),
-    Step::new("module-sparse", |name| without_warnings(name, &["C=2", "CHECK=sparse"])).in_guest_root(),
+    Step::new("module", |_| as_root(module_without_warnings)).in_guest_root(),
     Step::new("check-capture", |name| as_root(|| ui::unless_quick(name, None, capture::self_test)))
         .in_guest_root(),
     Step::new("tests", |name| tests(name, Tests::default())),
@@ -184,22 +181,8 @@ fn advisories(name: &str) -> Verdict {
 }
 
 /// Builds the module; warnings of compiler, sparse or modpost are failures.
-fn without_warnings(name: &str, variables: &[&str]) -> Verdict {
-    as_root(|| ui::unless_quick(name, None, || build_without_warnings(name, variables)))
-}
-
-fn build_without_warnings(name: &str, variables: &[&str]) -> Result<()> {
-    let log = paths::log(name)?;
-    {
-        let _lock = image::lock()?;
-        artefacts::build_module(
-            &paths::workspace().join("guest-driver/kernel"),
-            variables,
-            &log,
-            Kernel::Usual,
-        )?;
-    }
-    let text = paths::read(&log)?;
+fn module_without_warnings() -> Result<()> {
+    let text = artefacts::said_of_module()?;
     // kbuild says so of modules that are not signed with the kernel; it is no fault of the code.
     let fault = |line: &&str| {
         ["warning:", "error:", "WARNING:"].iter().any(|word| line.contains(word))
@@ -209,7 +192,7 @@ fn build_without_warnings(name: &str, variables: &[&str]) -> Result<()> {
     if faults.is_empty() {
         return Ok(());
     }
-    bail!("{} warnings\n{}\nlog: {}", faults.len(), indent(&faults.join("\n")), log.display())
+    bail!("{} warnings\n{}", faults.len(), indent(&faults.join("\n")))
 }
 
 /// The unit file, by systemd itself where it is installed.

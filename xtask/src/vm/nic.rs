@@ -15,7 +15,7 @@ use super::pair_config::workers;
 use super::qmp::Qmp;
 use super::{Job, Output, Vm};
 use crate::accel::Accel;
-use crate::artefacts::{self, Part};
+use crate::artefacts::{self, Build, Part};
 use crate::image;
 use crate::kernel::Kernel;
 use crate::proc::{Ephemeral, indent};
@@ -62,7 +62,7 @@ impl NicLab {
         let image = image::ensure()?;
         let accel = Accel::choose(&image)?;
         let host_image = image::ensure_host()?;
-        let programs = artefacts::build(&[Part::Module, Part::Provider], Kernel::Usual)?;
+        let programs = artefacts::build(&[Part::Module, Part::Provider], Kernel::Usual, Build::Release)?;
         let guest = artefacts::test_guest()?;
         let backend = programs.backend.clone().context("this wants the backend")?;
         let (directory, sockets) = (run_directory()?, socket_directory()?);

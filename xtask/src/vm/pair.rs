@@ -14,7 +14,7 @@ use super::router::Router;
 use super::wire::{Namespace, Wire};
 use super::{Net, RdmaDevice, Vm, VmConfig};
 use crate::accel::Accel;
-use crate::artefacts;
+use crate::artefacts::{self, Build};
 use crate::image::{self, Image};
 use crate::kernel::Kernel;
 use crate::older;
@@ -42,6 +42,7 @@ pub struct Pair {
     topology: Topology,
     iwarp: Option<Tcp>,
     accel: Accel,
+    build: Build,
     kernel: Kernel,
     image: Image,
     directory: PathBuf,
@@ -71,7 +72,7 @@ impl Pair {
         // By the usual kernel, which is up in a moment.
         let accel = Accel::choose(&usual)?;
         let image = config.kernel.image(usual)?;
-        let mut artefacts = artefacts::build(&config.without, config.kernel)?;
+        let mut artefacts = artefacts::build(&config.without, config.kernel, config.build)?;
         if config.older_backend {
             artefacts.backend = Some(older::backend()?);
         }
@@ -106,7 +107,7 @@ impl Pair {
         })
         .map(|(a, b, c, hosts)| {
             let Hosts { backends, wire, ethernet: _ethernet, router, topology, namespaces: _hosts } = hosts;
-            let (kernel, iwarp) = (config.kernel, config.iwarp);
+            let (build, kernel, iwarp) = (config.build, config.kernel, config.iwarp);
             Self {
                 a,
                 b,
@@ -119,6 +120,7 @@ impl Pair {
                 topology,
                 iwarp,
                 accel,
+                build,
                 kernel,
                 image,
                 directory,
@@ -230,6 +232,11 @@ impl Pair {
     /// What runs the guests.
     pub fn accel(&self) -> Accel {
         self.accel
+    }
+
+    /// How our programs were built.
+    pub fn build(&self) -> Build {
+        self.build
     }
 
     /// The VMs' kernel.

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::uplink::Uplink;
-use crate::artefacts::Part;
+use crate::artefacts::{Build, Part};
 use crate::kernel::Kernel;
 use crate::programs::Device;
 
@@ -54,6 +54,8 @@ pub fn workers() -> u32 {
 pub struct PairConfig {
     /// Parts of our device that are left out. Without the backend the VMs have Ethernet only.
     pub without: Vec<Part>,
+    /// How our programs are built.
+    pub build: Build,
     /// Virtual CPUs of each VM.
     pub cpus: u32,
     /// Memory of each VM in MiB; more if the kernel needs more.
@@ -98,6 +100,7 @@ impl Default for PairConfig {
             if workers() > 1 { vec![format!("--workers={}", workers())] } else { Vec::new() };
         Self {
             without: Vec::new(),
+            build: Build::default(),
             cpus: 1,
             memory: 1024,
             kernel: Kernel::Usual,

@@ -32,7 +32,7 @@ pub struct ThirdGuest {
 impl ThirdGuest {
     /// Starts both sides and waits until every QP has made a turn.
     pub fn start(pair: &Pair) -> Result<Self> {
-        let program = artefacts::test_peer()?;
+        let program = artefacts::test_peer(pair.build())?;
         // Linux wants to know the way to a GID before it connects a QP with it.
         let neighbour = format!("ip neighbour replace {ADDRESS} lladdr {MAC} dev eth0 nud permanent");
         pair.a.check(&neighbour, pair.patience(2))?;
