@@ -6,7 +6,7 @@
 //! user has given all up and time has passed, no connection is left.
 
 use crate::input::Input;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use vrdma_tcp::{
     Arrival, Config, ConnectionId, Event, Instant, NextHop, Origin, Outgoing, Ports, Sources, Stack,
@@ -40,6 +40,8 @@ struct Lab<'a> {
     heard: Vec<Outgoing>,
     /// Connections that the user began or was told of, and is to be told the end of.
     open: Vec<ConnectionId>,
+    /// Those of them that are set up, as the user was told.
+    set_up: BTreeSet<ConnectionId>,
 }
 
 /// Runs an input. Returns what the stack counted.
@@ -51,6 +53,7 @@ pub fn stack(data: &[u8]) -> StackCounters {
         streams: Streams::default(),
         heard: Vec::new(),
         open: Vec::new(),
+        set_up: BTreeSet::new(),
     };
     for _ in 0..100 {
         if lab.input.0.is_empty() {
@@ -216,14 +219,21 @@ impl Lab<'_> {
         while let Some((id, event)) = self.stack.poll_event() {
             let known = self.open.iter().position(|open| *open == id);
             match (event, known) {
+                (Event::Established, _) => {
+                    assert!(self.set_up.insert(id), "it is set up twice");
+                    // The user's own were there before.
+                    if known.is_none() {
+                        self.open.push(id);
+                    }
+                }
+                (event, None) => panic!("{event:?} of a connection that the user does not have"),
+                (Event::EndOfStream, Some(_)) => {
+                    assert!(self.set_up.contains(&id), "the end of a stream that never began");
+                }
                 (Event::Closed(_), Some(at)) => {
+                    self.set_up.remove(&id);
                     self.open.swap_remove(at);
                 }
-                // The user's own were there before.
-                (Event::Established, Some(_)) => {}
-                (Event::Established, None) => self.open.push(id),
-                (event, None) => panic!("{event:?} of a connection that the user does not have"),
-                (_, Some(_)) => {}
             }
         }
     }

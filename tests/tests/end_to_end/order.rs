@@ -168,6 +168,16 @@ fn datagrams_between_hosts() {
 
 #[test]
 #[ignore = "long"]
+fn each_on_one_host_100000_times() {
+    for who in [Who::Contexts, Who::Processes, Who::Guests] {
+        rounds_of(QpType::RC, who, MANY);
+        rounds_of(QpType::UD, who, MANY);
+    }
+    rounds_of(QpType::UC, Who::Contexts, MANY);
+}
+
+#[test]
+#[ignore = "long"]
 fn reliable_between_hosts_100000_times() {
     rounds_of(QpType::RC, Who::Hosts, MANY);
 }

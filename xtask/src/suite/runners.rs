@@ -29,7 +29,7 @@ pub struct Tests {
     pub seed: Option<u32>,
     /// The end-to-end tests alone, with each guest on another of so many workers.
     pub workers: Option<u16>,
-    /// Of the end-to-end tests these files alone, if there are some.
+    /// Of the end-to-end tests those alone whose names begin so, as `FILE::`, if there are some.
     pub files: &'static [&'static str],
 }
 
@@ -128,7 +128,7 @@ impl Tests {
             arguments.push("--run-ignored=only".to_owned());
         }
         if self.workers.is_some() {
-            let files: Vec<String> = self.files.iter().map(|file| format!("test(/^{file}::/)")).collect();
+            let files: Vec<String> = self.files.iter().map(|file| format!("test(/^{file}/)")).collect();
             let files = if files.is_empty() { "all()".to_owned() } else { files.join(" | ") };
             let program = format!("package(=vrdma-tests) & binary(={END_TO_END})");
             arguments.extend(["-E".to_owned(), format!("{program} & ({files})")]);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn tests_on_workers_are_those_of_their_files() {
-        let which = Tests { workers: Some(3), files: &["a", "b"], ..Tests::default() };
+        let which = Tests { workers: Some(3), files: &["a::", "b::"], ..Tests::default() };
         let program = "package(=vrdma-tests) & binary(=end_to_end)";
         assert_eq!(which.for_nextest(), ["-E", &format!("{program} & (test(/^a::/) | test(/^b::/))")]);
         let all = Tests { files: &[], ..which };

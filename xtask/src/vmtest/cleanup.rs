@@ -74,20 +74,29 @@ fn expect_error(pair: &Pair, peer: Job, when: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fifty processes are killed in the middle of a transfer.
+/// Sixteen processes are killed in the middle of a transfer.
 pub fn killed_processes(pair: &mut Pair) -> Result<()> {
-    const ROUNDS: u32 = 8;
+    kill_processes(pair, 8)
+}
+
+/// Fifty processes are killed in the middle of a transfer.
+pub fn killed_processes_often(pair: &mut Pair) -> Result<()> {
+    kill_processes(pair, 25)
+}
+
+/// So many rounds, of two processes each.
+fn kill_processes(pair: &mut Pair, rounds: u32) -> Result<()> {
     beside_ping_pong(pair, Driver::GoesOn, |pair| {
         // Two at a time; each loop is one command, as starting one takes its time too.
         let jobs = (0..2).map(|lane| {
             let port = 18942 + lane;
             let peers = format!(
-                "for round in $(seq {ROUNDS}); do
+                "for round in $(seq {rounds}); do
                      vr-pingpong -d vrdma0 -p {port} {PEER} || {{ echo in round $round; exit 1; }}
                  done"
             );
             let victims = format!(
-                "for round in $(seq {ROUNDS}); do
+                "for round in $(seq {rounds}); do
                      rm -f /tmp/victim{lane}
                      vr-pingpong -d vrdma0 -p {port} -s 0 {VICTIM} 10.77.0.1 >/tmp/victim{lane} &
                      until grep -qs running /tmp/victim{lane}; do
@@ -102,7 +111,7 @@ pub fn killed_processes(pair: &mut Pair) -> Result<()> {
             Ok((pair.a.spawn(&peers)?, pair.b.spawn(&format!("bash -c '{victims}'"))?))
         });
         for (index, lane) in jobs.collect::<Result<Vec<_>>>()?.into_iter().enumerate() {
-            let patience = pair.patience(u64::from(ROUNDS));
+            let patience = pair.patience(u64::from(rounds));
             for (job, who) in [(lane.1, "victims"), (lane.0, "peers")] {
                 let output = job.wait(patience)?;
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();

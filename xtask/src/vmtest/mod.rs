@@ -236,6 +236,7 @@ fn usual() -> Vec<VmTest> {
         test("vm-sleep", Needs::Rdma, posting::sleeping),
         test("vm-hostile-process", Needs::Rdma, hostile::process),
         test("vm-clean-up-kill-9", Needs::Rdma, cleanup::killed_processes),
+        test("vm-clean-up-kill-9-often", Needs::Rdma, cleanup::killed_processes_often).long(),
         test("vm-clean-up-rmmod", Needs::Rdma, cleanup::removed_driver),
         test("vm-clean-up-rdma-cm", Needs::Rdma, port::removed_while_connected),
         test("vm-clean-up-reset", Needs::Rdma, cleanup::reset_vm).long(),
