@@ -9,31 +9,46 @@ use super::pair::CAPTURE;
 use crate::paths;
 use crate::proc::Ephemeral;
 
-/// A new directory for the logs of a run; old ones but a few are removed.
-pub fn run_directory() -> Result<PathBuf> {
-    if std::env::var_os(paths::LOGS).is_some() {
-        // Whoever says where the logs go keeps them too.
-        let directory = paths::logs().join("vms");
-        paths::remove(&directory)?;
-        paths::make_dir(&directory.join("share"))?;
-        return Ok(directory);
+/// One of the pairs that a process has at a time: each has its own directories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lane(pub u8);
+
+impl Lane {
+    /// A name that begins so, of this lane.
+    fn name(self, begin: &str) -> String {
+        if self.0 == 0 { begin.to_owned() } else { format!("{begin}.{}", self.0) }
     }
-    remove_old()?;
-    let directory = current();
+}
+
+/// The process that a name is of, which begins so.
+fn process_of(name: &str, begin: &str) -> Option<u32> {
+    name.strip_prefix(begin)?.split('.').next()?.parse().ok()
+}
+
+/// A new directory for the logs of a run; old ones but a few are removed.
+pub fn run_directory(lane: Lane) -> Result<PathBuf> {
+    let directory = current(lane);
+    // Whoever says where the logs go keeps them too. One lane is enough for it.
+    if lane == Lane::default() && std::env::var_os(paths::LOGS).is_none() {
+        remove_old()?;
+    }
     // A second pair of the same process starts over.
     paths::remove(&directory)?;
     paths::make_dir(&directory.join("share"))?;
     Ok(directory)
 }
 
-/// Where the files of this process's run are, if [`paths::LOGS`] does not say where.
-fn current() -> PathBuf {
-    paths::vm().join(format!("run-{}", std::process::id()))
+/// Where the files of this process's run are.
+fn current(lane: Lane) -> PathBuf {
+    match std::env::var_os(paths::LOGS) {
+        Some(_) => paths::logs().join(lane.name("vms")),
+        None => paths::vm().join(lane.name(&format!("run-{}", std::process::id()))),
+    }
 }
 
-/// Moves the logs of this process's last run to where no later run removes them; from where to where, if there are some. Its VMs have ended.
-pub fn keep_run(to: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
-    let from = if std::env::var_os(paths::LOGS).is_some() { paths::logs().join("vms") } else { current() };
+/// Moves the logs of a lane's last run to where no later run removes them; from where to where, if there are some. Its VMs have ended.
+pub fn keep_run(lane: Lane, to: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let from = current(lane);
     if !from.exists() {
         return Ok(None);
     }
@@ -51,7 +66,7 @@ fn remove_old() -> Result<()> {
     let mut old: Vec<(std::time::SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(&vm)?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name.strip_prefix("run-").and_then(|pid| pid.parse::<u32>().ok());
+        let pid = process_of(&name, "run-");
         if pid.is_some_and(|pid| !is_alive(pid)) {
             old.push((entry.metadata()?.modified()?, entry.path()));
         }
@@ -68,16 +83,16 @@ fn remove_old() -> Result<()> {
 }
 
 /// A directory with a short path for sockets. Those of xtasks that were killed are removed.
-pub fn socket_directory() -> Result<Ephemeral> {
+pub fn socket_directory(lane: Lane) -> Result<Ephemeral> {
     let parent = std::env::temp_dir();
     for entry in fs::read_dir(&parent)?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name.strip_prefix("vrdma-vm-").and_then(|pid| pid.parse::<u32>().ok());
+        let pid = process_of(&name, "vrdma-vm-");
         if pid.is_some_and(|pid| !is_alive(pid)) {
             paths::remove(&entry.path())?;
         }
     }
-    let directory = parent.join(format!("vrdma-vm-{}", std::process::id()));
+    let directory = parent.join(lane.name(&format!("vrdma-vm-{}", std::process::id())));
     paths::make_dir(&directory)?;
     Ok(Ephemeral::new(directory))
 }

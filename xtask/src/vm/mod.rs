@@ -27,7 +27,7 @@ use crate::image::Image;
 use crate::proc::{Proc, indent};
 use crate::{ui, wait};
 pub use control::{Control, Exit, Job, Output};
-pub use directories::keep_run;
+pub use directories::{Lane, keep_run};
 pub use pair::Pair;
 pub use pair_config::{PairConfig, Tcp, Topology, use_workers, workers};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::directories::{run_directory, socket_directory};
+use super::directories::{Lane, run_directory, socket_directory};
 use super::pair::CAPTURE;
 use super::pair_config::workers;
 use super::qmp::Qmp;
@@ -65,7 +65,7 @@ impl NicLab {
         let programs = artefacts::build(&[Part::Module, Part::Provider], Kernel::Usual, Build::Release)?;
         let guest = artefacts::test_guest()?;
         let backend = programs.backend.clone().context("this wants the backend")?;
-        let (directory, sockets) = (run_directory()?, socket_directory()?);
+        let (directory, sockets) = (run_directory(Lane::default())?, socket_directory(Lane::default())?);
         let shares = ["host", "peer"].map(|name| directory.join(format!("share-{name}")));
         programs.lay_out(&shares[1])?;
         artefacts::lay_out_host(&shares[0], &programs.agent, &[&backend, &guest])?;

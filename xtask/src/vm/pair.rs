@@ -76,8 +76,8 @@ impl Pair {
         if config.older_backend {
             artefacts.backend = Some(older::backend()?);
         }
-        let directory = run_directory()?;
-        let sockets = socket_directory()?;
+        let directory = run_directory(config.lane)?;
+        let sockets = socket_directory(config.lane)?;
         let share = directory.join("share");
         artefacts.lay_out(&share)?;
         if matches!(config.topology, Topology::Wire(devices) if devices.contains(&Device::Siw)) {

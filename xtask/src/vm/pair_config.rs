@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use super::directories::Lane;
 use super::uplink::Uplink;
 use crate::artefacts::{Build, Part};
 use crate::kernel::Kernel;
@@ -54,6 +55,8 @@ pub fn workers() -> u32 {
 pub struct PairConfig {
     /// Parts of our device that are left out. Without the backend the VMs have Ethernet only.
     pub without: Vec<Part>,
+    /// Which of the pairs that are up at a time it is.
+    pub lane: Lane,
     /// How our programs are built.
     pub build: Build,
     /// Virtual CPUs of each VM.
@@ -100,6 +103,7 @@ impl Default for PairConfig {
             if workers() > 1 { vec![format!("--workers={}", workers())] } else { Vec::new() };
         Self {
             without: Vec::new(),
+            lane: Lane::default(),
             build: Build::default(),
             cpus: 1,
             memory: 1024,

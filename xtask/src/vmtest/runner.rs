@@ -1,14 +1,19 @@
-//! Runs the tests in VMs: pairs are booted as the tests want them, and what fails is repeated alone.
+//! Runs the tests in VMs: pairs are booted as the tests want them, two at a time, and what fails is repeated alone.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result};
 
-use super::{Lab, Needs, Run, VmTest, all};
+use super::{Lab, Needs, VmTest, all};
 use crate::artefacts::Part;
 use crate::flaky::{self, REPEATS};
 use crate::proc::indent;
-use crate::vm::{Pair, PairConfig, keep_run};
+use crate::vm::{Lane, Pair, PairConfig, keep_run};
 use crate::{older, paths, ui};
 
 /// How a test went.
@@ -23,45 +28,150 @@ pub enum Outcome {
     Skipped(&'static str),
 }
 
-/// Runs the tests that `wanted` picks in pairs of this kind, reporting each.
+/// Memory that two pairs of VMs take, with some to spare, in KiB.
+const ENOUGH: u64 = 8 << 20;
+
+/// A test that has run, how long, and how it went.
+type Ran = (VmTest, Duration, Outcome);
+
+/// Runs the tests that `wanted` picks in pairs of this kind, reporting each. Two pairs are up at a time where the machine allows it, since a VM mostly
+/// waits for another. What fails is repeated in the end, alone.
 pub fn run(
     config: &PairConfig,
     wanted: impl Fn(&VmTest) -> bool,
     mut report: impl FnMut(&str, Duration, Outcome),
 ) {
-    let mut runner = Runner { config, shared: None, hopeless: false };
-    for test in all().into_iter().filter(|test| wanted(test)) {
-        let (time, outcome) = runner.test(&test);
-        report(test.name, time, outcome);
+    let wanted = all().into_iter().filter(|test| wanted(test));
+    let (in_pairs, alone): (Vec<VmTest>, Vec<VmTest>) =
+        wanted.partition(|test| matches!(test.run, super::Run::InPair(_)));
+    let groups = groups(in_pairs);
+    let lanes = if groups.len() > 1 && is_large() { 2 } else { 1 };
+    let groups = Mutex::new(groups);
+    let mut failed = Vec::new();
+    let (done, ran) = channel();
+    thread::scope(|scope| {
+        for lane in 0..lanes {
+            let (groups, done) = (&groups, done.clone());
+            scope.spawn(move || Runner::new(config, Lane(lane)).work(groups, &done));
+        }
+        drop(done);
+        for (test, time, outcome) in ran {
+            take(test, time, outcome, &mut report, &mut failed);
+        }
+    });
+    let mut runner = Runner::new(config, Lane::default());
+    for test in alone {
+        let (time, outcome) = runner.once(&test);
+        take(test, time, outcome, &mut report, &mut failed);
+    }
+    runner.shared = None;
+    runner.repeat(failed, report);
+}
+
+/// Reports how a test went, or keeps it for a repeat.
+fn take(
+    test: VmTest,
+    time: Duration,
+    outcome: Outcome,
+    report: &mut impl FnMut(&str, Duration, Outcome),
+    failed: &mut Vec<(VmTest, Duration, String)>,
+) {
+    match outcome {
+        Outcome::Failed(why) => {
+            let seconds = time.as_secs_f64();
+            ui::say(&format!("  !! {seconds:7.1} s  {}, to be repeated alone:\n{}", test.name, indent(&why)));
+            failed.push((test, time, why));
+        }
+        outcome => report(test.name, time, outcome),
     }
 }
 
-struct Runner<'a> {
-    config: &'a PairConfig,
+/// Tests of one kind of pair that stand together.
+fn groups(tests: Vec<VmTest>) -> VecDeque<Vec<VmTest>> {
+    let mut groups: VecDeque<Vec<VmTest>> = VecDeque::new();
+    for test in tests {
+        match groups.back_mut() {
+            Some(group) if group.last().is_some_and(|last| last.lab == test.lab) => group.push(test),
+            _ => groups.push_back(vec![test]),
+        }
+    }
+    groups
+}
+
+/// Whether the machine has processors and memory for two pairs of VMs.
+fn is_large() -> bool {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = available.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    processors >= 2 && kib.is_some_and(|kib| kib >= ENOUGH)
+}
+
+struct Runner {
+    config: PairConfig,
     /// The pair that is up.
     shared: Option<(Lab, Pair)>,
     /// A pair that does not come up is not tried again for each test.
     hopeless: bool,
 }
 
-impl Runner<'_> {
-    fn test(&mut self, test: &VmTest) -> (Duration, Outcome) {
-        if self.hopeless && matches!(test.run, Run::InPair(_)) {
+impl Runner {
+    fn new(config: &PairConfig, lane: Lane) -> Self {
+        Self { config: PairConfig { lane, ..config.clone() }, shared: None, hopeless: false }
+    }
+
+    /// Runs groups until there are none.
+    fn work(mut self, groups: &Mutex<VecDeque<Vec<VmTest>>>, done: &Sender<Ran>) {
+        let next = || groups.lock().expect("nobody panics with it").pop_front();
+        while let Some(group) = next() {
+            for test in group {
+                let (time, outcome) = self.first(&test);
+                // Who runs the tests waits for all lanes.
+                let _ = done.send((test, time, outcome));
+            }
+        }
+    }
+
+    /// A test's first run; the logs of one that fails are kept.
+    fn first(&mut self, test: &VmTest) -> (Duration, Outcome) {
+        if self.hopeless {
             return (Duration::ZERO, Outcome::Failed("no pair of VMs: see above".into()));
         }
         let (time, outcome) = self.once(test);
         let Outcome::Failed(why) = outcome else { return (time, outcome) };
-        let why = self.put_away(test.name, why);
-        let start = Instant::now();
-        let sorted = flaky::repeat(&[test.name.to_owned()], |name, round| self.again(test, name, round));
-        let time = time + start.elapsed();
-        if sorted.failed.is_empty() { (time, Outcome::Flaky(why)) } else { (time, Outcome::Failed(why)) }
+        (time, Outcome::Failed(self.put_away(test.name, why)))
+    }
+
+    /// Repeats tests that failed, each alone, and reports them.
+    fn repeat(
+        &mut self,
+        failed: Vec<(VmTest, Duration, String)>,
+        mut report: impl FnMut(&str, Duration, Outcome),
+    ) {
+        self.hopeless = false;
+        let names: Vec<String> = failed.iter().map(|(test, ..)| test.name.to_owned()).collect();
+        let mut times = BTreeMap::new();
+        let sorted = flaky::repeat(&names, |name, round| {
+            let (test, ..) = failed.iter().find(|(test, ..)| test.name == name).expect("it is of the list");
+            let start = Instant::now();
+            if round == 1 {
+                self.shared = None;
+            }
+            let result = self.again(test, name, round);
+            *times.entry(name.to_owned()).or_insert(Duration::ZERO) += start.elapsed();
+            result
+        });
+        for (test, time, why) in failed {
+            let time = time + times.get(test.name).copied().unwrap_or_default();
+            let is_flaky = sorted.flaky.iter().any(|name| name == test.name);
+            report(test.name, time, if is_flaky { Outcome::Flaky(why) } else { Outcome::Failed(why) });
+        }
     }
 
     /// Ends the pair of a test that failed, so that nothing of it is there when the test is repeated; its logs are kept. The error tells where.
     fn put_away(&mut self, name: &str, why: String) -> String {
         self.shared = None;
-        let kept = paths::log(name).and_then(|log| keep_run(&log.with_extension("vms")));
+        let kept = paths::log(name).and_then(|log| keep_run(self.config.lane, &log.with_extension("vms")));
         let why = match kept {
             Ok(Some((from, to))) => why.replace(&from.display().to_string(), &to.display().to_string()),
             Ok(None) => why,
@@ -93,8 +203,8 @@ impl Runner<'_> {
     /// Runs a test, in the pair that is up if it is one of its kind, and says how long it took beside the boot.
     fn once(&mut self, test: &VmTest) -> (Duration, Outcome) {
         match test.run {
-            Run::InPair(run) => self.in_pair(test, run),
-            Run::Alone(run) => {
+            super::Run::InPair(run) => self.in_pair(test, run),
+            super::Run::Alone(run) => {
                 // Two pairs of VMs at a time are too many for a small machine.
                 self.shared = None;
                 let start = Instant::now();
@@ -109,7 +219,7 @@ impl Runner<'_> {
             return (Duration::ZERO, Outcome::Skipped("the repository's history lacks the older version"));
         }
         let reusable = self.shared.take().filter(|(lab, _)| *lab == test.lab).map(|(_, pair)| pair);
-        let booted = reusable.map_or_else(|| Pair::boot(&test.lab.config(self.config)), Ok);
+        let booted = reusable.map_or_else(|| Pair::boot(&test.lab.config(&self.config)), Ok);
         self.hopeless = booted.is_err();
         let pair = match booted {
             Ok(pair) => &mut self.shared.insert((test.lab, pair)).1,
