@@ -170,7 +170,7 @@ impl<'a> Lab<'a> {
             self.engine
                 .modify_qp(self.now, self.device, qpn, mask, &attr, &mut self.log)
                 .expect("each step is allowed");
-            self.log.0.clear();
+            self.log = Log::default();
         }
     }
 
@@ -380,7 +380,8 @@ impl<'a> Lab<'a> {
 
     /// What completed was pending, and the first of its queue.
     fn check(&mut self) {
-        for completion in self.log.0.drain(..) {
+        self.log.events.clear();
+        for (_, _, completion) in self.log.completions.drain(..) {
             let Some((_, _, pending)) = self.qps.iter_mut().find(|(qpn, ..)| *qpn == completion.qpn) else {
                 panic!("of no QP: {completion:?}");
             };

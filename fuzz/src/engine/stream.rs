@@ -494,7 +494,8 @@ impl<'a> Lab<'a> {
     /// What completed was pending, and the first of its queue.
     fn check(&mut self) {
         while self.engine.poll(NOW, 1 << 20, &mut self.log) {}
-        for completion in self.log.0.drain(..) {
+        self.log.events.clear();
+        for (_, _, completion) in self.log.completions.drain(..) {
             let receive = matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm);
             let queue = if receive { &mut self.pending.receives } else { &mut self.pending.sends };
             loop {

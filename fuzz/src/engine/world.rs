@@ -118,15 +118,21 @@ pub struct Pending {
     pub receives: VecDeque<(u32, bool)>,
 }
 
+/// What came out of an engine. One sink for all targets: an engine is compiled once for each kind.
 #[derive(Default)]
-pub struct Log(pub Vec<Completion>);
+pub struct Log {
+    pub completions: Vec<(DeviceId, CqId, Completion)>,
+    pub events: Vec<(DeviceId, Event)>,
+}
 
 impl Sink for Log {
-    fn complete(&mut self, _: DeviceId, _: CqId, completion: &Completion) {
-        self.0.push(*completion);
+    fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion) {
+        self.completions.push((device, cq, *completion));
     }
 
-    fn event(&mut self, _: DeviceId, _: Event) {}
+    fn event(&mut self, device: DeviceId, event: Event) {
+        self.events.push((device, event));
+    }
 }
 
 /// Keeps the last packets, so that answers can be made up.

@@ -142,15 +142,18 @@ impl Region for Mem {
     }
 }
 
-/// All that came out of the engine.
+/// All that came out of the engine. One sink for all tests: an engine is compiled once for each kind.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) completions: Vec<(DeviceId, CqId, Completion)>,
     pub(crate) events: Vec<(DeviceId, Event)>,
+    /// It panics at the completion after so many.
+    pub(crate) breaks_after: Option<usize>,
 }
 
 impl Sink for Log {
     fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion) {
+        assert_ne!(self.breaks_after, Some(self.completions.len()), "on purpose");
         self.completions.push((device, cq, *completion));
     }
 

@@ -4,24 +4,6 @@ use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Panics at a completion, of which it has so many before.
-struct Breaks {
-    log: Log,
-    left: usize,
-}
-
-impl Sink for Breaks {
-    fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion) {
-        assert_ne!(self.left, 0, "on purpose");
-        self.left -= 1;
-        self.log.complete(device, cq, completion);
-    }
-
-    fn event(&mut self, device: DeviceId, event: Event) {
-        self.log.event(device, event);
-    }
-}
-
 /// Connections between these devices of [`many`], by their numbers.
 const CONNECTIONS: [(usize, usize); 5] = [(0, 1), (2, 3), (4, 5), (0, 2), (3, 4)];
 
@@ -52,7 +34,7 @@ fn many() -> (Pair, Vec<[End; 2]>) {
 }
 
 /// What each end posts: some at once, some in turns, some that need receives. Returns how many completions each end is to have if all goes well.
-fn post_all(engine: &mut Engine<Mem>, now: Instant, ends: &[[End; 2]], sink: &mut Breaks, first: usize) {
+fn post_all(engine: &mut Engine<Mem>, now: Instant, ends: &[[End; 2]], sink: &mut Log, first: usize) {
     for [one, other] in &ends[first..] {
         for (own, peer) in [(one, other), (other, one)] {
             let request = RecvRequest { id: 100, sges: &[own.sge(0, 200_000)] };
@@ -79,7 +61,7 @@ fn post_all(engine: &mut Engine<Mem>, now: Instant, ends: &[[End; 2]], sink: &mu
     }
 }
 
-fn go_on(engine: &mut Engine<Mem>, now: Instant, sink: &mut Breaks) {
+fn go_on(engine: &mut Engine<Mem>, now: Instant, sink: &mut Log) {
     while engine.poll(now, 1 << 16, sink) || {
         let question = engine.poll_question();
         question.is_some_and(|question| {
@@ -94,7 +76,7 @@ fn what_a_step_that_panicked_had_at_hand_goes_and_all_others_complete_what_they_
     let (mut seen, mut whole) = (BTreeSet::new(), false);
     for left in 0.. {
         let (mut pair, ends) = many();
-        let mut sink = Breaks { log: Log::default(), left };
+        let mut sink = Log { breaks_after: Some(left), ..Log::default() };
         let now = pair.now;
         // Which of the posts was under way is found in what the engine has; the others are made after.
         let mut at = 0;
@@ -118,11 +100,11 @@ fn what_a_step_that_panicked_had_at_hand_goes_and_all_others_complete_what_they_
             drop(pair.engine.reset_device(device));
         }
         pair.engine.check_after_panic().expect("what devices share is whole");
-        sink.left = usize::MAX;
+        sink.breaks_after = None;
         post_all(&mut pair.engine, now, &ends, &mut sink, at);
         go_on(&mut pair.engine, now, &mut sink);
         let mut counts = BTreeMap::<_, usize>::new();
-        for (device, _, completion) in &sink.log.completions {
+        for (device, _, completion) in &sink.completions {
             if completion.status == WcStatus::Success {
                 *counts.entry((*device, completion.qpn)).or_default() += 1;
             }
@@ -148,7 +130,7 @@ fn what_a_step_that_panicked_had_at_hand_goes_and_all_others_complete_what_they_
 #[test]
 fn a_list_that_lost_an_entry_of_another_device_is_found_out() {
     let (mut pair, ends) = many();
-    let mut sink = Breaks { log: Log::default(), left: usize::MAX };
+    let mut sink = Log::default();
     post_all(&mut pair.engine, pair.now, &ends, &mut sink, 0);
     pair.engine.check_after_panic().expect("nothing is lost yet");
     // As if a step of one device had taken the entry of another and not put it back.

@@ -1,5 +1,6 @@
 //! Tests that are counted: the workspace's by nextest, others by cargo. What fails is repeated alone.
 
+use std::num::NonZero;
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
@@ -94,6 +95,11 @@ pub fn tests(name: &str, which: Tests) -> Verdict {
     base.env("PATH", path);
     let mut first = twin(&base);
     first.args(["--profile", profile, "--no-fail-fast", "--no-tests=pass"]).args(which.for_nextest());
+    if !which.long {
+        // Many wait for a timer most of the time: one more than there are processors keeps those at work.
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        first.arg(format!("--test-threads={}", processors + 1));
+    }
     let result = with_culprits(name, logged(name, first));
     let report = paths::read(&report);
     let longest = report.as_ref().map(|report| counts::longest_of_junit(report)).unwrap_or_default();

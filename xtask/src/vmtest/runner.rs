@@ -86,7 +86,7 @@ fn take(
     }
 }
 
-/// Tests of one kind of pair that stand together.
+/// Tests of one kind of pair that stand together; those with the most first, so that the last lane to end ends soon after the other.
 fn groups(tests: Vec<VmTest>) -> VecDeque<Vec<VmTest>> {
     let mut groups: VecDeque<Vec<VmTest>> = VecDeque::new();
     for test in tests {
@@ -95,6 +95,7 @@ fn groups(tests: Vec<VmTest>) -> VecDeque<Vec<VmTest>> {
             _ => groups.push_back(vec![test]),
         }
     }
+    groups.make_contiguous().sort_by_key(|group| std::cmp::Reverse(group.len()));
     groups
 }
 

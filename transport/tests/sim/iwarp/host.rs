@@ -2,6 +2,7 @@
 
 use crate::memory::Mem;
 use crate::rng::Rng;
+use crate::world::Log;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use vrdma_tcp::{Arrival, Config, Connection, Event as TcpEvent, Ports, Source};
@@ -107,23 +108,6 @@ impl Outlet<Mem> for Away {
 
     fn end_stream(&mut self, _: DeviceId, _: Qpn, end: StreamEnd) {
         assert_eq!(self.finished.replace(end), None, "a stream ends once");
-    }
-}
-
-/// What came out of an engine.
-#[derive(Default)]
-pub struct Log {
-    pub completions: VecDeque<Completion>,
-    pub events: Vec<Event>,
-}
-
-impl Sink for Log {
-    fn complete(&mut self, _: DeviceId, _: CqId, completion: &Completion) {
-        self.completions.push_back(*completion);
-    }
-
-    fn event(&mut self, _: DeviceId, event: Event) {
-        self.events.push(event);
     }
 }
 

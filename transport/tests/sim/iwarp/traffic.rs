@@ -1,6 +1,6 @@
 //! Messages of both hosts, and what memory is like afterwards.
 
-use crate::host::{Host, IOVA, OWNER, PART};
+use super::host::{Host, IOVA, OWNER, PART};
 use crate::rng::Rng;
 use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Lkey, Rkey};
@@ -107,7 +107,7 @@ impl Traffic {
             let peers: Vec<Message> = self.0[1 - at].consuming().collect();
             let side = &mut self.0[at];
             assert!(hosts[at].log.events.is_empty(), "{:?}", hosts[at].log.events);
-            for completion in hosts[at].log.completions.drain(..) {
+            for (_, _, completion) in hosts[at].log.completions.drain(..) {
                 assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
                 let number = completion.id as usize;
                 match completion.opcode {

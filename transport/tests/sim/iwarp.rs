@@ -2,15 +2,11 @@
 //! messages both ways that arrive once, in order, byte for byte. Engines are replaced by their copies meanwhile.
 
 mod host;
-#[path = "../sim/memory.rs"]
-#[expect(dead_code, reason = "the simulation uses all of it")]
-mod memory;
-#[path = "../sim/rng.rs"]
-mod rng;
 mod traffic;
 
+use crate::memory::Mem;
+use crate::rng::Rng;
 use host::{Host, IOVA, PART, Packet};
-use rng::Rng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use traffic::{Lengths, Traffic};
@@ -244,18 +240,30 @@ fn messages_arrive_over_a_bad_network_seeds_200_to_1999() {
 }
 
 #[test]
+fn two_hundred_megabytes_arrive_over_a_bad_network() {
+    much_arrives(0..3, 200 << 20);
+}
+
+#[test]
+#[ignore = "long"]
 fn a_gigabyte_arrives_over_a_bad_network() {
+    much_arrives(0..16, 1 << 30);
+}
+
+/// At least so many bytes, in long messages.
+fn much_arrives(seeds: std::ops::Range<u64>, at_least: u64) {
     let faults = Faults { loss: 10_000, duplication: 10_000, reordering: 10_000, resegmenting: false };
     let (mut bytes, mut replaced, mut placed) = (0, 0, 0);
     // Markers, CRCs and the MTU are as seeds say.
-    for seed in 0..16 {
+    for seed in seeds {
         let outcome = run(seed, faults, Load { messages: 60, rounds: 42, lengths: Lengths::Long });
         bytes += outcome.bytes;
         replaced += outcome.replaced;
         placed += outcome.placed;
     }
     println!("{bytes} bytes; {replaced} engines replaced; {placed} FPDUs placed beyond a hole");
-    assert!(bytes >= 1 << 30 && replaced > 100 && placed > 1000, "there is something to it: {bytes}");
+    assert!(bytes >= at_least, "{bytes}");
+    assert!(replaced > 20 && placed > 200, "there is something to it: {replaced}, {placed}");
 }
 
 #[test]
@@ -290,7 +298,7 @@ fn imitate(hosts: &mut [Host; 2]) {
         let framing = Framing { markers: false, crc: true };
         let fpdu = Fpdu { framing, place: Place::START, segment };
         let mut bytes = [0; IMITATION];
-        let length = write_fpdu(&fpdu, &Pieces::<memory::Mem>::bytes(&[0xbb; 44]), &mut bytes).unwrap();
+        let length = write_fpdu(&fpdu, &Pieces::<Mem>::bytes(&[0xbb; 44]), &mut bytes).unwrap();
         assert_eq!(length, IMITATION);
         hosts[at].memory.write(0, &bytes.repeat(PART / IMITATION)).unwrap();
         hosts[1 - at].imitation = bytes.to_vec();
