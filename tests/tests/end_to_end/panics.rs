@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vrdma_backend::{hooks, panics};
-use vrdma_tests::abi::control::{Opcode, QpType, ReqHeader};
+use vrdma_tests::abi::control::{Opcode, QpState, QpType, ReqHeader};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::abi::zerocopy::IntoBytes;
 use vrdma_tests::ah::{AhTable, entry};
@@ -14,7 +14,7 @@ use vrdma_tests::lab::over_tcp;
 use vrdma_tests::net::{Header, NetGuest, NetOptions, frame, mac};
 use vrdma_tests::side::{Side, pair_between};
 use vrdma_tests::verbs::{Data, Remote, Request, UdTarget};
-use vrdma_tests::{GuestOptions, GuestTcp, Lab, LabOptions, QpOptions, wait};
+use vrdma_tests::{CableOptions, Context, Cq, GuestOptions, GuestTcp, Lab, LabOptions, QpOptions, wait};
 
 const LEN: u64 = 4096;
 
@@ -178,6 +178,66 @@ fn a_panic_over_a_packet_ends_the_guest_that_it_is_for_and_its_peer_elsewhere_fi
     // What it had lent is its own again: regions go at once.
     a.close();
     drop(b);
+    come_again(&mut lab, &[0], 1);
+}
+
+#[test]
+fn a_panic_over_a_packet_of_the_uplink_ends_the_guest_that_it_is_for() {
+    let mut lab = lab_of(5, LabOptions { cable: Some(CableOptions::default()), ..LabOptions::default() });
+    // Guests with odd numbers are on the other host.
+    let others = pair_between(&lab.guests[2], &lab.guests[3], LEN, &QpOptions::default());
+    let (mut a, mut b) = pair_between(&lab.guests[1], &lab.guests[0], LEN, &QpOptions::default());
+    these_go_on(others, "a packet of the uplink", || {
+        b.recv_any(5);
+        b.process.channel.drain();
+        hooks::panic_at("g0", "a packet to it");
+        a.qp.gives_up_soon().unwrap();
+        a.post(&Request::send(a.qp.tag(1), Data::Inline(b"a message")).signaled(true));
+        end(&lab, &[0]);
+        a.cq.expect(a.qp.number, 1, WcStatus::RETRY_EXC_ERR);
+    });
+    a.close();
+    drop(b);
+    assert!(hooks::have_panicked());
+    // The host's guests are 0, 2 and 4.
+    assert_eq!([0, 1, 2].map(|index| lab.stats().device(index, "panics")), [1, 0, 0]);
+    lab.guests[0] = lab.connect(0);
+    let (a, b) = pair_between(&lab.guests[1], &lab.guests[0], LEN, &QpOptions::default());
+    a.close();
+    b.close();
+}
+
+#[test]
+fn a_panic_over_a_look_for_receives_ends_both_guests_of_the_message() {
+    let mut lab = lab_of(4, LabOptions { workers: 1, ..LabOptions::default() });
+    let options = QpOptions { rnr_retry: 0, ..QpOptions::default() };
+    let (mut a, b) = pair_between(&lab.guests[0], &lab.guests[3], LEN, &options);
+    others_go_on(&lab, "a look for its receives", || {
+        hooks::panic_at("g3", "a look for its receives");
+        // There is none, so that the sender is to be told.
+        a.post(&Request::send(a.qp.tag(1), Data::Inline(b"a message")).signaled(true));
+        end(&lab, &[0, 3]);
+    });
+    drop((a, b));
+    come_again(&mut lab, &[0, 3], 1);
+}
+
+#[test]
+fn a_panic_over_a_failed_cq_ends_its_guest() {
+    let mut lab = lab();
+    let mut process = Context::open(&lab.guests[0]).unwrap();
+    let cq = Cq::create(&lab.guests[0], process.number, 4, 0).unwrap();
+    let [qp, other] = [0, 1].map(|_| process.qp(&cq, &cq, &QpOptions::default()));
+    other.to_init().unwrap();
+    qp.to_init().unwrap();
+    qp.to_state(QpState::ERR).unwrap();
+    others_go_on(&lab, "its failed CQ", || {
+        hooks::panic_at("g0", "its failed CQ");
+        // Each completes at once, more than there is room for.
+        (0..16).for_each(|id| process.post(&Request::recv(qp.tag(id), &[])));
+        end(&lab, &[0]);
+    });
+    drop((qp, other, cq, process));
     come_again(&mut lab, &[0], 1);
 }
 

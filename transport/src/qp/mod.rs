@@ -231,8 +231,7 @@ impl Qp {
         self.max_dest_rd_atomic = attr.max_dest_rd_atomic;
         self.dest_qpn = attr.dest_qpn;
         self.dgid = attr.dgid;
-        self.requester.retry_cnt = attr.retry_cnt;
-        self.requester.rnr_retry = attr.rnr_retry;
+        self.requester.set_retries(attr.retry_cnt, attr.rnr_retry);
         self.attr = RestOfAttr::new(attr);
     }
 

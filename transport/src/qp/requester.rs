@@ -77,6 +77,16 @@ impl Requester {
         !self.queue.is_empty() && matches!(self.wait, Wait::No | Wait::Looked | Wait::Woken)
     }
 
+    /// Sets how many retries the QP allows. A count that changes begins anew, so that it holds for the request that is under way too.
+    pub(crate) fn set_retries(&mut self, retry_cnt: u8, rnr_retry: u8) {
+        if self.retry_cnt != retry_cnt {
+            (self.retry_cnt, self.retries) = (retry_cnt, retry_cnt);
+        }
+        if self.rnr_retry != rnr_retry {
+            (self.rnr_retry, self.rnr_retries) = (rnr_retry, rnr_retry);
+        }
+    }
+
     /// Sets the counts of retries to what the QP allows: at start, and after each success.
     #[inline]
     pub(crate) fn refresh_retries(&mut self) {
@@ -146,6 +156,16 @@ mod tests {
         let mut requester = Requester { retry_cnt, rnr_retry, ..Requester::new() };
         requester.refresh_retries();
         requester
+    }
+
+    #[test]
+    fn a_count_of_retries_that_changes_holds_at_once_and_one_that_does_not_goes_on() {
+        let mut requester = requester(2, 1);
+        assert_eq!((requester.spend_retry(), requester.spend_rnr_retry()), (Ok(()), Ok(())));
+        requester.set_retries(2, 3);
+        assert_eq!((requester.retries, requester.rnr_retries), (1, 3));
+        requester.set_retries(0, 3);
+        assert_eq!(requester.spend_retry(), Err(WcStatus::RetryExc));
     }
 
     #[test]

@@ -248,6 +248,8 @@ impl Sink for Outputs {
     }
 
     fn event(&mut self, id: DeviceId, event: Event) {
+        #[cfg(feature = "hooks")]
+        crate::hooks::guest_step(&self.device(id).guest.name);
         if self.take_loans_back(id) {
             self.async_event(id, event.into());
         }

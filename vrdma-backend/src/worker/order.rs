@@ -64,6 +64,8 @@ impl Worker {
             match then {
                 Then::Answer(question) => self.step(step::ANSWER, device, |worker| {
                     worker.engine.answer(now, question, &mut worker.outputs);
+                    #[cfg(feature = "hooks")]
+                    crate::hooks::guest_step(&worker.outputs.device(device).guest.name);
                 }),
                 Then::Run(run) => self.step(step::COMMAND, device, |worker| run(worker)),
             };

@@ -51,7 +51,7 @@ const FIXED: [&str; 11] = [
 const NAMES: [&str; 9] = ["persistent", "uc", "sqd", "m2048", "local", "looked", "send", "go_on", "up"];
 
 /// Changes of a field that are taken over in each record, before it is believed.
-const OFTEN: u32 = 5;
+const OFTEN: u32 = 20;
 
 /// The structs of the format, by their fields: those of enums' variants too.
 fn structs() -> BTreeMap<BTreeSet<String>, String> {
