@@ -6,6 +6,7 @@ pub mod iwarp;
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -94,6 +95,9 @@ fn recompute(file: &Path) -> Result<Checked> {
 
 /// Runs a script in the guest root, where the capture's directory is /mnt and the checks' is /srv.
 fn in_guest_root(file: &Path, script: &str, what: &str) -> Result<String> {
+    // The log is read: it is one check's at a time, also where two pairs of VMs are up.
+    static LOG: Mutex<()> = Mutex::new(());
+    let _one = LOG.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = file.parent().context("a file lies in a directory")?;
     let checks = paths::workspace().join("xtask/checks");
     let command = proc::in_root(&paths::guest_root(), &[(directory, "/mnt"), (&checks, "/srv")], script);

@@ -31,6 +31,23 @@ fn no_rnr_retry_fails_at_once() {
 }
 
 #[test]
+fn a_new_count_of_retries_holds_for_the_request_that_is_under_way() {
+    let mut pair = Pair::connected_with(|a| a.rnr_retry = 1, |_| {});
+    let a = pair.a.clone();
+    pair.post(&a, 1, SEND, Payload::Inline(b"x")).unwrap();
+    pair.run();
+    assert_eq!((pair.statuses(), pair.engine.counters(a.device).rnr_naks), (vec![], 1));
+    pair.go(&a, QpState::Sqd);
+    let attr = QpAttr { state: QpState::Sqd, rnr_retry: 2, ..QpAttr::default() };
+    pair.modify(&a, AttrMask::STATE | AttrMask::RNR_RETRY, attr).unwrap();
+    pair.go(&a, QpState::Rts);
+    while pair.sleep().is_some() {}
+    assert_eq!(pair.statuses(), [('a', 1, WcStatus::RnrRetryExc)]);
+    // Two retries, and the one that is too many: with what was left of the old count it had been the second.
+    assert_eq!(pair.engine.counters(a.device).rnr_naks, 4);
+}
+
+#[test]
 fn a_receive_wakes_its_sender_at_once() {
     for rnr_retry in [2, 7] {
         let mut pair = Pair::connected_with(|a| a.rnr_retry = rnr_retry, |_| {});

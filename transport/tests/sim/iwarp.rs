@@ -253,7 +253,7 @@ fn a_gigabyte_arrives_over_a_bad_network() {
 /// At least so many bytes, in long messages.
 fn much_arrives(seeds: std::ops::Range<u64>, at_least: u64) {
     let faults = Faults { loss: 10_000, duplication: 10_000, reordering: 10_000, resegmenting: false };
-    let (mut bytes, mut replaced, mut placed) = (0, 0, 0);
+    let (mut bytes, mut replaced, mut placed, runs) = (0, 0, 0, seeds.end - seeds.start);
     // Markers, CRCs and the MTU are as seeds say.
     for seed in seeds {
         let outcome = run(seed, faults, Load { messages: 60, rounds: 42, lengths: Lengths::Long });
@@ -263,7 +263,8 @@ fn much_arrives(seeds: std::ops::Range<u64>, at_least: u64) {
     }
     println!("{bytes} bytes; {replaced} engines replaced; {placed} FPDUs placed beyond a hole");
     assert!(bytes >= at_least, "{bytes}");
-    assert!(replaced > 20 && placed > 200, "there is something to it: {replaced}, {placed}");
+    // Of 16 runs more than 100, and more than 1,000.
+    assert!(16 * replaced > 100 * runs && 16 * placed > 1000 * runs, "there is something to it");
 }
 
 #[test]

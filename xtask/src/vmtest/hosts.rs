@@ -13,6 +13,14 @@ use crate::vm::{Job, Pair};
 use crate::vmtest::watch::{PingPong, said};
 use crate::wait::{pause, until};
 
+/// The shortened demo on one host: each role, path MTU and kind of address occurs once.
+const ON_ONE_HOST: &[Round] =
+    &[(PathMtu::Usual, 0, Family::V6, Sizes::One), (PathMtu::Jumbo, 1, Family::V4, Sizes::One)];
+
+/// The shortened demo between hosts: each role, path MTU and kind of address occurs once.
+const BETWEEN_HOSTS: &[Round] =
+    &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One), (PathMtu::Usual, 1, Family::V6, Sizes::One)];
+
 /// The shortened demo by the way that needs no packet: one direction, path MTU and kind of address.
 pub fn same_host(pair: &mut Pair) -> Result<()> {
     demo::go_through(pair, &ON_ONE_HOST[..1], &mut |_| {}).map(|_| ())
@@ -22,9 +30,6 @@ pub fn same_host(pair: &mut Pair) -> Result<()> {
 pub fn same_host_all(pair: &mut Pair) -> Result<()> {
     demo::go_through(pair, ON_ONE_HOST, &mut |_| {}).map(|_| ())
 }
-
-const ON_ONE_HOST: &[Round] =
-    &[(PathMtu::Usual, 0, Family::V6, Sizes::One), (PathMtu::Jumbo, 1, Family::V4, Sizes::One)];
 
 /// The shortened demo of two hosts: one direction, path MTU and kind of address.
 pub fn two_hosts(pair: &mut Pair) -> Result<()> {
@@ -40,9 +45,6 @@ pub fn two_hosts_all(pair: &mut Pair) -> Result<()> {
 pub fn interop(pair: &mut Pair) -> Result<()> {
     captured(pair, BETWEEN_HOSTS, "interop.pcap")
 }
-
-const BETWEEN_HOSTS: &[Round] =
-    &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One), (PathMtu::Usual, 1, Family::V6, Sizes::One)];
 
 /// The shortened demo with rdma_rxe: every pairing of role, path MTU and kind of address occurs.
 pub fn interop_all(pair: &mut Pair) -> Result<()> {

@@ -31,6 +31,12 @@ pub enum Outcome {
 /// Memory that two pairs of VMs take, with some to spare, in KiB.
 const ENOUGH: u64 = 8 << 20;
 
+/// So many pairs in a row that do not come up, and the next is not tried.
+const BOOTS: u32 = 2;
+
+/// Of the lock of what is left to do.
+const NOBODY_PANICS: &str = "nobody panics with it";
+
 /// A test that has run, how long, and how it went.
 type Ran = (VmTest, Duration, Outcome);
 
@@ -59,9 +65,13 @@ pub fn run(
             take(test, time, outcome, &mut report, &mut failed);
         }
     });
+    // What no lane could have a pair for.
+    for test in groups.into_inner().expect(NOBODY_PANICS).into_iter().flatten() {
+        take(test, Duration::ZERO, no_pair(), &mut report, &mut failed);
+    }
     let mut runner = Runner::new(config, Lane::default());
     for test in alone {
-        let (time, outcome) = runner.once(&test);
+        let (time, outcome) = runner.first(&test);
         take(test, time, outcome, &mut report, &mut failed);
     }
     runner.shared = None;
@@ -84,6 +94,10 @@ fn take(
         }
         outcome => report(test.name, time, outcome),
     }
+}
+
+fn no_pair() -> Outcome {
+    Outcome::Failed("no pair of VMs: see above".into())
 }
 
 /// Tests of one kind of pair that stand together; those with the most first, so that the last lane to end ends soon after the other.
@@ -112,19 +126,25 @@ struct Runner {
     config: PairConfig,
     /// The pair that is up.
     shared: Option<(Lab, Pair)>,
-    /// A pair that does not come up is not tried again for each test.
-    hopeless: bool,
+    /// Pairs in a row that did not come up. After [`BOOTS`] of them none is tried again for each test.
+    failed_boots: u32,
 }
 
 impl Runner {
     fn new(config: &PairConfig, lane: Lane) -> Self {
-        Self { config: PairConfig { lane, ..config.clone() }, shared: None, hopeless: false }
+        Self { config: PairConfig { lane, ..config.clone() }, shared: None, failed_boots: 0 }
     }
 
-    /// Runs groups until there are none.
+    fn is_hopeless(&self) -> bool {
+        self.failed_boots >= BOOTS
+    }
+
+    /// Runs groups until there are none, or no pair comes up: another lane may have more luck with those that are left.
     fn work(mut self, groups: &Mutex<VecDeque<Vec<VmTest>>>, done: &Sender<Ran>) {
-        let next = || groups.lock().expect("nobody panics with it").pop_front();
-        while let Some(group) = next() {
+        let next = || groups.lock().expect(NOBODY_PANICS).pop_front();
+        while !self.is_hopeless()
+            && let Some(group) = next()
+        {
             for test in group {
                 let (time, outcome) = self.first(&test);
                 // Who runs the tests waits for all lanes.
@@ -135,8 +155,8 @@ impl Runner {
 
     /// A test's first run; the logs of one that fails are kept.
     fn first(&mut self, test: &VmTest) -> (Duration, Outcome) {
-        if self.hopeless {
-            return (Duration::ZERO, Outcome::Failed("no pair of VMs: see above".into()));
+        if self.is_hopeless() {
+            return (Duration::ZERO, no_pair());
         }
         let (time, outcome) = self.once(test);
         let Outcome::Failed(why) = outcome else { return (time, outcome) };
@@ -149,7 +169,6 @@ impl Runner {
         failed: Vec<(VmTest, Duration, String)>,
         mut report: impl FnMut(&str, Duration, Outcome),
     ) {
-        self.hopeless = false;
         let names: Vec<String> = failed.iter().map(|(test, ..)| test.name.to_owned()).collect();
         let mut times = BTreeMap::new();
         let sorted = flaky::repeat(&names, |name, round| {
@@ -221,7 +240,7 @@ impl Runner {
         }
         let reusable = self.shared.take().filter(|(lab, _)| *lab == test.lab).map(|(_, pair)| pair);
         let booted = reusable.map_or_else(|| Pair::boot(&test.lab.config(&self.config)), Ok);
-        self.hopeless = booted.is_err();
+        self.failed_boots = if booted.is_ok() { 0 } else { self.failed_boots + 1 };
         let pair = match booted {
             Ok(pair) => &mut self.shared.insert((test.lab, pair)).1,
             Err(error) => {
