@@ -13,7 +13,8 @@
 #include "objects.h"
 #include "runs.h"
 
-#define AH_ENTRIES_MAX 4096
+/* One for each QP: while the core connects one, the request of its CM has an address handle. */
+#define AH_ENTRIES_MAX 16384
 #define AH_ENTRIES_MIN 64
 /* Divisor for the kernel's share of the table: processes cannot keep it from connecting. */
 #define AH_KERNEL_SHARE 8

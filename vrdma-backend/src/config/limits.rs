@@ -39,7 +39,7 @@ pub struct GuestLimits {
     pub stream_memory: u64,
     /// The same of all guests together. A guest has no more than the others leave, so one alone has half of it.
     pub all_stream_memory: u64,
-    /// Address handles.
+    /// Address handles. Each connection of `rdma_cm` has one while it is made.
     pub ahs: u32,
     /// Connections and listeners of iWARP, each of which is a descriptor of the daemon.
     pub connections: u32,
@@ -90,7 +90,7 @@ impl Default for GuestLimits {
             all_request_memory: 4 << 30,
             stream_memory: 512 << 20,
             all_stream_memory: 4 << 30,
-            ahs: 4096,
+            ahs: 16384,
             connections: 1024,
             memory_max: machine_memory(),
             pages_max: (machine_memory() / 8).max(64),

@@ -13,6 +13,10 @@ use std::thread::JoinHandle;
 /// How often a file that cannot be made again is tried, in seconds: its directory is gone, for one.
 const AGAIN: i64 = 1;
 
+/// How long whoever deletes a file has for the rest of its directory, in nanoseconds: a socket that is bound
+/// anew in between keeps the directory from being removed.
+const PAUSE: i64 = 100_000_000;
+
 /// A thread that sleeps until a file is deleted in a directory of these sockets; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
@@ -65,6 +69,13 @@ fn run(events: &OwnedFd, stopped: &OwnedFd, listeners: &[Weak<Listener>]) {
             Ok(_) if fds[0].revents().is_empty() => {}
             Err(Errno::INTR) => {}
             _ => return,
+        }
+        if missing == 0 {
+            let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE };
+            match poll(&mut [PollFd::new(stopped, PollFlags::IN)], Some(&pause)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                _ => return,
+            }
         }
         let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
         let mut reader = inotify::Reader::new(events, &mut buffer);
