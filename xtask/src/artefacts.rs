@@ -16,7 +16,7 @@ use crate::hash::{Inputs, Stamp};
 use crate::image::{self, LONG};
 use crate::kernel::Kernel;
 use crate::{paths, proc, roots, ui};
-pub use modules::{build_module, kernel_module, said_of_module};
+pub use modules::{build_module_in, kernel_module, said_of_module};
 use modules::{faults, module, test_module};
 
 /// What was built; absent sources give `None`.
@@ -64,6 +64,7 @@ pub enum Build {
     #[default]
     Release,
     /// As for the tests without VMs: with assertions. Where those tests ran, there is nothing to build.
+    /// What runs within VMs is optimized, but not as a whole.
     Tests,
 }
 
@@ -74,12 +75,12 @@ pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> 
         if without.contains(&part) { Ok(None) } else { build() }
     };
     Ok(Artefacts {
-        agent: program("the VM agent", "vrdma-vm-agent", "vrdma-vm-agent", Build::Release)?,
+        agent: agent(how)?,
         programs: part(Part::Programs, &programs)?,
         module: part(Part::Module, &|| module(kernel))?,
         test_module: part(Part::Programs, &|| test_module(kernel))?,
         faults: if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None },
-        provider: part(Part::Provider, &provider)?,
+        provider: part(Part::Provider, &|| provider(how))?,
         backend: part(Part::Backend, &|| backend(how))?,
         modprobe: kernel.modprobe(),
     })
@@ -90,6 +91,26 @@ pub fn out(name: &str) -> Result<PathBuf> {
     let directory = paths::vm().join("artefacts");
     paths::make_dir(&directory)?;
     Ok(directory.join(name))
+}
+
+impl Build {
+    /// The profile of cargo for what runs within VMs.
+    fn guest_profile(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Tests => "guest-tests",
+        }
+    }
+}
+
+fn agent(how: Build) -> Result<PathBuf> {
+    const NAME: &str = "vrdma-vm-agent";
+    let profile = how.guest_profile();
+    let log = paths::log(&format!("build-{NAME}"))?;
+    let mut command = cargo();
+    command.args(["build", "--profile", profile, "--package", NAME, "--bin", NAME]);
+    quiet_step("building the VM agent", &log, command)?;
+    Ok(paths::cargo_target().join(profile).join(NAME))
 }
 
 fn backend(how: Build) -> Result<Option<PathBuf>> {
@@ -276,15 +297,16 @@ pub fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn provider() -> Result<Option<PathBuf>> {
+fn provider(how: Build) -> Result<Option<PathBuf>> {
     if !has("guest-driver/provider/Cargo.toml") {
         return absent("the provider");
     }
     let log = paths::log("build-provider")?;
     let mut command = provider_cargo("build");
-    command.arg("--release");
+    let profile = how.guest_profile();
+    command.args(["--profile", profile]);
     quiet_step("building the provider", &log, command)?;
-    Ok(Some(provider_target().join("release/libvrdma.so")))
+    Ok(Some(provider_target().join(profile).join("libvrdma.so")))
 }
 
 /// A cargo command for the provider's own workspace, which is built against the guest's rdma-core.
@@ -298,6 +320,14 @@ pub fn provider_cargo(subcommand: &str) -> Command {
 
 fn provider_target() -> PathBuf {
     paths::cargo_target().join("provider")
+}
+
+/// Copies a program or module without what only debuggers read: of a module that is nearly all, and each VM copies it
+/// as it boots.
+pub fn strip_debug(from: &Path, to: &Path) -> Result<()> {
+    let mut strip = Command::new("strip");
+    strip.arg("--strip-debug").arg("-o").arg(to).arg(from);
+    proc::output(strip).map(|_| ())
 }
 
 fn absent(what: &str) -> Result<Option<PathBuf>> {
@@ -316,16 +346,13 @@ impl Artefacts {
         let put = |from: &Path, to: &str, mode: u32| -> Result<()> {
             let to = layer.join(to);
             paths::make_dir(to.parent().context("a file lies in a directory")?)?;
-            fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+            strip_debug(from, &to)?;
             Ok(fs::set_permissions(&to, fs::Permissions::from_mode(mode))?)
         };
         put(&self.agent, "usr/sbin/vm-agent", 0o755)?;
         if let Some(modprobe) = &self.modprobe {
             copy_sources(modprobe, &layer.join("usr"))?;
         }
-        let mut strip = Command::new("strip");
-        strip.arg(layer.join("usr/sbin/vm-agent"));
-        proc::output(strip)?;
         if let Some(programs) = &self.programs {
             for entry in fs::read_dir(programs)? {
                 let path = entry?.path();

@@ -83,10 +83,10 @@ fn replace_one(text: &str, from: &str, to: &str) -> Result<String> {
 pub fn lay_out(share: &Path) -> Result<()> {
     let _lock = image::lock()?;
     let sources = sources()?;
+    let mut work = Work { sources: &sources, directory: None };
     for variant in Variant::ALL {
-        let module = build(&sources, variant)?;
-        fs::copy(&module, share.join(file(variant)))
-            .with_context(|| format!("cannot copy {}", module.display()))?;
+        let module = work.build(variant)?;
+        artefacts::strip_debug(&module, &share.join(file(variant)))?;
     }
     Ok(())
 }
@@ -114,28 +114,49 @@ fn sources() -> Result<PathBuf> {
     Ok(directory)
 }
 
-fn build(sources: &Path, variant: Variant) -> Result<PathBuf> {
-    let kernel = Kernel::Usual;
-    let result = artefacts::out(&file(variant))?;
-    let (header, theirs, ours) = PATIENCE;
-    let inputs = Inputs::new("siw 2").text(&kernel.identity()?).path(sources)?.text(ours);
-    let stamp = Stamp::new(&result, inputs.text(&variant.constants().join(" ")).finish());
-    if !stamp.is_current() {
-        stamp.clear()?;
-        let log = paths::log(&format!("build-siw-{}", variant.name()))?;
-        ui::step_with_log(&format!("building siw ({})", variant.name()), Some(&log), || {
-            let edited = artefacts::out("siw-edited")?;
-            paths::remove(&edited)?;
-            artefacts::copy_sources(sources, &edited)?;
-            let (constants, header) = (edited.join(CONSTANTS), edited.join(header));
-            paths::write(&constants, edit(&paths::read(&constants)?, variant.constants())?)?;
-            paths::write(&header, replace_one(&paths::read(&header)?, theirs, ours)?)?;
-            let built = artefacts::build_module(&edited, &["CONFIG_RDMA_SIW=m"], &log, kernel)?;
-            fs::copy(built.join("siw.ko"), &result).context("the build made no siw.ko")?;
-            stamp.set()
-        })?;
+/// Where variants are built, one after the other: each differs from the one before it in one file.
+struct Work<'a> {
+    sources: &'a Path,
+    /// A copy of the sources, once there is something to build.
+    directory: Option<PathBuf>,
+}
+
+impl Work<'_> {
+    /// The module of a variant, which is built if it is not there.
+    fn build(&mut self, variant: Variant) -> Result<PathBuf> {
+        let kernel = Kernel::Usual;
+        let result = artefacts::out(&file(variant))?;
+        let (_, _, ours) = PATIENCE;
+        let inputs = Inputs::new("siw 2").text(&kernel.identity()?).path(self.sources)?.text(ours);
+        let stamp = Stamp::new(&result, inputs.text(&variant.constants().join(" ")).finish());
+        if !stamp.is_current() {
+            stamp.clear()?;
+            let log = paths::log(&format!("build-siw-{}", variant.name()))?;
+            ui::step_with_log(&format!("building siw ({})", variant.name()), Some(&log), || {
+                let directory = self.directory()?;
+                let text = paths::read(&self.sources.join(CONSTANTS))?;
+                paths::write(&directory.join(CONSTANTS), edit(&text, variant.constants())?)?;
+                artefacts::build_module_in(&directory, &["CONFIG_RDMA_SIW=m"], &log, kernel)?;
+                fs::copy(directory.join("siw.ko"), &result).context("the build made no siw.ko")?;
+                stamp.set()
+            })?;
+        }
+        Ok(result)
     }
-    Ok(result)
+
+    /// The copy of the sources, with what is the same in all variants.
+    fn directory(&mut self) -> Result<PathBuf> {
+        if let Some(directory) = &self.directory {
+            return Ok(directory.clone());
+        }
+        let directory = artefacts::out("siw-build")?;
+        paths::remove(&directory)?;
+        artefacts::copy_sources(self.sources, &directory)?;
+        let (header, theirs, ours) = PATIENCE;
+        let header = directory.join(header);
+        paths::write(&header, replace_one(&paths::read(&header)?, theirs, ours)?)?;
+        Ok(self.directory.insert(directory).clone())
+    }
 }
 
 /// Gives a VM a device of this variant, in place of the one that it has.

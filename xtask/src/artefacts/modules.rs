@@ -83,16 +83,21 @@ pub fn kernel_module(
 
 /// Builds the kernel module out of tree: the sources are copied, since kbuild writes next to them. Returns the
 /// directory with the result.
-pub fn build_module(sources: &Path, variables: &[&str], log: &Path, kernel: Kernel) -> Result<PathBuf> {
+fn build_module(sources: &Path, variables: &[&str], log: &Path, kernel: Kernel) -> Result<PathBuf> {
     let work = out("module-build")?;
     paths::remove(&work)?;
     copy_sources(sources, &work)?;
+    build_module_in(&work, variables, log, kernel)?;
+    Ok(work)
+}
+
+/// Builds the kernel module where its sources are, and what of it was built before only where it changed since.
+pub fn build_module_in(work: &Path, variables: &[&str], log: &Path, kernel: Kernel) -> Result<()> {
     let (root, directory) = kernel.headers()?;
     let script = format!(
         "make -C {directory} M=/mnt -j$(nproc) {} modules",
         variables.iter().map(|variable| format!("'{variable}'")).collect::<Vec<_>>().join(" ")
     );
-    let command = proc::in_root(&root, &[(&work, "/mnt")], &script);
-    proc::run_logged("the kernel module's build", command, log, LONG)?;
-    Ok(work)
+    let command = proc::in_root(&root, &[(work, "/mnt")], &script);
+    proc::run_logged("the kernel module's build", command, log, LONG).map(|_| ())
 }

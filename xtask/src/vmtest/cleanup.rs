@@ -74,9 +74,9 @@ fn expect_error(pair: &Pair, peer: Job, when: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sixteen processes are killed in the middle of a transfer.
+/// Eight processes are killed in the middle of a transfer.
 pub fn killed_processes(pair: &mut Pair) -> Result<()> {
-    kill_processes(pair, 8)
+    kill_processes(pair, 4)
 }
 
 /// Fifty processes are killed in the middle of a transfer.
@@ -122,10 +122,19 @@ fn kill_processes(pair: &mut Pair, rounds: u32) -> Result<()> {
     })
 }
 
-/// Ten times the driver is removed under a process that uses it, and comes back.
+/// Four times the driver is removed under a process that uses it, and comes back.
 pub fn removed_driver(pair: &mut Pair) -> Result<()> {
+    remove_driver(pair, 4)
+}
+
+/// The same thirty times.
+pub fn removed_driver_often(pair: &mut Pair) -> Result<()> {
+    remove_driver(pair, 30)
+}
+
+fn remove_driver(pair: &mut Pair, rounds: u32) -> Result<()> {
     beside_ping_pong(pair, Driver::BeginsAnew, |pair| {
-        for round in 0..10 {
+        for round in 0..rounds {
             let (victim, peer) = interruptible(pair, 18950)?;
             pair.b.check("rmmod vrdma", pair.patience(3))?;
             expect_error(pair, peer, &format!("after rmmod {round}"))?;

@@ -6,10 +6,20 @@ use std::time::Duration;
 use crate::vm::Pair;
 use crate::vmtest::watch::{Holdings, PingPong, counter};
 
-/// For 30 s, on a kernel that is slow longer, a process of VM a writes garbage wherever it can, and aims at the QPs and memory of another process in its VM
-/// and of VM b, which play a checked ping-pong with each other.
+/// For 15 s a process of VM a abuses the device.
 pub fn process(pair: &mut Pair) -> Result<()> {
-    let seconds = 30 * u64::from(pair.kernel().slowness());
+    process_for(pair, 15)
+}
+
+/// For two minutes.
+pub fn process_for_long(pair: &mut Pair) -> Result<()> {
+    process_for(pair, 120)
+}
+
+/// For so long, on a kernel that is slow longer, a process of VM a writes garbage wherever it can. It aims at the QPs and memory of another process in its VM
+/// and of VM b, which play a checked ping-pong with each other.
+fn process_for(pair: &mut Pair, seconds: u64) -> Result<()> {
+    let seconds = seconds * u64::from(pair.kernel().slowness());
     let patience = pair.patience(5);
     let before = Holdings::settled(pair.backend()?, patience)?;
     let victims = PingPong::start(

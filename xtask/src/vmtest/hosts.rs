@@ -41,9 +41,9 @@ pub fn two_hosts_all(pair: &mut Pair) -> Result<()> {
     captured(pair, BETWEEN_HOSTS, "two-hosts-all.pcap")
 }
 
-/// The shortened demo with rdma_rxe: each role, path MTU and kind of address occurs once.
+/// The shortened demo with rdma_rxe, which serves: one path MTU and kind of address.
 pub fn interop(pair: &mut Pair) -> Result<()> {
-    captured(pair, BETWEEN_HOSTS, "interop.pcap")
+    captured(pair, &BETWEEN_HOSTS[1..], "interop.pcap")
 }
 
 /// The shortened demo with rdma_rxe: every pairing of role, path MTU and kind of address occurs.

@@ -6,6 +6,7 @@
 mod addresses;
 pub mod classes;
 mod iommu;
+pub mod many;
 mod memory;
 mod migration;
 mod names;
@@ -45,6 +46,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::Usual, "vm-linux-private-data", verbs::private_data),
         test(Lab::Usual, "vm-linux-answers", verbs::answers),
         test(Lab::Usual, "vm-linux-destroyed", verbs::destroyed),
+        test(Lab::Usual, "vm-linux-many-connections", many::eight_thousand).long(),
         test(Lab::Usual, "vm-linux-srp", storage::srp),
         test(Lab::Usual, "vm-linux-moderation", storage::adaptive_moderation),
         test(Lab::Usual, "vm-linux-smc", users::smc),

@@ -1,0 +1,85 @@
+//! As many connections by rdma_cm as a program may want.
+
+use anyhow::{Context, Result, ensure};
+
+use super::{case, rping_both_ways, said};
+use crate::vm::Pair;
+use crate::vm::pair::IP;
+
+/// Eight thousand connections at once, and then a thousand of them twenty times: what is left of earlier ones is in
+/// nobody's way. Between the rounds a client is killed in the midst of connecting.
+///
+/// libfabric#12673, librxe-dev#14.
+pub fn eight_thousand(pair: &mut Pair) -> Result<()> {
+    case(pair, |pair| {
+        connections(pair, 8000)?;
+        killed_while_connecting(pair)?;
+        (0..20).try_for_each(|round| connections(pair, 1000).with_context(|| format!("round {round}")))
+    })
+}
+
+/// Twice as many connections of iWARP as a guest may have: the programs are told so, and what listens goes on.
+pub fn beyond_the_limit(pair: &mut Pair) -> Result<()> {
+    {
+        connections(pair, 400)?;
+        let (server, client) = cmtime(2000);
+        let mut server = pair.a.spawn(&format!("exec {server}"))?;
+        pair.a.check(LISTENS, pair.patience(20)).context("cmtime does not listen")?;
+        // Neither program ends by itself where a connection is refused.
+        let output = pair.b.exec(&format!("timeout -s KILL 20 {client}"), pair.patience(60))?;
+        ensure!(!output.success(), "2000 connections were made: {}", output.text());
+        rping_both_ways(pair).context("while cmtime still listens")?;
+        if !server.has_ended()? {
+            server.signal(9)?;
+        }
+        server.wait(pair.patience(10))?;
+        connections(pair, 400).context("afterwards")
+    }
+}
+
+/// Until cmtime listens: by TCP, where it tells its peer what is next, last.
+const LISTENS: &str = "until ss -ltn | grep -q :18710; do sleep 0.1; done";
+
+/// The command of cmtime that listens on VM a, and the one that connects to it so often.
+fn cmtime(count: u32) -> (String, String) {
+    // On a machine that is emulated its usual time of two seconds says nothing about the peer.
+    let line = format!("cmtime -c {count} -t 60000 -p 18710");
+    (format!("{line} -b {}", IP[0]), format!("{line} -s {}", IP[0]))
+}
+
+/// cmtime between the VMs, with this many connections.
+fn connections(pair: &Pair, count: u32) -> Result<()> {
+    let patience = pair.patience(10 + u64::from(count) / 10);
+    let (server, client) = cmtime(count);
+    let mut server = pair.a.spawn(&format!("exec {server}"))?;
+    pair.a.check(LISTENS, patience).context("cmtime does not listen")?;
+    let output = pair.b.exec(&client, patience);
+    let output = output.with_context(|| format!("cmtime's server: {}", said(&server)))?;
+    ensure!(
+        output.success() && output.text().contains("disconnect"),
+        "{client}: {:?} {}\nthe server: {}",
+        output.exit,
+        output.text(),
+        said(&server)
+    );
+    let _ = server.has_ended()?;
+    let served = server.wait(patience)?;
+    ensure!(served.success(), "cmtime's server: {:?} {}", served.exit, served.text());
+    Ok(())
+}
+
+/// Both programs are killed while half of their connections are made.
+fn killed_while_connecting(pair: &Pair) -> Result<()> {
+    let patience = pair.patience(60);
+    let (server, client) = cmtime(4000);
+    let mut server = pair.a.spawn(&format!("exec {server}"))?;
+    pair.a.check(LISTENS, patience).context("cmtime does not listen")?;
+    let mut client = pair.b.spawn(&format!("exec {client}"))?;
+    let some = "until [ $(rdma resource show qp | grep -c RTS) -gt 500 ]; do sleep 0.1; done";
+    pair.b.check(some, patience).with_context(|| format!("none is connected: {}", said(&client)))?;
+    for job in [&mut client, &mut server] {
+        job.signal(9)?;
+    }
+    client.wait(patience)?;
+    server.wait(patience).map(|_| ())
+}
