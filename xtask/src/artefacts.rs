@@ -155,6 +155,11 @@ pub fn ahead() -> Result<()> {
     program_of(&TEST_PEER, Build::Release).map(|_| ())
 }
 
+/// Likewise what runs within VMs. The image is there.
+pub fn guest_ahead(how: Build) -> Result<()> {
+    build(&[Part::Backend], Kernel::Usual, how).map(|_| ())
+}
+
 /// The backend alone, as it is installed.
 pub fn backend_program() -> Result<PathBuf> {
     let _lock = image::lock()?;

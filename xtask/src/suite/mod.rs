@@ -118,7 +118,9 @@ struct Suite {
     /// Makes the VMs' roots and image.
     image: Option<JoinHandle<Result<()>>>,
     /// Builds the programs that the tests in VMs need.
-    programs: Option<JoinHandle<Result<()>>>,
+    programs: Vec<JoinHandle<Result<()>>>,
+    /// What runs within VMs is to be built ahead.
+    wants_programs: bool,
 }
 
 /// A test that failed and passed alone.
@@ -138,11 +140,14 @@ pub fn run(selection: Selection) -> Result<()> {
         if suite.selection.takes(step.name, step.long) {
             if step.wants_guest_root {
                 suite.wait_for_image()?;
+            } else {
+                suite.begin_guest_programs();
             }
             suite.step(step);
         }
     }
     suite.wait_for_image()?;
+    suite.wait_for_programs();
     suite.vm_tests();
     if suite.selection.ci && suite.selection.only.is_empty() {
         suite.bare(start + CI);
@@ -167,9 +172,9 @@ impl Suite {
         if root {
             self.image = Some(thread::spawn(|| image::ensure().map(|_| ())));
             // A run of some tests may not need them.
-            let of_all = selection.without.is_empty() && selection.only.is_empty();
-            if vm && of_all && selection.build() == Build::Release {
-                self.programs = Some(thread::spawn(artefacts::ahead));
+            self.wants_programs = vm && selection.without.is_empty() && selection.only.is_empty();
+            if self.wants_programs && selection.build() == Build::Release {
+                self.programs.push(thread::spawn(artefacts::ahead));
             }
             return Ok(());
         }
@@ -180,13 +185,25 @@ impl Suite {
     }
 
     fn wait_for_image(&mut self) -> Result<()> {
-        if let Some(thread) = self.programs.take() {
-            // Where a program is needed it is built again, and an error told.
-            let _ = thread.join();
-        }
         match self.image.take() {
             Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             None => Ok(()),
+        }
+    }
+
+    /// What runs within VMs is built beside the tests without VMs, as soon as the image is there and no step uses it: else
+    /// the VMs would wait for one compiler after the other.
+    fn begin_guest_programs(&mut self) {
+        if self.image.is_none() && std::mem::take(&mut self.wants_programs) {
+            let how = self.selection.build();
+            self.programs.push(thread::spawn(move || artefacts::guest_ahead(how)));
+        }
+    }
+
+    fn wait_for_programs(&mut self) {
+        for thread in self.programs.drain(..) {
+            // Where a program is needed it is built again, and an error told.
+            let _ = thread.join();
         }
     }
 

@@ -96,9 +96,9 @@ pub fn tests(name: &str, which: Tests) -> Verdict {
     let mut first = twin(&base);
     first.args(["--profile", profile, "--no-fail-fast", "--no-tests=pass"]).args(which.for_nextest());
     if !which.long {
-        // Many wait for a timer most of the time: two more than there are processors keep those at work.
+        // Many wait for a timer most of the time: one more than there are processors keeps those at work.
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        first.arg(format!("--test-threads={}", processors + 2));
+        first.arg(format!("--test-threads={}", processors + 1));
     }
     let result = with_culprits(name, logged(name, first));
     let report = paths::read(&report);

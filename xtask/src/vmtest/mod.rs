@@ -217,10 +217,10 @@ fn usual() -> Vec<VmTest> {
         test("vm-port", Needs::Rdma, port::follows_netdev),
         test("vm-counters", Needs::Rdma, counters::tell_what_was_done),
         test("vm-multicast", Needs::Rdma, multicast::mckey),
-        test("vm-nvme", Needs::Rdma, storage::nvme),
+        test("vm-nvme", Needs::Rdma, storage::nvme).long(),
         test("vm-iser", Needs::Rdma, storage::iser).long(),
         test("vm-nfs", Needs::Rdma, storage::nfs).long(),
-        test("vm-killed-target", Needs::Rdma, storage::killed_target),
+        test("vm-killed-target", Needs::Rdma, storage::killed_target).long(),
         test("vm-killed-initiator", Needs::Rdma, storage::killed_initiator).long(),
         test("vm-cm", Needs::Rdma, families::cm),
         test("vm-sockets", Needs::Rdma, families::sockets).long(),
@@ -245,7 +245,7 @@ fn usual() -> Vec<VmTest> {
         test("vm-clean-up-reset", Needs::Rdma, cleanup::reset_vm).long(),
         test("vm-clean-up-qemu", Needs::Rdma, cleanup::killed_vm),
         test("vm-reset", Needs::Vms, basics::reset),
-        test("vm-kill", Needs::Vms, basics::kill),
+        test("vm-kill", Needs::Vms, basics::kill).long(),
         test("vm-older-driver", Needs::Older, skew::older_driver).long(),
     ]
 }
@@ -253,7 +253,7 @@ fn usual() -> Vec<VmTest> {
 /// Those of other pairs on one host.
 fn of_other_kinds() -> Vec<VmTest> {
     vec![
-        on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool),
+        on(Lab::OneChannel, "vm-empty-pool", Needs::Rdma, perftest::empty_pool).long(),
         on(Lab::Sleepy, "vm-one-processor", Needs::Rdma, stress::short),
         on(Lab::Sleepy, "vm-one-processor-long", Needs::Rdma, stress::long).long(),
         on(Lab::Polling, "vm-no-system-calls", Needs::Rdma, posting::no_system_calls),
@@ -311,7 +311,7 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::TwoHosts, "vm-linux-upper-two-hosts", Needs::Rdma, linux::netdevs::upper_netdevs),
         on(Lab::TwoHosts, "vm-linux-tos-two-hosts", Needs::Rdma, linux::classes::traffic_class),
         on(Lab::TwoHosts, "vm-link-flap", Needs::Rdma, hosts::link_flap),
-        on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss),
+        on(Lab::TwoHosts, "vm-link-loss", Needs::Rdma, hosts::link_loss).long(),
         on(Lab::Routed, "vm-linux-routed", Needs::Rdma, linux::routes::roce),
         on(Lab::RoutedIwarp, "vm-linux-routed-iwarp", Needs::Rdma, linux::routes::iwarp),
         on(Lab::IwarpTwoHosts, "vm-iwarp-two-hosts", Needs::Rdma, siw::two_hosts).long(),

@@ -68,12 +68,12 @@ pub fn nvme(pair: &mut Pair) -> Result<()> {
     Storage::new(Protocol::Nvme, 0).whole(pair, &Load::SMALL)
 }
 
-/// siw at one end, as Linux has it, and as one of two peers.
+/// siw at one end, as Linux has it, and as one of two peers; each role occurs once.
 pub fn quick(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
     captured(pair, "siw.pcap", |pair| {
         siw::load(&pair.b, Variant::Stock, pair.patience(6))?;
-        go_through(pair, &SHORT, &|_| true, &mut |_| {})?;
+        go_through(pair, &SHORT[1..], &|_| true, &mut |_| {})?;
         siw::load(&pair.b, Variant::PeerToPeer, pair.patience(6))?;
         go_through(pair, &SHORT[..1], &|_| true, &mut |_| {}).map(|_| ())
     })
