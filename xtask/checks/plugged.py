@@ -34,7 +34,7 @@ RIGHTS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REM
 def first_plugged():
     """The first page frame above 4 GiB."""
     with open("/proc/iomem") as file:
-        starts = [int(line.split("-")[0], 16) for line in file if line[0] != " " and "System RAM" in line]
+        starts = [int(line.split("-")[0], 16) for line in file if "System RAM" in line]
     plugged = [start for start in starts if start >= 4 << 30]
     if not plugged:
         sys.exit("no memory was plugged in")

@@ -319,11 +319,15 @@ fn iommu_words(pair: &PairConfig, index: usize) -> &'static str {
     }
 }
 
+/// The root port of a VM that has nothing yet.
+pub const SPARE_PORT: &str = "spare";
+
 /// More arguments for a VM's QEMU.
 fn more_of_qemu(pair: &PairConfig, accel: Accel, index: usize, sockets: &Path) -> Vec<String> {
     let mut more: Vec<String> = Vec::new();
     if pair.root_ports {
         more.extend(["-m", "slots=4,maxmem=8G"].map(str::to_owned));
+        more.extend(["-device".into(), format!("pcie-root-port,id={SPARE_PORT},chassis=9")]);
     }
     if pair.iommu {
         // Interrupts are remapped by QEMU, so the kernel may not have all of its interrupt controllers.

@@ -56,6 +56,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::Usual, "vm-linux-pci-reset", pci::reset),
         test(Lab::Usual, "vm-linux-plug", plug::device),
         test(Lab::Usual, "vm-linux-memory", memory::plugged_in).long(),
+        test(Lab::Usual, "vm-linux-memory-resized", memory::resized).long(),
         test(Lab::Rails, "vm-linux-rails", rails::two_functions).long(),
         test(Lab::Iommu, "vm-linux-iommu", iommu::passed_or_refused),
         test(Lab::OneChannel, "vm-linux-many-addresses", addresses::many),
