@@ -62,7 +62,7 @@ impl Start<'_> {
             rdma: sockets.join(format!("{name}.rdma")),
             net: (*name != THIRD || pair.third).then(|| sockets.join(format!("{name}.net"))),
             gids: if pair.any_gid { Vec::new() } else { gids(*index) },
-            vlans: VLANS[*index],
+            vlans: vlans(*index),
             iwarp: pair.iwarp.is_some() && *index < IP.len(),
             second: pair.both.then(|| second(sockets, name)),
             host_addresses: match pair.iwarp {
@@ -198,10 +198,15 @@ fn host(index: usize) -> usize {
     index % 2
 }
 
+/// VLANs that a guest may use; a VM's second guest has none.
+fn vlans(index: usize) -> &'static [u16] {
+    VLANS.get(index).copied().unwrap_or_default()
+}
+
 /// Addresses that a guest may use: its own, those that a test gives VM b for a while, and those in its VLANs.
 fn gids(index: usize) -> Vec<String> {
     let own = [format!("10.77.0.{}", index + 1), format!("fd77::{}", index + 1)];
     let more = (index == 1).then(|| ["10.77.1.9", "fd77::9"].map(str::to_owned)).into_iter().flatten();
-    let vlans = VLANS[index].iter().map(|vlan| format!("{}@{vlan}", VLAN_IP[host(index)]));
+    let vlans = vlans(index).iter().map(|vlan| format!("{}@{vlan}", VLAN_IP[host(index)]));
     own.into_iter().chain(more).chain(vlans).collect()
 }

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use super::{case, rping_both_ways, said};
 use crate::vm::pair::IP;
 use crate::vm::{Job, Output, Pair};
+use crate::vmtest::cleanup::begin_driver_of;
 
 /// Eight thousand connections at once, and then a thousand of them ten times: what is left of earlier ones is in
 /// nobody's way. Between the rounds a client is killed in the midst of connecting.
@@ -16,7 +17,9 @@ pub fn eight_thousand(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         connections(pair, 8000)?;
         killed_while_connecting(pair)?;
-        (0..10).try_for_each(|round| connections(pair, 1000).with_context(|| format!("round {round}")))
+        (0..10).try_for_each(|round| connections(pair, 1000).with_context(|| format!("round {round}")))?;
+        // A device's tables stay as large as they had to be, until its next driver.
+        [&pair.a, &pair.b].into_iter().try_for_each(|vm| begin_driver_of(pair, vm))
     })
 }
 
