@@ -2,10 +2,11 @@
 //! built only when its sources changed; the guest's share is laid out as a second layer that `vm-init` copies over
 //! the image.
 
+mod layout;
+pub mod missing;
 mod modules;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -16,6 +17,7 @@ use crate::hash::{Inputs, Stamp};
 use crate::image::{self, LONG};
 use crate::kernel::Kernel;
 use crate::{paths, proc, roots, ui};
+pub use layout::{lay_out_host, strip_debug};
 pub use modules::{build_module_in, kernel_module, said_of_module};
 use modules::{faults, module, test_module};
 
@@ -63,6 +65,8 @@ pub enum Build {
     /// As they are installed: optimized as a whole, which takes minutes.
     #[default]
     Release,
+    /// For a demo: optimized, each crate by itself.
+    Quick,
     /// As for the tests without VMs: with assertions. Where those tests ran, there is nothing to build.
     /// What runs within VMs is optimized, but not as a whole.
     Tests,
@@ -75,13 +79,14 @@ pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> 
         if without.contains(&part) { Ok(None) } else { build() }
     };
     Ok(Artefacts {
-        agent: agent(how)?,
         programs: part(Part::Programs, &programs)?,
         module: part(Part::Module, &|| module(kernel))?,
         test_module: part(Part::Programs, &|| test_module(kernel))?,
         faults: if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None },
         provider: part(Part::Provider, &|| provider(how))?,
         backend: part(Part::Backend, &|| backend(how))?,
+        // Last: cargo builds one thing at a time in a directory, and the backend is built in the agent's.
+        agent: agent(how)?,
         modprobe: kernel.modprobe(),
     })
 }
@@ -98,7 +103,7 @@ impl Build {
     fn guest_profile(self) -> &'static str {
         match self {
             Self::Release => "release",
-            Self::Tests => "guest-tests",
+            Self::Quick | Self::Tests => "quick",
         }
     }
 }
@@ -127,6 +132,10 @@ fn program(what: &str, package: &str, name: &str, how: Build) -> Result<PathBuf>
         Build::Release => {
             cargo_build(what, &["--package", package, "--bin", name], name)?;
             Ok(target.join("release").join(name))
+        }
+        Build::Quick => {
+            cargo_build_as("quick", what, &["--package", package, "--bin", name], name)?;
+            Ok(target.join("quick").join(name))
         }
         Build::Tests => {
             programs_of_tests()?;
@@ -158,6 +167,11 @@ pub fn ahead() -> Result<()> {
 /// Likewise what runs within VMs. The image is there.
 pub fn guest_ahead(how: Build) -> Result<()> {
     build(&[Part::Backend], Kernel::Usual, how).map(|_| ())
+}
+
+/// The backend alone, unless it is left out.
+pub fn backend_unless(without: &[Part], how: Build) -> Result<Option<PathBuf>> {
+    if without.contains(&Part::Backend) { Ok(None) } else { backend(how) }
 }
 
 /// The backend alone, as it is installed.
@@ -205,25 +219,16 @@ pub fn test_guest() -> Result<PathBuf> {
     program_of(&TEST_GUEST, Build::Release)
 }
 
-/// Lays out the share of a VM that plays a host: the agent, and programs of this machine.
-pub fn lay_out_host(share: &Path, agent: &Path, programs: &[&Path]) -> Result<()> {
-    let put = |from: &Path, to: PathBuf| -> Result<()> {
-        paths::make_dir(to.parent().context("a file lies in a directory")?)?;
-        let mut strip = Command::new("strip");
-        strip.arg("-o").arg(&to).arg(from);
-        proc::output(strip).map(|_| ())
-    };
-    let layer = share.join("layer/usr");
-    put(agent, layer.join("sbin/vm-agent"))?;
-    let name = |program: &Path| program.file_name().unwrap_or_default().to_owned();
-    programs.iter().try_for_each(|program| put(program, layer.join("bin").join(name(program))))
-}
-
 /// Cargo knows best whether there is something to do.
 fn cargo_build(what: &str, arguments: &[&str], log: &str) -> Result<()> {
+    cargo_build_as("release", what, arguments, log)
+}
+
+/// [`cargo_build`] with a profile.
+fn cargo_build_as(profile: &str, what: &str, arguments: &[&str], log: &str) -> Result<()> {
     let log = paths::log(&format!("build-{log}"))?;
     let mut command = cargo();
-    command.args(["build", "--release"]).args(arguments);
+    command.args(["build", "--profile", profile]).args(arguments);
     quiet_step(&format!("building {what}"), &log, command)
 }
 
@@ -245,8 +250,10 @@ pub fn cargo() -> Command {
 fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()> {
     let start = std::time::Instant::now();
     let result = ui::unless_quick(what, Some(log), || proc::run_logged(what, command, log, LONG));
-    if result.is_ok() && start.elapsed().as_secs() >= 2 {
-        ui::say(&format!("  ok {:7.1} s  {what}", start.elapsed().as_secs_f64()));
+    match (&result, start.elapsed()) {
+        (Ok(()), time) if time.as_secs() >= 2 => ui::say_done(what, time.as_secs_f64()),
+        (Ok(()), _) => ui::done_unsaid(what),
+        (Err(_), _) => {}
     }
     result
 }
@@ -327,14 +334,6 @@ fn provider_target() -> PathBuf {
     paths::cargo_target().join("provider")
 }
 
-/// Copies a program or module without what only debuggers read: of a module that is nearly all, and each VM copies it
-/// as it boots.
-pub fn strip_debug(from: &Path, to: &Path) -> Result<()> {
-    let mut strip = Command::new("strip");
-    strip.arg("--strip-debug").arg("-o").arg(to).arg(from);
-    proc::output(strip).map(|_| ())
-}
-
 fn absent(what: &str) -> Result<Option<PathBuf>> {
     ui::say(&format!("note: there are no sources of {what}"));
     Ok(None)
@@ -342,49 +341,4 @@ fn absent(what: &str) -> Result<Option<PathBuf>> {
 
 fn has(path: &str) -> bool {
     paths::workspace().join(path).exists()
-}
-
-impl Artefacts {
-    /// Lays the guest's part out in `share/layer`, as it goes into `/`.
-    pub fn lay_out(&self, share: &Path) -> Result<()> {
-        let layer = share.join("layer");
-        let put = |from: &Path, to: &str, mode: u32| -> Result<()> {
-            let to = layer.join(to);
-            paths::make_dir(to.parent().context("a file lies in a directory")?)?;
-            strip_debug(from, &to)?;
-            Ok(fs::set_permissions(&to, fs::Permissions::from_mode(mode))?)
-        };
-        put(&self.agent, "usr/sbin/vm-agent", 0o755)?;
-        if let Some(modprobe) = &self.modprobe {
-            copy_sources(modprobe, &layer.join("usr"))?;
-        }
-        if let Some(programs) = &self.programs {
-            for entry in fs::read_dir(programs)? {
-                let path = entry?.path();
-                let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-                match path.extension().and_then(|ending| ending.to_str()) {
-                    None if path.is_file() => put(&path, &format!("usr/bin/{name}"), 0o755)?,
-                    Some("so") => put(&path, &format!("usr/lib/vrdma/{name}"), 0o644)?,
-                    _ => {}
-                }
-            }
-        }
-        if let Some(module) = &self.module {
-            put(module, "usr/lib/vrdma/vrdma.ko", 0o644)?;
-        }
-        if let Some(module) = &self.test_module {
-            put(module, "usr/lib/vrdma/vrdma_test_ulp.ko", 0o644)?;
-        }
-        if let Some(module) = &self.faults {
-            put(module, "usr/lib/vrdma/vrdma_test_faults.ko", 0o644)?;
-        }
-        if let Some(provider) = &self.provider {
-            let name =
-                format!("usr/lib/x86_64-linux-gnu/libibverbs/libvrdma-rdmav{}.so", roots::provider_abi()?);
-            put(provider, &name, 0o755)?;
-            paths::make_dir(&layer.join("etc/libibverbs.d"))?;
-            paths::write(&layer.join("etc/libibverbs.d/vrdma.driver"), "driver vrdma\n")?;
-        }
-        Ok(())
-    }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use self::summary::Summary;
-use crate::artefacts::Part;
+use crate::artefacts::{Build, Part};
 use crate::capture;
 use crate::lineup::{self, Family, PathMtu, Sizes};
 use crate::proc::indent;
@@ -112,7 +112,7 @@ fn rxe() -> Result<Summary> {
 /// Does something in two VMs that have the device.
 fn with_pair<T>(device: Device, work: impl FnOnce(&mut Pair) -> Result<T>) -> Result<T> {
     let without = if device == Device::Vrdma { Vec::new() } else { Part::ALL.to_vec() };
-    let mut pair = Pair::boot(&PairConfig { without, ..PairConfig::default() })?;
+    let mut pair = Pair::boot(&PairConfig { without, build: Build::Quick, ..PairConfig::default() })?;
     let result = device.prepare(&pair).and_then(|()| work(&mut pair));
     if result.is_err() {
         eprintln!("{}", pair.post_mortem());
@@ -136,7 +136,8 @@ fn show(pair: &mut Pair, device: Device) -> Result<Summary> {
         );
     }
     let mut summary = Summary::default();
-    for (index, Step { what, program, expected }) in steps(device).iter().enumerate() {
+    let steps = steps(device);
+    for (index, Step { what, program, expected }) in steps.iter().enumerate() {
         heading(&format!("{what}: {}", program.command));
         let start = Instant::now();
         let mut running = programs::start(pair, device, program, 18515 + index as u16)?;
@@ -144,7 +145,8 @@ fn show(pair: &mut Pair, device: Device) -> Result<Summary> {
         let printed = running.wait()?;
         ensure!(printed.client.contains(expected.as_str()), "`{}` did not print {expected}", program.command);
         summary.add(&program.command, &printed.client);
-        ui::say(&format!("  ok {:7.1} s  {what}", start.elapsed().as_secs_f64()));
+        let (number, all) = (index + 1, steps.len());
+        ui::say(&format!("  ok {:7.1} s  {what} ({number} of {all})", start.elapsed().as_secs_f64()));
     }
     Ok(summary)
 }
@@ -196,7 +198,7 @@ pub fn between_hosts(plan: Plan) -> Result<()> {
     let vrdma = plan.devices.contains(&Device::Vrdma);
     let without = if vrdma { Vec::new() } else { Part::ALL.to_vec() };
     let topology = Topology::Wire(plan.devices);
-    let pair = Pair::boot(&PairConfig { without, topology, ..PairConfig::default() })?;
+    let pair = Pair::boot(&PairConfig { without, topology, build: Build::Quick, ..PairConfig::default() })?;
     let capture = pair.wire()?.capture("a", &pair.directory().join(CAPTURE))?;
     let result = go_through(&pair, plan.rounds, &mut |line| println!("{line}"));
     if result.is_err() {

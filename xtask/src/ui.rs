@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,10 +23,46 @@ pub fn step_with_log<T>(what: &str, log: Option<&Path>, work: impl FnOnce() -> R
     let result = unless_quick(what, log, work);
     let seconds = start.elapsed().as_secs_f64();
     match &result {
-        Ok(_) => say(&format!("  ok {seconds:7.1} s  {what}")),
+        Ok(_) => say_done(what, seconds),
         Err(_) => say(&format!("FAIL {seconds:7.1} s  {what}")),
     }
     result
+}
+
+/// Says that a step has ended, and what of the steps that were announced is left.
+pub fn say_done(what: &str, seconds: f64) {
+    say(&format!("  ok {seconds:7.1} s  {what}{}", left_after(&mut expected(), what)));
+}
+
+/// Takes a step off the list that had nothing to do.
+pub fn done_unsaid(what: &str) {
+    left_after(&mut expected(), what);
+}
+
+/// Steps that were announced and have not ended.
+fn expected() -> MutexGuard<'static, Vec<String>> {
+    static EXPECTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    // A list of names is whole at each moment, also where a thread panicked that held it.
+    EXPECTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Announces steps that will take their time. From then on each that ends says which are left.
+pub fn expect(steps: Vec<String>) {
+    if steps.len() > 1 {
+        say(&format!("to do: {}", steps.join(", ")));
+    }
+    *expected() = steps;
+}
+
+/// Takes a step that has ended off the list; what a person is told of the rest.
+fn left_after(expected: &mut Vec<String>, what: &str) -> String {
+    let before = expected.len();
+    expected.retain(|step| step != what);
+    match (expected.len(), before) {
+        (0, _) => String::new(),
+        (left, before) if left == before => String::new(),
+        _ => format!(" (left: {})", expected.join(", ").replace("building ", "")),
+    }
 }
 
 /// Shows signs of life while the work takes long, and nothing else.
@@ -101,4 +138,19 @@ fn last_line(path: &Path) -> String {
         end = String::from_utf8_lossy(&bytes).lines().last().unwrap_or_default().to_owned();
     }
     end.chars().filter(|c| !c.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_that_was_announced_says_what_is_left() {
+        let mut steps: Vec<String> = ["building a", "building b", "c"].map(str::to_owned).into();
+        assert_eq!(left_after(&mut steps, "another"), "");
+        assert_eq!(left_after(&mut steps, "building b"), " (left: a, c)");
+        assert_eq!(left_after(&mut steps, "building a"), " (left: c)");
+        assert_eq!(left_after(&mut steps, "c"), "");
+        assert_eq!(steps, Vec::<String>::new());
+    }
 }

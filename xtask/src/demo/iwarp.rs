@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::both;
 use super::summary::{Load as Busy, Summary};
+use crate::artefacts::Build;
 use crate::capture;
 use crate::lineup::iwarp::{prepare, rows};
 use crate::lineup::{Family, Ready, Round, Row, Sizes};
@@ -66,6 +67,7 @@ pub fn run(plan: &Plan) -> Result<()> {
         topology: Topology::Wire(devices),
         iwarp: Some(plan.tcp),
         uplink: plan.uplink,
+        build: Build::Quick,
         ..PairConfig::default()
     };
     let before = Busy::now()?;

@@ -1,6 +1,7 @@
 //! Two VMs, on one backend or on two hosts that a wire joins, as the demos and the VM tests use them.
 
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -14,9 +15,10 @@ use super::router::Router;
 use super::wire::{Namespace, Wire};
 use super::{Net, RdmaDevice, Vm, VmConfig};
 use crate::accel::Accel;
-use crate::artefacts::{self, Build};
+use crate::artefacts::{self, Artefacts, Build, Part, missing};
 use crate::image::{self, Image};
 use crate::kernel::Kernel;
+use crate::needs;
 use crate::older;
 use crate::proc::{Ephemeral, indent};
 use crate::programs::Device;
@@ -68,11 +70,7 @@ pub(super) const THIRD: &str = "c";
 impl Pair {
     /// Builds what is needed and boots the VMs.
     pub fn boot(config: &PairConfig) -> Result<Self> {
-        let usual = image::ensure()?;
-        // By the usual kernel, which is up in a moment.
-        let accel = Accel::choose(&usual)?;
-        let image = config.kernel.image(usual)?;
-        let mut artefacts = artefacts::build(&config.without, config.kernel, config.build)?;
+        let (accel, image, mut artefacts) = prepare(config)?;
         if config.older_backend {
             artefacts.backend = Some(older::backend()?);
         }
@@ -308,6 +306,24 @@ fn vm_config(
         slowness: accel.slowness() * pair.kernel.slowness(),
         extra: Vec::new(),
     }
+}
+
+/// Makes the image and builds what goes into the VMs. The backend needs no root: it is built beside these.
+fn prepare(config: &PairConfig) -> Result<(Accel, Image, Artefacts)> {
+    needs::ensure()?;
+    missing::announce(config.build);
+    let mut within = config.without.clone();
+    within.push(Part::Backend);
+    thread::scope(|scope| {
+        let backend = scope.spawn(|| artefacts::backend_unless(&config.without, config.build));
+        let usual = image::ensure()?;
+        // By the usual kernel, which is up in a moment.
+        let accel = Accel::choose(&usual)?;
+        let image = config.kernel.image(usual)?;
+        let artefacts = artefacts::build(&within, config.kernel, config.build)?;
+        let backend = backend.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((accel, image, Artefacts { backend, ..artefacts }))
+    })
 }
 
 /// More of a kernel's command line.
