@@ -92,6 +92,152 @@
 //! ([`Violation`]). How the format may change stands in [`record`].
 //!
 //! Rules are cited by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and manual pages of rdma-core.
+//!
+//! # Files
+//!
+//! Each group below imports only from the groups listed before it. There is one exception:
+//! `outlet.rs` names a pointer type of `engine/lines.rs`. The import graph of the files has no
+//! cycles: `cargo xtask test --only cycles` checks that.
+//!
+//! Behaviour of a type may be in files of later groups. For example, `BorrowedQp` is defined in
+//! `engine/borrowed.rs`, and each service adds its own methods.
+//!
+//! A `save.rs` in the folder of a module writes and restores the module's part of a record. It may
+//! import from later groups. Only other files of records import from it.
+//!
+//! 1. Basic types.
+//!    * `id.rs`: identifiers that callers use. `place.rs`: a device and a QPN. `gid.rs`: GIDs and
+//!      VLANs.
+//!    * `time.rs`: instants and encoded delays. `rng.rs`: random numbers. `error.rs`: refused
+//!      commands.
+//!    * `memory.rs`: regions and access rights. `pool.rs`: lists of pending requests.
+//! 2. Records: `save/` defines the format (`save/record.rs`) and the errors (`save/error.rs`).
+//! 3. QP attributes: `carrier.rs`, `qp/attr.rs`, `qp/caps.rs`.
+//! 4. Statistics: `message/reason.rs` (reasons to drop a message), `counters.rs`.
+//! 5. Memory keys.
+//!    * `table.rs`: objects by number. `mr.rs`: looks up a key and an address.
+//!    * `mr/window.rs`: memory windows. `mr/bind.rs`: binds and unbinds them.
+//!    * `mr/fast.rs`: fast registration. `mr/register.rs`: registers and invalidates keys by
+//!      requests.
+//! 6. Operations.
+//!    * `op.rs`: a row of properties for each operation. `op/named.rs`: the memory and keys that a
+//!      request names.
+//!    * `op/effort.rs`: the cost of an operation. `op/placement.rs`: the scope of a FLUSH.
+//!    * `completion.rs`: completions and events.
+//! 7. Work requests.
+//!    * `request.rs`: requests as callers post them. `work.rs`: requests as they are executed.
+//!    * `outstanding.rs` and its folder: the queues of requests. `limits.rs`: limits of a device.
+//! 8. Multicast: `group.rs` (members), `fan_out.rs` (packets that not all members have received).
+//! 9. Data movement.
+//!    * `near.rs`: packets between engines of one process. `message/segment.rs`: a part of a
+//!      message.
+//!    * `message/transfer.rs`: copies bytes. `outlet.rs`, `outlet/fpdu.rs`: the interface that
+//!      takes packets and FPDUs.
+//! 10. Scheduling.
+//!     * `deadlines.rs`: QPs by deadline. `flush.rs`: requests that still have to be flushed.
+//!     * `wakes.rs`: shared queues whose waiting senders have to be woken.
+//!     * `schedule.rs`: which QP has the next turn.
+//! 11. Engine state: `look.rs` (the engine asks its caller to look for posted receives),
+//!     `engine/port.rs`, `engine/step.rs`, `engine/sweeps.rs` (tasks for all QPs of a device).
+//! 12. The QP: `qp/mod.rs`, `qp/requester.rs`, `qp/responder.rs`, `qp/rest.rs`, `qp/state.rs`, and
+//!     `srq/life.rs`. A message touches the first two cache lines of a QP.
+//! 13. Shared receive queues: `srq.rs`, `srq/waiters.rs` (senders that wait), `xrcd.rs` (XRC
+//!     domains).
+//! 14. Rules of all services.
+//!     * `message/stretch.rs`: chooses the next segment of a request.
+//!     * `message/verdict.rs`: decides what the responder does with a segment: rights, receives,
+//!       lengths.
+//!     * `message/effect.rs`: executes a segment on memory.
+//! 15. State of a QP whose peer is reached by RoCE packets: `rc/roce/psn.rs`, `rc/roce/packet.rs`,
+//!     `rc/roce/requester_state.rs`, `rc/roce/responder_state.rs`, `rc/roce/state.rs`,
+//!     `uc/state.rs`.
+//! 16. State of a QP whose peer is reached by an iWARP stream, in `rc/tcp/`: `stream.rs`,
+//!     `attr.rs`, `framing.rs`, `set_up.rs` (MPA), `input.rs`, `search.rs` (the receive of an early
+//!     SEND), `operation.rs`, `requester_state.rs`, `responder_state.rs`, `state.rs`.
+//! 17. `service.rs`: the tasks of a carrier. `qp/entry.rs`: a QP in the table of its device.
+//! 18. `device.rs` and `device/`: the objects of a guest, and the device that has an address.
+//! 19. `peer.rs`: finds the peer QP in this engine. `ud/packet.rs`: the packet of a datagram.
+//! 20. `engine/mod.rs`: the engine. `engine/borrowed.rs`: a QP with the parts of its device that it
+//!     needs. `engine/pair.rs`: two connected QPs.
+//! 21. Arrival and completion.
+//!     * `receive.rs`: finds and completes the receive of a message.
+//!     * `message/arrival.rs`: updates the responder. `message/departure.rs`: updates the
+//!       requester.
+//!     * `message/keys.rs`: executes requests that only change keys of their own device.
+//! 22. Services: the rest of `rc/`, `uc/` and `ud/`. No service imports from another.
+//!     * Between QPs of one engine: `rc/local.rs`, `uc/local.rs`, `ud/requester.rs`.
+//!     * In packets: `rc/roce/`, `uc/roce.rs`, `ud/roce.rs`. In streams: `rc/tcp/`.
+//! 23. Entry points: the rest of `engine/`. Each file has the calls about one subject.
+//!
+//! A look-up that cannot fail is an assertion that states the invariant, not an early return. A QP
+//! does not disappear during a call, and references to a device are removed with the device.
+//! Nothing that a guest or a peer sends decides such a look-up. `restore` refuses a record that
+//! would break one.
+//!
+//! # Operations
+//!
+//! `op.rs` has one row for each operation: services, lengths, rights at both ends, receive, answer,
+//! PSNs. `src/tests/operations.rs` tries every operation in every state of a QP, on every service,
+//! on one engine and in packets. It compares the results with a table of the specification's rules,
+//! which is independent of the rows.
+//!
+//! # Carriers
+//!
+//! A *carrier* is the way by which the messages of a connected QP reach its peer: a copy within the
+//! engine, RoCE packets, or an iWARP stream. `service.rs` lists its tasks and the places in the
+//! code.
+//!
+//! The carrier and the service of a QP take one byte each in its first two cache lines. The state
+//! of a carrier is in a box beside the QP, which same-host connections do not have. One enum with
+//! all states inside would add a third cache line to each message on the same host.
+//!
+//! The address of the peer selects the carrier, except for streams. `Engine::connect_stream`
+//! connects a QP in INIT, once its caller has set up TCP and MPA. The QP keeps the stream until it
+//! is reset, and accepts no address and no other depths until then.
+//!
+//! A connection has one deadline, because only one thing can be due at a time. Its state tells
+//! which: the end of the ACK timeout, of an RNR wait, or of the silence at the beginning of a
+//! stream. A carrier that needs two deadlines has to keep them itself, and report the first.
+//!
+//! # Receives
+//!
+//! The receive that a message has claimed is the first of the QP's own queue. (A SEND beyond a gap
+//! of an iWARP stream also claims the receives of the messages before it.) A receive of a shared
+//! queue moves there when its message begins to arrive, unless the whole message is there at once.
+//! Segments, completion and flush therefore need not know about shared queues. If the message is
+//! dropped, or the QP is reset or destroyed, the receive moves back to its old place at the front.
+//!
+//! Senders of this engine that wait for a shared receive are woken in the order in which they began
+//! to wait. Each receive wakes one of them (`engine/wake.rs`). The next `poll` wakes them, some at
+//! a time. A sender whose receive was taken by another message keeps its place and its deadline.
+//!
+//! # Where the next feature goes
+//!
+//! * Another operation: `op.rs` (its row), `message/effect.rs` and `rc/roce/packet.rs`. A separate
+//!   counter goes into `counters.rs`, and a new right into `memory.rs`.
+//! * iWARP that lends memory to the TCP below, if the connection has no CRCs: `outlet.rs` and
+//!   `rc/tcp/requester_state.rs`. Such requests complete by acknowledgments.
+//! * iWARP between two QPs of one engine without FPDUs: `rc/local.rs`. Today guests of one worker
+//!   use `streams/own/pipe.rs` of the backend.
+//! * DCQCN: `rc/roce/requester_state.rs` (a rate beside the window), `rc/roce/mod.rs` and
+//!   `rc/roce/retry.rs` (a second deadline), and `schedule.rs` (a queue in time). Marks arrive in
+//!   `rc/roce/responder_rx.rs` and `uc/roce.rs`. Notifications pass through `engine/wire.rs` and
+//!   `rc/roce/responder_tx.rs`.
+//! * Selective repeat: the files of requester and responder in `rc/roce/`. `message/verdict.rs`
+//!   then accepts a segment that does not follow the one before. `receive.rs` then claims a receive
+//!   that is not the first of the queue.
+//!
+//! Each feature also changes the record, in the `save.rs` beside the state that it adds. The name
+//! of an operation is in `save/record.rs`, `save/record/request.rs` and `outstanding/save.rs`. A
+//! new name changes the version of the format.
+//!
+//! Shared receive queues show what a new kind of object costs. They needed three files of their own
+//! (`srq.rs`, `engine/srqs.rs`, `device/srqs.rs`), three to wake senders (`srq/waiters.rs`,
+//! `wakes.rs`, `engine/wake.rs`), and `receive.rs`. They also needed some lines in each place where
+//! a message looks for its receive, in `device.rs`, `qp/`, `outstanding.rs`, `pool.rs`, limits,
+//! counters, events and records. XRC added three files for domains (`xrcd.rs`, `engine/xrcds.rs`,
+//! `device/xrcds.rs`) and two QP types. An XRC target takes its queue, PD and CQ in `receive.rs`
+//! when a message begins. From there on the code is that of RC.
 #![forbid(unsafe_code)]
 
 mod carrier;

@@ -26,6 +26,161 @@
 //!
 //! `streams` has the connections of iWARP functions, in sockets of the host's TCP (`tcp`). `device` says what a guest's objects are, `translate` says the words of abi in those of transport and back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `frames` what lies in an Ethernet frame, `socket` who may connect.
 //! The modules are private, but documented: `cargo doc --document-private-items -p vrdma-backend`.
+//!
+//! # Files
+//!
+//! The import graph of the files has no cycles: `cargo xtask test --only cycles` checks that. The
+//! tests in `tests.rs` read the two lists that follow, and compare them with the sources. They also
+//! check that this page names every file, or the folder of the file.
+//!
+//! Each of these modules uses only those before it: `allocator`, `panics`, `hooks`, `cycles`,
+//! `ratelimit`, `nearest`, `logger`, `processors`, `allowed`, `frames`, `gids`, `port`, `config`,
+//! `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`, `worker`, `vhost`,
+//! `control`, `functions`, `session`, `stats`, `admin`, `daemon`.
+//!
+//! The files of `translate/` convert between the types of `vrdma_abi` and of `vrdma_transport`. No
+//! module outside of it names both crates, except the backend's fuzzing code (`fuzz/src/backend/`).
+//!
+//! These files alone name both crates: `translate/access.rs`, `translate/cm.rs`,
+//! `translate/counters.rs`, `translate/cqe.rs`, `translate/event.rs`, `translate/gid.rs`,
+//! `translate/limits.rs`, `translate/mr.rs`, `translate/qp.rs`, `translate/srq.rs`,
+//! `translate/status.rs`, `translate/wqe.rs`.
+//!
+//! Unsafe code is in `memory/`, in parts of `port/`, and in the files marked *unsafe*. In `port/`
+//! it serves DPDK, the packet socket's system calls, memory attached to frames, and the rings
+//! between workers.
+//!
+//! ## The process
+//!
+//! * `main.rs` is the program. It parses the command line, runs the daemon and stops it on a
+//!   signal.
+//! * `config/` reads flags and the configuration file, and refuses settings that make no sense.
+//! * `daemon.rs` claims the sockets, opens the uplink, and starts workers, sessions and admin
+//!   thread.
+//! * `stats.rs` collects the counters that an operator can see. `admin.rs` serves the admin socket.
+//! * `allocator.rs` (*unsafe*) places large allocations so that the kernel can use huge pages.
+//! * `panics.rs` decides whether a panic ends the process or only the guests that the step had
+//!   changed (docs/design/panics.md).
+//! * `logger.rs` sets the log level. `ratelimit.rs` limits messages that others can provoke.
+//! * `nearest.rs` suggests the name that a mistyped name probably stands for.
+//! * `processors.rs` pins threads to processors.
+//! * `cycles.rs` and `cycles/` account for the worker's time by stage, with the feature `cycles`.
+//!   Without the feature nothing of it is compiled in. `cycles/on.rs` is *unsafe*.
+//! * `hooks.rs` lets tests act at chosen points of a thread, with the feature `hooks`.
+//!
+//! ## Front-ends and control commands
+//!
+//! * `socket.rs` claims Unix sockets and decides who may connect. `socket/watch.rs` binds a socket
+//!   again after its file was deleted.
+//! * `session.rs` is the thread of one function of a guest. It accepts the front-end, reads
+//!   vhost-user messages and serves the control queue. `session/inline.rs` runs a session without a
+//!   thread, for fuzzing.
+//! * `vhost.rs` keeps the queues and memory that a front-end has set up, and passes them to the
+//!   function. `vhost/messages.rs` handles each vhost-user message.
+//! * `functions/rdma.rs` and `functions/ethernet.rs` say what starting, stopping and resetting mean
+//!   for an RDMA function and for an Ethernet function.
+//! * `functions/remap.rs` translates all regions and CQs of a guest after a new memory table.
+//! * `control.rs` copies a command out of its descriptor chain and writes the reply.
+//! * `control/request.rs` parses the bytes of a command. `control/context.rs` holds the data of the
+//!   guest that parsing needs. `control/reply.rs` lays out the bytes of a reply.
+//! * `control/connections.rs` handles commands about iWARP connections, and creates their sockets.
+//! * `translate/` converts between ABI and transport. Its `config_space.rs` and `port.rs` fill the
+//!   configuration space and the attributes of the port; the other files are in the list above.
+//!
+//! ## The device of a guest
+//!
+//! * `device/command.rs` defines control commands and their results as types.
+//! * `device/context.rs`, `device/channel.rs`, `device/pd.rs`, `device/mr.rs`, `device/cq.rs`,
+//!   `device/qp.rs` and `device/srq.rs` carry out commands on objects of their kind.
+//! * `device/mod.rs` is the device. `device/objects.rs` defines the fields of each object, and
+//!   `device/table.rs` stores objects by number.
+//! * `device/ah.rs` reads entries of the address handle table, which is in guest memory.
+//! * `device/quota.rs` counts objects against the guest's limits. `device/counters.rs` counts
+//!   events that the engine does not count.
+//! * `device/queues.rs` says which virtqueue has which purpose.
+//! * `device/outputs.rs` receives completions and events from the engine, and writes CQEs.
+//! * `device/outputs/telling.rs` notifies guests of new CQEs and events, if they asked for it.
+//! * `device/moderation.rs` delays completion events until enough completions came or time is up.
+//! * `device/clock.rs` provides the time stamps of completions.
+//! * `device/broken.rs` runs a step so that a panic ends only the devices that the step had
+//!   changed.
+//!
+//! ## Memory, rings, frames and ports
+//!
+//! * `memory/` maps guest memory and accesses it. It has registered regions, the SIGBUS handler,
+//!   regions lent to other workers, and the reaper thread that unmaps memory.
+//! * `queue/` moves the rings: channels, CQs, event queues, Ethernet virtqueues, kicks and
+//!   interrupts. It does not know what the entries mean.
+//! * `frames/` parses headers, checksums and offloads of Ethernet frames. Its `sum.rs` is *unsafe*:
+//!   it uses instructions that not every processor has.
+//! * `net/` contains the Ethernet functions and the switch between guests, engine and uplink.
+//! * `port/` sends and receives frames. It has DPDK devices, the packet socket driver (`packet/`),
+//!   the rings between workers (`mesh/`), captures, injected faults and a port pair in memory. It
+//!   is the only code that knows DPDK.
+//! * `allowed.rs` decides which VLANs and IP addresses a guest may use.
+//! * `gids.rs` records which guest of which worker owns each GID.
+//!
+//! ## iWARP connections
+//!
+//! * `streams/mod.rs` has all connections of a worker. `streams/tests/` has tests.
+//! * `tcp.rs` has the addresses of connections and listeners, and creates their sockets if they use
+//!   the host's TCP.
+//! * `streams/commands.rs` and `streams/accept.rs` carry out commands on connections and listeners.
+//! * `streams/connection.rs` is the state of a connection. `streams/listener.rs` is that of a
+//!   listener.
+//! * `streams/table.rs` stores both by number. `streams/handle.rs` names an entry; numbers are used
+//!   again, handles are not.
+//! * `streams/bindings.rs` records which QP has which connection. `streams/guest.rs` keeps the
+//!   entries of each guest, and events that its driver has not received yet.
+//! * `streams/turn.rs` does the work of one worker turn. `streams/ready.rs` picks the next
+//!   connection, fairly between guests. `streams/deadlines.rs` finds connections whose deadline has
+//!   come.
+//! * `streams/input.rs` passes received bytes to the MPA set-up or to the engine.
+//!   `streams/pending.rs` keeps bytes that the engine has not taken yet.
+//! * `streams/taker.rs` passes segments of vrdma's own TCP to the engine without buffering.
+//! * `streams/outlet.rs` takes FPDUs from the engine. `streams/output.rs` keeps them until they are
+//!   sent. `streams/buffers.rs` keeps buffers for reuse. `streams/hash.rs` hashes numbers that
+//!   vrdma itself assigned.
+//! * `streams/end.rs` ends connections: by the peer, the engine, the driver, or time.
+//! * `streams/carrier.rs` hides whether the connection uses a kernel socket, vrdma's own TCP, or a
+//!   pipe between two guests of one worker.
+//! * `streams/own/` adapts the crate `vrdma-tcp`:
+//!   * `node.rs` is the TCP of one guest. `doors.rs` has its listeners.
+//!   * `end.rs` is one end of a connection. `user.rs` has the calls of its user.
+//!   * `send.rs` and `receive.rs` are the buffers. `budget.rs` limits their memory.
+//!   * `taker.rs` is the interface that takes payload directly from a frame.
+//!   * `transmit.rs` sends segments. `fetch.rs` prefetches connections into the caches.
+//!   * `pipe.rs` connects two guests of one worker. `stats.rs` has the counters.
+//!
+//! ## The worker
+//!
+//! * `worker.rs` is the loop. `worker/handle.rs` starts a worker and lets other threads call into
+//!   it; `worker/mail.rs` is a flag that says whether a message waits.
+//! * `worker/all.rs` starts and stops all workers. `worker/watch.rs` notices a worker that is
+//!   stuck.
+//! * `worker/elsewhere.rs` adds the guests and GIDs of other workers.
+//! * `worker/polling.rs` decides whether an idle worker polls, naps for 20 us, or sleeps until it
+//!   is woken. `worker/sleep.rs` puts it to sleep. `worker/second_look.rs` is the timer after which
+//!   a sleeping worker checks the rings once more.
+//! * `worker/channels.rs` takes requests from channels, `worker/fetched.rs` holds those copied out,
+//!   `worker/turns.rs` remembers the next channel of each guest, and `worker/post.rs` calls the
+//!   engine.
+//! * `worker/execute.rs` carries out commands. `worker/order.rs` makes a command or a message wait
+//!   for requests that were posted before it.
+//! * `worker/guests.rs` adds, starts, stops and resets guests. `worker/remap.rs` installs the
+//!   regions and CQs that were translated for a new memory table.
+//! * `worker/failures.rs` moves QPs to ERR after their CQ failed. `worker/broken.rs` ends the
+//!   guests of a step that panicked.
+//! * `worker/loans.rs` makes answers wait until the uplink's driver has returned guest memory.
+//!   `worker/recall.rs` defines such a wait.
+//! * `worker/uplink.rs` connects engine, switch and port. `worker/beyond.rs` is the switch's view
+//!   of the engine, of vrdma's own TCP and of the port. `worker/link.rs` keeps the state of the
+//!   link.
+//! * `worker/near/` carries RoCE packets between the engines of different workers without making
+//!   frames of them.
+//! * `worker/streams.rs` gives iWARP connections their turn.
+//! * `worker/inline.rs` and `worker/here.rs` run a worker in the thread of its caller, for fuzzing.
+//! * `worker/sync.rs` selects the atomics, which are loom's in loom tests.
 #![deny(unsafe_code)]
 
 mod admin;

@@ -1,4 +1,4 @@
-//! Who may know what, as ARCHITECTURE.md says it: compared with the sources.
+//! Compares the lists in the crate's documentation (`lib.rs`, "Files") with the sources.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,16 +36,23 @@ fn sources() -> Vec<(String, String)> {
     files.iter().map(|path| (name(path), code(path))).collect()
 }
 
-/// The names in backquotes that follow these words in ARCHITECTURE.md, up to the end of the paragraph.
+/// The documentation of the crate: the lines of `lib.rs` that begin with `//!`, without that mark.
+fn documentation() -> String {
+    let text = fs::read_to_string(Path::new(ROOT).join("src/lib.rs")).unwrap();
+    text.lines().filter_map(|line| line.strip_prefix("//!")).map(str::trim).collect::<Vec<_>>().join("\n")
+}
+
+/// The names in backticks between these words of the documentation and the end of their paragraph.
 fn listed(begin: &str) -> Vec<String> {
-    let text = fs::read_to_string(Path::new(ROOT).join("../ARCHITECTURE.md")).unwrap();
-    let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("ARCHITECTURE.md: {begin}"));
+    let text = documentation();
+    let (_, rest) =
+        text.split_once(begin).unwrap_or_else(|| panic!("the documentation in lib.rs lacks: {begin}"));
     let paragraph = rest.split("\n\n").next().unwrap_or_default();
     paragraph.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 #[test]
-fn only_the_files_that_architecture_lists_know_abi_and_transport() {
+fn only_listed_files_name_abi_and_transport() {
     let names_both = |code: &str| code.contains("vrdma_abi") && code.contains("vrdma_transport");
     let both: BTreeSet<_> =
         sources().into_iter().filter(|(_, code)| names_both(code)).map(|(file, _)| file).collect();
@@ -54,7 +61,7 @@ fn only_the_files_that_architecture_lists_know_abi_and_transport() {
 }
 
 #[test]
-fn modules_use_those_alone_that_architecture_lists_before_them() {
+fn modules_use_only_modules_listed_before_them() {
     let order = listed("Each of these modules uses only those before it:");
     let place = |module: &str| order.iter().position(|name| name == module);
     for (file, code) in sources() {
@@ -62,7 +69,7 @@ fn modules_use_those_alone_that_architecture_lists_before_them() {
         if ["lib", "main"].contains(&module) {
             continue;
         }
-        let own = place(module).unwrap_or_else(|| panic!("{module} is not in ARCHITECTURE.md's list"));
+        let own = place(module).unwrap_or_else(|| panic!("lib.rs does not list the module {module}"));
         for used in modules_named(&file, &code) {
             assert!(place(used).is_some_and(|used| used <= own), "{file} uses {used}");
         }
@@ -85,13 +92,13 @@ fn modules_named<'a>(file: &str, code: &'a str) -> Vec<&'a str> {
 }
 
 #[test]
-fn architecture_lists_every_file() {
-    let text = fs::read_to_string(Path::new(ROOT).join("../ARCHITECTURE.md")).unwrap();
+fn documentation_names_every_file() {
+    let text = documentation();
     for (file, _) in sources().iter().filter(|(file, _)| file != "lib.rs") {
         let folder = |end: usize| format!("`{}/`", &file[..end]);
         let named = text.contains(&format!("`{file}`"))
             || file.match_indices('/').any(|(at, _)| text.contains(&folder(at)));
-        assert!(named || file.ends_with("/mod.rs"), "ARCHITECTURE.md does not name {file}");
+        assert!(named || file.ends_with("/mod.rs"), "the documentation in lib.rs does not name {file}");
     }
 }
 

@@ -1,7 +1,5 @@
 //! Papers that name tests name those that are there.
 
-use std::path::Path;
-
 use xtask::{paths, vmtest};
 
 /// Names between backticks, each with the character behind it.
@@ -62,22 +60,98 @@ fn names_that_are_wrong_are_found() {
     assert_eq!(missing_files(text), ["nowhere"]);
 }
 
+/// README, and what is written for who builds and reads the project, each with its text.
+fn papers() -> Vec<(String, String)> {
+    let workspace = paths::workspace();
+    let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/commands.md", "docs/evidence.md"];
+    let mut names: Vec<String> = names.map(str::to_owned).into();
+    for entry in std::fs::read_dir(workspace.join("docs/design")).unwrap() {
+        names.push(format!("docs/design/{}", entry.unwrap().file_name().to_string_lossy()));
+    }
+    assert!(names.len() > 15, "papers are missing: {names:?}");
+    let read = |name: String| {
+        let text = paths::read(&workspace.join(&name)).unwrap();
+        (name, text)
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// Paragraphs and items of lists, each on one line: no code, table, heading or picture.
+fn prose(text: &str) -> Vec<String> {
+    let mut paragraphs = vec![String::new()];
+    let mut is_code = false;
+    for line in text.lines() {
+        let line = line.trim();
+        if line.starts_with("```") {
+            is_code = !is_code;
+        }
+        if is_code || line.is_empty() || line.starts_with(['|', '#']) || line.starts_with("```") {
+            paragraphs.push(String::new());
+            continue;
+        }
+        let numbered = line.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+        let item = line.strip_prefix("- ").or_else(|| line.strip_prefix("* "));
+        if item.is_some() || numbered {
+            paragraphs.push(String::new());
+        }
+        let paragraph = paragraphs.last_mut().expect("it has one from the beginning on");
+        paragraph.push_str(item.unwrap_or(line));
+        paragraph.push(' ');
+    }
+    paragraphs
+}
+
+/// Sentences of more words than this are not understood at once.
+const WORDS: usize = 30;
+
+/// Sentences of too many words.
+fn long_sentences(text: &str) -> Vec<String> {
+    let ends = |paragraph: &str| paragraph.replace(". ", ".\n").replace("? ", "?\n").replace("! ", "!\n");
+    let sentences = prose(text)
+        .into_iter()
+        .flat_map(|paragraph| ends(&paragraph).lines().map(str::to_owned).collect::<Vec<_>>());
+    sentences.filter(|sentence| sentence.split_whitespace().count() > WORDS).collect()
+}
+
+#[test]
+fn sentences_of_papers_are_short() {
+    for (name, text) in papers() {
+        assert_eq!(long_sentences(&text), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn long_sentences_are_found() {
+    let long = vec!["word"; WORDS + 1].join(" ");
+    let just = vec!["word"; WORDS].join(" ");
+    let text =
+        format!("# {long}\n\nShort. {just}.\n{just}.\n\n```\n{long}\n```\n- {just}\n- {long}.\n| {long} |\n");
+    assert_eq!(long_sentences(&text), [format!("{long}.")]);
+}
+
+#[test]
+fn lines_of_papers_fit_a_screen() {
+    for (name, text) in papers() {
+        let long = |line: &&str| line.chars().count() > 100 && !line.starts_with('|');
+        assert_eq!(text.lines().find(long), None, "{name}");
+    }
+}
+
+#[test]
+fn papers_that_are_read_first_are_short() {
+    let read = |name: &str| paths::read(&paths::workspace().join(name)).unwrap();
+    let (lines, bytes) = (read("README.md").lines().count(), read("ARCHITECTURE.md").len());
+    assert!(lines <= 150 && bytes <= 12_000, "README.md: {lines} lines, ARCHITECTURE.md: {bytes} bytes");
+}
+
 #[test]
 fn links_of_papers_lead_somewhere() {
-    let workspace = paths::workspace();
-    for paper in ["README.md", "docs/commands.md", "docs/evidence.md", "docs/testing.md"] {
-        let text = paths::read(&workspace.join(paper)).unwrap();
-        let folder = workspace.join(paper);
-        let folder = folder.parent().unwrap_or(Path::new("."));
+    for (paper, text) in papers() {
+        let path = paths::workspace().join(&paper);
+        let folder = path.parent().expect("it lies in the workspace");
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = target.split('#').next().unwrap_or_default();
             assert!(file.is_empty() || folder.join(file).exists(), "{paper}: {target}");
         }
     }
-}
-
-#[test]
-fn readme_is_short() {
-    let lines = paths::read(&paths::workspace().join("README.md")).unwrap().lines().count();
-    assert!(lines <= 150, "{lines} lines");
 }

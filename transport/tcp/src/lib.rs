@@ -63,6 +63,38 @@
 //! * IP options, source routes, type of service: who writes the IP header has them.
 //!
 //! `src/tests/requirements.rs` goes through the table of RFC 9293, appendix B: each requirement has a test, or a reason.
+//!
+//! # Files
+//!
+//! The crate is separate from the engine, so that it builds and tests in seconds. It knows no queue
+//! pairs. Each group below imports only from the groups listed before it.
+//!
+//! 1. Basic types: `time.rs`, `seq.rs` (sequence numbers of 64 bits, which do not wrap),
+//!    `config.rs`, `counters.rs`, `timers.rs` (one deadline for each purpose).
+//! 2. Sending rate: `rtt.rs` (round-trip time and retransmission timeout), `congestion.rs` (the
+//!    congestion window), `prr.rs` (sending during a recovery), `pace.rs` (when segments leave).
+//! 3. Segments that were sent: `scoreboard.rs` (which of them arrived), `rack.rs` (which of them
+//!    are lost).
+//! 4. Data that arrived, and its acknowledgment: `reassembly.rs`.
+//! 5. The connection: `parts.rs`, `connection.rs`.
+//! 6. Events of a connection: `recovery.rs` (losses), `acknowledge.rs` (acknowledgments),
+//!    `input.rs` (segments), `output.rs` (sending), `timeout.rs` (time), `save.rs` (saving and
+//!    restoring).
+//! 7. The host: `tuple.rs` (the identity of a connection), `initial.rs` (initial sequence numbers),
+//!    `wheel.rs` (deadlines of all connections), `table.rs` (connections by number and by tuple).
+//!    `stack.rs` and `stack/` add listeners, SYN cookies, limits, and segments of no connection.
+//!
+//! # Tests
+//!
+//! * Tables in virtual time describe conversations of one connection. `src/tests/script.rs`
+//!   explains their lines.
+//! * Two connections talk over a simulated bad network (`src/tests/sim.rs`).
+//! * A connection talks to smoltcp (`src/tests/smoltcp.rs`) and to Linux (`tests/linux/`). The
+//!   Linux hosts are network namespaces, and the network between them is simulated. The bench
+//!   `benches/linux.rs` uses these hosts too.
+//! * Saved connections with one changed value are refused, or go on without harm
+//!   (`src/tests/records.rs`).
+//! * `src/tests/requirements.rs` goes through the list of requirements in RFC 9293.
 #![forbid(unsafe_code)]
 
 mod acknowledge;
