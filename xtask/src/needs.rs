@@ -67,6 +67,7 @@ pub const NEEDS: &[Need] = &[
         Proof::Package,
         Wanted::Vms,
     ),
+    need("gpgv", "it says who signed a mirror", &["gpgv"], Proof::Program("gpgv"), Wanted::Vms),
     need("mke2fs", "it makes the VMs' image", &["e2fsprogs"], Proof::Package, Wanted::Vms),
     need("xz", "it unpacks kernel modules", &["xz-utils"], Proof::Program("xz"), Wanted::Vms),
     need("zstd", "it unpacks the kernel", &["zstd"], Proof::Program("zstd"), Wanted::Vms),
@@ -582,7 +583,7 @@ mod tests {
         assert!(!machine.has_dpkg());
         assert_eq!(
             without_dpkg(&machine).unwrap(),
-            "there is no dpkg here to ask for libc6-dev mmdebstrap debian-archive-keyring e2fsprogs xz-utils zstd \
+            "there is no dpkg here to ask for libc6-dev mmdebstrap debian-archive-keyring gpgv e2fsprogs xz-utils zstd \
              python3-pip dpdk-dev tshark ucx-utils: going on, as what the build can look for itself is there"
         );
         machine.library = false;
