@@ -311,19 +311,19 @@ fn vm_config(
 /// Makes the image and builds what goes into the VMs. The backend needs no root: it is built beside these.
 fn prepare(config: &PairConfig) -> Result<(Accel, Image, Artefacts)> {
     needs::ensure()?;
-    missing::announce(config.build);
+    missing::announce(&config.without, config.build);
     let mut within = config.without.clone();
     within.push(Part::Backend);
-    thread::scope(|scope| {
+    let (image, artefacts) = thread::scope(|scope| -> Result<_> {
         let backend = scope.spawn(|| artefacts::backend_unless(&config.without, config.build));
-        let usual = image::ensure()?;
-        // By the usual kernel, which is up in a moment.
-        let accel = Accel::choose(&usual)?;
-        let image = config.kernel.image(usual)?;
+        let image = config.kernel.image(image::ensure()?)?;
         let artefacts = artefacts::build(&within, config.kernel, config.build)?;
         let backend = backend.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Ok((accel, image, Artefacts { backend, ..artefacts }))
-    })
+        Ok((image, Artefacts { backend, ..artefacts }))
+    })?;
+    // By the usual kernel, which is up in a moment, and beside no compiler: what is not up in time is taken for no KVM.
+    let accel = Accel::choose(&image::ensure()?)?;
+    Ok((accel, image, artefacts))
 }
 
 /// More of a kernel's command line.

@@ -1,6 +1,6 @@
 //! Memory that a VMM plugs into a VM that runs.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::{python, rping, rping_both_ways};
@@ -9,7 +9,7 @@ use crate::vm::Pair;
 use crate::vm::pair::{IP, SPARE_PORT};
 use crate::vmtest::cleanup::{begin_driver_anew, wait_for_device};
 use crate::vmtest::port;
-use crate::vmtest::watch::Holdings;
+use crate::vmtest::watch::{Holdings, said};
 use crate::wait::until;
 
 /// Memory is plugged into VM b while it talks. What the VMM shares with the daemon is as good as any; what it does not
@@ -101,8 +101,9 @@ fn and_begin_anew(pair: &mut Pair, work: impl FnOnce(&Pair) -> Result<()>) -> Re
 
 /// Works while the VMs talk.
 fn beside_rping(pair: &Pair, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    let (server, client) = port::rping(pair, "-C 1000000")?;
+    let (server, mut client) = port::rping(pair, "-C 1000000")?;
     work()?;
+    ensure!(!client.has_ended()?, "rping ended meanwhile: {}", said(&client));
     client.signal(2)?;
     for (job, who) in [(client, "client"), (server, "server")] {
         job.wait(pair.patience(20)).with_context(|| format!("rping's {who}"))?;
