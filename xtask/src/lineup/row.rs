@@ -1,5 +1,6 @@
 //! A program between two VMs: its command lines, and how to see that it went well.
 
+use crate::vm::listener::cm_listens;
 use crate::vm::pair::{IP, IP6};
 
 /// Which kind of addresses the programs use.
@@ -60,7 +61,7 @@ impl Ready {
         Some(match self {
             Self::Tcp => bound("tcp", "0A"),
             Self::Udp => bound("udp", "07"),
-            Self::Cm => "rdma resource show cm_id | grep -q LISTEN".to_owned(),
+            Self::Cm => cm_listens(""),
             Self::Qp(program) => format!("rdma resource show qp | grep -q {program}"),
             Self::NoServer => return None,
         })

@@ -5,6 +5,7 @@ pub mod complaints;
 pub mod control;
 mod directories;
 mod hosts;
+pub mod listener;
 pub mod nic;
 pub mod pair;
 mod pair_config;

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
 use super::backend::Backend;
 use super::directories::{run_directory, socket_directory};
@@ -171,26 +170,6 @@ impl Pair {
     /// The router between the hosts, if there is one.
     pub fn router(&mut self) -> Result<&mut Router> {
         self.router.as_mut().context("between these VMs there is no router")
-    }
-
-    /// Whether TCP listens at a port where connections of a VM's device of iWARP end: as its backend says, or in the VM whose kernel has the device.
-    pub fn has_tcp_listener(&self, vm: &Vm, port: u16) -> Result<bool> {
-        if self.device(vm) != Device::Vrdma {
-            let listens = format!("grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6");
-            return vm.exec(&listens, self.patience(2)).map(|output| output.success());
-        }
-        for backend in &self.backends {
-            let stats = backend.stats()?;
-            let guests = stats["guests"].as_array().context("stats without guests")?;
-            let second = format!("{}-iwarp", vm.name());
-            let is_its = |guest: &&Value| guest["name"] == vm.name() || guest["name"] == *second;
-            // The function of iWARP is the last.
-            if let Some(guest) = guests.iter().rfind(is_its) {
-                let ports = guest["listening"].as_array().context("a guest without a list of ports")?;
-                return Ok(ports.iter().any(|listening| listening.as_u64() == Some(port.into())));
-            }
-        }
-        bail!("no backend has a guest {}", vm.name())
     }
 
     /// Index of a VM of this pair: 0 is a, 1 is b.

@@ -82,8 +82,7 @@ fn killed(pair: &Pair) -> Result<()> {
 /// A server in VM a that answers nobody, and a client in VM b that waits for its answer.
 fn waiting(pair: &Pair) -> Result<(Job, Job)> {
     let server = pair.a.spawn(&format!("exec rping -s -a {} -C 1", IP[0]))?;
-    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
-    pair.a.check(listens, pair.patience(3)).with_context(|| said(&server))?;
+    pair.a.wait_for_cm_listener(pair.patience(3)).with_context(|| said(&server))?;
     server.signal(19)?;
     let client = pair.b.spawn(&format!("exec rping -c -a {} -C 1", IP[0]))?;
     let asks = "until rdma resource show cm_id | grep -qw 'state CONNECT'; do sleep 0.05; done";
@@ -111,8 +110,7 @@ fn unanswered(pair: &Pair) -> Result<()> {
 /// Two hundred connections, one after the other, to a server that stays.
 fn often(pair: &Pair) -> Result<()> {
     let server = pair.a.spawn(&format!("exec rping -s -P -a {}", IP[0]))?;
-    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
-    pair.a.check(listens, pair.patience(3)).with_context(|| said(&server))?;
+    pair.a.wait_for_cm_listener(pair.patience(3)).with_context(|| said(&server))?;
     let clients = format!(
         "for i in $(seq 200); do rping -c -a {} -C 1 || {{ echo in round $i; exit 1; }}; done 2>&1",
         IP[0]
@@ -147,8 +145,7 @@ fn removed(pair: &Pair) -> Result<()> {
     insmod()?;
 
     let server = pair.b.spawn(&format!("exec rping -s -a {} -C 1", IP[1]))?;
-    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
-    pair.b.check(listens, pair.patience(3)).with_context(|| said(&server))?;
+    pair.b.wait_for_cm_listener(pair.patience(3)).with_context(|| said(&server))?;
     rmmod("a listener")?;
     server.signal(9)?;
     ended(pair, server, "the server that listens")?;

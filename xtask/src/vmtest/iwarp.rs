@@ -69,11 +69,10 @@ pub fn ipv6(pair: &mut Pair) -> Result<()> {
 /// A process names the QP of another one when it accepts, and when it connects: neither may be, and the QP's own process connects it then.
 pub fn foreign_qp(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;
-    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
     let server = pair.b.spawn(&format!("exec rping -s -P -a {}", IP[1]))?;
-    pair.b.check(listens, pair.patience(4)).with_context(|| said(&server))?;
+    pair.b.wait_for_cm_listener(pair.patience(4)).with_context(|| said(&server))?;
     let tries = pair.a.spawn(&format!("exec vr-cm-foreign {} 7174 {}", IP[1], IP[0]))?;
-    pair.a.check(listens, pair.patience(4)).with_context(|| said(&tries))?;
+    pair.a.wait_for_cm_listener(pair.patience(4)).with_context(|| said(&tries))?;
     let client = pair.b.exec(&format!("rping -c -C 1 -a {}", IP[0]), pair.patience(5))?;
     let tried = tries.wait(pair.patience(9)).context("who names another's QP")?;
     ensure!(tried.success(), "{:?} {}", tried.exit, String::from_utf8_lossy(&tried.stderr));
@@ -88,9 +87,8 @@ pub fn foreign_qp(pair: &mut Pair) -> Result<()> {
 pub fn kernel_qp(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;
     let patience = pair.patience(5);
-    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
     let server = pair.b.spawn(&format!("exec rping -s -P -a {}", IP[1]))?;
-    pair.b.check(listens, patience).with_context(|| said(&server))?;
+    pair.b.wait_for_cm_listener(patience).with_context(|| said(&server))?;
     pair.a
         .check("insmod /lib/vrdma/vrdma_test_ulp.ko && dmesg | grep -q 'vrdma_test_ulp: ready'", patience)?;
     let shown = "rdma resource show qp | sed -n 's/.* lqpn \\([0-9]*\\) .*type RC .*state INIT .*vrdma_test_ulp.*/\\1/p' | head -n 1";
@@ -98,7 +96,7 @@ pub fn kernel_qp(pair: &mut Pair) -> Result<()> {
     let qpn = qpn.trim();
     ensure!(!qpn.is_empty(), "no QP of the kernel: {}", pair.a.check("rdma resource show qp", patience)?);
     let tries = pair.a.spawn(&format!("exec vr-cm-foreign {} 7174 {} {qpn}", IP[1], IP[0]))?;
-    pair.a.check(listens, patience).with_context(|| said(&tries))?;
+    pair.a.wait_for_cm_listener(patience).with_context(|| said(&tries))?;
     let client = pair.b.exec(&format!("rping -c -C 1 -a {}", IP[0]), patience)?;
     let tried = tries.wait(pair.patience(9)).context("who names a QP of the kernel")?;
     ensure!(tried.success(), "{:?} {}", tried.exit, String::from_utf8_lossy(&tried.stderr));
@@ -114,7 +112,7 @@ pub fn kernel_qp(pair: &mut Pair) -> Result<()> {
 fn mounted_9p(pair: &Pair) -> Result<()> {
     let patience = pair.patience(9);
     let server = pair.b.spawn(&format!("exec rping -s -d -a {} -p 7175", IP[1]))?;
-    pair.b.check("until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done", patience)?;
+    pair.b.wait_for_cm_listener(patience)?;
     let mount =
         format!("modprobe 9pnet_rdma; timeout -s KILL 20 mount -t 9p -o trans=rdma,port=7175 {} /mnt", IP[1]);
     let mounted = pair.a.exec(&mount, patience)?;
@@ -137,8 +135,7 @@ fn between(pair: &Pair, at: &Vm, from: &Vm, (server, client, says): (&str, &str,
         line.replace("{server6}", IP6[at]).replace("{client6}", IP6[from])
     };
     let server = at.spawn(&format!("exec {}", line(server)))?;
-    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
-    at.check(listens, pair.patience(4)).with_context(|| said(&server))?;
+    at.wait_for_cm_listener(pair.patience(4)).with_context(|| said(&server))?;
     let output = from.exec(&line(client), pair.patience(10))?;
     let text = format!("{}{}", output.text(), String::from_utf8_lossy(&output.stderr));
     ensure!(

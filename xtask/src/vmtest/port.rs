@@ -65,8 +65,7 @@ pub fn removed_while_connected(pair: &mut Pair) -> Result<()> {
 pub fn rping(pair: &Pair, options: &str) -> Result<(Job, Job)> {
     let patience = pair.patience(3);
     let mut server = pair.a.spawn(&format!("exec rping -s -a {} -v {options}", IP[0]))?;
-    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
-    pair.a.check(listens, patience).context("rping does not listen")?;
+    pair.a.wait_for_cm_listener(patience).context("rping does not listen")?;
     let client = pair.b.spawn(&format!("exec rping -c -a {} {options}", IP[0]))?;
     server.wait_for("rdma-ping-2", pair.patience(5)).with_context(|| said(&server))?;
     Ok((server, client))

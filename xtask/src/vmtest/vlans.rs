@@ -74,8 +74,7 @@ fn rping(pair: &Pair, guest: &Vm, vlan: u16, found: bool) -> Result<()> {
     let patience = pair.patience(4);
     let inside = format!("ip netns exec v{vlan}");
     let mut server = pair.b.spawn(&format!("exec {inside} rping -s -a {} -v -C 10", VLAN_IP[1]))?;
-    let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
-    pair.b.check(listens, patience).with_context(|| said(&server))?;
+    pair.b.wait_for_cm_listener(patience).with_context(|| said(&server))?;
     let client =
         guest.exec(&format!("rping -c -a {} -I {} -v -C 10", VLAN_IP[1], VLAN_IP[0]), pair.patience(8))?;
     ensure!(client.success() == found, "VM {}: rping: {:?} {}", guest.name(), client.exit, client.text());

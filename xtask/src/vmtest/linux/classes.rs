@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::LISTENS;
 use crate::capture;
 use crate::paths;
 use crate::vm::Pair;
@@ -80,7 +79,7 @@ fn by_private_data(pair: &Pair, address: &str) -> Result<()> {
 fn between(pair: &Pair, server: &str, client: &str) -> Result<()> {
     let patience = pair.patience(20);
     let serving = pair.a.spawn(&format!("exec {server}"))?;
-    pair.a.check(LISTENS, patience).with_context(|| said(&serving))?;
+    pair.a.wait_for_cm_listener(patience).with_context(|| said(&serving))?;
     let asked = pair.b.exec(client, patience)?;
     ensure!(asked.success(), "{client}: {}\nthe server: {}", asked.text(), said(&serving));
     let served = serving.wait(patience)?;

@@ -43,7 +43,7 @@ pub fn beyond_the_limit(pair: &mut Pair) -> Result<()> {
 fn cmatose(pair: &Pair, count: u32) -> Result<(Job, String)> {
     let line = format!("ucmatose -c {count} -C 1 -S 64 -p 18710");
     let server = pair.a.spawn(&format!("exec {line} -b {}", IP[0]))?;
-    pair.a.check(super::LISTENS, pair.patience(20)).context("ucmatose does not listen")?;
+    pair.a.wait_for_cm_listener(pair.patience(20)).context("ucmatose does not listen")?;
     Ok((server, format!("{line} -s {} -b {}", IP[0], IP[1])))
 }
 

@@ -63,9 +63,6 @@ pub fn on_one_host() -> Vec<VmTest> {
     ]
 }
 
-/// Until a program of rdma_cm listens: none says so itself, but the kernel's table of identifiers does.
-const LISTENS: &str = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
-
 /// Runs a case. Afterwards rping has to work both ways, no kernel may have found a fault, and the backend has to hold
 /// as many objects as before.
 fn case(pair: &mut Pair, work: impl FnOnce(&mut Pair) -> Result<()>) -> Result<()> {
@@ -105,9 +102,7 @@ fn rping(pair: &Pair, server: &Vm, address: &str, client: &Vm) -> Result<()> {
 fn rping_in(pair: &Pair, server: (&Vm, &str, &str), client: (&Vm, &str, &str)) -> Result<()> {
     let (at, prefix, address) = server;
     let mut serving = at.spawn(&format!("exec {prefix} rping -s -a {address} -v -V -C 20"))?;
-    // No program says that it listens; the kernel's table of identifiers does.
-    let listens = format!("until {prefix} rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done");
-    at.check(&listens, pair.patience(4))
+    at.wait_for_cm_listener_in(prefix, pair.patience(4))
         .with_context(|| format!("rping does not listen: {}", said(&serving)))?;
     let (at, prefix, address) = client;
     let output = at.exec(&format!("{prefix} rping -c -a {address} -v -V -C 20"), pair.patience(6));

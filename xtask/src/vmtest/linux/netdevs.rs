@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::LISTENS;
 use crate::vm::pair::{IP, extra_mac, mac};
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::said;
@@ -29,7 +28,7 @@ pub fn namespace(pair: &mut Pair) -> Result<()> {
     rping(pair, (&pair.a, INSIDE, "0.0.0.0"), (&pair.b, "", "")).context("a server at all its addresses")?;
     // The port is taken there, and free here.
     let server = pair.a.spawn(&format!("exec {INSIDE} rping -s -P -a {ip}"))?;
-    pair.a.check(LISTENS, patience).with_context(|| said(&server))?;
+    pair.a.wait_for_cm_listener(patience).with_context(|| said(&server))?;
     let listen =
         |address: &str| format!("python3 -c 'import socket; socket.create_server((\"{address}\", 7174))'");
     let taken = pair.a.exec(&format!("{INSIDE} {}", listen(ip)), patience)?;
@@ -174,7 +173,7 @@ fn both_ways(pair: &Pair) -> Result<()> {
     for (server, client, address) in [(&pair.a, &pair.b, IP[0]), (&pair.b, &pair.a, IP[1])] {
         let program = "ib_send_bw -R -c UD -d vrdma0 -n 200 -s 1024";
         let serving = server.spawn(&format!("exec {program}"))?;
-        server.check(LISTENS, patience).with_context(|| said(&serving))?;
+        server.wait_for_cm_listener(patience).with_context(|| said(&serving))?;
         client.check(&format!("{program} {address}"), patience).with_context(|| said(&serving))?;
         let served = serving.wait(patience)?;
         ensure!(served.success(), "datagrams: {:?} {}", served.exit, served.text());
@@ -187,7 +186,7 @@ fn rping(pair: &Pair, server: (&Vm, &str, &str), client: (&Vm, &str, &str)) -> R
     let patience = pair.patience(8);
     let (at, inside, address) = server;
     let serving = at.spawn(&format!("exec {inside} rping -s -a {address} -v -V -C 20"))?;
-    at.check(LISTENS, patience).with_context(|| said(&serving))?;
+    at.wait_for_cm_listener(patience).with_context(|| said(&serving))?;
     let from = if client.2.is_empty() { String::new() } else { format!("-I {}", client.2) };
     let line = format!("{} rping -c -a {} {from} -v -V -C 20", client.1, IP[pair.index(at)]);
     let output = client.0.exec(&line, patience)?;

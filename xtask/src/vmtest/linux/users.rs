@@ -66,8 +66,7 @@ pub fn fio(pair: &mut Pair) -> Result<()> {
         for (verb, size) in [("write", "64k"), ("read", "64k"), ("write", "1m")] {
             let common = format!("--name=r --ioengine=rdma --port=9999 --bs={size} --size=16m");
             let mut server = pair.a.spawn(&format!("exec fio {common} --rw=read --iodepth=16"))?;
-            let listens = "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.05; done";
-            pair.a.check(listens, patience).context("fio does not listen")?;
+            pair.a.wait_for_cm_listener(patience).context("fio does not listen")?;
             let client = format!("fio {common} --rw=write --hostname={} --verb={verb} --iodepth=8", IP[0]);
             let output = pair.b.exec(&client, patience)?;
             ensure!(

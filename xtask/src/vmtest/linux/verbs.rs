@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{LISTENS, case, python};
+use super::{case, python};
 use crate::lineup::{PathMtu, prepare};
 use crate::programs::Device;
 use crate::vm::pair::IP;
@@ -31,7 +31,7 @@ pub fn private_data(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(20);
     for (server, client, ip) in [(&pair.a, &pair.b, IP[0]), (&pair.b, &pair.a, IP[1])] {
         let serving = server.spawn(&format!("exec vr-private-data server {ip}"))?;
-        server.check(LISTENS, patience).with_context(|| said(&serving))?;
+        server.wait_for_cm_listener(patience).with_context(|| said(&serving))?;
         let asked = client.check(&format!("vr-private-data client {ip}"), patience);
         asked.with_context(|| format!("the server in VM {}: {}", server.name(), said(&serving)))?;
         let served = serving.wait(patience)?;

@@ -1,0 +1,43 @@
+//! When a program in a VM listens for connections of rdma_cm.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Vm;
+
+/// A shell command that succeeds once programs listen by rdma_cm, and each is past its call of rdma_listen(3).
+///
+/// No program says that it listens. The kernel's table of identifiers does, but too early: the kernel asks the device
+/// after it has written the new state. An iWARP device refuses who connects in between. So no thread of a program that
+/// listens may still be in that call. A thread that is on a processor has no stack to read, and is looked at again.
+///
+/// `prefix` stands before the command that reads the table, such as `ip netns exec NAME`.
+pub fn cm_listens(prefix: &str) -> String {
+    let listeners = format!(
+        "p=$({prefix} rdma resource show cm_id | sed -n 's/.*state LISTEN .* pid \\([0-9]*\\) .*/\\1/p')"
+    );
+    let stacks = "for t in $(printf '/proc/%s/task/* ' $p); do s=$(cat $t/stack); echo ${s:-running}; done";
+    format!("{{ {listeners}; [ \"$p\" ] && ! {{ {stacks}; }} 2>&1 | grep -qw -e ucma_listen -e running; }}")
+}
+
+impl Vm {
+    /// Waits until a program of this VM listens by rdma_cm.
+    ///
+    /// # Errors
+    ///
+    /// None listens within this time.
+    pub fn wait_for_cm_listener(&self, patience: Duration) -> Result<()> {
+        self.wait_for_cm_listener_in("", patience)
+    }
+
+    /// Waits until a program listens by rdma_cm, as seen by a command behind `prefix`, such as `ip netns exec NAME`.
+    ///
+    /// # Errors
+    ///
+    /// None listens within this time.
+    pub fn wait_for_cm_listener_in(&self, prefix: &str, patience: Duration) -> Result<()> {
+        let waits = format!("until {}; do sleep 0.05; done", cm_listens(prefix));
+        self.check(&waits, patience).context("no program listens by rdma_cm").map(|_| ())
+    }
+}
