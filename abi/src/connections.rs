@@ -24,7 +24,7 @@
 //!   there is none; `BUSY` if it has a connection that has not begun to end; `INVALID` if it is not in INIT. Or `INVALID` if the peer wants what this end does not have. The
 //!   connection is as it was.
 //! * CM_REJECT: `INVALID` if it is none that was requested, or was accepted. One that has ended since is rejected like another.
-//! * CM_CONNECT: `DENIED` for addresses that the guest may not use. `BUSY` if the port is in use. `NO_RESOURCES` if the guest has as many connections and listeners as it may. Then as
+//! * CM_CONNECT: `DENIED` for addresses that the guest may not use. `BUSY` if the port is in use. `NO_RESOURCES` if the guest has all connections and listeners that its limit allows. Then as
 //!   for the QP, as CM_ACCEPT. `NOT_FOUND` if there is no way to the peer. No peer hears of a command that is refused.
 //! * CM_DISCONNECT: `NOT_FOUND` if there is no such QP, `INVALID` if it has not been connected since it was reset. One that ends already goes on with that.
 //!

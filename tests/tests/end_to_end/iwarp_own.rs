@@ -1,10 +1,10 @@
 //! iWARP over the daemon's own TCP: what lies below the operations, which `iwarp.rs` tries over each TCP. Losses, ends, and segments that are somebody else's.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::time::Duration;
-use vrdma_backend::config::{GuestConfig, GuestLimits};
+use vrdma_backend::config::{GuestConfig, GuestLimits, Transport};
 use vrdma_backend::port::{Burst, FaultsConfig};
 use vrdma_tests::abi::control::{CmConnectReq, CmEventKind, CmListenReq, QpState, Status, cm_flags};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -455,7 +455,7 @@ fn segments_that_are_somebody_elses_are_not_taken() {
     let guest = stranger.lab.guests[0].clone();
     guest.cm_listen(OWN.address(0), 700, 1).unwrap();
     // Of each address that it may use.
-    guest.cm_listen(std::net::Ipv4Addr::UNSPECIFIED, 701, 1).unwrap();
+    guest.cm_listen(Ipv4Addr::UNSPECIFIED, 701, 1).unwrap();
     let right = segment(Flags::SYN, 701);
     type Change = fn(&mut Packet);
     let rows: [(&str, Change); 5] = [
@@ -541,7 +541,7 @@ fn who_speaks_under_anothers_address_is_not_heard(workers: u16) {
     let options = LabOptions { workers, cable, guest, host_says, ..LabOptions::default() };
     let mut stranger = Stranger { lab: Lab::with(3, options), seen: VecDeque::new() };
     let guest = stranger.lab.guests[0].clone();
-    guest.cm_listen(std::net::Ipv4Addr::UNSPECIFIED, 700, 8).unwrap();
+    guest.cm_listen(Ipv4Addr::UNSPECIFIED, 700, 8).unwrap();
     let mut netdevs = [1, 2].map(|index| {
         NetGuest::connect(&stranger.lab.net_socket(index), NetOptions::default()).expect("accepted")
     });
@@ -608,6 +608,61 @@ fn a_syn_under_an_address_that_is_not_its_senders_reaches_no_listener() {
 #[test]
 fn nor_does_one_of_a_guest_of_another_worker() {
     who_speaks_under_anothers_address_is_not_heard(2);
+}
+
+/// Guest 0 lists its addresses. Guests 1 and 2 list none. Guest 1 has RoCE, and 10.0.0.2 as GID.
+fn only_guest_0_lists_addresses(index: u8, guest: GuestConfig) -> GuestConfig {
+    match index {
+        0 => over_own_tcp(index, guest),
+        1 => guest,
+        _ => GuestConfig { transport: Transport::Iwarp, ..guest },
+    }
+}
+
+#[test]
+fn the_gid_of_a_guest_that_lists_no_addresses_is_no_source_of_others() {
+    let cable = Some(CableOptions { held: true, ..CableOptions::default() });
+    let guest = GuestOptions { tcp: OWN, ..GuestOptions::default() };
+    let host_says = only_guest_0_lists_addresses;
+    let options = LabOptions { cable, guest, host_says, ..LabOptions::default() };
+    let mut stranger = Stranger { lab: Lab::with(3, options), seen: VecDeque::new() };
+    stranger.lab.guests[0].cm_listen(Ipv4Addr::UNSPECIFIED, 700, 8).unwrap();
+    let socket = stranger.lab.net_socket(2);
+    let mut netdev = NetGuest::connect(&socket, NetOptions::default()).expect("accepted");
+    let syn = |src_mac, host, src_port| {
+        let mut packet = segment(Flags::SYN, 700);
+        packet.header.src_port = src_port;
+        let packet = Packet { src_mac, src: gid(host), ..packet };
+        let mut frame = vec![0; packet.len()];
+        packet.emit(Sum::of(b""), &mut frame);
+        frame
+    };
+    let is_dropped = |stranger: &Stranger, frames| {
+        let dropped = || stranger.lab.stats().switch("drop_spoofed_tcp");
+        wait::until("the drop", || (dropped() == frames).then_some(()));
+    };
+    netdev.send(&syn(mac(2), 2, 4000));
+    is_dropped(&stranger, 1);
+    stranger.send_frame(&syn(FAR, 2, 4001));
+    is_dropped(&stranger, 2);
+    // An address that nobody lists or has as GID is whose it may be.
+    netdev.send(&syn(mac(2), 3, 4002));
+    let answer = Packet::parse(&netdev.recv().1).expect("a segment").0;
+    assert_eq!((answer.header.dst_port, answer.header.flags), (4002, Flags::SYN | Flags::ACK));
+
+    let side = Side::new(&stranger.lab.guests[2], 4096, &QpOptions::default());
+    side.qp.to_init().unwrap();
+    let connect = |host| side.guest().cm_connect(&request(&side.qp, host, 0, 700, b""));
+    assert_eq!(connect(1), Err(Status::DENIED));
+    let connection = connect(2).unwrap();
+    side.guest().cm_release(connection).unwrap();
+    // Once that guest has the GID no more, others may use the address.
+    stranger.lab.guests[1].del_gid(0).unwrap();
+    netdev.send(&syn(mac(2), 2, 4003));
+    wait::until("the answer", || {
+        let answer = Packet::parse(&netdev.recv().1).ok()?.0;
+        (answer.header.dst_port == 4003 && answer.dst == gid(2)).then_some(())
+    });
 }
 
 /// What a router says of a segment that the daemon sent: it takes IP packets of so many bytes.

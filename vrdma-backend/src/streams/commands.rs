@@ -16,7 +16,7 @@ impl Streams {
     /// CM_CONNECT, with a socket that has this end's address, or the way. The peer hears of it if nothing speaks against it here.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many connections and listeners as it may. Those of a QP that cannot be connected, and of [`tcp::refusal`].
+    /// `NoResources`: the guest has all connections and listeners that its limit allows. Those of a QP that cannot be connected, and of [`tcp::refusal`].
     pub fn connect(
         &mut self,
         device: DeviceId,

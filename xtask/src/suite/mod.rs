@@ -12,6 +12,7 @@ mod tools;
 mod verdict;
 mod waits;
 
+use std::io::Write;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -96,10 +97,13 @@ impl Selection {
     }
 }
 
-/// Prints the names of all steps and VM tests.
+/// Prints the names of all steps and VM tests, as far as somebody reads them.
 pub fn list() {
+    let mut stdout = std::io::stdout().lock();
     for Choice { name, long, .. } in choices() {
-        println!("{name}{}", if long { " (--long)" } else { "" });
+        if writeln!(stdout, "{name}{}", if long { " (--long)" } else { "" }).is_err() {
+            return;
+        }
     }
 }
 

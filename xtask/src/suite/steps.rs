@@ -221,6 +221,10 @@ fn verify_unit() -> Result<bool> {
     if !ours.is_empty() || !unit.contains(PROGRAM) {
         bail!("systemd-analyze verify:\n{}", indent(&ours.join("\n")));
     }
+    // A core has guests' memory, and the daemon's end is that of all guests.
+    for line in ["LimitCORE=0", "OOMScoreAdjust=-900"] {
+        ensure!(unit.lines().any(|ours| ours == line), "the unit does not say {line}");
+    }
     check_exposure(&copy)?;
     Ok(true)
 }
