@@ -368,7 +368,7 @@ pub struct Report {
     /// Seconds for each row
     #[arg(short = 'D', long, default_value_t = 1.5, value_parser = seconds)]
     pub duration: f64,
-    /// Put the table into DIR/performance.md, between its marks, and plots beside it
+    /// Put the table into DIR/report.md, between its marks, and plots beside it
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// What the worker's time goes to instead, by stage: the daemon has to be built with the feature cycles

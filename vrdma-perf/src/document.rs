@@ -1,4 +1,4 @@
-//! What `report` puts into a document: its table and plots, between two marks that are in it.
+//! What `report` puts into a folder: its table, between two marks of a document, and the plots beside that.
 
 use crate::args::Figure;
 use crate::lines::Unit;
@@ -9,11 +9,10 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
 
-/// The document, and the folder of its plots.
-const FILE: &str = "performance.md";
-const PLOTS: &str = "performance";
+/// The document. Its plots lie in the same folder.
+const FILE: &str = "report.md";
 
-/// Puts the report's table and plots into the document of a folder.
+/// Puts the report's table into the document of a folder, and plots beside it.
 ///
 /// # Errors
 /// Files cannot be written, or the document's marks are wrong.
@@ -33,10 +32,9 @@ pub fn report(dir: &Path, text: &str, points: &[((Curve, u32), Turns)]) -> Resul
         if drawing.series.iter().all(|series| series.points.is_empty()) {
             continue;
         }
-        let folder = dir.join(PLOTS);
-        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        plot::write(&drawing, &folder.join(format!("{name}.svg")))?;
-        text += &format!("\n![{title}]({PLOTS}/{name}.svg)\n");
+        fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        plot::write(&drawing, &dir.join(format!("{name}.svg")))?;
+        text += &format!("\n![{title}]({name}.svg)\n");
     }
     put(dir, "report", &text)
 }

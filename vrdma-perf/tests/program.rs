@@ -147,7 +147,7 @@ fn frames_of_a_port_are_beside_what_engines_send_over_it() {
 #[test]
 fn a_report_is_put_between_the_marks_of_its_document() {
     let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("performance.md");
+    let file = dir.path().join("report.md");
     std::fs::write(&file, "before\n<!-- report: begin -->\nold\n<!-- report: end -->\nafter\n")
         .expect("written");
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
@@ -157,6 +157,8 @@ fn a_report_is_put_between_the_marks_of_its_document() {
     let text = std::fs::read_to_string(&file).expect("still there");
     assert!(text.starts_with("before\n") && text.ends_with("after\n") && !text.contains("old"), "{text}");
     assert!(text.contains("| 8 B WRITE rate, 10 QPs in random order |"), "{text}");
+    // A plot that is drawn lies beside the document. There is none if no two windows were alike.
+    assert_eq!(text.contains("](qps.svg)"), dir.path().join("qps.svg").is_file(), "{text}");
 }
 
 #[test]

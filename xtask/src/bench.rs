@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: `compare OLD NEW`, the daemons of two revisions, measured in turns; `report`, all figures of docs/performance.md.
+//! `cargo xtask bench`: `compare OLD NEW`, the daemons of two revisions, measured in turns; `report`, all figures of docs/performance/report.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,14 +37,14 @@ pub fn compare(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Puts figures, plots and cycle account of this machine into docs/performance.md, or into that of another folder. What vrdma-perf is told besides holds for both.
+/// Puts figures, plots and cycle account of this machine into docs/performance/report.md, or into report.md of another folder. What vrdma-perf is told besides holds for both.
 ///
 /// # Errors
 /// vrdma-perf does not build, or one of its runs fails; what the others gave is in the document.
 pub fn report(out: Option<&Path>, options: &[String]) -> Result<()> {
     needs::ensure()?;
-    let docs = paths::workspace().join("docs");
-    let out = out.unwrap_or(&docs);
+    let ours = paths::workspace().join("docs/performance");
+    let out = out.unwrap_or(&ours);
     let run = |program: &Path, account: &[&str]| -> Result<()> {
         let status =
             Command::new(program).arg("report").args(account).arg("--out").arg(out).args(options).status();
@@ -55,7 +55,7 @@ pub fn report(out: Option<&Path>, options: &[String]) -> Result<()> {
     // Both are built before the first is measured, which wants the machine to itself.
     let programs = (artefacts::perf()?, artefacts::perf_with_account()?);
     let (figures, account) = (run(&programs.0, &[]), run(&programs.1, &["--account"]));
-    ui::say(&format!("written: {}", out.join("performance.md").display()));
+    ui::say(&format!("written: {}", out.join("report.md").display()));
     figures.and(account)
 }
 

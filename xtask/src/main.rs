@@ -161,9 +161,9 @@ enum DemoOf {
 
 #[derive(Subcommand)]
 enum BenchOf {
-    /// All figures, plots and the cycle account of docs/performance.md, from a run on this machine: some five minutes, in which it should have nothing else to do.
+    /// All figures, plots and the cycle account of docs/performance/report.md, from a run on this machine: some five minutes, in which it should have nothing else to do.
     Report {
-        /// The folder of the document.
+        /// The folder that report.md and its plots go to [default: docs/performance].
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
         /// What `vrdma-perf report` takes besides, as `-- -D 1`.
