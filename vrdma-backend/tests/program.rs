@@ -321,9 +321,9 @@ fn an_admin_socket_is_private() {
     }
 }
 
-/// Keys of the tables of docs/vrdma-backend.md, by the heading above them.
+/// Keys of the tables of docs/monitoring.md, by the heading above them.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
-    let text = include_str!("../../docs/vrdma-backend.md");
+    let text = include_str!("../../docs/monitoring.md");
     let (_, text) = text.split_once("\n## Counters\n").unwrap();
     let mut sections: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut section = "";
