@@ -61,7 +61,7 @@ fn names_that_are_wrong_are_found() {
     assert_eq!(missing_files(text), ["nowhere"]);
 }
 
-/// README, and what is written for those who use, build and read the project, each with its text.
+/// README, the manual pages, and what is written for those who use, build and read the project, each with its text.
 fn papers() -> Vec<(String, String)> {
     let workspace = paths::workspace();
     let names = [
@@ -76,7 +76,9 @@ fn papers() -> Vec<(String, String)> {
         "docs/performance.md",
         "docs/testing.md",
     ];
-    let mut names: Vec<String> = names.map(str::to_owned).into();
+    let manual = ["ethernet", "iwarp", "monitoring", "security", "uplink", "vrdma-backend", "workers"];
+    let manual = manual.map(|page| format!("docs/{page}.md"));
+    let mut names: Vec<String> = names.map(str::to_owned).into_iter().chain(manual).collect();
     for entry in std::fs::read_dir(workspace.join("docs/design")).unwrap() {
         names.push(format!("docs/design/{}", entry.unwrap().file_name().to_string_lossy()));
     }
