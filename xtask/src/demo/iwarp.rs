@@ -1,6 +1,6 @@
 //! `cargo xtask demo iwarp`: iWARP between two hosts, and with Linux's soft-iWARP at one end.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -208,7 +208,7 @@ pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say
         let name = |row: &Row| format!("{}: {}", round.name(), row.what);
         for row in rows(pair.devices()[server], family, sizes).iter().filter(|row| wants(&name(row))) {
             count += 1;
-            match run_row(&round, row, 20_000 + count as u16) {
+            match round.run_and_read(row, 20_000 + count as u16) {
                 Ok((time, printed)) => {
                     say(format!("  ok {:6.1} s  {}", time.as_secs_f64(), row.what));
                     if turn == 0 {
@@ -227,27 +227,6 @@ pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say
         bail!("{} of {count} programs failed:\n{}", failures.len(), indent(&failures.join("\n")));
     }
     Ok(Ran { count, figures })
-}
-
-/// Runs a row, and again where perftest lost a race with itself: its client connects a second time as soon as it has what it asked the server for by the first connection, and the server
-/// listens again a little later. In between TCP refuses.
-fn run_row(round: &Round<'_>, row: &Row, port: u16) -> Result<(Duration, String)> {
-    const AGAIN: u16 = 2;
-    for attempt in 0..AGAIN {
-        match round.run_and_read(row, port + 1000 * attempt) {
-            Err(error) if is_refused_perftest(&format!("{error:#}")) => {}
-            result => return result,
-        }
-    }
-    round.run_and_read(row, port + 1000 * AGAIN)
-}
-
-/// Whether this is the end of a client of perftest that TCP refused.
-fn is_refused_perftest(error: &str) -> bool {
-    // The second is followed by a crash of librdmacm, in what perftest asks of a connection that failed.
-    error.contains("Failed to connect through RDMA CM.\n") && error.contains("ERRNO: Connection refused.")
-        || error.contains("Event: RDMA_CM_EVENT_REJECTED; error: -111.\n")
-            && error.contains("Failed to connect RDMA CM events.\n")
 }
 
 /// The round whose servers run in this VM (0 is a).

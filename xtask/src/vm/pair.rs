@@ -19,6 +19,7 @@ use crate::image::{self, Image};
 use crate::kernel::Kernel;
 use crate::needs;
 use crate::older;
+use crate::paths;
 use crate::proc::{Ephemeral, indent};
 use crate::programs::Device;
 use crate::siw;
@@ -249,6 +250,13 @@ impl Pair {
         for backend in &self.backends {
             let log = backend.log();
             text += &format!("backend ({}):\n{}\n", log.display(), indent(&ui::tail(log, 20)));
+            // What it counted may tell where something got lost.
+            let stats = backend.stats().and_then(|stats| {
+                paths::write(&log.with_extension("stats.json"), serde_json::to_string_pretty(&stats)?)
+            });
+            if let Err(error) = stats {
+                text += &format!("what it counted is lost: {error:#}\n");
+            }
         }
         for vm in self.vms() {
             text += &format!("VM {}'s kernel:\n{}\n", vm.name(), indent(&vm.dmesg(15)));

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
+use crate::programs;
 use crate::vm::pair::{IP, IP6};
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::said;
@@ -15,9 +16,21 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
         "ping data",
     ),
     ("ucmatose -b {server} -c 4", "ucmatose -s {server} -b {client} -c 4", "test complete"),
-    ("ib_write_bw -R -d vrdma0 -n 1000", "ib_write_bw -R -d vrdma0 -n 1000 {server}", "65536"),
-    ("ib_send_lat -R -d vrdma0 -n 200 -s 64", "ib_send_lat -R -d vrdma0 -n 200 -s 64 {server}", "64"),
-    ("ib_read_bw -R -d vrdma0 -n 500", "ib_read_bw -R -d vrdma0 -n 500 {server}", "65536"),
+    (
+        "ib_write_bw -R -F -p {port} -d vrdma0 -n 1000",
+        "ib_write_bw -R -F -p {port} -d vrdma0 -n 1000 {server}",
+        "65536",
+    ),
+    (
+        "ib_send_lat -R -F -p {port} -d vrdma0 -n 200 -s 64",
+        "ib_send_lat -R -F -p {port} -d vrdma0 -n 200 -s 64 {server}",
+        "64",
+    ),
+    (
+        "ib_read_bw -R -F -p {port} -d vrdma0 -n 500",
+        "ib_read_bw -R -F -p {port} -d vrdma0 -n 500 {server}",
+        "65536",
+    ),
 ];
 
 /// Each in both directions; the device says that it is one of iWARP.
@@ -29,7 +42,7 @@ pub fn programs(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;
     for program in PROGRAMS {
         for (server, client) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
-            between(pair, server, client, program)
+            programs::perftest_by_cm(|attempt| between(pair, server, client, program, 18515 + attempt))
                 .with_context(|| format!("{} from VM {}", program.1, client.name()))?;
         }
     }
@@ -59,7 +72,7 @@ pub fn ipv6(pair: &mut Pair) -> Result<()> {
     }
     for program in PROGRAMS {
         for (server, client) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
-            between(pair, server, client, program)
+            between(pair, server, client, program, 0)
                 .with_context(|| format!("{} from VM {}", program.1, client.name()))?;
         }
     }
@@ -128,11 +141,18 @@ fn mounted_9p(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-fn between(pair: &Pair, at: &Vm, from: &Vm, (server, client, says): (&str, &str, &str)) -> Result<()> {
+fn between(
+    pair: &Pair,
+    at: &Vm,
+    from: &Vm,
+    (server, client, says): (&str, &str, &str),
+    port: u16,
+) -> Result<()> {
     let line = |line: &str| {
         let (at, from) = (pair.index(at), pair.index(from));
         let line = line.replace("{server}", IP[at]).replace("{client}", IP[from]);
-        line.replace("{server6}", IP6[at]).replace("{client6}", IP6[from])
+        let line = line.replace("{server6}", IP6[at]).replace("{client6}", IP6[from]);
+        line.replace("{port}", &port.to_string())
     };
     let server = at.spawn(&format!("exec {}", line(server)))?;
     at.wait_for_cm_listener(pair.patience(4)).with_context(|| said(&server))?;

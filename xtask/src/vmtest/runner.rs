@@ -174,9 +174,8 @@ impl Runner {
         let sorted = flaky::repeat(&names, |name, round| {
             let (test, ..) = failed.iter().find(|(test, ..)| test.name == name).expect("it is of the list");
             let start = Instant::now();
-            if round == 1 {
-                self.shared = None;
-            }
+            // Not in the pair of the repeat before: a driver says some things once.
+            self.shared = None;
             let result = self.again(test, name, round);
             *times.entry(name.to_owned()).or_insert(Duration::ZERO) += start.elapsed();
             result

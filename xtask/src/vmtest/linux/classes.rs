@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::capture;
 use crate::paths;
+use crate::programs;
 use crate::vm::Pair;
 use crate::vm::pair::{IP, VLAN_IP};
 use crate::vmtest::watch::said;
@@ -67,8 +68,11 @@ fn expect(packets: &str, address: &str, wanted: &str) -> Result<()> {
 }
 
 fn by_perftest(pair: &Pair, address: &str) -> Result<()> {
-    let program = format!("ib_write_bw -R -F -T {CLASS} -d vrdma0 -p 18600 -n 200 -s 65536");
-    between(pair, &program, &format!("{program} {address}"))
+    programs::perftest_by_cm(|attempt| {
+        let port = 18600 + attempt;
+        let program = format!("ib_write_bw -R -F -T {CLASS} -d vrdma0 -p {port} -n 200 -s 65536");
+        between(pair, &program, &format!("{program} {address}"))
+    })
 }
 
 fn by_private_data(pair: &Pair, address: &str) -> Result<()> {
@@ -81,7 +85,8 @@ fn between(pair: &Pair, server: &str, client: &str) -> Result<()> {
     let serving = pair.a.spawn(&format!("exec {server}"))?;
     pair.a.wait_for_cm_listener(patience).with_context(|| said(&serving))?;
     let asked = pair.b.exec(client, patience)?;
-    ensure!(asked.success(), "{client}: {}\nthe server: {}", asked.text(), said(&serving));
+    let told = || format!("{}{}", asked.text(), String::from_utf8_lossy(&asked.stderr));
+    ensure!(asked.success(), "{client}: {:?} {}\nthe server: {}", asked.exit, told(), said(&serving));
     let served = serving.wait(patience)?;
     ensure!(served.success(), "the server: {:?} {}", served.exit, served.text());
     Ok(())

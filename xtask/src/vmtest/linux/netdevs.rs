@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
+use crate::programs;
 use crate::vm::pair::{IP, extra_mac, mac};
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::said;
@@ -171,12 +172,15 @@ fn both_ways(pair: &Pair) -> Result<()> {
         return Ok(());
     }
     for (server, client, address) in [(&pair.a, &pair.b, IP[0]), (&pair.b, &pair.a, IP[1])] {
-        let program = "ib_send_bw -R -c UD -d vrdma0 -n 200 -s 1024";
-        let serving = server.spawn(&format!("exec {program}"))?;
-        server.wait_for_cm_listener(patience).with_context(|| said(&serving))?;
-        client.check(&format!("{program} {address}"), patience).with_context(|| said(&serving))?;
-        let served = serving.wait(patience)?;
-        ensure!(served.success(), "datagrams: {:?} {}", served.exit, served.text());
+        programs::perftest_by_cm(|attempt| {
+            let program = format!("ib_send_bw -R -F -c UD -d vrdma0 -p {} -n 200 -s 1024", 18515 + attempt);
+            let serving = server.spawn(&format!("exec {program}"))?;
+            server.wait_for_cm_listener(patience).with_context(|| said(&serving))?;
+            client.check(&format!("{program} {address}"), patience).with_context(|| said(&serving))?;
+            let served = serving.wait(patience)?;
+            ensure!(served.success(), "datagrams: {:?} {}", served.exit, served.text());
+            Ok(())
+        })?;
     }
     Ok(())
 }
