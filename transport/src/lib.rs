@@ -93,81 +93,43 @@
 //!
 //! Rules are cited by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and manual pages of rdma-core.
 //!
-//! # Files
+//! # Floors
 //!
-//! Each group below imports only from the groups listed before it. There is one exception:
-//! `outlet.rs` names a pointer type of `engine/lines.rs`. The import graph of the files has no
-//! cycles: `cargo xtask test --only cycles` checks that.
+//! The folders are floors. A file uses files of its own folder and of the folders before it, and
+//! the behaviour of a type stands in the folder of the type. The import graph of the files has no
+//! cycles, also if calls of methods are counted as far as their names tell whose they are. `cargo
+//! xtask test --only floors --only cycles` checks that.
 //!
-//! Behaviour of a type may be in files of later groups. For example, `BorrowedQp` is defined in
-//! `engine/borrowed.rs`, and each service adds its own methods.
+//! 1. `base/`: what every floor knows. Identifiers (`id.rs`, `place.rs`, `gid.rs`), time, random
+//!    numbers, regions of memory, errors, and which carrier a QP has.
+//! 2. `save/`: the format of records (`record.rs`) and why one is refused (`error.rs`).
+//! 3. `collections/`: objects by number (`table.rs`), lists in one pool (`pool.rs`), and queues of
+//!    work that takes turns (`flush.rs`, `wakes.rs`).
+//! 4. `verbs/`: what callers say and hear. Operations (`op.rs` and its folder), requests as they
+//!    are posted (`request.rs`) and as they are executed (`work.rs`), segments, completions,
+//!    attributes, limits and counters.
+//! 5. `objects/`: what a device has. Regions and windows (`mr.rs`), queues of requests
+//!    (`outstanding.rs`), QPs, shared receive queues, groups, the device itself and the port.
+//!    `roce/`, `uc.rs` and `iwarp/` are the states of connections, and `service.rs` selects one.
+//! 6. `agenda/`: what is to be done, and in which order. Turns (`schedule.rs`), deadlines, tasks
+//!    for all QPs of a device (`sweeps.rs`), multicast packets that wait (`fan_out.rs`), and
+//!    questions to the caller (`look.rs`).
+//! 7. `message/`: rules of all services. `stretch.rs` chooses the next segment of a request,
+//!    `verdict.rs` decides what the responder does with it, `effect.rs` and `transfer.rs` execute
+//!    it, `arrival.rs` and `departure.rs` update both ends. `ctx.rs` is a QP with what it needs of
+//!    its device, and `fail.rs` takes it to ERR. `core.rs` is what of the engine carries messages.
+//!    `outlet.rs` takes packets and FPDUs.
+//! 8. `carrier/`: how messages reach the peer. `local.rs` copies within the engine, `roce/` sends
+//!    packets, `iwarp/` sends FPDUs, `uc/` and `ud/` are the unreliable services. None of
+//!    these folders uses another.
+//! 9. `engine/`: the calls of callers. Each file has the calls about one subject.
 //!
-//! A `save.rs` in the folder of a module writes and restores the module's part of a record. It may
-//! import from later groups. Only other files of records import from it.
+//! A connection's methods are those of a view: [`QpCtx`](message::ctx::QpCtx) with the state of one
+//! carrier. `RoceQp`, `UcQp` and `StreamQp` are such views, and their folders have the methods.
+//! Code that has looked at the QP's carrier selects the view: the files of `engine/`, and the
+//! functions of `carrier/` that receive packets.
 //!
-//! 1. Basic types.
-//!    * `id.rs`: identifiers that callers use. `place.rs`: a device and a QPN. `gid.rs`: GIDs and
-//!      VLANs.
-//!    * `time.rs`: instants and encoded delays. `rng.rs`: random numbers. `error.rs`: refused
-//!      commands.
-//!    * `memory.rs`: regions and access rights. `pool.rs`: lists of pending requests.
-//! 2. Records: `save/` defines the format (`save/record.rs`) and the errors (`save/error.rs`).
-//! 3. QP attributes: `carrier.rs`, `qp/attr.rs`, `qp/caps.rs`.
-//! 4. Statistics: `message/reason.rs` (reasons to drop a message), `counters.rs`.
-//! 5. Memory keys.
-//!    * `table.rs`: objects by number. `mr.rs`: looks up a key and an address.
-//!    * `mr/window.rs`: memory windows. `mr/bind.rs`: binds and unbinds them.
-//!    * `mr/fast.rs`: fast registration. `mr/register.rs`: registers and invalidates keys by
-//!      requests.
-//! 6. Operations.
-//!    * `op.rs`: a row of properties for each operation. `op/named.rs`: the memory and keys that a
-//!      request names.
-//!    * `op/effort.rs`: the cost of an operation. `op/placement.rs`: the scope of a FLUSH.
-//!    * `completion.rs`: completions and events.
-//! 7. Work requests.
-//!    * `request.rs`: requests as callers post them. `work.rs`: requests as they are executed.
-//!    * `outstanding.rs` and its folder: the queues of requests. `limits.rs`: limits of a device.
-//! 8. Multicast: `group.rs` (members), `fan_out.rs` (packets that not all members have received).
-//! 9. Data movement.
-//!    * `near.rs`: packets between engines of one process. `message/segment.rs`: a part of a
-//!      message.
-//!    * `message/transfer.rs`: copies bytes. `outlet.rs`, `outlet/fpdu.rs`: the interface that
-//!      takes packets and FPDUs.
-//! 10. Scheduling.
-//!     * `deadlines.rs`: QPs by deadline. `flush.rs`: requests that still have to be flushed.
-//!     * `wakes.rs`: shared queues whose waiting senders have to be woken.
-//!     * `schedule.rs`: which QP has the next turn.
-//! 11. Engine state: `look.rs` (the engine asks its caller to look for posted receives),
-//!     `engine/port.rs`, `engine/step.rs`, `engine/sweeps.rs` (tasks for all QPs of a device).
-//! 12. The QP: `qp/mod.rs`, `qp/requester.rs`, `qp/responder.rs`, `qp/rest.rs`, `qp/state.rs`, and
-//!     `srq/life.rs`. A message touches the first two cache lines of a QP.
-//! 13. Shared receive queues: `srq.rs`, `srq/waiters.rs` (senders that wait), `xrcd.rs` (XRC
-//!     domains).
-//! 14. Rules of all services.
-//!     * `message/stretch.rs`: chooses the next segment of a request.
-//!     * `message/verdict.rs`: decides what the responder does with a segment: rights, receives,
-//!       lengths.
-//!     * `message/effect.rs`: executes a segment on memory.
-//! 15. State of a QP whose peer is reached by RoCE packets: `rc/roce/psn.rs`, `rc/roce/packet.rs`,
-//!     `rc/roce/requester_state.rs`, `rc/roce/responder_state.rs`, `rc/roce/state.rs`,
-//!     `uc/state.rs`.
-//! 16. State of a QP whose peer is reached by an iWARP stream, in `rc/tcp/`: `stream.rs`,
-//!     `attr.rs`, `framing.rs`, `set_up.rs` (MPA), `input.rs`, `search.rs` (the receive of an early
-//!     SEND), `operation.rs`, `requester_state.rs`, `responder_state.rs`, `state.rs`.
-//! 17. `service.rs`: the tasks of a carrier. `qp/entry.rs`: a QP in the table of its device.
-//! 18. `device.rs` and `device/`: the objects of a guest, and the device that has an address.
-//! 19. `peer.rs`: finds the peer QP in this engine. `ud/packet.rs`: the packet of a datagram.
-//! 20. `engine/mod.rs`: the engine. `engine/borrowed.rs`: a QP with the parts of its device that it
-//!     needs. `engine/pair.rs`: two connected QPs.
-//! 21. Arrival and completion.
-//!     * `receive.rs`: finds and completes the receive of a message.
-//!     * `message/arrival.rs`: updates the responder. `message/departure.rs`: updates the
-//!       requester.
-//!     * `message/keys.rs`: executes requests that only change keys of their own device.
-//! 22. Services: the rest of `rc/`, `uc/` and `ud/`. No service imports from another.
-//!     * Between QPs of one engine: `rc/local.rs`, `uc/local.rs`, `ud/requester.rs`.
-//!     * In packets: `rc/roce/`, `uc/roce.rs`, `ud/roce.rs`. In streams: `rc/tcp/`.
-//! 23. Entry points: the rest of `engine/`. Each file has the calls about one subject.
+//! A `save.rs` in the folder of a module writes and restores the module's part of a record.
 //!
 //! A look-up that cannot fail is an assertion that states the invariant, not an early return. A QP
 //! does not disappear during a call, and references to a device are removed with the device.
@@ -176,16 +138,16 @@
 //!
 //! # Operations
 //!
-//! `op.rs` has one row for each operation: services, lengths, rights at both ends, receive, answer,
-//! PSNs. `src/tests/operations.rs` tries every operation in every state of a QP, on every service,
-//! on one engine and in packets. It compares the results with a table of the specification's rules,
-//! which is independent of the rows.
+//! `verbs/op.rs` has one row for each operation: services, lengths, rights at both ends, receive,
+//! answer, PSNs. `src/tests/operations.rs` tries every operation in every state of a QP, on every
+//! service, on one engine and in packets. It compares the results with a table of the
+//! specification's rules, which is independent of the rows.
 //!
 //! # Carriers
 //!
 //! A *carrier* is the way by which the messages of a connected QP reach its peer: a copy within the
-//! engine, RoCE packets, or an iWARP stream. `service.rs` lists its tasks and the places in the
-//! code.
+//! engine, RoCE packets, or an iWARP stream. `objects/service.rs` lists its tasks and the places in
+//! the code.
 //!
 //! The carrier and the service of a QP take one byte each in its first two cache lines. The state
 //! of a carrier is in a box beside the QP, which same-host connections do not have. One enum with
@@ -213,105 +175,76 @@
 //!
 //! # Where the next feature goes
 //!
-//! * Another operation: `op.rs` (its row), `message/effect.rs` and `rc/roce/packet.rs`. A separate
-//!   counter goes into `counters.rs`, and a new right into `memory.rs`.
-//! * iWARP that lends memory to the TCP below, if the connection has no CRCs: `outlet.rs` and
-//!   `rc/tcp/requester_state.rs`. Such requests complete by acknowledgments.
-//! * iWARP between two QPs of one engine without FPDUs: `rc/local.rs`. Today guests of one worker
-//!   use `streams/own/pipe.rs` of the backend.
-//! * DCQCN: `rc/roce/requester_state.rs` (a rate beside the window), `rc/roce/mod.rs` and
-//!   `rc/roce/retry.rs` (a second deadline), and `schedule.rs` (a queue in time). Marks arrive in
-//!   `rc/roce/responder_rx.rs` and `uc/roce.rs`. Notifications pass through `engine/wire.rs` and
-//!   `rc/roce/responder_tx.rs`.
-//! * Selective repeat: the files of requester and responder in `rc/roce/`. `message/verdict.rs`
-//!   then accepts a segment that does not follow the one before. `receive.rs` then claims a receive
-//!   that is not the first of the queue.
+//! * Another operation: `verbs/op.rs` (its row), `message/effect.rs` and `objects/roce/packet.rs`.
+//!   A separate counter goes into `verbs/counters.rs`, and a new right into `base/memory.rs`.
+//! * iWARP that lends memory to the TCP below, if the connection has no CRCs: `message/outlet.rs`
+//!   and `objects/iwarp/requester_state.rs`. Such requests complete by acknowledgments.
+//! * iWARP between two QPs of one engine without FPDUs: `carrier/local.rs`. Today guests of one
+//!   worker use `streams/own/pipe.rs` of the backend.
+//! * DCQCN: `objects/roce/requester_state.rs` (a rate beside the window), `carrier/roce/mod.rs` and
+//!   `carrier/roce/retry.rs` (a second deadline), and `agenda/schedule.rs` (a queue in time). Marks
+//!   arrive in `carrier/roce/responder_rx.rs` and `carrier/uc/roce.rs`. Notifications pass through
+//!   `engine/arrive.rs` and `carrier/roce/responder_tx.rs`.
+//! * Selective repeat: the files of requester and responder in `carrier/roce/`.
+//!   `message/verdict.rs` then accepts a segment that does not follow the one before.
+//!   `message/receive.rs` then claims a receive that is not the first of the queue.
 //!
 //! Each feature also changes the record, in the `save.rs` beside the state that it adds. The name
-//! of an operation is in `save/record.rs`, `save/record/request.rs` and `outstanding/save.rs`. A
-//! new name changes the version of the format.
+//! of an operation is in `save/record.rs`, `save/record/request.rs` and
+//! `objects/outstanding/save.rs`. A new name changes the version of the format.
 //!
 //! Shared receive queues show what a new kind of object costs. They needed three files of their own
-//! (`srq.rs`, `engine/srqs.rs`, `device/srqs.rs`), three to wake senders (`srq/waiters.rs`,
-//! `wakes.rs`, `engine/wake.rs`), and `receive.rs`. They also needed some lines in each place where
-//! a message looks for its receive, in `device.rs`, `qp/`, `outstanding.rs`, `pool.rs`, limits,
-//! counters, events and records. XRC added three files for domains (`xrcd.rs`, `engine/xrcds.rs`,
-//! `device/xrcds.rs`) and two QP types. An XRC target takes its queue, PD and CQ in `receive.rs`
-//! when a message begins. From there on the code is that of RC.
+//! (`objects/srq.rs`, `engine/srqs.rs`, `objects/device/srqs.rs`), three to wake senders
+//! (`objects/srq/waiters.rs`, `collections/wakes.rs`, `engine/wake.rs`), and `message/receive.rs`.
+//! They also needed some lines in each place where a message looks for its receive, in
+//! `objects/device.rs`, `objects/qp/`, `objects/outstanding.rs`, `collections/pool.rs`, limits,
+//! counters, events and records. XRC added three files for domains (`objects/xrcd.rs`,
+//! `engine/xrcds.rs`, `objects/device/xrcds.rs`) and two QP types. An XRC target takes its queue,
+//! PD and CQ in `message/receive.rs` when a message begins. From there on the code is that of RC.
 #![forbid(unsafe_code)]
 
+mod agenda;
+mod base;
 mod carrier;
-mod completion;
-mod counters;
-mod deadlines;
-mod device;
+mod collections;
 mod engine;
-mod error;
-mod fan_out;
-mod flush;
-mod gid;
-mod group;
-mod id;
-mod limits;
-mod look;
-mod memory;
 mod message;
-mod mr;
-mod near;
-mod op;
-mod outlet;
-mod outstanding;
-mod peer;
-mod place;
-mod pool;
-mod qp;
-mod rc;
-mod receive;
-mod request;
-mod rng;
+mod objects;
 mod save;
-mod schedule;
-mod service;
-mod srq;
-mod table;
 #[cfg(test)]
 mod tests;
-mod time;
-mod uc;
-mod ud;
-mod wakes;
-mod work;
-mod xrcd;
+mod verbs;
 
-pub use completion::{Arrival, Completion, Event, Sink, WcStatus};
-pub use counters::{Counters, MalformedFrames, PortCounters};
-pub use device::Remains;
-pub use device::keys::Rereg;
-pub use engine::Engine;
-pub use engine::lines::{KeyLines, PeerHint, QpLines, WholeQpLines};
-pub use error::Error;
-pub use gid::GidEntry;
-pub use id::{CqId, DeviceId, OwnerId, PdId, SrqId, XrcdId};
-pub use limits::{Limits, ObjectCounts};
-pub use look::Question;
-pub use memory::{Access, Fault, PageList, Region};
-pub use mr::fast::MAX_PAGES;
-pub use mr::window::{Bind, MwType};
-pub use near::{Loan, NEAR_BYTES, NearPacket, NearPart, NearPayload};
-pub use op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
-pub use outlet::{Fpdu, Outlet, Piece, Pieces, PlacedFpdu, StreamEnd, Way, write_fpdu, write_frame};
-pub use qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
-pub use rc::tcp::attr::{Role, StreamAttr};
-pub use rc::tcp::placed::EarlyFpdu;
-pub use rc::tcp::set_up::{
+pub use agenda::look::Question;
+pub use base::error::Error;
+pub use base::gid::GidEntry;
+pub use base::id::{CqId, DeviceId, OwnerId, PdId, SrqId, XrcdId};
+pub use base::memory::{Access, Fault, PageList, Region};
+pub use base::near::{Loan, NEAR_BYTES, NearPacket, NearPart, NearPayload};
+pub use base::time::Instant;
+pub use carrier::iwarp::placed::EarlyFpdu;
+pub use carrier::iwarp::set_up::{
     Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, Responder, SetUpError, Wishes,
 };
-pub use rc::tcp::stream::ReadyToReceive;
-pub use request::{
+pub use engine::Engine;
+pub use engine::lines::{KeyLines, PeerHint};
+pub use message::outlet::{Fpdu, Outlet, Piece, Pieces, PlacedFpdu, StreamEnd, Way, write_fpdu, write_frame};
+pub use objects::device::Remains;
+pub use objects::device::keys::Rereg;
+pub use objects::iwarp::attr::{Role, StreamAttr};
+pub use objects::iwarp::stream::ReadyToReceive;
+pub use objects::qp::entry::{QpLines, WholeQpLines};
+pub use objects::srq::{SrqAttr, SrqInit, XrcSrq};
+pub use save::record::Record;
+pub use save::{RestoreError, Violation, record};
+pub use verbs::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
+pub use verbs::completion::{Arrival, Completion, Event, Sink, WcStatus};
+pub use verbs::counters::{Counters, MalformedFrames, PortCounters};
+pub use verbs::fast::MAX_PAGES;
+pub use verbs::limits::{Limits, ObjectCounts};
+pub use verbs::op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
+pub use verbs::request::{
     Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvList, RecvRequest,
     SendRequest, Sge,
 };
-pub use save::record::Record;
-pub use save::{RestoreError, Violation, record};
-pub use srq::{SrqAttr, SrqInit, XrcSrq};
-pub use time::Instant;
+pub use verbs::window::{Bind, MwType};

@@ -1,13 +1,13 @@
 //! Multicast groups: QPs join and leave them, and packets from the wire go to all members.
 
-use crate::completion::Sink;
+use crate::agenda::fan_out::FanOut;
+use crate::base::error::Error;
+use crate::base::id::DeviceId;
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::base::time::Instant;
 use crate::engine::Engine;
-use crate::error::Error;
-use crate::fan_out::FanOut;
-use crate::id::DeviceId;
-use crate::memory::Region;
-use crate::place::Place;
-use crate::time::Instant;
+use crate::verbs::completion::Sink;
 use vrdma_wire::num::{Gid, Qpn, VlanId};
 use vrdma_wire::roce::{Body, MAX_FRAME, Packet, Parsed};
 
@@ -23,12 +23,12 @@ impl<R: Region> Engine<R> {
     /// what it sends itself. To join again changes nothing. `NotFound` if there is no such QP, `Invalid` if it is of another service or the address is none of
     /// a group, `NoResources` beyond a limit of the device.
     pub fn attach_mcast(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
-        self.devices.attach(device, qpn, mgid)
+        self.core.devices.attach(device, qpn, mgid)
     }
 
     /// It leaves the group (IBTA 11.3.2). `Invalid` if it is no member.
     pub fn detach_mcast(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
-        self.devices.detach(device, qpn, mgid)
+        self.core.devices.detach(device, qpn, mgid)
     }
 
     /// A packet came for a group.
@@ -43,12 +43,12 @@ impl<R: Region> Engine<R> {
         let vlan = VlanId::of(path.vlan);
         let mut next = match parsed.packet.body {
             Body::Ud { .. } if parsed.packet.bth.dest == Qpn::MULTICAST => {
-                self.devices.next_listener(path.dst, vlan, 0)
+                self.core.devices.next_listener(path.dst, vlan, 0)
             }
             _ => None,
         };
         if next.is_none() {
-            self.port.counters.drop_multicast += 1;
+            self.core.port.counters.drop_multicast += 1;
         }
         while let Some(device) = next {
             let mut served = None;
@@ -58,7 +58,7 @@ impl<R: Region> Engine<R> {
             {
                 self.fan_out_later(device, served, frame);
             }
-            next = self.devices.next_listener(path.dst, vlan, device + 1);
+            next = self.core.devices.next_listener(path.dst, vlan, device + 1);
         }
     }
 
@@ -75,7 +75,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> bool {
         let mgid = parsed.packet.path.dst;
-        while let Some(qpn) = self.devices.known_device(device).groups.next(mgid, *served) {
+        while let Some(qpn) = self.core.devices.known_device(device).groups.next(mgid, *served) {
             if *left == 0 {
                 return true;
             }
@@ -90,7 +90,7 @@ impl<R: Region> Engine<R> {
     fn fan_out_later(&mut self, device: u32, served: Option<Qpn>, frame: &[u8]) {
         let fits = frame.len() <= MAX_FRAME;
         if !fits || !self.fan_outs.push(device, FanOut { served, frame: frame.into() }) {
-            self.devices.known_device(device).counters.drop_fan_out += 1;
+            self.core.devices.known_device(device).counters.drop_fan_out += 1;
         }
     }
 

@@ -1,17 +1,17 @@
 //! Streams that lead from one QP of this engine to another.
 
-use crate::carrier::Carrier;
-use crate::completion::{NoSink, Sink};
+use crate::base::carrier::Carrier;
+use crate::base::error::Error;
+use crate::base::id::DeviceId;
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::base::time::Instant;
+use crate::carrier::iwarp::joined::Peer;
 use crate::engine::Engine;
-use crate::error::Error;
-use crate::id::DeviceId;
-use crate::memory::Region;
-use crate::outlet::Outlet;
-use crate::place::Place;
-use crate::rc::tcp::joined::Peer;
-use crate::rc::tcp::stream::Joined;
-use crate::schedule::Direction;
-use crate::time::Instant;
+use crate::message::outlet::Outlet;
+use crate::objects::iwarp::stream::Joined;
+use crate::objects::qp::Direction;
+use crate::verbs::completion::{NoSink, Sink};
 use core::mem;
 use vrdma_wire::num::Qpn;
 
@@ -27,12 +27,12 @@ impl<R: Region> Engine<R> {
         for ((device, qpn), peer) in [(one, other), (other, one)] {
             let peer = Place { device: peer.0.0, qpn: peer.1 };
             // One that is joined with what is not joined with it is as if it were not.
-            self.with_stream(device, qpn, &mut NoSink)?.service.tcp().join(peer, number);
+            self.with_stream(device, qpn, &mut NoSink)?.conn.join(peer, number);
         }
         Ok(())
     }
 
-    /// Gives the QP of a stream that is joined its turn: as [`BorrowedQp::transmit_tcp`](crate::engine::borrowed::BorrowedQp::transmit_tcp).
+    /// Gives the QP of a stream that is joined its turn, as [`StreamQp::transmit`](crate::carrier::iwarp::qp::StreamQp::transmit) does to others.
     pub(super) fn transmit_joined(
         &mut self,
         now: Instant,
@@ -43,10 +43,10 @@ impl<R: Region> Engine<R> {
     ) -> (usize, usize) {
         let Joined { peer, number, .. } = joined;
         let mut scratch = mem::take(&mut self.place_scratch);
-        let (devices, mut common) = self.parts(sink);
+        let (devices, mut common) = self.core.parts(sink);
         let Some((own, other)) = devices.two_mut(place.device, peer.device) else {
             // Its device is gone.
-            return self.known(place, sink).transmit_to(None, now, direction, budget, outlet);
+            return self.core.known(place, sink).stream().transmit_to(None, now, direction, budget, outlet);
         };
         let there = other.qps.get_mut(peer.qpn.number()).filter(|entry| entry.qp.carrier == Carrier::Tcp);
         let there = there.filter(|_| !other.parts.suspended).and_then(|entry| {
@@ -54,7 +54,7 @@ impl<R: Region> Engine<R> {
             Some(Peer { receiver: other.parts.receiver(&entry.qp), progress, scratch: &mut scratch })
         });
         let entry = own.qps.known(place.qpn);
-        let mut borrowed = common.lend(place, entry, &mut own.parts);
+        let mut borrowed = common.lend(place, entry, &mut own.parts).stream();
         let sent = borrowed.transmit_to(there, now, direction, budget, outlet);
         self.place_scratch = scratch;
         sent

@@ -1,18 +1,14 @@
 //! Where queue pairs are in memory, for who posts to many of them to have the processor fetch them ahead.
 
+use crate::base::id::DeviceId;
+use crate::base::memory::Region;
+use crate::base::place::Place;
 use crate::engine::Engine;
-use crate::id::DeviceId;
-use crate::memory::Region;
-use crate::place::Place;
-use crate::qp::entry::QpEntry;
-use crate::schedule::Direction;
+use crate::objects::qp::Direction;
+use crate::objects::qp::entry::{QpEntry, QpLines, WholeQpLines};
 use core::ptr;
 use vrdma_wire::num::{Qpn, Rkey};
 
-/// What most requests touch of a queue pair. To be fetched, not read: it may have gone.
-pub type QpLines = *const [u8; 128];
-/// All of a queue pair: one whose peer is reached in a stream has each of its lines touched. To be fetched, not read, too.
-pub type WholeQpLines = *const [u8; 256];
 /// What most requests touch of a key, and of the region that it names.
 pub type KeyLines = *const [u8; 128];
 
@@ -36,19 +32,19 @@ impl<R: Region> Engine<R> {
 
     /// Of the QP that may have the next turn.
     #[inline]
-    pub(super) fn next_lines(
+    pub(crate) fn next_lines(
         &self,
         device: u32,
         direction: Direction,
     ) -> Option<(DeviceId, Qpn, WholeQpLines)> {
-        let qpn = self.schedule.wire.soon(device, direction)?;
+        let qpn = self.core.schedule.wire.soon(device, direction)?;
         Some((DeviceId(device), qpn, self.whole_qp_lines(DeviceId(device), qpn)?))
     }
 
     /// Where the QP is to which that was connected last. This one is looked at.
     #[inline]
     pub fn peer_hint(&self, device: DeviceId, qpn: Qpn) -> Option<PeerHint> {
-        let (_, qp) = self.devices.with_qp(Place { device: device.0, qpn })?;
+        let (_, qp) = self.core.devices.with_qp(Place { device: device.0, qpn })?;
         Some(PeerHint(qp.peer_hint()))
     }
 
@@ -61,11 +57,11 @@ impl<R: Region> Engine<R> {
     /// Of a key of its device.
     #[inline]
     pub fn key_lines(&self, peer: PeerHint, key: Rkey) -> Option<KeyLines> {
-        let mrs = &self.devices.get(peer.0.device)?.parts.mrs;
+        let mrs = &self.core.devices.get(peer.0.device)?.parts.mrs;
         Some(ptr::from_ref(mrs.keys.slot(key.0)?).cast())
     }
 
     fn lines(&self, place: Place) -> Option<QpLines> {
-        Some(ptr::from_ref(self.devices.get(place.device)?.qps.slot(place.qpn.number())?).cast())
+        Some(ptr::from_ref(self.core.devices.get(place.device)?.qps.slot(place.qpn.number())?).cast())
     }
 }

@@ -1,42 +1,43 @@
 //! Questions for receives that have been posted but not handed in yet, and what waits for their answers.
 
-use crate::carrier::Carrier;
-use crate::completion::{NoSink, Sink};
+use crate::agenda::look::{Asker, Fate, PostedReceives, Question};
+use crate::base::carrier::Carrier;
+use crate::base::id::DeviceId;
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::base::time::Instant;
+use crate::carrier::roce::looked_near;
 use crate::engine::Engine;
-use crate::id::DeviceId;
-use crate::look::{Asker, Fate, MAX_HELD, Question};
-use crate::memory::Region;
-use crate::place::Place;
-use crate::qp::entry::QpEntry;
-use crate::qp::requester::Wait;
-use crate::time::Instant;
+use crate::objects::qp::entry::QpEntry;
+use crate::objects::qp::requester::Wait;
+use crate::verbs::completion::{NoSink, Sink};
 use vrdma_wire::num::Qpn;
-use vrdma_wire::roce::{MAX_FRAME, Packet};
+use vrdma_wire::roce::Packet;
 
 impl<R: Region> Engine<R> {
     /// Takes the next question, which the caller owes an [answer](Engine::answer): a message has no receive, and waits. The caller is to
     /// hand in everything that this owner (and [`OwnerId::KERNEL`](crate::OwnerId::KERNEL), who may post for all) has posted up to now. Questions about different
     /// devices come in turn, and of those about one device only so many as the caller does not owe too many answers.
     pub fn poll_question(&mut self) -> Option<Question> {
-        self.looks.take()
+        self.core.looks.take()
     }
 
     /// Whether [`Engine::poll_question`] has one.
     #[inline]
     pub fn has_questions(&self) -> bool {
-        self.looks.any()
+        self.core.looks.any()
     }
 
     /// Whether a QP has a request that can go on, or be sent, at once, or whose peer's receive is looked for: more completions of its sends are about to come.
     pub fn is_sending(&self, device: DeviceId, qpn: Qpn) -> bool {
-        let qp = self.devices.get(device.0).and_then(|device| device.qp(qpn));
+        let qp = self.core.devices.get(device.0).and_then(|device| device.qp(qpn));
         qp.is_some_and(|qp| qp.requester.ready || qp.turn_due || qp.requester.wait == Wait::Look)
     }
 
     /// What had been posted when the question was taken is handed in: what waited goes on. If very much waited, some of it asks again. An
     /// answer to a question that is not open any more (its device was reset) has no effect; a caller drops such questions, for the same may be asked again.
     pub fn answer(&mut self, now: Instant, question: Question, sink: &mut impl Sink) {
-        for asker in self.looks.answered(question) {
+        for asker in self.core.looks.answered(question) {
             match asker {
                 Asker::Send(place, number) => self.looked_for(place, number),
                 Asker::Frame(place, frame) => self.handle_held(now, place, &frame, sink),
@@ -48,30 +49,17 @@ impl<R: Region> Engine<R> {
 
     /// A device has forgotten everything: those who asked about its receives find that it has no QP any more. `most` of them do so at once.
     pub(crate) fn forget_questions(&mut self, device: DeviceId, most: usize) {
-        for asker in self.looks.forget(device, most) {
+        for asker in self.core.looks.forget(device, most) {
             if let Asker::Send(place, number) = asker {
                 self.looked_for(place, number);
             }
         }
     }
 
-    /// The first request of the QP at `place` waits until the caller has looked for receives of `peer`.
-    #[cold]
-    pub(crate) fn ask(&mut self, place: Place, peer: Place) {
-        let (device, qp) = self.devices.known(peer);
-        let owner = device.owner_of_receives(qp);
-        let (qp, _) = self.devices.known_mut(place);
-        self.looks.last = self.looks.last.wrapping_add(1);
-        qp.question = self.looks.last;
-        qp.requester.wait = Wait::Look;
-        let asker = Asker::Send(place, qp.question);
-        self.looks.ask(Question { device: peer.id(), owner }, asker);
-    }
-
     fn looked_for(&mut self, place: Place, number: u32) {
         let no_sink = &mut NoSink;
         // It may have been destroyed since it asked.
-        let Some(mut borrowed) = self.borrow(place, no_sink) else { return };
+        let Some(mut borrowed) = self.core.borrow(place, no_sink) else { return };
         if borrowed.qp.requester.wait == Wait::Look && borrowed.qp.question == number {
             borrowed.qp.requester.wait = match borrowed.qp.carrier {
                 Carrier::Local => Wait::Looked,
@@ -81,40 +69,17 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Keeps a frame for the QP at `place` until the caller has looked for its receives; what comes after it waits behind it.
-    #[cold]
-    pub(crate) fn hold(&mut self, place: Place, frame: &[u8]) {
-        let device = self.devices.known_device(place.device);
-        if device.held >= MAX_HELD || frame.len() > MAX_FRAME {
-            device.counters.drop_held += 1;
-            return;
-        }
-        device.held += 1;
-        device.qps.known(place.qpn).qp.held += 1;
-        let (device, qp) = self.devices.known(place);
-        let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
-        self.looks.ask(question, Asker::Frame(place, frame.into()));
-    }
-
-    /// A near packet for the QP at `place` was dropped, for which the caller is to look for receives.
-    #[cold]
-    pub(crate) fn look_near(&mut self, place: Place) {
-        let (device, qp) = self.devices.known(place);
-        let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
-        self.looks.ask(question, Asker::Near(place));
-    }
-
     fn looked_near(&mut self, place: Place, sink: &mut impl Sink) {
         // It may have been destroyed since it asked.
-        if let Some(mut borrowed) = self.borrow(place, sink) {
-            borrowed.looked_near();
+        if let Some(borrowed) = self.core.borrow(place, sink) {
+            looked_near(borrowed);
         }
     }
 
     /// The caller has looked: what the QP has no receive for now, it has none for.
     fn handle_held(&mut self, now: Instant, place: Place, frame: &[u8], sink: &mut impl Sink) {
         // A device that goes takes the frames with it that are held for it.
-        let device = self.devices.known_device(place.device);
+        let device = self.core.devices.known_device(place.device);
         device.held -= 1;
         if let Some(QpEntry { qp, .. }) = device.qps.get_mut(place.qpn.number()) {
             // QP1 has its number again when it was destroyed and created meanwhile.
@@ -122,7 +87,7 @@ impl<R: Region> Engine<R> {
         }
         // Its ICRC was checked, too; of one from a record both again.
         let parsed = Packet::parse(frame).expect("a frame that is held was parsed when it came");
-        let fate = self.deliver(now, place, &parsed, true, sink);
+        let fate = self.deliver(now, place, &parsed, PostedReceives::AllTaken, sink);
         debug_assert_eq!(fate, Fate::Done, "who has looked does not ask");
     }
 }

@@ -1,27 +1,29 @@
 //! Packets of other engines of this process come in.
 
-use crate::completion::Sink;
+use crate::agenda::look::{Fate, PostedReceives};
+use crate::base::memory::Region;
+use crate::base::near::{NearPacket, NearPayload};
+use crate::base::place::Place;
+use crate::base::time::Instant;
+use crate::carrier::ud::packet::grh_of;
+use crate::carrier::ud::roce::receive_ud;
+use crate::carrier::{roce, uc};
 use crate::engine::Engine;
 use crate::engine::wire::Addressee;
-use crate::look::Fate;
-use crate::memory::Region;
-use crate::near::{NearPacket, NearPayload};
-use crate::outlet::{Pieces, write_frame};
-use crate::place::Place;
-use crate::qp::attr::QpType;
-use crate::time::Instant;
-use crate::ud::packet::grh_of;
+use crate::message::outlet::{Pieces, write_frame};
+use crate::verbs::attr::QpType;
+use crate::verbs::completion::Sink;
 use vrdma_wire::num::Pkey;
 use vrdma_wire::roce::{Body, Packet};
 
 impl<R: Region> Engine<R> {
     /// Takes a packet of another engine of this process. What a frame may do it may, and no more; but who made it is known.
     pub fn handle_near(&mut self, now: Instant, near: &NearPacket<'_, R>, sink: &mut impl Sink) {
-        self.port.counters.frames_in += 1;
+        self.core.port.counters.frames_in += 1;
         let packet = near.packet;
         let Some(Addressee::Device(index)) = self.addressee(packet) else { return };
         let place = Place { device: index, qpn: packet.bth.dest };
-        let device = self.devices.known_device(index);
+        let device = self.core.devices.known_device(index);
         if !packet.bth.pkey.matches(Pkey::DEFAULT) {
             device.counters.drop_pkey += 1;
             return;
@@ -36,24 +38,22 @@ impl<R: Region> Engine<R> {
         };
         device.counters.packets_in += 1;
         let data = (Some(near.part), near.payload);
-        let (body, srqn) = match (service, &packet.body) {
-            (QpType::Rc, Body::Rc(body)) => (body, None),
-            (QpType::XrcSend, Body::Xrc(body)) if body.srqn().is_none() => (body.rc(), None),
-            (QpType::XrcRecv, Body::Xrc(body)) if body.srqn().is_some() => (body.rc(), body.srqn()),
-            (QpType::Uc, Body::Uc(_)) | (QpType::Ud | QpType::Gsi, Body::Ud { .. }) => {
-                return self.arrive_unreliable(place, packet, near.payload, held > 0, sink);
-            }
-            _ => {
-                device.counters.drop_service += 1;
-                return;
-            }
+        let Some(body) = roce::body_for(service, &packet.body) else {
+            return match (service, &packet.body) {
+                (QpType::Uc, Body::Uc(_)) | (QpType::Ud | QpType::Gsi, Body::Ud { .. }) => {
+                    self.arrive_unreliable(place, packet, near.payload, held > 0, sink)
+                }
+                _ => device.counters.drop_service += 1,
+            };
         };
         if held > 0 {
             // What came before, as a frame, waits for a receive: this is sent again after a timeout.
             return;
         }
-        if self.known(place, sink).receive_rc(now, packet, data, (body, srqn), false) == Fate::Look {
-            self.look_near(place);
+        if roce::receive(self.core.known(place, sink), now, packet, data, body, PostedReceives::MayComeYet)
+            == Fate::Look
+        {
+            self.core.look_near(place);
         }
     }
 
@@ -72,10 +72,24 @@ impl<R: Region> Engine<R> {
         };
         let fate = match &packet.body {
             _ if behind => Fate::Look,
-            Body::Uc(body) => self.known(place, sink).receive_uc(packet, payload, body, false),
+            Body::Uc(body) => uc::roce::receive(
+                self.core.known(place, sink),
+                packet,
+                payload,
+                body,
+                PostedReceives::MayComeYet,
+            ),
             &Body::Ud { deth, imm } => {
                 let grh = || grh_of(packet, payload.len());
-                self.receive_ud(place, (packet, payload), (deth, imm), grh, false, sink)
+                receive_ud(
+                    &mut self.core,
+                    place,
+                    (packet, payload),
+                    (deth, imm),
+                    grh,
+                    PostedReceives::MayComeYet,
+                    sink,
+                )
             }
             _ => unreachable!("the caller has seen that it is of an unreliable service"),
         };
@@ -83,7 +97,7 @@ impl<R: Region> Engine<R> {
             let mut frame = vec![0; packet.frame_len(payload.len())];
             let written = write_frame(packet, &Pieces::<R>::bytes(payload), &mut frame);
             written.expect("bytes are always there");
-            self.hold(place, &frame);
+            self.core.hold(place, &frame);
         }
     }
 }

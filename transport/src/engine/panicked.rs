@@ -1,27 +1,28 @@
 //! What a caller does with an engine of which a call panicked: those devices go that the call had at hand, the others go on.
 //!
 //! A call is a sequence of steps. Each changes the device of one QP, those of its peers, and what devices share: lists of who has a turn, deadlines, questions. Which devices
-//! a step had is known ([`Devices::reached`](crate::device::Devices::reached)). An entry that it took out of a list and did not put back is one of them.
+//! a step had is known ([`Devices::reached`](crate::objects::device::Devices::reached)). An entry that it took out of a list and did not put back is one of them.
 
+use crate::base::id::DeviceId;
+use crate::base::memory::{Fault, Region};
+use crate::base::time::NEVER;
 use crate::engine::Engine;
-use crate::id::DeviceId;
-use crate::memory::{Fault, Region};
-use crate::outstanding::Scratch;
-use crate::qp::Qp;
+use crate::message::core::Core;
+use crate::objects::outstanding::Scratch;
+use crate::objects::qp::Qp;
 use crate::save::{RestoreError, Violation, record};
-use crate::time::NEVER;
 use core::sync::atomic::AtomicU64;
 
 impl<R: Region> Engine<R> {
     /// A step begins, within which the caller may find out what it [reached](Engine::reached). Calls that are several steps begin each by themselves.
     #[inline]
     pub fn begin_step(&mut self) {
-        self.devices.begin_step();
+        self.core.devices.begin_step();
     }
 
     /// The devices that the last step had, to change them. If it panicked, they may be anything.
     pub fn reached(&self) -> Vec<DeviceId> {
-        self.devices.reached().map(DeviceId).collect()
+        self.core.devices.reached().map(DeviceId).collect()
     }
 
     /// After a call that panicked, and after the devices that it [reached](Engine::reached) were [reset](Engine::reset_device): whether the others can go on. What they share is compared with
@@ -30,7 +31,7 @@ impl<R: Region> Engine<R> {
     /// # Errors
     /// What devices share was changed in part. The engine is not to be used any more.
     pub fn check_after_panic(&mut self) -> Result<(), RestoreError> {
-        let Engine { send_scratch, recv_scratch, place_scratch, fpdu, .. } = self;
+        let Engine { core: Core { send_scratch, recv_scratch, .. }, place_scratch, fpdu, .. } = self;
         for scratch in [send_scratch, recv_scratch, place_scratch] {
             *scratch = Scratch::default();
         }
@@ -42,7 +43,7 @@ impl<R: Region> Engine<R> {
 
     /// Whether each QP that waits, as it says, is in the list of those that do.
     fn check_lists(&self, turns: &record::Turns) -> Result<(), Violation> {
-        let devices = (0..self.devices.indices()).filter_map(|index| self.devices.get(index));
+        let devices = (0..self.core.devices.indices()).filter_map(|index| self.core.devices.get(index));
         let qps: Vec<&Qp> = devices.flat_map(|device| device.qps.iter().map(|entry| &entry.qp)).collect();
         let waiting = |waits: fn(&Qp) -> bool| qps.iter().filter(|qp| waits(qp)).count();
         let listed = |round: &record::Round, list: fn(&record::Share) -> &Vec<u32>| {
@@ -51,7 +52,7 @@ impl<R: Region> Engine<R> {
         let are_all = waiting(|qp| qp.requester.ready) == listed(&turns.local, |share| &share.requests)
             && waiting(|qp| qp.answer_due) == listed(&turns.wire, |share| &share.answers)
             && waiting(|qp| qp.turn_due) == listed(&turns.wire, |share| &share.requests)
-            && waiting(|qp| qp.timer != NEVER) == self.schedule.deadlines.len();
+            && waiting(|qp| qp.timer != NEVER) == self.core.schedule.deadlines.len();
         if are_all { Ok(()) } else { Err(Violation::Lost) }
     }
 }

@@ -1,21 +1,25 @@
 //! Work requests come in.
 
-use crate::carrier::Carrier;
-use crate::completion::{Sink, WcStatus};
-use crate::device::{Device, DeviceParts, PostTarget};
+use crate::agenda::schedule::WITHIN_POSTS;
+use crate::base::carrier::Carrier;
+use crate::base::id::{DeviceId, OwnerId};
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::base::time::Instant;
+use crate::carrier::local::step_rc;
+use crate::carrier::local::step_rc_of_any;
+use crate::carrier::uc::local::step_uc;
+use crate::carrier::ud::send::send_datagram;
 use crate::engine::Engine;
-use crate::engine::step::Step;
-use crate::id::{DeviceId, OwnerId};
-use crate::memory::Region;
-use crate::op::SendOp;
-use crate::outlet::NoOutlet;
-use crate::place::Place;
-use crate::qp::attr::{QpState, QpType};
-use crate::receive::recv_failure;
-use crate::request::{Destination, Payload, PostError, Queue, RecvList, RecvRequest, SendRequest};
-use crate::schedule::WITHIN_POSTS;
-use crate::time::Instant;
-use crate::work::Work;
+use crate::message::outlet::NoOutlet;
+use crate::message::receive::recv_failure;
+use crate::message::step::Step;
+use crate::objects::device::{Device, DeviceParts, PostTarget};
+use crate::verbs::attr::{QpState, QpType};
+use crate::verbs::completion::{Sink, WcStatus};
+use crate::verbs::op::SendOp;
+use crate::verbs::request::{Destination, Payload, PostError, Queue, RecvList, RecvRequest, SendRequest};
+use crate::verbs::work::Work;
 use vrdma_wire::num::{Qpn, Srqn};
 
 /// Messages of at most so many bytes are copied within the post; longer ones by [`Engine::poll`].
@@ -70,31 +74,27 @@ impl<R: Region> Engine<R> {
         let local = qp.carrier == Carrier::Local && work.length <= SMALL;
         let first = qp.state == QpState::Rts && qp.requester.queue.is_empty();
         let (service, depth, peer) = (qp.service(), qp.caps.send_wr, qp.peer_hint());
-        if local && first && !suspended && self.schedule.local.may_carry(device.0, WITHIN_POSTS) {
+        if local && first && !suspended && self.core.schedule.local.may_carry(device.0, WITHIN_POSTS) {
             if depth == 0 {
                 return self.overflow(place, sink);
             }
+            let (core, places, payload) = (&mut self.core, (place, peer), request.payload);
             let step = match service {
-                QpType::Rc | QpType::XrcSend | QpType::XrcRecv => {
-                    let payload = request.payload;
-                    // Code of their own for what most requests are: all that their rows say is known in it.
-                    match work.op {
-                        SendOp::Write { .. } => {
-                            self.step_rc(now, (place, peer), &work.of_known(), payload, SMALL, sink)
-                        }
-                        SendOp::Send { .. } => {
-                            self.step_rc(now, (place, peer), &work.of_known(), payload, SMALL, sink)
-                        }
-                        _ => self.step_rc_of_any(now, (place, peer), &work.again(), payload, SMALL, sink),
+                // Code of their own for what most requests are: all that their rows say is known in it.
+                QpType::Rc | QpType::XrcSend | QpType::XrcRecv => match work.op {
+                    SendOp::Write { .. } => {
+                        step_rc(core, now, places, &work.of_known(), payload, SMALL, sink)
                     }
-                }
-                QpType::Uc => self.step_uc((place, peer), &work.again(), request.payload, SMALL, sink),
+                    SendOp::Send { .. } => step_rc(core, now, places, &work.of_known(), payload, SMALL, sink),
+                    _ => step_rc_of_any(core, now, places, &work.again(), payload, SMALL, sink),
+                },
+                QpType::Uc => step_uc(core, places, &work.again(), payload, SMALL, sink),
                 QpType::Ud | QpType::Gsi => {
-                    self.send_datagram(place, &work.again(), None, request.payload, &mut NoOutlet, sink).step
+                    send_datagram(core, place, &work.again(), None, payload, &mut NoOutlet, sink).step
                 }
             };
             if step == Step::Ended {
-                self.schedule.local.carry(device.0, work.length + work.op.extra_cost());
+                self.core.schedule.local.carry(device.0, work.length + work.op.extra_cost());
                 return Ok(());
             }
             self.enqueue_begun(place, &work.again(), request.payload, sink);
@@ -165,7 +165,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let place = Place { device: device.0, qpn };
-        let known = self.devices.get_mut(device.0);
+        let known = self.core.devices.get_mut(device.0);
         if let Some((qp, requests)) = known
             .and_then(|device| Some((&mut device.qps.get_mut(qpn.number())?.qp, &mut device.parts.requests)))
             && (owner == OwnerId::KERNEL || owner == qp.owner)
@@ -218,7 +218,7 @@ impl<R: Region> Engine<R> {
     /// Puts a send in its queue, which is empty, of which a part was carried or which waits: its turn comes.
     #[cold]
     fn enqueue_begun(&mut self, place: Place, work: &Work<'_>, payload: Payload<'_>, sink: &mut impl Sink) {
-        let mut borrowed = self.known(place, sink);
+        let mut borrowed = self.core.known(place, sink);
         borrowed.schedule.local.carry(place.device, borrowed.qp.requester.offset);
         borrowed.requests.push_send(&mut borrowed.qp.requester.queue, work, payload);
         borrowed.make_ready();
@@ -233,7 +233,7 @@ impl<R: Region> Engine<R> {
         payload: Payload<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        let mut borrowed = self.known(place, sink);
+        let mut borrowed = self.core.known(place, sink);
         match borrowed.qp.state {
             QpState::Reset | QpState::Init | QpState::Rtr => return self.bad_state(place),
             QpState::Err | QpState::Sqe => {
@@ -256,7 +256,7 @@ impl<R: Region> Engine<R> {
             return self.overflow(place, sink);
         }
         borrowed.requests.push_to(&mut borrowed.qp.requester.queue, work, to, payload);
-        borrowed.service.posted(borrowed.qp);
+        borrowed.conn.posted(borrowed.qp);
         borrowed.make_ready();
         Ok(())
     }
@@ -264,7 +264,7 @@ impl<R: Region> Engine<R> {
     /// The QP that was posted to, if whoever did may.
     #[inline]
     pub(crate) fn posted(&mut self, place: Place, owner: OwnerId) -> Result<PostTarget<'_>, PostError> {
-        let device = self.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
+        let device = self.core.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
         let Device { qps, parts: DeviceParts { requests, counters, suspended, .. }, .. } = device;
         match qps.get_mut(place.qpn.number()).map(|entry| &mut entry.qp) {
             Some(qp) if owner == OwnerId::KERNEL || owner == qp.owner => {
@@ -284,7 +284,7 @@ impl<R: Region> Engine<R> {
     /// A receive that is wrong in itself: the QP goes to ERR, and this ends last.
     #[cold]
     fn invalid_receive(&mut self, place: Place, id: u32, sink: &mut impl Sink) {
-        let mut borrowed = self.known(place, sink);
+        let mut borrowed = self.core.known(place, sink);
         borrowed.enter_error();
         borrowed.counters.errors += 1;
         borrowed.end_broken_receive(id);
@@ -292,13 +292,13 @@ impl<R: Region> Engine<R> {
 
     #[cold]
     fn bad_state(&mut self, place: Place) -> Result<(), PostError> {
-        self.devices.known_device(place.device).counters.post_bad_state += 1;
+        self.core.devices.known_device(place.device).counters.post_bad_state += 1;
         Err(PostError::BadState)
     }
 
     #[cold]
     fn overflow(&mut self, place: Place, sink: &mut impl Sink) -> Result<(), PostError> {
-        let mut borrowed = self.known(place, sink);
+        let mut borrowed = self.core.known(place, sink);
         borrowed.counters.post_overflow += 1;
         borrowed.enter_fatal();
         Err(PostError::Overflow)

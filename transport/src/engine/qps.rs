@@ -1,18 +1,19 @@
 //! The lives of QPs: made, changed, failed, destroyed.
 
-use crate::carrier::Carrier;
-use crate::completion::Sink;
+use crate::agenda::schedule::{Schedule, Turns};
+use crate::base::carrier::Carrier;
+use crate::base::error::Error;
+use crate::base::gid::GidEntry;
+use crate::base::id::{DeviceId, OwnerId};
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::base::time::{Instant, NEVER};
 use crate::engine::Engine;
-use crate::error::Error;
-use crate::gid::GidEntry;
-use crate::id::{DeviceId, OwnerId};
-use crate::memory::Region;
-use crate::place::Place;
-use crate::qp::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
-use crate::qp::entry::QpEntry;
-use crate::qp::{Qp, state};
-use crate::schedule::{Direction, Schedule, Turns};
-use crate::time::{Instant, NEVER};
+use crate::objects::qp::Direction;
+use crate::objects::qp::entry::QpEntry;
+use crate::objects::qp::{Qp, state};
+use crate::verbs::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
+use crate::verbs::completion::Sink;
 use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {
@@ -21,48 +22,48 @@ impl<R: Region> Engine<R> {
     /// to hold more than the limits allow, `NoResources` if there are too many
     /// or their requests could take too much memory.
     pub fn create_qp(&mut self, device: DeviceId, init: QpInit) -> Result<Qpn, Error> {
-        let room = self.request_memory.saturating_sub(self.devices.promised());
-        self.devices.find_mut(device)?.create_qp(init, room)
+        let room = self.request_memory.saturating_sub(self.core.devices.promised());
+        self.core.devices.find_mut(device)?.create_qp(init, room)
     }
 
     /// The attributes of a QP, with its state and the PSNs that are next.
     pub fn query_qp(&self, device: DeviceId, qpn: Qpn) -> Result<QpAttr, Error> {
-        self.devices.find(device)?.qp(qpn).map(Qp::query).ok_or(Error::NotFound)
+        self.core.devices.find(device)?.qp(qpn).map(Qp::query).ok_or(Error::NotFound)
     }
 
     /// Who owns a QP.
     pub fn qp_owner(&self, device: DeviceId, qpn: Qpn) -> Result<OwnerId, Error> {
-        self.devices.find(device)?.qp(qpn).map(|qp| qp.owner).ok_or(Error::NotFound)
+        self.core.devices.find(device)?.qp(qpn).map(|qp| qp.owner).ok_or(Error::NotFound)
     }
 
     /// Whether a QP is one of RC or UC: its sends name nothing of the peer but memory.
     #[inline]
     pub fn is_connection(&self, device: DeviceId, qpn: Qpn) -> bool {
-        let qp = self.devices.get(device.0).and_then(|device| device.qp(qpn));
+        let qp = self.core.devices.get(device.0).and_then(|device| device.qp(qpn));
         qp.is_some_and(|qp| matches!(qp.service(), QpType::Rc | QpType::Uc))
     }
 
     /// What a QP was made with.
     pub fn qp_init(&self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
-        self.devices.find(device)?.qp(qpn).map(Qp::init).ok_or(Error::NotFound)
+        self.core.devices.find(device)?.qp(qpn).map(Qp::init).ok_or(Error::NotFound)
     }
 
     /// Destroys a QP; its pending requests end without a completion, and it leaves its multicast groups. Peers reach nothing any more through the memory
     /// windows that it bound (see [`Engine::is_unbinding`]).
     pub fn destroy_qp(&mut self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
-        self.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
-        self.devices.detach_from_all(device, qpn)?;
+        self.core.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
+        self.core.devices.detach_from_all(device, qpn)?;
         let place = Place { device: device.0, qpn };
-        let (qp, _) = self.devices.known_mut(place);
+        let (qp, _) = self.core.devices.known_mut(place);
         let (ready, answer_due, turn_due) = (qp.requester.ready, qp.answer_due, qp.turn_due);
         if qp.timer != NEVER {
-            self.schedule.deadlines.disarm(qp.timer, place);
+            self.core.schedule.deadlines.disarm(qp.timer, place);
         }
         self.drop_requests(place);
         self.give_windows_up(place);
-        let init = self.devices.find_mut(device)?.remove_qp(qpn)?;
-        let Schedule { local, wire, .. } = &mut self.schedule;
-        let known = self.devices.find(device)?;
+        let init = self.core.devices.find_mut(device)?.remove_qp(qpn)?;
+        let Schedule { local, wire, .. } = &mut self.core.schedule;
+        let known = self.core.devices.find(device)?;
         let leave = |turns: &mut Turns, direction, waits: fn(&Qp) -> bool| {
             if turns.removed(device.0, direction) {
                 turns.sweep(device.0, direction, |qpn| known.qp(qpn).is_some_and(waits));
@@ -96,7 +97,7 @@ impl<R: Region> Engine<R> {
     ) -> Result<(), Error> {
         let _ = now; // No change starts a clock so far.
         let place = Place { device: device.0, qpn };
-        let known = self.devices.find_mut(device)?;
+        let known = self.core.devices.find_mut(device)?;
         let QpEntry { qp, .. } = known.qps.get_mut(qpn.number()).ok_or(Error::NotFound)?;
         let from = qp.state;
         let to = state::check(qp.service(), from, mask, attr)?;
@@ -115,7 +116,7 @@ impl<R: Region> Engine<R> {
         }
         match to {
             QpState::Reset => self.reset_qp(place, sink),
-            QpState::Err => self.known(place, sink).enter_error(),
+            QpState::Err => self.core.known(place, sink).enter_error(),
             _ => {
                 let mut all = qp.all_attrs();
                 state::apply(&mut all, mask, attr);
@@ -131,15 +132,15 @@ impl<R: Region> Engine<R> {
     /// flushed goes to `sink`, that CQ's completions too.
     pub fn cq_failed(&mut self, device: DeviceId, qpn: Qpn, sink: &mut impl Sink) {
         let place = Place { device: device.0, qpn };
-        let state = self.devices.qp_mut(place).map(|qp| qp.state);
+        let state = self.core.devices.qp_mut(place).map(|qp| qp.state);
         if !matches!(state, None | Some(QpState::Reset | QpState::Err)) {
-            self.known(place, sink).enter_fatal();
+            self.core.known(place, sink).enter_fatal();
         }
     }
 
     /// What a QP does on its way from `from` to the state that it is in now.
     fn entered(&mut self, place: Place, from: QpState, mask: AttrMask, attr: &QpAttr, sink: &mut impl Sink) {
-        let mut borrowed = self.known(place, sink);
+        let mut borrowed = self.core.known(place, sink);
         match (from, borrowed.qp.state) {
             (QpState::Init, QpState::Rtr) => {
                 borrowed.qp.responder.psn = borrowed.qp.attr().rq_psn;
@@ -148,7 +149,7 @@ impl<R: Region> Engine<R> {
             }
             (QpState::Rtr, QpState::Rts) => {
                 borrowed.qp.requester.psn = borrowed.qp.attr().sq_psn;
-                borrowed.service.start(borrowed.qp.requester.psn, &borrowed.qp.requester.queue);
+                borrowed.conn.start(borrowed.qp.requester.psn, &borrowed.qp.requester.queue);
                 borrowed.qp.requester.refresh_retries();
             }
             (QpState::Rts, QpState::Sqd) => {
@@ -158,7 +159,7 @@ impl<R: Region> Engine<R> {
             }
             (QpState::Sqd, QpState::Sqd) => {
                 if mask.contains(AttrMask::MAX_DEST_RD_ATOMIC) {
-                    borrowed.service.resize(borrowed.qp.max_dest_rd_atomic);
+                    borrowed.conn.resize(borrowed.qp.max_dest_rd_atomic);
                 }
                 if mask.contains(AttrMask::AV) {
                     self.choose_carrier(place);
@@ -176,18 +177,18 @@ impl<R: Region> Engine<R> {
 
     /// Everything pending is dropped, and all is as at first.
     fn reset_qp(&mut self, place: Place, sink: &mut impl Sink) {
-        self.known(place, sink).disarm();
+        self.core.known(place, sink).disarm();
         self.drop_requests(place);
         self.give_windows_up(place);
-        self.devices.known_device(place.device).qps.known(place.qpn).reset();
+        self.core.devices.known_device(place.device).qps.known(place.qpn).reset();
     }
 
     /// The windows that a QP bound name nothing any more; so many are unbound later.
     fn give_windows_up(&mut self, place: Place) {
-        let device = self.devices.known_device(place.device);
+        let device = self.core.devices.known_device(place.device);
         device.give_windows_up(place.qpn);
         if device.mrs.is_unbinding() {
-            self.schedule.flushes.list(place.device);
+            self.core.schedule.flushes.list(place.device);
         }
     }
 }

@@ -1,17 +1,21 @@
 //! What happens by itself: requests whose turn comes, and deadlines.
 
-use crate::carrier::Carrier;
-use crate::completion::Sink;
+use crate::agenda::schedule::{Cost, OPERATION, QP_TURN};
+use crate::base::carrier::Carrier;
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::base::time::{Instant, NEVER};
+use crate::carrier::local::rc_local_timer_expired;
+use crate::carrier::local::step_rc_of_any;
+use crate::carrier::uc::local::step_uc;
+use crate::carrier::ud::send::send_first_datagram;
 use crate::engine::Engine;
-use crate::engine::step::Step;
-use crate::memory::Region;
-use crate::outlet::NoOutlet;
-use crate::outstanding::Scratch;
-use crate::place::Place;
-use crate::qp::attr::QpType;
-use crate::qp::requester::Wait;
-use crate::schedule::{Cost, OPERATION, QP_TURN};
-use crate::time::{Instant, NEVER};
+use crate::message::outlet::NoOutlet;
+use crate::message::step::Step;
+use crate::objects::outstanding::Scratch;
+use crate::objects::qp::requester::Wait;
+use crate::verbs::attr::QpType;
+use crate::verbs::completion::Sink;
 use core::mem;
 
 /// Long messages are copied in stretches of a multiple of so many bytes, which is one of every MTU.
@@ -36,46 +40,46 @@ impl<R: Region> Engine<R> {
         self.fan_out_some(now, sink);
         self.lose_packets(now, sink);
         self.wake_some(sink);
-        self.schedule.local.begin_poll();
+        self.core.schedule.local.begin_poll();
         let mut spent: Cost = 0;
         for _ in 0..TURNS {
             self.begin_step();
-            let Some((place, direction)) = self.schedule.local.pop() else { break };
+            let Some((place, direction)) = self.core.schedule.local.pop() else { break };
             // It may have been destroyed since it was ready.
-            let Some(qp) = self.devices.qp_mut(place) else { continue };
+            let Some(qp) = self.core.devices.qp_mut(place) else { continue };
             if !mem::take(&mut qp.requester.ready) {
                 continue;
             }
             let cost = self.take_turn(now, place, sink);
-            self.schedule.local.spend(place.device, direction, cost);
+            self.core.schedule.local.spend(place.device, direction, cost);
             spent = spent.saturating_add(cost);
-            self.known(place, sink).make_ready();
+            self.core.known(place, sink).make_ready();
             if spent >= budget {
                 break;
             }
         }
-        self.schedule.local.len() > 0
+        self.core.schedule.local.len() > 0
             || self.sweeps.any()
             || self.fan_outs.any()
-            || self.schedule.flushes.any()
-            || self.schedule.wakes.any()
-            || !self.port.is_up() && self.can_transmit()
-            || self.schedule.deadlines.first().is_some_and(|at| at <= now)
+            || self.core.schedule.flushes.any()
+            || self.core.schedule.wakes.any()
+            || !self.core.port.is_up() && self.can_transmit()
+            || self.core.schedule.deadlines.first().is_some_and(|at| at <= now)
     }
 
     /// What was to happen by now and did not.
     fn attend_to_deadlines(&mut self, now: Instant, sink: &mut impl Sink) {
-        if self.schedule.deadlines.first().is_none_or(|at| at > now) {
+        if self.core.schedule.deadlines.first().is_none_or(|at| at > now) {
             return;
         }
-        self.schedule.deadlines.begin(now);
+        self.core.schedule.deadlines.begin(now);
         let mut left = DEADLINES;
         while left > 0
-            && let Some(device) = self.schedule.deadlines.next_due(now)
+            && let Some(device) = self.core.schedule.deadlines.next_due(now)
         {
             for _ in 0..left.min(DEADLINES_TURN) {
                 self.begin_step();
-                let Some(place) = self.schedule.deadlines.due(device, now) else { break };
+                let Some(place) = self.core.schedule.deadlines.due(device, now) else { break };
                 self.timed_out(now, place, sink);
                 left -= 1;
             }
@@ -85,18 +89,18 @@ impl<R: Region> Engine<R> {
     /// When to [`poll`](Engine::poll), and with an uplink [`transmit`](Engine::transmit), next if nothing else happens: the start of
     /// time if something is ready now, `None` if never.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let ready = self.schedule.local.len() > 0
+        let ready = self.core.schedule.local.len() > 0
             || self.can_transmit()
             || self.sweeps.any()
             || self.fan_outs.any()
-            || self.schedule.flushes.any()
-            || self.schedule.wakes.any();
-        if ready { Some(Instant(0)) } else { self.schedule.deadlines.first() }
+            || self.core.schedule.flushes.any()
+            || self.core.schedule.wakes.any();
+        if ready { Some(Instant(0)) } else { self.core.schedule.deadlines.first() }
     }
 
-    /// One QP's turn; what it cost: at most a [`QUANTUM`](crate::schedule::QUANTUM).
+    /// One QP's turn; what it cost: at most a [`QUANTUM`](crate::agenda::schedule::QUANTUM).
     fn take_turn(&mut self, now: Instant, place: Place, sink: &mut impl Sink) -> Cost {
-        let mut scratch = mem::take(&mut self.send_scratch);
+        let mut scratch = mem::take(&mut self.core.send_scratch);
         let mut spent = 0;
         loop {
             let left = Cost::from(QP_TURN).saturating_sub(spent) as u32 / GRAIN * GRAIN;
@@ -106,7 +110,7 @@ impl<R: Region> Engine<R> {
             let Some(cost) = self.try_first(now, place, left, &mut scratch, sink) else { break };
             spent += cost;
         }
-        self.send_scratch = scratch;
+        self.core.send_scratch = scratch;
         spent
     }
 
@@ -119,7 +123,7 @@ impl<R: Region> Engine<R> {
         scratch: &mut Scratch,
         sink: &mut impl Sink,
     ) -> Option<Cost> {
-        let (device, qp) = self.devices.known(place);
+        let (device, qp) = self.core.devices.known(place);
         // It may have been made ready before its address vector changed.
         if device.suspended || qp.carrier.needs_port() || !(qp.can_send() && qp.requester.has_work()) {
             return None;
@@ -127,7 +131,7 @@ impl<R: Region> Engine<R> {
         if qp.service().is_datagram() {
             let first = device.requests.first_send(&qp.requester.queue);
             let length = first.map_or(0, |send| send.work().length);
-            let sent = self.send_first_datagram(place, scratch, &mut NoOutlet, sink);
+            let sent = send_first_datagram(&mut self.core, place, scratch, &mut NoOutlet, sink);
             return match sent.step {
                 Step::Ended | Step::More => Some(sent.cost(length.min(limit))),
                 Step::Waits => None,
@@ -138,11 +142,11 @@ impl<R: Region> Engine<R> {
         let work = send.work();
         let rest = work.length.saturating_sub(qp.requester.offset);
         let step = match service {
-            QpType::Uc => self.step_uc((place, peer), &work, payload, limit, sink),
-            _ => self.step_rc_of_any(now, (place, peer), &work, payload, limit, sink),
+            QpType::Uc => step_uc(&mut self.core, (place, peer), &work, payload, limit, sink),
+            _ => step_rc_of_any(&mut self.core, now, (place, peer), &work, payload, limit, sink),
         };
         if was_woken && step != Step::Waits {
-            self.known(place, sink).waited_enough();
+            self.core.known(place, sink).waited_enough();
         }
         let cost = match step {
             Step::Ended | Step::More => Cost::from(rest.max(work.op.extra_cost()).min(limit)),
@@ -154,17 +158,17 @@ impl<R: Region> Engine<R> {
     /// A QP's deadline has come.
     fn timed_out(&mut self, now: Instant, place: Place, sink: &mut impl Sink) {
         // One that is reset or destroyed is disarmed.
-        let mut borrowed = self.known(place, sink);
+        let mut borrowed = self.core.known(place, sink);
         borrowed.qp.timer = NEVER;
         if borrowed.suspended || borrowed.qp.requester.wait == Wait::Look {
             // It is tried again when the device goes on, or the caller has looked.
             return;
         }
         match (borrowed.qp.carrier, borrowed.qp.service()) {
-            (Carrier::Roce, service) if service.is_reliable() => borrowed.rc_timer_expired(now),
+            (Carrier::Roce, service) if service.is_reliable() => borrowed.roce().timer_expired(now),
             (Carrier::Roce, _) => {}
-            (Carrier::Tcp, _) => borrowed.silence_is_over(),
-            (Carrier::Local, _) => borrowed.rc_local_timer_expired(),
+            (Carrier::Tcp, _) => borrowed.stream().silence_is_over(),
+            (Carrier::Local, _) => rc_local_timer_expired(&mut borrowed),
         }
     }
 }

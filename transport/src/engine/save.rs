@@ -1,19 +1,20 @@
 //! An engine as a record, and back.
 
-use crate::device::Devices;
+use crate::agenda::fan_out::FanOuts;
+use crate::agenda::look::Looks;
+use crate::agenda::schedule::Schedule;
+use crate::agenda::sweeps::Task;
+use crate::base::id::DeviceId;
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::base::rng::Rng;
+use crate::base::time::NEVER;
 use crate::engine::Engine;
-use crate::engine::port::Port;
-use crate::engine::sweeps::Task;
-use crate::fan_out::FanOuts;
-use crate::id::DeviceId;
-use crate::look::Looks;
-use crate::memory::Region;
-use crate::place::Place;
-use crate::rng::Rng;
+use crate::message::core::Core;
+use crate::objects::device::Devices;
+use crate::objects::port::Port;
 use crate::save::record::{self, Record, VERSION};
 use crate::save::{RestoreError, Violation, same_names};
-use crate::schedule::Schedule;
-use crate::time::NEVER;
 
 same_names!(Task { GoOn, StartOver, Sources });
 
@@ -21,16 +22,11 @@ impl<R: Region> Engine<R> {
     /// The record of everything that the engine knows, for [`Engine::restore`]. It can be taken between any two calls. The memory of regions is not in it.
     pub fn save(&self) -> Record {
         let Engine {
-            devices,
-            schedule,
-            looks,
-            port,
+            core: Core { devices, schedule, looks, port, send_scratch: _, recv_scratch: _ },
             sweeps,
             fan_outs,
             request_memory,
             rng,
-            send_scratch: _,
-            recv_scratch: _,
             place_scratch: _,
             fpdu: _,
             // Streams of a record are not joined.
@@ -74,9 +70,9 @@ impl<R: Region> Engine<R> {
         let mut engine = Engine::new(0);
         engine.rng = Rng::new(record.rng);
         engine.request_memory = record.request_memory;
-        (engine.devices, engine.looks, engine.port) = (devices, looks, port);
+        (engine.core.devices, engine.core.looks, engine.core.port) = (devices, looks, port);
         engine.fan_outs = fan_outs;
-        engine.schedule = Schedule::restore(&record.turns, &record.sweeps, &mut engine.devices)?;
+        engine.core.schedule = Schedule::restore(&record.turns, &record.sweeps, &mut engine.core.devices)?;
         for sweep in &record.sweeps {
             let of_device = |violation| RestoreError::from(violation).of_device(sweep.device);
             engine.restore_sweep(sweep).map_err(of_device)?;
@@ -87,10 +83,10 @@ impl<R: Region> Engine<R> {
     }
 
     fn restore_sweep(&mut self, sweep: &record::Sweep) -> Result<(), Violation> {
-        let device = self.devices.get(sweep.device).ok_or(Violation::Sweep)?;
+        let device = self.core.devices.get(sweep.device).ok_or(Violation::Sweep)?;
         let possible = match sweep.task.into() {
             Task::GoOn => !device.suspended,
-            Task::StartOver => self.port.is_up(),
+            Task::StartOver => self.core.port.is_up(),
             // Restored QPs have the right ones.
             Task::Sources => true,
         };
@@ -102,20 +98,20 @@ impl<R: Region> Engine<R> {
 
     /// Arms the deadlines that QPs have.
     fn restore_timers(&mut self) {
-        for index in 0..self.devices.indices() {
-            let qps = self.devices.get(index).into_iter().flat_map(|device| device.qps.iter());
+        for index in 0..self.core.devices.indices() {
+            let qps = self.core.devices.get(index).into_iter().flat_map(|device| device.qps.iter());
             for qp in qps.map(|entry| &entry.qp).filter(|qp| qp.timer != NEVER) {
-                self.schedule.deadlines.arm(qp.timer, Place { device: index, qpn: qp.qpn });
+                self.core.schedule.deadlines.arm(qp.timer, Place { device: index, qpn: qp.qpn });
             }
         }
     }
 
     /// Gives QPs their slices that have requests to flush.
     fn restore_flushes(&mut self) {
-        for index in 0..self.devices.indices() {
-            let Some(device) = self.devices.get(index) else { continue };
+        for index in 0..self.core.devices.indices() {
+            let Some(device) = self.core.devices.get(index) else { continue };
             for qp in device.qps.iter().map(|entry| &entry.qp).filter(|qp| qp.flush.is_some()) {
-                self.schedule.flushes.push(Place { device: index, qpn: qp.qpn });
+                self.core.schedule.flushes.push(Place { device: index, qpn: qp.qpn });
             }
         }
     }

@@ -1,20 +1,20 @@
 //! The lives of shared receive queues, and receives that are posted to them.
 
-use crate::completion::{Event, Sink};
-use crate::device::{Device, DeviceParts};
+use crate::base::error::Error;
+use crate::base::id::{DeviceId, OwnerId, SrqId};
+use crate::base::memory::Region;
 use crate::engine::Engine;
-use crate::error::Error;
-use crate::id::{DeviceId, OwnerId, SrqId};
-use crate::memory::Region;
-use crate::request::{PostError, RecvList, RecvRequest};
-use crate::srq::{Srq, SrqAttr, SrqInit};
+use crate::objects::device::{Device, DeviceParts};
+use crate::objects::srq::{Srq, SrqAttr, SrqInit};
+use crate::verbs::completion::{Event, Sink};
+use crate::verbs::request::{PostError, RecvList, RecvRequest};
 
 impl<R: Region> Engine<R> {
     /// Creates a shared receive queue. `Denied` if the PD is not its owner's, `Invalid` if it is to hold more than the limits allow or
     /// nothing, `NoResources` if there are too many or their receives could take too much memory.
     pub fn create_srq(&mut self, device: DeviceId, init: SrqInit) -> Result<SrqId, Error> {
-        let room = self.request_memory.saturating_sub(self.devices.promised());
-        self.devices.find_mut(device)?.create_srq(init, room)
+        let room = self.request_memory.saturating_sub(self.core.devices.promised());
+        self.core.devices.find_mut(device)?.create_srq(init, room)
     }
 
     /// Changes the number of receives that it can hold, and arms its limit (0: not armed): IBTA 11.2.8.3. `Invalid` if more receives
@@ -26,8 +26,8 @@ impl<R: Region> Engine<R> {
         (max_wr, limit): (Option<u32>, Option<u32>),
         sink: &mut impl Sink,
     ) -> Result<(), Error> {
-        let room = self.request_memory.saturating_sub(self.devices.promised());
-        let known = self.devices.find_mut(device)?;
+        let room = self.request_memory.saturating_sub(self.core.devices.promised());
+        let known = self.core.devices.find_mut(device)?;
         known.modify_srq(srq, (max_wr, limit), room)?;
         let queue = known.srqs.get_mut(srq.0).ok_or(Error::NotFound)?;
         if queue.limit_reached() {
@@ -38,25 +38,27 @@ impl<R: Region> Engine<R> {
 
     /// What it can hold, and its limit.
     pub fn query_srq(&self, device: DeviceId, srq: SrqId) -> Result<SrqAttr, Error> {
-        let Srq { init, limit, .. } = self.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
+        let Srq { init, limit, .. } =
+            self.core.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
         Ok(SrqAttr { max_wr: init.max_wr, max_sge: init.max_sge, limit: *limit })
     }
 
     /// Who owns it.
     pub fn srq_owner(&self, device: DeviceId, srq: SrqId) -> Result<OwnerId, Error> {
-        let srq = self.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
+        let srq = self.core.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
         Ok(srq.init.owner)
     }
 
     /// What it was made with.
     pub fn srq_init(&self, device: DeviceId, srq: SrqId) -> Result<SrqInit, Error> {
-        let srq = self.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
+        let srq = self.core.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
         Ok(srq.init)
     }
 
     /// The CQ of an XRC shared queue overran or lost its memory: the queue fails, with [`Event::SrqError`].
     pub fn srq_cq_failed(&mut self, device: DeviceId, srq: SrqId, sink: &mut impl Sink) {
-        let Some(Device { parts: DeviceParts { srqs, requests, .. }, .. }) = self.devices.get_mut(device.0)
+        let Some(Device { parts: DeviceParts { srqs, requests, .. }, .. }) =
+            self.core.devices.get_mut(device.0)
         else {
             return;
         };
@@ -69,7 +71,7 @@ impl<R: Region> Engine<R> {
     /// Destroys it; its receives end without completions. `Busy` while QPs have it. (None has an XRC one: a receive of that which a target has taken
     /// ends, too.)
     pub fn destroy_srq(&mut self, device: DeviceId, srq: SrqId) -> Result<(), Error> {
-        self.devices.find_mut(device)?.destroy_srq(srq)?;
+        self.core.devices.find_mut(device)?.destroy_srq(srq)?;
         self.free_dropped(device.0);
         Ok(())
     }
@@ -86,7 +88,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let Device { parts: DeviceParts { srqs, requests, counters, .. }, .. } =
-            self.devices.get_mut(device.0).ok_or(PostError::NoSuchSrq)?;
+            self.core.devices.get_mut(device.0).ok_or(PostError::NoSuchSrq)?;
         let Some(queue) = srqs.get_mut(srq.0) else {
             counters.post_no_srq += 1;
             return Err(PostError::NoSuchSrq);
@@ -108,7 +110,7 @@ impl<R: Region> Engine<R> {
             return Err(if fits { PostError::Overflow } else { PostError::BadState });
         }
         requests.push_receive(&mut queue.receives, request.id, request.sges);
-        queue.list(device.0, &mut self.schedule.wakes);
+        queue.list(device.0, &mut self.core.schedule.wakes);
         Ok(())
     }
 
@@ -122,7 +124,7 @@ impl<R: Region> Engine<R> {
         list: RecvList<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        let known = self.devices.get_mut(device.0).ok_or(PostError::NoSuchSrq)?;
+        let known = self.core.devices.get_mut(device.0).ok_or(PostError::NoSuchSrq)?;
         if let Some(queue) = known.parts.srqs.get_mut(srq.0)
             && (owner == OwnerId::KERNEL || owner == queue.init.owner)
             && !queue.failed
@@ -130,7 +132,7 @@ impl<R: Region> Engine<R> {
             && queue.init.max_wr.saturating_sub(queue.outstanding()) >= list.len()
         {
             known.parts.requests.push_receives(&mut queue.receives, list);
-            queue.list(device.0, &mut self.schedule.wakes);
+            queue.list(device.0, &mut self.core.schedule.wakes);
             return Ok(());
         }
         let mut result = Ok(());
@@ -149,7 +151,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         // More elements than any queue takes.
-        let sges = &[Default::default(); crate::request::MAX_SGE + 1];
+        let sges = &[Default::default(); crate::verbs::request::MAX_SGE + 1];
         self.post_srq_recv(device, owner, srq, RecvRequest { id: 0, sges }, sink)
     }
 }

@@ -1,18 +1,18 @@
 //! Streams: QPs are connected by them, and what comes in them is handed in.
 
-use crate::carrier::Carrier;
-use crate::completion::{NoSink, Sink};
+use crate::agenda::look::{Asker, Fate, Question};
+use crate::base::carrier::Carrier;
+use crate::base::error::Error;
+use crate::base::id::DeviceId;
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::carrier::iwarp::placed::EarlyFpdu;
+use crate::carrier::iwarp::qp::StreamQp;
 use crate::engine::Engine;
-use crate::engine::borrowed::BorrowedQp;
-use crate::error::Error;
-use crate::id::DeviceId;
-use crate::look::{Asker, Fate, Question};
-use crate::memory::Region;
-use crate::outlet::PlacedFpdu;
-use crate::place::Place;
-use crate::qp::attr::{QpAttr, QpState, QpType};
-use crate::rc::tcp::attr::StreamAttr;
-use crate::rc::tcp::placed::EarlyFpdu;
+use crate::message::outlet::PlacedFpdu;
+use crate::objects::iwarp::attr::StreamAttr;
+use crate::verbs::attr::{QpAttr, QpState, QpType};
+use crate::verbs::completion::{NoSink, Sink};
 use core::mem;
 use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::num::Qpn;
@@ -22,7 +22,7 @@ impl<R: Region> Engine<R> {
     /// ends it ([`Outlet::end_stream`](crate::Outlet::end_stream)), the caller loses it, or the QP is reset or destroyed: then it is the caller's to abort. `Invalid` if
     /// the QP is no reliable connection or not in INIT, or if so many READs, or such an MSS, cannot be.
     pub fn connect_stream(&mut self, device: DeviceId, qpn: Qpn, attr: &StreamAttr) -> Result<(), Error> {
-        let known = self.devices.find_mut(device)?;
+        let known = self.core.devices.find_mut(device)?;
         let limits = &known.limits;
         let depths_are_possible =
             u32::from(attr.ird) <= limits.max_dest_rd_atomic && u32::from(attr.ord) <= limits.max_rd_atomic;
@@ -34,7 +34,7 @@ impl<R: Region> Engine<R> {
         qp.set(&QpAttr { max_rd_atomic: attr.ord, max_dest_rd_atomic: attr.ird, ..qp.all_attrs() });
         service.set_stream(qp, attr);
         qp.state = QpState::Rts;
-        self.known(Place { device: device.0, qpn }, &mut NoSink).make_ready();
+        self.core.known(Place { device: device.0, qpn }, &mut NoSink).make_ready();
         Ok(())
     }
 
@@ -118,20 +118,20 @@ impl<R: Region> Engine<R> {
         device: DeviceId,
         qpn: Qpn,
         sink: &'a mut S,
-    ) -> Result<BorrowedQp<'a, R, S>, Error> {
-        let borrowed = self.borrow(Place { device: device.0, qpn }, sink).ok_or(Error::NotFound)?;
-        if borrowed.qp.carrier == Carrier::Tcp { Ok(borrowed) } else { Err(Error::Invalid) }
+    ) -> Result<StreamQp<'a, R, S>, Error> {
+        let borrowed = self.core.borrow(Place { device: device.0, qpn }, sink).ok_or(Error::NotFound)?;
+        if borrowed.qp.carrier == Carrier::Tcp { Ok(borrowed.stream()) } else { Err(Error::Invalid) }
     }
 
     /// The next message of a stream has no receive: the caller is asked to look.
     #[cold]
     fn ask_for_stream(&mut self, place: Place, sink: &mut impl Sink) {
-        let (device, qp) = self.devices.known(place);
+        let (device, qp) = self.core.devices.known(place);
         let owner = device.owner_of_receives(qp);
-        self.looks.last = self.looks.last.wrapping_add(1);
-        let number = self.looks.last;
-        self.known(place, sink).set_waiting_number(number);
-        self.looks.ask(Question { device: place.id(), owner }, Asker::Stream(place, number));
+        self.core.looks.last = self.core.looks.last.wrapping_add(1);
+        let number = self.core.looks.last;
+        self.core.known(place, sink).stream().set_waiting_number(number);
+        self.core.looks.ask(Question { device: place.id(), owner }, Asker::Stream(place, number));
     }
 
     /// The caller has looked for the message with which a stream goes on.

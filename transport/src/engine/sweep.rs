@@ -1,14 +1,14 @@
 //! What is to be done to all QPs of a device: to some of them in each [`Engine::poll`], for there may be many, and all devices wait meanwhile.
 
-use crate::carrier::Carrier;
-use crate::completion::Sink;
+use crate::agenda::sweeps::{Sweep, Task};
+use crate::base::carrier::Carrier;
+use crate::base::memory::Region;
+use crate::base::place::Place;
 use crate::engine::Engine;
-use crate::engine::borrowed::BorrowedQp;
-use crate::engine::sweeps::{Sweep, Task};
-use crate::memory::Region;
-use crate::place::Place;
-use crate::qp::Qp;
-use crate::qp::requester::Wait;
+use crate::message::ctx::QpCtx;
+use crate::objects::qp::Qp;
+use crate::objects::qp::requester::Wait;
+use crate::verbs::completion::Sink;
 
 /// QPs that one call of [`Engine::poll`] attends to in this way,
 pub(crate) const SWEPT: usize = 64;
@@ -17,12 +17,12 @@ const TURN: usize = 16;
 
 impl<R: Region> Engine<R> {
     /// Begins a task for all QPs that a device has now.
-    pub(super) fn sweep(&mut self, device: u32, task: Task) {
+    pub(crate) fn sweep(&mut self, device: u32, task: Task) {
         self.sweeps.begin(device, task);
     }
 
     /// The same, and does the first slice of it.
-    pub(super) fn sweep_now(&mut self, device: u32, task: Task, sink: &mut impl Sink) {
+    pub(crate) fn sweep_now(&mut self, device: u32, task: Task, sink: &mut impl Sink) {
         self.sweeps.begin(device, task);
         let sweep = self.sweeps.0.pop_back().expect("it was begun just now");
         self.sweep_on(sweep, SWEPT, sink);
@@ -30,7 +30,7 @@ impl<R: Region> Engine<R> {
 
     /// Does a slice of what is to be done.
     #[inline]
-    pub(super) fn sweep_some(&mut self, sink: &mut impl Sink) {
+    pub(crate) fn sweep_some(&mut self, sink: &mut impl Sink) {
         if self.sweeps.any() {
             self.sweep_slice(sink);
         }
@@ -51,10 +51,10 @@ impl<R: Region> Engine<R> {
     fn sweep_on(&mut self, sweep: Sweep, most: usize, sink: &mut impl Sink) -> usize {
         let Sweep { device, task, next } = sweep;
         self.begin_step();
-        let end = self.devices.known_device(device).qps.indices();
+        let end = self.core.devices.known_device(device).qps.indices();
         let stop = end.min(next + most);
         for index in next..stop {
-            let entry = self.devices.known_device(device).qps.at(index);
+            let entry = self.core.devices.known_device(device).qps.at(index);
             if let Some(qpn) = entry.map(|entry| entry.qp.qpn) {
                 self.run_task(task, Place { device, qpn }, sink);
             }
@@ -62,7 +62,7 @@ impl<R: Region> Engine<R> {
         if stop < end {
             self.sweeps.0.push_back(Sweep { next: stop, ..sweep });
         } else if task == Task::Sources {
-            self.devices.release_retired(device);
+            self.core.devices.release_retired(device);
         }
         stop.saturating_sub(next)
     }
@@ -70,21 +70,19 @@ impl<R: Region> Engine<R> {
     fn run_task(&mut self, task: Task, place: Place, sink: &mut impl Sink) {
         match task {
             Task::GoOn => self.go_on(place, sink),
-            Task::StartOver => self.known(place, sink).start_over(),
-            Task::Sources => self.devices.refresh_source(place),
+            Task::StartOver => start_over(self.core.known(place, sink)),
+            Task::Sources => self.core.devices.refresh_source(place),
         }
     }
 }
 
-impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
-    /// What a connection sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
-    fn start_over(&mut self) {
-        if self.qp.carrier == Carrier::Tcp {
-            return self.stream_has_room();
-        }
-        let Qp { requester, .. } = &*self.qp;
-        if requester.started && requester.wait == Wait::No && self.service.send_again(self.qp) {
-            self.make_turn_due();
-        }
+/// What a connection sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
+fn start_over<R: Region, S: Sink>(mut ctx: QpCtx<'_, R, S>) {
+    if ctx.qp.carrier == Carrier::Tcp {
+        return ctx.stream().stream_has_room();
+    }
+    let Qp { requester, .. } = &*ctx.qp;
+    if requester.started && requester.wait == Wait::No && ctx.conn.send_again(ctx.qp) {
+        ctx.make_turn_due();
     }
 }

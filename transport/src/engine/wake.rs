@@ -3,47 +3,45 @@
 //! Who was woken by a receive of a shared queue may find that another message took it. Then it waits on, in its old place and until its old deadline, and has spent
 //! no retry. Who was woken and is gone by its turn, or wants nothing any more, is found by [`Engine::poll`], and the next is woken instead.
 
-use crate::carrier::Carrier;
-use crate::completion::Sink;
+use crate::base::carrier::Carrier;
+use crate::base::id::SrqId;
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::collections::wakes::{TURN, WOKEN};
 use crate::engine::Engine;
-use crate::engine::borrowed::BorrowedQp;
-use crate::id::SrqId;
-use crate::memory::Region;
-use crate::place::Place;
-use crate::qp::requester::Wait;
-use crate::time::NEVER;
-use crate::wakes::{TURN, WOKEN};
+use crate::objects::qp::requester::Wait;
+use crate::verbs::completion::Sink;
 
 impl<R: Region> Engine<R> {
     /// What the peer of a QP waits for may have come. False if there is no peer that will try.
     pub(super) fn wake_peer(&mut self, place: Place, sink: &mut impl Sink) -> bool {
-        let (_, qp) = self.devices.known(place);
-        let Ok((peer, ..)) = self.devices.find_peer(qp) else { return false };
-        let mut borrowed = self.known(peer, sink);
+        let (_, qp) = self.core.devices.known(place);
+        let Ok((peer, ..)) = self.core.devices.find_peer(qp) else { return false };
+        let mut borrowed = self.core.known(peer, sink);
         borrowed.wake();
         borrowed.qp.requester.ready
     }
 
     /// The device of a QP goes on: neither it nor its peer waits any longer, but those for receives of a shared queue, which come in their order.
     pub(super) fn go_on(&mut self, place: Place, sink: &mut impl Sink) {
-        let mut borrowed = self.known(place, sink);
+        let mut borrowed = self.core.known(place, sink);
         if borrowed.qp.carrier == Carrier::Tcp {
-            return borrowed.stream_has_room();
+            return borrowed.stream().stream_has_room();
         }
         borrowed.try_at_once();
-        if borrowed.service.send_again(borrowed.qp) {
+        if borrowed.conn.send_again(borrowed.qp) {
             borrowed.make_turn_due();
             borrowed.make_answer_due();
         }
         borrowed.make_ready();
-        let (device, qp) = self.devices.known(place);
+        let (device, qp) = self.core.devices.known(place);
         let queue = device.srqs.peek(qp).filter(|_| qp.responder.sender_waits).map(|srq| srq.this.id());
-        let peer = self.devices.find_peer(qp).map(|(peer, ..)| peer);
+        let peer = self.core.devices.find_peer(qp).map(|(peer, ..)| peer);
         if let Some(srq) = queue {
             self.attend_to_waiters(place.device, srq);
         }
         let Ok(peer) = peer else { return };
-        let mut borrowed = self.known(peer, sink);
+        let mut borrowed = self.core.known(peer, sink);
         if queue.is_none() || borrowed.qp.requester.wait == Wait::Answer {
             borrowed.wake();
         }
@@ -51,14 +49,14 @@ impl<R: Region> Engine<R> {
 
     /// A shared queue may have receives for those who wait: the next call of [`Engine::poll`] wakes them.
     pub(super) fn attend_to_waiters(&mut self, device: u32, srq: SrqId) {
-        let known = self.devices.known_device(device);
-        known.srqs.used(srq).list(device, &mut self.schedule.wakes);
+        let known = self.core.devices.known_device(device);
+        known.srqs.used(srq).list(device, &mut self.core.schedule.wakes);
     }
 
     /// Wakes some of those who wait.
     #[inline]
     pub(super) fn wake_some(&mut self, sink: &mut impl Sink) {
-        if self.schedule.wakes.any() {
+        if self.core.schedule.wakes.any() {
             self.wake_slice(sink);
         }
     }
@@ -67,11 +65,11 @@ impl<R: Region> Engine<R> {
     fn wake_slice(&mut self, sink: &mut impl Sink) {
         let mut left = WOKEN;
         // Each has one turn at most: who is still to try does so after this.
-        for _ in 0..self.schedule.wakes.len() {
+        for _ in 0..self.core.schedule.wakes.len() {
             if left == 0 {
                 break;
             }
-            let Some((device, srq)) = self.schedule.wakes.pop() else { break };
+            let Some((device, srq)) = self.core.schedule.wakes.pop() else { break };
             left = left.saturating_sub(self.wake_waiters(device, srq, left.min(TURN), sink).max(1));
         }
     }
@@ -79,7 +77,7 @@ impl<R: Region> Engine<R> {
     /// Attends to up to `most` of those who wait for receives of a shared queue; to how many.
     fn wake_waiters(&mut self, device: u32, id: SrqId, most: usize, sink: &mut impl Sink) -> usize {
         self.begin_step();
-        let known = self.devices.known_device(device);
+        let known = self.core.devices.known_device(device);
         // It may have been destroyed.
         let Some(srq) = known.srqs.get_mut(id.0) else { return 0 };
         srq.listed = false;
@@ -89,24 +87,24 @@ impl<R: Region> Engine<R> {
         }
         let mut left = most;
         while left > 0
-            && let Some(qpn) = self.devices.known_device(device).srqs.used(id).wake_first()
+            && let Some(qpn) = self.core.devices.known_device(device).srqs.used(id).wake_first()
         {
             left -= 1;
             let place = Place { device, qpn };
             if !self.wake_peer(place, sink) {
-                self.devices.known_device(device).waits_no_longer(qpn);
+                self.core.devices.known_device(device).waits_no_longer(qpn);
             }
         }
         // There are not more receives than senders that were woken. Those that will not try leave theirs to others.
         let mut last = 0;
         while left > 0
             && let Some((number, qpn)) =
-                self.devices.known_device(device).srqs.used(id).waiters.woken_after(last)
+                self.core.devices.known_device(device).srqs.used(id).waiters.woken_after(last)
         {
             left -= 1;
             last = number;
             if !self.peer_will_try(Place { device, qpn }) {
-                self.devices.known_device(device).waits_no_longer(qpn);
+                self.core.devices.known_device(device).waits_no_longer(qpn);
             }
         }
         self.attend_to_waiters(device, id);
@@ -115,44 +113,7 @@ impl<R: Region> Engine<R> {
 
     /// Whether the peer of a QP has work, and waits for its turn.
     fn peer_will_try(&self, place: Place) -> bool {
-        let (_, qp) = self.devices.known(place);
-        self.devices.find_peer(qp).is_ok_and(|(_, _, peer)| peer.requester.ready)
-    }
-}
-
-impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
-    /// What its first request waits for may have come: it is tried in its turn.
-    fn wake(&mut self) {
-        match self.qp.requester.wait {
-            Wait::Receive | Wait::Answer => {
-                self.counters.retries += 1;
-                self.try_at_once();
-            }
-            // There is no need to look.
-            Wait::Look => self.qp.requester.wait = Wait::No,
-            Wait::No | Wait::Looked | Wait::Woken => return,
-        }
-        self.make_ready();
-    }
-
-    /// Its first request waits no longer, as far as it is up to itself. If it waits for a receive, the time until it counts as not ready once more goes on.
-    fn try_at_once(&mut self) {
-        let has_time = self.qp.carrier == Carrier::Local && self.qp.timer != NEVER;
-        self.qp.requester.wait = match self.qp.requester.wait {
-            Wait::Receive | Wait::Woken if has_time => Wait::Woken,
-            _ => {
-                self.disarm();
-                Wait::No
-            }
-        };
-    }
-
-    /// Its first request was woken, and goes on.
-    #[cold]
-    pub(super) fn waited_enough(&mut self) {
-        if self.qp.requester.wait == Wait::Woken {
-            self.qp.requester.wait = Wait::No;
-        }
-        self.disarm();
+        let (_, qp) = self.core.devices.known(place);
+        self.core.devices.find_peer(qp).is_ok_and(|(_, _, peer)| peer.requester.ready)
     }
 }

@@ -1,19 +1,20 @@
 //! What the arrival of a segment, or its refusal, means to the responder's QP, whichever way it came.
 
-use crate::completion::{Completion, Event, Sink, WcStatus};
-use crate::engine::borrowed::BorrowedQp;
-use crate::memory::Region;
-use crate::message::segment::Segment;
+use crate::base::memory::Region;
+use crate::message::ctx::QpCtx;
 use crate::message::verdict::{Nak, Refusal};
-use crate::op::{Answer, DataDirection, Receive, WcOpcode};
-use crate::qp::attr::QpState;
+use crate::objects::service::ConnState;
+use crate::verbs::attr::QpState;
+use crate::verbs::completion::{Completion, Event, Sink, WcStatus};
+use crate::verbs::op::{Answer, DataDirection, Receive, WcOpcode};
+use crate::verbs::segment::Segment;
 use vrdma_wire::num::{Qpn, Rkey};
 
-impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
+impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
     /// A segment of QP `from` arrived: its PSN, receive, completion.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, from: Qpn, segment: &Segment<'_>) {
-        let BorrowedQp { qp, counters, .. } = self;
+        let QpCtx { qp, counters, .. } = self;
         if qp.state == QpState::Rtr && !qp.responder.established {
             qp.responder.established = true;
             let event = Event::CommEstablished(qp.qpn);
@@ -70,7 +71,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     /// A segment is refused: its receive, if it is that one's fault, ends now. What event goes with it, once the QP is in ERR.
     #[cold]
     pub(crate) fn refuse(&mut self, refusal: Refusal) -> Option<Event> {
-        let BorrowedQp { counters, .. } = self;
+        let QpCtx { counters, .. } = self;
         match refusal.nak {
             Nak::Invalid => counters.naks_invalid += 1,
             Nak::Access => counters.naks_access += 1,

@@ -1,19 +1,20 @@
 //! What an operation does to memory at its responder, whichever way it came.
 
-use crate::completion::WcStatus;
-use crate::memory::{Fault, Region};
-use crate::message::segment::Segment;
+use crate::base::memory::{Fault, Region};
+use crate::base::near::Loan;
 use crate::message::transfer::{
     Elements, Side, Span, TransferError, collect, copy, gather, may_be_used, scatter,
 };
-use crate::message::verdict::{Nak, Receiver, Refusal, Target};
-use crate::mr::Mrs;
-use crate::near::Loan;
-use crate::op::{DataDirection, OF_RECEIVES, Receive, Row, SendOp};
-use crate::outstanding::Scratch;
-use crate::qp::Qp;
-use crate::request::{Payload, Sge};
-use crate::work::Work;
+use crate::message::verdict::{Nak, Refusal, Target};
+use crate::objects::mr::Mrs;
+use crate::objects::outstanding::Scratch;
+use crate::objects::qp::Qp;
+use crate::objects::receiver::Receiver;
+use crate::verbs::completion::WcStatus;
+use crate::verbs::op::{DataDirection, OF_RECEIVES, Receive, Row, SendOp};
+use crate::verbs::request::{Payload, Sge};
+use crate::verbs::segment::Segment;
+use crate::verbs::work::Work;
 use core::sync::atomic::Ordering::{Release, SeqCst};
 use core::sync::atomic::{AtomicU64, fence};
 

@@ -1,16 +1,17 @@
 //! Requests that change keys of their own device, and need no peer: a memory window is bound, memory is registered, a key is invalidated.
 
-use crate::completion::{Sink, WcStatus};
-use crate::engine::borrowed::BorrowedQp;
-use crate::id::OwnerId;
-use crate::memory::Region;
-use crate::mr::register::RegisterError;
-use crate::mr::window::Binder;
-use crate::op::SendOp;
-use crate::work::Work;
+use crate::base::id::OwnerId;
+use crate::base::memory::Region;
+use crate::message::ctx::QpCtx;
+use crate::objects::mr::register::RegisterError;
+use crate::objects::service::ConnState;
+use crate::verbs::completion::{Sink, WcStatus};
+use crate::verbs::op::SendOp;
+use crate::verbs::window::Binder;
+use crate::verbs::work::Work;
 
-impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
-    /// Carries out `work`, the first request, which is of own keys [alone](crate::op::Row::alone): it ends. (It need not be in the queue yet, if
+impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
+    /// Carries out `work`, the first request, which is of own keys [alone](crate::verbs::op::Row::alone): it ends. (It need not be in the queue yet, if
     /// that is empty.)
     pub(crate) fn change_key(&mut self, work: &Work<'_>) {
         let done = match work.error {
@@ -27,7 +28,7 @@ impl<R: Region, S: Sink> BorrowedQp<'_, R, S> {
     }
 
     fn try_change_key(&mut self, work: &Work<'_>) -> Result<(), WcStatus> {
-        let BorrowedQp { qp, mrs, counters, .. } = self;
+        let QpCtx { qp, mrs, counters, .. } = self;
         match work.op {
             SendOp::BindMw(bind) => {
                 let by = Binder { pd: qp.pd, qpn: qp.qpn, life: &mut qp.life };

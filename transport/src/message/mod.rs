@@ -3,11 +3,18 @@
 //! carried out by [`keys`].
 
 pub(crate) mod arrival;
+pub(crate) mod core;
+pub(crate) mod ctx;
 pub(crate) mod departure;
 pub(crate) mod effect;
+pub(crate) mod fail;
+pub(crate) mod flush;
 pub(crate) mod keys;
-pub(crate) mod reason;
-pub(crate) mod segment;
+pub(crate) mod outlet;
+pub(crate) mod pair;
+pub(crate) mod receive;
+pub(crate) mod step;
 pub(crate) mod stretch;
 pub(crate) mod transfer;
 pub(crate) mod verdict;
+pub(crate) mod wake;

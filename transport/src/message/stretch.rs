@@ -1,13 +1,13 @@
 //! Which stretch of a request is next, and whether it can be sent at all.
 
-use crate::completion::WcStatus;
 use crate::message::effect::LocalBuffer;
-use crate::message::segment::{Segment, Segmentation};
 use crate::message::transfer::Elements;
-use crate::mr::Mrs;
-use crate::qp::Qp;
-use crate::request::Payload;
-use crate::work::Work;
+use crate::objects::mr::Mrs;
+use crate::objects::qp::Qp;
+use crate::verbs::completion::WcStatus;
+use crate::verbs::request::Payload;
+use crate::verbs::segment::{Segment, Segmentation};
+use crate::verbs::work::Work;
 
 /// Whether a request can be sent at all, or how it ends. All elements are looked at before anything leaves, and each again when its
 /// bytes do.

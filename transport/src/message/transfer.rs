@@ -1,11 +1,11 @@
 //! Moving bytes between two sides, each in pieces of its own. Every piece is checked where it is used: there is no
 //! other way to a region's memory.
 
-use crate::id::PdId;
-use crate::memory::{Access, Fault, Region};
-use crate::mr::Mrs;
-use crate::near::Loan;
-use crate::request::Sge;
+use crate::base::id::PdId;
+use crate::base::memory::{Access, Fault, Region};
+use crate::base::near::Loan;
+use crate::objects::mr::Mrs;
+use crate::verbs::request::Sge;
 
 /// Whose fault it is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

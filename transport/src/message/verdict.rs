@@ -1,35 +1,16 @@
 //! What a responder does with a stretch of a message, as a value (IBTA 9.7.4 and 9.9.3): rights, receives and lengths. Whether it is the one that
 //! is expected next is the carrier's business.
 
-use crate::completion::WcStatus;
-use crate::memory::Access;
-use crate::message::reason::Reason;
-use crate::message::segment::{Segment, Segmentation};
-use crate::mr::Mrs;
-use crate::op::{DataDirection, FlushScope, Message, Remote, Row, SendOp};
-use crate::outstanding::{RecvSlot, Requests};
-use crate::qp::Qp;
-use crate::request::MAX_MESSAGE;
-use crate::srq::Srqs;
-
-/// The receiving end: a QP as it is before the segment.
-pub(crate) struct Receiver<'a, R> {
-    pub(crate) mrs: &'a Mrs<R>,
-    pub(crate) requests: &'a Requests,
-    pub(crate) srqs: &'a Srqs,
-    pub(crate) qp: &'a Qp,
-}
-
-impl<'a, R> Receiver<'a, R> {
-    /// The receive of the message that the next segment is of: that which it has claimed, or the first that the QP can have.
-    #[inline]
-    pub(crate) fn receive(&self) -> Option<&'a RecvSlot> {
-        let Receiver { requests, srqs, qp, .. } = *self;
-        requests
-            .front_receive(&qp.responder.queue)
-            .or_else(|| requests.front_receive(&srqs.peek(qp)?.receives))
-    }
-}
+use crate::base::memory::Access;
+use crate::objects::mr::Mrs;
+use crate::objects::outstanding::RecvSlot;
+use crate::objects::qp::Qp;
+use crate::objects::receiver::Receiver;
+use crate::verbs::completion::WcStatus;
+use crate::verbs::op::{DataDirection, FlushScope, Message, Remote, Row, SendOp};
+use crate::verbs::reason::Reason;
+use crate::verbs::request::MAX_MESSAGE;
+use crate::verbs::segment::{Segment, Segmentation};
 
 /// What to do with a segment: execute it, there, or not. An objection comes by reference, a whole word as the parts of a target are: words that share
 /// their place with smaller fields are stored in parts, and to read one of these at once waits until its parts are in the cache.

@@ -9,7 +9,7 @@ pub mod record;
 
 pub use error::{RestoreError, Violation};
 
-use crate::time::{Instant, NEVER};
+use crate::base::time::{Instant, NEVER};
 use vrdma_wire::num::{Mtu, Psn, Qpn, Rkey};
 use vrdma_wire::roce::Reth;
 

@@ -3,9 +3,9 @@
 use super::datagrams::{Ud, to};
 use super::wire::{A, B, Cable, MEMORY, Net};
 use super::*;
+use crate::agenda::schedule::{OPERATION, QUANTUM, WITHIN_POSTS};
 use crate::engine::DEADLINES;
 use crate::engine::sweep::SWEPT;
-use crate::schedule::{OPERATION, QUANTUM, WITHIN_POSTS};
 use vrdma_wire::num::Mac;
 use vrdma_wire::roce::Body;
 
@@ -145,7 +145,7 @@ fn a_device_goes_on_in_slices() {
     for slice in 1.. {
         assert_eq!(pair.engine.poll_timeout(), Some(Instant(0)));
         let more = pair.engine.poll(pair.now, u64::MAX, &mut pair.log);
-        let (_, tried) = pair.engine.schedule.len();
+        let (_, tried) = pair.engine.core.schedule.len();
         assert!(tried > 0 && tried <= slice * SWEPT, "{tried} in {slice}");
         if !more {
             assert_eq!(tried, all);
@@ -176,9 +176,9 @@ fn connections_start_over_in_slices_when_the_link_is_back() {
     assert_eq!(std::mem::take(&mut host.cable.frames).len(), all);
     host.engine.set_link(false);
     host.engine.set_link(true);
-    assert_eq!(host.engine.schedule.wire.len(), 0);
+    assert_eq!(host.engine.core.schedule.wire.len(), 0);
     assert!(host.engine.poll(net.now, u64::MAX, &mut host.log));
-    let due = host.engine.schedule.wire.len();
+    let due = host.engine.core.schedule.wire.len();
     assert!(due > 0 && due <= SWEPT, "{due}");
     net.work(A);
     assert_eq!(net.hosts[A].cable.frames.len(), all);
@@ -247,7 +247,7 @@ fn a_guest_with_one_qp_waits_for_one_turn_of_a_guest_with_16000() {
     engine.remove_device(greedy.device);
     engine.remove_device(from.device);
     assert!(!engine.poll(Instant(1), 1, &mut log));
-    assert_eq!(engine.schedule.len(), (0, 0));
+    assert_eq!(engine.core.schedule.len(), (0, 0));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::wire::{Cable, frame};
 use super::*;
+use crate::agenda::fan_out::MOST;
+use crate::base::rng::Rng;
 use crate::engine::groups::{AT_ONCE, FANNED_OUT};
-use crate::fan_out::MOST;
-use crate::rng::Rng;
 use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD};
 use std::collections::BTreeSet;
 use vrdma_wire::num::{FlowLabel, Mac, Qkey, VlanId};

@@ -1,8 +1,8 @@
 //! Receives that are posted together are as receives that are posted one by one.
 
 use super::*;
-use crate::request::RecvList;
-use crate::srq::SrqInit;
+use crate::objects::srq::SrqInit;
+use crate::verbs::request::RecvList;
 use proptest::prelude::*;
 
 /// Posts receives of so many bytes each, together or one by one.

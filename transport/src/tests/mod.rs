@@ -302,7 +302,7 @@ impl Pair {
 
     /// A CQ of a device fails.
     pub(crate) fn cq_failed(&mut self, device: DeviceId, cq: CqId) {
-        let qps = self.engine.devices.get(device.0).into_iter().flat_map(|device| device.qps.iter());
+        let qps = self.engine.core.devices.get(device.0).into_iter().flat_map(|device| device.qps.iter());
         let users = qps.filter(|entry| entry.qp.send_cq == cq || entry.qp.recv_cq == cq);
         for qpn in users.map(|entry| entry.qp.qpn).collect::<Vec<_>>() {
             self.engine.cq_failed(device, qpn, &mut self.log);

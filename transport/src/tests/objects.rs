@@ -67,7 +67,7 @@ fn a_reset_device_forgets_all_and_its_numbers_are_not_valid_again() {
     assert!(pair.engine.query_qp(a.device, a.qpn).is_err());
     pair.engine.remove_device(b.device);
     assert_eq!((pair.sleep(), pair.statuses()), (None, vec![]));
-    assert_eq!(pair.engine.schedule.len(), (0, 0));
+    assert_eq!(pair.engine.core.schedule.len(), (0, 0));
     assert_eq!(pair.engine.add_device(Limits::default()), b.device);
 }
 
@@ -76,7 +76,7 @@ fn no_queue_pair_has_the_number_that_means_multicast() {
     let mut engine: Engine<Mem> = Engine::new(1);
     let device = engine.add_device(Limits { max_qp: 256, ..Limits::default() });
     // With the last index it would be all ones.
-    engine.devices.known_device(device.0).first_generation = 0xffff;
+    engine.core.devices.known_device(device.0).first_generation = 0xffff;
     let pd = engine.alloc_pd(device, OWNER).unwrap();
     let init = QpInit { max_send_wr: 1, max_recv_wr: 1, ..qp_init(pd) };
     let all: Vec<Qpn> = std::iter::from_fn(|| engine.create_qp(device, init).ok()).collect();
@@ -211,7 +211,7 @@ fn qps_that_come_and_go_while_ready_or_waiting_leave_nothing_behind() {
         let length = if round % 2 == 0 { 1 } else { 100_000 };
         pair.post(&end, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, length)])).unwrap();
         pair.engine.destroy_qp(a.device, end.qpn).unwrap();
-        let (ready, timers) = pair.engine.schedule.len();
+        let (ready, timers) = pair.engine.core.schedule.len();
         assert!(ready <= 66 && timers == 0, "{ready} {timers}");
     }
 }
@@ -220,7 +220,7 @@ fn qps_that_come_and_go_while_ready_or_waiting_leave_nothing_behind() {
 fn what_all_queues_could_take_together_is_limited() {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
-    let promised = pair.engine.devices.promised();
+    let promised = pair.engine.core.devices.promised();
     // There is room for two more.
     pair.engine.set_request_memory(2 * promised);
     let first = pair.engine.create_qp(a.device, qp_init(a.pd)).unwrap();

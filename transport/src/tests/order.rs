@@ -4,7 +4,7 @@ use super::datagrams::{Ud, to};
 use super::unreliable::uc;
 use super::wire::{A, B, Net};
 use super::*;
-use crate::look::MAX_HELD;
+use crate::agenda::look::MAX_HELD;
 use vrdma_wire::num::Imm;
 use vrdma_wire::roce::MAX_FRAME;
 

@@ -134,6 +134,6 @@ fn a_list_that_lost_an_entry_of_another_device_is_found_out() {
     post_all(&mut pair.engine, pair.now, &ends, &mut sink, 0);
     pair.engine.check_after_panic().expect("nothing is lost yet");
     // As if a step of one device had taken the entry of another and not put it back.
-    assert!(pair.engine.schedule.local.pop().is_some());
+    assert!(pair.engine.core.schedule.local.pop().is_some());
     assert!(pair.engine.check_after_panic().is_err());
 }

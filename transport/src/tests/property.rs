@@ -352,7 +352,7 @@ impl Model {
             let gids = self.pair.engine.counts(end.device).gids;
             assert_eq!(self.pair.engine.counts(end.device), ObjectCounts { gids, ..ObjectCounts::default() });
         }
-        assert_eq!(self.pair.engine.schedule.len(), (0, 0));
+        assert_eq!(self.pair.engine.core.schedule.len(), (0, 0));
     }
 }
 

@@ -285,5 +285,5 @@ fn at_the_end_of_time_nothing_goes_wrong() {
         pair.sleep();
     }
     assert_eq!(pair.statuses(), [('a', 1, WcStatus::RetryExc)]);
-    assert_eq!(pair.engine.schedule.len(), (0, 0));
+    assert_eq!(pair.engine.core.schedule.len(), (0, 0));
 }

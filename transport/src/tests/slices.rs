@@ -2,9 +2,9 @@
 
 use super::unreliable::uc;
 use super::*;
+use crate::collections::flush::FLUSHED;
 use crate::engine::TURNS;
 use crate::engine::sweep::SWEPT;
-use crate::flush::FLUSHED;
 
 /// Many more than end at once.
 const MANY: u32 = 2 * FLUSHED as u32 + 300;
@@ -169,7 +169,7 @@ fn full_queues_of_a_qp_that_goes_are_freed_in_slices() {
         let mut pair = Pair::new();
         let a = pair.a.clone();
         let end = full(&mut pair, &a, MANY, MANY);
-        let dropped = |pair: &Pair| pair.engine.devices.get(a.device.0).unwrap().requests.num_dropped();
+        let dropped = |pair: &Pair| pair.engine.core.devices.get(a.device.0).unwrap().requests.num_dropped();
         // Some of them after they were to be flushed.
         go_now(&mut pair, &end, QpState::Err);
         assert_eq!(ended(&mut pair, &end, SEND_CQ).len(), FLUSHED);
@@ -215,12 +215,12 @@ fn qps_follow_a_gid_in_slices_and_nobody_else_has_it_until_all_have() {
         pair.engine.create_qp(a.device, qp_init(a.pd)).unwrap();
     }
     let qpns: Vec<_> =
-        pair.engine.devices.get(a.device.0).unwrap().qps.iter().map(|entry| entry.qp.qpn).collect();
+        pair.engine.core.devices.get(a.device.0).unwrap().qps.iter().map(|entry| entry.qp.qpn).collect();
     for &qpn in &qpns {
         pair.connect(&End { qpn, ..a.clone() }, attr_to(&b), QpState::Rts);
     }
     let with_source = |pair: &Pair| {
-        let qps = pair.engine.devices.get(a.device.0).unwrap().qps.iter();
+        let qps = pair.engine.core.devices.get(a.device.0).unwrap().qps.iter();
         qps.filter(|entry| !entry.qp.sgid.is_zero()).count()
     };
     assert_eq!(with_source(&pair), qpns.len());

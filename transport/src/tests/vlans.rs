@@ -3,8 +3,8 @@
 use super::wire::{A, B, Host, Net, parse};
 use super::*;
 use crate::GidEntry;
-use crate::request::Destination;
 use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD, to};
+use crate::verbs::request::Destination;
 use vrdma_wire::num::{VlanId, VlanTag};
 
 const X: Gid = Gid([7; 16]);

@@ -3,7 +3,7 @@
 use super::operations::{Topology, Walk};
 use super::wire::{A, B};
 use super::*;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 use QpState::{Err, Rts};
 use vrdma_wire::num::{Imm, Srqn};
 

@@ -1,8 +1,8 @@
 //! No file of a crate uses, by whatever way round, a file that uses it: so each can be read with only those below it in mind.
 //!
 //! A file uses another if it names what is defined there, in a `use` or by a path. A child that uses its parent counts as any other file. To hand a name
-//! on (`pub use`) is no use of it: who takes it from there uses the file that it is from. Methods have no paths: behaviour of a type may be in files
-//! above the one that has the type.
+//! on (`pub use`) is no use of it: who takes it from there uses the file that it is from. A method has no path: in crates of [`BY_METHODS`] a file that calls one uses the file
+//! that defines it, if no other file of the crate has a method of that name; of calls on `self`, if no other file has one for the types that have behaviour in the caller's file.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,13 +27,24 @@ const CRATES: &[&str] = &[
     "tests",
 ];
 
+/// The crates in which calls of methods count.
+const BY_METHODS: &[&str] = &["transport"];
+
+/// Methods of the standard library that a type of ours has, too: their calls say nothing.
+const OF_STD: &[&str] = &[
+    "add", "after", "append", "at", "clear", "clone", "contains", "count", "drain", "end", "expect",
+    "extend", "fill", "find", "first", "front", "get", "get_mut", "insert", "is_empty", "is_some", "iter",
+    "last", "len", "map", "max", "min", "next", "parts", "peek", "pop", "position", "push", "remove",
+    "retain", "rev", "send", "set", "skip", "start", "sub", "take",
+];
+
 /// Fails if there is a cycle in a crate, and names the shortest.
 pub fn check() -> Result<()> {
     let all = sources(paths::workspace())?;
     let mut cycles = Vec::new();
     for name in CRATES {
         let files = of_crate(&all, name);
-        if let Some(cycle) = shortest_cycle(&uses(&files)) {
+        if let Some(cycle) = shortest_cycle(&uses(&files, BY_METHODS.contains(name))) {
             cycles.push(format!("{name}: {cycle}"));
         }
     }
@@ -47,7 +58,7 @@ pub fn check() -> Result<()> {
 }
 
 /// The files of a crate, by their paths below its `src`.
-fn of_crate(all: &[(String, String)], name: &str) -> Vec<(String, String)> {
+pub fn of_crate(all: &[(String, String)], name: &str) -> Vec<(String, String)> {
     let folder = format!("{name}/src/");
     let ours = |(file, text): &(String, String)| Some((file.strip_prefix(&folder)?.to_owned(), text.clone()));
     all.iter().filter_map(ours).collect()
@@ -57,13 +68,13 @@ fn of_crate(all: &[(String, String)], name: &str) -> Vec<(String, String)> {
 type Path<'a> = Vec<&'a str>;
 
 /// For each file those that it uses, and which names of them.
-type Uses<'a> = BTreeMap<&'a str, BTreeMap<&'a str, BTreeSet<&'a str>>>;
+pub type Uses<'a> = BTreeMap<&'a str, BTreeMap<&'a str, BTreeSet<&'a str>>>;
 
 /// All files of a crate.
 struct Files<'a>(BTreeMap<Path<'a>, (&'a str, Code<'a>)>);
 
-/// What the files of a crate use, from their paths below `src` and texts.
-fn uses(files: &[(String, String)]) -> Uses<'_> {
+/// What the files of a crate use, from their paths below `src` and texts; `methods`: calls of methods count.
+pub fn uses(files: &[(String, String)], methods: bool) -> Uses<'_> {
     // A program is a crate of its own, which uses the library by name.
     let ours = files.iter().filter(|(file, _)| file.ends_with(".rs") && file != "main.rs");
     let files = Files(ours.map(|(file, text)| (module(file), (file.as_str(), Code::new(text)))).collect());
@@ -77,6 +88,9 @@ fn uses(files: &[(String, String)]) -> Uses<'_> {
             }
         }
     }
+    if methods {
+        files.add_calls(&mut uses);
+    }
     uses
 }
 
@@ -88,6 +102,37 @@ fn module(file: &str) -> Path<'_> {
 }
 
 impl<'a> Files<'a> {
+    /// Adds the files whose methods are called, as far as their names tell which these are.
+    fn add_calls(&self, uses: &mut Uses<'a>) {
+        // By their names: the files that define them, with the types that have behaviour there.
+        let mut defined: BTreeMap<&str, Vec<(&'a str, &[&'a str])>> = BTreeMap::new();
+        for (file, code) in self.0.values() {
+            for method in code.methods.iter().collect::<BTreeSet<_>>() {
+                defined.entry(method).or_default().push((file, &code.impls));
+            }
+        }
+        for (file, code) in self.0.values() {
+            let mut add = |call: &'a str, of: &'a str| {
+                if of != *file {
+                    uses.entry(file).or_default().entry(of).or_default().insert(call);
+                }
+            };
+            for call in code.calls.iter().filter(|call| !OF_STD.contains(call)) {
+                if let Some([of]) = defined.get(call).map(Vec::as_slice) {
+                    add(call, of.0);
+                }
+            }
+            for call in &code.own_calls {
+                let is_of_self =
+                    |(_, types): &&(&str, &[&str])| types.iter().any(|name| code.impls.contains(name));
+                let files: Vec<_> = defined.get(call).into_iter().flatten().filter(is_of_self).collect();
+                if let [of] = files.as_slice() {
+                    add(call, of.0);
+                }
+            }
+        }
+    }
+
     /// Everything of this crate that a file names, from the root on.
     fn named(&self, own: &Path<'a>, code: &Code<'a>) -> Vec<Path<'a>> {
         let mut named = Vec::new();
@@ -223,7 +268,7 @@ mod tests {
     fn cycle(files: &[(&str, &str)]) -> Option<String> {
         let owned = |(file, text): &(&str, &str)| ((*file).to_owned(), (*text).to_owned());
         let files: Vec<_> = [("lib.rs", "mod a; mod b; mod c;")].iter().chain(files).map(owned).collect();
-        shortest_cycle(&uses(&files))
+        shortest_cycle(&uses(&files, false))
     }
 
     #[test]
@@ -265,6 +310,30 @@ mod tests {
     }
 
     #[test]
+    fn calls_of_methods_count_if_their_names_tell_whose_they_are() {
+        let a = "use crate::b::B;\npub struct A;\nimpl A { fn only(&self, b: &B) {} fn len(&self) {} }";
+        let b = "pub struct B;\nimpl B { fn f(&self, x: u8) { x.len(); x.only(); } }";
+        let files =
+            |b: &str| [("a.rs", a), ("b.rs", b)].map(|(file, text)| (file.to_owned(), text.to_owned()));
+        let found = shortest_cycle(&uses(&files(b), true));
+        assert_eq!(found.as_deref(), Some("a.rs -> b.rs (B) -> a.rs (only)"));
+        assert_eq!(shortest_cycle(&uses(&files(b), false)), None);
+        let other = format!("{b}\nimpl B {{ fn only(&self) {{}} }}");
+        assert_eq!(shortest_cycle(&uses(&files(&other), true)), None, "it may be either's");
+        let own = |b: &str| {
+            [
+                ("a.rs", "use crate::b::B;\nimpl B { fn g(&self) {} }"),
+                ("b.rs", b),
+                ("c.rs", "impl C { fn g(&self) {} }"),
+            ]
+            .map(|(file, text)| (file.to_owned(), text.to_owned()))
+        };
+        let found = shortest_cycle(&uses(&own("pub struct B;\nimpl B { fn f(&self) { self.g(); } }"), true))
+            .is_some();
+        assert!(found, "it is of the type that calls it");
+    }
+
+    #[test]
     fn tests_and_comments_do_not_count() {
         let a = ("a.rs", "use crate::b::B;\npub struct A;");
         let test =
@@ -275,8 +344,9 @@ mod tests {
     #[test]
     fn what_the_transport_uses_is_seen() {
         let files = of_crate(&sources(paths::workspace()).unwrap(), "transport");
-        let uses = uses(&files);
-        assert!(uses["engine/mod.rs"]["device.rs"].contains("Devices"));
+        let uses = uses(&files, true);
+        assert!(uses["message/core.rs"]["objects/device.rs"].contains("Devices"));
+        assert!(uses["message/fail.rs"]["message/flush.rs"].contains("flush"));
         assert!(!uses.contains_key("tests/mod.rs"));
     }
 }

@@ -2,6 +2,7 @@
 
 mod counts;
 mod cycles;
+mod floors;
 mod fuzz;
 mod runners;
 mod rust;

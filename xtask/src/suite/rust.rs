@@ -10,6 +10,16 @@ pub struct Code<'a> {
     pub names: Vec<&'a str>,
     /// Names of items that it defines.
     pub items: Vec<&'a str>,
+    /// Those of them that are types.
+    pub types: Vec<&'a str>,
+    /// The types that have behaviour in it, other than that of a trait.
+    pub impls: Vec<&'a str>,
+    /// Methods that it defines.
+    pub methods: Vec<&'a str>,
+    /// Methods that it calls, other than on `self`.
+    pub calls: Vec<&'a str>,
+    /// Methods that it calls on `self`.
+    pub own_calls: Vec<&'a str>,
 }
 
 /// One name of a `use`.
@@ -25,13 +35,17 @@ pub struct Import<'a> {
     pub is_public: bool,
 }
 
+/// Words before the name of a type.
+const TYPES: &[&str] = &["struct", "enum", "union", "type"];
+
 /// Words before the name of an item.
 const ITEMS: &[&str] = &["struct", "enum", "union", "fn", "trait", "type", "const", "static"];
 
 impl<'a> Code<'a> {
     pub fn new(text: &'a str) -> Code<'a> {
         let tokens = without_tests(&tokens(text));
-        let mut code = Code::default();
+        let mut code = Code { impls: impls(&tokens), ..Code::default() };
+        code.methods(&tokens);
         // The modules that are open, with the depth of their braces.
         let (mut within, mut depth) = (Vec::new(), 0_usize);
         let mut at = 0;
@@ -70,6 +84,10 @@ impl<'a> Code<'a> {
                     let is_item = matches!(before, [.., word] if ITEMS.contains(word));
                     if is_item && !ITEMS.contains(name) && !before.ends_with(&["*", "const"]) {
                         code.items.push(name);
+                        let is_type = matches!(before, [.., word] if TYPES.contains(word));
+                        if is_type && !(before.ends_with(&["type"]) && is_other_name(&rest[1..])) {
+                            code.types.push(name);
+                        }
                     }
                     code.path(rest, &within)
                 }
@@ -80,6 +98,21 @@ impl<'a> Code<'a> {
             };
         }
         code
+    }
+
+    /// Adds the methods that these tokens define, and those that they call.
+    fn methods(&mut self, tokens: &[&'a str]) {
+        for (at, token) in tokens.iter().enumerate() {
+            let rest = &tokens[at + 1..];
+            match (*token, rest) {
+                ("self", [".", name, "(" | "::", ..]) if is_name(name) => self.own_calls.push(name),
+                (".", [name, "(" | "::", ..]) if is_name(name) && !tokens[..at].ends_with(&["self"]) => {
+                    self.calls.push(name);
+                }
+                ("fn", [name, after @ ..]) if takes_self(after) => self.methods.push(name),
+                _ => {}
+            }
+        }
     }
 
     /// Adds the names of a tree of imports below `prefix`, and takes it from `tokens`.
@@ -125,6 +158,75 @@ impl<'a> Code<'a> {
         }
         length
     }
+}
+
+/// Whether these tokens, behind the name of an alias, make it another name of a type and say nothing of its parameters.
+fn is_other_name(tokens: &[&str]) -> bool {
+    let own = generics(tokens);
+    let parameters: Vec<&str> = tokens[..own].iter().copied().filter(|token| is_name(token)).collect();
+    let end = tokens.iter().position(|token| *token == ";").unwrap_or(tokens.len());
+    let of = tokens.get(own + 1..end).unwrap_or_default();
+    let arguments = of.iter().skip_while(|token| **token != "<").filter(|token| is_name(token));
+    arguments.into_iter().all(|token| parameters.contains(token))
+}
+
+/// Whether these tokens, behind the name of a function, have it take `self`.
+fn takes_self(tokens: &[&str]) -> bool {
+    let rest = &tokens[generics(tokens)..];
+    let parameters = rest.strip_prefix(&["("]).unwrap_or_default();
+    let mut words = parameters.iter().skip_while(|token| ["&", "mut"].contains(token));
+    words.next() == Some(&"self")
+}
+
+/// The types of `impl TYPE { ... }` in these tokens.
+fn impls<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        // Elsewhere `impl` is a type.
+        let begins = matches!(tokens[..at].last(), None | Some(&("}" | ";" | "]" | "{" | "unsafe")));
+        if *token != "impl" || !begins {
+            continue;
+        }
+        let mut rest = &tokens[at + 1..];
+        rest = &rest[generics(rest)..];
+        let mut name = None;
+        loop {
+            match rest {
+                ["<", ..] => rest = &rest[generics(rest)..],
+                ["{" | "where", ..] => {
+                    found.extend(name);
+                    break;
+                }
+                // That of a trait.
+                ["for", ..] | [] => break,
+                [word, ..] => {
+                    name = if is_name(word) { Some(*word) } else { name };
+                    rest = &rest[1..];
+                }
+            }
+        }
+    }
+    found
+}
+
+/// How many tokens the generics have that these begin with, if they do.
+fn generics(tokens: &[&str]) -> usize {
+    if tokens.first() != Some(&"<") {
+        return 0;
+    }
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate() {
+        match *token {
+            "<" => depth += 1,
+            // `->` closes nothing.
+            ">" if at > 0 && tokens[at - 1] != "-" => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    tokens.len()
 }
 
 fn is_name(token: &str) -> bool {
@@ -320,6 +422,26 @@ mod tests {
         assert_eq!(code.imports[0].within, ["m", "n"]);
         let code = Code::new("fn f() {}");
         assert_eq!(code.items, ["f"]);
+    }
+
+    #[test]
+    fn behaviour_is_found_with_its_type() {
+        let code = Code::new(
+            "struct A<T>(T);\nimpl<T: Fn(u8) -> u8> A<T> where T: B { fn f<'a>(&'a mut self) -> impl B { self.g::<u8>() } }\n\
+             impl B for A<u8> { fn h(self) {} fn i(x: u8) { x.j(); } }\nimpl c::D<'_> {}\nunsafe impl Send for E {}",
+        );
+        assert_eq!(code.types, ["A"]);
+        assert_eq!(code.impls, ["A", "D"]);
+        assert_eq!(code.methods, ["f", "h"]);
+        assert_eq!((code.calls, code.own_calls), (vec!["j"], vec!["g"]));
+    }
+
+    #[test]
+    fn an_alias_is_a_type_if_it_says_more_than_a_name() {
+        let code = Code::new(
+            "type A<'a, R> = B<'a, R, u8>;\ntype C<R> = B<R>;\ntype D = B<E>;\ntype F = B;\ntype G = (u8, u8);",
+        );
+        assert_eq!(code.types, ["A", "D"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::counts::Counts;
 use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged, tests};
 use super::verdict::Verdict;
-use super::{cycles, fuzz, sizes, tools, waits};
+use super::{cycles, floors, fuzz, sizes, tools, waits};
 use crate::artefacts::provider_cargo;
 use crate::proc::indent;
 use crate::{artefacts, capture, paths, ui};
@@ -50,6 +50,7 @@ pub const STEPS: &[Step] = &[
     }),
     Step::new("sizes", |_| sizes::check().into()),
     Step::new("cycles", |_| cycles::check().into()),
+    Step::new("floors", |_| floors::check().into()),
     Step::new("waits", |_| waits::check().into()),
     Step::new("doc", |name| {
         let mut command = cargo_with(&["doc", "--workspace", "--no-deps", "--document-private-items"]);

@@ -2,7 +2,7 @@
 
 use super::stories::{on_one_host, on_the_wire, windows};
 use super::*;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 use crate::tests::wire::{Cable, Net};
 use ciborium::Value;
 

@@ -5,12 +5,12 @@
 
 use super::stories::{fast, on_one_host, on_the_wire, send, shared_queue, windows};
 use super::*;
-use crate::request::Destination;
 use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD};
 use crate::tests::groups::{from_elsewhere, group, to_members};
 use crate::tests::wire::unreliable::uc;
 use crate::tests::wire::{A, B, Net, frame};
 use crate::tests::{tcp, xrc};
+use crate::verbs::request::Destination;
 use ciborium::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;

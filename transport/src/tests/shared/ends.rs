@@ -1,7 +1,7 @@
 //! How queues and QPs end, and where receives go that were taken.
 
 use super::*;
-use crate::flush::FLUSHED;
+use crate::collections::flush::FLUSHED;
 
 #[test]
 fn one_receive_too_many_or_a_wrong_one_ends_the_queue() {

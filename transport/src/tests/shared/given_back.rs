@@ -1,7 +1,7 @@
 //! Receives that a QP has taken, and that are the queue's again: of QPs that go, and of messages that are dropped.
 
 use super::*;
-use crate::flush::FLUSHED;
+use crate::collections::flush::FLUSHED;
 use crate::tests::datagrams::to;
 use crate::tests::wire::{A, B, Host};
 
@@ -136,7 +136,8 @@ fn a_datagram_that_is_too_long_leaves_the_receive_to_the_queue() {
     assert_eq!((pair.events(), pair.engine.query_srq(b.device, shared.srq).unwrap().limit), (vec![], 2));
     // Nobody has taken it.
     assert_eq!(pair.engine.modify_srq(b.device, shared.srq, (Some(2), None), &mut pair.log), Ok(()));
-    let left = pair.engine.devices.get(b.device.0).unwrap().srqs.get(shared.srq.0).unwrap().receives.len();
+    let left =
+        pair.engine.core.devices.get(b.device.0).unwrap().srqs.get(shared.srq.0).unwrap().receives.len();
     assert_eq!(left, 2);
     datagram(&mut pair, &b, 10);
     datagram(&mut pair, &b, 100);
@@ -154,7 +155,7 @@ fn a_datagram_in_a_packet_that_is_too_long_leaves_the_receive_to_the_queue() {
     assert_eq!(net.hosts[B].counters().drop_length, 1);
     let engine = &net.hosts[B].engine;
     let srq = |engine: &Engine<Mem>| {
-        let srq = engine.devices.get(shared.end.device.0).unwrap().srqs.get(shared.srq.0).unwrap();
+        let srq = engine.core.devices.get(shared.end.device.0).unwrap().srqs.get(shared.srq.0).unwrap();
         (srq.receives.len(), srq.taken)
     };
     assert_eq!(srq(engine), (1, 0));
@@ -195,7 +196,7 @@ fn a_message_that_is_dropped_leaves_its_receive_to_the_queue() {
         assert!(engine.poll(*now, 1, log));
     }
     let taken = |pair: &Pair| {
-        let known = pair.engine.devices.get(b.device.0).unwrap();
+        let known = pair.engine.core.devices.get(b.device.0).unwrap();
         known.srqs.get(shared.srq.0).unwrap().taken
     };
     assert_eq!((taken(&pair), pair.engine.counters(b.device).drop_length), (1, 0));
@@ -212,7 +213,7 @@ fn a_message_that_lost_a_packet_leaves_its_receive_to_the_queue() {
     let Host { engine, log, .. } = &mut net.hosts[B];
     shared.post(engine, 1, 1 << 16, log).unwrap();
     let srq = |net: &crate::tests::wire::Net| {
-        let known = net.hosts[B].engine.devices.get(shared.end.device.0).unwrap();
+        let known = net.hosts[B].engine.core.devices.get(shared.end.device.0).unwrap();
         let srq = known.srqs.get(shared.srq.0).unwrap();
         (srq.receives.len(), srq.taken)
     };

@@ -32,7 +32,7 @@ fn a_queue_changes_its_size_within_bounds() {
         assert_eq!(group.modify(max_wr, limit), Err(Error::Invalid), "{max_wr:?} {limit:?}");
     }
     assert_eq!(group.query(), SrqAttr { max_wr: 8, max_sge: 2, limit: 0 });
-    let promised = |group: &Group| group.pair.engine.devices.promised();
+    let promised = |group: &Group| group.pair.engine.core.devices.promised();
     let before = promised(&group);
     group.modify(Some(16), None).unwrap();
     assert!(promised(&group) > before);
@@ -73,9 +73,9 @@ fn what_shared_queues_could_take_counts_with_all_other_queues() {
     let device = pair.b.device;
     let Pair { engine, log, .. } = &mut pair;
     let pd = engine.alloc_pd(device, OWNER).unwrap();
-    let before = engine.devices.promised();
+    let before = engine.core.devices.promised();
     let srq = engine.create_srq(device, init(pd)).unwrap();
-    let cost = engine.devices.promised() - before;
+    let cost = engine.core.devices.promised() - before;
     // There is room for one more.
     engine.set_request_memory(before + 2 * cost);
     let other = engine.create_srq(device, init(pd)).unwrap();
@@ -88,10 +88,10 @@ fn what_shared_queues_could_take_counts_with_all_other_queues() {
     engine.set_request_memory(u64::MAX);
     // What a QP takes of it has its place there.
     let mut cost_of = |srq, max_recv_wr, max_recv_sge| {
-        let before = engine.devices.promised();
+        let before = engine.core.devices.promised();
         let init = QpInit { receives: Option::into(srq), max_recv_wr, max_recv_sge, ..qp_init(pd) };
         let qpn = engine.create_qp(device, init).unwrap();
-        let cost = engine.devices.promised() - before;
+        let cost = engine.core.devices.promised() - before;
         engine.destroy_qp(device, qpn).unwrap();
         cost
     };
@@ -99,13 +99,13 @@ fn what_shared_queues_could_take_counts_with_all_other_queues() {
     // A copy has promised as much, and knows what is in use.
     let qpn = engine.create_qp(device, QpInit { receives: Receives::Shared(srq), ..qp_init(pd) }).unwrap();
     let mut copy = save::copied(engine);
-    assert_eq!(copy.devices.promised(), engine.devices.promised());
+    assert_eq!(copy.core.devices.promised(), engine.core.devices.promised());
     assert_eq!(copy.destroy_srq(device, srq), Err(Error::Busy));
     copy.destroy_qp(device, qpn).unwrap();
     assert_eq!(copy.dealloc_pd(device, pd), Err(Error::Busy));
     copy.destroy_srq(device, srq).unwrap();
     copy.dealloc_pd(device, pd).unwrap();
-    assert_eq!(copy.devices.promised(), before);
+    assert_eq!(copy.core.devices.promised(), before);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn queues_are_made_and_destroyed_within_limits() {
     let device = pair.engine.add_device(limits);
     let engine = &mut pair.engine;
     let pd = engine.alloc_pd(device, OWNER).unwrap();
-    let (fine, promised) = (init(pd), engine.devices.promised());
+    let (fine, promised) = (init(pd), engine.core.devices.promised());
     for (init, error) in [
         (SrqInit { pd: PdId(99), ..fine }, Error::NotFound),
         (SrqInit { owner: OwnerId(8), ..fine }, Error::Denied),
@@ -162,5 +162,5 @@ fn queues_are_made_and_destroyed_within_limits() {
     assert_eq!(engine.query_srq(device, srqs[0]), Err(Error::NotFound));
     [pd, others].into_iter().for_each(|pd| engine.dealloc_pd(device, pd).unwrap());
     assert_eq!(engine.counts(device), ObjectCounts::default());
-    assert_eq!(engine.devices.promised(), promised, "it has given back what it promised");
+    assert_eq!(engine.core.devices.promised(), promised, "it has given back what it promised");
 }

@@ -9,7 +9,7 @@ mod services;
 mod wait;
 
 use super::*;
-use crate::srq::Srq;
+use crate::objects::srq::Srq;
 
 const OK: WcStatus = WcStatus::Success;
 const FLUSH: WcStatus = WcStatus::Flush;
@@ -132,7 +132,7 @@ impl Group {
 
     /// The shared queue, as it is.
     fn srq(&self) -> &Srq {
-        let known = self.pair.engine.devices.get(self.pair.b.device.0).unwrap();
+        let known = self.pair.engine.core.devices.get(self.pair.b.device.0).unwrap();
         known.srqs.get(self.shared.srq.0).unwrap()
     }
 

@@ -1,7 +1,7 @@
 //! Everything at once, at random, against a model that knows only which receives are outstanding.
 
 use super::*;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Connections of three services that share a queue, and what is outstanding.

@@ -1,7 +1,7 @@
 //! Senders that wait for a receive: who is woken, when, and at what cost.
 
 use super::*;
-use crate::wakes::{TURN, WOKEN};
+use crate::collections::wakes::{TURN, WOKEN};
 
 /// A WRITE that needs no receive.
 fn no_receive(end: &End) -> SendOp {

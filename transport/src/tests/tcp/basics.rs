@@ -74,8 +74,8 @@ fn all_operations_arrive_however_streams_are_framed_and_cut() {
 
 #[test]
 fn an_idle_queue_pair_in_a_stream_is_small() {
-    use crate::qp::entry::QpEntry;
-    use crate::rc::tcp::state::RcTcp;
+    use crate::objects::iwarp::state::RcTcp;
+    use crate::objects::qp::entry::QpEntry;
     let all = size_of::<Option<QpEntry>>() + size_of::<RcTcp>();
     assert!(all < 1024, "{all}");
 }

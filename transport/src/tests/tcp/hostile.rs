@@ -188,7 +188,7 @@ fn ends_at_once(code: vrdma_wire::iwarp::Code) {
 
 #[test]
 fn bytes_at_random_harm_nothing() {
-    let mut rng = crate::rng::Rng::new(5);
+    let mut rng = crate::base::rng::Rng::new(5);
     for round in 0..1000 {
         let mut net =
             Net::connected_with(|_| {}, |b| b.framing_in = Framing { markers: round % 3 == 0, crc: false });

@@ -1,7 +1,7 @@
 //! Any packets at any time, between honest ones: nothing panics, and every request ends once and in order.
 
 use super::*;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 use std::collections::VecDeque;
 use vrdma_wire::num::{Imm, Msn};
 use vrdma_wire::roce::{

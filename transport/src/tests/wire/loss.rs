@@ -1,7 +1,7 @@
 //! Packets get lost, come twice or out of order.
 
 use super::*;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 use WcStatus::{Flush, RetryExc, Success};
 
 #[test]

@@ -3,7 +3,7 @@
 use super::datagrams::ud;
 use super::unreliable::uc;
 use super::*;
-use crate::rng::Rng;
+use crate::base::rng::Rng;
 use WcStatus::{RemInvReq, RetryExc, RnrRetryExc, Success};
 use std::cell::Cell;
 use std::rc::Rc as Shared;

@@ -1,0 +1,209 @@
+//! Questions in the record.
+
+use super::{Asker, DeviceLooks, Look, Looks, MAX_HELD, Question};
+use crate::base::id::{DeviceId, OwnerId};
+use crate::base::place::Place;
+use crate::objects::device::Devices;
+use crate::objects::qp::entry::QpEntry;
+use crate::objects::qp::requester::Wait;
+use crate::objects::service::Service;
+use crate::save::{RestoreError, Violation, record, to_qpn};
+use std::collections::{BTreeMap, BTreeSet};
+use vrdma_wire::num::Qpn;
+use vrdma_wire::roce::{MAX_FRAME, Packet};
+
+impl Looks {
+    /// The record of all questions: those that the caller has not taken come first, in their order.
+    pub(crate) fn save(&self) -> Vec<record::Question> {
+        let Looks { open, devices: _, round: _, last: _ } = self;
+        let saved = self.in_order().filter_map(|question| Some(open.get(&question)?.save(&question)));
+        // One that near packets alone asked is void.
+        saved.filter(|question: &record::Question| !question.asked.is_empty()).collect()
+    }
+
+    /// All questions, those first that the caller has not taken.
+    fn in_order(&self) -> impl Iterator<Item = Question> {
+        let Looks { open, devices, round, last: _ } = self;
+        let others = (0..devices.len() as u32).filter(|&index| !devices[index as usize].listed);
+        let fresh = round.iter().copied().chain(others).flat_map(|index| {
+            // How many are taken is counted again, and so is who is in the round.
+            let DeviceLooks { fresh, under_way: _, listed: _ } = &devices[index as usize];
+            fresh.iter().map(move |&owner| Question { device: DeviceId(index), owner })
+        });
+        fresh.chain(open.iter().filter(|(_, look)| look.under_way).map(|(&question, _)| question))
+    }
+
+    /// Number of the last one who asked.
+    pub(crate) fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// From the record. Devices, which have their QPs, are told how many frames are held for them.
+    pub(crate) fn restore<R>(
+        questions: &[record::Question],
+        last: u32,
+        devices: &mut Devices<R>,
+    ) -> Result<Looks, RestoreError> {
+        let mut looks = Looks { last, ..Looks::default() };
+        let mut askers = Askers::default();
+        for record in questions {
+            let of_device = |violation| RestoreError::from(violation).of_device(record.device);
+            looks.restore_one(record, devices, &mut askers).map_err(of_device)?;
+        }
+        let question = |record: &record::Question| Question {
+            device: DeviceId(record.device),
+            owner: OwnerId(record.owner),
+        };
+        // Now that it is known how many the caller has.
+        for record in questions.iter().filter(|record| !record.taken) {
+            looks.pose(question(record));
+        }
+        if !looks.in_order().eq(questions.iter().map(question)) {
+            return Err(Violation::Question.into());
+        }
+        askers.check(devices)?;
+        Ok(looks)
+    }
+
+    fn restore_one<R>(
+        &mut self,
+        record: &record::Question,
+        devices: &mut Devices<R>,
+        askers: &mut Askers,
+    ) -> Result<(), Violation> {
+        let question = Question { device: DeviceId(record.device), owner: OwnerId(record.owner) };
+        let device = devices.get_mut(record.device).ok_or(Violation::Question)?;
+        let none_later = record.taken || record.later.is_empty();
+        if record.asked.is_empty() || !none_later || self.open.contains_key(&question) {
+            return Err(Violation::Question);
+        }
+        let mut restore = |asker| {
+            let asker = askers.restore(question, asker)?;
+            if let Asker::Frame(..) = asker {
+                device.held += 1;
+            }
+            Ok(asker)
+        };
+        let asked = record.asked.iter().map(&mut restore).collect::<Result<_, Violation>>()?;
+        let later = record.later.iter().map(&mut restore).collect::<Result<_, Violation>>()?;
+        if device.held > MAX_HELD {
+            return Err(Violation::Frame);
+        }
+        self.open.insert(question, Look { asked, later, under_way: record.taken });
+        self.device(record.device).under_way += u32::from(record.taken);
+        Ok(())
+    }
+}
+
+impl Look {
+    fn save(&self, question: &Question) -> record::Question {
+        let Question { device, owner } = *question;
+        let Look { asked, later, under_way } = self;
+        record::Question {
+            device: device.0,
+            owner: owner.0,
+            taken: *under_way,
+            asked: asked.iter().filter_map(Asker::save).collect(),
+            later: later.iter().filter_map(Asker::save).collect(),
+        }
+    }
+}
+
+impl Asker {
+    /// `None` of a near packet: its sender sends it again after a timeout.
+    fn save(&self) -> Option<record::Asker> {
+        Some(match self {
+            Asker::Near(_) => return None,
+            Asker::Send(place, number) => record::Asker::Send { place: (*place).into(), number: *number },
+            Asker::Frame(place, frame) if is_for_group(frame) => {
+                record::Asker::GroupFrame { qpn: place.qpn.number(), frame: frame.to_vec() }
+            }
+            // Its QP is the one that it is addressed to.
+            Asker::Frame(_, frame) => record::Asker::Frame(frame.to_vec()),
+            Asker::Stream(place, number) => {
+                record::Asker::Stream { qpn: place.qpn.number(), number: *number }
+            }
+        })
+    }
+}
+
+/// Whether a frame is for all members of a group.
+fn is_for_group(frame: &[u8]) -> bool {
+    Packet::parse(frame).is_ok_and(|parsed| parsed.packet.path.dst.is_multicast())
+}
+
+/// All who ask.
+#[derive(Default)]
+struct Askers {
+    sends: BTreeSet<(Place, u32)>,
+    streams: BTreeSet<(Place, u32)>,
+    /// How many frames are held for each QP.
+    frames: BTreeMap<Place, u32>,
+}
+
+impl Askers {
+    fn restore(&mut self, question: Question, asker: &record::Asker) -> Result<Asker, Violation> {
+        match asker {
+            record::Asker::Send { place, number } => {
+                let place = Place { device: place.device, qpn: to_qpn(place.qpn)? };
+                self.sends.insert((place, *number));
+                Ok(Asker::Send(place, *number))
+            }
+            record::Asker::Frame(frame) => self.restore_frame(question, frame, None),
+            record::Asker::GroupFrame { qpn, frame } => {
+                self.restore_frame(question, frame, Some(to_qpn(*qpn)?))
+            }
+            record::Asker::Stream { qpn, number } => {
+                let place = Place { device: question.device.0, qpn: to_qpn(*qpn)? };
+                self.streams.insert((place, *number));
+                Ok(Asker::Stream(place, *number))
+            }
+        }
+    }
+
+    /// A frame for the QP that it is addressed to, or for this member of a group.
+    fn restore_frame(
+        &mut self,
+        question: Question,
+        frame: &[u8],
+        member: Option<Qpn>,
+    ) -> Result<Asker, Violation> {
+        let parsed = Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed));
+        let packet = parsed.map_err(|_| Violation::Frame)?.packet;
+        if frame.len() > MAX_FRAME || packet.path.dst.is_multicast() != member.is_some() {
+            return Err(Violation::Frame);
+        }
+        let place = Place { device: question.device.0, qpn: member.unwrap_or(packet.bth.dest) };
+        *self.frames.entry(place).or_default() += 1;
+        Ok(Asker::Frame(place, frame.into()))
+    }
+
+    /// Whether the message with which a QP's stream goes on, if it waits, has asked.
+    fn has_asked(&self, place: Place, service: &Service) -> bool {
+        match service {
+            Service::Tcp(tcp) => {
+                tcp.waiting_number().is_none_or(|number| self.streams.contains(&(place, number)))
+            }
+            Service::Rc(_) | Service::Uc(_) | Service::Ud => true,
+        }
+    }
+
+    /// Whether all QPs that wait for an answer have asked, and have no more frames held than there are.
+    fn check<R>(&self, devices: &Devices<R>) -> Result<(), RestoreError> {
+        for (index, device) in (0..devices.indices()).filter_map(|index| Some((index, devices.get(index)?))) {
+            for QpEntry { qp, service } in device.qps.iter() {
+                let place = Place { device: index, qpn: qp.qpn };
+                let frames = self.frames.get(&place).copied().unwrap_or(0);
+                let asked = qp.requester.wait != Wait::Look || self.sends.contains(&(place, qp.question));
+                let asked = asked && self.has_asked(place, service);
+                let violation = match asked {
+                    false => Violation::Question,
+                    true if u32::from(qp.held) > frames => Violation::Held,
+                    true => continue,
+                };
+                return Err(RestoreError::from(violation).of_qp(qp.qpn.number()).of_device(index));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! FPDUs that come beyond a hole of the stream: what they carry is placed at once if it may be, and delivered in its turn (RFC 5041, 5).
+//!
+//! A tagged segment says where it goes. The message of a SEND has a number, and so has its receive: each before it takes one, so the receive with as many before it is the one, and stays
+//! so. If it is not there, the SEND is as good as lost: nothing of it is kept or acknowledged, and the peer sends it again. Of a shared queue it claims all that are missing up to its
+//! own, but never many: a peer takes no more from others.
+//!
+//! What lies in the hole may have a key invalidated that is right now: that shows in the segment's turn, when it is checked once more, and ends the connection as if it had come in
+//! order. Until then the peer might have written there anyway.
+
+use crate::agenda::look::{Fate, PostedReceives};
+use crate::base::memory::Region;
+use crate::carrier::iwarp::data::Data;
+use crate::carrier::iwarp::qp::StreamQp;
+use crate::collections::pool::{At, List};
+use crate::message::ctx::QpCtx;
+use crate::message::outlet::PlacedFpdu;
+use crate::message::transfer::{Elements, Span, may_be_used, scatter};
+use crate::message::verdict::placement;
+use crate::objects::iwarp::search;
+use crate::objects::iwarp::state::RcTcp;
+use crate::objects::outstanding::{Requests, Scratch};
+use crate::objects::receiver::Receiver;
+use crate::verbs::attr::{QpState, Receives};
+use crate::verbs::completion::Sink;
+use crate::verbs::limits::CLAIMED;
+use crate::verbs::op::{Answer, OF_RECEIVES, Remote};
+use crate::verbs::request::{MAX_MESSAGE, Payload};
+use core::iter::successors;
+use vrdma_wire::iwarp::num::Msn;
+use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Parsed, Part, Segment, Tagged};
+use vrdma_wire::iwarp::{Place, decode};
+use vrdma_wire::num::Rkey;
+
+/// How many requests are looked at for the READ that a response is to.
+const REQUESTS: usize = 256;
+
+/// What becomes of an FPDU that came beyond a hole ([`Engine::place_fpdu`](crate::Engine::place_fpdu)).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EarlyFpdu {
+    /// Its payload was placed.
+    Placed(PlacedFpdu),
+    /// Nothing was: its bytes are to be kept until their turn.
+    Keep,
+    /// It is of a message whose receive is not there: it is to be treated as lost, so that the peer sends it again.
+    NoReceive,
+}
+
+impl<R: Region, S: Sink> StreamQp<'_, R, S> {
+    /// Places the payload of an FPDU that came beyond a hole, if it may be placed.
+    pub(crate) fn place_fpdu(&mut self, fpdu: &[u8]) -> EarlyFpdu {
+        let Some(Parsed { segment, payload }) = self.parse_early(fpdu) else { return EarlyFpdu::Keep };
+        if self.lacks_receive(&segment) {
+            self.counters.fpdus_too_early += 1;
+            return EarlyFpdu::NoReceive;
+        }
+        if self.place(&segment, payload).is_none() {
+            return EarlyFpdu::Keep;
+        }
+        self.counters.fpdus_placed += 1;
+        EarlyFpdu::Placed(PlacedFpdu { segment, payload: payload.len() as u32, length: fpdu.len() as u32 })
+    }
+
+    /// The segment of one whole FPDU with a right CRC, if the QP takes any.
+    fn parse_early<'b>(&mut self, fpdu: &'b [u8]) -> Option<Parsed<'b>> {
+        let framing = self.conn.input.deframer.framing();
+        if self.suspended
+            || !self.qp.is_receiving()
+            || framing.markers
+            || decode::fpdu_len(framing, Place::START, fpdu) != Some(fpdu.len())
+        {
+            return None;
+        }
+        let ulpdu = decode::ulpdu(framing, Place::START, fpdu, &mut []).ok()?;
+        Segment::parse(ulpdu).ok()
+    }
+
+    /// `None` if it may not be placed, whatever the reason: then nothing was.
+    fn place(&mut self, segment: &Segment, payload: &[u8]) -> Option<()> {
+        match *segment {
+            _ if payload.is_empty() => None,
+            Segment::Write(to) => self.place_write(to, payload),
+            Segment::ReadResponse(to) => self.place_response(to, payload),
+            Segment::Send { part, .. } => self.place_send(part, payload),
+            _ => None,
+        }
+    }
+
+    /// How many messages that take a receive come before this one.
+    fn messages_before(&mut self, msn: Msn) -> u32 {
+        msn.0.wrapping_sub(self.conn.input.send_msn.0)
+    }
+
+    /// Whether a segment is of a message whose receive is not among those of the QP.
+    fn lacks_receive(&mut self, segment: &Segment) -> bool {
+        let msn = match *segment {
+            Segment::Send { part, .. } => part.msn,
+            Segment::Immediate { msn, .. } => msn,
+            _ => return false,
+        };
+        let shared = self.srqs.of(self.qp).map_or(0, |srq| srq.receives.len());
+        let available = self.qp.responder.queue.len().saturating_add(shared);
+        self.messages_before(msn) >= available
+    }
+
+    fn place_send(&mut self, part: Part, payload: &[u8]) -> Option<()> {
+        let before = self.messages_before(part.msn);
+        let most = if self.qp.receives() == Receives::Own { search::MOST } else { CLAIMED };
+        if before >= most {
+            return None;
+        }
+        while self.qp.responder.queue.len() <= before {
+            assert!(self.claim_another(), "so many are there");
+        }
+        let QpCtx { qp, mrs, requests, srqs, recv_scratch, conn, .. } = self;
+        let length = payload.len() as u32;
+        let input = &mut conn.input;
+        let (ends, queue) = ((input.send_msn, part.msn), &qp.responder.queue);
+        let at = input.search.find(ends, length, queue, |at| requests.receive_after(at))?;
+        let receiver = Receiver { mrs, requests, srqs, qp };
+        scatter(payload, place_in_receive(&receiver, at, part, length, recv_scratch)?).ok()
+    }
+
+    fn place_write(&mut self, to: Tagged, payload: &[u8]) -> Option<()> {
+        let QpCtx { qp, mrs, requests, srqs, .. } = self;
+        let receiver = Receiver { mrs, requests, srqs, qp };
+        let remote = Remote { addr: to.offset, rkey: Rkey(to.stag.0) };
+        let (region, offset) = placement(&receiver, remote, payload.len() as u64)?;
+        region.write(offset, payload).ok()
+    }
+
+    /// What a READ returns goes to its elements, as long as it has not ended.
+    fn place_response(&mut self, to: Tagged, payload: &[u8]) -> Option<()> {
+        let QpCtx { qp, mrs, requests, srqs, send_scratch, conn, .. } = self;
+        let RcTcp { requester: state, .. } = conn;
+        let receiver = Receiver { mrs, requests, srqs, qp };
+        let reads = (state.token(), state.reads);
+        let there = place_of_response(&receiver, reads, to, payload.len() as u64, send_scratch)?;
+        scatter(payload, there).ok()
+    }
+
+    /// The turn of an FPDU has come that was placed. False if something before it waits.
+    pub(crate) fn receive_placed(&mut self, placed: &PlacedFpdu) -> bool {
+        let input = &mut self.conn.input;
+        if self.suspended || input.waiting.is_some() {
+            return false;
+        }
+        if self.qp.state == QpState::Err {
+            // What comes after the end is nobody's.
+            return true;
+        }
+        if let Err(fault) = input.deframer.skip(placed.len()) {
+            self.fail_stream(fault, &[]);
+            return true;
+        }
+        self.conn.input.fpdus += 1;
+        self.counters.fpdus_in += 1;
+        self.begin_to_send();
+        let mut headers = [0; MAX_HEADERS];
+        let length = placed.segment.emit(&mut headers);
+        let (data, ulpdu) = (Data::Placed(placed.payload), &headers[..length]);
+        match placed.segment {
+            Segment::Write(to) => self.receive_write(to, data, ulpdu),
+            Segment::ReadResponse(to) => self.receive_read_response(to, data, ulpdu),
+            Segment::Send { part, solicited, invalidate } => {
+                // Its receive was there when it was placed, and is there still: nobody has to look for one.
+                let fate =
+                    self.receive_send(part, (solicited, invalidate), data, ulpdu, PostedReceives::AllTaken);
+                debug_assert!(fate == Fate::Done, "who has looked does not ask");
+            }
+            _ => unreachable!("others are not placed"),
+        }
+        self.conn.input.is_new = false;
+        true
+    }
+}
+
+/// Where a part of what a READ returns goes, as long as that has not ended; `reads`: the token of the first that is outstanding, and how many are.
+pub(super) fn place_of_response<'a, R: Region>(
+    &Receiver { mrs, requests, qp, .. }: &Receiver<'a, R>,
+    (token, reads): (u32, u32),
+    to: Tagged,
+    length: u64,
+    scratch: &'a mut Scratch,
+) -> Option<Span<'a, R>> {
+    let before = to.stag.0.wrapping_sub(token);
+    if before >= reads || !qp.is_receiving() {
+        return None;
+    }
+    let at = nth_with_response(requests, &qp.requester.queue, before as usize)?;
+    let (send, Payload::Sges(sges)) = requests.send_at(at, scratch) else { return None };
+    let end = to.offset.checked_add(length)?;
+    if send.op.row().answer != Answer::Data || end > u64::from(send.length) {
+        return None;
+    }
+    let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
+    Some(Span::list(elements, sges, to.offset as u32))
+}
+
+/// Where a part of a SEND goes whose receive this is.
+pub(super) fn place_in_receive<'a, R: Region>(
+    &Receiver { mrs, requests, qp, .. }: &Receiver<'a, R>,
+    at: At,
+    part: Part,
+    length: u32,
+    scratch: &'a mut Scratch,
+) -> Option<Span<'a, R>> {
+    let receive = requests.receive_at(at);
+    if part.offset.checked_add(length)? > receive.length.min(MAX_MESSAGE) {
+        return None;
+    }
+    let elements = Elements { mrs, pd: qp.pd_of_receives(), rights: OF_RECEIVES };
+    let there = Span::of(elements, requests.elements(receive, scratch), part.offset, length);
+    may_be_used(there.clone(), length).then_some(there)
+}
+
+/// The request behind `before` others of those that have a response.
+fn nth_with_response(requests: &Requests, queue: &List, before: usize) -> Option<At> {
+    let all = successors(queue.head(), |at| requests.send_after(*at)).take(REQUESTS);
+    all.filter(|at| requests.is_answered(*at)).nth(before)
+}

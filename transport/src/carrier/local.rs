@@ -1,0 +1,298 @@
+//! Reliable connections between two QPs of this engine: no packets, one copy. A segment is taken from the requester, judged by the responder
+//! and executed, and both are told; all rules are theirs.
+
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::base::time::{Instant, NEVER, rnr_delay};
+use crate::message::core::Core;
+use crate::message::ctx::QpCtx;
+use crate::message::effect::{Failure, execute};
+use crate::message::pair::Pair;
+use crate::message::step::Step;
+use crate::message::stretch::{local_buffer, stretch};
+use crate::message::verdict::{Objection, verdict};
+use crate::objects::qp::Qp;
+use crate::objects::qp::requester::Wait;
+use crate::objects::receiver::Receiver;
+use crate::verbs::completion::{Event, Sink, WcStatus};
+use crate::verbs::reason::Reason;
+use crate::verbs::request::Payload;
+use crate::verbs::segment::Segment;
+use crate::verbs::work::Work;
+use core::time::Duration;
+use vrdma_wire::num::Srqn;
+
+/// What became of one segment.
+enum RcDelivery {
+    /// It arrived; more of the message is to come.
+    Part,
+    /// It arrived, and with it the message: the request has ended.
+    All,
+    /// The peer has no receive, and asks to wait.
+    NotReady(Duration),
+    /// The peer has no receive so far; the caller is asked to look for it.
+    Asked,
+    /// The peer had a receive, but another message took it: it waits on.
+    StillNotReady,
+    /// The peer has turned to the shared queue that it names: it is to be tried again.
+    Again,
+    /// The peer is not where it was found last.
+    Elsewhere,
+    /// It got lost.
+    Lost,
+    /// The request fails. The peer's QP, if it is that which refused, goes to ERR, with an event; it does so after the request
+    /// has ended (it may be the same QP).
+    Failed(WcStatus, Option<(Place, Option<Event>)>),
+}
+
+/// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It need not be in the
+/// queue yet, if that is empty.) `peer` is where its peer was found last.
+#[inline(always)]
+pub(crate) fn step_rc<R: Region>(
+    core: &mut Core<R>,
+    now: Instant,
+    (place, peer): (Place, Place),
+    work: &Work<'_>,
+    payload: Payload<'_>,
+    limit: u32,
+    sink: &mut impl Sink,
+) -> Step {
+    if work.row.alone {
+        core.known(place, sink).change_key(&work.again());
+        return Step::Ended;
+    }
+    let mut delivery = deliver_rc(core, (place, peer), work, payload, limit, sink);
+    if let RcDelivery::Again | RcDelivery::Elsewhere = delivery {
+        delivery = deliver_again(core, (place, peer), delivery, &work.again(), payload, limit, sink);
+    }
+    match delivery {
+        RcDelivery::Again | RcDelivery::Elsewhere => unreachable!("it was tried again"),
+        RcDelivery::All => Step::Ended,
+        RcDelivery::Part => Step::More,
+        RcDelivery::Asked | RcDelivery::StillNotReady => Step::Waits,
+        RcDelivery::Failed(status, refused) => {
+            core.known(place, sink).fail(&work.again(), status);
+            if let Some((peer, event)) = refused {
+                core.known(peer, sink).enter_error_with(event);
+            }
+            Step::Ended
+        }
+        RcDelivery::NotReady(delay) => {
+            let mut borrowed = core.known(place, sink);
+            match borrowed.qp.requester.not_ready(now, delay) {
+                Ok(at) => borrowed.wait_until(at),
+                Err(status) => {
+                    borrowed.fail(&work.again(), status);
+                    return Step::Ended;
+                }
+            }
+            Step::Waits
+        }
+        RcDelivery::Lost => {
+            let mut borrowed = core.known(place, sink);
+            let timeout = borrowed.qp.attr().timeout;
+            let at = borrowed.qp.requester.lost(now, timeout);
+            borrowed.wait_until(at);
+            Step::Waits
+        }
+    }
+}
+
+/// [`step_rc`] of whatever operation.
+#[inline(never)]
+pub(crate) fn step_rc_of_any<R: Region>(
+    core: &mut Core<R>,
+    now: Instant,
+    places: (Place, Place),
+    work: &Work<'_>,
+    payload: Payload<'_>,
+    limit: u32,
+    sink: &mut impl Sink,
+) -> Step {
+    step_rc(core, now, places, work, payload, limit, sink)
+}
+
+/// Carries the next segment to the peer.
+#[inline(always)]
+fn deliver_rc<R: Region>(
+    core: &mut Core<R>,
+    (place, peer): (Place, Place),
+    work: &Work<'_>,
+    payload: Payload<'_>,
+    limit: u32,
+    sink: &mut impl Sink,
+) -> RcDelivery {
+    let Some(mut pair) = core.pair(place, peer, sink) else { return RcDelivery::Elsewhere };
+    let Pair { ends, common } = &mut pair;
+    let qp = ends.qp();
+    let local = match local_buffer(ends.mrs(), qp, work, payload) {
+        Ok(local) => local,
+        Err(status) => return RcDelivery::Failed(status, None),
+    };
+    let segment = stretch(qp, work, limit);
+    let receiver = ends.receiver();
+    let Receiver { srqs, qp: peer_qp, .. } = receiver;
+    if let Some(srqn) = work.srqn
+        && peer_qp.is_receiving()
+        && segment.psn == peer_qp.responder.psn
+        && !srqs.has_numbered(peer_qp, srqn)
+    {
+        return choose_queue(core, peer, srqn, sink);
+    }
+    // (A closure would not be inlined.)
+    let verdict = match in_sequence(peer_qp, &segment) {
+        Ok(()) => verdict(&receiver, &segment),
+        Err(objection) => Err(objection),
+    };
+    let moved = match verdict {
+        Err(&Objection::Drop(reason)) => {
+            core.devices.count_drop(peer.device, reason);
+            return RcDelivery::Lost;
+        }
+        Err(Objection::Rnr) => {
+            let wait = (qp.requester.wait, qp.timer != NEVER);
+            return find_no_receive(core, place, peer, wait, sink);
+        }
+        Err(&Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
+        Ok(target) => execute(&receiver, &segment, target, local, common.recv_scratch),
+    };
+    match moved {
+        Ok(_) => {
+            pair.peer().arrived(place.qpn, &segment);
+            let mut own = pair.own();
+            own.qp.set_route(peer.device);
+            if own.departed(work, &segment) { RcDelivery::All } else { RcDelivery::Part }
+        }
+        Err(Failure::Local) => RcDelivery::Failed(WcStatus::LocProt, None),
+        Err(Failure::Remote(refusal)) => {
+            let event = pair.peer().refuse(refusal);
+            RcDelivery::Failed(refusal.nak.status(), Some((peer, event)))
+        }
+    }
+}
+
+/// The same until it has become of the segment what is not [`RcDelivery::Again`], and not [`RcDelivery::Elsewhere`]: `delivery` is one of these.
+#[cold]
+fn deliver_again<R: Region>(
+    core: &mut Core<R>,
+    (place, mut peer): (Place, Place),
+    mut delivery: RcDelivery,
+    work: &Work<'_>,
+    payload: Payload<'_>,
+    limit: u32,
+    sink: &mut impl Sink,
+) -> RcDelivery {
+    loop {
+        match delivery {
+            RcDelivery::Again => {}
+            RcDelivery::Elsewhere => match seek_peer(core, place, work, payload) {
+                Ok(found) => peer = found,
+                Err(delivery) => return delivery,
+            },
+            other => return other,
+        }
+        delivery = deliver_rc_of_any(core, (place, peer), work, payload, limit, sink);
+    }
+}
+
+/// [`deliver_rc`] for those who are in no hurry.
+#[inline(never)]
+fn deliver_rc_of_any<R: Region>(
+    core: &mut Core<R>,
+    places: (Place, Place),
+    work: &Work<'_>,
+    payload: Payload<'_>,
+    limit: u32,
+    sink: &mut impl Sink,
+) -> RcDelivery {
+    deliver_rc(core, places, work, payload, limit, sink)
+}
+
+/// The peer of a request that is not where it was found last; or what becomes of the request, which may fail before it leaves.
+fn seek_peer<R: Region>(
+    core: &mut Core<R>,
+    place: Place,
+    work: &Work<'_>,
+    payload: Payload<'_>,
+) -> Result<Place, RcDelivery> {
+    let (device, qp) = core.devices.known(place);
+    if let Err(status) = local_buffer(&device.mrs, qp, work, payload) {
+        return Err(RcDelivery::Failed(status, None));
+    }
+    core.search_peer(place).ok_or(RcDelivery::Lost)
+}
+
+/// The peer has no receive for a message, that anyone knows of; how its sender waits, and whether it has a time until which it does.
+fn find_no_receive<R: Region>(
+    core: &mut Core<R>,
+    place: Place,
+    peer: Place,
+    (wait, has_time): (Wait, bool),
+    sink: &mut impl Sink,
+) -> RcDelivery {
+    core.known(peer, sink).still_no_receive();
+    match wait {
+        Wait::Looked => {}
+        Wait::Woken if has_time => {
+            core.known(place, sink).qp.requester.wait = Wait::Receive;
+            core.known(peer, sink).sender_waits();
+            return RcDelivery::StillNotReady;
+        }
+        _ => {
+            core.ask(place, peer);
+            return RcDelivery::Asked;
+        }
+    }
+    let (_, peer_qp) = core.devices.known(peer);
+    let delay = rnr_delay(peer_qp.attr().min_rnr_timer);
+    not_ready(core, place, peer, sink);
+    RcDelivery::NotReady(delay)
+}
+
+/// The peer, an XRC target, has another shared queue than the request names.
+#[cold]
+fn choose_queue<R: Region>(core: &mut Core<R>, peer: Place, srqn: Srqn, sink: &mut impl Sink) -> RcDelivery {
+    let mut borrowed = core.known(peer, sink);
+    match borrowed.choose_queue(srqn) {
+        Ok(()) => RcDelivery::Again,
+        Err(refusal) => {
+            let event = borrowed.refuse(refusal);
+            RcDelivery::Failed(refusal.nak.status(), Some((peer, event)))
+        }
+    }
+}
+
+/// The peer has no receive: it will wake the requester when it gets one.
+#[cold]
+fn not_ready<R: Region>(core: &mut Core<R>, place: Place, peer: Place, sink: &mut impl Sink) {
+    let mut borrowed = core.known(peer, sink);
+    borrowed.counters.rnr_naks_sent += 1;
+    borrowed.sender_waits();
+    // The wake-up takes this way back.
+    borrowed.qp.set_route(place.device);
+    core.known(place, sink).counters.rnr_naks += 1;
+}
+
+/// The time to wait for the peer is over.
+pub(crate) fn rc_local_timer_expired<R: Region, S: Sink>(ctx: &mut QpCtx<'_, R, S>) {
+    if ctx.qp.requester.wait == Wait::Answer {
+        ctx.counters.timeouts += 1;
+    }
+    let timeout = ctx.qp.attr().timeout;
+    match ctx.qp.requester.timed_out(timeout) {
+        Ok(()) => {
+            ctx.counters.retries += 1;
+            ctx.make_ready();
+        }
+        Err(status) => ctx.fail_first(status),
+    }
+}
+
+/// Whether a segment is the one that its responder expects next. (One that is not ready says so in its verdict.)
+#[inline(always)]
+fn in_sequence(peer: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
+    if peer.is_receiving() && segment.psn != peer.responder.psn {
+        return Err(&Objection::Drop(Reason::Psn));
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! Requests arrive: which are executed, which are duplicates, and which are refused (IBTA 9.7.4).
+
+use crate::agenda::look::{Fate, PostedReceives};
+use crate::base::memory::Region;
+use crate::base::near::{NearPart, NearPayload};
+use crate::carrier::roce::qp::RoceQp;
+use crate::message::ctx::QpCtx;
+use crate::message::effect::{Failure, execute_loan, execute_packet};
+use crate::message::verdict::{Nak, Objection, Refusal, Target, verdict};
+use crate::objects::outstanding::Scratch;
+use crate::objects::receiver::Receiver;
+use crate::objects::roce::packet::{RcRequest, decode};
+use crate::objects::roce::psn::{HALF, ahead};
+use crate::objects::roce::responder_state::Kind;
+use crate::verbs::completion::Sink;
+use crate::verbs::op::{Answer, Row};
+use crate::verbs::segment::{Segment, Segmentation};
+use vrdma_wire::num::{Psn, Srqn};
+use vrdma_wire::roce::{Bth, NakCode, Rc, Reth, RnrTimer, Syndrome};
+
+const INVALID: Refusal = Refusal { nak: Nak::Invalid, receive: None };
+
+/// Executes an accepted segment. `Failure::Local`: its data were a loan that was taken back.
+fn execute_data<R: Region>(
+    receiver: &Receiver<'_, R>,
+    segment: &Segment<'_>,
+    target: Target<'_, R>,
+    payload: NearPayload<'_, R>,
+    scratch: &mut Scratch,
+) -> Result<Option<u64>, Failure> {
+    match payload {
+        NearPayload::Bytes(data) => {
+            execute_packet(receiver, segment, target, data, scratch).map_err(Failure::Remote)
+        }
+        NearPayload::Loan(loan, _) => execute_loan(receiver, segment, target, loan, scratch).map(|()| None),
+    }
+}
+
+impl<R: Region, S: Sink> RoceQp<'_, R, S> {
+    /// A request came from the peer.
+    pub(super) fn receive_request(
+        &mut self,
+        bth: &Bth,
+        (body, srqn): (&Rc, Option<Srqn>),
+        data: (Option<NearPart>, NearPayload<'_, R>),
+        posted: PostedReceives,
+    ) -> Fate {
+        if !self.qp.is_receiving() {
+            self.counters.drop_state += 1;
+            return Fate::Done;
+        }
+        match ahead(bth.psn, self.qp.responder.psn) {
+            0 => {
+                if let Some(srqn) = srqn
+                    && let Err(refusal) = self.choose_queue(srqn)
+                {
+                    self.nak_for_good(bth.psn, refusal);
+                    return Fate::Done;
+                }
+                return self.receive_expected(bth, body, data, posted);
+            }
+            distance if distance < HALF => self.receive_early(),
+            // A part of it came before, in other packets: the rest is asked for.
+            _ if data.0.is_some_and(|part| ahead(self.qp.responder.psn, bth.psn) < part.psns) => {
+                self.ask_again(self.qp.responder.psn, None);
+            }
+            _ => self.receive_duplicate(bth.psn, body),
+        }
+        Fate::Done
+    }
+
+    /// Out of sequence: a packet before it is missing. The NAK names the PSN that is expected.
+    fn receive_early(&mut self) {
+        self.counters.out_of_order += 1;
+        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
+        if self.conn.responder.nak_once(self.qp.responder.psn, gap) {
+            self.counters.naks_sequence += 1;
+            self.make_answer_due();
+        }
+    }
+
+    /// A duplicate request: it is acknowledged or answered again.
+    fn receive_duplicate(&mut self, psn: Psn, body: &Rc) {
+        self.counters.duplicates += 1;
+        let state = &mut self.conn.responder;
+        let request = decode(body, &state.write);
+        let answer = request.as_ref().map_or(Answer::Acknowledge, |request| request.op.row().answer);
+        let known = match (answer, request.and_then(|request| request.reth)) {
+            (Answer::Data, Some(reth)) => state.read_again(psn, &reth, self.qp.path_mtu),
+            (Answer::Once, _) => state.once_again(psn),
+            (Answer::Acknowledge | Answer::Data, _) => {
+                state.acknowledge();
+                true
+            }
+        };
+        match known {
+            true => self.make_answer_due(),
+            false => self.counters.drop_duplicate += 1,
+        }
+    }
+
+    /// The request packet that is expected.
+    fn receive_expected(
+        &mut self,
+        bth: &Bth,
+        body: &Rc,
+        (part, payload): (Option<NearPart>, NearPayload<'_, R>),
+        posted: PostedReceives,
+    ) -> Fate {
+        let QpCtx { qp, mrs, requests, srqs, .. } = self;
+        let receiver = Receiver { mrs, requests, srqs, qp };
+        let state = &self.conn.responder;
+        let Some(RcRequest { op, first, last, reth }) = decode(body, &state.write) else {
+            self.nak_for_good(bth.psn, INVALID);
+            return Fate::Done;
+        };
+        let length = payload.len();
+        let offset = if first { 0 } else { qp.responder.received };
+        let message = reth.map_or(offset.saturating_add(length), |reth| reth.length);
+        let row = op.row();
+        let segment = Segment {
+            op: &op,
+            row,
+            solicited: bth.solicited,
+            first,
+            last,
+            psn: bth.psn,
+            packets: match part {
+                Some(NearPart { psns: psns @ 2.., .. }) => psns,
+                _ => row.psns_of_packet(qp.path_mtu, message),
+            },
+            offset,
+            length,
+            message,
+            // Those of several PSNs have the lengths that they should: an engine of this process made them.
+            segmentation: match part {
+                Some(NearPart { psns: 2.., path_mtu, .. }) => Segmentation::Stretch(path_mtu),
+                _ => Segmentation::Packet,
+            },
+        };
+        let done = match verdict(&receiver, &segment) {
+            Ok(_) if row.has_response() && !state.has_room() => Err(INVALID),
+            Ok(target) => match execute_data(&receiver, &segment, target, payload, self.recv_scratch) {
+                Ok(found) => Ok(found),
+                Err(Failure::Remote(refusal)) => Err(refusal),
+                // A loan was taken back: as if it had not come.
+                Err(Failure::Local) => {
+                    self.ask_again(bth.psn, None);
+                    return Fate::Done;
+                }
+            },
+            Err(&Objection::Nak(refusal)) => Err(refusal),
+            Err(Objection::Rnr) => {
+                let all_taken =
+                    posted == PostedReceives::AllTaken || part.is_some() && self.drop_until_looked(bth.psn);
+                if !all_taken {
+                    return Fate::Look;
+                }
+                self.no_receive(bth.psn);
+                return Fate::Done;
+            }
+            Err(&Objection::Drop(reason)) => unreachable!("the state was looked at before: {reason:?}"),
+        };
+        match done {
+            Err(refusal) => self.nak_for_good(bth.psn, refusal),
+            Ok(found) => {
+                self.arrived(self.qp.dest_qpn, &segment);
+                self.answer(row, bth, last, segment.packets, reth, found);
+            }
+        }
+        Fate::Done
+    }
+
+    /// A request packet was executed: its response or acknowledge is due. `found`: by an atomic.
+    fn answer(
+        &mut self,
+        row: &Row,
+        bth: &Bth,
+        last: bool,
+        psns: u32,
+        reth: Option<Reth>,
+        found: Option<u64>,
+    ) {
+        let state = &mut self.conn.responder;
+        match (row.answer, reth) {
+            (Answer::Once, _) => state.respond(bth.psn, psns, Kind::Once(found)),
+            (Answer::Data, Some(reth)) => state.respond(bth.psn, psns, Kind::Data(reth, self.qp.pd)),
+            (Answer::Data, None) => unreachable!("a request for data says which"),
+            (Answer::Acknowledge, reth) => {
+                if let Some(reth) = reth {
+                    state.write = reth;
+                }
+                state.accepted(last, bth.ack_req);
+                if !state.ack_is_due() {
+                    return;
+                }
+            }
+        }
+        self.make_answer_due();
+    }
+
+    /// A near packet finds no receive: it is dropped, and the peer asked for it again once receives were looked for. True if they were just now.
+    fn drop_until_looked(&mut self, psn: Psn) -> bool {
+        let responder = &mut self.conn.responder;
+        let was_looked = responder.looked.take() == Some(psn);
+        if !was_looked {
+            responder.wait();
+        }
+        was_looked
+    }
+
+    /// What came at the PSN that is expected is to be sent again. `looked`: receives were looked for it.
+    pub(super) fn ask_again(&mut self, psn: Psn, looked: Option<Psn>) {
+        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
+        self.counters.naks_sequence += 1;
+        self.conn.responder.ask_again(psn, gap, looked);
+        self.make_answer_due();
+    }
+
+    /// The peer is told to wait for a receive.
+    fn no_receive(&mut self, psn: Psn) {
+        let timer = RnrTimer::new(self.qp.attr().min_rnr_timer).expect("an attribute of five bits");
+        self.counters.rnr_naks_sent += 1;
+        self.conn.responder.not_ready(psn, Syndrome::Rnr(timer));
+        self.make_answer_due();
+    }
+
+    /// The peer's request is refused: it is told, and the QP goes to ERR.
+    #[cold]
+    pub(super) fn nak_for_good(&mut self, psn: Psn, refusal: Refusal) {
+        let event = self.refuse(refusal);
+        self.enter_error_with(event);
+        let nak = Syndrome::Nak(nak_code(refusal.nak));
+        self.conn.responder.nak_for_good(psn, nak);
+        self.make_answer_due();
+    }
+}
+
+/// The code of a refusal on the wire.
+fn nak_code(nak: Nak) -> NakCode {
+    match nak {
+        Nak::Invalid => NakCode::InvalidRequest,
+        Nak::Access => NakCode::RemoteAccessError,
+        Nak::Operational => NakCode::RemoteOperationalError,
+    }
+}

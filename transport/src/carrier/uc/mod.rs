@@ -1,0 +1,12 @@
+//! Unreliable connections (IBTA 9.8.2): SEND and WRITE, segmented as on reliable connections, but nobody answers. What does not
+//! arrive, or is not allowed, is dropped with the rest of its message, and the sender never learns.
+
+pub(crate) mod local;
+pub(crate) mod responder;
+pub(crate) mod roce;
+
+use crate::message::ctx::QpCtx;
+use crate::objects::uc::UcRoce;
+
+/// An unreliable connection on RoCE.
+pub(crate) type UcQp<'a, R, S> = QpCtx<'a, R, S, UcRoce>;

@@ -1,0 +1,73 @@
+//! The receiving half of an unreliable connection.
+
+use crate::base::memory::Region;
+use crate::message::ctx::QpCtx;
+use crate::message::verdict::{Nak, Objection, Refusal, Target, verdict};
+use crate::objects::receiver::Receiver;
+use crate::objects::service::ConnState;
+use crate::verbs::completion::Sink;
+use crate::verbs::op::Message;
+use crate::verbs::reason::Reason;
+use crate::verbs::segment::Segment;
+use vrdma_wire::num::Psn;
+
+/// Where an accepted segment takes place, or why it is dropped: the rules of reliable connections, but what they would answer with
+/// a NAK is dropped here, and so is what they would have wait for a receive (IBTA 9.9.3, classes D and E).
+#[inline]
+pub(crate) fn accept<'a, R>(
+    receiver: &Receiver<'a, R>,
+    segment: &Segment<'_>,
+) -> Result<Target<'a, R>, Reason> {
+    // The rest of a message whose beginning was dropped.
+    let lost = !segment.first && receiver.qp.responder.in_progress == Message::None;
+    verdict(receiver, segment).map_err(|objection| match *objection {
+        Objection::Drop(reason) => reason,
+        Objection::Rnr => Reason::NoReceive,
+        Objection::Nak(Refusal { receive: Some(_), .. }) => Reason::Length,
+        Objection::Nak(Refusal { nak: Nak::Access, .. }) => Reason::Access,
+        Objection::Nak(_) if lost => Reason::Psn,
+        Objection::Nak(_) => Reason::Invalid,
+    })
+}
+
+/// A segment is about to come: what a gap before it means (IBTA 9.8.2). A message begins anew, whatever came
+/// before; one that does not go on where it stopped has ended, and the receive that it was in takes the next.
+#[cold]
+pub(crate) fn resync<R: Region, S: Sink, T: ConnState>(ctx: &mut QpCtx<'_, R, S, T>, segment: &Segment<'_>) {
+    if !ctx.qp.is_receiving() {
+        return;
+    }
+    let gap = segment.psn != ctx.qp.responder.psn;
+    ctx.counters.uc_gaps += u64::from(gap);
+    if gap || segment.first {
+        let is_cut_off = ctx.qp.responder.in_progress != Message::None;
+        ctx.qp.responder.abandon(segment.psn);
+        if is_cut_off {
+            ctx.give_back();
+        }
+    }
+}
+
+/// A segment is dropped, and with it the rest of its message. `next` is expected then.
+#[cold]
+pub(crate) fn drop_message<R: Region, S: Sink, T: ConnState>(
+    ctx: &mut QpCtx<'_, R, S, T>,
+    reason: Reason,
+    next: Psn,
+) {
+    ctx.counters.dropped(reason);
+    ctx.qp.responder.abandon(next);
+    ctx.give_back();
+}
+
+/// The memory of a segment could not be written, which is not its sender's fault: the QP goes to ERR (IBTA 9.9.3, class A).
+#[cold]
+pub(crate) fn placement_failed<R: Region, S: Sink, T: ConnState>(
+    ctx: &mut QpCtx<'_, R, S, T>,
+    refusal: Refusal,
+) {
+    match refusal.receive {
+        Some(_) => ctx.receive_failed(),
+        None => ctx.enter_fatal(),
+    }
+}

@@ -1,0 +1,191 @@
+//! Which way a datagram goes, and how it is sent.
+
+use crate::base::gid::GidEntry;
+use crate::base::memory::Region;
+use crate::base::near::NearPart;
+use crate::base::place::Place;
+use crate::carrier::ud::group::send_to_group;
+use crate::carrier::ud::packet::{Datagram, datagram};
+use crate::carrier::ud::requester::{
+    Sent, copy_datagram, datagram_failed, datagram_sent, local_elements, pieces,
+};
+use crate::carrier::ud::responder::datagram_arrived;
+use crate::message::core::Core;
+use crate::message::outlet::Outlet;
+use crate::message::transfer::Side;
+use crate::objects::device::Device;
+use crate::objects::outstanding::Scratch;
+use crate::objects::qp::Qp;
+use crate::objects::qp::requester::Wait;
+use crate::verbs::completion::{Sink, WcStatus};
+use crate::verbs::reason::Reason;
+use crate::verbs::request::{Destination, Payload};
+use crate::verbs::work::Work;
+use vrdma_wire::num::{Imm, VlanId};
+use vrdma_wire::roce::Packet;
+
+/// Where a datagram goes.
+enum DatagramRoute {
+    /// To a QP of this device of the engine.
+    Local(u32),
+    /// To the wire.
+    Wire,
+    /// To the members of a multicast group, here and beyond the wire.
+    Group,
+    /// Nowhere.
+    Unreachable,
+}
+
+/// Sends the first request of a datagram QP. `Waits` if it needs an outlet with room. (It need not be in the queue yet, if
+/// that is empty.)
+pub(crate) fn send_datagram<R: Region>(
+    core: &mut Core<R>,
+    place: Place,
+    work: &Work<'_>,
+    to: Option<&Destination>,
+    payload: Payload<'_>,
+    outlet: &mut impl Outlet<R>,
+    sink: &mut impl Sink,
+) -> Sent {
+    let (device, qp) = core.devices.known(place);
+    let (to, source, imm) = match check(device, qp, work, to, payload) {
+        Ok(checked) => checked,
+        Err(status) => return datagram_failed(core, place, work, status, sink),
+    };
+    let datagram = datagram(device, qp, source, to, imm, work.flags.solicited());
+    match datagram_route(core, &datagram.packet) {
+        DatagramRoute::Unreachable => {
+            let mut borrowed = core.known(place, sink);
+            borrowed.counters.dropped(Reason::NoRoute);
+            datagram_sent(&mut borrowed, work);
+        }
+        DatagramRoute::Local(index) => {
+            return deliver_local(core, place, index, work, &datagram, payload, sink);
+        }
+        DatagramRoute::Group => {
+            return send_to_group(core, place, work, &datagram, payload, outlet, sink);
+        }
+        DatagramRoute::Wire => {
+            if !outlet.has_room() {
+                return Sent::WAITS;
+            }
+            let pieces = pieces(device, qp, work, payload);
+            let packet = &datagram.packet;
+            // It is copied, and lost where its way has no room: others that this QP sends to do not wait for that.
+            let is_near = outlet.way_to(packet.path.dst_mac).is_near;
+            let part = NearPart { psns: 1, path_mtu: device.active_mtu, may_loan: false };
+            let part = is_near.then_some(part);
+            if pieces.is_none_or(|pieces| outlet.pass(place.id(), packet, part, &pieces).is_err()) {
+                return datagram_failed(core, place, work, WcStatus::LocProt, sink);
+            }
+            let mut borrowed = core.known(place, sink);
+            borrowed.counters.packets_out += 1;
+            datagram_sent(&mut borrowed, work);
+        }
+    }
+    Sent::ENDED
+}
+
+/// Which way a packet goes.
+fn datagram_route<R: Region>(core: &Core<R>, packet: &Packet) -> DatagramRoute {
+    let (src, dst) = (packet.path.src, packet.path.dst);
+    // Without an own address, and from one kind of address to the other, nothing can be sent.
+    if src.is_zero() || src.ipv4().is_some() != dst.ipv4().is_some() {
+        return DatagramRoute::Unreachable;
+    }
+    if dst.is_multicast() {
+        return DatagramRoute::Group;
+    }
+    match core.devices.gids.owner(GidEntry { gid: dst, vlan: VlanId::of(packet.path.vlan) }) {
+        Some(index) => DatagramRoute::Local(index),
+        None if core.port.exists() => DatagramRoute::Wire,
+        None => DatagramRoute::Unreachable,
+    }
+}
+
+/// To a QP of this engine, without a packet: one copy.
+fn deliver_local<R: Region>(
+    core: &mut Core<R>,
+    place: Place,
+    index: u32,
+    work: &Work<'_>,
+    datagram: &Datagram,
+    payload: Payload<'_>,
+    sink: &mut impl Sink,
+) -> Sent {
+    let Datagram { ref packet, deth, imm } = *datagram;
+    let peer = Place { device: index, qpn: packet.bth.dest };
+    match copy_datagram(core, place, peer, work, datagram, payload) {
+        Ok(Ok(())) => {
+            datagram_arrived(&mut core.known(peer, sink), packet, (deth.src, imm), work.length);
+            datagram_sent(&mut core.known(place, sink), work);
+        }
+        Ok(Err(error)) if error.side == Side::Source => {
+            return datagram_failed(core, place, work, WcStatus::LocProt, sink);
+        }
+        Ok(Err(_)) => {
+            // In this order: it may be the same QP.
+            datagram_sent(&mut core.known(place, sink), work);
+            core.known(peer, sink).receive_failed();
+        }
+        Err(Reason::NoReceive) if !has_looked(core, place) => {
+            core.ask(place, peer);
+            return Sent::WAITS;
+        }
+        Err(reason) => {
+            core.devices.count_drop(index, reason);
+            datagram_sent(&mut core.known(place, sink), work);
+        }
+    }
+    Sent::ENDED
+}
+
+fn has_looked<R: Region>(core: &Core<R>, place: Place) -> bool {
+    core.devices.known(place).1.requester.wait == Wait::Looked
+}
+
+/// Sends the first request that is in a datagram QP's queue, if there is one that may be sent.
+pub(crate) fn send_first_datagram<R: Region>(
+    core: &mut Core<R>,
+    place: Place,
+    scratch: &mut Scratch,
+    outlet: &mut impl Outlet<R>,
+    sink: &mut impl Sink,
+) -> Sent {
+    let (device, qp) = core.devices.known(place);
+    if device.suspended || !qp.can_send() {
+        return Sent::WAITS;
+    }
+    let to = device.requests.front_to(&qp.requester.queue);
+    let Some((send, payload)) = device.requests.front_send(&qp.requester.queue, scratch) else {
+        return Sent::WAITS;
+    };
+    send_datagram(core, place, &send.work(), to.as_ref(), payload, outlet, sink)
+}
+
+/// Where a request goes, from which own address and with which immediate data; or how it ends here.
+fn check<'a, R>(
+    device: &Device<R>,
+    qp: &Qp,
+    work: &Work<'_>,
+    to: Option<&'a Destination>,
+    payload: Payload<'_>,
+) -> Result<(&'a Destination, GidEntry, Option<Imm>), WcStatus> {
+    if let Some(status) = work.error {
+        return Err(status);
+    }
+    let (true, Some(to)) = (work.row.is_of(qp.service()), to) else { return Err(WcStatus::LocQpOp) };
+    let source = device.gids.get(usize::from(to.sgid_index)).copied();
+    let (Some(source), true) = (source, to.pd == qp.pd) else { return Err(WcStatus::LocQpOp) };
+    // From no address nothing is sent, in whatever VLAN.
+    if source != GidEntry::EMPTY && !source.is_in(to.vlan) {
+        return Err(WcStatus::LocQpOp);
+    }
+    if work.length > device.active_mtu.bytes() {
+        return Err(WcStatus::LocLen);
+    }
+    match payload {
+        Payload::Sges(sges) if !local_elements(device, qp, work).check(sges) => Err(WcStatus::LocProt),
+        _ => Ok((to, source, work.op.imm())),
+    }
+}

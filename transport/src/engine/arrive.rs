@@ -1,0 +1,77 @@
+//! A packet came for a QP.
+
+use crate::agenda::look::{Fate, PostedReceives};
+use crate::base::memory::Region;
+use crate::base::near::NearPayload;
+use crate::base::place::Place;
+use crate::base::time::Instant;
+use crate::carrier::ud::packet::grh;
+use crate::carrier::ud::roce::receive_ud;
+use crate::carrier::{roce, uc};
+use crate::engine::Engine;
+use crate::verbs::attr::QpType;
+use crate::verbs::completion::Sink;
+use vrdma_wire::num::Pkey;
+use vrdma_wire::roce::{Body, Parsed};
+
+impl<R: Region> Engine<R> {
+    /// A packet came for a device. What finds no receive waits until the caller has looked for it, and what comes after it waits behind it.
+    pub(super) fn arrive(
+        &mut self,
+        now: Instant,
+        place: Place,
+        parsed: &Parsed<'_>,
+        frame: &[u8],
+        sink: &mut impl Sink,
+    ) {
+        let device = self.core.devices.known_device(place.device);
+        if !parsed.packet.bth.pkey.matches(Pkey::DEFAULT) {
+            device.counters.drop_pkey += 1;
+            return;
+        }
+        if device.held > 0 && device.qp(place.qpn).is_some_and(|qp| qp.held > 0) {
+            device.counters.packets_in += 1;
+            self.core.hold(place, frame);
+        } else if self.deliver(now, place, parsed, PostedReceives::MayComeYet, sink) == Fate::Look {
+            self.core.hold(place, frame);
+        }
+    }
+
+    /// Gives a packet to a QP, if there is one and the packet is of its service.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Instant,
+        place: Place,
+        parsed: &Parsed<'_>,
+        posted: PostedReceives,
+        sink: &mut impl Sink,
+    ) -> Fate {
+        let device = self.core.devices.known_device(place.device);
+        if device.suspended {
+            device.counters.drop_state += 1;
+            return Fate::Done;
+        }
+        let Some(service) = device.qp(place.qpn).map(|qp| qp.service()) else {
+            device.counters.drop_no_qp += 1;
+            return Fate::Done;
+        };
+        device.counters.packets_in += u64::from(posted == PostedReceives::MayComeYet);
+        let (packet, data) = (&parsed.packet, (None, NearPayload::Bytes(parsed.payload)));
+        if let Some(body) = roce::body_for(service, &packet.body) {
+            return roce::receive(self.core.known(place, sink), now, packet, data, body, posted);
+        }
+        match (service, &packet.body) {
+            (QpType::Uc, Body::Uc(body)) => {
+                return uc::roce::receive(self.core.known(place, sink), packet, parsed.payload, body, posted);
+            }
+            (QpType::Ud | QpType::Gsi, &Body::Ud { deth, imm }) => {
+                let grh = || grh(parsed.ip_header());
+                let data = (packet, parsed.payload);
+                return receive_ud(&mut self.core, place, data, (deth, imm), grh, posted, sink);
+            }
+            (_, Body::Cnp) => self.core.port.counters.congestion_notifications += 1,
+            _ => device.counters.drop_service += 1,
+        }
+        Fate::Done
+    }
+}

@@ -1,0 +1,117 @@
+//! What carrying a message between two QPs needs of the engine.
+
+use crate::agenda::look::{Asker, Looks, MAX_HELD, Question};
+use crate::agenda::schedule::Schedule;
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::message::ctx::{Common, QpCtx};
+use crate::objects::device::{Device, DeviceParts, Devices};
+use crate::objects::outstanding::Scratch;
+use crate::objects::port::Port;
+use crate::objects::qp::requester::Wait;
+use vrdma_wire::roce::MAX_FRAME;
+
+/// Devices, turns, questions to the caller, and the port.
+pub(crate) struct Core<R> {
+    pub(crate) devices: Devices<R>,
+    pub(crate) schedule: Schedule,
+    /// Messages that wait until it is clear whether a receive has been posted.
+    pub(crate) looks: Looks,
+    /// Elements of the send that is executed.
+    pub(crate) send_scratch: Scratch,
+    /// Elements of the receive that this send consumes.
+    pub(crate) recv_scratch: Scratch,
+    pub(crate) port: Port,
+}
+
+impl<R: Region> Core<R> {
+    pub(crate) fn new() -> Core<R> {
+        Core {
+            devices: Devices::new(),
+            schedule: Schedule::default(),
+            looks: Looks::default(),
+            send_scratch: Scratch::default(),
+            recv_scratch: Scratch::default(),
+            port: Port::default(),
+        }
+    }
+
+    /// The first request of the QP at `place` waits until the caller has looked for receives of `peer`.
+    #[cold]
+    pub(crate) fn ask(&mut self, place: Place, peer: Place) {
+        let (device, qp) = self.devices.known(peer);
+        let owner = device.owner_of_receives(qp);
+        let (qp, _) = self.devices.known_mut(place);
+        self.looks.last = self.looks.last.wrapping_add(1);
+        qp.question = self.looks.last;
+        qp.requester.wait = Wait::Look;
+        let asker = Asker::Send(place, qp.question);
+        self.looks.ask(Question { device: peer.id(), owner }, asker);
+    }
+
+    /// Keeps a frame for the QP at `place` until the caller has looked for its receives; what comes after it waits behind it.
+    #[cold]
+    pub(crate) fn hold(&mut self, place: Place, frame: &[u8]) {
+        let device = self.devices.known_device(place.device);
+        if device.held >= MAX_HELD || frame.len() > MAX_FRAME {
+            device.counters.drop_held += 1;
+            return;
+        }
+        device.held += 1;
+        device.qps.known(place.qpn).qp.held += 1;
+        let (device, qp) = self.devices.known(place);
+        let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
+        self.looks.ask(question, Asker::Frame(place, frame.into()));
+    }
+
+    /// A near packet for the QP at `place` was dropped, for which the caller is to look for receives.
+    #[cold]
+    pub(crate) fn look_near(&mut self, place: Place) {
+        let (device, qp) = self.devices.known(place);
+        let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
+        self.looks.ask(question, Asker::Near(place));
+    }
+
+    /// How many packets a device has sent.
+    pub(crate) fn packets_out(&self, device: u32) -> u64 {
+        self.devices.get(device).map_or(0, |device| device.counters.packets_out)
+    }
+
+    /// All devices, and what any QP needs of the engine.
+    #[inline(always)]
+    pub(crate) fn parts<'a, S>(&'a mut self, sink: &'a mut S) -> (&'a mut Devices<R>, Common<'a, S>) {
+        let Core { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
+        (devices, Common { schedule, send_scratch, recv_scratch, sink, has_port: port.exists() })
+    }
+
+    /// The QP at `place`, if there is one.
+    #[inline]
+    pub(crate) fn borrow<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Option<QpCtx<'a, R, S>> {
+        let Core { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
+        let Device { qps, parts, .. } = devices.get_mut(place.device)?;
+        let DeviceParts { mrs, requests, srqs, counters, mac, suspended } = parts;
+        let (qp, conn) = qps.get_mut(place.qpn.number())?.parts();
+        Some(QpCtx {
+            place,
+            qp,
+            conn,
+            mrs,
+            requests,
+            srqs,
+            counters,
+            schedule,
+            send_scratch,
+            recv_scratch,
+            sink,
+            mac: *mac,
+            suspended: *suspended,
+            has_port: port.exists(),
+        })
+    }
+
+    /// The QP at `place`, which was found before in this call of the engine. No QP goes within a call.
+    #[inline]
+    pub(crate) fn known<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> QpCtx<'a, R, S> {
+        self.borrow(place, sink).expect("no QP goes within a call of the engine")
+    }
+}

@@ -1,0 +1,330 @@
+//! Where packets and FPDUs go: the caller's outlet for them, and their payload.
+
+mod fpdu;
+
+pub use fpdu::{Fpdu, PlacedFpdu, StreamEnd};
+
+use crate::base::id::DeviceId;
+use crate::base::memory::{Fault, Region};
+use crate::base::near::NearPart;
+use crate::message::transfer::{Span, copy, may_be_used, scatter};
+use crate::objects::qp::entry::WholeQpLines;
+use vrdma_wire::icrc;
+use vrdma_wire::iwarp::crc;
+use vrdma_wire::iwarp::encode::{self, Encoder};
+use vrdma_wire::iwarp::framing::{self, LENGTH_LEN};
+use vrdma_wire::iwarp::rdmap::MAX_HEADERS;
+use vrdma_wire::num::{Mac, Qpn};
+use vrdma_wire::roce::{Packet, pad};
+
+/// The way to a MAC address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// Whether the packets of one turn will be taken. If not, the QP waits in its place among all that have packets to send. Where all go the same way
+    /// [`Outlet::has_room`] says it.
+    pub has_room: bool,
+    /// Whether it stays in this process, at another engine. Then a connection without a timeout (0) asks now and then, for ever, as it does where both QPs are
+    /// on one engine: nothing else would find out that the peer stood still when a packet came.
+    pub stays_here: bool,
+    /// Whether packets go that way as they are, by [`Outlet::send_near`].
+    pub is_near: bool,
+}
+
+impl Default for Way {
+    fn default() -> Way {
+        Way { has_room: true, stays_here: false, is_near: false }
+    }
+}
+
+/// Takes packets to the wire, and FPDUs to streams; passed in each call, as a [`Sink`](crate::Sink) is. A stream is named by its QP.
+pub trait Outlet<R: Region> {
+    /// Whether the next packet, or FPDU, will be taken. Asked before one is made.
+    fn has_room(&mut self) -> bool;
+
+    /// What packets to this MAC address meet. Asked before each turn of a connected QP.
+    fn way_to(&mut self, dst: Mac) -> Way {
+        let _ = dst;
+        Way::default()
+    }
+
+    /// Takes a packet. Keys, ranges and rights of the payload have been checked; padding and ICRC are the outlet's business
+    /// ([`write_frame`] does both for those that copy). `Fault` if the payload's memory does not exist any more: then nothing was sent.
+    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault>;
+
+    /// Whether [`Outlet::send_near`] takes this payload of more than a path MTU.
+    fn carries(&mut self, payload: &Pieces<'_, R>) -> bool {
+        let _ = payload;
+        false
+    }
+
+    /// Takes a packet of this device to another engine of this process: only on the way to an address where [`Way::is_near`] says so. Otherwise as
+    /// [`Outlet::send`].
+    fn send_near(
+        &mut self,
+        device: DeviceId,
+        packet: &Packet,
+        part: NearPart,
+        payload: &Pieces<'_, R>,
+    ) -> Result<(), Fault> {
+        let _ = (device, packet, part, payload);
+        Err(Fault)
+    }
+
+    /// Takes a packet of this device: near, if it is such a part, or by [`Outlet::send`].
+    fn pass(
+        &mut self,
+        device: DeviceId,
+        packet: &Packet,
+        part: Option<NearPart>,
+        payload: &Pieces<'_, R>,
+    ) -> Result<(), Fault> {
+        match part {
+            Some(part) => self.send_near(device, packet, part, payload),
+            None => self.send(packet, payload),
+        }
+    }
+
+    /// Whether the stream of this QP takes another FPDU, as long as one may be (see [`StreamAttr::mss`](crate::StreamAttr::mss)). If not, the QP waits until
+    /// [`Engine::stream_has_room`](crate::Engine::stream_has_room). An outlet without streams never has room in one.
+    fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
+        let _ = (device, qpn);
+        false
+    }
+
+    /// Takes an FPDU to the end of a stream that has room. Its payload, checked as that of a packet, is read before this returns
+    /// ([`write_fpdu`] does so): the request may complete then, and what is sent again is what was sent. `Fault` if the payload's memory does not exist any more:
+    /// then nothing was taken.
+    fn send_fpdu(
+        &mut self,
+        device: DeviceId,
+        qpn: Qpn,
+        fpdu: &Fpdu,
+        payload: &Pieces<'_, R>,
+    ) -> Result<(), Fault> {
+        let _ = (device, qpn, fpdu, payload);
+        Err(Fault)
+    }
+
+    /// Whether a stream that is joined with another one ([`Engine::join_streams`](crate::Engine::join_streams)), and has room, takes an FPDU by [`Outlet::send_placed`].
+    fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
+        let _ = (device, qpn);
+        false
+    }
+
+    /// Takes an FPDU to the end of a stream whose payload is at the peer already. It is handed in there in its turn ([`Engine::handle_placed`](crate::Engine::handle_placed)).
+    /// Only where [`Outlet::takes_placed`] said so just now.
+    fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
+        let _ = (device, qpn, placed);
+        unreachable!("it takes none");
+    }
+
+    /// The QP whose turn may come next, and where it is: that, and what it needs of the outlet, may be fetched ahead.
+    fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        let _ = (device, qpn, lines);
+    }
+
+    /// Nothing more goes into this stream.
+    fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
+        let _ = (device, qpn, end);
+    }
+}
+
+/// The outlet of packets that are lost, such as while the link is down.
+pub(crate) struct DiscardOutlet;
+
+impl<R: Region> Outlet<R> for DiscardOutlet {
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// An outlet without room: what is to go over the wire waits for its turn in [`Engine::transmit`](crate::Engine::transmit).
+pub(crate) struct NoOutlet;
+
+impl<R: Region> Outlet<R> for NoOutlet {
+    fn has_room(&mut self) -> bool {
+        false
+    }
+
+    fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
+        Err(Fault)
+    }
+}
+
+/// What a packet carries: bytes of the engine's own, or stretches of regions.
+pub struct Pieces<'a, R> {
+    source: Source<'a, R>,
+    length: u32,
+}
+
+enum Source<'a, R> {
+    Bytes(&'a [u8]),
+    /// Checked before.
+    Memory(Span<'a, R>),
+}
+
+/// One piece of a payload.
+pub enum Piece<'a, R> {
+    /// Bytes that are there during the call alone.
+    Bytes(&'a [u8]),
+    /// A stretch of a region.
+    Memory {
+        /// Which.
+        region: &'a R,
+        /// Its first byte in the region.
+        offset: u64,
+        /// Its bytes; not 0.
+        length: u32,
+    },
+}
+
+impl<'a, R> Pieces<'a, R> {
+    /// Bytes, at most a path MTU of them.
+    pub fn bytes(bytes: &'a [u8]) -> Pieces<'a, R> {
+        Pieces { source: Source::Bytes(bytes), length: bytes.len() as u32 }
+    }
+
+    /// The first `length` bytes of `span`, or `None` if a part of them may not be used. (Inlined: a span that is in one piece is then never in memory, from which to load it at once would wait for its
+    /// narrow fields.)
+    #[inline(always)]
+    pub(crate) fn memory(span: Span<'a, R>, length: u32) -> Option<Pieces<'a, R>> {
+        if length == 0 {
+            return Some(Pieces::bytes(&[]));
+        }
+        let mut rest = span.clone();
+        let (first, offset, together) = rest.piece(length)?;
+        if together == length {
+            return Some(Pieces { source: Source::Memory(Span::Flat(first, offset)), length });
+        }
+        may_be_used(rest, length - together).then_some(Pieces { source: Source::Memory(span), length })
+    }
+
+    /// Copies all of it there; false if a part of either cannot be reached, which may have been after some bytes.
+    pub(crate) fn move_to(&self, there: Span<'_, R>) -> bool
+    where
+        R: Region,
+    {
+        let moved = match &self.source {
+            Source::Bytes(bytes) => scatter(bytes, there),
+            Source::Memory(span) => copy(span.clone(), there, self.length),
+        };
+        moved.is_ok()
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The pieces, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Piece<'a, R>> {
+        let mut left = self.length;
+        let (bytes, mut memory) = match &self.source {
+            Source::Bytes(bytes) => {
+                left = 0;
+                (Some(*bytes).filter(|bytes| !bytes.is_empty()), None)
+            }
+            Source::Memory(span) => (None, Some(span.clone())),
+        };
+        let stretches = core::iter::from_fn(move || {
+            let (region, offset, length) = memory.as_mut().filter(|_| left > 0)?.piece(left)?;
+            left -= length;
+            Some(Piece::Memory { region, offset, length })
+        });
+        bytes.map(Piece::Bytes).into_iter().chain(stretches)
+    }
+}
+
+impl<R: Region> Pieces<'_, R> {
+    /// Copies all into the beginning of `buf`. Panics if that is shorter.
+    pub fn read(&self, buf: &mut [u8]) -> Result<(), Fault> {
+        let mut rest = &mut buf[..self.len()];
+        for piece in self.iter() {
+            let length = match piece {
+                Piece::Bytes(bytes) => {
+                    rest[..bytes.len()].copy_from_slice(bytes);
+                    bytes.len()
+                }
+                Piece::Memory { region, offset, length } => {
+                    region.read(offset, &mut rest[..length as usize])?;
+                    length as usize
+                }
+            };
+            rest = &mut rest[length..];
+        }
+        Ok(())
+    }
+}
+
+/// Writes the whole frame, from the Ethernet header to the ICRC, into the beginning of `buf`; returns its length. Panics if `buf` is shorter than
+/// [`Packet::frame_len`].
+pub fn write_frame<R: Region>(
+    packet: &Packet,
+    payload: &Pieces<'_, R>,
+    buf: &mut [u8],
+) -> Result<usize, Fault> {
+    let headers = packet.emit(payload.len(), buf);
+    let padded = payload.len() + pad(payload.len());
+    let total = headers + padded + icrc::LEN;
+    let body = &mut buf[headers..][..padded];
+    payload.read(body)?;
+    body[payload.len()..].fill(0);
+    icrc::seal(&mut buf[..total]);
+    Ok(total)
+}
+
+/// Writes the whole FPDU into the beginning of `buf`; returns its length. Panics if `buf` is shorter than [`Fpdu::len`].
+pub fn write_fpdu<R: Region>(fpdu: &Fpdu, payload: &Pieces<'_, R>, buf: &mut [u8]) -> Result<usize, Fault> {
+    let mut headers = [0; MAX_HEADERS];
+    let emitted = fpdu.segment.as_ref().map_or(0, |segment| segment.emit(&mut headers));
+    let headers = &headers[..emitted];
+    if fpdu.framing.markers {
+        return write_marked(fpdu, headers, payload, buf);
+    }
+    let ulpdu = headers.len() + payload.len();
+    let begin = LENGTH_LEN + headers.len();
+    let end = LENGTH_LEN + ulpdu;
+    let covered = end + framing::pad(ulpdu);
+    let buf = &mut buf[..covered + crc::LEN];
+    buf[..LENGTH_LEN].copy_from_slice(&encode::length(ulpdu));
+    buf[LENGTH_LEN..begin].copy_from_slice(headers);
+    payload.read(&mut buf[begin..end])?;
+    buf[end..covered].fill(0);
+    let crc = if fpdu.framing.crc { crc::of(&buf[..covered]) } else { [0; crc::LEN] };
+    buf[covered..].copy_from_slice(&crc);
+    Ok(buf.len())
+}
+
+/// The same with markers, past which payload goes in pieces.
+fn write_marked<R: Region>(
+    fpdu: &Fpdu,
+    headers: &[u8],
+    payload: &Pieces<'_, R>,
+    buf: &mut [u8],
+) -> Result<usize, Fault> {
+    let mut encoder = Encoder::new(fpdu.framing, fpdu.place, headers.len() + payload.len(), buf);
+    encoder.put(headers);
+    let mut part = [0; 1024];
+    for piece in payload.iter() {
+        match piece {
+            Piece::Bytes(bytes) => encoder.put(bytes),
+            Piece::Memory { region, offset, length } => {
+                for begin in (0..length).step_by(part.len()) {
+                    let bytes = &mut part[..(length - begin).min(1024) as usize];
+                    region.read(offset + u64::from(begin), bytes)?;
+                    encoder.put(bytes);
+                }
+            }
+        }
+    }
+    Ok(encoder.finish())
+}

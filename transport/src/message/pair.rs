@@ -1,0 +1,123 @@
+//! Two QPs of this engine, one connected to the other, looked up once for a whole message.
+
+use crate::base::memory::Region;
+use crate::base::place::Place;
+use crate::message::core::Core;
+use crate::message::ctx::{Common, QpCtx};
+use crate::objects::device::{Device, DeviceParts, Devices};
+use crate::objects::mr::Mrs;
+use crate::objects::peer::connected;
+use crate::objects::qp::Qp;
+use crate::objects::qp::entry::QpEntry;
+use crate::objects::receiver::Receiver;
+
+/// Both ends of a connection within this engine. They may be of one device, and one QP that is connected to itself is both.
+pub(crate) struct Ends<'a, R> {
+    pub(crate) place: Place,
+    own: &'a mut QpEntry,
+    device: &'a mut DeviceParts<R>,
+    pub(crate) peer_place: Place,
+    /// `None`: it is the same.
+    peer: Option<&'a mut QpEntry>,
+    /// `None`: it is the same.
+    peer_device: Option<&'a mut DeviceParts<R>>,
+}
+
+impl<R> Ends<'_, R> {
+    /// The requester.
+    #[inline(always)]
+    pub(crate) fn qp(&self) -> &Qp {
+        &self.own.qp
+    }
+
+    /// What the requester's elements name.
+    #[inline(always)]
+    pub(crate) fn mrs(&self) -> &Mrs<R> {
+        &self.device.mrs
+    }
+
+    /// The responder as the receiving end of a message.
+    #[inline(always)]
+    pub(crate) fn receiver(&self) -> Receiver<'_, R> {
+        let device = self.peer_device.as_deref().unwrap_or(self.device);
+        device.receiver(&self.peer.as_deref().unwrap_or(self.own).qp)
+    }
+}
+
+/// Both ends, what of the engine goes with them, and where results go.
+/// Its methods are inlined wherever they are called: one that is not would want all of this in memory.
+pub(crate) struct Pair<'a, R, S> {
+    pub(crate) ends: Ends<'a, R>,
+    pub(crate) common: Common<'a, S>,
+}
+
+/// A QP and its peer, if that is at `peer`.
+#[inline(always)]
+fn ends<R>(devices: &mut Devices<R>, place: Place, peer: Place) -> Option<Ends<'_, R>> {
+    let (own_number, peer_number) = (place.qpn.number(), peer.qpn.number());
+    let ends = if place.device != peer.device {
+        let (own, other) = devices.two_mut(place.device, peer.device)?;
+        Ends {
+            place,
+            own: own.qps.get_mut(own_number)?,
+            device: &mut own.parts,
+            peer_place: peer,
+            peer: Some(other.qps.get_mut(peer_number)?),
+            peer_device: Some(&mut other.parts),
+        }
+    } else {
+        let Device { qps, parts: device, .. } = devices.get_mut(place.device)?;
+        let (own, peer_qp) = match own_number == peer_number {
+            true => (qps.get_mut(own_number)?, None),
+            false => qps.two_mut(own_number, peer_number).map(|(own, peer)| (own, Some(peer)))?,
+        };
+        Ends { place, own, device, peer_place: peer, peer: peer_qp, peer_device: None }
+    };
+    let Receiver { qp: peer_qp, .. } = ends.receiver();
+    let peer_is_there = !ends.peer_device.as_deref().unwrap_or(ends.device).suspended;
+    (peer_is_there && connected(ends.qp(), peer_qp)).then_some(ends)
+}
+
+impl<R: Region> Core<R> {
+    /// A QP and the QP at `peer`, if they are connected to each other and that one's device runs.
+    #[inline(always)]
+    pub(crate) fn pair<'a, S>(
+        &'a mut self,
+        place: Place,
+        peer: Place,
+        sink: &'a mut S,
+    ) -> Option<Pair<'a, R, S>> {
+        let (devices, common) = self.parts(sink);
+        Some(Pair { ends: ends(devices, place, peer)?, common })
+    }
+
+    /// Where the peer of a QP is that is not where it was found last. A message to it, if there is none, is lost, and counted as dropped.
+    #[cold]
+    pub(crate) fn search_peer(&mut self, place: Place) -> Option<Place> {
+        let (_, qp) = self.devices.known(place);
+        match self.devices.search_peer(qp) {
+            Ok((peer, ..)) => Some(peer),
+            Err((at, reason)) => {
+                self.devices.count_drop(at.unwrap_or(place.device), reason);
+                None
+            }
+        }
+    }
+}
+
+impl<R, S> Pair<'_, R, S> {
+    /// The requester.
+    #[inline(always)]
+    pub(crate) fn own(&mut self) -> QpCtx<'_, R, S> {
+        let Ends { place, own, device, .. } = &mut self.ends;
+        self.common.lend(*place, own, device)
+    }
+
+    /// The responder.
+    #[inline(always)]
+    pub(crate) fn peer(&mut self) -> QpCtx<'_, R, S> {
+        let Ends { own, device, peer_place, peer, peer_device, .. } = &mut self.ends;
+        let entry = peer.as_deref_mut().unwrap_or(own);
+        self.common.lend(*peer_place, entry, peer_device.as_deref_mut().unwrap_or(device))
+    }
+}

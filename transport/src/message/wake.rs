@@ -1,0 +1,46 @@
+//! The first request of a QP waits no longer.
+
+use crate::base::carrier::Carrier;
+use crate::base::memory::Region;
+use crate::base::time::NEVER;
+use crate::message::ctx::QpCtx;
+use crate::objects::qp::requester::Wait;
+use crate::objects::service::ConnState;
+use crate::verbs::completion::Sink;
+
+impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
+    /// What its first request waits for may have come: it is tried in its turn.
+    pub(crate) fn wake(&mut self) {
+        match self.qp.requester.wait {
+            Wait::Receive | Wait::Answer => {
+                self.counters.retries += 1;
+                self.try_at_once();
+            }
+            // There is no need to look.
+            Wait::Look => self.qp.requester.wait = Wait::No,
+            Wait::No | Wait::Looked | Wait::Woken => return,
+        }
+        self.make_ready();
+    }
+
+    /// Its first request waits no longer, as far as it is up to itself. If it waits for a receive, the time until it counts as not ready once more goes on.
+    pub(crate) fn try_at_once(&mut self) {
+        let has_time = self.qp.carrier == Carrier::Local && self.qp.timer != NEVER;
+        self.qp.requester.wait = match self.qp.requester.wait {
+            Wait::Receive | Wait::Woken if has_time => Wait::Woken,
+            _ => {
+                self.disarm();
+                Wait::No
+            }
+        };
+    }
+
+    /// Its first request was woken, and goes on.
+    #[cold]
+    pub(crate) fn waited_enough(&mut self) {
+        if self.qp.requester.wait == Wait::Woken {
+            self.qp.requester.wait = Wait::No;
+        }
+        self.disarm();
+    }
+}

@@ -1,0 +1,87 @@
+//! Multicast groups of all devices: who joins and leaves, and who is to have a datagram.
+
+use super::{Device, Devices};
+use crate::base::error::Error;
+use crate::base::gid::GidEntry;
+use crate::base::id::DeviceId;
+use crate::base::place::Place;
+use crate::verbs::attr::QpType;
+use vrdma_wire::num::{Gid, Qpn, VlanId};
+
+impl<R> Device<R> {
+    /// Whether a QP may be a member of groups: it has to be of unreliable datagrams.
+    pub(super) fn check_member(&self, qpn: Qpn) -> Result<(), Error> {
+        match self.qp(qpn).ok_or(Error::NotFound)?.service() {
+            QpType::Ud => Ok(()),
+            QpType::Rc | QpType::Uc | QpType::Gsi | QpType::XrcSend | QpType::XrcRecv => Err(Error::Invalid),
+        }
+    }
+
+    /// Whether it has an address in a VLAN: what is sent to groups in others is not for it.
+    fn is_in(&self, vlan: VlanId) -> bool {
+        self.gids.iter().any(|entry| *entry != GidEntry::EMPTY && entry.vlan == vlan)
+    }
+}
+
+impl<R> Devices<R> {
+    /// A QP joins a group.
+    pub(crate) fn attach(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
+        let known = self.find_mut(device)?;
+        known.check_member(qpn)?;
+        if !mgid.is_multicast() {
+            return Err(Error::Invalid);
+        }
+        if known.groups.attach(mgid, qpn, &known.limits)? {
+            self.listeners.insert((mgid, device.0));
+        }
+        Ok(())
+    }
+
+    /// A QP leaves a group.
+    pub(crate) fn detach(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
+        let known = self.find_mut(device)?;
+        known.check_member(qpn)?;
+        known.groups.detach(mgid, qpn)?;
+        if !known.groups.contains(mgid) {
+            self.listeners.remove(&(mgid, device.0));
+        }
+        Ok(())
+    }
+
+    /// A QP leaves its groups: it is to be destroyed.
+    pub(crate) fn detach_from_all(&mut self, device: DeviceId, qpn: Qpn) -> Result<(), Error> {
+        self.find(device)?.groups.of(qpn).into_iter().try_for_each(|mgid| self.detach(device, qpn, mgid))
+    }
+
+    /// All QPs of a device leave their groups. (What it knows of them goes with the rest that it has.)
+    pub(crate) fn leave_groups(&mut self, device: DeviceId) {
+        let Devices { devices, listeners, .. } = self;
+        let known = devices.get(device.0 as usize).and_then(Option::as_ref);
+        for mgid in known.into_iter().flat_map(|known| known.groups.groups()) {
+            listeners.remove(&(mgid, device.0));
+        }
+    }
+
+    /// The first device from index `from` on that has members of a group, and an address in the VLAN.
+    pub(crate) fn next_listener(&self, mgid: Gid, vlan: VlanId, from: u32) -> Option<u32> {
+        let mut devices = self.listeners.range((mgid, from)..=(mgid, u32::MAX)).map(|&(_, device)| device);
+        devices.find(|&index| self.listener(index).is_in(vlan))
+    }
+
+    /// The member of a group in a VLAN that comes after another, in the order of devices and numbers; the first after none.
+    pub(crate) fn next_member(&self, mgid: Gid, vlan: VlanId, after: Option<Place>) -> Option<Place> {
+        let mut from = after.map_or(0, |place| place.device);
+        while let Some(device) = self.next_listener(mgid, vlan, from) {
+            let served = after.filter(|place| place.device == device).map(|place| place.qpn);
+            if let Some(qpn) = self.listener(device).groups.next(mgid, served) {
+                return Some(Place { device, qpn });
+            }
+            from = device + 1;
+        }
+        None
+    }
+
+    fn listener(&self, index: u32) -> &Device<R> {
+        self.get(index).expect("a device's groups go with it")
+    }
+}

@@ -1,0 +1,101 @@
+//! How operations look in segments of iWARP, and back: the one place that knows both.
+
+use crate::objects::iwarp::requester_state::RequesterState;
+use crate::verbs::op::{Remote, SendOp};
+use crate::verbs::work::Work;
+use vrdma_wire::iwarp::ddp::{TAGGED_LEN, UNTAGGED_LEN};
+use vrdma_wire::iwarp::num::{Msn, Stag};
+use vrdma_wire::iwarp::rdmap::{IMMEDIATE_LEN, Part, Segment, Tagged};
+use vrdma_wire::iwarp::request::{AtomicOp, AtomicRequest, ReadRequest};
+use vrdma_wire::num::{Imm, Rkey};
+
+/// Whether iWARP has an operation. (Of SENDs with immediate data it has none: immediate data is a message of its own there, and takes a receive of its own.)
+pub(crate) fn is_of_iwarp(op: &SendOp) -> bool {
+    match op {
+        SendOp::Send { imm } => imm.is_none(),
+        SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => false,
+        SendOp::Write { .. }
+        | SendOp::Read { .. }
+        | SendOp::CompareSwap { .. }
+        | SendOp::FetchAdd { .. }
+        | SendOp::SendInvalidate { .. }
+        | SendOp::BindMw(_)
+        | SendOp::LocalInvalidate { .. }
+        | SendOp::RegMr { .. } => true,
+    }
+}
+
+/// Bytes of headers before the payload that `op` carries in its segments.
+pub(crate) fn headers_before_payload(op: &SendOp) -> usize {
+    if let SendOp::Write { .. } = op { TAGGED_LEN } else { UNTAGGED_LEN }
+}
+
+/// The segment with which `work` goes on. What carries no payload is a message by itself.
+// Where it is made is where it stays: to move it at once would wait for its narrow fields.
+#[inline(always)]
+pub(crate) fn segment_of(work: &Work<'_>, state: &RequesterState, last: bool) -> Segment {
+    let (msn, offset) = (state.send_msn, state.sent);
+    let part = Part { msn, offset, last };
+    let solicited = work.flags.solicited();
+    match *work.op {
+        SendOp::Send { .. } => Segment::Send { part, solicited, invalidate: None },
+        SendOp::SendInvalidate { key } => Segment::Send { part, solicited, invalidate: Some(Stag(key.0)) },
+        SendOp::Write { remote, .. } => {
+            // What wraps is for the responder to refuse.
+            let offset = remote.addr.wrapping_add(offset.into());
+            Segment::Write(Tagged { stag: Stag(remote.rkey.0), offset, last })
+        }
+        SendOp::Read { remote: Remote { addr, rkey } } => Segment::ReadRequest(
+            state.request_msn,
+            ReadRequest {
+                sink: Stag(state.next_token()),
+                sink_offset: 0,
+                length: work.length,
+                source: Stag(rkey.0),
+                source_offset: addr,
+            },
+        ),
+        SendOp::CompareSwap { remote, compare, swap } => {
+            atomic(state, remote, AtomicOp::CompareSwap { swap, mask: !0, compare, compare_mask: !0 })
+        }
+        SendOp::FetchAdd { remote, add } => atomic(state, remote, AtomicOp::FetchAdd { add, mask: 0 }),
+        SendOp::AtomicWrite { .. }
+        | SendOp::Flush { .. }
+        | SendOp::BindMw(_)
+        | SendOp::LocalInvalidate { .. }
+        | SendOp::RegMr { .. } => unreachable!("no message comes of it"),
+    }
+}
+
+fn atomic(state: &RequesterState, remote: Remote, op: AtomicOp) -> Segment {
+    let Remote { addr: offset, rkey } = remote;
+    Segment::AtomicRequest(
+        state.request_msn,
+        AtomicRequest { id: state.next_token(), stag: Stag(rkey.0), offset, op },
+    )
+}
+
+/// The immediate data that goes with a WRITE: the first 4 of 8 bytes, as other RNICs have it.
+pub(crate) fn immediate(msn: Msn, solicited: bool, imm: Imm) -> Segment {
+    let [a, b, c, d] = imm.to_bytes();
+    let data = [a, b, c, d, 0, 0, 0, 0];
+    Segment::Immediate { msn, solicited, data }
+}
+
+/// The immediate data of a message.
+pub(crate) fn imm_of(data: [u8; IMMEDIATE_LEN]) -> Imm {
+    Imm::from_bytes([data[0], data[1], data[2], data[3]])
+}
+
+/// The operation that an atomic request asks for, if there is such a one here.
+pub(crate) fn atomic_of(request: &AtomicRequest) -> Option<SendOp> {
+    let remote = Remote { addr: request.offset, rkey: Rkey(request.stag.0) };
+    match request.op {
+        // What is carried out of the last bit is lost anyway.
+        AtomicOp::FetchAdd { add, mask } if mask & !(1 << 63) == 0 => Some(SendOp::FetchAdd { remote, add }),
+        AtomicOp::CompareSwap { swap, mask: u64::MAX, compare, compare_mask: u64::MAX } => {
+            Some(SendOp::CompareSwap { remote, compare, swap })
+        }
+        AtomicOp::FetchAdd { .. } | AtomicOp::Swap { .. } | AtomicOp::CompareSwap { .. } => None,
+    }
+}

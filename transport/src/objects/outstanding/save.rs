@@ -1,0 +1,265 @@
+//! Outstanding requests in the record.
+
+use super::{OutstandingSend, Requests, Scratch, Work};
+use crate::base::id::PdId;
+use crate::base::memory::Access;
+use crate::collections::pool::{At, List};
+use crate::save::{Violation, record, to_qpn};
+use crate::verbs::attr::QpType;
+use crate::verbs::caps::Caps;
+use crate::verbs::completion::WcStatus;
+use crate::verbs::op::{FlushScope, Remote, SendOp};
+use crate::verbs::request::{Destination, Payload, SendRequest, Sge};
+use crate::verbs::window::Bind;
+use crate::verbs::work::Flags;
+use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Rkey, Srqn};
+
+impl Requests {
+    /// The record of a send queue.
+    pub(crate) fn save_sends(&self, queue: &List) -> Vec<record::Send> {
+        let mut scratch = Scratch::default();
+        let mut sends = Vec::new();
+        let mut next = queue.head();
+        while let Some(at) = next {
+            let destination = self.destination_at(at).as_ref().map(save_destination);
+            let (send, payload) = self.send_at(at, &mut scratch);
+            let OutstandingSend { ref op, id, length: _, error, flags, srqn } = send;
+            let payload = match (error, payload) {
+                (Some(WcStatus::LocLen), _) => record::Payload::WrongLength,
+                (Some(_), _) => record::Payload::NotUnderstood,
+                (None, Payload::Inline(data)) => record::Payload::Inline(data.to_vec()),
+                (None, Payload::Sges(sges)) => record::Payload::Sges(save_sges(sges)),
+            };
+            let operation = op.into();
+            let srqn = srqn.map(Srqn::number);
+            sends.push(record::Send {
+                id,
+                signaled: flags.signaled(),
+                solicited: flags.solicited(),
+                fence: flags.fence(),
+                operation,
+                payload,
+                srqn,
+                destination,
+            });
+            next = self.send_after(at);
+        }
+        sends
+    }
+
+    /// Adds a send from the record to the queue of a QP of this service and these capabilities.
+    pub(crate) fn restore_send(
+        &mut self,
+        queue: &mut List,
+        send: &record::Send,
+        service: QpType,
+        caps: &Caps,
+    ) -> Result<(), Violation> {
+        let to = send.destination.as_ref().map(to_destination).transpose()?;
+        let record::Send { id, signaled, solicited, fence, ref operation, ref payload, .. } = *send;
+        let op = SendOp::from(operation);
+        let sges;
+        let (payload, error) = match payload {
+            record::Payload::Inline(data) => (Payload::Inline(data), None),
+            record::Payload::Sges(list) => {
+                sges = to_sges(list);
+                (Payload::Sges(&sges), None)
+            }
+            record::Payload::NotUnderstood => (Payload::Sges(&[]), Some(WcStatus::LocQpOp)),
+            record::Payload::WrongLength => (Payload::Sges(&[]), Some(WcStatus::LocLen)),
+        };
+        let request = SendRequest { id, signaled, solicited, fence, op, payload };
+        let srqn = send.srqn.map(|number| Srqn::new(number).ok_or(Violation::Psn)).transpose()?;
+        let work = match error {
+            // What is wrong in itself has a queue if its service and operation have one.
+            Some(_) => Work::plain(&op, id, Flags::new(signaled, solicited, fence)),
+            None => Work::new(&request, caps),
+        };
+        let mut named = work;
+        named.name_queue(srqn, service);
+        let work = match error {
+            Some(_) => Work { error, srqn: named.srqn, ..work },
+            None => named,
+        };
+        if work.error != error || work.srqn != srqn {
+            return Err(Violation::Request);
+        }
+        self.push_to(queue, &work, to.as_ref(), payload);
+        Ok(())
+    }
+
+    /// The record of a receive queue.
+    pub(crate) fn save_receives(&self, queue: &List) -> Vec<record::Receive> {
+        let mut scratch = Scratch::default();
+        let slots = self.receives.iter(queue);
+        slots
+            .map(|slot| {
+                let sges = save_sges(self.elements(slot, &mut scratch));
+                record::Receive { id: slot.id, sges, not_understood: false }
+            })
+            .collect()
+    }
+
+    /// Adds a receive from the record to a queue whose receives have at most so many elements.
+    pub(crate) fn restore_receive(
+        &mut self,
+        queue: &mut List,
+        receive: &record::Receive,
+        max_sge: usize,
+    ) -> Result<(), Violation> {
+        if receive.sges.len() > max_sge {
+            return Err(Violation::Request);
+        }
+        self.push_receive(queue, receive.id, &to_sges(&receive.sges));
+        Ok(())
+    }
+
+    /// How many sends of a queue are before this one.
+    pub(crate) fn send_position(&self, queue: &List, at: Option<At>) -> u32 {
+        self.sends.position(queue, at)
+    }
+
+    /// The send of a queue with so many before it.
+    pub(crate) fn send_at_position(&self, queue: &List, position: u32) -> Option<At> {
+        self.sends.at_position(queue, position)
+    }
+
+    /// The sends of a queue but for their payload, in order.
+    pub(crate) fn sends(&self, queue: &List) -> impl Iterator<Item = Work<'_>> {
+        self.sends.iter(queue).map(|slot| slot.send.work())
+    }
+}
+
+fn save_sges(sges: &[Sge]) -> Vec<record::Sge> {
+    let save = |sge: &Sge| record::Sge { addr: sge.addr, length: sge.length, lkey: sge.lkey.0 };
+    sges.iter().map(save).collect()
+}
+
+fn to_sges(sges: &[record::Sge]) -> Vec<Sge> {
+    let restore = |sge: &record::Sge| Sge { addr: sge.addr, length: sge.length, lkey: Lkey(sge.lkey) };
+    sges.iter().map(restore).collect()
+}
+
+fn save_destination(to: &Destination) -> record::Destination {
+    let Destination {
+        pd,
+        qpn,
+        qkey,
+        dgid,
+        dmac,
+        sgid_index,
+        sl,
+        hop_limit,
+        traffic_class,
+        flow_label,
+        udp_sport,
+        vlan,
+    } = *to;
+    let (dgid, dmac) = (dgid.0, dmac.0);
+    let av = record::AddressVector {
+        sl,
+        sgid_index,
+        dgid,
+        dmac,
+        hop_limit,
+        traffic_class,
+        flow_label,
+        udp_sport,
+        vlan,
+    };
+    record::Destination { pd: pd.0, qpn: qpn.number(), qkey: qkey.0, av }
+}
+
+fn to_destination(to: &record::Destination) -> Result<Destination, Violation> {
+    let record::AddressVector { sl, sgid_index, dgid, dmac, hop_limit, .. } = to.av;
+    let record::AddressVector { traffic_class, flow_label, udp_sport, vlan, .. } = to.av;
+    Ok(Destination {
+        pd: PdId(to.pd),
+        qpn: to_qpn(to.qpn)?,
+        qkey: Qkey(to.qkey),
+        dgid: Gid(dgid),
+        dmac: Mac(dmac),
+        sgid_index,
+        sl,
+        hop_limit,
+        traffic_class,
+        flow_label,
+        udp_sport,
+        vlan,
+    })
+}
+
+impl From<&SendOp> for record::Operation {
+    fn from(op: &SendOp) -> record::Operation {
+        use record::Operation;
+        match *op {
+            SendOp::Send { imm } => Operation::Send { imm: imm.map(Imm::to_bytes) },
+            SendOp::Write { remote: Remote { addr, rkey }, imm } => {
+                Operation::Write { addr, rkey: rkey.0, imm: imm.map(Imm::to_bytes) }
+            }
+            SendOp::Read { remote: Remote { addr, rkey } } => Operation::Read { addr, rkey: rkey.0 },
+            SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap } => {
+                Operation::CompareSwap { addr, rkey: rkey.0, compare, swap }
+            }
+            SendOp::FetchAdd { remote: Remote { addr, rkey }, add } => {
+                Operation::FetchAdd { addr, rkey: rkey.0, add }
+            }
+            SendOp::AtomicWrite { remote: Remote { addr, rkey } } => {
+                Operation::AtomicWrite { addr, rkey: rkey.0 }
+            }
+            SendOp::Flush {
+                remote: Remote { addr, rkey },
+                scope: FlushScope { placement, whole, length },
+            } => Operation::Flush { addr, rkey: rkey.0, placement: placement.into(), whole, length },
+            SendOp::SendInvalidate { key } => Operation::SendInvalidate { key: key.0 },
+            SendOp::BindMw(Bind { rkey, new_rkey, lkey, access, addr, length }) => Operation::BindMw {
+                rkey: rkey.0,
+                new_rkey: new_rkey.0,
+                lkey: lkey.0,
+                access: access.0,
+                addr,
+                length,
+            },
+            SendOp::LocalInvalidate { key } => Operation::LocalInvalidate { key: key.0 },
+            SendOp::RegMr { key, access, iova, length, list, page_shift } => {
+                Operation::RegMr { key: key.0, access: access.0, iova, length, list, page_shift }
+            }
+        }
+    }
+}
+
+impl From<&record::Operation> for SendOp {
+    fn from(operation: &record::Operation) -> SendOp {
+        use record::Operation;
+        let remote = |addr, rkey| Remote { addr, rkey: Rkey(rkey) };
+        match *operation {
+            Operation::Send { imm } => SendOp::Send { imm: imm.map(Imm::from_bytes) },
+            Operation::Write { addr, rkey, imm } => {
+                SendOp::Write { remote: remote(addr, rkey), imm: imm.map(Imm::from_bytes) }
+            }
+            Operation::Read { addr, rkey } => SendOp::Read { remote: remote(addr, rkey) },
+            Operation::CompareSwap { addr, rkey, compare, swap } => {
+                SendOp::CompareSwap { remote: remote(addr, rkey), compare, swap }
+            }
+            Operation::FetchAdd { addr, rkey, add } => SendOp::FetchAdd { remote: remote(addr, rkey), add },
+            Operation::AtomicWrite { addr, rkey } => SendOp::AtomicWrite { remote: remote(addr, rkey) },
+            Operation::Flush { addr, rkey, placement, whole, length } => SendOp::Flush {
+                remote: remote(addr, rkey),
+                scope: FlushScope { placement: placement.into(), whole, length },
+            },
+            Operation::SendInvalidate { key } => SendOp::SendInvalidate { key: Rkey(key) },
+            Operation::BindMw { rkey, new_rkey, lkey, access, addr, length } => SendOp::BindMw(Bind {
+                rkey: Rkey(rkey),
+                new_rkey: Rkey(new_rkey),
+                lkey: Lkey(lkey),
+                access: Access(access),
+                addr,
+                length,
+            }),
+            Operation::LocalInvalidate { key } => SendOp::LocalInvalidate { key: Rkey(key) },
+            Operation::RegMr { key, access, iova, length, list, page_shift } => {
+                SendOp::RegMr { key: Rkey(key), access: Access(access), iova, length, list, page_shift }
+            }
+        }
+    }
+}

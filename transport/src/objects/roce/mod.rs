@@ -1,0 +1,7 @@
+//! State of a reliable connection on RoCE.
+
+pub(crate) mod packet;
+pub(crate) mod psn;
+pub(crate) mod requester_state;
+pub(crate) mod responder_state;
+pub(crate) mod state;

@@ -1,0 +1,183 @@
+//! How the operations of reliable connections look in packets, and back: the one place that knows both.
+
+use crate::base::near::NearPayload;
+use crate::verbs::op::{FlushScope, Placement, Remote, SendOp};
+use crate::verbs::work::Work;
+use vrdma_wire::num::Imm;
+use vrdma_wire::roce::{Aeth, AtomicEth, Feth, Part, Rc, ReadPart, Reth, SendTail, WriteTail};
+
+/// Which part of a request its next packet carries, or of a READ asks for.
+pub(crate) struct RequestSlice {
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    /// First byte,
+    pub(crate) offset: u32,
+    /// and how many, in the packet or, for a READ, asked for by it.
+    pub(crate) length: u32,
+    /// PSNs that it stands for.
+    pub(crate) psns: u32,
+}
+
+/// In a FETH: the placement type, and where the selectivity level begins.
+const PLACEMENT: u8 = 0xf;
+const SELECTIVITY: u32 = 4;
+
+fn reth(remote: Remote, offset: u32, length: u32) -> Reth {
+    // What wraps is for the responder to refuse.
+    Reth { va: remote.addr.wrapping_add(offset.into()), rkey: remote.rkey, length }
+}
+
+/// The headers of a packet of `work`.
+pub(crate) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
+    fn part<F, L>(slice: &RequestSlice, head: F, tail: L) -> Part<F, L> {
+        match (slice.first, slice.last) {
+            (true, true) => Part::Only(head, tail),
+            (true, false) => Part::First(head),
+            (false, false) => Part::Middle,
+            (false, true) => Part::Last(tail),
+        }
+    }
+    match *work.op {
+        SendOp::Send { imm } => Rc::Send(part(slice, (), imm.map_or(SendTail::Plain, SendTail::Imm))),
+        SendOp::SendInvalidate { key } => Rc::Send(part(slice, (), SendTail::Invalidate(key))),
+        SendOp::Write { remote, imm } => {
+            let tail = imm.map_or(WriteTail::Plain, WriteTail::Imm);
+            Rc::Write(part(slice, reth(remote, 0, work.length), tail))
+        }
+        SendOp::Read { remote } => Rc::ReadRequest(reth(remote, slice.offset, slice.length)),
+        SendOp::CompareSwap { remote: Remote { addr: va, rkey }, compare, swap } => {
+            Rc::CompareSwap(AtomicEth { va, rkey, swap_or_add: swap, compare })
+        }
+        SendOp::FetchAdd { remote: Remote { addr: va, rkey }, add } => {
+            Rc::FetchAdd(AtomicEth { va, rkey, swap_or_add: add, compare: 0 })
+        }
+        SendOp::AtomicWrite { remote } => Rc::AtomicWrite(reth(remote, 0, work.length)),
+        SendOp::Flush { remote, scope: FlushScope { placement, whole, length } } => {
+            let (global, persistent) = (placement != Placement::Persistent, placement != Placement::Global);
+            Rc::Flush(Feth::new(global, persistent, whole), reth(remote, 0, length))
+        }
+        SendOp::BindMw(_) | SendOp::LocalInvalidate { .. } | SendOp::RegMr { .. } => {
+            unreachable!("no packet is sent of it")
+        }
+    }
+}
+
+/// What a response packet says.
+pub(crate) enum Response<'a, R> {
+    /// An acknowledge of requests, or a refusal of one.
+    Ack(Aeth),
+    /// Data of one request; all but the middle packets of it have an AETH.
+    Data(Option<Aeth>, ResponseData<'a, R>),
+}
+
+/// What comes back.
+pub(crate) enum ResponseData<'a, R> {
+    /// A part of what a READ asked for, of so many PSNs. `last`: the packet says that there is no more.
+    Read { last: bool, psns: u32, data: NearPayload<'a, R> },
+    /// The value that an atomic found.
+    Atomic(u64),
+}
+
+impl<R> Clone for Response<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Response<'_, R> {}
+
+impl<R> Clone for ResponseData<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for ResponseData<'_, R> {}
+
+impl<'a, R> Response<'a, R> {
+    /// `None` of a request.
+    pub(crate) fn of(body: &Rc, psns: u32, data: NearPayload<'a, R>) -> Option<Response<'a, R>> {
+        Some(match *body {
+            Rc::Ack(aeth) => Response::Ack(aeth),
+            Rc::ReadResponse(part) => {
+                let (aeth, last) = match part {
+                    ReadPart::First(aeth) => (Some(aeth), false),
+                    ReadPart::Middle => (None, false),
+                    ReadPart::Last(aeth) | ReadPart::Only(aeth) => (Some(aeth), true),
+                };
+                Response::Data(aeth, ResponseData::Read { last, psns, data })
+            }
+            Rc::AtomicAck(aeth, before) => Response::Data(Some(aeth), ResponseData::Atomic(before)),
+            _ => return None,
+        })
+    }
+}
+
+/// What a request packet says, in terms of a segment.
+pub(crate) struct RcRequest {
+    pub(crate) op: SendOp,
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    /// Of its WRITE, READ or atomic: where, and how much in all.
+    pub(crate) reth: Option<Reth>,
+}
+
+/// What a request packet says. A packet of a WRITE that is not its first continues `write`. `None` for what this device does not do.
+pub(crate) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
+    fn place<F, L>(part: &Part<F, L>) -> (bool, bool) {
+        (matches!(part, Part::First(_) | Part::Only(..)), matches!(part, Part::Last(_) | Part::Only(..)))
+    }
+    let at = |reth: &Reth| Remote { addr: reth.va, rkey: reth.rkey };
+    let atomic = |eth: &AtomicEth| Reth { va: eth.va, rkey: eth.rkey, length: 8 };
+    let only = |op, reth| RcRequest { op, first: true, last: true, reth: Some(reth) };
+    Some(match body {
+        Rc::Send(part) => {
+            let (first, last) = place(part);
+            let op = match part {
+                Part::Last(SendTail::Imm(imm)) | Part::Only((), SendTail::Imm(imm)) => {
+                    SendOp::Send { imm: Some(*imm) }
+                }
+                Part::Last(SendTail::Invalidate(key)) | Part::Only((), SendTail::Invalidate(key)) => {
+                    SendOp::SendInvalidate { key: *key }
+                }
+                _ => SendOp::Send { imm: None },
+            };
+            RcRequest { op, first, last, reth: None }
+        }
+        Rc::Write(part) => {
+            let (first, last) = place(part);
+            let imm_of = |tail: &WriteTail| -> Option<Imm> {
+                match tail {
+                    WriteTail::Plain => None,
+                    WriteTail::Imm(imm) => Some(*imm),
+                }
+            };
+            let (reth, imm) = match part {
+                Part::First(reth) => (*reth, None),
+                Part::Middle => (*write, None),
+                Part::Last(tail) => (*write, imm_of(tail)),
+                Part::Only(reth, tail) => (*reth, imm_of(tail)),
+            };
+            RcRequest { op: SendOp::Write { remote: at(&reth), imm }, first, last, reth: Some(reth) }
+        }
+        Rc::ReadRequest(reth) => only(SendOp::Read { remote: at(reth) }, *reth),
+        Rc::CompareSwap(eth) => {
+            let reth = atomic(eth);
+            only(SendOp::CompareSwap { remote: at(&reth), compare: eth.compare, swap: eth.swap_or_add }, reth)
+        }
+        Rc::FetchAdd(eth) => {
+            let reth = atomic(eth);
+            only(SendOp::FetchAdd { remote: at(&reth), add: eth.swap_or_add }, reth)
+        }
+        Rc::AtomicWrite(reth) => only(SendOp::AtomicWrite { remote: at(reth) }, *reth),
+        Rc::Flush(feth, reth) => {
+            let (placement, whole) = (feth.bits() & PLACEMENT, feth.bits() >> SELECTIVITY);
+            let placement = Placement::from_bits(placement.into())?;
+            let whole = [false, true].get(usize::from(whole)).copied()?;
+            let scope = FlushScope { placement, whole, length: reth.length };
+            // The message itself is of no bytes.
+            RcRequest { op: SendOp::Flush { remote: at(reth), scope }, first: true, last: true, reth: None }
+        }
+        _ => return None,
+    })
+}

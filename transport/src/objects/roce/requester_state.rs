@@ -1,0 +1,410 @@
+//! Which requests of a send queue are sent, outstanding and acknowledged. Pure state, without I/O.
+//!
+//! The send queue is the retransmit buffer. Its first request begins with PSN `base`; from there the PSN of each other follows. What was
+//! answered ends before `una`; what was sent, for the first time or again, ends where the [`Cursor`] is; what was ever sent ends before the
+//! PSN of [`Requester`](crate::objects::qp::requester::Requester).
+
+mod save;
+
+use crate::collections::pool::At;
+use crate::objects::roce::psn::ahead;
+use crate::verbs::op::SendOp;
+use crate::verbs::work::Work;
+use vrdma_wire::num::{Msn, Mtu, Psn};
+use vrdma_wire::roce::Credits;
+
+/// What is sent next.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Cursor {
+    /// The request, or `None` if all have been sent.
+    pub(crate) at: Option<At>,
+    /// Its first PSN.
+    pub(crate) first: Psn,
+    /// Its PSNs that were sent, or of a READ asked for.
+    pub(crate) sent: u32,
+    /// Its number: the MSN that the responder has when it is executed.
+    ssn: Msn,
+}
+
+/// The requester's state.
+#[derive(Debug)]
+pub(crate) struct RequesterState {
+    /// First PSN of the first request,
+    base: Psn,
+    /// and its number.
+    ssn: Msn,
+    /// The oldest PSN without an answer.
+    pub(crate) una: Psn,
+    pub(crate) cursor: Cursor,
+    /// READs and atomics before the cursor: all of them are outstanding,
+    pub(crate) reads: u32,
+    /// with so many responses.
+    awaited: u32,
+    /// Request packets that may be without an acknowledge. What gets lost is most often what a receiver had no room for, so there are
+    /// fewer after each loss, and one more after each acknowledge; beyond [`USUAL_WINDOW`] only after a whole window was acknowledged.
+    pub(crate) window: u16,
+    /// Packets that were acknowledged since the window, beyond the usual one, grew.
+    acknowledged: u16,
+    /// Packets since the last that requested an acknowledge.
+    pub(crate) since_ack_req: u8,
+    /// The packets from `una` on were retransmitted already, because of a NAK or a gap in the responses.
+    pub(crate) retransmitted: bool,
+    /// The last request that the peer has a receive for; `None` if it does not tell.
+    limit: Option<Msn>,
+}
+
+/// What an acknowledge does to the first request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Acked {
+    /// It is complete.
+    First,
+    /// There is nothing more that was acknowledged.
+    NoMore,
+    /// Its responses should have come before and did not.
+    Lost,
+}
+
+/// PSNs that a request takes (IBTA 9.7.3.2: a READ takes those of its responses).
+pub(crate) fn psns(work: &Work<'_>, mtu: Mtu) -> u32 {
+    work.row.psns(mtu, work.length)
+}
+
+/// The widest window: of packets of 4 KiB what a link of 100 Gb/s carries in 160 us.
+const WINDOW: u16 = 512;
+/// The window of a new connection: most receivers have room for so many.
+const USUAL_WINDOW: u16 = 128;
+/// The narrowest.
+const MIN_WINDOW: u16 = 4;
+/// One in so many packets of a long message requests an acknowledge; the last of each message does anyway.
+const ACK_REQ_EVERY: u8 = 32;
+
+impl RequesterState {
+    pub(crate) fn new() -> RequesterState {
+        let cursor = Cursor { at: None, first: Psn::default(), sent: 0, ssn: Msn::default() };
+        RequesterState {
+            base: Psn::default(),
+            ssn: Msn::default(),
+            una: Psn::default(),
+            cursor,
+            reads: 0,
+            awaited: 0,
+            window: USUAL_WINDOW,
+            acknowledged: 0,
+            since_ack_req: 0,
+            retransmitted: false,
+            limit: None,
+        }
+    }
+
+    /// The request at `first`, or the next to be posted, begins with `psn`.
+    pub(crate) fn start(&mut self, psn: Psn, first: Option<At>) {
+        (self.base, self.una) = (psn, psn);
+        self.limit = None;
+        self.go_back(first);
+    }
+
+    /// A request was added, at the queue's end.
+    pub(crate) fn posted(&mut self, last: Option<At>) {
+        if self.cursor.at.is_none() {
+            self.cursor.at = last;
+        }
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.cursor.at.is_some()
+    }
+
+    /// The PSN that is sent next.
+    pub(crate) fn next(&self) -> Psn {
+        self.cursor.first.add(self.cursor.sent)
+    }
+
+    /// Request packets that were sent and not acknowledged.
+    pub(crate) fn in_flight(&self) -> u32 {
+        ahead(self.next(), self.una).saturating_sub(self.awaited)
+    }
+
+    /// PSNs of the first request that were answered.
+    pub(crate) fn answered(&self) -> u32 {
+        ahead(self.una, self.base)
+    }
+
+    /// Whether a request packet has to wait for acknowledges.
+    pub(crate) fn window_is_full(&self) -> bool {
+        self.in_flight() >= self.window.into()
+    }
+
+    /// Whether the next packet, of so many PSNs, has to request an acknowledge.
+    pub(crate) fn ack_req_due(&self, psns: u32) -> bool {
+        u32::from(self.since_ack_req) + psns >= u32::from(ACK_REQ_EVERY).min(u32::from(self.window / 2))
+    }
+
+    /// Something got lost.
+    pub(crate) fn narrow(&mut self) {
+        self.window = (self.window / 2).max(MIN_WINDOW);
+        self.acknowledged = 0;
+    }
+
+    /// So many packets were acknowledged at once. Beyond the usual width the window grows only while the peer keeps up with all of it: of one that is not half full
+    /// nobody knows whether it could be.
+    pub(crate) fn widen(&mut self, packets: u32) {
+        if self.window < USUAL_WINDOW {
+            self.window += 1;
+        } else if self.window < WINDOW && self.in_flight() + packets >= u32::from(self.window / 2) {
+            self.acknowledged = self.acknowledged.saturating_add(packets.min(WINDOW.into()) as u16);
+            if self.acknowledged >= self.window {
+                self.window += 1;
+                self.acknowledged = 0;
+            }
+        }
+    }
+
+    /// Whether the request at the cursor is the first of all, and so the next to end.
+    pub(crate) fn cursor_is_first(&self) -> bool {
+        self.cursor.first == self.base
+    }
+
+    /// Go-back: all that is outstanding will be retransmitted. `first` is the queue's first request.
+    pub(crate) fn go_back(&mut self, first: Option<At>) {
+        self.cursor = Cursor { at: first, first: self.base, sent: self.answered(), ssn: self.ssn };
+        (self.reads, self.awaited, self.since_ack_req) = (0, 0, 0);
+    }
+
+    /// Whether the peer's credits do not cover the request at the cursor.
+    pub(crate) fn lacks_credit(&self, op: &SendOp) -> bool {
+        let number = self.cursor.ssn.next().number();
+        op.takes_receive()
+            && self
+                .limit
+                .is_some_and(|limit| Psn::truncate(limit.number()).distance(Psn::truncate(number)) < 0)
+    }
+
+    /// The peer says how much it can take (IBTA 9.7.7.2).
+    pub(crate) fn credited(&mut self, msn: Msn, credits: Credits) {
+        self.limit = credits.count().map(|count| Msn::truncate(msn.number() + count));
+    }
+
+    /// A packet of the request at the cursor, `work`, was sent: for so many PSNs of its `psns`. `after` is the request after it.
+    pub(crate) fn packet_sent(&mut self, work: &Work<'_>, count: u32, psns: u32, after: Option<At>) {
+        let response = work.row.has_response();
+        self.cursor.sent += count;
+        if response {
+            self.awaited += count;
+        }
+        if self.cursor.sent < psns {
+            return;
+        }
+        if response {
+            self.reads += 1;
+        }
+        self.skip(psns, after);
+    }
+
+    /// The cursor goes on to the next request.
+    fn skip(&mut self, psns: u32, after: Option<At>) {
+        let Cursor { first, ssn, .. } = self.cursor;
+        self.cursor = Cursor { at: after, first: first.add(psns), sent: 0, ssn: ssn.next() };
+    }
+
+    /// All before `end` was acknowledged; `work`, the first request, is so in part or as a whole or not at all.
+    pub(crate) fn acknowledged(&mut self, end: Psn, work: &Work<'_>, mtu: Mtu) -> Acked {
+        let more = ahead(end, self.una);
+        if more == 0 {
+            return Acked::NoMore;
+        }
+        if work.row.has_response() {
+            return Acked::Lost;
+        }
+        let left = psns(work, mtu) - self.answered();
+        self.una = self.una.add(more.min(left));
+        if more >= left {
+            return Acked::First;
+        }
+        self.not_behind();
+        Acked::NoMore
+    }
+
+    /// The next response to the first request, `work`, came, of so many PSNs. True if it was the last.
+    pub(crate) fn responded(&mut self, work: &Work<'_>, mtu: Mtu, count: u32) -> bool {
+        self.una = self.una.add(count);
+        // Those that were not asked for again yet are not awaited.
+        let unasked = match self.cursor_is_first() {
+            true => self.answered().saturating_sub(self.cursor.sent).min(count),
+            false => 0,
+        };
+        self.awaited = self.awaited.saturating_sub(count - unasked);
+        self.not_behind();
+        self.answered() == psns(work, mtu)
+    }
+
+    /// What was answered is not retransmitted.
+    fn not_behind(&mut self) {
+        if self.cursor_is_first() {
+            self.cursor.sent = self.cursor.sent.max(self.answered());
+        }
+    }
+
+    /// The first request, at the cursor, ended without a packet: it leaves the queue, and the responder never counts it. `after` is the one after it.
+    pub(crate) fn first_ended_alone(&mut self, after: Option<At>) {
+        debug_assert!(self.cursor_is_first() && self.una == self.base, "all before it have ended");
+        self.cursor.at = after;
+    }
+
+    /// The first request, `work`, ended well: it leaves the queue. `after` is the one after it.
+    pub(crate) fn first_ended(&mut self, work: &Work<'_>, mtu: Mtu, after: Option<At>) {
+        let psns = psns(work, mtu);
+        if self.cursor_is_first() {
+            self.skip(psns, after);
+        } else if work.row.has_response() {
+            self.reads = self.reads.saturating_sub(1);
+        }
+        self.base = self.base.add(psns);
+        self.una = self.base;
+        self.ssn = self.ssn.next();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::op::Remote;
+    use crate::verbs::work::Flags;
+
+    const READ: SendOp = SendOp::Read { remote: Remote { addr: 0, rkey: vrdma_wire::num::Rkey(0) } };
+    const SEND: SendOp = SendOp::Send { imm: None };
+
+    fn work(op: &SendOp, length: u32) -> Work<'_> {
+        Work { length, ..Work::plain(op, 0, Flags::new(true, false, false)) }
+    }
+
+    #[test]
+    fn the_longest_read_takes_half_of_the_psns() {
+        let first = Psn::truncate(0xff_fff0);
+        let read = work(&READ, 1 << 31);
+        let all = psns(&read, Mtu::M256);
+        assert_eq!(all, 1 << 23);
+        let mut requester = RequesterState::new();
+        requester.start(first, None);
+        requester.packet_sent(&read, all, all, None);
+        assert_eq!(
+            (ahead(requester.next(), requester.una), requester.in_flight(), requester.reads),
+            (1 << 23, 0, 1)
+        );
+        for _ in 0..all - 1 {
+            assert!(!requester.responded(&read, Mtu::M256, 1));
+        }
+        assert!(requester.responded(&read, Mtu::M256, 1));
+        requester.first_ended(&read, Mtu::M256, None);
+        assert_eq!(
+            (requester.next(), requester.una, requester.reads),
+            (first.add(1 << 23), first.add(1 << 23), 0)
+        );
+    }
+
+    #[test]
+    fn losses_narrow_the_window_and_acknowledges_widen_it() {
+        let mut requester = RequesterState::new();
+        let message = work(&SEND, 1 << 20);
+        let burst = |requester: &mut RequesterState| {
+            let mut asked = 0;
+            for _ in 0..4096 {
+                if requester.window_is_full() {
+                    break;
+                }
+                asked += u32::from(requester.ack_req_due(1));
+                requester.since_ack_req =
+                    if requester.ack_req_due(1) { 0 } else { requester.since_ack_req + 1 };
+                requester.packet_sent(&message, 1, 4096, None);
+            }
+            (requester.in_flight(), asked)
+        };
+        requester.start(Psn::default(), None);
+        assert_eq!(burst(&mut requester), (128, 4));
+        let mut widths = Vec::new();
+        for _ in 0..7 {
+            requester.narrow();
+            requester.go_back(None);
+            widths.push(burst(&mut requester));
+        }
+        assert_eq!(widths, [(64, 2), (32, 2), (16, 2), (8, 2), (4, 2), (4, 2), (4, 2)]);
+        requester.widen(1);
+        assert_eq!(burst(&mut requester), (5, 0));
+        (0..500).for_each(|_| requester.widen(1));
+        assert_eq!(burst(&mut requester).0, 128);
+    }
+
+    #[test]
+    fn a_window_that_is_used_grows_until_it_is_as_wide_as_may_be() {
+        let mut requester = RequesterState::new();
+        requester.start(Psn::default(), None);
+        let message = work(&SEND, 1 << 31);
+        let fill = |requester: &mut RequesterState, most| {
+            while requester.in_flight() < most && !requester.window_is_full() {
+                requester.packet_sent(&message, 1, u32::MAX, None);
+            }
+        };
+        for _ in 0..10_000 {
+            fill(&mut requester, 63);
+            let end = requester.next();
+            assert_eq!(requester.acknowledged(end, &message, Mtu::M256), Acked::NoMore);
+            requester.widen(63);
+        }
+        assert_eq!(requester.window, USUAL_WINDOW, "less than half of it was ever used");
+        for _ in 0..10_000 {
+            fill(&mut requester, u32::MAX);
+            let (end, count) = (requester.next(), requester.in_flight());
+            assert_eq!(requester.acknowledged(end, &message, Mtu::M256), Acked::NoMore);
+            requester.widen(count);
+        }
+        assert_eq!(requester.window, WINDOW);
+        assert!(u32::from(WINDOW) * Mtu::M4096.bytes() > 1_250_000, "100 Gb/s for 100 us");
+        requester.narrow();
+        assert_eq!(requester.window, WINDOW / 2);
+    }
+
+    #[test]
+    fn an_acknowledge_overtakes_a_cursor_that_went_back() {
+        let mut requester = RequesterState::new();
+        requester.start(Psn::truncate(5), None);
+        let message = work(&SEND, 1000);
+        for _ in 0..4 {
+            requester.packet_sent(&message, 1, 4, None);
+        }
+        assert_eq!(requester.acknowledged(Psn::truncate(6), &message, Mtu::M256), Acked::NoMore);
+        requester.go_back(None);
+        assert_eq!((requester.next(), requester.in_flight()), (Psn::truncate(6), 0));
+        assert_eq!(requester.acknowledged(Psn::truncate(8), &message, Mtu::M256), Acked::NoMore);
+        assert_eq!((requester.next(), requester.in_flight()), (Psn::truncate(8), 0));
+        assert_eq!(requester.acknowledged(Psn::truncate(9), &message, Mtu::M256), Acked::First);
+        requester.first_ended(&message, Mtu::M256, None);
+        assert_eq!((requester.next(), requester.una), (Psn::truncate(9), Psn::truncate(9)));
+    }
+
+    #[test]
+    fn an_acknowledge_past_a_read_says_that_its_response_is_missing() {
+        let mut requester = RequesterState::new();
+        requester.start(Psn::truncate(5), None);
+        let read = work(&READ, 1000);
+        requester.packet_sent(&read, 4, 4, None);
+        assert_eq!(requester.acknowledged(Psn::truncate(5), &read, Mtu::M256), Acked::NoMore);
+        assert_eq!(requester.acknowledged(Psn::truncate(6), &read, Mtu::M256), Acked::Lost);
+        assert_eq!(requester.una, Psn::truncate(5));
+    }
+
+    #[test]
+    fn credits_count_messages() {
+        let mut requester = RequesterState::new();
+        requester.start(Psn::truncate(0xff_ffff), None);
+        assert!(!requester.lacks_credit(&SEND), "no word of credits so far");
+        let credits = |count| Credits::at_most(count);
+        for (msn, count, lacks) in [(0, 0, true), (0, 1, false), (0xff_ffff, 2, false), (0xff_ffff, 1, true)]
+        {
+            requester.credited(Msn::truncate(msn), credits(count));
+            assert_eq!(
+                (requester.lacks_credit(&SEND), requester.lacks_credit(&READ)),
+                (lacks, false),
+                "{msn} {count}"
+            );
+        }
+    }
+}

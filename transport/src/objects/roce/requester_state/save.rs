@@ -1,0 +1,168 @@
+//! The requester's state in the record.
+
+use super::{Cursor, MIN_WINDOW, RequesterState, USUAL_WINDOW, WINDOW, psns};
+use crate::base::carrier::Carrier;
+use crate::objects::outstanding::Requests;
+use crate::objects::qp::Qp;
+use crate::objects::roce::psn::{HALF, ahead};
+use crate::save::{Violation, record, to_psn};
+use crate::verbs::op::DataDirection;
+use vrdma_wire::num::Msn;
+
+impl RequesterState {
+    /// The record of a QP's requester state.
+    pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::RcRequester {
+        // READs before the cursor are counted again.
+        let RequesterState {
+            base,
+            ssn,
+            una,
+            cursor,
+            reads: _,
+            awaited,
+            window,
+            acknowledged,
+            since_ack_req: unasked,
+            retransmitted: went_back,
+            limit,
+        } = *self;
+        let ssn = ssn.number();
+        if qp.carrier != Carrier::Roce {
+            // It starts anew when it is the carrier again.
+            let unused = record::RcRequester::default();
+            return record::RcRequester { ssn, window, acknowledged, went_back, ..unused };
+        }
+        // The others follow from the queue.
+        let Cursor { at, sent, first: _, ssn: _ } = cursor;
+        record::RcRequester {
+            base: base.number(),
+            ssn,
+            una: una.number(),
+            cursor: requests.send_position(&qp.requester.queue, at),
+            sent,
+            awaited,
+            window,
+            acknowledged,
+            unasked,
+            went_back,
+            limit: limit.map(Msn::number),
+        }
+    }
+
+    /// From the record, for a QP with its send queue.
+    pub(crate) fn restore(
+        record: &record::RcRequester,
+        qp: &Qp,
+        requests: &Requests,
+    ) -> Result<RequesterState, Violation> {
+        let (base, una) = (to_psn(record.base)?, to_psn(record.una)?);
+        let (ssn, limit) = (to_msn(record.ssn)?, record.limit.map(to_msn).transpose()?);
+        let answered = ahead(una, base);
+        // Only a window between the usual and the widest counts what it needs to grow.
+        let grows = (USUAL_WINDOW..WINDOW).contains(&record.window);
+        let most = if grows { record.window - 1 } else { 0 };
+        if !(MIN_WINDOW..=WINDOW).contains(&record.window) || record.acknowledged > most {
+            return Err(Violation::Window);
+        }
+        if qp.carrier != Carrier::Roce {
+            let record::RcRequester { ssn: number, window, acknowledged, went_back, .. } = *record;
+            let unused = record::RcRequester::default();
+            let unused = record::RcRequester { ssn: number, window, acknowledged, went_back, ..unused };
+            if *record != unused {
+                return Err(Violation::Outstanding);
+            }
+            let new = RequesterState::new();
+            return Ok(RequesterState { ssn, window, acknowledged, retransmitted: went_back, ..new });
+        }
+        let walk = Walk::new(record, answered, qp, requests)?;
+        // What was sent ends at or after the cursor, and within requests that can be sent.
+        let outstanding = walk.to_cursor - u64::from(answered);
+        let sent = u64::from(ahead(qp.requester.psn, una));
+        if outstanding > sent || sent > HALF.into() || sent > walk.sendable - u64::from(answered) {
+            return Err(Violation::Outstanding);
+        }
+        if u64::from(record.awaited) > outstanding {
+            return Err(Violation::Window);
+        }
+        let to_request = (walk.to_cursor - u64::from(record.sent)) as u32;
+        let cursor = Cursor {
+            at: requests.send_at_position(&qp.requester.queue, record.cursor),
+            first: base.add(to_request),
+            sent: record.sent,
+            ssn: Msn::truncate(ssn.number().wrapping_add(record.cursor)),
+        };
+        let record::RcRequester { awaited, window, acknowledged, unasked, went_back, .. } = *record;
+        Ok(RequesterState {
+            base,
+            ssn,
+            una,
+            cursor,
+            reads: walk.reads,
+            awaited,
+            window,
+            acknowledged,
+            since_ack_req: unasked,
+            retransmitted: went_back,
+            limit,
+        })
+    }
+}
+
+/// What the send queue says of the cursor.
+struct Walk {
+    /// PSNs from the beginning of the first request to the cursor,
+    to_cursor: u64,
+    /// and to the end of the last request that is sent before one ends that is broken or of own keys alone.
+    sendable: u64,
+    /// READs and atomics before the cursor.
+    reads: u32,
+}
+
+impl Walk {
+    /// `answered`: PSNs of the first request that were.
+    fn new(
+        record: &record::RcRequester,
+        answered: u32,
+        qp: &Qp,
+        requests: &Requests,
+    ) -> Result<Walk, Violation> {
+        let queue = &qp.requester.queue;
+        let (at, sent) = (record.cursor, record.sent);
+        if at > queue.len() || at == queue.len() && sent > 0 || queue.is_empty() && answered > 0 {
+            return Err(Violation::Cursor);
+        }
+        let mut walk = Walk { to_cursor: 0, sendable: 0, reads: 0 };
+        let mut broken = false;
+        for (index, work) in (0..).zip(requests.sends(queue)) {
+            // What cannot be sent: nothing behind it is before it has ended.
+            broken |= work.error.is_some() || work.row.alone;
+            let psns = if broken { 0 } else { psns(&work, qp.path_mtu) };
+            let row = work.row;
+            walk.sendable += u64::from(psns);
+            let done = if index == 0 { answered } else { 0 };
+            let right = match index {
+                // It was sent as a whole, and answered in part at most.
+                _ if index < at => done < psns,
+                // It was sent as far as it was answered at least; a READ asks for all that was not.
+                _ if index == at && broken => sent == 0 && done == 0,
+                _ if index == at => {
+                    sent < psns && done <= sent && (row.data == DataDirection::Out || done == sent)
+                }
+                _ => true,
+            };
+            if !right {
+                return Err(Violation::Cursor);
+            }
+            if index < at {
+                walk.to_cursor += u64::from(psns);
+                walk.reads += u32::from(row.has_response());
+            }
+        }
+        walk.to_cursor += u64::from(sent);
+        Ok(walk)
+    }
+}
+
+fn to_msn(number: u32) -> Result<Msn, Violation> {
+    to_psn(number).map(|number| Msn::truncate(number.number()))
+}

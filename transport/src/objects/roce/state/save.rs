@@ -1,0 +1,40 @@
+//! The state of a reliable connection on RoCE, in the record.
+
+use super::{RcRoce, RequesterState, ResponderState};
+use crate::base::carrier::Carrier;
+use crate::base::time::NEVER;
+use crate::objects::outstanding::Requests;
+use crate::objects::qp::Qp;
+use crate::save::{Violation, deadline, record, to_deadline};
+
+impl RcRoce {
+    /// The record of it.
+    pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
+        let RcRoce { requester, responder, deadline: at, stays_here: _, is_near: _ } = self;
+        record::Roce::Rc(Box::new(record::RcRoce {
+            requester: requester.save(qp, requests),
+            responder: responder.save(qp),
+            deadline: deadline(*at),
+        }))
+    }
+
+    /// From the record, for a QP with its attributes and queues.
+    pub(crate) fn restore(
+        record: &record::RcRoce,
+        qp: &Qp,
+        requests: &Requests,
+    ) -> Result<RcRoce, Violation> {
+        if qp.carrier == Carrier::Roce && qp.requester.offset > 0 {
+            return Err(Violation::Progress);
+        }
+        let deadline = to_deadline(record.deadline)?;
+        Ok(RcRoce {
+            requester: RequesterState::restore(&record.requester, qp, requests)?,
+            responder: ResponderState::restore(&record.responder, qp)?,
+            deadline,
+            // Until its next turn: without a timeout none but such has a deadline while it waits for an acknowledge.
+            stays_here: qp.attr().timeout == 0 && deadline != NEVER,
+            is_near: false,
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! Carriers: how the messages of a connected QP get to its peer.
+//!
+//! A carrier takes the requests of the send queue in order and says what became of them; what a request does at the responder is decided by
+//! [`message`](crate::message). Those of packets and of streams have their own state, behind [`Service`]: of reliable connections which PSNs are outstanding, how many
+//! may be, and the deadline; of unreliable ones the WRITE that the peer has begun. Between QPs of one engine nothing is outstanding: there is no
+//! state but what all QPs have (the PSN, how much of the first request is done, and what it waits for).
+//!
+//! What a carrier has to do, and where it is asked to:
+//!
+//! | when | where |
+//! |---|---|
+//! | a QP is connected or connected anew, starts, stops, sends again, has work | the methods of [`Service`] and [`ConnState`] |
+//! | which carrier it is to be | `Engine::choose_carrier` in `engine/wire.rs`; `Engine::connect_stream` in `engine/streams.rs` |
+//! | a request is posted | [`Engine::post_send`](crate::Engine::post_send) in `engine/post.rs` executes it at once, if it can; [`Service::posted`] |
+//! | a QP has its turn | `Engine::take_turn` in `engine/run.rs` for those that send no packets, `give_turns` in `engine/wire.rs` for the others |
+//! | its deadline has come | `Engine::timed_out` in `engine/run.rs` |
+//! | something comes from the peer | `Engine::deliver` in `engine/arrive.rs`, `Engine::handle_stream` in `engine/streams.rs` |
+//! | the peer has a receive again | `Engine::wake_peer` in `engine/wake.rs` |
+//! | the caller has looked for receives | `Engine::looked_for` in `engine/look.rs` |
+
+use crate::base::carrier::Carrier;
+use crate::collections::pool::List;
+use crate::objects::iwarp::attr::StreamAttr;
+use crate::objects::iwarp::state::RcTcp;
+use crate::objects::outstanding::Requests;
+use crate::objects::qp::Qp;
+use crate::objects::roce::state::RcRoce;
+use crate::objects::uc::UcRoce;
+use crate::save::{Violation, record};
+use crate::verbs::attr::{QpState, QpType};
+use vrdma_wire::num::Psn;
+
+/// A QP's service, with its state on RoCE once that was its carrier. The state stays when the address vector changes: the peer may go on with
+/// what it had begun. (Its tag is one byte, so that the field with the most unused values is in [`Qp`]'s first cache line.)
+#[repr(u8)]
+pub(crate) enum Service {
+    /// Reliable connection, or half of one.
+    Rc(Option<Box<RcRoce>>),
+    /// Unreliable connection.
+    Uc(Option<Box<UcRoce>>),
+    /// Unreliable datagrams, which are routed one by one.
+    Ud,
+    /// Reliable connection in a stream, with its state: until the QP is reset.
+    Tcp(Box<RcTcp>),
+}
+
+impl Service {
+    pub(crate) fn new(qp_type: QpType) -> Service {
+        match qp_type {
+            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Service::Rc(None),
+            QpType::Uc => Service::Uc(None),
+            QpType::Ud | QpType::Gsi => Service::Ud,
+        }
+    }
+
+    /// The record of its state on RoCE.
+    pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> Option<record::Roce> {
+        match self {
+            Service::Rc(Some(roce)) => Some(roce.save(qp, requests)),
+            Service::Uc(Some(roce)) => Some(roce.save()),
+            Service::Rc(None) | Service::Uc(None) | Service::Ud | Service::Tcp(_) => None,
+        }
+    }
+
+    /// The record of its state in a stream.
+    pub(crate) fn save_tcp(&self, qp: &Qp, requests: &Requests) -> Option<Box<record::Tcp>> {
+        match self {
+            Service::Tcp(tcp) => Some(Box::new(tcp.save(qp, requests))),
+            Service::Rc(_) | Service::Uc(_) | Service::Ud => None,
+        }
+    }
+
+    /// From the record, for a QP with its attributes, queues and carrier.
+    pub(crate) fn restore(record: &record::Qp, qp: &Qp, requests: &Requests) -> Result<Service, Violation> {
+        if let Some(tcp) = &record.tcp {
+            // It is connected by one until it is reset.
+            let possible = matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err);
+            if qp.carrier != Carrier::Tcp || record.roce.is_some() || qp.service() != QpType::Rc || !possible
+            {
+                return Err(Violation::Carrier);
+            }
+            return Ok(Service::Tcp(Box::new(RcTcp::restore(tcp, qp, requests)?)));
+        }
+        if qp.carrier == Carrier::Tcp {
+            return Err(Violation::Carrier);
+        }
+        // It is first chosen as the QP goes to RTR.
+        let chosen = !matches!(qp.state, QpState::Reset | QpState::Init);
+        match (&record.roce, qp.service()) {
+            (None, qp_type) if qp.carrier == Carrier::Local => Ok(Service::new(qp_type)),
+            (Some(record::Roce::Rc(roce)), service) if chosen && service.is_reliable() => {
+                Ok(Service::Rc(Some(Box::new(RcRoce::restore(roce, qp, requests)?))))
+            }
+            (Some(record::Roce::Uc { write }), QpType::Uc) if chosen => {
+                Ok(Service::Uc(Some(Box::new(UcRoce::restore(write)))))
+            }
+            _ => Err(Violation::Carrier),
+        }
+    }
+
+    /// The QP's messages take this carrier from now on; none of its requests is under way.
+    pub(crate) fn set_carrier(&mut self, qp: &mut Qp, carrier: Carrier) {
+        qp.carrier = carrier;
+        match self {
+            Service::Rc(roce @ None) if carrier == Carrier::Roce => *roce = Some(Box::new(RcRoce::new(qp))),
+            Service::Uc(roce @ None) if carrier == Carrier::Roce => *roce = Some(Box::new(UcRoce::new())),
+            Service::Rc(_) | Service::Uc(_) => {}
+            Service::Ud => unreachable!("a datagram QP has no carrier"),
+            Service::Tcp(_) => unreachable!("a stream stays until the QP is reset"),
+        }
+        self.start(qp.requester.psn, &qp.requester.queue);
+    }
+
+    /// The QP, which is of no connection so far, is connected by a stream.
+    pub(crate) fn set_stream(&mut self, qp: &mut Qp, attr: &StreamAttr) {
+        qp.carrier = Carrier::Tcp;
+        *self = Service::Tcp(Box::new(RcTcp::new(attr)));
+    }
+
+    /// The first request of `queue`, or the next to be posted, begins with `psn`; nothing of it was sent.
+    pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
+        if let Service::Rc(Some(roce)) = self {
+            roce.start(psn, queue);
+        }
+    }
+
+    /// A request was added to the end of the QP's send queue.
+    #[inline]
+    pub(crate) fn posted(&mut self, qp: &Qp) {
+        if !qp.carrier.needs_port() {
+            return;
+        }
+        match self {
+            Service::Rc(Some(roce)) => roce.posted(&qp.requester.queue),
+            Service::Tcp(tcp) => tcp.posted(&qp.requester.queue),
+            Service::Rc(None) | Service::Uc(_) | Service::Ud => {}
+        }
+    }
+
+    /// What is outstanding is to be retransmitted. False if the carrier does not retransmit.
+    pub(crate) fn send_again(&mut self, qp: &Qp) -> bool {
+        match self {
+            Service::Rc(Some(roce)) if qp.carrier == Carrier::Roce => {
+                roce.send_again(&qp.requester.queue);
+                true
+            }
+            Service::Rc(_) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => false,
+        }
+    }
+
+    /// The QP takes so many READs and atomics at once from now on.
+    pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
+        if let Service::Rc(Some(roce)) = self {
+            roce.resize(max_dest_rd_atomic);
+        }
+    }
+
+    /// The state of a reliable connection on RoCE. Only its own code asks.
+    #[inline]
+    pub(crate) fn rc_roce(&mut self) -> &mut RcRoce {
+        match self {
+            Service::Rc(Some(roce)) => roce,
+            _ => unreachable!("only a QP whose carrier is RoCE is asked"),
+        }
+    }
+
+    /// The state of a connection in a stream. Only its own code asks.
+    #[inline]
+    pub(crate) fn tcp(&mut self) -> &mut RcTcp {
+        match self {
+            Service::Tcp(tcp) => tcp,
+            _ => unreachable!("only a QP in a stream is asked"),
+        }
+    }
+
+    /// The state of an unreliable connection on RoCE. Only its own code asks.
+    #[inline]
+    pub(crate) fn uc_roce(&mut self) -> &mut UcRoce {
+        match self {
+            Service::Uc(Some(roce)) => roce,
+            _ => unreachable!("only a QP whose carrier is RoCE is asked"),
+        }
+    }
+}
+
+/// What the state of a connection is asked for, whichever way the QP's messages take.
+pub(crate) trait ConnState {
+    /// Nothing more is sent: the QP goes to ERR. `psn` was to be the next.
+    fn stop(&mut self, psn: Psn);
+
+    /// Whether there is a request to send, as far as the QP's state allows.
+    fn has_work(&self, qp: &Qp) -> bool;
+}
+
+/// Whether the QP's first request may be sent, and waits for nothing.
+#[inline]
+fn may_send_first(qp: &Qp) -> bool {
+    qp.can_send() && qp.requester.has_work()
+}
+
+/// Whether the QP may send what was not sent so far.
+#[inline]
+fn may_send_rest(qp: &Qp) -> bool {
+    matches!(qp.state, QpState::Rts | QpState::Sqd)
+}
+
+impl ConnState for RcRoce {
+    fn stop(&mut self, psn: Psn) {
+        self.start(psn, &List::EMPTY);
+    }
+
+    #[inline]
+    fn has_work(&self, qp: &Qp) -> bool {
+        self.has_unsent() && may_send_rest(qp)
+    }
+}
+
+impl ConnState for UcRoce {
+    fn stop(&mut self, _: Psn) {}
+
+    #[inline]
+    fn has_work(&self, qp: &Qp) -> bool {
+        may_send_first(qp)
+    }
+}
+
+impl ConnState for RcTcp {
+    fn stop(&mut self, _: Psn) {
+        self.stop();
+    }
+
+    #[inline]
+    fn has_work(&self, qp: &Qp) -> bool {
+        self.has_unsent() && may_send_rest(qp)
+    }
+}
+
+impl ConnState for Service {
+    fn stop(&mut self, psn: Psn) {
+        match self {
+            Service::Rc(Some(roce)) => ConnState::stop(&mut **roce, psn),
+            Service::Tcp(tcp) => ConnState::stop(&mut **tcp, psn),
+            Service::Rc(None) | Service::Uc(_) | Service::Ud => {}
+        }
+    }
+
+    #[inline]
+    fn has_work(&self, qp: &Qp) -> bool {
+        match self {
+            Service::Rc(Some(roce)) if qp.carrier.needs_port() => roce.has_work(qp),
+            Service::Tcp(tcp) if qp.carrier.needs_port() => tcp.has_work(qp),
+            Service::Rc(_) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => may_send_first(qp),
+        }
+    }
+}

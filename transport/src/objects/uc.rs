@@ -1,0 +1,28 @@
+//! The state of an unreliable connection on RoCE.
+
+use crate::save::record;
+use vrdma_wire::num::Rkey;
+use vrdma_wire::roce::Reth;
+
+/// What a QP has whose peer is reached in packets.
+pub(crate) struct UcRoce {
+    /// The WRITE that the peer's next packet continues.
+    pub(crate) write: Reth,
+}
+
+impl UcRoce {
+    pub(crate) fn new() -> UcRoce {
+        UcRoce { write: Reth { va: 0, rkey: Rkey(0), length: 0 } }
+    }
+
+    /// The record of it.
+    pub(crate) fn save(&self) -> record::Roce {
+        let UcRoce { write } = *self;
+        record::Roce::Uc { write: write.into() }
+    }
+
+    /// From the record.
+    pub(crate) fn restore(write: &record::Reth) -> UcRoce {
+        UcRoce { write: write.into() }
+    }
+}

@@ -1,0 +1,310 @@
+//! What is counted. Each counter answers an operator's question; none is ever reset.
+
+use crate::save::Violation;
+use crate::save::record::Counts;
+use crate::verbs::reason::Reason;
+use vrdma_wire::Drop;
+
+/// A count that has room to go on.
+fn to_count(value: u64) -> Result<u64, Violation> {
+    if value <= u64::MAX / 2 { Ok(value) } else { Err(Violation::Counter) }
+}
+
+macro_rules! counters {
+    ($(#[$what:meta])* $type:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
+        $(#[$what])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct $type {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl $type {
+            /// All zero.
+            pub const ZERO: $type = $type { $($name: 0,)* };
+
+            /// The record of them.
+            pub(crate) fn save(&self) -> Counts {
+                self.iter().map(|(name, value)| (name.to_owned(), value)).collect()
+            }
+
+            /// From the record. What it does not name has counted nothing.
+            pub(crate) fn restore(counts: &Counts) -> Result<$type, Violation> {
+                let mut counters = $type::ZERO;
+                for (name, &value) in counts {
+                    match name.as_str() {
+                        $(stringify!($name) => counters.$name = to_count(value)?,)*
+                        _ => return Err(Violation::Counter),
+                    }
+                }
+                Ok(counters)
+            }
+
+            /// Names and values.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+
+        impl Default for $type {
+            fn default() -> $type {
+                $type::ZERO
+            }
+        }
+    };
+}
+
+counters! {
+/// Counts of a device since it was added.
+Counters {
+    /// SEND messages executed as requester.
+    sends,
+    /// WRITE messages executed as requester.
+    writes,
+    /// READs executed as requester.
+    reads,
+    /// Compare and swaps executed as requester.
+    compare_swaps,
+    /// Fetch and adds executed as requester.
+    fetch_adds,
+    /// ATOMIC WRITEs carried out as requester.
+    atomic_writes,
+    /// FLUSHes carried out as requester.
+    flush_requests,
+    /// Memory windows bound and, those of type 1, unbound by requests.
+    binds,
+    /// Own keys that own requests invalidated.
+    invalidations,
+    /// Own keys that SENDs of peers invalidated.
+    peer_invalidations,
+    /// Fast registrations.
+    registrations,
+    /// Fast registrations refused: of QPs that are not the kernel's.
+    refused_registrations,
+    /// Bytes of SEND, WRITE and ATOMIC WRITE payload that left.
+    bytes_out,
+    /// Bytes of SEND, WRITE and ATOMIC WRITE payload that arrived.
+    bytes_in,
+    /// Bytes that own READs returned.
+    bytes_read,
+    /// Bytes that READs of peers took.
+    bytes_served,
+    /// Messages that consumed a receive.
+    receives,
+    /// RNR NAKs answered: a message found no receive.
+    rnr_naks_sent,
+    /// RNR NAKs received.
+    rnr_naks,
+    /// Local ACK timeouts.
+    timeouts,
+    /// Attempts after the first.
+    retries,
+    /// Requests that failed: the peer did not answer.
+    retry_exceeded,
+    /// Requests that failed: the peer posted no receive in time.
+    rnr_exceeded,
+    /// NAKs answered: invalid requests.
+    naks_invalid,
+    /// NAKs answered: access violations.
+    naks_access,
+    /// NAKs answered: failures here.
+    naks_operational,
+    /// Own messages that were lost: nobody here has the address.
+    drop_no_route,
+    /// Messages dropped on arrival: the QP does not exist.
+    drop_no_qp,
+    /// Messages dropped on arrival: the QP is not ready to receive.
+    drop_state,
+    /// Messages dropped on arrival: the QP is connected to another.
+    drop_not_connected,
+    /// Messages dropped on arrival: not the PSN expected.
+    drop_psn,
+    /// Datagrams dropped on arrival: not the QP's Q_Key.
+    drop_qkey,
+    /// Messages of unreliable services dropped on arrival: there was no receive.
+    drop_no_receive,
+    /// Packets dropped on arrival: too many waited until the receives that their QPs' owner had posted were taken, or they were too long to wait.
+    drop_held,
+    /// Packets to multicast groups that not all members got: too many waited for members to have theirs.
+    drop_fan_out,
+    /// Messages of unreliable services dropped on arrival: longer than the receive.
+    drop_length,
+    /// Messages of unreliable connections dropped on arrival: key, range or right of the memory they name.
+    drop_access,
+    /// Messages of unreliable connections dropped on arrival: not allowed, or of a wrong length.
+    drop_invalid,
+    /// Gaps in what came over unreliable connections: messages, or parts of them, were lost.
+    uc_gaps,
+    /// Completions with an error, flushes not counted.
+    errors,
+    /// Requests flushed.
+    flushes,
+    /// Posts for a QP that does not exist.
+    post_no_qp,
+    /// Receives for a shared queue that does not exist.
+    post_no_srq,
+    /// Posts for another context's QP or shared queue.
+    post_not_owner,
+    /// Posts in a state that takes none.
+    post_bad_state,
+    /// Posts beyond a queue's length.
+    post_overflow,
+    /// RoCE packets sent.
+    packets_out,
+    /// RoCE packets that came for QPs of this device.
+    packets_in,
+    /// Packets dropped: a P_Key that does not match that of a full member of the default partition (IBTA 10.9.3).
+    drop_pkey,
+    /// Messages dropped: of another service than the QP's.
+    drop_service,
+    /// Packets dropped: from another address than the QP's peer has, or to another than its own.
+    drop_source,
+    /// Requests that came again: acknowledged or answered again.
+    duplicates,
+    /// Requests past the one expected.
+    out_of_order,
+    /// Repeated READs and atomics that do not match any that is remembered.
+    drop_duplicate,
+    /// NAKs answered: a gap in the PSNs.
+    naks_sequence,
+    /// NAKs received: a gap in the PSNs.
+    naks_sequence_in,
+    /// NAKs received that fail a request.
+    naks_in,
+    /// Responses dropped: to what was answered before.
+    drop_response_old,
+    /// Responses dropped: to what was never sent.
+    drop_response_future,
+    /// Responses dropped: the QP waits for none like it.
+    drop_response_odd,
+    /// Responses that turned out to be missing when a later one came.
+    responses_lost,
+    /// Responses of a wrong kind or length, which fail a request.
+    bad_responses,
+    /// FPDUs sent in streams,
+    fpdus_out,
+    /// and received.
+    fpdus_in,
+    /// FPDUs that came beyond a hole of a stream, and whose payload was placed at once.
+    fpdus_placed,
+    /// FPDUs that came beyond a hole of a stream, and were not taken: of a SEND or immediate data whose receive was not there.
+    fpdus_too_early,
+    /// Streams of peers that were none, or held what is no segment.
+    stream_faults,
+    /// Connections ended because a message in a stream had no receive.
+    no_receive_ends,
+    /// TERMINATEs sent.
+    terminates_out,
+    /// TERMINATEs received.
+    terminates_in,
+}
+}
+
+impl Counters {
+    /// Packets and messages dropped on arrival, for whatever reason.
+    pub fn dropped_on_arrival(&self) -> u64 {
+        let of_arrival = |name: &str| name.starts_with("drop_") && name != "drop_no_route";
+        self.iter().filter(|(name, _)| of_arrival(name)).fold(0, |sum, (_, count)| sum.saturating_add(count))
+    }
+
+    /// Something was dropped on arrival, or could not be sent.
+    pub(crate) fn dropped(&mut self, reason: Reason) {
+        let count = match reason {
+            Reason::NoRoute => &mut self.drop_no_route,
+            Reason::NoQp => &mut self.drop_no_qp,
+            Reason::NotConnected => &mut self.drop_not_connected,
+            Reason::State => &mut self.drop_state,
+            Reason::Psn => &mut self.drop_psn,
+            Reason::Service => &mut self.drop_service,
+            Reason::Qkey => &mut self.drop_qkey,
+            Reason::NoReceive => &mut self.drop_no_receive,
+            Reason::Length => &mut self.drop_length,
+            Reason::Access => &mut self.drop_access,
+            Reason::Invalid => &mut self.drop_invalid,
+        };
+        *count += 1;
+    }
+}
+
+counters! {
+/// Counts of the port since the engine was made, of what is no single device's business.
+PortCounters {
+    /// RoCE frames from the wire.
+    frames_in,
+    /// RoCE frames to the wire.
+    frames_out,
+    /// Packets that were lost because the link was down.
+    lost_link_down,
+    /// Frames dropped: the destination address is nobody's here.
+    drop_no_device,
+    /// Frames dropped: the destination address is somebody's here, but in another VLAN.
+    drop_vlan,
+    /// Frames dropped: the destination MAC address is not that of the device that has the destination address.
+    drop_mac,
+    /// Frames dropped: from an address that one of our own devices has.
+    drop_spoofed,
+    /// Frames dropped: to a multicast group that nobody here has joined in their VLAN, or no datagrams to all its members.
+    drop_multicast,
+    /// Congestion notification packets, which are ignored.
+    congestion_notifications,
+}
+}
+
+/// Frames that were no packets at all, by reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MalformedFrames([u64; Drop::COUNT]);
+
+impl MalformedFrames {
+    pub(crate) const ZERO: MalformedFrames = MalformedFrames([0; Drop::COUNT]);
+
+    pub(crate) fn count(&mut self, reason: Drop) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// The record of them.
+    pub(crate) fn save(&self) -> Counts {
+        self.iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// From the record. What it does not name has not come.
+    pub(crate) fn restore(counts: &Counts) -> Result<MalformedFrames, Violation> {
+        let mut frames = MalformedFrames::ZERO;
+        for (name, &value) in counts {
+            let reason = Drop::ALL.iter().find(|reason| reason.name() == name);
+            let reason = *reason.ok_or(Violation::Counter)?;
+            frames.0[reason as usize] = to_count(value)?;
+        }
+        Ok(frames)
+    }
+
+    /// How many there were of a reason.
+    pub fn of(&self, reason: Drop) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Names of the reasons, and counts.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Drop::ALL.iter().map(|&reason| (reason.name(), self.of(reason)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_have_names() {
+        let counters = Counters { drop_psn: 3, ..Counters::ZERO };
+        let found: Vec<_> = counters.iter().filter(|c| c.1 != 0).collect();
+        assert_eq!(found, [("drop_psn", 3)]);
+    }
+
+    #[test]
+    fn what_is_dropped_on_arrival_is_all_that_is_dropped_but_own_messages() {
+        let some = Counters { drop_no_qp: 1, drop_response_odd: 2, drop_held: 4, ..Counters::ZERO };
+        assert_eq!(some.dropped_on_arrival(), 7);
+        let others = Counters { drop_no_route: 1, post_overflow: 2, errors: 4, ..Counters::ZERO };
+        assert_eq!(others.dropped_on_arrival(), 0);
+        let full = Counters { drop_qkey: u64::MAX, ..some };
+        assert_eq!(full.dropped_on_arrival(), u64::MAX);
+    }
+}

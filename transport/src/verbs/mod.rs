@@ -1,0 +1,14 @@
+//! What callers say and hear: operations, requests, completions, attributes, limits, counters.
+
+pub(crate) mod attr;
+pub(crate) mod caps;
+pub(crate) mod completion;
+pub(crate) mod counters;
+pub(crate) mod fast;
+pub(crate) mod limits;
+pub(crate) mod op;
+pub(crate) mod reason;
+pub(crate) mod request;
+pub(crate) mod segment;
+pub(crate) mod window;
+pub(crate) mod work;

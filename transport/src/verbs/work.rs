@@ -1,0 +1,189 @@
+//! A send request but for its payload: as it is executed, and as its queue holds it.
+
+use crate::verbs::attr::QpType;
+use crate::verbs::caps::Caps;
+use crate::verbs::completion::{Completion, WcStatus};
+use crate::verbs::op::{DataDirection, Row, SendOp};
+use crate::verbs::request::{MAX_MESSAGE, Payload, SendRequest};
+use vrdma_wire::num::{Qpn, Srqn};
+
+/// A send request but for its payload, as it is executed.
+///
+/// The operation stays where the caller wrote it: to copy an enum whose fields were just stored one by one costs a stall until the
+/// processor's store buffer has drained, which here is full of lines that guests have.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Work<'a> {
+    pub(crate) op: &'a SendOp,
+    /// That of `op`.
+    pub(crate) row: &'static Row,
+    pub(crate) id: u32,
+    /// Of the message. At most [`MAX_MESSAGE`] unless `error` is set.
+    pub(crate) length: u32,
+    /// The request is broken: how it will end.
+    pub(crate) error: Option<WcStatus>,
+    pub(crate) flags: Flags,
+    /// The peer's shared receive queue, of requests of an XRC initiator that go to the peer.
+    pub(crate) srqn: Option<Srqn>,
+}
+
+/// What a request asks for beside its operation. In one byte, since bytes that were just stored one by one are not to be loaded together (see
+/// [`Work`]), which compilers do to copy them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    const SIGNALED: u8 = 1 << 0;
+    const SOLICITED: u8 = 1 << 1;
+    const FENCE: u8 = 1 << 2;
+
+    /// Those of a request.
+    #[inline]
+    pub(crate) fn new(signaled: bool, solicited: bool, fence: bool) -> Flags {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let two = flag(signaled, Self::SIGNALED) | flag(solicited, Self::SOLICITED);
+        Flags(two | flag(fence, Self::FENCE))
+    }
+
+    /// It completes also if it succeeds.
+    #[inline]
+    pub(crate) fn signaled(self) -> bool {
+        self.0 & Self::SIGNALED != 0
+    }
+
+    /// The receive that it completes raises a solicited event.
+    #[inline]
+    pub(crate) fn solicited(self) -> bool {
+        self.0 & Self::SOLICITED != 0
+    }
+
+    /// It starts after all READs and atomics before it. Without packets, every request starts after those before it have ended.
+    #[inline]
+    pub(crate) fn fence(self) -> bool {
+        self.0 & Self::FENCE != 0
+    }
+}
+
+/// A send request but for its payload, as its queue holds it until it ends.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct OutstandingSend {
+    pub(crate) op: SendOp,
+    pub(crate) id: u32,
+    pub(crate) length: u32,
+    pub(crate) error: Option<WcStatus>,
+    pub(crate) flags: Flags,
+    pub(crate) srqn: Option<Srqn>,
+}
+
+impl Default for OutstandingSend {
+    fn default() -> OutstandingSend {
+        Work::invalid(0).outstanding()
+    }
+}
+
+impl OutstandingSend {
+    /// As it is executed.
+    #[inline]
+    pub(crate) fn work(&self) -> Work<'_> {
+        let OutstandingSend { ref op, id, length, error, flags, srqn } = *self;
+        Work { op, row: op.row(), id, length, error, flags, srqn }
+    }
+}
+
+impl Work<'_> {
+    /// Puts it where its queue holds it.
+    #[inline]
+    pub(crate) fn put(&self, to: &mut OutstandingSend) {
+        let Work { op, row: _, id, length, error, flags, srqn } = *self;
+        (to.op, to.id, to.length) = (*op, id, length);
+        (to.error, to.flags, to.srqn) = (error, flags, srqn);
+    }
+
+    /// As its queue holds it.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> OutstandingSend {
+        let Work { op, row: _, id, length, error, flags, srqn } = *self;
+        OutstandingSend { op: *op, id, length, error, flags, srqn }
+    }
+}
+
+impl<'a> Work<'a> {
+    /// What a request comes to on a QP of these capabilities.
+    #[inline]
+    pub(crate) fn new(request: &'a SendRequest<'_>, caps: &Caps) -> Work<'a> {
+        let row = request.op.row();
+        let length = request.payload.length();
+        let understood = match request.payload {
+            Payload::Inline(data) => row.data == DataDirection::Out && data.len() <= usize::from(caps.inline),
+            Payload::Sges(sges) => sges.len() <= usize::from(caps.send_sge),
+        };
+        let error = if !understood {
+            Some(WcStatus::LocQpOp)
+        } else if length > u64::from(MAX_MESSAGE)
+            || row.length.is_some_and(|exact| length != u64::from(exact))
+        {
+            Some(WcStatus::LocLen)
+        } else {
+            None
+        };
+        let SendRequest { id, signaled, solicited, fence, ref op, payload: _ } = *request;
+        let flags = Flags::new(signaled, solicited, fence);
+        let length = length.min(u64::from(u32::MAX)) as u32;
+        Work { op, row, id, length, error, flags, srqn: None }
+    }
+
+    /// The shared receive queue that it names, on a QP of that service: XRC initiators want one for all that goes to the peer, and no others know any.
+    /// In place: see [`Work`] for what a copy costs.
+    #[inline]
+    pub(crate) fn name_queue(&mut self, srqn: Option<Srqn>, service: QpType) {
+        if service == QpType::XrcSend && (srqn.is_some() || self.row.alone) {
+            self.srqn = srqn;
+        } else if service == QpType::XrcSend || srqn.is_some() {
+            self.error = Some(WcStatus::LocQpOp);
+        }
+    }
+
+    /// The same, where the compiler knows which operation it is of: it knows the row, too, then.
+    #[inline(always)]
+    pub(crate) fn of_known(&self) -> Work<'a> {
+        Work { row: self.op.row(), ..*self }
+    }
+
+    /// The same, for what rarely happens: a function that is not inlined wants all of this in memory, and only then it is put there.
+    #[inline(always)]
+    pub(crate) fn again(&self) -> Work<'a> {
+        *self
+    }
+
+    /// A request that could not be understood.
+    pub(crate) fn invalid(id: u32) -> Work<'static> {
+        let flags = Flags::new(true, false, false);
+        Work { error: Some(WcStatus::LocQpOp), ..Work::plain(&SendOp::Send { imm: None }, id, flags) }
+    }
+
+    /// A request of no bytes.
+    pub(crate) fn plain(op: &SendOp, id: u32, flags: Flags) -> Work<'_> {
+        Work { op, row: op.row(), id, length: 0, error: None, flags, srqn: None }
+    }
+
+    /// How it ends on QP `qpn`.
+    #[inline]
+    pub(crate) fn completion(&self, qpn: Qpn, status: WcStatus) -> Completion {
+        let row = self.row;
+        let came_back = status == WcStatus::Success && row.data == DataDirection::Back;
+        let byte_len = if came_back { self.length } else { 0 };
+        let id = self.id;
+        Completion {
+            id,
+            qpn,
+            opcode: row.opcode,
+            status,
+            byte_len,
+            imm: None,
+            invalidated: None,
+            src_qpn: Qpn::default(),
+            solicited: false,
+            srq: None,
+            arrival: None,
+        }
+    }
+}
