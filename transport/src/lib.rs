@@ -124,7 +124,7 @@
 //!    these folders uses another.
 //! 9. `engine/`: the calls of callers. Each file has the calls about one subject.
 //!
-//! A connection's methods are those of a view: [`QpCtx`](message::ctx::QpCtx) with the state of one
+//! A connection's methods are those of a view: `QpCtx` (`message/ctx.rs`) with the state of one
 //! carrier. `RoceQp`, `UcQp` and `StreamQp` are such views, and their folders have the methods.
 //! Code that has looked at the QP's carrier selects the view: the files of `engine/`, and the
 //! functions of `carrier/` that receive packets.
