@@ -168,12 +168,8 @@ pub fn prepare(pair: &Pair, mtu: PathMtu) -> Result<()> {
         paths::write(&pair.share().join(script), paths::read(&file)?)?;
     }
     for vm in [&pair.a, &pair.b] {
-        let command = format!(
-            "ip link set eth0 mtu {} && ip address replace {}/64 dev eth0 nodad",
-            mtu.netdev(),
-            IP6[pair.index(vm)]
-        );
-        vm.check(&command, patience)?;
+        vm.check(&format!("ip link set eth0 mtu {}", mtu.netdev()), patience)?;
+        vm.add_ipv6(IP6[pair.index(vm)], patience)?;
         let device = pair.device(vm);
         device.prepare_in(vm, patience)?;
         let active = format!(

@@ -11,7 +11,7 @@ use crate::vm::{Pair, Tcp};
 pub fn prepare(pair: &Pair) -> Result<()> {
     let patience = pair.patience(6);
     for (index, vm) in [&pair.a, &pair.b].into_iter().enumerate() {
-        vm.check(&format!("ip address replace {}/64 dev eth0 nodad", IP6[index]), patience)?;
+        vm.add_ipv6(IP6[index], patience)?;
         let device = pair.device(vm);
         if device == Device::Vrdma && pair.devices().contains(&Device::Siw) && pair.tcp() == Some(Tcp::Kernel)
         {

@@ -1,7 +1,7 @@
 //! A program between two VMs: its command lines, and how to see that it went well.
 
-use crate::vm::listener::cm_listens;
 use crate::vm::pair::{IP, IP6};
+use crate::vm::reach::cm_listens;
 
 /// Which kind of addresses the programs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

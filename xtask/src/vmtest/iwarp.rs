@@ -67,8 +67,7 @@ pub fn ipv6(pair: &mut Pair) -> Result<()> {
     ];
     wait_until_ready(pair)?;
     for vm in [&pair.a, &pair.b] {
-        let address = format!("ip address replace {}/64 dev eth0 nodad", IP6[pair.index(vm)]);
-        vm.check(&address, pair.patience(2))?;
+        vm.add_ipv6(IP6[pair.index(vm)], pair.patience(4))?;
     }
     for program in PROGRAMS {
         for (server, client) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {

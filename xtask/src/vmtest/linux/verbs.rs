@@ -52,9 +52,11 @@ pub fn answers(pair: &mut Pair) -> Result<()> {
     };
     for (port, gids) in [(18690, ["0a4d:0001", "0a4d:0002"]), (18691, ["^fd.*0001$", "^fd.*0002$"])] {
         let command = format!("vr-answer -d vrdma0 -p {port}");
-        let serving = pair.a.spawn(&format!("exec {command} -g {}", index(&pair.a, gids[0])?))?;
+        let mut serving = pair.a.spawn(&format!("exec {command} -g {}", index(&pair.a, gids[0])?))?;
         let line = format!("{command} -g {} {}", index(&pair.b, gids[1])?, IP[0]);
         let asked = pair.b.check(&line, patience);
+        // It takes what the server wrote.
+        let _ = serving.has_ended()?;
         let text = asked.with_context(|| format!("the server of {gids:?}: {}", said(&serving)))?;
         ensure!(text.contains("50 answers"), "no answers: {text}");
         let served = serving.wait(patience)?;

@@ -1,4 +1,4 @@
-//! When a program in a VM listens for connections of rdma_cm.
+//! What a VM needs before others reach it: a listener, an address of IPv6.
 
 use std::time::Duration;
 
@@ -29,6 +29,22 @@ impl Vm {
     /// None listens within this time.
     pub fn wait_for_cm_listener(&self, patience: Duration) -> Result<()> {
         self.wait_for_cm_listener_in("", patience)
+    }
+
+    /// Gives eth0 an address of IPv6, and waits until the kernel resolves others by it.
+    ///
+    /// Until its link-local address has passed duplicate address detection, Linux resolves no address of IPv6 for RDMA:
+    /// it has no source for the solicitation, since no packet of IP waits. That takes seconds after the netdev came up.
+    ///
+    /// # Errors
+    ///
+    /// An address is still tentative after this time.
+    pub fn add_ipv6(&self, address: &str, patience: Duration) -> Result<()> {
+        let script = format!(
+            "ip address replace {address}/64 dev eth0 nodad &&
+            until test -z \"$(ip -6 address show dev eth0 tentative)\"; do sleep 0.1; done"
+        );
+        self.check(&script, patience).with_context(|| format!("no address {address} of eth0")).map(|_| ())
     }
 
     /// Waits until a program listens by rdma_cm, as seen by a command behind `prefix`, such as `ip netns exec NAME`.
