@@ -31,6 +31,16 @@ impl Vm {
         self.wait_for_cm_listener_in("", patience)
     }
 
+    /// Waits until a program listens by rdma_cm, as seen by a command behind `prefix`, such as `ip netns exec NAME`.
+    ///
+    /// # Errors
+    ///
+    /// None listens within this time.
+    pub fn wait_for_cm_listener_in(&self, prefix: &str, patience: Duration) -> Result<()> {
+        let waits = format!("until {}; do sleep 0.05; done", cm_listens(prefix));
+        self.check(&waits, patience).context("no program listens by rdma_cm").map(|_| ())
+    }
+
     /// Gives eth0 an address of IPv6, and waits until the kernel resolves others by it.
     ///
     /// Until its link-local address has passed duplicate address detection, Linux resolves no address of IPv6 for RDMA:
@@ -45,15 +55,5 @@ impl Vm {
             until test -z \"$(ip -6 address show dev eth0 tentative)\"; do sleep 0.1; done"
         );
         self.check(&script, patience).with_context(|| format!("no address {address} of eth0")).map(|_| ())
-    }
-
-    /// Waits until a program listens by rdma_cm, as seen by a command behind `prefix`, such as `ip netns exec NAME`.
-    ///
-    /// # Errors
-    ///
-    /// None listens within this time.
-    pub fn wait_for_cm_listener_in(&self, prefix: &str, patience: Duration) -> Result<()> {
-        let waits = format!("until {}; do sleep 0.05; done", cm_listens(prefix));
-        self.check(&waits, patience).context("no program listens by rdma_cm").map(|_| ())
     }
 }
