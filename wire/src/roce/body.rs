@@ -1,6 +1,7 @@
 //! What a packet is, and the headers that go with it (IBTA 9.2.1).
 
-use super::part::{Part, ReadPart, SendTail, UcTail, WriteTail};
+use super::part::Part::{self, First, Last, Middle, Only};
+use super::part::{ReadPart, SendTail, UcTail, WriteTail};
 use crate::Drop;
 use crate::ext::{self, Aeth, AtomicEth, Deth, Feth, Reth, len};
 use crate::num::{Imm, Rkey, Srqn};
@@ -85,6 +86,89 @@ fn parse_ieth(reader: &mut Reader<'_>) -> Result<Rkey, Drop> {
     Ok(Rkey(reader.take::<U32>()?.get()))
 }
 
+/// Takes the reserved bytes of a notification.
+fn parse_cnp(reader: &mut Reader<'_>) -> Result<(), Drop> {
+    reader.take::<[u8; CNP_RESERVED.len()]>().map(|_| ())
+}
+
+/// Makes both directions of one list: each row has an opcode, the extended headers that follow the
+/// BTH, in their order, and the packet that they make.
+macro_rules! packets {
+    ($($opcode:ident [$($header:ident: $parse:expr),*] => { $($packet:tt)* },)*) => {
+        /// Takes the extended headers of an opcode.
+        #[inline]
+        fn parse_headers(opcode: Opcode, reader: &mut Reader<'_>) -> Result<Body, Drop> {
+            Ok(match opcode {
+                $(Opcode::$opcode => {
+                    $(let $header = $parse(reader)?;)*
+                    Body::$($packet)*
+                })*
+            })
+        }
+
+        /// The opcode of a packet; of XRC, that of RC with the same operation.
+        #[inline]
+        #[allow(unused_variables, reason = "a row names headers that its opcode does not depend on")]
+        fn opcode_of(body: &Body) -> Opcode {
+            match body {
+                $(Body::$($packet)* => Opcode::$opcode,)*
+                Body::Xrc(xrc) => opcode_of(&Body::Rc(xrc.rc)),
+            }
+        }
+    };
+}
+
+packets! {
+    RcSendFirst [] => { Rc(Rc::Send(First(()))) },
+    RcSendMiddle [] => { Rc(Rc::Send(Middle)) },
+    RcSendLast [] => { Rc(Rc::Send(Last(SendTail::Plain))) },
+    RcSendLastImm [imm: parse_imm] => { Rc(Rc::Send(Last(SendTail::Imm(imm)))) },
+    RcSendLastInvalidate [rkey: parse_ieth] => { Rc(Rc::Send(Last(SendTail::Invalidate(rkey)))) },
+    RcSendOnly [] => { Rc(Rc::Send(Only((), SendTail::Plain))) },
+    RcSendOnlyImm [imm: parse_imm] => { Rc(Rc::Send(Only((), SendTail::Imm(imm)))) },
+    RcSendOnlyInvalidate [rkey: parse_ieth] => {
+        Rc(Rc::Send(Only((), SendTail::Invalidate(rkey))))
+    },
+    RcWriteFirst [reth: Reth::parse] => { Rc(Rc::Write(First(reth))) },
+    RcWriteMiddle [] => { Rc(Rc::Write(Middle)) },
+    RcWriteLast [] => { Rc(Rc::Write(Last(WriteTail::Plain))) },
+    RcWriteLastImm [imm: parse_imm] => { Rc(Rc::Write(Last(WriteTail::Imm(imm)))) },
+    RcWriteOnly [reth: Reth::parse] => { Rc(Rc::Write(Only(reth, WriteTail::Plain))) },
+    RcWriteOnlyImm [reth: Reth::parse, imm: parse_imm] => {
+        Rc(Rc::Write(Only(reth, WriteTail::Imm(imm))))
+    },
+    RcReadRequest [reth: Reth::parse] => { Rc(Rc::ReadRequest(reth)) },
+    RcReadResponseFirst [aeth: Aeth::parse] => { Rc(Rc::ReadResponse(ReadPart::First(aeth))) },
+    RcReadResponseMiddle [] => { Rc(Rc::ReadResponse(ReadPart::Middle)) },
+    RcReadResponseLast [aeth: Aeth::parse] => { Rc(Rc::ReadResponse(ReadPart::Last(aeth))) },
+    RcReadResponseOnly [aeth: Aeth::parse] => { Rc(Rc::ReadResponse(ReadPart::Only(aeth))) },
+    RcAck [aeth: Aeth::parse] => { Rc(Rc::Ack(aeth)) },
+    RcAtomicAck [aeth: Aeth::parse, original: ext::parse_atomic_ack] => {
+        Rc(Rc::AtomicAck(aeth, original))
+    },
+    RcCompareSwap [atomic: AtomicEth::parse] => { Rc(Rc::CompareSwap(atomic)) },
+    RcFetchAdd [atomic: AtomicEth::parse] => { Rc(Rc::FetchAdd(atomic)) },
+    RcFlush [feth: Feth::parse, reth: Reth::parse] => { Rc(Rc::Flush(feth, reth)) },
+    RcAtomicWrite [reth: Reth::parse] => { Rc(Rc::AtomicWrite(reth)) },
+    UcSendFirst [] => { Uc(Uc::Send(First(()))) },
+    UcSendMiddle [] => { Uc(Uc::Send(Middle)) },
+    UcSendLast [] => { Uc(Uc::Send(Last(UcTail::Plain))) },
+    UcSendLastImm [imm: parse_imm] => { Uc(Uc::Send(Last(UcTail::Imm(imm)))) },
+    UcSendOnly [] => { Uc(Uc::Send(Only((), UcTail::Plain))) },
+    UcSendOnlyImm [imm: parse_imm] => { Uc(Uc::Send(Only((), UcTail::Imm(imm)))) },
+    UcWriteFirst [reth: Reth::parse] => { Uc(Uc::Write(First(reth))) },
+    UcWriteMiddle [] => { Uc(Uc::Write(Middle)) },
+    UcWriteLast [] => { Uc(Uc::Write(Last(WriteTail::Plain))) },
+    UcWriteLastImm [imm: parse_imm] => { Uc(Uc::Write(Last(WriteTail::Imm(imm)))) },
+    UcWriteOnly [reth: Reth::parse] => { Uc(Uc::Write(Only(reth, WriteTail::Plain))) },
+    UcWriteOnlyImm [reth: Reth::parse, imm: parse_imm] => {
+        Uc(Uc::Write(Only(reth, WriteTail::Imm(imm))))
+    },
+    UdSendOnly [deth: Deth::parse] => { Ud { deth, imm: None } },
+    UdSendOnlyImm [deth: Deth::parse, imm: parse_imm] => { Ud { deth, imm: Some(imm) } },
+    Cnp [_reserved: parse_cnp] => { Cnp },
+}
+
 impl Body {
     /// Takes the extended headers of the opcode with that number.
     #[inline]
@@ -92,116 +176,15 @@ impl Body {
         if let Some(opcode) = Opcode::of_xrc(number) {
             return Xrc::parse(opcode, r).map(Body::Xrc);
         }
-        Body::parse_headers(Opcode::from_number(number).ok_or(Drop::UnknownOpcode)?, r)
+        parse_headers(Opcode::from_number(number).ok_or(Drop::UnknownOpcode)?, r)
     }
 
     /// The number of its opcode.
     #[inline]
     pub(super) fn number(&self) -> u8 {
         match self {
-            Body::Xrc(Xrc { rc, .. }) => Body::Rc(*rc).opcode().xrc_number(),
-            body => body.opcode() as u8,
-        }
-    }
-
-    #[inline]
-    fn parse_headers(opcode: Opcode, r: &mut Reader<'_>) -> Result<Body, Drop> {
-        use Opcode as O;
-        use Part::{First, Last, Middle, Only};
-        Ok(match opcode {
-            O::RcSendFirst => Body::Rc(Rc::Send(First(()))),
-            O::RcSendMiddle => Body::Rc(Rc::Send(Middle)),
-            O::RcSendLast => Body::Rc(Rc::Send(Last(SendTail::Plain))),
-            O::RcSendLastImm => Body::Rc(Rc::Send(Last(SendTail::Imm(parse_imm(r)?)))),
-            O::RcSendLastInvalidate => Body::Rc(Rc::Send(Last(SendTail::Invalidate(parse_ieth(r)?)))),
-            O::RcSendOnly => Body::Rc(Rc::Send(Only((), SendTail::Plain))),
-            O::RcSendOnlyImm => Body::Rc(Rc::Send(Only((), SendTail::Imm(parse_imm(r)?)))),
-            O::RcSendOnlyInvalidate => Body::Rc(Rc::Send(Only((), SendTail::Invalidate(parse_ieth(r)?)))),
-            O::RcWriteFirst => Body::Rc(Rc::Write(First(Reth::parse(r)?))),
-            O::RcWriteMiddle => Body::Rc(Rc::Write(Middle)),
-            O::RcWriteLast => Body::Rc(Rc::Write(Last(WriteTail::Plain))),
-            O::RcWriteLastImm => Body::Rc(Rc::Write(Last(WriteTail::Imm(parse_imm(r)?)))),
-            O::RcWriteOnly => Body::Rc(Rc::Write(Only(Reth::parse(r)?, WriteTail::Plain))),
-            O::RcWriteOnlyImm => Body::Rc(Rc::Write(Only(Reth::parse(r)?, WriteTail::Imm(parse_imm(r)?)))),
-            O::RcReadRequest => Body::Rc(Rc::ReadRequest(Reth::parse(r)?)),
-            O::RcReadResponseFirst => Body::Rc(Rc::ReadResponse(ReadPart::First(Aeth::parse(r)?))),
-            O::RcReadResponseMiddle => Body::Rc(Rc::ReadResponse(ReadPart::Middle)),
-            O::RcReadResponseLast => Body::Rc(Rc::ReadResponse(ReadPart::Last(Aeth::parse(r)?))),
-            O::RcReadResponseOnly => Body::Rc(Rc::ReadResponse(ReadPart::Only(Aeth::parse(r)?))),
-            O::RcAck => Body::Rc(Rc::Ack(Aeth::parse(r)?)),
-            O::RcAtomicAck => Body::Rc(Rc::AtomicAck(Aeth::parse(r)?, ext::parse_atomic_ack(r)?)),
-            O::RcCompareSwap => Body::Rc(Rc::CompareSwap(AtomicEth::parse(r)?)),
-            O::RcFetchAdd => Body::Rc(Rc::FetchAdd(AtomicEth::parse(r)?)),
-            O::RcFlush => Body::Rc(Rc::Flush(Feth::parse(r)?, Reth::parse(r)?)),
-            O::RcAtomicWrite => Body::Rc(Rc::AtomicWrite(Reth::parse(r)?)),
-            O::UcSendFirst => Body::Uc(Uc::Send(First(()))),
-            O::UcSendMiddle => Body::Uc(Uc::Send(Middle)),
-            O::UcSendLast => Body::Uc(Uc::Send(Last(UcTail::Plain))),
-            O::UcSendLastImm => Body::Uc(Uc::Send(Last(UcTail::Imm(parse_imm(r)?)))),
-            O::UcSendOnly => Body::Uc(Uc::Send(Only((), UcTail::Plain))),
-            O::UcSendOnlyImm => Body::Uc(Uc::Send(Only((), UcTail::Imm(parse_imm(r)?)))),
-            O::UcWriteFirst => Body::Uc(Uc::Write(First(Reth::parse(r)?))),
-            O::UcWriteMiddle => Body::Uc(Uc::Write(Middle)),
-            O::UcWriteLast => Body::Uc(Uc::Write(Last(WriteTail::Plain))),
-            O::UcWriteLastImm => Body::Uc(Uc::Write(Last(WriteTail::Imm(parse_imm(r)?)))),
-            O::UcWriteOnly => Body::Uc(Uc::Write(Only(Reth::parse(r)?, WriteTail::Plain))),
-            O::UcWriteOnlyImm => Body::Uc(Uc::Write(Only(Reth::parse(r)?, WriteTail::Imm(parse_imm(r)?)))),
-            O::UdSendOnly => Body::Ud { deth: Deth::parse(r)?, imm: None },
-            O::UdSendOnlyImm => Body::Ud { deth: Deth::parse(r)?, imm: Some(parse_imm(r)?) },
-            O::Cnp => {
-                r.take::<[u8; CNP_RESERVED.len()]>()?;
-                Body::Cnp
-            }
-        })
-    }
-
-    /// Its opcode; of XRC, that of RC with the same operation.
-    #[inline]
-    fn opcode(&self) -> Opcode {
-        use Opcode as O;
-        use Part::{First, Last, Middle, Only};
-        match self {
-            Body::Rc(Rc::Send(First(()))) => O::RcSendFirst,
-            Body::Rc(Rc::Send(Middle)) => O::RcSendMiddle,
-            Body::Rc(Rc::Send(Last(SendTail::Plain))) => O::RcSendLast,
-            Body::Rc(Rc::Send(Last(SendTail::Imm(_)))) => O::RcSendLastImm,
-            Body::Rc(Rc::Send(Last(SendTail::Invalidate(_)))) => O::RcSendLastInvalidate,
-            Body::Rc(Rc::Send(Only((), SendTail::Plain))) => O::RcSendOnly,
-            Body::Rc(Rc::Send(Only((), SendTail::Imm(_)))) => O::RcSendOnlyImm,
-            Body::Rc(Rc::Send(Only((), SendTail::Invalidate(_)))) => O::RcSendOnlyInvalidate,
-            Body::Rc(Rc::Write(First(_))) => O::RcWriteFirst,
-            Body::Rc(Rc::Write(Middle)) => O::RcWriteMiddle,
-            Body::Rc(Rc::Write(Last(WriteTail::Plain))) => O::RcWriteLast,
-            Body::Rc(Rc::Write(Last(WriteTail::Imm(_)))) => O::RcWriteLastImm,
-            Body::Rc(Rc::Write(Only(_, WriteTail::Plain))) => O::RcWriteOnly,
-            Body::Rc(Rc::Write(Only(_, WriteTail::Imm(_)))) => O::RcWriteOnlyImm,
-            Body::Rc(Rc::ReadRequest(_)) => O::RcReadRequest,
-            Body::Rc(Rc::ReadResponse(ReadPart::First(_))) => O::RcReadResponseFirst,
-            Body::Rc(Rc::ReadResponse(ReadPart::Middle)) => O::RcReadResponseMiddle,
-            Body::Rc(Rc::ReadResponse(ReadPart::Last(_))) => O::RcReadResponseLast,
-            Body::Rc(Rc::ReadResponse(ReadPart::Only(_))) => O::RcReadResponseOnly,
-            Body::Rc(Rc::Ack(_)) => O::RcAck,
-            Body::Rc(Rc::AtomicAck(..)) => O::RcAtomicAck,
-            Body::Rc(Rc::CompareSwap(_)) => O::RcCompareSwap,
-            Body::Rc(Rc::FetchAdd(_)) => O::RcFetchAdd,
-            Body::Rc(Rc::AtomicWrite(_)) => O::RcAtomicWrite,
-            Body::Rc(Rc::Flush(..)) => O::RcFlush,
-            Body::Uc(Uc::Send(First(()))) => O::UcSendFirst,
-            Body::Uc(Uc::Send(Middle)) => O::UcSendMiddle,
-            Body::Uc(Uc::Send(Last(UcTail::Plain))) => O::UcSendLast,
-            Body::Uc(Uc::Send(Last(UcTail::Imm(_)))) => O::UcSendLastImm,
-            Body::Uc(Uc::Send(Only((), UcTail::Plain))) => O::UcSendOnly,
-            Body::Uc(Uc::Send(Only((), UcTail::Imm(_)))) => O::UcSendOnlyImm,
-            Body::Uc(Uc::Write(First(_))) => O::UcWriteFirst,
-            Body::Uc(Uc::Write(Middle)) => O::UcWriteMiddle,
-            Body::Uc(Uc::Write(Last(WriteTail::Plain))) => O::UcWriteLast,
-            Body::Uc(Uc::Write(Last(WriteTail::Imm(_)))) => O::UcWriteLastImm,
-            Body::Uc(Uc::Write(Only(_, WriteTail::Plain))) => O::UcWriteOnly,
-            Body::Uc(Uc::Write(Only(_, WriteTail::Imm(_)))) => O::UcWriteOnlyImm,
-            Body::Ud { imm: None, .. } => O::UdSendOnly,
-            Body::Ud { imm: Some(_), .. } => O::UdSendOnlyImm,
-            Body::Cnp => O::Cnp,
-            Body::Xrc(Xrc { rc, .. }) => Body::Rc(*rc).opcode(),
+            Body::Xrc(Xrc { rc, .. }) => opcode_of(&Body::Rc(*rc)).xrc_number(),
+            body => opcode_of(body) as u8,
         }
     }
 
@@ -331,7 +314,7 @@ impl Xrc {
     /// Takes the headers of a packet with the operation of that opcode of RC. The XRCETH of a request is the first of them.
     fn parse(opcode: Opcode, r: &mut Reader<'_>) -> Result<Xrc, Drop> {
         let srqn = if opcode.is_response() { None } else { Some(ext::parse_xrceth(r)?) };
-        match Body::parse_headers(opcode, r)? {
+        match parse_headers(opcode, r)? {
             Body::Rc(rc) => Ok(Xrc { rc, srqn }),
             _ => unreachable!("an operation of RC"),
         }
