@@ -88,8 +88,12 @@ static int connect_locked(struct vrdma_dev *dev, struct iw_cm_id *cm_id,
 	if (!end)
 		return -ENOMEM;
 	err = vrdma_reserve_port(vrdma_scope_of(cm_id).net, &cm_id->m_local_addr, &end->port);
-	if (!err)
+	if (!err) {
 		err = vrdma_cmd_cm_connect(dev, req, &end->number);
+		/* The QP has no connection, so it is the port that has one. */
+		if (err == -EBUSY)
+			err = -EADDRINUSE;
+	}
 	if (!err)
 		err = vrdma_end_insert(dev, end);
 	if (err)

@@ -42,20 +42,6 @@ impl Connection {
         connection
     }
 
-    /// Whether this SYN, in TIME-WAIT, may begin a new connection between the same ends: none of its segments can be taken for one of this
-    /// (RFC 6191; RFC 9293, 3.6.1: MAY-2). Then a number for ours that is beyond all that we used.
-    pub(crate) fn may_begin_anew(&self, header: &Header) -> Option<u32> {
-        if self.state != State::TimeWait || header.flags.0 & !(Flags::ECE.0 | Flags::CWR.0) != Flags::SYN.0 {
-            return None;
-        }
-        let is_newer = match (self.agreed.timestamps, header.options.timestamps) {
-            (true, Some((value, _))) => value.wrapping_sub(self.stamps.recent) as i32 > 0,
-            _ => self.receive_origin.number(header.seq, self.received.nxt()) > self.received.nxt(),
-        };
-        // Beyond what the last window may have had on its way.
-        is_newer.then(|| self.send_origin.wire(self.board.nxt()).wrapping_add(self.window.largest as u32))
-    }
-
     /// A segment of this connection arrived, with so many bytes of data and a right checksum. `take` is asked for each part of the data that is
     /// new, and says how many bytes, from the front, it has taken: only what is taken is ever acknowledged. What lies beyond a hole may be refused
     /// and comes again.

@@ -78,8 +78,8 @@
 //! 4. Data that arrived, and its acknowledgment: `reassembly.rs`.
 //! 5. The connection: `parts.rs`, `connection.rs`.
 //! 6. Events of a connection: `recovery.rs` (losses), `acknowledge.rs` (acknowledgments),
-//!    `input.rs` (segments), `output.rs` (sending), `timeout.rs` (time), `save.rs` (saving and
-//!    restoring).
+//!    `input.rs` (segments), `output.rs` (sending), `timeout.rs` (time), `time_wait.rs` (when
+//!    TIME-WAIT gives way), `save.rs` (saving and restoring).
 //! 7. The host: `tuple.rs` (the identity of a connection), `initial.rs` (initial sequence numbers),
 //!    `wheel.rs` (deadlines of all connections), `table.rs` (connections by number and by tuple).
 //!    `stack.rs` and `stack/` add listeners, SYN cookies, limits, and segments of no connection.
@@ -120,6 +120,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod time;
+mod time_wait;
 mod timeout;
 mod timers;
 mod tuple;

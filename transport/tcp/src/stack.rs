@@ -174,7 +174,11 @@ impl Stack {
         self.table.find(tuple).is_some()
     }
 
-    /// Begins a connection.
+    /// Begins a connection. One in TIME-WAIT between the same ends gives way if both have timestamps.
+    ///
+    /// # Errors
+    /// [`Refused::InUse`]: there is another connection between these. [`Refused::Full`]: there are as
+    /// many as there may be. [`Refused::Address`]: no host has the remote address.
     pub fn connect(
         &mut self,
         tuple: Tuple,
@@ -182,8 +186,14 @@ impl Stack {
         config: Config,
         now: Instant,
     ) -> Result<ConnectionId, Refused> {
-        let (initial, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
+        let (mut initial, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
         let config = self.share(config);
+        if let Some(id) = self.table.find(&tuple)
+            && let Some(beyond) = self.get(id).and_then(|old| old.may_give_way(&config))
+        {
+            self.give_way(id);
+            initial = beyond;
+        }
         self.adopt(tuple, hop, Connection::connect(config, tuple.ports, initial, clock, now))
     }
 
@@ -247,9 +257,7 @@ impl Stack {
         if let Some(id) = found {
             initial = self.get(id).and_then(|connection| connection.may_begin_anew(header));
             if initial.is_some() && self.listener_of(&tuple).is_some() {
-                // TIME-WAIT gives way to a connection that cannot be mixed up with it.
-                self.change(id, |connection| connection.end(Reason::Finished));
-                self.drop_closed(id);
+                self.give_way(id);
                 found = None;
             }
         }
@@ -268,6 +276,12 @@ impl Stack {
             }
         }
         found
+    }
+
+    /// TIME-WAIT gives way to a connection that cannot be mixed up with it.
+    fn give_way(&mut self, id: ConnectionId) {
+        self.change(id, |connection| connection.end(Reason::Finished));
+        self.drop_closed(id);
     }
 
     /// After a call of a connection: its events, and where it is listed.

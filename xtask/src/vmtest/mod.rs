@@ -319,6 +319,7 @@ fn between_hosts() -> Vec<VmTest> {
         on(Lab::IwarpOwnTcp, "vm-iwarp-own-tcp", Needs::Rdma, siw::two_hosts),
         on(Lab::IwarpOwnTcp, "vm-linux-netns-iwarp-own-tcp", Needs::Rdma, linux::netdevs::namespace),
         on(Lab::IwarpOwnTcp, "vm-linux-private-data-own-tcp", Needs::Rdma, linux::verbs::private_data),
+        on(Lab::IwarpOwnTcp, "vm-linux-few-ports-own-tcp", Needs::Rdma, linux::verbs::few_ports),
         on(Lab::IwarpOwnTcp, "vm-linux-tos-own-tcp", Needs::Rdma, linux::classes::traffic_class),
         on(Lab::IwarpOwnTcp, "vm-linux-many-connections-own-tcp", Needs::Rdma, linux::many::beyond_the_limit)
             .long(),

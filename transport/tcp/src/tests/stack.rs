@@ -498,6 +498,64 @@ fn time_wait_does_not_give_way_to_older_numbers() {
     assert_eq!(stack.get(theirs).unwrap().state(), State::TimeWait);
 }
 
+/// A connection of A to B, of which A has closed first: A is in TIME-WAIT. Its last acknowledgement
+/// is lost on request.
+fn waiting_to_connect(config: Config, loses_last: bool) -> (Pair, ConnectionId) {
+    let mut pair = Pair::new();
+    let ours = pair.hosts[0].0.connect(tuple(1), HOP, config, pair.now).unwrap();
+    pair.carry();
+    let (theirs, _) = pair.events(1)[0];
+    pair.hosts[0].0.change(ours, |connection| connection.close());
+    pair.carry();
+    pair.hosts[1].0.change(theirs, |connection| connection.close());
+    if loses_last {
+        let (stack, streams) = &mut pair.hosts[1];
+        let fin = stack.poll_transmit(pair.now, streams).unwrap().segment.header;
+        let (stack, streams) = &mut pair.hosts[0];
+        stack.handle_segment(pair.now, from_to(B, A), &fin, 0, &mut |_, _| 0);
+        assert!(stack.poll_transmit(pair.now, streams).is_some());
+    }
+    pair.carry();
+    pair.events(0);
+    pair.events(1);
+    assert_eq!(pair.hosts[0].0.get(ours).unwrap().state(), State::TimeWait);
+    (pair, ours)
+}
+
+#[test]
+fn time_wait_gives_way_to_a_connection_that_its_own_end_begins() {
+    for loses_last in [false, true] {
+        let (mut pair, old) = waiting_to_connect(config(), loses_last);
+        let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
+        pair.carry();
+        if loses_last {
+            // B takes the SYN for one of the old connection, and is reset. The next one is answered.
+            let theirs = pair.events(1);
+            assert!(matches!(theirs[..], [(_, Event::Closed(_))]), "{theirs:?}");
+            pair.wait(2);
+        }
+        let events = pair.events(0);
+        assert_eq!(
+            events,
+            [(old, Event::Closed(Reason::Finished)), (ours, Event::Established)],
+            "{loses_last}"
+        );
+        assert!(pair.hosts[0].0.get(old).is_none());
+        let theirs = pair.events(1);
+        assert!(theirs.iter().any(|(_, event)| *event == Event::Established), "{theirs:?}");
+        assert_eq!((pair.hosts[0].0.connections(), pair.hosts[1].0.connections()), (1, 1));
+    }
+}
+
+#[test]
+fn time_wait_does_not_give_way_without_timestamps() {
+    let without = Config { timestamps: false, ..config() };
+    for (old, new) in [(without, config()), (config(), without)] {
+        let (mut pair, _) = waiting_to_connect(old, false);
+        assert_eq!(pair.hosts[0].0.connect(tuple(1), HOP, new, pair.now), Err(Refused::InUse));
+    }
+}
+
 #[test]
 fn time_waits_are_bounded() {
     let mut pair = Pair::new();

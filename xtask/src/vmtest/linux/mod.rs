@@ -44,6 +44,7 @@ pub fn on_one_host() -> Vec<VmTest> {
         test(Lab::Usual, "vm-linux-last-wqe", verbs::last_wqe),
         test(Lab::Usual, "vm-linux-odd-regions", verbs::odd_regions),
         test(Lab::Usual, "vm-linux-private-data", verbs::private_data),
+        test(Lab::Usual, "vm-linux-few-ports", verbs::few_ports),
         test(Lab::Usual, "vm-linux-answers", verbs::answers),
         test(Lab::Usual, "vm-linux-destroyed", verbs::destroyed),
         test(Lab::Usual, "vm-linux-many-connections", many::eight_thousand).long(),

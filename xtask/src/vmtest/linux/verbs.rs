@@ -40,6 +40,21 @@ pub fn private_data(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
+/// A program connects to one port of a server again and again, and has few ports of its own. So it
+/// soon takes one again from which it connected a moment ago: that is no reason to refuse it.
+///
+/// RFC 9293, 3.6.1 (TIME-WAIT); ip(7), ip_local_port_range.
+pub fn few_ports(pair: &mut Pair) -> Result<()> {
+    const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+    let patience = pair.patience(2);
+    let usual = pair.b.check(&format!("cat {RANGE}"), patience)?;
+    let set = |pair: &Pair, range: &str| pair.b.check(&format!("echo {range} > {RANGE}"), patience);
+    set(pair, "50000 50007")?;
+    let result = private_data(pair);
+    set(pair, usual.trim())?;
+    result
+}
+
 /// Datagrams are answered by what their completions and headers say of the sender, by IPv4 and by IPv6.
 ///
 /// ibv_create_ah_from_wc(3), IBTA A17.4.5; rdma-core#1740, ucx#10209.
