@@ -12,6 +12,16 @@
 #include "mem.h"
 #include "reply.h"
 
+/* Destroys an object that nobody knows of any more, and that may have @mem. */
+static int destroy(struct vrdma_dev *dev, u16 opcode, __le32 object, struct vrdma_mem **mem)
+{
+	struct vrdma_object_req req = { .object = object };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(opcode, &req);
+
+	cmd.mem = mem;
+	return vrdma_cmd_exec(dev, &cmd, NULL);
+}
+
 /* Ends a BIND_CHANNEL or UNBIND_CHANNEL: the channel is not to be bound. */
 static void end_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, u32 status)
 {
@@ -38,15 +48,14 @@ static int end_rereg(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u32 status
 {
 	const struct vrdma_rereg_mr_req *payload = (void *)(cmd->req + 1);
 	const struct vrdma_reg_mr_resp *keys = (void *)(cmd->resp + 1);
-	struct vrdma_object_req req = { .object = payload->lkey };
+	__le32 lkey = payload->lkey;
 
 	if (status == VRDMA_STATUS_OK) {
 		if (cmd->used_len < sizeof(*cmd->resp) + sizeof(*keys))
 			return -EIO;
-		req.object = keys->lkey;
+		lkey = keys->lkey;
 	}
-	return vrdma_cmd_exec(dev, VRDMA_CMD_DEREG_MR, &req, sizeof(req), NULL, 0, NULL,
-			      &cmd->mem);
+	return destroy(dev, VRDMA_CMD_DEREG_MR, lkey, &cmd->mem);
 }
 
 /*
@@ -59,7 +68,6 @@ static int end_object(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u16 opcod
 	const struct vrdma_object_resp *created = (void *)(cmd->resp + 1);
 	const struct vrdma_object_req *payload = (void *)(cmd->req + 1);
 	u16 inverse = vrdma_opcode_inverse(opcode);
-	struct vrdma_object_req req = {};
 
 	if (opcode == VRDMA_CMD_REREG_MR)
 		return end_rereg(dev, cmd, status);
@@ -67,15 +75,13 @@ static int end_object(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u16 opcod
 		if (cmd->used_len < sizeof(*cmd->resp) + sizeof(*created))
 			return -EIO;
 		/* The number of the object is the first word of each of these replies. */
-		req.object = created->object;
-		return vrdma_cmd_exec(dev, inverse, &req, sizeof(req), NULL, 0, NULL, &cmd->mem);
+		return destroy(dev, inverse, created->object, &cmd->mem);
 	}
 	if (vrdma_opcode_destroys(opcode)) {
 		if (status != VRDMA_STATUS_BUSY)
 			/* The device may still have what it did not destroy. */
 			return vrdma_status_to_errno(status);
-		req.object = payload->object;
-		return vrdma_cmd_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, &cmd->mem);
+		return destroy(dev, opcode, payload->object, &cmd->mem);
 	}
 	/* Only a reset takes the table away from the device. */
 	if (opcode == VRDMA_CMD_SET_AH_TABLE && status == VRDMA_STATUS_OK)

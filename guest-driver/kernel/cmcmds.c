@@ -8,16 +8,19 @@
 static int number_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(object) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(opcode, &req);
 
-	return vrdma_cmd_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, NULL);
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
-static int make_cmd(struct vrdma_dev *dev, u16 opcode, const void *req, size_t len, u32 *object)
+/* A command that is answered with the number of a new object. */
+static int make_cmd(struct vrdma_dev *dev, const struct vrdma_cmd *cmd, u32 *object)
 {
 	struct vrdma_object_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
 	int err;
 
-	err = vrdma_cmd_exec(dev, opcode, req, len, &resp, sizeof(resp), NULL, NULL);
+	err = vrdma_cmd_exec(dev, cmd, &result);
 	if (!err)
 		*object = le32_to_cpu(resp.object);
 	return err;
@@ -26,7 +29,9 @@ static int make_cmd(struct vrdma_dev *dev, u16 opcode, const void *req, size_t l
 int vrdma_cmd_cm_listen(struct vrdma_dev *dev, const struct vrdma_cm_listen_req *req,
 			u32 *listener)
 {
-	return make_cmd(dev, VRDMA_CMD_CM_LISTEN, req, sizeof(*req), listener);
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_CM_LISTEN, req);
+
+	return make_cmd(dev, &cmd, listener);
 }
 
 int vrdma_cmd_cm_close_listener(struct vrdma_dev *dev, u32 listener)
@@ -37,20 +42,29 @@ int vrdma_cmd_cm_close_listener(struct vrdma_dev *dev, u32 listener)
 int vrdma_cmd_cm_connect(struct vrdma_dev *dev, const struct vrdma_cm_connect_req *req,
 			 u32 *connection)
 {
-	return make_cmd(dev, VRDMA_CMD_CM_CONNECT, req, sizeof(*req), connection);
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_CM_CONNECT, req);
+
+	return make_cmd(dev, &cmd, connection);
 }
 
 int vrdma_cmd_cm_accept(struct vrdma_dev *dev, const struct vrdma_cm_accept_req *req)
 {
-	return vrdma_cmd_exec(dev, VRDMA_CMD_CM_ACCEPT, req, sizeof(*req), NULL, 0, NULL, NULL);
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_CM_ACCEPT, req);
+
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 /* @pending becomes true if the device did not answer, and will carry it out. */
 int vrdma_cmd_cm_reject(struct vrdma_dev *dev, const struct vrdma_cm_reject_req *req,
 			bool *pending)
 {
-	return vrdma_cmd_exec_pending(dev, VRDMA_CMD_CM_REJECT, req, sizeof(*req), NULL, 0, NULL,
-				      NULL, pending, NULL);
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_CM_REJECT, req);
+	struct vrdma_cmd_result result = {};
+	int err;
+
+	err = vrdma_cmd_exec(dev, &cmd, &result);
+	*pending = result.pending;
+	return err;
 }
 
 int vrdma_cmd_cm_disconnect(struct vrdma_dev *dev, u32 qpn)
@@ -66,6 +80,8 @@ int vrdma_cmd_cm_release(struct vrdma_dev *dev, u32 connection)
 /* An event that nobody waits for would be lost. */
 int vrdma_cmd_cm_get_event(struct vrdma_dev *dev, struct vrdma_cm_event_resp *event)
 {
-	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_CM_GET_EVENT, NULL, 0, event,
-					 sizeof(*event));
+	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_CM_GET_EVENT, .no_timeout = true };
+	struct vrdma_cmd_result result = VRDMA_REPLY(event);
+
+	return vrdma_cmd_exec(dev, &cmd, &result);
 }

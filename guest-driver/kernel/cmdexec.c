@@ -20,20 +20,6 @@ MODULE_PARM_DESC(cmd_timeout_ms,
 /* How often a waiter polls, in case an interrupt was lost or the device is gone. */
 #define CMD_POLL_INTERVAL HZ
 
-/* What a caller wants, beside the command itself. */
-struct cmd_options {
-	/* Memory of the object that the command creates or destroys, or NULL. */
-	struct vrdma_mem **mem;
-	/* Becomes true if the device did not answer and may still carry it out, or NULL. */
-	bool *pending;
-	/* Becomes true if the device was given it, or NULL. */
-	bool *submitted;
-	/* Wait as long as the device is stalled. */
-	bool no_timeout;
-	/* Bytes at the end of the reply that older devices do not write. */
-	size_t added;
-};
-
 static unsigned long cmd_deadline(void)
 {
 	return jiffies + msecs_to_jiffies(READ_ONCE(cmd_timeout_ms));
@@ -117,9 +103,9 @@ static int cmd_run(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, unsigned lon
 	}
 }
 
-/* Reads the answer of a command that is done; the last @added bytes may be missing. */
-static int cmd_result(struct vrdma_dev *dev, const struct vrdma_cmdbuf *cmd, void *resp,
-		      size_t resp_len, size_t added)
+/* Reads the answer of a command that is done. */
+static int cmd_read(struct vrdma_dev *dev, const struct vrdma_cmdbuf *cmd,
+		    const struct vrdma_cmd_result *result)
 {
 	int err;
 
@@ -130,142 +116,61 @@ static int cmd_result(struct vrdma_dev *dev, const struct vrdma_cmdbuf *cmd, voi
 	err = vrdma_status_to_errno(le32_to_cpu(cmd->resp->status));
 	if (err)
 		return err;
-	if (!vrdma_reply_read(resp, resp_len, resp_len - added, cmd->resp + 1,
-			      cmd->used_len - sizeof(*cmd->resp))) {
+	if (!vrdma_reply_read(result->resp, result->resp_len, result->resp_len - result->added,
+			      cmd->resp + 1, cmd->used_len - sizeof(*cmd->resp))) {
 		vrdma_set_broken(dev, "its answer to a command is too short");
 		return -EIO;
 	}
 	return 0;
 }
 
-static int cmd_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
-		    void *resp, size_t resp_len, struct vrdma_runs *runs,
-		    const struct cmd_options *options)
-{
-	/* The core adds a GID only once, so this command waits all the same. */
-	bool stalled = vrdma_stalled(dev) && opcode != VRDMA_CMD_ADD_GID;
-	bool destroys = vrdma_opcode_destroys(opcode);
-	unsigned long deadline = stalled ? jiffies : cmd_deadline();
-	bool submitted = false;
-	struct vrdma_cmdbuf *cmd;
-	int err = -EIO;
-
-	if (stalled && !options->no_timeout && !destroys) {
-		vrdma_runs_free(runs);
-		return -EIO;
-	}
-	cmd = vrdma_cmdbuf_alloc(opcode, req, req_len, resp_len, runs);
-	if (!cmd)
-		return -ENOMEM;
-	if (!stalled || options->no_timeout)
-		err = cmd_run(dev, cmd, deadline, options->no_timeout, &submitted);
-	if (options->submitted)
-		*options->submitted = submitted;
-	if (err) {
-		if (!submitted && (vrdma_broken(dev) || !destroys))
-			goto out;
-		if (vrdma_cmdq_abandon(&dev->cmdq, cmd, submitted, options->mem)) {
-			if (options->pending)
-				*options->pending = true;
-			goto out;
-		}
-	}
-	err = cmd_result(dev, cmd, resp, resp_len, options->added);
-out:
-	vrdma_cmdbuf_put(cmd);
-	return err;
-}
-
 /**
  * vrdma_cmd_exec() - have the device carry out a command
  * @dev: the device
- * @opcode: the command
- * @req: its request structure, or NULL
- * @req_len: length of @req
- * @resp: where its reply goes if it succeeds, or NULL
- * @resp_len: length of @resp
- * @runs: memory that belongs to the command, or NULL; taken over, also on failure
- * @mem: memory of the object that the command creates or destroys, or NULL. Becomes NULL if the
- *       command is abandoned: then the memory is freed when the device has answered.
+ * @cmd: the command; its runs are taken over, also on failure
+ * @result: what it comes to, or NULL for a command that is answered with a status only
  *
- * Sleeps until the device answers, but not for longer than the module parameter says. After an
- * error the device did not carry the command out, except after -EIO, when this is not known.
- * A stalled device is asked for nothing new. Commands that destroy are left with it, and carried
- * out in order when it resumes.
+ * Sleeps until the device answers, but not for longer than the module parameter says, unless the
+ * command has no timeout. After an error the device did not carry the command out, except after
+ * -EIO, when this is not known. A stalled device is asked for nothing new. Commands that destroy
+ * are left with it, and carried out in order when it resumes.
  */
-int vrdma_cmd_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
-		   void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem)
+int vrdma_cmd_exec(struct vrdma_dev *dev, const struct vrdma_cmd *cmd,
+		   struct vrdma_cmd_result *result)
 {
-	const struct cmd_options options = { .mem = mem };
+	/* The core adds a GID only once, so this command waits all the same. */
+	bool stalled = vrdma_stalled(dev) && cmd->opcode != VRDMA_CMD_ADD_GID;
+	bool destroys = vrdma_opcode_destroys(cmd->opcode);
+	unsigned long deadline = stalled ? jiffies : cmd_deadline();
+	struct vrdma_cmd_result none = {};
+	struct vrdma_cmdbuf *buf;
+	int err = -EIO;
 
-	return cmd_exec(dev, opcode, req, req_len, resp, resp_len, runs, &options);
-}
-
-/**
- * vrdma_cmd_exec_any_length() - have the device carry out a command whose reply has grown
- * @dev: the device
- * @opcode: the command, which has no request structure
- * @resp: where its reply goes if it succeeds
- * @resp_len: length of @resp
- * @least: length that every device writes; what an older one does not write is zero
- *
- * Otherwise like vrdma_cmd_exec().
- */
-int vrdma_cmd_exec_any_length(struct vrdma_dev *dev, u16 opcode, void *resp, size_t resp_len,
-			      size_t least)
-{
-	const struct cmd_options options = { .added = resp_len - least };
-
-	return cmd_exec(dev, opcode, NULL, 0, resp, resp_len, NULL, &options);
-}
-
-/**
- * vrdma_cmd_exec_pending() - have the device carry out a command, and say if it may still do so
- * @dev: the device
- * @opcode: the command
- * @req: its request structure
- * @req_len: length of @req
- * @resp: where its reply goes if it succeeds, or NULL
- * @resp_len: length of @resp
- * @runs: memory that belongs to the command, or NULL; taken over, also on failure
- * @mem: as in vrdma_cmd_exec()
- * @pending: becomes true if the command is abandoned
- * @submitted: becomes true if the device was given the command, or NULL
- *
- * Otherwise like vrdma_cmd_exec().
- */
-int vrdma_cmd_exec_pending(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
-			   void *resp, size_t resp_len, struct vrdma_runs *runs,
-			   struct vrdma_mem **mem, bool *pending, bool *submitted)
-{
-	const struct cmd_options options = {
-		.mem = mem,
-		.pending = pending,
-		.submitted = submitted,
-	};
-
-	return cmd_exec(dev, opcode, req, req_len, resp, resp_len, runs, &options);
-}
-
-/**
- * vrdma_cmd_exec_no_timeout() - have the device carry out a command, however long it takes
- * @dev: the device
- * @opcode: a command that destroys, or ends the use of buffers, or whose answer must not be lost
- * @req: its request structure, or NULL
- * @req_len: length of @req
- * @resp: where its reply goes if it succeeds, or NULL
- * @resp_len: length of @resp
- *
- * For objects whose buffers belong to other users of the kernel, and cannot be kept by the
- * driver. Sleeps until the device has answered, has been reset, or is broken (-EIO) and not
- * stalled.
- */
-int vrdma_cmd_exec_no_timeout(struct vrdma_dev *dev, u16 opcode, const void *req,
-			      size_t req_len, void *resp, size_t resp_len)
-{
-	const struct cmd_options options = { .no_timeout = true };
-
-	return cmd_exec(dev, opcode, req, req_len, resp, resp_len, NULL, &options);
+	if (!result)
+		result = &none;
+	result->submitted = false;
+	result->pending = false;
+	if (stalled && !cmd->no_timeout && !destroys) {
+		vrdma_runs_free(cmd->runs);
+		return -EIO;
+	}
+	buf = vrdma_cmdbuf_alloc(cmd->opcode, cmd->req, cmd->req_len, result->resp_len, cmd->runs);
+	if (!buf)
+		return -ENOMEM;
+	if (!stalled || cmd->no_timeout)
+		err = cmd_run(dev, buf, deadline, cmd->no_timeout, &result->submitted);
+	if (err) {
+		if (!result->submitted && (vrdma_broken(dev) || !destroys))
+			goto out;
+		if (vrdma_cmdq_abandon(&dev->cmdq, buf, result->submitted, cmd->mem)) {
+			result->pending = true;
+			goto out;
+		}
+	}
+	err = cmd_read(dev, buf, result);
+out:
+	vrdma_cmdbuf_put(buf);
+	return err;
 }
 
 /**

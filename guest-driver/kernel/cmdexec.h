@@ -6,15 +6,52 @@
 
 struct vrdma_runs;
 
-int vrdma_cmd_exec(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
-		   void *resp, size_t resp_len, struct vrdma_runs *runs, struct vrdma_mem **mem);
-int vrdma_cmd_exec_any_length(struct vrdma_dev *dev, u16 opcode, void *resp, size_t resp_len,
-			      size_t least);
-int vrdma_cmd_exec_pending(struct vrdma_dev *dev, u16 opcode, const void *req, size_t req_len,
-			   void *resp, size_t resp_len, struct vrdma_runs *runs,
-			   struct vrdma_mem **mem, bool *pending, bool *submitted);
-int vrdma_cmd_exec_no_timeout(struct vrdma_dev *dev, u16 opcode, const void *req,
-			      size_t req_len, void *resp, size_t resp_len);
+/**
+ * struct vrdma_cmd - a command for the device
+ * @opcode: which
+ * @req: its request structure, or NULL
+ * @req_len: length of @req
+ * @runs: memory that belongs to the command, or NULL
+ * @mem: memory of the object that the command creates or destroys, or NULL. Becomes NULL if the
+ *       command is abandoned: then the memory is freed when the device has answered.
+ * @no_timeout: wait until the device has answered, has been reset, or is broken and not stalled.
+ *              For commands on objects whose buffers belong to other users of the kernel and
+ *              cannot be kept by the driver, and for answers that must not be lost.
+ */
+struct vrdma_cmd {
+	u16 opcode;
+	const void *req;
+	size_t req_len;
+	struct vrdma_runs *runs;
+	struct vrdma_mem **mem;
+	bool no_timeout;
+};
+
+/**
+ * struct vrdma_cmd_result - what a command comes to
+ * @resp: where its reply goes if it succeeds, or NULL
+ * @resp_len: length of @resp
+ * @added: bytes at the end of @resp that older devices do not write: they are zero then
+ * @submitted: the device was given the command
+ * @pending: the command was abandoned: the device did not answer, and may still carry it out
+ */
+struct vrdma_cmd_result {
+	void *resp;
+	size_t resp_len;
+	size_t added;
+	bool submitted;
+	bool pending;
+};
+
+/* A command with a request structure. */
+#define VRDMA_COMMAND(op, request) \
+	{ .opcode = (op), .req = (request), .req_len = sizeof(*(request)) }
+
+/* A place for a reply structure. */
+#define VRDMA_REPLY(response) { .resp = (response), .resp_len = sizeof(*(response)) }
+
+int vrdma_cmd_exec(struct vrdma_dev *dev, const struct vrdma_cmd *cmd,
+		   struct vrdma_cmd_result *result);
 void vrdma_cmd_probe(struct vrdma_dev *dev);
 
 #endif /* VRDMA_CMDEXEC_H */

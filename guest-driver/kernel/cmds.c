@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The commands of the device, one function each. Arguments have the byte order of the CPU,
- * structures of the ABI are little-endian.
+ * The commands of the device but for those about memory and connections, one function each.
+ * Arguments have the byte order of the CPU, structures of the ABI are little-endian.
  */
 #include "cmdexec.h"
 #include "cmds.h"
@@ -10,8 +10,10 @@
 static int object_mem_cmd(struct vrdma_dev *dev, u16 opcode, u32 object, struct vrdma_mem **mem)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(object) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(opcode, &req);
 
-	return vrdma_cmd_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, mem);
+	cmd.mem = mem;
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 static int object_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
@@ -21,11 +23,13 @@ static int object_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
 
 int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
 {
+	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_QUERY_DEVICE };
 	struct vrdma_query_device_ex_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
 	int err;
 
-	err = vrdma_cmd_exec_any_length(dev, VRDMA_CMD_QUERY_DEVICE, &resp, sizeof(resp),
-					sizeof(resp.base));
+	result.added = sizeof(resp) - sizeof(resp.base);
+	err = vrdma_cmd_exec(dev, &cmd, &result);
 	if (!err)
 		vrdma_caps_read(caps, &resp);
 	return err;
@@ -33,22 +37,28 @@ int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
 
 int vrdma_cmd_query_port(struct vrdma_dev *dev, struct vrdma_query_port_resp *resp)
 {
-	return vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_PORT, NULL, 0, resp, sizeof(*resp), NULL, NULL);
+	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_QUERY_PORT };
+	struct vrdma_cmd_result result = VRDMA_REPLY(resp);
+
+	return vrdma_cmd_exec(dev, &cmd, &result);
 }
 
 int vrdma_cmd_query_counters(struct vrdma_dev *dev, struct vrdma_counters_resp *resp)
 {
-	return vrdma_cmd_exec_any_length(dev, VRDMA_CMD_QUERY_COUNTERS, resp, sizeof(*resp),
-					 sizeof(*resp));
+	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_QUERY_COUNTERS };
+	struct vrdma_cmd_result result = VRDMA_REPLY(resp);
+
+	return vrdma_cmd_exec(dev, &cmd, &result);
 }
 
 int vrdma_cmd_query_clock(struct vrdma_dev *dev, u64 *clock)
 {
+	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_QUERY_CLOCK };
 	struct vrdma_clock_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_CLOCK, NULL, 0, &resp, sizeof(resp), NULL,
-			     NULL);
+	err = vrdma_cmd_exec(dev, &cmd, &result);
 	if (!err)
 		*clock = le64_to_cpu(resp.clock);
 	return err;
@@ -57,8 +67,9 @@ int vrdma_cmd_query_clock(struct vrdma_dev *dev, u64 *clock)
 int vrdma_cmd_set_port_mtu(struct vrdma_dev *dev, u32 mtu)
 {
 	struct vrdma_set_port_mtu_req req = { .mtu = cpu_to_le32(mtu) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_SET_PORT_MTU, &req);
 
-	return vrdma_cmd_exec(dev, VRDMA_CMD_SET_PORT_MTU, &req, sizeof(req), NULL, 0, NULL, NULL);
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid, u16 vlan)
@@ -68,9 +79,10 @@ int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid,
 		.gid_type = VRDMA_GID_ROCE_V2,
 		.vlan = cpu_to_le16(vlan),
 	};
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_ADD_GID, &req);
 
 	memcpy(req.gid, gid, sizeof(req.gid));
-	return vrdma_cmd_exec(dev, VRDMA_CMD_ADD_GID, &req, sizeof(req), NULL, 0, NULL, NULL);
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index)
@@ -80,11 +92,12 @@ int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index)
 
 int vrdma_cmd_alloc_context(struct vrdma_dev *dev, u32 *context)
 {
+	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_ALLOC_CONTEXT };
 	struct vrdma_object_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_CONTEXT, NULL, 0, &resp, sizeof(resp), NULL,
-			     NULL);
+	err = vrdma_cmd_exec(dev, &cmd, &result);
 	if (!err)
 		*context = le32_to_cpu(resp.object);
 	return err;
@@ -95,6 +108,7 @@ int vrdma_cmd_dealloc_context(struct vrdma_dev *dev, u32 context)
 	return object_cmd(dev, VRDMA_CMD_DEALLOC_CONTEXT, context);
 }
 
+/* @pending, unless it is NULL, tells whether the device did not answer, and may carry it out. */
 int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct vrdma_runs *runs,
 			   bool *pending)
 {
@@ -102,9 +116,15 @@ int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct
 		.context = cpu_to_le32(context),
 		.queue = cpu_to_le16(queue),
 	};
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_BIND_CHANNEL, &req);
+	struct vrdma_cmd_result result = {};
+	int err;
 
-	return vrdma_cmd_exec_pending(dev, VRDMA_CMD_BIND_CHANNEL, &req, sizeof(req), NULL, 0,
-				      runs, NULL, pending, NULL);
+	cmd.runs = runs;
+	err = vrdma_cmd_exec(dev, &cmd, &result);
+	if (pending)
+		*pending = result.pending;
+	return err;
 }
 
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue)
@@ -115,11 +135,12 @@ int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue)
 int vrdma_cmd_alloc_pd(struct vrdma_dev *dev, u32 context, u32 *pdn)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(context) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_ALLOC_PD, &req);
 	struct vrdma_object_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_PD, &req, sizeof(req), &resp, sizeof(resp),
-			     NULL, NULL);
+	err = vrdma_cmd_exec(dev, &cmd, &result);
 	if (!err)
 		*pdn = le32_to_cpu(resp.object);
 	return err;
@@ -132,10 +153,12 @@ int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn)
 
 int vrdma_cmd_alloc_xrcd(struct vrdma_dev *dev, u32 *xrcdn)
 {
+	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_ALLOC_XRCD };
 	struct vrdma_object_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_XRCD, NULL, 0, &resp, sizeof(resp), NULL, NULL);
+	err = vrdma_cmd_exec(dev, &cmd, &result);
 	if (!err)
 		*xrcdn = le32_to_cpu(resp.object);
 	return err;
@@ -149,11 +172,14 @@ int vrdma_cmd_dealloc_xrcd(struct vrdma_dev *dev, u32 xrcdn)
 int vrdma_cmd_create_cq(struct vrdma_dev *dev, const struct vrdma_create_cq_req *req,
 			struct vrdma_runs *runs, u32 *cqn, struct vrdma_mem **mem)
 {
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_CREATE_CQ, req);
 	struct vrdma_create_cq_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_CREATE_CQ, req, sizeof(*req), &resp, sizeof(resp),
-			     runs, mem);
+	cmd.runs = runs;
+	cmd.mem = mem;
+	err = vrdma_cmd_exec(dev, &cmd, &result);
 	if (!err)
 		*cqn = le32_to_cpu(resp.cqn);
 	return err;
@@ -168,7 +194,10 @@ int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn, struct vrdma_mem **mem)
 int vrdma_cmd_resize_cq(struct vrdma_dev *dev, const struct vrdma_resize_cq_req *req,
 			struct vrdma_runs *runs)
 {
-	return vrdma_cmd_exec(dev, VRDMA_CMD_RESIZE_CQ, req, sizeof(*req), NULL, 0, runs, NULL);
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_RESIZE_CQ, req);
+
+	cmd.runs = runs;
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 int vrdma_cmd_modify_cq(struct vrdma_dev *dev, u32 cqn, u16 count, u16 period)
@@ -178,116 +207,19 @@ int vrdma_cmd_modify_cq(struct vrdma_dev *dev, u32 cqn, u16 count, u16 period)
 		.count = cpu_to_le16(count),
 		.period = cpu_to_le16(period),
 	};
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_MODIFY_CQ, &req);
 
-	return vrdma_cmd_exec(dev, VRDMA_CMD_MODIFY_CQ, &req, sizeof(req), NULL, 0, NULL, NULL);
-}
-
-int vrdma_cmd_reg_mr(struct vrdma_dev *dev, struct vrdma_reg_mr_req *req,
-		     struct vrdma_runs *runs, struct ib_mr *ibmr, struct vrdma_mem **mem)
-{
-	struct vrdma_reg_mr_resp resp;
-	int err;
-
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_REG_MR, req, sizeof(*req), &resp, sizeof(resp), runs,
-			     mem);
-	if (!err) {
-		ibmr->lkey = le32_to_cpu(resp.lkey);
-		ibmr->rkey = le32_to_cpu(resp.rkey);
-	}
-	return err;
-}
-
-int vrdma_cmd_dereg_mr(struct vrdma_dev *dev, u32 lkey, struct vrdma_mem **mem)
-{
-	return object_mem_cmd(dev, VRDMA_CMD_DEREG_MR, lkey, mem);
-}
-
-int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_mr *ibmr)
-{
-	struct vrdma_dma_mr_req req = {
-		.pdn = cpu_to_le32(pdn),
-		.access = cpu_to_le32(access),
-	};
-	struct vrdma_reg_mr_resp resp;
-	int err;
-
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_GET_DMA_MR, &req, sizeof(req), &resp, sizeof(resp),
-			     NULL, NULL);
-	if (!err) {
-		ibmr->lkey = le32_to_cpu(resp.lkey);
-		ibmr->rkey = le32_to_cpu(resp.rkey);
-	}
-	return err;
-}
-
-/*
- * The region may have new keys if this succeeds, and is as before if not; unless @pending becomes
- * true: then it is the command's with all of @mem, and destroyed when the device has answered.
- * After -EIO of a command that was @submitted nobody knows how it is.
- */
-int vrdma_cmd_rereg_mr(struct vrdma_dev *dev, const struct vrdma_rereg_mr_req *req,
-		       struct vrdma_runs *runs, struct ib_mr *ibmr, struct vrdma_mem **mem,
-		       bool *pending, bool *submitted)
-{
-	struct vrdma_reg_mr_resp resp;
-	int err;
-
-	err = vrdma_cmd_exec_pending(dev, VRDMA_CMD_REREG_MR, req, sizeof(*req), &resp,
-				     sizeof(resp), runs, mem, pending, submitted);
-	if (!err) {
-		ibmr->lkey = le32_to_cpu(resp.lkey);
-		ibmr->rkey = le32_to_cpu(resp.rkey);
-	}
-	return err;
-}
-
-int vrdma_cmd_alloc_fast_mr(struct vrdma_dev *dev, u32 pdn, u32 max_pages, struct ib_mr *ibmr,
-			    struct vrdma_mem **mem)
-{
-	struct vrdma_alloc_fast_mr_req req = {
-		.pdn = cpu_to_le32(pdn),
-		.max_pages = cpu_to_le32(max_pages),
-	};
-	struct vrdma_reg_mr_resp resp;
-	int err;
-
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_FAST_MR, &req, sizeof(req), &resp, sizeof(resp),
-			     NULL, mem);
-	if (!err) {
-		ibmr->lkey = le32_to_cpu(resp.lkey);
-		ibmr->rkey = le32_to_cpu(resp.rkey);
-	}
-	return err;
-}
-
-int vrdma_cmd_alloc_mw(struct vrdma_dev *dev, u32 pdn, u32 mw_type, u32 *rkey)
-{
-	struct vrdma_alloc_mw_req req = {
-		.pdn = cpu_to_le32(pdn),
-		.mw_type = cpu_to_le32(mw_type),
-	};
-	struct vrdma_object_resp resp;
-	int err;
-
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_ALLOC_MW, &req, sizeof(req), &resp, sizeof(resp),
-			     NULL, NULL);
-	if (!err)
-		*rkey = le32_to_cpu(resp.object);
-	return err;
-}
-
-int vrdma_cmd_dealloc_mw(struct vrdma_dev *dev, u32 rkey)
-{
-	return object_cmd(dev, VRDMA_CMD_DEALLOC_MW, rkey);
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req *req, u32 *qpn)
 {
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_CREATE_QP, req);
 	struct vrdma_create_qp_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_CREATE_QP, req, sizeof(*req), &resp, sizeof(resp),
-			     NULL, NULL);
+	err = vrdma_cmd_exec(dev, &cmd, &result);
 	if (!err)
 		*qpn = le32_to_cpu(resp.qpn);
 	return err;
@@ -295,22 +227,27 @@ int vrdma_cmd_create_qp(struct vrdma_dev *dev, const struct vrdma_create_qp_req 
 
 int vrdma_cmd_modify_qp(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
 {
-	return vrdma_cmd_exec(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req), NULL, 0, NULL, NULL);
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_MODIFY_QP, req);
+
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
-/* Moves a QP to the error state, where its requests are flushed; waits as long as the device is stalled. */
+/* Moves a QP to the error state, where its requests are flushed. Waits for a stalled device. */
 int vrdma_cmd_modify_qp_no_timeout(struct vrdma_dev *dev, const struct vrdma_modify_qp_req *req)
 {
-	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_MODIFY_QP, req, sizeof(*req),
-					 NULL, 0);
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_MODIFY_QP, req);
+
+	cmd.no_timeout = true;
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *attr)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_QUERY_QP, &req);
+	struct vrdma_cmd_result result = VRDMA_REPLY(attr);
 
-	return vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_QP, &req, sizeof(req), attr, sizeof(*attr),
-			      NULL, NULL);
+	return vrdma_cmd_exec(dev, &cmd, &result);
 }
 
 int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn)
@@ -322,18 +259,20 @@ int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn)
 int vrdma_cmd_destroy_qp_no_timeout(struct vrdma_dev *dev, u32 qpn)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_DESTROY_QP, &req);
 
-	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_QP, &req, sizeof(req),
-					 NULL, 0);
+	cmd.no_timeout = true;
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 int vrdma_cmd_create_srq(struct vrdma_dev *dev, const struct vrdma_create_srq_req *req, u32 *srqn)
 {
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_CREATE_SRQ, req);
 	struct vrdma_create_srq_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
 	int err;
 
-	err = vrdma_cmd_exec(dev, VRDMA_CMD_CREATE_SRQ, req, sizeof(*req), &resp, sizeof(resp),
-			     NULL, NULL);
+	err = vrdma_cmd_exec(dev, &cmd, &result);
 	if (!err)
 		*srqn = le32_to_cpu(resp.srqn);
 	return err;
@@ -341,15 +280,18 @@ int vrdma_cmd_create_srq(struct vrdma_dev *dev, const struct vrdma_create_srq_re
 
 int vrdma_cmd_modify_srq(struct vrdma_dev *dev, const struct vrdma_modify_srq_req *req)
 {
-	return vrdma_cmd_exec(dev, VRDMA_CMD_MODIFY_SRQ, req, sizeof(*req), NULL, 0, NULL, NULL);
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_MODIFY_SRQ, req);
+
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 int vrdma_cmd_query_srq(struct vrdma_dev *dev, u32 srqn, struct vrdma_query_srq_resp *resp)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(srqn) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_QUERY_SRQ, &req);
+	struct vrdma_cmd_result result = VRDMA_REPLY(resp);
 
-	return vrdma_cmd_exec(dev, VRDMA_CMD_QUERY_SRQ, &req, sizeof(req), resp, sizeof(*resp),
-			      NULL, NULL);
+	return vrdma_cmd_exec(dev, &cmd, &result);
 }
 
 int vrdma_cmd_destroy_srq(struct vrdma_dev *dev, u32 srqn)
@@ -361,17 +303,19 @@ int vrdma_cmd_destroy_srq(struct vrdma_dev *dev, u32 srqn)
 int vrdma_cmd_destroy_srq_no_timeout(struct vrdma_dev *dev, u32 srqn)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(srqn) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_DESTROY_SRQ, &req);
 
-	return vrdma_cmd_exec_no_timeout(dev, VRDMA_CMD_DESTROY_SRQ, &req, sizeof(req),
-					 NULL, 0);
+	cmd.no_timeout = true;
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 static int mcast_cmd(struct vrdma_dev *dev, u16 opcode, u32 qpn, const union ib_gid *mgid)
 {
 	struct vrdma_mcast_req req = { .qpn = cpu_to_le32(qpn) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(opcode, &req);
 
 	memcpy(req.mgid, mgid, sizeof(req.mgid));
-	return vrdma_cmd_exec(dev, opcode, &req, sizeof(req), NULL, 0, NULL, NULL);
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
 int vrdma_cmd_attach_mcast(struct vrdma_dev *dev, u32 qpn, const union ib_gid *mgid)
@@ -388,6 +332,9 @@ int vrdma_cmd_set_ah_table(struct vrdma_dev *dev, u32 entries, struct vrdma_runs
 			   struct vrdma_mem **mem)
 {
 	struct vrdma_ah_table_req req = { .entries = cpu_to_le32(entries) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_SET_AH_TABLE, &req);
 
-	return vrdma_cmd_exec(dev, VRDMA_CMD_SET_AH_TABLE, &req, sizeof(req), NULL, 0, runs, mem);
+	cmd.runs = runs;
+	cmd.mem = mem;
+	return vrdma_cmd_exec(dev, &cmd, NULL);
 }

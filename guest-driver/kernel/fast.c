@@ -7,9 +7,9 @@
 #include <linux/slab.h>
 
 #include "broken.h"
-#include "cmds.h"
 #include "fast.h"
 #include "mem.h"
+#include "mrcmds.h"
 #include "objects.h"
 
 /* Also the memory of the list, of which the region becomes the owner. */

@@ -6,9 +6,9 @@
 #include <rdma/ib_umem.h>
 
 #include "broken.h"
-#include "cmds.h"
 #include "mem.h"
 #include "mr.h"
+#include "mrcmds.h"
 #include "objects.h"
 #include "runs.h"
 

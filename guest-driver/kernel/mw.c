@@ -3,7 +3,7 @@
  * Memory windows. They are bound and invalidated by requests, which the device checks.
  */
 #include "broken.h"
-#include "cmds.h"
+#include "mrcmds.h"
 #include "mw.h"
 #include "objects.h"
 

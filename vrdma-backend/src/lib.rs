@@ -19,7 +19,7 @@
 //! [`daemon::Daemon`] claims the sockets of its [`config::Config`], opens the uplink, and starts
 //!
 //! * one worker thread (`worker`), which owns the engine, all rings, the switch (`net`) and the [`port::Port`]: nothing in it is locked;
-//! * a thread for each function of a guest (`session`, `vhost`), which speaks vhost-user with the VMM; that of an RDMA function parses control commands (`control`) and hands
+//! * a thread for each function of a guest (`session`, `vhost`), which speaks vhost-user with the VMM; that of an RDMA function parses control commands (`command`) and hands
 //!   them to the worker as closures;
 //! * a thread that rings the front-ends whose eventfds are slow (`queue::call`), and one that frees what takes long to free (`memory`);
 //! * a thread for the admin socket (`admin`).
@@ -36,15 +36,11 @@
 //! Each of these modules uses only those before it: `allocator`, `panics`, `hooks`, `cycles`,
 //! `ratelimit`, `nearest`, `logger`, `processors`, `allowed`, `frames`, `gids`, `port`, `config`,
 //! `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`, `worker`, `vhost`,
-//! `control`, `functions`, `session`, `stats`, `admin`, `daemon`.
+//! `command`, `functions`, `session`, `stats`, `admin`, `daemon`.
 //!
-//! The files of `translate/` convert between the types of `vrdma_abi` and of `vrdma_transport`. No
-//! module outside of it names both crates, except the backend's fuzzing code (`fuzz/src/backend/`).
-//!
-//! These files alone name both crates: `translate/access.rs`, `translate/cm.rs`,
-//! `translate/counters.rs`, `translate/cqe.rs`, `translate/event.rs`, `translate/gid.rs`,
-//! `translate/limits.rs`, `translate/mr.rs`, `translate/qp.rs`, `translate/srq.rs`,
-//! `translate/status.rs`, `translate/wqe.rs`.
+//! Two modules convert between the types of `vrdma_abi` and of `vrdma_transport`: `command/` for
+//! the control queue, and `translate/` for the data path and events. No other module names both
+//! crates, except the backend's fuzzing code (`fuzz/src/backend/`).
 //!
 //! Unsafe code is in `memory/`, in parts of `port/`, and in the files marked *unsafe*. In `port/`
 //! it serves DPDK, the packet socket's system calls, memory attached to frames, and the rings
@@ -80,18 +76,20 @@
 //! * `functions/rdma.rs` and `functions/ethernet.rs` say what starting, stopping and resetting mean
 //!   for an RDMA function and for an Ethernet function.
 //! * `functions/remap.rs` translates all regions and CQs of a guest after a new memory table.
-//! * `control.rs` copies a command out of its descriptor chain and writes the reply.
-//! * `control/request.rs` parses the bytes of a command. `control/context.rs` holds the data of the
-//!   guest that parsing needs. `control/reply.rs` lays out the bytes of a reply.
-//! * `control/connections.rs` handles commands about iWARP connections, and creates their sockets.
-//! * `translate/` converts between ABI and transport. Its `config_space.rs` and `port.rs` fill the
-//!   configuration space and the attributes of the port; the other files are in the list above.
+//! * `command/` has control commands. A file has the commands about one kind of object, from request
+//!   to reply.
+//! * `command/base.rs` says what a command is, and `command/rows.rs` lists all commands.
+//! * `command/queue.rs` copies a command out of its descriptor chain and writes the reply.
+//!   `command/request.rs` reads the header and finds the command. `command/body.rs` reads the rest,
+//!   and `command/caller.rs` holds the data of the guest that parsing needs.
+//! * `command/cm/` has the commands about iWARP connections, and creates their sockets.
+//! * `translate/` converts requests, completions and events between ABI and transport. Its
+//!   `config_space.rs` fills the configuration space.
 //!
 //! ## The device of a guest
 //!
-//! * `device/command.rs` defines control commands and their results as types.
 //! * `device/context.rs`, `device/channel.rs`, `device/pd.rs`, `device/mr.rs`, `device/cq.rs`,
-//!   `device/qp.rs` and `device/srq.rs` carry out commands on objects of their kind.
+//!   `device/qp.rs` and `device/srq.rs` create, change and end objects of their kind.
 //! * `device/mod.rs` is the device. `device/objects.rs` defines the fields of each object, and
 //!   `device/table.rs` stores objects by number.
 //! * `device/ah.rs` reads entries of the address handle table, which is in guest memory.
@@ -125,6 +123,7 @@
 //! * `streams/mod.rs` has all connections of a worker. `streams/tests/` has tests.
 //! * `tcp.rs` has the addresses of connections and listeners, and creates their sockets if they use
 //!   the host's TCP.
+//! * `streams/cm.rs` defines what drivers ask for, and what they are told.
 //! * `streams/commands.rs` and `streams/accept.rs` carry out commands on connections and listeners.
 //! * `streams/connection.rs` is the state of a connection. `streams/listener.rs` is that of a
 //!   listener.
@@ -166,7 +165,8 @@
 //!   `worker/turns.rs` remembers the next channel of each guest, and `worker/post.rs` calls the
 //!   engine.
 //! * `worker/execute.rs` carries out commands. `worker/order.rs` makes a command or a message wait
-//!   for requests that were posted before it.
+//!   for requests that were posted before it. `worker/addresses.rs` decides which addresses a guest
+//!   gets.
 //! * `worker/guests.rs` adds, starts, stops and resets guests. `worker/remap.rs` installs the
 //!   regions and CQs that were translated for a new memory table.
 //! * `worker/failures.rs` moves QPs to ERR after their CQ failed. `worker/broken.rs` ends the
@@ -186,8 +186,8 @@
 mod admin;
 pub mod allocator;
 pub mod allowed;
+mod command;
 pub mod config;
-mod control;
 mod cycles;
 pub mod daemon;
 mod device;

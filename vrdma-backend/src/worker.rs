@@ -3,6 +3,7 @@
 //! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others talk to it by sending closures
 //! ([`WorkerHandle::call`]), which it runs between two turns.
 
+mod addresses;
 mod all;
 mod beyond;
 mod broken;
@@ -35,6 +36,7 @@ mod uplink;
 mod watch;
 
 pub use all::{Place, Workers};
+pub use execute::{CommandError, Job, Order};
 pub use handle::WorkerHandle;
 
 use crate::cycles::{self, Stage};

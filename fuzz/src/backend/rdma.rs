@@ -7,8 +7,8 @@ mod request;
 use super::guest::{Image, NEXT, Ram, Ring, WRITE};
 use super::input::Input;
 use super::lab::{ADDRESSES, GIDS, Lab, MACS, with};
+use crate::command::{Caller, serve};
 use crate::config::Config;
-use crate::control::{CommandContext, serve};
 use crate::device::counters::ObjectCounts;
 use crate::memory::GuestMemory;
 use crate::tcp::KeepAlive;
@@ -264,15 +264,16 @@ impl<'a> Driver<'a> {
         let Some(queue) = &mut self.queue else { return };
         let Config { limits, guests, .. } = &self.lab.config;
         let keep_alive = &KeepAlive::after(0);
-        let context = CommandContext { memory: &self.memory, limits, guest: &guests[self.at], keep_alive };
+        let virtqueue = &|index: u16| CHANNELS.contains(&index).then(|| ring(index).setup());
+        let guest = &guests[self.at];
+        let caller = Caller { memory: &self.memory, limits, guest, keep_alive, virtqueue };
         let id = self.lab.guests[self.at].id;
-        let setup = |index: u16| CHANNELS.contains(&index).then(|| ring(index).setup());
-        let execute = |command| {
+        let execute = |job| {
             let (done, answer) = crossbeam_channel::bounded(1);
-            with(|worker| worker.execute_in_order(id, command, move |result| drop(done.send(result))));
+            with(|worker| worker.execute_in_order(id, job, move |result| drop(done.send(result))));
             inline::wait(&answer).expect("a command is answered")
         };
-        let result = serve(queue, &context, setup, execute);
+        let result = serve(queue, &caller, execute);
         if result.is_err() {
             self.queue = None;
         }

@@ -1,6 +1,5 @@
 //! User contexts, which own channels, PDs, CQs and QPs.
 
-use super::command::Reply;
 use super::objects::UserContext;
 use super::{Device, Result};
 use vrdma_transport::{Error, OwnerId};
@@ -10,23 +9,23 @@ impl Device {
     ///
     /// # Errors
     /// `NoResources`: the guest has as many as it may.
-    pub fn alloc_context(&mut self) -> Result<Reply> {
-        self.contexts.insert(UserContext::default()).map(Reply::Object).ok_or(Error::NoResources)
+    pub fn alloc_context(&mut self) -> Result<OwnerId> {
+        self.contexts.insert(UserContext::default()).map(OwnerId).ok_or(Error::NoResources)
     }
 
     /// DEALLOC_CONTEXT.
     ///
     /// # Errors
     /// `Denied`: it is the kernel's. `NotFound`: it does not exist. `Busy`: it owns something.
-    pub fn dealloc_context(&mut self, number: u32) -> Result<Reply> {
-        if OwnerId(number) == OwnerId::KERNEL {
+    pub fn dealloc_context(&mut self, owner: OwnerId) -> Result<()> {
+        if owner == OwnerId::KERNEL {
             return Err(Error::Denied);
         }
-        if self.context(OwnerId(number))?.objects != 0 {
+        if self.context(owner)?.objects != 0 {
             return Err(Error::Busy);
         }
-        self.contexts.remove(number);
-        Ok(Reply::Done)
+        self.contexts.remove(owner.0);
+        Ok(())
     }
 
     pub(super) fn context(&mut self, owner: OwnerId) -> Result<&mut UserContext> {

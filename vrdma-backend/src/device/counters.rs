@@ -1,7 +1,5 @@
 //! What is counted of a guest beside what the engine counts.
 
-use crate::translate::counters::Border;
-
 /// What happened at the border between guest and device; each answers a question that an operator may ask.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct DeviceCounters {
@@ -44,13 +42,9 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    /// What of it the guest is told.
-    pub fn at_border(&self) -> Border {
-        Border {
-            bad_requests: self.stray_requests + self.untimely_requests + self.invalid_requests,
-            cq_overruns: self.cq_overruns,
-            bad_address_handles: self.bad_address_handles,
-        }
+    /// Requests in channels that were dropped, for whatever reason.
+    pub fn bad_requests(&self) -> u64 {
+        self.stray_requests + self.untimely_requests + self.invalid_requests
     }
 }
 

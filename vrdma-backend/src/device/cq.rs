@@ -1,6 +1,5 @@
 //! Completion queues.
 
-use super::command::Reply;
 use super::moderation::{Moderation, Waiting};
 use super::objects::{Cq, CqUser};
 use super::{Device, Result};
@@ -15,7 +14,7 @@ impl Device {
     /// # Errors
     /// `Invalid`: there is no such vector. `NotFound`: there is no such context. `NoResources`: the guest has as many CQs or runs as
     /// it may.
-    pub fn create_cq(&mut self, owner: OwnerId, vector: u16, ring: CqRing) -> Result<Reply> {
+    pub fn create_cq(&mut self, owner: OwnerId, vector: u16, ring: CqRing) -> Result<CqId> {
         let runs = ring.runs();
         if usize::from(vector) >= self.comp_events.len() {
             return Err(Error::Invalid);
@@ -42,14 +41,14 @@ impl Device {
         };
         let cqn = self.cqs.insert(cq).ok_or(Error::NoResources)?;
         self.context(owner)?.objects += 1;
-        Ok(Reply::Object(cqn))
+        Ok(CqId(cqn))
     }
 
     /// DESTROY_CQ.
     ///
     /// # Errors
     /// `NotFound`: it does not exist. `Busy`: QPs or shared receive queues use it.
-    pub fn destroy_cq(&mut self, cqn: CqId) -> Result<Reply> {
+    pub fn destroy_cq(&mut self, cqn: CqId) -> Result<()> {
         let cq = self.cqs.get_mut(cqn.0).ok_or(Error::NotFound)?;
         if !cq.users.is_empty() {
             return Err(Error::Busy);
@@ -60,14 +59,14 @@ impl Device {
         self.async_events.forget(cqn.0, &[AsyncEvent::cq_error(cqn).kind]);
         self.quota.return_runs(cq.runs);
         self.release(cq.owner);
-        Ok(Reply::Done)
+        Ok(())
     }
 
     /// RESIZE_CQ: the CQ goes on in `ring`, of which `held` entries are taken as far as the consumer is concerned.
     ///
     /// # Errors
     /// `NotFound`: it does not exist. `Invalid`: what is not consumed does not fit, the CQEs are of another kind, or the CQ failed. `NoResources`: the guest has as many runs as it may.
-    pub fn resize_cq(&mut self, cqn: CqId, held: u32, ring: CqRing) -> Result<Reply> {
+    pub fn resize_cq(&mut self, cqn: CqId, held: u32, ring: CqRing) -> Result<()> {
         let cq = self.cqs.get_mut(cqn.0).ok_or(Error::NotFound)?;
         let unpolled = cq.ring.unconsumed().filter(|_| !cq.failed).ok_or(Error::Invalid)?;
         let is_too_small = u64::from(unpolled) + u64::from(held) > ring.entries().into();
@@ -78,16 +77,16 @@ impl Device {
         self.quota.exchange_runs(cq.runs, runs, &self.limits)?;
         cq.runs = runs;
         cq.ring.go_on_in(ring);
-        Ok(Reply::Done)
+        Ok(())
     }
 
     /// MODIFY_CQ. An event that waits already does so for as long as it was to.
     ///
     /// # Errors
     /// `NotFound`: it does not exist.
-    pub fn modify_cq(&mut self, cqn: CqId, moderation: Option<Moderation>) -> Result<Reply> {
+    pub fn modify_cq(&mut self, cqn: CqId, moderation: Option<Moderation>) -> Result<()> {
         self.cqs.get_mut(cqn.0).ok_or(Error::NotFound)?.moderation = moderation;
-        Ok(Reply::Done)
+        Ok(())
     }
 
     /// Whose CQ it is.

@@ -4,7 +4,6 @@ pub mod ah;
 pub mod broken;
 mod channel;
 pub mod clock;
-pub mod command;
 mod context;
 pub mod counters;
 mod cq;
@@ -23,7 +22,6 @@ use crate::config::GuestConfig;
 use crate::memory::{GuestMemory, LoanGate};
 use crate::queue::event::EventQueue;
 use ah::AhTable;
-use command::Reply;
 use counters::{DeviceCounters, ObjectCounts};
 use objects::{Cq, UserContext};
 use queues::Events;
@@ -33,7 +31,7 @@ use std::sync::Arc;
 use table::ObjectTable;
 use vrdma_transport::{DeviceId, Error, OwnerId};
 
-pub use mr::NewRegion;
+pub use mr::{NewMemory, NewRegion};
 pub use quota::DeviceLimits;
 
 /// What a command comes to; one that is refused has changed nothing.
@@ -170,12 +168,12 @@ impl Device {
     ///
     /// # Errors
     /// `Busy`: there is one.
-    pub fn set_ah_table(&mut self, table: AhTable) -> Result<Reply> {
+    pub fn set_ah_table(&mut self, table: AhTable) -> Result<()> {
         if self.ah_table.is_some() {
             return Err(Error::Busy);
         }
         self.ah_table = Some(table);
-        Ok(Reply::Done)
+        Ok(())
     }
 
     /// Objects that exist, apart from those that the engine and the worker count.

@@ -1,10 +1,9 @@
 //! Memory regions and windows.
 
-use super::command::{NewMemory, Reply};
 use super::{Device, Result};
 use crate::memory::MrMemory;
-use vrdma_transport::{Access, Engine, Error, MwType, OwnerId, PdId, Rereg};
-use vrdma_wire::num::Rkey;
+use vrdma_transport::{Access, Engine, Error, OwnerId, PdId, Rereg};
+use vrdma_wire::num::Lkey;
 
 /// A region to be registered.
 #[derive(Debug)]
@@ -13,6 +12,13 @@ pub struct NewRegion {
     pub pd: PdId,
     /// Its rights.
     pub access: Access,
+    /// Its memory.
+    pub memory: NewMemory,
+}
+
+/// Memory that a region is to have.
+#[derive(Debug)]
+pub struct NewMemory {
     /// Address by which requests name its first byte.
     pub iova: u64,
     /// Length in bytes.
@@ -28,50 +34,47 @@ impl Device {
     ///
     /// # Errors
     /// `NoResources`: the guest has as many regions or runs as it may. Those of [`Engine::reg_mr`].
-    pub fn reg_mr(&mut self, engine: &mut Engine<MrMemory>, new: NewRegion) -> Result<Reply> {
-        let NewRegion { pd, access, iova, length, memory, runs } = new;
+    pub fn reg_mr(&mut self, engine: &mut Engine<MrMemory>, new: NewRegion) -> Result<u32> {
+        let NewRegion { pd, access, memory } = new;
+        let NewMemory { iova, length, memory, runs } = memory;
         self.quota.take_runs(runs, &self.limits)?;
         let key = engine.reg_mr(self.id, pd, access, iova, length, memory);
-        key.map(Reply::Key).inspect_err(|_| self.quota.return_runs(runs))
+        key.inspect_err(|_| self.quota.return_runs(runs))
     }
 
     /// GET_DMA_MR: all of the guest's memory, for its kernel.
     ///
     /// # Errors
     /// `Denied`: the PD is not the kernel's. Those of [`Engine::reg_mr`].
-    pub fn dma_mr(&mut self, engine: &mut Engine<MrMemory>, pd: PdId, access: Access) -> Result<Reply> {
+    pub fn dma_mr(&mut self, engine: &mut Engine<MrMemory>, pd: PdId, access: Access) -> Result<u32> {
         if engine.pd_owner(self.id, pd)? != OwnerId::KERNEL {
             return Err(Error::Denied);
         }
         let memory = MrMemory::all(&self.memory);
-        self.reg_mr(engine, NewRegion { pd, access, iova: 0, length: u64::MAX, memory, runs: 0 })
+        let memory = NewMemory { iova: 0, length: u64::MAX, memory, runs: 0 };
+        self.reg_mr(engine, NewRegion { pd, access, memory })
     }
 
     /// ALLOC_FAST_MR.
     ///
     /// # Errors
     /// `NoResources`: the guest has as many regions or runs as it may. Those of [`Engine::alloc_fast_mr`].
-    pub fn alloc_fast_mr(
-        &mut self,
-        engine: &mut Engine<MrMemory>,
-        pd: PdId,
-        max_pages: u32,
-    ) -> Result<Reply> {
+    pub fn alloc_fast_mr(&mut self, engine: &mut Engine<MrMemory>, pd: PdId, max_pages: u32) -> Result<u32> {
         let memory = MrMemory::pages(&self.memory, max_pages);
         let runs = memory.runs();
         self.quota.take_runs(runs, &self.limits)?;
         let key = engine.alloc_fast_mr(self.id, pd, max_pages, memory);
-        key.map(Reply::Key).inspect_err(|_| self.quota.return_runs(runs))
+        key.inspect_err(|_| self.quota.return_runs(runs))
     }
 
     /// DEREG_MR.
     ///
     /// # Errors
     /// `NotFound`: the key is none of a region. `Busy`: windows are bound to it.
-    pub fn dereg_mr(&mut self, engine: &mut Engine<MrMemory>, key: u32) -> Result<Reply> {
-        let memory = engine.dereg_mr(self.id, key)?;
+    pub fn dereg_mr(&mut self, engine: &mut Engine<MrMemory>, key: Lkey) -> Result<()> {
+        let memory = engine.dereg_mr(self.id, key.0)?;
         self.quota.return_runs(memory.runs());
-        Ok(Reply::Done)
+        Ok(())
     }
 
     /// REREG_MR.
@@ -81,38 +84,22 @@ impl Device {
     pub fn rereg_mr(
         &mut self,
         engine: &mut Engine<MrMemory>,
-        key: u32,
+        key: Lkey,
         (pd, access): (Option<PdId>, Option<Access>),
         memory: Option<NewMemory>,
-    ) -> Result<Reply> {
-        let old = engine.region(self.id, key)?.runs();
+    ) -> Result<u32> {
+        let old = engine.region(self.id, key.0)?.runs();
         let new = memory.as_ref().map_or(old, |memory| memory.runs);
         self.quota.exchange_runs(old, new, &self.limits)?;
         let memory = memory.map(|NewMemory { iova, length, memory, .. }| (iova, length, memory));
-        let changed = engine.rereg_mr(self.id, key, Rereg { pd, access, memory });
+        let changed = engine.rereg_mr(self.id, key.0, Rereg { pd, access, memory });
         match changed {
-            Ok((key, _)) => Ok(Reply::Key(key)),
+            Ok((key, _)) => Ok(key),
             Err(error) => {
                 let back = self.quota.exchange_runs(new, old, &self.limits);
                 back.expect("they were in use before, and nothing took any since");
                 Err(error)
             }
         }
-    }
-
-    /// ALLOC_MW.
-    ///
-    /// # Errors
-    /// Those of [`Engine::alloc_mw`].
-    pub fn alloc_mw(&mut self, engine: &mut Engine<MrMemory>, pd: PdId, mw_type: MwType) -> Result<Reply> {
-        engine.alloc_mw(self.id, pd, mw_type).map(|key| Reply::Object(key.0))
-    }
-
-    /// DEALLOC_MW.
-    ///
-    /// # Errors
-    /// `NotFound`: there is no such window.
-    pub fn dealloc_mw(&mut self, engine: &mut Engine<MrMemory>, key: u32) -> Result<Reply> {
-        engine.dealloc_mw(self.id, Rkey(key)).map(|()| Reply::Done)
     }
 }

@@ -1,6 +1,5 @@
 //! Protection domains.
 
-use super::command::Reply;
 use super::{Device, Result};
 use crate::memory::MrMemory;
 use vrdma_transport::{Engine, OwnerId, PdId};
@@ -10,21 +9,21 @@ impl Device {
     ///
     /// # Errors
     /// `NotFound`: there is no such context. `NoResources`: the guest has as many as it may.
-    pub fn alloc_pd(&mut self, engine: &mut Engine<MrMemory>, owner: OwnerId) -> Result<Reply> {
+    pub fn alloc_pd(&mut self, engine: &mut Engine<MrMemory>, owner: OwnerId) -> Result<PdId> {
         self.context(owner)?;
         let pd = engine.alloc_pd(self.id, owner)?;
         self.context(owner)?.objects += 1;
-        Ok(Reply::Object(pd.0))
+        Ok(pd)
     }
 
     /// DEALLOC_PD.
     ///
     /// # Errors
     /// `NotFound`: it does not exist. `Busy`: regions, shared receive queues or QPs use it.
-    pub fn dealloc_pd(&mut self, engine: &mut Engine<MrMemory>, pd: PdId) -> Result<Reply> {
+    pub fn dealloc_pd(&mut self, engine: &mut Engine<MrMemory>, pd: PdId) -> Result<()> {
         let owner = engine.pd_owner(self.id, pd)?;
         engine.dealloc_pd(self.id, pd)?;
         self.release(owner);
-        Ok(Reply::Done)
+        Ok(())
     }
 }

@@ -1,6 +1,5 @@
 //! Queue pairs, as far as their CQs and the quota are concerned; the engine has all else.
 
-use super::command::Reply;
 use super::objects::CqUser;
 use super::{Device, Result};
 use crate::memory::MrMemory;
@@ -31,7 +30,7 @@ impl Device {
     /// # Errors
     /// `NotFound`: there is no such context, CQ, PD or XRC domain. `Denied`: one is another context's. `NoResources`: the guest has as many
     /// requests outstanding as it may. Those of [`Engine::create_qp`].
-    pub fn create_qp(&mut self, engine: &mut Engine<MrMemory>, init: QpInit) -> Result<Reply> {
+    pub fn create_qp(&mut self, engine: &mut Engine<MrMemory>, init: QpInit) -> Result<Qpn> {
         let owner = init.owner;
         self.context(owner)?;
         for cq in cqs(&init) {
@@ -50,14 +49,14 @@ impl Device {
             self.cq(cq, owner)?.users.push(CqUser::Qp(qpn));
         }
         self.context(owner)?.objects += 1;
-        Ok(Reply::Object(qpn.number()))
+        Ok(qpn)
     }
 
     /// DESTROY_QP.
     ///
     /// # Errors
     /// `NotFound`: it does not exist.
-    pub fn destroy_qp(&mut self, engine: &mut Engine<MrMemory>, qpn: Qpn) -> Result<Reply> {
+    pub fn destroy_qp(&mut self, engine: &mut Engine<MrMemory>, qpn: Qpn) -> Result<()> {
         let init = engine.destroy_qp(self.id, qpn)?;
         self.quota.return_requests(requests(&init));
         for cq in cqs(&init) {
@@ -65,6 +64,6 @@ impl Device {
         }
         self.async_events.forget(qpn.number(), &event::OF_QP);
         self.release(init.owner);
-        Ok(Reply::Done)
+        Ok(())
     }
 }

@@ -1,6 +1,5 @@
 //! Shared receive queues, as far as the quota is concerned; the engine has all else.
 
-use super::command::Reply;
 use super::objects::CqUser;
 use super::{Device, Result};
 use crate::memory::MrMemory;
@@ -13,7 +12,7 @@ impl Device {
     /// # Errors
     /// `NotFound`: there is no such context, PD, XRC domain or CQ. `Denied`: one is another context's. `NoResources`: the guest has as many receives outstanding as it may. Those of
     /// [`Engine::create_srq`].
-    pub fn create_srq(&mut self, engine: &mut Engine<MrMemory>, init: SrqInit) -> Result<Reply> {
+    pub fn create_srq(&mut self, engine: &mut Engine<MrMemory>, init: SrqInit) -> Result<SrqId> {
         self.context(init.owner)?;
         if let Some(xrc) = init.xrc {
             self.cq(xrc.cq, init.owner)?;
@@ -26,7 +25,7 @@ impl Device {
             self.cq(xrc.cq, init.owner)?.users.push(CqUser::Srq(srq));
         }
         self.context(init.owner)?.objects += 1;
-        Ok(Reply::Object(srq.0))
+        Ok(srq)
     }
 
     /// Whether a queue of `old` receives may have `new`.
@@ -47,7 +46,7 @@ impl Device {
     ///
     /// # Errors
     /// `NotFound`: it does not exist. `Busy`: QPs use it.
-    pub fn destroy_srq(&mut self, engine: &mut Engine<MrMemory>, srq: SrqId) -> Result<Reply> {
+    pub fn destroy_srq(&mut self, engine: &mut Engine<MrMemory>, srq: SrqId) -> Result<()> {
         let init = engine.srq_init(self.id, srq)?;
         engine.destroy_srq(self.id, srq)?;
         self.quota.return_requests(init.max_wr.into());
@@ -56,6 +55,6 @@ impl Device {
         }
         self.async_events.forget(srq.0, &event::OF_SRQ);
         self.release(init.owner);
-        Ok(Reply::Done)
+        Ok(())
     }
 }

@@ -1,9 +1,8 @@
 //! The RDMA function as its front-end sets it up: the session's thread serves the control queue, the worker all others.
 
 use super::remap::remap;
+use crate::command::{self, Caller};
 use crate::config::{Config, GuestConfig, GuestLimits};
-use crate::control;
-use crate::device::command::CommandError;
 use crate::device::queues::CONTROL;
 use crate::memory::{GuestMemory, Ledger};
 use crate::port::Dma;
@@ -12,7 +11,7 @@ use crate::ratelimit::RateLimit;
 use crate::tcp::KeepAlive;
 use crate::translate::config_space::{self, config_space};
 use crate::vhost::{Function, Served, Setup};
-use crate::worker::{Stopped, WorkerHandle};
+use crate::worker::{CommandError, Stopped, WorkerHandle};
 use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use virtio_queue::{Queue, QueueT};
@@ -161,35 +160,35 @@ impl Function for RdmaFunction {
 
     fn serve(&mut self, front: &Setup) -> Served {
         let Some(queue) = &mut self.control else { return Served::Nothing };
-        let context = control::CommandContext {
+        let caller = Caller {
             memory: &front.memory,
             limits: &self.limits,
             guest: &self.guest,
             keep_alive: &self.keep_alive,
+            virtqueue: &|index| front.virtqueue(index),
         };
         let (worker, device) = (&self.worker, self.device);
-        let execute = |command| {
+        let execute = |job| {
             #[cfg(feature = "hooks")]
             crate::hooks::step("command");
             // The worker has stopped if it does not answer.
-            worker.execute(device, command).unwrap_or(Err(CommandError::Internal))
+            worker.execute(device, job).unwrap_or(Err(CommandError::Internal))
         };
         let (used, quiet) = (queue.next_used(), &mut self.quiet);
-        let result =
-            control::serve(queue, &context, |index| front.virtqueue(index), execute).and_then(|notify| {
-                // A driver that wanted no interrupt for its replies gets one when there are no more: that it wants it may not have shown.
-                let served = queue.next_used() != used;
-                let late = !served && std::mem::take(quiet);
-                *quiet |= served && !notify;
-                if let Some(call) = front.call(CONTROL).filter(|_| notify || late) {
-                    call.ring();
-                }
-                Ok(match (queue.enable_notification(context.memory.mmap())?, served) {
-                    (true, _) => Served::More,
-                    (false, true) => Served::Some,
-                    (false, false) => Served::Nothing,
-                })
-            });
+        let result = command::serve(queue, &caller, execute).and_then(|notify| {
+            // A driver that wanted no interrupt for its replies gets one when there are no more: that it wants it may not have shown.
+            let served = queue.next_used() != used;
+            let late = !served && std::mem::take(quiet);
+            *quiet |= served && !notify;
+            if let Some(call) = front.call(CONTROL).filter(|_| notify || late) {
+                call.ring();
+            }
+            Ok(match (queue.enable_notification(caller.memory.mmap())?, served) {
+                (true, _) => Served::More,
+                (false, true) => Served::Some,
+                (false, false) => Served::Nothing,
+            })
+        });
         self.tell_of_refused();
         result.unwrap_or_else(|error| {
             self.violations.warn(|| format!("device {}: the control queue is broken: {error}", device.0));

@@ -1,11 +1,11 @@
 //! What drivers ask for, of listeners; and how connections are taken of them.
 
+use super::cm::{Failure, ListenerId};
 use super::connection::{Connection, Phase, SET_UP_TIME};
 use super::handle::Handle;
 use super::listener::{Accepted, Entrance, Listener};
 use super::{Host, Result, Streams};
 use crate::tcp::Doors;
-use crate::translate::cm::Failure;
 use std::time::Duration;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, Responder};
@@ -26,7 +26,7 @@ impl Streams {
         doors: Doors,
         backlog: usize,
         host: &mut Host<'_>,
-    ) -> Result<u32> {
+    ) -> Result<ListenerId> {
         let sockets = doors.sockets();
         self.check_room(device, sockets, host)?;
         self.guest(device).more_sockets += sockets - 1;
@@ -43,15 +43,20 @@ impl Streams {
         };
         self.table.put_listener(Box::new(Listener::new((handle, device), port, entrance, backlog)));
         self.watch_listener(handle, host);
-        Ok(handle.number)
+        Ok(ListenerId(handle.number))
     }
 
     /// CM_CLOSE_LISTENER. Connections of its that were not accepted end.
     ///
     /// # Errors
     /// `NotFound`: the guest has no such listener.
-    pub fn close_listener(&mut self, device: DeviceId, number: u32, host: &mut Host<'_>) -> Result<()> {
-        let handle = self.table.find(number).ok_or(Error::NotFound)?;
+    pub fn close_listener(
+        &mut self,
+        device: DeviceId,
+        listener: ListenerId,
+        host: &mut Host<'_>,
+    ) -> Result<()> {
+        let handle = self.table.find(listener.0).ok_or(Error::NotFound)?;
         let listener = self.table.listener(handle).filter(|listener| listener.device == device);
         let listener = listener.ok_or(Error::NotFound)?;
         listener.paused = None;

@@ -1,12 +1,12 @@
 //! What drivers ask for, of connections.
 
 use super::carrier::Carrier;
+use super::cm::{Accept, CmEvent, Connect, ConnectionId, Failure, What};
 use super::connection::{Connection, FINISH_TIME, Phase, SET_UP_TIME, wishes};
 use super::handle::Handle;
 use super::listener::Accepted;
 use super::{Host, Result, Streams};
 use crate::tcp::{self, Path, Way};
-use crate::translate::cm::{Accept, CmEvent, Connect, Failure, What};
 use std::net::SocketAddr;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, Initiator, QpState};
@@ -23,7 +23,7 @@ impl Streams {
         way: Way,
         connect: &Connect,
         host: &mut Host<'_>,
-    ) -> Result<u32> {
+    ) -> Result<ConnectionId> {
         self.check_room(device, 1, host)?;
         self.check_qp(device, connect.qpn, host)?;
         let ends = (connect.local, connect.remote);
@@ -64,7 +64,7 @@ impl Streams {
             let accepted = Accepted { carrier: Carrier::Local(pipe), local: remote, remote: local };
             self.take_accepted(listener, accepted, host);
         }
-        Ok(handle.number)
+        Ok(ConnectionId(handle.number))
     }
 
     /// The listener of a guest of this worker that such a connection comes to, if it goes by the local way.
@@ -122,11 +122,11 @@ impl Streams {
     pub fn reject(
         &mut self,
         device: DeviceId,
-        number: u32,
+        connection: ConnectionId,
         private_data: &[u8],
         host: &mut Host<'_>,
     ) -> Result<()> {
-        let mut connection = self.take_known(device, number)?;
+        let mut connection = self.take_known(device, connection)?;
         let result = match &connection.phase {
             Phase::Requested(request) => {
                 connection.output.push(&request.reject(private_data));
@@ -165,8 +165,8 @@ impl Streams {
     ///
     /// # Errors
     /// `NotFound`: the guest has no such connection.
-    pub fn release(&mut self, device: DeviceId, number: u32, host: &mut Host<'_>) -> Result<()> {
-        let mut connection = self.take_known(device, number)?;
+    pub fn release(&mut self, device: DeviceId, connection: ConnectionId, host: &mut Host<'_>) -> Result<()> {
+        let mut connection = self.take_known(device, connection)?;
         self.leave(&mut connection, host);
         self.lose(&mut connection, host);
         self.put_back(connection, host);
@@ -212,8 +212,8 @@ impl Streams {
     }
 
     /// Takes out a connection that the guest's driver knows of: one that it asked for, or was told of.
-    fn take_known(&mut self, device: DeviceId, number: u32) -> Result<Box<Connection>> {
-        let handle = self.table.find(number).ok_or(Error::NotFound)?;
+    fn take_known(&mut self, device: DeviceId, connection: ConnectionId) -> Result<Box<Connection>> {
+        let handle = self.table.find(connection.0).ok_or(Error::NotFound)?;
         let connection = self.table.connection(handle).ok_or(Error::NotFound)?;
         let is_told = match self.guests.get(&device) {
             Some(guest) => connection.listener.is_none() || !guest.has_first_of(&connection.told),

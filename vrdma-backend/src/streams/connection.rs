@@ -2,13 +2,13 @@
 
 use super::bindings::Bound;
 use super::carrier::Carrier;
+use super::cm::Failure;
 use super::deadlines::Armed;
 use super::guest::Told;
 use super::handle::Handle;
 use super::output::Output;
 use super::own::Own;
 use super::pending::Pending;
-use crate::translate::cm::Failure;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;

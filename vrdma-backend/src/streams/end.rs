@@ -1,9 +1,9 @@
 //! How connections end: by the peer, by the engine, by the driver, by time.
 
+use super::cm::{Failure, What};
 use super::connection::{CLOSE_TIME, Connection, FINISH_TIME, Phase};
 use super::handle::Handle;
 use super::{Host, Streams};
-use crate::translate::cm::{Failure, What};
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, QpState, StreamEnd};
 

@@ -1,7 +1,7 @@
 //! What streams know of a guest: its entries, and what its driver was not told yet.
 
+use super::cm::CmEvent;
 use super::handle::Handle;
-use crate::translate::cm::CmEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,12 +1,12 @@
 //! What comes in connections: to set-up, and then to the engine.
 
 use super::carrier::Carrier;
+use super::cm::{Failure, ListenerId, What};
 use super::connection::{ANSWER_TIME, Connection, Phase, failure};
 use super::own::Came;
 use super::pending::Pending;
 use super::ready::{COST, QUANTUM};
 use super::{Host, Streams};
-use crate::translate::cm::{Failure, What};
 use std::io;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{Agreed, SetUpError, SetUpRequest};
@@ -114,7 +114,8 @@ impl Streams {
         connection.deadline = Some(host.now + ANSWER_TIME);
         let private_data = request.private_data.clone();
         connection.phase = Phase::Requested(request);
-        let listener = connection.listener.expect("it came from one, and was not answered").number;
+        let listener = connection.listener.expect("it came from one, and was not answered");
+        let listener = ListenerId(listener.number);
         self.tell(connection, What::ConnectRequest { listener }, private_data, host);
     }
 

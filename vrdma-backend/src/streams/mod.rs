@@ -13,6 +13,7 @@ mod accept;
 mod bindings;
 mod buffers;
 mod carrier;
+pub mod cm;
 mod commands;
 mod connection;
 mod deadlines;
@@ -35,9 +36,9 @@ mod turn;
 
 use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
-use crate::translate::cm::{CmEvent, What};
 use crate::translate::event::AsyncEvent;
 use bindings::Bindings;
+use cm::{CmEvent, ConnectionId, What};
 use connection::{Connection, Phase};
 use deadlines::Deadlines;
 use guest::Guest;
@@ -213,7 +214,7 @@ impl Streams {
         let (ird, ord) = connection.depths;
         let event = CmEvent {
             what,
-            connection: connection.handle.number,
+            connection: ConnectionId(connection.handle.number),
             local: connection.local,
             remote: connection.remote,
             ird,

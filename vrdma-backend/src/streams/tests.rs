@@ -4,12 +4,12 @@ mod own;
 mod turns;
 
 use super::accept::PAUSE;
+use super::cm::{Accept, Connect, Depths, Failure, ListenerId};
 use super::connection::{ANSWER_TIME, CLOSE_TIME, FINISH_TIME, SET_UP_TIME};
 use super::*;
 use crate::config::Config;
 use crate::device::{Device, DeviceLimits};
 use crate::tcp::{self, Doors, KeepAlive, TrafficClass, Way};
-use crate::translate::cm::{Accept, Connect, Depths, Failure};
 use crate::translate::limits;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use socket2::Socket;
@@ -132,7 +132,7 @@ impl Bench {
     }
 
     /// A listener, and where it listens.
-    fn listen(&mut self, device: DeviceId, backlog: usize) -> (u32, SocketAddr) {
+    fn listen(&mut self, device: DeviceId, backlog: usize) -> (ListenerId, SocketAddr) {
         let socket =
             tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
                 .unwrap();
@@ -145,7 +145,7 @@ impl Bench {
     }
 
     /// A connection that a peer has asked for, with its number.
-    fn requested(&mut self, device: DeviceId, at: SocketAddr) -> (u32, TcpStream) {
+    fn requested(&mut self, device: DeviceId, at: SocketAddr) -> (ConnectionId, TcpStream) {
         let peer = ask(at);
         self.turns();
         let event = self.event(device);
@@ -153,22 +153,22 @@ impl Bench {
         (event.connection, peer)
     }
 
-    fn accept(&mut self, device: DeviceId, connection: u32, qpn: Qpn) -> Result<()> {
+    fn accept(&mut self, device: DeviceId, connection: ConnectionId, qpn: Qpn) -> Result<()> {
         let depths = Depths { ird: 1, ord: 1 };
         let accept = Accept { connection, qpn, depths, private_data: Vec::new() };
         self.with(|streams, host| streams.accept(device, &accept, host))
     }
 
-    fn reject(&mut self, device: DeviceId, connection: u32) -> Result<()> {
+    fn reject(&mut self, device: DeviceId, connection: ConnectionId) -> Result<()> {
         self.with(|streams, host| streams.reject(device, connection, b"", host))
     }
 
-    fn release(&mut self, device: DeviceId, connection: u32) {
+    fn release(&mut self, device: DeviceId, connection: ConnectionId) {
         self.with(|streams, host| streams.release(device, connection, host)).unwrap();
     }
 
     /// A connection of this guest's new QP that a peer asked for.
-    fn open(&mut self, device: DeviceId) -> (u32, Qpn, TcpStream) {
+    fn open(&mut self, device: DeviceId) -> (ConnectionId, Qpn, TcpStream) {
         let (listener, at) = self.listen(device, 1);
         let (connection, mut peer) = self.requested(device, at);
         let qpn = self.qp(device);
@@ -179,14 +179,20 @@ impl Bench {
         (connection, qpn, peer)
     }
 
-    fn connect(&mut self, device: DeviceId, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
+    fn connect(&mut self, device: DeviceId, qpn: Qpn, remote: SocketAddr) -> Result<ConnectionId> {
         let socket =
             tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
                 .unwrap();
         self.connect_by(device, socket, qpn, remote)
     }
 
-    fn connect_by(&mut self, device: DeviceId, socket: Socket, qpn: Qpn, remote: SocketAddr) -> Result<u32> {
+    fn connect_by(
+        &mut self,
+        device: DeviceId,
+        socket: Socket,
+        qpn: Qpn,
+        remote: SocketAddr,
+    ) -> Result<ConnectionId> {
         let local = (Ipv4Addr::LOCALHOST, 0).into();
         let depths = Depths { ird: 1, ord: 1 };
         let connect = Connect { qpn, peer_to_peer: false, local, remote, depths, private_data: Vec::new() };
@@ -194,7 +200,7 @@ impl Bench {
     }
 
     /// A connection of a new QP to a peer that listens.
-    fn connect_to(&mut self, device: DeviceId, listener: &TcpListener) -> (u32, Qpn, TcpStream) {
+    fn connect_to(&mut self, device: DeviceId, listener: &TcpListener) -> (ConnectionId, Qpn, TcpStream) {
         let (qpn, at) = (self.qp(device), listener.local_addr().unwrap());
         let number = self.connect(device, qpn, at).unwrap();
         self.turns();
@@ -204,7 +210,7 @@ impl Bench {
     }
 
     /// A connection of a new QP to who does not answer TCP: a listener whose backlog is full.
-    fn connecting(&mut self, device: DeviceId) -> u32 {
+    fn connecting(&mut self, device: DeviceId) -> ConnectionId {
         let full = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
         full.listen(0).unwrap();
@@ -300,7 +306,7 @@ fn what_was_told_of_one_that_has_gone_is_about_nobody() {
     let (number, _, mut old) = bench.open(A);
     old.write_all(&[0; 100]).unwrap();
     // What epoll returned for it, and what it was remembered for.
-    let handle = bench.streams.table.find(number).unwrap();
+    let handle = bench.streams.table.find(number.0).unwrap();
     bench.release(A, number);
     bench.streams.touched.push(handle);
     bench.streams.ready.push(A, handle);
@@ -328,7 +334,7 @@ fn a_driver_has_no_say_in_a_request_that_it_was_not_told_of() {
     let mut peer = ask(at);
     bench.turns();
     let mut entries = bench.streams.guest(A).entries.iter().map(|handle| handle.number);
-    let asked = entries.find(|&number| number != listener).expect("a connection");
+    let asked = ConnectionId(entries.find(|&number| number != listener.0).expect("a connection"));
     assert_eq!(bench.accept(A, asked, qpn), Err(Error::NotFound));
     assert_eq!(bench.reject(A, asked), Err(Error::NotFound));
     let release = bench.with(|streams, host| streams.release(A, asked, host));
@@ -665,7 +671,7 @@ fn times_are_those_that_drivers_are_told() {
 
 #[test]
 fn a_place_of_a_listener_is_free_as_soon_as_the_driver_has_answered() {
-    type Answer = fn(&mut Bench, u32);
+    type Answer = fn(&mut Bench, ConnectionId);
     let answers: [Answer; 3] = [
         |bench, asked| bench.reject(A, asked).unwrap(),
         |bench, asked| bench.release(A, asked),

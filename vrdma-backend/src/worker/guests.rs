@@ -3,7 +3,7 @@
 use super::{BoundChannel, NET, Worker};
 use crate::config::{GuestConfig, Transport};
 use crate::device::counters::ObjectCounts;
-use crate::device::{Device, DeviceLimits};
+use crate::device::{Device, DeviceLimits, Result};
 use crate::memory::{GuestMemory, reap};
 use crate::net::Member;
 use crate::queue::channel::Channel;
@@ -11,7 +11,7 @@ use crate::queue::{Call, VirtqueueSetup};
 use crate::translate::limits;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use vrdma_transport::{DeviceId, OwnerId};
+use vrdma_transport::{DeviceId, Error, OwnerId};
 
 /// What an IP packet may have where nobody says.
 const USUAL_MTU: u16 = 1500;
@@ -32,6 +32,31 @@ impl Worker {
     /// Whether a channel is bound.
     pub fn has_channel(&self, device: DeviceId, index: u16) -> bool {
         self.position(device, index).is_some()
+    }
+
+    /// A virtqueue becomes a channel of a context.
+    ///
+    /// # Errors
+    /// `Busy`: it is one already. Those of [`Device::check_channel`].
+    pub fn bind_channel(&mut self, id: DeviceId, owner: OwnerId, channel: Channel) -> Result<()> {
+        let queue = channel.index();
+        self.outputs.device(id).check_channel(owner, queue)?;
+        if self.has_channel(id, queue) {
+            return Err(Error::Busy);
+        }
+        self.outputs.device(id).channel_bound(owner)?;
+        self.add_channel(id, owner, channel);
+        Ok(())
+    }
+
+    /// A virtqueue is a channel no longer.
+    ///
+    /// # Errors
+    /// `NotFound`: it is none.
+    pub fn unbind_channel(&mut self, id: DeviceId, queue: u16) -> Result<()> {
+        let owner = self.remove_channel(id, queue).ok_or(Error::NotFound)?;
+        self.outputs.device(id).channel_unbound(owner, queue);
+        Ok(())
     }
 
     /// Starts to serve a channel.

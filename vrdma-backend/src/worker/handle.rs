@@ -10,10 +10,9 @@ use super::second_look::SecondLook;
 use super::streams::STREAMS;
 use super::sync::{AtomicBool, Ordering};
 use super::turns::Turns;
-use super::{Message, Stopped, Worker};
+use super::{CommandError, Job, Message, Stopped, Worker};
 use crate::config::Poll;
 use crate::device::broken::step;
-use crate::device::command::{Command, CommandError, Reply};
 use crate::device::outputs::Outputs;
 use crate::net::Net;
 use crate::processors::pin;
@@ -63,12 +62,16 @@ impl WorkerHandle {
     ///
     /// # Errors
     /// The worker has stopped.
-    pub fn execute(&self, id: DeviceId, command: Command) -> Result<Result<Reply, CommandError>, Stopped> {
+    pub fn execute<R: Send + 'static>(
+        &self,
+        id: DeviceId,
+        job: Job<R>,
+    ) -> Result<Result<R, CommandError>, Stopped> {
         self.ask(|reply| {
             Box::new(move |worker| {
                 // Without an answer if it panics.
                 let done = move |result| drop(reply.send(result));
-                worker.step(step::COMMAND, id, |worker| worker.execute_in_order(id, command, done));
+                worker.step(step::COMMAND, id, |worker| worker.execute_in_order(id, job, done));
             })
         })
     }

@@ -5,12 +5,12 @@
 //! keeps it all the same is loaned nothing any more.
 
 use super::recall::{RECLAIM_TURNS, Recall};
-use super::{Stopped, Worker, WorkerHandle};
-use crate::device::command::{Command, CommandError, Reply};
+use super::{CommandError, Job, Stopped, Worker, WorkerHandle};
 use crate::memory::{Loans, MrMemory};
 use std::ops::Range;
 use std::time::Duration;
 use vrdma_transport::{self as transport, DeviceId};
+use vrdma_wire::num::Lkey;
 
 /// So long, and for so many turns, drivers have time to give memory back.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -58,15 +58,15 @@ impl Worker {
 
     /// Carries out a command after which a region has its memory no longer, and hands the result to `done` once the uplink has given that back.
     /// `Internal` if that takes too long: then the driver keeps the memory as it is.
-    pub(super) fn execute_and_recall(
+    pub(super) fn execute_and_recall<R: Send + 'static>(
         &mut self,
         id: DeviceId,
-        key: u32,
-        command: Command,
-        done: impl FnOnce(Result<Reply, CommandError>) + Send + 'static,
+        key: Lkey,
+        job: Job<R>,
+        done: impl FnOnce(Result<R, CommandError>) + Send + 'static,
     ) {
-        let loans = self.engine.region(id, key).map(MrMemory::loans).unwrap_or_default();
-        match self.execute_unless_ended(id, command) {
+        let loans = self.engine.region(id, key.0).map(MrMemory::loans).unwrap_or_default();
+        match self.execute_unless_ended(id, job) {
             Ok(reply) => {
                 self.when_back(loans, |back| done(if back { Ok(reply) } else { Err(CommandError::Internal) }))
             }
@@ -120,17 +120,18 @@ impl std::fmt::Debug for Recall {
 mod tests {
     use super::super::inline;
     use super::*;
+    use crate::command::{Command, DeregMr, RegMr, ReregMr};
     use crate::config::Config;
     use crate::device::DeviceLimits;
-    use crate::device::command::NewMemory;
+    use crate::device::{NewMemory, NewRegion};
     use crate::memory::tests::memory;
     use crate::memory::{GuestMemory, MapOptions, RegionSpec, Run};
     use crate::port::{Capabilities, Checksums, Dma, DmaMapper, Driver, External, Frame, Port};
     use std::os::fd::BorrowedFd;
     use std::sync::{Arc, Mutex};
     use vrdma_transport::{
-        Access, AttrMask, CqId, Error, GidEntry, OwnerId, Payload, QpAttr, QpInit, QpState, QpType, Receives,
-        Remote, SendOp, SendRequest, Sge,
+        Access, AttrMask, CqId, Error, GidEntry, OwnerId, Payload, PdId, QpAttr, QpInit, QpState, QpType,
+        Receives, Remote, SendOp, SendRequest, Sge,
     };
     use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Qpn, Rkey, VlanId};
 
@@ -207,7 +208,7 @@ mod tests {
     struct Bench {
         id: DeviceId,
         qpn: Qpn,
-        pd: u32,
+        pd: PdId,
         guest: Arc<crate::memory::GuestMemory>,
         held: HeldMemory,
         handle: WorkerHandle,
@@ -277,18 +278,16 @@ mod tests {
                     engine.modify_qp(now, id, qpn, mask, &QpAttr { state, ..attr }, outputs).unwrap();
                 }
                 worker.take_turn();
-                (id, qpn, pd.0)
+                (id, qpn, pd)
             });
             Bench { id, qpn, pd, guest, held, handle }
         }
 
         fn register(&self, memory: MrMemory) -> u32 {
-            let (pdn, runs, access) = (self.pd, memory.runs(), Access::LOCAL_WRITE);
-            let command = Command::RegMr { pdn, access, iova: 0, length: 4096, memory, runs };
-            match inline::with(|worker| worker.execute(self.id, command)) {
-                Ok(Reply::Key(key)) => key,
-                other => panic!("{other:?}"),
-            }
+            let memory = NewMemory { iova: 0, length: 4096, runs: memory.runs(), memory };
+            let region = NewRegion { pd: self.pd, access: Access::LOCAL_WRITE, memory };
+            let job = RegMr { region }.job();
+            inline::with(|worker| worker.execute(self.id, job)).unwrap().lkey.get()
         }
 
         fn region(&self) -> u32 {
@@ -316,7 +315,7 @@ mod tests {
 
         /// Asks for a region's end; where the answer will be.
         fn deregister(&self, key: u32) -> Arc<Mutex<Option<Result<(), CommandError>>>> {
-            self.ask(Command::DeregMr { key })
+            self.ask(DeregMr { key: Lkey(key) })
         }
 
         /// Gives the region other memory, or other rights alone.
@@ -325,15 +324,16 @@ mod tests {
                 let memory = MrMemory::new(&self.guest, &[Run { gpa: 0x4000, len: 4096 }]).unwrap();
                 NewMemory { iova: 0, length: 4096, runs: memory.runs(), memory }
             });
-            self.ask(Command::ReregMr { key, pdn: None, access: Some(Access::NONE), memory })
+            self.ask(ReregMr { key: Lkey(key), pd: None, access: Some(Access::NONE), memory })
         }
 
-        fn ask(&self, command: Command) -> Arc<Mutex<Option<Result<(), CommandError>>>> {
+        fn ask<C: Command>(&self, command: C) -> Arc<Mutex<Option<Result<(), CommandError>>>> {
             let answer = Arc::new(Mutex::new(None));
             let place = answer.clone();
-            let done =
-                move |result: Result<Reply, CommandError>| *place.lock().unwrap() = Some(result.map(|_| ()));
-            inline::with(|worker| worker.execute_in_order(self.id, command, done));
+            let done = move |result: Result<C::Reply, CommandError>| {
+                *place.lock().unwrap() = Some(result.map(|_| ()))
+            };
+            inline::with(|worker| worker.execute_in_order(self.id, command.job(), done));
             answer
         }
 

@@ -7,10 +7,9 @@
 use crate::device::broken::step;
 use std::time::Duration;
 
-use super::{Barrier, BoundChannel, Mark, Then, Until, Worker};
-use crate::device::command::{Command, CommandError, Reply};
+use super::{Barrier, BoundChannel, CommandError, Job, Mark, Order, Then, Until, Worker};
 use crate::device::objects::CqUser;
-use vrdma_transport::{self as transport, CqId, DeviceId, OwnerId, SrqId};
+use vrdma_transport::{self as transport, DeviceId, OwnerId};
 
 /// For how long a CQ's resize waits at most for requests that complete without anybody else's doing.
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
@@ -82,57 +81,28 @@ impl Worker {
         channels.filter_map(|(position, bound)| bound.mark(position)).collect()
     }
 
-    /// Carries a command out, as [`Worker::execute`] does, and hands the result to `done`: at once, or when the requests are taken that were
-    /// posted before a command which changes what becomes of them.
-    pub fn execute_in_order(
+    /// Carries a command out in its order, and hands the result to `done`: at once, or in a later
+    /// turn.
+    pub fn execute_in_order<R: Send + 'static>(
         &mut self,
         id: DeviceId,
-        command: Command,
-        done: impl FnOnce(Result<Reply, CommandError>) + Send + 'static,
+        job: Job<R>,
+        done: impl FnOnce(Result<R, CommandError>) + Send + 'static,
     ) {
-        if let Command::DeregMr { key } | Command::ReregMr { key, memory: Some(_), .. } = command {
-            return self.execute_and_recall(id, key, command, done);
+        let order = job.order;
+        if let Order::Region(key) = order {
+            return self.execute_and_recall(id, key, job, done);
         }
-        let (marks, until) = match command {
-            Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => {
-                let owner = self.engine.qp_owner(id, qpn);
-                (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), Until::Flushed(qpn))
-            }
-            Command::ModifySrq { srqn, .. } | Command::DestroySrq { srqn } => {
-                let owner = self.engine.srq_owner(id, SrqId(srqn));
-                (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), Until::Now)
-            }
-            // What completes by itself has completed, so that a ring that is too small for it is refused.
-            Command::ResizeCq { cqn, .. } => {
-                let end = self.now() + LONGEST_WAIT;
-                let device = self.outputs.device(id);
-                let (owner, users) = (device.cq_owner(CqId(cqn)), device.users_of(CqId(cqn)));
-                let qps = users.into_iter().filter_map(|user| match user {
-                    CqUser::Qp(qpn) => Some(qpn),
-                    CqUser::Srq(_) => None,
-                });
-                let until = Until::Settled(qps.collect(), end);
-                (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), until)
-            }
-            Command::UnbindChannel { queue } => {
-                let is_it =
-                    |bound: &BoundChannel| bound.device == id && u32::from(bound.channel.index()) == queue;
-                let position = self.channels.iter().position(is_it);
-                (position.and_then(|at| self.channels[at].mark(at)).into_iter().collect(), Until::Now)
-            }
-            _ => (Vec::new(), Until::Now),
-        };
-        // Who is told that a QP is in ERR finds all that was flushed, and who is told that it was reset or destroyed that its windows are unbound.
-        let told = match command {
-            Command::ModifyQp { qpn, .. } | Command::DestroyQp { qpn } => Until::Flushed(qpn),
-            Command::AddGid { .. } | Command::DelGid { .. } => Until::GidsSet,
+        let (marks, until) = self.before(id, order);
+        let told = match order {
+            Order::Qp(qpn) => Until::Flushed(qpn),
+            Order::Gids => Until::GidsSet,
             _ => Until::Now,
         };
         self.after(id, marks, until, move |worker| {
-            let result = worker.execute_unless_ended(id, command);
-            let is_of_gids = matches!(told, Until::GidsSet);
+            let result = worker.execute_unless_ended(id, job);
             worker.after(id, Vec::new(), told, move |worker| {
-                if is_of_gids {
+                if order == Order::Gids {
                     worker.settle_gids(id);
                 }
                 done(result);
@@ -140,17 +110,32 @@ impl Worker {
         });
     }
 
-    /// Carries a command out. Who was to get loans back, and did not, is told nothing by which its driver would take its memory for its own.
-    pub(super) fn execute_unless_ended(
-        &mut self,
-        id: DeviceId,
-        command: Command,
-    ) -> Result<Reply, CommandError> {
-        let result = self.execute(id, command);
-        if self.outputs.is_ending(id) {
-            return Err(CommandError::Internal);
-        }
-        result.map_err(CommandError::from)
+    /// How far channels have to be drained before a command of this order, and what the engine has
+    /// to have done.
+    fn before(&mut self, id: DeviceId, order: Order) -> (Vec<Mark>, Until) {
+        let (owner, until) = match order {
+            Order::Qp(qpn) => (self.engine.qp_owner(id, qpn).ok(), Until::Flushed(qpn)),
+            Order::Srq(srq) => (self.engine.srq_owner(id, srq).ok(), Until::Now),
+            // What completes by itself has completed, so that a ring that is too small is refused.
+            Order::Cq(cq) => {
+                let end = self.now() + LONGEST_WAIT;
+                let device = self.outputs.device(id);
+                let (owner, users) = (device.cq_owner(cq), device.users_of(cq));
+                let qps = users.into_iter().filter_map(|user| match user {
+                    CqUser::Qp(qpn) => Some(qpn),
+                    CqUser::Srq(_) => None,
+                });
+                (owner, Until::Settled(qps.collect(), end))
+            }
+            Order::Channel(queue) => {
+                let is_it = |bound: &BoundChannel| bound.device == id && bound.channel.index() == queue;
+                let position = self.channels.iter().position(is_it);
+                let mark = position.and_then(|at| self.channels[at].mark(at));
+                return (mark.into_iter().collect(), Until::Now);
+            }
+            Order::Now | Order::Gids | Order::Region(_) => (None, Until::Now),
+        };
+        (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), until)
     }
 
     /// Does something when channels are drained to these marks and the engine has done this: now, or in a later turn.

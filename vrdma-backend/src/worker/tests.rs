@@ -2,9 +2,10 @@
 
 use super::failures::FAILURES;
 use super::*;
+use crate::command::{AllocPd, Command, CreateCq, CreateQp, DestroyQp, ModifyQp, RegMr};
 use crate::config::{Config, Poll};
 use crate::device::DeviceLimits;
-use crate::device::command::{Command, Reply};
+use crate::device::{NewMemory, NewRegion};
 use crate::memory::tests::memory;
 use crate::memory::{MrMemory, Run, Shared};
 use crate::queue::Kick;
@@ -66,27 +67,20 @@ fn a_channel_whose_entries_are_taken_back_holds_nobody_up() {
     assert!(channel.refresh().is_err() && channel.has_taken(mark));
 }
 
-/// What an object is known by.
-fn object(reply: crate::device::Result<Reply>) -> u32 {
-    match reply {
-        Ok(Reply::Object(number)) => number,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// A guest with CQs, and so many QPs of each, which have so many receives.
 fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u64) -> (DeviceId, Vec<CqId>) {
     let guest = format!("name=g{n},socket=/none,mac=52:54:00:00:00:{n:02x}");
     let (id, _) = worker.add_guest(guest.parse().unwrap(), DeviceLimits::new(&Config::default()));
-    let pd = PdId(object(worker.execute(id, Command::AllocPd { context: 0 })));
+    let pd = worker.execute(id, AllocPd { context: OwnerId::KERNEL }.job()).unwrap();
+    let pd = PdId(pd.object.get());
     let entries = 1 << 14;
     let cqs = (0..cqs).map(|_| {
         let memory = memory(&[(0, 0x100000)]);
         let ring =
             CqRing::new(&memory, &[Run { gpa: 0, len: CqRing::bytes(Plain, entries) }], Plain, entries)
                 .unwrap();
-        let create_cq = Command::CreateCq { context: 0, vector: 0, ring: Box::new(ring) };
-        let cq = CqId(object(worker.execute(id, create_cq)));
+        let create_cq = CreateCq { context: OwnerId::KERNEL, vector: 0, ring };
+        let cq = CqId(worker.execute(id, create_cq.job()).unwrap().cqn.get());
         let init = QpInit {
             owner: OwnerId::KERNEL,
             pd: Some(pd),
@@ -102,10 +96,11 @@ fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u6
         };
         let now = worker.now();
         for _ in 0..qps {
-            let qpn = Qpn::new(object(worker.execute(id, Command::CreateQp { init }))).unwrap();
+            let qpn = worker.execute(id, CreateQp { init }.job()).unwrap().qpn.get();
+            let qpn = Qpn::new(qpn).unwrap();
             let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-            let attr = Box::new(QpAttr { state: QpState::Init, port: 1, ..QpAttr::default() });
-            worker.execute(id, Command::ModifyQp { qpn, mask, attr }).unwrap();
+            let attr = QpAttr { state: QpState::Init, port: 1, ..QpAttr::default() };
+            worker.execute(id, ModifyQp { qpn, mask, attr }.job()).unwrap();
             for _ in 0..receives {
                 let request = RecvRequest { id: 0, sges: &[] };
                 let Worker { engine, outputs, .. } = &mut *worker;
@@ -188,12 +183,14 @@ fn who_is_told_that_a_qp_is_in_err_or_gone_finds_all_that_was_flushed() {
     let qpn = qps_of(&mut worker, id, cqs[0])[0];
     let (tell, told) = crossbeam_channel::unbounded();
     let mask = AttrMask::STATE;
-    let attr = Box::new(QpAttr { state: QpState::Err, ..QpAttr::default() });
+    let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
     let done = tell.clone();
-    worker.execute_in_order(id, Command::ModifyQp { qpn, mask, attr }, move |result| {
+    worker.execute_in_order(id, ModifyQp { qpn, mask, attr }.job(), move |result| {
         done.send(result.is_ok()).unwrap();
     });
-    worker.execute_in_order(id, Command::DestroyQp { qpn }, move |result| tell.send(result.is_ok()).unwrap());
+    worker.execute_in_order(id, DestroyQp { qpn }.job(), move |result| {
+        tell.send(result.is_ok()).unwrap();
+    });
     assert!(worker.engine.is_flushing(id, qpn));
     let mut turns = 0;
     while told.is_empty() {
@@ -214,12 +211,15 @@ fn what_a_guest_had_is_dropped_by_another_thread_when_it_is_reset() {
     let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
     let (id, _) = guest_with_cqs(&mut worker, 1, 1, 1, 1);
     let guest = memory(&[(0, 0x1000)]);
-    let pdn = object(worker.execute(id, Command::AllocPd { context: 0 }));
+    let pd = worker.execute(id, AllocPd { context: OwnerId::KERNEL }.job()).unwrap();
+    let pd = PdId(pd.object.get());
     for _ in 0..100 {
         let memory = MrMemory::new(&guest, &[Run { gpa: 0, len: 8 }]).unwrap();
         let access = vrdma_transport::Access::LOCAL_WRITE;
         let runs = memory.runs();
-        worker.execute(id, Command::RegMr { pdn, access, iova: 0, length: 8, memory, runs }).unwrap();
+        let memory = NewMemory { iova: 0, length: 8, memory, runs };
+        let region = NewRegion { pd, access, memory };
+        worker.execute(id, RegMr { region }.job()).unwrap();
     }
     let holders = Arc::strong_count(&guest);
     let busy = crate::memory::Busy::new();

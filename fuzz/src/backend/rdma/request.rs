@@ -1,7 +1,10 @@
 //! Work requests: what a process may write into its channel.
 
+use crate::command::{
+    AddGid, AllocContext, AllocPd, Command, CreateCq, CreateQp, ModifyQp, RegMr, SetAhTable,
+};
 use crate::device::ah::AhTable;
-use crate::device::command::{Command, Reply};
+use crate::device::{NewMemory, NewRegion};
 use crate::fuzzing::guest::{Image, Ram};
 use crate::fuzzing::input::Input;
 use crate::fuzzing::lab::{GIDS, Lab, MACS, MTU, with};
@@ -20,7 +23,7 @@ use vrdma_abi::wqe::{
 };
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 use vrdma_transport::{
-    Access, AttrMask, CqId, GidEntry, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives,
+    Access, AttrMask, CqId, DeviceId, GidEntry, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives,
 };
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn, VlanId};
 use vrdma_wire::roce::Packet;
@@ -323,8 +326,8 @@ impl<'a> Posters<'a> {
     fn modify(&mut self, side: usize, qp: usize, state: QpState) {
         let attr = QpAttr { state, ..QpAttr::default() };
         let (id, (qpn, _)) = (self.lab.guests[side].id, self.sides[side].qps[qp]);
-        let command = Command::ModifyQp { qpn, mask: AttrMask::STATE, attr: Box::new(attr) };
-        let _ = with(|worker| worker.execute(id, command));
+        let command = ModifyQp { qpn, mask: AttrMask::STATE, attr };
+        let _ = with(|worker| worker.execute(id, command.job()));
     }
 
     /// Takes a QP to RTS anew.
@@ -372,8 +375,8 @@ impl<'a> Posters<'a> {
         let steps =
             [(QpState::Reset, M::STATE), (QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)];
         for (state, mask) in steps {
-            let attr = Box::new(QpAttr { state, ..attr });
-            let result = with(|worker| worker.execute(id, Command::ModifyQp { qpn, mask, attr }));
+            let attr = QpAttr { state, ..attr };
+            let result = with(|worker| worker.execute(id, ModifyQp { qpn, mask, attr }.job()));
             result.expect("each step is allowed");
         }
     }
@@ -402,26 +405,27 @@ impl<'a> Posters<'a> {
     }
 }
 
+/// Has the worker carry out a command that is right.
+fn run<C: Command>(id: DeviceId, command: C) -> C::Reply {
+    with(|worker| worker.execute(id, command.job())).expect("a command that is right")
+}
+
 impl Side {
     fn new(lab: &Lab, n: usize) -> Side {
         let (id, ram) = (lab.guests[n].id, lab.guests[n].ram.clone());
-        let run = |command| with(|worker| worker.execute(id, command)).expect("a command that is right");
-        let object = |command| match run(command) {
-            Reply::Object(number) | Reply::Key(number) => number,
-            other => panic!("{other:?}"),
-        };
-        run(Command::AddGid { index: 0, entry: GidEntry { gid: GIDS[n], vlan: VlanId::UNTAGGED } });
-        let context = object(Command::AllocContext);
-        assert_eq!(OWNER.0, context);
-        let pd = PdId(object(Command::AllocPd { context }));
+        run(id, AddGid { index: 0, entry: GidEntry { gid: GIDS[n], vlan: VlanId::UNTAGGED } });
+        let context = OwnerId(run(id, AllocContext).object.get());
+        assert_eq!(OWNER, context);
+        let pd = PdId(run(id, AllocPd { context }).object.get());
         let runs = [Run { gpa: CQ, len: CqRing::bytes(CqeKind::Plain, CQ_ENTRIES) }];
         let ring = CqRing::new(&ram.memory, &runs, CqeKind::Plain, CQ_ENTRIES).expect("memory for it");
-        let cq = CqId(object(Command::CreateCq { context, vector: 0, ring: Box::new(ring) }));
+        let cq = CqId(run(id, CreateCq { context, vector: 0, ring }).cqn.get());
         // In two pieces of guest memory.
         let run_of = Run { gpa: DATA, len: LENGTH.into() };
         let memory = MrMemory::new(&ram.memory, &[run_of]).expect("memory for it");
         let (access, length) = (Access::ALL | Access::FLUSH_GLOBAL, LENGTH.into());
-        let key = object(Command::RegMr { pdn: pd.0, access, iova: IOVA, length, memory, runs: 1 });
+        let memory = NewMemory { iova: IOVA, length, memory, runs: 1 };
+        let key = run(id, RegMr { region: NewRegion { pd, access, memory } }).lkey.get();
         let qps: Vec<(Qpn, QpType)> = TYPES
             .iter()
             .map(|&qp_type| {
@@ -438,7 +442,7 @@ impl Side {
                     max_recv_sge: 2,
                     max_inline: 64,
                 };
-                (Qpn::truncate(object(Command::CreateQp { init })), qp_type)
+                (Qpn::truncate(run(id, CreateQp { init }).qpn.get()), qp_type)
             })
             .collect();
         for (index, (dgid, dmac)) in [(GIDS[1 - n], MACS[1 - n]), (FAR_GID, FAR_MAC)].into_iter().enumerate()
@@ -455,7 +459,7 @@ impl Side {
             ram.write(AHS + 64 * index as u64, entry.as_bytes());
         }
         let table = AhTable::new(&ram.memory, Run { gpa: AHS, len: AhTable::bytes(4) }, 4).expect("memory");
-        run(Command::SetAhTable { table });
+        run(id, SetAhTable { table });
         let qpns = qps.iter().map(|(qpn, _)| qpn.number()).collect();
         let begun = ram.image();
         Side { ram, begun, qps, qpns, key, consumer: 0, pending: HashMap::new() }

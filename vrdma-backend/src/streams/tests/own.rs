@@ -124,7 +124,7 @@ impl Bench {
             let (local, remote, private_data) = (ends.0, ends.1, Vec::new());
             let connect = Connect { qpn, peer_to_peer: false, local, remote, depths, private_data };
             let number = self.with(|streams, host| streams.connect(C, way, &connect, host)).unwrap();
-            handles.push(self.streams.table.find(number).unwrap());
+            handles.push(self.streams.table.find(number.0).unwrap());
             self.exchange();
             let asked = self.event(device);
             let qpn = self.qp(device);

@@ -61,7 +61,11 @@ impl Bench {
     }
 
     /// Connections that peers asked for, with their numbers, which are of no particular peer; and their listener.
-    fn many_requested(&mut self, device: DeviceId, count: usize) -> (u32, Vec<u32>, Vec<TcpStream>) {
+    fn many_requested(
+        &mut self,
+        device: DeviceId,
+        count: usize,
+    ) -> (ListenerId, Vec<ConnectionId>, Vec<TcpStream>) {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
         let (listener, at) = self.listen(device, count);
@@ -206,7 +210,7 @@ fn who_ends_with_others_waiting_leaves_them_their_turns_and_nothing_of_its_own()
     bench.turns();
     assert_eq!(bench.streams.ready.len_of(B), 40);
     let numbers: Vec<_> = bench.streams.guest(B).entries.iter().map(|handle| handle.number).collect();
-    numbers.into_iter().for_each(|number| bench.release(B, number));
+    numbers.into_iter().for_each(|number| bench.release(B, ConnectionId(number)));
     bench.turns();
     assert_eq!((bench.streams.ready.len_of(B), bench.streams.has_waiting()), (0, false));
     // A guest without connections holds no descriptor.

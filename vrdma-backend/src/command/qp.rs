@@ -1,9 +1,17 @@
-//! Queue pairs: what they are created with, their attributes and states.
+//! Queue pairs: CREATE_QP, MODIFY_QP, QUERY_QP and DESTROY_QP.
 
-use vrdma_abi::control::{self, CreateQpReq, ModifyQpReq, Status, limit, qp_attr};
+use super::base::{Command, Nothing, Result, nothing, object, qpn};
+use super::caller::Caller;
+use crate::config::Transport;
+use crate::device;
+use crate::memory::Run;
+use crate::worker::{Order, Worker};
+use vrdma_abi::control::{
+    self, CreateQpReq, CreateQpResp, ModifyQpReq, ObjectReq, Opcode, Status, limit, qp_attr,
+};
 use vrdma_abi::width;
 use vrdma_transport::{
-    Access, AttrMask, CqId, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives, SrqId, XrcdId,
+    Access, AttrMask, CqId, DeviceId, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives, SrqId, XrcdId,
 };
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
 
@@ -14,14 +22,134 @@ const _: () = assert!(
         && qp_attr::PATH_MIG_STATE == AttrMask::PATH_MIG_STATE.0
         && qp_attr::DEST_QPN == AttrMask::DEST_QPN.0
 );
-// The kernel's context has the same number in both.
-const _: () = assert!(limit::KERNEL_CONTEXT == OwnerId::KERNEL.0);
+
+/// CREATE_QP.
+#[derive(Debug)]
+pub struct CreateQp {
+    /// What the QP is to be.
+    pub init: QpInit,
+}
+
+impl Command for CreateQp {
+    const OPCODE: Opcode = Opcode::CREATE_QP;
+    type Request = CreateQpReq;
+    type Reply = CreateQpResp;
+
+    fn parse(request: &CreateQpReq, _: &[Run], caller: &Caller<'_>) -> Result<Self> {
+        let init = init(request)?;
+        if caller.guest.transport == Transport::Iwarp && init.qp_type != QpType::Rc {
+            return Err(Status::UNSUPPORTED);
+        }
+        Ok(Self { init })
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<CreateQpResp> {
+        let Worker { engine, outputs, .. } = worker;
+        let qpn = outputs.device(id).create_qp(engine, self.init)?;
+        Ok(CreateQpResp { qpn: qpn.number().into(), reserved: 0.into() })
+    }
+}
+
+/// MODIFY_QP.
+#[derive(Debug)]
+pub struct ModifyQp {
+    /// The QP.
+    pub qpn: Qpn,
+    /// Which attributes change,
+    pub mask: AttrMask,
+    /// and to what.
+    pub attr: QpAttr,
+}
+
+impl Command for ModifyQp {
+    const OPCODE: Opcode = Opcode::MODIFY_QP;
+    type Request = ModifyQpReq;
+    type Reply = Nothing;
+
+    fn parse(request: &ModifyQpReq, _: &[Run], caller: &Caller<'_>) -> Result<Self> {
+        let (mask, attr) = attributes(request)?;
+        // A QP of iWARP goes to other states by being connected.
+        let may_be = matches!(attr.state, QpState::Reset | QpState::Init | QpState::Err);
+        if caller.guest.transport == Transport::Iwarp && mask.contains(AttrMask::STATE) && !may_be {
+            return Err(Status::INVALID);
+        }
+        Ok(Self { qpn: qpn(request.qpn.get())?, mask, attr })
+    }
+
+    fn order(&self) -> Order {
+        Order::Qp(self.qpn)
+    }
+
+    fn ends_loans(&self) -> bool {
+        let may_begin = matches!(self.attr.state, QpState::Init | QpState::Rtr | QpState::Rts);
+        let begins = self.mask.contains(AttrMask::STATE) && may_begin;
+        // On its way to RTS a connection has lent nothing yet, unless its rights change.
+        !begins || self.attr.state == QpState::Rts && self.mask.contains(AttrMask::ACCESS_FLAGS)
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<Nothing> {
+        let now = worker.now();
+        let Worker { engine, outputs, .. } = worker;
+        engine.modify_qp(now, id, self.qpn, self.mask, &self.attr, outputs).map(nothing)
+    }
+}
+
+/// QUERY_QP.
+#[derive(Debug)]
+pub struct QueryQp {
+    /// The QP.
+    pub qpn: Qpn,
+}
+
+impl Command for QueryQp {
+    const OPCODE: Opcode = Opcode::QUERY_QP;
+    type Request = ObjectReq;
+    type Reply = control::QpAttr;
+
+    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+        Ok(Self { qpn: qpn(object(request)?)? })
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<control::QpAttr> {
+        worker.engine.query_qp(id, self.qpn).map(|attr| response(&attr))
+    }
+}
+
+/// DESTROY_QP.
+#[derive(Debug)]
+pub struct DestroyQp {
+    /// The QP that is to go.
+    pub qpn: Qpn,
+}
+
+impl Command for DestroyQp {
+    const OPCODE: Opcode = Opcode::DESTROY_QP;
+    type Request = ObjectReq;
+    type Reply = Nothing;
+
+    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+        Ok(Self { qpn: qpn(object(request)?)? })
+    }
+
+    fn order(&self) -> Order {
+        Order::Qp(self.qpn)
+    }
+
+    fn ends_loans(&self) -> bool {
+        true
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<Nothing> {
+        let Worker { engine, outputs, .. } = worker;
+        outputs.device(id).destroy_qp(engine, self.qpn).map(nothing)
+    }
+}
 
 /// What a new QP is to be.
 ///
 /// # Errors
 /// `INVALID`: an unknown type, or something named that QPs of this type do not have.
-pub fn init(req: &CreateQpReq) -> Result<QpInit, Status> {
+fn init(req: &CreateQpReq) -> Result<QpInit> {
     let qp_type = match control::QpType(req.qp_type.get()) {
         control::QpType::RC => QpType::Rc,
         control::QpType::UC => QpType::Uc,
@@ -63,7 +191,7 @@ pub fn init(req: &CreateQpReq) -> Result<QpInit, Status> {
 ///
 /// # Errors
 /// `UNSUPPORTED`: attributes that the device lacks. `INVALID`: an unknown attribute, state or path MTU.
-pub fn attributes(req: &ModifyQpReq) -> Result<(AttrMask, QpAttr), Status> {
+fn attributes(req: &ModifyQpReq) -> Result<(AttrMask, QpAttr)> {
     let (mask, attr) = (req.mask.get(), &req.attr);
     let known = qp_attr::DEST_QPN * 2 - 1;
     if mask & !known != 0 {
@@ -72,7 +200,8 @@ pub fn attributes(req: &ModifyQpReq) -> Result<(AttrMask, QpAttr), Status> {
     if mask & (qp_attr::ALT_PATH | qp_attr::CAP) != 0 {
         return Err(Status::UNSUPPORTED);
     }
-    // A field that the mask leaves out may hold anything. Of one that is wider than its meaning the low bits count: `width`.
+    // A field that the mask leaves out may hold anything. Of a field that is wider than its
+    // meaning the low bits count: `vrdma_abi::width`.
     let state_if = |bit: u32, code: u8| if mask & bit != 0 { state(code) } else { Ok(QpState::Reset) };
     let path_mtu = match Mtu::from_code(attr.path_mtu) {
         None if mask & qp_attr::PATH_MTU != 0 => return Err(Status::INVALID),
@@ -111,7 +240,7 @@ pub fn attributes(req: &ModifyQpReq) -> Result<(AttrMask, QpAttr), Status> {
     Ok((AttrMask(mask & !qp_attr::PATH_MIG_STATE), attr))
 }
 
-fn state(code: u8) -> Result<QpState, Status> {
+fn state(code: u8) -> Result<QpState> {
     Ok(match control::QpState(code.into()) {
         control::QpState::RESET => QpState::Reset,
         control::QpState::INIT => QpState::Init,
@@ -125,7 +254,7 @@ fn state(code: u8) -> Result<QpState, Status> {
 }
 
 /// The attributes of a QP, for the driver that asks for them.
-pub fn response(attr: &QpAttr) -> control::QpAttr {
+fn response(attr: &QpAttr) -> control::QpAttr {
     control::QpAttr {
         state: state_code(attr.state),
         cur_state: state_code(attr.cur_state),

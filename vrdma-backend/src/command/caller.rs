@@ -1,32 +1,29 @@
-//! What commands need of the guest.
+//! The guest that gives a command.
 
-use crate::config::{GuestConfig, GuestLimits, Transport};
+use crate::config::{GuestConfig, GuestLimits};
 use crate::memory::{GuestMemory, Run, TooMany};
+use crate::queue::VirtqueueSetup;
 use crate::tcp::KeepAlive;
 use std::sync::Arc;
 use vrdma_abi::control::Status;
 
-/// What a command may need of the guest beside its own bytes.
-#[derive(Debug)]
-pub struct CommandContext<'a> {
+/// What is known, in its session, of the guest that gives a command.
+pub struct Caller<'a> {
     /// The guest's memory.
     pub memory: &'a Arc<GuestMemory>,
     /// What it may have.
     pub limits: &'a GuestLimits,
     /// What the host says of it.
     pub guest: &'a GuestConfig,
-    /// Of its connections.
+    /// Settings of its connections over the host's TCP.
     pub keep_alive: &'a KeepAlive,
+    /// How the virtqueue with this number is set up; `None` if it is not.
+    pub virtqueue: &'a dyn Fn(u16) -> Option<VirtqueueSetup>,
 }
 
-impl CommandContext<'_> {
-    /// What its QPs are connected by.
-    pub(super) fn transport(&self) -> Transport {
-        self.guest.transport
-    }
-
-    /// Has the pages of what the worker is about to use ready, here, where no other guest waits for it. No more than the guest has, since
-    /// runs may name the same memory again and again.
+impl Caller<'_> {
+    /// Makes the pages of memory that the worker is about to use. No other guest waits for that
+    /// here. Runs may name the same page again and again: no more pages are made than the guest has.
     ///
     /// # Errors
     /// `NO_RESOURCES`: the daemon would have made more pages of its memory than it may.

@@ -1,36 +1,30 @@
-//! The control virtqueue: from descriptor chains to [`Command`]s, and the replies back.
+//! The control virtqueue: from descriptor chains to commands, and the replies back.
 
-mod connections;
-mod context;
-mod reply;
-mod request;
-
-pub use context::CommandContext;
-
-use crate::device::command::{Command, CommandError, Reply};
+use super::caller::Caller;
+use super::request::Request;
 use crate::memory::Run;
-use crate::queue::VirtqueueSetup;
+use crate::translate::status::status;
+use crate::worker::{CommandError, Job};
 use virtio_queue::{DescriptorChain, Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
-use vrdma_abi::control::{self as abi, ReqHeader, RespHeader, Status};
+use vrdma_abi::control::{ReqHeader, RespHeader, Run as AbiRun, Status};
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
-/// Serves what is available in the control queue: `execute` carries out a command, `setup` tells how a channel's virtqueue is set up.
-/// Returns whether the driver wants to be interrupted for it.
+/// Serves the commands that are available in the control queue. `execute` has a worker carry one
+/// out, and returns the structure of its reply. Returns whether the driver wants an interrupt.
 ///
 /// # Errors
 /// The ring itself cannot be read: the queue is broken.
 pub fn serve(
     queue: &mut Queue,
-    context: &CommandContext<'_>,
-    mut setup: impl FnMut(u16) -> Option<VirtqueueSetup>,
-    mut execute: impl FnMut(Command) -> Result<Reply, CommandError>,
+    caller: &Caller<'_>,
+    mut execute: impl FnMut(Job<Vec<u8>>) -> Result<Vec<u8>, CommandError>,
 ) -> Result<bool, virtio_queue::Error> {
-    let memory = context.memory.mmap();
+    let memory = caller.memory.mmap();
     let mut used = false;
-    // More than a ring full of chains in one go is no driver's doing; the rest is served at the next kick or turn.
+    // No driver makes more chains available at once than the ring holds. Others are served later.
     for _ in 0..queue.size() {
-        // Asks the ring whether it can be read at all, which popping keeps to itself.
+        // Popping a chain does not say that the ring cannot be read. This does.
         let avail = queue.avail_idx(memory, std::sync::atomic::Ordering::Acquire)?;
         if avail.0.wrapping_sub(queue.next_avail()) > queue.size() {
             return Err(virtio_queue::Error::InvalidAvailRingIndex);
@@ -38,8 +32,10 @@ pub fn serve(
         let Some(chain) = queue.pop_descriptor_chain(memory) else { break };
         let head = chain.head_index();
         let written = answer(memory, chain, |request| {
-            let command = request::parse(request, context, &mut setup)?;
-            execute(command).map_err(reply::status)
+            execute(request.job(caller)?).map_err(|error| match error {
+                CommandError::Refused(error) => status(error),
+                CommandError::Internal => Status::INTERNAL,
+            })
         });
         queue.add_used(memory, head, written)?;
         used = true;
@@ -47,11 +43,11 @@ pub fn serve(
     Ok(used && queue.needs_notification(memory)?)
 }
 
-/// Answers one chain; returns how many bytes were written to it.
+/// Answers one chain. Returns how many bytes were written to it.
 fn answer(
     memory: &GuestMemoryMmap<()>,
     chain: DescriptorChain<&GuestMemoryMmap<()>>,
-    run: impl FnOnce(&[u8]) -> Result<Reply, Status>,
+    run: impl FnOnce(&Request<'_>) -> Result<Vec<u8>, Status>,
 ) -> u32 {
     let Some((request, writable)) = gather(memory, chain) else { return 0 };
     let room: u64 = writable.iter().map(|w| w.len).sum();
@@ -59,12 +55,13 @@ fn answer(
         return 0;
     }
     let cookie = ReqHeader::read_from_prefix(&request).map(|(header, _)| header.cookie).unwrap_or_default();
-    let result = reply::lengths(&request).and_then(|(least, length)| {
-        if room < least {
+    let result = Request::new(&request).and_then(|request| {
+        let size = request.reply_size();
+        if room < size.least {
             return Err(Status::INVALID);
         }
-        // What the guest could not be told of is not carried out.
-        if !is_memory(memory, &writable, length.min(room)) {
+        // A command is not carried out if the guest could not be told of it.
+        if !is_memory(memory, &writable, size.all.min(room)) {
             return Err(Status::FAULT);
         }
         run(&request)
@@ -72,18 +69,20 @@ fn answer(
     let status = result.as_ref().err().copied().unwrap_or(Status::OK);
     let header = RespHeader { status: status.0.into(), reserved: 0.into(), cookie };
     let mut response = header.as_bytes().to_vec();
-    if let Ok(reply) = &result {
-        response.extend(reply::bytes(reply));
+    if let Ok(reply) = result {
+        response.extend(reply);
         // An older driver gives room for what it knows.
         response.truncate(usize::try_from(room).unwrap_or(usize::MAX));
     }
     scatter(memory, &writable, &response)
 }
 
-/// Most bytes of a request: the largest list of runs that any configuration allows, and what comes before it.
-const MAX_REQUEST: u64 = 128 + (1 << 20) * abi::Run::SIZE as u64;
+/// Most bytes of a request: the largest list of runs that any configuration allows, and what comes
+/// before it.
+const MAX_REQUEST: u64 = 128 + (1 << 20) * AbiRun::SIZE as u64;
 
-/// The readable bytes of a chain and where to write. `None` for a chain that cannot be read or has its parts in the wrong order.
+/// The readable bytes of a chain, and where to write. `None` for a chain that cannot be read, or
+/// has a readable part behind a writable one.
 fn gather(
     memory: &GuestMemoryMmap<()>,
     chain: DescriptorChain<&GuestMemoryMmap<()>>,
@@ -114,7 +113,7 @@ fn is_memory(memory: &GuestMemoryMmap<()>, writable: &[Run], mut bytes: u64) -> 
     })
 }
 
-/// Writes bytes to the writable part of a chain; returns how many, 0 if it is not all guest memory.
+/// Writes bytes to the writable part of a chain. Returns how many, 0 if it is not all guest memory.
 fn scatter(memory: &GuestMemoryMmap<()>, writable: &[Run], mut bytes: &[u8]) -> u32 {
     let total = bytes.len() as u32;
     for run in writable {

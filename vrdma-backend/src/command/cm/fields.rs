@@ -1,0 +1,63 @@
+//! Fields of these commands.
+
+use super::super::base::Result;
+use crate::config::GuestConfig;
+use crate::streams::cm::Depths;
+use crate::tcp::TrafficClass;
+use std::net::{IpAddr, Ipv6Addr};
+use vrdma_abi::control::{Status, cm_limit};
+
+/// The address in a field: `::ffff:a.b.c.d` is an IPv4 address. All zero is the unspecified address
+/// of both families.
+pub(super) fn address(bytes: [u8; 16]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical()
+}
+
+/// An address as a field has it.
+pub(super) fn address_bytes(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The DS field that segments are to have.
+///
+/// # Errors
+/// `INVALID`: it has bits of ECN.
+pub(super) fn traffic_class(value: u8) -> Result<TrafficClass> {
+    TrafficClass::new(value).ok_or(Status::INVALID)
+}
+
+/// How many READs and atomics the driver wishes for. It may wish for more than the device has.
+///
+/// # Errors
+/// `INVALID`: more than any device has.
+pub(super) fn depths(ird: u16, ord: u16) -> Result<Depths> {
+    let depth = |wish: u16| u8::try_from(wish).ok().filter(|&wish| u32::from(wish) <= cm_limit::MAX_DEPTH);
+    match (depth(ird), depth(ord)) {
+        (Some(ird), Some(ord)) => Ok(Depths { ird, ord }),
+        _ => Err(Status::INVALID),
+    }
+}
+
+/// The private data of a request.
+///
+/// # Errors
+/// `INVALID`: it is longer than MPA allows.
+pub(super) fn private_data(data: &[u8; 512], length: u16) -> Result<Vec<u8>> {
+    let length = usize::from(length);
+    if length > cm_limit::MAX_PRIVATE_DATA as usize {
+        return Err(Status::INVALID);
+    }
+    Ok(data[..length].to_vec())
+}
+
+/// Whether an address may be one of a guest with its own TCP, in some VLAN. The worker knows in
+/// which.
+pub(super) fn may_be_own(address: IpAddr, guest: &GuestConfig) -> bool {
+    let gids = guest.allowed_gids();
+    !address.is_multicast()
+        && !address.is_loopback()
+        && (gids.is_empty() || gids.iter().any(|allowed| allowed.address == address))
+}

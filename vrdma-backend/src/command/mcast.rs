@@ -1,0 +1,67 @@
+//! Multicast groups: ATTACH_MCAST and DETACH_MCAST.
+
+use super::base::{Command, Nothing, Result, nothing, qpn};
+use super::caller::Caller;
+use crate::config::Transport;
+use crate::device;
+use crate::memory::Run;
+use crate::worker::Worker;
+use vrdma_abi::control::{McastReq, Opcode, Status};
+use vrdma_transport::DeviceId;
+use vrdma_wire::num::{Gid, Qpn};
+
+/// A QP and a group.
+#[derive(Debug)]
+pub struct Member {
+    qpn: Qpn,
+    mgid: Gid,
+}
+
+impl Member {
+    fn parse(request: &McastReq) -> Result<Member> {
+        if request.reserved.get() != 0 {
+            return Err(Status::INVALID);
+        }
+        Ok(Member { qpn: qpn(request.qpn.get())?, mgid: Gid(request.mgid) })
+    }
+}
+
+/// ATTACH_MCAST: the QP becomes a member of the group.
+#[derive(Debug)]
+pub struct AttachMcast(Member);
+
+impl Command for AttachMcast {
+    const OPCODE: Opcode = Opcode::ATTACH_MCAST;
+    const TRANSPORT: Option<Transport> = Some(Transport::Roce);
+    type Request = McastReq;
+    type Reply = Nothing;
+    const IS_SHARED: bool = true;
+
+    fn parse(request: &McastReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+        Member::parse(request).map(Self)
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<Nothing> {
+        worker.engine.attach_mcast(id, self.0.qpn, self.0.mgid).map(nothing)
+    }
+}
+
+/// DETACH_MCAST: the QP leaves the group.
+#[derive(Debug)]
+pub struct DetachMcast(Member);
+
+impl Command for DetachMcast {
+    const OPCODE: Opcode = Opcode::DETACH_MCAST;
+    const TRANSPORT: Option<Transport> = Some(Transport::Roce);
+    type Request = McastReq;
+    type Reply = Nothing;
+    const IS_SHARED: bool = true;
+
+    fn parse(request: &McastReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+        Member::parse(request).map(Self)
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<Nothing> {
+        worker.engine.detach_mcast(id, self.0.qpn, self.0.mgid).map(nothing)
+    }
+}

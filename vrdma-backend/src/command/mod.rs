@@ -1,0 +1,43 @@
+//! Commands of the control virtqueue: each has one place, from the bytes of its request to those
+//! of its reply.
+//!
+//! A file is about one kind of object. It has a type for each command about such an object, and
+//! that type implements [`Command`](base::Command):
+//!
+//! 1. [`Command::parse`](base::Command::parse) runs in the session of the guest. It makes handles of the numbers of the
+//!    request, and resolves the memory that the request names.
+//! 2. [`Command::order`](base::Command::order) says what the command waits for.
+//! 3. [`Command::run`](base::Command::run) runs in the worker that has the guest, and returns the structure of the
+//!    reply. What it refuses has changed nothing.
+//!
+//! [`rows`] lists all commands. [`queue`] reads descriptor chains, and [`request`] finds the row of
+//! a request. `abi/src/control.rs` documents what each command means.
+
+mod ah;
+mod base;
+mod body;
+mod caller;
+mod channel;
+mod cm;
+
+mod context;
+mod cq;
+mod gid;
+mod mcast;
+mod mr;
+mod mw;
+mod pd;
+mod port;
+mod qp;
+mod query;
+mod queue;
+mod request;
+mod rows;
+mod srq;
+mod xrcd;
+
+pub use caller::Caller;
+pub use queue::serve;
+// What tests of the worker, and the fuzz targets, have it carry out.
+#[cfg(any(test, feature = "fuzzing"))]
+pub use {ah::*, base::Command, context::*, cq::*, gid::*, mr::*, pd::*, qp::*};

@@ -1,0 +1,245 @@
+//! Memory regions: REG_MR, REREG_MR, DEREG_MR, ALLOC_FAST_MR and GET_DMA_MR.
+
+use super::base::{Command, Nothing, Result, Runs, keys, nothing, object};
+use super::body::check_total;
+use super::caller::Caller;
+use crate::device::{self, NewMemory, NewRegion};
+use crate::memory::{MrMemory, Run};
+use crate::translate::access::access;
+use crate::worker::{Order, Worker};
+use vrdma_abi::control::{
+    AllocFastMrReq, DmaMrReq, ObjectReq, Opcode, RegMrReq, RegMrResp, ReregMrReq, Status, limit, rereg,
+};
+use vrdma_transport::{Access, DeviceId, MAX_PAGES, PdId};
+use vrdma_wire::num::Lkey;
+
+/// REG_MR.
+#[derive(Debug)]
+pub struct RegMr {
+    /// What the region is to be.
+    pub region: NewRegion,
+}
+
+impl Command for RegMr {
+    const OPCODE: Opcode = Opcode::REG_MR;
+    type Request = RegMrReq;
+    const RUNS: Runs = Runs::Perhaps;
+    type Reply = RegMrResp;
+
+    fn parse(request: &RegMrReq, runs: &[Run], caller: &Caller<'_>) -> Result<Self> {
+        let access = access(request.access.get())?;
+        let memory = region_memory((request.iova.get(), request.length.get()), runs, caller)?;
+        Ok(Self { region: NewRegion { pd: PdId(request.pdn.get()), access, memory } })
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<RegMrResp> {
+        let Worker { engine, outputs, .. } = worker;
+        outputs.device(id).reg_mr(engine, self.region).map(keys)
+    }
+}
+
+/// REREG_MR.
+#[derive(Debug)]
+pub struct ReregMr {
+    /// The key that the region has now.
+    pub key: Lkey,
+    /// Its new PD, if that changes.
+    pub pd: Option<PdId>,
+    /// Its new rights, if they change.
+    pub access: Option<Access>,
+    /// Its new memory, if that changes.
+    pub memory: Option<NewMemory>,
+}
+
+impl Command for ReregMr {
+    const OPCODE: Opcode = Opcode::REREG_MR;
+    type Request = ReregMrReq;
+    const RUNS: Runs = Runs::Perhaps;
+    type Reply = RegMrResp;
+
+    fn parse(request: &ReregMrReq, runs: &[Run], caller: &Caller<'_>) -> Result<Self> {
+        let changes = Changes::of(request)?;
+        if !changes.memory && !runs.is_empty() {
+            return Err(Status::INVALID);
+        }
+        let range = (request.iova.get(), request.length.get());
+        let memory = changes.memory.then(|| region_memory(range, runs, caller)).transpose()?;
+        Ok(Self { key: Lkey(request.lkey.get()), pd: changes.pd, access: changes.access, memory })
+    }
+
+    fn order(&self) -> Order {
+        if self.memory.is_some() { Order::Region(self.key) } else { Order::Now }
+    }
+
+    fn ends_loans(&self) -> bool {
+        true
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<RegMrResp> {
+        let Worker { engine, outputs, .. } = worker;
+        let changes = (self.pd, self.access);
+        outputs.device(id).rereg_mr(engine, self.key, changes, self.memory).map(keys)
+    }
+}
+
+/// DEREG_MR.
+#[derive(Debug)]
+pub struct DeregMr {
+    /// The key of the region that is to go.
+    pub key: Lkey,
+}
+
+impl Command for DeregMr {
+    const OPCODE: Opcode = Opcode::DEREG_MR;
+    type Request = ObjectReq;
+    type Reply = Nothing;
+
+    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+        Ok(Self { key: Lkey(object(request)?) })
+    }
+
+    fn order(&self) -> Order {
+        Order::Region(self.key)
+    }
+
+    fn ends_loans(&self) -> bool {
+        true
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<Nothing> {
+        let Worker { engine, outputs, .. } = worker;
+        outputs.device(id).dereg_mr(engine, self.key).map(nothing)
+    }
+}
+
+/// ALLOC_FAST_MR: a region whose memory is named later, by REG_MR work requests.
+#[derive(Debug)]
+pub struct AllocFastMr {
+    /// Its PD.
+    pub pd: PdId,
+    /// Most pages that it can have.
+    pub max_pages: u32,
+}
+
+impl Command for AllocFastMr {
+    const OPCODE: Opcode = Opcode::ALLOC_FAST_MR;
+    type Request = AllocFastMrReq;
+    type Reply = RegMrResp;
+
+    fn parse(request: &AllocFastMrReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+        let max_pages = request.max_pages.get();
+        if !(1..=MAX_PAGES).contains(&max_pages) {
+            return Err(Status::INVALID);
+        }
+        Ok(Self { pd: PdId(request.pdn.get()), max_pages })
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<RegMrResp> {
+        let Worker { engine, outputs, .. } = worker;
+        outputs.device(id).alloc_fast_mr(engine, self.pd, self.max_pages).map(keys)
+    }
+}
+
+/// GET_DMA_MR: all of the guest's memory, for its kernel.
+#[derive(Debug)]
+pub struct GetDmaMr {
+    /// Its PD.
+    pub pd: PdId,
+    /// Its rights.
+    pub access: Access,
+}
+
+impl Command for GetDmaMr {
+    const OPCODE: Opcode = Opcode::GET_DMA_MR;
+    type Request = DmaMrReq;
+    type Reply = RegMrResp;
+
+    fn parse(request: &DmaMrReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+        Ok(Self { pd: PdId(request.pdn.get()), access: access(request.access.get())? })
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<RegMrResp> {
+        let Worker { engine, outputs, .. } = worker;
+        outputs.device(id).dma_mr(engine, self.pd, self.access).map(keys)
+    }
+}
+
+/// The memory of a region: `length` bytes, of which requests name the first by `iova`.
+fn region_memory((iova, length): (u64, u64), runs: &[Run], caller: &Caller<'_>) -> Result<NewMemory> {
+    // A region may end where addresses do.
+    if length != 0 && iova.checked_add(length - 1).is_none() {
+        return Err(Status::INVALID);
+    }
+    check_total(runs, length)?;
+    if length > caller.limits.memory_bytes() {
+        return Err(Status::INVALID);
+    }
+    // What a message costs does not depend on the number of runs that it lies in.
+    if let [_, inner @ .., _] = runs
+        && inner.iter().any(|run| run.len < u64::from(limit::MIN_RUN))
+    {
+        return Err(Status::INVALID);
+    }
+    let memory = MrMemory::new(caller.memory, runs).ok_or(Status::FAULT)?;
+    caller.populate(runs)?;
+    Ok(NewMemory { iova, length, memory, runs: runs.len() as u64 })
+}
+
+/// What REREG_MR changes.
+#[derive(Debug)]
+struct Changes {
+    pd: Option<PdId>,
+    access: Option<Access>,
+    /// The memory, too.
+    memory: bool,
+}
+
+impl Changes {
+    /// # Errors
+    /// `INVALID`: no flag or an unknown one, a field that no flag names and is not zero, or
+    /// [rights](access) that no region may have.
+    fn of(request: &ReregMrReq) -> Result<Changes> {
+        let flags = request.flags.get();
+        let has = |flag| flags & flag != 0;
+        let unused = !has(rereg::PD) && request.pdn.get() != 0
+            || !has(rereg::ACCESS) && request.access.get() != 0
+            || !has(rereg::TRANSLATION) && (request.iova.get(), request.length.get()) != (0, 0);
+        if flags == 0 || flags & !rereg::ALL != 0 || unused {
+            return Err(Status::INVALID);
+        }
+        let pd = has(rereg::PD).then(|| PdId(request.pdn.get()));
+        let access = has(rereg::ACCESS).then(|| access(request.access.get())).transpose()?;
+        Ok(Changes { pd, access, memory: has(rereg::TRANSLATION) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_flag_names_is_zero() {
+        let all = ReregMrReq {
+            lkey: 1.into(),
+            flags: rereg::ALL.into(),
+            pdn: 2.into(),
+            access: 5.into(),
+            iova: 3.into(),
+            length: 4.into(),
+        };
+        let found = Changes::of(&all).unwrap();
+        assert_eq!((found.pd, found.access, found.memory), (Some(PdId(2)), Some(Access(5)), true));
+        for (flag, rest) in [
+            (rereg::PD, ReregMrReq { pdn: 0.into(), ..all }),
+            (rereg::ACCESS, ReregMrReq { access: 0.into(), ..all }),
+            (rereg::TRANSLATION, ReregMrReq { iova: 0.into(), length: 0.into(), ..all }),
+        ] {
+            let flags = rereg::ALL & !flag;
+            assert!(Changes::of(&ReregMrReq { flags: flags.into(), ..rest }).is_ok());
+            assert_eq!(Changes::of(&ReregMrReq { flags: flags.into(), ..all }).unwrap_err(), Status::INVALID);
+        }
+        for flags in [0, rereg::ALL + 1] {
+            assert_eq!(Changes::of(&ReregMrReq { flags: flags.into(), ..all }).unwrap_err(), Status::INVALID);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Protection domains: ALLOC_PD and DEALLOC_PD.
+
+use super::base::{Command, Nothing, Result, new_object, nothing, object};
+use super::caller::Caller;
+use crate::device;
+use crate::memory::Run;
+use crate::worker::Worker;
+use vrdma_abi::control::{ObjectReq, ObjectResp, Opcode};
+use vrdma_transport::{DeviceId, OwnerId, PdId};
+
+/// ALLOC_PD.
+#[derive(Debug)]
+pub struct AllocPd {
+    /// Whose it is to be.
+    pub context: OwnerId,
+}
+
+impl Command for AllocPd {
+    const OPCODE: Opcode = Opcode::ALLOC_PD;
+    type Request = ObjectReq;
+    type Reply = ObjectResp;
+
+    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+        Ok(Self { context: OwnerId(object(request)?) })
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<ObjectResp> {
+        let Worker { engine, outputs, .. } = worker;
+        outputs.device(id).alloc_pd(engine, self.context).map(|pd| new_object(pd.0))
+    }
+}
+
+/// DEALLOC_PD.
+#[derive(Debug)]
+pub struct DeallocPd {
+    /// The domain that is to go.
+    pub pd: PdId,
+}
+
+impl Command for DeallocPd {
+    const OPCODE: Opcode = Opcode::DEALLOC_PD;
+    type Request = ObjectReq;
+    type Reply = Nothing;
+
+    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+        Ok(Self { pd: PdId(object(request)?) })
+    }
+
+    fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<Nothing> {
+        let Worker { engine, outputs, .. } = worker;
+        outputs.device(id).dealloc_pd(engine, self.pd).map(nothing)
+    }
+}

@@ -1,0 +1,61 @@
+//! From the bytes of a request to its command.
+
+use super::base::Result;
+use super::body::Body;
+use super::caller::Caller;
+use super::rows::Row;
+use crate::worker::Job;
+use vrdma_abi::control::{Opcode, ReqHeader, RespHeader, Status};
+use vrdma_abi::zerocopy::FromBytes;
+
+/// Bytes of a reply, its header included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReplySize {
+    /// Those that a driver has to give room for.
+    pub least: u64,
+    /// All that the device has to say.
+    pub all: u64,
+}
+
+/// A request whose header was read.
+pub(super) struct Request<'a> {
+    header: ReqHeader,
+    body: &'a [u8],
+    /// `None` if there is no such command.
+    row: Option<&'static Row>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads the header of a request.
+    ///
+    /// # Errors
+    /// `INVALID`: the request has no header.
+    pub(super) fn new(bytes: &'a [u8]) -> Result<Self> {
+        let (header, body) = ReqHeader::read_from_prefix(bytes).map_err(|_| Status::INVALID)?;
+        Ok(Request { header, body, row: Row::find(Opcode(header.opcode.get())) })
+    }
+
+    /// The size of its reply.
+    pub(super) fn reply_size(&self) -> ReplySize {
+        let with_header = |size: usize| (RespHeader::SIZE + size) as u64;
+        let (least, all) = self.row.map_or((0, 0), |row| (row.first_reply, row.reply));
+        ReplySize { least: with_header(least), all: with_header(all) }
+    }
+
+    /// What the worker is to do.
+    ///
+    /// # Errors
+    /// The status for the driver.
+    pub(super) fn job(&self, caller: &Caller<'_>) -> Result<Job<Vec<u8>>> {
+        if self.header.reserved.get() != 0 {
+            return Err(Status::INVALID);
+        }
+        let num_runs = self.header.num_runs.get();
+        if num_runs > caller.limits.mr_runs {
+            return Err(Status::TOO_LARGE);
+        }
+        let has_it = |row: &&Row| row.transport.is_none_or(|only| only == caller.guest.transport);
+        let row = self.row.filter(has_it).ok_or(Status::UNSUPPORTED)?;
+        (row.job)(&Body { bytes: self.body, num_runs: num_runs as usize }, caller)
+    }
+}
