@@ -1,15 +1,17 @@
 //! Packets from any bytes.
 
-use vrdma_wire::icmp::{TooLong, seems_too_long};
+use vrdma_wire::head::{Head, Kind};
+use vrdma_wire::icmp::TooLong;
 use vrdma_wire::icrc::Icrc;
 use vrdma_wire::roce::{self, MAX_HEADERS, Packet};
 
 /// Reads `data` as a frame. What can be read is written again, and must then mean the same. What is a router's complaint looks like one.
 pub fn packet(data: &[u8]) {
-    assert!(TooLong::parse(data).is_none() || seems_too_long(data), "what is a complaint looks like one");
-    let looks = roce::is_roce(data);
+    let head = Head::parse(data);
+    let kind = head.map(|head| head.kind);
+    assert!(TooLong::parse(data).is_none() || kind == Ok(Kind::TooLong), "a complaint looks like one");
     let Ok(parsed) = Packet::parse(data) else { return };
-    assert!(looks, "what parses looks like RoCE");
+    assert_eq!(head, Ok(parsed.packet.head()), "what parses looks like RoCE");
     let _ = parsed.check_icrc();
     assert!(parsed.ip_header().len() >= 20);
     if parsed.payload.len() > roce::MAX_PAYLOAD {

@@ -9,8 +9,8 @@ use crate::num::Gid;
 use crate::tcp;
 
 /// IP's protocol numbers of ICMP, and of ICMPv6.
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const ICMPV6: u8 = 58;
 /// Type and code: of "destination unreachable, fragmentation needed", and of "packet too big".
 const V4_TOO_LONG: [u8; 2] = [3, 4];
 const V6_TOO_LONG: [u8; 2] = [2, 0];
@@ -36,11 +36,11 @@ pub struct TooLong {
     pub mtu: u16,
 }
 
-/// Whether a frame is one at first sight: over IPv4 or IPv6, without options or extension headers, not fragmented.
-pub fn seems_too_long(head: &[u8]) -> bool {
-    let Ok((eth, packet)) = Eth::parse(head) else { return false };
-    let (protocol, kind) = of(eth.ethertype);
-    ip::plain_of(eth.ethertype, packet, protocol).is_some_and(|(_, _, message)| message.starts_with(&kind))
+/// Whether what follows an Ethernet header with this EtherType is such a complaint at first sight:
+/// over IPv4 or IPv6, without options or extension headers, not fragmented.
+pub(crate) fn seems_too_long(ethertype: u16, packet: &[u8]) -> bool {
+    let (protocol, kind) = of(ethertype);
+    ip::plain_of(ethertype, packet, protocol).is_some_and(|(_, _, message)| message.starts_with(&kind))
 }
 
 /// ICMP's protocol number, and type and code, of this EtherType.
@@ -88,6 +88,7 @@ mod tests {
     extern crate std;
 
     use super::*;
+    use crate::head::{Head, Kind};
     use crate::num::{FlowLabel, Mac, VlanTag};
     use crate::rw::Writer;
     use crate::tcp::{Flags, Header, Options, Packet};
@@ -157,6 +158,10 @@ mod tests {
         frame.truncate(length);
         frame.extend(message);
         frame
+    }
+
+    fn seems_too_long(frame: &[u8]) -> bool {
+        Head::parse(frame).is_ok_and(|head| head.kind == Kind::TooLong)
     }
 
     #[test]

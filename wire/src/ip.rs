@@ -55,6 +55,16 @@ pub(crate) struct Ip {
     pub hop_limit: u8,
 }
 
+/// The protocol in the first header of an IP packet, at first sight: `None` for anything else.
+#[inline]
+pub(crate) fn protocol_of(ethertype: u16, packet: &[u8]) -> Option<u8> {
+    match ethertype {
+        eth::IPV4 => Some(RawV4::ref_from_prefix(packet).ok()?.0.protocol),
+        eth::IPV6 => Some(RawV6::ref_from_prefix(packet).ok()?.0.next_header),
+        _ => None,
+    }
+}
+
 /// Whether what follows the Ethernet header is an unfragmented UDP packet; if so, what follows the IP header.
 pub(crate) fn udp_of(ethertype: u16, packet: &[u8]) -> Option<&[u8]> {
     match ethertype {

@@ -7,6 +7,7 @@
 //! | [`num`] | numbers that name things: PSN, QPN, keys, GIDs |
 //! | [`roce`] | a RoCEv2 packet as a value, and how it is read and written |
 //! | [`icrc`] | its invariant CRC |
+//! | [`head`] | what the first headers of a frame say to whoever forwards it |
 //! | [`eth`] | the Ethernet header and its 802.1Q tag |
 //! | [`opcode`] | what IB packets there are |
 //! | [`entropy`] | UDP source ports |
@@ -26,6 +27,7 @@ pub mod checksum;
 pub mod entropy;
 pub mod eth;
 mod ext;
+pub mod head;
 pub mod icmp;
 pub mod icrc;
 mod ip;

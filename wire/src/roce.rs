@@ -10,9 +10,10 @@ pub use part::{Part, ReadPart, SendTail, UcTail, WriteTail};
 
 use crate::Drop;
 use crate::eth::{self, Eth};
+use crate::head::{Head, Kind};
 use crate::icrc::{self, Icrc};
 use crate::ip::{self, Ip};
-use crate::num::{FlowLabel, Gid, Mac, VlanId, VlanTag};
+use crate::num::{FlowLabel, Gid, Mac, VlanTag};
 use crate::rw::{Reader, Writer};
 use crate::{bth, udp};
 
@@ -122,17 +123,9 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Whether a frame is RoCEv2's at first sight: UDP to port 4791, over IPv4 or IPv6, not fragmented. What does not parse may be so too.
+/// Whether a frame is of [`Kind::Roce`].
 pub fn is_roce(frame: &[u8]) -> bool {
-    let Ok((eth, packet)) = Eth::parse(frame) else { return false };
-    ip::udp_of(eth.ethertype, packet).is_some_and(udp::is_roce)
-}
-
-/// The source GID of a RoCE packet, and its VLAN; none of what [`Packet::parse`] would refuse for its IP header.
-pub fn source(frame: &[u8]) -> Option<(Gid, VlanId)> {
-    let (eth, packet) = Eth::parse(frame).ok()?;
-    let (ip, _) = Ip::parse(eth.ethertype, packet, ip::UDP).ok()?;
-    Some((ip.src, VlanId::of(eth.vlan)))
+    Head::parse(frame).is_ok_and(|head| head.kind == Kind::Roce)
 }
 
 /// Whether a frame is a RoCE packet with the right ICRC. Who needs the packet too asks [`Parsed::check_icrc`].
@@ -145,6 +138,17 @@ impl Packet {
     /// Everything is checked that needs no state, but for the ICRC ([`Parsed::check_icrc`]).
     pub fn parse(frame: &[u8]) -> Result<Parsed<'_>, Drop> {
         let (eth, packet) = Eth::parse(frame)?;
+        Packet::parse_ip(&eth, packet)
+    }
+
+    /// Reads a frame whose head was read before, as [`Packet::parse`] does.
+    #[inline]
+    pub fn parse_behind<'a>(head: &Head, frame: &'a [u8]) -> Result<Parsed<'a>, Drop> {
+        Packet::parse_ip(&head.eth, head.packet(frame))
+    }
+
+    #[inline]
+    fn parse_ip<'a>(eth: &Eth, packet: &'a [u8]) -> Result<Parsed<'a>, Drop> {
         let (ip, datagram) = Ip::parse(eth.ethertype, packet, ip::UDP)?;
         let (src_port, ib) = udp::parse(datagram)?;
 
@@ -180,6 +184,12 @@ impl Packet {
             covered,
             icrc: *trailer,
         })
+    }
+
+    /// The head of its frame.
+    #[inline]
+    pub fn head(&self) -> Head {
+        Head { eth: self.path.eth(), kind: Kind::Roce }
     }
 
     /// Length of the headers, from Ethernet's on.

@@ -8,7 +8,7 @@ mod packet;
 
 pub use malformed::Malformed;
 pub use options::{Options, Sacks};
-pub use packet::{Bad, Ends, Packet, ends};
+pub use packet::{Bad, Packet};
 
 use crate::checksum::{Sum, pseudo_header};
 use crate::num::Gid;

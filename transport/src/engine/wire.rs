@@ -21,6 +21,7 @@ use crate::verbs::attr::QpType;
 use crate::verbs::completion::Sink;
 use crate::verbs::counters::{MalformedFrames, PortCounters};
 use core::mem;
+use vrdma_wire::Drop;
 use vrdma_wire::num::{Mac, Qpn, VlanId};
 use vrdma_wire::roce::{Packet, Parsed};
 
@@ -145,10 +146,21 @@ impl<R: Region> Engine<R> {
     /// Takes a frame from the wire, from the Ethernet header on: an IP packet to UDP port 4791. Nothing that it may hold can do more
     /// than its sender's connections allow; what is refused is counted, and no trace of it remains.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8], sink: &mut impl Sink) {
-        self.core.port.counters.frames_in += 1;
         // The packet stays where it was put: to copy what was just stored field by field takes until these stores are done.
-        let parsed = Packet::parse(frame);
-        let parsed = match &parsed {
+        self.handle_parsed(now, &Packet::parse(frame), frame, sink);
+    }
+
+    /// Takes a frame from the wire that the caller has read, as [`Engine::handle_frame`] does.
+    #[inline]
+    pub fn handle_parsed(
+        &mut self,
+        now: Instant,
+        parsed: &Result<Parsed<'_>, Drop>,
+        frame: &[u8],
+        sink: &mut impl Sink,
+    ) {
+        self.core.port.counters.frames_in += 1;
+        let parsed = match parsed {
             Ok(parsed) => parsed,
             Err(reason) => return self.core.port.malformed.count(*reason),
         };

@@ -3,7 +3,7 @@
 use crate::allowed::FrameVlan;
 use crate::frames::{HEAD, VirtioOffload};
 use crate::memory::Buffers;
-use vrdma_wire::eth::Eth;
+use vrdma_wire::head::Head;
 use vrdma_wire::num::VlanId;
 
 /// An Ethernet frame without its CRC, where it lies.
@@ -13,6 +13,8 @@ use vrdma_wire::num::VlanId;
 pub struct FrameView<'a> {
     /// The first [`HEAD`] bytes, or all if there are less.
     head: &'a [u8],
+    /// The headers in it; `None` if it has no whole Ethernet header.
+    headers: Option<Head>,
     rest: Rest<'a>,
     /// What its sender left to be done.
     pub offload: VirtioOffload,
@@ -29,8 +31,13 @@ enum Rest<'a> {
 impl<'a> FrameView<'a> {
     /// A whole frame in memory of this process.
     pub fn bytes(frame: &'a [u8]) -> FrameView<'a> {
+        FrameView::with_headers(Head::parse(frame).ok(), frame)
+    }
+
+    /// A whole frame in memory of this process, whose headers are known.
+    pub fn with_headers(headers: Option<Head>, frame: &'a [u8]) -> FrameView<'a> {
         let head = &frame[..frame.len().min(HEAD)];
-        FrameView { head, rest: Rest::Bytes(frame), offload: VirtioOffload::None }
+        FrameView { head, headers, rest: Rest::Bytes(frame), offload: VirtioOffload::None }
     }
 
     /// Where it lies, if nothing is left to be done to it and no guest can change it.
@@ -48,7 +55,7 @@ impl<'a> FrameView<'a> {
         offset: usize,
         offload: VirtioOffload,
     ) -> FrameView<'a> {
-        FrameView { head, rest: Rest::Guest(buffers, offset), offload }
+        FrameView { head, headers: Head::parse(head).ok(), rest: Rest::Guest(buffers, offset), offload }
     }
 
     /// Length in bytes.
@@ -59,14 +66,19 @@ impl<'a> FrameView<'a> {
         }
     }
 
-    /// Its headers.
+    /// The bytes of its headers.
     pub fn head(&self) -> &'a [u8] {
         self.head
     }
 
+    /// Its headers; `None` for a frame without a whole Ethernet header.
+    pub fn headers(&self) -> Option<&Head> {
+        self.headers.as_ref()
+    }
+
     /// Its VLAN; that of frames without a tag for what has no whole header.
     pub fn vlan(&self) -> FrameVlan {
-        Eth::parse(self.head).map_or(FrameVlan::One(VlanId::UNTAGGED), |(eth, _)| FrameVlan::of(&eth))
+        self.headers().map_or(FrameVlan::One(VlanId::UNTAGGED), |headers| FrameVlan::of(&headers.eth))
     }
 
     /// Copies bytes out, from `offset` on.

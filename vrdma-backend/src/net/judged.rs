@@ -73,7 +73,8 @@ impl Judge {
     }
 
     fn judge(&mut self, frame: &[u8]) -> Verdict {
-        self.switch.decide(Instant(1), &frame[..frame.len().min(HEAD)], SwitchPort::Guest(0))
+        let frame = FrameView::bytes(frame);
+        self.switch.decide(Instant(1), frame.headers(), frame.head(), SwitchPort::Guest(0))
     }
 }
 

@@ -59,6 +59,7 @@ use std::sync::{Arc, Weak};
 use steer::steer;
 use switch::Switch;
 use vrdma_transport::Instant;
+use vrdma_wire::head::Head;
 
 /// The virtqueue of frames to the guest (virtio 1.2, 5.1.2).
 pub const RECEIVE: u16 = 0;
@@ -171,15 +172,17 @@ impl Net {
     ) {
         self.outlets.uplink.uplink_received += 1;
         let frame = FrameView::bytes(frame);
-        let verdict = self.switch.decide(now, frame.head(), from);
-        let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.head(), from), inside);
+        let verdict = self.switch.decide(now, frame.headers(), frame.head(), from);
+        let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.headers(), from), inside);
         self.outlets.overhear(&self.have_tcp, verdict, &frame, inside);
         self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
     }
 
-    /// Where a packet of the engine goes, by its head: most often [`SwitchPort::Uplink`], to which the engine may then write it by itself. All else is for [`Net::forward_packet`].
-    pub fn route_packet(&mut self, now: Instant, head: &[u8]) -> Verdict {
-        self.switch.decide(now, head, SwitchPort::Engine)
+    /// Where a packet of the engine goes, by its headers: most often to [`SwitchPort::Uplink`]. Then
+    /// the engine may write it there by itself. Other packets are for [`Net::forward_packet`].
+    #[inline]
+    pub fn route_packet(&mut self, now: Instant, headers: &Head) -> Verdict {
+        self.switch.decide(now, Some(headers), &[], SwitchPort::Engine)
     }
 
     /// Brings a packet of the engine where [`Net::route_packet`] said that it goes.
@@ -187,15 +190,15 @@ impl Net {
         &mut self,
         now: Instant,
         verdict: Verdict,
-        packet: &[u8],
+        (headers, packet): (&Head, &[u8]),
         uplink: &mut dyn SwitchUplink,
         inside: &mut dyn Inside,
     ) {
-        let frame = FrameView::bytes(packet);
-        let verdict =
-            steer(&mut self.switch, &self.have_tcp, verdict, (frame.head(), SwitchPort::Engine), inside);
+        let frame = FrameView::with_headers(Some(*headers), packet);
+        let source = (Some(headers), SwitchPort::Engine);
+        let verdict = steer(&mut self.switch, &self.have_tcp, verdict, source, inside);
         if self.outlets.ports(&self.switch, verdict, &frame, SwitchPort::Engine) > 1
-            && let Some(guest) = self.switch.owner(packet)
+            && let Some(guest) = self.switch.owner(headers.eth.src)
             && !self.floods[guest].take(now, 1)
         {
             self.senders[guest].counters.tx_flood_limited += 1;

@@ -12,7 +12,7 @@ use crate::allowed::FrameVlan;
 use crate::frames::VirtioOffload;
 use crate::panics::{self, Panicked};
 use crate::queue::chains::ChainError;
-use vrdma_wire::icmp::seems_too_long;
+use vrdma_wire::head::{Head, Kind};
 
 /// Shortest frame on a wire, without CRC (IEEE 802.3 4.2.3.3).
 pub const MIN_FRAME: usize = 60;
@@ -105,18 +105,18 @@ impl Outlets {
                 return 0;
             }
             Verdict::To(SwitchPort::Engine) => {
-                self.hand_over(frame, &mut |packet| inside.packet(packet));
+                self.hand_over(frame, &mut |headers, packet| inside.packet(headers, packet));
                 return 0;
             }
             Verdict::To(SwitchPort::Tcp(guest)) => {
-                self.hand_over(frame, &mut |segment| inside.segment(guest, segment));
+                self.hand_over(frame, &mut |headers, segment| inside.segment(guest, headers, segment));
                 return 0;
             }
             Verdict::Group | Verdict::RoceGroup | Verdict::Unknown => {}
         }
         let (mut effort, vlan) = (0, frame.vlan());
         if goes_to_engine(verdict, from) {
-            self.hand_over(frame, &mut |packet| inside.packet(packet));
+            self.hand_over(frame, &mut |headers, packet| inside.packet(headers, packet));
         }
         for guest in 0..self.receivers.len() {
             if self.floods(switch, guest, verdict, vlan, from) {
@@ -139,21 +139,24 @@ impl Outlets {
     ) {
         if let Verdict::To(SwitchPort::Guest(guest)) = verdict
             && have_tcp[guest]
-            && seems_too_long(frame.head())
+            && frame.headers().is_some_and(|headers| headers.kind == Kind::TooLong)
         {
-            self.hand_over(frame, &mut |complaint| inside.too_long(guest, complaint));
+            self.hand_over(frame, &mut |_, complaint| inside.too_long(guest, complaint));
         }
     }
 
-    /// Gives a frame, or what it is to be cut into, to somebody in this process.
-    fn hand_over(&mut self, frame: &FrameView<'_>, to: &mut dyn FnMut(&[u8])) {
+    /// Gives a frame, or what it is to be cut into, to somebody in this process. What is done to
+    /// finish a frame, and the pieces of one that is cut, have the headers of the frame as far as
+    /// [`Head`] knows them.
+    fn hand_over(&mut self, frame: &FrameView<'_>, to: &mut dyn FnMut(&Head, &[u8])) {
+        let Some(headers) = frame.headers() else { return };
         if let Some(bytes) = frame.finished() {
-            return to(bytes);
+            return to(headers, bytes);
         }
         let scratch = &mut self.scratch;
         finish::finish(frame, &mut |len, fill| {
             fill(&mut scratch[..len]);
-            to(&scratch[..len]);
+            to(headers, &scratch[..len]);
         });
     }
 

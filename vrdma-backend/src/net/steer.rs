@@ -7,31 +7,32 @@ use super::inside::Inside;
 use super::switch::Switch;
 use super::verdict::{SwitchPort, Verdict};
 use crate::allowed::FrameVlan;
+use vrdma_wire::eth::Eth;
+use vrdma_wire::head::{Ends, Head, Kind};
 use vrdma_wire::num::{Mac, VlanId};
-use vrdma_wire::tcp::{Ends, ends};
 
 /// A MAC address that no guest has.
 const NOBODY: Mac = Mac([0; 6]);
 
-/// Where a frame with this head goes, which came from there and is for a guest, as `verdict` says. What is fragmented, or has IP options or extension headers, never goes to a TCP,
+/// Where a frame with these headers goes, which came from there and is for a guest, as `verdict` says. What is fragmented, or has IP options or extension headers, never goes to a TCP,
 /// nor what came to an address that is another guest's.
 pub fn steer(
     switch: &mut Switch,
     have_tcp: &[bool],
     verdict: Verdict,
-    (head, from): (&[u8], SwitchPort),
+    (headers, from): (Option<&Head>, SwitchPort),
     inside: &mut dyn Inside,
 ) -> Verdict {
     let Verdict::To(SwitchPort::Guest(guest)) = verdict else { return verdict };
     if !have_tcp[guest] {
         return verdict;
     }
-    let Some(ends) = ends(head) else { return verdict };
-    let is_anothers = switch.listed().is_anothers(ends.eth.dst, FrameVlan::of(&ends.eth), ends.dst);
-    if is_anothers || !inside.takes(guest, &ends) {
+    let Some(headers @ Head { eth, kind: Kind::Tcp(ends) }) = headers else { return verdict };
+    let is_anothers = switch.listed().is_anothers(eth.dst, FrameVlan::of(eth), ends.dst);
+    if is_anothers || !inside.takes(guest, headers) {
         return verdict;
     }
-    if is_its_senders(switch, from, &ends, inside) {
+    if is_its_senders(switch, from, (eth, ends), inside) {
         Verdict::To(SwitchPort::Tcp(guest))
     } else {
         switch.refuse_spoofed_tcp()
@@ -39,9 +40,14 @@ pub fn steer(
 }
 
 /// Whether the source of a segment is an address of who sent it, as far as the configuration and guests' GIDs say whose it is.
-fn is_its_senders(switch: &Switch, from: SwitchPort, ends: &Ends, inside: &mut dyn Inside) -> bool {
-    let (vlan, outer) = (FrameVlan::of(&ends.eth), VlanId::of(ends.eth.vlan));
-    let sender = switch.sender(from, ends.eth.src);
+fn is_its_senders(
+    switch: &Switch,
+    from: SwitchPort,
+    (eth, ends): (&Eth, &Ends),
+    inside: &mut dyn Inside,
+) -> bool {
+    let (vlan, outer) = (FrameVlan::of(eth), VlanId::of(eth.vlan));
+    let sender = switch.sender(from, eth.src);
     let mac = sender.map_or(NOBODY, |sender| sender.mac);
     // The destination is a guest's of this worker: nobody else has it.
     ends.src != ends.dst

@@ -9,9 +9,8 @@ use super::verdict::{Reason, SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, FrameVlan, Listed, Vlans};
 use std::collections::HashMap;
 use vrdma_transport::Instant;
-use vrdma_wire::eth::Eth;
+use vrdma_wire::head::{Head, Kind};
 use vrdma_wire::num::{Gid, Mac, VlanId};
-use vrdma_wire::roce::is_roce;
 
 /// What the host says of a guest's addresses.
 #[derive(Clone, Debug)]
@@ -193,14 +192,18 @@ impl Switch {
         meant && member.vlans.admits(vlan)
     }
 
-    /// The guest that has the source address of a frame.
-    pub fn owner(&self, head: &[u8]) -> Option<usize> {
-        self.owners.get(&Eth::parse(head).ok()?.0.src).copied()
+    /// The guest that has a MAC address.
+    pub fn owner(&self, mac: Mac) -> Option<usize> {
+        self.owners.get(&mac).copied()
     }
 
-    /// Decides about a frame by its head.
-    pub fn decide(&mut self, now: Instant, head: &[u8], from: SwitchPort) -> Verdict {
-        let verdict = self.verdict(now, head, from);
+    /// Decides about a frame by its headers. `head` has their bytes: in frames of guests they may
+    /// say more.
+    pub fn decide(&mut self, now: Instant, headers: Option<&Head>, head: &[u8], from: SwitchPort) -> Verdict {
+        let verdict = match headers {
+            Some(headers) => self.verdict(now, headers, head, from),
+            None => Verdict::Drop(Reason::Runt),
+        };
         let counters = &mut self.counters;
         *match verdict {
             Verdict::To(SwitchPort::Engine) => &mut counters.roce,
@@ -244,9 +247,9 @@ impl Switch {
         Verdict::Drop(Reason::SpoofedTcp)
     }
 
-    fn verdict(&mut self, now: Instant, head: &[u8], from: SwitchPort) -> Verdict {
-        let Ok((eth, _)) = Eth::parse(head) else { return Verdict::Drop(Reason::Runt) };
-        let vlan = FrameVlan::of(&eth);
+    fn verdict(&mut self, now: Instant, headers: &Head, head: &[u8], from: SwitchPort) -> Verdict {
+        let (eth, is_roce) = (&headers.eth, headers.kind == Kind::Roce);
+        let vlan = FrameVlan::of(eth);
         if let SwitchPort::Guest(guest) = from
             && !self.members[guest].vlans.admits(vlan)
         {
@@ -265,16 +268,14 @@ impl Switch {
             return Verdict::Drop(Reason::Reserved);
         }
         if eth.dst.0[0] & 1 != 0 {
-            return if is_ip_group(eth.dst) && is_roce(head) { Verdict::RoceGroup } else { Verdict::Group };
+            return if is_ip_group(eth.dst) && is_roce { Verdict::RoceGroup } else { Verdict::Group };
         }
         let to = match self.owners.get(&eth.dst) {
             Some(&guest) if from == SwitchPort::Guest(guest) => from,
             Some(&guest) if !self.members[guest].vlans.admits(vlan) => {
                 return Verdict::Drop(Reason::EgressVlan);
             }
-            Some(&guest)
-                if self.members[guest].rdma && eth.dst == self.members[guest].mac && is_roce(head) =>
-            {
+            Some(&guest) if is_roce && self.members[guest].rdma && eth.dst == self.members[guest].mac => {
                 SwitchPort::Engine
             }
             Some(&guest) => SwitchPort::Guest(guest),
@@ -380,6 +381,10 @@ mod tests {
         switch
     }
 
+    fn decide(switch: &mut Switch, now: Instant, frame: &[u8], from: SwitchPort) -> Verdict {
+        switch.decide(now, Head::parse(frame).ok().as_ref(), frame, from)
+    }
+
     fn frame(src: Mac, dst: Mac) -> Vec<u8> {
         [&dst.0[..], &src.0, &[0x08, 0x06], &[0; 46]].concat()
     }
@@ -399,7 +404,7 @@ mod tests {
     #[test]
     fn guests_and_the_world_talk() {
         let mut switch = switch();
-        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        let mut says = |from, frame: &[u8]| decide(&mut switch, Instant(1), frame, from);
         assert_eq!(says(GA, &frame(A, ALL)), Group);
         assert_eq!(says(GB, &frame(B, A)), To(GA));
         assert_eq!(says(GA, &frame(A, FAR)), Unknown, "nobody has heard of it");
@@ -428,7 +433,7 @@ mod tests {
         let ways = [Group, RoceGroup, Unknown].map(|verdict| switch.ways_out(verdict, GA));
         assert_eq!(ways, [2, 2, 1], "what nobody knows is not there");
         assert_eq!([SwitchPort::Uplink, SwitchPort::Worker].map(|from| switch.ways_out(Group, from)), [0; 2]);
-        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        let mut says = |from, frame: &[u8]| decide(&mut switch, Instant(1), frame, from);
         for theirs in [B, INNER] {
             assert_eq!(says(GA, &frame(A, theirs)), To(SwitchPort::Uplink));
             assert_eq!(says(SwitchPort::Engine, &udp(A, theirs, 4791)), To(SwitchPort::Uplink));
@@ -450,7 +455,7 @@ mod tests {
     #[test]
     fn addresses_are_learned_for_each_vlan() {
         let mut switch = switch();
-        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        let mut says = |from, frame: &[u8]| decide(&mut switch, Instant(1), frame, from);
         assert_eq!(says(SwitchPort::Uplink, &tagged(5, FAR, A)), To(GA));
         assert_eq!(says(GA, &tagged(5, A, FAR)), To(SwitchPort::Uplink));
         assert_eq!(says(GA, &tagged(0xe005, A, FAR)), To(SwitchPort::Uplink), "priority does not matter");
@@ -474,8 +479,9 @@ mod tests {
         switch.add(Member { vlans: vlans(&[10]), ..member(A) });
         switch.add(Member { vlans: vlans(&[0, 20]), any_mac: true, ..member(B) });
         switch.add(member(C));
-        let mut says =
-            |from, tags: &[(u16, u16)], src, dst| switch.decide(Instant(1), &stacked(tags, src, dst), from);
+        let mut says = |from, tags: &[(u16, u16)], src, dst| {
+            decide(&mut switch, Instant(1), &stacked(tags, src, dst), from)
+        };
         let (ingress, egress) = (Drop(Reason::IngressVlan), Drop(Reason::EgressVlan));
         for dst in [ALL, B, C, FAR] {
             for tags in [&[][..], &[(TAG, 20)], &[(TAG, 0)], &[(TAG, 4095)], &[(TAG, 10), (TAG, 20)]] {
@@ -518,7 +524,7 @@ mod tests {
     #[test]
     fn nobody_speaks_as_somebody_else() {
         let mut switch = switch();
-        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        let mut says = |from, frame: &[u8]| decide(&mut switch, Instant(1), frame, from);
         for dst in [ALL, B, FAR] {
             assert_eq!(says(GA, &frame(FAR, dst)), Drop(Reason::Spoofed));
             assert_eq!(says(GA, &frame(B, dst)), Drop(Reason::Spoofed));
@@ -532,9 +538,12 @@ mod tests {
         assert_eq!(says(GB, &frame(B, FAR)), Unknown, "nothing was learned of it");
         let mut extra = Switch::default();
         extra.add(Member { extra_macs: vec![INNER], ..member(A) });
-        assert_eq!(extra.decide(Instant(1), &frame(INNER, ALL), GA), Group);
-        assert_eq!(extra.decide(Instant(1), &frame(FAR, INNER), SwitchPort::Uplink), To(GA));
-        assert_eq!(extra.decide(Instant(1), &frame(INNER, A), SwitchPort::Uplink), Drop(Reason::OwnSource));
+        assert_eq!(decide(&mut extra, Instant(1), &frame(INNER, ALL), GA), Group);
+        assert_eq!(decide(&mut extra, Instant(1), &frame(FAR, INNER), SwitchPort::Uplink), To(GA));
+        assert_eq!(
+            decide(&mut extra, Instant(1), &frame(INNER, A), SwitchPort::Uplink),
+            Drop(Reason::OwnSource)
+        );
     }
 
     #[test]
@@ -543,18 +552,18 @@ mod tests {
         for last in 0..=0x10u8 {
             let group = Mac([0x01, 0x80, 0xc2, 0, 0, last]);
             let wanted = if last < 0x10 { Drop(Reason::Reserved) } else { Group };
-            assert_eq!(switch.decide(Instant(1), &frame(A, group), GA), wanted);
-            assert_eq!(switch.decide(Instant(1), &frame(FAR, group), SwitchPort::Uplink), wanted);
+            assert_eq!(decide(&mut switch, Instant(1), &frame(A, group), GA), wanted);
+            assert_eq!(decide(&mut switch, Instant(1), &frame(FAR, group), SwitchPort::Uplink), wanted);
         }
         for len in 0..14 {
-            assert_eq!(switch.decide(Instant(1), &frame(A, B)[..len], GA), Drop(Reason::Runt));
+            assert_eq!(decide(&mut switch, Instant(1), &frame(A, B)[..len], GA), Drop(Reason::Runt));
         }
     }
 
     #[test]
     fn roce_goes_to_the_engine_of_guests_that_have_one() {
         let mut switch = switch();
-        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        let mut says = |from, frame: &[u8]| decide(&mut switch, Instant(1), frame, from);
         assert_eq!(says(SwitchPort::Uplink, &udp(FAR, A, 4791)), To(SwitchPort::Engine));
         assert_eq!(says(GB, &udp(B, A, 4791)), To(SwitchPort::Engine), "soft-RoCE in a guest");
         assert_eq!(says(SwitchPort::Uplink, &udp(FAR, A, 4792)), To(GA));
@@ -588,7 +597,7 @@ mod tests {
         let mut switch = Switch::default();
         switch.add(Member { gids: gids.to_vec(), ..member(A) });
         switch.add(member(B));
-        let mut says = |from, frame: &[u8]| switch.decide(Instant(1), frame, from);
+        let mut says = |from, frame: &[u8]| decide(&mut switch, Instant(1), frame, from);
         let from_v4 = |src, ip: [u8; 4], port| {
             let mut frame = udp(src, FAR, port);
             frame[26..30].copy_from_slice(&ip);
@@ -627,8 +636,8 @@ mod tests {
     fn what_is_not_heard_of_is_forgotten() {
         let mut switch = switch();
         let second = 1_000_000_000;
-        assert_eq!(switch.decide(Instant(0), &frame(FAR, A), SwitchPort::Uplink), To(GA));
-        assert_eq!(switch.decide(Instant(299 * second), &frame(A, FAR), GA), To(SwitchPort::Uplink));
-        assert_eq!(switch.decide(Instant(300 * second), &frame(A, FAR), GA), Unknown);
+        assert_eq!(decide(&mut switch, Instant(0), &frame(FAR, A), SwitchPort::Uplink), To(GA));
+        assert_eq!(decide(&mut switch, Instant(299 * second), &frame(A, FAR), GA), To(SwitchPort::Uplink));
+        assert_eq!(decide(&mut switch, Instant(300 * second), &frame(A, FAR), GA), Unknown);
     }
 }

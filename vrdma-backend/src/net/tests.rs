@@ -14,8 +14,9 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 use vmm_sys_util::epoll::Epoll;
 use vrdma_wire::checksum::Sum;
+use vrdma_wire::head::Head;
 use vrdma_wire::num::{Gid, Mac};
-use vrdma_wire::tcp::{Ends, Flags, Header, Options, Packet};
+use vrdma_wire::tcp::{Flags, Header, Options, Packet};
 
 const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
@@ -83,14 +84,19 @@ fn packet(dst: Mac) -> Vec<u8> {
     [&dst.0[..], &A.0, &[0x08, 0x00], &ip, &[0x5a; 58]].concat()
 }
 
+fn headers(frame: &[u8]) -> Head {
+    Head::parse(frame).unwrap()
+}
+
 #[test]
 fn packets_of_the_engine_go_to_soft_roce_in_a_guest_or_out() {
     let (mut net, words) = net();
     let mut wire = Wire::default();
     let mut send = |dst| {
         let packet = packet(dst);
-        let verdict = net.route_packet(Instant(1), &packet);
-        net.forward_packet(Instant(1), verdict, &packet, &mut wire, &mut |_: &[u8]| {});
+        let headers = headers(&packet);
+        let verdict = net.route_packet(Instant(1), &headers);
+        net.forward_packet(Instant(1), verdict, (&headers, &packet), &mut wire, &mut |_: &[u8]| {});
         net.flush();
         verdict
     };
@@ -121,7 +127,7 @@ fn packets_from_the_wire_go_to_the_engine_of_guests_that_have_one() {
     assert_eq!((engine.len(), &engine[0][..6]), (1, &A.0[..]));
     assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
     assert_eq!(
-        net.route_packet(Instant(2), &packet(REMOTE)),
+        net.route_packet(Instant(2), &headers(&packet(REMOTE))),
         Verdict::To(SwitchPort::Uplink),
         "it was heard of"
     );
@@ -141,9 +147,10 @@ fn packets_to_a_group_go_to_the_engine_and_to_guests_that_have_none() {
     assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
     // What the engine sends does not come back to it.
     packet[6..12].copy_from_slice(&A.0);
-    let (mut wire, verdict) = (Wire::default(), net.route_packet(Instant(1), &packet));
+    let headers = headers(&packet);
+    let (mut wire, verdict) = (Wire::default(), net.route_packet(Instant(1), &headers));
     assert_eq!(verdict, Verdict::RoceGroup);
-    net.forward_packet(Instant(1), verdict, &packet, &mut wire, &mut |_: &[u8]| {});
+    net.forward_packet(Instant(1), verdict, (&headers, &packet), &mut wire, &mut |_: &[u8]| {});
     assert_eq!(wire.0, [(packet, false)]);
 }
 
@@ -288,9 +295,10 @@ fn what_the_engine_sends_to_all_is_limited_but_for_the_uplink() {
     let mut wire = Wire::default();
     for _ in 0..70 {
         let packet = packet(Mac([0xff; 6]));
-        let verdict = net.route_packet(Instant(1), &packet);
+        let headers = headers(&packet);
+        let verdict = net.route_packet(Instant(1), &headers);
         assert_eq!(verdict, Verdict::Group);
-        net.forward_packet(Instant(1), verdict, &packet, &mut wire, &mut |_: &[u8]| {});
+        net.forward_packet(Instant(1), verdict, (&headers, &packet), &mut wire, &mut |_: &[u8]| {});
     }
     net.flush();
     assert_eq!(wire.0.len(), 70);
@@ -368,16 +376,16 @@ struct Tcp {
 }
 
 impl Inside for Tcp {
-    fn packet(&mut self, packet: &[u8]) {
+    fn packet(&mut self, _: &Head, packet: &[u8]) {
         panic!("a segment is no RoCE packet: {packet:x?}");
     }
 
-    fn takes(&self, _: usize, ends: &Ends) -> bool {
+    fn takes(&self, _: usize, headers: &Head) -> bool {
         self.asked.set(self.asked.get() + 1);
-        ends.dst_port == 700
+        headers.ends().is_some_and(|ends| ends.dst_port == 700)
     }
 
-    fn segment(&mut self, guest: usize, frame: &[u8]) {
+    fn segment(&mut self, guest: usize, _: &Head, frame: &[u8]) {
         self.taken.push((guest, frame.to_vec()));
     }
 
@@ -484,8 +492,9 @@ fn segments_of_one_guest_reach_the_tcp_of_another() {
     net.set_tcp(0);
     let (mut tcp, mut wire) = (Tcp::default(), Wire::default());
     let frame = frame(&Packet { src_mac: B, ..segment() });
-    let verdict = net.route_packet(Instant(1), &frame);
+    let headers = headers(&frame);
+    let verdict = net.route_packet(Instant(1), &headers);
     assert_eq!(verdict, Verdict::To(SwitchPort::Guest(0)));
-    net.forward_packet(Instant(1), verdict, &frame, &mut wire, &mut tcp);
+    net.forward_packet(Instant(1), verdict, (&headers, &frame), &mut wire, &mut tcp);
     assert_eq!((&tcp.taken[..], wire.0.len()), (&[(0, frame)][..], 0));
 }

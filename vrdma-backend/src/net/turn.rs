@@ -76,8 +76,9 @@ impl Net {
             // Descriptors, and frames made of it.
             let mut steps = 0;
             if let Some(frame) = sender.frame(&taken) {
-                let verdict = self.switch.decide(now, frame.head(), from);
-                let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.head(), from), inside);
+                let verdict = self.switch.decide(now, frame.headers(), frame.head(), from);
+                let source = (frame.headers(), from);
+                let verdict = steer(&mut self.switch, &self.have_tcp, verdict, source, inside);
                 let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
                 let frames = finish::frames(&frame) as u64;
                 let limited =

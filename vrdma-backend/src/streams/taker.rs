@@ -7,6 +7,7 @@ use super::table::Table;
 use super::{Host, Streams};
 use crate::memory::fetch_ahead;
 use vrdma_transport::{DeviceId, EarlyFpdu, PlacedFpdu};
+use vrdma_wire::head::Head;
 use vrdma_wire::num::Qpn;
 
 /// See the module.
@@ -80,8 +81,8 @@ impl Taker for ToEngine<'_, '_> {
 }
 
 impl Streams {
-    /// Brings a frame with a segment for a guest's own TCP.
-    pub fn handle_frame(&mut self, port: usize, frame: &[u8], host: &mut Host<'_>) {
+    /// Brings a frame with a segment for a guest's own TCP: its headers, and all of its bytes.
+    pub fn handle_frame(&mut self, port: usize, frame: (&Head, &[u8]), host: &mut Host<'_>) {
         let Streams { own, table, ready, .. } = self;
         let now = host.now;
         let mut taker = ToEngine { table, host, moved: None };

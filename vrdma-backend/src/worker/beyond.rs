@@ -9,9 +9,9 @@ use crate::net::{self, Fill, Lost};
 use crate::port::{Offload, Origin, Port};
 use crate::streams::{Host, Streams};
 use vrdma_transport::{self as transport, Engine, GidEntry};
+use vrdma_wire::head::Head;
 use vrdma_wire::num::{Gid, Mac, VlanId};
-use vrdma_wire::roce;
-use vrdma_wire::tcp::Ends;
+use vrdma_wire::roce::Packet;
 
 /// What gets frames that are for no netdev.
 pub(super) struct Within<'a> {
@@ -24,17 +24,19 @@ pub(super) struct Within<'a> {
 }
 
 impl net::Inside for Within<'_> {
-    fn packet(&mut self, packet: &[u8]) {
-        if let Some(gids) = &mut self.strangers
-            && roce::source(packet).is_some_and(|source| gids.is_elsewhere(source))
-        {
-            gids.spoofed += 1;
-            return;
+    fn packet(&mut self, headers: &Head, packet: &[u8]) {
+        let parsed = Packet::parse_behind(headers, packet);
+        if let (Some(gids), Ok(parsed)) = (&mut self.strangers, &parsed) {
+            let path = &parsed.packet.path;
+            if gids.is_elsewhere((path.src, VlanId::of(path.vlan))) {
+                gids.spoofed += 1;
+                return;
+            }
         }
         let now = self.now;
         let _mark = cycles::enter(Stage::Execute);
         contained(step::PACKET, None, self.engine, self.outputs, |engine, outputs| {
-            engine.handle_frame(now, packet, outputs);
+            engine.handle_parsed(now, &parsed, packet, outputs);
         });
     }
 
@@ -45,13 +47,13 @@ impl net::Inside for Within<'_> {
         self.strangers.as_mut()?.elsewhere((gid, vlan))
     }
 
-    fn takes(&self, guest: usize, ends: &Ends) -> bool {
-        self.streams.own.takes(guest, ends)
+    fn takes(&self, guest: usize, headers: &Head) -> bool {
+        self.streams.own.takes(guest, headers)
     }
 
-    fn segment(&mut self, guest: usize, frame: &[u8]) {
+    fn segment(&mut self, guest: usize, headers: &Head, frame: &[u8]) {
         let Within { now, engine, outputs, streams, .. } = self;
-        streams.handle_frame(guest, frame, &mut Host { engine, outputs, now: *now });
+        streams.handle_frame(guest, (headers, frame), &mut Host { engine, outputs, now: *now });
     }
 
     fn too_long(&mut self, guest: usize, frame: &[u8]) {

@@ -203,9 +203,9 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
         let len = within.streams.own.len(&segment);
         let padded = len.max(MIN_FRAME);
         let Some(mut frame) = port.transmit(padded) else { continue };
-        let left = within.streams.own.write(&segment, frame.buf(), can);
+        let (headers, left) = within.streams.own.write(&segment, frame.buf(), can);
         frame.buf()[len..padded].fill(0);
-        let verdict = net.route_packet(within.now, &frame.buf()[..len]);
+        let verdict = net.route_packet(within.now, &headers);
         if verdict == Verdict::To(net::SwitchPort::Uplink) {
             if let Some(offload) = left {
                 frame.offload(offload);
@@ -217,7 +217,8 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
             if let Some(offload) = left {
                 frames::complete_tcp(&mut scratch[usize::from(offload.l2_len + offload.l3_len)..]);
             }
-            net.forward_packet(within.now, verdict, scratch, &mut Outside::of(Some(port)), within);
+            let outside = &mut Outside::of(Some(port));
+            net.forward_packet(within.now, verdict, (&headers, scratch), outside, within);
         }
     }
     sent
@@ -245,23 +246,19 @@ impl Packets<'_> {
         // What has no room after all is counted by the port, and lost like any packet may be.
         let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
         frame.made_by(Origin::Engine);
-        let head = packet.emit(payload.len(), frame.buf());
-        let verdict = self.net.route_packet(self.now, &frame.buf()[..head]);
+        let headers = packet.head();
+        let verdict = self.net.route_packet(self.now, &headers);
         if verdict != Verdict::To(net::SwitchPort::Uplink) {
             let len = write_frame(packet, payload, frame.buf())?;
             self.scratch.clear();
             self.scratch.extend_from_slice(&frame.buf()[..len]);
             // It is no segment, and what comes from the engine does not go there: the switch calls that a hairpin.
             let nobody = &mut |_: &[u8]| {};
-            self.net.forward_packet(
-                self.now,
-                verdict,
-                self.scratch,
-                &mut Outside::of_engine(self.port),
-                nobody,
-            );
+            let outside = &mut Outside::of_engine(self.port);
+            self.net.forward_packet(self.now, verdict, (&headers, self.scratch), outside, nobody);
         } else if self.loan_state.may && is_loaned(packet, payload, self.loan_state.only_mapped) {
             self.loan_state.has_begun = true;
+            let head = packet.emit(payload.len(), frame.buf());
             // What was loaned before a fault must not keep the memory mapped until the next packet.
             let trailer = loan_payload(&frame.buf()[..head], payload, self.loaned)
                 .inspect_err(|_| self.loaned.clear())?;

@@ -14,6 +14,7 @@ use vrdma_transport::{
     Outlet, OwnerId, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType, Receives, Remote,
     Role, SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, WholeQpLines, write_fpdu,
 };
+use vrdma_wire::head::Head;
 use vrdma_wire::iwarp::framing::Framing;
 use vrdma_wire::num::{Lkey, Mac, Qpn, Rkey};
 use vrdma_wire::roce::Packet;
@@ -352,7 +353,7 @@ impl Host {
             let Some(segment) = self.streams.own.poll_transmit(now) else { break };
             let length = self.streams.own.len(&segment);
             if let Some(mut frame) = port.transmit(length) {
-                if let Some(left) = self.streams.own.write(&segment, frame.buf(), can) {
+                if let (_, Some(left)) = self.streams.own.write(&segment, frame.buf(), can) {
                     frame.offload(left);
                 }
                 frame.commit(length);
@@ -368,7 +369,8 @@ impl Host {
         let Streams { all, own, arrivals, .. } = streams;
         let (device, readers, places) = (*device, *readers, *places);
         let to_engine = &mut ToEngine { engine, device, all, failure, arrivals, readers, places };
-        own.handle_frame(now, 0, frame, to_engine);
+        let headers = Head::parse(frame).expect("what is sent has an Ethernet header");
+        own.handle_frame(now, 0, (&headers, frame), to_engine);
     }
 
     /// Takes what TCP has for streams.

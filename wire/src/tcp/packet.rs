@@ -4,6 +4,7 @@ use super::{Header, Malformed, PROTOCOL, is_sum_sound};
 use crate::Drop;
 use crate::checksum::Sum;
 use crate::eth::{self, Eth};
+use crate::head::{Ends, Head, Kind};
 use crate::ip::{self, Ip};
 use crate::num::{FlowLabel, Gid, Mac, VlanTag};
 use crate::rw::Writer;
@@ -11,29 +12,6 @@ use core::fmt;
 
 /// What is written where hosts say how far a packet may go.
 const HOP_LIMIT: u8 = 64;
-
-/// Who speaks to whom in a frame of TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
-    /// The Ethernet header.
-    pub eth: Eth,
-    /// Address of the sender: an IPv4 address is mapped.
-    pub src: Gid,
-    /// Address of the receiver, likewise.
-    pub dst: Gid,
-    /// Port of the sender.
-    pub src_port: u16,
-    /// Port of the receiver.
-    pub dst_port: u16,
-}
-
-/// Who speaks to whom in a frame, if it is one of TCP at first sight: over IPv4 or IPv6, without options or extension headers, not fragmented.
-pub fn ends(head: &[u8]) -> Option<Ends> {
-    let (eth, packet) = Eth::parse(head).ok()?;
-    let (src, dst, segment) = ip::plain_of(eth.ethertype, packet, PROTOCOL)?;
-    let [a, b, c, d, ..] = *segment else { return None };
-    Some(Ends { eth, src, dst, src_port: u16::from_be_bytes([a, b]), dst_port: u16::from_be_bytes([c, d]) })
-}
 
 /// Why a frame is no segment that anybody could take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +58,19 @@ pub struct Packet {
 impl Packet {
     /// Reads a frame: the headers, and the segment's data. Checksums are checked.
     pub fn parse(frame: &[u8]) -> Result<(Packet, &[u8]), Bad> {
-        Packet::parse_summed(frame, Sum::of)
+        let head = Head::parse(frame).map_err(Bad::Ip)?;
+        Packet::parse_behind(&head, frame, Sum::of)
     }
 
-    /// The same, where `sum` gives the sum of a segment: for who has a faster way to add than [`Sum::of`].
-    pub fn parse_summed(frame: &[u8], sum: impl FnOnce(&[u8]) -> Sum) -> Result<(Packet, &[u8]), Bad> {
-        let (eth, packet) = Eth::parse(frame).map_err(Bad::Ip)?;
-        let (ip, segment) = Ip::parse(eth.ethertype, packet, PROTOCOL).map_err(Bad::Ip)?;
+    /// Reads a frame whose head was read before. `sum` gives the sum of a segment: callers may have
+    /// a faster way to add than [`Sum::of`].
+    pub fn parse_behind<'a>(
+        head: &Head,
+        frame: &'a [u8],
+        sum: impl FnOnce(&[u8]) -> Sum,
+    ) -> Result<(Packet, &'a [u8]), Bad> {
+        let eth = head.eth;
+        let (ip, segment) = Ip::parse(eth.ethertype, head.packet(frame), PROTOCOL).map_err(Bad::Ip)?;
         let (header, data) = Header::parse(segment).map_err(Bad::Tcp)?;
         if !is_sum_sound(ip.src, ip.dst, sum(segment)) {
             return Err(Bad::Checksum);
@@ -100,6 +84,12 @@ impl Packet {
     #[allow(clippy::len_without_is_empty, reason = "headers are never empty")]
     pub fn len(&self) -> usize {
         self.eth().len() + self.ip_len() + self.header.len()
+    }
+
+    /// The head of its frame.
+    pub fn head(&self) -> Head {
+        let Packet { src, dst, header: Header { src_port, dst_port, .. }, .. } = *self;
+        Head { eth: self.eth(), kind: Kind::Tcp(Ends { src, dst, src_port, dst_port }) }
     }
 
     fn is_ipv4(&self) -> bool {
@@ -199,9 +189,10 @@ mod tests {
                 let packet = packet(src, dst, vlan);
                 let mut frame = frame(&packet, b"odd");
                 assert_eq!(Packet::parse(&frame), Ok((packet, &b"odd"[..])));
-                let ends = ends(&frame[..packet.len()]).unwrap();
-                assert_eq!((ends.src, ends.dst, ends.src_port, ends.dst_port), (src, dst, 1234, 80));
-                assert_eq!((ends.eth.dst, ends.eth.vlan), (Mac([4; 6]), vlan));
+                let head = Head::parse(&frame[..packet.len()]).unwrap();
+                let ends = Ends { src, dst, src_port: 1234, dst_port: 80 };
+                assert_eq!((head.ends(), head), (Some(&ends), packet.head()));
+                assert_eq!((head.eth.dst, head.eth.vlan), (Mac([4; 6]), vlan));
                 // Padding of a short frame belongs to nobody.
                 let length = frame.len();
                 frame.extend([0xaa; 9]);
@@ -221,6 +212,7 @@ mod tests {
             frame[at] = value;
             frame
         };
+        let ends = |frame: &[u8]| Head::parse(frame).unwrap().ends().copied();
         assert!(ends(&whole).is_some());
         // IP options, a fragment, its rest, UDP, another EtherType, a header that is cut short.
         let none = [

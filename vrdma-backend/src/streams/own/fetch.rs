@@ -6,12 +6,12 @@ use super::node::Node;
 use super::taker::Taker;
 use crate::memory::fetch_ahead;
 use vrdma_tcp::{ConnectionId, Ports, Tuple};
-use vrdma_wire::tcp::ends;
+use vrdma_wire::head::Head;
 
 impl Node {
     /// What belongs to the connection of a frame comes while the frame is summed. Several of one connection mostly come together: the first is enough.
-    pub(super) fn expect(&mut self, frame: &[u8], taker: &mut dyn Taker) {
-        let Some(ends) = ends(frame) else { return };
+    pub(super) fn expect(&mut self, headers: &Head, taker: &mut dyn Taker) {
+        let Some(ends) = headers.ends() else { return };
         let ports = Ports { local: ends.dst_port, remote: ends.src_port };
         let tuple = Tuple { local: ends.dst, remote: ends.src, ports };
         if self.expected.replace(tuple) == Some(tuple) {

@@ -35,9 +35,9 @@ pub use taker::Taker;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{Config, ConnectionId, NextHop, Outgoing, Ports, Refused, Tuple};
 use vrdma_transport::{DeviceId, Error, Instant};
+use vrdma_wire::head::Head;
 use vrdma_wire::icmp::TooLong;
 use vrdma_wire::num::{Gid, VlanId};
-use vrdma_wire::tcp::Ends;
 
 /// Segments that a worker sends in one turn, and FPDUs that it puts together: more of them would leave the caches between the one and the other.
 pub const SEGMENTS: usize = 64;
@@ -110,12 +110,12 @@ impl Own {
     }
 
     /// Whether a segment to the guest of this port is for its TCP.
-    pub fn takes(&self, port: usize, ends: &Ends) -> bool {
-        self.of_ports.get(&port).is_some_and(|&node| self.nodes[node].takes(ends))
+    pub fn takes(&self, port: usize, headers: &Head) -> bool {
+        self.of_ports.get(&port).is_some_and(|&node| self.nodes[node].takes(headers))
     }
 
-    /// Brings a frame with such a segment. What `taker` takes of it is not kept.
-    pub fn handle_frame(&mut self, now: Instant, port: usize, frame: &[u8], taker: &mut dyn Taker) {
+    /// Brings a frame with such a segment: its headers, and all of its bytes. What `taker` takes of it is not kept.
+    pub fn handle_frame(&mut self, now: Instant, port: usize, frame: (&Head, &[u8]), taker: &mut dyn Taker) {
         if let Some(&node) = self.of_ports.get(&port) {
             self.nodes[node].handle_frame(at(now), frame, &mut self.ready, taker);
         }
@@ -330,8 +330,9 @@ impl Own {
         self.nodes[segment.node].packet(&segment.outgoing).len() + (data.end - data.start) as usize
     }
 
-    /// Writes its frame to the front of a buffer. Its checksum may be left to who sends the frame, if that can do these: then what is left comes back.
-    pub fn write(&mut self, segment: &Segment, buffer: &mut [u8], can: Checksums) -> Option<Offload> {
+    /// Writes its frame to the front of a buffer, and returns the headers. A port that can do these
+    /// checksums may have to fill one in: then that is returned, too.
+    pub fn write(&mut self, segment: &Segment, buffer: &mut [u8], can: Checksums) -> (Head, Option<Offload>) {
         self.nodes[segment.node].write(&segment.outgoing, buffer, can)
     }
 

@@ -15,9 +15,10 @@ use std::collections::{HashMap, VecDeque};
 use vrdma_tcp::{
     Config, ConnectionId, Event, Instant, NextHop, Origin, Ports, Refused, Stack, StackLimits, Tuple,
 };
+use vrdma_wire::head::{Head, Kind};
 use vrdma_wire::icmp::TooLong;
 use vrdma_wire::num::{Gid, Mac, VlanId};
-use vrdma_wire::tcp::{Ends, Packet};
+use vrdma_wire::tcp::Packet;
 
 /// Connections of a listener that wait for the worker to take them; and those that are half open.
 pub(super) const BACKLOG: usize = 128;
@@ -123,11 +124,12 @@ impl Node {
     }
 
     /// Whether a segment that came is for this TCP: of a connection of it, or to a listener at an address that the guest may use.
-    pub fn takes(&self, ends: &Ends) -> bool {
+    pub fn takes(&self, headers: &Head) -> bool {
+        let Head { eth, kind: Kind::Tcp(ends) } = headers else { return false };
         let ports = Ports { local: ends.dst_port, remote: ends.src_port };
         let tuple = Tuple { local: ends.dst, remote: ends.src, ports };
-        let vlan = VlanId::of(ends.eth.vlan);
-        ends.eth.dst == self.mac
+        let vlan = VlanId::of(eth.vlan);
+        eth.dst == self.mac
             && self.stack.takes(&tuple, vlan)
             && (self.stack.has(&tuple) || self.may_use(vlan, ends.dst))
     }
@@ -185,9 +187,15 @@ impl Node {
     }
 
     /// A frame came that this TCP [takes](Node::takes).
-    pub fn handle_frame(&mut self, now: Instant, frame: &[u8], ready: &mut Ready, taker: &mut dyn Taker) {
-        self.expect(frame, taker);
-        let (packet, data) = match Packet::parse_summed(frame, sum) {
+    pub fn handle_frame(
+        &mut self,
+        now: Instant,
+        (headers, frame): (&Head, &[u8]),
+        ready: &mut Ready,
+        taker: &mut dyn Taker,
+    ) {
+        self.expect(headers, taker);
+        let (packet, data) = match Packet::parse_behind(headers, frame, sum) {
             Ok(parsed) => parsed,
             Err(vrdma_wire::tcp::Bad::Checksum) => return self.counters.bad_checksum += 1,
             Err(_) => return self.counters.malformed += 1,

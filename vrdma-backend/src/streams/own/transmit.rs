@@ -6,6 +6,7 @@ use crate::frames::sum;
 use crate::port::{Checksums, Offload};
 use crate::streams::hash::NumberMap;
 use vrdma_tcp::{ConnectionId, Instant, Outgoing, Sources};
+use vrdma_wire::head::Head;
 use vrdma_wire::tcp::Packet;
 
 /// With less data a frame may be shorter than Ethernet's are.
@@ -40,8 +41,14 @@ impl Node {
         }
     }
 
-    /// Writes a frame of a segment to the front of a buffer. Its checksum may be left to who sends the frame, if that can do these: then what is left comes back.
-    pub fn write(&mut self, outgoing: &Outgoing, buffer: &mut [u8], can: Checksums) -> Option<Offload> {
+    /// Writes a frame of a segment to the front of a buffer, and returns its headers. A port that can
+    /// do these checksums may have to fill one in: then that is returned, too.
+    pub fn write(
+        &mut self,
+        outgoing: &Outgoing,
+        buffer: &mut [u8],
+        can: Checksums,
+    ) -> (Head, Option<Offload>) {
         self.counters.segments_out += 1;
         let packet = self.packet(outgoing);
         let (begin, data) = (packet.len(), &outgoing.segment.data);
@@ -54,12 +61,13 @@ impl Node {
         // Frames that may be padded are summed here.
         if !can.tcp || length < PADDED {
             packet.emit(sum(payload), buffer);
-            return None;
+            return (packet.head(), None);
         }
         packet.emit_open(length, buffer);
         let (l2_len, l3_len) = packet.layers();
         let fill = Checksums { tcp: true, ..Checksums::default() };
-        Some(Offload { fill, ipv6: packet.is_ipv6(), l2_len: l2_len as u16, l3_len: l3_len as u16 })
+        let left = Offload { fill, ipv6: packet.is_ipv6(), l2_len: l2_len as u16, l3_len: l3_len as u16 };
+        (packet.head(), Some(left))
     }
 }
 

@@ -5,6 +5,7 @@ use super::*;
 use crate::port::Checksums;
 use crate::tcp::Path;
 use vrdma_tcp::NextHop;
+use vrdma_wire::head::Head;
 use vrdma_wire::num::Mac;
 
 const MTU: u16 = 1500;
@@ -57,7 +58,9 @@ impl Bench {
             // The last byte of the MAC address.
             let to = usize::from(frame[5]);
             if !is_lost(&frame) {
-                self.with(|streams, host| streams.handle_frame(to, &frame, host));
+                self.with(|streams, host| {
+                    streams.handle_frame(to, (&Head::parse(&frame).unwrap(), &frame), host)
+                });
             }
             any = true;
         }

@@ -1,0 +1,90 @@
+//! The first headers of a frame, read once for all who need them.
+
+use crate::Drop;
+use crate::eth::Eth;
+use crate::num::Gid;
+use crate::{icmp, ip, tcp, udp};
+
+/// The first headers of a frame: what a switch decides by.
+///
+/// Whoever takes the frame goes on behind the Ethernet header, for example with
+/// [`roce::Packet::parse_behind`](crate::roce::Packet::parse_behind).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The Ethernet header.
+    pub eth: Eth,
+    /// What the frame carries.
+    pub kind: Kind,
+}
+
+/// What a frame carries, at first sight: a frame of a kind may still turn out to be malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// RoCEv2: UDP to port 4791 over IPv4 or IPv6, not fragmented.
+    Roce,
+    /// TCP over IPv4 or IPv6, not fragmented, without IP options or extension headers.
+    Tcp(Ends),
+    /// ICMP's complaint that a packet was too long ([`icmp`]). IP is as under [`Kind::Tcp`].
+    TooLong,
+    /// Anything else.
+    Other,
+}
+
+/// Who speaks to whom in a TCP segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Address of the sender: an IPv4 address is mapped.
+    pub src: Gid,
+    /// Address of the receiver: an IPv4 address is mapped.
+    pub dst: Gid,
+    /// Port of the sender.
+    pub src_port: u16,
+    /// Port of the receiver.
+    pub dst_port: u16,
+}
+
+impl Head {
+    /// Reads the front of a frame, from the Ethernet header on.
+    ///
+    /// # Errors
+    /// [`Drop::Truncated`]: there is no whole Ethernet header.
+    #[inline]
+    pub fn parse(frame: &[u8]) -> Result<Head, Drop> {
+        let (eth, packet) = Eth::parse(frame)?;
+        Ok(Head { eth, kind: Kind::of(eth.ethertype, packet) })
+    }
+
+    /// What follows the Ethernet header of its frame; nothing if the frame ends before.
+    #[inline]
+    pub(crate) fn packet<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        frame.get(self.eth.len()..).unwrap_or_default()
+    }
+
+    /// Who speaks to whom, if the frame is a TCP segment.
+    #[inline]
+    pub fn ends(&self) -> Option<&Ends> {
+        match &self.kind {
+            Kind::Tcp(ends) => Some(ends),
+            _ => None,
+        }
+    }
+}
+
+impl Kind {
+    /// The kind of what follows an Ethernet header with this EtherType.
+    #[inline]
+    fn of(ethertype: u16, packet: &[u8]) -> Kind {
+        match ip::protocol_of(ethertype, packet) {
+            Some(ip::UDP) if ip::udp_of(ethertype, packet).is_some_and(udp::is_roce) => Kind::Roce,
+            Some(tcp::PROTOCOL) => match ip::plain_of(ethertype, packet, tcp::PROTOCOL) {
+                Some((src, dst, &[a, b, c, d, ..])) => {
+                    let (src_port, dst_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+                    Kind::Tcp(Ends { src, dst, src_port, dst_port })
+                }
+                _ => Kind::Other,
+            },
+            Some(icmp::ICMP | icmp::ICMPV6) if icmp::seems_too_long(ethertype, packet) => Kind::TooLong,
+            _ => Kind::Other,
+        }
+    }
+}
