@@ -90,7 +90,7 @@ static int connect_locked(struct vrdma_dev *dev, struct iw_cm_id *cm_id,
 	err = vrdma_reserve_port(vrdma_scope_of(cm_id).net, &cm_id->m_local_addr, &end->port);
 	if (!err) {
 		err = vrdma_cmd_cm_connect(dev, req, &end->number);
-		/* The QP has no connection, so it is the port that has one. */
+		/* find_qp() has found no connection of the QP: it is the address or the port. */
 		if (err == -EBUSY)
 			err = -EADDRINUSE;
 	}

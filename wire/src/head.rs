@@ -24,7 +24,8 @@ pub enum Kind {
     Roce,
     /// TCP over IPv4 or IPv6, not fragmented, without IP options or extension headers.
     Tcp(Ends),
-    /// ICMP's complaint that a packet was too long ([`icmp`]). IP is as under [`Kind::Tcp`].
+    /// ICMP's complaint that a packet was too long ([`icmp`]), over IPv4 or IPv6, not fragmented,
+    /// without IP options or extension headers.
     TooLong,
     /// Anything else.
     Other,

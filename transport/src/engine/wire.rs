@@ -150,7 +150,8 @@ impl<R: Region> Engine<R> {
         self.handle_parsed(now, &Packet::parse(frame), frame, sink);
     }
 
-    /// Takes a frame from the wire that the caller has read, as [`Engine::handle_frame`] does.
+    /// Takes a frame from the wire that the caller has parsed: `parsed` is what [`Packet::parse`] made
+    /// of `frame`. Otherwise it does what [`Engine::handle_frame`] does.
     #[inline]
     pub fn handle_parsed(
         &mut self,

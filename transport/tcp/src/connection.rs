@@ -150,6 +150,9 @@ pub struct Connection {
     /// What segments were as long as, if the path takes only shorter ones by now.
     #[serde(default)]
     pub(crate) full: Option<FullSize>,
+    /// The peer's last timestamp in the connection that gave way to this one, if one did.
+    #[serde(default)]
+    pub(crate) former_stamp: Option<u32>,
     /// When an acknowledge was sent last for what cannot be (RFC 5961, 7).
     pub(crate) challenged: Option<Instant>,
     pub(crate) counters: Counters,
@@ -214,6 +217,7 @@ impl Connection {
             unacknowledged: 0,
             at_once: 0,
             heard: now,
+            former_stamp: None,
             challenged: None,
             probes: 0,
             timers: Timers::default(),

@@ -87,6 +87,10 @@ impl Connection {
         if !flags.has(Flags::SYN) {
             return;
         }
+        if !self.is_after_former(header) {
+            self.counters.bad_timestamp += 1;
+            return;
+        }
         self.handle_syn(header, now);
         if acknowledges {
             self.heard = now;

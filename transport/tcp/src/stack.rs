@@ -3,6 +3,7 @@
 mod cookies;
 mod limits;
 mod strangers;
+mod time_wait;
 
 pub use limits::{Refused, StackCounters, StackLimits};
 
@@ -174,7 +175,8 @@ impl Stack {
         self.table.find(tuple).is_some()
     }
 
-    /// Begins a connection. One in TIME-WAIT between the same ends gives way if both have timestamps.
+    /// Begins a connection. One in TIME-WAIT between the same ends gives way if it has timestamps, and
+    /// the new one offers them.
     ///
     /// # Errors
     /// [`Refused::InUse`]: there is another connection between these. [`Refused::Full`]: there are as
@@ -186,15 +188,13 @@ impl Stack {
         config: Config,
         now: Instant,
     ) -> Result<ConnectionId, Refused> {
-        let (mut initial, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
+        let (number, clock) = (self.secret.number(&tuple, now), self.secret.clock(&tuple));
         let config = self.share(config);
-        if let Some(id) = self.table.find(&tuple)
-            && let Some(beyond) = self.get(id).and_then(|old| old.may_give_way(&config))
-        {
-            self.give_way(id);
-            initial = beyond;
-        }
-        self.adopt(tuple, hop, Connection::connect(config, tuple.ports, initial, clock, now))
+        let former = self.take_place_of_waiting(&tuple, &config);
+        let initial = former.map_or(number, |former| former.initial);
+        let mut connection = Connection::connect(config, tuple.ports, initial, clock, now);
+        connection.former_stamp = former.map(|former| former.stamp);
+        self.adopt(tuple, hop, connection)
     }
 
     /// What connections are told, mostly all the same.
@@ -276,12 +276,6 @@ impl Stack {
             }
         }
         found
-    }
-
-    /// TIME-WAIT gives way to a connection that cannot be mixed up with it.
-    fn give_way(&mut self, id: ConnectionId) {
-        self.change(id, |connection| connection.end(Reason::Finished));
-        self.drop_closed(id);
     }
 
     /// After a call of a connection: its events, and where it is listed.

@@ -4,27 +4,48 @@ use crate::config::Config;
 use crate::connection::{Connection, State};
 use vrdma_wire::tcp::{Flags, Header};
 
+/// What a new connection has to know of the one that gave way to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Former {
+    /// Initial sequence number of the new connection: beyond all that the former one used.
+    pub initial: u32,
+    /// The last timestamp of the peer.
+    pub stamp: u32,
+}
+
 impl Connection {
     /// Whether this SYN may begin a new connection between the same ends: none of its segments can
-    /// be taken for one of this (RFC 6191; RFC 9293, 3.6.1: MAY-2). Then a number for ours that is
-    /// beyond all that we used.
+    /// be taken for one of this (RFC 6191; RFC 9293, 3.6.1: MAY-2). Returns the initial sequence
+    /// number of our end.
     pub(crate) fn may_begin_anew(&self, header: &Header) -> Option<u32> {
         if self.state != State::TimeWait || header.flags.0 & !(Flags::ECE.0 | Flags::CWR.0) != Flags::SYN.0 {
             return None;
         }
+        let is_beyond = self.receive_origin.number(header.seq, self.received.nxt()) > self.received.nxt();
         let is_newer = match (self.agreed.timestamps, header.options.timestamps) {
-            (true, Some((value, _))) => value.wrapping_sub(self.stamps.recent) as i32 > 0,
-            _ => self.receive_origin.number(header.seq, self.received.nxt()) > self.received.nxt(),
+            (true, Some((value, _))) => match value.wrapping_sub(self.stamps.recent) as i32 {
+                0 => is_beyond,
+                later => later > 0,
+            },
+            _ => is_beyond,
         };
         is_newer.then(|| self.number_beyond())
     }
 
     /// Whether this connection may give way to one that this end begins between the same ends. Both
     /// need timestamps: by them the new connection drops segments of this one that come late
-    /// (RFC 7323, appendix B.2). Then a number for ours that is beyond all that we used.
-    pub(crate) fn may_give_way(&self, config: &Config) -> Option<u32> {
+    /// (RFC 7323, appendix B.2).
+    pub(crate) fn may_give_way(&self, config: &Config) -> Option<Former> {
         let has_stamps = self.agreed.timestamps && config.timestamps;
-        (self.state == State::TimeWait && has_stamps).then(|| self.number_beyond())
+        let former = || Former { initial: self.number_beyond(), stamp: self.stamps.recent };
+        (self.state == State::TimeWait && has_stamps).then(former)
+    }
+
+    /// Whether a SYN of the peer is newer than all segments of the connection that gave way to this
+    /// one. If it is not, it is ignored: ours is sent again, and by then the peer's clock has ticked.
+    pub(crate) fn is_after_former(&self, header: &Header) -> bool {
+        let Some(former) = self.former_stamp else { return true };
+        header.options.timestamps.is_some_and(|(value, _)| value.wrapping_sub(former) as i32 > 0)
     }
 
     /// A number beyond all that we used, and beyond what the last window may have had on its way.

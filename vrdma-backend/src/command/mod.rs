@@ -19,7 +19,6 @@ mod body;
 mod caller;
 mod channel;
 mod cm;
-
 mod context;
 mod cq;
 mod gid;

@@ -174,7 +174,7 @@ fn region_memory((iova, length): (u64, u64), runs: &[Run], caller: &Caller<'_>) 
     if length > caller.limits.memory_bytes() {
         return Err(Status::INVALID);
     }
-    // What a message costs does not depend on the number of runs that it lies in.
+    // So what a message costs does not depend on the number of runs that it lies in.
     if let [_, inner @ .., _] = runs
         && inner.iter().any(|run| run.len < u64::from(limit::MIN_RUN))
     {

@@ -7,8 +7,8 @@ use crate::translate::status::status;
 use crate::worker::{CommandError, Job};
 use virtio_queue::{DescriptorChain, Queue, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
-use vrdma_abi::control::{ReqHeader, RespHeader, Run as AbiRun, Status};
-use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
+use vrdma_abi::control::{RespHeader, Run as AbiRun, Status};
+use vrdma_abi::zerocopy::IntoBytes;
 
 /// Serves the commands that are available in the control queue. `execute` has a worker carry one
 /// out, and returns the structure of its reply. Returns whether the driver wants an interrupt.
@@ -54,8 +54,9 @@ fn answer(
     if room < RespHeader::SIZE as u64 {
         return 0;
     }
-    let cookie = ReqHeader::read_from_prefix(&request).map(|(header, _)| header.cookie).unwrap_or_default();
-    let result = Request::new(&request).and_then(|request| {
+    let request = Request::new(&request);
+    let cookie = request.as_ref().map_or(0.into(), Request::cookie);
+    let result = request.and_then(|request| {
         let size = request.reply_size();
         if room < size.least {
             return Err(Status::INVALID);

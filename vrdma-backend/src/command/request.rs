@@ -6,7 +6,7 @@ use super::caller::Caller;
 use super::rows::Row;
 use crate::worker::Job;
 use vrdma_abi::control::{Opcode, ReqHeader, RespHeader, Status};
-use vrdma_abi::zerocopy::FromBytes;
+use vrdma_abi::zerocopy::{FromBytes, little_endian::U64};
 
 /// Bytes of a reply, its header included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,11 @@ impl<'a> Request<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self> {
         let (header, body) = ReqHeader::read_from_prefix(bytes).map_err(|_| Status::INVALID)?;
         Ok(Request { header, body, row: Row::find(Opcode(header.opcode.get())) })
+    }
+
+    /// What the reply has to return for the driver to recognise it.
+    pub(super) fn cookie(&self) -> U64 {
+        self.header.cookie
     }
 
     /// The size of its reply.

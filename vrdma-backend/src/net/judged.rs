@@ -53,6 +53,7 @@ impl Judge {
             let delivered = &mut scratch[..len];
             fill(delivered);
             assert_eq!(self.judge(delivered), verdict, "{offload:?}: judged anew");
+            assert_eq!(FrameView::bytes(delivered).headers(), sent.headers(), "{offload:?}: the head");
             assert_eq!(Ip::parse(&delivered[..len.min(HEAD)]), Ip::parse(head), "{offload:?}: the headers");
             let known = match offload {
                 VirtioOffload::Segments { .. } => {

@@ -145,9 +145,8 @@ impl Outlets {
         }
     }
 
-    /// Gives a frame, or what it is to be cut into, to somebody in this process. What is done to
-    /// finish a frame, and the pieces of one that is cut, have the headers of the frame as far as
-    /// [`Head`] knows them.
+    /// Gives a frame, or what it is to be cut into, to somebody in this process. Finishing and
+    /// cutting change no field that [`Head`] has.
     fn hand_over(&mut self, frame: &FrameView<'_>, to: &mut dyn FnMut(&Head, &[u8])) {
         let Some(headers) = frame.headers() else { return };
         if let Some(bytes) = frame.finished() {

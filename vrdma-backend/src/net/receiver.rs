@@ -68,7 +68,7 @@ impl Receiver {
         finish(frame, &mut |len, fill| {
             let piece = &mut scratch[..len];
             fill(piece);
-            result = result.and(self.put(&FrameView::with_headers(None, piece)));
+            result = result.and(self.put(&FrameView::with_headers(frame.headers().copied(), piece)));
         });
         result
     }

@@ -197,8 +197,8 @@ impl Switch {
         self.owners.get(&mac).copied()
     }
 
-    /// Decides about a frame by its headers. `head` has their bytes: in frames of guests they may
-    /// say more.
+    /// Decides about a frame by its headers. `head` is the beginning of the frame. It is read only in
+    /// frames of guests, for what they claim.
     pub fn decide(&mut self, now: Instant, headers: Option<&Head>, head: &[u8], from: SwitchPort) -> Verdict {
         let verdict = match headers {
             Some(headers) => self.verdict(now, headers, head, from),

@@ -25,6 +25,7 @@ pub(super) struct Within<'a> {
 
 impl net::Inside for Within<'_> {
     fn packet(&mut self, headers: &Head, packet: &[u8]) {
+        let _mark = cycles::enter(Stage::Execute);
         let parsed = Packet::parse_behind(headers, packet);
         if let (Some(gids), Ok(parsed)) = (&mut self.strangers, &parsed) {
             let path = &parsed.packet.path;
@@ -34,7 +35,6 @@ impl net::Inside for Within<'_> {
             }
         }
         let now = self.now;
-        let _mark = cycles::enter(Stage::Execute);
         contained(step::PACKET, None, self.engine, self.outputs, |engine, outputs| {
             engine.handle_parsed(now, &parsed, packet, outputs);
         });

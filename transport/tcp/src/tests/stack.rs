@@ -526,6 +526,7 @@ fn waiting_to_connect(config: Config, loses_last: bool) -> (Pair, ConnectionId) 
 fn time_wait_gives_way_to_a_connection_that_its_own_end_begins() {
     for loses_last in [false, true] {
         let (mut pair, old) = waiting_to_connect(config(), loses_last);
+        pair.now = pair.now.after(1_000_000);
         let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
         pair.carry();
         if loses_last {
@@ -535,15 +536,57 @@ fn time_wait_gives_way_to_a_connection_that_its_own_end_begins() {
             pair.wait(2);
         }
         let events = pair.events(0);
-        assert_eq!(
-            events,
-            [(old, Event::Closed(Reason::Finished)), (ours, Event::Established)],
-            "{loses_last}"
-        );
+        let expected = [(old, Event::Closed(Reason::Finished)), (ours, Event::Established)];
+        assert_eq!(events, expected, "the last acknowledgement is lost: {loses_last}");
         assert!(pair.hosts[0].0.get(old).is_none());
         let theirs = pair.events(1);
         assert!(theirs.iter().any(|(_, event)| *event == Event::Established), "{theirs:?}");
         assert_eq!((pair.hosts[0].0.connections(), pair.hosts[1].0.connections()), (1, 1));
+    }
+}
+
+#[test]
+fn a_new_connection_is_set_up_by_what_is_newer_than_all_of_the_former() {
+    let (mut pair, _) = waiting_to_connect(config(), false);
+    // B's clock has not ticked since the former one.
+    let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
+    pair.carry();
+    let connection = pair.hosts[0].0.get(ours).unwrap();
+    assert_eq!((connection.state(), connection.counters().bad_timestamp), (State::SynSent, 1));
+    pair.wait(2);
+    assert!(pair.events(0).contains(&(ours, Event::Established)));
+}
+
+#[test]
+fn two_ends_that_are_both_in_time_wait_connect_again() {
+    for ticks in [0, 1] {
+        let mut pair = Pair::new();
+        let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
+        pair.carry();
+        let (theirs, _) = pair.events(1)[0];
+        // Each has sent its FIN before that of the other comes.
+        for (host, id) in [(0, ours), (1, theirs)] {
+            pair.hosts[host].0.change(id, |connection| connection.close());
+        }
+        let fins = [0, 1].map(|host| {
+            let (stack, streams) = &mut pair.hosts[host];
+            stack.poll_transmit(pair.now, streams).unwrap().segment.header
+        });
+        for (host, from, to) in [(0, B, A), (1, A, B)] {
+            let origin = from_to(from, to);
+            pair.hosts[host].0.handle_segment(pair.now, origin, &fins[1 - host], 0, &mut |_, _| 0);
+        }
+        pair.carry();
+        let states = [(0, ours), (1, theirs)].map(|(host, id)| pair.hosts[host].0.get(id).unwrap().state());
+        assert_eq!(states, [State::TimeWait; 2]);
+        pair.now = pair.now.after(ticks * 1_000_000);
+        let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
+        pair.carry();
+        if ticks == 0 {
+            pair.wait(2);
+        }
+        let events = pair.events(0);
+        assert!(events.contains(&(ours, Event::Established)), "{ticks} ticks: {events:?}");
     }
 }
 

@@ -183,7 +183,7 @@ impl Own {
         let node = &mut self.nodes[node];
         let in_use = |tuple: &Tuple| self.pipes.has(device, tuple);
         let tuple = node.with_port(tuple, in_use).ok_or(Error::NoResources)?;
-        if in_use(&tuple) || node.stack.has(&tuple) {
+        if in_use(&tuple) || node.stack.has_alive(&tuple) {
             return Err(Error::Busy);
         }
         node.counters.local += 1;
