@@ -12,16 +12,6 @@
 #include "mem.h"
 #include "reply.h"
 
-/* Destroys an object that nobody knows of any more, and that may have @mem. */
-static int destroy(struct vrdma_dev *dev, u16 opcode, __le32 object, struct vrdma_mem **mem)
-{
-	struct vrdma_object_req req = { .object = object };
-	struct vrdma_cmd cmd = VRDMA_COMMAND(opcode, &req);
-
-	cmd.mem = mem;
-	return vrdma_cmd_exec(dev, &cmd, NULL);
-}
-
 /* Ends a BIND_CHANNEL or UNBIND_CHANNEL: the channel is not to be bound. */
 static void end_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, u32 status)
 {
@@ -55,7 +45,7 @@ static int end_rereg(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u32 status
 			return -EIO;
 		lkey = keys->lkey;
 	}
-	return destroy(dev, VRDMA_CMD_DEREG_MR, lkey, &cmd->mem);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DEREG_MR, le32_to_cpu(lkey), &cmd->mem);
 }
 
 /*
@@ -75,13 +65,13 @@ static int end_object(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u16 opcod
 		if (cmd->used_len < sizeof(*cmd->resp) + sizeof(*created))
 			return -EIO;
 		/* The number of the object is the first word of each of these replies. */
-		return destroy(dev, inverse, created->object, &cmd->mem);
+		return vrdma_cmd_on(dev, inverse, le32_to_cpu(created->object), &cmd->mem);
 	}
 	if (vrdma_opcode_destroys(opcode)) {
 		if (status != VRDMA_STATUS_BUSY)
 			/* The device may still have what it did not destroy. */
 			return vrdma_status_to_errno(status);
-		return destroy(dev, opcode, payload->object, &cmd->mem);
+		return vrdma_cmd_on(dev, opcode, le32_to_cpu(payload->object), &cmd->mem);
 	}
 	/* Only a reset takes the table away from the device. */
 	if (opcode == VRDMA_CMD_SET_AH_TABLE && status == VRDMA_STATUS_OK)

@@ -5,38 +5,17 @@
 #include "cmcmds.h"
 #include "cmdexec.h"
 
-static int number_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
-{
-	struct vrdma_object_req req = { .object = cpu_to_le32(object) };
-	struct vrdma_cmd cmd = VRDMA_COMMAND(opcode, &req);
-
-	return vrdma_cmd_exec(dev, &cmd, NULL);
-}
-
-/* A command that is answered with the number of a new object. */
-static int make_cmd(struct vrdma_dev *dev, const struct vrdma_cmd *cmd, u32 *object)
-{
-	struct vrdma_object_resp resp;
-	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
-	int err;
-
-	err = vrdma_cmd_exec(dev, cmd, &result);
-	if (!err)
-		*object = le32_to_cpu(resp.object);
-	return err;
-}
-
 int vrdma_cmd_cm_listen(struct vrdma_dev *dev, const struct vrdma_cm_listen_req *req,
 			u32 *listener)
 {
 	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_CM_LISTEN, req);
 
-	return make_cmd(dev, &cmd, listener);
+	return vrdma_cmd_create(dev, &cmd, listener);
 }
 
 int vrdma_cmd_cm_close_listener(struct vrdma_dev *dev, u32 listener)
 {
-	return number_cmd(dev, VRDMA_CMD_CM_CLOSE_LISTENER, listener);
+	return vrdma_cmd_on(dev, VRDMA_CMD_CM_CLOSE_LISTENER, listener, NULL);
 }
 
 int vrdma_cmd_cm_connect(struct vrdma_dev *dev, const struct vrdma_cm_connect_req *req,
@@ -44,7 +23,7 @@ int vrdma_cmd_cm_connect(struct vrdma_dev *dev, const struct vrdma_cm_connect_re
 {
 	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_CM_CONNECT, req);
 
-	return make_cmd(dev, &cmd, connection);
+	return vrdma_cmd_create(dev, &cmd, connection);
 }
 
 int vrdma_cmd_cm_accept(struct vrdma_dev *dev, const struct vrdma_cm_accept_req *req)
@@ -69,12 +48,12 @@ int vrdma_cmd_cm_reject(struct vrdma_dev *dev, const struct vrdma_cm_reject_req 
 
 int vrdma_cmd_cm_disconnect(struct vrdma_dev *dev, u32 qpn)
 {
-	return number_cmd(dev, VRDMA_CMD_CM_DISCONNECT, qpn);
+	return vrdma_cmd_on(dev, VRDMA_CMD_CM_DISCONNECT, qpn, NULL);
 }
 
 int vrdma_cmd_cm_release(struct vrdma_dev *dev, u32 connection)
 {
-	return number_cmd(dev, VRDMA_CMD_CM_RELEASE, connection);
+	return vrdma_cmd_on(dev, VRDMA_CMD_CM_RELEASE, connection, NULL);
 }
 
 /* An event that nobody waits for would be lost. */

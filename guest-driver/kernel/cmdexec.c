@@ -174,6 +174,40 @@ out:
 }
 
 /**
+ * vrdma_cmd_on() - have the device carry out a command on one object
+ * @dev: the device
+ * @opcode: a command whose request is a number, and which is answered with a status only
+ * @object: the number
+ * @mem: as in &struct vrdma_cmd
+ */
+int vrdma_cmd_on(struct vrdma_dev *dev, u16 opcode, u32 object, struct vrdma_mem **mem)
+{
+	struct vrdma_object_req req = { .object = cpu_to_le32(object) };
+	struct vrdma_cmd cmd = VRDMA_COMMAND(opcode, &req);
+
+	cmd.mem = mem;
+	return vrdma_cmd_exec(dev, &cmd, NULL);
+}
+
+/**
+ * vrdma_cmd_create() - have the device create an object
+ * @dev: the device
+ * @cmd: a command that is answered with the number of the object
+ * @object: becomes the number if it succeeds
+ */
+int vrdma_cmd_create(struct vrdma_dev *dev, const struct vrdma_cmd *cmd, u32 *object)
+{
+	struct vrdma_object_resp resp;
+	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
+	int err;
+
+	err = vrdma_cmd_exec(dev, cmd, &result);
+	if (!err)
+		*object = le32_to_cpu(resp.object);
+	return err;
+}
+
+/**
  * vrdma_cmd_probe() - make sure that the device has a command to answer
  * @dev: the device
  */

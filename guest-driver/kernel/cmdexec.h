@@ -52,6 +52,8 @@ struct vrdma_cmd_result {
 
 int vrdma_cmd_exec(struct vrdma_dev *dev, const struct vrdma_cmd *cmd,
 		   struct vrdma_cmd_result *result);
+int vrdma_cmd_on(struct vrdma_dev *dev, u16 opcode, u32 object, struct vrdma_mem **mem);
+int vrdma_cmd_create(struct vrdma_dev *dev, const struct vrdma_cmd *cmd, u32 *object);
 void vrdma_cmd_probe(struct vrdma_dev *dev);
 
 #endif /* VRDMA_CMDEXEC_H */

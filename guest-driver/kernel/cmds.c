@@ -6,21 +6,6 @@
 #include "cmdexec.h"
 #include "cmds.h"
 
-/* A command on one object, which is answered with a status only. */
-static int object_mem_cmd(struct vrdma_dev *dev, u16 opcode, u32 object, struct vrdma_mem **mem)
-{
-	struct vrdma_object_req req = { .object = cpu_to_le32(object) };
-	struct vrdma_cmd cmd = VRDMA_COMMAND(opcode, &req);
-
-	cmd.mem = mem;
-	return vrdma_cmd_exec(dev, &cmd, NULL);
-}
-
-static int object_cmd(struct vrdma_dev *dev, u16 opcode, u32 object)
-{
-	return object_mem_cmd(dev, opcode, object, NULL);
-}
-
 int vrdma_cmd_query_device(struct vrdma_dev *dev, struct vrdma_caps *caps)
 {
 	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_QUERY_DEVICE };
@@ -87,25 +72,19 @@ int vrdma_cmd_add_gid(struct vrdma_dev *dev, u32 index, const union ib_gid *gid,
 
 int vrdma_cmd_del_gid(struct vrdma_dev *dev, u32 index)
 {
-	return object_cmd(dev, VRDMA_CMD_DEL_GID, index);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DEL_GID, index, NULL);
 }
 
 int vrdma_cmd_alloc_context(struct vrdma_dev *dev, u32 *context)
 {
 	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_ALLOC_CONTEXT };
-	struct vrdma_object_resp resp;
-	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
-	int err;
 
-	err = vrdma_cmd_exec(dev, &cmd, &result);
-	if (!err)
-		*context = le32_to_cpu(resp.object);
-	return err;
+	return vrdma_cmd_create(dev, &cmd, context);
 }
 
 int vrdma_cmd_dealloc_context(struct vrdma_dev *dev, u32 context)
 {
-	return object_cmd(dev, VRDMA_CMD_DEALLOC_CONTEXT, context);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DEALLOC_CONTEXT, context, NULL);
 }
 
 /* @pending, unless it is NULL, tells whether the device did not answer, and may carry it out. */
@@ -129,44 +108,32 @@ int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct
 
 int vrdma_cmd_unbind_channel(struct vrdma_dev *dev, u16 queue)
 {
-	return object_cmd(dev, VRDMA_CMD_UNBIND_CHANNEL, queue);
+	return vrdma_cmd_on(dev, VRDMA_CMD_UNBIND_CHANNEL, queue, NULL);
 }
 
 int vrdma_cmd_alloc_pd(struct vrdma_dev *dev, u32 context, u32 *pdn)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(context) };
 	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_ALLOC_PD, &req);
-	struct vrdma_object_resp resp;
-	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
-	int err;
 
-	err = vrdma_cmd_exec(dev, &cmd, &result);
-	if (!err)
-		*pdn = le32_to_cpu(resp.object);
-	return err;
+	return vrdma_cmd_create(dev, &cmd, pdn);
 }
 
 int vrdma_cmd_dealloc_pd(struct vrdma_dev *dev, u32 pdn)
 {
-	return object_cmd(dev, VRDMA_CMD_DEALLOC_PD, pdn);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DEALLOC_PD, pdn, NULL);
 }
 
 int vrdma_cmd_alloc_xrcd(struct vrdma_dev *dev, u32 *xrcdn)
 {
 	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_ALLOC_XRCD };
-	struct vrdma_object_resp resp;
-	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
-	int err;
 
-	err = vrdma_cmd_exec(dev, &cmd, &result);
-	if (!err)
-		*xrcdn = le32_to_cpu(resp.object);
-	return err;
+	return vrdma_cmd_create(dev, &cmd, xrcdn);
 }
 
 int vrdma_cmd_dealloc_xrcd(struct vrdma_dev *dev, u32 xrcdn)
 {
-	return object_cmd(dev, VRDMA_CMD_DEALLOC_XRCD, xrcdn);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DEALLOC_XRCD, xrcdn, NULL);
 }
 
 int vrdma_cmd_create_cq(struct vrdma_dev *dev, const struct vrdma_create_cq_req *req,
@@ -187,7 +154,7 @@ int vrdma_cmd_create_cq(struct vrdma_dev *dev, const struct vrdma_create_cq_req 
 
 int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn, struct vrdma_mem **mem)
 {
-	return object_mem_cmd(dev, VRDMA_CMD_DESTROY_CQ, cqn, mem);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DESTROY_CQ, cqn, mem);
 }
 
 /* The caller keeps former and new memory until it knows which the device uses. */
@@ -252,7 +219,7 @@ int vrdma_cmd_query_qp(struct vrdma_dev *dev, u32 qpn, struct vrdma_qp_attr *att
 
 int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn)
 {
-	return object_cmd(dev, VRDMA_CMD_DESTROY_QP, qpn);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DESTROY_QP, qpn, NULL);
 }
 
 /* On return the device uses no buffer of the QP any more, unless it is broken. */
@@ -296,7 +263,7 @@ int vrdma_cmd_query_srq(struct vrdma_dev *dev, u32 srqn, struct vrdma_query_srq_
 
 int vrdma_cmd_destroy_srq(struct vrdma_dev *dev, u32 srqn)
 {
-	return object_cmd(dev, VRDMA_CMD_DESTROY_SRQ, srqn);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DESTROY_SRQ, srqn, NULL);
 }
 
 /* On return the device uses no buffer of the SRQ any more, unless it is broken. */

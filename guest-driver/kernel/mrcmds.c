@@ -32,11 +32,7 @@ int vrdma_cmd_reg_mr(struct vrdma_dev *dev, struct vrdma_reg_mr_req *req,
 
 int vrdma_cmd_dereg_mr(struct vrdma_dev *dev, u32 lkey, struct vrdma_mem **mem)
 {
-	struct vrdma_object_req req = { .object = cpu_to_le32(lkey) };
-	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_DEREG_MR, &req);
-
-	cmd.mem = mem;
-	return vrdma_cmd_exec(dev, &cmd, NULL);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DEREG_MR, lkey, mem);
 }
 
 int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_mr *ibmr)
@@ -96,20 +92,11 @@ int vrdma_cmd_alloc_mw(struct vrdma_dev *dev, u32 pdn, u32 mw_type, u32 *rkey)
 		.mw_type = cpu_to_le32(mw_type),
 	};
 	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_ALLOC_MW, &req);
-	struct vrdma_object_resp resp;
-	struct vrdma_cmd_result result = VRDMA_REPLY(&resp);
-	int err;
 
-	err = vrdma_cmd_exec(dev, &cmd, &result);
-	if (!err)
-		*rkey = le32_to_cpu(resp.object);
-	return err;
+	return vrdma_cmd_create(dev, &cmd, rkey);
 }
 
 int vrdma_cmd_dealloc_mw(struct vrdma_dev *dev, u32 rkey)
 {
-	struct vrdma_object_req req = { .object = cpu_to_le32(rkey) };
-	struct vrdma_cmd cmd = VRDMA_COMMAND(VRDMA_CMD_DEALLOC_MW, &req);
-
-	return vrdma_cmd_exec(dev, &cmd, NULL);
+	return vrdma_cmd_on(dev, VRDMA_CMD_DEALLOC_MW, rkey, NULL);
 }

@@ -203,25 +203,6 @@ static void expect_rejection(struct rdma_cm_event *event)
 		die("rejected with status %d", event->status);
 }
 
-/*
- * Connects a new identifier. rdma_cm chooses its port, which may be one from which this program
- * connected a moment ago. Linux refuses that for a minute, where its TCP has the connections
- * (RFC 9293 3.6.1, TIME-WAIT). With OTHER_PORTS in the environment others are tried then.
- */
-static struct rdma_cm_id *connected(struct sockaddr_in *to, int length, int seed)
-{
-	for (int left = 3;; left--) {
-		struct rdma_cm_id *id = routed(to);
-
-		if (!connect_with(id, length, seed))
-			return id;
-		if (!getenv("OTHER_PORTS") || errno != EADDRINUSE || left == 0)
-			die_errno("rdma_connect with %d bytes of private data", length);
-		fprintf(stderr, "rdma_connect: %s; once more\n", strerror(errno));
-		destroy(id);
-	}
-}
-
 static void connect_one(struct sockaddr_in *to, int number, bool accepted)
 {
 	int length = LENGTHS[number], answer = answer_of(number), room = accepted ? ACCEPT : REJECT;
@@ -233,7 +214,9 @@ static void connect_one(struct sockaddr_in *to, int number, bool accepted)
 		expect_refusal(connect_with(id, length, length), length, "rdma_connect");
 		destroy(id);
 	}
-	id = connected(to, sent(length, CONNECT), length);
+	id = routed(to);
+	if (connect_with(id, sent(length, CONNECT), length))
+		die_errno("rdma_connect with %d bytes of private data", sent(length, CONNECT));
 	event = expect(accepted ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_REJECTED);
 	if (!accepted)
 		expect_rejection(event);

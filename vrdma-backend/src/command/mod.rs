@@ -4,11 +4,11 @@
 //! A file is about one kind of object. It has a type for each command about such an object, and
 //! that type implements [`Command`](base::Command):
 //!
-//! 1. [`Command::parse`](base::Command::parse) runs in the session of the guest. It makes handles of the numbers of the
-//!    request, and resolves the memory that the request names.
-//! 2. [`Command::order`](base::Command::order) says what the command waits for.
-//! 3. [`Command::run`](base::Command::run) runs in the worker that has the guest, and returns the structure of the
-//!    reply. What it refuses has changed nothing.
+//! 1. [`parse`](base::Command::parse) runs in the session of the guest. It makes handles of the
+//!    numbers of the request, and resolves the memory that the request names.
+//! 2. [`order`](base::Command::order) says what the command waits for.
+//! 3. [`run`](base::Command::run) runs in the worker that has the guest, and returns the structure
+//!    of the reply. What it refuses has changed nothing.
 //!
 //! [`rows`] lists all commands. [`queue`] reads descriptor chains, and [`request`] finds the row of
 //! a request. `abi/src/control.rs` documents what each command means.

@@ -190,7 +190,8 @@ fn init(req: &CreateQpReq) -> Result<QpInit> {
 /// What is to change of a QP: which attributes, and to what.
 ///
 /// # Errors
-/// `UNSUPPORTED`: attributes that the device lacks. `INVALID`: an unknown attribute, state or path MTU.
+/// `UNSUPPORTED`: attributes that the device lacks. `INVALID`: an unknown attribute, state or path
+/// MTU.
 fn attributes(req: &ModifyQpReq) -> Result<(AttrMask, QpAttr)> {
     let (mask, attr) = (req.mask.get(), &req.attr);
     let known = qp_attr::DEST_QPN * 2 - 1;

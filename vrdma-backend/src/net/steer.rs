@@ -14,8 +14,9 @@ use vrdma_wire::num::{Mac, VlanId};
 /// A MAC address that no guest has.
 const NOBODY: Mac = Mac([0; 6]);
 
-/// Where a frame with these headers goes, which came from there and is for a guest, as `verdict` says. What is fragmented, or has IP options or extension headers, never goes to a TCP,
-/// nor what came to an address that is another guest's.
+/// Where a frame with these headers goes, which came from there. `verdict` is the switch's: it is
+/// changed only for a frame to a guest. A frame that is fragmented, or has IP options or extension
+/// headers, never goes to a TCP. Nor does one to an address that is another guest's.
 pub fn steer(
     switch: &mut Switch,
     have_tcp: &[bool],

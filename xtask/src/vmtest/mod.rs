@@ -264,6 +264,7 @@ fn of_other_kinds() -> Vec<VmTest> {
         on(Lab::Iwarp, "vm-iwarp-kernel-qp", Needs::Rdma, iwarp::kernel_qp),
         on(Lab::Iwarp, "vm-linux-netns-iwarp", Needs::Rdma, linux::netdevs::namespace),
         on(Lab::Iwarp, "vm-linux-private-data-iwarp", Needs::Rdma, linux::verbs::private_data),
+        on(Lab::Iwarp, "vm-linux-few-ports-iwarp", Needs::Rdma, linux::verbs::few_ports),
         on(Lab::Iwarp, "vm-linux-many-connections-iwarp", Needs::Rdma, linux::many::beyond_the_limit).long(),
         on(Lab::Iwarp, "vm-iwarp-endings", Needs::Rdma, endings::all).long(),
         on(Lab::Rxe, "vm-rxe", Needs::Vms, hosts::rxe).long(),

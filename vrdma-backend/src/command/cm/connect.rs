@@ -65,7 +65,8 @@ impl Command for CmConnect {
 /// What is to be connected.
 ///
 /// # Errors
-/// `INVALID`: a value that none can have. `UNSUPPORTED`: a flag without a meaning. `NOT_FOUND`: no QP has this number.
+/// `INVALID`: a value that no connection can have. `UNSUPPORTED`: a flag without a meaning.
+/// `NOT_FOUND`: no QP has this number.
 fn wanted(req: &CmConnectReq) -> Result<Connect> {
     let flags = req.flags.get();
     if flags & !(cm_flags::PEER_TO_PEER | cm_flags::NEXT_HOP) != 0 {
@@ -92,7 +93,8 @@ fn wanted(req: &CmConnectReq) -> Result<Connect> {
 /// The path of what is to be connected.
 ///
 /// # Errors
-/// `INVALID`: there is no next hop, or it cannot be one; a priority outside VLANs, or that is none; no DS field.
+/// `INVALID`: there is no next hop, or its address is no unicast address; a priority without a VLAN,
+/// or above 7; no DS field.
 fn path(req: &CmConnectReq) -> Result<Path> {
     let mac = Mac(req.next_hop);
     let vlan = VlanId::new(req.vlan.get()).ok_or(Status::INVALID)?;
@@ -107,12 +109,14 @@ fn path(req: &CmConnectReq) -> Result<Path> {
     Ok(Path { hop, mtu: req.path_mtu.get(), traffic_class: traffic_class(req.traffic_class)? })
 }
 
-/// Whether a guest of this address may connect to that: the host's own loopback addresses are none of its business, unless it has one.
+/// Whether a guest of this address may connect to that one. Loopback addresses of the host are only
+/// for a guest that has a loopback address itself.
 fn may_connect(local: IpAddr, remote: IpAddr) -> bool {
     let is_none = match remote {
         // "This network" (RFC 1122) is an address of the host itself, as far as Linux knows it.
         IpAddr::V4(remote) => remote.octets()[0] == 0 || remote.is_broadcast(),
-        // With an IPv4 address in it, of which only that of a host's own stack (::1) is in use; `::ffff:a.b.c.d` is an IPv4 address by now.
+        // An address of IPv6 that contains one of IPv4: of these only ::1 is in use.
+        // (`::ffff:a.b.c.d` is an IPv4 address by now.)
         IpAddr::V6(remote) => !remote.is_loopback() && remote.to_ipv4().is_some(),
     };
     !is_none && !remote.is_multicast() && (!remote.is_loopback() || local.is_loopback())

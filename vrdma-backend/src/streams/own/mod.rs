@@ -114,7 +114,8 @@ impl Own {
         self.of_ports.get(&port).is_some_and(|&node| self.nodes[node].takes(headers))
     }
 
-    /// Brings a frame with such a segment: its headers, and all of its bytes. What `taker` takes of it is not kept.
+    /// Brings a frame with such a segment: its headers, and all of its bytes. What `taker` takes of
+    /// it is not kept.
     pub fn handle_frame(&mut self, now: Instant, port: usize, frame: (&Head, &[u8]), taker: &mut dyn Taker) {
         if let Some(&node) = self.of_ports.get(&port) {
             self.nodes[node].handle_frame(at(now), frame, &mut self.ready, taker);

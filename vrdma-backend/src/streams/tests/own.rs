@@ -209,6 +209,26 @@ fn a_peer_of_own_tcp_that_vanishes_is_noticed_and_one_that_is_silent_is_not_take
 }
 
 #[test]
+fn a_port_whose_connection_is_in_time_wait_connects_again_with_tcp_and_without() {
+    for has_local_way in [false, true] {
+        let mut bench = Bench::with_own_tcp(8);
+        let handle = bench.many_own(A, 1)[0];
+        let qpn = bench.streams.table.connection(handle).unwrap().bound.qpn().unwrap();
+        bench.with(|streams, _| streams.end(C, qpn, vrdma_transport::StreamEnd::Close));
+        bench.exchange();
+        bench.later(Duration::from_secs(1));
+        bench.exchange();
+        assert_eq!((bench.told(A), bench.told(C)), (GONE.to_vec(), GONE.to_vec()));
+        assert_eq!((bench.stat(A, "connections"), bench.stat(C, "connections")), (0, 1), "C's waits");
+        // From the same port to the same port, once the clock of timestamps has ticked.
+        bench.now = bench.now + Duration::from_millis(1);
+        bench.streams.has_local_way = has_local_way;
+        bench.many_own(A, 1);
+        assert_eq!(bench.stat(C, "local"), u64::from(has_local_way));
+    }
+}
+
+#[test]
 fn what_comes_in_frames_is_charged_to_its_guest() {
     let mut bench = Bench::with_own_tcp(8);
     let of_a = bench.many_own(A, 1);

@@ -28,15 +28,11 @@ pub fn odd_regions(pair: &mut Pair) -> Result<()> {
 ///
 /// rdma_connect(3), rdma_accept(3), rdma_reject(3), RFC 5044 7.1; rpma#184, ucx#5460, ldms#2259.
 pub fn private_data(pair: &mut Pair) -> Result<()> {
-    exchange_private_data(pair, "OTHER_PORTS=1")
-}
-
-fn exchange_private_data(pair: &mut Pair, environment: &str) -> Result<()> {
     let patience = pair.patience(20);
     for (server, client, ip) in [(&pair.a, &pair.b, IP[0]), (&pair.b, &pair.a, IP[1])] {
         let serving = server.spawn(&format!("exec vr-private-data server {ip}"))?;
         server.wait_for_cm_listener(patience).with_context(|| said(&serving))?;
-        let asked = client.check(&format!("{environment} vr-private-data client {ip}"), patience);
+        let asked = client.check(&format!("vr-private-data client {ip}"), patience);
         asked.with_context(|| format!("the server in VM {}: {}", server.name(), said(&serving)))?;
         let served = serving.wait(patience)?;
         ensure!(served.success(), "the server in VM {}: {:?}", server.name(), served.exit);
@@ -57,7 +53,7 @@ pub fn few_ports(pair: &mut Pair) -> Result<()> {
         vms.try_for_each(|vm| vm.check(&format!("echo {range} > {RANGE}"), patience).map(|_| ()))
     };
     set(pair, "50000 50007")?;
-    let result = exchange_private_data(pair, "");
+    let result = private_data(pair);
     set(pair, usual.trim())?;
     result
 }
