@@ -1,10 +1,11 @@
-//! Makes Rust declarations of the installed libdpdk, builds the shim, and links against the shared libraries.
+//! Makes Rust declarations of the installed libdpdk, builds the shim, and links against the shared
+//! libraries.
 
 use std::path::PathBuf;
 use std::{env, panic, process};
 
-/// The libraries that hold what we call. Drivers are none of them: EAL loads those at run time from the directory that was set when
-/// DPDK was built. `log` is a library of its own since DPDK 24.
+/// The libraries that hold what we call. Drivers are none of them: EAL loads those at run time from
+/// the directory that was set when DPDK was built. `log` is a library of its own since DPDK 24.
 const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_log"];
 
 const NO_DPDK: &str = "pkg-config finds no libdpdk 22.11 or later, on which the backend is built: apt-get install libdpdk-dev (Fedora: \
@@ -45,9 +46,11 @@ fn run() -> Result<(), String> {
 
     let mut shim = cc::Build::new();
     shim.file("shim.c").includes(&library.include_paths).warnings(false);
-    // rte_config.h has to come before everything, and inline functions need the instructions that the library was built for.
+    // rte_config.h has to come before everything, and inline functions need the instructions that
+    // the library was built for.
     flags.iter().for_each(|flag| _ = shim.flag(flag));
-    // Without debug assertions: some inline functions check themselves with them, at a cost per packet.
+    // Without debug assertions: some inline functions check themselves with them, at a cost per
+    // packet.
     shim.opt_level(2).define("ALLOW_EXPERIMENTAL_API", None);
     shim.try_compile("dpdk_shim").map_err(|error| format!("dpdk-sys/shim.c: {error}"))?;
 

@@ -158,7 +158,8 @@ void shim_pktmbuf_attach(struct rte_mbuf *mbuf, void *bytes, uint16_t len, void 
 	shared->free_cb = done;
 	shared->fcb_opaque = opaque;
 	rte_mbuf_ext_refcnt_set(shared, 1);
-	/* Virtual devices read through the address that we use, and others get such mbufs only where I/O and virtual address are one. */
+	/* Virtual devices read through the address that we use, and others get such mbufs only
+	 * where I/O and virtual address are one. */
 	rte_pktmbuf_attach_extbuf(mbuf, bytes, (rte_iova_t)(uintptr_t)bytes, len, shared);
 	mbuf->data_off = 0;
 	shim_pktmbuf_set_len(mbuf, len);

@@ -46,7 +46,8 @@ uint16_t shim_eth_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbuf
 int shim_eth_link(uint16_t port, uint32_t *mbps);
 
 /*
- * Has frames to this MAC address come to a receive queue. Negative (errno) if the device refuses; `why` is then what its driver says, a string that stays, or null.
+ * Has frames to this MAC address come to a receive queue. Negative (errno) if the device
+ * refuses; `why` is then what its driver says, a string that stays, or null.
  */
 int shim_flow_to_queue(uint16_t port, const uint8_t *dst, uint16_t queue, const char **why);
 /* Takes all such rules back. */
@@ -55,17 +56,20 @@ int shim_flow_flush(uint16_t port);
 struct rte_mbuf *shim_pktmbuf_alloc(struct rte_mempool *pool);
 int shim_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count);
 /*
- * A pool whose mbufs lie one behind the other, as the driver of XDP sockets takes for granted: without hugepages rte_pktmbuf_pool_create puts none across the border of a page, and the
+ * A pool whose mbufs lie one behind the other, as the driver of XDP sockets takes for granted:
+ * without hugepages rte_pktmbuf_pool_create puts none across the border of a page, and the
  * kernel refuses those of the end, beyond what the driver reckons. NULL with rte_errno.
  */
 struct rte_mempool *shim_packed_pool_create(const char *name, unsigned count, unsigned cache, uint16_t private_size, uint16_t data_room);
 /*
- * Puts mbufs back that a driver took for frames to come, and lost as it was closed; how many. They are those in nobody's hands that have had no frame since they were
- * taken (pkt_len is 0). Only for a pool from which one thread alone takes mbufs, the caller, and no driver any more.
+ * Puts mbufs back that a driver took for frames to come, and lost as it was closed; how many.
+ * They are those in nobody's hands that have had no frame since they were taken (pkt_len is 0).
+ * Only for a pool from which one thread alone takes mbufs, the caller, and no driver any more.
  */
 unsigned shim_pool_recover(struct rte_mempool *pool);
 void shim_pktmbuf_free(struct rte_mbuf *mbuf);
-/* Data and room of the first mbuf of a chain, how many they are, and whether it has all bytes. It fits two registers. */
+/* Data and room of the first mbuf of a chain, how many they are, and whether it has all bytes.
+ * It fits two registers. */
 struct shim_view {
 	uint8_t *data;
 	uint16_t len;
@@ -85,13 +89,15 @@ uint16_t shim_pktmbuf_room(const struct rte_mbuf *mbuf);
 void shim_pktmbuf_set_len(struct rte_mbuf *mbuf, uint16_t len);
 int shim_pktmbuf_chain(struct rte_mbuf *head, struct rte_mbuf *tail);
 /*
- * Makes `len` bytes at `bytes` the data of a fresh mbuf, whose private area holds a struct rte_mbuf_ext_shared_info. `done` is
- * called with `opaque` when the last user of the bytes is through.
+ * Makes `len` bytes at `bytes` the data of a fresh mbuf, whose private area holds a struct
+ * rte_mbuf_ext_shared_info. `done` is called with `opaque` when the last user of the bytes is
+ * through.
  */
 void shim_pktmbuf_attach(struct rte_mbuf *mbuf, void *bytes, uint16_t len, void (*done)(void *bytes, void *opaque),
 			 void *opaque);
 size_t shim_ext_shared_info_size(void);
-/* Asks the device for checksums (SHIM_FILL_*); lengths of the Ethernet and the IP header in bytes. */
+/* Asks the device for checksums (SHIM_FILL_*); lengths of the Ethernet and the IP header in
+ * bytes. */
 void shim_pktmbuf_offload(struct rte_mbuf *mbuf, uint32_t what, bool ipv6, uint16_t l2_len, uint16_t l3_len);
 /* What was asked for so, and where the byte behind the IP header is. */
 struct shim_asked {

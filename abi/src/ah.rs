@@ -1,19 +1,24 @@
 //! The address handle table: where UD requests go.
 //!
-//! It lies in guest memory, given once by [`crate::control::Opcode::SET_AH_TABLE`]. The kernel alone writes it; UD requests name an
-//! entry by index, and the device refuses an entry of another PD than the QP's. To change an entry the
-//! driver sets `valid` to 0, makes a write barrier, writes the rest, makes a write barrier, and sets `valid` to a number other than the entry ever had lately
-//! (a generation). The device reads `valid`, the rest, then `valid` again, and takes the entry as empty if they differ.
+//! It lies in guest memory, given once by [`crate::control::Opcode::SET_AH_TABLE`]. The kernel
+//! alone writes it; UD requests name an entry by index, and the device refuses an entry of another
+//! PD than the QP's. To change an entry the driver sets `valid` to 0, makes a write barrier, writes
+//! the rest, makes a write barrier, and sets `valid` to a number other than the entry ever had
+//! lately (a generation). The device reads `valid`, the rest, then `valid` again, and takes the
+//! entry as empty if they differ.
 //!
 //! # Driver requirements
 //!
 //! * The kernel MUST NOT let a process write the table.
-//! * It MUST NOT use an entry for another address handle before all requests that name it have ended.
+//! * It MUST NOT use an entry for another address handle before all requests that name it have
+//!   ended.
 //!
 //! # Device requirements
 //!
-//! * It MUST take an entry as it is when the request is taken from its channel; it MUST NOT keep one for later requests.
-//! * It MUST send from the GID that the entry names, and from none that the host does not let the guest use.
+//! * It MUST take an entry as it is when the request is taken from its channel; it MUST NOT keep
+//!   one for later requests.
+//! * It MUST send from the GID that the entry names, and from none that the host does not let the
+//!   guest use.
 
 use crate::layout::Item;
 use zerocopy::little_endian::{U16, U32};

@@ -1,18 +1,21 @@
 //! Entries of the event virtqueues.
 //!
-//! The driver keeps device-writable buffers of [`Event::SIZE`] bytes available; the device fills one per event. While there is
-//! none, events wait in the device, at most one per object and kind, so nothing is lost but repetitions.
+//! The driver keeps device-writable buffers of [`Event::SIZE`] bytes available; the device fills
+//! one per event. While there is none, events wait in the device, at most one per object and kind,
+//! so nothing is lost but repetitions.
 //!
 //! # Driver requirements
 //!
-//! * Each buffer MUST have at least [`Event::SIZE`] device-writable bytes; the device gives a smaller one back unused.
+//! * Each buffer MUST have at least [`Event::SIZE`] device-writable bytes; the device gives a
+//!   smaller one back unused.
 //! * It SHOULD make a buffer available again as soon as it has read it.
 //! * An event may name an object that was destroyed meanwhile: the driver MUST ignore it.
 //!
 //! # Device requirements
 //!
 //! * It MUST NOT drop an event of an object that lives, unless one of that kind waits already.
-//! * It MUST NOT raise an event of an object after it answered the command that destroyed the object.
+//! * It MUST NOT raise an event of an object after it answered the command that destroyed the
+//!   object.
 
 use crate::layout::Item;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -37,7 +40,8 @@ layout! {
 open_enum! {
     /// [`Event::kind`]; beside each the kind of its object.
     pub enum EventKind: u16 = "VRDMA_EVENT" {
-        /// CQN: an armed CQ has a new CQE. The only kind on completion event queues, and only there.
+        /// CQN: an armed CQ has a new CQE. The only kind on completion event queues, and only
+        /// there.
         COMPLETION = 0,
         /// CQN: overrun, or the ring's memory is gone (IBV_EVENT_CQ_ERR).
         CQ_ERR = 1,
@@ -51,11 +55,14 @@ open_enum! {
         COMM_EST = 5,
         /// QPN: the send queue is drained (IBV_EVENT_SQ_DRAINED).
         SQ_DRAINED = 6,
-        /// SRQN: fewer receives are left than the limit that was armed (IBV_EVENT_SRQ_LIMIT_REACHED).
+        /// SRQN: fewer receives are left than the limit that was armed
+        /// (IBV_EVENT_SRQ_LIMIT_REACHED).
         SRQ_LIMIT_REACHED = 7,
-        /// SRQN: a receive was wrong, or one too many; it has none any more, and takes none (IBV_EVENT_SRQ_ERR).
+        /// SRQN: a receive was wrong, or one too many; it has none any more, and takes none
+        /// (IBV_EVENT_SRQ_ERR).
         SRQ_ERR = 8,
-        /// QPN: a QP with a shared receive queue is in ERR, and takes no more from it (IBV_EVENT_QP_LAST_WQE_REACHED).
+        /// QPN: a QP with a shared receive queue is in ERR, and takes no more from it
+        /// (IBV_EVENT_QP_LAST_WQE_REACHED).
         QP_LAST_WQE_REACHED = 9,
         /// Port 1 is up (IBV_EVENT_PORT_ACTIVE).
         PORT_ACTIVE = 16,

@@ -1,7 +1,7 @@
 //! Declares structures and constants once, for Rust and for the C header.
 //!
-//! The macros make plain zerocopy structures and, beside them, constant tables ([`Item`]) from which the C header is
-//! rendered, comments included.
+//! The macros make plain zerocopy structures and, beside them, constant tables ([`Item`]) from
+//! which the C header is rendered, comments included.
 
 use zerocopy::{big_endian, little_endian};
 
@@ -87,7 +87,7 @@ impl<T: CType, const N: usize> CType for [T; N] {
     const ARRAY: Option<usize> = Some(N);
 }
 
-/// Declares a structure: `layout! { /// doc  pub struct Name = "c_name" { /// doc  field: Type, } }`.
+/// Declares a structure: `layout! { /// doc pub struct Name = "c_name" { /// doc field: Type, } }`.
 macro_rules! layout {
     ($(#[doc = $doc:literal])* pub struct $name:ident = $c_name:literal {
         $($(#[doc = $fdoc:literal])* $field:ident: $ty:ty,)*
@@ -136,7 +136,8 @@ macro_rules! layout {
     };
 }
 
-/// Declares an open enumeration: `open_enum! { /// doc  pub enum Name: u8 = "PREFIX" { /// doc  VALUE = 1, } }`.
+/// Declares an open enumeration: `open_enum! { /// doc pub enum Name: u8 = "PREFIX" { /// doc VALUE
+/// = 1, } }`.
 macro_rules! open_enum {
     ($(#[doc = $doc:literal])* pub enum $name:ident: $repr:ty = $prefix:literal {
         $($(#[doc = $vdoc:literal])* $value:ident = $number:literal,)*
@@ -175,7 +176,8 @@ macro_rules! open_enum {
     };
 }
 
-/// Declares constants in a module: `consts! { /// doc  pub mod name: u16 = "PREFIX" { /// doc  BIT = 1, } }`.
+/// Declares constants in a module: `consts! { /// doc pub mod name: u16 = "PREFIX" { /// doc BIT =
+/// 1, } }`.
 macro_rules! consts {
     ($(#[doc = $doc:literal])* pub mod $name:ident: $repr:ty = $prefix:literal {
         $($(#[doc = $vdoc:literal])* $value:ident = $number:expr,)*

@@ -1,11 +1,14 @@
-//! What the rdma-core provider and the kernel driver say to each other through uverbs. The device never sees it.
+//! What the rdma-core provider and the kernel driver say to each other through uverbs. The device
+//! never sees it.
 //!
-//! Versions of the two mix, as those of driver and device do (see [`crate::control`]): a structure keeps its size, and a longer one begins
-//! with the former.
+//! Versions of the two mix, as those of driver and device do (see [`crate::control`]): a structure
+//! keeps its size, and a longer one begins with the former.
 //!
-//! * **Replies.** The kernel writes as much of the reply as the provider has room for; the provider takes the rest of its own structure
-//!   as zero. Zero in a field that was added is what the former version means.
-//! * **Requests.** What a request of the provider lacks is zero; what lies behind the structure that the kernel knows has to be zero (EOPNOTSUPP otherwise).
+//! * **Replies.** The kernel writes as much of the reply as the provider has room for; the provider
+//!   takes the rest of its own structure as zero. Zero in a field that was added is what the former
+//!   version means.
+//! * **Requests.** What a request of the provider lacks is zero; what lies behind the structure
+//!   that the kernel knows has to be zero (EOPNOTSUPP otherwise).
 
 use crate::layout::Item;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -35,27 +38,34 @@ consts! {
         ABI_VERSION = 1,
         /// Driver object (in the driver namespace of uverbs ioctls) that has the methods below.
         OBJECT_CHANNEL = 0x1000,
-        /// Posts whole requests through the kernel's channel. Attribute [`ATTR_POST_UNITS`]. Fails with EINVAL, nothing posted,
-        /// unless each request is well framed and names a QP or SRQ of the calling context; with EIO once the device is lost.
+        /// Posts whole requests through the kernel's channel. Attribute [`ATTR_POST_UNITS`]. Fails
+        /// with EINVAL, nothing posted, unless each request is well framed and names a QP or SRQ of
+        /// the calling context; with EIO once the device is lost.
         METHOD_POST = 0x1000,
         /// Kicks the context's own channel, where the doorbell could not be mapped. No attribute.
         METHOD_KICK = 0x1001,
-        /// Tells a process that imports a context of it what the reply of ibv_cmd_get_context told, but for the channel, which belongs to the process that
-        /// opened the device. Attribute [`ATTR_QUERY_RESP`]: `vrdma_uctx_ex_resp`, all fields of the channel 0. An older kernel driver
-        /// refuses this method and the next two.
+        /// Tells a process that imports a context of it what the reply of ibv_cmd_get_context told,
+        /// but for the channel, which belongs to the process that opened the device. Attribute
+        /// [`ATTR_QUERY_RESP`]: `vrdma_uctx_ex_resp`, all fields of the channel 0. An older kernel
+        /// driver refuses this method and the next two.
         METHOD_QUERY_CONTEXT = 0x1002,
-        /// Tells a process that imports a PD of it what the reply of ibv_cmd_alloc_pd told. Attributes [`ATTR_QUERY_HANDLE`], and [`ATTR_QUERY_RESP`]:
-        /// `vrdma_upd_resp`. Fails with ENOENT if the context has no such PD.
+        /// Tells a process that imports a PD of it what the reply of ibv_cmd_alloc_pd told.
+        /// Attributes [`ATTR_QUERY_HANDLE`], and [`ATTR_QUERY_RESP`]: `vrdma_upd_resp`. Fails with
+        /// ENOENT if the context has no such PD.
         METHOD_QUERY_PD = 0x1003,
-        /// Tells how to map device memory. Attributes [`ATTR_QUERY_HANDLE`], and [`ATTR_QUERY_RESP`]: `vrdma_udm_resp`. Fails with ENOENT if the context has
-        /// no such memory.
+        /// Tells how to map device memory. Attributes [`ATTR_QUERY_HANDLE`], and
+        /// [`ATTR_QUERY_RESP`]: `vrdma_udm_resp`. Fails with ENOENT if the context has no such
+        /// memory.
         METHOD_QUERY_DM = 0x1004,
-        /// Tells the device's clock. Attribute [`ATTR_QUERY_RESP`]: `vrdma_uclock_resp`. Fails with EOPNOTSUPP if the device has none, with EIO if it does not answer
-        /// or did not the last time.
+        /// Tells the device's clock. Attribute [`ATTR_QUERY_RESP`]: `vrdma_uclock_resp`. Fails with
+        /// EOPNOTSUPP if the device has none, with EIO if it does not answer or did not the last
+        /// time.
         METHOD_QUERY_CLOCK = 0x1005,
-        /// Bytes in: one or more requests, in units of 64 bytes, at most [`POST_MAX_UNITS`] of them.
+        /// Bytes in: one or more requests, in units of 64 bytes, at most [`POST_MAX_UNITS`] of
+        /// them.
         ATTR_POST_UNITS = 0x1000,
-        /// Bytes out: the structure that the method tells. If there is room for more, that is zeroed.
+        /// Bytes out: the structure that the method tells. If there is room for more, that is
+        /// zeroed.
         ATTR_QUERY_RESP = 0x1000,
         /// Handle of the object that is asked about, of the kind that the method is for.
         ATTR_QUERY_HANDLE = 0x1001,
@@ -73,7 +83,8 @@ consts! {
         EVENT_IDX = 2,
         /// Reply: the doorbell is mapped.
         DOORBELL = 4,
-        /// Request: do not give the context a channel of its own, all posts go through the kernel's.
+        /// Request: do not give the context a channel of its own, all posts go through the
+        /// kernel's.
         NO_CHANNEL = 8,
     }
 }
@@ -89,7 +100,8 @@ layout! {
 }
 
 layout! {
-    /// Reply of ibv_cmd_get_context in version 1.0. Lengths are whole pages; offsets count from the start of the mapping.
+    /// Reply of ibv_cmd_get_context in version 1.0. Lengths are whole pages; offsets count from the
+    /// start of the mapping.
     pub struct AllocContextResp = "vrdma_uctx_resp" {
         /// `VRDMA_CONTEXT_F_*`.
         flags: U32,
@@ -131,7 +143,8 @@ layout! {
     pub struct AllocContextExResp = "vrdma_uctx_ex_resp" {
         /// What version 1.0 tells.
         base: AllocContextResp,
-        /// Functions that device and kernel driver have, `VRDMA_CAP_*`; 0 (a kernel driver of version 1.0) is `VRDMA_CAP_V1_0`.
+        /// Functions that device and kernel driver have, `VRDMA_CAP_*`; 0 (a kernel driver of
+        /// version 1.0) is `VRDMA_CAP_V1_0`.
         device_cap: U64,
         /// Zero.
         reserved: [u8; 56],

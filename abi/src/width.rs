@@ -1,7 +1,8 @@
 //! How many bits of a field mean something, where the field is wider.
 //!
-//! Programs leave rubbish in the rest (UCX gives flow label 0xffffffff for "not set"). Hardware and Linux' rdma_rxe cut such a value, so
-//! the device does: the low bits count, and QUERY_QP returns what is left. What is out of range without being too wide is refused.
+//! Programs leave rubbish in the rest (UCX gives flow label 0xffffffff for "not set"). Hardware and
+//! Linux' rdma_rxe cut such a value, so the device does: the low bits count, and QUERY_QP returns
+//! what is left. What is out of range without being too wide is refused.
 //!
 //! | field | means | too much is | rdma_rxe |
 //! |---|---|---|---|
@@ -19,11 +20,13 @@
 //! | `access` of a QP | `VRDMA_ACCESS_*` | refused | stores 32 bits |
 //! | `hop_limit`, `traffic_class`, `qkey`, `imm`, `udp_sport` | all bits | | |
 //!
-//! Static rate, path bits and DLID of an address vector mean nothing on Ethernet: drivers drop them, as rdma_rxe does.
+//! Static rate, path bits and DLID of an address vector mean nothing on Ethernet: drivers drop
+//! them, as rdma_rxe does.
 //!
 //! # Keys
 //!
-//! Of a key the low 8 bits may be somebody's choice; the others are the device's, and say which region or window it is.
+//! Of a key the low 8 bits may be somebody's choice; the others are the device's, and say which
+//! region or window it is.
 //!
 //! | key | bits of the consumer | the others |
 //! |---|---|---|

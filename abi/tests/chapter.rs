@@ -8,7 +8,8 @@ use std::fmt::Write;
 use vrdma_abi::layout::{ConstsInfo, Item, StructInfo};
 use vrdma_abi::{HEADER, ah, config, control, cqe, event, user, wqe};
 
-/// A page: its source, and what it declares. The provider's agreement with the kernel driver is none of the device's.
+/// A page: its source, and what it declares. The provider's agreement with the kernel driver is
+/// none of the device's.
 struct Page {
     module: &'static str,
     source: &'static str,

@@ -1,4 +1,5 @@
-//! What was released stays: the C header of each release, and that of version 1.0 of the ABI (`golden/`), holds for drivers and devices of today.
+//! What was released stays: the C header of each release, and that of version 1.0 of the ABI
+//! (`golden/`), holds for drivers and devices of today.
 //!
 //! Additions are allowed: structures, constants, and fields in the place of reserved ones.
 #![allow(missing_docs, reason = "a test has no users")]

@@ -1,4 +1,5 @@
-//! The C header of the kernel driver is rendered from the declarations, and declarations follow the crate's conventions.
+//! The C header of the kernel driver is rendered from the declarations, and declarations follow the
+//! crate's conventions.
 #![allow(missing_docs, reason = "a test has no users")]
 
 mod generated;
@@ -103,10 +104,15 @@ fn render() -> String {
 fn render_consts(out: &mut String, info: &ConstsInfo) {
     render_doc(out, "", info.doc);
     for (name, value, doc) in info.consts {
-        let text = plain(&doc.join(" "));
         let value = if *value > 0xffff { format!("0x{value:x}u") } else { format!("{value}") };
-        write!(out, "#define {}_{name} {value}", info.c_prefix).unwrap();
-        writeln!(out, " /* {text} */").unwrap();
+        let define = format!("#define {}_{name} {value}", info.c_prefix);
+        let line = format!("{define} /* {} */", plain(&doc.join(" ")));
+        if line.len() <= COLUMNS {
+            writeln!(out, "{line}").unwrap();
+        } else {
+            render_doc(out, "", doc);
+            writeln!(out, "{define}").unwrap();
+        }
     }
 }
 
@@ -127,17 +133,51 @@ fn render_struct(out: &mut String, info: &StructInfo) {
 }
 
 fn render_doc(out: &mut String, indent: &str, doc: &[&str]) {
-    match doc {
+    let indented = indent.replace('\t', TAB).len();
+    let lines = filled(doc, COLUMNS - indented - " * ".len());
+    match &lines[..] {
         [] => {}
-        [line] => writeln!(out, "{indent}/* {} */", plain(line)).unwrap(),
+        [line] if indented + line.len() + "/*  */".len() <= COLUMNS => {
+            writeln!(out, "{indent}/* {line} */").unwrap();
+        }
         lines => {
             writeln!(out, "{indent}/*").unwrap();
             for line in lines {
-                writeln!(out, "{}", format!("{indent} * {}", plain(line)).trim_end()).unwrap();
+                writeln!(out, "{}", format!("{indent} * {line}").trim_end()).unwrap();
             }
             writeln!(out, "{indent} */").unwrap();
         }
     }
+}
+
+/// Columns of a line, in which a tab has as many as [`TAB`].
+const COLUMNS: usize = 100;
+const TAB: &str = "        ";
+
+/// The paragraphs of a doc in lines of at most `columns`. An item of a list begins a line.
+fn filled(doc: &[&str], columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut begins = true;
+    for line in doc {
+        let line = plain(line);
+        let is_item = line.starts_with("* ") || line.starts_with("- ");
+        if line.is_empty() {
+            lines.push(String::new());
+        }
+        begins |= line.is_empty() || is_item;
+        for word in line.split_whitespace() {
+            match lines.last_mut() {
+                Some(last) if !begins && last.len() + 1 + word.len() <= columns => {
+                    last.push(' ');
+                    last.push_str(word);
+                }
+                _ => lines.push(word.to_owned()),
+            }
+            begins = false;
+        }
+        begins = line.is_empty();
+    }
+    lines
 }
 
 /// Rustdoc links and code marks as plain text.

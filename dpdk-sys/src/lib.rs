@@ -1,6 +1,7 @@
-//! Raw declarations of the installed libdpdk (Debian 12's 22.11 and 13's 24.11 are known to work): what `vrdma-backend`'s port
-//! module calls, and nothing else. Functions that DPDK has only in its headers are in `shim.c`, as `shim_` and DPDK's name without
-//! `rte_`. What each does and asks for says DPDK's API documentation; the safe layer is `vrdma_backend::port`.
+//! Raw declarations of the installed libdpdk (Debian 12's 22.11 and 13's 24.11 are known to work):
+//! what `vrdma-backend`'s port module calls, and nothing else. Functions that DPDK has only in its
+//! headers are in `shim.c`, as `shim_` and DPDK's name without `rte_`. What each does and asks for
+//! says DPDK's API documentation; the safe layer is `vrdma_backend::port`.
 #![allow(unsafe_code, reason = "declarations of a C library")]
 #![allow(
     non_camel_case_types,

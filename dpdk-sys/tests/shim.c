@@ -1,6 +1,7 @@
 /*
- * Calls each function of shim.c, which is built with AddressSanitizer and UndefinedBehaviorSanitizer for this:
- * `cargo xtask test --only shim-asan`. Memory that the shim has no business with is poisoned.
+ * Calls each function of shim.c, which is built with AddressSanitizer and
+ * UndefinedBehaviorSanitizer for this: `cargo xtask test --only shim-asan`. Memory that the shim
+ * has no business with is poisoned.
  */
 #include "../shim.h"
 

@@ -1,7 +1,8 @@
 //! An engine whose peer says anything.
 //!
-//! The input is a list of steps: packets with fields and a valid ICRC, raw frames, time that passes, requests of the own programs, changes of
-//! state. Numbers that matter (PSNs, QPNs, keys, addresses) come near those that are right, or nothing would ever be reached.
+//! The input is a list of steps: packets with fields and a valid ICRC, raw frames, time that
+//! passes, requests of the own programs, changes of state. Numbers that matter (PSNs, QPNs, keys,
+//! addresses) come near those that are right, or nothing would ever be reached.
 
 #[path = "engine/edits.rs"]
 mod edits;

@@ -5,7 +5,8 @@ use vrdma_wire::iwarp::rdmap::{self, MAX_HEADERS};
 use vrdma_wire::iwarp::set_up::{MAX_LEN, SetUp};
 use vrdma_wire::iwarp::{Cause, Deframer, Encoder, Fault, Framing, Place, Segment, aligned};
 
-/// Reads `data` as a request or reply. What can be read is written again, and must then mean the same.
+/// Reads `data` as a request or reply. What can be read is written again, and must then mean the
+/// same.
 pub fn mpa_set_up(data: &[u8]) {
     let Ok(Some((set_up, length))) = SetUp::parse(data) else { return };
     assert!(length <= MAX_LEN.min(data.len()));
@@ -17,7 +18,8 @@ pub fn mpa_set_up(data: &[u8]) {
     assert_eq!(SetUp::parse(&again[..length]), Ok(Some((set_up, length))));
 }
 
-/// Reads `data` as a segment. What can be read is written again, and must then mean the same. Whatever it is, there is a TERMINATE for it.
+/// Reads `data` as a segment. What can be read is written again, and must then mean the same.
+/// Whatever it is, there is a TERMINATE for it.
 pub fn rdmap(data: &[u8]) {
     let data = &data[..data.len().min(usize::from(u16::MAX))];
     let mut buffer = [0; MAX_HEADERS];
@@ -35,7 +37,8 @@ pub fn rdmap(data: &[u8]) {
     assert_eq!(Segment::parse(&again), Ok(parsed));
 }
 
-/// Reads `data`, behind a byte that says how, as a stream. How it comes in pieces must not matter, nor whether its FPDUs are found in a TCP segment.
+/// Reads `data`, behind a byte that says how, as a stream. How it comes in pieces must not matter,
+/// nor whether its FPDUs are found in a TCP segment.
 pub fn fpdu(data: &[u8]) {
     let Some((how, data)) = data.split_first() else { return };
     let framing = Framing { markers: how & 1 != 0, crc: how & 2 != 0 };
@@ -61,7 +64,8 @@ pub fn fpdu(data: &[u8]) {
         aligned::is_whole(framing, Place::START, &stream),
         spans.last().map_or(0, |s| s.end) == stream.len()
     );
-    // Up to where FPDUs are right, what markers show from anywhere on begins one. A marker of what follows may lead anywhere.
+    // Up to where FPDUs are right, what markers show from anywhere on begins one. A marker of what
+    // follows may lead anywhere.
     let end = spans.last().filter(|_| fault.is_none()).map_or(0, |span| span.end);
     for from in (0..end).step_by(97) {
         if let Some(first) = aligned::first(framing, Place::of(from as u32), &stream[from..end]) {

@@ -5,7 +5,8 @@ use vrdma_wire::icmp::TooLong;
 use vrdma_wire::icrc::Icrc;
 use vrdma_wire::roce::{self, MAX_HEADERS, Packet};
 
-/// Reads `data` as a frame. What can be read is written again, and must then mean the same. What is a router's complaint looks like one.
+/// Reads `data` as a frame. What can be read is written again, and must then mean the same. What is
+/// a router's complaint looks like one.
 pub fn packet(data: &[u8]) {
     let head = Head::parse(data);
     let kind = head.map(|head| head.kind);

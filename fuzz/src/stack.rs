@@ -1,9 +1,11 @@
 //! All TCP connections of a host, whose peers say anything.
 //!
-//! The input is a list of steps: SYNs of anybody, answers that are nearly right to what the host sent, its cookies among them, what the user does, and
-//! time that passes. What holds then: nothing panics; there are never more connections than there may be; it stops sending, and sends only what the
-//! user has; the user hears of a connection once that it is there, and once that it is over, and nothing of one that never was. In the end, when the
-//! user has given all up and time has passed, no connection is left.
+//! The input is a list of steps: SYNs of anybody, answers that are nearly right to what the host
+//! sent, its cookies among them, what the user does, and time that passes. What holds then: nothing
+//! panics; there are never more connections than there may be; it stops sending, and sends only
+//! what the user has; the user hears of a connection once that it is there, and once that it is
+//! over, and nothing of one that never was. In the end, when the user has given all up and time has
+//! passed, no connection is left.
 
 use crate::input::Input;
 use std::collections::{BTreeMap, BTreeSet};

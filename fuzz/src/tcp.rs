@@ -1,7 +1,8 @@
 //! A TCP connection whose peer says anything.
 //!
-//! The input brings a connection into a state, and is then a list of steps: segments whose numbers come near those that are right, raw ones, time that
-//! passes, what the user does. What holds then: nothing panics; the connection can be written, read, and is then the same; no byte is handed up
+//! The input brings a connection into a state, and is then a list of steps: segments whose numbers
+//! come near those that are right, raw ones, time that passes, what the user does. What holds then:
+//! nothing panics; the connection can be written, read, and is then the same; no byte is handed up
 //! twice; only what the user has is sent; it stops sending; and what is outstanding has a timer.
 
 use crate::input::Input;

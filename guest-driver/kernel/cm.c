@@ -44,11 +44,11 @@ static struct vrdma_cm_connect_req *make_connect(struct vrdma_dev *dev,
 }
 
 /*
- * Whether the caller may connect a QP: rdma_cm hands on whatever number a process names, by rdma_connect()
- * or rdma_accept(), in whose call this is. A QP of the kernel is connected by the task that has taken it to
- * RTR just before, which rdma_cm does in the same call, and no process can do: some users of the kernel
- * connect in the system call of a process (SRP as a target is added, 9P as one is mounted), others in
- * threads of the kernel.
+ * Whether the caller may connect a QP: rdma_cm hands on whatever number a process names, by
+ * rdma_connect() or rdma_accept(), in whose call this is. A QP of the kernel is connected by the
+ * task that has taken it to RTR just before, which rdma_cm does in the same call, and no process
+ * can do: some users of the kernel connect in the system call of a process (SRP as a target is
+ * added, 9P as one is mounted), others in threads of the kernel.
  */
 static bool may_connect(struct vrdma_qp *qp)
 {
@@ -280,7 +280,8 @@ void vrdma_cm_events(struct vrdma_dev *dev)
 	mod_delayed_work(dev->wq, &dev->cm_event_work, 0);
 }
 
-/* The QP is in an end state, or destroyed: what connection it had is over, whatever the device says. */
+/* The QP is in an end state, or destroyed: what connection it had is over, whatever the device
+ * says. */
 void vrdma_cm_qp_ended(struct vrdma_dev *dev, struct vrdma_qp *qp)
 {
 	const struct iw_cm_event news = { .status = -ECONNRESET };

@@ -61,8 +61,9 @@ void vrdma_get_address(struct sockaddr_storage *to, const u8 *addr, __le16 port)
 }
 
 /*
- * rdma_cm, iw_cm's only user, has its own identifier as the context of iw_cm's: it knows the network
- * namespace of who made it, which is not that of the caller if a work of the kernel connects.
+ * rdma_cm, iw_cm's only user, has its own identifier as the context of iw_cm's: it knows the
+ * network namespace of who made it, which is not that of the caller if a work of the kernel
+ * connects.
  */
 struct vrdma_cm_scope vrdma_scope_of(const struct iw_cm_id *cm_id)
 {

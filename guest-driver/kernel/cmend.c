@@ -82,7 +82,8 @@ int vrdma_end_insert(struct vrdma_dev *dev, struct vrdma_end *end)
 	return err;
 }
 
-/* iw_cm is told what happens to @end from now on, until it is over; @qp is the one that it connects. */
+/* iw_cm is told what happens to @end from now on, until it is over; @qp is the one that it
+ * connects. */
 void vrdma_end_use(struct vrdma_dev *dev, struct vrdma_end *end, enum vrdma_cm_state state,
 		   struct iw_cm_id *cm_id, struct vrdma_qp *qp)
 {

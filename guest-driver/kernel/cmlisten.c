@@ -109,7 +109,8 @@ static bool is_of_listener(const struct iw_cm_id *cm_id, const struct iw_cm_even
 	if (family != event->remote_addr.ss_family ||
 	    vrdma_port(&event->local_addr) != vrdma_port(&cm_id->m_local_addr))
 		return false;
-	/* One for all addresses of IPv6 has those of IPv4, unless its program does not want them. */
+	/* One for all addresses of IPv6 has those of IPv4, unless its program does not want
+	 * them. */
 	return family == cm_id->m_local_addr.ss_family ||
 	       (family == AF_INET && !cm_id->afonly);
 }

@@ -27,7 +27,8 @@ enum vrdma_cm_what vrdma_cm_what(u32 kind, u32 status)
 	}
 }
 
-/* The state after an end: the device is asked for nothing more, or still has to say that it is over. */
+/* The state after an end: the device is asked for nothing more, or still has to say that it is
+ * over. */
 static enum vrdma_cm_state ended(enum vrdma_cm_what what)
 {
 	return what == VRDMA_CM_QP_ENDED ? VRDMA_CM_ORPHANED : VRDMA_CM_OVER;

@@ -9,7 +9,8 @@
 #include "iwqp.h"
 #include "objects.h"
 
-/* What peers may do is decided by regions and windows: rdma_cm gives a QP that connects no rights. */
+/* What peers may do is decided by regions and windows: rdma_cm gives a QP that connects no
+ * rights. */
 u32 vrdma_iw_access(const struct ib_qp *ibqp)
 {
 	if (!to_vdev(ibqp->device)->iwarp)
@@ -37,7 +38,8 @@ int vrdma_iw_mask(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask)
 			attr->qp_access_flags = 0;
 		return IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
 	case IB_QPS_RTR:
-		/* rdma_cm does so at once before it connects a QP of the kernel: see may_connect() of cm.c. */
+		/* rdma_cm does so at once before it connects a QP of the kernel: see
+		 * may_connect() of cm.c. */
 		WRITE_ONCE(to_vqp(ibqp)->connecter, current);
 		return 0;
 	case IB_QPS_RTS:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Whose MAC address the device has: it sends from that of its configuration, and takes what comes to
- * that, while the netdev and its upper netdevs may have others.
+ * Whose MAC address the device has: it sends from that of its configuration, and takes what
+ * comes to that, while the netdev and its upper netdevs may have others.
  */
 #include <linux/etherdevice.h>
 
@@ -12,8 +12,9 @@
  * @dev: the device
  * @netdev: its netdev, or one on top of it
  *
- * Of one that is not no address may be used: peers would send to the other MAC address, which ARP and
- * neighbour discovery tell them. The log says so once for each MAC address that a netdev gets.
+ * Of one that is not no address may be used: peers would send to the other MAC address, which
+ * ARP and neighbour discovery tell them. The log says so once for each MAC address that a netdev
+ * gets.
  */
 bool vrdma_has_mac(struct vrdma_dev *dev, const struct net_device *netdev)
 {

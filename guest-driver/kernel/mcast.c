@@ -16,6 +16,7 @@ int vrdma_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 {
 	int err = vrdma_cmd_detach_mcast(to_vdev(ibqp->device), ibqp->qp_num, gid);
 
-	/* The command is left with a stalled device. After an error the core would never let the QP go. */
+	/* The command is left with a stalled device. After an error the core would never let the
+	 * QP go. */
 	return err == -EIO ? 0 : err;
 }

@@ -186,7 +186,8 @@ static int rereg(struct vrdma_dev *dev, struct vrdma_mr *mr, const struct vrdma_
 	if (!mem)
 		return err;
 	if (err == -EIO && submitted) {
-		/* The device may use either memory, and the region may have a key that nobody knows. */
+		/* The device may use either memory, and the region may have a key that nobody
+		 * knows. */
 		vrdma_mem_release(dev, mem, err);
 		mr->mem = NULL;
 		mr->lost = true;

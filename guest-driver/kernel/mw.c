@@ -32,8 +32,9 @@ int vrdma_dealloc_mw(struct ib_mw *ibmw)
 		ibdev_warn_ratelimited(&dev->ibdev, "the device has no window %#x\n", ibmw->rkey);
 	else if (err && err != -EIO)
 		/*
-		 * A caller cannot handle an error, and the window's region could never be deregistered,
-		 * nor its pages unpinned. No process can cause this: a device has to dealloc each window.
+		 * A caller cannot handle an error, and the window's region could never be
+		 * deregistered, nor its pages unpinned. No process can cause this: a device has
+		 * to dealloc each window.
 		 */
 		vrdma_set_broken(dev, "a memory window cannot be deallocated");
 	return 0;

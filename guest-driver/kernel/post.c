@@ -217,7 +217,8 @@ static void add_invalidation(union wqe_buf *wqe, u32 key)
 	rdma->rkey = cpu_to_le32(key);
 }
 
-/* Posts @count requests, which lie one behind the other and complete as one in @ibcq; the queue is locked. */
+/* Posts @count requests, which lie one behind the other and complete as one in @ibcq; the queue
+ * is locked. */
 static int post(struct vrdma_dev *dev, struct vrdma_qp *qp, struct vrdma_wq *wq,
 		struct ib_cq *ibcq, union wqe_buf *wqe, u32 count, u64 wr_id)
 {

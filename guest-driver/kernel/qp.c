@@ -247,7 +247,8 @@ static void clean_cqs(struct vrdma_qp *qp)
 	vrdma_cq_clean(to_vcq(qp->ibqp.recv_cq), qp);
 }
 
-/* Says in place of a broken device that no more is taken from the SRQ: ib_drain_qp() waits for it. */
+/* Says in place of a broken device that no more is taken from the SRQ: ib_drain_qp() waits for
+ * it. */
 static void tell_last_wqe(struct vrdma_qp *qp)
 {
 	struct ib_event event = {

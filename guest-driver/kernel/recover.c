@@ -98,8 +98,8 @@ void vrdma_recover_watch(struct vrdma_dev *dev)
 }
 
 /*
- * The device has been reset. Each of these works may queue those after it, and config_work the first, so this is
- * called again once no command is left.
+ * The device has been reset. Each of these works may queue those after it, and config_work the
+ * first, so this is called again once no command is left.
  */
 void vrdma_recover_cancel(struct vrdma_dev *dev)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What replies say, whatever version of the device wrote them. A test runs this file on the host
- * (tests/tests/end_to_end/versions.rs), so it uses nothing but byte orders, error numbers and strings.
+ * (tests/tests/end_to_end/versions.rs), so it uses nothing but byte orders, error numbers and
+ * strings.
  */
 #include <linux/errno.h>
 #include <linux/minmax.h>

@@ -34,9 +34,9 @@ fn run() -> Result<(), String> {
 
     bind(&root, &include)?;
 
-    // By its full path: a search directory in the guest's root would offer the guest's libc too. What
-    // libibverbs itself needs is there in the guest, and not of the host's version. Only the provider is linked
-    // like this; the tests bring a libibverbs of their own (src/fake).
+    // By its full path: a search directory in the guest's root would offer the guest's libc too.
+    // What libibverbs itself needs is there in the guest, and not of the host's version. Only the
+    // provider is linked like this; the tests bring a libibverbs of their own (src/fake).
     println!("cargo::rustc-cdylib-link-arg={}", library.display());
     println!("cargo::rustc-cdylib-link-arg=-Wl,--unresolved-symbols=ignore-in-shared-libs");
     Ok(())
@@ -76,7 +76,8 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|words| words.downcast::<String>().map_or_else(|_| "panic".to_owned(), |words| *words))
 }
 
-/// The number in `#define IBVERBS_PABI_VERSION 34`; also that of the provider's file name, libvrdma-rdmav34.so.
+/// The number in `#define IBVERBS_PABI_VERSION 34`; also that of the provider's file name,
+/// libvrdma-rdmav34.so.
 fn private_abi(config_h: &Path) -> Result<String, String> {
     let config = fs::read_to_string(config_h).map_err(|error| format!("{}: {error}", config_h.display()))?;
     config

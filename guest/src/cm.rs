@@ -15,7 +15,8 @@ use vrdma_abi::zerocopy::FromZeros;
 /// READs and atomics that tests ask for.
 const DEPTH: u16 = 16;
 
-/// The address of this host that guest `index` has for its connections: each process that tests has its own.
+/// The address of this host that guest `index` has for its connections: each process that tests has
+/// its own.
 pub fn host_address(index: u8) -> Ipv4Addr {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high, low, index + 1)
@@ -172,7 +173,8 @@ impl Guest {
     }
 }
 
-/// Two sides of guests 0 and 1 that are connected, the first as initiator; the numbers of their connections.
+/// Two sides of guests 0 and 1 that are connected, the first as initiator; the numbers of their
+/// connections.
 pub fn connected(
     a: &Arc<Guest>,
     b: &Arc<Guest>,
@@ -184,7 +186,8 @@ pub fn connected(
     ((a, of_a), (b, of_b))
 }
 
-/// Brings two QPs from RESET to RTS, connected with each other; the numbers of their connections. Their guests have the addresses that [`GuestOptions::host`](crate::GuestOptions::host) says.
+/// Brings two QPs from RESET to RTS, connected with each other; the numbers of their connections.
+/// Their guests have the addresses that [`GuestOptions::host`](crate::GuestOptions::host) says.
 pub fn connect_streams(a: &Qp, b: &Qp) -> (u32, u32) {
     let [from, to] = [a, b].map(|qp| qp.guest().options.host - 1);
     let tcp = b.guest().options.tcp;
@@ -195,7 +198,8 @@ pub fn connect_streams(a: &Qp, b: &Qp) -> (u32, u32) {
     numbers
 }
 
-/// Connects `a` as this request says, with the private data `hello`, to `b`, whose guest listens: both from RESET to RTS; the numbers of their connections.
+/// Connects `a` as this request says, with the private data `hello`, to `b`, whose guest listens:
+/// both from RESET to RTS; the numbers of their connections.
 pub fn connect_to(listener: u32, req: &CmConnectReq, a: &Qp, b: &Qp) -> (u32, u32) {
     a.to_init().expect("to INIT");
     b.to_init().expect("to INIT");

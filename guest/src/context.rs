@@ -80,7 +80,8 @@ impl BoundChannel {
             lists: guest.has_lists(),
             doorbell: bell,
         };
-        // SAFETY: rings and slots are pages of the memory that is kept beside the driver; the rings were just cleared.
+        // SAFETY: rings and slots are pages of the memory that is kept beside the driver; the rings
+        // were just cleared.
         let driver = unsafe { Channel::new(parts) }.expect("pages are aligned");
         Ok(BoundChannel { driver, queue, ring, slots, _memory: guest.memory.clone() })
     }

@@ -31,8 +31,8 @@ impl ControlQueue {
         ControlQueue { queue: virtqueue, memory: memory.clone(), arena: memory.alloc(ARENA), cookie: 0x1000 }
     }
 
-    /// Gives a request of any bytes to the device, with room for `reply_len` bytes of reply; the reply as it came.
-    /// `None` if there was no answer in time.
+    /// Gives a request of any bytes to the device, with room for `reply_len` bytes of reply; the
+    /// reply as it came. `None` if there was no answer in time.
     pub fn exchange(&mut self, request: &[u8], reply_len: u64, time: Duration) -> Option<Vec<u8>> {
         let large = request.len() as u64 + REPLY > ARENA || reply_len > REPLY;
         let room = request.len() as u64 + reply_len;

@@ -103,7 +103,8 @@ impl Cq {
         self.resize_while(entries, |_| ())
     }
 
-    /// The same; `meanwhile` is done again and again until the device has answered, and once at least.
+    /// The same; `meanwhile` is done again and again until the device has answered, and once at
+    /// least.
     ///
     /// # Errors
     /// The device refuses.
@@ -114,7 +115,8 @@ impl Cq {
         let (guest, number, held) = (self.guest.clone(), self.number, self.held.len() as u32);
         let gpa = guest.memory.alloc(len);
         guest.memory.fill(gpa, len, 0);
-        // SAFETY: pages of the memory that is kept beside the driver; they are free again only after the end of the resize.
+        // SAFETY: pages of the memory that is kept beside the driver; they are free again only
+        // after the end of the resize.
         assert!(unsafe { self.driver.begin_resize(guest.memory.host(gpa, len), layout) });
         let req = ResizeCqReq {
             cqn: number.into(),

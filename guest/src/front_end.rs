@@ -39,7 +39,8 @@ pub struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// Connects to an RDMA function, negotiates and gives the device its memory; what the device says of itself. No virtqueue runs yet.
+    /// Connects to an RDMA function, negotiates and gives the device its memory; what the device
+    /// says of itself. No virtqueue runs yet.
     ///
     /// # Errors
     /// The daemon is not there, or refuses something.
@@ -51,7 +52,8 @@ impl FrontEnd {
         Ok((front_end, config))
     }
 
-    /// Connects to any function, takes `features` and VERSION_1, and gives the device its memory. No virtqueue runs yet.
+    /// Connects to any function, takes `features` and VERSION_1, and gives the device its memory.
+    /// No virtqueue runs yet.
     ///
     /// # Errors
     /// The daemon is not there, or refuses something.

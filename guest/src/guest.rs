@@ -208,7 +208,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Resets the guest: all virtqueues stop, are cleared, and begin anew. Contexts and objects made before are void.
+    /// Resets the guest: all virtqueues stop, are cleared, and begin anew. Contexts and objects
+    /// made before are void.
     ///
     /// # Errors
     /// The daemon refuses.

@@ -1,5 +1,6 @@
-//! A guest without a VM: it drives a daemon over a real socket, with real rings in memory that both map, as fast as this host is. Tests play
-//! their guests with it, and `vrdma-perf` measures with it.
+//! A guest without a VM: it drives a daemon over a real socket, with real rings in memory that both
+//! map, as fast as this host is. Tests play their guests with it, and `vrdma-perf` measures with
+//! it.
 //!
 //! | module | what it plays |
 //! |---|---|
@@ -13,7 +14,8 @@
 //! | [`threads`] | where its threads, and the daemon's, run |
 //! | [`wait`], [`mod@readable`] | how tests wait for what must happen |
 //!
-//! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
+//! What a well-behaved guest cannot run into panics here with a message; each wait has an end
+//! ([`wait::PATIENCE`]).
 
 pub mod ah;
 pub mod cm;

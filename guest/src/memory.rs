@@ -31,8 +31,9 @@ impl Region {
     }
 }
 
-/// Guest memory in a memfd, and a tiny allocator of its pages. Allocated pages are never in use by two, and are given
-/// back only by [`Memory::free`]: a device may write to them as long as it likes.
+/// Guest memory in a memfd, and a tiny allocator of its pages. Allocated pages are never in use by
+/// two, and are given back only by [`Memory::free`]: a device may write to them as long as it
+/// likes.
 #[derive(Debug)]
 pub struct Memory {
     file: File,
@@ -43,13 +44,15 @@ pub struct Memory {
     free: Mutex<Vec<(u64, u64)>>,
 }
 
-// SAFETY: the pointers lead to shared mappings that live as long as the value; what is done with them is raw memory access.
+// SAFETY: the pointers lead to shared mappings that live as long as the value; what is done with
+// them is raw memory access.
 unsafe impl Send for Memory {}
 // SAFETY: the same.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory with these regions (guest-physical address and length, multiples of a page, in order).
+    /// Memory with these regions (guest-physical address and length, multiples of a page, in
+    /// order).
     ///
     /// # Errors
     /// The system refuses the memory.

@@ -12,7 +12,8 @@ use vrdma_verbs::{Remote, Sge};
 pub struct Mr {
     /// Local and remote key.
     pub key: u32,
-    /// Address of the first byte in requests. Not its guest-physical address, so that nobody gets away with confusing them.
+    /// Address of the first byte in requests. Not its guest-physical address, so that nobody gets
+    /// away with confusing them.
     pub iova: u64,
     /// Length in bytes.
     pub len: u64,

@@ -49,8 +49,9 @@ impl Default for QpOptions {
             path_mtu: 5,
             rd_atomic: 16,
             min_rnr_timer: 1,
-            // 4.096 us * 2^20: 4.3 s, so 34 s with all retries: more than a crowded machine keeps a worker waiting. A QP that is to give up gets less by
-            // [`Qp::gives_up_soon`], when it has succeeded for the last time.
+            // 4.096 us * 2^20: 4.3 s, so 34 s with all retries: more than a crowded machine keeps a
+            // worker waiting. A QP that is to give up gets less by [`Qp::gives_up_soon`], when it
+            // has succeeded for the last time.
             timeout: 20,
             retry_cnt: 7,
             rnr_retry: 7,
@@ -135,7 +136,8 @@ impl Qp {
         self.guest.modify_qp(self.number, mask, attr)
     }
 
-    /// INIT to RTR, with QP `peer` of the guest that has `gid` (which datagram QPs do not want to know).
+    /// INIT to RTR, with QP `peer` of the guest that has `gid` (which datagram QPs do not want to
+    /// know).
     ///
     /// # Errors
     /// The device refuses.
@@ -214,7 +216,8 @@ impl Qp {
         self.guest.modify_qp(self.number, qp_attr::STATE, attr)
     }
 
-    /// From now on it gives up soon on a peer that does not answer: after 134 ms. Nothing of it is under way; what has to succeed did so before.
+    /// From now on it gives up soon on a peer that does not answer: after 134 ms. Nothing of it is
+    /// under way; what has to succeed did so before.
     ///
     /// # Errors
     /// The device refuses.

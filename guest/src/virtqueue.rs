@@ -51,7 +51,8 @@ impl Virtqueue {
         &self.ring
     }
 
-    /// Makes a chain available and kicks if the device wants that; the chain's head, or `None` while there is no room.
+    /// Makes a chain available and kicks if the device wants that; the chain's head, or `None`
+    /// while there is no room.
     pub fn add(&mut self, pieces: &[Piece]) -> Option<u16> {
         let head = self.prepare(pieces)?;
         self.ring.set_avail_idx(self.next_avail);
@@ -67,7 +68,8 @@ impl Virtqueue {
         Some(head)
     }
 
-    /// Does all that makes a chain available but for the index, which is to be [`Virtqueue::next_avail`]; the chain's head.
+    /// Does all that makes a chain available but for the index, which is to be
+    /// [`Virtqueue::next_avail`]; the chain's head.
     pub fn prepare(&mut self, pieces: &[Piece]) -> Option<u16> {
         if pieces.is_empty() || pieces.len() > self.free.len() {
             return None;
@@ -104,7 +106,8 @@ impl Virtqueue {
         Some((head, len))
     }
 
-    /// Waits for the next chain that the device has used, asleep: only an interrupt wakes it. `None` when the time is over.
+    /// Waits for the next chain that the device has used, asleep: only an interrupt wakes it.
+    /// `None` when the time is over.
     pub fn wait_used(&mut self, time: Duration) -> Option<(u16, u32)> {
         let start = Instant::now();
         loop {
@@ -120,7 +123,8 @@ impl Virtqueue {
             }
             let left = time.checked_sub(start.elapsed())?;
             if readable(&*self.call, left) {
-                // Somebody else may have emptied it: then there is nothing to read, and nothing lost.
+                // Somebody else may have emptied it: then there is nothing to read, and nothing
+                // lost.
                 let _ = self.call.read();
             }
         }

@@ -1,11 +1,12 @@
-//! Waiting that ends, and says what it waited for. Tests wait by this module alone (`cargo xtask test --only waits`), so that none has a time limit of its own
-//! that a busy machine exceeds.
+//! Waiting that ends, and says what it waited for. Tests wait by this module alone (`cargo xtask
+//! test --only waits`), so that none has a time limit of its own that a busy machine exceeds.
 
 use std::fmt::Display;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must happen. Long, since machines may be busy; only a failure takes it.
+/// How long a test waits for what must happen. Long, since machines may be busy; only a failure
+/// takes it.
 pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 60 });
 
 /// Calls `ready` until it gives something. Panics with `what` if that takes too long.
@@ -14,7 +15,8 @@ pub fn until<T>(what: &str, ready: impl FnMut() -> Option<T>) -> T {
     until_with(what, || "", ready)
 }
 
-/// Calls `ready` until it gives something. Panics with `what`, and with what `context` says then, if that takes too long.
+/// Calls `ready` until it gives something. Panics with `what`, and with what `context` says then,
+/// if that takes too long.
 #[track_caller]
 pub fn until_with<T, C: Display>(
     what: &str,
@@ -38,7 +40,8 @@ pub fn within<T>(time: Duration, mut ready: impl FnMut() -> Option<T>) -> Option
     }
     let start = Instant::now();
     loop {
-        // A look begins after the time is over before it is called over: who was not given a processor meanwhile has not looked.
+        // A look begins after the time is over before it is called over: who was not given a
+        // processor meanwhile has not looked.
         let elapsed = start.elapsed();
         if let Some(found) = ready() {
             return Some(found);
@@ -51,13 +54,15 @@ pub fn within<T>(time: Duration, mut ready: impl FnMut() -> Option<T>) -> Option
     }
 }
 
-/// Takes what another thread of the test sends, which must come. Panics with `what` if that takes too long, or if the other has ended.
+/// Takes what another thread of the test sends, which must come. Panics with `what` if that takes
+/// too long, or if the other has ended.
 #[track_caller]
 pub fn receive<T>(what: &str, channel: &Receiver<T>) -> T {
     receive_or_end(what, channel).unwrap_or_else(|| panic!("who was to send it has ended: {what}"))
 }
 
-/// Takes what another thread of the test sends; none if that has ended. Panics with `what` if both take too long.
+/// Takes what another thread of the test sends; none if that has ended. Panics with `what` if both
+/// take too long.
 #[track_caller]
 pub fn receive_or_end<T>(what: &str, channel: &Receiver<T>) -> Option<T> {
     match channel.recv_timeout(PATIENCE) {
@@ -67,8 +72,8 @@ pub fn receive_or_end<T>(what: &str, channel: &Receiver<T>) -> Option<T> {
     }
 }
 
-/// Does nothing for some time. No test may depend on what happens meanwhile: `why` says what the pause is for, and why one that is too short, or that lasts
-/// much longer, makes no test fail.
+/// Does nothing for some time. No test may depend on what happens meanwhile: `why` says what the
+/// pause is for, and why one that is too short, or that lasts much longer, makes no test fail.
 pub fn pause(time: Duration, why: &str) {
     debug_assert!(!why.is_empty(), "a pause has a reason");
     std::thread::sleep(time);
@@ -91,7 +96,8 @@ impl Spell {
         Instant::now() < self.end
     }
 
-    /// Whether it lasts, or has to since something has not happened often `enough`: a busy machine gets further in more time.
+    /// Whether it lasts, or has to since something has not happened often `enough`: a busy machine
+    /// gets further in more time.
     pub fn lasts_until(&self, enough: bool) -> bool {
         self.lasts() || !enough && Instant::now() < self.end + PATIENCE
     }

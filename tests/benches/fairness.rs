@@ -1,9 +1,12 @@
-//! What a guest notices of another whose process has 16,000 QPs with 256 KiB pending each: rate and latencies of its ping-pong, in which each byte
-//! is checked, alone, beside one busy QP, and beside all. One thread plays both guests. Beside one and beside all the same work is
-//! waiting for the same worker, so what differs is how turns are given. Ends with 1 if a victim gets less than its share. Last without a verdict:
-//! the same over a path that holds many frames, in which requests of 16,000 QPs may lie, of one QP only as many as it may have outstanding.
+//! What a guest notices of another whose process has 16,000 QPs with 256 KiB pending each: rate and
+//! latencies of its ping-pong, in which each byte is checked, alone, beside one busy QP, and beside
+//! all. One thread plays both guests. Beside one and beside all the same work is waiting for the
+//! same worker, so what differs is how turns are given. Ends with 1 if a victim gets less than its
+//! share. Last without a verdict: the same over a path that holds many frames, in which requests of
+//! 16,000 QPs may lie, of one QP only as many as it may have outstanding.
 //!
-//! `cargo bench -p vrdma-tests --bench fairness [-- PART]`: only the parts whose names contain this.
+//! `cargo bench -p vrdma-tests --bench fairness [-- PART]`: only the parts whose names contain
+//! this.
 
 use std::process::ExitCode;
 use std::thread;
@@ -34,8 +37,9 @@ const SMALL: u32 = 1000;
 const LONG: u32 = 80_000;
 /// Random bytes of which messages are parts.
 const BYTES: u64 = 1 << 20;
-/// Frames that lie between the two hosts at most: as many as one QP may have outstanding. What lies in rings is past all turns, and
-/// where two workers and this program share two processors, a worker fills them while the other does not run.
+/// Frames that lie between the two hosts at most: as many as one QP may have outstanding. What lies
+/// in rings is past all turns, and where two workers and this program share two processors, a
+/// worker fills them while the other does not run.
 const RINGS: usize = 128;
 /// Completions that are taken, and requests that are posted, between two looks at the ping-pong.
 const STEP: usize = 8;
@@ -178,7 +182,8 @@ impl Victim {
         Victim { a, b, bytes, rng }
     }
 
-    /// There with a message of `there` bytes and back with one of `back`, each checked when it has come.
+    /// There with a message of `there` bytes and back with one of `back`, each checked when it has
+    /// come.
     fn round(&mut self, there: u32, back: u32, meanwhile: &mut impl FnMut()) -> Result<(), WcStatus> {
         let Victim { a, b, bytes, rng } = self;
         let offset = rng.below(BYTES - u64::from(there.max(back)));
@@ -312,7 +317,8 @@ fn main() -> ExitCode {
     let mut passed = true;
     for part in parts {
         if wanted.is_empty() || wanted.iter().any(|word| part.name.contains(word.as_str())) {
-            // On a thread of its own: where one part keeps it, the threads of the next shall not be kept.
+            // On a thread of its own: where one part keeps it, the threads of the next shall not be
+            // kept.
             passed &= thread::scope(|scope| scope.spawn(|| run(part)).join().expect("it does not panic"));
         }
     }

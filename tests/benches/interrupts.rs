@@ -1,5 +1,6 @@
-//! What an interrupt costs a program that sleeps until its completion: WRITEs between two guests of one host, large enough that the program
-//! is asleep when they are done, beside the same WRITEs while it polls. The limit, measured in turns: a thread that polls a word in memory, lets the
+//! What an interrupt costs a program that sleeps until its completion: WRITEs between two guests of
+//! one host, large enough that the program is asleep when they are done, beside the same WRITEs
+//! while it polls. The limit, measured in turns: a thread that polls a word in memory, lets the
 //! same time go by, and rings an eventfd.
 
 use std::sync::Arc;

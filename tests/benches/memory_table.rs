@@ -1,11 +1,14 @@
-//! What a guest notices of another one whose memory table changes 1,000 times while a million runs are registered: latencies of its 8 B
-//! WRITEs, at a fixed rate, beside those without. Ends with 1 if their 99.9th percentile is more than ten times that without.
+//! What a guest notices of another one whose memory table changes 1,000 times while a million runs
+//! are registered: latencies of its 8 B WRITEs, at a fixed rate, beside those without. Ends with 1
+//! if their 99.9th percentile is more than ten times that without.
 //!
-//! The worker has processor 1 for itself. This thread, which measures, is pinned to processor 0, and so are the guest's session, the thread
-//! that unmaps old tables and the one that plays its VMM, under SCHED_IDLE: what changes the table runs only while the measuring thread
-//! sleeps. There may be no third processor, and what the scheduler gives two busy threads of one would be measured instead of what the worker
-//! gives a guest. For the same reason, the time for which the worker or this thread waited for a processor while a WRITE was under way is taken
-//! off that WRITE: another program of the machine had it.
+//! The worker has processor 1 for itself. This thread, which measures, is pinned to processor 0,
+//! and so are the guest's session, the thread that unmaps old tables and the one that plays its
+//! VMM, under SCHED_IDLE: what changes the table runs only while the measuring thread sleeps. There
+//! may be no third processor, and what the scheduler gives two busy threads of one would be
+//! measured instead of what the worker gives a guest. For the same reason, the time for which the
+//! worker or this thread waited for a processor while a WRITE was under way is taken off that
+//! WRITE: another program of the machine had it.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,8 +35,8 @@ impl Waiting {
     }
 }
 
-/// Latencies of WRITEs until `done`, sorted. A WRITE that takes longer than a period kept others from being posted: they count, too, with what
-/// they would have waited.
+/// Latencies of WRITEs until `done`, sorted. A WRITE that takes longer than a period kept others
+/// from being posted: they count, too, with what they would have waited.
 fn latencies(from: &mut Side, to: &Side, waiting: &Waiting, done: impl Fn(usize) -> bool) -> Vec<Duration> {
     let own = [from.mr.sge(0, 8)];
     let mut all = Vec::new();

@@ -1,6 +1,7 @@
-//! What it costs that the worker looks once more at what guests wrote, with that look and without, in turns. Of a worker that sleeps: the processor
-//! time of a request that comes when it sleeps for good, and its latency. Of one that never sleeps, and
-//! looks every 4,096 turns: the time of a request.
+//! What it costs that the worker looks once more at what guests wrote, with that look and without,
+//! in turns. Of a worker that sleeps: the processor time of a request that comes when it sleeps for
+//! good, and its latency. Of one that never sleeps, and looks every 4,096 turns: the time of a
+//! request.
 
 use std::time::{Duration, Instant};
 use vrdma_backend::hooks;
@@ -53,7 +54,8 @@ fn awake(a: &mut Side, b: &Side) -> Cost {
     Cost { processor: latency, latency }
 }
 
-/// Windows with the second look and without, in turns; the medians, and that of the ratios of neighbours.
+/// Windows with the second look and without, in turns; the medians, and that of the ratios of
+/// neighbours.
 fn compare(what: &str, mut window: impl FnMut() -> Cost) {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for index in 0..2 * WINDOWS {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Faults on purpose, each of which the kernel has to report: else its silence about vrdma.ko would say nothing. The parameter
- * "fault" says which. Loading always fails, so nothing has to be unloaded.
+ * Faults on purpose, each of which the kernel has to report: else its silence about vrdma.ko
+ * would say nothing. The parameter "fault" says which. Loading always fails, so nothing has to
+ * be unloaded.
  */
 #include <linux/list.h>
 #include <linux/module.h>

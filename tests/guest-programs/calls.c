@@ -398,7 +398,8 @@ static bool query_gid(struct world *w)
 	return !ibv_query_gid_ex(w->context, 1, odd_number(&w->rng), &entry, 0);
 }
 
-/* A second context of the same file, as another process has it that got the file: it names a PD, a region and device memory of the first by their numbers. */
+/* A second context of the same file, as another process has it that got the file: it names a PD,
+ * a region and device memory of the first by their numbers. */
 static bool import(struct world *w)
 {
 	const struct ibv_pd *pd = any_object(w, PD);

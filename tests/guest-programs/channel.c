@@ -164,7 +164,8 @@ void channel_check_fresh(const struct channel *channel)
 	for (size_t i = 0; i < channel->slots.length; i++)
 		if (channel->slots.start[i])
 			die("a fresh slot holds somebody's data at %#zx", i);
-	/* The library numbers the available ring; avail_event and used.flags may say whether the device sleeps. */
+	/* The library numbers the available ring; avail_event and used.flags may say whether the
+	 * device sleeps. */
 	for (size_t i = 0; i < channel->rings.length; i++) {
 		const bool numbers = i >= 4 && i < avail_end;
 		const bool wishes = (i >= channel->used_offset && i < channel->used_offset + 2) ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * For vr-hostile: the device memory of a process, found behind the back of the library that mapped it, and requests that no
- * library would make.
+ * For vr-hostile: the device memory of a process, found behind the back of the library that
+ * mapped it, and requests that no library would make.
  */
 #ifndef CHANNEL_H
 #define CHANNEL_H
@@ -23,11 +23,12 @@ struct mapping {
 /* The mappings of /dev/infiniband/uverbs* in this process; how many. */
 size_t mappings_find(struct mapping *found);
 /*
- * Tries to map anything else of the device file: other offsets, lengths, rights, or by enlarging. Prints what worked and should
- * not have, and says how many. `tried` counts.
+ * Tries to map anything else of the device file: other offsets, lengths, rights, or by
+ * enlarging. Prints what worked and should not have, and says how many. `tried` counts.
  */
 unsigned mappings_probe(int fd, const struct mapping *own, size_t count, struct rng *rng, uint64_t *tried);
-/* The page-aligned address in anonymous memory that holds a CQE of this QP; NULL if there is none. */
+/* The page-aligned address in anonymous memory that holds a CQE of this QP; NULL if there is
+ * none. */
 uint8_t *cq_find(uint32_t qpn);
 
 /* ---- the channel ---- */

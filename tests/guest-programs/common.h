@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the guest programs share: options, errors, a TCP link to the peer, device and QPs, memory with canaries, and patterns to
- * fill it with.
+ * What the guest programs share: options, errors, a TCP link to the peer, device and QPs, memory
+ * with canaries, and patterns to fill it with.
  */
 #ifndef COMMON_H
 #define COMMON_H
@@ -113,14 +113,15 @@ struct waiter {
 };
 
 /*
- * Up to `max` completions. Waits at most `ms` for the first: by events if there is a channel, or else polling with ever longer
- * pauses. 0 if there was none, or a signal came.
+ * Up to `max` completions. Waits at most `ms` for the first: by events if there is a channel, or
+ * else polling with ever longer pauses. 0 if there was none, or a signal came.
  */
 int wait_completions(struct waiter *waiter, struct ibv_wc *wc, int max, double ms);
 
 /* ---- memory with canaries ---- */
 
-/* `length` usable bytes that neither begin nor end at a page's border, with canaries around, at least a page each way. */
+/* `length` usable bytes that neither begin nor end at a page's border, with canaries around, at
+ * least a page each way. */
 struct region {
 	uint8_t *map;
 	size_t map_length;

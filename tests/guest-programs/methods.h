@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * For vr-random: which methods of uverbs that our device has were called, and how often they succeeded.
+ * For vr-random: which methods of uverbs that our device has were called, and how often they
+ * succeeded.
  */
 #ifndef METHODS_H
 #define METHODS_H

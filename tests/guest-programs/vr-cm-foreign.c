@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Names the QP of another process when it connects and when it accepts: neither may be. Then the QP's own process connects it, which nobody has done.
+ * Names the QP of another process when it connects and when it accepts: neither may be. Then the
+ * QP's own process connects it, which nobody has done.
  *
  *   vr-cm-foreign SERVER PORT OWN-ADDRESS [QPN]
  *
- * A server of rping that stays listens at SERVER. A client has to ask at OWN-ADDRESS, with the same port, and is rejected.
- * With QPN it is that QP that is named, of a user in the kernel, and there is no other process.
+ * A server of rping that stays listens at SERVER. A client has to ask at OWN-ADDRESS, with the
+ * same port, and is rejected. With QPN it is that QP that is named, of a user in the kernel, and
+ * there is no other process.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -149,7 +151,8 @@ static void try_accept(uint32_t qpn, const char *address, const char *port)
 	if (rdma_listen(id, 1))
 		die("rdma_listen");
 	event = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
-	/* The library accepts with a QP of the identifier alone, whose number it takes from here. */
+	/* The library accepts with a QP of the identifier alone, whose number it takes from
+	 * here. */
 	create_qp(event->id);
 	event->id->qp->qp_num = qpn;
 	expect_refused(rdma_accept(event->id, &param), "rdma_accept");

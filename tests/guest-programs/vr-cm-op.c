@@ -1,6 +1,7 @@
 /*
- * Connects to a server of rdma_cm, posts one operation that the server's device may not know, and waits until the connection is over: the
- * peer's device has to end it, not to leave it hanging.
+ * Connects to a server of rdma_cm, posts one operation that the server's device may not know,
+ * and waits until the connection is over: the peer's device has to end it, not to leave it
+ * hanging.
  *
  *   vr-cm-op ADDRESS PORT OPERATION     fetch-add, compare-swap or write-imm
  */

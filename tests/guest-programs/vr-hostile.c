@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process that breaks every rule it can: garbage in its rings, slots, CQs and doorbell, requests for other processes' QPs and
- * memory, objects that vanish under way. It works in short-lived children, half of which are killed, and its parent checks that
- * memory which the device may not touch was not touched.
+ * A process that breaks every rule it can: garbage in its rings, slots, CQs and doorbell,
+ * requests for other processes' QPs and memory, objects that vanish under way. It works in
+ * short-lived children, half of which are killed, and its parent checks that memory which the
+ * device may not touch was not touched.
  */
 #include "channel.h"
 
@@ -177,7 +178,8 @@ static void scribble(uint8_t *start, size_t length, unsigned words)
 	}
 }
 
-/* Forged requests by the rules of the ring; false if the device does not listen to this channel any more. */
+/* Forged requests by the rules of the ring; false if the device does not listen to this channel
+ * any more. */
 static bool post_forged(void)
 {
 	uint8_t units[VRDMA_WQE_MAX_UNITS_V1_1 * VRDMA_WQE_UNIT_SIZE];
@@ -486,7 +488,8 @@ static bool run_child(uint64_t seed)
 	if (opts.verbose)
 		printf("child of seed %lu: %s, %.1f s, status %#x\n", seed, by_kernel ? "by the kernel" : "by its channel",
 		       duration, status);
-	/* What a process does whose library's memory is full of garbage is its own affair; what it finds before is not. */
+	/* What a process does whose library's memory is full of garbage is its own affair; what
+	 * it finds before is not. */
 	return shared->abusing || (murder && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Many connected QPs that do nothing, and then a single operation now and then: each has to wake whoever sleeps, the device and
- * the peer's process.
+ * Many connected QPs that do nothing, and then a single operation now and then: each has to wake
+ * whoever sleeps, the device and the peer's process.
  */
 #include "common.h"
 

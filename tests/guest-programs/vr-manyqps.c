@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Many QPs of one process, which share its channel: requests on all of them in random order. No completion may be lost,
- * doubled, or out of its QP's order, and what was sent has to be what arrives.
+ * Many QPs of one process, which share its channel: requests on all of them in random order. No
+ * completion may be lost, doubled, or out of its QP's order, and what was sent has to be what
+ * arrives.
  */
 #include "common.h"
 
@@ -166,7 +167,8 @@ static void post_all(struct rng *rng)
 	}
 }
 
-/* The peer, whose receives are all in, wants ours until it is done; then its numbers are compared. */
+/* The peer, whose receives are all in, wants ours until it is done; then its numbers are
+ * compared. */
 static void compare(int link)
 {
 	struct totals *theirs = calloc(opts.qps, sizeof(*theirs));

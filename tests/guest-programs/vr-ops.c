@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * WRITEs, one at a time, with nothing else in between: for counting system calls (`strace -f -c vr-ops -n 1000`). Between two
- * values of -n, the difference is what posting and polling do.
+ * WRITEs, one at a time, with nothing else in between: for counting system calls (`strace -f -c
+ * vr-ops -n 1000`). Between two values of -n, the difference is what posting and polling do.
  */
 #include "common.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A ping-pong that checks everything: each byte that arrives, each byte beside it, the order of completions, and canaries around
- * all memory. On each QP the two sides take turns; a turn is one of five exchanges that end with a completion at the receiver.
+ * A ping-pong that checks everything: each byte that arrives, each byte beside it, the order of
+ * completions, and canaries around all memory. On each QP the two sides take turns; a turn is
+ * one of five exchanges that end with a completion at the receiver.
  */
 #include "common.h"
 
@@ -36,7 +37,8 @@ static const struct option_spec table[] = {
 	{NULL, 0, FLAG, NULL, NULL},
 };
 
-/* What a turn does. The last message of each consumes a receive of the peer, with the number of the turn as immediate. */
+/* What a turn does. The last message of each consumes a receive of the peer, with the number of
+ * the turn as immediate. */
 enum exchange { SEND, WRITE_SEND, WRITE_IMM, READ_SEND, ADD_SEND, EXCHANGES };
 
 /* Bytes between two slots, which nothing may touch. */
@@ -337,7 +339,8 @@ static bool poll_some(double ms)
 
 /* ---- the course of it ---- */
 
-/* A request on each QP that has none, so that a peer that is gone is noticed, as by any program that keeps alive. */
+/* A request on each QP that has none, so that a peer that is gone is noticed, as by any program
+ * that keeps alive. */
 static void probe(void)
 {
 	for (size_t qp = 0; qp < (size_t)opts.qps; qp++) {

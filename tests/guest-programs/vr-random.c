@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Random calls of the kernel's verbs, for a kernel that finds faults: children make verbs calls through the library, some of them
- * changed on their way into the kernel, while a second thread of each calls the kernel directly, with random objects, methods and
- * attributes. Their parent kills them at random moments. What is answered is no matter; that the kernel survives is.
+ * Random calls of the kernel's verbs, for a kernel that finds faults: children make verbs calls
+ * through the library, some of them changed on their way into the kernel, while a second thread
+ * of each calls the kernel directly, with random objects, methods and attributes. Their parent
+ * kills them at random moments. What is answered is no matter; that the kernel survives is.
  */
 #include "calls.h"
 #include "methods.h"
@@ -62,7 +63,8 @@ static void count(uint64_t *counter)
 static __thread unsigned change_one_in;
 static __thread struct rng change_rng;
 
-/* Memory for pointers that are wrong in a way: a page that is there, followed by one that is not. */
+/* Memory for pointers that are wrong in a way: a page that is there, followed by one that is
+ * not. */
 static uint8_t *edge;
 
 static uint64_t odd_pointer(struct rng *rng)
@@ -285,7 +287,8 @@ static bool write_command(int fd, struct rng *rng)
 /* Commands by write() as a library of old makes them, of objects with random handles. */
 static bool sound_command(int fd, struct rng *rng)
 {
-	/* Where the handle stands, in words of 4 bytes behind the header, and words in all. The response's address is first, where there is one. */
+	/* Where the handle stands, in words of 4 bytes behind the header, and words in all. The
+	 * response's address is first, where there is one. */
 	static const struct {
 		uint8_t command, handle, words, response;
 	} kinds[] = {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * XRC among the processes of a machine: one makes a target, another opens it and has the receives, a third sends. The target outlives
- * the process that made it, and is gone with the last that has it open.
+ * XRC among the processes of a machine: one makes a target, another opens it and has the
+ * receives, a third sends. The target outlives the process that made it, and is gone with the
+ * last that has it open.
  */
 #include "common.h"
 
@@ -97,7 +98,8 @@ static void connect_xrc(struct ibv_qp *qp, uint32_t psn, const struct address *t
 		       IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* A QP whose requests have all succeeded waits for half a second from now on: 4.096 us * 2^14, eight times. */
+/* A QP whose requests have all succeeded waits for half a second from now on: 4.096 us * 2^14,
+ * eight times. */
 static void gives_up_soon(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .timeout = 14};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Runs the kernel module's ring.c against a device in plain memory: a CQ is polled, armed and resized in random order. Each
- * completion has to come once, in order, and each request for an event has to be seen once. Prints what happened how often.
+ * Runs the kernel module's ring.c against a device in plain memory: a CQ is polled, armed and
+ * resized in random order. Each completion has to come once, in order, and each request for an
+ * event has to be seen once. Prints what happened how often.
  */
 #include <linux/types.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-//! The daemon: in a thread of this process, or as a process of its own whose memory and descriptors can be counted.
+//! The daemon: in a thread of this process, or as a process of its own whose memory and descriptors
+//! can be counted.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -95,7 +96,8 @@ impl Daemon {
     }
 }
 
-/// One line of answer; none if the daemon closed the connection, as it does if a busy machine keeps the question back for seconds.
+/// One line of answer; none if the daemon closed the connection, as it does if a busy machine keeps
+/// the question back for seconds.
 fn ask(admin: &Path, question: &[u8]) -> std::io::Result<Option<String>> {
     let mut stream = UnixStream::connect(admin)?;
     let mut line = String::new();

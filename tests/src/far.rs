@@ -1,4 +1,5 @@
-//! A host on the wire beyond the daemon whose TCP is another's: smoltcp. It is to guests with TCP of their own what sockets of the test are to those with the kernel's.
+//! A host on the wire beyond the daemon whose TCP is another's: smoltcp. It is to guests with TCP
+//! of their own what sockets of the test are to those with the kernel's.
 
 use crate::wait;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
@@ -213,7 +214,8 @@ impl Listener {
     }
 }
 
-/// A connection. As with one of the kernel, one that is dropped ends by a RST if something that came was not read.
+/// A connection. As with one of the kernel, one that is dropped ends by a RST if something that
+/// came was not read.
 #[derive(Debug)]
 pub struct Socket {
     host: Arc<Mutex<Host>>,

@@ -1,10 +1,12 @@
-//! A test's process that a signal ends says so itself: which one, and who sent it or what was touched. The runner knows the number alone, and what the
-//! test's threads printed is lost with the process.
+//! A test's process that a signal ends says so itself: which one, and who sent it or what was
+//! touched. The runner knows the number alone, and what the test's threads printed is lost with the
+//! process.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Signals that are told. Of SIGSEGV the kernel tells, and the language's handler for it knows stack overflows.
+/// Signals that are told. Of SIGSEGV the kernel tells, and the language's handler for it knows
+/// stack overflows.
 const TOLD: [i32; 5] = [libc::SIGABRT, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTERM];
 
 /// What was done on each of them before.
@@ -16,7 +18,8 @@ pub fn tell_of_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for (signal, previous) in TOLD.into_iter().zip(&PREVIOUS) {
-            // SAFETY: all-zero is a valid sigaction, and what the handler does in a process that ends anyway harms nobody.
+            // SAFETY: all-zero is a valid sigaction, and what the handler does in a process that
+            // ends anyway harms nobody.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 let handle = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
@@ -31,8 +34,8 @@ pub fn tell_of_signals() {
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // Whoever was interrupted may have the allocator's lock: then the process hangs here, and ends by another signal.
-    // SAFETY: a plain system call.
+    // Whoever was interrupted may have the allocator's lock: then the process hangs here, and ends
+    // by another signal. SAFETY: a plain system call.
     unsafe { libc::alarm(10) };
     // SAFETY: the kernel passes a valid siginfo_t; which of its fields are set the code tells.
     let (code, from, address) =
@@ -49,7 +52,8 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
     // SAFETY: a plain system call.
     unsafe { libc::alarm(0) };
     let Some(index) = TOLD.iter().position(|&told| told == signal) else { return };
-    // SAFETY: `tell_of_signals` stored what sigaction returned. The signal comes again, as this one ends: it was sent again, or the instruction is tried again.
+    // SAFETY: `tell_of_signals` stored what sigaction returned. The signal comes again, as this one
+    // ends: it was sent again, or the instruction is tried again.
     unsafe {
         libc::sigaction(signal, PREVIOUS[index].load(Ordering::Acquire), std::ptr::null_mut());
         if code <= 0 {

@@ -1,4 +1,5 @@
-//! The C header of a version of the ABI, and requests and replies as a driver lays them out that was built with it.
+//! The C header of a version of the ABI, and requests and replies as a driver lays them out that
+//! was built with it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

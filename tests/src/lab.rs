@@ -22,8 +22,9 @@ pub struct LabOptions {
     pub poll_us: u64,
     /// Whether the worker never sleeps.
     pub busy_poll: bool,
-    /// Workers of each daemon, over which its guests are spread: guest i is on worker i modulo their number. Where a test does not say it,
-    /// the environment variable `VRDMA_TEST_WORKERS` does.
+    /// Workers of each daemon, over which its guests are spread: guest i is on worker i modulo
+    /// their number. Where a test does not say it, the environment variable `VRDMA_TEST_WORKERS`
+    /// does.
     pub workers: u16,
     /// What a guest may have.
     pub limits: GuestLimits,
@@ -35,13 +36,16 @@ pub struct LabOptions {
     pub guest: GuestOptions,
     /// The program of the daemon, if it shall be a process of its own.
     pub program: Option<PathBuf>,
-    /// A cable between two daemons, if there shall be two: guests with odd numbers are on the remote one.
+    /// A cable between two daemons, if there shall be two: guests with odd numbers are on the
+    /// remote one.
     pub cable: Option<CableOptions>,
-    /// Devices of DPDK between two daemons in the place of a cable: the near one's, which is opened first, and the remote one's.
+    /// Devices of DPDK between two daemons in the place of a cable: the near one's, which is opened
+    /// first, and the remote one's.
     pub uplinks: Option<[UplinkDevice; 2]>,
     /// Last byte of guest `index`'s address, and its VLAN.
     pub address: fn(u8) -> (u8, Option<u16>),
-    /// What the hosts say of guest `index`, from what [`guest_config`] says of all. Not for a daemon that is a process of its own.
+    /// What the hosts say of guest `index`, from what [`guest_config`] says of all. Not for a
+    /// daemon that is a process of its own.
     pub host_says: fn(u8, GuestConfig) -> GuestConfig,
 }
 
@@ -148,7 +152,8 @@ impl Lab {
         Lab::with(2, LabOptions { cable, host_says: over_tcp, ..LabOptions::default() })
     }
 
-    /// Two guests with functions of iWARP over this TCP, on one host or two. (The daemon's own goes by an uplink, also where nobody is at its other end.)
+    /// Two guests with functions of iWARP over this TCP, on one host or two. (The daemon's own goes
+    /// by an uplink, also where nobody is at its other end.)
     pub fn of_tcp(tcp: GuestTcp, hosts: u8) -> Lab {
         Lab::of_tcp_with(tcp, hosts, LabOptions::default())
     }
@@ -290,8 +295,8 @@ impl Lab {
         when_no_worker_is_stuck(|| daemon.stats().expect("it is alive"))
     }
 
-    /// What the daemon counts. A worker that a busy machine kept from its processor for seconds is taken for stuck, and its guests are left out: then it is
-    /// asked again.
+    /// What the daemon counts. A worker that a busy machine kept from its processor for seconds is
+    /// taken for stuck, and its guests are left out: then it is asked again.
     pub fn stats(&self) -> Stats {
         when_no_worker_is_stuck(|| self.stats_at_once())
     }

@@ -1,6 +1,8 @@
-//! A guest in this process, for tests and benchmarks: it drives the real daemon over a real socket, without a VM.
+//! A guest in this process, for tests and benchmarks: it drives the real daemon over a real socket,
+//! without a VM.
 //!
-//! The guest itself is [`vrdma_guest`], whose modules are handed on here. What tests have beside it:
+//! The guest itself is [`vrdma_guest`], whose modules are handed on here. What tests have beside
+//! it:
 //!
 //! | module | what it plays |
 //! |---|---|
@@ -15,7 +17,8 @@
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
 //! | [`fatal`] | last words of a test's process that a signal ends |
 //!
-//! What a well-behaved guest cannot run into panics here with a message; each wait has an end ([`wait::PATIENCE`]).
+//! What a well-behaved guest cannot run into panics here with a message; each wait has an end
+//! ([`wait::PATIENCE`]).
 
 pub mod daemon;
 pub mod far;

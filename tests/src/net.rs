@@ -1,4 +1,5 @@
-//! A guest's driver of its Ethernet function: virtio-net (virtio 1.2, 5.1) with one pair of virtqueues.
+//! A guest's driver of its Ethernet function: virtio-net (virtio 1.2, 5.1) with one pair of
+//! virtqueues.
 
 use crate::front_end::{EVENT_IDX, FrontEnd, Queue};
 use crate::memory::{Memory, PAGE};
@@ -206,7 +207,8 @@ impl NetGuest {
         Ok(())
     }
 
-    /// A driver that begins anew: clears both virtqueues, starts them at 0 and posts buffers. What was in flight is lost.
+    /// A driver that begins anew: clears both virtqueues, starts them at 0 and posts buffers. What
+    /// was in flight is lost.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -238,7 +240,8 @@ impl NetGuest {
         self.send_with(Header::default(), frame, &[]);
     }
 
-    /// Sends a frame: header and frame are cut at these places, each piece a descriptor. Waits until the device has taken it.
+    /// Sends a frame: header and frame are cut at these places, each piece a descriptor. Waits
+    /// until the device has taken it.
     pub fn send_with(&mut self, header: Header, frame: &[u8], cuts: &[usize]) {
         let bytes = [&header.to_bytes()[..], frame].concat();
         self.memory.write(self.out, &bytes);
@@ -256,7 +259,8 @@ impl NetGuest {
         self.transmit.wait_used(wait::PATIENCE).expect("the device takes the frame");
     }
 
-    /// Sends a frame without waiting for the device; false if [`WINDOW`] frames are on their way already. Not to be mixed with the others.
+    /// Sends a frame without waiting for the device; false if [`WINDOW`] frames are on their way
+    /// already. Not to be mixed with the others.
     pub fn try_send(&mut self, header: Header, frame: &[u8]) -> bool {
         while let Some((head, _)) = self.transmit.take_used() {
             let at = self.under_way.iter().position(|&(of, _)| of == head).expect("it was sent");

@@ -1,4 +1,5 @@
-//! IP packets for Ethernet functions: made and checked by a library that shares nothing with the daemon.
+//! IP packets for Ethernet functions: made and checked by a library that shares nothing with the
+//! daemon.
 
 use crate::net::{GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM, mac};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
@@ -55,7 +56,8 @@ impl Packet {
         frame
     }
 
-    /// The frame as a driver hands it over whose device completes checksums, and the header that says so.
+    /// The frame as a driver hands it over whose device completes checksums, and the header that
+    /// says so.
     pub fn unfinished(&self, payload: &[u8]) -> (Header, Vec<u8>) {
         let mut frame = self.frame(payload);
         let ip = if self.vlan.is_some() { 18 } else { 14 };

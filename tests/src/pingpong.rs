@@ -1,4 +1,5 @@
-//! A checked ping-pong between two guests that goes on beside a test, and canaries: for what a hostile guest must not reach.
+//! A checked ping-pong between two guests that goes on beside a test, and canaries: for what a
+//! hostile guest must not reach.
 
 use crate::guest::Guest;
 use crate::memory::Memory;
@@ -15,7 +16,8 @@ use vrdma_verbs::{Data, Request};
 /// Bytes of each message.
 const LEN: u64 = 9000;
 
-/// A ping-pong in a thread of its own. Any wrong byte, wrong completion or silence is a panic in [`PingPong::stop`].
+/// A ping-pong in a thread of its own. Any wrong byte, wrong completion or silence is a panic in
+/// [`PingPong::stop`].
 #[derive(Debug)]
 pub struct PingPong {
     shared: Arc<Shared>,
@@ -108,7 +110,8 @@ impl Canary {
         canary
     }
 
-    /// Also in the pages that are allocated next. Between allocations for a device there are canaries then.
+    /// Also in the pages that are allocated next. Between allocations for a device there are
+    /// canaries then.
     pub fn extend(&mut self, seed: u64) {
         let gpa = self.memory.alloc(2 * crate::memory::PAGE);
         let bytes = Rng::new(seed).bytes(2 * crate::memory::PAGE as usize);

@@ -23,7 +23,8 @@ fn memory(pid: u32, kind: &str) -> u64 {
     kib * 1024
 }
 
-/// Number of open descriptors: the least of some time, as a client of the admin socket shows as one for a moment.
+/// Number of open descriptors: the least of some time, as a client of the admin socket shows as one
+/// for a moment.
 pub fn descriptors(pid: u32) -> usize {
     let count = |_| {
         wait::pause(

@@ -6,7 +6,8 @@ use crate::qp::QpOptions;
 use crate::{Lab, LabOptions};
 use anyhow::{Result, ensure};
 
-/// Two daemons with two workers each: guests 0 and 2 are on the near one, 1 and 3 on the remote one; the latter of each on worker 1.
+/// Two daemons with two workers each: guests 0 and 2 are on the near one, 1 and 3 on the remote
+/// one; the latter of each on worker 1.
 pub fn lab(near: &str, remote: &str) -> Lab {
     let uplinks = Some([near, remote].map(|device| device.parse().expect("a device")));
     Lab::with(4, LabOptions { workers: 2, uplinks, ..LabOptions::default() })
@@ -49,13 +50,16 @@ pub fn talk(lab: &Lab) {
     }
 }
 
-/// Over a tap, whose peer sends through the kernel's queues: there are the flow rules of DPDK's driver.
+/// Over a tap, whose peer sends through the kernel's queues: there are the flow rules of DPDK's
+/// driver.
 ///
 /// # Errors
-/// There are no rules (the kernel has no `sch_multiq` or `cls_flower`), or they do not bring frames where they are to come.
+/// There are no rules (the kernel has no `sch_multiq` or `cls_flower`), or they do not bring frames
+/// where they are to come.
 pub fn steered() -> Result<Passed> {
     let lab = lab("net_tap0,iface=vtap0", "net_af_packet0,iface=vtap0,qdisc_bypass=0");
-    // Without rules the kernel has replies come to the queue by which a connection was begun, and what a peer begins to any.
+    // Without rules the kernel has replies come to the queue by which a connection was begun, and
+    // what a peer begins to any.
     (0..3).for_each(|_| talk(&lab));
     let stats = lab.stats();
     let passed = Passed::of(&stats);

@@ -10,7 +10,8 @@ impl Rng {
         Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// From VRDMA_SEED, or from the test's name: each run has the same numbers unless others are asked for. It prints the seed.
+    /// From VRDMA_SEED, or from the test's name: each run has the same numbers unless others are
+    /// asked for. It prints the seed.
     pub fn from_env(test: &str) -> Rng {
         let given =
             std::env::var("VRDMA_SEED").ok().map(|text| text.parse().expect("VRDMA_SEED is a number"));

@@ -1,9 +1,10 @@
-//! The client of libibverbs' `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` as a guest without a VM: the server, on another host, sends back
-//! what it gets, and so each byte is checked. The server's TCP connection, by which the two get to know each other, is standard input and output; the input
-//! ends when the server has ended.
+//! The client of libibverbs' `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` as a guest
+//! without a VM: the server, on another host, sends back what it gets, and so each byte is checked.
+//! The server's TCP connection, by which the two get to know each other, is standard input and
+//! output; the input ends when the server has ended.
 //!
-//! The QP lives as long as the server. An ACK that comes while rdma_rxe resends the message completes nothing there: it waits, without end, for the ACK of the
-//! duplicate.
+//! The QP lives as long as the server. An ACK that comes while rdma_rxe resends the message
+//! completes nothing there: it waits, without end, for the ACK of the duplicate.
 
 use crate::abi::control::QpType;
 use crate::ah::{AhTable, entry};
@@ -27,7 +28,8 @@ pub struct Plan {
     pub mtu: u8,
 }
 
-/// A side's address in a message of the servers: LID, QPN, PSN and GID as hexadecimal digits, and a zero.
+/// A side's address in a message of the servers: LID, QPN, PSN and GID as hexadecimal digits, and a
+/// zero.
 const ADDRESS: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
 /// Of the servers' datagram QPs.
 const QKEY: u32 = 0x1111_1111;

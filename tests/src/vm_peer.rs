@@ -1,5 +1,6 @@
-//! The server of `vr-pingpong` (tests/guest-programs) as a guest without a VM: a VM's process plays ping-pong with it. The link over
-//! which the two get to know each other is standard input and output, passed on by `cargo xtask test`.
+//! The server of `vr-pingpong` (tests/guest-programs) as a guest without a VM: a VM's process plays
+//! ping-pong with it. The link over which the two get to know each other is standard input and
+//! output, passed on by `cargo xtask test`.
 //!
 //! `vr-pingpong.c` says what a turn is; numbers and patterns here are the same.
 

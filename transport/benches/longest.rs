@@ -1,7 +1,9 @@
-//! How long single calls of the engine take at worst: while one runs, all guests wait. Each case is set up with as much as a guest may have; printed are
-//! the call, and for what goes on in [`Engine::poll`] how many calls there are, and the longest.
+//! How long single calls of the engine take at worst: while one runs, all guests wait. Each case is
+//! set up with as much as a guest may have; printed are the call, and for what goes on in
+//! [`Engine::poll`] how many calls there are, and the longest.
 //!
-//! `cargo bench -p vrdma-transport --bench longest [-- PART]`: only the cases whose names contain this.
+//! `cargo bench -p vrdma-transport --bench longest [-- PART]`: only the cases whose names contain
+//! this.
 
 #![expect(
     clippy::disallowed_types,
@@ -338,7 +340,8 @@ fn main() {
         if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
             continue;
         }
-        // The least of several, of each poll for itself: the same is done each time, and what the machine adds differs.
+        // The least of several, of each poll for itself: the same is done each time, and what the
+        // machine adds differs.
         let (mut call, mut polls) = case();
         for _ in 0..5 {
             let (again, times) = case();

@@ -1,5 +1,6 @@
-//! RC between two engines, packet by packet and without a port: each frame is written by one engine and read by the other. Beside it what the
-//! frames alone cost (headers, one copy of the payload, ICRC made and checked), and the same requests between two devices of one engine. Then ATOMIC
+//! RC between two engines, packet by packet and without a port: each frame is written by one engine
+//! and read by the other. Beside it what the frames alone cost (headers, one copy of the payload,
+//! ICRC made and checked), and the same requests between two devices of one engine. Then ATOMIC
 //! WRITEs, and SENDs into receives that are posted for them: to their own QP, or to a shared queue.
 //!
 //! `cargo bench -p vrdma-transport`

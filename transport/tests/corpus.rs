@@ -1,4 +1,5 @@
-//! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with (`fuzz/README.md`).
+//! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with
+//! (`fuzz/README.md`).
 
 #[path = "../../fuzz/src/engine.rs"]
 mod engine;

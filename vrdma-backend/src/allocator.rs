@@ -1,8 +1,10 @@
 //! Memory of the process for what is large: tables of thousands of QPs.
 //!
-//! In pages of 4 KiB a table of 10,000 QPs has more of them than a processor remembers translations of, and in a VM each that it forgot takes it long to find
-//! (8 B WRITEs over 10,000 QPs in random order: 0.75 of one QP's rate, 0.84 in huge pages). So allocations of 4 MiB and more lie on a boundary of huge pages,
-//! and the kernel is asked for such: under 8 MiB in their first half, which collections have filled when they grow so large, so that no page is partly used.
+//! In pages of 4 KiB a table of 10,000 QPs has more of them than a processor remembers translations
+//! of, and in a VM each that it forgot takes it long to find (8 B WRITEs over 10,000 QPs in random
+//! order: 0.75 of one QP's rate, 0.84 in huge pages). So allocations of 4 MiB and more lie on a
+//! boundary of huge pages, and the kernel is asked for such: under 8 MiB in their first half, which
+//! collections have filled when they grow so large, so that no page is partly used.
 #![allow(unsafe_code, reason = "the system's calls for memory")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -14,7 +16,8 @@ pub struct Allocator;
 
 /// From so many bytes on an allocation is large.
 const LARGE: usize = 2 * HUGE;
-/// From so many on all of it is to be in huge pages: what is not used of the last one is a small part.
+/// From so many on all of it is to be in huge pages: what is not used of the last one is a small
+/// part.
 const WHOLE: usize = 4 * HUGE;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
@@ -25,8 +28,9 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= HUGE
 }
 
-// SAFETY: what is not large is System's. What is large is a private mapping of its own, as long as the layout says, and aligned to what
-// `is_large` allows at most; each layout tells again which of both it was.
+// SAFETY: what is not large is System's. What is large is a private mapping of its own, as long as
+// the layout says, and aligned to what `is_large` allows at most; each layout tells again which of
+// both it was.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -49,7 +53,8 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise that it was allocated with this layout: so it is a mapping if it is large.
+        // SAFETY: the caller's promise that it was allocated with this layout: so it is a mapping
+        // if it is large.
         unsafe {
             if is_large(layout) {
                 libc::munmap(at.cast(), in_pages(layout.size()));
@@ -67,7 +72,8 @@ unsafe impl GlobalAlloc for Allocator {
         unsafe {
             match (is_large(layout), is_large(new)) {
                 (false, false) => System.realloc(at, layout, new_size),
-                // Longer alone: a shorter one is cut before it is moved, and whether it was nobody tells if that fails.
+                // Longer alone: a shorter one is cut before it is moved, and whether it was nobody
+                // tells if that fails.
                 (true, true) if layout.size() >= WHOLE && new_size > layout.size() => {
                     let moved = remap(at, layout.size(), new_size);
                     if moved.is_null() { self.copied(at, layout, new) } else { moved }
@@ -85,7 +91,8 @@ impl Allocator {
     /// `at` was allocated with `old`.
     #[cold]
     unsafe fn copied(&self, at: *mut u8, old: Layout, new: Layout) -> *mut u8 {
-        // SAFETY: both are allocations, of at least so many bytes, and the new one is nobody else's.
+        // SAFETY: both are allocations, of at least so many bytes, and the new one is nobody
+        // else's.
         unsafe {
             let to = self.alloc(new);
             if !to.is_null() {
@@ -106,7 +113,8 @@ fn in_pages(size: usize) -> usize {
 fn map(size: usize, protection: i32) -> *mut u8 {
     // The address space ends long before this overflows.
     let (size, flags) = (in_pages(size), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, of which all but `size` bytes from the boundary on are taken away again.
+    // SAFETY: a new mapping, of which all but `size` bytes from the boundary on are taken away
+    // again.
     unsafe {
         let all = libc::mmap(ptr::null_mut(), size + HUGE, protection, flags, -1, 0);
         if all == libc::MAP_FAILED {
@@ -132,7 +140,8 @@ fn advised(at: *mut u8, size: usize) -> *mut u8 {
     at
 }
 
-/// Makes a mapping longer, elsewhere, without a copy: a worker waits for it. Null, and nothing is changed, if the system does not.
+/// Makes a mapping longer, elsewhere, without a copy: a worker waits for it. Null, and nothing is
+/// changed, if the system does not.
 ///
 /// # Safety
 /// `at` is a mapping of `old` bytes, of [`map`], and all of it was advised alike; `new` is more.
@@ -147,7 +156,8 @@ unsafe fn remap(at: *mut u8, old: usize, new: usize) -> *mut u8 {
     let moved =
         unsafe { libc::mremap(at.cast(), in_pages(old), in_pages(new), flags, to.cast::<libc::c_void>()) };
     if moved == libc::MAP_FAILED {
-        // Addresses alone are lost. Linux may have unmapped `to` before it failed, so that it may be another thread's by now: it is not ours to unmap.
+        // Addresses alone are lost. Linux may have unmapped `to` before it failed, so that it may
+        // be another thread's by now: it is not ours to unmap.
         return ptr::null_mut();
     }
     advised(to, new)

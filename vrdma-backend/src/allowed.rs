@@ -7,7 +7,8 @@ use std::str::FromStr;
 use vrdma_wire::eth::{self, Eth};
 use vrdma_wire::num::{Gid, Mac, VlanId};
 
-/// EtherTypes of tags other than 802.1Q's own: service tags (IEEE 802.1Q table 9-1), and what was used for them before.
+/// EtherTypes of tags other than 802.1Q's own: service tags (IEEE 802.1Q table 9-1), and what was
+/// used for them before.
 pub const OTHER_TAGS: [u16; 2] = [0x88a8, 0x9100];
 
 /// The VLAN of a frame.
@@ -15,7 +16,8 @@ pub const OTHER_TAGS: [u16; 2] = [0x88a8, 0x9100];
 pub enum FrameVlan {
     /// That of its only tag; [`VlanId::UNTAGGED`] if it has none, or one with a priority alone.
     One(VlanId),
-    /// It has several tags, or one that is not 802.1Q's (0x8100): its VLAN depends on how many of them its reader takes off.
+    /// It has several tags, or one that is not 802.1Q's (0x8100): its VLAN depends on how many of
+    /// them its reader takes off.
     Stacked,
 }
 
@@ -104,7 +106,8 @@ impl fmt::Debug for Vlans {
     }
 }
 
-/// An IP address that a guest may use: `ADDRESS` in each of its VLANs, `ADDRESS@VLAN` in that one, `ADDRESS@untagged` in frames without a tag.
+/// An IP address that a guest may use: `ADDRESS` in each of its VLANs, `ADDRESS@VLAN` in that one,
+/// `ADDRESS@untagged` in frames without a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllowedGid {
     /// The address.
@@ -114,7 +117,8 @@ pub struct AllowedGid {
 }
 
 impl AllowedGid {
-    /// The link-local address that a netdev makes of its MAC address (RFC 4291, appendix A). It is the guest's as its MAC address is.
+    /// The link-local address that a netdev makes of its MAC address (RFC 4291, appendix A). It is
+    /// the guest's as its MAC address is.
     pub fn link_local(mac: Mac) -> AllowedGid {
         let [a, b, c, d, e, f] = mac.0;
         let address = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f];
@@ -185,8 +189,8 @@ struct Holders {
 }
 
 impl Listed {
-    /// Adds the addresses of a guest that uses these VLANs. The configuration has no address twice in a VLAN; if there is one, whoever came
-    /// first has it.
+    /// Adds the addresses of a guest that uses these VLANs. The configuration has no address twice
+    /// in a VLAN; if there is one, whoever came first has it.
     pub fn insert(&mut self, guest: Mac, gids: &[AllowedGid], vlans: &Vlans) {
         for allowed in gids {
             let holders = self.0.entry(allowed.gid()).or_insert_with(|| Holders {
@@ -215,8 +219,8 @@ impl Listed {
         self.0.is_empty()
     }
 
-    /// Whether an address in a frame is another guest's. In one with several tags it is, if another has it in any VLAN: which VLAN counts
-    /// depends on who reads it.
+    /// Whether an address in a frame is another guest's. In one with several tags it is, if another
+    /// has it in any VLAN: which VLAN counts depends on who reads it.
     pub fn is_anothers(&self, guest: Mac, vlan: FrameVlan, gid: Gid) -> bool {
         let Some(holders) = self.0.get(&gid) else { return false };
         match vlan {

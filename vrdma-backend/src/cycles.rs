@@ -1,7 +1,9 @@
-//! The cycle account: what the worker's time goes to, by stage. With the feature `cycles` alone; without it nothing of this is left in the program.
+//! The cycle account: what the worker's time goes to, by stage. With the feature `cycles` alone;
+//! without it nothing of this is left in the program.
 //!
-//! Each moment counts for one stage, the innermost that was entered. A turn that found nothing to do is idle as a whole. Reading the counter of
-//! the processor takes time itself: how often it was read, and how long that takes, is told too.
+//! Each moment counts for one stage, the innermost that was entered. A turn that found nothing to
+//! do is idle as a whole. Reading the counter of the processor takes time itself: how often it was
+//! read, and how long that takes, is told too.
 
 #[cfg(not(feature = "cycles"))]
 mod off;

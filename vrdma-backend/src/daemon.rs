@@ -31,10 +31,12 @@ impl Daemon {
     /// Starts everything; from now on front-ends can connect.
     ///
     /// # Errors
-    /// A socket or the uplink cannot be had, or the system is out of something. Nothing is left behind then.
+    /// A socket or the uplink cannot be had, or the system is out of something. Nothing is left
+    /// behind then.
     pub fn start(config: Config) -> Result<Daemon> {
         config.check()?;
-        // Sockets first: another daemon that has them uses the same uplink, most likely, and must not notice this one.
+        // Sockets first: another daemon that has them uses the same uplink, most likely, and must
+        // not notice this one.
         let sockets = Sockets::claim(&config)?;
         let uplink = open_uplink(&config).context("uplink")?;
         Daemon::run(&config, sockets, uplink)
@@ -96,7 +98,8 @@ impl Daemon {
     }
 }
 
-/// In one line, what a daemon of this configuration that has started serves: its version, sockets, uplink, and size.
+/// In one line, what a daemon of this configuration that has started serves: its version, sockets,
+/// uplink, and size.
 pub fn ready(config: &Config) -> String {
     let show = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let guests = config.guests.iter().map(|guest| {

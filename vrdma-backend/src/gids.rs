@@ -1,7 +1,8 @@
-//! Which guest has which GID in which VLAN, where there are several workers: each worker's engine knows only its own guests'.
+//! Which guest has which GID in which VLAN, where there are several workers: each worker's engine
+//! knows only its own guests'.
 //!
-//! It changes by control commands alone, each time as a whole: who reads it has a snapshot, and asks for the next one only when there is
-//! one.
+//! It changes by control commands alone, each time as a whole: who reads it has a snapshot, and
+//! asks for the next one only when there is one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

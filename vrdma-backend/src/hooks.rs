@@ -1,6 +1,8 @@
-//! What a test does between a thread's two looks at what guests wrote, with the feature `hooks` alone: a guest's store that shows too late for
-//! the first look, and about which nobody is told. Or whether there is a second look at all, to measure what it costs. And what it does while a worker copies from
-//! memory that another worker's guest has lent. And where a thread panics on purpose.
+//! What a test does between a thread's two looks at what guests wrote, with the feature `hooks`
+//! alone: a guest's store that shows too late for the first look, and about which nobody is told.
+//! Or whether there is a second look at all, to measure what it costs. And what it does while a
+//! worker copies from memory that another worker's guest has lent. And where a thread panics on
+//! purpose.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,7 +15,8 @@ static HOOKS: Mutex<BTreeMap<String, Hook>> = Mutex::new(BTreeMap::new());
 
 static SECOND_LOOKS: AtomicBool = AtomicBool::new(true);
 
-/// Whether the workers of this process look twice from now on, as they do without this call. What shows late is missed meanwhile.
+/// Whether the workers of this process look twice from now on, as they do without this call. What
+/// shows late is missed meanwhile.
 pub fn set_second_looks(look: bool) {
     SECOND_LOOKS.store(look, Ordering::Relaxed);
 }
@@ -23,7 +26,8 @@ pub(crate) fn has_second_looks() -> bool {
     SECOND_LOOKS.load(Ordering::Relaxed)
 }
 
-/// Has threads of that name call `hook` each time that they are about to wait for the second look, until it returns true.
+/// Has threads of that name call `hook` each time that they are about to wait for the second look,
+/// until it returns true.
 ///
 /// # Panics
 /// A hook has panicked.
@@ -37,7 +41,8 @@ static PANICS: Mutex<Vec<(String, &'static str)>> = Mutex::new(Vec::new());
 /// There are such. Looked at first: steps are many.
 static MAY_PANIC: AtomicBool = AtomicBool::new(false);
 
-/// Has the next thread of that name that comes to a step panic there, or the worker that comes to a step of the guest of that name.
+/// Has the next thread of that name that comes to a step panic there, or the worker that comes to a
+/// step of the guest of that name.
 ///
 /// # Panics
 /// A hook has panicked.
@@ -79,7 +84,8 @@ fn panic_if(who: &str, step: &'static str) {
 
 static COPY: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
-/// Has the worker that next copies from memory of another's guest call `hook`, as it is about to: whoever takes the memory back then waits for it.
+/// Has the worker that next copies from memory of another's guest call `hook`, as it is about to:
+/// whoever takes the memory back then waits for it.
 ///
 /// # Panics
 /// A hook has panicked.

@@ -1,5 +1,7 @@
-//! The vhost-user daemon that is a virtual machine's RDMA NIC: each guest has an RDMA function and an Ethernet function, which meet in a switch with
-//! an uplink that DPDK drives. What people do with it is in `docs/vrdma-backend.md`; `ARCHITECTURE.md` walks through how the parts work together.
+//! The vhost-user daemon that is a virtual machine's RDMA NIC: each guest has an RDMA function and
+//! an Ethernet function, which meet in a switch with an uplink that DPDK drives. What people do
+//! with it is in `docs/vrdma-backend.md`; `ARCHITECTURE.md` walks through how the parts work
+//! together.
 //!
 //! This page is a place to begin. The crates, from the inside out:
 //!
@@ -18,14 +20,20 @@
 //!
 //! [`daemon::Daemon`] claims the sockets of its [`config::Config`], opens the uplink, and starts
 //!
-//! * one worker thread (`worker`), which owns the engine, all rings, the switch (`net`) and the [`port::Port`]: nothing in it is locked;
-//! * a thread for each function of a guest (`session`, `vhost`), which speaks vhost-user with the VMM; that of an RDMA function parses control commands (`command`) and hands
-//!   them to the worker as closures;
-//! * a thread that rings the front-ends whose eventfds are slow (`queue::call`), and one that frees what takes long to free (`memory`);
+//! * one worker thread (`worker`), which owns the engine, all rings, the switch (`net`) and the
+//!   [`port::Port`]: nothing in it is locked;
+//! * a thread for each function of a guest (`session`, `vhost`), which speaks vhost-user with the
+//!   VMM; that of an RDMA function parses control commands (`command`) and hands them to the worker
+//!   as closures;
+//! * a thread that rings the front-ends whose eventfds are slow (`queue::call`), and one that frees
+//!   what takes long to free (`memory`);
 //! * a thread for the admin socket (`admin`).
 //!
-//! `streams` has the connections of iWARP functions, in sockets of the host's TCP (`tcp`). `device` says what a guest's objects are, `translate` says the words of abi in those of transport and back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `frames` what lies in an Ethernet frame, `socket` who may connect.
-//! The modules are private, but documented: `cargo doc --document-private-items -p vrdma-backend`.
+//! `streams` has the connections of iWARP functions, in sockets of the host's TCP (`tcp`). `device`
+//! says what a guest's objects are, `translate` says the words of abi in those of transport and
+//! back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `frames` what
+//! lies in an Ethernet frame, `socket` who may connect. The modules are private, but documented:
+//! `cargo doc --document-private-items -p vrdma-backend`.
 //!
 //! # Files
 //!
@@ -76,8 +84,8 @@
 //! * `functions/rdma.rs` and `functions/ethernet.rs` say what starting, stopping and resetting mean
 //!   for an RDMA function and for an Ethernet function.
 //! * `functions/remap.rs` translates all regions and CQs of a guest after a new memory table.
-//! * `command/` has control commands. A file has the commands about one kind of object, from request
-//!   to reply.
+//! * `command/` has control commands. A file has the commands about one kind of object, from
+//!   request to reply.
 //! * `command/base.rs` says what a command is, and `command/rows.rs` lists all commands.
 //! * `command/queue.rs` copies a command out of its descriptor chain and writes the reply.
 //!   `command/request.rs` reads the header and finds the command. `command/body.rs` reads the rest,

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 const USUAL: LevelFilter = LevelFilter::Info;
 /// Levels that RUST_LOG may name.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// Parts of this program that log: what RUST_LOG may name beside levels, and what is below them (`vrdma_backend::net`).
+/// Parts of this program that log: what RUST_LOG may name beside levels, and what is below them
+/// (`vrdma_backend::net`).
 const PARTS: [&str; 7] =
     ["vrdma_backend", "vrdma_perf", "dpdk", "vhost", "virtio_queue", "vm_memory", "vmm_sys_util"];
 
@@ -41,8 +42,9 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
-/// Starts to log to standard error: messages of `level`; without one what RUST_LOG says, and messages of level info of all that it does not name.
-/// A RUST_LOG that makes no sense is said in one line, and left out.
+/// Starts to log to standard error: messages of `level`; without one what RUST_LOG says, and
+/// messages of level info of all that it does not name. A RUST_LOG that makes no sense is said in
+/// one line, and left out.
 pub fn start(level: Option<LogLevel>) {
     let filter = std::env::var("RUST_LOG").unwrap_or_default();
     let mistake = if level.is_none() { mistake(&filter) } else { None };
@@ -52,7 +54,8 @@ pub fn start(level: Option<LogLevel>) {
     if level.is_none() && mistake.is_none() {
         builder.parse_filters(&filter);
     }
-    // What it says of a driver's mistakes it says as often as they are made. Whoever calls it says it once more.
+    // What it says of a driver's mistakes it says as often as they are made. Whoever calls it says
+    // it once more.
     builder.filter_module("virtio_queue", LevelFilter::Off);
     builder.init();
     if let Some(mistake) = mistake {

@@ -58,8 +58,9 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// As many file descriptors as the system lets us have: each region of guest memory and each virtqueue has some, and one guest's
-/// shall not be the reason that another's front-end cannot connect.
+/// As many file descriptors as the system lets us have: each region of guest memory and each
+/// virtqueue has some, and one guest's shall not be the reason that another's front-end cannot
+/// connect.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

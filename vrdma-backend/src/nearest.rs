@@ -1,6 +1,7 @@
 //! Which name was meant by one that is mistyped.
 
-/// The known name that is nearest to this one; none if all are too far to have been meant: each third letter may be wrong, missing, too many, or swapped with its neighbour.
+/// The known name that is nearest to this one; none if all are too far to have been meant: each
+/// third letter may be wrong, missing, too many, or swapped with its neighbour.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     let far = |known: &str| strsim::damerau_levenshtein(&name, &known.to_lowercase());

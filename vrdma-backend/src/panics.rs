@@ -1,4 +1,5 @@
-//! What a panic ends: the process, or a guest's connection alone, where all that was at hand is that guest's (docs/design/panics.md).
+//! What a panic ends: the process, or a guest's connection alone, where all that was at hand is
+//! that guest's (docs/design/panics.md).
 
 use std::any::Any;
 use std::cell::Cell;
@@ -32,7 +33,8 @@ pub fn end_the_process() {
     }));
 }
 
-/// Carries out a step of one guest. Whatever it changes, but for what lies within [`shared`], is that guest's, and who calls throws it away if this fails.
+/// Carries out a step of one guest. Whatever it changes, but for what lies within [`shared`], is
+/// that guest's, and who calls throws it away if this fails.
 ///
 /// # Errors
 /// The step panicked, with this message.
@@ -64,7 +66,8 @@ pub fn give_up(panicked: &Panicked, why: &dyn std::fmt::Display) -> ! {
     std::process::abort()
 }
 
-/// Carries out what changes things that guests share: a panic within ends the process, also inside of [`contain`].
+/// Carries out what changes things that guests share: a panic within ends the process, also inside
+/// of [`contain`].
 pub fn shared<R>(part: impl FnOnce() -> R) -> R {
     let _mark = Mark::set(false);
     part()

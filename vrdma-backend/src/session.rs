@@ -1,5 +1,5 @@
-//! The control plane of one function of a guest: a thread that listens for its front-end, speaks vhost-user with it, and serves what
-//! virtqueue the function leaves to it.
+//! The control plane of one function of a guest: a thread that listens for its front-end, speaks
+//! vhost-user with it, and serves what virtqueue the function leaves to it.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
@@ -35,7 +35,8 @@ pub struct Session {
     connection: Connection,
 }
 
-/// The connection of the moment, so that a stop can end a read that waits for the rest of a message.
+/// The connection of the moment, so that a stop can end a read that waits for the rest of a
+/// message.
 type Connection = Arc<Mutex<Option<UnixStream>>>;
 
 /// How long to wait before the next front-end when one could not be served.
@@ -70,7 +71,8 @@ impl Session {
             .name(format!("{} {name}", F::NAME))
             .spawn(move || guest.run(ready))?;
         let session = Session { thread: Some(thread), stop, connection };
-        // From here on the session has what it needs of the system but for what its front-end brings.
+        // From here on the session has what it needs of the system but for what its front-end
+        // brings.
         is_ready.recv().with_context(|| format!("guest {name}: its thread ended"))?;
         Ok(session)
     }
@@ -104,8 +106,9 @@ impl Drop for Session {
     }
 }
 
-/// Milliseconds after which a queue is looked at once more before the thread sleeps for good: a driver whose barrier is none may have
-/// published without having seen that it is to kick, or wait for an interrupt that it had not asked for in time.
+/// Milliseconds after which a queue is looked at once more before the thread sleeps for good: a
+/// driver whose barrier is none may have published without having seen that it is to kick, or wait
+/// for an interrupt that it had not asked for in time.
 const SECOND_LOOK: i32 = 1;
 
 struct Guest<F> {
@@ -146,14 +149,16 @@ impl<F: Function> Guest<F> {
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = served {
-                // Out of file descriptors, most likely. Who waits to be accepted waits on, and is seen again at once.
+                // Out of file descriptors, most likely. Who waits to be accepted waits on, and is
+                // seen again at once.
                 self.violation(|| format!("cannot serve a front-end: {error:#}"));
                 std::thread::sleep(PAUSE);
             }
         }
     }
 
-    /// Serves a front-end until it leaves, breaks the rules, or comes upon a fault of ours, which ends its connection and nobody else's.
+    /// Serves a front-end until it leaves, breaks the rules, or comes upon a fault of ours, which
+    /// ends its connection and nobody else's.
     fn serve_contained(&self, stream: UnixStream) -> Result<()> {
         match panics::contain(|| self.serve(stream)) {
             Ok(served) => served,
@@ -173,13 +178,15 @@ impl<F: Function> Guest<F> {
     /// Serves a front-end until it leaves or breaks the rules.
     fn serve(&self, stream: UnixStream) -> Result<()> {
         self.visit("connected");
-        // Both before anything has one of them: its front-end sees its end at once if there is no other.
+        // Both before anything has one of them: its front-end sees its end at once if there is no
+        // other.
         let (for_memory, for_end) = (stream.try_clone()?, stream.try_clone()?);
         self.front_end().connect(for_memory);
         *self.connection.lock().expect("no thread panics with it") = Some(for_end);
         let result = self.converse(stream);
         if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
-            // What is still to be unmapped has the connection, too: the front-end shall see its end now.
+            // What is still to be unmapped has the connection, too: the front-end shall see its end
+            // now.
             let _ = stream.shutdown(Shutdown::Both);
         }
         let lost = self.front_end().has_lost_memory();
@@ -210,7 +217,8 @@ impl<F: Function> Guest<F> {
         self.violations.borrow_mut().warn(|| format!("guest {}: {}", self.name, what()));
     }
 
-    /// Somebody connects while a front-end is served. True if that one has left, so that it is the next one's turn.
+    /// Somebody connects while a front-end is served. True if that one has left, so that it is the
+    /// next one's turn.
     fn refuse_another(&self, stream: &UnixStream) -> bool {
         let mut poll = [PollFd::new(stream, PollFlags::RDHUP)];
         if rustix::event::poll(&mut poll, Some(&Timespec::default())).is_ok_and(|ready| ready != 0) {
@@ -248,7 +256,8 @@ impl<F: Function> Guest<F> {
         let mut events = [EpollEvent::default(); 4];
         let (mut served, mut looked) = (Served::Nothing, false);
         loop {
-            // After all is done it looks once more, and if there was nothing it sleeps for good: see SECOND_LOOK.
+            // After all is done it looks once more, and if there was nothing it sleeps for good:
+            // see SECOND_LOOK.
             let timeout = match (served, looked) {
                 (Served::More, _) => 0,
                 (Served::Nothing, true) => -1,
@@ -261,7 +270,8 @@ impl<F: Function> Guest<F> {
             let count = retry(|| epoll.wait(timeout, &mut events)).map_err(VhostError::SocketError)?;
             looked = count == 0 && served != Served::More;
             let has = |token| events[..count].iter().any(|event| event.data() == token);
-            // First: a stop that came before the connection was known to it has nothing else to end a read with.
+            // First: a stop that came before the connection was known to it has nothing else to end
+            // a read with.
             if has(STOP) {
                 return Ok(());
             }
@@ -281,8 +291,9 @@ impl<F: Function> Guest<F> {
         }
     }
 
-    /// Takes a SET_VRING_ENABLE that comes before the features are acknowledged, and says whether there was one. QEMU sends such for an
-    /// Ethernet function, and no other after that; the handler would refuse it and end the connection.
+    /// Takes a SET_VRING_ENABLE that comes before the features are acknowledged, and says whether
+    /// there was one. QEMU sends such for an Ethernet function, and no other after that; the
+    /// handler would refuse it and end the connection.
     fn take_early_enable(&self, mut stream: &UnixStream) -> Result<bool, VhostError> {
         const SET_VRING_ENABLE: u32 = FrontendReq::SET_VRING_ENABLE as u32;
         const VERSION_AND_REPLY: u32 = 0x1 | 0x4;
@@ -290,8 +301,8 @@ impl<F: Function> Guest<F> {
         if self.front_end().has_protocol_features() {
             return Ok(false);
         }
-        // Header: request, flags, size of the payload. Payload: index and state of the virtqueue. All in the machine's byte order
-        // (vhost-user, "Message Specification").
+        // Header: request, flags, size of the payload. Payload: index and state of the virtqueue.
+        // All in the machine's byte order (vhost-user, "Message Specification").
         let mut message = [0; 20];
         let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let word = |message: &[u8; 20], index: usize| {

@@ -87,7 +87,8 @@ impl Listener {
     /// Binds the socket; a file that a process which is gone left behind is replaced.
     ///
     /// # Errors
-    /// Somebody listens there or may do so, something else than a socket is there, or the path cannot be had.
+    /// Somebody listens there or may do so, something else than a socket is there, or the path
+    /// cannot be had.
     pub fn claim(path: &Path, access: &SocketAccess) -> Result<Listener> {
         let shown = path.display();
         // From the first look to the last: nobody else replaces a socket meanwhile.
@@ -161,7 +162,8 @@ impl Listener {
         &self.path
     }
 
-    /// The next connection, which blocks. Users who may not connect are sent away, and the log tells.
+    /// The next connection, which blocks. Users who may not connect are sent away, and the log
+    /// tells.
     ///
     /// # Errors
     /// There is none (`WouldBlock`), or the system is out of something.
@@ -253,8 +255,9 @@ fn lock_of(socket: &Path) -> PathBuf {
     path.into()
 }
 
-/// The right to a socket's path, among daemons: a lock (flock(2)) of the file `PATH.lock` for as long as this lives. The file stays, for
-/// whoever removed it would take it from under those who opened it meanwhile.
+/// The right to a socket's path, among daemons: a lock (flock(2)) of the file `PATH.lock` for as
+/// long as this lives. The file stays, for whoever removed it would take it from under those who
+/// opened it meanwhile.
 #[derive(Debug)]
 struct Lock(File);
 
@@ -301,7 +304,8 @@ impl Lock {
     }
 }
 
-/// What is wrong with the directory of a path at which no file could be made; none if it is something else.
+/// What is wrong with the directory of a path at which no file could be made; none if it is
+/// something else.
 fn directory_fault(path: &Path, error: Errno) -> Option<String> {
     let shown = directory_of(path).display();
     match error {
@@ -322,7 +326,8 @@ fn stream_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Only a refused connection tells that nobody listens; any other failure may come from a socket that lives.
+/// Only a refused connection tells that nobody listens; any other failure may come from a socket
+/// that lives.
 fn ensure_stale(path: &Path) -> Result<()> {
     let shown = path.display();
     let address = SocketAddrUnix::new(path).with_context(|| shown.to_string())?;

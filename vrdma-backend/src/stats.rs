@@ -51,7 +51,8 @@ pub struct Link {
     pub mtu: u16,
 }
 
-/// Which of a guest's functions a front-end is connected to; none where the guest has no such function.
+/// Which of a guest's functions a front-end is connected to; none where the guest has no such
+/// function.
 #[derive(Clone, Debug, Serialize)]
 pub struct Connected {
     /// The RDMA function.

@@ -1,4 +1,5 @@
-//! What connections of iWARP begin with: sockets of the host's TCP (`tcp = "kernel"`), which never block, or where ours (`tcp = "own"`) is to go.
+//! What connections of iWARP begin with: sockets of the host's TCP (`tcp = "kernel"`), which never
+//! block, or where ours (`tcp = "own"`) is to go.
 //!
 //! They are made where commands are parsed, in the guest's session, and used by the worker.
 
@@ -15,7 +16,8 @@ const BACKLOG: i32 = 128;
 /// Times that a peer is asked whether it is still there.
 const PROBES: u8 = 6;
 
-/// After so many seconds without a word the peer is asked; one that does not answer for as long again has vanished. 0: it is never asked.
+/// After so many seconds without a word the peer is asked; one that does not answer for as long
+/// again has vanished. 0: it is never asked.
 pub fn asked_after(seconds: u16) -> Option<vrdma_tcp::KeepAlive> {
     (seconds > 0).then(|| {
         let probes = seconds.min(PROBES.into()) as u8;
@@ -109,7 +111,8 @@ pub struct Path {
     pub traffic_class: TrafficClass,
 }
 
-/// The DS field of IP packets (RFC 2474): type of service of IPv4, traffic class of IPv6. The two bits of ECN are zero.
+/// The DS field of IP packets (RFC 2474): type of service of IPv4, traffic class of IPv6. The two
+/// bits of ECN are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficClass(u8);
 

@@ -76,7 +76,8 @@ fn modules_use_only_modules_listed_before_them() {
     }
 }
 
-/// The modules of the crate's root that a file names: by `crate::`, or by as many `super::` as lead there.
+/// The modules of the crate's root that a file names: by `crate::`, or by as many `super::` as lead
+/// there.
 fn modules_named<'a>(file: &str, code: &'a str) -> Vec<&'a str> {
     let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
     let supers = "super::".repeat(path.split('/').count());

@@ -1,7 +1,9 @@
-//! The vhost-user protocol: what the front-end (the VMM) sets up, handed on to the [`Function`] that it sets up.
+//! The vhost-user protocol: what the front-end (the VMM) sets up, handed on to the [`Function`]
+//! that it sets up.
 //!
-//! This is the adapter alone: messages come in one at a time, each leaves the function in a state that makes sense.
-//! `vhost-user-backend` is not used: it keeps each virtqueue behind a lock and reads rings by itself, and its device has at most 64 of them.
+//! This is the adapter alone: messages come in one at a time, each leaves the function in a state
+//! that makes sense. `vhost-user-backend` is not used: it keeps each virtqueue behind a lock and
+//! reads rings by itself, and its device has at most 64 of them.
 
 mod messages;
 
@@ -89,7 +91,8 @@ pub trait Function: Send + 'static {
     /// A step of its session panicked. Its front-end is gone.
     fn panicked(&mut self);
 
-    /// What the driver kicks for the virtqueue that the session's own thread serves, if there is one and it runs.
+    /// What the driver kicks for the virtqueue that the session's own thread serves, if there is
+    /// one and it runs.
     fn kick<'a>(&self, _front: &'a Setup) -> Option<&'a Arc<Kick>> {
         None
     }
@@ -200,7 +203,8 @@ impl<F: Function> FrontEnd<F> {
         self.function.panicked();
     }
 
-    /// What the front-end has set up is forgotten. If it sets up more, that is on the same conditions.
+    /// What the front-end has set up is forgotten. If it sets up more, that is on the same
+    /// conditions.
     fn forget(&mut self) {
         self.function.detach();
         self.setup.memory = Arc::new(self.setup.memory.emptied());
@@ -280,7 +284,8 @@ fn refused(why: String) -> Error {
 }
 
 impl Setup {
-    /// A virtqueue, for those who serve it; `None` while it is not active, or if there is no such virtqueue.
+    /// A virtqueue, for those who serve it; `None` while it is not active, or if there is no such
+    /// virtqueue.
     pub fn virtqueue(&self, index: u16) -> Option<VirtqueueSetup> {
         let queue = self.queues.get(usize::from(index)).filter(|queue| queue.active)?;
         Some(VirtqueueSetup {

@@ -1,7 +1,8 @@
-//! The loop that does all the work: takes requests from channels, drives the engine, tells of completions.
+//! The loop that does all the work: takes requests from channels, drives the engine, tells of
+//! completions.
 //!
-//! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others talk to it by sending closures
-//! ([`WorkerHandle::call`]), which it runs between two turns.
+//! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others
+//! talk to it by sending closures ([`WorkerHandle::call`]), which it runs between two turns.
 
 mod addresses;
 mod all;
@@ -69,9 +70,11 @@ use vrdma_wire::num::Qpn;
 
 /// Bytes that the engine may copy in one turn before channels are looked at again.
 const COPY_BUDGET: u64 = 1 << 20;
-/// Messages carried out in one turn: guests that never stop giving commands leave the others their turns.
+/// Messages carried out in one turn: guests that never stop giving commands leave the others their
+/// turns.
 const MESSAGES: usize = 16;
-/// Turns for which a reading of the clock is good enough while nothing waits for a deadline: a few microseconds.
+/// Turns for which a reading of the clock is good enough while nothing waits for a deadline: a few
+/// microseconds.
 const CLOCK_TURNS: u32 = 16;
 /// Turns without work before each waits a little, for the sake of who shares the processor's core.
 const PROMPT: u32 = 8;
@@ -80,7 +83,8 @@ const SPINS: u32 = 256;
 /// Turns after which a worker that does not sleep looks at them once more.
 const LOOK_TURNS: u32 = 4096;
 
-/// In what epoll returns: the kick of an Ethernet function, of the guest whose number is in the upper half.
+/// In what epoll returns: the kick of an Ethernet function, of the guest whose number is in the
+/// upper half.
 const NET: u64 = 1 << 31;
 
 type Message = Box<dyn FnOnce(&mut Worker) + Send>;
@@ -117,7 +121,8 @@ pub struct Worker {
     recalls: Vec<Recall>,
     /// Turns since the uplink was asked for memory.
     since_reclaim: u32,
-    /// QPs and shared receive queues whose CQs failed, of each of these guests, in the order of their turns.
+    /// QPs and shared receive queues whose CQs failed, of each of these guests, in the order of
+    /// their turns.
     failing: VecDeque<(DeviceId, Vec<CqUser>)>,
     inbox: Receiver<Message>,
     /// There may be something in the inbox: cheaper to look at than the inbox.
@@ -166,11 +171,13 @@ struct Barrier {
 enum Until {
     /// Nothing.
     Now,
-    /// All is flushed of this QP that is to be, and windows of QPs that were reset or destroyed are unbound.
+    /// All is flushed of this QP that is to be, and windows of QPs that were reset or destroyed are
+    /// unbound.
     Flushed(Qpn),
     /// All QPs have the addresses of the GID table.
     GidsSet,
-    /// These QPs have no request that can go on at once, or when its receive was looked for. Not beyond this time: a process may go on to post.
+    /// These QPs have no request that can go on at once, or when its receive was looked for. Not
+    /// beyond this time: a process may go on to post.
     Settled(Vec<Qpn>, transport::Instant),
 }
 

@@ -1,4 +1,5 @@
-//! An EAL that cannot start says why: once in each process, so each attempt is a process of its own.
+//! An EAL that cannot start says why: once in each process, so each attempt is a process of its
+//! own.
 
 use std::path::Path;
 use std::process::Command;

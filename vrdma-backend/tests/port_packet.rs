@@ -1,4 +1,5 @@
-//! Two ports over `net_packet`, at the two ends of a veth in a network namespace that goes with the test. Root only.
+//! Two ports over `net_packet`, at the two ends of a veth in a network namespace that goes with the
+//! test. Root only.
 
 mod veth;
 
@@ -122,7 +123,8 @@ fn what_the_kernel_refuses_is_counted(a: &mut Port, b: &mut Port) {
     send_some(a, b, 1000);
 }
 
-/// Those that follow each other do, also if a burst ends within or their checksum is left to the port; who gets them sees all of them as they were. `together` says whether they come so.
+/// Those that follow each other do, also if a burst ends within or their checksum is left to the
+/// port; who gets them sees all of them as they were. `together` says whether they come so.
 fn segments_pass_as_one(a: &mut Port, b: &mut Port, together: bool) {
     for (length, count, is_open) in
         [(8948, 2 * BURST, false), (8948, 7, true), (1000, 3 * BURST, true), (300, 1, true)]
@@ -162,13 +164,15 @@ fn segments_pass_as_one(a: &mut Port, b: &mut Port, together: bool) {
     }
 }
 
-/// A neighbour in another namespace sends segments as one, which fill the MTU or not, behind any number of tags. Those that a buffer has no room for are counted.
+/// A neighbour in another namespace sends segments as one, which fill the MTU or not, behind any
+/// number of tags. Those that a buffer has no room for are counted.
 fn messages_with_any_number_of_tags() {
     ip("link add near type veth peer name far");
     let mut port = open("net_packet2,iface=near", Some(1500));
     let ((to_neighbour, messages), (says, said)) = (channel::<Vec<u8>>(), channel());
     let neighbour = std::thread::spawn(move || {
-        // SAFETY: plain system calls. The thread, and programs that it starts, are in a namespace that goes with it.
+        // SAFETY: plain system calls. The thread, and programs that it starts, are in a namespace
+        // that goes with it.
         let thread = unsafe {
             assert_eq!(libc::unshare(libc::CLONE_NEWNET), 0);
             libc::gettid()
@@ -251,9 +255,11 @@ fn tcp_received(port: &mut Port, count: usize) -> Vec<usize> {
     lengths
 }
 
-/// One that says with each frame what is left to be done to it (PACKET_VNET_HDR, 15 in linux/if_packet.h).
+/// One that says with each frame what is left to be done to it (PACKET_VNET_HDR, 15 in
+/// linux/if_packet.h).
 fn packet_socket(interface: &str) -> OwnedFd {
-    // SAFETY: plain system calls: the descriptor is ours alone, the option is an int, and the address, of which zero is a value, is as long as said.
+    // SAFETY: plain system calls: the descriptor is ours alone, the option is an int, and the
+    // address, of which zero is a value, is as long as said.
     unsafe {
         let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());

@@ -1,4 +1,5 @@
-//! Ports over `net_ring`, where what is sent comes back, `net_memif`, and `net_vhost` with `net_virtio_user`. No privilege is needed.
+//! Ports over `net_ring`, where what is sent comes back, `net_memif`, and `net_vhost` with
+//! `net_virtio_user`. No privilege is needed.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;

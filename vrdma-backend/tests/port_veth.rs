@@ -1,4 +1,5 @@
-//! Two ports over `net_af_packet`, at the two ends of a veth in a network namespace that goes with the test. Root only.
+//! Two ports over `net_af_packet`, at the two ends of a veth in a network namespace that goes with
+//! the test. Root only.
 
 mod veth;
 

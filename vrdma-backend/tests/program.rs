@@ -233,7 +233,8 @@ fn silent_clients_of_the_admin_socket_delay_nobody() {
     });
 }
 
-/// Whether one more than the admin socket has places for is answered while the silent ones before it, but for the oldest, have theirs still.
+/// Whether one more than the admin socket has places for is answered while the silent ones before
+/// it, but for the oldest, have theirs still.
 fn a_new_client_is_served_at_once(connect: &impl Fn() -> UnixStream) -> bool {
     let silent: Vec<UnixStream> = (0..40).map(|_| connect()).collect();
     assert!(ask(&connect(), "stats").contains("\"version\""));
@@ -267,8 +268,8 @@ fn sockets_whose_files_are_deleted_are_there_again() {
     };
     ["a", "net", "admin"].iter().for_each(|name| std::fs::remove_file(path(name)).unwrap());
     expect_all_again();
-    // As who tidies up does it: all that is there, and the directory. Where that takes longer than the
-    // daemon waits, sockets bound anew are in the way.
+    // As who tidies up does it: all that is there, and the directory. Where that takes longer than
+    // the daemon waits, sockets bound anew are in the way.
     wait::until("a directory without sockets", || std::fs::remove_dir_all(&sockets).ok());
     std::fs::create_dir(&sockets).unwrap();
     expect_all_again();
@@ -276,7 +277,8 @@ fn sockets_whose_files_are_deleted_are_there_again() {
     assert!(["a", "net", "admin"].iter().all(|name| !sockets.join(name).exists()));
 }
 
-/// With the capabilities that the unit file leaves it, root may give a guest's socket to the VMM's group.
+/// With the capabilities that the unit file leaves it, root may give a guest's socket to the VMM's
+/// group.
 #[test]
 fn the_service_may_give_sockets_to_others() {
     // SAFETY: a plain system call.

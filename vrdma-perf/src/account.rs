@@ -1,5 +1,5 @@
-//! The cycle account: what the worker's time of a request goes to, by stage, of the loads that the report holds against targets. The daemon keeps it, if it
-//! was built so.
+//! The cycle account: what the worker's time of a request goes to, by stage, of the loads that the
+//! report holds against targets. The daemon keeps it, if it was built so.
 
 use crate::args::{DaemonArgs, Figure, Report};
 use crate::beside::Limit;

@@ -7,8 +7,11 @@ use std::path::PathBuf;
 
 /// RDMA between guests at the speed of this machine, without a VM.
 ///
-/// It plays the guests itself: through the daemon's real sockets, the real rings in memory that both map, and the driver that guests have. One thread posts
-/// and polls for all guests on one processor, the daemon's worker has another. Beside each figure stands the limit that was measured in turns with it: the ring floor (a bare virtqueue and CQ ring between the same two processors, with no check at all), or the best plain copy.
+/// It plays the guests itself: through the daemon's real sockets, the real rings in memory that
+/// both map, and the driver that guests have. One thread posts and polls for all guests on one
+/// processor, the daemon's worker has another. Beside each figure stands the limit that was
+/// measured in turns with it: the ring floor (a bare virtqueue and CQ ring between the same two
+/// processors, with no check at all), or the best plain copy.
 #[derive(Debug, Parser)]
 #[command(name = "vrdma-perf", version)]
 pub struct Cli {
@@ -156,7 +159,10 @@ pub struct LoadArgs {
     /// Service
     #[arg(short, long, value_enum, ignore_case = true, default_value = "RC")]
     pub connection: Connection,
-    /// Guests have iWARP functions over our own TCP, and their QPs are connected as programs with rdma_cm do: two guests of one worker go without TCP. Services are RC alone, and there is no ATOMIC WRITE. The completion of a WRITE or SEND says that it was taken, not that it arrived: for a way there and back take READ, for what has arrived SEND or --imm
+    /// Guests have iWARP functions over our own TCP, and their QPs are connected as programs with
+    /// rdma_cm do: two guests of one worker go without TCP. Services are RC alone, and there is no
+    /// ATOMIC WRITE. The completion of a WRITE or SEND says that it was taken, not that it arrived:
+    /// for a way there and back take READ, for what has arrived SEND or --imm
     #[arg(long)]
     pub iwarp: bool,
     /// The guests' TCP is the host's instead, over lo
@@ -186,13 +192,15 @@ pub struct LoadArgs {
     /// WRITEs, READs and atomics name a memory window of this type
     #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
     pub window: Option<WindowType>,
-    /// WRITEs, READs and atomics name so many regions of the receiver, one after the other in a random order
+    /// WRITEs, READs and atomics name so many regions of the receiver, one after the other in a
+    /// random order
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=120_000))]
     pub regions: u32,
     /// So many further QPs are connected, and do nothing
     #[arg(long, default_value_t = 0, value_name = "QPS", value_parser = clap::value_parser!(u32).range(..=65536))]
     pub idle: u32,
-    /// Microseconds between two operations whose latency is measured (with --poll-us 0, the worker goes to sleep in them)
+    /// Microseconds between two operations whose latency is measured (with --poll-us 0, the worker
+    /// goes to sleep in them)
     #[arg(long, default_value_t = 0, value_name = "US", value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub pause: u32,
 }
@@ -220,7 +228,8 @@ pub struct Run {
 /// Which daemon, and where it and we run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct DaemonArgs {
-    /// Socket of a guest of a daemon that runs, once for each guest; --cpus has to name its worker's processor [default: a daemon of our own]
+    /// Socket of a guest of a daemon that runs, once for each guest; --cpus has to name its
+    /// worker's processor [default: a daemon of our own]
     #[arg(long, value_name = "SOCKET", action = ArgAction::Append)]
     pub attach: Vec<PathBuf>,
     /// Another program as our daemon: a vrdma-backend of another version
@@ -278,16 +287,19 @@ pub struct Wire {
     /// Bytes of a message
     #[arg(short, long, default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub size: u32,
-    /// iWARP over our own TCP, beside RoCE, or over a veth beside full frames; several connections beside one
+    /// iWARP over our own TCP, beside RoCE, or over a veth beside full frames; several connections
+    /// beside one
     #[arg(long)]
     pub iwarp: bool,
     /// Connections
     #[arg(short, long, default_value_t = 1, requires = "iwarp", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub qp: u32,
-    /// Further connections whose peers take nothing, so that their windows are closed: with these beside without them
+    /// Further connections whose peers take nothing, so that their windows are closed: with these
+    /// beside without them
     #[arg(long, default_value_t = 0, requires = "iwarp", value_parser = clap::value_parser!(u32).range(..=2048))]
     pub stalled: u32,
-    /// The time from the repair of a hole, beyond which so many frames came, to the last WRITE: where FPDUs are placed as they come, beside where they wait
+    /// The time from the repair of a hole, beyond which so many frames came, to the last WRITE:
+    /// where FPDUs are placed as they come, beside where they wait
     #[arg(long, value_name = "FRAMES", requires = "iwarp", conflicts_with_all = ["size", "qp", "stalled", "tx_depth"], value_parser = clap::value_parser!(u32).range(1..=100))]
     pub hole: Option<u32>,
     /// Each host has a thread and a processor of its own
@@ -305,7 +317,8 @@ pub struct Wire {
     /// Processors of the helper, and of the thread that has engines and ports
     #[arg(long, default_value = "0,1", value_name = "OTHER,OURS", value_parser = processors)]
     pub cpus: (usize, usize),
-    /// What the time of a packet goes to instead, of messages of 64 bytes and of 64 KiB, and what follows from it for a NIC of 100 Gb/s
+    /// What the time of a packet goes to instead, of messages of 64 bytes and of 64 KiB, and what
+    /// follows from it for a NIC of 100 Gb/s
     #[arg(long, conflicts_with = "iwarp")]
     pub account: bool,
     /// JSON instead of a line
@@ -325,16 +338,19 @@ pub struct Near {
     /// As frames, as what goes to multicast groups does
     #[arg(long)]
     pub frames: bool,
-    /// Two workers with a pair of guests each instead, beside one of them alone: what they take from each other
+    /// Two workers with a pair of guests each instead, beside one of them alone: what they take
+    /// from each other
     #[arg(long, conflicts_with = "frames")]
     pub pairs: bool,
-    /// Both workers' turns in one thread: what they do, without the way of cache lines between processors
+    /// Both workers' turns in one thread: what they do, without the way of cache lines between
+    /// processors
     #[arg(long, conflicts_with = "pairs")]
     pub one_thread: bool,
     /// What the stages of a WRITE take instead, in one thread: for lat
     #[arg(long, requires = "one_thread")]
     pub account: bool,
-    /// Cycles of WRITEs of 8 B and 64 KiB instead, within a worker and between two, and a model of more workers
+    /// Cycles of WRITEs of 8 B and 64 KiB instead, within a worker and between two, and a model of
+    /// more workers
     #[arg(long, conflicts_with_all = ["pairs", "one_thread", "frames", "size"])]
     pub model: bool,
     /// Seconds
@@ -371,7 +387,8 @@ pub struct Report {
     /// Put the table into DIR/report.md, between its marks, and plots beside it
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// What the worker's time goes to instead, by stage: the daemon has to be built with the feature cycles
+    /// What the worker's time goes to instead, by stage: the daemon has to be built with the
+    /// feature cycles
     #[arg(long)]
     pub account: bool,
     /// With which daemon

@@ -1,4 +1,5 @@
-//! What two threads that sleep need at least to speak to each other: an eventfd there, and another back.
+//! What two threads that sleep need at least to speak to each other: an eventfd there, and another
+//! back.
 
 use crate::helper::Helper;
 use crate::load::Load;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Two eventfds between this thread and a helper. Each rings, and sleeps in a read until the other one has rung.
+/// Two eventfds between this thread and a helper. Each rings, and sleeps in a read until the other
+/// one has rung.
 #[derive(Debug)]
 pub struct Bells {
     there: Arc<EventFd>,

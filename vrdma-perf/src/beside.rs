@@ -55,7 +55,8 @@ pub enum Limit<'a> {
 }
 
 impl<'a> Limit<'a> {
-    /// What the machine can do: copies between the same buffers that the messages go through, the ring floor, or two eventfds.
+    /// What the machine can do: copies between the same buffers that the messages go through, the
+    /// ring floor, or two eventfds.
     ///
     /// # Errors
     /// There is no memory.

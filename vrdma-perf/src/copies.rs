@@ -3,7 +3,8 @@
 /// A way to copy memory.
 ///
 /// # Safety
-/// `len` bytes are readable at `from` and writable at `to`, and the two do not overlap. `len` and `to` are multiples of [`ALIGNMENT`].
+/// `len` bytes are readable at `from` and writable at `to`, and the two do not overlap. `len` and
+/// `to` are multiples of [`ALIGNMENT`].
 pub type CopyFn = unsafe fn(from: *const u8, to: *mut u8, len: usize);
 
 /// Bytes of a non-temporal store of AVX, which faults at an address that is no multiple of them.
@@ -53,7 +54,8 @@ unsafe fn non_temporal(from: *const u8, to: *mut u8, len: usize) {
     #[target_feature(enable = "avx")]
     unsafe fn inner(from: *const u8, to: *mut u8, len: usize) {
         use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
-        // SAFETY: the contract of `CopyFn`: `to` and `len` are multiples of 32, and so each address that is stored to.
+        // SAFETY: the contract of `CopyFn`: `to` and `len` are multiples of 32, and so each address
+        // that is stored to.
         unsafe {
             for at in (0..len).step_by(ALIGNMENT) {
                 _mm256_stream_si256(to.add(at).cast(), _mm256_loadu_si256(from.add(at).cast()));

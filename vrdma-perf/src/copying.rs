@@ -29,7 +29,8 @@ pub struct Copying {
 }
 
 impl Copying {
-    /// Between two buffers of `span` bytes, `len` bytes at a time, each `stride` behind the one before. A window takes about `millis`.
+    /// Between two buffers of `span` bytes, `len` bytes at a time, each `stride` behind the one
+    /// before. A window takes about `millis`.
     pub fn new(
         helper: &Helper,
         buffers: [Buffer<'_>; 2],
@@ -77,8 +78,9 @@ impl Copying {
         let [from, to] = [self.from, self.to].map(std::ptr::with_exposed_provenance_mut::<u8>);
         let (mut at, start) = (0, Instant::now());
         for _ in 0..self.count {
-            // SAFETY: both buffers have `span` bytes and begin with pages; `len` and `stride` are multiples of 32 where the way wants it,
-            // as new() sees to, and `at` never passes the last whole message.
+            // SAFETY: both buffers have `span` bytes and begin with pages; `len` and `stride` are
+            // multiples of 32 where the way wants it, as new() sees to, and `at` never passes the
+            // last whole message.
             unsafe { (self.copy)(from.add(at), to.add(at), self.len) };
             at += self.stride;
             if at + self.len > self.span {

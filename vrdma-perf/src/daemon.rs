@@ -13,7 +13,8 @@ use vrdma_guest::threads::thread_of;
 /// How long a daemon may take to start.
 const START: Duration = Duration::from_secs(20);
 
-/// What a configuration says besides what is so anyway: a daemon of another version may not know all of that.
+/// What a configuration says besides what is so anyway: a daemon of another version may not know
+/// all of that.
 fn unusual(config: &Config) -> Result<String> {
     let (mut all, usual) = (Table::try_from(config)?, Table::try_from(Config::default())?);
     all.retain(|key, value| usual.get(key) != Some(value));
@@ -89,7 +90,8 @@ impl Daemon {
         Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
     }
 
-    /// Bytes of memory that it has for itself: not those of files, nor of what it shares with guests.
+    /// Bytes of memory that it has for itself: not those of files, nor of what it shares with
+    /// guests.
     ///
     /// # Errors
     /// The system does not tell.

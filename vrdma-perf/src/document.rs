@@ -1,4 +1,5 @@
-//! What `report` puts into a folder: its table, between two marks of a document, and the plots beside that.
+//! What `report` puts into a folder: its table, between two marks of a document, and the plots
+//! beside that.
 
 use crate::args::Figure;
 use crate::lines::Unit;
@@ -53,7 +54,8 @@ fn series(points: &[(u32, &Turns)]) -> Vec<Series> {
     ]
 }
 
-/// Puts a text between the marks of that name in the document; a document that is not there is made of it.
+/// Puts a text between the marks of that name in the document; a document that is not there is made
+/// of it.
 ///
 /// # Errors
 /// The document has not got both marks once, or cannot be written.

@@ -1,4 +1,5 @@
-//! The *ring floor*: a bare split virtqueue and CQ ring between two threads. It is what any device of this kind needs at least.
+//! The *ring floor*: a bare split virtqueue and CQ ring between two threads. It is what any device
+//! of this kind needs at least.
 
 use crate::helper::Helper;
 use crate::load::Load;
@@ -9,8 +10,9 @@ use vrdma_guest::memory::Memory;
 use vrdma_guest::ring::Ring;
 use vrdma_guest::verbs::{Channel, ChannelParts, Cq, CqLayout, Data, Remote, Request, Sge, Tag};
 
-/// A device that does nothing but the work: takes each request out of the ring, copies its payload and publishes its completion.
-/// There is not one check. Addresses in requests are those of this process. The device runs on a helper, from [`Floor::begin`] to [`Floor::end`].
+/// A device that does nothing but the work: takes each request out of the ring, copies its payload
+/// and publishes its completion. There is not one check. Addresses in requests are those of this
+/// process. The device runs on a helper, from [`Floor::begin`] to [`Floor::end`].
 #[derive(Debug)]
 pub struct Floor {
     channel: Channel<fn()>,
@@ -51,7 +53,8 @@ struct Words {
 unsafe impl Send for Words {}
 
 impl Floor {
-    /// With rings of so many entries in `memory`, for requests of `len` bytes of which `depth` are outstanding.
+    /// With rings of so many entries in `memory`, for requests of `len` bytes of which `depth` are
+    /// outstanding.
     pub fn new(memory: &Arc<Memory>, entries: u16, len: u32, depth: u32) -> Floor {
         let ring = Ring::new(memory, entries);
         let slots = memory.alloc(64 * u64::from(entries));
@@ -106,7 +109,8 @@ impl Floor {
         let (device, stop) = (self.device.clone(), self.stop.clone());
         stop.store(false, Ordering::Relaxed);
         helper.begin(move || {
-            // SAFETY: the words are those of the value, which ends only after the device; requests are those of post().
+            // SAFETY: the words are those of the value, which ends only after the device; requests
+            // are those of post().
             unsafe { device.lock().expect("no panic with it").serve(&stop) };
             0.
         });
@@ -170,8 +174,8 @@ fn never() {
 
 impl Device {
     /// # Safety
-    /// The words are those of living rings with so many entries, and each request is a signaled one of one unit, from one element to a
-    /// remote address, both in this process.
+    /// The words are those of living rings with so many entries, and each request is a signaled one
+    /// of one unit, from one element to a remote address, both in this process.
     unsafe fn serve(&mut self, stop: &AtomicBool) {
         let words = &self.words;
         let (mut taken, mut made) = (self.taken, self.made);
@@ -212,7 +216,8 @@ impl Device {
 /// `len` bytes at `from` are readable, at `to` writable.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: `len` bytes are readable and writable (this function's contract); the two do not overlap: a Floor's buffers are apart.
+    // SAFETY: `len` bytes are readable and writable (this function's contract); the two do not
+    // overlap: a Floor's buffers are apart.
     unsafe {
         if len == 8 {
             to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());

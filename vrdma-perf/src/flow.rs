@@ -50,7 +50,8 @@ struct Flow {
     receives: Option<Receives>,
     /// For datagrams, where they go: all but the QP.
     handle: Option<UdTarget>,
-    /// The way of the next request, and whether it has a completion: with several QPs the last of some rounds do.
+    /// The way of the next request, and whether it has a completion: with several QPs the last of
+    /// some rounds do.
     cursor: usize,
     rounds_left: u32,
     at: u64,

@@ -1,4 +1,5 @@
-//! A second thread, on the worker's processor, which limits are measured with. It sleeps between jobs.
+//! A second thread, on the worker's processor, which limits are measured with. It sleeps between
+//! jobs.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -28,7 +29,8 @@ impl Helper {
         };
         let thread = std::thread::Builder::new().name("helper".into()).spawn(work).expect("a thread");
         let helper = Helper { jobs: Some(jobs), results, thread: Some(thread) };
-        // It begins on our processor, where it would not come to its turn while we wait for a job without sleeping.
+        // It begins on our processor, where it would not come to its turn while we wait for a job
+        // without sleeping.
         helper.end();
         helper
     }

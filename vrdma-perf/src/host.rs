@@ -67,7 +67,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// So many guests with room for `buffers` bytes each. From now on this thread and the worker have the processors that `args` say.
+    /// So many guests with room for `buffers` bytes each. From now on this thread and the worker
+    /// have the processors that `args` say.
     ///
     /// # Errors
     /// The daemon does not start, or refuses a guest.
@@ -172,7 +173,8 @@ impl Host {
     }
 }
 
-/// Memory of at least so many bytes as guests have it: in huge pages, if there are enough of them free.
+/// Memory of at least so many bytes as guests have it: in huge pages, if there are enough of them
+/// free.
 ///
 /// # Errors
 /// The system refuses the memory.
@@ -211,7 +213,8 @@ fn config(
     };
     let guests = sockets.iter().enumerate().map(guest).collect::<Result<_>>()?;
     let mut config = Config { guests, poll_us: args.poll_us, admin: Some(admin), ..Config::default() };
-    // All that one guest sends goes through one channel; one more is its kernel's, one for what it receives.
+    // All that one guest sends goes through one channel; one more is its kernel's, one for what it
+    // receives.
     config.channels = 8;
     // Our own TCP goes by an uplink, if it goes at all.
     let uplink = uplink.or((transport == Transport::Iwarp(Tcp::Own)).then_some(Uplink("net_ring0")));

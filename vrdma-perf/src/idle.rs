@@ -24,7 +24,8 @@ const MTU_1024: u8 = 3;
 /// An address that no guest has.
 const ELSEWHERE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 200];
 
-/// Processor time of the daemon beside `qps` connected QPs that nobody uses, in percent of a processor.
+/// Processor time of the daemon beside `qps` connected QPs that nobody uses, in percent of a
+/// processor.
 ///
 /// # Errors
 /// The daemon is not ours, or refuses something.
@@ -43,7 +44,8 @@ pub fn processor(plan: &Plan, daemon: &DaemonArgs, qps: u32, time: Duration) -> 
     Ok(Quartiles::of((0..WINDOWS).map(|_| window()).collect::<Result<Vec<f64>>>()?))
 }
 
-/// Bytes that the daemon has for each of `qps` connected QPs: to QPs of this host, or to others' over an uplink.
+/// Bytes that the daemon has for each of `qps` connected QPs: to QPs of this host, or to others'
+/// over an uplink.
 ///
 /// # Errors
 /// The daemon is not ours, or refuses something.

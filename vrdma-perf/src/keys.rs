@@ -10,7 +10,8 @@ use vrdma_guest::abi::cqe::WcStatus;
 use vrdma_guest::verbs::{Bind, Request, Tag};
 use vrdma_guest::{Mr, Qp};
 
-/// Windows that are bound and invalidated in turn: more than half of the requests that are outstanding at most are never used twice at a time.
+/// Windows that are bound and invalidated in turn: more than half of the requests that are
+/// outstanding at most are never used twice at a time.
 const WINDOWS: u32 = 64;
 /// How long a bind may take.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
-//! How long a cache line takes to the worker's processor and back. On a shared machine that changes from one moment to the next, as processors change
-//! places: 60 ns where they share a cache, 500 ns where they are far apart. Windows with the same round trip alone can be compared.
+//! How long a cache line takes to the worker's processor and back. On a shared machine that changes
+//! from one moment to the next, as processors change places: 60 ns where they share a cache, 500 ns
+//! where they are far apart. Windows with the same round trip alone can be compared.
 
 use crate::helper::Helper;
 use crate::stats::Quartiles;

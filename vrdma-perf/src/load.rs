@@ -53,7 +53,8 @@ impl Patience {
     }
 }
 
-/// The time of each of `count` operations, one after the other, from its post until it has ended. Before each this thread spins for `pause`.
+/// The time of each of `count` operations, one after the other, from its post until it has ended.
+/// Before each this thread spins for `pause`.
 ///
 /// # Errors
 /// An operation fails, or never ends.
@@ -82,7 +83,8 @@ pub fn latency(
     Ok(())
 }
 
-/// How long `count` operations take with as many outstanding as the load wants. What is still outstanding then ends uncounted.
+/// How long `count` operations take with as many outstanding as the load wants. What is still
+/// outstanding then ends uncounted.
 ///
 /// # Errors
 /// An operation fails, or never ends.

@@ -39,7 +39,8 @@ fn today() -> String {
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// The date of a day, counted from 1970 on: years begin with March, so that the leap day is the last.
+/// The date of a day, counted from 1970 on: years begin with March, so that the leap day is the
+/// last.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);

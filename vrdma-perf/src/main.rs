@@ -1,7 +1,8 @@
-//! RDMA between guests at the speed of this machine, without a VM: perftest's figures, each beside the limit that was measured in turns with it.
+//! RDMA between guests at the speed of this machine, without a VM: perftest's figures, each beside
+//! the limit that was measured in turns with it.
 //!
-//! It plays the guests itself ([`vrdma_guest`]): a vhost-user front-end with the driver that guests have. The daemon is a process of its own, as guests have
-//! it. Each file uses only those above it:
+//! It plays the guests itself ([`vrdma_guest`]): a vhost-user front-end with the driver that guests
+//! have. The daemon is a process of its own, as guests have it. Each file uses only those above it:
 //!
 //! | file | question |
 //! |---|---|

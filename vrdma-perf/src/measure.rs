@@ -162,7 +162,8 @@ fn tails(windows: &mut Windows<'_, Flows>, until: Until, cpu: usize) -> Result<(
     Ok(("the median of the same windows".to_owned(), turns))
 }
 
-/// The 99.9th percentile of each window beside that of a window of the ring floor: what the machine interrupts stops both.
+/// The 99.9th percentile of each window beside that of a window of the ring floor: what the machine
+/// interrupts stops both.
 fn tails_of_both(
     windows: &mut Windows<'_, Flows>,
     floor: &mut Windows<'_, Floor>,
@@ -207,7 +208,8 @@ fn measured(
     }
 }
 
-/// Measures an operation in all sizes that are asked for, and hands on each result as soon as it is there.
+/// Measures an operation in all sizes that are asked for, and hands on each result as soon as it is
+/// there.
 ///
 /// # Errors
 /// As of [`measure`], or what is asked for makes no sense.

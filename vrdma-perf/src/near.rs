@@ -1,7 +1,10 @@
-//! Two workers' engines, and what is between them: WRITEs from a guest of one to a guest of the other, beside the same between two guests of one engine.
+//! Two workers' engines, and what is between them: WRITEs from a guest of one to a guest of the
+//! other, beside the same between two guests of one engine.
 //!
-//! Each engine has a thread and a processor; that of the sender also plays its driver, by calls of the engine. So rings of guests are no part of it, and two
-//! processors are enough. The daemon's own code is what is measured: [`NearPort`](vrdma_backend::near::NearPort), and the port of frames for what does not go that way.
+//! Each engine has a thread and a processor; that of the sender also plays its driver, by calls of
+//! the engine. So rings of guests are no part of it, and two processors are enough. The daemon's
+//! own code is what is measured: [`NearPort`](vrdma_backend::near::NearPort), and the port of
+//! frames for what does not go that way.
 
 mod account;
 mod apart;
@@ -70,7 +73,8 @@ fn account_of(length: u32, duration: f64, times: &mut Histogram<u64>, kind: Kind
     Ok(account::table([&near, &far], operations.into(), account::reading(), account::hertz()))
 }
 
-/// The same of a pair of guests of one worker, while another worker has such a pair too, beside alone.
+/// The same of a pair of guests of one worker, while another worker has such a pair too, beside
+/// alone.
 fn measure_pairs(
     args: &Near,
     helper: &Helper,

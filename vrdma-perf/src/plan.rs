@@ -209,7 +209,8 @@ impl Plan {
         Ok(())
     }
 
-    /// What the operation or figure has no use for is not ignored; but depth and `--cq-mod` may be given for a latency, as perftest has it.
+    /// What the operation or figure has no use for is not ignored; but depth and `--cq-mod` may be
+    /// given for a latency, as perftest has it.
     fn check_use(operation: Operation, figure: Figure, args: &LoadArgs) -> Result<()> {
         let inlines = matches!(operation, Operation::Write | Operation::Send);
         ensure!(args.inline_size == 0 || inlines, "--inline-size is for WRITE and SEND");

@@ -84,7 +84,8 @@ impl Process {
     }
 }
 
-/// Room of a send queue: for all requests that may be outstanding, but for very many QPs, which get one request in turn.
+/// Room of a send queue: for all requests that may be outstanding, but for very many QPs, which get
+/// one request in turn.
 fn requests_of_each(plan: &Plan) -> u32 {
     let all = plan.depth.max(plan.cq_mod);
     if all.saturating_mul(plan.qps) <= ALL_REQUESTS { all } else { all.div_ceil(plan.qps) * 4 }
@@ -139,7 +140,8 @@ impl Receives {
         process.context.channel.driver.ring();
     }
 
-    /// One for QP `index`, or for the shared queue. The device is told when the channel is rung, at the latest when it is full.
+    /// One for QP `index`, or for the shared queue. The device is told when the channel is rung, at
+    /// the latest when it is full.
     #[inline]
     pub fn post(&mut self, process: &mut Process, index: usize) {
         let own = [process.mr.sge(self.at, self.length)];

@@ -204,7 +204,8 @@ impl Text {
     }
 }
 
-/// The standard set, each row as soon as it is measured. What this machine has not got is said in its row.
+/// The standard set, each row as soon as it is measured. What this machine has not got is said in
+/// its row.
 ///
 /// # Errors
 /// No row is meant, something else fails, or the files cannot be written.
@@ -274,7 +275,8 @@ pub fn compare(args: &Compare) -> Result<()> {
     Ok(())
 }
 
-/// In a thread of its own: what is measured pins its thread, and whom that starts (a daemon, the wire's process) would have its one processor.
+/// In a thread of its own: what is measured pins its thread, and whom that starts (a daemon, the
+/// wire's process) would have its one processor.
 fn on_its_own<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
     let result = std::thread::scope(|scope| scope.spawn(measure).join());
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))

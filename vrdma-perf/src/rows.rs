@@ -22,15 +22,20 @@ pub enum What {
     Command(&'static str, With),
     /// WRITEs of so many bytes over a port.
     Wire(PortKind, u32),
-    /// WRITEs of so many bytes by iWARP over a port with an MTU of 9000: connections, and requests outstanding on each.
+    /// WRITEs of so many bytes by iWARP over a port with an MTU of 9000: connections, and requests
+    /// outstanding on each.
     Iwarp(PortKind, u32, u32, u32),
-    /// WRITEs of so many bytes by iWARP over net_memif with an MTU of 9000, by hosts that have a processor each: connections, and requests outstanding on each.
+    /// WRITEs of so many bytes by iWARP over net_memif with an MTU of 9000, by hosts that have a
+    /// processor each: connections, and requests outstanding on each.
     IwarpApart(u32, u32, u32),
-    /// WRITEs of 64 KiB by iWARP over a veth: the driver at both ends, the link's MTU, and whether hosts have a processor each.
+    /// WRITEs of 64 KiB by iWARP over a veth: the driver at both ends, the link's MTU, and whether
+    /// hosts have a processor each.
     IwarpVeth(PortKind, u16, bool),
-    /// WRITEs of 64 KiB over net_ring, by iWARP on one connection with an MTU of 9000, beside so many whose peers take nothing.
+    /// WRITEs of 64 KiB over net_ring, by iWARP on one connection with an MTU of 9000, beside so
+    /// many whose peers take nothing.
     Stalled(u32),
-    /// From the repair of a hole to the last WRITE of iWARP over net_ring with an MTU of 9000, by the frames that came beyond the hole.
+    /// From the repair of a hole to the last WRITE of iWARP over net_ring with an MTU of 9000, by
+    /// the frames that came beyond the hole.
     Hole(u32),
     /// Processor time of a daemon that sleeps, beside so many connected QPs.
     Processor(u32),

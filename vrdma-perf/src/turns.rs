@@ -1,6 +1,7 @@
-//! Two things measured in turns, so that their ratio means something. Processors of a shared machine change places, and speed, from one moment to the
-//! next. So each window of time is bracketed by round trips of a cache line; a ratio is taken between neighbours that had the same round trips; and each
-//! *regime*, windows whose round trips are alike, is a result of its own.
+//! Two things measured in turns, so that their ratio means something. Processors of a shared
+//! machine change places, and speed, from one moment to the next. So each window of time is
+//! bracketed by round trips of a cache line; a ratio is taken between neighbours that had the same
+//! round trips; and each *regime*, windows whose round trips are alike, is a result of its own.
 
 use crate::stats::Quartiles;
 use anyhow::Result;
@@ -21,7 +22,8 @@ pub enum Until {
     Pairs(usize),
 }
 
-/// Neighbouring windows, and the round trips of a line in nanoseconds: before, between and after them.
+/// Neighbouring windows, and the round trips of a line in nanoseconds: before, between and after
+/// them.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     lines: [f64; 3],
@@ -53,7 +55,8 @@ pub struct Turns {
     pub left_out: usize,
 }
 
-/// Measures windows of both in turns, and `line` between them; whichever comes first has no advantage.
+/// Measures windows of both in turns, and `line` between them; whichever comes first has no
+/// advantage.
 ///
 /// # Errors
 /// Of a window.

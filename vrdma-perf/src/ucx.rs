@@ -1,4 +1,5 @@
-//! UCX's puts over shared memory, as its own `ucx_perftest` measures them: what a memory that both sides may write to does without any protection.
+//! UCX's puts over shared memory, as its own `ucx_perftest` measures them: what a memory that both
+//! sides may write to does without any protection.
 
 use crate::args::Figure;
 use crate::missing::missing;
@@ -91,7 +92,8 @@ fn command(port: &str, cpu: usize) -> Command {
     command
 }
 
-/// What is in the last line of its table: percentile, mean and overall latency, mean and overall bandwidth, mean and overall rate.
+/// What is in the last line of its table: percentile, mean and overall latency, mean and overall
+/// bandwidth, mean and overall rate.
 fn parse(text: &str, figure: Figure) -> Option<f64> {
     let fields: Vec<f64> =
         text.lines().next_back()?.split(',').map_while(|field| field.parse().ok()).collect();

@@ -18,7 +18,8 @@ const WARM_UP: u32 = 200;
 const TRIAL: u32 = 2000;
 /// and where there is a pause between them.
 const SLOW_TRIAL: u32 = 20;
-/// Operations of a window of which a 99.9th percentile is wanted: of few it would be the worst one, and of one the median.
+/// Operations of a window of which a 99.9th percentile is wanted: of few it would be the worst one,
+/// and of one the median.
 const TAIL: u32 = 2000;
 /// Bytes of a trial at most.
 const TRIAL_BYTES: u32 = 256 << 20;

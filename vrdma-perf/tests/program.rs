@@ -1,4 +1,5 @@
-//! The program as a person runs it: each operation through a daemon of its own, with few operations, and what it says of mistakes.
+//! The program as a person runs it: each operation through a daemon of its own, with few
+//! operations, and what it says of mistakes.
 
 use serde_json::Value;
 use std::process::{Command, Output};

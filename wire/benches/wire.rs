@@ -1,4 +1,5 @@
-//! What headers and the ICRC of a packet cost, and those and the CRC of an FPDU, next to the CRC alone and a copy of the same bytes in the same run.
+//! What headers and the ICRC of a packet cost, and those and the CRC of an FPDU, next to the CRC
+//! alone and a copy of the same bytes in the same run.
 //!
 //! `cargo bench -p vrdma-wire`
 

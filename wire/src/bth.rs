@@ -23,7 +23,8 @@ struct RawBth {
     psn: [u8; 3],
 }
 
-/// The base transport header, apart from what follows from a packet's other parts: the opcode from its body, the pad count from its payload.
+/// The base transport header, apart from what follows from a packet's other parts: the opcode from
+/// its body, the pad count from its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Bth {
     /// The receiver is to raise a solicited event.

@@ -5,7 +5,8 @@ use crate::num::Gid;
 /// Words of four bytes that are added at once.
 const LANES: usize = 8;
 
-/// A sum of 16-bit words that is not folded yet. Pieces may have any length; the next one goes on where the last one ended.
+/// A sum of 16-bit words that is not folded yet. Pieces may have any length; the next one goes on
+/// where the last one ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     words: u64,
@@ -22,7 +23,8 @@ impl Sum {
         sum
     }
 
-    /// The sum of a piece of `len` bytes, an even number, whose words of 16 bits, as this processor reads them, add up to `words`: for who has a faster way to add.
+    /// The sum of a piece of `len` bytes, an even number, whose words of 16 bits, as this processor
+    /// reads them, add up to `words`: for who has a faster way to add.
     #[must_use]
     pub const fn of_words(words: u64, len: usize) -> Sum {
         Sum { words: in_order(words), len }
@@ -46,13 +48,15 @@ impl Sum {
         self.len
     }
 
-    /// The checksum: the complement of the folded sum. 0 if a right checksum was among what was added.
+    /// The checksum: the complement of the folded sum. 0 if a right checksum was among what was
+    /// added.
     pub const fn finish(self) -> u16 {
         !(fold(self.words) as u16)
     }
 }
 
-/// The sum of an IPv4 or IPv6 pseudo header (RFC 9293, 3.1; RFC 8200, 8.1). IPv4 addresses are mapped.
+/// The sum of an IPv4 or IPv6 pseudo header (RFC 9293, 3.1; RFC 8200, 8.1). IPv4 addresses are
+/// mapped.
 pub(crate) fn pseudo_header(src: Gid, dst: Gid, protocol: u8, length: usize) -> Sum {
     let mut sum = match (src.ipv4(), dst.ipv4()) {
         (Some(src), Some(dst)) => Sum { words: Sum::of(&src).words + Sum::of(&dst).words, len: 0 },
@@ -62,8 +66,9 @@ pub(crate) fn pseudo_header(src: Gid, dst: Gid, protocol: u8, length: usize) -> 
     sum
 }
 
-/// The sum of words of a piece, the last one with a byte of zeros if there is an odd number. The order of bytes in a word does not matter until the sum is folded (RFC 1071, 2),
-/// nor does a word's length: so four bytes are added at a time, in lanes that a processor adds at once.
+/// The sum of words of a piece, the last one with a byte of zeros if there is an odd number. The
+/// order of bytes in a word does not matter until the sum is folded (RFC 1071, 2), nor does a
+/// word's length: so four bytes are added at a time, in lanes that a processor adds at once.
 fn sum(bytes: &[u8]) -> u64 {
     let mut lanes = [0_u64; LANES];
     let mut blocks = bytes.chunks_exact(4 * LANES);
@@ -84,7 +89,8 @@ const fn in_order(words: u64) -> u64 {
     u16::from_be(fold(words) as u16) as u64
 }
 
-/// The sum of a piece that follows `before` bytes. After an odd number each byte is the other half of its word, which swaps the sum's bytes.
+/// The sum of a piece that follows `before` bytes. After an odd number each byte is the other half
+/// of its word, which swaps the sum's bytes.
 const fn aligned(words: u64, before: usize) -> u64 {
     let folded = fold(words);
     if before.is_multiple_of(2) { folded } else { (folded as u16).swap_bytes() as u64 }

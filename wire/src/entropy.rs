@@ -1,26 +1,30 @@
 //! UDP source ports, by which routers spread flows over paths.
 //!
-//! The functions are those of Linux's RDMA core, so that both ends of a connection, whoever they are, agree about what a capture shows.
+//! The functions are those of Linux's RDMA core, so that both ends of a connection, whoever they
+//! are, agree about what a capture shows.
 
 use crate::num::{FlowLabel, Qpn};
 
 /// The least source port of RoCE: the dynamic ports of RFC 6335 from 0xc000 on.
 const MIN_PORT: u16 = 0xc000;
 
-/// A flow label for a connection: its two QPNs, folded; never mind which is whose (Linux: `rdma_calc_flow_label`).
+/// A flow label for a connection: its two QPNs, folded; never mind which is whose (Linux:
+/// `rdma_calc_flow_label`).
 pub const fn flow_label(local: Qpn, remote: Qpn) -> FlowLabel {
     let product = local.number() as u64 * remote.number() as u64;
     let folded = product ^ product >> 20;
     FlowLabel::truncate((folded ^ folded >> 40) as u32)
 }
 
-/// The source port, 0xc000 to 0xffff, that goes with a flow label (Linux: `rdma_flow_label_to_udp_sport`).
+/// The source port, 0xc000 to 0xffff, that goes with a flow label (Linux:
+/// `rdma_flow_label_to_udp_sport`).
 pub const fn udp_source_port(label: FlowLabel) -> u16 {
     let label = label.number();
     MIN_PORT | ((label & 0x3fff) ^ (label >> 14)) as u16
 }
 
-/// The source port of a connection: by its flow label, or if that is 0 by its QPNs (Linux: `rdma_get_udp_sport`).
+/// The source port of a connection: by its flow label, or if that is 0 by its QPNs (Linux:
+/// `rdma_get_udp_sport`).
 pub const fn connection_source_port(label: FlowLabel, local: Qpn, remote: Qpn) -> u16 {
     udp_source_port(if label.number() == 0 { flow_label(local, remote) } else { label })
 }

@@ -266,7 +266,8 @@ impl Credits {
         self.0
     }
 
-    /// How many messages; `None` without limit. Codes go up in steps of a half: 0, 1, 2, 3, 4, 6, 8, 12, ... 32768.
+    /// How many messages; `None` without limit. Codes go up in steps of a half: 0, 1, 2, 3, 4, 6,
+    /// 8, 12, ... 32768.
     #[inline]
     pub const fn count(self) -> Option<u32> {
         match self.0 {
@@ -305,7 +306,8 @@ impl Feth {
     const REGION: u8 = 0x10;
     const MASK: u8 = 0x3f;
 
-    /// A FLUSH to global visibility, to persistence, or both; of the range that the RETH names, or of the whole region.
+    /// A FLUSH to global visibility, to persistence, or both; of the range that the RETH names, or
+    /// of the whole region.
     pub const fn new(global: bool, persistent: bool, region: bool) -> Feth {
         Feth(
             if global { Self::GLOBAL } else { 0 }
@@ -314,7 +316,8 @@ impl Feth {
         )
     }
 
-    /// From placement type (4 bits) and selectivity level (2 bits above) as they are on the wire, reserved values too. Other bits do not count.
+    /// From placement type (4 bits) and selectivity level (2 bits above) as they are on the wire,
+    /// reserved values too. Other bits do not count.
     pub const fn from_bits(bits: u8) -> Feth {
         Feth(bits & Self::MASK)
     }

@@ -1,6 +1,8 @@
-//! ICMP's complaint that a packet is too long for a path: "fragmentation needed" (RFC 792, RFC 1191) and "packet too big" (RFC 4443, 3.2), about segments of TCP.
+//! ICMP's complaint that a packet is too long for a path: "fragmentation needed" (RFC 792, RFC
+//! 1191) and "packet too big" (RFC 4443, 3.2), about segments of TCP.
 //!
-//! Anybody can send one: what it says counts only if it quotes what only those on the path know (RFC 5927, 4).
+//! Anybody can send one: what it says counts only if it quotes what only those on the path know
+//! (RFC 5927, 4).
 
 use crate::checksum::{Sum, pseudo_header};
 use crate::eth::{self, Eth};
@@ -17,7 +19,8 @@ const V6_TOO_LONG: [u8; 2] = [2, 0];
 /// What stands before the packet that is quoted.
 const HEADER_LEN: usize = 8;
 
-/// A router cannot forward a segment of TCP whole. The ends are named as the segment's sender sees them, who gets this.
+/// A router cannot forward a segment of TCP whole. The ends are named as the segment's sender sees
+/// them, who gets this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
     /// The Ethernet header of the complaint.
@@ -32,7 +35,8 @@ pub struct TooLong {
     pub remote_port: u16,
     /// Its sequence number.
     pub seq: u32,
-    /// Longest IP packet that the router can forward, in bytes; 0 from those that do not say (before RFC 1191).
+    /// Longest IP packet that the router can forward, in bytes; 0 from those that do not say
+    /// (before RFC 1191).
     pub mtu: u16,
 }
 
@@ -49,7 +53,8 @@ fn of(ethertype: u16) -> (u8, [u8; 2]) {
 }
 
 impl TooLong {
-    /// Reads a frame; `None` if it is anything else, or its checksum is wrong. The segment may be quoted in part: only what is returned has to be there.
+    /// Reads a frame; `None` if it is anything else, or its checksum is wrong. The segment may be
+    /// quoted in part: only what is returned has to be there.
     pub fn parse(frame: &[u8]) -> Option<TooLong> {
         let (eth, packet) = Eth::parse(frame).ok()?;
         let (protocol, kind) = of(eth.ethertype);

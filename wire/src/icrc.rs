@@ -1,8 +1,9 @@
 //! The invariant CRC of RoCEv2 (IBTA 7.8.1, annex A17).
 //!
-//! It is the CRC-32 of Ethernet over 8 bytes of ones (in place of InfiniBand's LRH), the IP, UDP and IB headers, payload and padding,
-//! where every field that a router may change counts as ones: traffic class, flow label, TTL or hop limit, the checksums of IP and UDP, and
-//! the byte of the BTH with FECN and BECN. It goes on the wire least significant byte first.
+//! It is the CRC-32 of Ethernet over 8 bytes of ones (in place of InfiniBand's LRH), the IP, UDP
+//! and IB headers, payload and padding, where every field that a router may change counts as ones:
+//! traffic class, flow label, TTL or hop limit, the checksums of IP and UDP, and the byte of the
+//! BTH with FECN and BECN. It goes on the wire least significant byte first.
 
 use crate::{bth, eth, ip, udp};
 use crc32fast::Hasher;
@@ -18,7 +19,8 @@ const HEAD: usize = 128;
 const MASKED: usize = 64;
 /// and of short packets these alone are copied.
 const SHORT: usize = 64;
-/// Of a long packet the CRC takes the rest fastest in whole strides, which payloads of a path MTU are.
+/// Of a long packet the CRC takes the rest fastest in whole strides, which payloads of a path MTU
+/// are.
 const STRIDE: usize = 256;
 
 /// The bits that count as ones, from the IP header on.
@@ -44,7 +46,8 @@ const fn mask(v4: bool) -> [u8; MASKED] {
 const BTH_CONGESTION: usize = 4;
 const MASKS: [[u8; MASKED]; 2] = [mask(false), mask(true)];
 
-/// Puts the ICRC into the last bytes of a frame, from the Ethernet header on, that is whole but for it.
+/// Puts the ICRC into the last bytes of a frame, from the Ethernet header on, that is whole but for
+/// it.
 ///
 /// # Panics
 /// If it is no RoCE packet with room for an ICRC.
@@ -58,10 +61,12 @@ pub fn seal(frame: &mut [u8]) {
 pub struct Icrc(Hasher);
 
 impl Icrc {
-    /// Begins with a packet's headers, from the Ethernet header on, up to where its payload begins (or further).
+    /// Begins with a packet's headers, from the Ethernet header on, up to where its payload begins
+    /// (or further).
     ///
     /// # Panics
-    /// If `headers` are not those of a RoCE packet up to the BTH at least: [`Packet::emit`](crate::roce::Packet::emit) wrote them.
+    /// If `headers` are not those of a RoCE packet up to the BTH at least:
+    /// [`Packet::emit`](crate::roce::Packet::emit) wrote them.
     pub fn new(headers: &[u8]) -> Icrc {
         let (eth, rest) = eth::Eth::parse(headers).expect("emitted headers begin with Ethernet's");
         Icrc::of_ip(eth.ethertype == eth::IPV4, rest)
@@ -73,7 +78,8 @@ impl Icrc {
         assert!(packet.len() >= shortest, "a packet has a BTH");
         let mask = &MASKS[usize::from(v4)];
         let mut hasher = Hasher::new_with_initial(AFTER_ONES);
-        // Whole words are masked as they are copied: a byte that is stored alone, and then read with others, is waited for.
+        // Whole words are masked as they are copied: a byte that is stored alone, and then read
+        // with others, is waited for.
         if let Some(head) = packet.first_chunk::<HEAD>() {
             let mut masked = *head;
             masked.iter_mut().zip(mask).for_each(|(byte, mask)| *byte |= mask);

@@ -65,7 +65,8 @@ pub(crate) fn protocol_of(ethertype: u16, packet: &[u8]) -> Option<u8> {
     }
 }
 
-/// Whether what follows the Ethernet header is an unfragmented UDP packet; if so, what follows the IP header.
+/// Whether what follows the Ethernet header is an unfragmented UDP packet; if so, what follows the
+/// IP header.
 pub(crate) fn udp_of(ethertype: u16, packet: &[u8]) -> Option<&[u8]> {
     match ethertype {
         eth::IPV4 => {
@@ -82,7 +83,8 @@ pub(crate) fn udp_of(ethertype: u16, packet: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The addresses of an unfragmented packet of this protocol whose IP header has neither options nor extension headers, and what follows it, at first sight.
+/// The addresses of an unfragmented packet of this protocol whose IP header has neither options nor
+/// extension headers, and what follows it, at first sight.
 pub(crate) fn plain_of(ethertype: u16, packet: &[u8], protocol: u8) -> Option<(Gid, Gid, &[u8])> {
     match ethertype {
         eth::IPV4 => {
@@ -103,7 +105,8 @@ pub(crate) fn plain_of(ethertype: u16, packet: &[u8], protocol: u8) -> Option<(G
 }
 
 impl Ip {
-    /// Takes an IP header with this protocol after it: the header, and what it says to be its payload, without the padding of short Ethernet frames.
+    /// Takes an IP header with this protocol after it: the header, and what it says to be its
+    /// payload, without the padding of short Ethernet frames.
     #[inline]
     pub fn parse(ethertype: u16, packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), Drop> {
         match ethertype {
@@ -179,7 +182,8 @@ impl Ip {
         src.ipv4().is_some() && dst.ipv4().is_some()
     }
 
-    /// The checksum of its header of IPv4, from the fields: to read them again right after they were stored, in other words than they were, takes longer.
+    /// The checksum of its header of IPv4, from the fields: to read them again right after they
+    /// were stored, in other words than they were, takes longer.
     #[inline]
     fn checksum(&self, total: u16, protocol: u8, src: [u8; 4], dst: [u8; 4]) -> u16 {
         let halves = |bytes: [u8; 4]| {

@@ -16,9 +16,10 @@
 //! | [`icmp`] | the complaint of a router that a segment is too long |
 //! | [`checksum`] | the Internet checksum |
 //!
-//! Each header is a view: a structure of bytes that is laid over a frame where the frame is long enough ([`zerocopy`]). What is read from it
-//! becomes a value in which nonsense cannot be expressed; what cannot become one has a [`Drop`] for a reason, or a [`Fault`](iwarp::Fault).
-//! All multi-byte fields are big-endian on the wire (IBTA 1.5, RFC 791), but for CRCs.
+//! Each header is a view: a structure of bytes that is laid over a frame where the frame is long
+//! enough ([`zerocopy`]). What is read from it becomes a value in which nonsense cannot be
+//! expressed; what cannot become one has a [`Drop`] for a reason, or a [`Fault`](iwarp::Fault). All
+//! multi-byte fields are big-endian on the wire (IBTA 1.5, RFC 791), but for CRCs.
 #![no_std]
 #![forbid(unsafe_code)]
 

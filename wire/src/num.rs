@@ -130,7 +130,8 @@ impl Pkey {
     /// Full member of the default partition: the one that RoCE has.
     pub const DEFAULT: Pkey = Pkey(0xffff);
 
-    /// Whether two ports whose P_Keys these are may talk (IBTA 10.9.3): of one partition, which is not 0, and not both limited members of it.
+    /// Whether two ports whose P_Keys these are may talk (IBTA 10.9.3): of one partition, which is
+    /// not 0, and not both limited members of it.
     #[inline]
     pub const fn matches(self, other: Pkey) -> bool {
         const FULL: u16 = 1 << 15;
@@ -167,7 +168,8 @@ impl FlowLabel {
 pub struct VlanId(u16);
 
 impl VlanId {
-    /// That of frames without a tag, and of those whose tag has a priority alone (IEEE 802.1Q 6.9.1).
+    /// That of frames without a tag, and of those whose tag has a priority alone (IEEE 802.1Q
+    /// 6.9.1).
     pub const UNTAGGED: VlanId = VlanId(0);
 
     /// The VLAN of a frame with this tag or none.
@@ -242,8 +244,9 @@ pub struct Qkey(pub u32);
 
 /// Immediate data: 4 bytes that go from a request to the peer's completion as they are.
 ///
-/// A word of its own, not an array: bytes that are stored one by one and then loaded together stall the processor until its store
-/// buffer has drained, which on the data path costs more than all the rest.
+/// A word of its own, not an array: bytes that are stored one by one and then loaded together stall
+/// the processor until its store buffer has drained, which on the data path costs more than all the
+/// rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Imm(u32);
 
@@ -287,7 +290,8 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// A global identifier, in network byte order: for RoCE an IPv6 address, or an IPv4 address mapped into one.
+/// A global identifier, in network byte order: for RoCE an IPv6 address, or an IPv4 address mapped
+/// into one.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 
@@ -315,7 +319,8 @@ impl Gid {
         self == Gid::ZERO
     }
 
-    /// The Ethernet address of a multicast group (RFC 1112, 6.4; RFC 2464, 7), which the last bytes of its address are in.
+    /// The Ethernet address of a multicast group (RFC 1112, 6.4; RFC 2464, 7), which the last bytes
+    /// of its address are in.
     #[inline]
     pub const fn group_mac(self) -> Mac {
         let [.., a, b, c, d] = self.0;

@@ -2,7 +2,8 @@
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $variant:ident $number:literal,)*) => {
-        /// The opcode of a packet: service and operation. Those of XRC are not among them: they have RC's operations (`of_xrc`).
+        /// The opcode of a packet: service and operation. Those of XRC are not among them: they
+        /// have RC's operations (`of_xrc`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Opcode {
@@ -13,7 +14,8 @@ macro_rules! opcodes {
             /// Every opcode, in ascending order.
             pub const ALL: &[Opcode] = &[$(Opcode::$variant,)*];
 
-            /// The opcode of this number, or `None` for what is not spoken here: reserved ones, RD, vendors' own.
+            /// The opcode of this number, or `None` for what is not spoken here: reserved ones, RD,
+            /// vendors' own.
             pub const fn from_number(number: u8) -> Option<Opcode> {
                 Some(match number {
                     $($number => Opcode::$variant,)*
@@ -113,7 +115,8 @@ const SERVICE: u8 = 0b1110_0000;
 const XRC: u8 = 0b1010_0000;
 
 impl Opcode {
-    /// The opcode of RC with the operation that the opcode of XRC with this number has; `None` if it is no opcode of XRC.
+    /// The opcode of RC with the operation that the opcode of XRC with this number has; `None` if
+    /// it is no opcode of XRC.
     pub(crate) const fn of_xrc(number: u8) -> Option<Opcode> {
         if number & SERVICE == XRC { Opcode::from_number(number & !SERVICE) } else { None }
     }

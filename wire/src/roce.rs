@@ -48,7 +48,8 @@ pub struct Path {
     pub vlan: Option<VlanTag>,
     /// IP source. An IPv4-mapped address means IPv4.
     pub src: Gid,
-    /// IP destination, of the same kind as the source: packets between an IPv4 and an IPv6 address are written, but no one takes them.
+    /// IP destination, of the same kind as the source: packets between an IPv4 and an IPv6 address
+    /// are written, but no one takes them.
     pub dst: Gid,
     /// Traffic class of IPv6, type of service of IPv4: DSCP (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
@@ -128,14 +129,16 @@ pub fn is_roce(frame: &[u8]) -> bool {
     Head::parse(frame).is_ok_and(|head| head.kind == Kind::Roce)
 }
 
-/// Whether a frame is a RoCE packet with the right ICRC. Who needs the packet too asks [`Parsed::check_icrc`].
+/// Whether a frame is a RoCE packet with the right ICRC. Who needs the packet too asks
+/// [`Parsed::check_icrc`].
 pub fn check_icrc(frame: &[u8]) -> bool {
     Packet::parse(frame).is_ok_and(|parsed| parsed.check_icrc().is_ok())
 }
 
 impl Packet {
-    /// Reads a frame, from the Ethernet header on, without Ethernet's own CRC; what Ethernet padded it with does not matter.
-    /// Everything is checked that needs no state, but for the ICRC ([`Parsed::check_icrc`]).
+    /// Reads a frame, from the Ethernet header on, without Ethernet's own CRC; what Ethernet padded
+    /// it with does not matter. Everything is checked that needs no state, but for the ICRC
+    /// ([`Parsed::check_icrc`]).
     pub fn parse(frame: &[u8]) -> Result<Parsed<'_>, Drop> {
         let (eth, packet) = Eth::parse(frame)?;
         Packet::parse_ip(&eth, packet)
@@ -204,11 +207,12 @@ impl Packet {
         self.header_len() + payload + pad(payload) + icrc::LEN
     }
 
-    /// Writes all headers of a packet with that much payload into `buf`; returns their length. Payload, [`pad`] bytes of zero and [`Icrc`]
-    /// are the caller's.
+    /// Writes all headers of a packet with that much payload into `buf`; returns their length.
+    /// Payload, [`pad`] bytes of zero and [`Icrc`] are the caller's.
     ///
     /// # Panics
-    /// If `buf` is shorter than the headers ([`MAX_HEADERS`] is always enough), or `payload` exceeds [`MAX_PAYLOAD`]: no path MTU is greater.
+    /// If `buf` is shorter than the headers ([`MAX_HEADERS`] is always enough), or `payload`
+    /// exceeds [`MAX_PAYLOAD`]: no path MTU is greater.
     pub fn emit(&self, payload: usize, buf: &mut [u8]) -> usize {
         let (pad, ib) = self.ib_len(payload);
         let mut writer = Writer::new(buf);
@@ -220,7 +224,8 @@ impl Packet {
         writer.len()
     }
 
-    /// Writes the IP header alone of a packet with that much payload into `buf`: what a UD receive shows as GRH of one that is never written. Returns its length.
+    /// Writes the IP header alone of a packet with that much payload into `buf`: what a UD receive
+    /// shows as GRH of one that is never written. Returns its length.
     ///
     /// # Panics
     /// As [`Packet::emit`].

@@ -31,7 +31,8 @@ impl<'a> Writer<'a> {
     /// Appends a header.
     ///
     /// # Panics
-    /// If the buffer is full: whoever has packets written gives room for [`MAX_HEADERS`](crate::roce::MAX_HEADERS), or what iWARP names.
+    /// If the buffer is full: whoever has packets written gives room for
+    /// [`MAX_HEADERS`](crate::roce::MAX_HEADERS), or what iWARP names.
     #[inline]
     pub fn put<T: IntoBytes + Immutable + ?Sized>(&mut self, header: &T) {
         let bytes = header.as_bytes();

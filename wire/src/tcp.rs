@@ -1,6 +1,7 @@
 //! The header of a TCP segment (RFC 9293, 3.1), and its checksum.
 //!
-//! A segment is what an IP packet carries. [`Header::parse`] reads it as a value, [`is_sound`] checks its checksum, [`Header::emit`] writes it.
+//! A segment is what an IP packet carries. [`Header::parse`] reads it as a value, [`is_sound`]
+//! checks its checksum, [`Header::emit`] writes it.
 
 mod malformed;
 mod options;
@@ -103,7 +104,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Takes the header of all that an IP header carries: the header, and the data. The checksum is left to [`is_sound`].
+    /// Takes the header of all that an IP header carries: the header, and the data. The checksum is
+    /// left to [`is_sound`].
     pub fn parse(segment: &[u8]) -> Result<(Header, &[u8]), Malformed> {
         let (raw, _) = RawTcp::ref_from_prefix(segment).map_err(|_| Malformed::Truncated)?;
         let length = usize::from(raw.offset_flags.get() >> 12) * 4;
@@ -130,7 +132,8 @@ impl Header {
         MIN_LEN + self.options.len()
     }
 
-    /// Writes the header of a segment between these addresses (IPv4's are mapped) with data of this sum to the front of `buf`; returns its length.
+    /// Writes the header of a segment between these addresses (IPv4's are mapped) with data of this
+    /// sum to the front of `buf`; returns its length.
     ///
     /// # Panics
     /// If `buf` is shorter than that.
@@ -144,7 +147,8 @@ impl Header {
         length
     }
 
-    /// The same, with so many bytes of data: the checksum is left to whoever sends the frame, who wants the sum of the pseudo header in its place.
+    /// The same, with so many bytes of data: the checksum is left to whoever sends the frame, who
+    /// wants the sum of the pseudo header in its place.
     ///
     /// # Panics
     /// As of [`Header::emit`].

@@ -38,7 +38,8 @@ pub(crate) fn parse(packet: &[u8]) -> Result<(u16, &[u8]), Drop> {
     Ok((raw.src_port.get(), reader.0))
 }
 
-/// Writes the header for that much payload. The checksum is 0, "none" (annex A17 allows it for both versions of IP).
+/// Writes the header for that much payload. The checksum is 0, "none" (annex A17 allows it for both
+/// versions of IP).
 #[inline]
 pub(crate) fn put(src_port: u16, payload: u16, writer: &mut Writer<'_>) {
     writer.put(&RawUdp {

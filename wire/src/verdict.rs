@@ -4,7 +4,8 @@ use core::fmt;
 
 macro_rules! drops {
     ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
-        /// Why a frame is no packet that anybody could take. The fault is the sender's or the wire's; each is worth a counter.
+        /// Why a frame is no packet that anybody could take. The fault is the sender's or the
+        /// wire's; each is worth a counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Drop {
             $($(#[$doc])* $variant,)*

@@ -1,5 +1,5 @@
-//! Packets that scapy wrote and tshark read (see `vectors/README.md`), and some that Linux's soft-RoCE sent: here they are written and read
-//! alike.
+//! Packets that scapy wrote and tshark read (see `vectors/README.md`), and some that Linux's
+//! soft-RoCE sent: here they are written and read alike.
 
 mod support;
 

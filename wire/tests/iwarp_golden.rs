@@ -1,4 +1,5 @@
-//! iWARP that others wrote: that of `vectors/iwarp.py`, which tshark read, and the examples of RFC 5044. Here it is written and read alike.
+//! iWARP that others wrote: that of `vectors/iwarp.py`, which tshark read, and the examples of RFC
+//! 5044. Here it is written and read alike.
 
 #[path = "support/iwarp.rs"]
 mod support;
@@ -177,7 +178,8 @@ fn fpdus_of_others_are_written_and_read_alike() {
         if let Segment::Terminate(_, terminate) = parsed.segment {
             check_terminated(&vector, terminate);
         }
-        // We say the length of each segment whose headers we give back: one without it is only read.
+        // We say the length of each segment whose headers we give back: one without it is only
+        // read.
         if vector.flag("m") || !vector.flag("d") {
             assert_eq!(parsed.segment, vector.segment(), "{what}");
         }
@@ -196,7 +198,8 @@ fn check_terminated(vector: &Vector<'_>, terminate: Terminate) {
     assert_eq!(its.read().map(|read| read.to_vec()), vector.flag("r").then(|| vector.bytes("its_read")));
 }
 
-/// RFC 5044, appendix: a SEND of 24 zeros as the first FPDU, where a marker lies before it, and as the second of a queue with a marker in it.
+/// RFC 5044, appendix: a SEND of 24 zeros as the first FPDU, where a marker lies before it, and as
+/// the second of a queue with a marker in it.
 #[test]
 fn the_examples_of_rfc_5044_are_written_and_read_alike() {
     let framing = Framing { markers: true, crc: true };

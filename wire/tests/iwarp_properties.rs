@@ -11,7 +11,8 @@ use vrdma_wire::iwarp::rdmap::{self, MAX_HEADERS};
 use vrdma_wire::iwarp::set_up::{self as frames, SetUp};
 use vrdma_wire::iwarp::{Cause, Deframer, Fault, Framing, Place, Segment, aligned, decode};
 
-/// All ULPDUs of a stream that comes in pieces, and what was wrong with it. After each piece the deframer is replaced by its saved state.
+/// All ULPDUs of a stream that comes in pieces, and what was wrong with it. After each piece the
+/// deframer is replaced by its saved state.
 fn deframe<'a>(framing: Framing, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, Option<Fault>) {
     let (mut deframer, mut ulpdus) = (Deframer::new(framing), Vec::new());
     let mut buffer = vec![0; MAX_FPDU];
@@ -175,7 +176,8 @@ proptest! {
         prop_assert!(!aligned::is_whole(framing, place, &segment[..segment.len() - 1]));
     }
 
-    /// However a middlebox cuts the stream, and whatever payload looks like, what markers show as an FPDU is one.
+    /// However a middlebox cuts the stream, and whatever payload looks like, what markers show as
+    /// an FPDU is one.
     #[test]
     fn markers_show_fpdus_and_nothing_else(crc: bool, ulpdus in ulpdus(), cuts: [prop::sample::Index; 2]) {
         let framing = Framing { markers: true, crc };
@@ -225,7 +227,8 @@ proptest! {
     }
 }
 
-/// A TERMINATE for that cause, and a segment: it can be read, says why, and gives back the headers that it is to.
+/// A TERMINATE for that cause, and a segment: it can be read, says why, and gives back the headers
+/// that it is to.
 fn check_terminate(cause: Cause, of: &[u8]) {
     let segment = rdmap::terminate_for(cause, of);
     let bytes = ulpdu(&segment, &[]);
@@ -280,7 +283,8 @@ fn markers_show_fpdus_wherever_a_segment_begins() {
     }
 }
 
-/// What markers show in a part of a stream is the first FPDU that begins in it and has a marker in it.
+/// What markers show in a part of a stream is the first FPDU that begins in it and has a marker in
+/// it.
 fn check_first(framing: Framing, stream: &[u8], begins: &[usize], from: usize, to: usize) {
     let (segment, place) = (&stream[from..to], Place::of(from as u32));
     let markers = (from.next_multiple_of(512)..).step_by(512).take_while(|marker| marker + 4 <= to);

@@ -7,7 +7,8 @@ use support::{frame, packet};
 use vrdma_wire::Drop;
 use vrdma_wire::roce::{self, Packet};
 
-/// Bytes of a frame, from the Ethernet header on, and masks of their bits that the ICRC does not cover.
+/// Bytes of a frame, from the Ethernet header on, and masks of their bits that the ICRC does not
+/// cover.
 fn variant_bits(packet: &Packet) -> Vec<(usize, u8)> {
     let ip = if packet.path.vlan.is_some() { 18 } else { 14 };
     let mut bits: Vec<(usize, u8)> = (0..ip).map(|i| (i, 0xff)).collect();

@@ -51,7 +51,8 @@ fn mend_checksum(frame: &mut [u8]) {
     frame[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// A packet as an implementation would send it that puts a payload (and no padding) where none belongs.
+/// A packet as an implementation would send it that puts a payload (and no padding) where none
+/// belongs.
 fn with_payload(body: Body, payload: &[u8]) -> Result<(), Drop> {
     bent_packet(packet(true, body), payload, |_| ())
 }

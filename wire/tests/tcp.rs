@@ -1,4 +1,5 @@
-//! TCP segments that scapy wrote and tshark read (see `vectors/README.md`): here they are written and read alike.
+//! TCP segments that scapy wrote and tshark read (see `vectors/README.md`): here they are written
+//! and read alike.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -25,7 +25,8 @@ pub enum Accel {
 const PATIENCE: Duration = Duration::from_secs(4);
 
 impl Accel {
-    /// Finds out whether KVM works here, by booting as far as the initramfs; remembers the answer for this machine.
+    /// Finds out whether KVM works here, by booting as far as the initramfs; remembers the answer
+    /// for this machine.
     pub fn choose(image: &Image) -> Result<Self> {
         if !Path::new("/dev/kvm").exists() {
             return Ok(Self::Tcg);

@@ -1,4 +1,5 @@
-//! The machine's own package sources: which mirror it uses and how, so that the roots come from the same place.
+//! The machine's own package sources: which mirror it uses and how, so that the roots come from the
+//! same place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,8 +118,8 @@ struct Site {
 impl Site {
     const FORMAT: &str = "$(SITE)\t$(CODENAME)\t$(COMPONENT)\t$(TRUSTED)\t$(FILENAME)";
 
-    /// apt does not say why it trusts a source: its signature, or the sources' own words. So the signature is checked; who
-    /// cannot check it takes it for a good one.
+    /// apt does not say why it trusts a source: its signature, or the sources' own words. So the
+    /// signature is checked; who cannot check it takes it for a good one.
     fn mirror(&self) -> Mirror {
         let signer = self.release().map(|release| signer(&release));
         let unsigned = matches!(signer, Some(Ok(None)));

@@ -1,6 +1,6 @@
-//! What changes too often to be part of the image: backend, kernel module, provider, agent, test programs. Each is
-//! built only when its sources changed; the guest's share is laid out as a second layer that `vm-init` copies over
-//! the image.
+//! What changes too often to be part of the image: backend, kernel module, provider, agent, test
+//! programs. Each is built only when its sources changed; the guest's share is laid out as a second
+//! layer that `vm-init` copies over the image.
 
 mod layout;
 pub mod missing;
@@ -37,7 +37,8 @@ pub struct Artefacts {
     pub provider: Option<PathBuf>,
     /// The backend daemon.
     pub backend: Option<PathBuf>,
-    /// What modprobe knows of a kernel that the image is not made for: a directory that goes over `/usr`.
+    /// What modprobe knows of a kernel that the image is not made for: a directory that goes over
+    /// `/usr`.
     pub modprobe: Option<PathBuf>,
 }
 
@@ -67,12 +68,13 @@ pub enum Build {
     Release,
     /// For a demo: optimized, each crate by itself.
     Quick,
-    /// As for the tests without VMs: with assertions. Where those tests ran, there is nothing to build.
-    /// What runs within VMs is optimized, but not as a whole.
+    /// As for the tests without VMs: with assertions. Where those tests ran, there is nothing to
+    /// build. What runs within VMs is optimized, but not as a whole.
     Tests,
 }
 
-/// Builds everything whose sources exist, except the parts that are not wanted. The kernel is there.
+/// Builds everything whose sources exist, except the parts that are not wanted. The kernel is
+/// there.
 pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> {
     let _lock = image::lock()?;
     let part = |part, build: &dyn Fn() -> Result<Option<PathBuf>>| -> Result<Option<PathBuf>> {
@@ -85,7 +87,8 @@ pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> 
         faults: if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None },
         provider: part(Part::Provider, &|| provider(how))?,
         backend: part(Part::Backend, &|| backend(how))?,
-        // Last: cargo builds one thing at a time in a directory, and the backend is built in the agent's.
+        // Last: cargo builds one thing at a time in a directory, and the backend is built in the
+        // agent's.
         agent: agent(how)?,
         modprobe: kernel.modprobe(),
     })
@@ -144,7 +147,8 @@ fn program(what: &str, package: &str, name: &str, how: Build) -> Result<PathBuf>
     }
 }
 
-/// Builds the workspace as cargo does for its tests: any other selection has other features, and builds its dependencies anew.
+/// Builds the workspace as cargo does for its tests: any other selection has other features, and
+/// builds its dependencies anew.
 fn programs_of_tests() -> Result<()> {
     static BUILT: OnceLock<()> = OnceLock::new();
     if BUILT.get().is_none() {
@@ -157,8 +161,9 @@ fn programs_of_tests() -> Result<()> {
     Ok(())
 }
 
-/// Builds what takes long and needs no root: linking with all optimizations is work for one processor, so it goes well beside other things. Who needs a
-/// program builds it again, which takes no time then, and hears of errors.
+/// Builds what takes long and needs no root: linking with all optimizations is work for one
+/// processor, so it goes well beside other things. Who needs a program builds it again, which takes
+/// no time then, and hears of errors.
 pub fn ahead() -> Result<()> {
     backend(Build::Release)?;
     program_of(&TEST_PEER, Build::Release).map(|_| ())
@@ -187,7 +192,8 @@ pub fn perf() -> Result<PathBuf> {
     Ok(paths::cargo_target().join("release/vrdma-perf"))
 }
 
-/// `vrdma-perf` whose daemon keeps an account of its cycles. Built elsewhere, so that neither takes the other's place.
+/// `vrdma-perf` whose daemon keeps an account of its cycles. Built elsewhere, so that neither takes
+/// the other's place.
 pub fn perf_with_account() -> Result<PathBuf> {
     let _lock = image::lock()?;
     let target = paths::workspace().join("target/account");
@@ -258,7 +264,8 @@ fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()> {
     result
 }
 
-/// Builds the guest programs: each `vr-*.c` with what they share, by the compiler of the guest root.
+/// Builds the guest programs: each `vr-*.c` with what they share, by the compiler of the guest
+/// root.
 fn programs() -> Result<Option<PathBuf>> {
     // The headers of the device's ABI are the kernel module's; the sources name them by this path.
     const SCRIPT: &str = "cd /mnt

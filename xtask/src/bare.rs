@@ -1,8 +1,9 @@
 //! `cargo xtask bare`: does README's "Try it" hold on a machine that has nothing yet?
 //!
-//! A minimal Debian root, of release 12 or 13 (`--suite trixie`), gets the Rust toolchain, the settings of the package registries, and the working tree; README's
-//! commands run in it as they stand. `bare.lock` remembers what the last success depended on, so that continuous
-//! integration need not repeat it each time.
+//! A minimal Debian root, of release 12 or 13 (`--suite trixie`), gets the Rust toolchain, the
+//! settings of the package registries, and the working tree; README's commands run in it as they
+//! stand. `bare.lock` remembers what the last success depended on, so that continuous integration
+//! need not repeat it each time.
 
 mod lock;
 mod root;
@@ -26,7 +27,8 @@ pub struct Plan {
     /// Packages that the machine has already, as `libclang-cpp14,dpdk`.
     #[arg(long, value_delimiter = ',', value_name = "PACKAGES")]
     pub have: Vec<String>,
-    /// A command to run there after README's, as 'cargo run --release -p vrdma-perf -- report'; may be given again.
+    /// A command to run there after README's, as 'cargo run --release -p vrdma-perf -- report'; may
+    /// be given again.
     #[arg(long, value_name = "COMMAND")]
     pub also: Vec<String>,
     /// A command to run there in place of README's; may be given again.
@@ -56,11 +58,13 @@ impl Suite {
 
 /// Both commands, with every test in VMs, on an empty machine.
 const LIMIT: Duration = Duration::from_secs(3 * 60 * 60);
-/// The quick half takes less. It was seen to take 27 minutes on a fast machine that did nothing else; slow ones need
-/// twice that to build. One that is begun and does not end in time fails the whole run, so it is not begun.
+/// The quick half takes less. It was seen to take 27 minutes on a fast machine that did nothing
+/// else; slow ones need twice that to build. One that is begun and does not end in time fails the
+/// whole run, so it is not begun.
 const QUICK_HALF: Duration = Duration::from_secs(60 * 60);
 
-/// Disk that root, builds, and the roots inside it take, in MiB; the quick half was seen to take 7,800.
+/// Disk that root, builds, and the roots inside it take, in MiB; the quick half was seen to take
+/// 7,800.
 const SPACE: u64 = 12 * 1024;
 
 /// Goes through the plan. The root is removed after a success, and stays after a failure.

@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: `compare OLD NEW`, the daemons of two revisions, measured in turns; `report`, all figures of docs/performance/report.md.
+//! `cargo xtask bench`: `compare OLD NEW`, the daemons of two revisions, measured in turns;
+//! `report`, all figures of docs/performance/report.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ pub struct Plan {
     pub options: Vec<String>,
 }
 
-/// Builds both and prints vrdma-perf's table of one beside the other. vrdma-perf itself, which plays the guests, is the working tree's.
+/// Builds both and prints vrdma-perf's table of one beside the other. vrdma-perf itself, which
+/// plays the guests, is the working tree's.
 ///
 /// # Errors
 /// There is no such revision, or it does not build; or vrdma-perf's.
@@ -37,7 +39,8 @@ pub fn compare(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Puts figures, plots and cycle account of this machine into docs/performance/report.md, or into report.md of another folder. What vrdma-perf is told besides holds for both.
+/// Puts figures, plots and cycle account of this machine into docs/performance/report.md, or into
+/// report.md of another folder. What vrdma-perf is told besides holds for both.
 ///
 /// # Errors
 /// vrdma-perf does not build, or one of its runs fails; what the others gave is in the document.
@@ -98,7 +101,8 @@ fn git() -> Command {
     command
 }
 
-/// Builds the daemon of a commit in a work tree that is there for that long. Revisions share a target directory, and so what they have in common.
+/// Builds the daemon of a commit in a work tree that is there for that long. Revisions share a
+/// target directory, and so what they have in common.
 fn build(revision: &str, commit: &str, to: &Path) -> Result<()> {
     let directory = directory()?;
     let tree = Tree::add(&directory.join("tree"), commit)?;

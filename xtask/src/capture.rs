@@ -1,4 +1,5 @@
-//! Is a capture of the wire sound? Asked of others' programs: tshark's InfiniBand dissector, and scapy for the ICRC.
+//! Is a capture of the wire sound? Asked of others' programs: tshark's InfiniBand dissector, and
+//! scapy for the ICRC.
 //!
 //! Both run in the guest root, so the machine needs neither.
 
@@ -44,7 +45,8 @@ pub fn check_alone(file: &Path, is_iwarp: bool) -> Result<()> {
     Ok(())
 }
 
-/// Every RoCE packet of the file is dissected without a complaint and has the ICRC that scapy computes; there is one.
+/// Every RoCE packet of the file is dissected without a complaint and has the ICRC that scapy
+/// computes; there is one.
 pub fn check(file: &Path) -> Result<Checked> {
     let file = file.canonicalize().with_context(|| format!("no file {}", file.display()))?;
     dissect(&file)?;
@@ -60,11 +62,12 @@ pub fn fields(file: &Path, filter: &str, fields: &[&str]) -> Result<String> {
     in_guest_root(&file, &script, "tshark-fields")
 }
 
-/// The first complaints of tshark, if any: a packet that is malformed or not taken for InfiniBand's, an expert's note
-/// of severity warning or error.
+/// The first complaints of tshark, if any: a packet that is malformed or not taken for
+/// InfiniBand's, an expert's note of severity warning or error.
 ///
-/// Two settings: a UDP checksum of zero is RoCE's usual one, also over IPv6 (rdma_rxe sends it so too); and payload is
-/// not searched for protocols that it may look like by chance, such as RPC over RDMA.
+/// Two settings: a UDP checksum of zero is RoCE's usual one, also over IPv6 (rdma_rxe sends it so
+/// too); and payload is not searched for protocols that it may look like by chance, such as RPC
+/// over RDMA.
 fn dissect(file: &Path) -> Result<()> {
     const PROTOCOLS: &str = "frame,eth,ethertype,vlan,ip,ipv6,udp,infiniband,data";
     const COMPLAINTS: &str =
@@ -108,8 +111,8 @@ fn in_guest_root(file: &Path, script: &str, what: &str) -> Result<String> {
     Ok(said.lines().filter(|line| !line.starts_with("Running as user")).collect::<Vec<_>>().join("\n"))
 }
 
-/// The check itself works: it passes packets of rdma_rxe of each opcode that it sends, over IPv4 and IPv6, and finds
-/// each fault that is put into them.
+/// The check itself works: it passes packets of rdma_rxe of each opcode that it sends, over IPv4
+/// and IPv6, and finds each fault that is put into them.
 pub fn self_test() -> Result<()> {
     const FAULTS: [Fault; 5] = [
         ("a flipped bit of a payload", |pcap| pcap.packet(0)[100] ^= 1, "1 with a wrong ICRC"),

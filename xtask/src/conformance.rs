@@ -1,7 +1,8 @@
-//! `cargo xtask conformance`: other people's programs between two VMs, one after the other, over our device or over rdma_rxe.
+//! `cargo xtask conformance`: other people's programs between two VMs, one after the other, over
+//! our device or over rdma_rxe.
 //!
-//! What became of each is kept in `docs/conformance.json`, from which `docs/conformance.md` is made: a row for a program, a column for
-//! a device and where its VMs were.
+//! What became of each is kept in `docs/conformance.json`, from which `docs/conformance.md` is
+//! made: a row for a program, a column for a device and where its VMs were.
 
 mod ai;
 mod cases;
@@ -41,7 +42,8 @@ pub enum Family {
     Sockets,
     /// What machine learning has of RDMA, as PyPI has it.
     Ai,
-    /// The guest's Linux as people set it up: the tests in VMs that are called `vm-linux-...`, in their own VMs.
+    /// The guest's Linux as people set it up: the tests in VMs that are called `vm-linux-...`, in
+    /// their own VMs.
     Linux,
 }
 
@@ -141,7 +143,8 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Why this cannot run between these two devices, if it cannot. (Where both are rdma_rxe it runs, and says so itself.)
+    /// Why this cannot run between these two devices, if it cannot. (Where both are rdma_rxe it
+    /// runs, and says so itself.)
     fn lacks(&self, name: &str) -> Option<String> {
         let xrc = ["xsrq", "-c XRC", "-c x"].iter().any(|part| name.contains(part));
         let mixed = self.peer.is_some_and(|peer| peer != self.device);
@@ -310,7 +313,8 @@ impl<'a> Vms<'a> {
     }
 }
 
-/// Runs the cases that are wanted. After one that failed the next gets new VMs, should it have broken these.
+/// Runs the cases that are wanted. After one that failed the next gets new VMs, should it have
+/// broken these.
 fn go_through(vms: &mut Vms<'_>, cases: Vec<Case>, note: Note<'_>) -> Result<()> {
     let wanted: Vec<Case> = cases.into_iter().filter(|case| vms.plan.wants(&case.name)).collect();
     let refusals = cases::refusals(&wanted)?;
@@ -325,7 +329,8 @@ fn go_through(vms: &mut Vms<'_>, cases: Vec<Case>, note: Note<'_>) -> Result<()>
         if matches!(outcome, Outcome::Failed(_)) && !is_well(vms.pair()) {
             vms.renew()?;
         }
-        // Not before: who interrupts this command ends the VMs first, and that is no failure of the program.
+        // Not before: who interrupts this command ends the VMs first, and that is no failure of the
+        // program.
         note(&case.name, &outcome)?;
     }
     Ok(())
@@ -355,7 +360,8 @@ pub fn quick(pair: &Pair, family: Family) -> Result<()> {
         }
     };
     prepare(pair, PathMtu::Jumbo)?;
-    // A port that another family's program has had may be in TIME-WAIT, and not every server insists.
+    // A port that another family's program has had may be in TIME-WAIT, and not every server
+    // insists.
     let first = 22_000 + 200 * family as u16;
     for (index, case) in cases.iter().enumerate() {
         case.run(pair, first + index as u16).with_context(|| case.name.clone())?;

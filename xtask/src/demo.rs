@@ -31,20 +31,23 @@ const VERBS: [(&str, &str); 3] = [("RDMA WRITE", "write"), ("SEND", "send"), ("R
 
 /// What the demo runs.
 ///
-/// perftest measures the CPU's clock twice for each row of a latency table (a quarter of a second each), and fills its
-/// buffers byte by byte, which takes an emulated CPU two seconds for 8 MiB. So the latency tables have two rows, each
-/// from a run of its own, and the bandwidth tables all. A row of those lasts long beside a time slice of the host's scheduler;
-/// rdma_rxe needs fewer iterations for that, and would take very long for more.
+/// perftest measures the CPU's clock twice for each row of a latency table (a quarter of a second
+/// each), and fills its buffers byte by byte, which takes an emulated CPU two seconds for 8 MiB. So
+/// the latency tables have two rows, each from a run of its own, and the bandwidth tables all. A
+/// row of those lasts long beside a time slice of the host's scheduler; rdma_rxe needs fewer
+/// iterations for that, and would take very long for more.
 fn steps(device: Device) -> Vec<Step> {
     steps_of(if device == Device::Vrdma { 2000 } else { 100 }, &[(2, 1000), (8_388_608, 100)])
 }
 
-/// The same with fewer iterations and less memory to fill, which shows that they work, not how fast.
+/// The same with fewer iterations and less memory to fill, which shows that they work, not how
+/// fast.
 pub fn quick_steps() -> Vec<Step> {
     steps_of(100, &[(2, 200)])
 }
 
-/// With so many iterations of each row of a bandwidth table, and these sizes and iterations of the latency tables.
+/// With so many iterations of each row of a bandwidth table, and these sizes and iterations of the
+/// latency tables.
 fn steps_of(iterations: u32, latencies: &[(u32, u32)]) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut add =
@@ -95,8 +98,8 @@ pub fn run(device: Device) -> Result<()> {
     Ok(())
 }
 
-/// The figures of rdma_rxe over the VMs' own link. They are measured in each run: those of another hour, with
-/// another load on the machine, could not stand beside figures of now.
+/// The figures of rdma_rxe over the VMs' own link. They are measured in each run: those of another
+/// hour, with another load on the machine, could not stand beside figures of now.
 fn rxe() -> Result<Summary> {
     ui::say("measuring rdma_rxe for comparison, in short (`cargo xtask demo --rxe`: in full)");
     with_pair(Device::Rxe, |pair| {
@@ -151,8 +154,8 @@ fn show(pair: &mut Pair, device: Device) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Once through the table of programs: path MTU, VM with the servers (0 is a), addresses, and how many sizes perftest
-/// goes through.
+/// Once through the table of programs: path MTU, VM with the servers (0 is a), addresses, and how
+/// many sizes perftest goes through.
 pub type Round = (PathMtu, usize, Family, Sizes);
 
 /// A demo between two hosts.
@@ -192,7 +195,8 @@ pub const INTEROP_ALL: &[Round] = &[
     (PathMtu::Usual, 1, Family::V6, Sizes::All),
 ];
 
-/// Runs the programs between two hosts; what they print goes to files, and what passes the wire to a capture.
+/// Runs the programs between two hosts; what they print goes to files, and what passes the wire to
+/// a capture.
 pub fn between_hosts(plan: Plan) -> Result<()> {
     let start = Instant::now();
     let vrdma = plan.devices.contains(&Device::Vrdma);
@@ -218,7 +222,8 @@ pub fn between_hosts(plan: Plan) -> Result<()> {
     Ok(())
 }
 
-/// What the programs gave, and the check of what passed the wire meanwhile; an error tells of each that failed.
+/// What the programs gave, and the check of what passed the wire meanwhile; an error tells of each
+/// that failed.
 fn both<T, U>(programs: Result<T>, checked: Result<U>) -> Result<(T, U)> {
     match (programs, checked) {
         (Ok(programs), Ok(checked)) => Ok((programs, checked)),
@@ -227,8 +232,8 @@ fn both<T, U>(programs: Result<T>, checked: Result<U>) -> Result<(T, U)> {
     }
 }
 
-/// Goes through rounds of the table of programs, and on after a failure, so that one sees all. Says each row, and in the
-/// end how many there were.
+/// Goes through rounds of the table of programs, and on after a failure, so that one sees all. Says
+/// each row, and in the end how many there were.
 pub fn go_through(pair: &Pair, rounds: &[Round], say: &mut dyn FnMut(String)) -> Result<usize> {
     let mut failures = Vec::new();
     let mut rows = 0;

@@ -1,4 +1,5 @@
-//! Tests that fail in a run of the suite and pass alone: what is repeated, what counts as flaky, and when that fails the run. docs/testing.md, "Flaky tests".
+//! Tests that fail in a run of the suite and pass alone: what is repeated, what counts as flaky,
+//! and when that fails the run. docs/testing.md, "Flaky tests".
 
 use std::path::PathBuf;
 
@@ -24,7 +25,8 @@ pub struct Sorted {
     pub failed: Vec<String>,
 }
 
-/// Has each of these tests repeated until one repeat fails, at most [`REPEATS`] times. `once` runs a test alone, for the time that it is told.
+/// Has each of these tests repeated until one repeat fails, at most [`REPEATS`] times. `once` runs
+/// a test alone, for the time that it is told.
 pub fn repeat(failed: &[String], mut once: impl FnMut(&str, u32) -> Result<()>) -> Sorted {
     let mut sorted = Sorted::default();
     for name in failed {
@@ -43,7 +45,8 @@ pub fn log(step: &str, test: &str, round: u32) -> Result<PathBuf> {
     paths::log(&format!("{step}.{}.alone-{round}", &test[begin..]))
 }
 
-/// Why these flaky tests fail the run; `None` if it may pass. `known` are those that were flaky before.
+/// Why these flaky tests fail the run; `None` if it may pass. `known` are those that were flaky
+/// before.
 pub fn refusal(flaky: &[String], known: &[String]) -> Option<String> {
     if let Some(again) = flaky.iter().find(|name| known.iter().any(|known| is(name, known))) {
         return Some(format!("{again} is flaky and was before (docs/testing.md)"));
@@ -51,7 +54,8 @@ pub fn refusal(flaky: &[String], known: &[String]) -> Option<String> {
     (flaky.len() > LET_PASS).then(|| format!("{} tests are flaky", flaky.len()))
 }
 
-/// Whether a runner's name of a test, which may have its program and its module before it, is of a test in the table.
+/// Whether a runner's name of a test, which may have its program and its module before it, is of a
+/// test in the table.
 fn is(name: &str, known: &str) -> bool {
     name == known || name.strip_suffix(known).is_some_and(|before| before.ends_with([' ', ':']))
 }
@@ -84,7 +88,8 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    /// Repeats of these tests, of which the round that `fails` names fails. How they are sorted, and what ran.
+    /// Repeats of these tests, of which the round that `fails` names fails. How they are sorted,
+    /// and what ran.
     fn repeated(failed: &[&str], fails: impl Fn(&str, u32) -> bool) -> (Sorted, Vec<(String, u32)>) {
         let mut ran = Vec::new();
         let sorted = repeat(&names(failed), |name, round| {

@@ -26,7 +26,8 @@ impl Inputs {
         self
     }
 
-    /// Adds a file, or all files of a directory tree except build output. What does not exist counts as such.
+    /// Adds a file, or all files of a directory tree except build output. What does not exist
+    /// counts as such.
     pub fn path(mut self, path: &Path) -> Result<Self> {
         self.add(path)?;
         Ok(self)

@@ -1,4 +1,5 @@
-//! The VMs' image: kernel, initramfs and a read-only root, made from the guest root and cached by content.
+//! The VMs' image: kernel, initramfs and a read-only root, made from the guest root and cached by
+//! content.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -143,13 +144,15 @@ fn build(recipe: &Recipe) -> Result<Image> {
     Ok(Image::at(&directory))
 }
 
-/// Takes the ELF kernel out of a bzImage: QEMU starts it directly (PVH), and nothing is left to decompress, which
-/// is slow in an emulated CPU. A bzImage that is packed in an unexpected way is used as it is.
+/// Takes the ELF kernel out of a bzImage: QEMU starts it directly (PVH), and nothing is left to
+/// decompress, which is slow in an emulated CPU. A bzImage that is packed in an unexpected way is
+/// used as it is.
 fn unpack_kernel(from: &Path, to: &Path) -> Result<()> {
     let image = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
     let word =
         |at: usize| image.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize);
-    // Offsets in the setup header of the x86 boot protocol: number of setup sectors, payload offset and length.
+    // Offsets in the setup header of the x86 boot protocol: number of setup sectors, payload offset
+    // and length.
     let header = (image.get(0x1f1).copied().map(usize::from), word(0x248), word(0x24c));
     let payload = match header {
         (Some(sectors), Some(offset), Some(length)) => {
@@ -209,7 +212,8 @@ pub fn link_tree(from: &Path, to: &Path, place: &str, strip: &[&str]) -> Result<
     Ok(())
 }
 
-/// Whether a path is what the pattern names: the same, or the same up to a `*` within the last part.
+/// Whether a path is what the pattern names: the same, or the same up to a `*` within the last
+/// part.
 fn matches(pattern: &str, path: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == path,
@@ -262,7 +266,8 @@ fn read_module(path: &Path) -> Result<Vec<u8>> {
     Ok(module)
 }
 
-/// How much of a module is its signature. Checking it takes an emulated CPU longer than all else about loading.
+/// How much of a module is its signature. Checking it takes an emulated CPU longer than all else
+/// about loading.
 fn signature_length(module: &[u8]) -> usize {
     const MARK: &[u8] = b"~Module signature appended~\n";
     // Before the mark: 12 bytes, of which the last four are the signature's length, big-endian.

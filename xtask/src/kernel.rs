@@ -1,5 +1,6 @@
-//! The kernels that VMs boot: Debian's, and one that finds faults. Debian has none such, so it is built from Debian's sources with KASAN,
-//! lockdep, kmemleak and their like: small, with all that VMs want built in, once.
+//! The kernels that VMs boot: Debian's, and one that finds faults. Debian has none such, so it is
+//! built from Debian's sources with KASAN, lockdep, kmemleak and their like: small, with all that
+//! VMs want built in, once.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +17,8 @@ const BUILD: &str = include_str!("../image/kernel-debug.sh");
 /// The package that has the sources.
 const SOURCES: &str = "linux-source-6.12";
 
-/// A busy machine of two processors takes more than an hour. What an interrupted build has done stays.
+/// A busy machine of two processors takes more than an hour. What an interrupted build has done
+/// stays.
 const PATIENCE: Duration = Duration::from_secs(5 * 60 * 60);
 /// Disk space that root, sources and objects want, in MiB.
 const SPACE: u64 = 4 * 1024;
@@ -27,7 +29,8 @@ pub enum Kernel {
     /// Debian's.
     #[default]
     Usual,
-    /// With KASAN, lockdep, kmemleak and more. It is built when it is wanted for the first time, which takes an hour.
+    /// With KASAN, lockdep, kmemleak and more. It is built when it is wanted for the first time,
+    /// which takes an hour.
     Debug,
 }
 
@@ -40,7 +43,8 @@ impl Kernel {
         }
     }
 
-    /// Memory that a VM needs at least, in MiB. KASAN takes an eighth of all, and what is freed is kept for a while.
+    /// Memory that a VM needs at least, in MiB. KASAN takes an eighth of all, and what is freed is
+    /// kept for a while.
     pub fn least_memory(self) -> u32 {
         match self {
             Self::Usual => 0,
@@ -65,7 +69,8 @@ impl Kernel {
         }
     }
 
-    /// What modprobe is to know of it, if that is not in the image: `lib/modules/VERSION`, which says what is built in.
+    /// What modprobe is to know of it, if that is not in the image: `lib/modules/VERSION`, which
+    /// says what is built in.
     pub fn modprobe(self) -> Option<PathBuf> {
         match self {
             Self::Usual => None,

@@ -1,6 +1,8 @@
-//! `cargo xtask kernel-faults`: the kernel module on a kernel with KASAN, lockdep and kmemleak. First tests of VMs and short forms of conformance's
-//! families; then for a while random calls of verbs from processes that are killed (`vr-random`), while other people's programs run, and are killed,
-//! and the driver is removed and comes back. After each the kernels are to have nothing to report.
+//! `cargo xtask kernel-faults`: the kernel module on a kernel with KASAN, lockdep and kmemleak.
+//! First tests of VMs and short forms of conformance's families; then for a while random calls of
+//! verbs from processes that are killed (`vr-random`), while other people's programs run, and are
+//! killed, and the driver is removed and comes back. After each the kernels are to have nothing to
+//! report.
 //!
 //! At the end each kernel gets faults on purpose (`tests/guest-faults`), which it has to report.
 
@@ -31,8 +33,8 @@ pub struct Plan {
     pub seed: Option<u64>,
 }
 
-/// Tests of VMs that reach most of the module, short forms of conformance's families among them. Of storage it is NVMe: the others want a good part more
-/// of a kernel.
+/// Tests of VMs that reach most of the module, short forms of conformance's families among them. Of
+/// storage it is NVMe: the others want a good part more of a kernel.
 const TESTS: [&str; 17] = [
     "vm-devinfo",
     "vm-programs",
@@ -72,7 +74,8 @@ pub fn short(pair: &mut Pair) -> Result<()> {
     on(pair, &plan).map(|_| ())
 }
 
-/// The whole of it, in a pair with this kernel. The kernels are good for nothing else afterwards: lockdep has found its fault.
+/// The whole of it, in a pair with this kernel. The kernels are good for nothing else afterwards:
+/// lockdep has found its fault.
 fn on(pair: &mut Pair, plan: &Plan) -> Result<String> {
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(1..1 << 32));
     for vm in pair.vms() {

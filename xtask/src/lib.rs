@@ -1,5 +1,6 @@
-//! The project's own tooling as a library: building the VMs' image, booting VMs and running commands inside them,
-//! and the steps of `cargo xtask test`. The binary (`main.rs`) only reads the command line.
+//! The project's own tooling as a library: building the VMs' image, booting VMs and running
+//! commands inside them, and the steps of `cargo xtask test`. The binary (`main.rs`) only reads the
+//! command line.
 
 pub mod accel;
 pub mod apt;

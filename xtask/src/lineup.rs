@@ -214,8 +214,8 @@ impl<'a> Round<'a> {
         self.run_and_read(row, port).map(|(time, _)| time)
     }
 
-    /// Runs one row to its end; says how long it took, and what its client printed. A program of perftest that loses a
-    /// race with itself is run again.
+    /// Runs one row to its end; says how long it took, and what its client printed. A program of
+    /// perftest that loses a race with itself is run again.
     pub fn run_and_read(&self, row: &Row, port: u16) -> Result<(Duration, String)> {
         programs::perftest_by_cm(|attempt| self.run_once(row, port + 1000 * attempt))
     }
@@ -319,7 +319,8 @@ impl<'a> Round<'a> {
 
     fn line(&self, template: &str, vm: &Vm, port: u16) -> String {
         let [server, client] = [self.server, self.client].map(|vm| self.pair.index(vm));
-        // A row that stands on its own line has all its numbers: no replacement contains a placeholder.
+        // A row that stands on its own line has all its numbers: no replacement contains a
+        // placeholder.
         template
             .replace("@d", self.pair.device(vm).name())
             .replace("@g", &self.gids[self.pair.index(vm)].to_string())

@@ -42,11 +42,14 @@ enum Sub {
     },
     /// Every check and test; the last line of the output is `N passed, N failed`.
     Test(TestArguments),
-    /// What continuous integration runs: the same as `test`, and `bare --quick` where bare.lock says that it is due.
+    /// What continuous integration runs: the same as `test`, and `bare --quick` where bare.lock
+    /// says that it is due.
     Ci(TestArguments),
-    /// README's two commands on a bare machine: a minimal Debian 12 root with the Rust toolchain and this working tree.
+    /// README's two commands on a bare machine: a minimal Debian 12 root with the Rust toolchain
+    /// and this working tree.
     Bare(bare::Plan),
-    /// Another command again and again; says at the end which rounds failed. Each round's logs stay in a directory of their own.
+    /// Another command again and again; says at the end which rounds failed. Each round's logs stay
+    /// in a directory of their own.
     Repeat {
         /// How many times.
         rounds: u32,
@@ -54,7 +57,8 @@ enum Sub {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Other people's programs over the device, one after the other; docs/conformance.md says how each went.
+    /// Other people's programs over the device, one after the other; docs/conformance.md says how
+    /// each went.
     Conformance {
         /// Which programs [default: all].
         families: Vec<Family>,
@@ -74,7 +78,8 @@ enum Sub {
         #[arg(long, value_name = "NUMBER")]
         workers: Option<u32>,
     },
-    /// Programs at random, while others are killed, drivers removed, VMs reset and links pulled; at the end all is given back.
+    /// Programs at random, while others are killed, drivers removed, VMs reset and links pulled; at
+    /// the end all is given back.
     Soak {
         /// How long, after each program has run once.
         #[arg(long, default_value_t = 30)]
@@ -86,10 +91,13 @@ enum Sub {
         #[arg(long, default_value = "one-host")]
         topology: Place,
     },
-    /// The kernel module on a kernel with KASAN, lockdep and kmemleak: tests, then random calls from processes that are killed, and rmmod.
+    /// The kernel module on a kernel with KASAN, lockdep and kmemleak: tests, then random calls
+    /// from processes that are killed, and rmmod.
     ///
-    /// The kernel is built from Debian's sources when it is wanted for the first time, which takes an hour; an interrupted build goes on where it was.
-    /// A report of a kernel is an error, with the report's text. At the end faults on purpose show that each kind would have been reported.
+    /// The kernel is built from Debian's sources when it is wanted for the first time, which takes
+    /// an hour; an interrupted build goes on where it was. A report of a kernel is an error, with
+    /// the report's text. At the end faults on purpose show that each kind would have been
+    /// reported.
     KernelFaults {
         /// Only tests with this in their names, before the random calls (may be repeated).
         #[arg(long, value_name = "NAME")]
@@ -112,11 +120,13 @@ enum Sub {
     CheckCapture {
         /// In pcap format.
         file: PathBuf,
-        /// It is of TCP streams: is every FPDU of iWARP sound? By tshark's dissectors, which compute its CRC.
+        /// It is of TCP streams: is every FPDU of iWARP sound? By tshark's dissectors, which
+        /// compute its CRC.
         #[arg(long)]
         iwarp: bool,
     },
-    /// Build the roots and the VMs' image, the kernel module and the provider (all cached by content).
+    /// Build the roots and the VMs' image, the kernel module and the provider (all cached by
+    /// content).
     Image {
         /// The kernel that they are for.
         #[arg(long, default_value = "usual")]
@@ -130,7 +140,8 @@ enum DemoOf {
     TwoHosts,
     /// A VM on a backend, and on another host a VM whose kernel's rdma_rxe speaks RoCE.
     Interop {
-        /// Perftest's tables up to 8 MiB in all eight rounds, not in two. The check of what passed the wire then takes longer than the programs.
+        /// Perftest's tables up to 8 MiB in all eight rounds, not in two. The check of what passed
+        /// the wire then takes longer than the programs.
         #[arg(long)]
         all_sizes: bool,
     },
@@ -142,17 +153,20 @@ enum DemoOf {
         /// The driver of the hosts' uplinks.
         #[arg(long, default_value = "net_af_packet")]
         uplink: Uplink,
-        /// The second VM has Linux's soft-iWARP, with CRCs on and off, and as one of two peers or not.
+        /// The second VM has Linux's soft-iWARP, with CRCs on and off, and as one of two peers or
+        /// not.
         #[arg(long)]
         siw: bool,
         /// Both VMs have Linux's soft-iWARP: for comparison, with what our device is shown beside.
         #[arg(long, conflicts_with_all = ["siw", "tcp"])]
         both_siw: bool,
-        /// Only programs with this in their name (may be repeated), as `siw: crc: vrdma0 in a <- siw0 in b, IPv4: rping, 64 bytes` is one.
+        /// Only programs with this in their name (may be repeated), as `siw: crc: vrdma0 in a <-
+        /// siw0 in b, IPv4: rping, 64 bytes` is one.
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
     },
-    /// A VM in the role of a host, whose uplink is an emulated NIC on PCI behind an IOMMU, and a VM with rdma_rxe as its peer.
+    /// A VM in the role of a host, whose uplink is an emulated NIC on PCI behind an IOMMU, and a VM
+    /// with rdma_rxe as its peer.
     PciNic {
         /// Which NICs [default: all].
         nics: Vec<Nic>,
@@ -161,7 +175,8 @@ enum DemoOf {
 
 #[derive(Subcommand)]
 enum BenchOf {
-    /// All figures, plots and the cycle account of docs/performance/report.md, from a run on this machine: some five minutes, in which it should have nothing else to do.
+    /// All figures, plots and the cycle account of docs/performance/report.md, from a run on this
+    /// machine: some five minutes, in which it should have nothing else to do.
     Report {
         /// The folder that report.md and its plots go to [default: docs/performance].
         #[arg(long, value_name = "DIR")]
@@ -170,9 +185,11 @@ enum BenchOf {
         #[arg(last = true)]
         options: Vec<String>,
     },
-    /// The daemons of two revisions measured in turns: each figure of vrdma-perf's standard set as a ratio, with its spread.
+    /// The daemons of two revisions measured in turns: each figure of vrdma-perf's standard set as
+    /// a ratio, with its spread.
     ///
-    /// A revision is built once and kept in target/bench. The guests are played by the working tree's vrdma-perf. Wants two processors and nothing else on them.
+    /// A revision is built once and kept in target/bench. The guests are played by the working
+    /// tree's vrdma-perf. Wants two processors and nothing else on them.
     Compare {
         /// A revision of git, `.` for the working tree, or the path of a vrdma-backend.
         old: String,
@@ -228,7 +245,8 @@ struct VmArguments {
     /// What they boot.
     #[arg(long, global = true, default_value = "usual")]
     kernel: Kernel,
-    /// More words for the guests' kernel command line; `vrdma.noload` keeps our module from being loaded.
+    /// More words for the guests' kernel command line; `vrdma.noload` keeps our module from being
+    /// loaded.
     #[arg(long, global = true, default_value = "")]
     kernel_words: String,
 }

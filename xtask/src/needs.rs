@@ -1,9 +1,10 @@
 //! What the build and the tests need of the machine, and how to get what is missing.
 //!
-//! A need is met by its package, as dpkg says, or from elsewhere, as whoever uses it finds it: a library by pkg-config,
-//! libclang by bindgen's own search, a program by the path. A file's presence says nothing: `libclang-cpp14` brings files
-//! named libclang and no libclang, `dpdk` no `dpdk-testpmd` on Debian 12. Where there is no dpkg, packages without another proof are
-//! taken for granted.
+//! A need is met by its package, as dpkg says, or from elsewhere, as whoever uses it finds it: a
+//! library by pkg-config, libclang by bindgen's own search, a program by the path. A file's
+//! presence says nothing: `libclang-cpp14` brings files named libclang and no libclang, `dpdk` no
+//! `dpdk-testpmd` on Debian 12. Where there is no dpkg, packages without another proof are taken
+//! for granted.
 
 mod failure;
 mod libclang;
@@ -22,7 +23,8 @@ use failure::Failure;
 pub struct Need {
     name: &'static str,
     why: &'static str,
-    /// The package that holds it; if there are several, releases of Debian differ in which one does.
+    /// The package that holds it; if there are several, releases of Debian differ in which one
+    /// does.
     packages: &'static [&'static str],
     proof: Proof,
     wanted: Wanted,
@@ -164,8 +166,9 @@ fn complaint(missing: &[(&Need, &str)]) -> String {
     format!("missing: {}; mend it as root: apt-get install {}", needs.join(", "), packages.join(" "))
 }
 
-/// As root installs what is missing, after saying which. Otherwise an error if the builds lack something.
-/// What only comparisons want may stay missing. Where there is no dpkg, nothing is installed, and the builds' own proofs decide.
+/// As root installs what is missing, after saying which. Otherwise an error if the builds lack
+/// something. What only comparisons want may stay missing. Where there is no dpkg, nothing is
+/// installed, and the builds' own proofs decide.
 pub fn ensure() -> Result<()> {
     let machine = Here::look();
     if !machine.has_dpkg() {
@@ -187,8 +190,9 @@ pub fn ensure() -> Result<()> {
     Ok(())
 }
 
-/// Installs what is missing; returns what to say of comparisons that have to be left out. They are asked for by
-/// themselves: apt installs nothing at all if a mirror lacks one package. What could not be had is not asked for again by each command.
+/// Installs what is missing; returns what to say of comparisons that have to be left out. They are
+/// asked for by themselves: apt installs nothing at all if a mirror lacks one package. What could
+/// not be had is not asked for again by each command.
 fn provide<M: Machine>(
     look: impl Fn() -> M,
     failure: &Failure,
@@ -231,7 +235,8 @@ fn provide_some<M: Machine>(
     }
 }
 
-/// What to say where nobody knows which packages are installed; an error if the builds lack something that can be seen otherwise.
+/// What to say where nobody knows which packages are installed; an error if the builds lack
+/// something that can be seen otherwise.
 fn without_dpkg(machine: &dyn Machine) -> Result<String> {
     let unmet: Vec<&Need> = NEEDS.iter().filter(|need| !need.is_met(machine)).collect();
     let seen = |need: &&&Need| need.wanted == Wanted::Build && !matches!(need.proof, Proof::Package);
@@ -484,7 +489,8 @@ mod tests {
 
     #[test]
     fn what_comes_from_elsewhere_is_fine() {
-        // An own DPDK by PKG_CONFIG_PATH, with its testpmd in the path, and a libclang by LIBCLANG_PATH.
+        // An own DPDK by PKG_CONFIG_PATH, with its testpmd in the path, and a libclang by
+        // LIBCLANG_PATH.
         let machine = Fake {
             programs: vec!["dpdk-testpmd"],
             library: true,

@@ -1,5 +1,5 @@
-//! An older version of the device, from the repository's history: its driver goes on with the daemon of today, and the
-//! driver of today with its daemon.
+//! An older version of the device, from the repository's history: its driver goes on with the
+//! daemon of today, and the driver of today with its daemon.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -68,8 +68,8 @@ pub fn free_space(path: &Path) -> Result<u64> {
     Ok(stat.blocks_available() * stat.fragment_size() / (1024 * 1024))
 }
 
-/// Removes a file or a directory tree; nothing there is fine. Does not leave the file system, for a tree may be a
-/// root with something mounted in it.
+/// Removes a file or a directory tree; nothing there is fine. Does not leave the file system, for a
+/// tree may be a root with something mounted in it.
 pub fn remove(path: &Path) -> Result<()> {
     let Ok(meta) = fs::symlink_metadata(path) else { return Ok(()) };
     if !meta.is_dir() {

@@ -1,9 +1,10 @@
-//! Child processes that never outlive us: each in a process group of its own, killed when we end by whatever cause.
+//! Child processes that never outlive us: each in a process group of its own, killed when we end by
+//! whatever cause.
 //!
 //! * normal end, error, panic: whoever holds a [`Proc`] drops it;
 //! * SIGINT, SIGTERM, SIGHUP: [`catch_signals`]'s thread calls [`clean_up`];
-//! * SIGKILL: the kernel kills the children (`PR_SET_PDEATHSIG`), and what was started [`in_root`] with them, since
-//!   its PID namespace dies.
+//! * SIGKILL: the kernel kills the children (`PR_SET_PDEATHSIG`), and what was started [`in_root`]
+//!   with them, since its PID namespace dies.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -44,8 +45,8 @@ pub struct Proc {
 impl Proc {
     /// Starts a command in a process group of its own. Standard input is empty unless set.
     pub fn spawn(name: &str, command: Command) -> Result<Self> {
-        // The kernel sends the parent-death signal when the *thread* that forked ends, so one thread that never ends
-        // starts all children.
+        // The kernel sends the parent-death signal when the *thread* that forked ends, so one
+        // thread that never ends starts all children.
         type Request = (Command, Sender<std::io::Result<Child>>);
         static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
         let spawner = SPAWNER.get_or_init(|| {
@@ -62,7 +63,8 @@ impl Proc {
         command.process_group(0);
         // The signals that `catch_signals` blocks are not blocked in children.
         let none = SigSet::empty();
-        // SAFETY: prctl and sigmask are async-signal-safe, and the closure touches no memory of the parent.
+        // SAFETY: prctl and sigmask are async-signal-safe, and the closure touches no memory of the
+        // parent.
         unsafe {
             command.pre_exec(move || {
                 none.thread_set_mask()?;
@@ -188,7 +190,8 @@ pub fn clean_up() {
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP clean up and end the process. Call before any thread is started.
+/// From now on SIGINT, SIGTERM and SIGHUP clean up and end the process. Call before any thread is
+/// started.
 pub fn catch_signals() -> Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -204,7 +207,8 @@ pub fn catch_signals() -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end with its output in `log`. The error holds the log's last lines and its place.
+/// Runs a command to its end with its output in `log`. The error holds the log's last lines and its
+/// place.
 pub fn run_logged(what: &str, mut command: Command, log: &Path, timeout: Duration) -> Result<()> {
     let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -234,7 +238,8 @@ pub fn output(mut command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Why a command could not be started, in one line; of a program that is not there, its package too.
+/// Why a command could not be started, in one line; of a program that is not there, its package
+/// too.
 pub fn cannot_start(program: &OsStr, what: &str, error: std::io::Error) -> Error {
     let program = program.to_string_lossy();
     if error.kind() != std::io::ErrorKind::NotFound {
@@ -246,8 +251,9 @@ pub fn cannot_start(program: &OsStr, what: &str, error: std::io::Error) -> Error
     }
 }
 
-/// A command that runs a shell script with `root` as its root directory, in mount and PID namespaces that die with
-/// us. `binds` are pairs of a directory outside and a place in the root (which must exist).
+/// A command that runs a shell script with `root` as its root directory, in mount and PID
+/// namespaces that die with us. `binds` are pairs of a directory outside and a place in the root
+/// (which must exist).
 pub fn in_root(root: &Path, binds: &[(&Path, &str)], script: &str) -> Command {
     const SETUP: &str = r#"set -e
         root=$1; script=$2; shift 2

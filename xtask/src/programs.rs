@@ -10,11 +10,13 @@ use crate::ui;
 use crate::vm::pair::IP;
 use crate::vm::{Job, Pair, Vm};
 
-/// Runs a program of perftest that connects by rdma_cm, up to three times where it loses a race with itself.
+/// Runs a program of perftest that connects by rdma_cm, up to three times where it loses a race
+/// with itself.
 ///
-/// Its client connects a second time as soon as it has what it asked the server for by the first connection. The server
-/// listens again a little later. In between the client is refused: by TCP, or by the connection manager. `run` is told
-/// which attempt it is, from 0 on, and takes another port for each.
+/// Its client connects a second time as soon as it has what it asked the server for by the first
+/// connection. The server listens again a little later. In between the client is refused: by TCP,
+/// or by the connection manager. `run` is told which attempt it is, from 0 on, and takes another
+/// port for each.
 ///
 /// # Errors
 ///
@@ -35,7 +37,8 @@ pub fn perftest_by_cm<T>(mut run: impl FnMut(u16) -> Result<T>) -> Result<T> {
 
 /// Whether this is the end of a client of perftest whose server did not listen.
 fn lost_race(error: &str) -> bool {
-    // An event is followed by a crash of librdmacm, in what perftest asks of a connection that failed.
+    // An event is followed by a crash of librdmacm, in what perftest asks of a connection that
+    // failed.
     let event = |event: &str| {
         error.contains(&format!("Event: RDMA_CM_EVENT_{event}.\n"))
             && error.contains("Failed to connect RDMA CM events.\n")
@@ -53,7 +56,8 @@ fn lost_race(error: &str) -> bool {
 pub enum Device {
     /// Ours.
     Vrdma,
-    /// The kernel's rdma_rxe over the VMs' Ethernet link: for comparison, and to try VMs without the backend.
+    /// The kernel's rdma_rxe over the VMs' Ethernet link: for comparison, and to try VMs without
+    /// the backend.
     Rxe,
     /// Linux's soft-iWARP over the VMs' Ethernet link, as a peer of ours.
     #[value(skip)]
@@ -116,7 +120,8 @@ impl Device {
     }
 }
 
-/// A program that runs as a server without and as a client with the server's address at the end of its arguments.
+/// A program that runs as a server without and as a client with the server's address at the end of
+/// its arguments.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Program and arguments, without those that say device, GID and port.
@@ -161,7 +166,8 @@ pub fn start(pair: &Pair, device: Device, program: &Program, port: u16) -> Resul
     start_between(pair, &pair.a, &pair.b, device, program, port)
 }
 
-/// Starts a program in one VM of the pair (either), and as soon as it listens its client in the other.
+/// Starts a program in one VM of the pair (either), and as soon as it listens its client in the
+/// other.
 pub fn start_between(
     pair: &Pair,
     server_vm: &Vm,

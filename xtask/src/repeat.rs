@@ -1,4 +1,5 @@
-//! `cargo xtask repeat N -- WHAT`: the same command again and again, to see how often it fails. Each round's logs stay.
+//! `cargo xtask repeat N -- WHAT`: the same command again and again, to see how often it fails.
+//! Each round's logs stay.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

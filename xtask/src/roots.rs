@@ -1,8 +1,8 @@
-//! The Debian roots: one that QEMU runs from, one that the VMs are made of and the kernel module is built in, and one in which a kernel is
-//! built that finds faults.
+//! The Debian roots: one that QEMU runs from, one that the VMs are made of and the kernel module is
+//! built in, and one in which a kernel is built that finds faults.
 //!
-//! apt is only ever run *inside* a root (`proc::in_root`), never from outside with its settings pointed there: that
-//! would drive the machine's own dpkg.
+//! apt is only ever run *inside* a root (`proc::in_root`), never from outside with its settings
+//! pointed there: that would drive the machine's own dpkg.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,8 +24,9 @@ const QEMU_PACKAGE: &str = "qemu-system-x86";
 
 /// Takes what is wanted of packages, and of sources, without what comes with them.
 ///
-/// Configures rdma-core's source as far as its private headers need it, and collects them in one directory. The archives are unpacked by
-/// hand because not every mirror has the `.dsc`; apt has checked the archives' hashes.
+/// Configures rdma-core's source as far as its private headers need it, and collects them in one
+/// directory. The archives are unpacked by hand because not every mirror has the `.dsc`; apt has
+/// checked the archives' hashes.
 ///
 /// Of MPI the headers: their packages depend on compilers of Fortran.
 const FINISH: &str = r#"
@@ -63,7 +64,8 @@ pub fn kernel() -> Result<()> {
     build(&paths::kernel_root(), "the kernel's root", &packages, &[SUITE], "rm -rf /var/lib/apt/lists")
 }
 
-/// Makes sure that the root is there of a VM that plays a host: of the machine's own release, because it runs what is built here.
+/// Makes sure that the root is there of a VM that plays a host: of the machine's own release,
+/// because it runs what is built here.
 pub fn host() -> Result<()> {
     let suite = apt::codename()?;
     let packages = host_packages()?;
@@ -77,7 +79,8 @@ pub fn host() -> Result<()> {
     )
 }
 
-/// The list, with the machine's own packages in the place of patterns: the names of DPDK's have its version in them.
+/// The list, with the machine's own packages in the place of patterns: the names of DPDK's have its
+/// version in them.
 fn host_packages() -> Result<Vec<String>> {
     let (patterns, mut packages): (Vec<&str>, Vec<&str>) =
         lines(HOST_PACKAGES).partition(|line| line.contains('*'));

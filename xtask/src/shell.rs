@@ -80,7 +80,8 @@ impl Drop for Raw {
     }
 }
 
-/// The shell socket of a VM that another `cargo xtask vm` keeps running; the newest if there are several.
+/// The shell socket of a VM that another `cargo xtask vm` keeps running; the newest if there are
+/// several.
 pub fn find(vm: &str) -> Result<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(std::env::temp_dir())?.flatten() {

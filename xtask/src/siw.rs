@@ -1,5 +1,5 @@
-//! Linux's soft-iWARP (`siw`), which Debian's kernel lacks: built once from Debian's sources of the VMs' kernel, in variants, since what it can be told are
-//! constants of its source.
+//! Linux's soft-iWARP (`siw`), which Debian's kernel lacks: built once from Debian's sources of the
+//! VMs' kernel, in variants, since what it can be told are constants of its source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,15 +17,17 @@ use crate::{paths, proc, roots, ui};
 const FETCH: &str = include_str!("../image/siw.sh");
 /// The file with the constants.
 const CONSTANTS: &str = "siw_main.c";
-/// What all variants have in place of what Linux has, by file: how long siw waits for the reply to its request. Between the two a peer's perftest fills its
-/// buffers: 1.6 s for 8 MiB in an emulated VM that has a processor for itself, and more than Linux's 10 s on a busy machine.
+/// What all variants have in place of what Linux has, by file: how long siw waits for the reply to
+/// its request. Between the two a peer's perftest fills its buffers: 1.6 s for 8 MiB in an emulated
+/// VM that has a processor for itself, and more than Linux's 10 s on a busy machine.
 const PATIENCE: (&str, &str, &str) =
     ("siw_cm.h", "\n#define MPAREQ_TIMEOUT (HZ * 10)\n", "\n#define MPAREQ_TIMEOUT (HZ * 60)\n");
 
 /// What siw wants of its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// As Linux has it, but for `PATIENCE`: CRCs only if the peer asks for them, MPA's second revision, no peer-to-peer set-up.
+    /// As Linux has it, but for `PATIENCE`: CRCs only if the peer asks for them, MPA's second
+    /// revision, no peer-to-peer set-up.
     Stock,
     /// It asks for CRCs, and refuses to go without.
     Crc,
@@ -33,7 +35,8 @@ pub enum Variant {
     NoCrc,
     /// As the end that connects it sends first by itself, so that the other end may (RFC 6581).
     PeerToPeer,
-    /// Segments of up to 64 KiB, if the peer says that it takes them: a bit of the request that is reserved.
+    /// Segments of up to 64 KiB, if the peer says that it takes them: a bit of the request that is
+    /// reserved.
     Gso,
 }
 

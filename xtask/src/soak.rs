@@ -1,8 +1,10 @@
-//! `cargo xtask soak`: other people's programs between two VMs, chosen at random, and beside them what happens to machines: processes are killed,
-//! the driver is removed, a VM is reset or its QEMU killed, the cable pulled, the backend stopped for a while.
+//! `cargo xtask soak`: other people's programs between two VMs, chosen at random, and beside them
+//! what happens to machines: processes are killed, the driver is removed, a VM is reset or its QEMU
+//! killed, the cable pulled, the backend stopped for a while.
 //!
-//! After each round all is to be as before: objects of backends and of guests, memory, descriptors, mappings; kernels have nothing to say. A
-//! checked ping-pong of VM a with a third guest goes on all the time. The seed tells the order: which programs, what happens to them, and when.
+//! After each round all is to be as before: objects of backends and of guests, memory, descriptors,
+//! mappings; kernels have nothing to say. A checked ping-pong of VM a with a third guest goes on
+//! all the time. The seed tells the order: which programs, what happens to them, and when.
 
 mod disturb;
 

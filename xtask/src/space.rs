@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::paths;
 
-/// What `target` holds after `cargo xtask test` without incremental data of cargo (CARGO_INCREMENTAL=0), in MiB; 8,500 were seen.
+/// What `target` holds after `cargo xtask test` without incremental data of cargo
+/// (CARGO_INCREMENTAL=0), in MiB; 8,500 were seen.
 const TESTS: u64 = 9 * 1024;
 /// With less than this, in MiB, a linker fails with a message that hardly anybody sees.
 const FULL: u64 = 256;

@@ -1,5 +1,6 @@
-//! Storage over RDMA between the two VMs of a pair, by what their kernels have: NVMe over Fabrics, iSER, SRP and NFS. One is the target (the server), the other
-//! the initiator (the client), and fio reads and writes what it sees, and compares.
+//! Storage over RDMA between the two VMs of a pair, by what their kernels have: NVMe over Fabrics,
+//! iSER, SRP and NFS. One is the target (the server), the other the initiator (the client), and fio
+//! reads and writes what it sees, and compares.
 
 use std::fs::{self, File};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! What the person at the terminal sees: one line per step, and signs of life while a step takes long.
+//! What the person at the terminal sees: one line per step, and signs of life while a step takes
+//! long.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -73,7 +74,8 @@ pub fn unless_quick<T>(what: &str, log: Option<&Path>, work: impl FnOnce() -> Re
     result
 }
 
-/// Prints a line of progress. It goes to standard error: standard output belongs to what was asked for.
+/// Prints a line of progress. It goes to standard error: standard output belongs to what was asked
+/// for.
 pub fn say(line: &str) {
     let mut stderr = std::io::stderr().lock();
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };

@@ -1,17 +1,20 @@
-//! Waiting for what happens in VMs and backends: it ends, and an error says what was waited for and what was found instead.
+//! Waiting for what happens in VMs and backends: it ends, and an error says what was waited for and
+//! what was found instead.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long what a busy machine does in moments may take: a program that starts, or that answers at a socket.
+/// How long what a busy machine does in moments may take: a program that starts, or that answers at
+/// a socket.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Looks again and again until there is what was waited for. What `look` finds instead is told if the patience is at its end; an error of its own ends the wait.
+/// Looks again and again until there is what was waited for. What `look` finds instead is told if
+/// the patience is at its end; an error of its own ends the wait.
 pub fn until<T>(
     what: &str,
     patience: Duration,
@@ -19,7 +22,8 @@ pub fn until<T>(
 ) -> Result<T> {
     let deadline = Instant::now() + patience;
     loop {
-        // The last look begins when the time is over: who was not given a processor meanwhile has not looked.
+        // The last look begins when the time is over: who was not given a processor meanwhile has
+        // not looked.
         let is_last = Instant::now() > deadline;
         match look()? {
             Ok(found) => return Ok(found),
@@ -29,8 +33,8 @@ pub fn until<T>(
     }
 }
 
-/// Does nothing for some time. No test may depend on what happens meanwhile: `why` says what the pause is for, and why one that is too short, or that lasts
-/// much longer, makes no test fail.
+/// Does nothing for some time. No test may depend on what happens meanwhile: `why` says what the
+/// pause is for, and why one that is too short, or that lasts much longer, makes no test fail.
 pub fn pause(time: Duration, why: &str) {
     debug_assert!(!why.is_empty(), "a pause has a reason");
     thread::sleep(time);

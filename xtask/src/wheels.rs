@@ -1,4 +1,5 @@
-//! Programs of PyPI that run in the VMs, as their users install them: wheels, fetched once by pip and pinned by hash.
+//! Programs of PyPI that run in the VMs, as their users install them: wheels, fetched once by pip
+//! and pinned by hash.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,8 @@ use crate::{needs, paths, proc, ui};
 
 /// What pip installs.
 const LIST: &str = include_str!("../image/guest.wheels");
-/// Python and C library of the guest root, by pip's words. `any` and `none` are what wheels without machine code have.
+/// Python and C library of the guest root, by pip's words. `any` and `none` are what wheels without
+/// machine code have.
 const TARGET: [&str; 16] = [
     "--python-version=3.13",
     "--implementation=cp",

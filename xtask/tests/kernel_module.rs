@@ -1,11 +1,12 @@
-//! The shape of the guest's kernel module: a file calls and includes only what is on the floors below its own, by the table of floors in
-//! its README. No file is longer than 400 lines, no function longer than 60.
+//! The shape of the guest's kernel module: a file calls and includes only what is on the floors
+//! below its own, by the table of floors in its README. No file is longer than 600 lines, no
+//! function longer than 60.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-const MOST_LINES_OF_A_FILE: usize = 400;
+const MOST_LINES_OF_A_FILE: usize = 600;
 const MOST_LINES_OF_A_FUNCTION: usize = 60;
 
 /// Files of the module: their names and texts.

@@ -1,5 +1,6 @@
-//! What holds of papers: their links lead somewhere, they are short, and docs/evidence.md names tests in VMs and files of
-//! end-to-end tests that are there. Names of single tests are not looked up.
+//! What holds of papers: their links lead somewhere, they are short, and docs/evidence.md names
+//! tests in VMs and files of end-to-end tests that are there. Names of single tests are not looked
+//! up.
 
 use xtask::{paths, vmtest};
 
@@ -29,8 +30,8 @@ fn faults_of_vm_tests(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What stands between backticks and looks like a file of the end-to-end tests, in the rows of a table that have no
-/// crate before it.
+/// What stands between backticks and looks like a file of the end-to-end tests, in the rows of a
+/// table that have no crate before it.
 fn missing_files(text: &str) -> Vec<String> {
     let directory = paths::workspace().join("tests/tests/end_to_end");
     let is_there = |name: &str| directory.join(format!("{name}.rs")).is_file();
@@ -61,7 +62,8 @@ fn names_that_are_wrong_are_found() {
     assert_eq!(missing_files(text), ["nowhere"]);
 }
 
-/// README, the manual pages, and what is written for those who use, build and read the project, each with its text.
+/// README, the manual pages, and what is written for those who use, build and read the project,
+/// each with its text.
 fn papers() -> Vec<(String, String)> {
     let workspace = paths::workspace();
     let names = [

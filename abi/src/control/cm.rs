@@ -1,4 +1,5 @@
-//! What commands say of connections that the device makes by itself: those of iWARP, for the iw_cm of the guest's kernel.
+//! What commands say of connections that the device makes by itself: those of iWARP, for the iw_cm
+//! of the guest's kernel.
 
 use zerocopy::little_endian::{U16, U32};
 
@@ -7,7 +8,8 @@ consts! {
     pub mod cm_limit: u32 = "VRDMA_CM" {
         /// Room for private data in commands and events.
         PRIVATE_DATA = 512,
-        /// Most bytes of private data that a command may have: 4 are the device's own, for IRD and ORD (RFC 6581).
+        /// Most bytes of private data that a command may have: 4 are the device's own, for IRD and
+        /// ORD (RFC 6581).
         MAX_PRIVATE_DATA = 508,
         /// Most READs and atomics of a connection, in each direction.
         MAX_DEPTH = 128,
@@ -17,16 +19,19 @@ consts! {
 layout! {
     /// Listens for connections.
     pub struct CmListenReq = "vrdma_cm_listen_req" {
-        /// Address of the guest: an IPv6 address in network byte order, `::ffff:a.b.c.d` for an IPv4 one; all zero for each that it may use.
+        /// Address of the guest: an IPv6 address in network byte order, `::ffff:a.b.c.d` for an
+        /// IPv4 one; all zero for each that it may use.
         addr: [u8; 16],
         /// TCP port, not 0.
         port: U16,
-        /// The DS field of all that its connections send (RFC 2474), in the upper six bits; the lower two are zero. Another value than 0 only for a device
-        /// with `VRDMA_CAP_CM_TRAFFIC_CLASS`.
+        /// The DS field of all that its connections send (RFC 2474), in the upper six bits; the
+        /// lower two are zero. Another value than 0 only for a device with
+        /// `VRDMA_CAP_CM_TRAFFIC_CLASS`.
         traffic_class: u8,
         /// Written as zero; refused otherwise.
         reserved: u8,
-        /// Connections that may wait for their `VRDMA_CMD_CM_ACCEPT` or `VRDMA_CMD_CM_REJECT` (or release), those whose peer has gone included; 1 to 256.
+        /// Connections that may wait for their `VRDMA_CMD_CM_ACCEPT` or `VRDMA_CMD_CM_REJECT` (or
+        /// release), those whose peer has gone included; 1 to 256.
         backlog: U32,
     }
 }
@@ -34,9 +39,11 @@ layout! {
 consts! {
     /// [`CmConnectReq::flags`].
     pub mod cm_flags: u32 = "VRDMA_CM" {
-        /// The peer may send first: the device sends a message of its own before all others (RFC 6581, 4).
+        /// The peer may send first: the device sends a message of its own before all others (RFC
+        /// 6581, 4).
         PEER_TO_PEER = 1 << 0,
-        /// `next_hop` and what follows it are given. For a device with `VRDMA_CAP_NEXT_HOP`, which needs it; others do not look at them.
+        /// `next_hop` and what follows it are given. For a device with `VRDMA_CAP_NEXT_HOP`, which
+        /// needs it; others do not look at them.
         NEXT_HOP = 1 << 1,
     }
 }
@@ -62,18 +69,21 @@ layout! {
         ord: U16,
         /// Bytes of private data.
         private_data_len: U16,
-        /// With `VRDMA_CM_NEXT_HOP`: the MAC address to which frames to the peer go; it is no group's.
+        /// With `VRDMA_CM_NEXT_HOP`: the MAC address to which frames to the peer go; it is no
+        /// group's.
         next_hop: [u8; 6],
         /// With `VRDMA_CM_NEXT_HOP`: the VLAN of these frames; 0: without a tag.
         vlan: U16,
-        /// With `VRDMA_CM_NEXT_HOP`: most bytes of an IP packet on the way; 0: as the device's port.
+        /// With `VRDMA_CM_NEXT_HOP`: most bytes of an IP packet on the way; 0: as the device's
+        /// port.
         path_mtu: U16,
         /// The DS field of all that the connection sends, as in `struct vrdma_cm_listen_req`.
         traffic_class: u8,
-        /// With `VRDMA_CM_NEXT_HOP` and in a VLAN: the priority (PCP, IEEE 802.1Q) of these frames, 0 to 7. Another value than 0 only for a device with
-        /// `VRDMA_CAP_CM_TRAFFIC_CLASS`.
+        /// With `VRDMA_CM_NEXT_HOP` and in a VLAN: the priority (PCP, IEEE 802.1Q) of these frames,
+        /// 0 to 7. Another value than 0 only for a device with `VRDMA_CAP_CM_TRAFFIC_CLASS`.
         priority: u8,
-        /// Written as zero, as are `next_hop`, `vlan`, `path_mtu` and `priority` without `VRDMA_CM_NEXT_HOP`; refused otherwise.
+        /// Written as zero, as are `next_hop`, `vlan`, `path_mtu` and `priority` without
+        /// `VRDMA_CM_NEXT_HOP`; refused otherwise.
         reserved: [u8; 2],
         /// Private data for the peer's program.
         private_data: [u8; 512],
@@ -121,7 +131,8 @@ open_enum! {
         NONE = 0,
         /// A peer wants a connection. The driver accepts, rejects or releases it, within 60 s.
         CONNECT_REQUEST = 1,
-        /// How VRDMA_CMD_CM_CONNECT ended. With a `status` of `VRDMA_CM_OK` the QP is connected, in RTS; else the connection is over, and nothing more happens to it.
+        /// How VRDMA_CMD_CM_CONNECT ended. With a `status` of `VRDMA_CM_OK` the QP is connected, in
+        /// RTS; else the connection is over, and nothing more happens to it.
         CONNECT_REPLY = 2,
         /// A connection that was accepted is established; its QP is in RTS.
         ESTABLISHED = 3,
@@ -171,10 +182,12 @@ layout! {
         local_port: U16,
         /// TCP port of the peer.
         remote_port: U16,
-        /// Of `VRDMA_CM_EVENT_CONNECT_REQUEST`: READs and atomics that the peer will have outstanding at most, so what IRD has to be (128 if it does not say);
-        /// once it is connected, the IRD agreed about.
+        /// Of `VRDMA_CM_EVENT_CONNECT_REQUEST`: READs and atomics that the peer will have
+        /// outstanding at most, so what IRD has to be (128 if it does not say); once it is
+        /// connected, the IRD agreed about.
         ird: U16,
-        /// Of `VRDMA_CM_EVENT_CONNECT_REQUEST`: READs and atomics that the peer answers at once, so what ORD may be; once it is connected, the ORD agreed about.
+        /// Of `VRDMA_CM_EVENT_CONNECT_REQUEST`: READs and atomics that the peer answers at once, so
+        /// what ORD may be; once it is connected, the ORD agreed about.
         ord: U16,
         /// Bytes of private data, of the first two kinds.
         private_data_len: U16,

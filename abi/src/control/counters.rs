@@ -3,13 +3,17 @@
 use zerocopy::little_endian::U64;
 
 layout! {
-    /// What the device has counted since it was made; a reset clears none. (With further counters there will be a longer structure that begins with this one.)
+    /// What the device has counted since it was made; a reset clears none. (With further counters
+    /// there will be a longer structure that begins with this one.)
     ///
-    /// A *message* is one of the IBTA's, of any length; messages between guests of one host are no packets.
+    /// A *message* is one of the IBTA's, of any length; messages between guests of one host are no
+    /// packets.
     pub struct CountersResp = "vrdma_counters_resp" {
-        /// Bytes of payload that left: of SENDs, WRITEs and ATOMIC WRITEs, and what READs of peers took.
+        /// Bytes of payload that left: of SENDs, WRITEs and ATOMIC WRITEs, and what READs of peers
+        /// took.
         bytes_sent: U64,
-        /// Bytes of payload that came: of SENDs, WRITEs and ATOMIC WRITEs, and what own READs brought.
+        /// Bytes of payload that came: of SENDs, WRITEs and ATOMIC WRITEs, and what own READs
+        /// brought.
         bytes_received: U64,
         /// RoCE packets sent.
         packets_sent: U64,

@@ -23,8 +23,8 @@ layout! {
         max_cqe: U32,
         /// Most MRs and memory windows together.
         max_mr: U32,
-        /// A power of two: no two living QPs have QPNs that are equal modulo this. Two of the numbers are not for ordinary QPs (0, and
-        /// 1 for QP1), so there are two QPs less.
+        /// A power of two: no two living QPs have QPNs that are equal modulo this. Two of the
+        /// numbers are not for ordinary QPs (0, and 1 for QP1), so there are two QPs less.
         max_qp: U32,
         /// Most requests outstanding of one send or receive queue.
         max_qp_wr: U32,
@@ -40,9 +40,10 @@ layout! {
         max_dest_rd_atomic: U32,
         /// Most entries of the AH table, those of the kernel's own among them.
         max_ah: U32,
-        /// 0: no atomics; 1: atomic with respect to this device (IB_ATOMIC_HCA); 2 or more: with respect to processors too (IB_ATOMIC_GLOB),
-        /// for they are the host's own instructions. An emulator that makes its guest's `lock`ed instructions plain ones, as QEMU's TCG does
-        /// for a VM with one processor, breaks that promise on the guest's side.
+        /// 0: no atomics; 1: atomic with respect to this device (IB_ATOMIC_HCA); 2 or more: with
+        /// respect to processors too (IB_ATOMIC_GLOB), for they are the host's own instructions. An
+        /// emulator that makes its guest's `lock`ed instructions plain ones, as QEMU's TCG does for
+        /// a VM with one processor, breaks that promise on the guest's side.
         atomic_cap: U32,
         /// Written as zero.
         reserved: U32,
@@ -72,8 +73,9 @@ layout! {
 }
 
 consts! {
-    /// [`QueryDeviceExResp::device_cap`]. A device sets a bit only if it has the whole function. Those without a description of theirs in
-    /// this crate are reserved by name: no device has them yet.
+    /// [`QueryDeviceExResp::device_cap`]. A device sets a bit only if it has the whole function.
+    /// Those without a description of theirs in this crate are reserved by name: no device has them
+    /// yet.
     pub mod device_cap: u64 = "VRDMA_CAP" {
         /// MODIFY_QP compares the current state with `cur_state`.
         CUR_QP_STATE = 1 << 0,
@@ -97,7 +99,8 @@ consts! {
         MEM_WINDOW = 1 << 11,
         /// Memory windows of type 2B.
         MEM_WINDOW_TYPE_2B = 1 << 12,
-        /// Base memory management extensions: fast registration, local invalidate, SEND with invalidate.
+        /// Base memory management extensions: fast registration, local invalidate, SEND with
+        /// invalidate.
         MEM_MGT_EXTENSIONS = 1 << 13,
         /// Regions can be registered again with other memory, rights or PD.
         REREG_MR = 1 << 14,
@@ -119,7 +122,8 @@ consts! {
         MULTICAST = 1 << 22,
         /// Counters of the port, of the device and of its protocol.
         HW_COUNTERS = 1 << 23,
-        /// CM_CONNECT has to say the next hop: the device has no routes and no neighbours of its own.
+        /// CM_CONNECT has to say the next hop: the device has no routes and no neighbours of its
+        /// own.
         NEXT_HOP = 1 << 24,
         /// Lists of requests (`VRDMA_WQE_F_LIST`); `max_wqe_units` is 2 at least.
         WQE_LIST = 1 << 25,
@@ -163,7 +167,8 @@ consts! {
 }
 
 layout! {
-    /// Says what the guest's netdev allows: no datagram may be longer. The device does not know that netdev's MTU.
+    /// Says what the guest's netdev allows: no datagram may be longer. The device does not know
+    /// that netdev's MTU.
     pub struct SetPortMtuReq = "vrdma_set_port_mtu_req" {
         /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, and at most `max_mtu`.
         mtu: U32,
@@ -181,7 +186,8 @@ layout! {
         gid_type: u8,
         /// Reserved, zero.
         reserved0: u8,
-        /// The VLAN in which the device has the address: 1..4094, or 0xffff for frames without a tag.
+        /// The VLAN in which the device has the address: 1..4094, or 0xffff for frames without a
+        /// tag.
         vlan: U16,
         /// The GID, in network byte order.
         gid: [u8; 16],

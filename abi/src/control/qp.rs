@@ -13,10 +13,12 @@ layout! {
         qp_type: U32,
         /// CQ of send completions; `VRDMA_NONE` of `VRDMA_QPT_XRC_RECV`.
         send_cqn: U32,
-        /// CQ of receive completions; may be the same. `VRDMA_NONE` of `VRDMA_QPT_XRC_SEND` and `VRDMA_QPT_XRC_RECV`.
+        /// CQ of receive completions; may be the same. `VRDMA_NONE` of `VRDMA_QPT_XRC_SEND` and
+        /// `VRDMA_QPT_XRC_RECV`.
         recv_cqn: U32,
-        /// Shared receive queue of the same context, or `VRDMA_NONE`. With one, `max_recv_wr` and `max_recv_sge` do not count, and
-        /// receives that the QP has taken and that did not complete are the first of the shared queue again when it is reset or destroyed.
+        /// Shared receive queue of the same context, or `VRDMA_NONE`. With one, `max_recv_wr` and
+        /// `max_recv_sge` do not count, and receives that the QP has taken and that did not
+        /// complete are the first of the shared queue again when it is reset or destroyed.
         srqn: U32,
         /// Most send requests outstanding.
         max_send_wr: U32,
@@ -54,12 +56,16 @@ open_enum! {
         UC = 3,
         /// Unreliable datagram.
         UD = 4,
-        /// XRC initiator: the sending half of a reliable connection. Each request names a shared receive queue of the peer (`VRDMA_WQE_F_XRC`). It has no receives:
-        /// `max_recv_wr` and `max_recv_sge` do not count, `srqn` is `VRDMA_NONE`. With `VRDMA_CAP_XRC`, as the next.
+        /// XRC initiator: the sending half of a reliable connection. Each request names a shared
+        /// receive queue of the peer (`VRDMA_WQE_F_XRC`). It has no receives: `max_recv_wr` and
+        /// `max_recv_sge` do not count, `srqn` is `VRDMA_NONE`. With `VRDMA_CAP_XRC`, as the next.
         XRC_SEND = 9,
-        /// XRC target: the receiving half. It sends nothing: `max_send_wr`, `max_send_sge` and `max_inline` do not count either. The shared receive queue that a request names has to be
-        /// in the QP's XRC domain: otherwise it ends as `VRDMA_WC_REM_ACCESS_ERR`, and `VRDMA_EVENT_QP_ACCESS_ERR` is raised. From it the message takes its receive, which
-        /// completes at that queue's CQ; and memory of that queue's PD is what keys in the request name.
+        /// XRC target: the receiving half. It sends nothing: `max_send_wr`, `max_send_sge` and
+        /// `max_inline` do not count either. The shared receive queue that a request names has to
+        /// be in the QP's XRC domain: otherwise it ends as `VRDMA_WC_REM_ACCESS_ERR`, and
+        /// `VRDMA_EVENT_QP_ACCESS_ERR` is raised. From it the message takes its receive, which
+        /// completes at that queue's CQ; and memory of that queue's PD is what keys in the request
+        /// name.
         XRC_RECV = 10,
     }
 }
@@ -85,7 +91,8 @@ open_enum! {
 }
 
 consts! {
-    /// Which fields of [`QpAttr`] a [`ModifyQpReq`] sets, with the numbers of enum ibv_qp_attr_mask.
+    /// Which fields of [`QpAttr`] a [`ModifyQpReq`] sets, with the numbers of enum
+    /// ibv_qp_attr_mask.
     pub mod qp_attr: u32 = "VRDMA_QP" {
         /// `state`
         STATE = 1 << 0,
@@ -123,7 +130,8 @@ consts! {
         SQ_PSN = 1 << 16,
         /// `max_dest_rd_atomic`
         MAX_DEST_RD_ATOMIC = 1 << 17,
-        /// Path migration state: ignored. A QP is MIGRATED always; drivers refuse other states (EINVAL).
+        /// Path migration state: ignored. A QP is MIGRATED always; drivers refuse other states
+        /// (EINVAL).
         PATH_MIG_STATE = 1 << 18,
         /// Capabilities: refused.
         CAP = 1 << 19,
@@ -133,8 +141,9 @@ consts! {
 }
 
 layout! {
-    /// Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3). Of `sl`, `flow_label`, the PSNs, `dest_qpn`,
-    /// the retries and `min_rnr_timer` the low bits count (see [`crate::width`]).
+    /// Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3). Of `sl`,
+    /// `flow_label`, the PSNs, `dest_qpn`, the retries and `min_rnr_timer` the low bits count (see
+    /// [`crate::width`]).
     pub struct QpAttr = "vrdma_qp_attr" {
         /// `VRDMA_QPS_*`.
         state: u8,

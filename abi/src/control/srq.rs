@@ -3,8 +3,9 @@
 use zerocopy::little_endian::U32;
 
 layout! {
-    /// Creates a shared receive queue. Receives are posted to it by [`WrOpcode::SRQ_RECV`](crate::wqe::WrOpcode::SRQ_RECV); QPs that name it
-    /// in [`CreateQpReq::srqn`](super::CreateQpReq) take theirs from it.
+    /// Creates a shared receive queue. Receives are posted to it by
+    /// [`WrOpcode::SRQ_RECV`](crate::wqe::WrOpcode::SRQ_RECV); QPs that name it in
+    /// [`CreateQpReq::srqn`](super::CreateQpReq) take theirs from it.
     pub struct CreateSrqReq = "vrdma_create_srq_req" {
         /// Context that owns it.
         context: U32,
@@ -14,10 +15,12 @@ layout! {
         max_wr: U32,
         /// Most elements of a receive: at most `max_recv_sge`.
         max_sge: U32,
-        /// `VRDMA_NONE`; or the XRC domain that it is in, with `VRDMA_CAP_XRC`. `VRDMA_QPT_XRC_RECV` QPs of the domain take receives from it, if their peers name it, and no
-        /// other QPs.
+        /// `VRDMA_NONE`; or the XRC domain that it is in, with `VRDMA_CAP_XRC`.
+        /// `VRDMA_QPT_XRC_RECV` QPs of the domain take receives from it, if their peers name it,
+        /// and no other QPs.
         xrcdn: U32,
-        /// With an XRC domain the CQ, of the same context, where its receives complete; else `VRDMA_NONE`.
+        /// With an XRC domain the CQ, of the same context, where its receives complete; else
+        /// `VRDMA_NONE`.
         cqn: U32,
     }
 }
@@ -51,8 +54,8 @@ layout! {
         mask: U32,
         /// Most receives outstanding.
         max_wr: U32,
-        /// `VRDMA_EVENT_SRQ_LIMIT_REACHED` is raised once, as soon as fewer receives than this are left: at once, if there are fewer now. 0: never.
-        /// At most `max_wr`.
+        /// `VRDMA_EVENT_SRQ_LIMIT_REACHED` is raised once, as soon as fewer receives than this are
+        /// left: at once, if there are fewer now. 0: never. At most `max_wr`.
         limit: U32,
     }
 }

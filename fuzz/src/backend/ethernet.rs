@@ -13,11 +13,13 @@ use vrdma_transport::Instant;
 use vrdma_wire::num::Gid;
 use vrdma_wire::roce::is_roce;
 
-/// Two guests with RDMA functions and listed addresses, and a third that may send from any address, send frames to each other, to the
-/// engine and to the uplink. The first and the third say anything; the second receives as it should.
+/// Two guests with RDMA functions and listed addresses, and a third that may send from any address,
+/// send frames to each other, to the engine and to the uplink. The first and the third say
+/// anything; the second receives as it should.
 ///
-/// Each frame that arrives was sent, by a guest that may send it as it arrives: what was judged is what is delivered, except checksums,
-/// and what cutting TCP changes. Nothing is written but used rings and buffers.
+/// Each frame that arrives was sent, by a guest that may send it as it arrives: what was judged is
+/// what is delivered, except checksums, and what cutting TCP changes. Nothing is written but used
+/// rings and buffers.
 pub fn ethernet(data: &[u8]) {
     let mut cable = Ethernet::new(Input::new(data));
     // More would only make an input slow.
@@ -86,7 +88,8 @@ enum Place {
     Guest(usize),
 }
 
-/// An uplink that takes all that fits its buffers, as ports do, and completes some checksums by itself.
+/// An uplink that takes all that fits its buffers, as ports do, and completes some checksums by
+/// itself.
 #[derive(Default)]
 struct Wire {
     sums: bool,
@@ -392,7 +395,8 @@ fn header_len(features: u64) -> usize {
     if long { HEADER } else { HEADER - 2 }
 }
 
-/// The bytes of a chain for the device, by the book (virtio 1.2, 2.7.5). `None` if it is not as it should be, or longer than `most`.
+/// The bytes of a chain for the device, by the book (virtio 1.2, 2.7.5). `None` if it is not as it
+/// should be, or longer than `most`.
 fn chain(ram: &Ram, ring: &Ring, head: u16, most: usize) -> Option<Vec<u8>> {
     let entry = |table: u64, index: u16| -> (u64, u32, u16, u16) {
         let words = u128::from_le_bytes(ram.read(table + 16 * u64::from(index)));
@@ -506,7 +510,8 @@ fn segment(frame: &[u8], sent: &Sent) -> bool {
     while whole[ip - 2..ip] == [0x81, 0] || whole[ip - 2..ip] == [0x88, 0xa8] {
         ip += 4;
     }
-    // Length, identification and checksum of IPv4, length of IPv6; sequence number, flags and checksum.
+    // Length, identification and checksum of IPv4, length of IPv6; sequence number, flags and
+    // checksum.
     let changed: &[usize] = if whole[ip] >> 4 == 4 { &[2, 3, 4, 5, 10, 11] } else { &[4, 5] };
     let may_differ = |at: usize| {
         (at < start && changed.contains(&at.wrapping_sub(ip)))

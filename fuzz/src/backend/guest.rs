@@ -16,7 +16,8 @@ const GUESTS: usize = 3;
 /// Where the front-end has guest-physical address 0 in its own address space.
 pub const FRONT_END: u64 = 1 << 40;
 
-/// The memory of one guest. It is mapped once for a whole run of the fuzzer, which makes for thousands of executions a second.
+/// The memory of one guest. It is mapped once for a whole run of the fuzzer, which makes for
+/// thousands of executions a second.
 #[derive(Clone)]
 pub struct Ram {
     pub memory: Arc<GuestMemory>,
@@ -107,14 +108,16 @@ impl Ram {
         }))
     }
 
-    /// Panics if anything differs from `before` but in the ranges (address, length) that are allowed to.
+    /// Panics if anything differs from `before` but in the ranges (address, length) that are
+    /// allowed to.
     pub fn assert_same_but(&self, before: &Image, allowed: &[(u64, u64)], what: impl Display) {
         let now = self.image();
         for ((base, _), (was, is)) in REGIONS.iter().zip(before.0.iter().zip(&now.0)) {
             if was == is {
                 continue;
             }
-            // Compared whole, since a fuzzer counts each byte that a loop compares, and has time for nothing else.
+            // Compared whole, since a fuzzer counts each byte that a loop compares, and has time
+            // for nothing else.
             let mut expected = was.clone();
             for &(from, len) in allowed {
                 let place = |gpa: u64| (gpa.saturating_sub(*base) as usize).min(is.len());
@@ -149,7 +152,8 @@ pub const WRITE: u16 = 2;
 pub const INDIRECT: u16 = 4;
 
 impl Ring {
-    /// One of up to 16 entries whose parts lie from `base` on: descriptors, then 0x100 further the available and 0x180 further the used ring.
+    /// One of up to 16 entries whose parts lie from `base` on: descriptors, then 0x100 further the
+    /// available and 0x180 further the used ring.
     pub fn at(index: u16, size: u16, base: u64) -> Ring {
         Ring { index, size, desc: base, avail: base + 0x100, used: base + 0x180, event_idx: true }
     }

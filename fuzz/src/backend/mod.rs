@@ -1,6 +1,7 @@
 //! What a hostile guest or front-end says, fed to the insides of the daemon.
 //!
-//! Compiled as a module of vrdma-backend, for its tests and for the fuzz targets, which call one function each.
+//! Compiled as a module of vrdma-backend, for its tests and for the fuzz targets, which call one
+//! function each.
 
 mod ethernet;
 mod guest;

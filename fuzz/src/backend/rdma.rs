@@ -25,11 +25,11 @@ use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 pub use connections::connections;
 pub use request::wqe;
 
-/// Control commands, one after the other, most of them nearly right: to a device whose queues carry requests and whose memory the driver
-/// writes to as it likes.
+/// Control commands, one after the other, most of them nearly right: to a device whose queues carry
+/// requests and whose memory the driver writes to as it likes.
 ///
-/// Each command is answered once; one that is refused changes nothing; the device writes to its rings, buffers and registered memory
-/// alone, and the other guest notices nothing.
+/// Each command is answered once; one that is refused changes nothing; the device writes to its
+/// rings, buffers and registered memory alone, and the other guest notices nothing.
 pub fn control(data: &[u8]) {
     let mut driver = Driver::new(Input::new(data), Lab::new());
     // More would only make an input slow.
@@ -87,7 +87,8 @@ struct Driver<'a> {
     consumer: u32,
 }
 
-/// Commands before which requests are carried out that were posted before them: in turns of the worker, in which peers come and go too.
+/// Commands before which requests are carried out that were posted before them: in turns of the
+/// worker, in which peers come and go too.
 const TAKES_TURNS: [Opcode; 6] = [
     Opcode::MODIFY_QP,
     Opcode::DESTROY_QP,
@@ -325,7 +326,8 @@ impl<'a> Driver<'a> {
         (status, reply.to_vec())
     }
 
-    /// What was written for a command, unless it takes turns, or what it ends is told and its QP's requests are flushed.
+    /// What was written for a command, unless it takes turns, or what it ends is told and its QP's
+    /// requests are flushed.
     fn check(&self, opcode: Opcode, status: Status, before: &Image) {
         if TAKES_TURNS.contains(&opcode) || ENDS.contains(&opcode) || !self.is_alone {
             return;

@@ -10,7 +10,8 @@ use vrdma_abi::cqe::{CqRecord, Cqe, TimedCqe};
 use vrdma_abi::event::{Event, EventKind};
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
-/// Rings of one kind; the guest writes to them whatever it likes between any two acts of the device.
+/// Rings of one kind; the guest writes to them whatever it likes between any two acts of the
+/// device.
 ///
 /// The device must write where it may alone, take what is there and once, and end each act.
 pub fn rings(data: &[u8]) {

@@ -1,4 +1,5 @@
-//! Frames on their way through a packet socket: those that go as one, and what its kernel gives as one.
+//! Frames on their way through a packet socket: those that go as one, and what its kernel gives as
+//! one.
 
 use super::input::Input;
 use super::lab::{ADDRESSES, MACS, MTU};

@@ -22,7 +22,8 @@ use vrdma_wire::num::Mtu;
 
 /// Front-ends of both functions of a guest connect, one after the other, and say anything.
 ///
-/// The session ends each conversation; nothing of it stays but what the guest's other function holds, and no descriptor is left open.
+/// The session ends each conversation; nothing of it stays but what the guest's other function
+/// holds, and no descriptor is left open.
 pub fn vhost_user(data: &[u8]) {
     let mut input = Input::new(data);
     let lab = Lab::new();
@@ -44,7 +45,8 @@ pub fn vhost_user(data: &[u8]) {
             converse(&mut input, &parts, &rdma, 6);
         }
         assert_eq!(lab.counts(0), Default::default(), "what is left of a front-end");
-        // Memory's files are closed by a thread of their own, and so is what sessions of the input before had.
+        // Memory's files are closed by a thread of their own, and so is what sessions of the input
+        // before had.
         let begun = std::time::Instant::now();
         while descriptors() > before {
             assert!(begun.elapsed().as_secs() < 10, "descriptors are left open");
@@ -171,7 +173,8 @@ fn opening(input: &mut Input<'_>, parts: &Parts<'_>, features: u64, queues: u32)
     messages
 }
 
-/// An entry of a memory table: guest-physical address, length, address in the front-end, offset in the file.
+/// An entry of a memory table: guest-physical address, length, address in the front-end, offset in
+/// the file.
 fn region(parts: &Parts<'_>, index: usize) -> [u64; 4] {
     let (gpa, len, _) = parts.ram.region(index);
     [gpa, len, FRONT_END + gpa, 0]

@@ -1,7 +1,8 @@
 //! A record that says anything.
 //!
-//! The input changes a record that an engine wrote, or is one. It is refused, or becomes an engine, which from there on goes on beside a
-//! copy of itself that is written and read again now and then: nobody can tell the two apart.
+//! The input changes a record that an engine wrote, or is one. It is refused, or becomes an engine,
+//! which from there on goes on beside a copy of itself that is written and read again now and then:
+//! nobody can tell the two apart.
 
 use super::edits;
 use super::world::{Input, Log, Mem};
@@ -22,7 +23,8 @@ pub fn restore(data: &[u8]) {
     Lab::new(input, [engine, copy]).run();
 }
 
-/// Counters that a record does not name are zero, and are written; a record of an older version is written as one of the present.
+/// Counters that a record does not name are zero, and are written; a record of an older version is
+/// written as one of the present.
 fn with_all_counters(mut record: Record) -> Record {
     record.version = record::VERSION;
     let mut fresh = Engine::<Mem>::new(0);

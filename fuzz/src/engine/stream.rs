@@ -1,7 +1,9 @@
 //! An engine whose peer says anything in a stream.
 //!
-//! The input says how the stream was set up, then a list of steps: FPDUs with nearly right segments, raw bytes, requests and receives of the own program, a stream
-//! without room, ends of each kind. Whatever comes is handed in cut anywhere. Now and then the engine goes on as its copy.
+//! The input says how the stream was set up, then a list of steps: FPDUs with nearly right
+//! segments, raw bytes, requests and receives of the own program, a stream without room, ends of
+//! each kind. Whatever comes is handed in cut anywhere. Now and then the engine goes on as its
+//! copy.
 
 use super::world::{Input, Log, Mem, Pending};
 use super::{IOVA, LENGTH, OWN_GID, OWNER};
@@ -332,7 +334,8 @@ impl<'a> Lab<'a> {
         self.arrive(fpdu);
     }
 
-    /// The same, and it comes before what was sent before it: it may be placed, or is kept as bytes.
+    /// The same, and it comes before what was sent before it: it may be placed, or is kept as
+    /// bytes.
     fn send_beyond_hole(&mut self, segment: &Segment, length: usize) {
         let fpdu = self.fpdu(segment, length);
         let before = self.memory.bytes();

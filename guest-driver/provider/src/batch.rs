@@ -1,6 +1,8 @@
-//! ibv_wr_post(3): send requests that are made by function calls, between ibv_wr_start() and ibv_wr_complete().
+//! ibv_wr_post(3): send requests that are made by function calls, between ibv_wr_start() and
+//! ibv_wr_complete().
 //!
-//! A batch is gathered as the list that ibv_post_send() would get, and then posted, all of it or nothing.
+//! A batch is gathered as the list that ibv_post_send() would get, and then posted, all of it or
+//! nothing.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -19,7 +21,8 @@ use crate::qp::{Kind, Qp};
 
 /// The batch of a QP, and the lock on it.
 pub struct Batches {
-    /// Held by the caller from start to complete or abort. Before `batch`, to which it points, so that it is dropped first.
+    /// Held by the caller from start to complete or abort. Before `batch`, to which it points, so
+    /// that it is dropped first.
     held: UnsafeCell<Option<MutexGuard<'static, Batch>>>,
     batch: Mutex<Batch>,
 }
@@ -29,7 +32,8 @@ pub struct Batches {
 struct Batch {
     /// Without `next` and `sg_list`, which only [`Batch::link`] sets: the vectors grow.
     requests: Vec<ffi::ibv_send_wr>,
-    /// Elements of all requests, those of a request one after the other. With inline data `addr` is an index in `inline`.
+    /// Elements of all requests, those of a request one after the other. With inline data `addr` is
+    /// an index in `inline`.
     elements: Vec<ffi::ibv_sge>,
     inline: Vec<u8>,
     /// The first error, or 0.
@@ -46,7 +50,8 @@ impl Batches {
     unsafe fn start(&self) {
         let mut guard = lock(&self.batch);
         guard.clear();
-        // SAFETY: the guard lives beside what it points to, in a QP that does not move; it is dropped first, by the order of the fields.
+        // SAFETY: the guard lives beside what it points to, in a QP that does not move; it is
+        // dropped first, by the order of the fields.
         let guard =
             unsafe { std::mem::transmute::<MutexGuard<'_, Batch>, MutexGuard<'static, Batch>>(guard) };
         // SAFETY: this is under the lock, which the caller holds.
@@ -56,7 +61,8 @@ impl Batches {
     /// # Safety
     /// The caller has started a batch, or has mistaken the order of its calls in a single thread.
     unsafe fn end(&self) {
-        // SAFETY: this is under the lock, which the caller holds. Taken out first: after unlocking, another thread may write here.
+        // SAFETY: this is under the lock, which the caller holds. Taken out first: after unlocking,
+        // another thread may write here.
         let guard = unsafe { (*self.held.get()).take() };
         drop(guard);
     }
@@ -112,7 +118,8 @@ impl Batch {
         }
         let addr = self.inline.len() as u64;
         for piece in pieces.iter().filter(|piece| piece.length != 0) {
-            // SAFETY: by this function's own contract, the piece is readable memory; it is not empty, so it is not NULL.
+            // SAFETY: by this function's own contract, the piece is readable memory; it is not
+            // empty, so it is not NULL.
             self.inline.extend_from_slice(unsafe { slice::from_raw_parts(piece.addr.cast(), piece.length) });
         }
         self.add(1, 1, iter::once(ffi::ibv_sge { addr, length: length as u32, lkey: 0 }));
@@ -140,7 +147,8 @@ impl Batch {
     }
 }
 
-/// Requests that a QP of this kind takes by these functions on a device with `device_cap`, as `IBV_QP_EX_WITH_*`.
+/// Requests that a QP of this kind takes by these functions on a device with `device_cap`, as
+/// `IBV_QP_EX_WITH_*`.
 pub fn operations(kind: Kind, device_cap: u64) -> u32 {
     let datagram = ffi::IBV_QP_EX_WITH_SEND | ffi::IBV_QP_EX_WITH_SEND_WITH_IMM;
     let unreliable = datagram | ffi::IBV_QP_EX_WITH_RDMA_WRITE | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
@@ -171,7 +179,8 @@ pub fn inline_data(operations: u64) -> u32 {
     if operations & u64::from(ffi::IBV_QP_EX_WITH_ATOMIC_WRITE) == 0 { 0 } else { ATOMIC_WRITE_LENGTH }
 }
 
-/// Sets the functions of the QP. Which of them the program may call was checked when it made the QP.
+/// Sets the functions of the QP. Which of them the program may call was checked when it made the
+/// QP.
 pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
     qp.wr_start = Some(start);
     qp.wr_complete = Some(complete);
@@ -205,7 +214,8 @@ unsafe extern "C" fn complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
     let Some(batch) = batch else { return refusal(libc::EINVAL) };
     let result = if batch.error == 0 {
         batch.link();
-        // SAFETY: linked just now; inline data was copied to the batch, and address handles are alive.
+        // SAFETY: linked just now; inline data was copied to the batch, and address handles are
+        // alive.
         unsafe { post::post_all(qp, &batch.requests) }
     } else {
         Err(batch.error)
@@ -273,7 +283,8 @@ unsafe extern "C" fn atomic_fetch_add(
     unsafe { begin(qp, ffi::IBV_WR_ATOMIC_FETCH_AND_ADD, |wr| wr.wr.atomic = atomic) }
 }
 
-/// The value is in the call, so it goes as inline data, for which the QP has room ([`inline_data`]).
+/// The value is in the call, so it goes as inline data, for which the QP has room
+/// ([`inline_data`]).
 unsafe extern "C" fn atomic_write(
     qp: *mut ffi::ibv_qp_ex,
     rkey: u32,
@@ -353,7 +364,8 @@ unsafe extern "C" fn set_inline_data_list(
 /// The caller's batch, if it has started one.
 ///
 /// # Safety
-/// The caller's QP, of which no other thread has started a batch; and the result before is not used any more.
+/// The caller's QP, of which no other thread has started a batch; and the result before is not used
+/// any more.
 unsafe fn current<'a>(qp: *mut ffi::ibv_qp_ex) -> (&'a Qp, Option<&'a mut Batch>) {
     // SAFETY: the caller's; this is under the lock, which the caller holds.
     unsafe {
@@ -371,7 +383,8 @@ pub unsafe fn begin(
     opcode: ffi::ibv_wr_opcode,
     fill: impl FnOnce(&mut ffi::ibv_send_wr),
 ) {
-    // SAFETY: by this function's own contract, `qp` is one of ours, and its fields are this thread's since it started a batch.
+    // SAFETY: by this function's own contract, `qp` is one of ours, and its fields are this
+    // thread's since it started a batch.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     let mut wr: ffi::ibv_send_wr = zeroed!();
     (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, opcode, flags & !ffi::IBV_SEND_INLINE);

@@ -8,7 +8,8 @@ use crate::context::Context;
 use crate::errno::{Errno, code};
 use crate::{ffi, uverbs};
 
-/// Nanoseconds for which a comparison of the two clocks is good enough: they drift, and that of the wall may be set.
+/// Nanoseconds for which a comparison of the two clocks is good enough: they drift, and that of the
+/// wall may be set.
 const FRESH: u64 = 1_000_000_000;
 
 pub unsafe extern "C" fn query_rt_values(
@@ -54,7 +55,8 @@ impl Wall {
         Ok(Self { ahead: wall.wrapping_sub(device), compared: read(libc::CLOCK_MONOTONIC) })
     }
 
-    /// What CLOCK_REALTIME was when the device's clock was `timestamp`. Once in a second the clocks are compared again, by a system call.
+    /// What CLOCK_REALTIME was when the device's clock was `timestamp`. Once in a second the clocks
+    /// are compared again, by a system call.
     pub fn at(&mut self, timestamp: u64, cmd_fd: c_int) -> u64 {
         let now = read(libc::CLOCK_MONOTONIC);
         if now.wrapping_sub(self.compared) >= FRESH {

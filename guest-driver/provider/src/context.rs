@@ -27,7 +27,8 @@ use crate::{ah, clock, cq, dm, ffi, mr, objects, pd, poll, post, qp, resize, srq
 /// What the kernel driver's enumeration calls RDMA_DRIVER_UNKNOWN.
 const DRIVER_UNKNOWN: u32 = 0;
 
-/// No two living shared receive queues have numbers that are equal modulo this: a device has at most as many.
+/// No two living shared receive queues have numbers that are equal modulo this: a device has at
+/// most as many.
 const SRQ_NUMBERS: u32 = 1 << 16;
 
 /// An open device. libibverbs allocates it, see [`open`].
@@ -40,7 +41,8 @@ pub struct Context {
 
 /// Our part of a [`Context`].
 pub struct Own {
-    /// How requests reach the device. Each post takes this lock, and no lock of a QP: it protects the posting side of all QPs.
+    /// How requests reach the device. Each post takes this lock, and no lock of a QP: it protects
+    /// the posting side of all QPs.
     pub work: Mutex<Work>,
     /// All QPs by their numbers.
     pub qps: Table<Qp>,
@@ -54,7 +56,8 @@ pub struct Own {
     pub max_cqe: u32,
     /// Functions that device and kernel driver have (`VRDMA_CAP_*`).
     pub device_cap: u64,
-    /// The device is lost, and nobody waits for it. Beside the lock of `work`, which who waits for the device holds.
+    /// The device is lost, and nobody waits for it. Beside the lock of `work`, which who waits for
+    /// the device holds.
     lost: Ref<AtomicBool>,
     /// What `work` points into; after it, so that it is dropped last.
     _mappings: Vec<Mapping>,
@@ -115,7 +118,8 @@ pub unsafe extern "C" fn import_context(
     device: *mut ffi::ibv_device,
     cmd_fd: c_int,
 ) -> *mut ffi::verbs_context {
-    // SAFETY: the caller's device, and a file descriptor of a context that this provider, or that of another process, has opened.
+    // SAFETY: the caller's device, and a file descriptor of a context that this provider, or that
+    // of another process, has opened.
     errno::object(unsafe { open(device, cmd_fd, Entry::Import) })
 }
 
@@ -127,7 +131,8 @@ pub enum Entry {
         /// With a channel of its own, if there is one.
         wants_channel: bool,
     },
-    /// Another has opened it, or it has done so itself. A channel has one poster, so an import posts through the kernel's.
+    /// Another has opened it, or it has done so itself. A channel has one poster, so an import
+    /// posts through the kernel's.
     Import,
 }
 
@@ -163,8 +168,8 @@ pub unsafe fn open(
     entry: Entry,
 ) -> Result<*mut ffi::verbs_context, Errno> {
     const OFFSET: *mut ffi::verbs_context = ptr::without_provenance_mut(offset_of!(Context, verbs));
-    // SAFETY: the caller's device and file descriptor. The new memory is a Context but for our part, which is written last;
-    // if it isn't, what libibverbs made is undone.
+    // SAFETY: the caller's device and file descriptor. The new memory is a Context but for our
+    // part, which is written last; if it isn't, what libibverbs made is undone.
     unsafe {
         let size = size_of::<Context>();
         let context: *mut Context =
@@ -220,7 +225,8 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) ->
     } else {
         (Work::Kernel(KernelPath::new(cmd_fd)?), Vec::new(), uverbs::POST_MAX_UNITS as u32)
     };
-    // What the largest request holds bounds what a QP may ask for, so that posting need not look at it.
+    // What the largest request holds bounds what a QP may ask for, so that posting need not look at
+    // it.
     let units = reply.max_wqe_units.get().clamp(1, unit::MAX_UNITS_V1_1).min(path_units);
     let bytes = units * unit::UNIT_SIZE - unit::DATA_OFFSET;
     let own = Own {
@@ -262,8 +268,8 @@ unsafe fn allocate(verbs: *mut ffi::verbs_context, wants_channel: bool) -> Resul
     Ok(reply.driver)
 }
 
-/// Maps the channel. The kernel is trusted, but a provider and a driver that do not belong together should fail here and
-/// not in somebody's memory.
+/// Maps the channel. The kernel is trusted, but a provider and a driver that do not belong together
+/// should fail here and not in somebody's memory.
 fn own_channel(
     reply: &AllocContextResp,
     device_cap: u64,
@@ -293,8 +299,8 @@ fn own_channel(
     };
     let lists = device_cap & device_cap::WQE_LIST != 0;
     let parts = ChannelParts { avail, used, slots: first_slot, entries, event_idx, lists, doorbell };
-    // SAFETY: all of it lies in mappings of the right length that live as long as the channel. The kernel has just bound
-    // it to this context, which alone uses it.
+    // SAFETY: all of it lies in mappings of the right length that live as long as the channel. The
+    // kernel has just bound it to this context, which alone uses it.
     let channel = unsafe { Channel::new(parts) }.ok_or(libc::EPROTO)?;
     Ok((channel, mappings))
 }

@@ -47,21 +47,26 @@ const NO_QP: (u32, *const Qp) = (limit::NONE, ptr::null());
 pub struct Ring {
     /// The queue itself.
     pub queue: Queue,
-    /// QP of the last CQE, of this CQ, and its number: the next CQE is often for the same QP. Or NULL.
+    /// QP of the last CQE, of this CQ, and its number: the next CQE is often for the same QP. Or
+    /// NULL.
     pub last: (u32, *const Qp),
-    /// What was left in former rings, the oldest first, with its time stamps. It comes before what is in the queue.
+    /// What was left in former rings, the oldest first, with its time stamps. It comes before what
+    /// is in the queue.
     pub held: VecDeque<(Cqe, u64)>,
     /// What `queue` lies in; after it, so that it is dropped later.
     pub memory: Pages,
-    /// What it goes on in, while a resize is under way, or after one that the device did not answer.
+    /// What it goes on in, while a resize is under way, or after one that the device did not
+    /// answer.
     pub successor: Option<Pages>,
 }
 
-// SAFETY: `last` is only followed under the lock, under which it is also cleared before the QP is freed.
+// SAFETY: `last` is only followed under the lock, under which it is also cleared before the QP is
+// freed.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// The next CQE, and its time stamp, 0 if it has none; the device may reuse its entry only after [`Ring::queue`] is published.
+    /// The next CQE, and its time stamp, 0 if it has none; the device may reuse its entry only
+    /// after [`Ring::queue`] is published.
     #[inline]
     pub fn take(&mut self) -> Option<(Cqe, u64)> {
         match self.held.pop_front() {
@@ -70,7 +75,8 @@ impl Ring {
         }
     }
 
-    /// Invalidates the completions of `qp` that are still in the ring. Receives of its shared queue among them have completed.
+    /// Invalidates the completions of `qp` that are still in the ring. Receives of its shared queue
+    /// among them have completed.
     pub fn clean(&mut self, qp: &Qp) {
         if ptr::eq(self.last.1, qp) {
             self.last = NO_QP;
@@ -91,7 +97,8 @@ impl Ring {
         self.queue.rename(is_its, limit::NONE, |cqe| complete(&cqe));
     }
 
-    /// Invalidates the completions of an XRC shared receive queue that are still in the ring. It has gone.
+    /// Invalidates the completions of an XRC shared receive queue that are still in the ring. It
+    /// has gone.
     pub fn clean_srq(&mut self, srqn: u32) {
         let is_its = |cqe: &Cqe| cqe.flags & flags::XRC != 0 && cqe.src_qpn.get() == srqn;
         self.held.retain(|(cqe, _)| !is_its(cqe));
@@ -113,7 +120,8 @@ impl Cq {
     /// The context it belongs to.
     #[inline]
     pub fn context(&self) -> &Context {
-        // SAFETY: set when the queue was made, by ibv_cmd_create_cq(); a context outlives its objects.
+        // SAFETY: set when the queue was made, by ibv_cmd_create_cq(); a context outlives its
+        // objects.
         unsafe { Context::of((*self.verbs.get().cast::<ffi::ibv_cq>()).context) }
     }
 }
@@ -162,7 +170,8 @@ pub unsafe extern "C" fn create_cq(
         let (cq, driver) = unsafe { prepare(Context::of(context), asked, None) }?;
         let mut command = Command { ibv: zeroed!(), driver };
         let mut reply = Reply { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
-        // SAFETY: the caller's context and channel; command and reply begin with what rdma-core expects and are as long as said.
+        // SAFETY: the caller's context and channel; command and reply begin with what rdma-core
+        // expects and are as long as said.
         check(unsafe {
             ffi::ibv_cmd_create_cq(
                 context,
@@ -199,7 +208,8 @@ pub unsafe extern "C" fn create_cq_ex(
         }
         let mut command = CommandEx { ibv: zeroed!(), driver };
         let mut reply = ReplyEx { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
-        // SAFETY: the caller's context and attributes; command and reply begin with what rdma-core expects and are as long as said.
+        // SAFETY: the caller's context and attributes; command and reply begin with what rdma-core
+        // expects and are as long as said.
         check(unsafe {
             ffi::ibv_cmd_create_cq_ex(
                 context,
@@ -277,7 +287,8 @@ unsafe fn domain(
     if domain.is_parent() && domain.context() == context { Ok(Some(domain)) } else { Err(libc::EINVAL) }
 }
 
-/// Of a queue with at least so many entries. EINVAL if the device has none: the kernel refuses it as well, but its memory would be there already.
+/// Of a queue with at least so many entries. EINVAL if the device has none: the kernel refuses it
+/// as well, but its memory would be there already.
 pub fn layout(cqes: c_int, context: &Context) -> Result<CqLayout, Errno> {
     let cqes = u32::try_from(cqes).map_err(|_| libc::EINVAL)?;
     if cqes == 0 || cqes > context.max_cqe {
@@ -324,6 +335,7 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ffi::ibv_cq, attr: *mut ffi::ibv_mod
 }
 
 pub unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
-    // SAFETY: made by create(), and unused once the kernel has let it go: the device writes no more.
+    // SAFETY: made by create(), and unused once the kernel has let it go: the device writes no
+    // more.
     unsafe { code(check(ffi::ibv_cmd_destroy_cq(cq)).map(|()| drop(Box::from_raw(cq.cast::<Cq>())))) }
 }

@@ -1,4 +1,5 @@
-//! Device memory: pages of the guest's kernel that this process maps (vrdma has no memory of its own).
+//! Device memory: pages of the guest's kernel that this process maps (vrdma has no memory of its
+//! own).
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,8 +10,8 @@ use crate::mr::Mr;
 use crate::objects::zeroed;
 use crate::{ffi, uverbs};
 
-/// What is copied is whole words of this many bytes: no less is written at once where the device looks on. Devices that have memory ask for
-/// the same, and rdma-core's tests rely on it.
+/// What is copied is whole words of this many bytes: no less is written at once where the device
+/// looks on. Devices that have memory ask for the same, and rdma-core's tests rely on it.
 const WORD: usize = size_of::<u32>();
 
 /// Device memory.
@@ -50,8 +51,9 @@ impl Dm {
             return Err(libc::EINVAL);
         }
         let first = self.pages.part(offset, length).ok_or(libc::EINVAL)?;
-        // SAFETY: in the mapping, which is readable and writable and starts with a page, and aligned. Whoever else accesses it is another
-        // process, the device, or another thread by these functions.
+        // SAFETY: in the mapping, which is readable and writable and starts with a page, and
+        // aligned. Whoever else accesses it is another process, the device, or another thread by
+        // these functions.
         Ok(unsafe { std::slice::from_raw_parts(first.as_ptr().cast(), length / WORD) })
     }
 }
@@ -77,7 +79,8 @@ pub unsafe extern "C" fn alloc_dm(
 }
 
 pub unsafe extern "C" fn free_dm(dm: *mut ffi::ibv_dm) -> c_int {
-    // SAFETY: made by Dm::map(), and unused once the kernel has let it go. verbs_dm is the first field, and ibv_dm that of it.
+    // SAFETY: made by Dm::map(), and unused once the kernel has let it go. verbs_dm is the first
+    // field, and ibv_dm that of it.
     unsafe { code(check(ffi::ibv_cmd_free_dm(dm.cast())).map(|()| drop(Box::from_raw(dm.cast::<Dm>())))) }
 }
 

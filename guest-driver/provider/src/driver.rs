@@ -15,10 +15,11 @@ struct Static<T>(T);
 // SAFETY: only used for values that are never written and point to such values.
 unsafe impl<T> Sync for Static<T> {}
 
-/// libibverbs looks for a match of the device's name first, then of the modalias of its parent. udev renames RDMA devices
-/// (to rocep0s4 or the like), so it is the modalias that counts: the parent is a virtio device. The kernel driver has bound a
-/// device with the stand-in id only if it carries our magic, so being an RDMA device is proof enough. The name is for kernels
-/// whose RDMA device has another parent, e.g. the PCI function.
+/// libibverbs looks for a match of the device's name first, then of the modalias of its parent.
+/// udev renames RDMA devices (to rocep0s4 or the like), so it is the modalias that counts: the
+/// parent is a virtio device. The kernel driver has bound a device with the stand-in id only if it
+/// carries our magic, so being an RDMA device is proof enough. The name is for kernels whose RDMA
+/// device has another parent, e.g. the PCI function.
 static MATCHES: Static<[ffi::verbs_match_ent; 4]> = {
     assert!(VIRTIO_ID == 0x2a && VIRTIO_ID_STANDIN == 0x26);
     Static([

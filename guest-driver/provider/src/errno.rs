@@ -57,7 +57,8 @@ pub fn set(errno: Errno) {
 pub fn boxed<T>(value: T) -> Result<Box<T>, Errno> {
     let layout = Layout::new::<T>();
     assert_not_empty::<T>();
-    // SAFETY: the layout is not empty. The memory is written before it becomes a Box, with the layout of its type.
+    // SAFETY: the layout is not empty. The memory is written before it becomes a Box, with the
+    // layout of its type.
     unsafe {
         let memory = NonNull::new(alloc(layout).cast::<T>()).ok_or(libc::ENOMEM)?;
         memory.write(value);

@@ -1,6 +1,8 @@
-//! A libibverbs and a kernel driver for the tests: the functions that the provider calls, and a device to look at what arrives.
+//! A libibverbs and a kernel driver for the tests: the functions that the provider calls, and a
+//! device to look at what arrives.
 //!
-//! A [`Kernel`] is found by the command file descriptor of its context, which is a memfd that holds the channel's memory.
+//! A [`Kernel`] is found by the command file descriptor of its context, which is a memfd that holds
+//! the channel's memory.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -118,7 +120,8 @@ pub struct State {
     pub next_srqn: Option<u32>,
     /// Called by the next query of a QP, which finds the state that this returns.
     pub during_query: Option<fn(*mut ffi::ibv_qp) -> u32>,
-    /// Called by the next destroy of a QP or a shared receive queue when the kernel has carried it out, as long as the program's events are not acknowledged.
+    /// Called by the next destroy of a QP or a shared receive queue when the kernel has carried it
+    /// out, as long as the program's events are not acknowledged.
     pub during_destroy: Option<Meanwhile>,
     /// Called by the next METHOD_POST, before the kernel looks at it.
     pub during_post: Option<Meanwhile>,
@@ -270,7 +273,8 @@ pub unsafe fn ioctl(
             state.posts += 1;
             let count = usize::from(attribute.len) / 64;
             assert!(count * 64 == usize::from(attribute.len) && (1..=64).contains(&count));
-            // SAFETY: by this function's own contract, the attribute points to as many bytes as it says; they are whole units.
+            // SAFETY: by this function's own contract, the attribute points to as many bytes as it
+            // says; they are whole units.
             let units = unsafe {
                 let data = attribute.__bindgen_anon_1.data as usize;
                 std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<Unit>(data), count)

@@ -8,10 +8,12 @@ use crate::errno::Errno;
 use crate::ffi;
 use crate::qp::{Kind, Qp};
 
-/// The opcode of a FLUSH as [`flush`] writes it. `ibv_send_wr` has no fields for one, so `IBV_WR_FLUSH` itself, by ibv_post_send(3), is refused.
+/// The opcode of a FLUSH as [`flush`] writes it. `ibv_send_wr` has no fields for one, so
+/// `IBV_WR_FLUSH` itself, by ibv_post_send(3), is refused.
 pub const OPCODE: ffi::ibv_wr_opcode = ffi::IBV_WR_FLUSH | 1 << 31;
 
-/// The request by function calls, as `IBV_QP_EX_WITH_*`, if a QP of this kind takes it on a device with `cap`.
+/// The request by function calls, as `IBV_QP_EX_WITH_*`, if a QP of this kind takes it on a device
+/// with `cap`.
 pub fn operations(kind: Kind, cap: u64) -> u32 {
     let has_it = kind.is_reliable() && cap & device_cap::FLUSH_GLOBAL != 0;
     if has_it { ffi::IBV_QP_EX_WITH_FLUSH } else { 0 }

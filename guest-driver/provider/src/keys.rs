@@ -8,7 +8,8 @@ use crate::errno::Errno;
 use crate::ffi;
 use crate::qp::{Kind, Qp};
 
-/// Rights that a bind may name, and that mean nothing: what the owner may do is a matter of the region, and those of the optional range are hints.
+/// Rights that a bind may name, and that mean nothing: what the owner may do is a matter of the
+/// region, and those of the optional range are hints.
 const IGNORED_RIGHTS: u32 = ffi::IBV_ACCESS_LOCAL_WRITE | ffi::IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 
 /// What a device can do with keys.
@@ -51,7 +52,8 @@ impl Functions {
     }
 }
 
-/// What the device is to do for `wr`, if it is a request that changes what a key names. `data` is its payload, if it has one.
+/// What the device is to do for `wr`, if it is a request that changes what a key names. `data` is
+/// its payload, if it has one.
 ///
 /// # Safety
 /// Of a BIND_MW the window, and the region if it names one, are alive.
@@ -77,7 +79,8 @@ pub unsafe fn translate<'a>(
     }
 }
 
-/// The window keeps its `rkey`: of type 2 the program gives it the new one, as with other providers.
+/// The window keeps its `rkey`: of type 2 the program gives it the new one, as with other
+/// providers.
 ///
 /// # Safety
 /// The window, and the region if there is one, are alive.

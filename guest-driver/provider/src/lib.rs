@@ -1,8 +1,9 @@
 //! `libvrdma-rdmav34.so`: what makes unmodified verbs programs of a guest use vrdma.
 //!
-//! libibverbs loads it (`/etc/libibverbs.d/vrdma.driver`, which is the file `vrdma.driver` here, names it), and it registers the table of
-//! [`driver`]. Objects are made by the kernel driver (`vrdma.ko`) through uverbs; requests and completions go straight to the
-//! device, through a channel and completion queues in memory of this process ([`vrdma_verbs`]).
+//! libibverbs loads it (`/etc/libibverbs.d/vrdma.driver`, which is the file `vrdma.driver` here,
+//! names it), and it registers the table of [`driver`]. Objects are made by the kernel driver
+//! (`vrdma.ko`) through uverbs; requests and completions go straight to the device, through a
+//! channel and completion queues in memory of this process ([`vrdma_verbs`]).
 //!
 //! | module | what it answers |
 //! |---|---|
@@ -31,14 +32,16 @@
 //!
 //! # Environment
 //!
-//! `VRDMA_NO_CHANNEL=1` opens devices without a channel of their own, so that every post is a system call. That is what happens by
-//! itself when the device's pool of channels is empty; the variable exists for tests of that path.
+//! `VRDMA_NO_CHANNEL=1` opens devices without a channel of their own, so that every post is a
+//! system call. That is what happens by itself when the device's pool of channels is empty; the
+//! variable exists for tests of that path.
 //!
 //! # Rules
 //!
-//! It lives in other people's processes: nothing is printed, nothing panics (and should something do so all the same, the process
-//! aborts instead of unwinding into C), and the data path neither allocates nor makes a system call but for a kick that the
-//! device asked for, and once in a second where completions are to have the time of the wall's clock.
+//! It lives in other people's processes: nothing is printed, nothing panics (and should something
+//! do so all the same, the process aborts instead of unwinding into C), and the data path neither
+//! allocates nor makes a system call but for a kick that the device asked for, and once in a second
+//! where completions are to have the time of the wall's clock.
 //!
 //! # Locks
 //!
@@ -50,9 +53,10 @@
 //! | of the channel | a post, which may wait for the device; a modify to RESET | the queue's |
 //! | of a shared receive queue | posts and polls, for a moment | |
 //!
-//! A CQ has no lock where a program promises that one thread uses it. A thread that has started a poll has the CQ already, and may do with it what it likes
-//! ([`ring_lock`]). No lock is held while a verb waits for the program. Destroying an object waits until its events are acknowledged; the thread that does that may poll, post,
-//! and make and destroy other objects before ([`table`]).
+//! A CQ has no lock where a program promises that one thread uses it. A thread that has started a
+//! poll has the CQ already, and may do with it what it likes ([`ring_lock`]). No lock is held while
+//! a verb waits for the program. Destroying an object waits until its events are acknowledged; the
+//! thread that does that may poll, post, and make and destroy other objects before ([`table`]).
 #![allow(
     rustdoc::private_intra_doc_links,
     reason = "there is no public item: these pages are made with --document-private-items"

@@ -20,8 +20,9 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of this process that a device will write. Pinned pages must not become copies in a parent that forks, so
-    /// they are kept from children, if the process asked for that with ibv_fork_init.
+    /// Zeroed memory of this process that a device will write. Pinned pages must not become copies
+    /// in a parent that forks, so they are kept from children, if the process asked for that with
+    /// ibv_fork_init.
     pub fn anonymous(len: usize) -> Result<Self, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let mut mapping = Self::new(len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;

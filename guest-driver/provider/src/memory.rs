@@ -1,4 +1,5 @@
-//! Memory of queues: the provider's own, or of an allocator of the parent domain that the object is made with.
+//! Memory of queues: the provider's own, or of an allocator of the parent domain that the object is
+//! made with.
 
 use std::ptr::NonNull;
 use std::slice;
@@ -71,7 +72,8 @@ impl AsRef<[AtomicU64]> for WrIds {
     fn as_ref(&self) -> &[AtomicU64] {
         match self {
             Self::Own(wr_ids) => wr_ids,
-            // SAFETY: aligned, of that length, zeroed, and used by nobody else until it is given back.
+            // SAFETY: aligned, of that length, zeroed, and used by nobody else until it is given
+            // back.
             Self::Allocated(memory, len) => unsafe {
                 slice::from_raw_parts(memory.start().as_ptr().cast(), *len)
             },

@@ -11,7 +11,8 @@ use crate::ffi;
 /// A C structure of which all bytes may be zero.
 macro_rules! zeroed {
     () => {
-        // SAFETY: used for integers, pointers, options of function pointers and pthread objects that are not in use yet.
+        // SAFETY: used for integers, pointers, options of function pointers and pthread objects
+        // that are not in use yet.
         unsafe { std::mem::zeroed() }
     };
 }
@@ -51,7 +52,8 @@ pub unsafe fn max_cqe(context: *mut ffi::ibv_context) -> Result<u32, Errno> {
 /// Asks the kernel; the version of the device.
 ///
 /// # Safety
-/// As for the arguments of ibv_query_device_ex(3), but that our part of the context need not be there.
+/// As for the arguments of ibv_query_device_ex(3), but that our part of the context need not be
+/// there.
 unsafe fn query_device(
     context: *mut ffi::ibv_context,
     input: *const ffi::ibv_query_device_ex_input,

@@ -1,7 +1,9 @@
-//! Protection domains, thread domains, and parent domains: a protection domain with a thread domain and with allocators.
+//! Protection domains, thread domains, and parent domains: a protection domain with a thread domain
+//! and with allocators.
 //!
-//! A domain counts the objects that were made with it, so that none of them is left with a domain that is gone. Of a protection domain the kernel
-//! counts too, and for all processes that have imported it.
+//! A domain counts the objects that were made with it, so that none of them is left with a domain
+//! that is gone. Of a protection domain the kernel counts too, and for all processes that have
+//! imported it.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -31,7 +33,8 @@ pub struct Pd {
 struct Parent {
     /// The protection domain that it stands for; it may be a parent domain in turn.
     _contained: Ref<Pd>,
-    /// Objects of a thread domain are locked as all others are: a program that keeps its promise never waits.
+    /// Objects of a thread domain are locked as all others are: a program that keeps its promise
+    /// never waits.
     _td: Option<Ref<Td>>,
     allocators: Option<Allocators>,
 }
@@ -45,7 +48,8 @@ struct Allocators {
     context: *mut c_void,
 }
 
-/// What memory is for, as allocators are told: the kernel's number of the driver, which is 0, in the upper half, and one of these.
+/// What memory is for, as allocators are told: the kernel's number of the driver, which is 0, in
+/// the upper half, and one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Resource {
@@ -109,7 +113,8 @@ impl Pd {
 }
 
 impl Ref<Pd> {
-    /// `size` zeroed bytes for an object that is made with this domain. `None` if the provider is to take its own memory.
+    /// `size` zeroed bytes for an object that is made with this domain. `None` if the provider is
+    /// to take its own memory.
     ///
     /// # Errors
     /// ENOMEM if the allocator has none; EINVAL if it does not keep to the alignment.
@@ -122,7 +127,8 @@ impl Ref<Pd> {
         let Some(allocators) = self.parent.as_ref().and_then(|parent| parent.allocators) else {
             return Ok(None);
         };
-        // SAFETY: the program's function, called as ibv_alloc_parent_domain(3) says; no lock is held.
+        // SAFETY: the program's function, called as ibv_alloc_parent_domain(3) says; no lock is
+        // held.
         let start =
             unsafe { (allocators.alloc)(self.ibv(), allocators.context, size, alignment, resource as u64) };
         if start == USE_DEFAULT {
@@ -206,7 +212,8 @@ unsafe fn parent_domain(
         }
         (true, ..) => return Err(libc::EINVAL),
     };
-    // SAFETY: alive. What the kernel is asked with a parent domain is about the protection domain in it.
+    // SAFETY: alive. What the kernel is asked with a parent domain is about the protection domain
+    // in it.
     let verbs = ffi::ibv_pd { context, handle: unsafe { (*attr.pd).handle } };
     let parent = Parent { _contained: contained, _td: td, allocators };
     Ok(Ref::new(Pd { verbs: UnsafeCell::new(verbs), parent: Some(parent) })?.into_raw().cast())

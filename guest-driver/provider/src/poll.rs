@@ -13,7 +13,8 @@ use crate::srq::Srq;
 use crate::table::Table;
 
 pub unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, count: c_int, wc: *mut ffi::ibv_wc) -> c_int {
-    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not taken (ibv_poll_cq(3)).
+    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not taken
+    // (ibv_poll_cq(3)).
     let cq = unsafe { Cq::of(cq) };
     let mut ring = cq.ring.lock();
     let mut found = 0;
@@ -29,7 +30,8 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, count: c_int, wc: *mut ff
 }
 
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ffi::ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not taken (ibv_req_notify_cq(3)).
+    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not taken
+    // (ibv_req_notify_cq(3)).
     let cq = unsafe { Cq::of(cq) };
     cq.ring.lock().queue.arm(if solicited_only == 0 { Arm::Next } else { Arm::Solicited });
     0
@@ -55,9 +57,11 @@ fn translate(cqe: &Cqe, ring: &mut Ring, cq: &Cq) -> Option<ffi::ibv_wc> {
         return completion(cqe, xrc_receive(cqe, &context.srqs, cq)?, 0);
     }
     let (last_qpn, last) = ring.last;
-    // The numbers are compared before a QP is looked at, and only one of this CQ is remembered or found, whatever the device says.
+    // The numbers are compared before a QP is looked at, and only one of this CQ is remembered or
+    // found, whatever the device says.
     let found = if last_qpn == qpn { last } else { context.qps.find(qpn, cq) };
-    // SAFETY: before a QP of this CQ is freed it is hidden in the table, and after that removed from `last` under the lock of this CQ, which is held.
+    // SAFETY: before a QP of this CQ is freed it is hidden in the table, and after that removed
+    // from `last` under the lock of this CQ, which is held.
     let qp = unsafe { found.as_ref() }.filter(|qp| qp.qpn == qpn)?;
     ring.last = (qpn, found);
     let wqe_id = cqe.wqe_id.get();
@@ -66,7 +70,8 @@ fn translate(cqe: &Cqe, ring: &mut Ring, cq: &Cq) -> Option<ffi::ibv_wc> {
     completion(cqe, wr_id, cqe.src_qpn.get())
 }
 
-/// A receive of an XRC shared queue has completed, whichever process' QP took it; gives back its wr_id. `None` if there is no such one. Under the lock of the CQ.
+/// A receive of an XRC shared queue has completed, whichever process' QP took it; gives back its
+/// wr_id. `None` if there is no such one. Under the lock of the CQ.
 #[cold]
 fn xrc_receive(cqe: &Cqe, srqs: &Table<Srq>, cq: &Cq) -> Option<u64> {
     // Of a destroyed queue: another may have its number.
@@ -75,7 +80,8 @@ fn xrc_receive(cqe: &Cqe, srqs: &Table<Srq>, cq: &Cq) -> Option<u64> {
     }
     let srqn = cqe.src_qpn.get();
     let found: *const Srq = srqs.find(srqn, cq);
-    // SAFETY: before a queue of this CQ is freed it is hidden in the table, and after that the lock of this CQ is taken once more; it is held.
+    // SAFETY: before a queue of this CQ is freed it is hidden in the table, and after that the lock
+    // of this CQ is taken once more; it is held.
     let srq = unsafe { found.as_ref() }.filter(|srq| srq.srqn == srqn)?;
     lock(&srq.slots).complete(cqe.wqe_id.get())
 }

@@ -1,4 +1,5 @@
-//! ibv_create_cq_ex(3): completions that are read one by one, between ibv_start_poll() and ibv_end_poll().
+//! ibv_create_cq_ex(3): completions that are read one by one, between ibv_start_poll() and
+//! ibv_end_poll().
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -19,7 +20,8 @@ pub struct PollEx {
     current: UnsafeCell<ffi::ibv_wc>,
     /// Its time stamp.
     timestamp: UnsafeCell<u64>,
-    /// How the clock of the wall was last compared with the device's, if completions are to have its time.
+    /// How the clock of the wall was last compared with the device's, if completions are to have
+    /// its time.
     wall: UnsafeCell<Option<Wall>>,
 }
 
@@ -76,8 +78,9 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_pol
     if unsafe { (*attr).comp_mask } != 0 {
         return refusal(libc::EINVAL);
     }
-    // SAFETY: the caller's CQ. The guard lives beside what it points to, in a CQ that does not move, and is dropped first, by the order
-    // of the fields. `held` is under the lock, which this thread has taken.
+    // SAFETY: the caller's CQ. The guard lives beside what it points to, in a CQ that does not
+    // move, and is dropped first, by the order of the fields. `held` is under the lock, which this
+    // thread has taken.
     unsafe {
         let queue = Cq::of(cq.cast());
         // Who has started a poll and starts another would wait for itself.
@@ -96,7 +99,8 @@ unsafe extern "C" fn next_poll(cq: *mut ffi::ibv_cq_ex) -> c_int {
     found(unsafe { advance(cq) })
 }
 
-/// What a poll returns. ENOENT says that there is no completion, which is no failure: errno stays as it is.
+/// What a poll returns. ENOENT says that there is no completion, which is no failure: errno stays
+/// as it is.
 #[inline]
 fn found(result: Result<(), Errno>) -> c_int {
     match result {
@@ -128,7 +132,8 @@ unsafe fn advance(cq: *mut ffi::ibv_cq_ex) -> Result<(), Errno> {
 /// # Safety
 /// The caller has started a poll of the CQ.
 unsafe fn end(cq: &Cq) {
-    // SAFETY: this is under the lock, which the caller holds. Taken out first: after unlocking, another thread may write here.
+    // SAFETY: this is under the lock, which the caller holds. Taken out first: after unlocking,
+    // another thread may write here.
     let guard = unsafe { (*cq.poll_ex.held.get()).take() };
     if let Some(mut ring) = guard {
         ring.queue.publish();
@@ -167,7 +172,8 @@ unsafe extern "C" fn read_timestamp(cq: *mut ffi::ibv_cq_ex) -> u64 {
 
 /// 0 if the program did not ask for it when it made the CQ.
 unsafe extern "C" fn read_wallclock(cq: *mut ffi::ibv_cq_ex) -> u64 {
-    // SAFETY: the caller's CQ, on which the caller has started a poll: what it has is under the lock, which the caller holds.
+    // SAFETY: the caller's CQ, on which the caller has started a poll: what it has is under the
+    // lock, which the caller holds.
     unsafe {
         let poll = &Cq::of(cq.cast()).poll_ex;
         let (timestamp, cmd_fd) = (*poll.timestamp.get(), (*(*cq).context).cmd_fd);

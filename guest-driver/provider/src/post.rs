@@ -20,7 +20,8 @@ pub unsafe extern "C" fn post_send(
     wr: *mut ffi::ibv_send_wr,
     bad_wr: *mut *mut ffi::ibv_send_wr,
 ) -> c_int {
-    // SAFETY: libibverbs calls this with a QP of ours, a list that ends with null, and a place for the bad request (ibv_post_send(3)).
+    // SAFETY: libibverbs calls this with a QP of ours, a list that ends with null, and a place for
+    // the bad request (ibv_post_send(3)).
     unsafe { post(&Sends(Qp::of(qp)), wr, bad_wr) }
 }
 
@@ -29,7 +30,8 @@ pub unsafe extern "C" fn post_recv(
     wr: *mut ffi::ibv_recv_wr,
     bad_wr: *mut *mut ffi::ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: libibverbs calls this with a QP of ours, a list that ends with null, and a place for the bad request (ibv_post_recv(3)).
+    // SAFETY: libibverbs calls this with a QP of ours, a list that ends with null, and a place for
+    // the bad request (ibv_post_recv(3)).
     unsafe {
         let qp = Qp::of(qp);
         if !qp.has_receive_queue() {
@@ -45,7 +47,8 @@ pub unsafe extern "C" fn post_srq_recv(
     wr: *mut ffi::ibv_recv_wr,
     bad_wr: *mut *mut ffi::ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: libibverbs calls this with an SRQ of ours, a list that ends with null, and a place for the bad request (ibv_post_srq_recv(3)).
+    // SAFETY: libibverbs calls this with an SRQ of ours, a list that ends with null, and a place
+    // for the bad request (ibv_post_srq_recv(3)).
     unsafe { post(Srq::of(srq), wr, bad_wr) }
 }
 
@@ -63,8 +66,8 @@ trait Queue {
     type Wr: WorkRequest;
     /// The context it belongs to.
     fn context(&self) -> &Context;
-    /// wqe_id of a request that is posted now; `None` if as many as allowed are outstanding. Under the lock of [`crate::context::Own::work`], as
-    /// the next.
+    /// wqe_id of a request that is posted now; `None` if as many as allowed are outstanding. Under
+    /// the lock of [`crate::context::Own::work`], as the next.
     fn take(&self, wr_id: u64) -> Option<u32>;
     /// Forgets the `count` youngest requests, which the device has never seen.
     fn take_back(&self, count: u32);
@@ -85,7 +88,8 @@ unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr)
     let mut result = Ok(());
     let mut posted = 0;
     let mut work = lock(&queue.context().work);
-    // SAFETY: by this function's own contract, each element of the list may be read until the call returns.
+    // SAFETY: by this function's own contract, each element of the list may be read until the call
+    // returns.
     while let Some(request) = unsafe { wr.as_ref() } {
         // SAFETY: the same.
         if let Err(error) = unsafe { push(&mut work, queue, request) } {
@@ -121,7 +125,8 @@ pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
     }
     // Invalid requests are found before any is pushed.
     for wr in wrs {
-        // SAFETY: by this function's own contract, each of `wrs` is one that `translate` may be given.
+        // SAFETY: by this function's own contract, each of `wrs` is one that `translate` may be
+        // given.
         unsafe { queue.translate(wr, 0) }?;
     }
     let mut posted = 0;
@@ -154,7 +159,8 @@ unsafe fn push<Q: Queue>(work: &mut Work, queue: &Q, wr: &Q::Wr) -> Result<(), E
     pushed
 }
 
-/// Takes the last requests of a list of which `posted` were pushed back from the queue; gives the first of these.
+/// Takes the last requests of a list of which `posted` were pushed back from the queue; gives the
+/// first of these.
 ///
 /// # Safety
 /// `first` is a list of more than `posted` requests, or of as many.
@@ -191,7 +197,8 @@ impl Queue for Sends<'_> {
 
     #[inline]
     unsafe fn translate<'a>(&self, wr: &'a ffi::ibv_send_wr, wqe_id: u32) -> Result<Request<'a>, Errno> {
-        // SAFETY: by this function's own contract, the request's elements and its address handle are as ibv_post_send(3) wants them.
+        // SAFETY: by this function's own contract, the request's elements and its address handle
+        // are as ibv_post_send(3) wants them.
         unsafe { wr.translate(self.0, wqe_id) }
     }
 }

@@ -47,12 +47,15 @@ pub struct Qp {
     pub max_recv_sge: u32,
     /// Most bytes of inline data.
     pub max_inline: u32,
-    /// Send queue. Its posting side is under the lock of [`crate::context::Own::work`], its completing side under that of the send CQ.
+    /// Send queue. Its posting side is under the lock of [`crate::context::Own::work`], its
+    /// completing side under that of the send CQ.
     pub sends: Requests,
-    /// Receive queue. Its posting side is under the lock of [`crate::context::Own::work`], its completing side under that of the receive CQ.
-    /// Nothing is in it if the QP has a shared receive queue.
+    /// Receive queue. Its posting side is under the lock of [`crate::context::Own::work`], its
+    /// completing side under that of the receive CQ. Nothing is in it if the QP has a shared
+    /// receive queue.
     pub recvs: Requests,
-    /// CQs of its sends and of its receives, or NULL: XRC targets have none, and XRC initiators one. CQs outlive the QPs that use them.
+    /// CQs of its sends and of its receives, or NULL: XRC targets have none, and XRC initiators
+    /// one. CQs outlive the QPs that use them.
     cqs: [*const Cq; 2],
     /// Its shared receive queue, or NULL.
     srq: *mut ffi::ibv_srq,
@@ -126,7 +129,8 @@ impl Qp {
         self.state.store(self.for_posts(state), Ordering::Relaxed);
     }
 
-    /// What a state means for posts. A QP of iWARP goes to RTS by itself, when it is connected, so from INIT on it may be there.
+    /// What a state means for posts. A QP of iWARP goes to RTS by itself, when it is connected, so
+    /// from INIT on it may be there.
     fn for_posts(&self, state: u32) -> u32 {
         // SAFETY: as above; a context's device outlives it. (That of a test may have none.)
         let device = unsafe { (*(*self.ibv()).context).device.as_ref() };
@@ -183,13 +187,15 @@ impl Qp {
         }
     }
 
-    /// Invalidates its completions, so that none is taken for one of a later request, and forgets the requests outstanding. It takes no posts.
+    /// Invalidates its completions, so that none is taken for one of a later request, and forgets
+    /// the requests outstanding. It takes no posts.
     fn forget_requests(&self) {
         for cq in self.each_cq() {
             let mut ring = cq.ring.lock();
             ring.clean(self);
-            // Both sides of a ring of requests stand still. Completing is done under the lock of the CQ.
-            // Posting is done under this one, up to where a request that is refused is taken back.
+            // Both sides of a ring of requests stand still. Completing is done under the lock of
+            // the CQ. Posting is done under this one, up to where a request that is refused is
+            // taken back.
             let _work = lock(&self.context().work);
             let [send, recv] = self.cqs;
             if ptr::eq(cq, send) {
@@ -255,9 +261,9 @@ pub unsafe extern "C" fn query_qp(
         ffi::ibv_cmd_query_qp(qp, attr, mask, init_attr, &raw mut command, size_of_val(&command))
     });
     if result.is_ok() && mask as u32 & ffi::IBV_QP_STATE != 0 {
-        // The state may have changed without a modify, and posting depends on it. What a modify of another thread has
-        // stored meanwhile is newer than what was found.
-        // SAFETY: attributes just filled in.
+        // The state may have changed without a modify, and posting depends on it. What a modify of
+        // another thread has stored meanwhile is newer than what was found. SAFETY: attributes just
+        // filled in.
         let found = known.for_posts(unsafe { (*attr).qp_state });
         let _ = known.state.compare_exchange(before, found, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -267,14 +273,15 @@ pub unsafe extern "C" fn query_qp(
 pub unsafe extern "C" fn destroy_qp(ibv: *mut ffi::ibv_qp) -> c_int {
     // SAFETY: the caller's QP, which nobody uses from now on; only polls of its CQs may meet it.
     let (qp, context) = unsafe { (Qp::of(ibv), Context::of((*ibv).context)) };
-    // No lock is held: this waits until the program has acknowledged its events (ibv_destroy_qp(3)).
-    // SAFETY: the caller's QP.
+    // No lock is held: this waits until the program has acknowledged its events
+    // (ibv_destroy_qp(3)). SAFETY: the caller's QP.
     let result = check(unsafe { ffi::ibv_cmd_destroy_qp(ibv) });
     if result.is_ok() {
         // Targets are not there.
         if qp.kind != Kind::XrcRecv {
             context.qps.hide(qp.qpn);
-            // After this no poll uses the QP: later ones do not find it, and earlier ones have ended.
+            // After this no poll uses the QP: later ones do not find it, and earlier ones have
+            // ended.
             qp.clean_cqs();
             context.qps.free(qp.qpn);
         }

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use crate::errno::{Errno, boxed};
 
-/// An object and its references. The object comes first, so that a pointer to this is one to what the object begins with.
+/// An object and its references. The object comes first, so that a pointer to this is one to what
+/// the object begins with.
 #[repr(C)]
 struct Counted<T> {
     object: T,
     references: AtomicUsize,
 }
 
-/// A reference. The object lives as long as any. (As `Arc`, which ends the process where memory is short.)
+/// A reference. The object lives as long as any. (As `Arc`, which ends the process where memory is
+/// short.)
 pub struct Ref<T>(NonNull<Counted<T>>);
 
 impl<T> Ref<T> {
@@ -23,7 +25,8 @@ impl<T> Ref<T> {
         Ok(Self(NonNull::from(Box::leak(counted))))
     }
 
-    /// What libibverbs gets: this reference, until [`Self::from_raw`] takes it back. It begins with the object.
+    /// What libibverbs gets: this reference, until [`Self::from_raw`] takes it back. It begins with
+    /// the object.
     pub fn into_raw(self) -> *mut T {
         let object = self.0.as_ptr().cast();
         std::mem::forget(self);

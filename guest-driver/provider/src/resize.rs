@@ -37,7 +37,8 @@ unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
     }
     let layout = cq::layout(cqes, cq.context())?.with_timestamps(cq.is_timed);
     let memory = Pages::new(cq.domain.as_ref(), layout.size(), Resource::Cq)?;
-    // One at a time. Another may wait for the end of this thread's poll: who polls does not wait for it.
+    // One at a time. Another may wait for the end of this thread's poll: who polls does not wait
+    // for it.
     let resizing = if cq.ring.is_polled_here() { try_lock(&cq.resizing) } else { Some(lock(&cq.resizing)) };
     let resizing = resizing.ok_or(libc::EBUSY)?;
     let begun = begin(&mut cq.ring.lock(), memory, layout);
@@ -45,7 +46,8 @@ unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
         Ok(driver) => {
             let mut command = Command { ibv: zeroed!(), driver };
             let mut reply: ffi::ib_uverbs_resize_cq_resp = zeroed!();
-            // SAFETY: the caller's CQ; the command begins with what rdma-core expects and is as long as said, and so is the reply.
+            // SAFETY: the caller's CQ; the command begins with what rdma-core expects and is as
+            // long as said, and so is the reply.
             let result = check(unsafe {
                 ffi::ibv_cmd_resize_cq(
                     ibv,
@@ -66,7 +68,8 @@ unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
     result
 }
 
-/// From here on the queue goes on in `memory` as soon as it shows that the device does; what the kernel is to be told.
+/// From here on the queue goes on in `memory` as soon as it shows that the device does; what the
+/// kernel is to be told.
 fn begin(ring: &mut Ring, memory: Pages, layout: CqLayout) -> Result<UserResizeCqReq, (Errno, Pages)> {
     if ring.successor.is_some() {
         // The device never said whether it carried out the last one.
@@ -76,7 +79,8 @@ fn begin(ring: &mut Ring, memory: Pages, layout: CqLayout) -> Result<UserResizeC
     if ring.held.try_reserve(ring.queue.layout().entries() as usize).is_err() {
         return Err((libc::ENOMEM, memory));
     }
-    // SAFETY: zeroed, page-aligned memory of that size. It and the present one are kept beside the queue until end(), and both if that finds no answer.
+    // SAFETY: zeroed, page-aligned memory of that size. It and the present one are kept beside the
+    // queue until end(), and both if that finds no answer.
     if !unsafe { ring.queue.begin_resize(memory.start(), layout) } {
         return Err((libc::EIO, memory));
     }
@@ -89,8 +93,8 @@ fn begin(ring: &mut Ring, memory: Pages, layout: CqLayout) -> Result<UserResizeC
     Ok(driver)
 }
 
-/// The kernel has answered. Without an answer of the device (EIO) it may go on in either memory: both stay, and which it is shows in them. Otherwise
-/// the one that is not in use any more.
+/// The kernel has answered. Without an answer of the device (EIO) it may go on in either memory:
+/// both stay, and which it is shows in them. Otherwise the one that is not in use any more.
 fn end(ring: &mut Ring, result: Result<(), Errno>) -> Option<Pages> {
     let unused = match result {
         Ok(()) => {

@@ -11,8 +11,8 @@ use crate::errno::{lock, try_lock};
 /// No thread.
 const NOBODY: usize = 0;
 
-/// A ring that is locked by each poll and each arm, unless the program has promised that a single thread uses the queue
-/// (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
+/// A ring that is locked by each poll and each arm, unless the program has promised that a single
+/// thread uses the queue (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
 pub struct RingLock {
     mutex: Mutex<()>,
     is_shared: bool,
@@ -21,7 +21,8 @@ pub struct RingLock {
     ring: UnsafeCell<Ring>,
 }
 
-// SAFETY: the ring is used under the lock, or by a single thread, as the program has promised; what it holds may go to other threads.
+// SAFETY: the ring is used under the lock, or by a single thread, as the program has promised; what
+// it holds may go to other threads.
 unsafe impl Sync for RingLock {}
 
 impl RingLock {
@@ -32,8 +33,9 @@ impl RingLock {
         Self { mutex: Mutex::new(()), is_shared, poller, ring: UnsafeCell::new(ring) }
     }
 
-    /// The ring, for this thread alone. A thread that has started a poll has it already, and does not wait for itself: between ibv_start_poll() and
-    /// ibv_end_poll() a program may arm the queue, and destroy QPs that use it.
+    /// The ring, for this thread alone. A thread that has started a poll has it already, and does
+    /// not wait for itself: between ibv_start_poll() and ibv_end_poll() a program may arm the
+    /// queue, and destroy QPs that use it.
     #[inline]
     pub fn lock(&self) -> RingGuard<'_> {
         let held = if self.is_shared { self.acquire() } else { None };
@@ -82,7 +84,8 @@ fn this_thread() -> usize {
 /// A ring that this thread alone uses.
 pub struct RingGuard<'a> {
     lock: &'a RingLock,
-    /// None if the queue is not shared, or if this thread has the lock by a poll that it has started.
+    /// None if the queue is not shared, or if this thread has the lock by a poll that it has
+    /// started.
     held: Option<MutexGuard<'a, ()>>,
 }
 
@@ -108,7 +111,8 @@ impl Deref for RingGuard<'_> {
 impl DerefMut for RingGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Ring {
-        // SAFETY: as above. Of two guards of one thread only one is looked through at a time: that of a poll is, within its own functions.
+        // SAFETY: as above. Of two guards of one thread only one is looked through at a time: that
+        // of a poll is, within its own functions.
         unsafe { &mut *self.lock.ring.get() }
     }
 }

@@ -5,8 +5,8 @@ use crate::errno::Errno;
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// Outstanding receives by the indices that the device names them by: they complete in any order, so each has a slot, and a slot that is free
-/// is used again.
+/// Outstanding receives by the indices that the device names them by: they complete in any order,
+/// so each has a slot, and a slot that is free is used again.
 pub struct Slots {
     slots: Vec<Slot>,
     /// The first free slot.
@@ -39,7 +39,8 @@ impl Slots {
         self.limit
     }
 
-    /// From now on for up to `limit` receives. If more are outstanding there is room for another when enough of them have completed.
+    /// From now on for up to `limit` receives. If more are outstanding there is room for another
+    /// when enough of them have completed.
     ///
     /// # Errors
     /// ENOMEM; nothing has changed then.
@@ -85,7 +86,8 @@ impl Slots {
         }
     }
 
-    /// The receive in this slot has completed; gives back its wr_id. `None` if none is outstanding there.
+    /// The receive in this slot has completed; gives back its wr_id. `None` if none is outstanding
+    /// there.
     #[inline]
     pub fn complete(&mut self, index: u32) -> Option<u64> {
         let slot = self.slots.get_mut(index as usize).filter(|slot| slot.is_taken)?;

@@ -28,8 +28,9 @@ pub struct Srq {
     pub srqn: u32,
     /// Most elements of a request.
     pub max_sge: u32,
-    /// Its outstanding requests. Locked for moments by each post, under the lock of [`crate::context::Own::work`], and by each poll that finds a
-    /// completion of it, under that of the CQ.
+    /// Its outstanding requests. Locked for moments by each post, under the lock of
+    /// [`crate::context::Own::work`], and by each poll that finds a completion of it, under that of
+    /// the CQ.
     pub slots: Mutex<Slots>,
     /// Held while the queue is resized.
     resizing: Mutex<()>,
@@ -52,7 +53,8 @@ impl Srq {
     /// The context it belongs to.
     #[inline]
     pub fn context(&self) -> &Context {
-        // SAFETY: set when the queue was made, by ibv_cmd_create_srq(); a context outlives its objects.
+        // SAFETY: set when the queue was made, by ibv_cmd_create_srq(); a context outlives its
+        // objects.
         unsafe { Context::of((*self.ibv()).context) }
     }
 
@@ -87,7 +89,8 @@ pub unsafe extern "C" fn create_srq(
     object(unsafe { create(pd, &mut *attr) })
 }
 
-/// libibverbs calls it for what [`create_srq`] is not enough for: queues of XRC, and what there is not.
+/// libibverbs calls it for what [`create_srq`] is not enough for: queues of XRC, and what there is
+/// not.
 pub unsafe extern "C" fn create_srq_ex(
     context: *mut ffi::ibv_context,
     attr: *mut ffi::ibv_srq_init_attr_ex,
@@ -255,7 +258,8 @@ fn resize(srq: &Srq, asked: u32, modify: impl FnOnce() -> Result<(), Errno>) -> 
     let _resizing = lock(&srq.resizing);
     let before = lock(&srq.slots).limit();
     if asked < before {
-        // Under this lock whatever has a slot is in the channel, which the device takes before the command.
+        // Under this lock whatever has a slot is in the channel, which the device takes before the
+        // command.
         let _work = lock(&context.work);
         lock(&srq.slots).set_limit(asked)?;
     }
@@ -282,10 +286,11 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ffi::ibv_srq, number: *mut u32) -
 }
 
 pub unsafe extern "C" fn destroy_srq(ibv: *mut ffi::ibv_srq) -> c_int {
-    // SAFETY: the caller's queue, which nobody uses from now on; only polls of the CQ of one of XRC may meet it.
+    // SAFETY: the caller's queue, which nobody uses from now on; only polls of the CQ of one of XRC
+    // may meet it.
     let srq = unsafe { Srq::of(ibv) };
-    // No lock is held: this waits until the program has acknowledged its events (ibv_destroy_srq(3)).
-    // SAFETY: the caller's queue.
+    // No lock is held: this waits until the program has acknowledged its events
+    // (ibv_destroy_srq(3)). SAFETY: the caller's queue.
     let result = check(unsafe { ffi::ibv_cmd_destroy_srq(ibv) });
     if result.is_ok() {
         if !srq.cq.is_null() {
@@ -296,7 +301,8 @@ pub unsafe extern "C" fn destroy_srq(ibv: *mut ffi::ibv_srq) -> c_int {
             unsafe { Cq::of(srq.cq) }.ring.lock().clean_srq(srq.srqn);
             srqs.free(srq.srqn);
         }
-        // SAFETY: made by create() or create_xrc(), and unused once the kernel has let it go: no QP has it any more.
+        // SAFETY: made by create() or create_xrc(), and unused once the kernel has let it go: no QP
+        // has it any more.
         drop(unsafe { Box::from_raw(ibv.cast::<Srq>()) });
     }
     code(result)

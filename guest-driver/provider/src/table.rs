@@ -36,13 +36,17 @@ pub trait Numbered {
 
 /// What is registered under numbers no two of which are equal modulo the size. Grows by leaves.
 ///
-/// An object that is destroyed goes in three steps, after each of which others may do what they like:
+/// An object that is destroyed goes in three steps, after each of which others may do what they
+/// like:
 /// 1. It has gone in the kernel, which may give its number to a new object at once.
-/// 2. [`Self::hide`]: it is not found any more. Then its completions are removed, under the lock of each of its CQs.
-/// 3. [`Self::free`]: a new object may have its place. [`Self::register`] makes another one until then.
+/// 2. [`Self::hide`]: it is not found any more. Then its completions are removed, under the lock of
+///    each of its CQs.
+/// 3. [`Self::free`]: a new object may have its place. [`Self::register`] makes another one until
+///    then.
 ///
-/// No lock is held from one step to the next. The kernel's answer waits until the program has acknowledged the object's events. And a thread of the program may
-/// hold the lock of a CQ, from ibv_start_poll() to ibv_end_poll(), while it makes or destroys others.
+/// No lock is held from one step to the next. The kernel's answer waits until the program has
+/// acknowledged the object's events. And a thread of the program may hold the lock of a CQ, from
+/// ibv_start_poll() to ibv_end_poll(), while it makes or destroys others.
 pub struct Table<T> {
     leaves: Box<[AtomicPtr<Leaf<T>>]>,
     mask: u32,
@@ -58,8 +62,8 @@ impl<T: Numbered> Table<T> {
         Ok(Self { leaves, mask: size - 1 })
     }
 
-    /// What is registered under `number`, or under one equal to it modulo the size, and has `cq`; NULL if nothing. While the caller holds the lock of that CQ,
-    /// the object is not freed.
+    /// What is registered under `number`, or under one equal to it modulo the size, and has `cq`;
+    /// NULL if nothing. While the caller holds the lock of that CQ, the object is not freed.
     #[inline]
     pub fn find(&self, number: u32, cq: &Cq) -> *mut T {
         let Some(entry) = self.entry(number) else { return ptr::null_mut() };
@@ -71,7 +75,8 @@ impl<T: Numbered> Table<T> {
         if is_its && entry.object.load(Ordering::Acquire) == object { object } else { ptr::null_mut() }
     }
 
-    /// Registers an object that `make` makes in the kernel. One whose place is not free yet is kept until another has got one, and goes by `undo` then.
+    /// Registers an object that `make` makes in the kernel. One whose place is not free yet is kept
+    /// until another has got one, and goes by `undo` then.
     pub fn register(
         &self,
         mut make: impl FnMut() -> Result<Box<T>, Errno>,
@@ -103,7 +108,8 @@ impl<T: Numbered> Table<T> {
         }
     }
 
-    /// From now on a new object may be registered under this number. The former is hidden, and none of its completions is left in a CQ.
+    /// From now on a new object may be registered under this number. The former is hidden, and none
+    /// of its completions is left in a CQ.
     pub fn free(&self, number: u32) {
         if let Some(entry) = self.entry(number) {
             let [first, second] = &entry.cqs;
@@ -118,7 +124,8 @@ impl<T: Numbered> Table<T> {
         self.grow(number)?;
         let entry = self.entry(number).filter(|_| !first.is_null()).ok_or(libc::EINVAL)?;
         let [of_first, of_second] = &entry.cqs;
-        // Acquire: the former object of this place is hidden. Release: who sees one of these CQs sees that as well.
+        // Acquire: the former object of this place is hidden. Release: who sees one of these CQs
+        // sees that as well.
         let claimed =
             of_first.compare_exchange(ptr::null_mut(), first.cast_mut(), Ordering::AcqRel, Ordering::Relaxed);
         if claimed.is_err() {

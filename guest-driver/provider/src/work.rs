@@ -11,8 +11,8 @@ use crate::errno::{Errno, boxed};
 use crate::refs::Ref;
 use crate::uverbs;
 
-/// Time without progress of a full channel after which the device is given up. Normally it takes requests within microseconds, but its
-/// host may be busy.
+/// Time without progress of a full channel after which the device is given up. Normally it takes
+/// requests within microseconds, but its host may be busy.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Tries before a poster gives up its CPU.
 const SPINS: u32 = 2_000;
@@ -40,8 +40,8 @@ impl Work {
     /// Appends a request.
     ///
     /// # Errors
-    /// EINVAL if the request is invalid, EIO if the device takes no requests any more; or the reason why earlier requests are lost,
-    /// which [`Self::finish`] returns then too.
+    /// EINVAL if the request is invalid, EIO if the device takes no requests any more; or the
+    /// reason why earlier requests are lost, which [`Self::finish`] returns then too.
     #[inline]
     pub fn push(&mut self, request: &Request<'_>) -> Result<(), Errno> {
         match self {
@@ -88,7 +88,8 @@ pub struct OwnChannel {
 }
 
 impl OwnChannel {
-    /// The driver's end of a channel that was just bound; no post waits for its device while `lost` is true.
+    /// The driver's end of a channel that was just bound; no post waits for its device while `lost`
+    /// is true.
     pub fn new(channel: Channel<ContextDoorbell>, lost: Ref<AtomicBool>) -> Self {
         Self { channel, given_up: false, lost, stall_timeout: STALL_TIMEOUT }
     }
@@ -146,7 +147,8 @@ impl Doorbell for ContextDoorbell {
         match self {
             ContextDoorbell::Mapped(doorbell) => doorbell.kick(),
             ContextDoorbell::Ioctl(cmd_fd) => {
-                // A failure needs no report: if the device is gone, the channel fills up and posting fails.
+                // A failure needs no report: if the device is gone, the channel fills up and
+                // posting fails.
                 let _ = uverbs::kick(*cmd_fd);
             }
         }

@@ -1,9 +1,10 @@
 //! The ring that takes requests to the device.
 //!
-//! A channel is a split virtqueue with fixed descriptors (see [`vrdma_abi::wqe`]). The device takes entries in
-//! order and gives them back in order, so the slot of the n-th unit is always n modulo the ring's size. Hence the
-//! available ring can hold the numbers 0, 1, 2... for good: it is written once, here, and posting touches just the slots
-//! and `avail.idx` (and reads `used.idx` once per lap or so, and the word that says whether to kick).
+//! A channel is a split virtqueue with fixed descriptors (see [`vrdma_abi::wqe`]). The device takes
+//! entries in order and gives them back in order, so the slot of the n-th unit is always n modulo
+//! the ring's size. Hence the available ring can hold the numbers 0, 1, 2... for good: it is
+//! written once, here, and posting touches just the slots and `avail.idx` (and reads `used.idx`
+//! once per lap or so, and the word that says whether to kick).
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, Ordering, fence};
@@ -49,7 +50,8 @@ impl MappedDoorbell {
     /// A doorbell at `register` for virtqueue `queue`.
     ///
     /// # Safety
-    /// `register` is aligned and stays writable as long as the value lives; a write to it has no effect but a kick.
+    /// `register` is aligned and stays writable as long as the value lives; a write to it has no
+    /// effect but a kick.
     pub unsafe fn new(register: NonNull<u16>, queue: u16) -> Self {
         Self { register, queue }
     }
@@ -58,7 +60,8 @@ impl MappedDoorbell {
 impl Doorbell for MappedDoorbell {
     #[inline]
     fn kick(&self) {
-        // Where device memory is not ordered behind normal memory by itself, the index has to be out first.
+        // Where device memory is not ordered behind normal memory by itself, the index has to be
+        // out first.
         fence(Ordering::SeqCst);
         // SAFETY: new()'s caller promised a writable register.
         unsafe { self.register.write_volatile(self.queue.to_le()) }
@@ -78,7 +81,8 @@ pub struct ChannelParts<D> {
     pub entries: u16,
     /// Kicks follow `avail_event` (VIRTIO_F_EVENT_IDX), not `used.flags`.
     pub event_idx: bool,
-    /// The device takes lists (`VRDMA_CAP_WQE_LIST`): small requests of one kind that are pushed one after the other share units.
+    /// The device takes lists (`VRDMA_CAP_WQE_LIST`): small requests of one kind that are pushed
+    /// one after the other share units.
     pub lists: bool,
     /// How to kick.
     pub doorbell: D,
@@ -95,8 +99,8 @@ pub enum PostError {
 
 /// The driver's end of a channel.
 ///
-/// [`Self::push`] writes requests, [`Self::ring`] makes them known to the device: any number of the former, then one
-/// of the latter. Neither waits.
+/// [`Self::push`] writes requests, [`Self::ring`] makes them known to the device: any number of the
+/// former, then one of the latter. Neither waits.
 #[derive(Debug)]
 pub struct Channel<D> {
     slots: NonNull<Unit>,
@@ -118,8 +122,8 @@ pub struct Channel<D> {
     doorbell: D,
 }
 
-// SAFETY: the pointers lead to memory that is not tied to a thread, and a Channel is the only one on the driver's side
-// that writes it.
+// SAFETY: the pointers lead to memory that is not tied to a thread, and a Channel is the only one
+// on the driver's side that writes it.
 unsafe impl<D: Send> Send for Channel<D> {}
 
 impl<D: Doorbell> Channel<D> {
@@ -127,8 +131,9 @@ impl<D: Doorbell> Channel<D> {
     /// `None` if `entries` is not a power of two or too large, or something is not aligned.
     ///
     /// # Safety
-    /// The rings and slots are as long as `entries` says, writable (the used ring readable), and stay so as long as the
-    /// value lives; nobody else writes the available ring and the slots; all indices are 0.
+    /// The rings and slots are as long as `entries` says, writable (the used ring readable), and
+    /// stay so as long as the value lives; nobody else writes the available ring and the slots; all
+    /// indices are 0.
     pub unsafe fn new(parts: ChannelParts<D>) -> Option<Self> {
         let ChannelParts { avail, used, slots, entries, event_idx, lists, doorbell } = parts;
         let aligned = avail.as_ptr().addr().is_multiple_of(2)
@@ -166,8 +171,8 @@ impl<D: Doorbell> Channel<D> {
     /// Writes a request behind those already written. The device sees it after [`Self::ring`].
     ///
     /// # Errors
-    /// [`PostError::Full`], or [`PostError::Request`] if the ring is too small even when empty or the request itself
-    /// is impossible.
+    /// [`PostError::Full`], or [`PostError::Request`] if the ring is too small even when empty or
+    /// the request itself is impossible.
     #[inline]
     pub fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         if request.is_listable() && self.lists {
@@ -185,7 +190,8 @@ impl<D: Doorbell> Channel<D> {
             return Err(self.refuse(units));
         }
         let first = usize::from(self.next & (self.entries - 1));
-        // SAFETY: `first` is masked, and the `units` entries from there on are free: the device has given them back.
+        // SAFETY: `first` is masked, and the `units` entries from there on are free: the device has
+        // given them back.
         let span = unsafe { Span::ring(self.slots.as_ptr(), first, usize::from(self.entries)) };
         // SAFETY: `units` is what the request said, and `units` <= `entries`.
         unsafe { request.write_to(&span, units) };
@@ -217,7 +223,8 @@ impl<D: Doorbell> Channel<D> {
         }
         let Some(open) = &mut self.open else { return false };
         let first = usize::from(self.next.wrapping_sub(before as u16) & (self.entries - 1));
-        // SAFETY: `first` is masked. The `before` units from there on were not released yet, and the ones behind them are free.
+        // SAFETY: `first` is masked. The `before` units from there on were not released yet, and
+        // the ones behind them are free.
         let span = unsafe { Span::ring(self.slots.as_ptr(), first, usize::from(self.entries)) };
         // SAFETY: the list is in these units, and takes the request.
         unsafe { open.append(request, &span) };
@@ -228,7 +235,8 @@ impl<D: Doorbell> Channel<D> {
         true
     }
 
-    /// Makes everything that was pushed known to the device, and kicks if it asks for that. True if it did.
+    /// Makes everything that was pushed known to the device, and kicks if it asks for that. True if
+    /// it did.
     #[inline]
     pub fn ring(&mut self) -> bool {
         let (old, new) = (self.published, self.next);
@@ -240,8 +248,8 @@ impl<D: Doorbell> Channel<D> {
         // Release: the device sees the entries before the index.
         // SAFETY: see word().
         unsafe { word(&self.avail_idx) }.store(new.to_le(), Ordering::Release);
-        // Together with the device's barrier between saying that it sleeps and looking at the index a last time: one of the
-        // two sees the other.
+        // Together with the device's barrier between saying that it sleeps and looking at the index
+        // a last time: one of the two sees the other.
         barrier::full();
         // SAFETY: see word().
         let notify = u16::from_le(unsafe { word(&self.notify) }.load(Ordering::Relaxed));
@@ -304,14 +312,16 @@ impl<D: Doorbell> Channel<D> {
         usize::from(self.entries.saturating_sub(taken))
     }
 
-    /// Fetches a slot that is to be written soon: the device's processor has it, and several come in the time of one.
+    /// Fetches a slot that is to be written soon: the device's processor has it, and several come
+    /// in the time of one.
     #[inline]
     fn prefetch(&self) {
         if self.free() > AHEAD {
             let slot = usize::from(self.next.wrapping_add(AHEAD as u16) & (self.entries - 1));
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            // SAFETY: the slot is inside the ring. A hint: it changes nothing that shows, and never faults. (The intrinsic for it gives a read's hint, unless all of
-            // the program may use `prefetchw`, which each x86-64 processor takes at least as nothing.)
+            // SAFETY: the slot is inside the ring. A hint: it changes nothing that shows, and never
+            // faults. (The intrinsic for it gives a read's hint, unless all of the program may use
+            // `prefetchw`, which each x86-64 processor takes at least as nothing.)
             unsafe {
                 let line = self.slots.add(slot).as_ptr();
                 core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
@@ -339,7 +349,8 @@ impl<D: Doorbell> Channel<D> {
 }
 
 /// # Safety
-/// `at` is one of the words that [`Channel::new`]'s caller vouched for, aligned for 2 bytes and alive.
+/// `at` is one of the words that [`Channel::new`]'s caller vouched for, aligned for 2 bytes and
+/// alive.
 #[inline]
 unsafe fn word(at: &NonNull<u16>) -> &AtomicU16 {
     // SAFETY: valid and aligned; all accesses on this side are atomic.
@@ -350,7 +361,8 @@ unsafe fn word(at: &NonNull<u16>) -> &AtomicU16 {
 /// `at` is valid, aligned for 2 bytes, and accessed by atomics only as long as the result lives.
 #[inline]
 unsafe fn atomic<'a>(at: NonNull<u16>) -> &'a AtomicU16 {
-    // SAFETY: `at` is valid, aligned for 2 bytes, and accessed by atomics alone (this function's contract).
+    // SAFETY: `at` is valid, aligned for 2 bytes, and accessed by atomics alone (this function's
+    // contract).
     unsafe { AtomicU16::from_ptr(at.as_ptr()) }
 }
 

@@ -27,7 +27,8 @@ pub struct CqLayout {
 }
 
 impl CqLayout {
-    /// Alignment of the memory in bytes. Whole pages are the usual choice, as no line may straddle two runs.
+    /// Alignment of the memory in bytes. Whole pages are the usual choice, as no line may straddle
+    /// two runs.
     pub const ALIGN: usize = 64;
 
     /// Fewest CQEs: with one alone the record's lines would not be lines of the memory.
@@ -102,16 +103,17 @@ struct Ring {
     layout: CqLayout,
 }
 
-// SAFETY: the pointers lead to memory that is not tied to a thread, and a Cq is the only one on the driver's side
-// that uses it.
+// SAFETY: the pointers lead to memory that is not tied to a thread, and a Cq is the only one on the
+// driver's side that uses it.
 unsafe impl Send for Cq {}
 
 impl Cq {
     /// The queue in `memory`, from its start. `None` if that is not aligned to [`CqLayout::ALIGN`].
     ///
     /// # Safety
-    /// `memory` has [`CqLayout::size`] bytes, readable and writable, all zero before the device was told of them,
-    /// and stays so as long as the value lives, or until it goes on in other memory; nobody else but the device writes it.
+    /// `memory` has [`CqLayout::size`] bytes, readable and writable, all zero before the device was
+    /// told of them, and stays so as long as the value lives, or until it goes on in other memory;
+    /// nobody else but the device writes it.
     pub unsafe fn new(memory: NonNull<u8>, layout: CqLayout) -> Option<Self> {
         // SAFETY: by this function's own contract.
         let ring = unsafe { Ring::new(memory, layout) }?;
@@ -126,7 +128,8 @@ impl Cq {
         Some(cqe)
     }
 
-    /// Hands up to `max` completions to `each`, and gives their room back to the device in one step; says how many.
+    /// Hands up to `max` completions to `each`, and gives their room back to the device in one
+    /// step; says how many.
     #[inline]
     pub fn poll_batch(&mut self, max: usize, mut each: impl FnMut(Cqe)) -> usize {
         let mut count = 0;
@@ -176,7 +179,8 @@ impl Cq {
         self.ring.is_new(self.next) || self.successor.is_some_and(|ring| ring.is_new(0))
     }
 
-    /// Asks for an event. The caller must poll once more before it waits: what came before is not told.
+    /// Asks for an event. The caller must poll once more before it waits: what came before is not
+    /// told.
     pub fn arm(&mut self, kind: Arm) {
         let offset = match kind {
             Arm::Next => core::mem::offset_of!(CqRecord, arm_next),
@@ -188,12 +192,15 @@ impl Cq {
         for ring in [Some(self.ring), self.successor].into_iter().flatten() {
             ring.word(offset).store(count.to_le(), Ordering::Release);
         }
-        // The word is out before the caller looks for completions; the device has the mirror image of this.
+        // The word is out before the caller looks for completions; the device has the mirror image
+        // of this.
         barrier::full();
     }
 
-    /// Renames the completions that are waiting here and are of what is gone to those of QP `to`, so that they can't be taken for those of something new with
-    /// the same number, and hands each to `renamed`. For after DESTROY_QP, DESTROY_SRQ, or a modify to RESET; `to` should be a QPN that never exists.
+    /// Renames the completions that are waiting here and are of what is gone to those of QP `to`,
+    /// so that they can't be taken for those of something new with the same number, and hands each
+    /// to `renamed`. For after DESTROY_QP, DESTROY_SRQ, or a modify to RESET; `to` should be a QPN
+    /// that never exists.
     pub fn rename(&mut self, is_gone: impl Fn(&Cqe) -> bool, to: u32, mut renamed: impl FnMut(Cqe)) {
         self.ring.rename(self.next, &is_gone, to, &mut renamed);
         if let Some(successor) = &self.successor {
@@ -201,11 +208,13 @@ impl Cq {
         }
     }
 
-    /// Begins to resize it: for before RESIZE_CQ. The queue goes on in `memory` as soon as it shows that the device does. False, and nothing happens, if the
-    /// memory is not aligned to [`CqLayout::ALIGN`], its CQEs are of another kind, or a resize is under way.
+    /// Begins to resize it: for before RESIZE_CQ. The queue goes on in `memory` as soon as it shows
+    /// that the device does. False, and nothing happens, if the memory is not aligned to
+    /// [`CqLayout::ALIGN`], its CQEs are of another kind, or a resize is under way.
     ///
     /// # Safety
-    /// As for [`Self::new`]. Both memories stay until [`Self::end_resize`] or [`Self::cancel_resize`]; if neither is called, as long as the value lives.
+    /// As for [`Self::new`]. Both memories stay until [`Self::end_resize`] or
+    /// [`Self::cancel_resize`]; if neither is called, as long as the value lives.
     pub unsafe fn begin_resize(&mut self, memory: NonNull<u8>, layout: CqLayout) -> bool {
         // SAFETY: by this function's own contract.
         let Some(ring) = (unsafe { Ring::new(memory, layout) }) else { return false };
@@ -222,8 +231,9 @@ impl Cq {
         true
     }
 
-    /// The device has answered that it resized the queue: what is left in the former ring, the oldest first, is handed to `left` as by
-    /// [`Self::take_timed`], and that memory is not used any more.
+    /// The device has answered that it resized the queue: what is left in the former ring, the
+    /// oldest first, is handed to `left` as by [`Self::take_timed`], and that memory is not used
+    /// any more.
     pub fn end_resize(&mut self, mut left: impl FnMut((Cqe, u64))) {
         let Some(successor) = self.successor else { return };
         // The device has written its last here, so this ends within the ring.
@@ -242,7 +252,8 @@ impl Cq {
         self.successor = None;
     }
 
-    /// Whether it was begun to resize it, and the device has not been seen to go on in the new ring.
+    /// Whether it was begun to resize it, and the device has not been seen to go on in the new
+    /// ring.
     pub fn is_resizing(&self) -> bool {
         self.successor.is_some()
     }
@@ -252,12 +263,14 @@ impl Cq {
         self.ring.layout
     }
 
-    /// After nothing new was found: whether there is something all the same, since the device goes on in another ring.
+    /// After nothing new was found: whether there is something all the same, since the device goes
+    /// on in another ring.
     #[inline]
     fn find_in_successor(&mut self) -> bool {
         match self.successor {
             Some(successor) if successor.is_new(0) => {
-                // The device had its last CQE here visible before that one, but maybe after the look here.
+                // The device had its last CQE here visible before that one, but maybe after the
+                // look here.
                 if !self.ring.is_new(self.next) {
                     self.go_on_in(successor);
                 }
@@ -296,7 +309,8 @@ impl Ring {
             let cqe = self.read(index);
             if is_gone(&cqe) {
                 renamed(cqe);
-                // SAFETY: inside the CQE, aligned for 4 bytes; until it is consumed it is this side's.
+                // SAFETY: inside the CQE, aligned for 4 bytes; until it is consumed it is this
+                // side's.
                 unsafe {
                     let field = self.cqe(index).cast::<u8>().add(QPN_OFFSET).cast::<u32>();
                     field.write_volatile(to.to_le());
@@ -321,8 +335,8 @@ impl Ring {
     #[inline]
     fn read(&self, index: u32) -> Cqe {
         let words = self.cqe(index);
-        // SAFETY: a whole CQE lies there. The device wrote it before the phase and won't again before publish();
-        // should it do so all the same, volatile reads give some value.
+        // SAFETY: a whole CQE lies there. The device wrote it before the phase and won't again
+        // before publish(); should it do so all the same, volatile reads give some value.
         let words: [u64; CQE_WORDS] = core::array::from_fn(|i| unsafe { words.add(i).read_volatile() });
         transmute!(words)
     }
@@ -347,7 +361,8 @@ impl Ring {
     /// A word of the record.
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: `offset` is a field of the record, which is 64-byte aligned; accessed by atomics only.
+        // SAFETY: `offset` is a field of the record, which is 64-byte aligned; accessed by atomics
+        // only.
         unsafe { AtomicU32::from_ptr(self.record.add(offset).cast().as_ptr()) }
     }
 }

@@ -1,8 +1,8 @@
 //! The data path of a vrdma driver: requests into channels, completions out of completion queues.
 //!
-//! Used by the rdma-core provider in a guest, and on the host by tests and the perf harness, which play the guest.
-//! Everything here works on memory that the caller has mapped; nothing allocates, locks or makes a system call
-//! (but for whatever a [`Doorbell`] does).
+//! Used by the rdma-core provider in a guest, and on the host by tests and the perf harness, which
+//! play the guest. Everything here works on memory that the caller has mapped; nothing allocates,
+//! locks or makes a system call (but for whatever a [`Doorbell`] does).
 //!
 //! | module | what it does |
 //! |---|---|

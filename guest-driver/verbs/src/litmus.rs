@@ -1,7 +1,9 @@
-//! The arm-and-sleep races at their narrowest: both sides act at the same moment, and one must notice the other.
+//! The arm-and-sleep races at their narrowest: both sides act at the same moment, and one must
+//! notice the other.
 //!
-//! On x86 a store that is still in the store buffer while its own side looks already loses the wake-up: without one of the
-//! barriers these tests fail now and then here, and nearly always under miri (`cargo +nightly miri test -p vrdma-verbs`).
+//! On x86 a store that is still in the store buffer while its own side looks already loses the
+//! wake-up: without one of the barriers these tests fail now and then here, and nearly always under
+//! miri (`cargo +nightly miri test -p vrdma-verbs`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;

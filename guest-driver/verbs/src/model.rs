@@ -119,7 +119,8 @@ impl DeviceChannel {
         self.set_notify(self.taken.wrapping_sub(1), 1);
     }
 
-    /// Has both ends start at index `start`, as after many laps. The driver's end is set by its own test.
+    /// Has both ends start at index `start`, as after many laps. The driver's end is set by its own
+    /// test.
     pub fn start_at(&mut self, start: u16) {
         self.taken = start;
         self.memory.u16(2).store(start, Ordering::Relaxed);
@@ -161,7 +162,8 @@ impl DeviceCq {
         Self { seen, ..next }
     }
 
-    /// Has both ends start at `start`, a multiple of twice the entries. The driver's end is set by its own test.
+    /// Has both ends start at `start`, a multiple of twice the entries. The driver's end is set by
+    /// its own test.
     pub fn start_at(&mut self, start: u32) {
         self.next = start;
         self.memory.u32(self.layout.record_offset() + 64).store(start, Ordering::Relaxed);

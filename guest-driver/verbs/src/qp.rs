@@ -4,12 +4,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The outstanding requests of one send queue or one receive queue, oldest first.
 ///
-/// One side posts ([`Self::next`], [`Self::push`], [`Self::take_back`]), the other completes ([`Self::complete`]). The sides
-/// may be two threads; two threads that are on the same side at once must exclude each other, or
-/// requests get mixed up (nothing worse).
+/// One side posts ([`Self::next`], [`Self::push`], [`Self::take_back`]), the other completes
+/// ([`Self::complete`]). The sides may be two threads; two threads that are on the same side at
+/// once must exclude each other, or requests get mixed up (nothing worse).
 ///
-/// Requests are numbered by a free-running 32-bit counter; that number is the request's wqe_id. As completions come in the
-/// order of posting, a completion also retires all older requests: those are the unsignaled ones that succeeded.
+/// Requests are numbered by a free-running 32-bit counter; that number is the request's wqe_id. As
+/// completions come in the order of posting, a completion also retires all older requests: those
+/// are the unsignaled ones that succeeded.
 ///
 /// `S` holds the wr_ids: a power of two of them, e.g. a `Box<[AtomicU64]>` or a static slice.
 #[derive(Debug)]
@@ -46,7 +47,8 @@ impl<S: AsRef<[AtomicU64]>> WrRing<S> {
         (outstanding < self.limit).then_some(head)
     }
 
-    /// Notes the request that [`Self::next`] gave a wqe_id to. Must come before the device can see the request.
+    /// Notes the request that [`Self::next`] gave a wqe_id to. Must come before the device can see
+    /// the request.
     #[inline]
     pub fn push(&self, wr_id: u64) {
         let head = self.head.load(Ordering::Relaxed);
@@ -57,7 +59,8 @@ impl<S: AsRef<[AtomicU64]>> WrRing<S> {
         self.head.store(head.wrapping_add(1), Ordering::Release);
     }
 
-    /// Forgets the `count` youngest requests, which the device has never seen. If it says that it has completed some of them, those are no longer here.
+    /// Forgets the `count` youngest requests, which the device has never seen. If it says that it
+    /// has completed some of them, those are no longer here.
     pub fn take_back(&self, count: u32) {
         let head = self.head.load(Ordering::Relaxed);
         let outstanding = head.wrapping_sub(self.tail.load(Ordering::Acquire));
@@ -83,8 +86,8 @@ impl<S: AsRef<[AtomicU64]>> WrRing<S> {
         self.head.load(Ordering::Acquire).wrapping_sub(self.tail.load(Ordering::Acquire))
     }
 
-    /// Forgets everything outstanding (the QP went to RESET). wqe_ids go on counting, so that late completions of what was
-    /// forgotten are not mistaken for new ones. Neither side may be active.
+    /// Forgets everything outstanding (the QP went to RESET). wqe_ids go on counting, so that late
+    /// completions of what was forgotten are not mistaken for new ones. Neither side may be active.
     pub fn reset(&self) {
         self.tail.store(self.head.load(Ordering::Relaxed), Ordering::Release);
     }

@@ -28,8 +28,8 @@ impl<'a> Span<'a> {
     /// Slot `first` of `entries` and those behind it, around the end of the ring.
     ///
     /// # Safety
-    /// `slots` points to `entries` units, `first` is one of them, and as many as will be written are the caller's
-    /// for as long as the span lives.
+    /// `slots` points to `entries` units, `first` is one of them, and as many as will be written
+    /// are the caller's for as long as the span lives.
     #[inline]
     pub(crate) unsafe fn ring(slots: *mut Unit, first: usize, entries: usize) -> Self {
         // SAFETY: `first` is inside the ring.
@@ -43,8 +43,9 @@ impl<'a> Span<'a> {
     /// The bytes are inside the span.
     #[inline]
     pub(crate) unsafe fn put_pair(&self, offset: usize, words: [u64; 2]) {
-        // SAFETY: the caller keeps inside the span, and 16-byte pieces do not straddle the break between units.
-        // The slots belong to this side until the index is released, so a plain write races with nothing.
+        // SAFETY: the caller keeps inside the span, and 16-byte pieces do not straddle the break
+        // between units. The slots belong to this side until the index is released, so a plain
+        // write races with nothing.
         unsafe { self.at(offset).cast::<[u64; 2]>().write(words) }
     }
 

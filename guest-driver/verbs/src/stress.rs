@@ -1,7 +1,8 @@
 //! Threads against each other: the races of arming and sleeping.
 //!
-//! The side that consumes asks to be woken, looks once more and sleeps; the side that produces publishes and looks whether
-//! it must wake. If both may miss each other a thread sleeps for ever, which shows here as a time-out.
+//! The side that consumes asks to be woken, looks once more and sleeps; the side that produces
+//! publishes and looks whether it must wake. If both may miss each other a thread sleeps for ever,
+//! which shows here as a time-out.
 
 use std::sync::mpsc::{Receiver, Sender, channel as wakes};
 use std::thread;
@@ -19,7 +20,8 @@ fn sleep(wake: &Receiver<()>) {
     let _ = wait::receive_or_end("a wake-up, which was lost", wake);
 }
 
-/// Waits for something that another thread does, but not for ever: should that one have failed, this one fails too.
+/// Waits for something that another thread does, but not for ever: should that one have failed,
+/// this one fails too.
 fn until(mut done: impl FnMut() -> bool) {
     wait::until("the other side, which is gone", || done().then_some(()));
 }

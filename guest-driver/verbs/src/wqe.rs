@@ -27,8 +27,8 @@ const SGE: usize = size_of::<Sge>();
 
 /// A work request.
 ///
-/// Made by the constructor of its kind; the `bool` methods then set flags. What a QP's own capabilities allow
-/// is for the caller to check.
+/// Made by the constructor of its kind; the `bool` methods then set flags. What a QP's own
+/// capabilities allow is for the caller to check.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     opcode: WrOpcode,
@@ -202,15 +202,16 @@ impl<'a> Request<'a> {
         Ok((self.data_offset() + operands + bytes).div_ceil(UNIT))
     }
 
-    /// Writes it to the front of `units`, for the kernel's slow path and for tests; says how many it took.
+    /// Writes it to the front of `units`, for the kernel's slow path and for tests; says how many
+    /// it took.
     ///
     /// # Errors
     /// If it cannot be expressed, or not in `units`; nothing is written then.
     pub fn encode(&self, units: &mut [Unit]) -> Result<usize, WqeError> {
         let count = self.units()?;
         let Some(front) = units.get_mut(..count) else { return Err(WqeError::TooManyUnits) };
-        // What the request leaves untouched in its last unit must not be somebody's old bytes: the buffer
-        // may be on its way out of the process.
+        // What the request leaves untouched in its last unit must not be somebody's old bytes: the
+        // buffer may be on its way out of the process.
         front.fill(Unit::default());
         // SAFETY: the span covers exactly the units that the request was just said to need.
         unsafe { self.write_to(&Span::contiguous(front), count) };
@@ -221,8 +222,9 @@ impl<'a> Request<'a> {
     ///
     /// # Safety
     /// `span` has at least `units` units, and `units` is what [`Self::units`] said.
-    // Into its caller: a request that is put together in memory is read there in other pieces than it was stored in, which takes until these stores are done. They
-    // stand behind those to units that the device's processor has.
+    // Into its caller: a request that is put together in memory is read there in other pieces than
+    // it was stored in, which takes until these stores are done. They stand behind those to units
+    // that the device's processor has.
     #[inline(always)]
     pub(crate) unsafe fn write_to(&self, span: &Span<'_>, units: usize) {
         let (sge_count, inline_len, inline_flag) = match self.data {
@@ -242,7 +244,8 @@ impl<'a> Request<'a> {
             u64::from(self.tag.wqe_id) | u64::from(sge_count) << 32 | u64::from(inline_len) << 48,
         ]
         .map(u64::to_le);
-        // SAFETY: header, body and what follows lie inside `units` units, which is how units() counted them.
+        // SAFETY: header, body and what follows lie inside `units` units, which is how units()
+        // counted them.
         unsafe {
             span.put_pair(0, header);
             span.put_pair(unit::BODY_OFFSET as usize, self.body);
@@ -320,7 +323,8 @@ impl<'a> Request<'a> {
         DATA_OFFSET + if self.flags & flags::XRC != 0 { unit::XRC_SHIFT as usize } else { 0 }
     }
 
-    /// Whether [`Self::operands`] stand before the elements. Such a request has one element at most.
+    /// Whether [`Self::operands`] stand before the elements. Such a request has one element at
+    /// most.
     #[inline]
     fn has_operands(&self) -> bool {
         matches!(

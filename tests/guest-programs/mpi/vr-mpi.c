@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * vr-mpi [-c] LARGEST: collective operations of all ranks, and without -c one-sided ones, with messages of up to so many numbers; each
- * number of each result is compared with what it has to be. Is built with each of the MPI libraries.
+ * vr-mpi [-c] LARGEST: collective operations of all ranks, and without -c one-sided ones, with
+ * messages of up to so many numbers; each number of each result is compared with what it has to
+ * be. Is built with each of the MPI libraries.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -138,7 +139,8 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	hosts = count_hosts();
 	for (int count = 1; count <= largest; count *= 8) {
-		/* One less and one more, too: sizes at which libraries change their way are often powers of two. */
+		/* One less and one more, too: sizes at which libraries change their way are
+		 * often powers of two. */
 		for (int more = count > 1 ? -1 : 0; more <= 1; more++) {
 			allreduce(count + more, round);
 			all_to_all(count + more, round);

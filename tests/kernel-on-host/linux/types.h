@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the kernel's header of this name has beside the one for programs, as far as reply.c and ring.c need it. */
+/* What the kernel's header of this name has beside the one for programs, as far as reply.c and
+ * ring.c need it. */
 #include_next <linux/types.h>
 #include <endian.h>
 #include <stdbool.h>

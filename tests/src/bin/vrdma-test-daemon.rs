@@ -1,4 +1,5 @@
-//! The daemon as a process of its own, for tests that count its memory and descriptors. Ends with its standard input.
+//! The daemon as a process of its own, for tests that count its memory and descriptors. Ends with
+//! its standard input.
 
 use clap::Parser;
 use std::io::Read;

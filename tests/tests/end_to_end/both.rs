@@ -1,4 +1,5 @@
-//! Guests that have a function of RoCE and one of iWARP (`transport = "both"`), with one MAC address.
+//! Guests that have a function of RoCE and one of iWARP (`transport = "both"`), with one MAC
+//! address.
 
 use std::sync::Arc;
 use vrdma_tests::abi::config::transport;

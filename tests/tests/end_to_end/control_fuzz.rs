@@ -1,4 +1,5 @@
-//! Ten thousand random control commands: each is answered, those that succeed are counted, and a reset forgets them all.
+//! Ten thousand random control commands: each is answered, those that succeed are counted, and a
+//! reset forgets them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use vrdma_tests::abi::control::*;
@@ -12,7 +13,8 @@ use vrdma_tests::{Guest, Lab, Rng};
 const COMMANDS: usize = 10_000;
 /// Kinds of objects, as the daemon calls them.
 const KINDS: [&str; 9] = ["contexts", "channels", "pds", "cqs", "mrs", "qps", "mws", "srqs", "xrcds"];
-/// Bits of the key of a window or of a region for fast registration that do not count when it is freed.
+/// Bits of the key of a window or of a region for fast registration that do not count when it is
+/// freed.
 const VARIANT: u32 = 0xff;
 
 /// What a driver would know of its objects.
@@ -333,7 +335,8 @@ impl Model {
 
     /// Mostly one of the usual steps, so that QPs come to all states.
     fn modify(&mut self) -> Vec<u8> {
-        // To INIT as a connection, a datagram QP and QP1, to RTR as each service, to RTS reliably or not, and anywhere else.
+        // To INIT as a connection, a datagram QP and QP1, to RTR as each service, to RTS reliably
+        // or not, and anywhere else.
         let steps = [
             (1u8, 0x39),
             (1, 0x71),
@@ -408,7 +411,8 @@ impl Model {
         (opcode, bytes, room)
     }
 
-    /// Notes what a successful command did. The opcode is the one that went out, whatever was meant.
+    /// Notes what a successful command did. The opcode is the one that went out, whatever was
+    /// meant.
     fn done(&mut self, request: &[u8], reply: &[u8]) {
         let opcode = Opcode(u16::from_le_bytes([request[0], request[1]]));
         let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());

@@ -25,7 +25,8 @@ fn requests_bytes_and_packets_of_both_ends_are_told() {
         let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
         let device = lab.guests[0].query_device_ex().unwrap();
         assert_ne!(device.device_cap.get() & device_cap::HW_COUNTERS, 0);
-        // However long the worker waits for its turn: nothing is sent again. (Without a timeout who is on another worker is asked again soon.)
+        // However long the worker waits for its turn: nothing is sent again. (Without a timeout who
+        // is on another worker is asked again soon.)
         let options = QpOptions { timeout: if lab.are_apart(0, 1) { 23 } else { 0 }, ..QpOptions::default() };
         let (mut a, mut b) = pair(&lab, 1, 4096, &options);
         let before = both(&lab);

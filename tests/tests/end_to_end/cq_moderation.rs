@@ -16,7 +16,8 @@ const CERTAIN: Duration = Duration::from_millis(50);
 /// Microseconds, more than that.
 const PERIOD: u16 = u16::MAX;
 
-/// Both a worker that sleeps and one that does not. Others without a guest would but take its processor.
+/// Both a worker that sleeps and one that does not. Others without a guest would but take its
+/// processor.
 fn labs() -> impl Iterator<Item = Lab> {
     let lab = |busy_poll| Lab::with(1, LabOptions { busy_poll, workers: 1, ..LabOptions::default() });
     [false, true].into_iter().map(lab)

@@ -1,4 +1,5 @@
-//! A CQ that ignores an overrun loses completions and nothing else; others fail (statuses.rs, hostile_process.rs).
+//! A CQ that ignores an overrun loses completions and nothing else; others fail (statuses.rs,
+//! hostile_process.rs).
 
 use std::time::Duration;
 use vrdma_tests::abi::control::{QpState, Status, cq_flags};
@@ -27,7 +28,8 @@ fn a_cq_that_ignores_an_overrun_goes_on() {
     complete(&lab, &mut process, &qp, 16..24);
     let found: Vec<u32> = std::iter::from_fn(|| cq.poll()).map(|wc| wc.id()).collect();
     assert_eq!(found, (16..24).collect::<Vec<_>>());
-    // A smaller ring than what is in it is refused as of any CQ, and the new one ignores overruns, too.
+    // A smaller ring than what is in it is refused as of any CQ, and the new one ignores overruns,
+    // too.
     complete(&lab, &mut process, &qp, 24..100);
     assert_eq!(cq.resize(4), Err(Status::INVALID));
     cq.resize(16).unwrap();

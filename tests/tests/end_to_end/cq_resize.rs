@@ -1,4 +1,5 @@
-//! A CQ gets another ring while completions come: none is lost, none comes twice, and what was armed stays armed.
+//! A CQ gets another ring while completions come: none is lost, none comes twice, and what was
+//! armed stays armed.
 
 use std::path::Path;
 use std::process::Command;
@@ -99,7 +100,8 @@ fn a_ring_that_is_too_small_for_what_nobody_polled_is_refused() {
     assert_eq!(side.cq.resize(64), Err(Status::INVALID), "a CQ that lost completions is not mended");
 }
 
-/// Datagrams that nobody has a receive for complete too, after a look for one: a ring that is too small for those that were posted before is refused.
+/// Datagrams that nobody has a receive for complete too, after a look for one: a ring that is too
+/// small for those that were posted before is refused.
 #[test]
 fn what_was_posted_before_counts_even_if_its_receive_is_looked_for() {
     let lab = Lab::new(2);
@@ -167,7 +169,8 @@ fn take(cq: &mut Cq, found: &mut u32) {
     }
 }
 
-/// A peer sends without pause, and one thread polls, arms and resizes: each completion comes once, in order, and no event is missed.
+/// A peer sends without pause, and one thread polls, arms and resizes: each completion comes once,
+/// in order, and no event is missed.
 #[test]
 fn resizes_and_events_while_a_peer_completes() {
     const MESSAGES: u32 = 4_000;
@@ -208,7 +211,8 @@ fn resizes_and_events_while_a_peer_completes() {
             take(&mut b.cq, &mut found);
             while found == before {
                 assert_eq!(b.guest().comp_events(0).recv(), completion(&b.cq).unwrap());
-                // An event may come for nothing: that what was left in a former ring is taken does not show to the device.
+                // An event may come for nothing: that what was left in a former ring is taken does
+                // not show to the device.
                 b.cq.driver.arm(Arm::Next);
                 take(&mut b.cq, &mut found);
             }
@@ -309,7 +313,8 @@ fn runs_count_once() {
     side.process.close().unwrap();
 }
 
-/// A guest whose driver resizes as it likes, over memory that it uses for other rings, hurts itself alone.
+/// A guest whose driver resizes as it likes, over memory that it uses for other rings, hurts itself
+/// alone.
 #[test]
 fn a_storm_of_wild_resizes_hurts_nobody_else() {
     let lab = Lab::new(4);

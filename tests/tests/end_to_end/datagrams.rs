@@ -1,4 +1,5 @@
-//! Datagrams and general services between guests: address handles in guest memory, the header before the data, and what is dropped.
+//! Datagrams and general services between guests: address handles in guest memory, the header
+//! before the data, and what is dropped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use vrdma_tests::abi::ah::AhEntry;

@@ -1,4 +1,5 @@
-//! A guest's netdev that sends RoCE under an address that is not its own, disguised by a checksum that is still to be completed.
+//! A guest's netdev that sends RoCE under an address that is not its own, disguised by a checksum
+//! that is still to be completed.
 
 use vrdma_tests::abi::control::QpType;
 use vrdma_tests::lab::listed;
@@ -9,7 +10,8 @@ use vrdma_wire::icrc::Icrc;
 use vrdma_wire::num::{FlowLabel, Gid, Mac, Qkey, Qpn};
 use vrdma_wire::roce::{self, Body, Bth, Deth, Path};
 
-/// A guest whose netdev sends a datagram of RDMA to the QP of another guest, under an address that neither guest has.
+/// A guest whose netdev sends a datagram of RDMA to the QP of another guest, under an address that
+/// neither guest has.
 struct Forger {
     lab: Lab,
     guest: NetGuest,
@@ -60,7 +62,8 @@ impl Forger {
         frame
     }
 
-    /// Sends the datagram with `innocent` at `at`, where the "checksum" from `start` on puts the right bytes again.
+    /// Sends the datagram with `innocent` at `at`, where the "checksum" from `start` on puts the
+    /// right bytes again.
     fn send(&mut self, at: usize, innocent: [u8; 2], start: usize) {
         let mut frame = self.datagram();
         let wanted = u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -86,7 +89,8 @@ impl Forger {
 
     /// Nothing reached the QP.
     fn expect_refused(&mut self) {
-        // Under its own address it may send what it likes, right or not: when this came, all before it has.
+        // Under its own address it may send what it likes, right or not: when this came, all before
+        // it has.
         let mut honest = self.datagram();
         honest[SOURCE + 3] = 1;
         self.guest.send(&honest);

@@ -38,7 +38,8 @@ impl Bystanders {
         std::mem::swap(&mut self.a, &mut self.b);
     }
 
-    /// A frame from `a` to `b`; another one if it is lost, as frames may be while somebody fills the receiver's buffers.
+    /// A frame from `a` to `b`; another one if it is lost, as frames may be while somebody fills
+    /// the receiver's buffers.
     fn tell(&mut self, dst: [u8; 6], src: [u8; 6]) {
         let with = |count: u32| frame(dst, src, TEST, &count.to_be_bytes().repeat(50));
         let arrived = wait::within(wait::PATIENCE, || {

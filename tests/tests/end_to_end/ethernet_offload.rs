@@ -1,4 +1,5 @@
-//! Checksums and segmentation: left undone between guests that both know of it, done by the daemon for others.
+//! Checksums and segmentation: left undone between guests that both know of it, done by the daemon
+//! for others.
 
 use std::time::Duration;
 use vrdma_tests::net::{GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM, NetGuest, NetOptions, feature, frame, mac};

@@ -1,4 +1,5 @@
-//! Guests that speak under addresses that are not theirs, their own being listed or others': in ARP, in neighbour discovery, as routers, as RoCE in disguise.
+//! Guests that speak under addresses that are not theirs, their own being listed or others': in
+//! ARP, in neighbour discovery, as routers, as RoCE in disguise.
 
 use vrdma_backend::config::GuestConfig;
 use vrdma_tests::lab::listed;
@@ -161,7 +162,8 @@ fn roce_in_disguise_is_roce() {
     );
 }
 
-/// Guest 0 lists no addresses; guest 1 lists 10.0.0.2 in VLAN 10 and without a tag, and fe80::2 wherever it is.
+/// Guest 0 lists no addresses; guest 1 lists 10.0.0.2 in VLAN 10 and without a tag, and fe80::2
+/// wherever it is.
 fn one_is_listed(index: u8, guest: GuestConfig) -> GuestConfig {
     if index == 0 {
         return guest;
@@ -180,7 +182,8 @@ fn tagged(tags: &[u8], frame: &[u8]) -> Vec<u8> {
 fn who_may_use_any_address_uses_none_of_another_guest() {
     let mut pair = Pair::with(one_is_listed);
     let (own, other) = (address(1), address(2));
-    // ARP: in the VLANs in which the address is the other's, and behind several tags, whose VLAN is anybody's guess.
+    // ARP: in the VLANs in which the address is the other's, and behind several tags, whose VLAN is
+    // anybody's guess.
     for operation in [1, 2] {
         let theirs = arp(operation, mac(1), [10, 0, 0, 2]);
         pair.is_dropped("drop_spoofed_arp", &theirs);

@@ -57,7 +57,8 @@ impl Host {
         assert!(self.came.is_empty(), "{:?}", self.came);
     }
 
-    /// Frames that were lost because the link is down. Where there are other workers the switch sends them, for its way leads there too.
+    /// Frames that were lost because the link is down. Where there are other workers the switch
+    /// sends them, for its way leads there too.
     fn lost(&self) -> u64 {
         let stats = self.lab.stats();
         stats.switch("uplink_lost") + if self.lab.workers() > 1 { stats.uplink("tx_link_down") } else { 0 }

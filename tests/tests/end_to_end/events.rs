@@ -213,7 +213,8 @@ fn a_drained_send_queue_is_told_and_goes_on() {
     assert_eq!(events.recv_within(QUIET), None, "the first message is not finished");
     (0..20).for_each(|id| b.recv_any(id));
     assert_eq!(events.recv(), Told { kind: EventKind::SQ_DRAINED, object: a.qp.number });
-    // What was begun is finished, nothing else is. On a wire others were sent before their peer could say that it has no receive.
+    // What was begun is finished, nothing else is. On a wire others were sent before their peer
+    // could say that it has no receive.
     let begun = if lab.are_apart(0, 1) { 20 } else { 1 };
     for id in 0..begun {
         a.cq.expect(a.qp.number, id, WcStatus::SUCCESS);
@@ -255,7 +256,8 @@ fn events_of_a_shared_queue_that_is_destroyed_are_forgotten() {
     let guest = &lab.guests[0];
     let mut side = Side::new(guest, 4096, &QpOptions::default());
     let mut events = guest.async_events();
-    // Both fail, but there is a buffer for one event only; the other is destroyed while its event waits.
+    // Both fail, but there is a buffer for one event only; the other is destroyed while its event
+    // waits.
     let srqs = [(); 2].map(|()| {
         let Side { process, .. } = &mut side;
         let none = limit::NONE.into();
@@ -282,7 +284,8 @@ fn events_of_what_is_destroyed_are_forgotten() {
     let mut options = LabOptions::default();
     options.guest.event_size = 1;
     let lab = Lab::with(2, options);
-    // Two QPs fail, but there is a buffer for one event only; the other's QP is destroyed while it waits.
+    // Two QPs fail, but there is a buffer for one event only; the other's QP is destroyed while it
+    // waits.
     let sides: Vec<_> = (0..2).map(|_| pair(&lab, 1, 4096, &QpOptions::default())).collect();
     let guest = &lab.guests[1];
     let mut events = guest.async_events();

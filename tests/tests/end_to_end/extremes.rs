@@ -1,4 +1,5 @@
-//! Values at the ends of their ranges: regions of no byte and at the end of all addresses, QP attributes wider than their meaning.
+//! Values at the ends of their ranges: regions of no byte and at the end of all addresses, QP
+//! attributes wider than their meaning.
 
 use vrdma_tests::abi::control::{QpAttr, QpState, Status, access, limit, qp_attr};
 use vrdma_tests::abi::cqe::WcStatus;

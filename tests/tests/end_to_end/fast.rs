@@ -1,5 +1,5 @@
-//! Fast registration: a request of the kernel says what memory a region names. What it names peers and the kernel reach, until it is invalidated; a
-//! process has no way to it.
+//! Fast registration: a request of the kernel says what memory a region names. What it names peers
+//! and the kernel reach, until it is invalidated; a process has no way to it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -364,7 +364,8 @@ fn what_is_registered_goes_and_comes_with_its_memory() {
     assert_eq!(a.write(at(second, 0), b"second"), WcStatus::SUCCESS);
 }
 
-/// The table changes all the time while pages are registered: what a key names is what was registered last, in each table.
+/// The table changes all the time while pages are registered: what a key names is what was
+/// registered last, in each table.
 #[test]
 fn tables_change_while_memory_is_registered() {
     let lab = lab_with_extra();
@@ -427,7 +428,8 @@ fn regions_for_registration_count_as_regions_and_their_pages_as_runs() {
     assert_eq!(lab.stats().all_objects(0), []);
 }
 
-/// A kernel that registers whatever it likes, with lists that change meanwhile: it harms nobody else.
+/// A kernel that registers whatever it likes, with lists that change meanwhile: it harms nobody
+/// else.
 #[test]
 fn random_registrations_reach_no_other_guest() {
     let lab = Lab::new(3);

@@ -1,5 +1,6 @@
-//! A guest kernel, with its VMM, that does anything at all: garbage in every ring and page, commands and requests made of it,
-//! queues that start and stop anywhere, memory that comes and goes. Two other guests play ping-pong meanwhile.
+//! A guest kernel, with its VMM, that does anything at all: garbage in every ring and page,
+//! commands and requests made of it, queues that start and stop anywhere, memory that comes and
+//! goes. Two other guests play ping-pong meanwhile.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,7 +96,8 @@ impl Hostile {
         }
     }
 
-    /// A control command with a known opcode and numbers that may mean something, behind those that are there.
+    /// A control command with a known opcode and numbers that may mean something, behind those that
+    /// are there.
     fn command(&mut self) {
         let ring = self.guest.queues[0].ring.clone();
         let runs: Vec<Run> = (0..self.rng.below(4))

@@ -1,4 +1,5 @@
-//! A guest kernel that breaks each rule of the commands about connections, one at a time, beside two guests that are connected with each other.
+//! A guest kernel that breaks each rule of the commands about connections, one at a time, beside
+//! two guests that are connected with each other.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};

@@ -1,4 +1,5 @@
-//! A guest kernel that breaks each rule of the control queue, of binding channels and of limits, one at a time.
+//! A guest kernel that breaks each rule of the control queue, of binding channels and of limits,
+//! one at a time.
 
 use std::time::Duration;
 use vrdma_backend::config::GuestLimits;
@@ -176,7 +177,8 @@ fn chains_of_any_shape_are_answered_or_returned() {
     });
 }
 
-/// Puts a chain into the control queue by hand, as its first entry; what the used ring says then, if it comes in time.
+/// Puts a chain into the control queue by hand, as its first entry; what the used ring says then,
+/// if it comes in time.
 fn play(guest: &Guest, chain: &[(u64, u32, u16, u16)], time: Duration) -> Option<(u32, u32)> {
     guest.reset().unwrap();
     let queue = &guest.queues[0];
@@ -239,7 +241,8 @@ fn guest_of(lab: &Lab) -> &std::sync::Arc<Guest> {
     &lab.guests[0]
 }
 
-/// An event queue that cannot be read is left alone: it costs neither wake-ups nor messages in the log.
+/// An event queue that cannot be read is left alone: it costs neither wake-ups nor messages in the
+/// log.
 #[test]
 fn a_broken_event_queue_is_not_tried_for_ever() {
     let program = Some(std::path::PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
@@ -325,8 +328,8 @@ fn a_cq_in_as_many_pieces_as_it_has_entries_takes_no_longer_than_others() {
     guest.destroy_cq(cqn).unwrap();
 }
 
-/// Shared receive queues of a guest that may have 1,000 requests outstanding, 100 in a queue; none is in use before or after. A QP that uses one
-/// has 100 sends.
+/// Shared receive queues of a guest that may have 1,000 requests outstanding, 100 in a queue; none
+/// is in use before or after. A QP that uses one has 100 sends.
 fn shared_queues_share_requests(guest: &Guest, pdn: u32, make: impl Fn(u32) -> Result<Qp, Status>) {
     let create = |max_wr: u32| {
         let (none, context) = (limit::NONE.into(), 0.into());

@@ -50,8 +50,9 @@ fn ten_thousand_tries_of_two_colluding_front_ends_hurt_nobody() {
     colluding_front_ends(10_000);
 }
 
-/// One front-end lets its memory go again and again; another has its memory where that was, cuts it short and has it touched. A third
-/// guest's memory, mapped anew all the time, may lie in the rest of the hole.
+/// One front-end lets its memory go again and again; another has its memory where that was, cuts it
+/// short and has it touched. A third guest's memory, mapped anew all the time, may lie in the rest
+/// of the hole.
 fn colluding_front_ends(tries: u64) {
     const LEN: u64 = 8 << 20;
     let (lab, pingpong) = lab(Some((0x1000, LEN)));
@@ -178,8 +179,9 @@ fn memory_that_is_cut_short_after_a_reset_owner_ends_the_connection() {
     pingpong.stop();
 }
 
-/// A VMM may plug a device in anew over the connection of the one before it, as QEMU does by `device_del` and
-/// `device_add` with one chardev. It then says all from the beginning, and nothing of what it said before.
+/// A VMM may plug a device in anew over the connection of the one before it, as QEMU does by
+/// `device_del` and `device_add` with one chardev. It then says all from the beginning, and nothing
+/// of what it said before.
 #[test]
 fn who_owns_a_connection_anew_starts_from_nothing() {
     let (lab, pingpong) = lab(None);
@@ -216,8 +218,8 @@ fn a_file_shorter_than_its_region_is_refused() {
     pingpong.stop();
 }
 
-/// CQs, channels and virtqueues in memory that comes and goes with the tables: none of them keeps an old table mapped, for as long as their
-/// guest leaves them as they are.
+/// CQs, channels and virtqueues in memory that comes and goes with the tables: none of them keeps
+/// an old table mapped, for as long as their guest leaves them as they are.
 #[test]
 fn what_a_new_table_leaves_out_keeps_no_old_one_mapped() {
     const EXTRA: (u64, u64) = (0x2_0000_0000, 1 << 20);

@@ -1,5 +1,6 @@
-//! A process that writes garbage into everything that it has mapped: its rings, slots, completion queues and doorbell.
-//! Its kernel is decent: it binds the channel again when it broke, and makes new queues.
+//! A process that writes garbage into everything that it has mapped: its rings, slots, completion
+//! queues and doorbell. Its kernel is decent: it binds the channel again when it broke, and makes
+//! new queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,6 @@
-//! The kernel module's table of what becomes of a connection of iWARP, run on the host: with whatever the device says, in whatever order, the kernel's iw_cm is told what it
-//! takes, and each connection comes to an end.
+//! The kernel module's table of what becomes of a connection of iWARP, run on the host: with
+//! whatever the device says, in whatever order, the kernel's iw_cm is told what it takes, and each
+//! connection comes to an end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -152,7 +153,8 @@ impl IwCm {
 fn whatever_the_device_says_iw_cm_takes_what_it_is_told() {
     let table = Table::of_module();
     for begin in [Connects, Requested, Accepted] {
-        // How many things iw_cm was told, for which it has room: four of a connection that it asked for, three of one that it accepted.
+        // How many things iw_cm was told, for which it has room: four of a connection that it asked
+        // for, three of one that it accepted.
         let mut todo = vec![(begin, IwCm::of(begin), 0)];
         let mut seen = BTreeSet::new();
         while let Some((state, iw_cm, told)) = todo.pop() {

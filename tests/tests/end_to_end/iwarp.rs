@@ -291,7 +291,8 @@ fn whoever_says_something_else_to_a_listener_harms_nobody() {
     let mut request = b"MPA ID Req Frame".to_vec();
     request.extend([0x40, 1, 0, 4]);
     request.extend(b"data");
-    // Another protocol, a reply, a length that cannot be, an end in its midst, and something behind the request.
+    // Another protocol, a reply, a length that cannot be, an end in its midst, and something behind
+    // the request.
     let mut reply = request.clone();
     reply[7..10].copy_from_slice(b"Rep");
     let mut long = request.clone();
@@ -323,7 +324,8 @@ fn whoever_says_something_else_to_a_listener_harms_nobody() {
     assert_eq!((&reply[..16], &reply[20..]), (&b"MPA ID Rep Frame"[..], &b"fine"[..]));
     // And then no FPDU.
     b.guest().cm_event(CmEventKind::ESTABLISHED);
-    // (As long as it says that it is, so that its CRC is looked at. It may be over before all is written.)
+    // (As long as it says that it is, so that its CRC is looked at. It may be over before all is
+    // written.)
     let _ = peer.write_all(&[0xff; 70_000]);
     b.guest().cm_event(CmEventKind::DISCONNECT);
     assert_eq!(lab.stats().transport(1, "stream_faults"), 1);

@@ -1,5 +1,7 @@
-//! How connections of iWARP end, over the host's TCP and the daemon's own: each phase of a connection with each way in which its peer, its driver or its QP may end it. Between
-//! two guests, and with a peer that is a socket of the test: of the host's TCP, or of a host on the wire. (What time ends is tested beside the code, `streams/tests.rs`, with a clock of its own.)
+//! How connections of iWARP end, over the host's TCP and the daemon's own: each phase of a
+//! connection with each way in which its peer, its driver or its QP may end it. Between two guests,
+//! and with a peer that is a socket of the test: of the host's TCP, or of a host on the wire. (What
+//! time ends is tested beside the code, `streams/tests.rs`, with a clock of its own.)
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};

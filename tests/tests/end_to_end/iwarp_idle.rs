@@ -1,4 +1,5 @@
-//! What connections over the daemon's own TCP cost while nothing happens. A file of its own: the memory of this process is measured.
+//! What connections over the daemon's own TCP cost while nothing happens. A file of its own: the
+//! memory of this process is measured.
 
 use std::time::Duration;
 use vrdma_backend::config::GuestLimits;
@@ -13,7 +14,8 @@ const MOST: u64 = 8192;
 /// Connections to a port: the daemon has no more ports to connect from that are its own.
 const EACH_PORT: u64 = 4000;
 
-/// So many connections of two guests, each of which has carried a message both ways. Both daemons are in this process, and so is what plays the guests: what they keep counts too.
+/// So many connections of two guests, each of which has carried a message both ways. Both daemons
+/// are in this process, and so is what plays the guests: what they keep counts too.
 fn idle(count: u64) {
     let most = count as u32 + 64;
     let limits = GuestLimits { connections: most, qps: most.next_power_of_two(), ..GuestLimits::default() };
@@ -68,8 +70,9 @@ fn exchange(sides: &mut [Side; 2], qps: &[Qp; 2]) {
     }
 }
 
-/// Once the last acknowledges went, nothing is sent any more. Says how much processor time the daemons take; they look at the cable now and then. (That there is no deadline in their
-/// TCP is tested there.)
+/// Once the last acknowledges went, nothing is sent any more. Says how much processor time the
+/// daemons take; they look at the cable now and then. (That there is no deadline in their TCP is
+/// tested there.)
 fn is_idle(lab: &Lab, what: &str) {
     let segments = || [lab.stats(), lab.remote_stats()].map(|stats| stats.tcp(0, "segments_out"));
     wait::until("a second without a segment, as the last acknowledges went", || {

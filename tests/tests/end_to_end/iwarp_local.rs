@@ -1,4 +1,5 @@
-//! iWARP between guests of one worker, without TCP: where it is used and where not. What it does is tried in `iwarp.rs`, beside each TCP.
+//! iWARP between guests of one worker, without TCP: where it is used and where not. What it does is
+//! tried in `iwarp.rs`, beside each TCP.
 
 use std::time::Duration;
 use vrdma_tests::abi::control::{CmEventKind, Status};

@@ -1,4 +1,5 @@
-//! iWARP over the daemon's own TCP: what lies below the operations, which `iwarp.rs` tries over each TCP. Losses, ends, and segments that are somebody else's.
+//! iWARP over the daemon's own TCP: what lies below the operations, which `iwarp.rs` tries over
+//! each TCP. Losses, ends, and segments that are somebody else's.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -62,7 +63,8 @@ fn addresses() -> [[IpAddr; 2]; 2] {
     [[0, 1].map(|guest| OWN.address(guest).into()), [v6(1), v6(2)]]
 }
 
-/// Connects guest `from` to the next one by these addresses in a VLAN (0: without a tag), at a port.
+/// Connects guest `from` to the next one by these addresses in a VLAN (0: without a tag), at a
+/// port.
 fn connected_by(lab: &Lab, from: u8, [local, remote]: [IpAddr; 2], vlan: u16, port: u16) -> (Side, Side) {
     let side = |guest: u8| Side::new(&lab.guests[usize::from(guest)], LEN, &QpOptions::default());
     let (a, b) = (side(from), side(from + 1));
@@ -89,7 +91,8 @@ fn addresses_of_both_kinds_reach_the_other_host_in_any_vlan() {
     }
 }
 
-/// A network namespace with a veth for this thread and those that it starts from now on: the daemons'; none without root.
+/// A network namespace with a veth for this thread and those that it starts from now on: the
+/// daemons'; none without root.
 fn veth() -> bool {
     // SAFETY: a plain system call.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -103,7 +106,8 @@ fn veth() -> bool {
     true
 }
 
-/// Over `net_packet` segments leave and come together, their checksums left to it by a single worker, and summed up by each of several.
+/// Over `net_packet` segments leave and come together, their checksums left to it by a single
+/// worker, and summed up by each of several.
 fn over_packet_sockets(workers: u16) {
     if !veth() {
         return;
@@ -273,7 +277,8 @@ fn who_closes_with_data_under_way_loses_none() {
         b.recv(1, &[b.mr.sge(0, LEN as u32)]);
         b.process.channel.drain();
         let own = [a.mr.sge(0, LEN as u32)];
-        // It is complete when TCP has it, and mostly still on its way; what is not complete may be flushed.
+        // It is complete when TCP has it, and mostly still on its way; what is not complete may be
+        // flushed.
         a.post(&Request::send(a.qp.tag(1), Data::Sges(&own)).signaled(true));
         a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
         a.guest().cm_disconnect(a.qp.number).unwrap();
@@ -289,7 +294,8 @@ fn who_closes_with_data_under_way_loses_none() {
     assert_eq!(lab.stats().objects(0, "connections"), 0);
 }
 
-/// Two QPs are connected and closed over and over. Nothing is left of it, but what waits for stray segments in TIME-WAIT, and of these no more than a guest may have connections.
+/// Two QPs are connected and closed over and over. Nothing is left of it, but what waits for stray
+/// segments in TIME-WAIT, and of these no more than a guest may have connections.
 fn come_and_go(rounds: u32, faults: FaultsConfig) {
     let cable = Some(CableOptions { faults: Some(faults), ..CableOptions::default() });
     let lab = Lab::of_tcp_with(OWN, 2, LabOptions { cable, ..LabOptions::default() });
@@ -533,7 +539,8 @@ fn forged_segments_of_a_connection_to_another_host_change_nothing() {
     guest.cm_release(of).unwrap();
 }
 
-/// SYNs to a listener of guest 0, from the netdev of another guest and from outside: only those under an address of their sender are answered, to whom it is.
+/// SYNs to a listener of guest 0, from the netdev of another guest and from outside: only those
+/// under an address of their sender are answered, to whom it is.
 fn who_speaks_under_anothers_address_is_not_heard(workers: u16) {
     let cable = Some(CableOptions { held: true, ..CableOptions::default() });
     let guest = GuestOptions { tcp: OWN, ..GuestOptions::default() };
@@ -719,7 +726,8 @@ fn routers_that_complain_are_heard_if_they_know_what_is_under_way() {
     guest.cm_release(of).unwrap();
 }
 
-/// The DS field of all that an end sends, from its first segment to its last one: of who connects, and of who listens.
+/// The DS field of all that an end sends, from its first segment to its last one: of who connects,
+/// and of who listens.
 #[test]
 fn all_segments_of_a_connection_have_the_traffic_class_and_the_priority_that_were_asked_for() {
     let mut stranger = Stranger::new();

@@ -1,5 +1,6 @@
-//! Programs that write to what is being sent of their memory: allowed of a READ's source, and no fault of the peer's. An FPDU has the CRC of the bytes that are
-//! sent in it, also when they are sent again.
+//! Programs that write to what is being sent of their memory: allowed of a READ's source, and no
+//! fault of the peer's. An FPDU has the CRC of the bytes that are sent in it, also when they are
+//! sent again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrdma_backend::port::FaultsConfig;

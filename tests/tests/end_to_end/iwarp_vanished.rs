@@ -1,4 +1,5 @@
-//! A peer of iWARP that vanishes without a word. Wants root, for a network of its own whose only device goes down.
+//! A peer of iWARP that vanishes without a word. Wants root, for a network of its own whose only
+//! device goes down.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +17,8 @@ fn ip(arguments: &str) {
 
 #[test]
 fn a_peer_that_vanishes_is_noticed_and_one_that_is_silent_is_not_taken_for_it() {
-    // SAFETY: a plain system call, of this thread and those that it starts from now on: the daemon's.
+    // SAFETY: a plain system call, of this thread and those that it starts from now on: the
+    // daemon's.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         eprintln!("not tried: there is no network of its own without root");
         return;

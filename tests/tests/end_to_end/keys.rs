@@ -1,5 +1,6 @@
-//! Keys that change: memory windows of both types, invalidation by own requests and by peers', regions that are registered again. What a key names
-//! is what it names at that moment, for whom it was made.
+//! Keys that change: memory windows of both types, invalidation by own requests and by peers',
+//! regions that are registered again. What a key names is what it names at that moment, for whom it
+//! was made.
 
 use vrdma_backend::config::GuestLimits;
 use vrdma_tests::abi::control::{QpState, QpType, ReregMrReq, Status, access, mw_type, rereg};
@@ -211,7 +212,8 @@ fn another_qp_of_the_process_shares_type_1_and_not_type_2b() {
     a.side.qp = first;
     assert_eq!(a.write(place(&two), 7), WcStatus::SUCCESS);
     assert_eq!(b.shown(), [7; 8]);
-    // Its own peer cannot have it invalidated by a SEND to the other QP either: that QP is in ERR, and the window is as it was.
+    // Its own peer cannot have it invalidated by a SEND to the other QP either: that QP is in ERR,
+    // and the window is as it was.
     assert_eq!(a.write(place(&two), 8), WcStatus::SUCCESS);
 }
 

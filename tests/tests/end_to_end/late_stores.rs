@@ -1,7 +1,9 @@
-//! A guest whose stores show later than its next loads, because its barriers are none: it publishes, sees that nobody asks to be told, and only then
-//! does what it published show. The device finds it all the same, by its second look.
+//! A guest whose stores show later than its next loads, because its barriers are none: it
+//! publishes, sees that nobody asks to be told, and only then does what it published show. The
+//! device finds it all the same, by its second look.
 //!
-//! The late store is done by the device's own thread, in a hook between its two looks; nobody rings for it.
+//! The late store is done by the device's own thread, in a hook between its two looks; nobody rings
+//! for it.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -66,7 +68,8 @@ fn store_late(thread: &str, is_due: impl Fn() -> bool + Send + 'static, store: i
     });
 }
 
-/// The driver asks for an interrupt too late: after `act` had the device use an entry of that virtqueue.
+/// The driver asks for an interrupt too late: after `act` had the device use an entry of that
+/// virtqueue.
 fn expect_late_interrupt(thread: &str, queue: &Queue, event_idx: bool, act: impl FnOnce()) {
     const NO_INTERRUPT: u16 = 1;
     let (ring, used) = (queue.ring.clone(), queue.ring.used_idx());
@@ -88,8 +91,8 @@ fn expect_late_interrupt(thread: &str, queue: &Queue, event_idx: bool, act: impl
     assert!(vrdma_tests::readable(&*queue.call, wait::PATIENCE), "no interrupt came");
 }
 
-/// Asks for an interrupt by the next used entry, and tells that it has. For the device's own thread: earlier interrupts, which may have
-/// been on their way until now, are taken first.
+/// Asks for an interrupt by the next used entry, and tells that it has. For the device's own
+/// thread: earlier interrupts, which may have been on their way until now, are taken first.
 fn ask_late(queue: &Queue) -> (impl Fn() + Send + 'static, Receiver<()>) {
     let (ring, call, used) = (queue.ring.clone(), queue.call.clone(), queue.ring.used_idx());
     let (tell, told) = channel();
@@ -102,7 +105,8 @@ fn ask_late(queue: &Queue) -> (impl Fn() + Send + 'static, Receiver<()>) {
     (ask, told)
 }
 
-/// Writes a request into a channel: everything but the index, which is then to be the value returned.
+/// Writes a request into a channel: everything but the index, which is then to be the value
+/// returned.
 fn prepare(side: &Side, index: u16, request: &Request<'_>) -> u16 {
     let channel = &side.process.channel;
     let mut unit = [Unit::default()];
@@ -156,7 +160,8 @@ fn a_request_of_the_kernel_is_seen_that_was_published_without_a_kick() {
     requests_are_seen(&mut a, &b);
 }
 
-/// Arms the CQ of the receiver after the device has looked at its arm words, though the driver had seen no CQE.
+/// Arms the CQ of the receiver after the device has looked at its arm words, though the driver had
+/// seen no CQE.
 fn events_come_for_late_arms(options: LabOptions, arm: Arm) {
     /// Byte of a CQE that turns with each lap.
     const PHASE: u64 = 31;

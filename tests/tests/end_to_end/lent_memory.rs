@@ -1,4 +1,5 @@
-//! Guests that are killed at the very moment when a worker copies from memory that another worker's guest has lent to it.
+//! Guests that are killed at the very moment when a worker copies from memory that another worker's
+//! guest has lent to it.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use vrdma_tests::{Lab, LabOptions, QpOptions, proc, wait};
 /// More than one loan has.
 const LEN: u64 = 256 << 10;
 
-/// Guest 0 writes to guest 1, or reads from it, and guest `victim` is killed while the first bytes are copied.
+/// Guest 0 writes to guest 1, or reads from it, and guest `victim` is killed while the first bytes
+/// are copied.
 fn kill_within_a_copy(reads: bool, victim: u8) {
     let mut lab = Lab::without_guests(2, LabOptions { workers: 2, ..LabOptions::default() });
     let survivor = lab.connect(1 - victim);
@@ -47,7 +49,8 @@ fn kill_within_a_copy(reads: bool, victim: u8) {
     assert_ne!(mappings(), alone, "memory that is copied from or to is mapped");
     go_on.send(()).expect("the worker waits in the hook");
     lab.expect_nothing_left(victim.into());
-    // Whoever is left is told: of what it had posted, if that was not all copied before the other was gone, or else of what it posts then.
+    // Whoever is left is told: of what it had posted, if that was not all copied before the other
+    // was gone, or else of what it posts then.
     let mut survivor = if victim == 0 {
         drop(a);
         b

@@ -1,4 +1,5 @@
-//! Each limit that the device tells can be had, alone while the others are small, and no more than it.
+//! Each limit that the device tells can be had, alone while the others are small, and no more than
+//! it.
 
 use vrdma_backend::config::GuestLimits;
 use vrdma_tests::abi::ah::AhEntry;
@@ -28,7 +29,8 @@ fn make_all<T>(what: &str, most: u32, mut make: impl FnMut() -> Answer<T>) -> Ve
     made
 }
 
-/// Makes as many contexts, PDs, CQs, regions, QPs and SRQs as the device tells, and one more of each.
+/// Makes as many contexts, PDs, CQs, regions, QPs and SRQs as the device tells, and one more of
+/// each.
 fn objects(limits: GuestLimits) {
     let lab = Lab::with(1, LabOptions { limits, ..LabOptions::default() });
     let guest = &lab.guests[0];

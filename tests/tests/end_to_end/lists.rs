@@ -1,4 +1,5 @@
-//! Lists of requests: what one channel makes of requests that are pushed together, on one host and between two, and what a process may write into one.
+//! Lists of requests: what one channel makes of requests that are pushed together, on one host and
+//! between two, and what a process may write into one.
 
 use vrdma_tests::abi::control::{QpState, QpType, limit};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -136,7 +137,8 @@ fn a_list_that_cannot_be_understood_is_one_bad_request() {
     }
 }
 
-/// A list of SENDs through an XRC initiator, whose requests say each for which queue they are: one bad request too.
+/// A list of SENDs through an XRC initiator, whose requests say each for which queue they are: one
+/// bad request too.
 #[test]
 fn an_xrc_initiator_has_no_lists() {
     let lab = Lab::new(2);

@@ -1,6 +1,7 @@
 //! A guest in the process of the test drives the daemon. Each module is about one question.
 //!
-//! They are one program, since each program that is linked with the daemon takes seconds and 40 MB. Under nextest each test has a process of its own.
+//! They are one program, since each program that is linked with the daemon takes seconds and 40 MB.
+//! Under nextest each test has a process of its own.
 
 mod both;
 mod control;

@@ -1,5 +1,5 @@
-//! A VMM that changes the memory table while queue pairs run: what is gone is not touched any more, what comes back is
-//! used again, and nobody else notices.
+//! A VMM that changes the memory table while queue pairs run: what is gone is not touched any more,
+//! what comes back is used again, and nobody else notices.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vrdma_tests::abi::control::{QpState, access};
@@ -11,7 +11,8 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{Cq, Guest, Lab, LabOptions, Mr, QpOptions, Rng, connect, proc, wait};
 
-/// Guests with a third region that can be taken away: nothing but what a test puts there lies in it.
+/// Guests with a third region that can be taken away: nothing but what a test puts there lies in
+/// it.
 const EXTRA: (u64, u64) = (0x2_0000_0000, 8 << 20);
 
 fn lab() -> Lab {
@@ -132,7 +133,8 @@ fn a_channel_whose_slots_are_gone_is_broken_and_tells() {
     guest.unbind_channel(queue).unwrap();
 }
 
-/// The table changes all the time while a guest moves data: it all arrives, for its memory is in each table.
+/// The table changes all the time while a guest moves data: it all arrives, for its memory is in
+/// each table.
 #[test]
 fn tables_change_under_running_queue_pairs() {
     let lab = lab();
@@ -205,7 +207,8 @@ fn regions_removed_in_the_midst_of_work_harm_nobody_else() {
     drop(Cq::create(&lab.guests[0], 0, 4, 0).unwrap());
 }
 
-/// The pages of a region are there when it is registered, and again when its memory is mapped anew: the worker waits for none.
+/// The pages of a region are there when it is registered, and again when its memory is mapped anew:
+/// the worker waits for none.
 #[test]
 fn the_worker_takes_no_page_faults_for_memory_that_is_registered() {
     const LEN: u64 = 16 << 20;

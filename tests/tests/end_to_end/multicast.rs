@@ -272,7 +272,8 @@ fn a_group_is_another_in_each_vlan() {
     }
 }
 
-/// The cable's other end in the test's hand, one guest with a member of the group, and another guest without an RDMA function.
+/// The cable's other end in the test's hand, one guest with a member of the group, and another
+/// guest without an RDMA function.
 #[test]
 fn on_the_wire_a_group_has_its_address_and_frames_from_there_come_to_members_alone() {
     let cable = Some(CableOptions { held: true, ..CableOptions::default() });
@@ -329,7 +330,8 @@ fn on_the_wire_a_group_has_its_address_and_frames_from_there_come_to_members_alo
             let wc = side.cq.expect(side.qp.number, 2, WcStatus::SUCCESS);
             assert_eq!((wc.len(), side.mr.get(40, 4)), (44, b"back".to_vec()));
         } else {
-            // What comes from outside to a group goes to all workers, and each counts it that has no member.
+            // What comes from outside to a group goes to all workers, and each counts it that has
+            // no member.
             let times = if counter == "drop_multicast" { lab.workers().into() } else { 1 };
             wait::until(counter, || (lab.stats().roce(counter) == before + times).then_some(()));
             assert_eq!(sides[1].cq.poll(), None, "{counter}");

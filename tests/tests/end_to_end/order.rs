@@ -1,4 +1,5 @@
-//! A receive that was posted before a send was posted is there for it, whatever channels, processes, guests and hosts the two came through.
+//! A receive that was posted before a send was posted is there for it, whatever channels,
+//! processes, guests and hosts the two came through.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vrdma_tests::abi::control::{QpState, QpType};

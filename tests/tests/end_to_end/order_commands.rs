@@ -1,7 +1,9 @@
-//! Commands and requests, in the order that their guest knows: what was posted before a command is taken before it, through whatever channels it
-//! came; and what a command did, it did before its answer, for requests through any channel and of any guest.
+//! Commands and requests, in the order that their guest knows: what was posted before a command is
+//! taken before it, through whatever channels it came; and what a command did, it did before its
+//! answer, for requests through any channel and of any guest.
 //!
-//! Of the other pairs, `order.rs` has a receive before a send, `events.rs` and `late_stores.rs` a CQ that is armed before a completion.
+//! Of the other pairs, `order.rs` has a receive before a send, `events.rs` and `late_stores.rs` a
+//! CQ that is armed before a completion.
 
 use std::ops::Range;
 use vrdma_tests::abi::control::{CreateSrqReq, ModifySrqReq, QpState, QpType, access, limit, srq_attr};
@@ -13,7 +15,8 @@ use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Remote, Request, UdTarget};
 use vrdma_tests::{Context, Lab, Mr, Qp, QpOptions, Rng, connect};
 
-/// Rounds of a test, and of its long form. (A hundred thousand of each would take the long tests beyond their half hour.)
+/// Rounds of a test, and of its long form. (A hundred thousand of each would take the long tests
+/// beyond their half hour.)
 const ROUNDS: u32 = 500;
 const LONG: u32 = 10_000;
 /// Requests of a round that come before its command, at most; more have numbers from here on.
@@ -139,7 +142,8 @@ impl Litmus {
         (0..self.rng.below(most)).for_each(|_| std::hint::spin_loop());
     }
 
-    /// Posts WRITEs to `qp`, and receives; with `stuck` sometimes a SEND among them, which has to wait for the peer's receive.
+    /// Posts WRITEs to `qp`, and receives; with `stuck` sometimes a SEND among them, which has to
+    /// wait for the peer's receive.
     fn post_some(&mut self, qp: &Qp, stuck: bool) -> Posted {
         let mut posted = Posted { sends: 0, receives: 0, ways: [self.way(), self.way()], can_end: 0 };
         self.disturb();
@@ -169,8 +173,9 @@ impl Litmus {
         all.partition(|wc| !wc.is_recv())
     }
 
-    /// So many of `count` requests, which nothing keeps from it, have ended now: all, but where the peer is on another worker. There they are
-    /// on their way, and what ends is what was acknowledged: the first ones.
+    /// So many of `count` requests, which nothing keeps from it, have ended now: all, but where the
+    /// peer is on another worker. There they are on their way, and what ends is what was
+    /// acknowledged: the first ones.
     #[track_caller]
     fn ended(&self, found: &[Wc], count: u32) -> u32 {
         let ended = found.iter().filter(|wc| is_success(wc)).count() as u32;
@@ -209,7 +214,8 @@ fn is_success(wc: &Wc) -> bool {
     wc.status() == WcStatus::SUCCESS
 }
 
-/// Once MODIFY_QP to ERR is answered all that was posted before has ended, in order, and nothing of it comes later.
+/// Once MODIFY_QP to ERR is answered all that was posted before has ended, in order, and nothing of
+/// it comes later.
 fn posted_then_error(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("posted_then_error", QpType::RC, peer);
     let qp = litmus.a.qp.clone();
@@ -232,7 +238,8 @@ fn posted_then_error(peer: Peer, rounds: u32) {
     }
 }
 
-/// Once MODIFY_QP to RESET is answered nothing that was posted before ends any more, nor takes part in the QP's next life.
+/// Once MODIFY_QP to RESET is answered nothing that was posted before ends any more, nor takes part
+/// in the QP's next life.
 fn posted_then_reset(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("posted_then_reset", QpType::RC, peer);
     let qp = litmus.a.qp.clone();
@@ -305,8 +312,8 @@ fn posted_then_unbound(peer: Peer, rounds: u32) {
     }
 }
 
-/// Once MODIFY_SRQ is answered the shared queue has what was posted before, so that a limit of as many is armed and not reached; and once
-/// DESTROY_SRQ is answered nothing is on its way to it.
+/// Once MODIFY_SRQ is answered the shared queue has what was posted before, so that a limit of as
+/// many is armed and not reached; and once DESTROY_SRQ is answered nothing is on its way to it.
 fn posted_then_shared_queue_changed(rounds: u32) {
     let mut litmus = Litmus::new("posted_then_shared_queue_changed", QpType::RC, Peer::Context);
     let guest = litmus.a.guest().clone();
@@ -353,7 +360,8 @@ fn rebind(context: &mut Context) {
     *channel = BoundChannel::bind(&guest, context.number, channel.queue).unwrap();
 }
 
-/// A key is good for peers, and for requests through any channel, once REG_MR is answered, and bad once DEREG_MR is.
+/// A key is good for peers, and for requests through any channel, once REG_MR is answered, and bad
+/// once DEREG_MR is.
 fn remote_key(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("remote_key", QpType::RC, peer);
     let (qp, there) = (litmus.a.qp.clone(), litmus.b.guest().clone());
@@ -382,7 +390,8 @@ fn remote_key(peer: Peer, rounds: u32) {
     }
 }
 
-/// Likewise where the request itself has its data in that region, and nobody but the requester speaks.
+/// Likewise where the request itself has its data in that region, and nobody but the requester
+/// speaks.
 fn local_key(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("local_key", QpType::RC, peer);
     let (qp, here) = (litmus.a.qp.clone(), litmus.a.guest().clone());
@@ -410,7 +419,8 @@ fn local_key(peer: Peer, rounds: u32) {
     }
 }
 
-/// A datagram goes where its address handle leads when it is posted, through whatever channel, and nowhere once it is destroyed.
+/// A datagram goes where its address handle leads when it is posted, through whatever channel, and
+/// nowhere once it is destroyed.
 fn address_handle_then_send(rounds: u32) {
     let mut litmus = Litmus::new("address_handle_then_send", QpType::UD, Peer::Guest);
     let handles = AhTable::new(&litmus.lab.guests[0], 4).unwrap();

@@ -1,4 +1,5 @@
-//! A fault of the daemon itself: where only one guest's state is at hand, that guest's connection ends, and nobody else's.
+//! A fault of the daemon itself: where only one guest's state is at hand, that guest's connection
+//! ends, and nobody else's.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -79,7 +80,8 @@ fn lab() -> Lab {
     lab_of(3, LabOptions::default())
 }
 
-/// Guests that a panic in a step of a worker ended have come again, and are served as ever; nobody else had one.
+/// Guests that a panic in a step of a worker ended have come again, and are served as ever; nobody
+/// else had one.
 fn come_again(lab: &mut Lab, ended: &[usize], rounds: u64) {
     assert!(hooks::have_panicked());
     for index in 0..lab.guests.len() {

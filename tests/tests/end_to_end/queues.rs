@@ -8,7 +8,8 @@ fn ip(arguments: &str) {
     assert!(status.is_ok_and(|status| status.success()), "ip {arguments}");
 }
 
-/// A network namespace for this thread and those that it starts from now on: the daemons'; none without root.
+/// A network namespace for this thread and those that it starts from now on: the daemons'; none
+/// without root.
 fn namespace() -> bool {
     // SAFETY: a plain system call.
     let has_one = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
@@ -55,7 +56,8 @@ fn each_worker_sends_and_receives_by_its_own_packet_socket() {
     within.stop();
 }
 
-/// With rules where the kernel has them: not this one, if `cargo xtask demo --workers 2 pci-nic` is to show them.
+/// With rules where the kernel has them: not this one, if `cargo xtask demo --workers 2 pci-nic` is
+/// to show them.
 #[test]
 fn each_worker_sends_and_receives_by_its_own_queue_of_a_tap() {
     if !namespace() {

@@ -1,4 +1,5 @@
-//! What the daemon says of messages that it refuses: which, of which queue, with what value, and what to change.
+//! What the daemon says of messages that it refuses: which, of which queue, with what value, and
+//! what to change.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -32,7 +33,8 @@ fn expect_message(lab: &Lab, words: &str) {
 
 #[test]
 fn each_message_that_is_refused_is_named() {
-    // Request, flags (version 1, wants an answer), size of the payload, payload, in words of 32 bits; ADDRESS is in guest memory.
+    // Request, flags (version 1, wants an answer), size of the payload, payload, in words of 32
+    // bits; ADDRESS is in guest memory.
     const ADDRESS: u32 = u32::MAX;
     let mistakes: [(&str, &[u32]); 8] = [
         ("SET_VRING_NUM: queue 17: 17 are served; the VMM's num_vqs", &[8, 9, 8, 17, 256]),
@@ -113,7 +115,8 @@ fn rings_that_begin_in_guest_memory_and_end_elsewhere_are_refused() {
     front_end.link().set_vring_addr(1, &rings(256, ends[0], ends[1], ends[2])).unwrap();
 }
 
-/// cloud-hypervisor reads as far as its guest does, and panics where it gets less than it asked for.
+/// cloud-hypervisor reads as far as its guest does, and panics where it gets less than it asked
+/// for.
 #[test]
 fn what_lies_beyond_the_configuration_space_is_zero() {
     let lab = lab();

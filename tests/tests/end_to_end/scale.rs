@@ -94,7 +94,8 @@ impl Process {
     }
 }
 
-/// Processes for which no channel is left post through the kernel's, which takes requests for QPs of any context.
+/// Processes for which no channel is left post through the kernel's, which takes requests for QPs
+/// of any context.
 #[test]
 fn processes_without_a_channel_post_through_the_kernels() {
     let lab = Lab::with(2, LabOptions { channels: 2, ..LabOptions::default() });

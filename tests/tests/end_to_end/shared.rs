@@ -1,4 +1,5 @@
-//! Shared receive queues: QPs take their receives from one, on one host and between two; its events, its limits, its end.
+//! Shared receive queues: QPs take their receives from one, on one host and between two; its
+//! events, its limits, its end.
 
 use vrdma_tests::abi::control::{CreateSrqReq, ModifySrqReq, QpState, QpType, Status, limit, srq_attr};
 use vrdma_tests::abi::cqe::WcStatus;

@@ -1,4 +1,5 @@
-//! The worker sleeps when there is nothing to do, is woken by a kick when there is, and asks for no kick meanwhile.
+//! The worker sleeps when there is nothing to do, is woken by a kick when there is, and asks for no
+//! kick meanwhile.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,7 +53,8 @@ fn a_first_operation_wakes_the_worker_1000_times_with_flags() {
     no_wake_up_is_lost(false);
 }
 
-/// Both the worker and the guest sleep between two messages: a kick wakes the one, an interrupt the other.
+/// Both the worker and the guest sleep between two messages: a kick wakes the one, an interrupt the
+/// other.
 #[test]
 fn no_event_is_lost_when_both_ends_sleep() {
     for event_idx in [true, false] {
@@ -80,7 +82,8 @@ fn an_idle_worker_sleeps_and_one_operation_costs_one_kick() {
     let lab = lab(50, true);
     let (mut a, b) = pair(&lab, 1, 4096, &QpOptions::default());
     for round in 0..5 {
-        // To ask for the counters wakes the worker too, and may do so once more when it has answered already. What it was woken for before may show late.
+        // To ask for the counters wakes the worker too, and may do so once more when it has
+        // answered already. What it was woken for before may show late.
         let asked = 2 * u64::from(lab.workers());
         let idle = wait::until("a tenth of a second without a reason to wake the worker", || {
             let before = lab.stats();
@@ -96,7 +99,8 @@ fn an_idle_worker_sleeps_and_one_operation_costs_one_kick() {
         a.post(&Request::write(a.qp.tag(round), b.mr.remote(0), Data::EMPTY).signaled(true));
         a.cq.expect(a.qp.number, round, WcStatus::SUCCESS);
         assert_eq!(a.process.channel.driver.doorbell().count(), rung + 1);
-        // A second look may have found the request before the kick came, which is counted when the worker sleeps again.
+        // A second look may have found the request before the kick came, which is counted when the
+        // worker sleeps again.
         let counted = || lab.stats().device(0, "kicks") == idle.device(0, "kicks") + 1;
         wait::until("the kick to be counted", || counted().then_some(()));
     }

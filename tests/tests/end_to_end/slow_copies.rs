@@ -1,4 +1,5 @@
-//! A worker that copies from memory which another worker's guest has lent, and for which a page does not come: nobody else waits for it.
+//! A worker that copies from memory which another worker's guest has lent, and for which a page
+//! does not come: nobody else waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;

@@ -1,4 +1,5 @@
-//! The interface behind the uplink goes and comes back, is renamed, taken down, shortened and moved, under traffic between two hosts. Root only.
+//! The interface behind the uplink goes and comes back, is renamed, taken down, shortened and
+//! moved, under traffic between two hosts. Root only.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
@@ -22,7 +23,8 @@ const DRIVERS: [&str; 3] = ["net_packet", "net_af_packet", "net_af_xdp"];
 /// How long the interface is away.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// A network namespace for this thread and those that it starts from now on: the daemons'; none without root.
+/// A network namespace for this thread and those that it starts from now on: the daemons'; none
+/// without root.
 fn namespace() -> bool {
     // SAFETY: a plain system call.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -170,7 +172,8 @@ impl Traffic {
     }
 }
 
-/// Two hosts with a guest each, at the two ends of the veth; none where the driver is not to be had here.
+/// Two hosts with a guest each, at the two ends of the veth; none where the driver is not to be had
+/// here.
 fn lab(driver: &str, workers: u16) -> Lab {
     // DPDK knows devices by their names, of all tests of this process.
     static NEXT: AtomicU64 = AtomicU64::new(0);

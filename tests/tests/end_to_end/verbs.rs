@@ -8,7 +8,8 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request, Sge};
 use vrdma_tests::{CableOptions, Context, Lab, LabOptions, Mr, Qp, QpOptions, Rng, Setting, connect};
 
-/// Runs a test between two guests, then within one, with EVENT_IDX and without; then between two workers, and between two hosts.
+/// Runs a test between two guests, then within one, with EVENT_IDX and without; then between two
+/// workers, and between two hosts.
 fn both(len: u64, test: impl Fn(Side, Side)) {
     for event_idx in [true, false] {
         let mut options = LabOptions::default();
@@ -197,7 +198,8 @@ fn inline_data_are_taken_when_posted() {
 fn messages_are_gathered_and_scattered() {
     both(1 << 16, |mut a, mut b| {
         let data = Rng::new(4).bytes(10_000);
-        // 1 + 0 + 4096 + 900 + 5003 bytes go out from five places, and arrive in 3 + 5000 + 0 + 4997.
+        // 1 + 0 + 4096 + 900 + 5003 bytes go out from five places, and arrive in 3 + 5000 + 0 +
+        // 4997.
         let sources = [(0u64, 1u32), (50, 0), (4099, 4096), (30_001, 900), (40_000, 5003)];
         let targets = [(7u64, 3u32), (9000, 5000), (1, 0), (50_000, 6000)];
         let mut done = 0;

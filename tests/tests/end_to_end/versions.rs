@@ -1,4 +1,5 @@
-//! Drivers and devices of different versions: replies and requests that are shorter or longer than the other side knows.
+//! Drivers and devices of different versions: replies and requests that are shorter or longer than
+//! the other side knows.
 
 use std::io::Write;
 use std::path::Path;
@@ -136,8 +137,9 @@ fn the_kernel_module_reads_a_reply_of_any_version() {
     reply.device_cap = u64::MAX.into();
     reply.reserved = [0xff; 140];
     assert_eq!(read(&reply, 88), format!("device_cap {v1_0:#x}, {known}"));
-    // Functions that the module does not know are none, limits of those that the device has not are 0; fields that it does not know are not looked at.
-    // The next hop and the traffic class are for devices of iWARP alone.
+    // Functions that the module does not know are none, limits of those that the device has not are
+    // 0; fields that it does not know are not looked at. The next hop and the traffic class are for
+    // devices of iWARP alone.
     let all = today | device_cap::NEXT_HOP | device_cap::CM_TRAFFIC_CLASS;
     assert_eq!(read(&reply, 96), format!("device_cap {all:#x}, {known}"));
     let longer = [reply.as_bytes(), &[0xff; 500]].concat();
@@ -230,7 +232,8 @@ struct OldDriver<'a> {
 }
 
 impl OldDriver<'_> {
-    /// A command as that release's kernel module gives it: with room for what it knows of the reply, and a reply of that length.
+    /// A command as that release's kernel module gives it: with room for what it knows of the
+    /// reply, and a reply of that length.
     fn command(&self, opcode: &str, body: &[u8], runs: &[(u64, u64)], reply: &str) -> Vec<u8> {
         let abi = &self.abi;
         let integers =

@@ -285,7 +285,8 @@ fn connect(lab: &Lab, function: Function) -> UnixStream {
     stream
 }
 
-/// A daemon of its own, a ping-pong between two bystanders in it, and how many descriptors and mappings it has.
+/// A daemon of its own, a ping-pong between two bystanders in it, and how many descriptors and
+/// mappings it has.
 fn lab() -> (Lab, PingPong, [Canary; 2], (usize, usize)) {
     let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
     let mut lab = Lab::without_guests(3, LabOptions { program, ..LabOptions::default() });

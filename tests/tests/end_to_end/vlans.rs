@@ -75,7 +75,8 @@ fn frames_stay_in_their_vlan() {
     }
     guests.iter_mut().for_each(NetGuest::expect_nothing);
     assert_eq!(lab.stats().switch("drop_ingress_vlan"), 0);
-    // On the near host: two times two guests that are not in the other two's VLAN, in each round; and what came for them by the wire.
+    // On the near host: two times two guests that are not in the other two's VLAN, in each round;
+    // and what came for them by the wire.
     let egress = || lab.stats().switch("drop_egress_vlan");
     assert!(
         wait::within(wait::PATIENCE, || (egress() == 3 * (8 + 6)).then_some(())).is_some(),
@@ -142,7 +143,8 @@ fn sides<const N: usize>(lab: &Lab, guests: [usize; N], qp_type: QpType) -> [Sid
 #[test]
 fn connections_of_guests_with_the_same_address_reach_their_own_peers() {
     let lab = Lab::with(GUESTS, options());
-    // On the same host 0 and 2 are 10.0.0.1, and 4 and 6 are 10.0.0.2; on the other one 1 and 3 are 10.0.0.11.
+    // On the same host 0 and 2 are 10.0.0.1, and 4 and 6 are 10.0.0.2; on the other one 1 and 3 are
+    // 10.0.0.11.
     assert_eq!([0, 2, 4, 6, 1, 3].map(|guest| lab.guests[guest].gid()[15]), [1, 1, 2, 2, 11, 11]);
     for (peers, path) in [([4, 6], "same host"), ([1, 3], "wire")] {
         for qp_type in [QpType::RC, QpType::UC] {
@@ -256,7 +258,8 @@ fn who_may_have_any_gid_has_none_of_another_guest() {
 
 #[test]
 fn a_peer_is_heard_in_the_vlan_of_the_gid_alone() {
-    // The test is the host of 10.0.0.2's connection; guest 0 has 10.0.0.1 in VLAN 10, and its guest may also use 20.
+    // The test is the host of 10.0.0.2's connection; guest 0 has 10.0.0.1 in VLAN 10, and its guest
+    // may also use 20.
     let host_says = |_, guest| GuestConfig { vlans: vec![10, 20], any_vlan: false, ..guest };
     let cable = Some(CableOptions { held: true, ..CableOptions::default() });
     let address = |index| (index + 1, Some(10));

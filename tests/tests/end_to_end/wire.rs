@@ -1,4 +1,5 @@
-//! Two hosts and what lies between them: a cable that is pulled and plugged, frames that get lost, and packets that nobody sent.
+//! Two hosts and what lies between them: a cable that is pulled and plugged, frames that get lost,
+//! and packets that nobody sent.
 
 use std::sync::atomic::AtomicU64;
 use vrdma_backend::port::{Burst, FaultsConfig};
@@ -34,7 +35,8 @@ fn a_cable_that_is_plugged_in_again_in_time_costs_nothing_but_time() {
             a.process.post(&request.signaled(true));
         };
         b.mr.fill(0);
-        // One during which the cable is pulled, or nearly so, and one that has no cable from the beginning.
+        // One during which the cable is pulled, or nearly so, and one that has no cable from the
+        // beginning.
         post(2 * round);
         cable.plug(false);
         post(2 * round + 1);
@@ -88,7 +90,8 @@ fn nothing_is_lost_where_frames_are() {
     let faults =
         FaultsConfig { loss: 0.01, dup: 0.01, reorder: 0.01, corrupt: 0.005, ..FaultsConfig::default() };
     let lab = lab(CableOptions { faults: Some(faults), ..CableOptions::default() });
-    // A second, so that what is lost at a message's end does not take long, and 8 s with all retries.
+    // A second, so that what is lost at a message's end does not take long, and 8 s with all
+    // retries.
     let options = QpOptions { path_mtu: 3, timeout: 18, ..QpOptions::default() };
     let (mut a, mut b) = pair(&lab, 1, 2 * MIB, &options);
     let mut rng = Rng::new(2);

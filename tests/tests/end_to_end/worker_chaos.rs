@@ -1,5 +1,6 @@
-//! Guests on three workers each of two hosts, that come, pause, have their memory mapped anew and go at random, while the cable between the hosts is pulled
-//! again and again. All data is checked, and in the end all is given back.
+//! Guests on three workers each of two hosts, that come, pause, have their memory mapped anew and
+//! go at random, while the cable between the hosts is pulled again and again. All data is checked,
+//! and in the end all is given back.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::wait::Spell;
 use vrdma_tests::{CableOptions, Guest, GuestOptions, Lab, LabOptions, QpOptions, Rng, proc, wait};
 
-/// Guests that are connected with each other. Those with even numbers are on the near host, on workers 0, 1, 2, 0, ..., the others likewise on the remote one.
+/// Guests that are connected with each other. Those with even numbers are on the near host, on
+/// workers 0, 1, 2, 0, ..., the others likewise on the remote one.
 const PAIRS: [(u8, u8); 6] = [(0, 6), (2, 4), (1, 3), (5, 7), (8, 9), (10, 11)];
 /// Longest message.
 const LEN: u64 = 20_000;
@@ -59,7 +61,8 @@ fn disturb(guest: &Guest, rng: &mut Rng) {
 /// The lives of two guests, until the time is up; how many.
 fn live(sockets: &[PathBuf], (one, other): (u8, u8), spell: Spell) -> u32 {
     let mut rng = Rng::new(u64::from(one) << 8 | u64::from(other));
-    // What is lost behind the pulled cable is sent again after a second. So long that only a cable that stays pulled would end a connection.
+    // What is lost behind the pulled cable is sent again after a second. So long that only a cable
+    // that stays pulled would end a connection.
     let options = QpOptions { timeout: 18, retry_cnt: 7, ..QpOptions::default() };
     let mut lives = 0;
     while spell.lasts_until(lives > 1) {

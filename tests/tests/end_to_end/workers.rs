@@ -1,4 +1,5 @@
-//! Guests on different workers of one daemon: what is special about that. What is not, other tests try in that setting too.
+//! Guests on different workers of one daemon: what is special about that. What is not, other tests
+//! try in that setting too.
 
 use std::path::PathBuf;
 use vrdma_tests::abi::control::{QpType, Status};
@@ -228,7 +229,8 @@ fn guests_come_and_go_beside_a_connection_between_workers() {
 #[test]
 fn the_uplink_is_all_workers_and_they_reach_each_other_without_it() {
     let lab = Lab::with(4, LabOptions { cable: Some(CableOptions::default()), ..options(2) });
-    // Guests 0 and 2 are on the near daemon, 1 and 3 on the remote one; the latter of each on the worker without the NIC.
+    // Guests 0 and 2 are on the near daemon, 1 and 3 on the remote one; the latter of each on the
+    // worker without the NIC.
     let places = |guest: usize| lab.guests[guest].clone();
     let talks = [(0, 1), (2, 3), (0, 3), (2, 1)].map(|(a, b)| PingPong::start(&places(a), &places(b)));
     let within = PingPong::start(&places(0), &places(2));

@@ -1,5 +1,5 @@
-//! A hundred thousand random work requests: whatever a process asks for, it gets an answer or is dropped, and reaches
-//! nothing that was not registered for it.
+//! A hundred thousand random work requests: whatever a process asks for, it gets an answer or is
+//! dropped, and reaches nothing that was not registered for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,7 +90,8 @@ impl Field {
         Field { own, remote, pairs, mrs, remote_mrs, windows, srqn, receives, handles }
     }
 
-    /// Takes what completed; QPs of which an error is told are connected again, and the remote side posts receives.
+    /// Takes what completed; QPs of which an error is told are connected again, and the remote side
+    /// posts receives.
     fn repair(&mut self) {
         let mut broken = BTreeSet::new();
         for cq in [&mut self.own.cq, &mut self.remote.cq] {
@@ -244,7 +245,8 @@ fn is_xrc(qp: &Qp) -> bool {
     qp.options.qp_type == QpType::XRC_SEND
 }
 
-/// A shared receive queue of XRC of the remote side, and an initiator and a target whose requests can name it.
+/// A shared receive queue of XRC of the remote side, and an initiator and a target whose requests
+/// can name it.
 fn xrc_pair(own: &Side, remote: &Side, options: &QpOptions) -> (u32, (Qp, Qp)) {
     let guest = remote.guest();
     let xrcdn = guest.alloc_xrcd().unwrap();

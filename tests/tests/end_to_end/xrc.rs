@@ -1,4 +1,5 @@
-//! XRC: initiators name the shared receive queue of a process, targets belong to none; on one host and between two.
+//! XRC: initiators name the shared receive queue of a process, targets belong to none; on one host
+//! and between two.
 
 use vrdma_tests::abi::control::{CreateSrqReq, QpState, QpType, Status, limit};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -271,7 +272,8 @@ fn the_verbs_refuse_what_they_cannot_do() {
     }
 }
 
-/// Several connections and queues at random. Each message completes a receive of its queue, in the order in which they were sent there from one connection.
+/// Several connections and queues at random. Each message completes a receive of its queue, in the
+/// order in which they were sent there from one connection.
 #[test]
 fn at_random_each_process_gets_its_messages() {
     for (lab, xrcdn) in labs() {

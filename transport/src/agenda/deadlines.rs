@@ -1,4 +1,5 @@
-//! Which QPs have a deadline. One that many QPs of one device have reached does not delay those of another device.
+//! Which QPs have a deadline. One that many QPs of one device have reached does not delay those of
+//! another device.
 
 use crate::base::place::Place;
 use crate::base::time::Instant;

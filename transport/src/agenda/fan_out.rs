@@ -5,7 +5,8 @@ mod save;
 use std::collections::{BTreeMap, VecDeque};
 use vrdma_wire::num::Qpn;
 
-/// Packets of one device that may wait, each of at most [`MAX_FRAME`](vrdma_wire::roce::MAX_FRAME) bytes.
+/// Packets of one device that may wait, each of at most [`MAX_FRAME`](vrdma_wire::roce::MAX_FRAME)
+/// bytes.
 pub(crate) const MOST: usize = 32;
 
 /// A packet, and which members of its group have had it.

@@ -1,8 +1,10 @@
-//! Receives that have been posted, but not handed in yet: before a missing receive has consequences, the caller is asked to look.
+//! Receives that have been posted, but not handed in yet: before a missing receive has
+//! consequences, the caller is asked to look.
 //!
-//! A program that posted a receive may tell another, by any means, to send now. The two requests come by different channels, and the caller
-//! may take the send first. So the message waits, the caller takes all that the owner of the receiving QP had posted when the
-//! question arose, and answers; only then is a receive that is still missing an RNR or a drop.
+//! A program that posted a receive may tell another, by any means, to send now. The two requests
+//! come by different channels, and the caller may take the send first. So the message waits, the
+//! caller takes all that the owner of the receiving QP had posted when the question arose, and
+//! answers; only then is a receive that is still missing an RNR or a drop.
 
 mod save;
 
@@ -10,7 +12,8 @@ use crate::base::id::{DeviceId, OwnerId};
 use crate::base::place::Place;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Have receives for QPs of this owner been posted that the engine does not know of? See [`Engine::poll_question`](crate::Engine::poll_question).
+/// Have receives for QPs of this owner been posted that the engine does not know of? See
+/// [`Engine::poll_question`](crate::Engine::poll_question).
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Question {
     /// The device that a message came to.
@@ -19,7 +22,8 @@ pub struct Question {
     pub owner: OwnerId,
 }
 
-/// Frames of a device that may wait for an answer, each of at most [`MAX_FRAME`](vrdma_wire::roce::MAX_FRAME) bytes.
+/// Frames of a device that may wait for an answer, each of at most
+/// [`MAX_FRAME`](vrdma_wire::roce::MAX_FRAME) bytes.
 pub(crate) const MAX_HELD: u32 = 256;
 
 /// What the caller has handed in of the receives that were posted before a message came.
@@ -37,7 +41,9 @@ pub(crate) enum PostedReceives {
 pub(crate) enum Fate {
     /// Nothing more.
     Done,
-    /// A receive, and there is none: the caller has to look first. Nothing of the message has happened. (An XRC target has the queue that it names, which changes nothing when it comes again.)
+    /// A receive, and there is none: the caller has to look first. Nothing of the message has
+    /// happened. (An XRC target has the queue that it names, which changes nothing when it comes
+    /// again.)
     Look,
 }
 
@@ -53,7 +59,8 @@ pub(crate) enum Asker {
     Stream(Place, u32),
 }
 
-/// Questions about one device that the caller has at once: those beyond wait until it has answered some.
+/// Questions about one device that the caller has at once: those beyond wait until it has answered
+/// some.
 pub(crate) const UNDER_WAY: u32 = 16;
 
 /// Askers that one answer serves: those beyond ask again.
@@ -145,7 +152,8 @@ impl Looks {
         !self.round.is_empty()
     }
 
-    /// Those who are served by this answer. The others who waited for it are the next question, with those who asked since.
+    /// Those who are served by this answer. The others who waited for it are the next question,
+    /// with those who asked since.
     pub(crate) fn answered(&mut self, question: Question) -> Vec<Asker> {
         let Some(look) = self.open.get_mut(&question).filter(|look| look.under_way) else {
             return Vec::new();
@@ -162,8 +170,8 @@ impl Looks {
         served
     }
 
-    /// The caller has no question about a device any more, and frames for it are dropped; returns up to `most` of those who asked and are
-    /// served thereby. The others ask again.
+    /// The caller has no question about a device any more, and frames for it are dropped; returns
+    /// up to `most` of those who asked and are served thereby. The others ask again.
     pub(crate) fn forget(&mut self, device: DeviceId, most: usize) -> Vec<Asker> {
         *self.device(device.0) = DeviceLooks::default();
         self.round.retain(|&index| index != device.0);

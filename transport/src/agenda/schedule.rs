@@ -1,11 +1,14 @@
 //! Which QPs have work, and who has the next turn.
 //!
-//! Devices take turns by deficit round robin: each round gives each the same quantum, in which bytes and operations are counted, and what one turn
-//! takes beyond its quantum is missing in the next; within it the device's QPs take turns, those that owe an answer before those with
-//! requests, until the answers have cost a quantum more than the requests; then requests, until that is no longer so.
+//! Devices take turns by deficit round robin: each round gives each the same quantum, in which
+//! bytes and operations are counted, and what one turn takes beyond its quantum is missing in the
+//! next; within it the device's QPs take turns, those that owe an answer before those with
+//! requests, until the answers have cost a quantum more than the requests; then requests, until
+//! that is no longer so.
 //!
-//! So an acknowledge waits for no request of another QP for long, and READ responses, which are answers too, delay no request for ever.
-//! A device with work waits for one turn of each other device, which is at most two quanta, and if no other has work, not at all.
+//! So an acknowledge waits for no request of another QP for long, and READ responses, which are
+//! answers too, delay no request for ever. A device with work waits for one turn of each other
+//! device, which is at most two quanta, and if no other has work, not at all.
 
 mod save;
 
@@ -28,15 +31,16 @@ pub(crate) const OPERATION: Cost = 512;
 /// A QP hands over to the next after so many bytes.
 pub(crate) const QP_TURN: u32 = 256 << 10;
 
-/// Posts of a device copy about so many bytes between two calls of [`Engine::poll`](crate::Engine::poll), which then takes over: a device that posts much shall not
+/// Posts of a device copy about so many bytes between two calls of
+/// [`Engine::poll`](crate::Engine::poll), which then takes over: a device that posts much shall not
 /// delay others. While others wait for a turn, it is what one turn gives.
 pub(crate) const WITHIN_POSTS: Cost = 4 << 20;
 
 /// Most packets of a QP of an unreliable service in its turn: then others have theirs.
 pub(crate) const TURN_PACKETS: usize = 64;
 
-/// What a device of weight 1 gets in each round. No turn of a QP may cost more: then a debt is less than a quantum, and no device misses a
-/// round.
+/// What a device of weight 1 gets in each round. No turn of a QP may cost more: then a debt is less
+/// than a quantum, and no device misses a round.
 pub(crate) const QUANTUM: Cost = QP_TURN as Cost + OPERATION;
 
 /// The lowest credit there is: then a device has a turn in each round still.
@@ -98,7 +102,8 @@ impl TurnQueue {
     }
 }
 
-/// A device's share. Limits of rates, and weights other than 1, would change what it is credited with, and when.
+/// A device's share. Limits of rates, and weights other than 1, would change what it is credited
+/// with, and when.
 struct Share {
     answers: TurnQueue,
     requests: TurnQueue,
@@ -149,7 +154,8 @@ impl Share {
         }
     }
 
-    /// Takes from its credit. What is beyond a quantum is forgiven, so that no device misses more than a round.
+    /// Takes from its credit. What is beyond a quantum is forgiven, so that no device misses more
+    /// than a round.
     fn spend(&mut self, cost: Cost) {
         self.credit = self.credit.saturating_sub_unsigned(cost).max(DEBT);
     }
@@ -188,7 +194,8 @@ impl Turns {
         }
     }
 
-    /// Takes the QP whose turn it is, and what for; it may have been destroyed. The caller says what the turn [`cost`](Turns::spend).
+    /// Takes the QP whose turn it is, and what for; it may have been destroyed. The caller says
+    /// what the turn [`cost`](Turns::spend).
     pub(crate) fn pop(&mut self) -> Option<(Place, Direction)> {
         loop {
             let device = *self.round.front()?;
@@ -214,7 +221,8 @@ impl Turns {
         }
     }
 
-    /// The QP of a device that has the next turn in a direction, unless the other direction, or another device, comes between.
+    /// The QP of a device that has the next turn in a direction, unless the other direction, or
+    /// another device, comes between.
     pub(crate) fn soon(&self, device: u32, direction: Direction) -> Option<Qpn> {
         let Share { answers, requests, .. } = self.shares.get(device as usize)?;
         let queue = if direction == Direction::Answers { answers } else { requests };
@@ -276,7 +284,8 @@ impl Turns {
         self.round.retain(|&other| other != device);
     }
 
-    /// Whether another device waits for its turn. One in the round whose last entry was taken does not.
+    /// Whether another device waits for its turn. One in the round whose last entry was taken does
+    /// not.
     fn others_wait(&self, share: &Share) -> bool {
         self.entries > 0 && self.entries > share.answers.len() + share.requests.len()
     }
@@ -292,8 +301,9 @@ impl Turns {
         self.shares.resize_with(index + 1, Share::default);
     }
 
-    /// Whether a post of this device may carry its message at once, of `most` bytes between two polls. While others wait, or all devices
-    /// together have carried as much, it is one quantum; while others wait, nothing once its debt is a round's.
+    /// Whether a post of this device may carry its message at once, of `most` bytes between two
+    /// polls. While others wait, or all devices together have carried as much, it is one quantum;
+    /// while others wait, nothing once its debt is a round's.
     #[inline]
     pub(crate) fn may_carry(&self, device: u32, most: Cost) -> bool {
         let Some(share) = self.shares.get(device as usize) else { return true };
@@ -303,7 +313,8 @@ impl Turns {
         carried < most && !(contended && share.credit <= DEBT)
     }
 
-    /// A post of this device tried to carry its message at once, and moved so many bytes. While others wait, its device pays for it.
+    /// A post of this device tried to carry its message at once, and moved so many bytes. While
+    /// others wait, its device pays for it.
     #[inline]
     pub(crate) fn carry(&mut self, device: u32, bytes: u32) {
         let index = device as usize;

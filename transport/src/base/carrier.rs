@@ -1,7 +1,7 @@
 //! Which way the messages of a connected QP get to its peer.
 
-/// Which carrier the messages of a connected QP take: decided as it goes to RTR, and when its address vector changes. What a carrier has to do
-/// is said at the head of `objects/service.rs`.
+/// Which carrier the messages of a connected QP take: decided as it goes to RTR, and when its
+/// address vector changes. What a carrier has to do is said at the head of `objects/service.rs`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Carrier {

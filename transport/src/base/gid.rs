@@ -30,7 +30,8 @@ impl From<Gid> for GidEntry {
     }
 }
 
-/// Who has which address, over all devices. The same address can be another device's in another VLAN.
+/// Who has which address, over all devices. The same address can be another device's in another
+/// VLAN.
 #[derive(Default)]
 pub(crate) struct Gids {
     /// The device, and in how many of its entries. Ordered by address, then by VLAN.

@@ -26,7 +26,8 @@ impl PdId {
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SrqId(pub u32);
 
-/// An XRC domain: which shared receive queues the requests may name that come to its QPs. Numbers of deallocated ones are not valid soon again.
+/// An XRC domain: which shared receive queues the requests may name that come to its QPs. Numbers
+/// of deallocated ones are not valid soon again.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct XrcdId(pub u32);
 

@@ -3,36 +3,39 @@
 use core::ops::{BitAnd, BitOr};
 use core::sync::atomic::AtomicU64;
 
-/// The memory of a region does not exist any more. It is the host's doing (a mapping that vanished), never a range that the
-/// engine failed to check.
+/// The memory of a region does not exist any more. It is the host's doing (a mapping that
+/// vanished), never a range that the engine failed to check.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Fault;
 
 /// Memory of one registered region; offsets count from its first byte.
 ///
-/// The engine has checked every range against the region's length before it calls. All memory is shared with guests, which
-/// may write it at any time: what is read twice may differ.
+/// The engine has checked every range against the region's length before it calls. All memory is
+/// shared with guests, which may write it at any time: what is read twice may differ.
 pub trait Region {
-    /// Copies `len` bytes from `offset` to `dst_offset` of `dst`, of which the last bytes become visible last. The
-    /// two may overlap, with an unspecified result within the destination.
+    /// Copies `len` bytes from `offset` to `dst_offset` of `dst`, of which the last bytes become
+    /// visible last. The two may overlap, with an unspecified result within the destination.
     fn copy_to(&self, offset: u64, dst: &Self, dst_offset: u64, len: u64) -> Result<(), Fault>;
     /// Fills `buf` from `offset`.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
     /// Writes `data` at `offset`; the last bytes become visible last.
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), Fault>;
-    /// Lends the 8 bytes at `offset` to an atomic operation, which is one for all who access them. The guest's address is a multiple of 8;
-    /// whether the memory is so too is to be seen here (`Fault` if not).
+    /// Lends the 8 bytes at `offset` to an atomic operation, which is one for all who access them.
+    /// The guest's address is a multiple of 8; whether the memory is so too is to be seen here
+    /// (`Fault` if not).
     fn with_word<T>(&self, offset: u64, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Fault>;
-    /// From now on the region is the memory of a list of pages, from byte `offset` of the first page on, `length` bytes. The list, which is read
-    /// here and once, has exactly the pages that this takes. `Fault`: list or pages are not the guest's memory, or the region was not made for
-    /// fast registration; it is what it was.
+    /// From now on the region is the memory of a list of pages, from byte `offset` of the first
+    /// page on, `length` bytes. The list, which is read here and once, has exactly the pages that
+    /// this takes. `Fault`: list or pages are not the guest's memory, or the region was not made
+    /// for fast registration; it is what it was.
     fn register(&mut self, list: &PageList, offset: u64, length: u64) -> Result<(), Fault> {
         let _ = (list, offset, length);
         Err(Fault)
     }
 }
 
-/// A list of pages that a guest wrote, for a fast registration: the address of each, 8 bytes, little-endian.
+/// A list of pages that a guest wrote, for a fast registration: the address of each, 8 bytes,
+/// little-endian.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PageList {
     /// Where the list is in the guest's memory.
@@ -62,7 +65,8 @@ impl Access {
     pub const ALL: Access = Access(15);
     /// Peers may FLUSH to global visibility.
     pub const FLUSH_GLOBAL: Access = Access(256);
-    /// Peers may FLUSH to persistence. No region gives that: memory of guests is that of the host's processes, and gone with them.
+    /// Peers may FLUSH to persistence. No region gives that: memory of guests is that of the host's
+    /// processes, and gone with them.
     pub const FLUSH_PERSISTENT: Access = Access(512);
     /// Peers may FLUSH, however far.
     pub const FLUSH: Access = Access(768);

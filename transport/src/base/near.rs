@@ -1,8 +1,11 @@
-//! Packets between the engines of one process: they are handed over as they are, so they are not written and parsed, have no ICRC, and
-//! those of reliable connections may carry what would be many packets on a wire, as a loan of the sender's memory that the receiver copies.
+//! Packets between the engines of one process: they are handed over as they are, so they are not
+//! written and parsed, have no ICRC, and those of reliable connections may carry what would be many
+//! packets on a wire, as a loan of the sender's memory that the receiver copies.
 //!
-//! Nobody but an engine of this process makes one ([`Outlet::send_near`](crate::Outlet::send_near), [`Engine::handle_near`](crate::Engine::handle_near)): what
-//! comes from the wire is a frame, whatever it says. PSNs are those of packets of the path MTU, so a connection is the same in either form.
+//! Nobody but an engine of this process makes one ([`Outlet::send_near`](crate::Outlet::send_near),
+//! [`Engine::handle_near`](crate::Engine::handle_near)): what comes from the wire is a frame,
+//! whatever it says. PSNs are those of packets of the path MTU, so a connection is the same in
+//! either form.
 
 use crate::base::memory::Fault;
 use vrdma_wire::num::Mtu;
@@ -24,8 +27,9 @@ pub struct NearPart {
 
 /// Memory of a region of another engine.
 pub trait Loan<R> {
-    /// Copies `len` bytes from `offset` to `dst_offset` of `dst`, the last bytes last. `Fault` if the memory was taken back, or one of both does not exist any
-    /// more: then perhaps some bytes were copied.
+    /// Copies `len` bytes from `offset` to `dst_offset` of `dst`, the last bytes last. `Fault` if
+    /// the memory was taken back, or one of both does not exist any more: then perhaps some bytes
+    /// were copied.
     fn copy_to(&self, offset: u64, dst: &R, dst_offset: u64, len: u64) -> Result<(), Fault>;
     /// Whether it was not taken back so far.
     fn is_there(&self) -> bool;
@@ -67,8 +71,9 @@ pub struct NearPacket<'a, R> {
     pub payload: NearPayload<'a, R>,
 }
 
-/// How many PSNs of a message the next packet may stand for, behind `sent` of them: all packets but the last end where so many bytes of the message do, so
-/// that those that are sent again are the same.
+/// How many PSNs of a message the next packet may stand for, behind `sent` of them: all packets but
+/// the last end where so many bytes of the message do, so that those that are sent again are the
+/// same.
 pub(crate) fn most_psns(mtu: Mtu, sent: u32) -> u32 {
     let most = NEAR_BYTES / mtu.bytes();
     most - sent % most

@@ -11,8 +11,8 @@ pub(crate) struct Place {
     pub(crate) qpn: Qpn,
 }
 
-/// A place, or none: without values that no place has, for a niche of that size would be where `Option<QpEntry>` has its `None` (see
-/// [`Marker`](crate::objects::qp)).
+/// A place, or none: without values that no place has, for a niche of that size would be where
+/// `Option<QpEntry>` has its `None` (see [`Marker`](crate::objects::qp)).
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct MaybePlace(Place);
 

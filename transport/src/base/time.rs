@@ -19,11 +19,12 @@ impl Add<Duration> for Instant {
 /// No deadline at all.
 pub(crate) const NEVER: Instant = Instant(u64::MAX);
 
-/// How often to look again at what has no deadline of its own, such as a peer that does not exist with timeout 0.
-/// What can be seen to change wakes its waiters at once; this is for the rest.
+/// How often to look again at what has no deadline of its own, such as a peer that does not exist
+/// with timeout 0. What can be seen to change wakes its waiters at once; this is for the rest.
 pub(crate) const SLOW_CHECK: Duration = Duration::from_millis(100);
 
-/// Local ACK timeout: 4.096 us * 2^code; `None` (for ever) with 0 (IBTA 9.9.2.1.1, ibv_modify_qp(3) `timeout`).
+/// Local ACK timeout: 4.096 us * 2^code; `None` (for ever) with 0 (IBTA 9.9.2.1.1, ibv_modify_qp(3)
+/// `timeout`).
 pub(crate) fn ack_timeout(code: u8) -> Option<Duration> {
     match code {
         0 => None,

@@ -38,7 +38,8 @@ impl Allowance {
         self.sent += 1;
     }
 
-    /// An operation without a packet was carried out, which costs so many bytes more than others. It counts as a packet, or several.
+    /// An operation without a packet was carried out, which costs so many bytes more than others.
+    /// It counts as a packet, or several.
     pub(super) fn executed(&mut self, extra: u32) {
         self.packets = self.packets.saturating_sub(1 + extra as usize / OPERATION as usize);
         self.bytes = self.bytes.saturating_sub(extra + OPERATION as u32);

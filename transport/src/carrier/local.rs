@@ -1,5 +1,6 @@
-//! Reliable connections between two QPs of this engine: no packets, one copy. A segment is taken from the requester, judged by the responder
-//! and executed, and both are told; all rules are theirs.
+//! Reliable connections between two QPs of this engine: no packets, one copy. A segment is taken
+//! from the requester, judged by the responder and executed, and both are told; all rules are
+//! theirs.
 
 use crate::base::memory::Region;
 use crate::base::place::Place;
@@ -40,13 +41,13 @@ enum RcDelivery {
     Elsewhere,
     /// It got lost.
     Lost,
-    /// The request fails. The peer's QP, if it is that which refused, goes to ERR, with an event; it does so after the request
-    /// has ended (it may be the same QP).
+    /// The request fails. The peer's QP, if it is that which refused, goes to ERR, with an event;
+    /// it does so after the request has ended (it may be the same QP).
     Failed(WcStatus, Option<(Place, Option<Event>)>),
 }
 
-/// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It need not be in the
-/// queue yet, if that is empty.) `peer` is where its peer was found last.
+/// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It
+/// need not be in the queue yet, if that is empty.) `peer` is where its peer was found last.
 #[inline(always)]
 pub(crate) fn step_rc<R: Region>(
     core: &mut Core<R>,
@@ -171,7 +172,8 @@ fn deliver_rc<R: Region>(
     }
 }
 
-/// The same until it has become of the segment what is not [`RcDelivery::Again`], and not [`RcDelivery::Elsewhere`]: `delivery` is one of these.
+/// The same until it has become of the segment what is not [`RcDelivery::Again`], and not
+/// [`RcDelivery::Elsewhere`]: `delivery` is one of these.
 #[cold]
 fn deliver_again<R: Region>(
     core: &mut Core<R>,
@@ -208,7 +210,8 @@ fn deliver_rc_of_any<R: Region>(
     deliver_rc(core, places, work, payload, limit, sink)
 }
 
-/// The peer of a request that is not where it was found last; or what becomes of the request, which may fail before it leaves.
+/// The peer of a request that is not where it was found last; or what becomes of the request, which
+/// may fail before it leaves.
 fn seek_peer<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -222,7 +225,8 @@ fn seek_peer<R: Region>(
     core.search_peer(place).ok_or(RcDelivery::Lost)
 }
 
-/// The peer has no receive for a message, that anyone knows of; how its sender waits, and whether it has a time until which it does.
+/// The peer has no receive for a message, that anyone knows of; how its sender waits, and whether
+/// it has a time until which it does.
 fn find_no_receive<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -288,7 +292,8 @@ pub(crate) fn rc_local_timer_expired<R: Region, S: Sink>(ctx: &mut QpCtx<'_, R, 
     }
 }
 
-/// Whether a segment is the one that its responder expects next. (One that is not ready says so in its verdict.)
+/// Whether a segment is the one that its responder expects next. (One that is not ready says so in
+/// its verdict.)
 #[inline(always)]
 fn in_sequence(peer: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
     if peer.is_receiving() && segment.psn != peer.responder.psn {

@@ -1,12 +1,14 @@
-//! Requests that end without being carried out: those of QPs that go to ERR or SQE are flushed, those of QPs that are reset or destroyed
-//! dropped. If they are many, some at a time, for all devices wait meanwhile.
+//! Requests that end without being carried out: those of QPs that go to ERR or SQE are flushed,
+//! those of QPs that are reset or destroyed dropped. If they are many, some at a time, for all
+//! devices wait meanwhile.
 
 use crate::base::place::Place;
 use crate::collections::pool::List;
 use std::collections::VecDeque;
 use vrdma_wire::num::Qpn;
 
-/// Requests that end in this way from one call of [`Engine::poll`](crate::Engine::poll) to the next,
+/// Requests that end in this way from one call of [`Engine::poll`](crate::Engine::poll) to the
+/// next,
 pub(crate) const FLUSHED: usize = 256;
 /// and those of one device before the next has its turn.
 pub(crate) const TURN: usize = 64;

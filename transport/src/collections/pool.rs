@@ -1,11 +1,12 @@
 //! Lists of pending requests, in nodes that all QPs of a device share.
 //!
-//! An empty list takes no node. Nodes come from chunks, and go back to the free list of theirs: nothing is allocated per operation, and a
-//! chunk without a node in use can be given back.
+//! An empty list takes no node. Nodes come from chunks, and go back to the free list of theirs:
+//! nothing is allocated per operation, and a chunk without a node in use can be given back.
 
 const CHUNK: usize = 256;
 const NONE: u32 = u32::MAX;
-/// Chunks without a node in use that are not freed: a queue that fills and drains allocates nothing.
+/// Chunks without a node in use that are not freed: a queue that fills and drains allocates
+/// nothing.
 const SPARE: u32 = 64;
 
 /// A queue of nodes of some [`Pool`].

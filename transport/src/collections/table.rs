@@ -57,7 +57,8 @@ const REST: usize = 64;
 /// Tables of more slots than this give their memory back once they are empty.
 const KEEP: usize = 1024;
 
-/// Objects by number. Look-up is an index and a comparison; numbers of removed objects are not valid soon again.
+/// Objects by number. Look-up is an index and a comparison; numbers of removed objects are not
+/// valid soon again.
 pub(crate) struct Table<T> {
     slots: Vec<Option<T>>,
     /// Of each index ever used, the tag of its last user. Outlives everything else.
@@ -92,7 +93,8 @@ impl<T: Numbered> Table<T> {
         Numbers { tags, free: cleared.clone().chain(free.iter().copied()).collect() }
     }
 
-    /// Takes over which numbers were used, into an empty table. Those objects are still to be [put](Table::put) in that are not free.
+    /// Takes over which numbers were used, into an empty table. Those objects are still to be
+    /// [put](Table::put) in that are not free.
     pub(crate) fn restore_numbers(&mut self, numbers: &Numbers) -> Result<(), Violation> {
         if numbers.tags.is_empty() && numbers.free.is_empty() {
             return Ok(());
@@ -114,7 +116,8 @@ impl<T: Numbered> Table<T> {
         Ok(())
     }
 
-    /// Puts an object in that has its number from before, behind the others. A `special` one has an index below the others.
+    /// Puts an object in that has its number from before, behind the others. A `special` one has an
+    /// index below the others.
     pub(crate) fn put(&mut self, item: T, special: bool) -> Result<(), Violation> {
         let number = item.number();
         let at = self.numbering.index(number);
@@ -129,7 +132,8 @@ impl<T: Numbered> Table<T> {
         Ok(())
     }
 
-    /// Whether each index that was ever used is either free or has its object, now that all objects are in.
+    /// Whether each index that was ever used is either free or has its object, now that all objects
+    /// are in.
     pub(crate) fn check_restored(&self) -> Result<(), Violation> {
         let ordinary = self.slots.iter().skip(self.first as usize).flatten().count();
         let used = self.tags.len().saturating_sub(self.first as usize);
@@ -175,8 +179,8 @@ impl<T: Numbered> Table<T> {
         Some((first, second))
     }
 
-    /// Adds what `make` makes of its number. `next_tag` makes the new tag of the last one of the index; 0 is the first.
-    /// `None` if the table is full.
+    /// Adds what `make` makes of its number. `next_tag` makes the new tag of the last one of the
+    /// index; 0 is the first. `None` if the table is full.
     pub(crate) fn insert(
         &mut self,
         next_tag: impl FnOnce(u16) -> u16,
@@ -201,8 +205,8 @@ impl<T: Numbered> Table<T> {
         Some(number)
     }
 
-    /// Adds an object under a number below the first index, with tag 0: such numbers are for special objects, and are given out again
-    /// at once. `None` if there is one already.
+    /// Adds an object under a number below the first index, with tag 0: such numbers are for
+    /// special objects, and are given out again at once. `None` if there is one already.
     pub(crate) fn insert_special(&mut self, index: u32, make: impl FnOnce(u32) -> T) -> Option<u32> {
         let at = index as usize;
         assert!(index < self.first, "special objects have the indices below the others");
@@ -218,7 +222,8 @@ impl<T: Numbered> Table<T> {
         Some(number)
     }
 
-    /// Gives an object another tag: its number becomes `new`, which has the same index. `set` tells the object.
+    /// Gives an object another tag: its number becomes `new`, which has the same index. `set` tells
+    /// the object.
     pub(crate) fn renumber(&mut self, old: u32, new: u32, set: impl FnOnce(&mut T)) -> &mut T {
         let at = self.numbering.index(old);
         assert_eq!(self.numbering.index(new), at, "an object keeps its index");

@@ -1,5 +1,5 @@
-//! Shared receive queues with receives for senders that wait: some are woken in each call of [`Engine::poll`](crate::Engine::poll), for there may be many,
-//! and all devices wait meanwhile.
+//! Shared receive queues with receives for senders that wait: some are woken in each call of
+//! [`Engine::poll`](crate::Engine::poll), for there may be many, and all devices wait meanwhile.
 
 use crate::base::id::SrqId;
 use std::collections::VecDeque;

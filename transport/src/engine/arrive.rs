@@ -15,7 +15,8 @@ use vrdma_wire::num::Pkey;
 use vrdma_wire::roce::{Body, Parsed};
 
 impl<R: Region> Engine<R> {
-    /// A packet came for a device. What finds no receive waits until the caller has looked for it, and what comes after it waits behind it.
+    /// A packet came for a device. What finds no receive waits until the caller has looked for it,
+    /// and what comes after it waits behind it.
     pub(super) fn arrive(
         &mut self,
         now: Instant,

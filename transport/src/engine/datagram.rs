@@ -24,9 +24,10 @@ impl<R: Region> Engine<R> {
         qp.is_some_and(|qp| qp.service().is_datagram())
     }
 
-    /// Posts to the send queue of a datagram QP, as [`Engine::post_send`] does to that of a connection. An address handle of another PD,
-    /// an operation other than SEND, and an own GID that is out of range or not in the VLAN named end as `LocQpOp`, a message longer than the [active MTU](crate::Engine::set_active_mtu)
-    /// as `LocLen`; the QP goes to SQE then.
+    /// Posts to the send queue of a datagram QP, as [`Engine::post_send`] does to that of a
+    /// connection. An address handle of another PD, an operation other than SEND, and an own GID
+    /// that is out of range or not in the VLAN named end as `LocQpOp`, a message longer than the
+    /// [active MTU](crate::Engine::set_active_mtu) as `LocLen`; the QP goes to SQE then.
     #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
     pub fn post_datagram(
         &mut self,

@@ -20,8 +20,8 @@ impl<R: Region> Engine<R> {
         self.core.devices.add(Device::new(&limits, seed))
     }
 
-    /// Sets how many bytes the pending requests of all devices together may take, were all queues full: as
-    /// [`Limits::max_request_memory`] of one. At first there is no such limit.
+    /// Sets how many bytes the pending requests of all devices together may take, were all queues
+    /// full: as [`Limits::max_request_memory`] of one. At first there is no such limit.
     pub fn set_request_memory(&mut self, bytes: u64) {
         self.request_memory = bytes;
     }
@@ -31,8 +31,9 @@ impl<R: Region> Engine<R> {
         Ok(&self.core.devices.find(device)?.limits)
     }
 
-    /// Forgets everything of the device, without completions (guest reset); to its peers it does not exist any more. Counters go on. What it had is returned, for
-    /// the caller to drop where nobody waits for that.
+    /// Forgets everything of the device, without completions (guest reset); to its peers it does
+    /// not exist any more. Counters go on. What it had is returned, for the caller to drop where
+    /// nobody waits for that.
     pub fn reset_device(&mut self, device: DeviceId) -> Option<Remains<R>> {
         self.core.devices.get(device.0)?;
         self.sweeps.forget(device.0);
@@ -45,9 +46,10 @@ impl<R: Region> Engine<R> {
         remains
     }
 
-    /// Suspends a device, or lets it go on. Suspended, its QPs make no progress by themselves, and to their peers it is as
-    /// if it did not answer; so nothing touches its regions and completion queues but what the caller posts and commands.
-    /// When it goes on, what waited is tried at once: by the next calls of [`Engine::poll`], which take some QPs each.
+    /// Suspends a device, or lets it go on. Suspended, its QPs make no progress by themselves, and
+    /// to their peers it is as if it did not answer; so nothing touches its regions and completion
+    /// queues but what the caller posts and commands. When it goes on, what waited is tried at
+    /// once: by the next calls of [`Engine::poll`], which take some QPs each.
     pub fn set_suspended(&mut self, device: DeviceId, suspended: bool) {
         let Some(known) = self.core.devices.get_mut(device.0) else { return };
         if known.suspended == suspended {
@@ -80,7 +82,8 @@ impl<R: Region> Engine<R> {
         self.core.devices.get(device.0).map_or(const { &Counters::ZERO }, |device| &device.counters)
     }
 
-    /// Lowers the MTU of a device's port to what its guest's network has: no datagram may be longer. `Invalid` beyond what the port can.
+    /// Lowers the MTU of a device's port to what its guest's network has: no datagram may be
+    /// longer. `Invalid` beyond what the port can.
     pub fn set_active_mtu(&mut self, device: DeviceId, mtu: Mtu) -> Result<(), Error> {
         let device = self.core.devices.find_mut(device)?;
         if mtu > device.limits.max_mtu {
@@ -95,9 +98,10 @@ impl<R: Region> Engine<R> {
         Ok(self.core.devices.find(device)?.active_mtu)
     }
 
-    /// Sets or clears an entry of the GID table. `Denied` if another device has that GID in that VLAN, `Invalid` for an index out
-    /// of range and for a multicast address. QPs that have it as their own address follow; if they are many, in the next calls of [`Engine::poll`], and until then
-    /// ([`Engine::is_setting_gids`]) what the entry was stays the device's.
+    /// Sets or clears an entry of the GID table. `Denied` if another device has that GID in that
+    /// VLAN, `Invalid` for an index out of range and for a multicast address. QPs that have it as
+    /// their own address follow; if they are many, in the next calls of [`Engine::poll`], and until
+    /// then ([`Engine::is_setting_gids`]) what the entry was stays the device's.
     pub fn set_gid(&mut self, device: DeviceId, index: u32, entry: Option<GidEntry>) -> Result<(), Error> {
         self.core.devices.set_gid(device, index, entry)?;
         self.sweep_now(device.0, Task::Sources, &mut NoSink);

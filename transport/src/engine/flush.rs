@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {
-    /// Whether requests of a QP in ERR or SQE are still to be flushed, by the next calls of [`Engine::poll`].
+    /// Whether requests of a QP in ERR or SQE are still to be flushed, by the next calls of
+    /// [`Engine::poll`].
     pub fn is_flushing(&self, device: DeviceId, qpn: Qpn) -> bool {
         self.core.devices.get(device.0).and_then(|device| device.qp(qpn)).is_some_and(|qp| qp.flush.is_some())
     }
@@ -70,7 +71,8 @@ impl<R: Region> Engine<R> {
         self.free_dropped(place.device);
     }
 
-    /// Frees requests that a device dropped: those for which there is time now, the others in slices.
+    /// Frees requests that a device dropped: those for which there is time now, the others in
+    /// slices.
     pub(crate) fn free_dropped(&mut self, index: u32) {
         let device = self.core.devices.known_device(index);
         let flushes = &mut self.core.schedule.flushes;

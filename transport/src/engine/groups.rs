@@ -19,9 +19,10 @@ pub(crate) const FANNED_OUT: usize = 64;
 const TURN: usize = 16;
 
 impl<R: Region> Engine<R> {
-    /// A datagram QP joins a multicast group (IBTA 11.3.1): it gets what is sent to the group in any VLAN in which its device has an address, also
-    /// what it sends itself. To join again changes nothing. `NotFound` if there is no such QP, `Invalid` if it is of another service or the address is none of
-    /// a group, `NoResources` beyond a limit of the device.
+    /// A datagram QP joins a multicast group (IBTA 11.3.1): it gets what is sent to the group in
+    /// any VLAN in which its device has an address, also what it sends itself. To join again
+    /// changes nothing. `NotFound` if there is no such QP, `Invalid` if it is of another service or
+    /// the address is none of a group, `NoResources` beyond a limit of the device.
     pub fn attach_mcast(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
         self.core.devices.attach(device, qpn, mgid)
     }
@@ -62,7 +63,8 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Gives a packet to the next `left` members of its group on a device at most; true if there are more.
+    /// Gives a packet to the next `left` members of its group on a device at most; true if there
+    /// are more.
     #[expect(clippy::too_many_arguments, reason = "what came, for whom, and how far that is")]
     fn fan_out(
         &mut self,

@@ -16,8 +16,10 @@ use core::mem;
 use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {
-    /// Says that what one of these QPs sends in its stream is what the other gets in its own, so that the payload of long WRITEs may go from memory to memory: of these
-    /// the caller carries what is left ([`Outlet::send_placed`]). It holds until either stream ends. `Invalid` if both are of one device, or not both have a stream.
+    /// Says that what one of these QPs sends in its stream is what the other gets in its own, so
+    /// that the payload of long WRITEs may go from memory to memory: of these the caller carries
+    /// what is left ([`Outlet::send_placed`]). It holds until either stream ends. `Invalid` if both
+    /// are of one device, or not both have a stream.
     pub fn join_streams(&mut self, one: (DeviceId, Qpn), other: (DeviceId, Qpn)) -> Result<(), Error> {
         if one.0 == other.0 {
             return Err(Error::Invalid);
@@ -32,7 +34,8 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// Gives the QP of a stream that is joined its turn, as [`StreamQp::transmit`](crate::carrier::iwarp::qp::StreamQp::transmit) does to others.
+    /// Gives the QP of a stream that is joined its turn, as
+    /// [`StreamQp::transmit`](crate::carrier::iwarp::qp::StreamQp::transmit) does to others.
     pub(super) fn transmit_joined(
         &mut self,
         now: Instant,

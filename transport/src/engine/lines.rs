@@ -1,4 +1,5 @@
-//! Where queue pairs are in memory, for who posts to many of them to have the processor fetch them ahead.
+//! Where queue pairs are in memory, for who posts to many of them to have the processor fetch them
+//! ahead.
 
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;

@@ -1,4 +1,5 @@
-//! Questions for receives that have been posted but not handed in yet, and what waits for their answers.
+//! Questions for receives that have been posted but not handed in yet, and what waits for their
+//! answers.
 
 use crate::agenda::look::{Asker, Fate, PostedReceives, Question};
 use crate::base::carrier::Carrier;
@@ -15,9 +16,11 @@ use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::Packet;
 
 impl<R: Region> Engine<R> {
-    /// Takes the next question, which the caller owes an [answer](Engine::answer): a message has no receive, and waits. The caller is to
-    /// hand in everything that this owner (and [`OwnerId::KERNEL`](crate::OwnerId::KERNEL), who may post for all) has posted up to now. Questions about different
-    /// devices come in turn, and of those about one device only so many as the caller does not owe too many answers.
+    /// Takes the next question, which the caller owes an [answer](Engine::answer): a message has no
+    /// receive, and waits. The caller is to hand in everything that this owner (and
+    /// [`OwnerId::KERNEL`](crate::OwnerId::KERNEL), who may post for all) has posted up to now.
+    /// Questions about different devices come in turn, and of those about one device only so many
+    /// as the caller does not owe too many answers.
     pub fn poll_question(&mut self) -> Option<Question> {
         self.core.looks.take()
     }
@@ -28,14 +31,17 @@ impl<R: Region> Engine<R> {
         self.core.looks.any()
     }
 
-    /// Whether a QP has a request that can go on, or be sent, at once, or whose peer's receive is looked for: more completions of its sends are about to come.
+    /// Whether a QP has a request that can go on, or be sent, at once, or whose peer's receive is
+    /// looked for: more completions of its sends are about to come.
     pub fn is_sending(&self, device: DeviceId, qpn: Qpn) -> bool {
         let qp = self.core.devices.get(device.0).and_then(|device| device.qp(qpn));
         qp.is_some_and(|qp| qp.requester.ready || qp.turn_due || qp.requester.wait == Wait::Look)
     }
 
-    /// What had been posted when the question was taken is handed in: what waited goes on. If very much waited, some of it asks again. An
-    /// answer to a question that is not open any more (its device was reset) has no effect; a caller drops such questions, for the same may be asked again.
+    /// What had been posted when the question was taken is handed in: what waited goes on. If very
+    /// much waited, some of it asks again. An answer to a question that is not open any more (its
+    /// device was reset) has no effect; a caller drops such questions, for the same may be asked
+    /// again.
     pub fn answer(&mut self, now: Instant, question: Question, sink: &mut impl Sink) {
         for asker in self.core.looks.answered(question) {
             match asker {
@@ -47,7 +53,8 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A device has forgotten everything: those who asked about its receives find that it has no QP any more. `most` of them do so at once.
+    /// A device has forgotten everything: those who asked about its receives find that it has no QP
+    /// any more. `most` of them do so at once.
     pub(crate) fn forget_questions(&mut self, device: DeviceId, most: usize) {
         for asker in self.core.looks.forget(device, most) {
             if let Asker::Send(place, number) = asker {

@@ -1,5 +1,5 @@
-//! The engine: devices and their objects. Work requests are in [`post`], what happens by itself in [`run`], QPs' lives in [`qps`],
-//! packets in [`wire`].
+//! The engine: devices and their objects. Work requests are in [`post`], what happens by itself in
+//! [`run`], QPs' lives in [`qps`], packets in [`wire`].
 
 mod arrive;
 mod datagram;

@@ -17,7 +17,8 @@ use vrdma_wire::num::Pkey;
 use vrdma_wire::roce::{Body, Packet};
 
 impl<R: Region> Engine<R> {
-    /// Takes a packet of another engine of this process. What a frame may do it may, and no more; but who made it is known.
+    /// Takes a packet of another engine of this process. What a frame may do it may, and no more;
+    /// but who made it is known.
     pub fn handle_near(&mut self, now: Instant, near: &NearPacket<'_, R>, sink: &mut impl Sink) {
         self.core.port.counters.frames_in += 1;
         let packet = near.packet;
@@ -47,7 +48,8 @@ impl<R: Region> Engine<R> {
             };
         };
         if held > 0 {
-            // What came before, as a frame, waits for a receive: this is sent again after a timeout.
+            // What came before, as a frame, waits for a receive: this is sent again after a
+            // timeout.
             return;
         }
         if roce::receive(self.core.known(place, sink), now, packet, data, body, PostedReceives::MayComeYet)
@@ -57,8 +59,9 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A packet of an unreliable service came, which nobody sends again: what finds no receive waits, as a frame, until the caller has looked for one, and what comes
-    /// after it (`behind`) waits behind it.
+    /// A packet of an unreliable service came, which nobody sends again: what finds no receive
+    /// waits, as a frame, until the caller has looked for one, and what comes after it (`behind`)
+    /// waits behind it.
     fn arrive_unreliable(
         &mut self,
         place: Place,

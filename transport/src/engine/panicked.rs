@@ -1,7 +1,10 @@
-//! What a caller does with an engine of which a call panicked: those devices go that the call had at hand, the others go on.
+//! What a caller does with an engine of which a call panicked: those devices go that the call had
+//! at hand, the others go on.
 //!
-//! A call is a sequence of steps. Each changes the device of one QP, those of its peers, and what devices share: lists of who has a turn, deadlines, questions. Which devices
-//! a step had is known ([`Devices::reached`](crate::objects::device::Devices::reached)). An entry that it took out of a list and did not put back is one of them.
+//! A call is a sequence of steps. Each changes the device of one QP, those of its peers, and what
+//! devices share: lists of who has a turn, deadlines, questions. Which devices a step had is known
+//! ([`Devices::reached`](crate::objects::device::Devices::reached)). An entry that it took out of a
+//! list and did not put back is one of them.
 
 use crate::base::id::DeviceId;
 use crate::base::memory::{Fault, Region};
@@ -14,7 +17,8 @@ use crate::save::{RestoreError, Violation, record};
 use core::sync::atomic::AtomicU64;
 
 impl<R: Region> Engine<R> {
-    /// A step begins, within which the caller may find out what it [reached](Engine::reached). Calls that are several steps begin each by themselves.
+    /// A step begins, within which the caller may find out what it [reached](Engine::reached).
+    /// Calls that are several steps begin each by themselves.
     #[inline]
     pub fn begin_step(&mut self) {
         self.core.devices.begin_step();
@@ -25,8 +29,10 @@ impl<R: Region> Engine<R> {
         self.core.devices.reached().map(DeviceId).collect()
     }
 
-    /// After a call that panicked, and after the devices that it [reached](Engine::reached) were [reset](Engine::reset_device): whether the others can go on. What they share is compared with
-    /// what they are, by way of a [record](Engine::save), which takes time and memory as they have objects.
+    /// After a call that panicked, and after the devices that it [reached](Engine::reached) were
+    /// [reset](Engine::reset_device): whether the others can go on. What they share is compared
+    /// with what they are, by way of a [record](Engine::save), which takes time and memory as they
+    /// have objects.
     ///
     /// # Errors
     /// What devices share was changed in part. The engine is not to be used any more.

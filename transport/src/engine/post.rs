@@ -26,8 +26,9 @@ use vrdma_wire::num::{Qpn, Srqn};
 const SMALL: u32 = 64 << 10;
 
 impl<R: Region> Engine<R> {
-    /// Posts to a send queue. It is executed at once if it is small and nothing is before it. A request that is wrong in
-    /// itself completes with an error; only what [`PostError`] says ends without a completion.
+    /// Posts to a send queue. It is executed at once if it is small and nothing is before it. A
+    /// request that is wrong in itself completes with an error; only what [`PostError`] says ends
+    /// without a completion.
     #[inline]
     pub fn post_send(
         &mut self,
@@ -41,8 +42,9 @@ impl<R: Region> Engine<R> {
         self.post_connected(now, Place { device: device.0, qpn }, owner, request, None, sink)
     }
 
-    /// The same of an XRC initiator, with a shared receive queue of the peer. Without one, and with one on another QP, a request ends as `LocQpOp`; one of
-    /// [own keys](crate::SendOp::BindMw) needs none.
+    /// The same of an XRC initiator, with a shared receive queue of the peer. Without one, and with
+    /// one on another QP, a request ends as `LocQpOp`; one of [own keys](crate::SendOp::BindMw)
+    /// needs none.
     #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
     pub fn post_xrc(
         &mut self,
@@ -80,7 +82,8 @@ impl<R: Region> Engine<R> {
             }
             let (core, places, payload) = (&mut self.core, (place, peer), request.payload);
             let step = match service {
-                // Code of their own for what most requests are: all that their rows say is known in it.
+                // Code of their own for what most requests are: all that their rows say is known in
+                // it.
                 QpType::Rc | QpType::XrcSend | QpType::XrcRecv => match work.op {
                     SendOp::Write { .. } => {
                         step_rc(core, now, places, &work.of_known(), payload, SMALL, sink)
@@ -153,7 +156,8 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// Posts receives of one element each, as if each were posted by itself ([`Engine::post_recv`]). The first error of these.
+    /// Posts receives of one element each, as if each were posted by itself
+    /// ([`Engine::post_recv`]). The first error of these.
     #[inline]
     pub fn post_recvs(
         &mut self,
@@ -185,8 +189,9 @@ impl<R: Region> Engine<R> {
         result
     }
 
-    /// A request for this QP that could not be understood: completes as `LocQpOp`, and the QP goes to ERR. A send does so
-    /// when its turn comes; a receive at once, after those before it are flushed.
+    /// A request for this QP that could not be understood: completes as `LocQpOp`, and the QP goes
+    /// to ERR. A send does so when its turn comes; a receive at once, after those before it are
+    /// flushed.
     #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
     pub fn post_invalid(
         &mut self,
@@ -215,7 +220,8 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Puts a send in its queue, which is empty, of which a part was carried or which waits: its turn comes.
+    /// Puts a send in its queue, which is empty, of which a part was carried or which waits: its
+    /// turn comes.
     #[cold]
     fn enqueue_begun(&mut self, place: Place, work: &Work<'_>, payload: Payload<'_>, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);

@@ -48,8 +48,9 @@ impl<R: Region> Engine<R> {
         self.core.devices.find(device)?.qp(qpn).map(Qp::init).ok_or(Error::NotFound)
     }
 
-    /// Destroys a QP; its pending requests end without a completion, and it leaves its multicast groups. Peers reach nothing any more through the memory
-    /// windows that it bound (see [`Engine::is_unbinding`]).
+    /// Destroys a QP; its pending requests end without a completion, and it leaves its multicast
+    /// groups. Peers reach nothing any more through the memory windows that it bound (see
+    /// [`Engine::is_unbinding`]).
     pub fn destroy_qp(&mut self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
         self.core.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
         self.core.devices.detach_from_all(device, qpn)?;
@@ -81,11 +82,14 @@ impl<R: Region> Engine<R> {
         Ok(init)
     }
 
-    /// Changes attributes or the state of a QP: IBTA 11.2.5.2, ibv_modify_qp(3). `Invalid` for a change that is not possible,
-    /// attributes that are missing or do not belong to it, and values out of range; `Unsupported` for an alternate path
-    /// and for capabilities. To RESET everything pending is dropped, and memory windows that it bound are unbound (see [`Engine::is_unbinding`]); to ERR it is flushed: if it is much, by the next calls of [`Engine::poll`] (see
-    /// [`Engine::is_flushing`]). From SQE to RTS what is still to be flushed is so at once.
-    /// A QP that is connected by a stream is given no address and no depths: also `Invalid`.
+    /// Changes attributes or the state of a QP: IBTA 11.2.5.2, ibv_modify_qp(3). `Invalid` for a
+    /// change that is not possible, attributes that are missing or do not belong to it, and values
+    /// out of range; `Unsupported` for an alternate path and for capabilities. To RESET everything
+    /// pending is dropped, and memory windows that it bound are unbound (see
+    /// [`Engine::is_unbinding`]); to ERR it is flushed: if it is much, by the next calls of
+    /// [`Engine::poll`] (see [`Engine::is_flushing`]). From SQE to RTS what is still to be flushed
+    /// is so at once. A QP that is connected by a stream is given no address and no depths: also
+    /// `Invalid`.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -128,8 +132,9 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// A CQ of the QP overran or lost its memory: unless it is in RESET it goes to ERR, with [`Event::QpFatal`](crate::Event::QpFatal). What is
-    /// flushed goes to `sink`, that CQ's completions too.
+    /// A CQ of the QP overran or lost its memory: unless it is in RESET it goes to ERR, with
+    /// [`Event::QpFatal`](crate::Event::QpFatal). What is flushed goes to `sink`, that CQ's
+    /// completions too.
     pub fn cq_failed(&mut self, device: DeviceId, qpn: Qpn, sink: &mut impl Sink) {
         let place = Place { device: device.0, qpn };
         let state = self.core.devices.qp_mut(place).map(|qp| qp.state);

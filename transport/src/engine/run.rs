@@ -31,8 +31,8 @@ pub(crate) const DEADLINES: usize = 256;
 const DEADLINES_TURN: usize = 32;
 
 impl<R: Region> Engine<R> {
-    /// Works on what is ready and due, on about `budget` bytes but at least one stretch of a message; true if more is
-    /// ready now. Devices take turns, and the QPs of each.
+    /// Works on what is ready and due, on about `budget` bytes but at least one stretch of a
+    /// message; true if more is ready now. Devices take turns, and the QPs of each.
     pub fn poll(&mut self, now: Instant, budget: u64, sink: &mut impl Sink) -> bool {
         self.flush_some(sink);
         self.attend_to_deadlines(now, sink);
@@ -86,8 +86,8 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// When to [`poll`](Engine::poll), and with an uplink [`transmit`](Engine::transmit), next if nothing else happens: the start of
-    /// time if something is ready now, `None` if never.
+    /// When to [`poll`](Engine::poll), and with an uplink [`transmit`](Engine::transmit), next if
+    /// nothing else happens: the start of time if something is ready now, `None` if never.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let ready = self.core.schedule.local.len() > 0
             || self.can_transmit()
@@ -114,7 +114,8 @@ impl<R: Region> Engine<R> {
         spent
     }
 
-    /// One stretch of a QP's first request, of at most `limit` bytes; what it cost, or `None` if there is none to execute.
+    /// One stretch of a QP's first request, of at most `limit` bytes; what it cost, or `None` if
+    /// there is none to execute.
     fn try_first(
         &mut self,
         now: Instant,

@@ -19,7 +19,8 @@ use crate::save::{RestoreError, Violation, same_names};
 same_names!(Task { GoOn, StartOver, Sources });
 
 impl<R: Region> Engine<R> {
-    /// The record of everything that the engine knows, for [`Engine::restore`]. It can be taken between any two calls. The memory of regions is not in it.
+    /// The record of everything that the engine knows, for [`Engine::restore`]. It can be taken
+    /// between any two calls. The memory of regions is not in it.
     pub fn save(&self) -> Record {
         let Engine {
             core: Core { devices, schedule, looks, port, send_scratch: _, recv_scratch: _ },
@@ -48,14 +49,16 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// An engine that goes on where the one of the record was: the same calls give the same results. `region` gives the memory
-    /// of each region anew, which has the length and the addresses that the record says; `None` refuses the record.
+    /// An engine that goes on where the one of the record was: the same calls give the same
+    /// results. `region` gives the memory of each region anew, which has the length and the
+    /// addresses that the record says; `None` refuses the record.
     ///
     /// Callers' clocks go on too: deadlines in the record are times of the same monotonic clock.
     ///
     /// # Errors
     ///
-    /// A record that no engine can have written, or a newer one has, is refused, with what is wrong and where.
+    /// A record that no engine can have written, or a newer one has, is refused, with what is wrong
+    /// and where.
     pub fn restore(
         record: &Record,
         region: impl FnMut(DeviceId, u32, &record::MemoryRegion) -> Option<R>,

@@ -10,15 +10,17 @@ use crate::verbs::completion::{Event, Sink};
 use crate::verbs::request::{PostError, RecvList, RecvRequest};
 
 impl<R: Region> Engine<R> {
-    /// Creates a shared receive queue. `Denied` if the PD is not its owner's, `Invalid` if it is to hold more than the limits allow or
-    /// nothing, `NoResources` if there are too many or their receives could take too much memory.
+    /// Creates a shared receive queue. `Denied` if the PD is not its owner's, `Invalid` if it is to
+    /// hold more than the limits allow or nothing, `NoResources` if there are too many or their
+    /// receives could take too much memory.
     pub fn create_srq(&mut self, device: DeviceId, init: SrqInit) -> Result<SrqId, Error> {
         let room = self.request_memory.saturating_sub(self.core.devices.promised());
         self.core.devices.find_mut(device)?.create_srq(init, room)
     }
 
-    /// Changes the number of receives that it can hold, and arms its limit (0: not armed): IBTA 11.2.8.3. `Invalid` if more receives
-    /// are outstanding (also those that QPs have taken, until they end), if there may not be so many, or if the limit is beyond.
+    /// Changes the number of receives that it can hold, and arms its limit (0: not armed): IBTA
+    /// 11.2.8.3. `Invalid` if more receives are outstanding (also those that QPs have taken, until
+    /// they end), if there may not be so many, or if the limit is beyond.
     pub fn modify_srq(
         &mut self,
         device: DeviceId,
@@ -55,7 +57,8 @@ impl<R: Region> Engine<R> {
         Ok(srq.init)
     }
 
-    /// The CQ of an XRC shared queue overran or lost its memory: the queue fails, with [`Event::SrqError`].
+    /// The CQ of an XRC shared queue overran or lost its memory: the queue fails, with
+    /// [`Event::SrqError`].
     pub fn srq_cq_failed(&mut self, device: DeviceId, srq: SrqId, sink: &mut impl Sink) {
         let Some(Device { parts: DeviceParts { srqs, requests, .. }, .. }) =
             self.core.devices.get_mut(device.0)
@@ -68,15 +71,16 @@ impl<R: Region> Engine<R> {
         sink.event(device, Event::SrqError(srq));
     }
 
-    /// Destroys it; its receives end without completions. `Busy` while QPs have it. (None has an XRC one: a receive of that which a target has taken
-    /// ends, too.)
+    /// Destroys it; its receives end without completions. `Busy` while QPs have it. (None has an
+    /// XRC one: a receive of that which a target has taken ends, too.)
     pub fn destroy_srq(&mut self, device: DeviceId, srq: SrqId) -> Result<(), Error> {
         self.core.devices.find_mut(device)?.destroy_srq(srq)?;
         self.free_dropped(device.0);
         Ok(())
     }
 
-    /// Posts a receive to a shared queue. One that is wrong in itself, or one too many, takes the queue to its error state, with
+    /// Posts a receive to a shared queue. One that is wrong in itself, or one too many, takes the
+    /// queue to its error state, with
     /// [`Event::SrqError`]: it has no receives any more then, and takes none.
     #[inline]
     pub fn post_srq_recv(
@@ -114,7 +118,8 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// Posts receives of one element each, as if each were posted by itself ([`Engine::post_srq_recv`]). The first error of these.
+    /// Posts receives of one element each, as if each were posted by itself
+    /// ([`Engine::post_srq_recv`]). The first error of these.
     #[inline]
     pub fn post_srq_recvs(
         &mut self,

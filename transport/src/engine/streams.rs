@@ -18,9 +18,11 @@ use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {
-    /// A TCP connection is the QP's from now on, in which set-up has agreed about this: from INIT the QP goes to RTS. The stream is named by the QP. It stays until the engine
-    /// ends it ([`Outlet::end_stream`](crate::Outlet::end_stream)), the caller loses it, or the QP is reset or destroyed: then it is the caller's to abort. `Invalid` if
-    /// the QP is no reliable connection or not in INIT, or if so many READs, or such an MSS, cannot be.
+    /// A TCP connection is the QP's from now on, in which set-up has agreed about this: from INIT
+    /// the QP goes to RTS. The stream is named by the QP. It stays until the engine ends it
+    /// ([`Outlet::end_stream`](crate::Outlet::end_stream)), the caller loses it, or the QP is reset
+    /// or destroyed: then it is the caller's to abort. `Invalid` if the QP is no reliable
+    /// connection or not in INIT, or if so many READs, or such an MSS, cannot be.
     pub fn connect_stream(&mut self, device: DeviceId, qpn: Qpn, attr: &StreamAttr) -> Result<(), Error> {
         let known = self.core.devices.find_mut(device)?;
         let limits = &known.limits;
@@ -38,8 +40,10 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// Takes the next bytes of a QP's stream; how many. The rest is to be offered again: while a message waits for the answer to a question, or the device is suspended, none are
-    /// taken. What comes after the connection has ended is taken and dropped. `Invalid` if the QP has no stream.
+    /// Takes the next bytes of a QP's stream; how many. The rest is to be offered again: while a
+    /// message waits for the answer to a question, or the device is suspended, none are taken. What
+    /// comes after the connection has ended is taken and dropped. `Invalid` if the QP has no
+    /// stream.
     pub fn handle_stream(
         &mut self,
         device: DeviceId,
@@ -61,9 +65,12 @@ impl<R: Region> Engine<R> {
         Ok(taken)
     }
 
-    /// Places what an FPDU carries that came beyond a hole of a QP's stream, in a TCP segment of which the peer says that it begins with an FPDU: if the bytes are just one
-    /// FPDU with a right CRC, and its payload may be placed as things are. Then nothing but what this returns is to be kept of it, for [`Engine::handle_placed`]; else the bytes, for
-    /// [`Engine::handle_stream`], which also says what is wrong with them; or nothing. Each byte of a stream is placed once: that is the caller's to see to.
+    /// Places what an FPDU carries that came beyond a hole of a QP's stream, in a TCP segment of
+    /// which the peer says that it begins with an FPDU: if the bytes are just one FPDU with a right
+    /// CRC, and its payload may be placed as things are. Then nothing but what this returns is to
+    /// be kept of it, for [`Engine::handle_placed`]; else the bytes, for [`Engine::handle_stream`],
+    /// which also says what is wrong with them; or nothing. Each byte of a stream is placed once:
+    /// that is the caller's to see to.
     pub fn place_fpdu(
         &mut self,
         device: DeviceId,
@@ -77,7 +84,8 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// The turn of an FPDU has come that was placed: all before it was taken. False if it is to be offered again, as bytes that are not taken. `Invalid` if the QP has no stream.
+    /// The turn of an FPDU has come that was placed: all before it was taken. False if it is to be
+    /// offered again, as bytes that are not taken. `Invalid` if the QP has no stream.
     pub fn handle_placed(
         &mut self,
         device: DeviceId,
@@ -94,13 +102,15 @@ impl<R: Region> Engine<R> {
         self.with_stream(device, qpn, no_sink).map(|mut borrowed| borrowed.stream_has_room())
     }
 
-    /// The QP's program leaves: no request begins any more, what has begun ends, then the engine ends the stream, and the QP goes to ERR.
+    /// The QP's program leaves: no request begins any more, what has begun ends, then the engine
+    /// ends the stream, and the QP goes to ERR.
     pub fn finish_stream(&mut self, device: DeviceId, qpn: Qpn) -> Result<(), Error> {
         let no_sink = &mut NoSink;
         self.with_stream(device, qpn, no_sink).map(|mut borrowed| borrowed.finish_stream())
     }
 
-    /// A stream is over: the peer has ended it (`orderly`, and all of it was handed in), or it broke. Unless it has ended in this direction already, the QP goes to ERR; with
+    /// A stream is over: the peer has ended it (`orderly`, and all of it was handed in), or it
+    /// broke. Unless it has ended in this direction already, the QP goes to ERR; with
     /// [`Event::QpFatal`](crate::Event::QpFatal) if it broke, or something was under way.
     pub fn lose_stream(
         &mut self,

@@ -1,4 +1,5 @@
-//! What is to be done to all QPs of a device: to some of them in each [`Engine::poll`], for there may be many, and all devices wait meanwhile.
+//! What is to be done to all QPs of a device: to some of them in each [`Engine::poll`], for there
+//! may be many, and all devices wait meanwhile.
 
 use crate::agenda::sweeps::{Sweep, Task};
 use crate::base::carrier::Carrier;
@@ -76,7 +77,8 @@ impl<R: Region> Engine<R> {
     }
 }
 
-/// What a connection sent and was not answered got lost, most likely: it is sent again now, not when its time is over.
+/// What a connection sent and was not answered got lost, most likely: it is sent again now, not
+/// when its time is over.
 fn start_over<R: Region, S: Sink>(mut ctx: QpCtx<'_, R, S>) {
     if ctx.qp.carrier == Carrier::Tcp {
         return ctx.stream().stream_has_room();

@@ -1,7 +1,10 @@
-//! Senders that wait are woken: by a receive of their peer, and by receives of a shared queue in the order in which they began to wait, one for each.
+//! Senders that wait are woken: by a receive of their peer, and by receives of a shared queue in
+//! the order in which they began to wait, one for each.
 //!
-//! Who was woken by a receive of a shared queue may find that another message took it. Then it waits on, in its old place and until its old deadline, and has spent
-//! no retry. Who was woken and is gone by its turn, or wants nothing any more, is found by [`Engine::poll`], and the next is woken instead.
+//! Who was woken by a receive of a shared queue may find that another message took it. Then it
+//! waits on, in its old place and until its old deadline, and has spent no retry. Who was woken and
+//! is gone by its turn, or wants nothing any more, is found by [`Engine::poll`], and the next is
+//! woken instead.
 
 use crate::base::carrier::Carrier;
 use crate::base::id::SrqId;
@@ -22,7 +25,8 @@ impl<R: Region> Engine<R> {
         borrowed.qp.requester.ready
     }
 
-    /// The device of a QP goes on: neither it nor its peer waits any longer, but those for receives of a shared queue, which come in their order.
+    /// The device of a QP goes on: neither it nor its peer waits any longer, but those for receives
+    /// of a shared queue, which come in their order.
     pub(super) fn go_on(&mut self, place: Place, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);
         if borrowed.qp.carrier == Carrier::Tcp {
@@ -47,7 +51,8 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A shared queue may have receives for those who wait: the next call of [`Engine::poll`] wakes them.
+    /// A shared queue may have receives for those who wait: the next call of [`Engine::poll`] wakes
+    /// them.
     pub(super) fn attend_to_waiters(&mut self, device: u32, srq: SrqId) {
         let known = self.core.devices.known_device(device);
         known.srqs.used(srq).list(device, &mut self.core.schedule.wakes);
@@ -95,7 +100,8 @@ impl<R: Region> Engine<R> {
                 self.core.devices.known_device(device).waits_no_longer(qpn);
             }
         }
-        // There are not more receives than senders that were woken. Those that will not try leave theirs to others.
+        // There are not more receives than senders that were woken. Those that will not try leave
+        // theirs to others.
         let mut last = 0;
         while left > 0
             && let Some((number, qpn)) =

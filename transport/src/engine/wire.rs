@@ -1,6 +1,7 @@
 //! The port: frames come in, are parsed and find their QP; QPs with packets to send take turns.
 //!
-//! What a packet means to its QP is the business of its service: [`rc`](crate::carrier::roce), [`uc`](crate::carrier::uc::roce), [`ud`](crate::carrier::ud::roce).
+//! What a packet means to its QP is the business of its service: [`rc`](crate::carrier::roce),
+//! [`uc`](crate::carrier::uc::roce), [`ud`](crate::carrier::ud::roce).
 
 use crate::agenda::schedule::{Cost, OPERATION};
 use crate::agenda::sweeps::Task;
@@ -25,7 +26,8 @@ use vrdma_wire::Drop;
 use vrdma_wire::num::{Mac, Qpn, VlanId};
 use vrdma_wire::roce::{Packet, Parsed};
 
-/// An outlet that reckons what packets cost, and has no room once that is all that their device may spend in its turn.
+/// An outlet that reckons what packets cost, and has no room once that is all that their device may
+/// spend in its turn.
 struct Metered<'a, O> {
     outlet: &'a mut O,
     credit: Cost,
@@ -96,7 +98,8 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
     }
 }
 
-/// What a datagram that is copied costs of a budget of packets: as many bytes as in the longest packet, and an operation.
+/// What a datagram that is copied costs of a budget of packets: as many bytes as in the longest
+/// packet, and an operation.
 const COPIED_PACKET: Cost = 4096 + OPERATION;
 
 /// Whom a packet is for.
@@ -108,9 +111,10 @@ pub(super) enum Addressee {
 }
 
 impl<R: Region> Engine<R> {
-    /// Says that there is a port to other hosts, and whether its link is up. While it is down, what QPs send is lost: so their
-    /// timers run, and what they began goes on if the link is up again in time: at once, by the next calls of [`Engine::poll`], which take
-    /// some QPs each. Before the first call there is no port.
+    /// Says that there is a port to other hosts, and whether its link is up. While it is down, what
+    /// QPs send is lost: so their timers run, and what they began goes on if the link is up again
+    /// in time: at once, by the next calls of [`Engine::poll`], which take some QPs each. Before
+    /// the first call there is no port.
     pub fn set_link(&mut self, up: bool) {
         let was_down = self.core.port.link == Some(false);
         self.core.port.link = Some(up);
@@ -127,7 +131,8 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Sets the source MAC address of a device's packets, which is also the only one that packets for it may have as their destination.
+    /// Sets the source MAC address of a device's packets, which is also the only one that packets
+    /// for it may have as their destination.
     pub fn set_mac(&mut self, device: DeviceId, mac: Mac) -> Result<(), Error> {
         self.core.devices.find_mut(device)?.mac = mac;
         Ok(())
@@ -143,15 +148,17 @@ impl<R: Region> Engine<R> {
         &self.core.port.malformed
     }
 
-    /// Takes a frame from the wire, from the Ethernet header on: an IP packet to UDP port 4791. Nothing that it may hold can do more
-    /// than its sender's connections allow; what is refused is counted, and no trace of it remains.
+    /// Takes a frame from the wire, from the Ethernet header on: an IP packet to UDP port 4791.
+    /// Nothing that it may hold can do more than its sender's connections allow; what is refused is
+    /// counted, and no trace of it remains.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8], sink: &mut impl Sink) {
-        // The packet stays where it was put: to copy what was just stored field by field takes until these stores are done.
+        // The packet stays where it was put: to copy what was just stored field by field takes
+        // until these stores are done.
         self.handle_parsed(now, &Packet::parse(frame), frame, sink);
     }
 
-    /// Takes a frame from the wire that the caller has parsed: `parsed` is what [`Packet::parse`] made
-    /// of `frame`. Otherwise it does what [`Engine::handle_frame`] does.
+    /// Takes a frame from the wire that the caller has parsed: `parsed` is what [`Packet::parse`]
+    /// made of `frame`. Otherwise it does what [`Engine::handle_frame`] does.
     #[inline]
     pub fn handle_parsed(
         &mut self,
@@ -171,7 +178,8 @@ impl<R: Region> Engine<R> {
         self.route(now, parsed, frame, sink);
     }
 
-    /// The same of a packet that was parsed, and its ICRC found right, by the caller: who wants to know what takes how long.
+    /// The same of a packet that was parsed, and its ICRC found right, by the caller: who wants to
+    /// know what takes how long.
     pub fn handle_packet(&mut self, now: Instant, parsed: &Parsed<'_>, frame: &[u8], sink: &mut impl Sink) {
         self.core.port.counters.frames_in += 1;
         self.route(now, parsed, frame, sink);
@@ -219,8 +227,8 @@ impl<R: Region> Engine<R> {
         Some(Addressee::Device(index))
     }
 
-    /// Gives QPs with packets to send their turns, for at most `budget` packets and as long as `outlet` has room; true if more could be
-    /// sent now. While the link is down it does nothing.
+    /// Gives QPs with packets to send their turns, for at most `budget` packets and as long as
+    /// `outlet` has room; true if more could be sent now. While the link is down it does nothing.
     pub fn transmit(
         &mut self,
         now: Instant,
@@ -236,7 +244,8 @@ impl<R: Region> Engine<R> {
         self.can_transmit()
     }
 
-    /// Whether a call of [`Engine::transmit`] (or, while the link is down, [`Engine::poll`]) has something to do.
+    /// Whether a call of [`Engine::transmit`] (or, while the link is down, [`Engine::poll`]) has
+    /// something to do.
     pub(super) fn can_transmit(&self) -> bool {
         self.core.schedule.wire.len() > 0
     }
@@ -316,19 +325,22 @@ impl<R: Region> Engine<R> {
                 }
                 (Carrier::Local, QpType::Rc | QpType::XrcSend | QpType::XrcRecv) => (0, 0, 0),
             };
-            // Packets that left for nowhere cost an operation each, and so do requests without one, and a turn that found nothing to do.
+            // Packets that left for nowhere cost an operation each, and so do requests without one,
+            // and a turn that found nothing to do.
             let done = (packets + requests).max(1);
             let cost = outlet.cost.max(copied).max(done as Cost * OPERATION);
             self.core.schedule.wire.spend(place.device, direction, cost);
             sent += packets;
-            // A turn without a packet costs too, or this would have no end; what was copied costs as packets would.
+            // A turn without a packet costs too, or this would have no end; what was copied costs
+            // as packets would.
             spent += done.max((copied / COPIED_PACKET) as usize);
         }
         sent
     }
 
-    /// Decides which carrier the messages of a connected QP take: [`Carrier::Local`] if its peer's address is of this engine, or if there is no
-    /// port. Not while a request is under way: then it stays with what it has.
+    /// Decides which carrier the messages of a connected QP take: [`Carrier::Local`] if its peer's
+    /// address is of this engine, or if there is no port. Not while a request is under way: then it
+    /// stays with what it has.
     pub(super) fn choose_carrier(&mut self, place: Place) {
         let (_, qp) = self.core.devices.known(place);
         if qp.service().is_datagram() || qp.requester.started {

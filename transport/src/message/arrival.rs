@@ -1,4 +1,5 @@
-//! What the arrival of a segment, or its refusal, means to the responder's QP, whichever way it came.
+//! What the arrival of a segment, or its refusal, means to the responder's QP, whichever way it
+//! came.
 
 use crate::base::memory::Region;
 use crate::message::ctx::QpCtx;
@@ -61,14 +62,16 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         });
     }
 
-    /// The message invalidates a key, before its receive completes: from then on no byte moves by the key.
+    /// The message invalidates a key, before its receive completes: from then on no byte moves by
+    /// the key.
     fn invalidate_for_peer(&mut self, key: Rkey) {
         let done = self.mrs.invalidate(key, self.qp.holder());
         assert!(done, "the verdict found that it may be invalidated");
         self.counters.peer_invalidations += 1;
     }
 
-    /// A segment is refused: its receive, if it is that one's fault, ends now. What event goes with it, once the QP is in ERR.
+    /// A segment is refused: its receive, if it is that one's fault, ends now. What event goes with
+    /// it, once the QP is in ERR.
     #[cold]
     pub(crate) fn refuse(&mut self, refusal: Refusal) -> Option<Event> {
         let QpCtx { counters, .. } = self;

@@ -36,7 +36,8 @@ impl<R: Region> Core<R> {
         }
     }
 
-    /// The first request of the QP at `place` waits until the caller has looked for receives of `peer`.
+    /// The first request of the QP at `place` waits until the caller has looked for receives of
+    /// `peer`.
     #[cold]
     pub(crate) fn ask(&mut self, place: Place, peer: Place) {
         let (device, qp) = self.devices.known(peer);
@@ -49,7 +50,8 @@ impl<R: Region> Core<R> {
         self.looks.ask(Question { device: peer.id(), owner }, asker);
     }
 
-    /// Keeps a frame for the QP at `place` until the caller has looked for its receives; what comes after it waits behind it.
+    /// Keeps a frame for the QP at `place` until the caller has looked for its receives; what comes
+    /// after it waits behind it.
     #[cold]
     pub(crate) fn hold(&mut self, place: Place, frame: &[u8]) {
         let device = self.devices.known_device(place.device);
@@ -64,7 +66,8 @@ impl<R: Region> Core<R> {
         self.looks.ask(question, Asker::Frame(place, frame.into()));
     }
 
-    /// A near packet for the QP at `place` was dropped, for which the caller is to look for receives.
+    /// A near packet for the QP at `place` was dropped, for which the caller is to look for
+    /// receives.
     #[cold]
     pub(crate) fn look_near(&mut self, place: Place) {
         let (device, qp) = self.devices.known(place);
@@ -109,7 +112,8 @@ impl<R: Region> Core<R> {
         })
     }
 
-    /// The QP at `place`, which was found before in this call of the engine. No QP goes within a call.
+    /// The QP at `place`, which was found before in this call of the engine. No QP goes within a
+    /// call.
     #[inline]
     pub(crate) fn known<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> QpCtx<'a, R, S> {
         self.borrow(place, sink).expect("no QP goes within a call of the engine")

@@ -1,4 +1,5 @@
-//! What the end of a segment means to the requester's QP: it was executed at the peer, or sent on an unreliable service.
+//! What the end of a segment means to the requester's QP: it was executed at the peer, or sent on
+//! an unreliable service.
 
 use crate::base::memory::Region;
 use crate::message::ctx::QpCtx;
@@ -8,7 +9,8 @@ use crate::verbs::segment::Segment;
 use crate::verbs::work::Work;
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// A segment of `work`, the first request, has ended: its PSNs, and if it was the last, the end of the request. True if it was.
+    /// A segment of `work`, the first request, has ended: its PSNs, and if it was the last, the end
+    /// of the request. True if it was.
     #[inline(always)]
     pub(crate) fn departed(&mut self, work: &Work<'_>, segment: &Segment<'_>) -> bool {
         let requester = &mut self.qp.requester;

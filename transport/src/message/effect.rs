@@ -30,7 +30,8 @@ pub(crate) enum Failure {
 pub(crate) enum LocalBuffer<'a, R> {
     /// Its data, in a packet or inline. What an operation returns goes with the response.
     Bytes(&'a [u8]),
-    /// Its memory, for data in both directions: all of the message from this offset of a region on, checked already,
+    /// Its memory, for data in both directions: all of the message from this offset of a region on,
+    /// checked already,
     Region(&'a R, u64),
     /// or elements.
     Memory(Elements<'a, R>, &'a [Sge]),
@@ -45,8 +46,9 @@ impl<R> Clone for LocalBuffer<'_, R> {
 impl<R> Copy for LocalBuffer<'_, R> {}
 
 impl<'a, R> LocalBuffer<'a, R> {
-    /// The buffer of a request of this QP whose next stretch is about to be carried out; `None` if it may not be used. Before the first
-    /// stretch all elements are looked at, and each again when its bytes move, unless all of this happens at once.
+    /// The buffer of a request of this QP whose next stretch is about to be carried out; `None` if
+    /// it may not be used. Before the first stretch all elements are looked at, and each again when
+    /// its bytes move, unless all of this happens at once.
     #[inline(always)]
     pub(crate) fn checked(
         mrs: &'a Mrs<R>,
@@ -86,7 +88,8 @@ impl<'a, R> LocalBuffer<'a, R> {
     }
 }
 
-/// Executes an accepted segment; the value that an atomic found. A READ in a packet is executed when it is answered.
+/// Executes an accepted segment; the value that an atomic found. A READ in a packet is executed
+/// when it is answered.
 #[inline(always)]
 pub(crate) fn execute<R: Region>(
     receiver: &Receiver<'_, R>,
@@ -97,7 +100,8 @@ pub(crate) fn execute<R: Region>(
 ) -> Result<Option<u64>, Failure> {
     let Some(there) = place(receiver, segment, target, scratch) else {
         if let SendOp::Flush { .. } = segment.op {
-            // Memory of guests is this host's: what was written is there. All processors see it before they see the answer.
+            // Memory of guests is this host's: what was written is there. All processors see it
+            // before they see the answer.
             fence(SeqCst);
         }
         return Ok(None);
@@ -166,7 +170,8 @@ pub(crate) fn execute_packet<R: Region>(
     })
 }
 
-/// The same of a part of a SEND or WRITE whose data was placed before its turn: it has to be allowed still.
+/// The same of a part of a SEND or WRITE whose data was placed before its turn: it has to be
+/// allowed still.
 pub(crate) fn check_placed<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
@@ -177,7 +182,8 @@ pub(crate) fn check_placed<R: Region>(
     if may_be_used(there, segment.length) { Ok(()) } else { Err(refusal_of_memory(segment.row)) }
 }
 
-/// The same of a part of a SEND or WRITE whose data are a loan. `Failure::Local`: they were taken back.
+/// The same of a part of a SEND or WRITE whose data are a loan. `Failure::Local`: they were taken
+/// back.
 pub(crate) fn execute_loan<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,

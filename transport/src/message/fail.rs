@@ -33,7 +33,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         self.fail(&send.work(), status);
     }
 
-    /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA 10.3.1).
+    /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA
+    /// 10.3.1).
     #[cold]
     fn enter_sqe(&mut self) {
         self.disarm();

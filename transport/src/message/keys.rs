@@ -1,4 +1,5 @@
-//! Requests that change keys of their own device, and need no peer: a memory window is bound, memory is registered, a key is invalidated.
+//! Requests that change keys of their own device, and need no peer: a memory window is bound,
+//! memory is registered, a key is invalidated.
 
 use crate::base::id::OwnerId;
 use crate::base::memory::Region;
@@ -11,8 +12,9 @@ use crate::verbs::window::Binder;
 use crate::verbs::work::Work;
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// Carries out `work`, the first request, which is of own keys [alone](crate::verbs::op::Row::alone): it ends. (It need not be in the queue yet, if
-    /// that is empty.)
+    /// Carries out `work`, the first request, which is of own keys
+    /// [alone](crate::verbs::op::Row::alone): it ends. (It need not be in the queue yet, if that is
+    /// empty.)
     pub(crate) fn change_key(&mut self, work: &Work<'_>) {
         let done = match work.error {
             Some(status) => Err(status),

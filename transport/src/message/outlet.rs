@@ -20,11 +20,12 @@ use vrdma_wire::roce::{Packet, pad};
 /// The way to a MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// Whether the packets of one turn will be taken. If not, the QP waits in its place among all that have packets to send. Where all go the same way
-    /// [`Outlet::has_room`] says it.
+    /// Whether the packets of one turn will be taken. If not, the QP waits in its place among all
+    /// that have packets to send. Where all go the same way [`Outlet::has_room`] says it.
     pub has_room: bool,
-    /// Whether it stays in this process, at another engine. Then a connection without a timeout (0) asks now and then, for ever, as it does where both QPs are
-    /// on one engine: nothing else would find out that the peer stood still when a packet came.
+    /// Whether it stays in this process, at another engine. Then a connection without a timeout (0)
+    /// asks now and then, for ever, as it does where both QPs are on one engine: nothing else would
+    /// find out that the peer stood still when a packet came.
     pub stays_here: bool,
     /// Whether packets go that way as they are, by [`Outlet::send_near`].
     pub is_near: bool,
@@ -36,7 +37,8 @@ impl Default for Way {
     }
 }
 
-/// Takes packets to the wire, and FPDUs to streams; passed in each call, as a [`Sink`](crate::Sink) is. A stream is named by its QP.
+/// Takes packets to the wire, and FPDUs to streams; passed in each call, as a [`Sink`](crate::Sink)
+/// is. A stream is named by its QP.
 pub trait Outlet<R: Region> {
     /// Whether the next packet, or FPDU, will be taken. Asked before one is made.
     fn has_room(&mut self) -> bool;
@@ -47,8 +49,9 @@ pub trait Outlet<R: Region> {
         Way::default()
     }
 
-    /// Takes a packet. Keys, ranges and rights of the payload have been checked; padding and ICRC are the outlet's business
-    /// ([`write_frame`] does both for those that copy). `Fault` if the payload's memory does not exist any more: then nothing was sent.
+    /// Takes a packet. Keys, ranges and rights of the payload have been checked; padding and ICRC
+    /// are the outlet's business ([`write_frame`] does both for those that copy). `Fault` if the
+    /// payload's memory does not exist any more: then nothing was sent.
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault>;
 
     /// Whether [`Outlet::send_near`] takes this payload of more than a path MTU.
@@ -57,8 +60,8 @@ pub trait Outlet<R: Region> {
         false
     }
 
-    /// Takes a packet of this device to another engine of this process: only on the way to an address where [`Way::is_near`] says so. Otherwise as
-    /// [`Outlet::send`].
+    /// Takes a packet of this device to another engine of this process: only on the way to an
+    /// address where [`Way::is_near`] says so. Otherwise as [`Outlet::send`].
     fn send_near(
         &mut self,
         device: DeviceId,
@@ -84,16 +87,19 @@ pub trait Outlet<R: Region> {
         }
     }
 
-    /// Whether the stream of this QP takes another FPDU, as long as one may be (see [`StreamAttr::mss`](crate::StreamAttr::mss)). If not, the QP waits until
-    /// [`Engine::stream_has_room`](crate::Engine::stream_has_room). An outlet without streams never has room in one.
+    /// Whether the stream of this QP takes another FPDU, as long as one may be (see
+    /// [`StreamAttr::mss`](crate::StreamAttr::mss)). If not, the QP waits until
+    /// [`Engine::stream_has_room`](crate::Engine::stream_has_room). An outlet without streams never
+    /// has room in one.
     fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let _ = (device, qpn);
         false
     }
 
-    /// Takes an FPDU to the end of a stream that has room. Its payload, checked as that of a packet, is read before this returns
-    /// ([`write_fpdu`] does so): the request may complete then, and what is sent again is what was sent. `Fault` if the payload's memory does not exist any more:
-    /// then nothing was taken.
+    /// Takes an FPDU to the end of a stream that has room. Its payload, checked as that of a
+    /// packet, is read before this returns ([`write_fpdu`] does so): the request may complete then,
+    /// and what is sent again is what was sent. `Fault` if the payload's memory does not exist any
+    /// more: then nothing was taken.
     fn send_fpdu(
         &mut self,
         device: DeviceId,
@@ -105,20 +111,24 @@ pub trait Outlet<R: Region> {
         Err(Fault)
     }
 
-    /// Whether a stream that is joined with another one ([`Engine::join_streams`](crate::Engine::join_streams)), and has room, takes an FPDU by [`Outlet::send_placed`].
+    /// Whether a stream that is joined with another one
+    /// ([`Engine::join_streams`](crate::Engine::join_streams)), and has room, takes an FPDU by
+    /// [`Outlet::send_placed`].
     fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let _ = (device, qpn);
         false
     }
 
-    /// Takes an FPDU to the end of a stream whose payload is at the peer already. It is handed in there in its turn ([`Engine::handle_placed`](crate::Engine::handle_placed)).
-    /// Only where [`Outlet::takes_placed`] said so just now.
+    /// Takes an FPDU to the end of a stream whose payload is at the peer already. It is handed in
+    /// there in its turn ([`Engine::handle_placed`](crate::Engine::handle_placed)). Only where
+    /// [`Outlet::takes_placed`] said so just now.
     fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
         let _ = (device, qpn, placed);
         unreachable!("it takes none");
     }
 
-    /// The QP whose turn may come next, and where it is: that, and what it needs of the outlet, may be fetched ahead.
+    /// The QP whose turn may come next, and where it is: that, and what it needs of the outlet, may
+    /// be fetched ahead.
     fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
         let _ = (device, qpn, lines);
     }
@@ -142,7 +152,8 @@ impl<R: Region> Outlet<R> for DiscardOutlet {
     }
 }
 
-/// An outlet without room: what is to go over the wire waits for its turn in [`Engine::transmit`](crate::Engine::transmit).
+/// An outlet without room: what is to go over the wire waits for its turn in
+/// [`Engine::transmit`](crate::Engine::transmit).
 pub(crate) struct NoOutlet;
 
 impl<R: Region> Outlet<R> for NoOutlet {
@@ -188,8 +199,9 @@ impl<'a, R> Pieces<'a, R> {
         Pieces { source: Source::Bytes(bytes), length: bytes.len() as u32 }
     }
 
-    /// The first `length` bytes of `span`, or `None` if a part of them may not be used. (Inlined: a span that is in one piece is then never in memory, from which to load it at once would wait for its
-    /// narrow fields.)
+    /// The first `length` bytes of `span`, or `None` if a part of them may not be used. (Inlined: a
+    /// span that is in one piece is then never in memory, from which to load it at once would wait
+    /// for its narrow fields.)
     #[inline(always)]
     pub(crate) fn memory(span: Span<'a, R>, length: u32) -> Option<Pieces<'a, R>> {
         if length == 0 {
@@ -203,7 +215,8 @@ impl<'a, R> Pieces<'a, R> {
         may_be_used(rest, length - together).then_some(Pieces { source: Source::Memory(span), length })
     }
 
-    /// Copies all of it there; false if a part of either cannot be reached, which may have been after some bytes.
+    /// Copies all of it there; false if a part of either cannot be reached, which may have been
+    /// after some bytes.
     pub(crate) fn move_to(&self, there: Span<'_, R>) -> bool
     where
         R: Region,
@@ -265,8 +278,8 @@ impl<R: Region> Pieces<'_, R> {
     }
 }
 
-/// Writes the whole frame, from the Ethernet header to the ICRC, into the beginning of `buf`; returns its length. Panics if `buf` is shorter than
-/// [`Packet::frame_len`].
+/// Writes the whole frame, from the Ethernet header to the ICRC, into the beginning of `buf`;
+/// returns its length. Panics if `buf` is shorter than [`Packet::frame_len`].
 pub fn write_frame<R: Region>(
     packet: &Packet,
     payload: &Pieces<'_, R>,
@@ -282,7 +295,8 @@ pub fn write_frame<R: Region>(
     Ok(total)
 }
 
-/// Writes the whole FPDU into the beginning of `buf`; returns its length. Panics if `buf` is shorter than [`Fpdu::len`].
+/// Writes the whole FPDU into the beginning of `buf`; returns its length. Panics if `buf` is
+/// shorter than [`Fpdu::len`].
 pub fn write_fpdu<R: Region>(fpdu: &Fpdu, payload: &Pieces<'_, R>, buf: &mut [u8]) -> Result<usize, Fault> {
     let mut headers = [0; MAX_HEADERS];
     let emitted = fpdu.segment.as_ref().map_or(0, |segment| segment.emit(&mut headers));

@@ -11,7 +11,8 @@ use crate::objects::qp::Qp;
 use crate::objects::qp::entry::QpEntry;
 use crate::objects::receiver::Receiver;
 
-/// Both ends of a connection within this engine. They may be of one device, and one QP that is connected to itself is both.
+/// Both ends of a connection within this engine. They may be of one device, and one QP that is
+/// connected to itself is both.
 pub(crate) struct Ends<'a, R> {
     pub(crate) place: Place,
     own: &'a mut QpEntry,
@@ -44,8 +45,8 @@ impl<R> Ends<'_, R> {
     }
 }
 
-/// Both ends, what of the engine goes with them, and where results go.
-/// Its methods are inlined wherever they are called: one that is not would want all of this in memory.
+/// Both ends, what of the engine goes with them, and where results go. Its methods are inlined
+/// wherever they are called: one that is not would want all of this in memory.
 pub(crate) struct Pair<'a, R, S> {
     pub(crate) ends: Ends<'a, R>,
     pub(crate) common: Common<'a, S>,
@@ -91,7 +92,8 @@ impl<R: Region> Core<R> {
         Some(Pair { ends: ends(devices, place, peer)?, common })
     }
 
-    /// Where the peer of a QP is that is not where it was found last. A message to it, if there is none, is lost, and counted as dropped.
+    /// Where the peer of a QP is that is not where it was found last. A message to it, if there is
+    /// none, is lost, and counted as dropped.
     #[cold]
     pub(crate) fn search_peer(&mut self, place: Place) -> Option<Place> {
         let (_, qp) = self.devices.known(place);

@@ -1,9 +1,11 @@
 //! Receives: where a message finds its own, and how it ends.
 //!
-//! A message claims its receive when the first segment arrives that needs one, and holds it until it ends; one that is cut off leaves it to the
-//! next, or gives it back to the shared queue that it is from. What is claimed is the first of the QP's own queue, so that further segments find it there, and a flush ends it with the others.
-//! (One that comes beyond a hole of a stream claims those of the messages before it as well.)
-//! Until then a verdict looks at the first of the shared queue where it is: what is refused or dropped has taken none.
+//! A message claims its receive when the first segment arrives that needs one, and holds it until
+//! it ends; one that is cut off leaves it to the next, or gives it back to the shared queue that it
+//! is from. What is claimed is the first of the QP's own queue, so that further segments find it
+//! there, and a flush ends it with the others. (One that comes beyond a hole of a stream claims
+//! those of the messages before it as well.) Until then a verdict looks at the first of the shared
+//! queue where it is: what is refused or dropped has taken none.
 
 use crate::base::id::SrqId;
 use crate::base::memory::Region;
@@ -18,7 +20,8 @@ use crate::verbs::op::{Message, WcOpcode};
 use vrdma_wire::num::{Qpn, Srqn};
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// The receive that the verdict found is the message's: if it is the first of the QP's shared queue, it becomes the QP's own.
+    /// The receive that the verdict found is the message's: if it is the first of the QP's shared
+    /// queue, it becomes the QP's own.
     #[inline]
     pub(crate) fn claim_receive(&mut self) {
         if self.qp.responder.queue.is_empty() {
@@ -26,7 +29,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// The first receive of the QP's shared queue becomes its own, behind those that it has; false if there is none.
+    /// The first receive of the QP's shared queue becomes its own, behind those that it has; false
+    /// if there is none.
     pub(crate) fn claim_another(&mut self) -> bool {
         let Some(srq) = self.srqs.of(self.qp) else { return false };
         if !self.requests.move_receive(&mut srq.receives, &mut self.qp.responder.queue) {
@@ -38,7 +42,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         true
     }
 
-    /// The first receive of the QP's shared queue ends at once, as all of its message is there: the QP's own queue never has it.
+    /// The first receive of the QP's shared queue ends at once, as all of its message is there: the
+    /// QP's own queue never has it.
     #[inline]
     fn take_shared(&mut self) -> Option<Taken<u32>> {
         let srq = self.srqs.of(self.qp)?;
@@ -55,7 +60,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// The peer, on this host, tried again, and there is no receive for it: if it was woken, it was in vain.
+    /// The peer, on this host, tried again, and there is no receive for it: if it was woken, it was
+    /// in vain.
     #[cold]
     pub(crate) fn still_no_receive(&mut self) {
         if self.qp.responder.sender_waits
@@ -65,7 +71,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// The QP is in ERR, and all that it had is flushed: says so, if it has a shared queue for good.
+    /// The QP is in ERR, and all that it had is flushed: says so, if it has a shared queue for
+    /// good.
     #[cold]
     pub(crate) fn tell_last_wqe(&mut self) {
         if let Receives::Shared(_) = self.qp.receives() {
@@ -82,8 +89,9 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// A message was dropped for which the QP has taken a receive from its shared queue: that has it again. (IBTA 9.9.3, class E, and rdma_rxe end it
-    /// with an error; with an own queue, class D, it stays for the next message.)
+    /// A message was dropped for which the QP has taken a receive from its shared queue: that has
+    /// it again. (IBTA 9.9.3, class E, and rdma_rxe end it with an error; with an own queue, class
+    /// D, it stays for the next message.)
     #[cold]
     pub(crate) fn give_back(&mut self) {
         let Some(srq) = self.srqs.of(self.qp) else { return };
@@ -94,8 +102,9 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// A request of XRC, which is the one that is expected next, names a shared queue: the target has that from now on, until another is named. It has to be of the target's
-    /// domain, and the same in all packets of a message (annex A14).
+    /// A request of XRC, which is the one that is expected next, names a shared queue: the target
+    /// has that from now on, until another is named. It has to be of the target's domain, and the
+    /// same in all packets of a message (annex A14).
     pub(crate) fn choose_queue(&mut self, srqn: Srqn) -> Result<(), Refusal> {
         if self.srqs.has_numbered(self.qp, srqn) {
             return Ok(());
@@ -106,7 +115,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         };
         let Some((srq, xrc)) = self.srqs.find_xrc(srqn, xrcd) else { return refuse(Nak::Access) };
         if srq.failed {
-            // It takes no receives any more, so none will ever be there; the requester can name other queues again.
+            // It takes no receives any more, so none will ever be there; the requester can name
+            // other queues again.
             return refuse(Nak::Operational);
         }
         if self.qp.responder.in_progress != Message::None {
@@ -118,7 +128,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         Ok(())
     }
 
-    /// The target has nothing any more of the shared queue that it had, and its peer waits for nothing there.
+    /// The target has nothing any more of the shared queue that it had, and its peer waits for
+    /// nothing there.
     #[cold]
     fn leave_queue(&mut self) {
         self.srqs.waits_no_longer(self.qp);
@@ -136,7 +147,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// A receive of the QP has ended: its shared queue, if it is of one, has room for another. False if nobody is to know, as that was destroyed.
+    /// A receive of the QP has ended: its shared queue, if it is of one, has room for another.
+    /// False if nobody is to know, as that was destroyed.
     #[inline]
     pub(crate) fn receive_ended(&mut self) -> bool {
         // One that uses a shared queue has no receives of its own.

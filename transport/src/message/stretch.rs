@@ -9,8 +9,8 @@ use crate::verbs::request::Payload;
 use crate::verbs::segment::{Segment, Segmentation};
 use crate::verbs::work::Work;
 
-/// Whether a request can be sent at all, or how it ends. All elements are looked at before anything leaves, and each again when its
-/// bytes do.
+/// Whether a request can be sent at all, or how it ends. All elements are looked at before anything
+/// leaves, and each again when its bytes do.
 #[inline]
 pub(crate) fn check_request<R>(
     mrs: &Mrs<R>,
@@ -49,7 +49,8 @@ pub(crate) fn local_buffer<'a, R>(
     LocalBuffer::checked(mrs, qp, work, payload).ok_or(WcStatus::LocProt)
 }
 
-/// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the request ends here.
+/// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the
+/// request ends here.
 #[inline]
 pub(crate) fn next_segment<'a, R>(
     mrs: &Mrs<R>,
@@ -73,7 +74,8 @@ pub(crate) fn check_begin<R>(
     if qp.requester.offset == 0 { check_request(mrs, qp, work, payload) } else { Ok(()) }
 }
 
-/// The next stretch of a request that was checked. By itself, and not in a `Result`: to take it out of that costs a copy (see [`Work`]).
+/// The next stretch of a request that was checked. By itself, and not in a `Result`: to take it out
+/// of that costs a copy (see [`Work`]).
 #[inline(always)]
 pub(crate) fn stretch<'a>(qp: &Qp, work: &Work<'a>, limit: u32) -> Segment<'a> {
     let first = qp.requester.offset == 0;

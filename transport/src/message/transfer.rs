@@ -1,5 +1,5 @@
-//! Moving bytes between two sides, each in pieces of its own. Every piece is checked where it is used: there is no
-//! other way to a region's memory.
+//! Moving bytes between two sides, each in pieces of its own. Every piece is checked where it is
+//! used: there is no other way to a region's memory.
 
 use crate::base::id::PdId;
 use crate::base::memory::{Access, Fault, Region};
@@ -94,7 +94,8 @@ impl<'a, R> Span<'a, R> {
         Span::List(elements, sges, offset)
     }
 
-    /// `length` bytes of elements from byte `offset` on: looked up at once where they are in one element.
+    /// `length` bytes of elements from byte `offset` on: looked up at once where they are in one
+    /// element.
     #[inline(always)]
     pub(crate) fn of(elements: Elements<'a, R>, sges: &'a [Sge], offset: u32, length: u32) -> Span<'a, R> {
         if let Some(sge) = sges.first()
@@ -107,7 +108,8 @@ impl<'a, R> Span<'a, R> {
         Span::list(elements, sges, offset)
     }
 
-    /// The next at most `most` bytes (not 0) that are together: region, offset, length. `None` if they may not be used.
+    /// The next at most `most` bytes (not 0) that are together: region, offset, length. `None` if
+    /// they may not be used.
     #[inline(always)]
     pub(crate) fn piece(&mut self, most: u32) -> Option<(&'a R, u64, u32)> {
         match self {
@@ -228,7 +230,8 @@ pub(crate) fn collect<R: Region>(
     Ok(())
 }
 
-/// Which side of a failed copy has lost its memory: the source, if a byte of any of its pages cannot be read.
+/// Which side of a failed copy has lost its memory: the source, if a byte of any of its pages
+/// cannot be read.
 #[cold]
 fn blame<R: Region>(source: &R, offset: u64, length: u64) -> Side {
     const PAGE: u64 = 4096;

@@ -1,5 +1,5 @@
-//! What a responder does with a stretch of a message, as a value (IBTA 9.7.4 and 9.9.3): rights, receives and lengths. Whether it is the one that
-//! is expected next is the carrier's business.
+//! What a responder does with a stretch of a message, as a value (IBTA 9.7.4 and 9.9.3): rights,
+//! receives and lengths. Whether it is the one that is expected next is the carrier's business.
 
 use crate::base::memory::Access;
 use crate::objects::mr::Mrs;
@@ -12,8 +12,9 @@ use crate::verbs::reason::Reason;
 use crate::verbs::request::MAX_MESSAGE;
 use crate::verbs::segment::{Segment, Segmentation};
 
-/// What to do with a segment: execute it, there, or not. An objection comes by reference, a whole word as the parts of a target are: words that share
-/// their place with smaller fields are stored in parts, and to read one of these at once waits until its parts are in the cache.
+/// What to do with a segment: execute it, there, or not. An objection comes by reference, a whole
+/// word as the parts of a target are: words that share their place with smaller fields are stored
+/// in parts, and to read one of these at once waits until its parts are in the cache.
 pub(crate) type Verdict<'a, R> = Result<Target<'a, R>, &'static Objection>;
 
 /// Why not to execute a segment.
@@ -99,7 +100,8 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
     }
 }
 
-/// Where so many bytes of a WRITE go that come before their turn; `None` if they may not, as things are now. The verdict is still to be had in their turn.
+/// Where so many bytes of a WRITE go that come before their turn; `None` if they may not, as things
+/// are now. The verdict is still to be had in their turn.
 pub(crate) fn placement<'a, R>(
     receiver: &Receiver<'a, R>,
     remote: Remote,
@@ -120,15 +122,16 @@ fn nak(nak: Nak) -> &'static Objection {
     }
 }
 
-/// Nothing but its continuation follows a message in progress, and a continuation follows nothing else (IBTA 9.7.4.1.2).
+/// Nothing but its continuation follows a message in progress, and a continuation follows nothing
+/// else (IBTA 9.7.4.1.2).
 #[inline(always)]
 fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
     let expected = if segment.first { Message::None } else { row.message };
     if qp.responder.in_progress == expected { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
 
-/// Packets have the lengths that the path MTU and their place in the message demand (IBTA 9.7.4.1.6); what both ends would not segment into
-/// the same packets has wrong ones.
+/// Packets have the lengths that the path MTU and their place in the message demand (IBTA
+/// 9.7.4.1.6); what both ends would not segment into the same packets has wrong ones.
 #[inline(always)]
 fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
     let mtu = qp.path_mtu;
@@ -182,7 +185,8 @@ fn check_resources<'a, R>(
     receiver.receive().ok_or(&Objection::Rnr).map(Some)
 }
 
-/// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns of an invalid request).
+/// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns
+/// of an invalid request).
 #[inline(always)]
 fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), &'static Objection> {
     let needed = qp.responder.received.saturating_add(segment.length);
@@ -192,8 +196,8 @@ fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), 
     Err(&Objection::Nak(Refusal { nak: Nak::Invalid, receive: Some(WcStatus::LocLen) }))
 }
 
-/// What a SEND is to invalidate is the peer's to invalidate. Else the receive ends as an invalid request, as it does with rdma_rxe, and the sender
-/// learns that it had no access.
+/// What a SEND is to invalidate is the peer's to invalidate. Else the receive ends as an invalid
+/// request, as it does with rdma_rxe, and the sender learns that it had no access.
 #[inline(always)]
 fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
     match segment.op.invalidates() {
@@ -204,7 +208,8 @@ fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result
     }
 }
 
-/// Key, PD, range and rights for all that is left of the message (IBTA 9.7.4.1.7); none for no bytes.
+/// Key, PD, range and rights for all that is left of the message (IBTA 9.7.4.1.7); none for no
+/// bytes.
 #[inline(always)]
 fn check_memory<'a, R>(
     mrs: &'a Mrs<R>,

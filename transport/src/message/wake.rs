@@ -23,7 +23,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         self.make_ready();
     }
 
-    /// Its first request waits no longer, as far as it is up to itself. If it waits for a receive, the time until it counts as not ready once more goes on.
+    /// Its first request waits no longer, as far as it is up to itself. If it waits for a receive,
+    /// the time until it counts as not ready once more goes on.
     pub(crate) fn try_at_once(&mut self) {
         let has_time = self.qp.carrier == Carrier::Local && self.qp.timer != NEVER;
         self.qp.requester.wait = match self.qp.requester.wait {

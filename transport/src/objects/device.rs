@@ -120,7 +120,8 @@ impl<R> Devices<R> {
         self.known_device(place.device).qps.known(place.qpn).parts()
     }
 
-    /// A device that was found before in the same call of the engine, or that is named by what goes with it: its addresses, turns, frames, tasks.
+    /// A device that was found before in the same call of the engine, or that is named by what goes
+    /// with it: its addresses, turns, frames, tasks.
     #[inline]
     pub(crate) fn known_device(&mut self, index: u32) -> &mut Device<R> {
         self.get_mut(index)
@@ -152,7 +153,8 @@ impl<R> Devices<R> {
         self.devices.iter().flatten().map(|device| device.promised).sum()
     }
 
-    /// Sets or clears an entry of a device's GID table. What it was is the device's until its [retired](Devices::release_retired) entries are released.
+    /// Sets or clears an entry of a device's GID table. What it was is the device's until its
+    /// [retired](Devices::release_retired) entries are released.
     pub(crate) fn set_gid(
         &mut self,
         device: DeviceId,
@@ -173,7 +175,8 @@ impl<R> Devices<R> {
         Ok(())
     }
 
-    /// No QP of a device has an address any more that is not in its GID table: others may have them.
+    /// No QP of a device has an address any more that is not in its GID table: others may have
+    /// them.
     pub(crate) fn release_retired(&mut self, device: u32) {
         let retired = mem::take(&mut self.known_device(device).retired);
         retired.into_iter().for_each(|entry| self.gids.release(entry));
@@ -244,7 +247,8 @@ impl<R> DeviceParts<R> {
     }
 }
 
-/// What a device had when it was reset, for [`Engine::reset_device`](crate::Engine::reset_device): there may be millions of things to drop.
+/// What a device had when it was reset, for [`Engine::reset_device`](crate::Engine::reset_device):
+/// there may be millions of things to drop.
 pub struct Remains<R> {
     _qps: Vec<Option<QpEntry>>,
     _mrs: Vec<Option<Key<R>>>,
@@ -329,7 +333,8 @@ impl<R> Device<R> {
         }
     }
 
-    /// Forgets all objects, and what its driver said; what was counted and which numbers were used stays. Returns what it had, with its deadlines.
+    /// Forgets all objects, and what its driver said; what was counted and which numbers were used
+    /// stays. Returns what it had, with its deadlines.
     pub(crate) fn clear(&mut self, deadlines: BTreeSet<(Instant, Qpn)>) -> Remains<R> {
         self.active_mtu = self.limits.max_mtu;
         (self.promised, self.held) = (0, 0);

@@ -1,4 +1,5 @@
-//! Keys of memory: the one way from a key and an address to memory. A key names a region, or a window that shows a part of one to peers.
+//! Keys of memory: the one way from a key and an address to memory. A key names a region, or a
+//! window that shows a part of one to peers.
 
 mod bind;
 pub(crate) mod register;
@@ -12,7 +13,8 @@ use core::mem;
 use std::ops::Range;
 use vrdma_wire::num::{Lkey, Rkey};
 
-/// A key: index << 8 | tag. That of a region is random, that of a window its binder's choice, and of fast registration the registrar's.
+/// A key: index << 8 | tag. That of a region is random, that of a window its binder's choice, and
+/// of fast registration the registrar's.
 pub(crate) const KEYS: Numbering = Numbering { index_shift: 8, index_bits: 24, tag_shift: 0, tag_bits: 8 };
 
 /// What a key names.
@@ -45,7 +47,8 @@ pub(crate) struct Mr<R> {
     pub(crate) fast: Option<Fast>,
 }
 
-/// Whether there may be a region like this (IBTA 10.6.3.1): its addresses do not wrap, and who may write remotely may do so locally.
+/// Whether there may be a region like this (IBTA 10.6.3.1): its addresses do not wrap, and who may
+/// write remotely may do so locally.
 pub(crate) fn may_be_region(access: Access, iova: u64, length: u64) -> bool {
     let remote_writes = access.has_any(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     Access::REGION.contains(access)
@@ -144,8 +147,8 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// Changes a region to which no windows are bound, and with `region` its memory. Its key from now on, another one if the memory is, and the memory that it
-    /// has no longer.
+    /// Changes a region to which no windows are bound, and with `region` its memory. Its key from
+    /// now on, another one if the memory is, and the memory that it has no longer.
     pub(crate) fn change_region(
         &mut self,
         old: u32,
@@ -153,7 +156,8 @@ impl<R> Mrs<R> {
         (iova, length): (u64, u64),
         region: Option<R>,
     ) -> (u32, Option<R>) {
-        // Rights and PD change under the key, which peers may know. The tags of an index come in turn: an old key is not valid soon again.
+        // Rights and PD change under the key, which peers may know. The tags of an index come in
+        // turn: an old key is not valid soon again.
         let new = if region.is_some() { old & !0xff | old.wrapping_add(1) & 0xff } else { old };
         let found = self.keys.renumber(old, new, |found| found.key = new);
         (found.pd, found.access, found.iova, found.length) = (pd, access, iova, length);
@@ -161,8 +165,9 @@ impl<R> Mrs<R> {
         (new, region.map(|region| mem::replace(&mut mr.region, region)))
     }
 
-    /// What an own request of a QP in `pd` names: the region of `key`, and the offset of `addr` in it, if it is of `pd`, gives `rights`, and has
-    /// `length` bytes from `addr` on. Windows are for peers alone.
+    /// What an own request of a QP in `pd` names: the region of `key`, and the offset of `addr` in
+    /// it, if it is of `pd`, gives `rights`, and has `length` bytes from `addr` on. Windows are for
+    /// peers alone.
     #[inline(always)]
     pub(crate) fn local(
         &self,
@@ -179,7 +184,8 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// What the peer of a QP names: the same, for a key and rights of those who are remote, or through a window that peers of this QP may use.
+    /// What the peer of a QP names: the same, for a key and rights of those who are remote, or
+    /// through a window that peers of this QP may use.
     #[inline(always)]
     pub(crate) fn remote(
         &self,

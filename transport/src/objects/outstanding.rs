@@ -17,7 +17,8 @@ pub(crate) struct SendSlot {
     send: OutstandingSend,
     count: u16,
     inline: bool,
-    /// The first element, or the first bytes of inline data ([`first_bytes`]); the rest is in `more`.
+    /// The first element, or the first bytes of inline data ([`first_bytes`]); the rest is in
+    /// `more`.
     first: Sge,
     more: List,
 }
@@ -42,7 +43,8 @@ impl Default for RecvSlot {
     }
 }
 
-/// A request that was taken from its queue, and is to end: with a completion, or without one on purpose.
+/// A request that was taken from its queue, and is to end: with a completion, or without one on
+/// purpose.
 #[must_use = "whoever takes a request ends it"]
 pub(crate) struct Taken<T: Copy>(T);
 
@@ -202,7 +204,8 @@ impl Requests {
         self.sends.front(queue).map(|slot| &slot.send)
     }
 
-    /// An outstanding send, and its payload in `scratch`. (Inlined: what is returned in memory, in narrow fields, is not to be loaded at once.)
+    /// An outstanding send, and its payload in `scratch`. (Inlined: what is returned in memory, in
+    /// narrow fields, is not to be loaded at once.)
     #[inline(always)]
     pub(crate) fn send_at<'a>(&self, at: At, scratch: &'a mut Scratch) -> (OutstandingSend, Payload<'a>) {
         let slot = self.sends.get(at);
@@ -322,7 +325,8 @@ impl Requests {
         self.receives.append(queue, other);
     }
 
-    /// All sends of a queue, and all receives of another, end without completions. Their memory is freed by [`Requests::end_dropped`].
+    /// All sends of a queue, and all receives of another, end without completions. Their memory is
+    /// freed by [`Requests::end_dropped`].
     pub(crate) fn drop_queues(&mut self, sends: &mut List, receives: &mut List) {
         self.sends.append(&mut self.dropped_sends, sends);
         self.receives.append(&mut self.dropped_receives, receives);

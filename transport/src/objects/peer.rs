@@ -11,7 +11,8 @@ use crate::verbs::reason::Reason;
 type Peer<'a, R> = (Place, &'a Device<R>, &'a Qp);
 
 impl<R> Devices<R> {
-    /// The QP that `qp` is connected to, if that is connected to it; or why not, and which device noticed.
+    /// The QP that `qp` is connected to, if that is connected to it; or why not, and which device
+    /// noticed.
     #[inline]
     pub(crate) fn find_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
         let place = qp.peer_hint();
@@ -39,8 +40,9 @@ impl<R> Devices<R> {
     }
 }
 
-/// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5). A QP without a GID
-/// is nobody's peer, and one whose peer was on the wire when it was connected stays with that.
+/// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5). A QP
+/// without a GID is nobody's peer, and one whose peer was on the wire when it was connected stays
+/// with that.
 #[inline(always)]
 pub(crate) fn connected(one: &Qp, other: &Qp) -> bool {
     other.carrier == Carrier::Local

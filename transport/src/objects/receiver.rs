@@ -14,7 +14,8 @@ pub(crate) struct Receiver<'a, R> {
 }
 
 impl<'a, R> Receiver<'a, R> {
-    /// The receive of the message that the next segment is of: that which it has claimed, or the first that the QP can have.
+    /// The receive of the message that the next segment is of: that which it has claimed, or the
+    /// first that the QP can have.
     #[inline]
     pub(crate) fn receive(&self) -> Option<&'a RecvSlot> {
         let Receiver { requests, srqs, qp, .. } = *self;

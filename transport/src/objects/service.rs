@@ -1,9 +1,11 @@
 //! Carriers: how the messages of a connected QP get to its peer.
 //!
-//! A carrier takes the requests of the send queue in order and says what became of them; what a request does at the responder is decided by
-//! [`message`](crate::message). Those of packets and of streams have their own state, behind [`Service`]: of reliable connections which PSNs are outstanding, how many
-//! may be, and the deadline; of unreliable ones the WRITE that the peer has begun. Between QPs of one engine nothing is outstanding: there is no
-//! state but what all QPs have (the PSN, how much of the first request is done, and what it waits for).
+//! A carrier takes the requests of the send queue in order and says what became of them; what a
+//! request does at the responder is decided by [`message`](crate::message). Those of packets and of
+//! streams have their own state, behind [`Service`]: of reliable connections which PSNs are
+//! outstanding, how many may be, and the deadline; of unreliable ones the WRITE that the peer has
+//! begun. Between QPs of one engine nothing is outstanding: there is no state but what all QPs have
+//! (the PSN, how much of the first request is done, and what it waits for).
 //!
 //! What a carrier has to do, and where it is asked to:
 //!
@@ -30,8 +32,9 @@ use crate::save::{Violation, record};
 use crate::verbs::attr::{QpState, QpType};
 use vrdma_wire::num::Psn;
 
-/// A QP's service, with its state on RoCE once that was its carrier. The state stays when the address vector changes: the peer may go on with
-/// what it had begun. (Its tag is one byte, so that the field with the most unused values is in [`Qp`]'s first cache line.)
+/// A QP's service, with its state on RoCE once that was its carrier. The state stays when the
+/// address vector changes: the peer may go on with what it had begun. (Its tag is one byte, so that
+/// the field with the most unused values is in [`Qp`]'s first cache line.)
 #[repr(u8)]
 pub(crate) enum Service {
     /// Reliable connection, or half of one.
@@ -117,7 +120,8 @@ impl Service {
         *self = Service::Tcp(Box::new(RcTcp::new(attr)));
     }
 
-    /// The first request of `queue`, or the next to be posted, begins with `psn`; nothing of it was sent.
+    /// The first request of `queue`, or the next to be posted, begins with `psn`; nothing of it was
+    /// sent.
     pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
         if let Service::Rc(Some(roce)) = self {
             roce.start(psn, queue);

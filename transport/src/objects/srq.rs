@@ -1,11 +1,16 @@
-//! Shared receive queues: QPs that have one take their receives from it, one at a time as messages need them (IBTA 10.2.9).
+//! Shared receive queues: QPs that have one take their receives from it, one at a time as messages
+//! need them (IBTA 10.2.9).
 //!
-//! A receive that was taken is the first of the QP's own queue, like one that was posted there: it completes on the QP's CQ, is flushed with the QP,
-//! and names memory of the PD of the queue that it was posted to. If its message is dropped, or the QP reset or destroyed before it ends, the queue
-//! has it again, before all others, so that whoever counts what is outstanding need not lose it; until then its place in the queue is kept.
+//! A receive that was taken is the first of the QP's own queue, like one that was posted there: it
+//! completes on the QP's CQ, is flushed with the QP, and names memory of the PD of the queue that
+//! it was posted to. If its message is dropped, or the QP reset or destroyed before it ends, the
+//! queue has it again, before all others, so that whoever counts what is outstanding need not lose
+//! it; until then its place in the queue is kept.
 //!
-//! A QP has its shared queue as long as it lives, but for an XRC target: which queue it takes a receive from each message says. Such a queue says where receives
-//! complete, too, and can be destroyed whatever peers have begun: a receive that a target has taken from it is gone then, and its message refused.
+//! A QP has its shared queue as long as it lives, but for an XRC target: which queue it takes a
+//! receive from each message says. Such a queue says where receives complete, too, and can be
+//! destroyed whatever peers have begun: a receive that a target has taken from it is gone then, and
+//! its message refused.
 
 pub(crate) mod life;
 mod save;
@@ -36,7 +41,8 @@ pub struct SrqInit {
     pub max_wr: u32,
     /// Most elements of a receive.
     pub max_sge: u32,
-    /// For an XRC shared receive queue, which takes the place of others: XRC targets take receives from it, and no other QPs.
+    /// For an XRC shared receive queue, which takes the place of others: XRC targets take receives
+    /// from it, and no other QPs.
     pub xrc: Option<XrcSrq>,
 }
 
@@ -56,7 +62,8 @@ pub struct SrqAttr {
     pub max_wr: u32,
     /// Most elements of a receive.
     pub max_sge: u32,
-    /// [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) comes once fewer receives are left than this; 0: it is not armed.
+    /// [`Event::SrqLimitReached`](crate::Event::SrqLimitReached) comes once fewer receives are left
+    /// than this; 0: it is not armed.
     pub limit: u32,
 }
 
@@ -69,7 +76,8 @@ pub(crate) struct Srq {
     pub(crate) taken: u32,
     /// [`SrqAttr::limit`]
     pub(crate) limit: u32,
-    /// QPs whose peers on this host wait for a receive: those with [`sender_waits`](crate::objects::qp::responder::Responder::sender_waits).
+    /// QPs whose peers on this host wait for a receive: those with
+    /// [`sender_waits`](crate::objects::qp::responder::Responder::sender_waits).
     pub(crate) waiters: Waiters,
     /// It is in [`Wakes`].
     pub(crate) listed: bool,
@@ -103,7 +111,8 @@ impl Srq {
         reached
     }
 
-    /// A QP has taken its first receive, and so waits for none. Its number, if it has come below its limit thereby.
+    /// A QP has taken its first receive, and so waits for none. Its number, if it has come below
+    /// its limit thereby.
     #[inline]
     pub(crate) fn first_taken_by(&mut self, qp: &mut Qp) -> Option<SrqId> {
         if mem::take(&mut qp.responder.sender_waits) {
@@ -124,7 +133,8 @@ impl Srq {
         self.receives.len() + self.taken
     }
 
-    /// Receives that a QP has taken and that did not end are the queue's again, before all others; if it failed, they end with it.
+    /// Receives that a QP has taken and that did not end are the queue's again, before all others;
+    /// if it failed, they end with it.
     pub(crate) fn take_back(&mut self, taken: &mut List, requests: &mut Requests) {
         self.taken -= taken.len();
         if self.failed {
@@ -149,7 +159,8 @@ impl Srq {
         }
     }
 
-    /// The first that waits is woken, if there are more receives than were woken and have not tried.
+    /// The first that waits is woken, if there are more receives than were woken and have not
+    /// tried.
     pub(crate) fn wake_first(&mut self) -> Option<Qpn> {
         if self.receives.len() as usize > self.waiters.num_woken() { self.waiters.wake_first() } else { None }
     }
@@ -166,13 +177,15 @@ impl Numbered for Srq {
 pub(crate) type Srqs = Table<Srq>;
 
 impl Srqs {
-    /// One that was found before in the same call of the engine, or that a QP has as long as it lives.
+    /// One that was found before in the same call of the engine, or that a QP has as long as it
+    /// lives.
     #[inline]
     pub(crate) fn used(&mut self, id: SrqId) -> &mut Srq {
         self.get_mut(id.0).expect("a shared receive queue is not destroyed while QPs use it")
     }
 
-    /// The one that a QP takes its receives from, or an XRC target that of the last message. `None` if it has none; a target's may have been destroyed.
+    /// The one that a QP takes its receives from, or an XRC target that of the last message. `None`
+    /// if it has none; a target's may have been destroyed.
     #[inline]
     pub(crate) fn of(&mut self, qp: &Qp) -> Option<&mut Srq> {
         let this = qp.srq?;

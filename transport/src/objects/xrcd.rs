@@ -1,4 +1,5 @@
-//! XRC domains (annex A14): which shared receive queues the requests may name that come to a target.
+//! XRC domains (annex A14): which shared receive queues the requests may name that come to a
+//! target.
 
 use crate::base::id::XrcdId;
 use crate::collections::table::{Numbered, Numbering, Table};

@@ -1,7 +1,9 @@
 //! Save and restore: a whole engine as a [`Record`](crate::Record), and back.
 //!
-//! [`record`] is the format. Each module writes and reads what is its own, in a module `save` of its own: nothing else knows its fields. What is
-//! read comes through checks as what a guest says does: a record that no engine wrote is refused with a [`Violation`], or is an engine like any other.
+//! [`record`] is the format. Each module writes and reads what is its own, in a module `save` of
+//! its own: nothing else knows its fields. What is read comes through checks as what a guest says
+//! does: a record that no engine wrote is refused with a [`Violation`], or is an engine like any
+//! other.
 
 mod error;
 mod names;
@@ -13,7 +15,8 @@ use crate::base::time::{Instant, NEVER};
 use vrdma_wire::num::{Mtu, Psn, Qpn, Rkey};
 use vrdma_wire::roce::Reth;
 
-/// The ways between an enum of the engine and the record's of the same name, whose variants are the same.
+/// The ways between an enum of the engine and the record's of the same name, whose variants are the
+/// same.
 macro_rules! same_names {
     ($name:ident { $($variant:ident),* $(,)? }) => {
         impl From<$name> for $crate::save::record::$name {

@@ -1,5 +1,5 @@
-//! Enums of the record: their names are part of the format, whatever the engine calls its own. Each owner of one of the engine's says which names
-//! are the same ([`same_names`](super::same_names)).
+//! Enums of the record: their names are part of the format, whatever the engine calls its own. Each
+//! owner of one of the engine's says which names are the same ([`same_names`](super::same_names)).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,16 +1,17 @@
 //! The record of an engine: plain data with names, for any encoding that serde has.
 //!
-//! Numbers in it are those that callers, guests and peers know (device ids, QPNs, keys, PSNs), and places in lists of the record itself. What follows
-//! from the rest is not in it.
+//! Numbers in it are those that callers, guests and peers know (device ids, QPNs, keys, PSNs), and
+//! places in lists of the record itself. What follows from the rest is not in it.
 //!
 //! # Versions
 //!
-//! [`VERSION`] goes up with every change of the format, and a newer engine reads what an older one wrote:
+//! [`VERSION`] goes up with every change of the format, and a newer engine reads what an older one
+//! wrote:
 //!
 //! * a new field has `#[serde(default)]`, and its default means what engines of older versions did;
 //! * a field whose meaning changes gets a new name, and the old one stays, read and never written;
-//! * names of fields, of enums' variants and of counters are never used again for something else; the name of a counter that was removed stays in
-//!   a list of those that are read and forgotten.
+//! * names of fields, of enums' variants and of counters are never used again for something else;
+//!   the name of a counter that was removed stays in a list of those that are read and forgotten.
 //!
 //! `transport/tests/golden` has records of each version, which a test restores and goes on with.
 
@@ -57,7 +58,8 @@ pub struct Record {
     pub questions: Vec<Question>,
     /// Number of the last one who asked.
     pub last_question: u32,
-    /// Packets to multicast groups that not all members have had, by device, in order. (Older records have none.)
+    /// Packets to multicast groups that not all members have had, by device, in order. (Older
+    /// records have none.)
     #[serde(default)]
     pub fan_outs: Vec<FanOut>,
     /// Id of the device whose members get theirs next, if there are any such packets.
@@ -85,7 +87,8 @@ pub struct Turns {
     pub wire: Round,
     /// Id of the device whose deadlines are attended to next, if they are due.
     pub deadlines: u32,
-    /// Devices with shared receive queues that have receives for those who wait, in the order of their turns. (Versions before 3 have none.)
+    /// Devices with shared receive queues that have receives for those who wait, in the order of
+    /// their turns. (Versions before 3 have none.)
     #[serde(default)]
     pub wakes: Vec<Wakes>,
 }
@@ -286,7 +289,8 @@ pub struct Gid {
     pub vlan: u16,
 }
 
-/// Which numbers of a kind of objects were used: none is used again soon. A number has an index and a tag that changes with each use.
+/// Which numbers of a kind of objects were used: none is used again soon. A number has an index and
+/// a tag that changes with each use.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Numbers {
     /// The tag of the last user of each index, from the first index on.

@@ -246,7 +246,8 @@ fn gathered(end: &End, sges: &[Sge]) -> Vec<u8> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    /// Any cut on either side, any length: the bytes arrive in order, and nothing beside them changes.
+    /// Any cut on either side, any length: the bytes arrive in order, and nothing beside them
+    /// changes.
     #[test]
     fn elements_may_be_cut_in_any_way(
         from in proptest::collection::vec(0u32..200_000, 1..8),

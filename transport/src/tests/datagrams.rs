@@ -412,7 +412,8 @@ fn qp1_is_the_kernels_and_there_is_one() {
     let target = Destination { qkey: Qkey(0x8001_0000), ..to(&gsi[0], &gsi[1]) };
     engine.post_datagram(*now, a.device, kernel, Qpn::GSI, &request, &target, log).unwrap();
     assert_eq!(ud.pair.statuses(), [('b', 4, WcStatus::Success), ('a', 5, WcStatus::Success)]);
-    // A process knows the number, but not how to give that Q_Key: the highest bit stands for its own.
+    // A process knows the number, but not how to give that Q_Key: the highest bit stands for its
+    // own.
     let target = Destination { qpn: Qpn::GSI, qkey: Qkey(0x8001_0000), ..to(&a, &b) };
     assert_eq!(ud.status_of(&target), WcStatus::Success);
     assert_eq!(ud.dropped(), [("drop_qkey", 1)]);

@@ -1,4 +1,5 @@
-//! What goes wrong: each status of ibv_poll_cq(3), at the end where it belongs, with the events that go with it.
+//! What goes wrong: each status of ibv_poll_cq(3), at the end where it belongs, with the events
+//! that go with it.
 
 use super::*;
 use QpState::{Err as Error_, Rts};

@@ -278,7 +278,8 @@ fn both_guests_get_as_many_bytes_however_they_are_cut() {
     assert!(bytes[0].abs_diff(bytes[1]) < 3 << 20, "{bytes:?}");
 }
 
-/// Where in what host A sends next the acknowledge for a QP is, if it is among the first 1,000 packets.
+/// Where in what host A sends next the acknowledge for a QP is, if it is among the first 1,000
+/// packets.
 fn acknowledge(net: &mut Net, of: Qpn) -> Option<usize> {
     let wire::Host { engine, log, cable, .. } = &mut net.hosts[A];
     engine.transmit(net.now, 1000, cable, log);

@@ -1,4 +1,5 @@
-//! Fast registration: requests of the kernel's QPs say what memory a region names. On one engine and in packets.
+//! Fast registration: requests of the kernel's QPs say what memory a region names. On one engine
+//! and in packets.
 
 use super::operations::{Topology, Walk, all_walks, states};
 use super::wire::{A, B};
@@ -398,7 +399,8 @@ fn a_send_of_the_peer_invalidates_what_it_can_reach() {
     }
 }
 
-/// In packets requests are under way at once: these wait for all before them, and all behind wait for them.
+/// In packets requests are under way at once: these wait for all before them, and all behind wait
+/// for them.
 #[test]
 fn a_registration_begins_when_all_before_it_have_ended_and_serves_those_behind() {
     let mut walk = ready(QpType::Rc, true);

@@ -145,7 +145,8 @@ fn it_brings_nothing_along() {
     }
 }
 
-/// What was written before is there when it ends, a long message on one host too, which goes in stretches.
+/// What was written before is there when it ends, a long message on one host too, which goes in
+/// stretches.
 #[test]
 fn it_ends_after_what_was_written_before() {
     for (service, packets) in RC {

@@ -228,7 +228,8 @@ fn a_group_without_members_here_is_reached_by_the_port_or_not_at_all() {
     world.send(0, 2, 1, Payload::Inline(b"x"));
     world.run();
     assert_eq!((world.ended(), world.cable.frames.len()), (vec![(0, 2, OK)], 1));
-    // An address of the other kind leads nowhere, a member's own number behind a group's address neither.
+    // An address of the other kind leads nowhere, a member's own number behind a group's address
+    // neither.
     world.attach(0, 1).unwrap();
     world.recv(0, 9);
     let to = to_members(&world.ends[0]);
@@ -280,7 +281,8 @@ fn each_member_checks_for_itself() {
         let attr = QpAttr { state: QpState::Rts, qkey: Qkey(5), ..QpAttr::default() };
         let mask = AttrMask::STATE | AttrMask::QKEY;
         world.engine.modify_qp(now, device, qpn, mask, &attr, &mut world.log).unwrap();
-        // No receive; a short one; one whose memory is not there; in error; and one that takes it. Another has another Q_Key.
+        // No receive; a short one; one whose memory is not there; in error; and one that takes it.
+        // Another has another Q_Key.
         world.detach(0, 1).unwrap();
         let far = world.ends[7].sge(ROOM * 5 - 10, 60);
         let short = world.ends[6].sge(0, 42);
@@ -542,7 +544,8 @@ fn what_is_no_datagram_to_a_group_is_dropped() {
     assert_eq!(world.received(), [(0, 20, b"right".to_vec())]);
 }
 
-/// Who was a member all the time gets each datagram once, who joined or left meanwhile at most once, and nobody else any.
+/// Who was a member all the time gets each datagram once, who joined or left meanwhile at most
+/// once, and nobody else any.
 #[test]
 fn each_member_gets_each_datagram_once_whatever_others_do() {
     const QPS: usize = 90;

@@ -292,7 +292,8 @@ fn unreliable_services_cannot_invalidate_a_peers_key() {
     }
 }
 
-/// In packets requests are under way at once: these wait for all before them, and all behind wait for them.
+/// In packets requests are under way at once: these wait for all before them, and all behind wait
+/// for them.
 #[test]
 fn requests_of_keys_begin_when_all_before_them_have_ended() {
     let mut walk = Walk::ready(QpType::Rc, true);

@@ -33,7 +33,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use vrdma_wire::num::{Gid, Lkey, Mtu, Psn, Qpn, Rkey};
 
-/// Memory of a test; its clones are the same memory. As a region it is all of it, or the pages of it that were registered last.
+/// Memory of a test; its clones are the same memory. As a region it is all of it, or the pages of
+/// it that were registered last.
 #[derive(Clone)]
 pub(crate) struct Mem(Rc<(RefCell<Vec<u8>>, Cell<bool>)>, Option<MemPages>);
 
@@ -142,7 +143,8 @@ impl Region for Mem {
     }
 }
 
-/// All that came out of the engine. One sink for all tests: an engine is compiled once for each kind.
+/// All that came out of the engine. One sink for all tests: an engine is compiled once for each
+/// kind.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) completions: Vec<(DeviceId, CqId, Completion)>,
@@ -339,7 +341,8 @@ impl Pair {
         while self.engine.poll(self.now, u64::MAX, &mut self.log) || self.look() {}
     }
 
-    /// Answers all questions: there is nothing that the engine does not know of. True if there were any.
+    /// Answers all questions: there is nothing that the engine does not know of. True if there were
+    /// any.
     pub(crate) fn look(&mut self) -> bool {
         let any = answer_all(&mut self.engine, self.now, &mut self.log);
         while any && self.engine.poll(self.now, u64::MAX, &mut self.log) {}

@@ -39,7 +39,8 @@ fn counts_return_to_zero() {
 fn keys_start_over_when_their_tags_are_used_up() {
     let mut pair = Pair::connected();
     let a = pair.a.clone();
-    // So many indices take turns as rest before they are used again, with a tag of 16 bits that grows by 128 on average.
+    // So many indices take turns as rest before they are used again, with a tag of 16 bits that
+    // grows by 128 on average.
     for _ in 0..64 * 1024 {
         let memory = a.memory.clone();
         let key = pair.engine.reg_mr(a.device, a.pd, Access::ALL, IOVA, 4096, memory).unwrap();

@@ -1,5 +1,6 @@
-//! Every operation in every state of a QP, as a request and as a message, on each service, between QPs of one engine and in packets; against a
-//! table of what the specification says of each, which knows nothing of the engine's own.
+//! Every operation in every state of a QP, as a request and as a message, on each service, between
+//! QPs of one engine and in packets; against a table of what the specification says of each, which
+//! knows nothing of the engine's own.
 
 use super::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD, to};
 use super::unreliable::CONNECT;
@@ -17,7 +18,8 @@ struct Rule {
     /// Opcodes of the completions: the sender's, and that of the receive which it consumes.
     sent: WcOpcode,
     received: Option<WcOpcode>,
-    /// Rights that the responder has to give, its QP and its region (9.7.4.1.4, 9.7.4.1.7; of ATOMIC WRITE A19),
+    /// Rights that the responder has to give, its QP and its region (9.7.4.1.4, 9.7.4.1.7; of
+    /// ATOMIC WRITE A19),
     remote: Access,
     /// and that the requester's elements need (10.6.3.1).
     local: Access,
@@ -200,7 +202,8 @@ pub(super) fn states(service: QpType) -> impl Iterator<Item = QpState> {
     STATES.into_iter().filter(move |&state| service != QpType::Rc || state != Sqe)
 }
 
-/// Where bytes go out from and come back to at the requester, and where a request and a receive have theirs at the responder.
+/// Where bytes go out from and come back to at the requester, and where a request and a receive
+/// have theirs at the responder.
 const SOURCE: u64 = 0;
 const LANDING: u64 = 8192;
 const WORD: u64 = 16_384;
@@ -439,7 +442,8 @@ impl Rule {
     }
 }
 
-/// The responder is ready: what becomes of a request is the requester's state's and its service's business (10.3.1, 11.4.1.1).
+/// The responder is ready: what becomes of a request is the requester's state's and its service's
+/// business (10.3.1, 11.4.1.1).
 #[test]
 fn requests_are_refused_sent_held_or_flushed_as_the_state_says() {
     for (service, packets) in all_walks() {
@@ -487,8 +491,9 @@ fn requests_are_refused_sent_held_or_flushed_as_the_state_says() {
     }
 }
 
-/// The requester is ready: whether its message is executed is the responder's state's business (10.3.1). Where it is not, a reliable requester
-/// finds that nobody answers, and another never learns.
+/// The requester is ready: whether its message is executed is the responder's state's business
+/// (10.3.1). Where it is not, a reliable requester finds that nobody answers, and another never
+/// learns.
 #[test]
 fn messages_are_executed_or_ignored_as_the_receivers_state_says() {
     for (service, packets) in all_walks() {
@@ -671,7 +676,8 @@ fn words_are_of_8_bytes_at_a_multiple_of_8() {
     }
 }
 
-/// A message takes the PSNs of its packets, one that is answered with data those of its responses (9.7.3.2, 9.7.4.1.6, 9.7.5.1.5).
+/// A message takes the PSNs of its packets, one that is answered with data those of its responses
+/// (9.7.3.2, 9.7.4.1.6, 9.7.5.1.5).
 #[test]
 fn messages_take_the_psns_of_their_packets_or_responses() {
     for (service, packets) in all_walks() {
@@ -741,7 +747,8 @@ fn reliable_responders_answer_as_the_operation_says() {
     }
 }
 
-/// What is not merely acknowledged takes of what either end has for READs and atomics (9.7.4.1.5, 11.2.5.2).
+/// What is not merely acknowledged takes of what either end has for READs and atomics (9.7.4.1.5,
+/// 11.2.5.2).
 #[test]
 fn who_has_nothing_for_reads_and_atomics_sends_and_takes_none() {
     for (rule, packets) in RULES.iter().flat_map(|rule| [(rule, false), (rule, true)]) {

@@ -1,4 +1,5 @@
-//! A receive that is posted before a send is there for it, whichever of them the engine is handed first.
+//! A receive that is posted before a send is there for it, whichever of them the engine is handed
+//! first.
 
 use super::datagrams::{Ud, to};
 use super::unreliable::uc;

@@ -33,7 +33,8 @@ fn many() -> (Pair, Vec<[End; 2]>) {
     (pair, ends.into())
 }
 
-/// What each end posts: some at once, some in turns, some that need receives. Returns how many completions each end is to have if all goes well.
+/// What each end posts: some at once, some in turns, some that need receives. Returns how many
+/// completions each end is to have if all goes well.
 fn post_all(engine: &mut Engine<Mem>, now: Instant, ends: &[[End; 2]], sink: &mut Log, first: usize) {
     for [one, other] in &ends[first..] {
         for (own, peer) in [(one, other), (other, one)] {
@@ -78,7 +79,8 @@ fn what_a_step_that_panicked_had_at_hand_goes_and_all_others_complete_what_they_
         let (mut pair, ends) = many();
         let mut sink = Log { breaks_after: Some(left), ..Log::default() };
         let now = pair.now;
-        // Which of the posts was under way is found in what the engine has; the others are made after.
+        // Which of the posts was under way is found in what the engine has; the others are made
+        // after.
         let mut at = 0;
         let result = catch_unwind(AssertUnwindSafe(|| {
             for first in 0..ends.len() {

@@ -1,4 +1,5 @@
-//! Any calls with any arguments: nothing panics, every request ends once, in order, and all is given back.
+//! Any calls with any arguments: nothing panics, every request ends once, in order, and all is
+//! given back.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +8,8 @@ use vrdma_wire::num::Imm;
 
 const QPS: usize = 6;
 
-/// Something that a guest, or time, does. QPs 0 to 3 are of the first device, 4 and 5 of the second.
+/// Something that a guest, or time, does. QPs 0 to 3 are of the first device, 4 and 5 of the
+/// second.
 #[derive(Clone, Debug)]
 enum Op {
     Connect { one: usize, other: usize, to: u8, odd: u8 },
@@ -98,7 +100,8 @@ impl Model {
         self.next
     }
 
-    /// Notes a post before it is made, as completions may come at once; takes it back if it was dropped.
+    /// Notes a post before it is made, as completions may come at once; takes it back if it was
+    /// dropped.
     fn posted(
         &mut self,
         end: &End,

@@ -43,7 +43,8 @@ fn a_new_count_of_retries_holds_for_the_request_that_is_under_way() {
     pair.go(&a, QpState::Rts);
     while pair.sleep().is_some() {}
     assert_eq!(pair.statuses(), [('a', 1, WcStatus::RnrRetryExc)]);
-    // Two retries, and the one that is too many: with what was left of the old count it had been the second.
+    // Two retries, and the one that is too many: with what was left of the old count it had been
+    // the second.
     assert_eq!(pair.engine.counters(a.device).rnr_naks, 4);
 }
 
@@ -100,7 +101,8 @@ fn a_write_with_immediate_needs_a_receive_at_its_end() {
     assert_eq!(b.memory.bytes(0, 600_000), [5; 600_000]);
 }
 
-/// Posts a WRITE to a peer that does not answer: it fails after so many timeouts, and counts as dropped for `reason`.
+/// Posts a WRITE to a peer that does not answer: it fails after so many timeouts, and counts as
+/// dropped for `reason`.
 fn never_answered(mut pair: Pair, reason: &str) {
     let (a, b) = (pair.a.clone(), pair.b.clone());
     pair.post(&a, 1, write_to(b.remote(0)), Payload::Inline(b"x")).unwrap();

@@ -29,7 +29,8 @@ fn full(pair: &mut Pair, like: &End, sends: u32, receives: u32) -> End {
     end
 }
 
-/// The ids of completions of a queue since the last look, with their statuses; those of others stay.
+/// The ids of completions of a queue since the last look, with their statuses; those of others
+/// stay.
 fn ended(pair: &mut Pair, end: &End, cq: CqId) -> Vec<(u32, WcStatus)> {
     let is_it = |(device, of, completion): &mut (DeviceId, CqId, Completion)| {
         *device == end.device && *of == cq && completion.qpn == end.qpn
@@ -48,7 +49,8 @@ fn go_now(pair: &mut Pair, end: &End, state: QpState) {
     engine.modify_qp(*now, end.device, end.qpn, AttrMask::STATE, &attr, log).unwrap();
 }
 
-/// One poll, which flushes no more than it may, beside a request that fails; true if there is more to do.
+/// One poll, which flushes no more than it may, beside a request that fails; true if there is more
+/// to do.
 fn poll(pair: &mut Pair) -> bool {
     let before = pair.log.completions.len();
     let more = pair.engine.poll(pair.now, u64::MAX, &mut pair.log);

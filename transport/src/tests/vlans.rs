@@ -116,7 +116,8 @@ fn packets_have_the_tag_of_their_vlan_and_are_taken_in_no_other() {
     net.work(A);
     let tag = VlanTag::new(VlanId::new(10).unwrap(), 5);
     assert_eq!(parse(&net.hosts[A].cable.frames[0]).path.vlan, Some(tag));
-    // The same packet elsewhere: B has the address in 20 for others, and in 30 and without a tag not at all.
+    // The same packet elsewhere: B has the address in 20 for others, and in 30 and without a tag
+    // not at all.
     let good = net.hosts[A].cable.frames[0].clone();
     for (tag, counter) in [
         (Some([0, 20]), "drop_source"),

@@ -1,5 +1,5 @@
-//! Memory windows bound, invalidated, given up and used at random, against a model of what each key names at that moment: no byte of memory is
-//! reached but by a key that names it then.
+//! Memory windows bound, invalidated, given up and used at random, against a model of what each key
+//! names at that moment: no byte of memory is reached but by a key that names it then.
 
 use super::*;
 use proptest::prelude::*;

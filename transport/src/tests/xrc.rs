@@ -1,4 +1,5 @@
-//! XRC: initiators, targets, domains, and the shared receive queues that requests name; on one engine and in packets.
+//! XRC: initiators, targets, domains, and the shared receive queues that requests name; on one
+//! engine and in packets.
 
 use super::operations::{Topology, Walk};
 use super::wire::{A, B};
@@ -182,7 +183,8 @@ fn a_request_reaches_memory_of_the_pd_of_the_queue_that_it_names() {
         let [one, other] = [0, 1].map(|n| xrc.queues[n].clone());
         one.end.memory.fill(0, b"one's...");
         other.end.memory.fill(0, b"other's.");
-        // All outstanding at once: what is read is of the queue that the request named, not the last one.
+        // All outstanding at once: what is read is of the queue that the request named, not the
+        // last one.
         for (id, queue) in [(1, &one), (2, &other), (3, &one)] {
             let landing = [own.sge(u64::from(id) * 8, 8)];
             let op = SendOp::Read { remote: queue.end.remote(0) };
@@ -255,7 +257,8 @@ fn begin(xrc: &mut Xrc, id: u32, queue: usize) {
     assert_eq!((xrc.sent(), xrc.received()), (vec![], vec![]));
 }
 
-/// Records of engines with XRC: a message under way and one behind it, a READ that is to be answered, and domains, queues and QPs that nobody uses.
+/// Records of engines with XRC: a message under way and one behind it, a READ that is to be
+/// answered, and domains, queues and QPs that nobody uses.
 pub(super) fn records() -> Vec<crate::Record> {
     let mut records = Vec::new();
     for packets in [false, true] {
@@ -449,7 +452,8 @@ fn a_queue_whose_cq_failed_fails() {
     assert_eq!((xrc.sent(), xrc.received()), (vec![(10, WcStatus::RemOp)], vec![]));
 }
 
-/// Connections and queues at random: each message completes a receive of the queue that it named, with its bytes.
+/// Connections and queues at random: each message completes a receive of the queue that it named,
+/// with its bytes.
 #[test]
 fn at_random_each_queue_gets_its_messages() {
     both(|packets| {

@@ -17,9 +17,11 @@ pub enum QpType {
     Ud,
     /// General services: QP1, a datagram QP of the kernel.
     Gsi,
-    /// XRC initiator (annex A14): the sending half of a reliable connection. Each request names a shared receive queue of the peer.
+    /// XRC initiator (annex A14): the sending half of a reliable connection. Each request names a
+    /// shared receive queue of the peer.
     XrcSend,
-    /// XRC target: the receiving half. It takes the receive of a message from the queue that this names, of its XRC domain.
+    /// XRC target: the receiving half. It takes the receive of a message from the queue that this
+    /// names, of its XRC domain.
     XrcRecv,
 }
 
@@ -75,7 +77,8 @@ pub enum Receives {
     Own,
     /// From a shared queue.
     Shared(SrqId),
-    /// From the shared queue of this domain that each message names: of XRC targets, and of no others.
+    /// From the shared queue of this domain that each message names: of XRC targets, and of no
+    /// others.
     Xrc(XrcdId),
 }
 
@@ -90,19 +93,22 @@ impl From<Option<SrqId>> for Receives {
 pub struct QpInit {
     /// Who may post.
     pub owner: OwnerId,
-    /// Its protection domain. XRC targets, and no others, have none: peers reach the memory of that of the queue which they name.
+    /// Its protection domain. XRC targets, and no others, have none: peers reach the memory of that
+    /// of the queue which they name.
     pub pd: Option<PdId>,
     /// Its service.
     pub qp_type: QpType,
     /// Where sends complete.
     pub send_cq: CqId,
-    /// Where receives complete. (Not those of an XRC target, which complete where the shared queue says.)
+    /// Where receives complete. (Not those of an XRC target, which complete where the shared queue
+    /// says.)
     pub recv_cq: CqId,
     /// Where it takes its receives from.
     pub receives: Receives,
     /// Most sends outstanding; an XRC target has none, whatever is asked for.
     pub max_send_wr: u32,
-    /// Most receives outstanding; with a shared queue, and with XRC, it has none of its own, whatever is asked for.
+    /// Most receives outstanding; with a shared queue, and with XRC, it has none of its own,
+    /// whatever is asked for.
     pub max_recv_wr: u32,
     /// Most elements of a send.
     pub max_send_sge: u32,

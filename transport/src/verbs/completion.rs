@@ -27,8 +27,9 @@ impl Sink for NoSink {
 
 /// The end of a request (ibv_poll_cq(3), struct ibv_wc).
 ///
-/// No two fields lie side by side that may do so in what a sink makes of it: compilers load those together, and to load together what was just stored
-/// one by one stalls until the processor's store buffer has drained, which is full of lines that guests have.
+/// No two fields lie side by side that may do so in what a sink makes of it: compilers load those
+/// together, and to load together what was just stored one by one stalls until the processor's
+/// store buffer has drained, which is full of lines that guests have.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Completion {
@@ -52,7 +53,8 @@ pub struct Completion {
     pub solicited: bool,
     /// The shared queue that the receive was posted to, if it is one of XRC.
     pub srq: Option<SrqId>,
-    /// How a datagram came (receives of UD QPs). The first 40 bytes of the receive hold its global route header then.
+    /// How a datagram came (receives of UD QPs). The first 40 bytes of the receive hold its global
+    /// route header then.
     pub arrival: Option<Arrival>,
 }
 
@@ -70,16 +72,20 @@ pub struct Arrival {
 pub enum WcStatus {
     /// Successfully.
     Success,
-    /// Local length error: the message is longer than 2^31 bytes or than the receive, or an atomic is not of 8 bytes.
+    /// Local length error: the message is longer than 2^31 bytes or than the receive, or an atomic
+    /// is not of 8 bytes.
     LocLen,
-    /// Local QP operation error: a request that cannot be understood or is beyond the QP's capabilities.
+    /// Local QP operation error: a request that cannot be understood or is beyond the QP's
+    /// capabilities.
     LocQpOp,
-    /// Local protection error: a key, range or right of the request's own elements, or what a fast registration names is no memory.
+    /// Local protection error: a key, range or right of the request's own elements, or what a fast
+    /// registration names is no memory.
     LocProt,
     /// Flushed: the QP was in ERR, or entered it.
     Flush,
-    /// Memory window bind error: the window, its region, the rights or the range. Of a fast registration too (IBTA's memory management operation error): the region, its
-    /// state, the rights, or the number or size of pages.
+    /// Memory window bind error: the window, its region, the rights or the range. Of a fast
+    /// registration too (IBTA's memory management operation error): the region, its state, the
+    /// rights, or the number or size of pages.
     MwBind,
     /// Bad response of the peer.
     BadResp,

@@ -122,13 +122,16 @@ Counters {
     drop_qkey,
     /// Messages of unreliable services dropped on arrival: there was no receive.
     drop_no_receive,
-    /// Packets dropped on arrival: too many waited until the receives that their QPs' owner had posted were taken, or they were too long to wait.
+    /// Packets dropped on arrival: too many waited until the receives that their QPs' owner had
+    /// posted were taken, or they were too long to wait.
     drop_held,
-    /// Packets to multicast groups that not all members got: too many waited for members to have theirs.
+    /// Packets to multicast groups that not all members got: too many waited for members to have
+    /// theirs.
     drop_fan_out,
     /// Messages of unreliable services dropped on arrival: longer than the receive.
     drop_length,
-    /// Messages of unreliable connections dropped on arrival: key, range or right of the memory they name.
+    /// Messages of unreliable connections dropped on arrival: key, range or right of the memory
+    /// they name.
     drop_access,
     /// Messages of unreliable connections dropped on arrival: not allowed, or of a wrong length.
     drop_invalid,
@@ -152,7 +155,8 @@ Counters {
     packets_out,
     /// RoCE packets that came for QPs of this device.
     packets_in,
-    /// Packets dropped: a P_Key that does not match that of a full member of the default partition (IBTA 10.9.3).
+    /// Packets dropped: a P_Key that does not match that of a full member of the default partition
+    /// (IBTA 10.9.3).
     drop_pkey,
     /// Messages dropped: of another service than the QP's.
     drop_service,
@@ -186,7 +190,8 @@ Counters {
     fpdus_in,
     /// FPDUs that came beyond a hole of a stream, and whose payload was placed at once.
     fpdus_placed,
-    /// FPDUs that came beyond a hole of a stream, and were not taken: of a SEND or immediate data whose receive was not there.
+    /// FPDUs that came beyond a hole of a stream, and were not taken: of a SEND or immediate data
+    /// whose receive was not there.
     fpdus_too_early,
     /// Streams of peers that were none, or held what is no segment.
     stream_faults,
@@ -238,11 +243,13 @@ PortCounters {
     drop_no_device,
     /// Frames dropped: the destination address is somebody's here, but in another VLAN.
     drop_vlan,
-    /// Frames dropped: the destination MAC address is not that of the device that has the destination address.
+    /// Frames dropped: the destination MAC address is not that of the device that has the
+    /// destination address.
     drop_mac,
     /// Frames dropped: from an address that one of our own devices has.
     drop_spoofed,
-    /// Frames dropped: to a multicast group that nobody here has joined in their VLAN, or no datagrams to all its members.
+    /// Frames dropped: to a multicast group that nobody here has joined in their VLAN, or no
+    /// datagrams to all its members.
     drop_multicast,
     /// Congestion notification packets, which are ignored.
     congestion_notifications,

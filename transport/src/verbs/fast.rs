@@ -1,4 +1,5 @@
-//! Fast registration: a request says what memory a region names (IBTA 11.4.1.1, Fast Register Physical MR; `ib_reg_wr` of Linux).
+//! Fast registration: a request says what memory a region names (IBTA 11.4.1.1, Fast Register
+//! Physical MR; `ib_reg_wr` of Linux).
 
 use crate::base::memory::{Access, PageList};
 use vrdma_wire::num::Rkey;
@@ -32,7 +33,8 @@ pub(crate) struct Registration {
     pub(crate) key: Rkey,
     /// Rights of those in [`Access::ALL`].
     pub(crate) access: Access,
-    /// Address of the first byte, as requests are to name it. It is as far into its page as that byte is into the first of the list.
+    /// Address of the first byte, as requests are to name it. It is as far into its page as that
+    /// byte is into the first of the list.
     pub(crate) iova: u64,
     /// Bytes.
     pub(crate) length: u64,
@@ -48,7 +50,8 @@ impl Registration {
         self.iova & ((1 << self.page_shift) - 1)
     }
 
-    /// Its pages: as many as its bytes take. `None` if they have a size that cannot be, or are too many for any region.
+    /// Its pages: as many as its bytes take. `None` if they have a size that cannot be, or are too
+    /// many for any region.
     pub(crate) fn page_list(&self) -> Option<PageList> {
         let Registration { list: addr, page_shift, length, .. } = *self;
         if !PAGE_SHIFTS.contains(&page_shift) {

@@ -3,18 +3,21 @@
 use crate::verbs::request::{MAX_INLINE, MAX_SGE};
 use vrdma_wire::num::Mtu;
 
-/// Most receives that a QP has of a shared queue: more than one only for messages beyond a hole of a stream, and for those in front of them.
+/// Most receives that a QP has of a shared queue: more than one only for messages beyond a hole of
+/// a stream, and for those in front of them.
 pub(crate) const CLAIMED: u32 = 64;
 
-/// What a device may have. Values beyond what the engine can do are lowered by [`Engine::add_device`](crate::Engine::add_device);
-/// [`Engine::limits`](crate::Engine::limits) tells the result.
+/// What a device may have. Values beyond what the engine can do are lowered by
+/// [`Engine::add_device`](crate::Engine::add_device); [`Engine::limits`](crate::Engine::limits)
+/// tells the result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Most PDs, at most 2^20.
     pub max_pd: u32,
     /// Most MRs and memory windows together, less than 2^24.
     pub max_mr: u32,
-    /// Range of QP indices: a power of two from 4 to 2^16. Two of them, 0 and 1, are not for ordinary QPs.
+    /// Range of QP indices: a power of two from 4 to 2^16. Two of them, 0 and 1, are not for
+    /// ordinary QPs.
     pub max_qp: u32,
     /// Most requests of one queue, at most 2^15.
     pub max_qp_wr: u32,
@@ -42,8 +45,9 @@ pub struct Limits {
     pub max_total_mcast_qp_attach: u32,
     /// Path MTU of the port: no QP may have more, and no datagram be longer.
     pub max_mtu: Mtu,
-    /// Most bytes that the pending requests of all QPs may take in the engine, were all queues full. (Queues take no memory
-    /// until something waits in them, but a QP is refused if its queues could break this promise. At most 2^36.)
+    /// Most bytes that the pending requests of all QPs may take in the engine, were all queues
+    /// full. (Queues take no memory until something waits in them, but a QP is refused if its
+    /// queues could break this promise. At most 2^36.)
     pub max_request_memory: u64,
 }
 

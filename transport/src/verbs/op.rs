@@ -1,5 +1,6 @@
-//! The operations of send queues, one row each. Requester, responder and carriers ask the row; what an operation does to memory is its effect
-//! ([`execute`](crate::message::effect::execute)), and how it looks in packets is the carrier's.
+//! The operations of send queues, one row each. Requester, responder and carriers ask the row; what
+//! an operation does to memory is its effect ([`execute`](crate::message::effect::execute)), and
+//! how it looks in packets is the carrier's.
 
 mod effort;
 mod named;
@@ -62,24 +63,29 @@ pub enum SendOp {
     },
     /// Into the peer's next receive; then a key of the peer names nothing any more.
     SendInvalidate {
-        /// Of a window of type 2B that the peer's QP bound, or of a region for fast registration in that QP's PD.
+        /// Of a window of type 2B that the peer's QP bound, or of a region for fast registration in
+        /// that QP's PD.
         key: Rkey,
     },
     /// Binds a memory window of the own device, or unbinds it.
     BindMw(Bind),
     /// Makes a key of the own device name nothing.
     LocalInvalidate {
-        /// Of a window of type 2B that this QP bound, or of a region for fast registration in its PD.
+        /// Of a window of type 2B that this QP bound, or of a region for fast registration in its
+        /// PD.
         key: Rkey,
     },
-    /// Registers memory with a free region for fast registration in the QP's PD ([`Engine::alloc_fast_mr`](crate::Engine::alloc_fast_mr)), on QPs of
-    /// [`OwnerId::KERNEL`](crate::OwnerId::KERNEL) alone. (Fields, not a structure: it would make each request larger.)
+    /// Registers memory with a free region for fast registration in the QP's PD
+    /// ([`Engine::alloc_fast_mr`](crate::Engine::alloc_fast_mr)), on QPs of
+    /// [`OwnerId::KERNEL`](crate::OwnerId::KERNEL) alone. (Fields, not a structure: it would make
+    /// each request larger.)
     RegMr {
         /// The region's key afterwards: the low 8 bits are the requester's choice.
         key: Rkey,
         /// Rights of those in [`Access::ALL`].
         access: Access,
-        /// Address of the first byte, as requests are to name it. It is as far into its page as that byte is into the first of the list.
+        /// Address of the first byte, as requests are to name it. It is as far into its page as
+        /// that byte is into the first of the list.
         iova: u64,
         /// Bytes.
         length: u64,
@@ -151,8 +157,9 @@ pub(crate) struct Row {
     pub(crate) message: Message,
     /// Which services have it.
     pub(crate) services: Services,
-    /// It is of keys of the own device alone: it begins when all requests before it have ended, and ends at once; those behind it begin then.
-    /// (IBTA 10.8.3.3 asks as much of a local invalidation, and of a bind that what comes behind it finds the window bound.)
+    /// It is of keys of the own device alone: it begins when all requests before it have ended, and
+    /// ends at once; those behind it begin then. (IBTA 10.8.3.3 asks as much of a local
+    /// invalidation, and of a bind that what comes behind it finds the window bound.)
     pub(crate) alone: bool,
 }
 
@@ -187,14 +194,17 @@ pub(crate) enum Receive {
     WithImm,
 }
 
-/// What a reliable responder answers. Of all but acknowledges, so many may be outstanding as `max_rd_atomic` says.
+/// What a reliable responder answers. Of all but acknowledges, so many may be outstanding as
+/// `max_rd_atomic` says.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// An acknowledge, which may be of several requests.
     Acknowledge,
-    /// A response with its data. The request is executed when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
+    /// A response with its data. The request is executed when it is answered, and anew when it is
+    /// asked for again (IBTA 9.7.5.1.3).
     Data,
-    /// A response with what it found, if it is one that finds something. The request is executed once, and what it found is remembered.
+    /// A response with what it found, if it is one that finds something. The request is executed
+    /// once, and what it found is remembered.
     Once,
 }
 
@@ -329,7 +339,8 @@ impl Row {
         mtu.packets(message)
     }
 
-    /// PSNs of a stretch of a message. Those of responses all go with the request, which is first (IBTA 9.7.5.1.5).
+    /// PSNs of a stretch of a message. Those of responses all go with the request, which is first
+    /// (IBTA 9.7.5.1.5).
     #[inline]
     pub(crate) fn psns_of_stretch(&self, mtu: Mtu, first: bool, length: u32, message: u32) -> u32 {
         match self.data {

@@ -16,7 +16,8 @@ pub struct Sge {
     pub lkey: Lkey,
 }
 
-/// Where a datagram goes: an address handle, and a QP there (ibv_create_ah(3), ibv_post_send(3) `wr.ud`).
+/// Where a datagram goes: an address handle, and a QP there (ibv_create_ah(3), ibv_post_send(3)
+/// `wr.ud`).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Destination {
     /// Protection domain of the address handle, which has to be the QP's.
@@ -48,7 +49,8 @@ pub struct Destination {
 /// The local side of a send request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Payload<'a> {
-    /// The data themselves (of what goes out only: SEND, WRITE and ATOMIC WRITE). Copied before the post returns.
+    /// The data themselves (of what goes out only: SEND, WRITE and ATOMIC WRITE). Copied before the
+    /// post returns.
     Inline(&'a [u8]),
     /// Where the data are, or for READ and atomics go.
     Sges(&'a [Sge]),
@@ -147,10 +149,11 @@ pub enum PostError {
     NoSuchSrq,
     /// The queue is another context's.
     NotOwner,
-    /// The queue takes no such request in its state: a send in RESET, INIT or RTR, a receive in RESET or if the QP uses a shared queue, or
-    /// anything if a shared queue failed.
+    /// The queue takes no such request in its state: a send in RESET, INIT or RTR, a receive in
+    /// RESET or if the QP uses a shared queue, or anything if a shared queue failed.
     BadState,
-    /// More requests than the queue holds: the QP went to ERR, with [`Event::QpFatal`](crate::Event::QpFatal), or the shared queue failed, with
+    /// More requests than the queue holds: the QP went to ERR, with
+    /// [`Event::QpFatal`](crate::Event::QpFatal), or the shared queue failed, with
     /// [`Event::SrqError`](crate::Event::SrqError).
     Overflow,
 }

@@ -3,7 +3,8 @@
 use crate::verbs::op::{Receive, Row, SendOp};
 use vrdma_wire::num::{Mtu, Psn};
 
-/// A stretch of a message. On the wire it is a packet; between QPs of one process it may be many packets' worth.
+/// A stretch of a message. On the wire it is a packet; between QPs of one process it may be many
+/// packets' worth.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Segment<'a> {
     pub(crate) op: &'a SendOp,
@@ -22,13 +23,15 @@ pub(crate) struct Segment<'a> {
     pub(crate) offset: u32,
     /// Its bytes.
     pub(crate) length: u32,
-    /// Bytes of the whole message; of a SEND in packets, which do not tell, the bytes received so far.
+    /// Bytes of the whole message; of a SEND in packets, which do not tell, the bytes received so
+    /// far.
     pub(crate) message: u32,
     pub(crate) segmentation: Segmentation,
 }
 
 impl Segment<'_> {
-    /// Whether it needs a receive: all of a SEND do, and with immediate data the last one of a WRITE.
+    /// Whether it needs a receive: all of a SEND do, and with immediate data the last one of a
+    /// WRITE.
     #[inline]
     pub(crate) fn needs_receive(&self) -> bool {
         match self.row.receive {

@@ -8,7 +8,8 @@ use vrdma_wire::num::{Lkey, Qpn, Rkey};
 /// Who may use a memory window, and how it is unbound (IBTA 10.6.7.2.1).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum MwType {
-    /// Type 1: peers of all QPs of its PD. It is bound again and again, and unbound by a bind of no bytes.
+    /// Type 1: peers of all QPs of its PD. It is bound again and again, and unbound by a bind of no
+    /// bytes.
     Type1,
     /// Type 2B: peers of the QP that bound it. It is invalidated before it is bound again.
     Type2B,
@@ -21,7 +22,8 @@ same_names!(MwType { Type1, Type2B });
 pub struct Bind {
     /// The window's key before.
     pub rkey: Rkey,
-    /// Its key afterwards: of this the low 8 bits, which are the requester's choice. The others stay those of `rkey`, whatever they are here.
+    /// Its key afterwards: of this the low 8 bits, which are the requester's choice. The others
+    /// stay those of `rkey`, whatever they are here.
     pub new_rkey: Rkey,
     /// The region.
     pub lkey: Lkey,
@@ -33,8 +35,9 @@ pub struct Bind {
     pub length: u64,
 }
 
-/// Tells a QP that was reset from what it was before, and from those that had its number: a window of type 2B is of one life of its QP.
-/// So a QP that goes takes its windows along at once, however many they are.
+/// Tells a QP that was reset from what it was before, and from those that had its number: a window
+/// of type 2B is of one life of its QP. So a QP that goes takes its windows along at once, however
+/// many they are.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct QpLife(u32);
 

@@ -9,8 +9,9 @@ use vrdma_wire::num::{Qpn, Srqn};
 
 /// A send request but for its payload, as it is executed.
 ///
-/// The operation stays where the caller wrote it: to copy an enum whose fields were just stored one by one costs a stall until the
-/// processor's store buffer has drained, which here is full of lines that guests have.
+/// The operation stays where the caller wrote it: to copy an enum whose fields were just stored one
+/// by one costs a stall until the processor's store buffer has drained, which here is full of lines
+/// that guests have.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) op: &'a SendOp,
@@ -26,8 +27,8 @@ pub(crate) struct Work<'a> {
     pub(crate) srqn: Option<Srqn>,
 }
 
-/// What a request asks for beside its operation. In one byte, since bytes that were just stored one by one are not to be loaded together (see
-/// [`Work`]), which compilers do to copy them.
+/// What a request asks for beside its operation. In one byte, since bytes that were just stored one
+/// by one are not to be loaded together (see [`Work`]), which compilers do to copy them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Flags(u8);
 
@@ -56,7 +57,8 @@ impl Flags {
         self.0 & Self::SOLICITED != 0
     }
 
-    /// It starts after all READs and atomics before it. Without packets, every request starts after those before it have ended.
+    /// It starts after all READs and atomics before it. Without packets, every request starts after
+    /// those before it have ended.
     #[inline]
     pub(crate) fn fence(self) -> bool {
         self.0 & Self::FENCE != 0
@@ -131,8 +133,9 @@ impl<'a> Work<'a> {
         Work { op, row, id, length, error, flags, srqn: None }
     }
 
-    /// The shared receive queue that it names, on a QP of that service: XRC initiators want one for all that goes to the peer, and no others know any.
-    /// In place: see [`Work`] for what a copy costs.
+    /// The shared receive queue that it names, on a QP of that service: XRC initiators want one for
+    /// all that goes to the peer, and no others know any. In place: see [`Work`] for what a copy
+    /// costs.
     #[inline]
     pub(crate) fn name_queue(&mut self, srqn: Option<Srqn>, service: QpType) {
         if service == QpType::XrcSend && (srqn.is_some() || self.row.alone) {
@@ -148,7 +151,8 @@ impl<'a> Work<'a> {
         Work { row: self.op.row(), ..*self }
     }
 
-    /// The same, for what rarely happens: a function that is not inlined wants all of this in memory, and only then it is put there.
+    /// The same, for what rarely happens: a function that is not inlined wants all of this in
+    /// memory, and only then it is put there.
     #[inline(always)]
     pub(crate) fn again(&self) -> Work<'a> {
         *self

@@ -1,7 +1,11 @@
-//! What the dearest acknowledges cost that a peer can send: `cargo bench -p vrdma-tcp --bench acks`.
+//! What the dearest acknowledges cost that a peer can send: `cargo bench -p vrdma-tcp --bench
+//! acks`.
 //!
-//! The peer announces the smallest MSS, takes a large window and says nothing, until as many segments are outstanding as there may be. Then it sends one acknowledge.
-//! Each case is repeated on copies of the same connection; its cost is the lowest tenth, since what else the machine does only adds to it. All are compared with the acknowledge of two segments, measured in the same run.
+//! The peer announces the smallest MSS, takes a large window and says nothing, until as many
+//! segments are outstanding as there may be. Then it sends one acknowledge. Each case is repeated
+//! on copies of the same connection; its cost is the lowest tenth, since what else the machine does
+//! only adds to it. All are compared with the acknowledge of two segments, measured in the same
+//! run.
 
 #![allow(
     clippy::disallowed_methods,
@@ -82,7 +86,8 @@ impl Case {
         sent
     }
 
-    /// A connection with as many segments outstanding as there may be, with a peer that announces this MSS.
+    /// A connection with as many segments outstanding as there may be, with a peer that announces
+    /// this MSS.
     fn full(mss: u16) -> Case {
         let config = Config { fpdus: true, min_mss: 216, ..Config::default() };
         let connection = Connection::connect(config, Ports { local: 1, remote: 2 }, 0, 0, Instant(0));
@@ -115,7 +120,8 @@ impl Case {
         }
     }
 
-    /// One whose segments had to be cut again: a router says that the path takes less, and of what goes in parts all but the first is sacked.
+    /// One whose segments had to be cut again: a router says that the path takes less, and of what
+    /// goes in parts all but the first is sacked.
     fn in_parts() -> Case {
         let mut case = Case::full(1000);
         assert!(case.connection.handle_too_long(case.first(), 216));

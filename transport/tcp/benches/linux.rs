@@ -1,7 +1,8 @@
-//! Our TCP beside Linux' CUBIC: the same receiver, the same network with the same losses, in turns; then a flow of each through one bottleneck.
+//! Our TCP beside Linux' CUBIC: the same receiver, the same network with the same losses, in turns;
+//! then a flow of each through one bottleneck.
 //!
-//! `cargo bench -p vrdma-tcp [-- SECONDS [NAME]]`: seconds of each measurement, and of whom (`OursToLinux`, `LinuxToOurs`, `Jain`). Wants root, and two
-//! processors with nothing else to do.
+//! `cargo bench -p vrdma-tcp [-- SECONDS [NAME]]`: seconds of each measurement, and of whom
+//! (`OursToLinux`, `LinuxToOurs`, `Jain`). Wants root, and two processors with nothing else to do.
 
 #![allow(
     clippy::disallowed_methods,

@@ -19,12 +19,14 @@ pub(crate) struct Incoming<'a> {
 }
 
 impl Connection {
-    /// Takes the acknowledgment number, SACKs and window of a segment that is acceptable. False if the number cannot be: the segment is dropped.
+    /// Takes the acknowledgment number, SACKs and window of a segment that is acceptable. False if
+    /// the number cannot be: the segment is dropped.
     pub(crate) fn handle_ack(&mut self, segment: Incoming<'_>, now: Instant) -> bool {
         let header = segment.header;
         let una = self.board.una();
         let ack = self.send_origin.number(header.ack, una);
-        // RFC 5961, 5.2: of what was never sent, or sent so long ago that no such segment can be on its way still.
+        // RFC 5961, 5.2: of what was never sent, or sent so long ago that no such segment can be on
+        // its way still.
         if ack > self.board.nxt() || ack.saturating_add(self.window.largest) < una {
             self.counters.bad_ack += 1;
             self.challenge(now);
@@ -68,8 +70,9 @@ impl Connection {
         true
     }
 
-    /// Takes a round trip: of a segment that was sent once, or by the echo of a timestamp. Only that ends the back-off: an acknowledge of what was
-    /// sent again does not say how long the path takes (RFC 6298, 5.7; Karn's algorithm).
+    /// Takes a round trip: of a segment that was sent once, or by the echo of a timestamp. Only
+    /// that ends the back-off: an acknowledge of what was sent again does not say how long the path
+    /// takes (RFC 6298, 5.7; Karn's algorithm).
     fn measure(&mut self, newest: Option<Sent>, news: &News, outstanding: u64, now: Instant) {
         if let Some(sent) = newest {
             self.rtt.measured(now.since(sent.at), outstanding, now);
@@ -85,7 +88,8 @@ impl Connection {
         self.rtt.backoff = 0;
     }
 
-    /// All before `ack` is acknowledged. Segments that were sent once tell how long they took; of those the latest counts.
+    /// All before `ack` is acknowledged. Segments that were sent once tell how long they took; of
+    /// those the latest counts.
     fn take_cumulative(
         &mut self,
         ack: u64,
@@ -120,7 +124,8 @@ impl Connection {
                 start: self.send_origin.number(*left, ack),
                 end: self.send_origin.number(*right, ack),
             };
-            // What is before the acknowledgment number, or within the next block, arrived twice (RFC 2883, 4).
+            // What is before the acknowledgment number, or within the next block, arrived twice
+            // (RFC 2883, 4).
             let is_twice = index == 0
                 && range.start < range.end
                 && (range.end <= ack || second.is_some_and(|second: Range| second.covers(range)));
@@ -138,7 +143,8 @@ impl Connection {
             }
             second = Some(range);
         }
-        // Of what was sent once nobody can have got two: not ours to react to, but for a peer that makes it up.
+        // Of what was sent once nobody can have got two: not ours to react to, but for a peer that
+        // makes it up.
         self.counters.duplicates_reported += u32::from(twice.is_some());
         (delivered, twice)
     }

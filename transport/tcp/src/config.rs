@@ -17,31 +17,38 @@ pub struct KeepAlive {
 /// What a connection is told to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Most data of a segment, without any options: the MTU less 40 bytes with IPv4, less 60 with IPv6 (RFC 6691). It is what the peer is told.
+    /// Most data of a segment, without any options: the MTU less 40 bytes with IPv4, less 60 with
+    /// IPv6 (RFC 6691). It is what the peer is told.
     pub mss: u16,
-    /// Least that path MTU discovery may take it to, and what a peer takes that does not say: 536 with IPv4, 1220 with IPv6.
+    /// Least that path MTU discovery may take it to, and what a peer takes that does not say: 536
+    /// with IPv4, 1220 with IPv6.
     pub min_mss: u16,
-    /// The receive window in bytes, up to 1 GiB. It is as large whatever arrives: no buffer stands behind it.
+    /// The receive window in bytes, up to 1 GiB. It is as large whatever arrives: no buffer stands
+    /// behind it.
     pub window: u32,
-    /// Most stretches of data beyond holes; what would be one more is not taken. A full queue may lose every other segment, and each that
-    /// arrives looks at all stretches.
+    /// Most stretches of data beyond holes; what would be one more is not taken. A full queue may
+    /// lose every other segment, and each that arrives looks at all stretches.
     pub max_kept: u16,
-    /// Most segments that are outstanding: then nothing new is sent until some are acknowledged. An acknowledge may have to look at each of them, and a peer says how short they are.
+    /// Most segments that are outstanding: then nothing new is sent until some are acknowledged. An
+    /// acknowledge may have to look at each of them, and a peer says how short they are.
     #[serde(default = "max_outstanding")]
     pub max_outstanding: u16,
     /// Whether SACKs are offered and accepted (RFC 2018).
     pub sack: bool,
     /// Whether timestamps are offered and accepted (RFC 7323).
     pub timestamps: bool,
-    /// Whether segments say that they are whole FPDUs, where both ends know of it ([`Arrival::is_whole`](crate::Arrival::is_whole)).
+    /// Whether segments say that they are whole FPDUs, where both ends know of it
+    /// ([`Arrival::is_whole`](crate::Arrival::is_whole)).
     #[serde(default)]
     pub fpdus: bool,
-    /// The DS field of its IP packets (RFC 2474); the two bits of ECN are zero (RFC 3168: it is not ECN-capable).
+    /// The DS field of its IP packets (RFC 2474); the two bits of ECN are zero (RFC 3168: it is not
+    /// ECN-capable).
     #[serde(default)]
     pub traffic_class: u8,
     /// Segments of the initial congestion window (RFC 6928).
     pub initial_window: u8,
-    /// A congestion window that was not used for an RTO starts again as the initial one (RFC 5681, 4.1).
+    /// A congestion window that was not used for an RTO starts again as the initial one (RFC 5681,
+    /// 4.1).
     pub restart_after_idle: bool,
     /// Least retransmission timeout. RFC 6298 has 1 s, most hosts 200 ms; inside a rack 1 ms.
     pub min_rto: Duration,
@@ -51,13 +58,16 @@ pub struct Config {
     pub initial_rto: Duration,
     /// Longest time that a peer delays an acknowledge (RFC 8985, 7.2).
     pub peer_ack_delay: Duration,
-    /// What the tail is probed later than after two round trips, for a peer that is not always awake. (Linux has two ticks, RFC 8985 has none.)
+    /// What the tail is probed later than after two round trips, for a peer that is not always
+    /// awake. (Linux has two ticks, RFC 8985 has none.)
     pub probe_slack: Duration,
-    /// Longest time that an acknowledge is delayed here, below 500 ms; zero for never (RFC 9293, 3.8.6.3).
+    /// Longest time that an acknowledge is delayed here, below 500 ms; zero for never (RFC 9293,
+    /// 3.8.6.3).
     pub ack_delay: Duration,
     /// So many segments are acknowledged at once: 1 or 2.
     pub ack_every: u8,
-    /// A connection whose data, or probe of a closed window, has had no answer for so long ends (R2 of RFC 9293, 3.8.3).
+    /// A connection whose data, or probe of a closed window, has had no answer for so long ends (R2
+    /// of RFC 9293, 3.8.3).
     pub timeout: Duration,
     /// The same while it is set up.
     pub connect_timeout: Duration,
@@ -69,7 +79,8 @@ pub struct Config {
     pub fin_wait: Duration,
 }
 
-/// 1 MiB, which the daemon has unacknowledged at most, are 740 of those segments that fit an MTU of 1500.
+/// 1 MiB, which the daemon has unacknowledged at most, are 740 of those segments that fit an MTU of
+/// 1500.
 fn max_outstanding() -> u16 {
     768
 }

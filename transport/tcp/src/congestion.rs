@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Beta of CUBIC in tenths: what is left of a window in which something was lost.
 const BETA: u64 = 7;
-/// In slow start, which is not paced, an acknowledge counts for at most so many segments (RFC 9406, 4.2).
+/// In slow start, which is not paced, an acknowledge counts for at most so many segments (RFC 9406,
+/// 4.2).
 const MOST_COUNTED: u64 = 8;
 
 /// What a loss took, to be given back if there was none.
@@ -75,7 +76,8 @@ impl Congestion {
             part: 0,
         });
         let elapsed = now.since(epoch.began);
-        // Alpha is 3 (1 - beta) / (1 + beta) = 9/17 until the window is what it was (cwnd_prior, of which beta left ssthresh), then 1.
+        // Alpha is 3 (1 - beta) / (1 + beta) = 9/17 until the window is what it was (cwnd_prior, of
+        // which beta left ssthresh), then 1.
         let prior = self.threshold / BETA * 10;
         let (numerator, denominator) = if epoch.reno < prior { (9, 17) } else { (1, 1) };
         epoch.reno_part += bytes.min(window) * mss * numerator / denominator;
@@ -106,7 +108,8 @@ impl Congestion {
         self.epoch = None;
     }
 
-    /// The retransmission timeout ran out (4.8). Only the first one of a series has a loss before it.
+    /// The retransmission timeout ran out (4.8). Only the first one of a series has a loss before
+    /// it.
     pub fn timed_out(&mut self, mss: u64) {
         self.window = mss;
         self.epoch = None;

@@ -81,8 +81,9 @@ pub struct Ports {
 
 /// A connection: plain data, that equal calls make equal.
 ///
-/// Of thousands each is out of the caches when its turn comes. So what each segment needs lies together, what one that arrives needs first, and what few
-/// need behind all else. (`table.rs` has it begin at the beginning of a line.)
+/// Of thousands each is out of the caches when its turn comes. So what each segment needs lies
+/// together, what one that arrives needs first, and what few need behind all else. (`table.rs` has
+/// it begin at the beginning of a line.)
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
@@ -159,8 +160,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that begins with a SYN of ours. The initial sequence number and the beginning of the clock of timestamps should be hard to guess
-    /// (RFC 6528; RFC 7323, 5.4).
+    /// A connection that begins with a SYN of ours. The initial sequence number and the beginning
+    /// of the clock of timestamps should be hard to guess (RFC 6528; RFC 7323, 5.4).
     #[must_use]
     pub fn connect(
         config: impl Into<Arc<Config>>,
@@ -245,7 +246,8 @@ impl Connection {
         &self.counters
     }
 
-    /// Most data of a segment by now. It may become less (path MTU): then what was cut before goes in parts.
+    /// Most data of a segment by now. It may become less (path MTU): then what was cut before goes
+    /// in parts.
     pub fn mss(&self) -> u32 {
         self.mss as u32
     }
@@ -291,7 +293,8 @@ impl Connection {
         self.closed.take().map(Event::Closed)
     }
 
-    /// The user sends no more than it has by now: a FIN follows. What the peer sends is taken still. Without a connection yet, there will be none.
+    /// The user sends no more than it has by now: a FIN follows. What the peer sends is taken
+    /// still. Without a connection yet, there will be none.
     pub fn close(&mut self) {
         match self.state {
             State::SynSent => self.end(Reason::Aborted),
@@ -300,8 +303,9 @@ impl Connection {
         }
     }
 
-    /// Its user has gone, after both ends have said that they close. What is left to be sent has half a minute from when
-    /// the peer was heard last: one that keeps its window closed, or takes a byte now and then, could hold the connection for ever.
+    /// Its user has gone, after both ends have said that they close. What is left to be sent has
+    /// half a minute from when the peer was heard last: one that keeps its window closed, or takes
+    /// a byte now and then, could hold the connection for ever.
     pub fn leave(&mut self) {
         if self.state != State::Closed {
             self.timers.set(Timer::Linger, self.heard + LINGER);

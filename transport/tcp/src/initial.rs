@@ -1,4 +1,5 @@
-//! Initial sequence numbers and beginnings of timestamps that nobody can guess (RFC 6528; RFC 7323, 5.4), and where a connection is listed.
+//! Initial sequence numbers and beginnings of timestamps that nobody can guess (RFC 6528; RFC 7323,
+//! 5.4), and where a connection is listed.
 
 use crate::time::Instant;
 use crate::tuple::Tuple;
@@ -19,7 +20,8 @@ impl Secret {
         ticks.wrapping_add(self.hash(tuple, 1))
     }
 
-    /// 24 bits that nobody else can say of a connection whose peer's SYN had this number, in this stretch of time, and of `what` more is said.
+    /// 24 bits that nobody else can say of a connection whose peer's SYN had this number, in this
+    /// stretch of time, and of `what` more is said.
     pub fn cookie(self, tuple: &Tuple, theirs: u32, stretch: u64, what: u8) -> u32 {
         let mut hasher = self.hasher(tuple, 3);
         hasher.write_u32(theirs);
@@ -33,7 +35,8 @@ impl Secret {
         self.hash(tuple, 2)
     }
 
-    /// Where a connection is listed among all: peers choose their ports, but none of them knows which ones are listed together.
+    /// Where a connection is listed among all: peers choose their ports, but none of them knows
+    /// which ones are listed together.
     pub fn place(self, tuple: &Tuple) -> u64 {
         let mut bytes = [0; 36];
         bytes[..16].copy_from_slice(&tuple.local.0);

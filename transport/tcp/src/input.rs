@@ -14,11 +14,13 @@ use vrdma_wire::tcp::{Flags, Header};
 
 /// What a peer takes that does not say (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// A peer that says less is taken to have said this, the MSS of a link with an MTU of 256: each segment costs a frame (docs/design/streams.md).
+/// A peer that says less is taken to have said this, the MSS of a link with an MTU of 256: each
+/// segment costs a frame (docs/design/streams.md).
 const LEAST_MSS: u16 = 216;
 /// An acknowledge of what cannot be is sent once in so many nanoseconds (RFC 5961, 7).
 const CHALLENGE_INTERVAL: u64 = 50_000_000;
-/// So many segments are acknowledged at once from one that was out of order on: a peer that recovers hears soon what it needs.
+/// So many segments are acknowledged at once from one that was out of order on: a peer that
+/// recovers hears soon what it needs.
 const AT_ONCE: u8 = 16;
 /// An acknowledge is delayed by less than half a second (RFC 9293, MUST-40).
 const LONGEST_DELAY: u64 = 499_000_000;
@@ -26,7 +28,8 @@ const LONGEST_DELAY: u64 = 499_000_000;
 const STAMP_LIFE: u64 = 24 * 24 * 3600 * 1_000_000_000;
 
 impl Connection {
-    /// A connection that begins with this SYN of the peer's, which a listener got. What is said of numbers at [`connect`](Connection::connect) holds here too.
+    /// A connection that begins with this SYN of the peer's, which a listener got. What is said of
+    /// numbers at [`connect`](Connection::connect) holds here too.
     #[must_use]
     pub fn accept(
         config: impl Into<Arc<Config>>,
@@ -42,9 +45,10 @@ impl Connection {
         connection
     }
 
-    /// A segment of this connection arrived, with so many bytes of data and a right checksum. `take` is asked for each part of the data that is
-    /// new, and says how many bytes, from the front, it has taken: only what is taken is ever acknowledged. What lies beyond a hole may be refused
-    /// and comes again.
+    /// A segment of this connection arrived, with so many bytes of data and a right checksum.
+    /// `take` is asked for each part of the data that is new, and says how many bytes, from the
+    /// front, it has taken: only what is taken is ever acknowledged. What lies beyond a hole may be
+    /// refused and comes again.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -200,7 +204,8 @@ impl Connection {
         if is_first && !self.handle_first_ack(header, now) || !self.handle_ack(segment, now) {
             return;
         }
-        // Who guesses a number in the window, but not what we have sent, makes nothing honest look old.
+        // Who guesses a number in the window, but not what we have sent, makes nothing honest look
+        // old.
         self.note_stamp(header, start, now);
         self.hear(now);
         self.advance_close(now);
@@ -209,7 +214,8 @@ impl Connection {
         }
     }
 
-    /// PAWS (RFC 7323, 5.3): a segment that is older than one that arrived comes from an earlier round of the numbers.
+    /// PAWS (RFC 7323, 5.3): a segment that is older than one that arrived comes from an earlier
+    /// round of the numbers.
     fn is_timely(&mut self, header: &Header, now: Instant) -> bool {
         if !self.agreed.timestamps || header.flags.has(Flags::RST) {
             return true;
@@ -228,7 +234,8 @@ impl Connection {
         true
     }
 
-    /// The timestamp to echo (RFC 7323, 4.3): that of the segment with which the next acknowledge begins.
+    /// The timestamp to echo (RFC 7323, 4.3): that of the segment with which the next acknowledge
+    /// begins.
     fn note_stamp(&mut self, header: &Header, start: u64, now: Instant) {
         if let (true, Some((value, _))) = (self.agreed.timestamps, header.options.timestamps)
             && start <= self.stamps.last_ack
@@ -238,7 +245,8 @@ impl Connection {
         }
     }
 
-    /// Whether some of a segment is in the window (RFC 9293, 3.10.7.4, first). If not, the peer is told what we expect.
+    /// Whether some of a segment is in the window (RFC 9293, 3.10.7.4, first). If not, the peer is
+    /// told what we expect.
     fn is_acceptable(&mut self, range: Range, has_length: bool, flags: Flags, now: Instant) -> bool {
         let (nxt, edge) = (self.received.nxt(), self.received.edge());
         let end = range.end + u64::from(flags.has(Flags::FIN)) + u64::from(flags.has(Flags::SYN));
@@ -271,7 +279,8 @@ impl Connection {
         false
     }
 
-    /// RFC 5961, 3.2: only a RST with just the number that is expected counts. One elsewhere in the window may be a guess.
+    /// RFC 5961, 3.2: only a RST with just the number that is expected counts. One elsewhere in the
+    /// window may be a guess.
     fn handle_rst(&mut self, start: u64, now: Instant) {
         if start != self.received.nxt() {
             self.counters.challenges += 1;
@@ -285,7 +294,8 @@ impl Connection {
         }
     }
 
-    /// RFC 5961, 4.2: a SYN in the window is answered with what we expect. A peer that began anew resets us by that.
+    /// RFC 5961, 4.2: a SYN in the window is answered with what we expect. A peer that began anew
+    /// resets us by that.
     fn handle_syn_in_window(&mut self, now: Instant) {
         if self.state == State::SynReceived && self.is_passive {
             // Back to LISTEN (RFC 9293, 3.10.7.4, fourth).

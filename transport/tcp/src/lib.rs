@@ -1,11 +1,14 @@
 //! TCP as a carrier of messages, without I/O.
 //!
-//! A [`Connection`] is one end of a TCP connection (RFC 9293) as plain data: no socket, clock, thread, buffer or randomness of its own. It is made for a
-//! user that sends *references* to memory and places what arrives by itself, as RDMA over TCP does. What such a user needs is less than a stack: no
-//! stream buffers, a window that is always the same, no Nagle; and more: data is handed up beyond holes. A [`Stack`] is all connections of a host:
-//! whose a segment is, listeners, TIME-WAIT, RSTs for strangers.
+//! A [`Connection`] is one end of a TCP connection (RFC 9293) as plain data: no socket, clock,
+//! thread, buffer or randomness of its own. It is made for a user that sends *references* to memory
+//! and places what arrives by itself, as RDMA over TCP does. What such a user needs is less than a
+//! stack: no stream buffers, a window that is always the same, no Nagle; and more: data is handed
+//! up beyond holes. A [`Stack`] is all connections of a host: whose a segment is, listeners,
+//! TIME-WAIT, RSTs for strangers.
 //!
-//! The crate knows `vrdma-wire` alone: bytes become [`Header`](vrdma_wire::tcp::Header)s there. The daemon uses it for the iWARP of guests with `tcp = "own"`.
+//! The crate knows `vrdma-wire` alone: bytes become [`Header`](vrdma_wire::tcp::Header)s there. The
+//! daemon uses it for the iWARP of guests with `tcp = "own"`.
 //!
 //! # The contract
 //!
@@ -13,22 +16,28 @@
 //!
 //! * hands segments in ([`Connection::handle_segment`]), their checksum checked;
 //! * calls [`Connection::handle_timeout`] at [`Connection::poll_timeout`] at the latest;
-//! * after each call takes what is to be sent ([`Connection::poll_transmit`]) until there is nothing, and events ([`Connection::poll_event`]);
+//! * after each call takes what is to be sent ([`Connection::poll_transmit`]) until there is
+//!   nothing, and events ([`Connection::poll_event`]);
 //! * says when a router complained ([`Connection::handle_too_long`]).
 //!
 //! # Sending
 //!
-//! The stream is the user's. TCP asks for it by place, from 0 on: [`Source::segment_at`] says how long the segment is that begins there (whole FPDUs, at most
-//! [`Connection::mss`]), and a [`Segment`] says which bytes are to follow the header. The user keeps being able to produce bytes until
-//! [`Connection::acknowledged`] is beyond them. A retransmission sends the same bytes between the same places: for each segment that is outstanding there is a record of where it
-//! was cut. Cuts are not moved, but added where there is no other way: if the path takes less than it did, or if the peer's window stays too small for a segment. PSH is set where the user has
-//! no more.
+//! The stream is the user's. TCP asks for it by place, from 0 on: [`Source::segment_at`] says how
+//! long the segment is that begins there (whole FPDUs, at most [`Connection::mss`]), and a
+//! [`Segment`] says which bytes are to follow the header. The user keeps being able to produce
+//! bytes until [`Connection::acknowledged`] is beyond them. A retransmission sends the same bytes
+//! between the same places: for each segment that is outstanding there is a record of where it was
+//! cut. Cuts are not moved, but added where there is no other way: if the path takes less than it
+//! did, or if the peer's window stays too small for a segment. PSH is set where the user has no
+//! more.
 //!
 //! # Receiving
 //!
-//! New bytes are handed up as they come, in order or not ([`Arrival`]: their place, and up to where the stream is complete). The user says how many it has taken:
-//! placed, or held. Those are told to the peer, in order by the acknowledgment number, beyond holes by SACKs, and never come again; what is not taken is as if it had been lost.
-//! A byte that was taken is not handed up twice, whatever the peer sends. [`Connection::complete`] is the place of delivery in order.
+//! New bytes are handed up as they come, in order or not ([`Arrival`]: their place, and up to where
+//! the stream is complete). The user says how many it has taken: placed, or held. Those are told to
+//! the peer, in order by the acknowledgment number, beyond holes by SACKs, and never come again;
+//! what is not taken is as if it had been lost. A byte that was taken is not handed up twice,
+//! whatever the peer sends. [`Connection::complete`] is the place of delivery in order.
 //!
 //! # What it does
 //!
@@ -51,18 +60,23 @@
 //! | initial numbers | RFC 6528 | `initial` |
 //! | deadlines of all connections | a wheel, of ticks of 4 us | `wheel` |
 //!
-//! An idle connection is under 1 KiB, and has no deadline unless keep-alive is on. State is saved and restored as a value ([`Connection::save`], [`Stack::adopt`]);
-//! listeners are configuration, and half-open connections that are lost begin again.
+//! An idle connection is under 1 KiB, and has no deadline unless keep-alive is on. State is saved
+//! and restored as a value ([`Connection::save`], [`Stack::adopt`]); listeners are configuration,
+//! and half-open connections that are lost begin again.
 //!
 //! # What it does not
 //!
-//! * ECN (RFC 3168), HyStart++ (RFC 9406), F-RTO (RFC 5682), searching for a larger path MTU (RFC 4821): not yet.
-//! * Urgent data is data: MPA has no use for it. TCP Fast Open, MD5 and AO options: nobody asks for them.
-//! * A closed window is probed with an old number instead of a byte of new data (as Linux does): the byte would cut an FPDU in two.
+//! * ECN (RFC 3168), HyStart++ (RFC 9406), F-RTO (RFC 5682), searching for a larger path MTU (RFC
+//!   4821): not yet.
+//! * Urgent data is data: MPA has no use for it. TCP Fast Open, MD5 and AO options: nobody asks for
+//!   them.
+//! * A closed window is probed with an old number instead of a byte of new data (as Linux does):
+//!   the byte would cut an FPDU in two.
 //! * ICMP errors other than "too long" are soft and left to the user (RFC 5461).
 //! * IP options, source routes, type of service: who writes the IP header has them.
 //!
-//! `src/tests/requirements.rs` goes through the table of RFC 9293, appendix B: each requirement has a test, or a reason.
+//! `src/tests/requirements.rs` goes through the table of RFC 9293, appendix B: each requirement has
+//! a test, or a reason.
 //!
 //! # Files
 //!

@@ -9,13 +9,16 @@ use crate::time::{Instant, nanoseconds};
 use crate::timers::Timer;
 use vrdma_wire::tcp::{Flags, Header, Options};
 
-/// Where a connection's stream comes from. It is asked for bytes by their place in the stream until they are [acknowledged](Connection::acknowledged).
+/// Where a connection's stream comes from. It is asked for bytes by their place in the stream until
+/// they are [acknowledged](Connection::acknowledged).
 pub trait Source {
-    /// How long the segment is that begins at this place, at most `most`; 0 if there is nothing to send yet. A segment is never made longer, and cut
-    /// again only where the path takes less by now.
+    /// How long the segment is that begins at this place, at most `most`; 0 if there is nothing to
+    /// send yet. A segment is never made longer, and cut again only where the path takes less by
+    /// now.
     fn segment_at(&mut self, offset: u64, most: u32) -> u32;
 
-    /// Whether a stretch of at most 65535 bytes is whole FPDUs: the peer is told so. Not asked unless both ends know of it.
+    /// Whether a stretch of at most 65535 bytes is whole FPDUs: the peer is told so. Not asked
+    /// unless both ends know of it.
     fn is_whole(&mut self, stretch: core::ops::Range<u64>) -> bool {
         let _ = stretch;
         false
@@ -32,7 +35,8 @@ pub struct Segment {
 }
 
 impl Connection {
-    /// The next segment to send, if there is one. It counts as sent: one that is not is lost, as on the wire.
+    /// The next segment to send, if there is one. It counts as sent: one that is not is lost, as on
+    /// the wire.
     pub fn poll_transmit(&mut self, now: Instant, source: &mut impl Source) -> Option<Segment> {
         if let Some((number, acknowledges)) = self.due.reset.take() {
             let flags = if acknowledges { Flags::RST | Flags::ACK } else { Flags::RST };
@@ -86,14 +90,16 @@ impl Connection {
         Some(self.send_again(index, now))
     }
 
-    /// Whether the congestion window has room for so many bytes. One segment may always be on its way.
+    /// Whether the congestion window has room for so many bytes. One segment may always be on its
+    /// way.
     fn has_room(&self, length: u64) -> bool {
         let pipe = self.pipe();
         pipe == 0 || pipe + length <= self.congestion.window
     }
 
-    /// Whether so many bytes of new data are to go later, though the window has room for them. An initial window may be a burst anyway (RFC 6928), and who
-    /// uses less than half of the window is not who fills the path.
+    /// Whether so many bytes of new data are to go later, though the window has room for them. An
+    /// initial window may be a burst anyway (RFC 6928), and who uses less than half of the window
+    /// is not who fills the path.
     fn waits_for_pace(&mut self, length: u64, now: Instant) -> bool {
         let Some(until) = self.pace.waits_until(now) else { return false };
         let waits = self.pipe() + length > self.initial_window().max(self.congestion.window / 2);
@@ -132,7 +138,8 @@ impl Connection {
         self.emit(now, sent.range, sent.kind, true)
     }
 
-    /// A segment that makes the peer tell what it has of the tail (RFC 8985, 7.3): new data if the window allows, else the last segment once more.
+    /// A segment that makes the peer tell what it has of the tail (RFC 8985, 7.3): new data if the
+    /// window allows, else the last segment once more.
     fn send_tail_probe(&mut self, now: Instant, source: &mut impl Source) -> Option<Segment> {
         if !core::mem::take(&mut self.due.tail_probe) {
             return None;
@@ -193,7 +200,8 @@ impl Connection {
         }
     }
 
-    /// How long the next segment of new data is, if there is one, the peer's window has room for all of it, and not too many are outstanding.
+    /// How long the next segment of new data is, if there is one, the peer's window has room for
+    /// all of it, and not too many are outstanding.
     fn new_data(&self, source: &mut impl Source, most: u64) -> Result<u64, Nothing> {
         if !matches!(self.state, State::Established | State::CloseWait) || self.fin.is_some() {
             return Err(Nothing::ToSend);
@@ -241,7 +249,8 @@ impl Connection {
         self.timers.set(Timer::TailProbe, at);
     }
 
-    /// A window that has no room for a segment is probed, at first after a retransmission timeout, then less and less often (RFC 9293, 3.8.6.1).
+    /// A window that has no room for a segment is probed, at first after a retransmission timeout,
+    /// then less and less often (RFC 9293, 3.8.6.1).
     pub(crate) fn await_window(&mut self, now: Instant) {
         let once = self.rtt.timeout(&self.config);
         let most = nanoseconds(self.config.max_rto);
@@ -249,8 +258,9 @@ impl Connection {
         self.timers.set(Timer::WindowProbe, now.after(wait));
     }
 
-    /// A part of a segment if there is room for it (the sender's side of avoiding silly windows, RFC 9293, 3.8.6.2.1), else something old, which the
-    /// peer answers with its window: a byte of new data would cut a segment in two.
+    /// A part of a segment if there is room for it (the sender's side of avoiding silly windows,
+    /// RFC 9293, 3.8.6.2.1), else something old, which the peer answers with its window: a byte of
+    /// new data would cut a segment in two.
     fn send_window_probe(&mut self, now: Instant, source: &mut impl Source) -> Option<Segment> {
         if !core::mem::take(&mut self.due.window_probe) {
             return None;
@@ -276,7 +286,8 @@ impl Connection {
         Some(self.probe(now))
     }
 
-    /// A segment without data and with an old number, which is answered by an acknowledge (RFC 9293, 3.8.4).
+    /// A segment without data and with an old number, which is answered by an acknowledge (RFC
+    /// 9293, 3.8.4).
     fn probe(&mut self, now: Instant) -> Segment {
         let number = self.send_origin.wire(self.board.nxt() - 1);
         self.bare(now, number, Flags::ACK)
@@ -362,12 +373,14 @@ impl Connection {
         self.state == State::SynSent || self.agreed.scaled
     }
 
-    /// Some networks lose SYNs with options that they do not know: what is sent again has none that can be missed.
+    /// Some networks lose SYNs with options that they do not know: what is sent again has none that
+    /// can be missed.
     fn offers_fpdus(&self) -> bool {
         self.agreed.fpdus && (self.state != State::SynSent || self.counters.timeouts == 0)
     }
 
-    /// Sets the bytes that may arrive beyond what is complete. Less counts only as far as the peer was not told of more (RFC 9293, 3.8.6).
+    /// Sets the bytes that may arrive beyond what is complete. Less counts only as far as the peer
+    /// was not told of more (RFC 9293, 3.8.6).
     pub fn set_window(&mut self, bytes: u32) {
         let before = self.receive_window;
         self.receive_window = u64::from(bytes.min(1 << 30));

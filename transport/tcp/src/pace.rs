@@ -1,9 +1,13 @@
-//! Pacing (RFC 9002, 7.7): segments go at most twice as fast as a window in a round trip, so that a full queue does not meet them in bursts.
+//! Pacing (RFC 9002, 7.7): segments go at most twice as fast as a window in a round trip, so that a
+//! full queue does not meet them in bursts.
 //!
-//! Where two flows fill a queue that drops what is too much, the one whose segments come as soon as others of it have left finds it full more often than
-//! its part of the link. One that is spread evenly finds it full less often than a Linux host's, whose segments come in bursts. Twice as fast lies between.
+//! Where two flows fill a queue that drops what is too much, the one whose segments come as soon as
+//! others of it have left finds it full more often than its part of the link. One that is spread
+//! evenly finds it full less often than a Linux host's, whose segments come in bursts. Twice as
+//! fast lies between.
 //!
-//! Slow start is not paced: without HyStart++ (RFC 9406), bursts are what finds a queue's end before far too much is on its way.
+//! Slow start is not paced: without HyStart++ (RFC 9406), bursts are what finds a queue's end
+//! before far too much is on its way.
 
 use crate::congestion::Congestion;
 use crate::time::Instant;
@@ -11,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 /// How much faster than a window in a round trip.
 const FASTER: u64 = 2;
-/// So many nanoseconds' worth goes at once. Shorter round trips are not paced: inside a rack a timer for each segment would cost more than bursts do.
+/// So many nanoseconds' worth goes at once. Shorter round trips are not paced: inside a rack a
+/// timer for each segment would cost more than bursts do.
 const GRAIN: u64 = 100_000;
 
 /// When the next segment of a connection may go, if segments are paced.

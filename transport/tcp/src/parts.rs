@@ -1,4 +1,5 @@
-//! Parts of a connection's state: what recovers, what was agreed on, which window there is, what is due.
+//! Parts of a connection's state: what recovers, what was agreed on, which window there is, what is
+//! due.
 
 use crate::prr::Prr;
 use crate::seq::Range;

@@ -1,4 +1,5 @@
-//! Proportional rate reduction (RFC 9937, before RFC 6937): how much is sent for each acknowledge of a recovery, so that its window ends at ssthresh.
+//! Proportional rate reduction (RFC 9937, before RFC 6937): how much is sent for each acknowledge
+//! of a recovery, so that its window ends at ssthresh.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,16 +22,18 @@ impl Prr {
         self.out += bytes;
     }
 
-    /// The window after an acknowledge that delivered so much. It is good if it acknowledges something new and shows no further loss
-    /// (RFC 9937: then the window may grow as in slow start).
+    /// The window after an acknowledge that delivered so much. It is good if it acknowledges
+    /// something new and shows no further loss (RFC 9937: then the window may grow as in slow
+    /// start).
     pub fn window(&mut self, delivered: u64, pipe: u64, threshold: u64, mss: u64, is_good: bool) -> u64 {
         self.delivered += delivered;
         let mut quota = if pipe > threshold {
             let due = u128::from(self.delivered) * u128::from(threshold);
             (due.div_ceil(u128::from(self.flight)) as u64).saturating_sub(self.out)
         } else {
-            // What was delivered now may be replaced, whatever was sent before: else nothing would follow a retransmission in a small window, and only a timeout would
-            // show that it was lost too.
+            // What was delivered now may be replaced, whatever was sent before: else nothing would
+            // follow a retransmission in a small window, and only a timeout would show that it was
+            // lost too.
             let limit = self.delivered.saturating_sub(self.out).max(delivered);
             (if is_good { limit + mss } else { limit }).min(threshold - pipe)
         };
@@ -46,7 +49,8 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// The first example of RFC 6937, 3.1: 20 segments in flight, one lost, ssthresh 10. (There with Reno's half.)
+    /// The first example of RFC 6937, 3.1: 20 segments in flight, one lost, ssthresh 10. (There
+    /// with Reno's half.)
     #[test]
     fn every_other_acknowledge_sends_a_segment() {
         let mut prr = Prr::new(20);
@@ -64,7 +68,8 @@ mod tests {
         assert_eq!(pipe, 10);
     }
 
-    /// Two are on their way and the first is lost: what the other delivers lets another one go, behind the retransmission.
+    /// Two are on their way and the first is lost: what the other delivers lets another one go,
+    /// behind the retransmission.
     #[test]
     fn something_follows_a_retransmission_in_a_small_window() {
         let mut prr = Prr::new(2);
@@ -73,7 +78,8 @@ mod tests {
         assert_eq!(prr.window(1, pipe, 2, 1, false), pipe + 1);
     }
 
-    /// The second: 15 of 20 are lost. The window goes down to what is left, and comes up again as what is sent arrives.
+    /// The second: 15 of 20 are lost. The window goes down to what is left, and comes up again as
+    /// what is sent arrives.
     #[test]
     fn after_many_losses_it_grows_as_in_slow_start() {
         let mut prr = Prr::new(20);

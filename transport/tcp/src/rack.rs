@@ -1,5 +1,5 @@
-//! RACK-TLP (RFC 8985): a segment is lost if one that was sent later has arrived, and some time has passed; a probe of the tail finds losses that nothing
-//! comes after.
+//! RACK-TLP (RFC 8985): a segment is lost if one that was sent later has arrived, and some time has
+//! passed; a probe of the tail finds losses that nothing comes after.
 
 use crate::config::Config;
 use crate::rtt::Rtt;
@@ -7,7 +7,8 @@ use crate::scoreboard::{Scoreboard, Sent};
 use crate::time::{Instant, nanoseconds};
 use serde::{Deserialize, Serialize};
 
-/// So many recoveries after a DSACK the reordering window is the smallest again (RFC 8985, 6.2, step 4).
+/// So many recoveries after a DSACK the reordering window is the smallest again (RFC 8985, 6.2,
+/// step 4).
 const PERSIST: u8 = 16;
 /// So many sacked segments after a hole mean a loss, where no reordering was seen.
 const DUP_THRESH: u32 = 3;
@@ -24,7 +25,8 @@ pub(crate) struct Probe {
 /// What is known of what arrived last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rack {
-    /// Of the segments that arrived, when the one that was sent last was sent, where it ends, and how long it took.
+    /// Of the segments that arrived, when the one that was sent last was sent, where it ends, and
+    /// how long it took.
     sent_at: Instant,
     end: u64,
     rtt: u64,
@@ -54,7 +56,8 @@ impl Rack {
         }
     }
 
-    /// A segment arrived (steps 1 to 3). `is_original` says of one that was sent again that it was the first that arrived.
+    /// A segment arrived (steps 1 to 3). `is_original` says of one that was sent again that it was
+    /// the first that arrived.
     pub fn arrived(
         &mut self,
         sent: &Sent,
@@ -111,7 +114,8 @@ impl Rack {
         (least / 4).saturating_mul(self.multiplier.into()).min(rtt.smoothed().unwrap_or(least))
     }
 
-    /// Marks what is lost by now (step 5): how many numbers, and when to look again, if it may become more.
+    /// Marks what is lost by now (step 5): how many numbers, and when to look again, if it may
+    /// become more.
     pub fn detect(
         &self,
         board: &mut Scoreboard,
@@ -141,12 +145,14 @@ impl Rack {
         self.rtt < 1 << 62
     }
 
-    /// Whether a segment was sent so long ago that it should have arrived (6.3: on a retransmission timeout).
+    /// Whether a segment was sent so long ago that it should have arrived (6.3: on a retransmission
+    /// timeout).
     pub fn is_overdue(&self, sent: &Sent, rtt: &Rtt, now: Instant) -> bool {
         sent.at.after(self.rtt + self.reordering_window(rtt, true, 0)) <= now
     }
 
-    /// How long after the last segment the tail is probed (7.2). A lone segment's acknowledge may be delayed.
+    /// How long after the last segment the tail is probed (7.2). A lone segment's acknowledge may
+    /// be delayed.
     pub fn probe_timeout(rtt: &Rtt, segments: u64, config: &Config) -> u64 {
         let Some(smoothed) = rtt.smoothed() else { return nanoseconds(config.initial_rto) };
         let slack = nanoseconds(config.probe_slack);

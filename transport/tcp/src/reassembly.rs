@@ -1,10 +1,12 @@
-//! What arrived: up to which number all is there, what is beyond holes, and what of it the peer is told.
+//! What arrived: up to which number all is there, what is beyond holes, and what of it the peer is
+//! told.
 
 use crate::seq::{FAR, FIRST, Range, offset};
 use serde::{Deserialize, Serialize};
 
-/// A segment lies over so many stretches and gaps between them at most. A peer's own segments do not lie over more than a few; of one that does, the rest is
-/// not taken, since each step looks at all stretches.
+/// A segment lies over so many stretches and gaps between them at most. A peer's own segments do
+/// not lie over more than a few; of one that does, the rest is not taken, since each step looks at
+/// all stretches.
 const MOST_STEPS: usize = 16;
 
 /// New bytes of the stream, in a segment that has just arrived.
@@ -14,9 +16,11 @@ pub struct Arrival {
     pub offset: u64,
     /// Where they are in the segment's data.
     pub at: core::ops::Range<usize>,
-    /// Up to here the stream is complete; if that is less than `offset`, something before them is missing.
+    /// Up to here the stream is complete; if that is less than `offset`, something before them is
+    /// missing.
     pub complete: u64,
-    /// They are all of the segment, which came as it was sent, and the peer says that it is whole FPDUs: one may be placed beyond a hole.
+    /// They are all of the segment, which came as it was sent, and the peer says that it is whole
+    /// FPDUs: one may be placed beyond a hole.
     pub is_whole: bool,
 }
 
@@ -25,7 +29,8 @@ pub struct Arrival {
 pub(crate) struct Change {
     /// Something of it was taken.
     pub is_new: bool,
-    /// It was out of order, or a duplicate, or filled a hole: the peer should know at once (RFC 5681, 4.2).
+    /// It was out of order, or a duplicate, or filled a hole: the peer should know at once (RFC
+    /// 5681, 4.2).
     pub is_urgent: bool,
 }
 
@@ -36,7 +41,8 @@ pub(crate) struct Reassembly {
     nxt: u64,
     /// The right edge of the window that the peer was told of. It never goes back.
     edge: u64,
-    /// Stretches beyond holes, that which something arrived for last first (RFC 2018, 4). They do not touch.
+    /// Stretches beyond holes, that which something arrived for last first (RFC 2018, 4). They do
+    /// not touch.
     kept: Vec<Range>,
     /// What arrived twice, until the peer is told (RFC 2883).
     duplicate: Option<Range>,
@@ -79,7 +85,8 @@ impl Reassembly {
         self.duplicate.is_some() || self.has_holes()
     }
 
-    /// Data arrived. `take` is asked for each part that is not there and in the window, and says how many bytes of its front it has taken.
+    /// Data arrived. `take` is asked for each part that is not there and in the window, and says
+    /// how many bytes of its front it has taken.
     pub fn handle_data(&mut self, data: Range, most: u16, mut take: impl FnMut(Arrival) -> usize) -> Change {
         self.note_duplicate(data);
         let had_holes = self.has_holes();
@@ -155,7 +162,8 @@ impl Reassembly {
         self.finish();
     }
 
-    /// A FIN with this number arrived, in the window. Whether it is the first, and can be: one behind which there is data is none.
+    /// A FIN with this number arrived, in the window. Whether it is the first, and can be: one
+    /// behind which there is data is none.
     pub fn handle_fin(&mut self, fin: u64) -> bool {
         let is_first = self.fin.is_none() && fin >= self.nxt && self.kept.iter().all(|kept| kept.end <= fin);
         if is_first {
@@ -171,7 +179,8 @@ impl Reassembly {
         }
     }
 
-    /// The stretches of the next SACK option, `most` of them: what arrived twice first (RFC 2883, 4), which is told once.
+    /// The stretches of the next SACK option, `most` of them: what arrived twice first (RFC 2883,
+    /// 4), which is told once.
     pub fn sacks(&mut self, most: usize) -> impl Iterator<Item = Range> {
         let duplicate = self.duplicate.take();
         if let Some(duplicate) = duplicate

@@ -82,7 +82,8 @@ impl Connection {
         marked > 0
     }
 
-    /// Without SACKs the third duplicate means that the oldest segment is lost, and within a recovery each partial acknowledge that the next one is (RFC 6582).
+    /// Without SACKs the third duplicate means that the oldest segment is lost, and within a
+    /// recovery each partial acknowledge that the next one is (RFC 6582).
     fn count_duplicates(&mut self, news: News) -> bool {
         if news.acknowledged > 0 {
             self.duplicate_acks = 0;
@@ -94,8 +95,9 @@ impl Connection {
         is_loss && self.board.mark_first_lost() > 0
     }
 
-    /// So many duplicates count where there are no SACKs: each says that a segment has left the network, and no more were there as a recovery began. A peer
-    /// that makes them up would have us send without end (RFC 5681, 3.2, step 4).
+    /// So many duplicates count where there are no SACKs: each says that a segment has left the
+    /// network, and no more were there as a recovery began. A peer that makes them up would have us
+    /// send without end (RFC 5681, 3.2, step 4).
     fn duplicates(&self) -> u32 {
         if self.recovery == Recovery::Open { self.board.segments() as u32 } else { self.most_duplicates }
     }
@@ -120,7 +122,8 @@ impl Connection {
         self.congestion.window = self.pipe() + self.mss;
     }
 
-    /// What is taken to be in the network. Without SACKs each duplicate says that a segment has left it.
+    /// What is taken to be in the network. Without SACKs each duplicate says that a segment has
+    /// left it.
     pub(crate) fn pipe(&self) -> u64 {
         let gone = if self.agreed.sack { 0 } else { u64::from(self.duplicate_acks) * self.mss };
         self.board.pipe().saturating_sub(gone)
@@ -136,7 +139,8 @@ impl Connection {
                 let delivered = news.delivered + if news.is_duplicate && !self.agreed.sack { mss } else { 0 };
                 let is_good = news.acknowledged > 0 && !lost;
                 let window = prr.window(delivered, pipe, self.congestion.threshold, mss, is_good);
-                // A partial acknowledge without SACKs has the next segment sent again at once (RFC 6582, 3.2).
+                // A partial acknowledge without SACKs has the next segment sent again at once (RFC
+                // 6582, 3.2).
                 let is_partial = lost && !self.agreed.sack;
                 self.congestion.window = window.max(if is_partial { pipe + mss } else { mss });
             }
@@ -147,8 +151,8 @@ impl Connection {
         }
     }
 
-    /// A recovery is over when all that was outstanding as it began is acknowledged. True if one without a timeout is over by this: then the window is what
-    /// it left.
+    /// A recovery is over when all that was outstanding as it began is acknowledged. True if one
+    /// without a timeout is over by this: then the window is what it left.
     fn end_recovery(&mut self, una: u64) -> bool {
         let until = match self.recovery {
             Recovery::Open => return false,
@@ -171,13 +175,15 @@ impl Connection {
     fn end_tail_probe(&mut self, news: News) {
         let Some(probe) = self.rack.probe else { return };
         let una = self.board.una();
-        // What was probed and the probe have an acknowledge each, if nothing was lost: the second is a DSACK, or a bare duplicate.
+        // What was probed and the probe have an acknowledge each, if nothing was lost: the second
+        // is a DSACK, or a bare duplicate.
         let is_twice = news.twice.is_some() || news.is_bare;
         if una < probe.end || probe.is_retransmission && una == probe.end && !is_twice {
             return;
         }
         self.rack.probe = None;
-        // Beyond the probe without a second one: the probe mended a loss, which counts like any other.
+        // Beyond the probe without a second one: the probe mended a loss, which counts like any
+        // other.
         let is_mended = probe.is_retransmission && !is_twice;
         if self.recovery == Recovery::Open {
             if !self.congestion.may_undo() {
@@ -190,7 +196,8 @@ impl Connection {
         }
     }
 
-    /// The peer got something twice. When it told so of all that was sent again, nothing had been lost.
+    /// The peer got something twice. When it told so of all that was sent again, nothing had been
+    /// lost.
     fn explain(&mut self, twice: Range) {
         let Some(undo) = &mut self.undo else { return };
         if undo.within.covers(twice) {
@@ -201,7 +208,8 @@ impl Connection {
         }
     }
 
-    /// The first acknowledge of what was sent again answers what was sent at first: that had been late only (RFC 3522).
+    /// The first acknowledge of what was sent again answers what was sent at first: that had been
+    /// late only (RFC 3522).
     fn undo_by_echo(&mut self, echo: Option<u32>) {
         let Some(undo) = &mut self.undo else { return };
         let Some(first_sent) = undo.first_sent.take() else { return };
@@ -231,7 +239,8 @@ impl Connection {
         let Some(first) = self.board.first() else { return };
         let una = first.range.start;
         if first.sacked {
-            // It said to have this, and does not acknowledge it: it has thrown it away (RFC 2018, 8).
+            // It said to have this, and does not acknowledge it: it has thrown it away (RFC 2018,
+            // 8).
             self.board.forget_sacks();
         }
         // One window is reduced once. What is lost of it again by then counts as lost anew.

@@ -28,7 +28,8 @@ const SHORTEST: u64 = 10_000;
 const AFTER_LOST_SYN: u64 = 3_000_000_000;
 
 impl Rtt {
-    /// Takes a measurement while so many segments were outstanding. There may be one for every other of them, each of which then weighs less (RFC 7323, appendix G).
+    /// Takes a measurement while so many segments were outstanding. There may be one for every
+    /// other of them, each of which then weighs less (RFC 7323, appendix G).
     pub fn measured(&mut self, rtt: u64, segments: u64, now: Instant) {
         if now.since(self.stretch_began) >= STRETCH {
             self.least = [None, self.least[0]];

@@ -1,8 +1,9 @@
 //! A connection as a value that can be written, read, and gone on with.
 //!
-//! A connection is plain data, so what is written is the connection itself, by any encoding that serde has. What was read is a [`Saved`], which is
-//! not trusted: [`Saved::restore`] makes a connection of it, or says what of it cannot be. (Names of fields are the format. When the engine's record
-//! takes connections in, this gets the record's rules for versions.)
+//! A connection is plain data, so what is written is the connection itself, by any encoding that
+//! serde has. What was read is a [`Saved`], which is not trusted: [`Saved::restore`] makes a
+//! connection of it, or says what of it cannot be. (Names of fields are the format. When the
+//! engine's record takes connections in, this gets the record's rules for versions.)
 
 use crate::connection::{Connection, State};
 use crate::seq::{FAR, FIRST, SYN};

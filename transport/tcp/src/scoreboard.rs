@@ -1,4 +1,5 @@
-//! What was sent and is not acknowledged: a record for each segment, as it was cut, and which of them arrived or are lost.
+//! What was sent and is not acknowledged: a record for each segment, as it was cut, and which of
+//! them arrived or are lost.
 
 use crate::seq::{FAR, Range};
 use crate::time::Instant;
@@ -42,8 +43,10 @@ impl Sent {
     }
 }
 
-/// Records for which an idle connection keeps room. One with more takes it of the allocator for each burst: of thousands, its own would have left the caches, where what another gave back
-/// a moment ago has not (1,000 connections 0.78 to 0.80 of one, beside 0.72 to 0.77 with room for 8; a lone one as fast).
+/// Records for which an idle connection keeps room. One with more takes it of the allocator for
+/// each burst: of thousands, its own would have left the caches, where what another gave back a
+/// moment ago has not (1,000 connections 0.78 to 0.80 of one, beside 0.72 to 0.77 with room for 8;
+/// a lone one as fast).
 const FEW: usize = 2;
 /// Records for which one with more has room at least.
 const MANY: usize = 16;
@@ -51,7 +54,8 @@ const MANY: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scoreboard {
     sent: VecDeque<Sent>,
-    /// Stretches of segments that are sacked, in order; they do not touch. What was sacked before is skipped by them: a peer may say it again with each acknowledge.
+    /// Stretches of segments that are sacked, in order; they do not touch. What was sacked before
+    /// is skipped by them: a peer may say it again with each acknowledge.
     #[serde(skip)]
     runs: Vec<Range>,
     /// The oldest number that is not acknowledged.
@@ -105,7 +109,8 @@ impl Scoreboard {
         self.nxt - self.una
     }
 
-    /// What is taken to be in the network (RFC 6675, 4): neither sacked, nor lost and not sent again.
+    /// What is taken to be in the network (RFC 6675, 4): neither sacked, nor lost and not sent
+    /// again.
     pub fn pipe(&self) -> u64 {
         self.outstanding() - self.sacked - self.lost
     }
@@ -145,12 +150,14 @@ impl Scoreboard {
         range
     }
 
-    /// Whether nothing new may be sent before something is acknowledged, where so many segments may be outstanding.
+    /// Whether nothing new may be sent before something is acknowledged, where so many segments may
+    /// be outstanding.
     pub fn is_full(&self, most: u16) -> bool {
         self.sent.len() >= usize::from(most.max(1))
     }
 
-    /// All numbers before `to` are acknowledged. Tells of each segment that is, wholly and for the first time; returns how many numbers are acknowledged for the first time.
+    /// All numbers before `to` are acknowledged. Tells of each segment that is, wholly and for the
+    /// first time; returns how many numbers are acknowledged for the first time.
     pub fn acknowledge(&mut self, to: u64, mut each: impl FnMut(&Sent)) -> u64 {
         debug_assert!(to <= self.nxt, "only what was sent is acknowledged");
         let (mut fresh, mut whole) = (0, 0);
@@ -193,8 +200,8 @@ impl Scoreboard {
         }
     }
 
-    /// The peer has all of a stretch. Tells of each segment of it that it had not said so of; returns how many numbers those are. A segment
-    /// of which it has a part only is not marked.
+    /// The peer has all of a stretch. Tells of each segment of it that it had not said so of;
+    /// returns how many numbers those are. A segment of which it has a part only is not marked.
     pub fn sack(&mut self, range: Range, mut each: impl FnMut(&Sent)) -> u64 {
         let mut index = self.sent.partition_point(|sent| sent.range.start < range.start);
         let Some(start) = self.sent.get(index).map(|sent| sent.range.start) else { return 0 };
@@ -259,7 +266,8 @@ impl Scoreboard {
         self.sacked_segments = 0;
     }
 
-    /// Marks as lost which of those are for which `is_lost` holds, of all that are neither sacked nor lost; returns how many numbers those are.
+    /// Marks as lost which of those are for which `is_lost` holds, of all that are neither sacked
+    /// nor lost; returns how many numbers those are.
     pub fn mark_lost(&mut self, mut is_lost: impl FnMut(&Sent) -> bool) -> u64 {
         let mut marked = 0;
         for sent in self.sent.iter_mut().filter(|sent| !sent.sacked && !sent.lost) {
@@ -321,12 +329,14 @@ impl Scoreboard {
         *sent
     }
 
-    /// Whether a segment may go in parts now, by which there are more than were sent at first: an eighth more may be outstanding. The oldest always may, since all wait for it.
+    /// Whether a segment may go in parts now, by which there are more than were sent at first: an
+    /// eighth more may be outstanding. The oldest always may, since all wait for it.
     pub fn may_split(&self, index: usize, most: u16) -> bool {
         index == 0 || self.sent.len() < usize::from(most) * 9 / 8
     }
 
-    /// Makes two segments of one whose data is too long for the path by now; the first has `most` bytes. The bytes stay what they are.
+    /// Makes two segments of one whose data is too long for the path by now; the first has `most`
+    /// bytes. The bytes stay what they are.
     pub fn split(&mut self, index: usize, most: u64) {
         let sent = &mut self.sent[index];
         debug_assert!(sent.kind == Kind::Data && sent.len() > most && most > 0);

@@ -1,16 +1,19 @@
 //! Sequence numbers that do not wrap.
 //!
-//! On the wire they have 32 bits and wrap (RFC 9293, 3.4). Here each direction counts on in 64 bits: [`SYN`] is the SYN, [`FIRST`] the first byte of
-//! data. So comparisons are those of integers, and a place in the stream is a difference.
+//! On the wire they have 32 bits and wrap (RFC 9293, 3.4). Here each direction counts on in 64
+//! bits: [`SYN`] is the SYN, [`FIRST`] the first byte of data. So comparisons are those of
+//! integers, and a place in the stream is a difference.
 
 use serde::{Deserialize, Serialize};
 
-/// The number of the SYN. What a peer says may lie up to 2^31 before it, and still be no negative number.
+/// The number of the SYN. What a peer says may lie up to 2^31 before it, and still be no negative
+/// number.
 pub(crate) const SYN: u64 = 1 << 32;
 /// The number of the first byte of data.
 pub(crate) const FIRST: u64 = SYN + 1;
 
-/// All numbers are below this: a stream of 2^62 bytes takes longer than hosts live, and sums of two do not overflow.
+/// All numbers are below this: a stream of 2^62 bytes takes longer than hosts live, and sums of two
+/// do not overflow.
 pub(crate) const FAR: u64 = 1 << 62;
 
 /// The initial sequence number of a direction.
@@ -23,7 +26,8 @@ impl Origin {
         self.0.wrapping_add(number.wrapping_sub(SYN) as u32)
     }
 
-    /// The number that is written like this, of those that have it the one that is nearest to `near`.
+    /// The number that is written like this, of those that have it the one that is nearest to
+    /// `near`.
     pub fn number(self, wire: u32, near: u64) -> u64 {
         let ahead = wire.wrapping_sub(self.wire(near)) as i32;
         near.wrapping_add_signed(i64::from(ahead))

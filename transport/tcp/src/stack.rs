@@ -162,7 +162,8 @@ impl Stack {
         self.table.get(id).map(|entry| entry.tuple)
     }
 
-    /// Whether a segment between these, in this VLAN, is for a connection or a listener of this stack.
+    /// Whether a segment between these, in this VLAN, is for a connection or a listener of this
+    /// stack.
     pub fn takes(&self, tuple: &Tuple, vlan: VlanId) -> bool {
         match self.table.find(tuple).and_then(|id| self.table.get(id)) {
             Some(entry) => VlanId::of(entry.hop.vlan) == vlan,
@@ -175,12 +176,12 @@ impl Stack {
         self.table.find(tuple).is_some()
     }
 
-    /// Begins a connection. One in TIME-WAIT between the same ends gives way if it has timestamps, and
-    /// the new one offers them.
+    /// Begins a connection. One in TIME-WAIT between the same ends gives way if it has timestamps,
+    /// and the new one offers them.
     ///
     /// # Errors
-    /// [`Refused::InUse`]: there is another connection between these. [`Refused::Full`]: there are as
-    /// many as there may be. [`Refused::Address`]: no host has the remote address.
+    /// [`Refused::InUse`]: there is another connection between these. [`Refused::Full`]: there are
+    /// as many as there may be. [`Refused::Address`]: no host has the remote address.
     pub fn connect(
         &mut self,
         tuple: Tuple,
@@ -237,7 +238,8 @@ impl Stack {
         self.table.touched(id);
     }
 
-    /// A segment with a right checksum arrived; see [`Connection::handle_segment`]. Returns the connection that it was for; one that a SYN begins is none yet.
+    /// A segment with a right checksum arrived; see [`Connection::handle_segment`]. Returns the
+    /// connection that it was for; one that a SYN begins is none yet.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -320,7 +322,8 @@ impl Stack {
         }
     }
 
-    /// [`Connection::handle_too_long`] of the connection between these, in this VLAN. False if there is none, too.
+    /// [`Connection::handle_too_long`] of the connection between these, in this VLAN. False if
+    /// there is none, too.
     pub fn handle_too_long(&mut self, tuple: &Tuple, vlan: VlanId, number: u32, mss: u16) -> bool {
         let is_its =
             |id: &ConnectionId| self.table.get(*id).is_some_and(|entry| VlanId::of(entry.hop.vlan) == vlan);
@@ -340,7 +343,8 @@ impl Stack {
         self.handle_timeouts(now, usize::MAX);
     }
 
-    /// Does what is due of at most so many connections; of how many it was. If there are more, [`poll_timeout`](Stack::poll_timeout) says so.
+    /// Does what is due of at most so many connections; of how many it was. If there are more,
+    /// [`poll_timeout`](Stack::poll_timeout) says so.
     pub fn handle_timeouts(&mut self, now: Instant, most: usize) -> usize {
         for done in 0..most {
             let Some(id) = self.table.pop_due(now) else { return done };
@@ -349,7 +353,8 @@ impl Stack {
         most
     }
 
-    /// What a user has to know, in order. A connection is forgotten after its [`Event::Closed`] was taken.
+    /// What a user has to know, in order. A connection is forgotten after its [`Event::Closed`] was
+    /// taken.
     pub fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
         let (id, event) = self.events.pop_front()?;
         if matches!(event, Event::Closed(_)) {

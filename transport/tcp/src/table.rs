@@ -211,8 +211,9 @@ impl Table {
         totals
     }
 
-    /// Something was done to a connection: it may have something to send, and another deadline. One that is later than that under which it is filed
-    /// is looked at when that has come: most deadlines move away with each segment, and are never reached.
+    /// Something was done to a connection: it may have something to send, and another deadline. One
+    /// that is later than that under which it is filed is looked at when that has come: most
+    /// deadlines move away with each segment, and are never reached.
     pub fn touched(&mut self, id: ConnectionId) {
         self.file(id);
         let Some(entry) = self.get_mut(id) else { return };
@@ -221,7 +222,8 @@ impl Table {
         }
     }
 
-    /// A connection has nothing to do for now. If it waits for nothing, it is filed no more: so that it need not be looked at when it has long left the caches.
+    /// A connection has nothing to do for now. If it waits for nothing, it is filed no more: so
+    /// that it need not be looked at when it has long left the caches.
     pub fn rests(&mut self, id: ConnectionId) {
         self.file(id);
         let Some(entry) = self.get_mut(id) else { return };

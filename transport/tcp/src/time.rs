@@ -32,7 +32,8 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// A duration in nanoseconds; one of more than 73 years counts as those, so that a deadline is never the end of time.
+/// A duration in nanoseconds; one of more than 73 years counts as those, so that a deadline is
+/// never the end of time.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     duration.as_nanos().min(1 << 61) as u64
 }

@@ -42,7 +42,8 @@ impl Connection {
     }
 
     /// Whether a SYN of the peer is newer than all segments of the connection that gave way to this
-    /// one. If it is not, it is ignored: ours is sent again, and by then the peer's clock has ticked.
+    /// one. If it is not, it is ignored: ours is sent again, and by then the peer's clock has
+    /// ticked.
     pub(crate) fn is_after_former(&self, header: &Header) -> bool {
         let Some(former) = self.former_stamp else { return true };
         header.options.timestamps.is_some_and(|(value, _)| value.wrapping_sub(former) as i32 > 0)

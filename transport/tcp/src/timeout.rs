@@ -6,10 +6,12 @@ use crate::seq::Range;
 use crate::time::{Instant, nanoseconds};
 use crate::timers::Timer;
 
-/// After so many timeouts of a segment as long as the path was said to take, routers may be dropping it in silence (RFC 4821, 7.7; RFC 8899, 4.3).
+/// After so many timeouts of a segment as long as the path was said to take, routers may be
+/// dropping it in silence (RFC 4821, 7.7; RFC 8899, 4.3).
 const BLACK_HOLE: u8 = 3;
 
-/// After so long a path is asked again whether it takes what it did not (RFC 8899, 5.1.1: PMTU_RAISE_TIMER; RFC 1191, 6.3).
+/// After so long a path is asked again whether it takes what it did not (RFC 8899, 5.1.1:
+/// PMTU_RAISE_TIMER; RFC 1191, 6.3).
 const RAISE_AFTER: u64 = 600_000_000_000;
 
 /// Probes of a silent peer are no closer, whatever the configuration says.
@@ -47,7 +49,8 @@ impl Connection {
             self.give_up();
             return;
         }
-        // Round trips may have become longer since the timer was set: those of what was sent later are known by SACKs.
+        // Round trips may have become longer since the timer was set: those of what was sent later
+        // are known by SACKs.
         let due = self.board.first().map_or(now, |first| first.at.after(self.rtt.timeout(&self.config)));
         if due > now {
             self.timers.set(Timer::Retransmit, due);
@@ -97,8 +100,10 @@ impl Connection {
         }
     }
 
-    /// A router said that a segment with this number was too long for it, and that it takes segments with at most `mss` bytes of data and options.
-    /// Whoever says so has to name a number that is outstanding (RFC 5927, 4), or else it is as if nothing had been said: then false. What is too long and outstanding goes in parts.
+    /// A router said that a segment with this number was too long for it, and that it takes
+    /// segments with at most `mss` bytes of data and options. Whoever says so has to name a number
+    /// that is outstanding (RFC 5927, 4), or else it is as if nothing had been said: then false.
+    /// What is too long and outstanding goes in parts.
     pub fn handle_too_long(&mut self, number: u32, mss: u16) -> bool {
         let number = self.send_origin.number(number, self.board.una());
         let is_outstanding = (self.board.una()..self.board.nxt()).contains(&number);
@@ -109,7 +114,8 @@ impl Connection {
         counts
     }
 
-    /// The path takes segments with so many bytes of options and data. What is longer is lost, but not to congestion.
+    /// The path takes segments with so many bytes of options and data. What is longer is lost, but
+    /// not to congestion.
     fn shrink(&mut self, mss: u16) {
         let mss = u64::from(mss).saturating_sub(self.options_len());
         if mss >= self.mss || mss == 0 {
@@ -122,7 +128,8 @@ impl Connection {
         self.board.mark_lost(|sent| sent.range.end - sent.range.start > mss);
     }
 
-    /// How long a segment of new data may be: one may be as long as all were, once the path has taken only shorter ones for long.
+    /// How long a segment of new data may be: one may be as long as all were, once the path has
+    /// taken only shorter ones for long.
     pub(crate) fn longest(&self, now: Instant) -> u64 {
         let may_probe =
             |full: &FullSize| full.probe.is_none() && full.after <= now && self.recovery == Recovery::Open;
@@ -145,7 +152,8 @@ impl Connection {
         }
     }
 
-    /// Something was acknowledged: if that is all of a long segment, and it had not to go in parts, the path takes these again.
+    /// Something was acknowledged: if that is all of a long segment, and it had not to go in parts,
+    /// the path takes these again.
     pub(crate) fn end_size_probe(&mut self) {
         if let Some(FullSize { mss, probe: Some(end), .. }) = self.full
             && end <= self.board.una()

@@ -14,7 +14,8 @@ pub struct Tuple {
     pub ports: Ports,
 }
 
-/// Where a connection's segments go first: who takes them on their way to the peer, and in which VLAN.
+/// Where a connection's segments go first: who takes them on their way to the peer, and in which
+/// VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NextHop {
     /// Its address.
@@ -23,7 +24,8 @@ pub struct NextHop {
     pub vlan: Option<VlanTag>,
 }
 
-/// Whether an address can be a peer's: neither none, nor many's (RFC 9293, 3.9.2.3: MUST-46, MUST-57).
+/// Whether an address can be a peer's: neither none, nor many's (RFC 9293, 3.9.2.3: MUST-46,
+/// MUST-57).
 pub(crate) fn is_unicast(gid: Gid) -> bool {
     match gid.ipv4() {
         Some(v4) => !(v4[0] == 0 || v4[0] >= 224),

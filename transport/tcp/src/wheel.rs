@@ -1,8 +1,11 @@
-//! Deadlines in a wheel: to file one, to take it back and to find the first cost the same however many there are.
+//! Deadlines in a wheel: to file one, to take it back and to find the first cost the same however
+//! many there are.
 //!
-//! Time goes by ticks. A level has a slot for each value of six bits of a deadline's tick, the first level for the lowest six. A deadline is filed at the
-//! level of the highest bits in which it differs from the wheel's own tick, so all of a lower level come before those of a higher one. When the first tick of a slot of a higher
-//! level has come, all that are filed there are filed anew, at lower levels.
+//! Time goes by ticks. A level has a slot for each value of six bits of a deadline's tick, the
+//! first level for the lowest six. A deadline is filed at the level of the highest bits in which it
+//! differs from the wheel's own tick, so all of a lower level come before those of a higher one.
+//! When the first tick of a slot of a higher level has come, all that are filed there are filed
+//! anew, at lower levels.
 
 use crate::time::Instant;
 

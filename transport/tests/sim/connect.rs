@@ -158,7 +158,8 @@ fn connect_ends(world: &mut World, rng: &mut Rng, plan: &Plan, service: QpType, 
     let path_mtu = plan.mtu.unwrap_or_else(|| Mtu::from_code(rng.range(1..=5) as u8).expect("a code"));
     let (rnr_retry, retry_cnt) =
         if plan.robust { (7, 7) } else { (rng.range(0..=7) as u8, rng.range(0..=7) as u8) };
-    // Longer than a frame and its answer take, were they the last of all that wait in both rings; or not, so that answers come late.
+    // Longer than a frame and its answer take, were they the last of all that wait in both rings;
+    // or not, so that answers come late.
     let timeout = rng.range(if plan.robust { 8 } else { 2 }..=14) as u8;
     let atomics = [(); 2].map(|()| {
         let dest = rng.range(1..=8) as u8;

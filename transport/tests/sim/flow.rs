@@ -1,4 +1,5 @@
-//! One direction of a connection, or datagrams from one QP to another: what is posted, and what has to come of it.
+//! One direction of a connection, or datagrams from one QP to another: what is posted, and what has
+//! to come of it.
 
 use crate::world::World;
 use vrdma_transport::*;
@@ -19,8 +20,8 @@ pub trait Flow {
     /// It is over, and nothing is on the link any more: everything has to be as its model says.
     fn check_end(&mut self, world: &World);
 
-    /// Both QPs went to ERR: every receive has ended by now, but for those of a shared queue that the QP has not taken. How many these are, if
-    /// they are of this guest.
+    /// Both QPs went to ERR: every receive has ended by now, but for those of a shared queue that
+    /// the QP has not taken. How many these are, if they are of this guest.
     fn receives_left(&self, guest: usize) -> u64;
 
     /// Bytes of all messages.

@@ -1,5 +1,6 @@
-//! iWARP over our own TCP: two engines, a TCP connection between them whose segments are lost, doubled and reordered as a seed says, set-up by MPA, and
-//! messages both ways that arrive once, in order, byte for byte. Engines are replaced by their copies meanwhile.
+//! iWARP over our own TCP: two engines, a TCP connection between them whose segments are lost,
+//! doubled and reordered as a seed says, set-up by MPA, and messages both ways that arrive once, in
+//! order, byte for byte. Engines are replaced by their copies meanwhile.
 
 mod host;
 mod traffic;
@@ -291,7 +292,8 @@ fn what_looks_like_an_fpdu_in_a_segment_that_was_cut_on_the_way_is_not_placed() 
 /// Bytes of what looks like an FPDU.
 const IMITATION: usize = 64;
 
-/// All that both send looks like FPDUs, which write where nobody writes: to what the peer sends itself.
+/// All that both send looks like FPDUs, which write where nobody writes: to what the peer sends
+/// itself.
 fn imitate(hosts: &mut [Host; 2]) {
     for at in 0..2 {
         let stag = Stag(hosts[1 - at].key);
@@ -308,7 +310,8 @@ fn imitate(hosts: &mut [Host; 2]) {
 
 /// A header, and the data behind it.
 impl Packet {
-    /// The same in segments of `each` bytes, but for the first and last. Each has the options of the whole.
+    /// The same in segments of `each` bytes, but for the first and last. Each has the options of
+    /// the whole.
     fn cut(&self, first: usize, each: usize) -> Vec<Packet> {
         let Packet(header, data) = self;
         let (head, rest) = data.split_at(first.min(data.len()));

@@ -1,9 +1,12 @@
-//! Engines on a link that loses, doubles, reorders, bends and delays packets, with a clock that only knows what happens: a seed tells everything,
-//! and happens again exactly. What comes of it is compared with models that know no packets at all ([`stream`], [`unreliable`]). QPs of all services, on
-//! one engine and on several, with receive queues of their own and shared ones, go on beside each other.
+//! Engines on a link that loses, doubles, reorders, bends and delays packets, with a clock that
+//! only knows what happens: a seed tells everything, and happens again exactly. What comes of it is
+//! compared with models that know no packets at all ([`stream`], [`unreliable`]). QPs of all
+//! services, on one engine and on several, with receive queues of their own and shared ones, go on
+//! beside each other.
 //!
-//! `VRDMA_SIM_SEED=n cargo test -p vrdma-transport --test sim one_seed -- --ignored --nocapture` tells a single seed's story; a range, as `0..1000`, the trace of
-//! them all, which stays the same where a change of the code is none of behaviour.
+//! `VRDMA_SIM_SEED=n cargo test -p vrdma-transport --test sim one_seed -- --ignored --nocapture`
+//! tells a single seed's story; a range, as `0..1000`, the trace of them all, which stays the same
+//! where a change of the code is none of behaviour.
 
 mod area;
 mod connect;
@@ -62,7 +65,8 @@ fn seeds(range: std::ops::Range<u64>) {
     assert!(failures < streams / 2, "most streams come to a good end: {failures} of {streams} did not");
 }
 
-/// A seed from the environment, with every step told; or a range of them, as `1000..2000`, in silence.
+/// A seed from the environment, with every step told; or a range of them, as `1000..2000`, in
+/// silence.
 #[test]
 #[ignore = "a tool: it tells a story"]
 #[expect(clippy::disallowed_methods, reason = "it is how a person asks for a seed")]

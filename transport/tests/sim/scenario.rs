@@ -151,8 +151,8 @@ impl Drop for Seed {
     }
 }
 
-/// Runs a plan to its end, and checks all that there is to check. `replace` says when engines are replaced by their copies: it is a generator of
-/// its own, for the story is the same with it.
+/// Runs a plan to its end, and checks all that there is to check. `replace` says when engines are
+/// replaced by their copies: it is a generator of its own, for the story is the same with it.
 pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: bool) -> Outcome {
     let _seed = Seed(seed);
     let mut world = World::new(seed, &plan.guests, plan.v4, plan.faults.clone(), verbose);
@@ -270,7 +270,8 @@ fn is_send_cq(cq: CqId) -> bool {
     cq.0.is_multiple_of(2)
 }
 
-/// Everything has to be as the model says; then all QPs go to ERR, and what is still there has to end.
+/// Everything has to be as the model says; then all QPs go to ERR, and what is still there has to
+/// end.
 fn finish(world: &mut World, streams: &mut [Box<dyn Flow>], ends: &[End], plan: &Plan) {
     for stream in streams.iter_mut() {
         stream.check_end(world);

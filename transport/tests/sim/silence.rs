@@ -1,4 +1,5 @@
-//! A peer that does not answer: requests end when timeout and retry count say (ibv_modify_qp(3), IBTA 9.9.2.1.1).
+//! A peer that does not answer: requests end when timeout and retry count say (ibv_modify_qp(3),
+//! IBTA 9.9.2.1.1).
 
 use crate::connect::{TO_INIT, TO_RTR, TO_RTS};
 use crate::link::Faults;
@@ -7,7 +8,8 @@ use crate::world::{Guest, OWNER, World};
 use vrdma_transport::*;
 use vrdma_wire::num::{Lkey, Mtu, Qpn, Rkey};
 
-/// How long it takes until a request over a dead link ends, in nanoseconds, and the packets sent until then.
+/// How long it takes until a request over a dead link ends, in nanoseconds, and the packets sent
+/// until then.
 fn time_to_fail(op: SendOp, length: u32, timeout: u8, retry_cnt: u8) -> (u64, u64) {
     let all = Faults { loss: 1_000_000, ..Faults::default() };
     let mut world = World::new(1, &[1, 1], false, all, false);

@@ -1,8 +1,9 @@
 //! One direction of a connection, and what a plain model says must come of it.
 //!
-//! The model carries each request out at once when it is posted, on bytes of its own: RC promises that the result is the same. The one thing
-//! that it does not promise is that a READ is over before requests that follow it begin; so what would overwrite the source of a READ
-//! that may be under way is fenced.
+//! The model carries each request out at once when it is posted, on bytes of its own: RC promises
+//! that the result is the same. The one thing that it does not promise is that a READ is over
+//! before requests that follow it begin; so what would overwrite the source of a READ that may be
+//! under way is fenced.
 
 mod check;
 mod post;
@@ -140,8 +141,9 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Requests of QP `qpn` of guest `from`, of XRC with the number of a shared queue, to QP `peer_qpn` of guest `to`. The receives are those of the latter, or of its shared queue, which no
-    /// other QP uses.
+    /// Requests of QP `qpn` of guest `from`, of XRC with the number of a shared queue, to QP
+    /// `peer_qpn` of guest `to`. The receives are those of the latter, or of its shared queue,
+    /// which no other QP uses.
     #[allow(clippy::too_many_arguments, reason = "each end has as many")]
     pub fn new(
         world: &mut World,

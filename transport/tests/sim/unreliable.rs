@@ -1,5 +1,6 @@
-//! Messages that nobody answers, of unreliable connections and datagrams, and what may come of them: each arrives whole or not at all. Where
-//! nothing gets lost on the way and there is a receive for each, all arrive, once and in order. Each WRITE has a place of its own, so that what
+//! Messages that nobody answers, of unreliable connections and datagrams, and what may come of
+//! them: each arrives whole or not at all. Where nothing gets lost on the way and there is a
+//! receive for each, all arrive, once and in order. Each WRITE has a place of its own, so that what
 //! came of it is there in the end.
 
 use crate::area::Area;
@@ -296,8 +297,8 @@ impl Unreliable {
         self.last_arrived = Some(number);
     }
 
-    /// Whether no packet was lost: by the link, or by the receiving device, which holds so many and no more while it looks for a
-    /// receive.
+    /// Whether no packet was lost: by the link, or by the receiving device, which holds so many and
+    /// no more while it looks for a receive.
     fn is_complete(&self, world: &World) -> bool {
         self.passage.complete && world.counters(self.to.0).drop_held == 0
     }

@@ -44,7 +44,8 @@ impl Guest {
     }
 }
 
-/// What came out of an engine and has not been looked at. One sink for all tests of this program: an engine is compiled once for each kind.
+/// What came out of an engine and has not been looked at. One sink for all tests of this program:
+/// an engine is compiled once for each kind.
 #[derive(Default)]
 pub struct Log {
     pub completions: VecDeque<(DeviceId, CqId, Completion)>,

@@ -55,7 +55,8 @@ pub trait Command: Sized + Send + 'static {
         Order::Now
     }
 
-    /// Whether the guest may use memory again, after the command, that it had lent to other workers.
+    /// Whether the guest may use memory again, after the command, that it had lent to other
+    /// workers.
     fn ends_loans(&self) -> bool {
         false
     }

@@ -23,7 +23,8 @@ pub struct Caller<'a> {
 
 impl Caller<'_> {
     /// Makes the pages of memory that the worker is about to use. No other guest waits for that
-    /// here. Runs may name the same page again and again: no more pages are made than the guest has.
+    /// here. Runs may name the same page again and again: no more pages are made than the guest
+    /// has.
     ///
     /// # Errors
     /// `NO_RESOURCES`: the daemon would have made more pages of its memory than it may.

@@ -13,14 +13,15 @@ use std::str::FromStr;
 
 /// A virtual machine's RDMA NIC, as a vhost-user process.
 ///
-/// Each guest connects its VMM to a socket of its own. QEMU (10.2 or later), for a guest with the socket /run/vrdma/a.sock:
+/// Each guest connects its VMM to a socket of its own. QEMU (10.2 or later), for a guest with the
+/// socket /run/vrdma/a.sock:
 ///
-///   -machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size=4G,share=on
-///   -chardev socket,id=rdma0,path=/run/vrdma/a.sock
-///   -device vhost-user-test-device-pci,chardev=rdma0,virtio-id=38,num_vqs=64,vq_size=256,config_size=256,page-per-vq=on
+///   -machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size=4G,share=on -chardev
+///   socket,id=rdma0,path=/run/vrdma/a.sock -device
+///   vhost-user-test-device-pci,chardev=rdma0,virtio-id=38,num_vqs=64,vq_size=256,config_size=256,page-per-vq=on
 ///
-/// num_vqs is 2 + the completion vectors + the channels. The MAC is that of the guest's netdev, which may be one of this process too, with
-/// the socket /run/vrdma/a-net.sock (net=PATH):
+/// num_vqs is 2 + the completion vectors + the channels. The MAC is that of the guest's netdev,
+/// which may be one of this process too, with the socket /run/vrdma/a-net.sock (net=PATH):
 ///
 ///   -chardev socket,id=net0,path=/run/vrdma/a-net.sock -netdev vhost-user,id=net0,chardev=net0
 ///   -device virtio-net-pci,netdev=net0,mac=MAC,host_mtu=9000,rx_queue_size=1024
@@ -30,8 +31,8 @@ pub struct Args {
     /// Configuration file (TOML); see docs/vrdma-backend.md for its keys
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A guest: `name=NAME,mac=MAC[,socket=PATH][,net=PATH][,gid=ADDRESS...]` and the other keys of a guest in the file;
-    /// may be repeated
+    /// A guest: `name=NAME,mac=MAC[,socket=PATH][,net=PATH][,gid=ADDRESS...]` and the other keys of
+    /// a guest in the file; may be repeated
     #[arg(short, long, value_name = "KEY=VALUE,...")]
     pub guest: Vec<GuestConfig>,
     /// Keys of the file that a flag may give too.
@@ -56,12 +57,14 @@ impl Args {
     }
 }
 
-/// Flags that win over the key of the same name in the file (`--poll-us` over `poll_us`). Fields have the names of [`Config`]'s.
+/// Flags that win over the key of the same name in the file (`--poll-us` over `poll_us`). Fields
+/// have the names of [`Config`]'s.
 ///
 /// [`Config`]: super::Config
 #[derive(Debug, clap::Args, Serialize)]
 pub struct Keys {
-    /// Log messages of this level and of more important ones [default: what RUST_LOG says, else info]
+    /// Log messages of this level and of more important ones [default: what RUST_LOG says, else
+    /// info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<LogLevel>,
     /// Socket that answers `stats` with counters in JSON
@@ -70,14 +73,15 @@ pub struct Keys {
     /// Completion vectors of each guest, an event virtqueue each [default: 2]
     #[arg(long, value_name = "N")]
     pub comp_vectors: Option<u16>,
-    /// Channels of each guest: one for its kernel, and one for each process until they run out [default: 60]
+    /// Channels of each guest: one for its kernel, and one for each process until they run out
+    /// [default: 60]
     #[arg(long, value_name = "N")]
     pub channels: Option<u16>,
     /// Most bytes of an IP packet in a guest's Ethernet frames [default: 9000]
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
-    /// Microseconds without work after which the worker sleeps; 0: at once. It sleeps earlier if others want its
-    /// processor [default: 200]
+    /// Microseconds without work after which the worker sleeps; 0: at once. It sleeps earlier if
+    /// others want its processor [default: 200]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub poll_us: Option<u64>,
     /// Never sleep: for a worker that has a processor of its own
@@ -90,7 +94,8 @@ pub struct Keys {
     /// Processors on which they run, one for each, as in 2,3 or 2-5 [default: anywhere]
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     pub cpus: Option<Cpus>,
-    /// NIC to the outside: a PCI address, or a driver like net_packet0,iface=eth1 (ours) and its parameters, as DPDK names them
+    /// NIC to the outside: a PCI address, or a driver like net_packet0,iface=eth1 (ours) and its
+    /// parameters, as DPDK names them
     #[arg(long, value_name = "DEVICE")]
     pub uplink: Option<UplinkDevice>,
     /// Arguments for DPDK's EAL, separated by spaces, before those that the daemon adds by itself
@@ -99,21 +104,23 @@ pub struct Keys {
     /// MTU of the uplink [default: its interface's, else 1500]
     #[arg(long, value_name = "BYTES")]
     pub uplink_mtu: Option<u32>,
-    /// Copy payload to packets, also where the uplink could take it from guests' memory: then that is not mapped for its DMA
+    /// Copy payload to packets, also where the uplink could take it from guests' memory: then that
+    /// is not mapped for its DMA
     #[arg(long)]
     #[serde(skip_serializing_if = "Not::not")]
     pub no_zero_copy: bool,
     /// File for everything that the uplink sends and receives (pcap)
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Faults on the uplink, for tests: loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
+    /// Faults on the uplink, for tests:
+    /// loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub faults: Option<FaultsConfig>,
     /// Whose TCP iWARP goes over: own (by the uplink) or kernel (by the host) [default: own]
     #[arg(long, value_name = "own|kernel", value_parser = tcp)]
     pub tcp: Option<Tcp>,
-    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one that does not answer
-    /// for as long again has its connection ended. 0: never [default: 60]
+    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one
+    /// that does not answer for as long again has its connection ended. 0: never [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub tcp_keepalive: Option<u16>,
     /// iWARP between guests of one worker goes over their own TCP, too, instead of by memory alone
@@ -147,7 +154,8 @@ fn tcp(text: &str) -> Result<Tcp, String> {
     }
 }
 
-/// `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`, each part optional: the keys of the file.
+/// `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`, each part
+/// optional: the keys of the file.
 impl FromStr for FaultsConfig {
     type Err = anyhow::Error;
 

@@ -1,4 +1,5 @@
-//! What makes sense as a whole: each message names the key and its value, and says what to write instead.
+//! What makes sense as a whole: each message names the key and its value, and says what to write
+//! instead.
 
 use super::{Config, GuestConfig, GuestLimits, Tcp, Transport};
 use crate::allowed::{AllowedGid, FrameVlan};
@@ -309,7 +310,8 @@ impl GuestLimits {
         within("limits.qp_requests", self.qp_requests, 1..=1 << 15)?;
         within("limits.mrs", self.mrs, 1..=1 << 24)?;
         within("limits.flood_rate", self.flood_rate, 1..=u32::MAX.into())?;
-        // Without user contexts the guest's kernel still works, without address handles all but UD; without any of these nothing does.
+        // Without user contexts the guest's kernel still works, without address handles all but UD;
+        // without any of these nothing does.
         for (key, value) in [
             ("pds", self.pds.into()),
             ("cqs", self.cqs.into()),

@@ -35,7 +35,8 @@ impl File {
     /// What it says.
     ///
     /// # Errors
-    /// It is no TOML, or has keys or values that do not exist: in one line, with the line of the file.
+    /// It is no TOML, or has keys or values that do not exist: in one line, with the line of the
+    /// file.
     pub fn keys<T: DeserializeOwned>(&self) -> Result<T> {
         toml::from_str(&self.text).map_err(|error| {
             let message = plain(error.message());
@@ -46,7 +47,8 @@ impl File {
         })
     }
 
-    /// An error of a check of what the file says, which begins with its key, with the line of that key; as it is, if the file does not say it: then it is a default's, or one of the `flags`.
+    /// An error of a check of what the file says, which begins with its key, with the line of that
+    /// key; as it is, if the file does not say it: then it is a default's, or one of the `flags`.
     pub fn locate(&self, error: anyhow::Error, flags: &toml::Table) -> anyhow::Error {
         let message = format!("{error:#}");
         let place = DeTable::parse(&self.text).ok().and_then(|file| place(file.get_ref(), &message, flags));
@@ -84,7 +86,8 @@ fn words(message: &str) -> impl Iterator<Item = &str> {
     head.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.'))
 }
 
-/// Where a table has a key, which may be of a table in it (`limits.qps`), and may have been written in the singular (`gid`).
+/// Where a table has a key, which may be of a table in it (`limits.qps`), and may have been written
+/// in the singular (`gid`).
 fn key(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let singular = first.strip_suffix("es").filter(|_| first.ends_with("sses")).or(first.strip_suffix('s'));

@@ -17,12 +17,14 @@ pub struct GuestConfig {
     pub name: String,
     /// Socket to which its VMM connects for the RDMA function; without one it has none.
     pub socket: Option<PathBuf>,
-    /// Socket to which its VMM connects for a second RDMA function, which is of iWARP; with `transport = "both"`.
+    /// Socket to which its VMM connects for a second RDMA function, which is of iWARP; with
+    /// `transport = "both"`.
     #[serde(default)]
     pub iwarp: Option<PathBuf>,
     /// Socket to which its VMM connects for the Ethernet function; without one it has none.
     pub net: Option<PathBuf>,
-    /// Users whose processes may connect to its sockets; if empty, all whom the sockets' mode lets in.
+    /// Users whose processes may connect to its sockets; if empty, all whom the sockets' mode lets
+    /// in.
     #[serde(default, with = "list", alias = "user")]
     pub users: Vec<User>,
     /// Its MAC address.
@@ -37,8 +39,8 @@ pub struct GuestConfig {
     /// Addresses of this host that are its own, for `transport = "iwarp"` over the kernel's TCP.
     #[serde(default, with = "list", alias = "host_address")]
     pub host_addresses: Vec<HostAddress>,
-    /// Addresses that it may use as GIDs, beside the link-local one of its MAC address. Only the one guest of a host may leave them out,
-    /// and then it may use any.
+    /// Addresses that it may use as GIDs, beside the link-local one of its MAC address. Only the
+    /// one guest of a host may leave them out, and then it may use any.
     #[serde(default, with = "list", alias = "gid")]
     pub gids: Vec<AllowedGid>,
     /// It may use any address that is not among the `gids` of another guest.
@@ -85,7 +87,8 @@ fn yes() -> bool {
 }
 
 impl GuestConfig {
-    /// One for each of its RDMA functions, the first with all that the guest has beside. Only these have a transport that is one.
+    /// One for each of its RDMA functions, the first with all that the guest has beside. Only these
+    /// have a transport that is one.
     pub fn functions(self) -> Vec<GuestConfig> {
         if self.transport != Transport::Both {
             return vec![self];

@@ -34,24 +34,28 @@ pub struct GuestLimits {
     pub request_memory: u64,
     /// The same of all guests together.
     pub all_request_memory: u64,
-    /// Bytes that what its connections of own TCP have received and sent, and still keep, may take in the daemon. Each connection has a little
-    /// more in any case.
+    /// Bytes that what its connections of own TCP have received and sent, and still keep, may take
+    /// in the daemon. Each connection has a little more in any case.
     pub stream_memory: u64,
-    /// The same of all guests together. A guest has no more than the others leave, so one alone has half of it.
+    /// The same of all guests together. A guest has no more than the others leave, so one alone has
+    /// half of it.
     pub all_stream_memory: u64,
     /// Address handles. Each connection of `rdma_cm` has one while it is made.
     pub ahs: u32,
     /// Connections and listeners of iWARP, each of which is a descriptor of the daemon.
     pub connections: u32,
-    /// MiB of memory that its VMM may share with one function. By default as much as the machine has: a sparse file may be
-    /// longer, and its pages would count as the daemon's where the daemon is the first that touches them.
+    /// MiB of memory that its VMM may share with one function. By default as much as the machine
+    /// has: a sparse file may be longer, and its pages would count as the daemon's where the daemon
+    /// is the first that touches them.
     pub memory_max: u64,
-    /// MiB of pages that the daemon may make for one function by registering memory that its VMM had not touched. They count for the daemon's control group. By default an eighth of what the machine has.
+    /// MiB of pages that the daemon may make for one function by registering memory that its VMM
+    /// had not touched. They count for the daemon's control group. By default an eighth of what the
+    /// machine has.
     pub pages_max: u64,
     /// The same of all guests together; by default a quarter.
     pub all_pages_max: u64,
-    /// Frames of its Ethernet function to several ports (broadcast, multicast, unknown destinations) that other guests get in a second.
-    /// The uplink gets all.
+    /// Frames of its Ethernet function to several ports (broadcast, multicast, unknown
+    /// destinations) that other guests get in a second. The uplink gets all.
     pub flood_rate: u32,
 }
 

@@ -1,7 +1,8 @@
 //! What a person tells the daemon: a file, flags, or both (flags win, guests add up).
 //!
-//! A new key is a field here (or in [`GuestLimits`], [`GuestConfig`]) with its default, a line of `check` if not every value makes sense, and,
-//! if it is worth a flag, a field of [`Keys`]: see CONTRIBUTING.md, "Recipes".
+//! A new key is a field here (or in [`GuestLimits`], [`GuestConfig`]) with its default, a line of
+//! `check` if not every value makes sense, and, if it is worth a flag, a field of [`Keys`]: see
+//! CONTRIBUTING.md, "Recipes".
 
 mod access;
 mod args;
@@ -74,7 +75,8 @@ pub struct Config {
     pub faults: Option<FaultsConfig>,
     /// Whose TCP iWARP goes over, of guests that do not say it themselves.
     pub tcp: Option<Tcp>,
-    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one that does not answer for as long again has its connection ended. 0: never.
+    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one
+    /// that does not answer for as long again has its connection ended. 0: never.
     pub tcp_keepalive: u16,
     /// iWARP between guests of one worker goes over their own TCP, too.
     pub tcp_between_guests: bool,
@@ -125,7 +127,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Most virtqueues of a guest: `vhost-user` can name 256, and QEMU's generic device has as many.
+    /// Most virtqueues of a guest: `vhost-user` can name 256, and QEMU's generic device has as
+    /// many.
     pub const MAX_QUEUES: u32 = 256;
     /// Most workers.
     pub const MAX_WORKERS: u16 = 32;
@@ -137,7 +140,8 @@ impl Config {
     /// From flags, and the file that they name.
     ///
     /// # Errors
-    /// A file that cannot be read, or a configuration that makes no sense; the message says which part.
+    /// A file that cannot be read, or a configuration that makes no sense; the message says which
+    /// part.
     pub fn load(args: &Args) -> Result<Config> {
         let file = args.config.as_deref().map(File::read).transpose()?;
         let said = file.as_ref().map(File::keys::<Config>).transpose()?.unwrap_or_default();

@@ -2,7 +2,8 @@
 
 use crate::nearest::nearest;
 
-/// The same in plain words, in one line; as it is, if it is none of serde's messages about keys and types.
+/// The same in plain words, in one line; as it is, if it is none of serde's messages about keys and
+/// types.
 pub fn plain(message: &str) -> String {
     let message = message.trim_end().replace('\n', ", ");
     let about_name = |kind: &str, word| {

@@ -1,6 +1,8 @@
-//! One grammar for flags and file: `KEY=VALUE,KEY=VALUE` of a flag is read by the same rules as a table of the file.
+//! One grammar for flags and file: `KEY=VALUE,KEY=VALUE` of a flag is read by the same rules as a
+//! table of the file.
 //!
-//! In a flag `-` and `_` are the same in keys, and a key is repeated where the file has a list. A list of one may be written as its value.
+//! In a flag `-` and `_` are the same in keys, and a key is repeated where the file has a list. A
+//! list of one may be written as its value.
 
 use super::plain::plain;
 use crate::allowed::AllowedGid;
@@ -250,7 +252,8 @@ pub mod list {
     }
 }
 
-/// For `#[serde(deserialize_with = "numbers")]`: numbers; a list of one may be written as its value.
+/// For `#[serde(deserialize_with = "numbers")]`: numbers; a list of one may be written as its
+/// value.
 pub fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u16>, D::Error> {
     struct Numbers;
 

@@ -17,7 +17,8 @@ const STAGES: [(Stage, &str); 8] = [
     (Stage::Wire, "wire"),
     (Stage::Idle, "idle"),
 ];
-/// Marks by which it is found out what one costs, so many times: the least counts, of which the system took no part.
+/// Marks by which it is found out what one costs, so many times: the least counts, of which the
+/// system took no part.
 const TRIALS: u32 = 1000;
 const TIMES: usize = 20;
 

@@ -23,7 +23,8 @@ impl AhTable {
         u64::from(entries) * AhEntry::SIZE as u64
     }
 
-    /// A table in one run of [`AhTable::bytes`]. `None` if it is not all guest memory, in one piece, and aligned to an entry.
+    /// A table in one run of [`AhTable::bytes`]. `None` if it is not all guest memory, in one
+    /// piece, and aligned to an entry.
     pub fn new(memory: &Arc<GuestMemory>, run: Run, entries: u32) -> Option<AhTable> {
         let mut table = AhTable { entries, run, memory: None };
         table.remap(memory);
@@ -35,7 +36,8 @@ impl AhTable {
         self.memory = Shared::<{ AhEntry::SIZE }>::new(memory, self.run);
     }
 
-    /// An entry, as it was at one moment. `None` if it is empty, was being written, or does not exist.
+    /// An entry, as it was at one moment. `None` if it is empty, was being written, or does not
+    /// exist.
     pub fn get(&self, index: u32) -> Option<AhEntry> {
         let memory = self.memory.as_ref().filter(|_| index < self.entries)?;
         let offset = index as usize * AhEntry::SIZE;

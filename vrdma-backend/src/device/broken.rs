@@ -1,4 +1,5 @@
-//! A step panicked that had devices at hand: these are emptied, the others go on (docs/design/panics.md).
+//! A step panicked that had devices at hand: these are emptied, the others go on
+//! (docs/design/panics.md).
 
 use super::outputs::{Broken, Outputs};
 use crate::memory::{MrMemory, reap};
@@ -23,7 +24,8 @@ pub mod step {
     pub const FAILED_CQ: &str = "its failed CQ";
 }
 
-/// Carries out a step of the engine, about the devices that it reaches and `of`. `None` if it panicked: then these are empty, and to end ([`Outputs::broken`]).
+/// Carries out a step of the engine, about the devices that it reaches and `of`. `None` if it
+/// panicked: then these are empty, and to end ([`Outputs::broken`]).
 #[inline]
 pub fn contained<R>(
     step: &'static str,
@@ -42,7 +44,8 @@ pub fn contained<R>(
     }
 }
 
-/// Empties the devices that a step had at hand. The process ends if it is not known which they are, or if what devices share is not whole.
+/// Empties the devices that a step had at hand. The process ends if it is not known which they are,
+/// or if what devices share is not whole.
 #[cold]
 pub fn break_off(
     of: Option<DeviceId>,

@@ -8,7 +8,8 @@ impl Device {
     /// Whether this virtqueue may become a channel of that context.
     ///
     /// # Errors
-    /// `Invalid`: it is no channel's. `Denied`: it is the kernel's. `NotFound`: there is no such context.
+    /// `Invalid`: it is no channel's. `Denied`: it is the kernel's. `NotFound`: there is no such
+    /// context.
     pub fn check_channel(&mut self, owner: OwnerId, queue: u16) -> Result<()> {
         let first = self.limits.first_channel;
         if queue < first || u32::from(queue) >= self.limits.num_queues {

@@ -26,13 +26,15 @@ impl Clock {
         transport::Instant(self.started.elapsed().as_nanos() as u64)
     }
 
-    /// The time stamp of a completion: when the first one since [`Clock::renew`] came. So the clock is read once a turn, and only if completions have time stamps.
+    /// The time stamp of a completion: when the first one since [`Clock::renew`] came. So the clock
+    /// is read once a turn, and only if completions have time stamps.
     pub fn stamp(&mut self) -> transport::Instant {
         let Clock { started, stamp } = self;
         *stamp.get_or_insert_with(|| transport::Instant(started.elapsed().as_nanos() as u64))
     }
 
-    /// The time, for a driver that asks. No completion of what is posted after the answer has an earlier time stamp.
+    /// The time, for a driver that asks. No completion of what is posted after the answer has an
+    /// earlier time stamp.
     pub fn tell(&mut self) -> transport::Instant {
         self.renew();
         self.now()

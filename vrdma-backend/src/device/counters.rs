@@ -1,6 +1,7 @@
 //! What is counted of a guest beside what the engine counts.
 
-/// What happened at the border between guest and device; each answers a question that an operator may ask.
+/// What happened at the border between guest and device; each answers a question that an operator
+/// may ask.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct DeviceCounters {
     /// Requests taken from channels.
@@ -27,7 +28,8 @@ pub struct DeviceCounters {
     pub panics: u64,
     /// Times that it ended because another worker copied for too long from memory that it had lent.
     pub kept_loans: u64,
-    /// Registrations refused because the daemon would have had more pages of its memory made than it may.
+    /// Registrations refused because the daemon would have had more pages of its memory made than
+    /// it may.
     pub refused_pages: u64,
     /// Events handed over, or waiting for a buffer.
     pub events: u64,
@@ -37,7 +39,8 @@ pub struct DeviceCounters {
     pub refused_commands: u64,
     /// GIDs refused: the guest may not use them, or another guest has them.
     pub refused_gids: u64,
-    /// Connections of peers (iWARP) that were dropped: the guest has as many as it may, or the system is out of descriptors.
+    /// Connections of peers (iWARP) that were dropped: the guest has as many as it may, or the
+    /// system is out of descriptors.
     pub failed_accepts: u64,
 }
 

@@ -12,8 +12,8 @@ impl Device {
     /// CREATE_CQ.
     ///
     /// # Errors
-    /// `Invalid`: there is no such vector. `NotFound`: there is no such context. `NoResources`: the guest has as many CQs or runs as
-    /// it may.
+    /// `Invalid`: there is no such vector. `NotFound`: there is no such context. `NoResources`: the
+    /// guest has as many CQs or runs as it may.
     pub fn create_cq(&mut self, owner: OwnerId, vector: u16, ring: CqRing) -> Result<CqId> {
         let runs = ring.runs();
         if usize::from(vector) >= self.comp_events.len() {
@@ -62,10 +62,12 @@ impl Device {
         Ok(())
     }
 
-    /// RESIZE_CQ: the CQ goes on in `ring`, of which `held` entries are taken as far as the consumer is concerned.
+    /// RESIZE_CQ: the CQ goes on in `ring`, of which `held` entries are taken as far as the
+    /// consumer is concerned.
     ///
     /// # Errors
-    /// `NotFound`: it does not exist. `Invalid`: what is not consumed does not fit, the CQEs are of another kind, or the CQ failed. `NoResources`: the guest has as many runs as it may.
+    /// `NotFound`: it does not exist. `Invalid`: what is not consumed does not fit, the CQEs are of
+    /// another kind, or the CQ failed. `NoResources`: the guest has as many runs as it may.
     pub fn resize_cq(&mut self, cqn: CqId, held: u32, ring: CqRing) -> Result<()> {
         let cq = self.cqs.get_mut(cqn.0).ok_or(Error::NotFound)?;
         let unpolled = cq.ring.unconsumed().filter(|_| !cq.failed).ok_or(Error::Invalid)?;

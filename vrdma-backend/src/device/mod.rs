@@ -85,7 +85,8 @@ impl Device {
         device
     }
 
-    /// Forgets all objects; returns those that are many, for the caller to drop. The event queues stay attached: they are the front-end's to stop.
+    /// Forgets all objects; returns those that are many, for the caller to drop. The event queues
+    /// stay attached: they are the front-end's to stop.
     pub fn reset(&mut self) -> impl Send + use<> {
         self.contexts = ObjectTable::new(self.limits.contexts());
         let kernel = self.contexts.insert(UserContext::default());

@@ -88,7 +88,8 @@ impl Waiting {
     }
 }
 
-/// When which CQ's event is to be looked at. A CQ is there once, and again after its moderation became shorter.
+/// When which CQ's event is to be looked at. A CQ is there once, and again after its moderation
+/// became shorter.
 #[derive(Debug, Default)]
 pub(super) struct Timers(BinaryHeap<Reverse<(Instant, DeviceId, CqId)>>);
 

@@ -58,7 +58,8 @@ impl Device {
     /// ALLOC_FAST_MR.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many regions or runs as it may. Those of [`Engine::alloc_fast_mr`].
+    /// `NoResources`: the guest has as many regions or runs as it may. Those of
+    /// [`Engine::alloc_fast_mr`].
     pub fn alloc_fast_mr(&mut self, engine: &mut Engine<MrMemory>, pd: PdId, max_pages: u32) -> Result<u32> {
         let memory = MrMemory::pages(&self.memory, max_pages);
         let runs = memory.runs();

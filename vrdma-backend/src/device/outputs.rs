@@ -19,8 +19,9 @@ pub struct Outputs {
     /// What time it is.
     pub clock: Clock,
     devices: Vec<Option<Device>>,
-    /// CQEs that are published together, the last one first. Consumers look at the first place that is free: it becomes theirs once, and the lines behind it
-    /// stay with us while we write to them, where each would go back and forth if they were published one by one.
+    /// CQEs that are published together, the last one first. Consumers look at the first place that
+    /// is free: it becomes theirs once, and the lines behind it stay with us while we write to
+    /// them, where each would go back and forth if they were published one by one.
     gathered: Gathered,
     gathers: bool,
     /// Bytes of the requests that were carried out since completions were published.
@@ -61,8 +62,8 @@ struct NewCqe {
     words: CqeWords,
 }
 
-/// CQEs that are to be published, in the order in which they completed. An array, in which each is made where it stays: one that is made elsewhere and copied
-/// costs a stall, as of [`CqeWords`].
+/// CQEs that are to be published, in the order in which they completed. An array, in which each is
+/// made where it stays: one that is made elsewhere and copied costs a stall, as of [`CqeWords`].
 #[derive(Debug)]
 struct Gathered {
     all: [NewCqe; GATHERED],
@@ -118,15 +119,17 @@ impl Outputs {
         self.publish();
     }
 
-    /// A device has something for [`Outputs::flush_events`]. Events of one device mostly come together.
+    /// A device has something for [`Outputs::flush_events`]. Events of one device mostly come
+    /// together.
     fn has_events(&mut self, id: DeviceId) {
         if self.eventful.last() != Some(&id) {
             self.eventful.push(id);
         }
     }
 
-    /// Something of a device ends other than well: its guest may use all memory that is not of requests again.
-    /// False if it may not, for somebody copies from it still: then the device is to end, and the guest is told nothing more, so that its driver leaves the memory as it is.
+    /// Something of a device ends other than well: its guest may use all memory that is not of
+    /// requests again. False if it may not, for somebody copies from it still: then the device is
+    /// to end, and the guest is told nothing more, so that its driver leaves the memory as it is.
     #[cold]
     pub fn take_loans_back(&mut self, id: DeviceId) -> bool {
         let device = self.device(id);
@@ -171,7 +174,8 @@ impl Outputs {
         self.gathers = true;
     }
 
-    /// A request of so many bytes is about to be carried out. Completions do not wait for long messages behind them.
+    /// A request of so many bytes is about to be carried out. Completions do not wait for long
+    /// messages behind them.
     #[inline]
     pub fn carries(&mut self, bytes: u64) {
         self.carried += bytes;
@@ -213,7 +217,8 @@ impl Outputs {
         }
     }
 
-    /// Takes the place of a completion in its CQ, and whether it may be written later; `None` if the CQ is gone, or has no place.
+    /// Takes the place of a completion in its CQ, and whether it may be written later; `None` if
+    /// the CQ is gone, or has no place.
     #[inline]
     fn reserve(&mut self, id: DeviceId, cq_id: CqId, is_urgent: bool) -> Option<(Place, bool)> {
         let device = device(&mut self.devices, id);
@@ -234,7 +239,8 @@ impl Outputs {
 }
 
 impl Sink for Outputs {
-    /// What most completions do not tell is seen to be nothing where they are made, so the words are made there.
+    /// What most completions do not tell is seen to be nothing where they are made, so the words
+    /// are made there.
     #[inline(always)]
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
         #[cfg(feature = "hooks")]
@@ -257,7 +263,8 @@ impl Sink for Outputs {
 }
 
 impl Outputs {
-    /// Puts a CQE, by its words, into its CQ, or among those that are gathered. An urgent one raises a solicited event. (Its words one by one: they come in registers.)
+    /// Puts a CQE, by its words, into its CQ, or among those that are gathered. An urgent one
+    /// raises a solicited event. (Its words one by one: they come in registers.)
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "see above")]
     fn put(

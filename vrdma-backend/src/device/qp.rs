@@ -28,8 +28,9 @@ impl Device {
     /// CREATE_QP.
     ///
     /// # Errors
-    /// `NotFound`: there is no such context, CQ, PD or XRC domain. `Denied`: one is another context's. `NoResources`: the guest has as many
-    /// requests outstanding as it may. Those of [`Engine::create_qp`].
+    /// `NotFound`: there is no such context, CQ, PD or XRC domain. `Denied`: one is another
+    /// context's. `NoResources`: the guest has as many requests outstanding as it may. Those of
+    /// [`Engine::create_qp`].
     pub fn create_qp(&mut self, engine: &mut Engine<MrMemory>, init: QpInit) -> Result<Qpn> {
         let owner = init.owner;
         self.context(owner)?;

@@ -1,4 +1,5 @@
-//! Which virtqueue is for what (`vrdma_abi::config::queue`): control, async events, completion events by vector, channels.
+//! Which virtqueue is for what (`vrdma_abi::config::queue`): control, async events, completion
+//! events by vector, channels.
 
 use vrdma_abi::config::queue;
 

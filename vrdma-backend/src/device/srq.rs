@@ -10,7 +10,8 @@ impl Device {
     /// CREATE_SRQ.
     ///
     /// # Errors
-    /// `NotFound`: there is no such context, PD, XRC domain or CQ. `Denied`: one is another context's. `NoResources`: the guest has as many receives outstanding as it may. Those of
+    /// `NotFound`: there is no such context, PD, XRC domain or CQ. `Denied`: one is another
+    /// context's. `NoResources`: the guest has as many receives outstanding as it may. Those of
     /// [`Engine::create_srq`].
     pub fn create_srq(&mut self, engine: &mut Engine<MrMemory>, init: SrqInit) -> Result<SrqId> {
         self.context(init.owner)?;

@@ -1,6 +1,7 @@
 //! The Internet checksum (RFC 1071).
 
-/// Sum of 16-bit words in network byte order, not folded; a last odd byte counts as the upper half of a word.
+/// Sum of 16-bit words in network byte order, not folded; a last odd byte counts as the upper half
+/// of a word.
 pub fn sum(bytes: &[u8]) -> u64 {
     // 2^16 is 1 modulo 2^16 - 1, so larger words may be added as well as smaller ones.
     let mut chunks = bytes.chunks_exact(4);

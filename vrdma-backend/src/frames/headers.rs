@@ -1,4 +1,5 @@
-//! Where the headers of a frame lie, as those who get it will see them: behind all tags, options and extension headers.
+//! Where the headers of a frame lie, as those who get it will see them: behind all tags, options
+//! and extension headers.
 
 use crate::allowed::OTHER_TAGS;
 use vrdma_wire::eth;
@@ -8,13 +9,15 @@ pub const ICMP: u8 = 1;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const ICMPV6: u8 = 58;
-/// Extension headers of IPv6 that say what follows them (RFC 8200, 4): hop-by-hop options, routing, fragment, destination options.
+/// Extension headers of IPv6 that say what follows them (RFC 8200, 4): hop-by-hop options, routing,
+/// fragment, destination options.
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
-/// The headers of an IP packet. Positions are in bytes from the beginning of the frame; `l4` is inside of the head that was parsed, or at its end.
+/// The headers of an IP packet. Positions are in bytes from the beginning of the frame; `l4` is
+/// inside of the head that was parsed, or at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ip {
     /// IPv6, not IPv4.
@@ -52,7 +55,8 @@ pub fn untag(head: &[u8]) -> Option<(u16, usize)> {
 }
 
 impl Ip {
-    /// Finds them in the head of a frame. `None` if it is no IP packet, its header has no sensible length, or the head ends before what is carried begins.
+    /// Finds them in the head of a frame. `None` if it is no IP packet, its header has no sensible
+    /// length, or the head ends before what is carried begins.
     pub fn parse(head: &[u8]) -> Option<Ip> {
         match untag(head)? {
             (eth::IPV4, start) => Ip::parse_v4(head, start),
@@ -94,7 +98,8 @@ impl Ip {
         !self.v6 || self.l4 == self.start + 40
     }
 
-    /// Where the checksum of what is carried lies, from `l4` on. `None` for what has none of RFC 1071.
+    /// Where the checksum of what is carried lies, from `l4` on. `None` for what has none of RFC
+    /// 1071.
     pub fn checksum_offset(&self) -> Option<usize> {
         match self.protocol {
             TCP => Some(16),

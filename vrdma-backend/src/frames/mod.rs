@@ -1,4 +1,5 @@
-//! What lies in an Ethernet frame: its headers, its checksums, and what its sender left to be done to it.
+//! What lies in an Ethernet frame: its headers, its checksums, and what its sender left to be done
+//! to it.
 //!
 //! | module | question |
 //! |---|---|
@@ -19,6 +20,6 @@ pub use offload::{BadHeader, HEADER, VirtioOffload};
 pub use sum::sum;
 pub use tcp::{TCP_CHECKSUM, Tcp, complete_tcp};
 
-/// Bytes of a frame that are copied before anything is decided about it: all headers that anybody looks at. Two tags, the longest IPv4
-/// header and the longest TCP header are 142 bytes.
+/// Bytes of a frame that are copied before anything is decided about it: all headers that anybody
+/// looks at. Two tags, the longest IPv4 header and the longest TCP header are 142 bytes.
 pub const HEAD: usize = 192;

@@ -1,8 +1,10 @@
-//! What a sender left to be done: checksums to complete, TCP to cut into segments (virtio 1.2, 5.1.6.2).
+//! What a sender left to be done: checksums to complete, TCP to cut into segments (virtio 1.2,
+//! 5.1.6.2).
 //!
-//! Between guests that both know of it nothing is done at all: the receiver's header says what the sender's said. Elsewhere
-//! the switch does it (`net/finish.rs`), after it has judged the frame. So a checksum may go only to where that of the packet's protocol is, which
-//! nothing is judged by, and cutting leaves all addresses, protocols and ports as they are.
+//! Between guests that both know of it nothing is done at all: the receiver's header says what the
+//! sender's said. Elsewhere the switch does it (`net/finish.rs`), after it has judged the frame. So
+//! a checksum may go only to where that of the packet's protocol is, which nothing is judged by,
+//! and cutting leaves all addresses, protocols and ports as they are.
 
 use super::headers::{Fragment, Ip};
 use super::tcp::{TCP_CHECKSUM, Tcp};
@@ -16,14 +18,16 @@ pub const HEADER: usize = 12;
 pub enum VirtioOffload {
     /// Nothing.
     None,
-    /// The checksum of all bytes from `start` on goes to `start + offset`, where the sum of the pseudo-header is now.
+    /// The checksum of all bytes from `start` on goes to `start + offset`, where the sum of the
+    /// pseudo-header is now.
     Checksum {
         /// First byte that it covers.
         start: u16,
         /// Where it goes, from there on.
         offset: u16,
     },
-    /// TCP with more payload than fits into a packet: it is to be cut, and each piece needs its checksum.
+    /// TCP with more payload than fits into a packet: it is to be cut, and each piece needs its
+    /// checksum.
     Segments {
         /// Where its headers are.
         tcp: Tcp,
@@ -42,10 +46,12 @@ pub enum BadHeader {
 }
 
 impl VirtioOffload {
-    /// Smallest segment that a guest may ask for; Linux has no smaller MSS either (`tcp_min_snd_mss`). It bounds how many frames one makes.
+    /// Smallest segment that a guest may ask for; Linux has no smaller MSS either
+    /// (`tcp_min_snd_mss`). It bounds how many frames one makes.
     pub const MIN_SEGMENT: usize = 48;
 
-    /// From the header that a driver puts before a frame of `len` bytes with that head. `mtu` is what pieces may be long from the IP header on.
+    /// From the header that a driver puts before a frame of `len` bytes with that head. `mtu` is
+    /// what pieces may be long from the IP header on.
     ///
     /// # Errors
     /// It makes no sense.
@@ -116,7 +122,8 @@ impl VirtioOffload {
     }
 }
 
-/// The packet whose checksum covers all bytes of the frame from `start` on and lies at `start + offset`. `None` if there is none in it.
+/// The packet whose checksum covers all bytes of the frame from `start` on and lies at `start +
+/// offset`. `None` if there is none in it.
 fn packet_of_checksum(head: &[u8], len: usize, start: u16, offset: u16) -> Option<Ip> {
     let (start, offset) = (usize::from(start), usize::from(offset));
     let ip = Ip::parse(head)?;

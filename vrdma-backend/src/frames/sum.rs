@@ -1,4 +1,5 @@
-//! Sums of the Internet checksum by instructions that not every processor has: 4 KiB in half of the time that [`Sum::of`] takes.
+//! Sums of the Internet checksum by instructions that not every processor has: 4 KiB in half of the
+//! time that [`Sum::of`] takes.
 #![allow(unsafe_code, reason = "instructions that not every processor has")]
 
 use vrdma_wire::checksum::Sum;
@@ -22,7 +23,8 @@ pub fn sum(bytes: &[u8]) -> Sum {
     Sum::of(bytes)
 }
 
-/// The sum of a piece, 32 bytes with each instruction. They multiply signed words alone, so that each word is taken as less by 0x8000, which is made up for at the end.
+/// The sum of a piece, 32 bytes with each instruction. They multiply signed words alone, so that
+/// each word is taken as less by 0x8000, which is made up for at the end.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn sum_by_vectors(bytes: &[u8]) -> Sum {

@@ -41,7 +41,8 @@ impl Tcp {
     pub(super) fn parse(ip: &Ip, head: &[u8]) -> Option<Tcp> {
         let words = usize::from(head.get(ip.l4 + 12)? >> 4);
         let payload = ip.l4 + 4 * words;
-        // The address behind a routing header would belong to the checksum: who sends such packets cuts them.
+        // The address behind a routing header would belong to the checksum: who sends such packets
+        // cuts them.
         let simple = ip.protocol == TCP && ip.is_plain() && words >= 5 && payload <= head.len();
         simple.then_some(Tcp { v6: ip.v6, ip: ip.start, tcp: ip.l4, payload })
     }
@@ -72,7 +73,8 @@ impl Tcp {
         frame[self.tcp + 13] & PSH != 0
     }
 
-    /// Makes the headers of a whole those of its piece number `index`, before which `done` bytes of payload lie.
+    /// Makes the headers of a whole those of its piece number `index`, before which `done` bytes of
+    /// payload lie.
     pub fn adapt(&self, frame: &mut [u8], index: u16, done: u32, last: bool) {
         if !self.v6 {
             let id = word(frame, self.ip + 4).unwrap_or_default().wrapping_add(index);
@@ -92,7 +94,8 @@ impl Tcp {
         complete(segment, TCP_CHECKSUM, pseudo_header);
     }
 
-    /// Makes the headers of a first piece those of the whole, with so much payload; its checksum is left open.
+    /// Makes the headers of a first piece those of the whole, with so much payload; its checksum is
+    /// left open.
     pub fn make_whole(&self, headers: &mut [u8], payload: usize, pushes: bool) {
         let pseudo_header = self.put_length(headers, self.payload + payload);
         let segment = &mut headers[self.tcp..];
@@ -129,8 +132,9 @@ impl Tcp {
         fold(self.pseudo_header(frame, frame.len()) + u64::from(segment)) == 0xffff
     }
 
-    /// Whether a frame with its headers at these places is a segment with data and nothing else: no flags that mean something, no padding, and never to be
-    /// fragmented, so that its identification means nothing.
+    /// Whether a frame with its headers at these places is a segment with data and nothing else: no
+    /// flags that mean something, no padding, and never to be fragmented, so that its
+    /// identification means nothing.
     pub fn is_plain(&self, frame: &[u8]) -> bool {
         let length = |at: usize| word(frame, self.ip + at).map(usize::from);
         let is_right = if self.v6 {

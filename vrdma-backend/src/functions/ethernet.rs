@@ -1,7 +1,8 @@
 //! The Ethernet function as its front-end sets it up: the worker serves both virtqueues.
 //!
-//! A network device over vhost-user has its configuration space, its control queue and its link state in the VMM (QEMU's `vhost-user`
-//! netdev): what comes here are the two virtqueues of a pair, and the features that concern them.
+//! A network device over vhost-user has its configuration space, its control queue and its link
+//! state in the VMM (QEMU's `vhost-user` netdev): what comes here are the two virtqueues of a pair,
+//! and the features that concern them.
 
 use crate::memory::GuestMemory;
 use crate::net::{RECEIVE, TRANSMIT};

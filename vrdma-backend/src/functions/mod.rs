@@ -1,4 +1,5 @@
-//! A guest's functions as their front-ends set them up, each in its session's thread; the worker serves them.
+//! A guest's functions as their front-ends set them up, each in its session's thread; the worker
+//! serves them.
 
 mod ethernet;
 mod rdma;

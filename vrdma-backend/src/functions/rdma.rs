@@ -1,4 +1,5 @@
-//! The RDMA function as its front-end sets it up: the session's thread serves the control queue, the worker all others.
+//! The RDMA function as its front-end sets it up: the session's thread serves the control queue,
+//! the worker all others.
 
 use super::remap::remap;
 use crate::command::{self, Caller};
@@ -176,7 +177,8 @@ impl Function for RdmaFunction {
         };
         let (used, quiet) = (queue.next_used(), &mut self.quiet);
         let result = command::serve(queue, &caller, execute).and_then(|notify| {
-            // A driver that wanted no interrupt for its replies gets one when there are no more: that it wants it may not have shown.
+            // A driver that wanted no interrupt for its replies gets one when there are no more:
+            // that it wants it may not have shown.
             let served = queue.next_used() != used;
             let late = !served && std::mem::take(quiet);
             *quiet |= served && !notify;
@@ -214,8 +216,8 @@ impl RdmaFunction {
     }
 }
 
-/// Whether the control queue has been in use since its driver began, so that an index of 0 is one that wrapped: a driver that
-/// begins has cleared the rings, and each reply has a length.
+/// Whether the control queue has been in use since its driver began, so that an index of 0 is one
+/// that wrapped: a driver that begins has cleared the rings, and each reply has a length.
 fn wrapped(setup: &VirtqueueSetup, memory: &GuestMemory) -> bool {
     const LEN: u64 = 4;
     let last = u64::from(setup.size - 1);

@@ -1,6 +1,7 @@
-//! A new memory table, as the session follows it: it translates millions of runs in its own thread, and hands the results to the worker
-//! in slices between turns, so that no other guest waits. Until the front-end has its answer, old memory may be accessed: it stays mapped.
-//! No command comes in between, because they come through the same thread.
+//! A new memory table, as the session follows it: it translates millions of runs in its own thread,
+//! and hands the results to the worker in slices between turns, so that no other guest waits. Until
+//! the front-end has its answer, old memory may be accessed: it stays mapped. No command comes in
+//! between, because they come through the same thread.
 
 use crate::memory::{GuestMemory, Loans, Runs};
 use crate::worker::{Stopped, WorkerHandle};

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// On what conditions the memory of a front-end is mapped.
 #[derive(Clone, Debug)]
 pub struct MapOptions {
-    /// Tables of the front-end's function that are still to be unmapped: no new one is mapped meanwhile.
+    /// Tables of the front-end's function that are still to be unmapped: no new one is mapped
+    /// meanwhile.
     pub backlog: Arc<Backlog>,
     /// Most bytes of all regions together.
     pub memory_max: u64,
@@ -37,7 +38,8 @@ impl Default for MapOptions {
     }
 }
 
-/// Most bytes that all guests may have mapped: half of what a process has on x86-64, so that the rest of the daemon finds room.
+/// Most bytes that all guests may have mapped: half of what a process has on x86-64, so that the
+/// rest of the daemon finds room.
 const ALL_GUESTS: u64 = 1 << 46;
 
 static MAPPED: AtomicU64 = AtomicU64::new(0);
@@ -81,9 +83,10 @@ pub enum Pages {
     Huge,
 }
 
-/// Refuses files whose memory it would be dangerous to touch. Of tmpfs (memfds too) and hugetlbfs the pages are memory already; each access
-/// to another file may wait for a disk, a quota, or, with FUSE, for a process of the front-end's choice, and with it the worker and all guests. Parts of huge
-/// pages can be neither unmapped nor replaced ([`super::sigbus`]).
+/// Refuses files whose memory it would be dangerous to touch. Of tmpfs (memfds too) and hugetlbfs
+/// the pages are memory already; each access to another file may wait for a disk, a quota, or, with
+/// FUSE, for a process of the front-end's choice, and with it the worker and all guests. Parts of
+/// huge pages can be neither unmapped nor replaced ([`super::sigbus`]).
 pub fn check_file(file: &File, offset: u64, len: u64) -> io::Result<Pages> {
     let metadata = file.metadata()?;
     let fs = rustix::fs::fstatfs(file)?;

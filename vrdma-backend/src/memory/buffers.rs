@@ -1,10 +1,12 @@
-//! The buffers of descriptor chains: pieces of guest memory in order, as if they were one run of bytes.
+//! The buffers of descriptor chains: pieces of guest memory in order, as if they were one run of
+//! bytes.
 
 use super::{GuestMemory, HostRun, Run, copy::copy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pieces of one guest's memory, in order. It is emptied and filled again for each chain, so that nothing is allocated for one.
+/// Pieces of one guest's memory, in order. It is emptied and filled again for each chain, so that
+/// nothing is allocated for one.
 #[derive(Debug)]
 pub struct Buffers {
     /// Keeps what `pieces` point to mapped.
@@ -13,7 +15,8 @@ pub struct Buffers {
     len: usize,
 }
 
-// SAFETY: the pointers lead to memory shared with the guest, which `copy` alone touches; the mapping lives as long as `memory`.
+// SAFETY: the pointers lead to memory shared with the guest, which `copy` alone touches; the
+// mapping lives as long as `memory`.
 unsafe impl Send for Buffers {}
 
 impl Buffers {
@@ -43,7 +46,8 @@ impl Buffers {
         Some(())
     }
 
-    /// Two words of the guest's memory, one after the other, as they lie there; `None` if they are not in one piece of it or not aligned.
+    /// Two words of the guest's memory, one after the other, as they lie there; `None` if they are
+    /// not in one piece of it or not aligned.
     #[inline]
     pub fn read_pair(&self, gpa: u64) -> Option<[u64; 2]> {
         let piece = self.memory.resolve_one(Run { gpa, len: 16 })?;
@@ -102,7 +106,8 @@ impl Buffers {
             let mut moved = 0;
             while moved < source.len as usize {
                 let target = to.take(source.len as usize - moved);
-                // SAFETY: `moved + target.len` is at most the length of `source`, and both are mapped.
+                // SAFETY: `moved + target.len` is at most the length of `source`, and both are
+                // mapped.
                 unsafe { copy(source.ptr.add(moved), target.ptr, target.len as usize) };
                 moved += target.len as usize;
             }

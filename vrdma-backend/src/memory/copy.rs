@@ -9,11 +9,13 @@ const LARGE: usize = 32 << 10;
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// Copies `len` bytes; the pieces may overlap. The last (up to 8) bytes of `dst` are stored by themselves and after all
-/// others, because programs poll the last byte of a message (IBTA o9-20 leaves it to the device; NICs do it).
+/// Copies `len` bytes; the pieces may overlap. The last (up to 8) bytes of `dst` are stored by
+/// themselves and after all others, because programs poll the last byte of a message (IBTA o9-20
+/// leaves it to the device; NICs do it).
 ///
 /// # Safety
-/// Both pieces are mapped for `len` bytes. The guest may access them at the same time; then the bytes are any mix of old and new.
+/// Both pieces are mapped for `len` bytes. The guest may access them at the same time; then the
+/// bytes are any mix of old and new.
 #[inline]
 pub unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     if len == 8 && src.addr().is_multiple_of(8) && dst.addr().is_multiple_of(8) {
@@ -30,8 +32,9 @@ pub unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
         return;
     }
     let head = len - 8;
-    // SAFETY: both pieces are mapped for `len` bytes (this function's contract); the tail is taken first, as an overlapping destination may change it.
-    // libc's memmove is opaque to the optimiser, so it may assume nothing about bytes that others write.
+    // SAFETY: both pieces are mapped for `len` bytes (this function's contract); the tail is taken
+    // first, as an overlapping destination may change it. libc's memmove is opaque to the
+    // optimiser, so it may assume nothing about bytes that others write.
     unsafe {
         let tail = src.add(head).cast::<u64>().read_unaligned();
         if head < LARGE || !copy_past_caches(src, dst, head) {
@@ -42,7 +45,8 @@ pub unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// Copies to memory that is not in the caches, past them; false, and nothing is copied, if it likely is, the pieces overlap, or the processor has no such stores.
+/// Copies to memory that is not in the caches, past them; false, and nothing is copied, if it
+/// likely is, the pieces overlap, or the processor has no such stores.
 ///
 /// # Safety
 /// That of [`copy`].
@@ -53,7 +57,8 @@ unsafe fn copy_past_caches(src: *const u8, dst: *mut u8, len: usize) -> bool {
     }
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: both pieces are mapped for `len` bytes (this function's contract), and the processor has AVX.
+        // SAFETY: both pieces are mapped for `len` bytes (this function's contract), and the
+        // processor has AVX.
         unsafe { stream(src, dst, len) };
         return true;
     }
@@ -72,8 +77,10 @@ unsafe fn stream(src: *const u8, dst: *mut u8, len: usize) {
     // Lines are stored to whole: those at both ends are not.
     let before = dst.align_offset(LINE).min(len);
     let end = before + (len - before) / LINE * LINE;
-    // SAFETY: `before` and `end` are at most `len`, for which both pieces are mapped (this function's contract); each address that is streamed to is a multiple of a
-    // line's size. What the compiler may assume of the bytes that are read, which others write meanwhile, it has no use for: they are only stored.
+    // SAFETY: `before` and `end` are at most `len`, for which both pieces are mapped (this
+    // function's contract); each address that is streamed to is a multiple of a line's size. What
+    // the compiler may assume of the bytes that are read, which others write meanwhile, it has no
+    // use for: they are only stored.
     unsafe {
         libc::memmove(dst.cast(), src.cast(), before);
         for at in (before..end).step_by(LINE) {
@@ -83,7 +90,8 @@ unsafe fn stream(src: *const u8, dst: *mut u8, len: usize) {
             _mm256_stream_si256(dst.add(at + VECTOR).cast(), high);
         }
         libc::memmove(dst.add(end).cast(), src.add(end).cast(), len - end);
-        // The last bytes of a message, and its CQE, are plain stores, which do not wait for those by themselves.
+        // The last bytes of a message, and its CQE, are plain stores, which do not wait for those
+        // by themselves.
         _mm_sfence();
     }
 }

@@ -27,14 +27,16 @@ pub struct Lender {
 /// One more that copies, in [`LoanGate::state`], and one more time that loans were taken back.
 const COPIER: u64 = 1;
 const GENERATION: u64 = 1 << 32;
-/// For so long a lender waits for who copies. A copy takes some 10 us; one that takes longer waits for a page.
+/// For so long a lender waits for who copies. A copy takes some 10 us; one that takes longer waits
+/// for a page.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 /// Looks after which who waits offers its processor: whoever copies may want it.
 const LOOKS: u32 = 1000;
 
 impl LoanGate {
-    /// A number that loans have, with which they are let in until the next [`LoanGate::take_back`]; `None` while somebody copies from what was taken back. Called by the lender's
-    /// thread alone, as that is.
+    /// A number that loans have, with which they are let in until the next [`LoanGate::take_back`];
+    /// `None` while somebody copies from what was taken back. Called by the lender's thread alone,
+    /// as that is.
     pub fn lends(&self) -> Option<u64> {
         if self.is_kept() {
             return None;
@@ -43,8 +45,9 @@ impl LoanGate {
         Some(self.lender.number.load(Ordering::Relaxed))
     }
 
-    /// Takes all loans back: nobody begins to copy from them after this. It waits for who is in the middle of a copy, of at most 64 KiB, which waits for nobody but for pages of
-    /// either guest. False if that takes more than 100 ms: then the memory is to be left as it is.
+    /// Takes all loans back: nobody begins to copy from them after this. It waits for who is in the
+    /// middle of a copy, of at most 64 KiB, which waits for nobody but for pages of either guest.
+    /// False if that takes more than 100 ms: then the memory is to be left as it is.
     #[must_use]
     pub fn take_back(&self) -> bool {
         let mut began = None;

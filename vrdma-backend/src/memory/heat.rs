@@ -1,7 +1,9 @@
 //! Which of the memory that messages are copied to may still be in the processor's caches?
 //!
-//! A copy to memory that is not there is faster past the caches: a line that is stored to whole need not be read first, and what others use stays. A copy to memory that is there
-//! is faster through them. So each worker remembers what it copied to lately, as far back as a cache could hold.
+//! A copy to memory that is not there is faster past the caches: a line that is stored to whole
+//! need not be read first, and what others use stays. A copy to memory that is there is faster
+//! through them. So each worker remembers what it copied to lately, as far back as a cache could
+//! hold.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -22,7 +24,8 @@ thread_local! {
 static CACHE: LazyLock<u64> =
     LazyLock::new(|| largest_cache(Path::new("/sys/devices/system/cpu/cpu0/cache")).unwrap_or(UNKNOWN));
 
-/// Notes that `len` bytes at `to`, at least two blocks, are copied to by this thread. Whether they have likely left the caches since they last were, if they ever were.
+/// Notes that `len` bytes at `to`, at least two blocks, are copied to by this thread. Whether they
+/// have likely left the caches since they last were, if they ever were.
 pub fn is_cold(to: *const u8, len: usize) -> bool {
     LATELY.with_borrow_mut(|lately| lately.copied(to.addr(), len))
 }
@@ -43,7 +46,8 @@ impl Lately {
     }
 
     fn copied(&mut self, to: usize, len: usize) -> bool {
-        // Blocks that are copied to whole: a neighbour, which the copy before may have touched, tells nothing.
+        // Blocks that are copied to whole: a neighbour, which the copy before may have touched,
+        // tells nothing.
         let (first, end) = (to.div_ceil(BLOCK), (to + len) / BLOCK);
         let mut cold = 0;
         for block in first..end {
@@ -57,7 +61,8 @@ impl Lately {
     }
 }
 
-/// Where a block is remembered. Buffers lie at multiples of large powers of two, so all bits of its number count (Fibonacci hashing).
+/// Where a block is remembered. Buffers lie at multiples of large powers of two, so all bits of its
+/// number count (Fibonacci hashing).
 fn place(block: usize) -> usize {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     (block as u64).wrapping_mul(FACTOR).checked_shr(u64::BITS - PLACES.ilog2()).unwrap_or(0) as usize

@@ -1,4 +1,5 @@
-//! How many pages of guests' memory this process has made, that no VMM had: they count for its control group, and the system ends it when there are too many.
+//! How many pages of guests' memory this process has made, that no VMM had: they count for its
+//! control group, and the system ends it when there are too many.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,8 @@ impl Default for Ledger {
 pub struct TooMany;
 
 impl Ledger {
-    /// For a function that may have so many bytes of them, as long as all guests have no more than `all_most`.
+    /// For a function that may have so many bytes of them, as long as all guests have no more than
+    /// `all_most`.
     pub fn new(most: u64, all_most: u64) -> Ledger {
         Ledger { bytes: AtomicU64::new(0), most, all_most, refused: AtomicU64::new(0) }
     }

@@ -1,7 +1,10 @@
-//! Memory of regions that engines of other workers copy from: they hold it mapped, and ask for each copy whether they still may.
+//! Memory of regions that engines of other workers copy from: they hold it mapped, and ask for each
+//! copy whether they still may.
 //!
-//! A guest may use memory again once its request ended, and so a loan ends then. One that ended well was copied before; before any other end is told, all
-//! loans of the device are taken back ([`LoanGate::take_back`](super::LoanGate::take_back)): whoever has one finds it gone, which is to its connection as if a packet was lost.
+//! A guest may use memory again once its request ended, and so a loan ends then. One that ended
+//! well was copied before; before any other end is told, all loans of the device are taken back
+//! ([`LoanGate::take_back`](super::LoanGate::take_back)): whoever has one finds it gone, which is
+//! to its connection as if a packet was lost.
 
 use super::gate::LoanGate;
 use super::region::{Stretch, piece_of};
@@ -23,8 +26,8 @@ pub struct Lent {
 }
 
 impl MrMemory {
-    /// A range, for an engine of another worker: until this is dropped, or the gate's loans are taken back. `None` if the range is not there, or
-    /// [`MrMemory::may_loan`] says no.
+    /// A range, for an engine of another worker: until this is dropped, or the gate's loans are
+    /// taken back. `None` if the range is not there, or [`MrMemory::may_loan`] says no.
     pub fn lend(&self, offset: u64, len: u32, gate: &Arc<LoanGate>) -> Option<Lent> {
         let (stretch, memory) = self.stretch(offset, len)?;
         Some(Lent { stretch, len, number: gate.lends()?, gate: gate.clone(), _memory: memory })
@@ -63,7 +66,8 @@ impl Loan<MrMemory> for Lent {
             while done < len {
                 let from = self.piece(offset + done, len - done)?;
                 let to = dst.piece(dst_offset.checked_add(done).ok_or(Fault)?, from.len)?;
-                // SAFETY: `from` and `to` are mapped for `to.len` bytes, which is at most `from.len`, the one by `_memory`, the other by `dst`.
+                // SAFETY: `from` and `to` are mapped for `to.len` bytes, which is at most
+                // `from.len`, the one by `_memory`, the other by `dst`.
                 unsafe { copy(from.ptr, to.ptr, to.len as usize) };
                 done += to.len;
             }

@@ -1,7 +1,7 @@
 //! Guest memory: which of it there is, where it lies in this process, and how it is touched.
 //!
-//! The guest writes to its memory at any time, so nothing here makes a reference into it: bytes are copied through raw
-//! pointers, words through atomics.
+//! The guest writes to its memory at any time, so nothing here makes a reference into it: bytes are
+//! copied through raw pointers, words through atomics.
 #![allow(unsafe_code, reason = "this folder is the border to memory that others share")]
 
 mod backing;
@@ -46,7 +46,8 @@ use vm_memory::{
 };
 use vm_memory::{MmapRegion, mmap::MmapRegionError};
 
-/// The guest's memory as the front-end last described it. It stays mapped while anything holds the [`Arc`] to it.
+/// The guest's memory as the front-end last described it. It stays mapped while anything holds the
+/// [`Arc`] to it.
 #[derive(Debug, Default)]
 pub struct GuestMemory {
     views: Vec<View>,
@@ -69,8 +70,8 @@ struct View {
     mapping: Arc<Mapping>,
 }
 
-/// What is unmapped when no table has it any more. What the IOMMU knows of it and its guard end before the mapping does: fields are dropped in
-/// this order.
+/// What is unmapped when no table has it any more. What the IOMMU knows of it and its guard end
+/// before the mapping does: fields are dropped in this order.
 #[derive(Debug)]
 struct Mapping {
     /// The uplink's device reaches it.
@@ -124,11 +125,13 @@ impl GuestMemory {
         GuestMemory::empty(self.options.clone())
     }
 
-    /// Maps the regions of a new memory table in the place of this one, on the same conditions. Waits until earlier tables that nobody
-    /// holds any more are unmapped, so that a front-end cannot pile them up.
+    /// Maps the regions of a new memory table in the place of this one, on the same conditions.
+    /// Waits until earlier tables that nobody holds any more are unmapped, so that a front-end
+    /// cannot pile them up.
     ///
     /// # Errors
-    /// A region that cannot be mapped, that overlaps another, that is too large, or whose file is none that guests have for memory.
+    /// A region that cannot be mapped, that overlaps another, that is too large, or whose file is
+    /// none that guests have for memory.
     pub fn map_anew(&self, regions: Vec<RegionSpec>) -> io::Result<GuestMemory> {
         self.options.backlog.wait();
         regions.into_iter().try_fold(self.emptied(), |memory, region| memory.with_one(region))
@@ -211,8 +214,10 @@ impl GuestMemory {
         GuestMemory { views, mmap, options: self.options.clone(), dma_page }
     }
 
-    /// Has the pages of these runs ready, as far as `budget` in bytes goes, which it lessens. What is no memory is left out, and what the
-    /// system has no page for is found out by who uses it. Pages that the file does not have yet are charged to the function; those of hugetlbfs not, which are the VMM's to reserve.
+    /// Has the pages of these runs ready, as far as `budget` in bytes goes, which it lessens. What
+    /// is no memory is left out, and what the system has no page for is found out by who uses it.
+    /// Pages that the file does not have yet are charged to the function; those of hugetlbfs not,
+    /// which are the VMM's to reserve.
     ///
     /// # Errors
     /// The function, or all guests, would have too many: then none is made.
@@ -243,7 +248,8 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Calls `f` for what backs these runs, with its guest-physical address, as far as `budget` in bytes goes.
+    /// Calls `f` for what backs these runs, with its guest-physical address, as far as `budget` in
+    /// bytes goes.
     fn for_pieces(&self, runs: &[Run], budget: &mut u64, mut f: impl FnMut(u64, HostRun)) {
         for run in runs {
             let (mut at, mut left) = (run.gpa, run.len.min(*budget));
@@ -284,7 +290,8 @@ impl GuestMemory {
         self.options.connection.clone()
     }
 
-    /// If the uplink's device reaches all of it: bytes of a page, within which memory is contiguous for the device, too.
+    /// If the uplink's device reaches all of it: bytes of a page, within which memory is contiguous
+    /// for the device, too.
     pub fn dma_page(&self) -> Option<usize> {
         self.dma_page
     }
@@ -302,8 +309,8 @@ impl GuestMemory {
             .map(|v| addr - v.front_end_addr + v.gpa)
     }
 
-    /// Appends what backs `run` to `out`; several pieces where it crosses from one region into the next.
-    /// `None` if any part of it is not guest memory, or if it is empty.
+    /// Appends what backs `run` to `out`; several pieces where it crosses from one region into the
+    /// next. `None` if any part of it is not guest memory, or if it is empty.
     pub fn resolve(&self, run: Run, out: &mut Vec<HostRun>) -> Option<()> {
         let end = run.gpa.checked_add(run.len)?;
         let mut at = run.gpa;
@@ -314,7 +321,8 @@ impl GuestMemory {
             let piece = self.piece(at, end - at)?;
             at += piece.len;
             match out.last_mut() {
-                // SAFETY: only compares addresses; `last` is a run of one mapping, so its end is in bounds or one past it.
+                // SAFETY: only compares addresses; `last` is a run of one mapping, so its end is in
+                // bounds or one past it.
                 Some(last) if unsafe { last.ptr.add(last.len as usize) } == piece.ptr => {
                     last.len += piece.len
                 }
@@ -348,7 +356,8 @@ pub(crate) mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Memory of `regions` (GPA, length), each backed by a memfd of its own; front-end address = GPA + 1 TiB.
+    /// Memory of `regions` (GPA, length), each backed by a memfd of its own; front-end address =
+    /// GPA + 1 TiB.
     pub(crate) fn memory(regions: &[(u64, u64)]) -> Arc<GuestMemory> {
         let specs = regions.iter().map(|&(gpa, len)| RegionSpec {
             gpa,

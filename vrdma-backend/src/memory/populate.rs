@@ -1,5 +1,6 @@
-//! Pages that are there before they are needed: the first access to a page may wait for the system to find one, and in the worker all
-//! guests would wait with it. So sessions touch, in their own threads, what the worker will.
+//! Pages that are there before they are needed: the first access to a page may wait for the system
+//! to find one, and in the worker all guests would wait with it. So sessions touch, in their own
+//! threads, what the worker will.
 
 use super::run::HostRun;
 use rustix::io::Errno;
@@ -12,7 +13,8 @@ const SLICE: u64 = 2 << 20;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// Has the pages of a piece of guest memory ready. The piece is mapped as long as the caller has its memory.
+/// Has the pages of a piece of guest memory ready. The piece is mapped as long as the caller has
+/// its memory.
 pub(super) fn populate(piece: HostRun) {
     let mut at = piece.ptr.map_addr(|addr| addr & !(PAGE as usize - 1));
     let mut left = (piece.len + (piece.ptr.addr() - at.addr()) as u64).next_multiple_of(PAGE);
@@ -55,8 +57,9 @@ impl Default for Present {
 }
 
 impl Present {
-    /// Bytes of the pages of a piece that its file does not have yet, which from then on it is taken to have. The piece is of the mapping that begins at `start` and has `len` bytes,
-    /// and is mapped as long as the caller has its memory.
+    /// Bytes of the pages of a piece that its file does not have yet, which from then on it is
+    /// taken to have. The piece is of the mapping that begins at `start` and has `len` bytes, and
+    /// is mapped as long as the caller has its memory.
     pub(super) fn missing(&mut self, piece: HostRun, (start, len): (usize, u64)) -> u64 {
         let (mut at, mut left, mut missing) = ((piece.ptr.addr() - start) as u64, piece.len, 0);
         while left != 0 {
@@ -72,8 +75,10 @@ impl Present {
         missing
     }
 
-    /// Finds out about a stretch, unless that was the last. What cannot be found out is not there. Pages that are swapped out, or that fallocate(2) made and nobody wrote, are not there
-    /// either: they are charged though they cost nothing. To a process that may not write the file by its mode, mincore(2) says that all is there; the daemon may, by CAP_DAC_OVERRIDE.
+    /// Finds out about a stretch, unless that was the last. What cannot be found out is not there.
+    /// Pages that are swapped out, or that fallocate(2) made and nobody wrote, are not there
+    /// either: they are charged though they cost nothing. To a process that may not write the file
+    /// by its mode, mincore(2) says that all is there; the daemon may, by CAP_DAC_OVERRIDE.
     fn look(&mut self, start: *mut u8, len: u64) {
         if self.is_known && self.start == start.addr() {
             return;

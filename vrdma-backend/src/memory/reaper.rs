@@ -1,6 +1,8 @@
-//! A thread that drops what takes the kernel long to take back: mappings of guests' memory, and long lists of runs.
+//! A thread that drops what takes the kernel long to take back: mappings of guests' memory, and
+//! long lists of runs.
 //!
-//! Whoever is the last to hold a guest's memory would have to unmap it; mostly that is the worker, for whom all guests wait.
+//! Whoever is the last to hold a guest's memory would have to unmap it; mostly that is the worker,
+//! for whom all guests wait.
 
 use crossbeam_channel::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -34,7 +36,8 @@ impl Backlog {
         Entry(self.clone())
     }
 
-    /// Waits until there is none. Not for the worker: the thread may have much to drop of others before.
+    /// Waits until there is none. Not for the worker: the thread may have much to drop of others
+    /// before.
     pub fn wait(&self) {
         self.wait_for_less(1);
     }

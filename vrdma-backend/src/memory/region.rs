@@ -22,7 +22,8 @@ struct LoanGuard {
     memory: Arc<GuestMemory>,
 }
 
-/// Memory that regions loaned, and that may not have been given back. The regions themselves hold it no longer.
+/// Memory that regions loaned, and that may not have been given back. The regions themselves hold
+/// it no longer.
 #[derive(Clone, Debug, Default)]
 pub struct Loans(Vec<Weak<LoanGuard>>);
 
@@ -41,7 +42,8 @@ impl Loans {
     }
 }
 
-/// Where the guest says that a region is. Shared, so that it can be translated away from the worker.
+/// Where the guest says that a region is. Shared, so that it can be translated away from the
+/// worker.
 #[derive(Clone, Debug)]
 pub struct Runs(Arc<Gpa>);
 
@@ -75,7 +77,8 @@ enum Gpa {
     All,
 }
 
-// SAFETY: the pointers lead to memory shared with the guest, which `copy` and atomics of an `MrMemory` alone touch, while it keeps it mapped.
+// SAFETY: the pointers lead to memory shared with the guest, which `copy` and atomics of an
+// `MrMemory` alone touch, while it keeps it mapped.
 unsafe impl Send for Host {}
 
 impl Runs {
@@ -84,8 +87,9 @@ impl Runs {
         Translation { host: resolve(memory, &self.0).unwrap_or(Host::Gone), of: self.clone() }
     }
 
-    /// Has their pages ready ([`GuestMemory::populate`]). All memory of the guest is left as it is: much of it may never be used; and so is what requests
-    /// registered, which may be the guest's for something else by now.
+    /// Has their pages ready ([`GuestMemory::populate`]). All memory of the guest is left as it is:
+    /// much of it may never be used; and so is what requests registered, which may be the guest's
+    /// for something else by now.
     ///
     /// # Errors
     /// As of [`GuestMemory::populate`].
@@ -136,9 +140,9 @@ impl MrMemory {
         self.runs.clone()
     }
 
-    /// Follows a new memory table, in which its [`MrMemory::places`] have been translated. What is not there any more gives [`Fault`]
-    /// from now on; it returns when the memory does. Returns the old translation, which may take long to drop, and what of the old memory is
-    /// loaned.
+    /// Follows a new memory table, in which its [`MrMemory::places`] have been translated. What is
+    /// not there any more gives [`Fault`] from now on; it returns when the memory does. Returns the
+    /// old translation, which may take long to drop, and what of the old memory is loaned.
     pub fn install(&mut self, memory: &Arc<GuestMemory>, new: Translation) -> (Translation, Loans) {
         let loans = self.loans();
         self.guard = guard(memory);
@@ -157,8 +161,8 @@ impl MrMemory {
         }
     }
 
-    /// Whether it loans: not if it is all memory of the guest, or what requests registered, since the guest uses that for something else without
-    /// deregistering the region.
+    /// Whether it loans: not if it is all memory of the guest, or what requests registered, since
+    /// the guest uses that for something else without deregistering the region.
     #[inline]
     pub fn may_loan(&self) -> bool {
         !matches!(self.host, Host::All | Host::Pages(_))
@@ -185,8 +189,9 @@ impl MrMemory {
         loans
     }
 
-    /// Appends a range to `out`, loaned for as long as whoever sends it needs: it stays mapped, even if the front-end goes. At most
-    /// 65,535 bytes. What a device reads by itself is in pieces that each lie in one page: QEMU's NICs behind an IOMMU drop others.
+    /// Appends a range to `out`, loaned for as long as whoever sends it needs: it stays mapped,
+    /// even if the front-end goes. At most 65,535 bytes. What a device reads by itself is in pieces
+    /// that each lie in one page: QEMU's NICs behind an IOMMU drop others.
     pub fn loan(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
         let page = self.guard.memory.dma_page();
         self.for_pieces(offset, len.into(), |ptr, _, n| {
@@ -195,14 +200,16 @@ impl MrMemory {
                 // SAFETY: `done` is less than `n`.
                 let at = unsafe { ptr.add(done) };
                 let part = page.map_or(n, |page| (n - done).min(page - at.addr() % page));
-                // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the guard exists; what guests write meanwhile is theirs.
+                // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the guard exists;
+                // what guests write meanwhile is theirs.
                 out.push(unsafe { External::new(at, part as u16, self.guard.clone()) });
                 done += part;
             }
         })
     }
 
-    /// Where a range is, if it is all there and [`MrMemory::may_loan`] says that it may be loaned; and the memory that it is of.
+    /// Where a range is, if it is all there and [`MrMemory::may_loan`] says that it may be loaned;
+    /// and the memory that it is of.
     pub(super) fn stretch(&self, offset: u64, len: u32) -> Option<(Stretch, Arc<GuestMemory>)> {
         let stretch = match &self.host {
             Host::One(run) => Stretch::One(whole(run, offset, len.into())?),
@@ -255,8 +262,8 @@ impl MrMemory {
     }
 }
 
-/// How often runs may cross from one region of guest memory into the next, so that not many pieces count as few runs. Runs that
-/// do not overlap can do so once for each region.
+/// How often runs may cross from one region of guest memory into the next, so that not many pieces
+/// count as few runs. Runs that do not overlap can do so once for each region.
 const MAX_SEAMS: usize = 512;
 
 fn guard(memory: &Arc<GuestMemory>) -> Arc<LoanGuard> {
@@ -289,7 +296,8 @@ fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
     Some(if is_registered { Host::Pages(many) } else { Host::Many(many) })
 }
 
-/// Reads a list of pages: the runs of so many bytes from `offset` of the first page on. `None` if the list is not guest memory, or not of such pages.
+/// Reads a list of pages: the runs of so many bytes from `offset` of the first page on. `None` if
+/// the list is not guest memory, or not of such pages.
 fn page_runs(memory: &Arc<GuestMemory>, list: &PageList, offset: u64, length: u64) -> Option<Box<[Run]>> {
     let PageList { addr, pages, page_shift } = *list;
     let mut entries = vec![[0; 8]; pages as usize];
@@ -316,10 +324,12 @@ pub(super) enum Stretch {
     Many(Arc<[(u64, HostRun)]>, u64),
 }
 
-// SAFETY: the pointers lead to memory shared with the guest, which `copy` alone touches, while it is mapped.
+// SAFETY: the pointers lead to memory shared with the guest, which `copy` alone touches, while it
+// is mapped.
 unsafe impl Send for Stretch {}
 
-/// The piece at `offset` of runs that each have their offset: at most `len` bytes of it, at least one.
+/// The piece at `offset` of runs that each have their offset: at most `len` bytes of it, at least
+/// one.
 #[inline]
 pub(super) fn piece_of(runs: &[(u64, HostRun)], offset: u64, len: u64) -> Result<HostRun, Fault> {
     let index = runs.partition_point(|(start, _)| *start <= offset).checked_sub(1).ok_or(Fault)?;

@@ -4,7 +4,8 @@ use super::{GuestMemory, Run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Has the processor fetch the lines of something of this process, for a use to come; it may not be there.
+/// Has the processor fetch the lines of something of this process, for a use to come; it may not be
+/// there.
 #[inline]
 pub fn fetch_ahead<const N: usize>(lines: *const [u8; N]) {
     #[cfg(target_arch = "x86_64")]
@@ -17,8 +18,8 @@ pub fn fetch_ahead<const N: usize>(lines: *const [u8; N]) {
 
 /// A piece of guest memory, contiguous in this process, that stays mapped as long as this lives.
 ///
-/// All accesses are bounds-checked against the piece; offsets must be multiples of the size of what is accessed, which is at most `ALIGN`: the piece
-/// begins at a multiple of that.
+/// All accesses are bounds-checked against the piece; offsets must be multiples of the size of what
+/// is accessed, which is at most `ALIGN`: the piece begins at a multiple of that.
 #[derive(Clone, Debug)]
 pub struct Shared<const ALIGN: usize = 16> {
     ptr: *mut u8,
@@ -26,11 +27,13 @@ pub struct Shared<const ALIGN: usize = 16> {
     _memory: Arc<GuestMemory>,
 }
 
-// SAFETY: the pointer leads to shared memory that is accessed by atomics alone; the mapping lives as long as `_memory`.
+// SAFETY: the pointer leads to shared memory that is accessed by atomics alone; the mapping lives
+// as long as `_memory`.
 unsafe impl<const ALIGN: usize> Send for Shared<ALIGN> {}
 
 impl<const ALIGN: usize> Shared<ALIGN> {
-    /// The memory of `run`; `None` if it is not all there, not in one piece, or does not begin at a multiple of `ALIGN`.
+    /// The memory of `run`; `None` if it is not all there, not in one piece, or does not begin at a
+    /// multiple of `ALIGN`.
     pub fn new(memory: &Arc<GuestMemory>, run: Run) -> Option<Self> {
         if !run.gpa.is_multiple_of(ALIGN as u64) {
             return None;
@@ -76,8 +79,9 @@ impl<const ALIGN: usize> Shared<ALIGN> {
     #[inline]
     pub fn prefetch_to_write(&self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint: it reads nothing that shows, and never faults. (The intrinsic gives a read's hint unless all of the program may use `prefetchw`, which
-        // each x86-64 processor takes at least as nothing.)
+        // SAFETY: a hint: it reads nothing that shows, and never faults. (The intrinsic gives a
+        // read's hint unless all of the program may use `prefetchw`, which each x86-64 processor
+        // takes at least as nothing.)
         unsafe {
             let line = self.ptr.wrapping_add(offset);
             std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
@@ -89,18 +93,21 @@ impl<const ALIGN: usize> Shared<ALIGN> {
     pub fn read_words<const N: usize>(&self, offset: usize) -> [u64; N] {
         self.check::<8>(offset, 8 * N);
         std::array::from_fn(|i| {
-            // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may write meanwhile.
+            // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may write
+            // meanwhile.
             let word = unsafe { AtomicU64::from_ptr(self.ptr.add(offset + 8 * i).cast()) };
             word.load(Ordering::Relaxed)
         })
     }
 
-    /// Stores 8-byte words, little-endian: whoever sees the last one sees the others, and what was written before.
+    /// Stores 8-byte words, little-endian: whoever sees the last one sees the others, and what was
+    /// written before.
     #[inline]
     pub fn publish_words<const N: usize>(&self, offset: usize, words: [u64; N]) {
         self.check::<8>(offset, 8 * N);
         for (i, word) in words.into_iter().enumerate() {
-            // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may access it meanwhile.
+            // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may
+            // access it meanwhile.
             let place = unsafe { AtomicU64::from_ptr(self.ptr.add(offset + 8 * i).cast()) };
             place.store(word.to_le(), if i + 1 == N { Ordering::Release } else { Ordering::Relaxed });
         }
@@ -127,7 +134,8 @@ impl<const ALIGN: usize> Shared<ALIGN> {
         unsafe { AtomicU64::from_ptr(self.ptr.add(offset).cast()) }
     }
 
-    /// Offsets come from this process, bounded by the structure for which the piece was made: never from the guest.
+    /// Offsets come from this process, bounded by the structure for which the piece was made: never
+    /// from the guest.
     #[inline]
     fn check<const UNIT: usize>(&self, offset: usize, size: usize) {
         const { assert!(UNIT <= ALIGN && ALIGN.is_power_of_two() && UNIT.is_power_of_two()) };
@@ -140,7 +148,8 @@ impl<const ALIGN: usize> Shared<ALIGN> {
     }
 }
 
-/// A cache line of guest memory that stays mapped as long as this lives: a [`Shared`] that is checked once.
+/// A cache line of guest memory that stays mapped as long as this lives: a [`Shared`] that is
+/// checked once.
 #[derive(Clone, Debug)]
 pub struct SharedLine {
     /// Aligned, and mapped for a line.
@@ -171,7 +180,8 @@ impl SharedLine {
     #[inline]
     pub fn read(&self, out: &mut [u64; Self::SIZE / 8]) {
         for (i, word) in out.iter_mut().enumerate() {
-            // SAFETY: one of the words of the line, which is mapped and aligned; atomic, since the guest may write meanwhile.
+            // SAFETY: one of the words of the line, which is mapped and aligned; atomic, since the
+            // guest may write meanwhile.
             *word = unsafe { AtomicU64::from_ptr(self.ptr.add(i)) }.load(Ordering::Relaxed);
         }
     }

@@ -1,9 +1,10 @@
 //! Guest memory whose file was cut short.
 //!
-//! A front-end can shrink the file behind a memory region after this process has mapped it; touching the missing pages raises SIGBUS,
-//! which would end the process and every guest with it. Instead the handler here puts private zero pages in the place of the whole region,
-//! so that whoever touched it goes on, and shuts the front-end's connection down: its session then detaches the device, and the pages are
-//! given back with the mapping. The others notice nothing.
+//! A front-end can shrink the file behind a memory region after this process has mapped it;
+//! touching the missing pages raises SIGBUS, which would end the process and every guest with it.
+//! Instead the handler here puts private zero pages in the place of the whole region, so that
+//! whoever touched it goes on, and shuts the front-end's connection down: its session then detaches
+//! the device, and the pages are given back with the mapping. The others notice nothing.
 
 use super::slot::{Mapping, Slot};
 use super::sync::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -12,8 +13,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Once};
 
-/// Most regions at a time, of all guests. Past that regions are refused, so none is without protection, and the system's limit of mappings
-/// (vm.max_map_count, 65,530) is not reached.
+/// Most regions at a time, of all guests. Past that regions are refused, so none is without
+/// protection, and the system's limit of mappings (vm.max_map_count, 65,530) is not reached.
 const SLOTS: usize = 32_768;
 
 static TABLE: [Slot; SLOTS] = [const {
@@ -32,7 +33,8 @@ static LOST: [AtomicBool; SLOTS] = [const { AtomicBool::new(false) }; SLOTS];
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Protection of one mapping for as long as this lives. It ends before the mapping does: where a mapping was, another may be at once.
+/// Protection of one mapping for as long as this lives. It ends before the mapping does: where a
+/// mapping was, another may be at once.
 #[derive(Debug)]
 pub struct Guard {
     slot: usize,
@@ -41,8 +43,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Protects a mapping of `len` bytes of guest memory at `start`, which is there for longer than the guard. If its file turns out to be
-    /// shorter, `connection` is shut down.
+    /// Protects a mapping of `len` bytes of guest memory at `start`, which is there for longer than
+    /// the guard. If its file turns out to be shorter, `connection` is shut down.
     ///
     /// # Errors
     /// Too many regions.
@@ -79,7 +81,8 @@ pub fn faults() -> u64 {
 }
 
 fn install() {
-    // SAFETY: all-zero is a valid sigaction; the handler is async-signal-safe: it touches atomics and calls mmap, shutdown and sigaction only.
+    // SAFETY: all-zero is a valid sigaction; the handler is async-signal-safe: it touches atomics
+    // and calls mmap, shutdown and sigaction only.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
@@ -96,16 +99,17 @@ extern "C" fn handle(_signal: i32, info: *mut libc::siginfo_t, _context: *mut li
     // SAFETY: the kernel passes a valid siginfo_t, in which SIGBUS sets the address.
     let address = unsafe { (*info).si_addr() }.addr();
     if !replace(address) {
-        // Not ours: on return the instruction faults again, and the handler that was there before sees it.
-        // SAFETY: `install` stored what sigaction returned.
+        // Not ours: on return the instruction faults again, and the handler that was there before
+        // sees it. SAFETY: `install` stored what sigaction returned.
         unsafe { libc::sigaction(libc::SIGBUS, PREVIOUS.load(Ordering::Acquire), std::ptr::null_mut()) };
     }
     // SAFETY: as above; what was interrupted finds it as it was.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Replaces the guarded mapping that has this address; false if there is none. The thread that touched the address holds its mapping, so
-/// neither mapping nor slot changes meanwhile; all other slots may.
+/// Replaces the guarded mapping that has this address; false if there is none. The thread that
+/// touched the address holds its mapping, so neither mapping nor slot changes meanwhile; all other
+/// slots may.
 fn replace(address: usize) -> bool {
     let used = USED.load(Ordering::Acquire);
     for (slot, lost) in TABLE[..used].iter().zip(&LOST) {
@@ -115,7 +119,8 @@ fn replace(address: usize) -> bool {
         }
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: replaces a mapping of guest memory, to which nobody has a reference, by another of the same length.
+        // SAFETY: replaces a mapping of guest memory, to which nobody has a reference, by another
+        // of the same length.
         let mapped = unsafe { libc::mmap(std::ptr::without_provenance_mut(start), len, prot, flags, -1, 0) };
         if mapped == libc::MAP_FAILED {
             return false;
@@ -172,8 +177,9 @@ mod tests {
         assert!(MrMemory::new(&memory, &[Run { gpa: 0, len: 1 }]).is_some());
     }
 
-    /// Two front-ends against a third: one lets its memory go, so that another's file lies where it was; that one is cut short, and touched
-    /// before the first one's protection has ended, which would replace whatever else came to lie there.
+    /// Two front-ends against a third: one lets its memory go, so that another's file lies where it
+    /// was; that one is cut short, and touched before the first one's protection has ended, which
+    /// would replace whatever else came to lie there.
     #[test]
     fn memory_that_goes_takes_its_protection_with_it() {
         const HALF: u64 = 4 << 20;

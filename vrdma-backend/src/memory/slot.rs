@@ -1,4 +1,5 @@
-//! One entry of the table of guarded mappings ([`super::sigbus`]): a sequence lock whose reader is a signal handler, so it never waits.
+//! One entry of the table of guarded mappings ([`super::sigbus`]): a sequence lock whose reader is
+//! a signal handler, so it never waits.
 
 use super::sync::{AtomicBool, AtomicI32, AtomicUsize, Ordering, fence};
 
@@ -57,7 +58,8 @@ impl Slot {
         self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
     }
 
-    /// The mapping, all of it as of one moment. `None` if it is being written: it is not the reader's then, who holds its own mapping.
+    /// The mapping, all of it as of one moment. `None` if it is being written: it is not the
+    /// reader's then, who holds its own mapping.
     pub fn read(&self) -> Option<Mapping> {
         let sequence = self.sequence.load(Ordering::Acquire);
         let mapping = Mapping {

@@ -1,7 +1,8 @@
-//! Whether a guest speaks under its own addresses: as RoCE, in ARP (RFC 826) and in neighbour discovery (RFC 4861).
+//! Whether a guest speaks under its own addresses: as RoCE, in ARP (RFC 826) and in neighbour
+//! discovery (RFC 4861).
 //!
-//! Other IP packets may have any source: a guest may route. But nobody learns another's address from it, and nobody takes its packets for
-//! another's RDMA.
+//! Other IP packets may have any source: a guest may route. But nobody learns another's address
+//! from it, and nobody takes its packets for another's RDMA.
 
 use super::verdict::Reason;
 use crate::frames::{Fragment, ICMPV6, Ip, UDP, untag, word};
@@ -17,7 +18,8 @@ const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
-/// Types of its options that hold an Ethernet address: of the source, and of the target (RFC 4861, 4.6.1).
+/// Types of its options that hold an Ethernet address: of the source, and of the target (RFC 4861,
+/// 4.6.1).
 const LINK_LAYER_OPTIONS: [u8; 2] = [1, 2];
 /// "This host has no address yet."
 const UNSPECIFIED: Gid = Gid([0; 16]);
@@ -55,8 +57,8 @@ impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
     }
 
     fn check_ip(&self, head: &[u8], ip: &Ip) -> Result<(), Reason> {
-        // A later fragment is nothing without the first: who puts them together drops what overlaps (RFC 5722), and a first one without
-        // all headers (RFC 7112).
+        // A later fragment is nothing without the first: who puts them together drops what overlaps
+        // (RFC 5722), and a first one without all headers (RFC 7112).
         if ip.fragment == Fragment::Later {
             return Ok(());
         }

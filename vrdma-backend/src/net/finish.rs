@@ -6,7 +6,8 @@ use crate::frames::{VirtioOffload, complete};
 /// Writes a frame into a buffer of its length.
 pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// Does what is left to be done. `place` gives a buffer of the length that it is told to what fills it, for each frame that comes of it.
+/// Does what is left to be done. `place` gives a buffer of the length that it is told to what fills
+/// it, for each frame that comes of it.
 pub fn finish(frame: &FrameView<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
     match frame.offload {
         VirtioOffload::None => place(frame.len(), &mut |out| frame.read(0, out)),

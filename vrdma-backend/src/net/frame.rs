@@ -8,7 +8,8 @@ use vrdma_wire::num::VlanId;
 
 /// An Ethernet frame without its CRC, where it lies.
 ///
-/// What was decided from the head has to stay true, so the head is a copy that its sender cannot change any more.
+/// What was decided from the head has to stay true, so the head is a copy that its sender cannot
+/// change any more.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameView<'a> {
     /// The first [`HEAD`] bytes, or all if there are less.

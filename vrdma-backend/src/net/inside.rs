@@ -21,7 +21,8 @@ pub trait Inside {
     /// Takes such a segment.
     fn segment(&mut self, _guest: usize, _headers: &Head, _frame: &[u8]) {}
 
-    /// Hears of a frame to a guest with such a TCP that seems to say that a segment was too long for a router. Its netdev gets it too.
+    /// Hears of a frame to a guest with such a TCP that seems to say that a segment was too long
+    /// for a router. Its netdev gets it too.
     fn too_long(&mut self, _guest: usize, _frame: &[u8]) {}
 }
 

@@ -1,4 +1,5 @@
-//! The rule that offload and switch keep together: what is delivered is what was judged. For tests and for the fuzz target.
+//! The rule that offload and switch keep together: what is delivered is what was judged. For tests
+//! and for the fuzz target.
 
 use super::finish::finish;
 use super::frame::FrameView;
@@ -36,8 +37,8 @@ impl Default for Judge {
 }
 
 impl Judge {
-    /// Takes a frame from the first guest's driver, which negotiated `features`, through offload and switch; `mtu` is what IP packets may be long.
-    /// Returns the verdict, if it got that far.
+    /// Takes a frame from the first guest's driver, which negotiated `features`, through offload
+    /// and switch; `mtu` is what IP packets may be long. Returns the verdict, if it got that far.
     ///
     /// # Panics
     /// What is delivered is not what was judged: then our own rules are broken.
@@ -88,7 +89,8 @@ fn may_change(offload: &VirtioOffload, at: usize) -> bool {
         }
         VirtioOffload::Segments { tcp, .. } => {
             let (ip, tcp, payload) = (tcp.ip(), tcp.header(), tcp.payload());
-            // Total length, identification and checksum, or IPv6's payload length; sequence number, flags and checksum.
+            // Total length, identification and checksum, or IPv6's payload length; sequence number,
+            // flags and checksum.
             let v4 = at < tcp && [2, 3, 4, 5, 10, 11].contains(&at.wrapping_sub(ip));
             let v6 = at < tcp && [4, 5].contains(&at.wrapping_sub(ip));
             let own = [4, 5, 6, 7, 13, 16, 17].contains(&at.wrapping_sub(tcp));
@@ -109,7 +111,8 @@ mod tests {
     const TYPES: [u16; 6] = [0x8100, 0x88a8, 0x9100, 0x0800, 0x86dd, 0x0806];
     const PROTOCOLS: [u8; 12] = [1, 6, 17, 58, 0, 43, 44, 60, 51, 41, 47, 136];
 
-    /// An Ethernet frame with some tags, an IP packet with options or extension headers, and something in it.
+    /// An Ethernet frame with some tags, an IP packet with options or extension headers, and
+    /// something in it.
     fn packet() -> impl Strategy<Value = Vec<u8>> {
         let option = (0..12usize, 0..3u8).prop_map(|(kind, len)| (PROTOCOLS[kind], len));
         let parts = (vec(0..3usize, 0..4), 3..6usize, vec(option, 0..4), 0..12usize, any::<u16>());
@@ -183,7 +186,8 @@ mod tests {
         }
     }
 
-    /// A frame over IPv4 from the first guest, with a header that leaves the checksum at `offset` to be done.
+    /// A frame over IPv4 from the first guest, with a header that leaves the checksum at `offset`
+    /// to be done.
     fn unfinished(protocol: u8, offset: u8, len: usize) -> ([u8; HEADER], Vec<u8>) {
         let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
         packet.extend([ADDRESSES[0], ADDRESSES[1]].concat());

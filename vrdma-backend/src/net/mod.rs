@@ -14,8 +14,9 @@
 //! | `judged` | is what is delivered what was judged? |
 //! | `finish` | how is done what its sender left to be done? |
 //!
-//! A frame is handled from its beginning to its end before the next one: nothing is queued, so a guest that does not take what comes
-//! holds nobody up. Between two guests it is copied once, from the sender's buffers to the receiver's.
+//! A frame is handled from its beginning to its end before the next one: nothing is queued, so a
+//! guest that does not take what comes holds nobody up. Between two guests it is copied once, from
+//! the sender's buffers to the receiver's.
 
 mod bucket;
 mod claims;
@@ -70,14 +71,16 @@ pub const TRANSMIT: u16 = 1;
 #[derive(Debug)]
 pub struct Net {
     names: Vec<String>,
-    /// Those of their front-ends, to be shut down if the function ends for a fault of ours. The session holds them: who leaves has closed them.
+    /// Those of their front-ends, to be shut down if the function ends for a fault of ours. The
+    /// session holds them: who leaves has closed them.
     connections: Vec<Weak<UnixStream>>,
     senders: Vec<Sender>,
     /// Those whose connections of iWARP are this process's own.
     have_tcp: Vec<bool>,
     /// Frames to several ports that they may still send to other guests too.
     floods: Vec<Bucket>,
-    /// What each guest's turn has cost so far; between turns, what it cost more than one may (`turn::TURN`).
+    /// What each guest's turn has cost so far; between turns, what it cost more than one may
+    /// (`turn::TURN`).
     spent: Vec<u64>,
     shares: Shares,
     outlets: Outlets,
@@ -138,7 +141,8 @@ impl Net {
         }
     }
 
-    /// Adds a guest, of whose frames to several ports `flood_rate` a second reach other guests; its number.
+    /// Adds a guest, of whose frames to several ports `flood_rate` a second reach other guests; its
+    /// number.
     pub fn add(&mut self, name: &str, member: Member, flood_rate: u32) -> usize {
         self.names.push(name.to_owned());
         self.connections.push(Weak::new());
@@ -178,8 +182,8 @@ impl Net {
         self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
     }
 
-    /// Where a packet of the engine goes, by its headers: most often to [`SwitchPort::Uplink`]. Then
-    /// the engine may write it there by itself. Other packets are for [`Net::forward_packet`].
+    /// Where a packet of the engine goes, by its headers: most often to [`SwitchPort::Uplink`].
+    /// Then the engine may write it there by itself. Other packets are for [`Net::forward_packet`].
     #[inline]
     pub fn route_packet(&mut self, now: Instant, headers: &Head) -> Verdict {
         self.switch.decide(now, Some(headers), &[], SwitchPort::Engine)

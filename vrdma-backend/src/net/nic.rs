@@ -5,13 +5,15 @@ use crate::port;
 
 /// The NIC, as the switch sees it.
 pub trait SwitchUplink {
-    /// How it would complete the checksum of a frame with this head ([`VirtioOffload::Checksum`](crate::frames::VirtioOffload::Checksum)) by itself, if it can.
+    /// How it would complete the checksum of a frame with this head
+    /// ([`VirtioOffload::Checksum`](crate::frames::VirtioOffload::Checksum)) by itself, if it can.
     fn completes(&self, head: &[u8], start: u16, offset: u16) -> Option<port::Offload>;
 
     /// How many frames there is room for now; `None` if frames for it are lost.
     fn room(&mut self) -> Option<usize>;
 
-    /// Whether the frames that follow are for other hosts alone, and not for guests of other workers.
+    /// Whether the frames that follow are for other hosts alone, and not for guests of other
+    /// workers.
     fn set_limited(&mut self, _limited: bool) {}
 
     /// Sends a frame of `len` bytes, which `fill` writes, all but the checksum in `left`.

@@ -129,7 +129,8 @@ impl Outlets {
         effort
     }
 
-    /// What is too long for a router concerns the TCP of a guest as well as its netdev, which gets the frame as any other.
+    /// What is too long for a router concerns the TCP of a guest as well as its netdev, which gets
+    /// the frame as any other.
     pub fn overhear(
         &mut self,
         have_tcp: &[bool],
@@ -188,7 +189,8 @@ impl Outlets {
 
     pub fn transmit(&mut self, frame: &FrameView<'_>, uplink: &mut dyn SwitchUplink) {
         let left = match frame.offload {
-            // Of frames that are padded it is done here: devices differ in whether they count padding as payload (QEMU's do).
+            // Of frames that are padded it is done here: devices differ in whether they count
+            // padding as payload (QEMU's do).
             VirtioOffload::Checksum { start, offset } if frame.len() >= MIN_FRAME => {
                 uplink.completes(frame.head(), start, offset)
             }
@@ -213,7 +215,8 @@ impl Outlets {
     }
 }
 
-/// Whether a frame that goes to several ports goes to the engine: members of groups on this host have had theirs of what it sent itself.
+/// Whether a frame that goes to several ports goes to the engine: members of groups on this host
+/// have had theirs of what it sent itself.
 fn goes_to_engine(verdict: Verdict, from: SwitchPort) -> bool {
     verdict == Verdict::RoceGroup && from != SwitchPort::Engine
 }

@@ -7,7 +7,8 @@ use super::sender::header_len;
 use crate::queue::chains::ChainError;
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
-/// Descriptors that a driver may spend on one frame: so many, and one more for so many bytes. The sender's turn pays for them.
+/// Descriptors that a driver may spend on one frame: so many, and one more for so many bytes. The
+/// sender's turn pays for them.
 const DESCRIPTORS: usize = 32;
 const DESCRIPTOR_BYTES: usize = 64;
 /// Most descriptors of one chain: a driver whose chains are longer is broken.

@@ -1,4 +1,5 @@
-//! A virtqueue of an Ethernet function while its front-end lets it run: started, stopped, moved to a new memory table.
+//! A virtqueue of an Ethernet function while its front-end lets it run: started, stopped, moved to
+//! a new memory table.
 
 use crate::memory::GuestMemory;
 use crate::queue::chains::{ChainDirection, ChainError, ChainQueue};
@@ -19,7 +20,8 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// The front-end starts the virtqueue. False if it cannot be: its rings are not in guest memory.
+    /// The front-end starts the virtqueue. False if it cannot be: its rings are not in guest
+    /// memory.
     pub fn start(
         &mut self,
         memory: &Arc<GuestMemory>,
@@ -34,7 +36,8 @@ impl Rings {
         self.queue.is_some()
     }
 
-    /// The front-end stops the virtqueue: returns the index at which it may go on, if it was running.
+    /// The front-end stops the virtqueue: returns the index at which it may go on, if it was
+    /// running.
     pub fn stop(&mut self) -> Option<u16> {
         let mut queue = self.queue.take()?;
         queue.publish();

@@ -9,7 +9,8 @@ use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
 /// Longest Ethernet header: two tags.
 pub const MAX_ETHERNET: usize = 22;
-/// Most bytes of a frame that is to be cut into segments: the Ethernet header, that of IPv6, and what it can say to be its payload.
+/// Most bytes of a frame that is to be cut into segments: the Ethernet header, that of IPv6, and
+/// what it can say to be its payload.
 pub const MAX_FRAME: usize = MAX_ETHERNET + 40 + 65535;
 
 /// What happened to what a guest sent.
@@ -29,7 +30,8 @@ pub struct SenderCounters {
     pub tx_bad_checksum: u64,
     /// Dropped: longer than the MTU allows.
     pub tx_oversize: u64,
-    /// Sent to the uplink alone, not to other guests: more broadcast, multicast and unknown destinations than `limits.flood_rate`, or one frame that would become too many.
+    /// Sent to the uplink alone, not to other guests: more broadcast, multicast and unknown
+    /// destinations than `limits.flood_rate`, or one frame that would become too many.
     pub tx_flood_limited: u64,
     /// Dropped by the switch for another reason.
     pub tx_refused: u64,
@@ -127,7 +129,8 @@ enum Refusal {
     Length,
 }
 
-/// Bytes of the header before each frame (virtio 1.2, 5.1.6.1): drivers of the time before virtio 1 have a shorter one.
+/// Bytes of the header before each frame (virtio 1.2, 5.1.6.1): drivers of the time before virtio 1
+/// have a shorter one.
 pub fn header_len(features: u64) -> usize {
     let long = features & (1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_NET_F_MRG_RXBUF) != 0;
     if long { HEADER } else { HEADER - 2 }

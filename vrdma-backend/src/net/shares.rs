@@ -1,10 +1,12 @@
-//! Shares of the uplink's room: what guests send there leaves room for each other's frames, and for packets of the engine.
+//! Shares of the uplink's room: what guests send there leaves room for each other's frames, and for
+//! packets of the engine.
 
 use vrdma_transport::Instant;
 
 /// A frame, in units of credit: a share may be less than a frame.
 const FRAME: i64 = 256;
-/// An uplink without room for so long, in ns, takes nothing: frames for it are lost then, so that those between guests go on.
+/// An uplink without room for so long, in ns, takes nothing: frames for it are lost then, so that
+/// those between guests go on.
 const STUCK: u64 = 1_000_000;
 
 /// What each guest may send to the uplink.
@@ -24,8 +26,8 @@ impl Shares {
         self.credit.push(0);
     }
 
-    /// A turn begins. The uplink has `room` for so many frames; without a number it loses what it gets. `guests` have frames; the engine is
-    /// one more who may want room.
+    /// A turn begins. The uplink has `room` for so many frames; without a number it loses what it
+    /// gets. `guests` have frames; the engine is one more who may want room.
     pub fn begin(&mut self, now: Instant, room: Option<usize>, guests: usize) {
         let full = room == Some(0);
         let since = full.then(|| self.full_since.unwrap_or(now));

@@ -1,7 +1,9 @@
 //! Whether a frame to a guest is for its TCP in this process, and comes from whom it says.
 //!
-//! Whoever listens there, and programs that let peers in by address, believe the source of a connection. So that has to be an address of its sender, as with RoCE:
-//! of a guest's netdev one that the guest may use, and of other hosts none that a guest here has. All other TCP is the netdev's, whatever its source.
+//! Whoever listens there, and programs that let peers in by address, believe the source of a
+//! connection. So that has to be an address of its sender, as with RoCE: of a guest's netdev one
+//! that the guest may use, and of other hosts none that a guest here has. All other TCP is the
+//! netdev's, whatever its source.
 
 use super::inside::Inside;
 use super::switch::Switch;
@@ -40,7 +42,8 @@ pub fn steer(
     }
 }
 
-/// Whether the source of a segment is an address of who sent it, as far as the configuration and guests' GIDs say whose it is.
+/// Whether the source of a segment is an address of who sent it, as far as the configuration and
+/// guests' GIDs say whose it is.
 fn is_its_senders(
     switch: &Switch,
     from: SwitchPort,

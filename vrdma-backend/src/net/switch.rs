@@ -1,7 +1,8 @@
 //! Where a frame goes: a learning Ethernet switch between guests and the uplink (IEEE 802.1Q).
 //!
-//! Addresses of guests are known from the configuration, so all that is learned is what lies behind the uplink, and behind guests that
-//! may send from any address. A frame whose destination is not known goes where it can be: there. Decisions alone: no frame is touched.
+//! Addresses of guests are known from the configuration, so all that is learned is what lies behind
+//! the uplink, and behind guests that may send from any address. A frame whose destination is not
+//! known goes where it can be: there. Decisions alone: no frame is touched.
 
 use super::claims::Own;
 use super::table::{Learned, MacTable};
@@ -23,14 +24,16 @@ pub struct Member {
     pub any_mac: bool,
     /// It has an RDMA function: RoCE to its address is for the engine.
     pub rdma: bool,
-    /// Addresses under which it may speak in RoCE, ARP and neighbour discovery; if empty, any that no other guest lists.
+    /// Addresses under which it may speak in RoCE, ARP and neighbour discovery; if empty, any that
+    /// no other guest lists.
     pub gids: Vec<AllowedGid>,
     /// VLANs that it may use.
     pub vlans: Vlans,
 }
 
 impl Member {
-    /// Whether an IP address is among its own, if those are listed; that of others it is not has to be asked too.
+    /// Whether an IP address is among its own, if those are listed; that of others it is not has to
+    /// be asked too.
     pub fn may_speak_as(&self, gid: Gid, vlan: VlanId) -> bool {
         self.gids.is_empty() || self.gids.iter().any(|allowed| allowed.allows(vlan, gid))
     }
@@ -53,9 +56,11 @@ pub struct SwitchCounters {
     pub drop_group_source: u64,
     /// Dropped: a guest sent from an address that it may not use.
     pub drop_spoofed: u64,
-    /// Dropped: a guest's netdev sent a RoCE packet from an IP address that the guest may not use as GID.
+    /// Dropped: a guest's netdev sent a RoCE packet from an IP address that the guest may not use
+    /// as GID.
     pub drop_spoofed_gid: u64,
-    /// Dropped: a TCP segment for a connection of iWARP, from an IP address that its sender may not use, or from other hosts under that of a guest of ours.
+    /// Dropped: a TCP segment for a connection of iWARP, from an IP address that its sender may not
+    /// use, or from other hosts under that of a guest of ours.
     pub drop_spoofed_tcp: u64,
     /// Dropped: a guest sent ARP under an address that it may not use.
     pub drop_spoofed_arp: u64,
@@ -63,7 +68,8 @@ pub struct SwitchCounters {
     pub drop_spoofed_nd: u64,
     /// Dropped: a guest whose addresses are listed sent a router advertisement or a redirect.
     pub drop_router: u64,
-    /// Dropped: a guest sent an IP packet whose headers do not end in the first 192 bytes, and addresses are listed.
+    /// Dropped: a guest sent an IP packet whose headers do not end in the first 192 bytes, and
+    /// addresses are listed.
     pub drop_opaque: u64,
     /// Dropped: a guest sent in a VLAN that it may not use, or with several tags.
     pub drop_ingress_vlan: u64,
@@ -169,7 +175,8 @@ impl Switch {
         self.others.push(member.clone());
     }
 
-    /// To how many ports beyond this switch a frame to several ports goes: the NIC, and, all together, the other workers.
+    /// To how many ports beyond this switch a frame to several ports goes: the NIC, and, all
+    /// together, the other workers.
     pub fn ways_out(&self, verdict: Verdict, from: SwitchPort) -> u64 {
         let to_workers = verdict != Verdict::Unknown && !self.elsewhere.is_empty();
         if from.is_outside() { 0 } else { 1 + u64::from(to_workers) }
@@ -197,8 +204,8 @@ impl Switch {
         self.owners.get(&mac).copied()
     }
 
-    /// Decides about a frame by its headers. `head` is the beginning of the frame. It is read only in
-    /// frames of guests, for what they claim.
+    /// Decides about a frame by its headers. `head` is the beginning of the frame. It is read only
+    /// in frames of guests, for what they claim.
     pub fn decide(&mut self, now: Instant, headers: Option<&Head>, head: &[u8], from: SwitchPort) -> Verdict {
         let verdict = match headers {
             Some(headers) => self.verdict(now, headers, head, from),
@@ -292,7 +299,8 @@ impl Switch {
         }
     }
 
-    /// Whether a guest may speak for whom it does in a frame: under its own addresses, or, if it lists none, under those that nobody lists.
+    /// Whether a guest may speak for whom it does in a frame: under its own addresses, or, if it
+    /// lists none, under those that nobody lists.
     fn check_claims(&self, guest: usize, vlan: FrameVlan, outer: VlanId, head: &[u8]) -> Result<(), Reason> {
         let member = &self.members[guest];
         let any = member.gids.is_empty();

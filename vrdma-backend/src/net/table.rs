@@ -5,11 +5,12 @@ use std::hash::{BuildHasher, RandomState};
 use vrdma_transport::Instant;
 use vrdma_wire::num::{Mac, VlanId};
 
-/// Entries that one hash leads to: the first half for the uplink, the rest for guests. So guests that send from ever new addresses
-/// push nothing out that lies behind the uplink.
+/// Entries that one hash leads to: the first half for the uplink, the rest for guests. So guests
+/// that send from ever new addresses push nothing out that lies behind the uplink.
 const WAYS: usize = 8;
 const SETS: usize = 1024;
-/// Nanoseconds after which an address that was not heard of is forgotten: 300 s (IEEE 802.1Q table 8-6).
+/// Nanoseconds after which an address that was not heard of is forgotten: 300 s (IEEE 802.1Q table
+/// 8-6).
 const AGE: u64 = 300_000_000_000;
 
 /// An address in a VLAN.

@@ -1,4 +1,5 @@
-//! What end-to-end tests do not see: what the engine sends to guests, and what is left to an uplink.
+//! What end-to-end tests do not see: what the engine sends to guests, and what is left to an
+//! uplink.
 
 use super::outlets::MIN_FRAME;
 use super::turn::{FRAME, STEP, TURN};
@@ -24,7 +25,8 @@ const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
 const FLOOD_RATE: u32 = 1;
 const REMOTE: Mac = Mac([2, 0, 0, 0, 0, 7]);
 
-/// An uplink that keeps what it is given, with whether a checksum was left to it: it takes those of UDP.
+/// An uplink that keeps what it is given, with whether a checksum was left to it: it takes those of
+/// UDP.
 #[derive(Default)]
 struct Wire(Vec<(Vec<u8>, bool)>);
 
@@ -46,8 +48,8 @@ impl SwitchUplink for Wire {
     }
 }
 
-/// A switch with guest 0, which has an RDMA function, and guest 1, which has none but a receive queue with one buffer of 2 KiB at
-/// 0x1000. The queue's rings are at 0x100 and 0x200.
+/// A switch with guest 0, which has an RDMA function, and guest 1, which has none but a receive
+/// queue with one buffer of 2 KiB at 0x1000. The queue's rings are at 0x100 and 0x200.
 fn net() -> (Net, Shared) {
     let memory = memory(&[(0, 0x4000)]);
     let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x4000 }).unwrap();
@@ -193,8 +195,9 @@ impl SwitchUplink for Nowhere {
 /// Entries of the queues of [`sender_and_receiver`].
 const SIZE: u16 = 64;
 
-/// Guest 0, whose transmit queue is full of frames of `len` bytes to `dst`, and guest 1, which may have any address, and whose chains have
-/// `descriptors` buffers each. Their available rings are at 0x1000 and 0x3000.
+/// Guest 0, whose transmit queue is full of frames of `len` bytes to `dst`, and guest 1, which may
+/// have any address, and whose chains have `descriptors` buffers each. Their available rings are at
+/// 0x1000 and 0x3000.
 fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) {
     let memory = memory(&[(0, 0x40000)]);
     let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x40000 }).unwrap();
@@ -251,7 +254,8 @@ fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) 
     (net, words)
 }
 
-/// Frames of `len` bytes that a guest gets rid of in one turn, with a receiver whose chains have `descriptors` buffers each.
+/// Frames of `len` bytes that a guest gets rid of in one turn, with a receiver whose chains have
+/// `descriptors` buffers each.
 fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
     let (mut net, _) = sender_and_receiver(B, len, descriptors);
     net.turn(Instant(1), &mut Nowhere, &mut |_: &[u8]| {});
@@ -260,7 +264,8 @@ fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
     frames as u16
 }
 
-/// What a frame of `len` bytes costs if its receiver needs so many descriptors: one is read here, and one frame is made.
+/// What a frame of `len` bytes costs if its receiver needs so many descriptors: one is read here,
+/// and one frame is made.
 fn cost(len: u32, descriptors: usize) -> u64 {
     FRAME + u64::from(len) + STEP * (descriptors as u64 + 2)
 }
@@ -359,7 +364,8 @@ fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
     }
     assert_eq!(net.outlets.uplink.uplink_lost, 0);
     let sent = net.outlets.uplink.uplink_sent;
-    // No room: frames wait in the guest's queue, and are lost once the port seems to take nothing any more.
+    // No room: frames wait in the guest's queue, and are lost once the port seems to take nothing
+    // any more.
     port.0 = 0;
     net.turn(Instant(2), &mut port, &mut |_: &[u8]| {});
     assert_eq!((net.outlets.uplink.uplink_sent, net.outlets.uplink.uplink_lost), (sent, 0));

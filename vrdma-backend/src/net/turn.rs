@@ -11,19 +11,22 @@ use crate::panics;
 use crate::queue::chains::ChainError;
 use vrdma_transport::Instant;
 
-/// What frames of one guest may cost in one turn, after which no further frame is taken. What the last cost more is missing in the next turn.
+/// What frames of one guest may cost in one turn, after which no further frame is taken. What the
+/// last cost more is missing in the next turn.
 pub(super) const TURN: u64 = 256 << 10;
 /// What a step is about that takes a frame from a guest.
 const SENDING: &str = "a frame that it sent";
 /// What a frame costs beside its bytes, which count for each port that it goes to.
 pub(super) const FRAME: u64 = 4096;
-/// What each descriptor costs that is read for it (the receivers' too), and each frame that is made of it, for each port.
+/// What each descriptor costs that is read for it (the receivers' too), and each frame that is made
+/// of it, for each port.
 pub(super) const STEP: u64 = 128;
 /// Most frames that are made of one for several ports.
 const MOST_FRAMES: u64 = 2048;
 
 impl Net {
-    /// Takes what guests have sent and brings it where it goes; true if there was anything. `inside` gets what is for no netdev.
+    /// Takes what guests have sent and brings it where it goes; true if there was anything.
+    /// `inside` gets what is for no netdev.
     pub fn turn(&mut self, now: Instant, uplink: &mut dyn SwitchUplink, inside: &mut dyn Inside) -> bool {
         let mut waiting = 0;
         for guest in 0..self.senders.len() {

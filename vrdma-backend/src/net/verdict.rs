@@ -7,9 +7,11 @@ pub enum SwitchPort {
     Guest(usize),
     /// The NIC, and the guests of other workers.
     Uplink,
-    /// The guests of other workers, as a source: what they send was judged by their own switch. (To them frames go by [`SwitchPort::Uplink`].)
+    /// The guests of other workers, as a source: what they send was judged by their own switch. (To
+    /// them frames go by [`SwitchPort::Uplink`].)
     Worker,
-    /// The RDMA engine. It sends for all guests, each packet from the address of the guest whose it is.
+    /// The RDMA engine. It sends for all guests, each packet from the address of the guest whose it
+    /// is.
     Engine,
     /// The TCP of a guest, in this process. (It sends as [`SwitchPort::Engine`] does.)
     Tcp(usize),
@@ -31,9 +33,11 @@ pub enum Verdict {
     To(SwitchPort),
     /// It goes to all ports of its VLAN but the one it came from.
     Group,
-    /// It is a RoCE packet to a group: as above, but for guests with an RDMA function it goes to the engine.
+    /// It is a RoCE packet to a group: as above, but for guests with an RDMA function it goes to
+    /// the engine.
     RoceGroup,
-    /// It goes where addresses may be that nobody knows, but not where it came from: see [`Switch::floods`](super::switch::Switch::floods).
+    /// It goes where addresses may be that nobody knows, but not where it came from: see
+    /// [`Switch::floods`](super::switch::Switch::floods).
     Unknown,
 }
 
@@ -46,15 +50,18 @@ pub enum Reason {
     GroupSource,
     /// Its source is not one that the guest may use.
     Spoofed,
-    /// It is a RoCE packet from an IP address that the guest may not use as GID: made by its netdev to get around its RDMA function.
+    /// It is a RoCE packet from an IP address that the guest may not use as GID: made by its netdev
+    /// to get around its RDMA function.
     SpoofedGid,
-    /// It is a TCP segment for a connection of iWARP, from an IP address that its sender may not use.
+    /// It is a TCP segment for a connection of iWARP, from an IP address that its sender may not
+    /// use.
     SpoofedTcp,
     /// It is ARP under an address that the guest may not use.
     SpoofedArp,
     /// It is neighbour discovery under, or for, an address that the guest may not use.
     SpoofedNd,
-    /// It is a router's (an advertisement or redirect), and comes from a guest whose addresses are listed.
+    /// It is a router's (an advertisement or redirect), and comes from a guest whose addresses are
+    /// listed.
     Router,
     /// Its headers do not end where the switch looks, so that nobody knows for whom it speaks.
     Opaque,

@@ -23,10 +23,11 @@ const BACKLOG: usize = 4096;
 /// After so long without frames the file is brought up to date.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// A driver whose frames, as they are on the wire, go to a file (pcap, stamps in nanoseconds) in both directions.
+/// A driver whose frames, as they are on the wire, go to a file (pcap, stamps in nanoseconds) in
+/// both directions.
 ///
-/// The user of the port copies them, another thread writes. Frames that come faster than they can be written are missing and
-/// counted.
+/// The user of the port copies them, another thread writes. Frames that come faster than they can
+/// be written are missing and counted.
 #[derive(Debug)]
 pub struct Capture {
     driver: Box<dyn Driver>,

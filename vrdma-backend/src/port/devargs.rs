@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A device and its parameters: `net_af_packet0,iface=eth1`, or a PCI address, `0000:01:00.0`, with parameters or not.
+/// A device and its parameters: `net_af_packet0,iface=eth1`, or a PCI address, `0000:01:00.0`, with
+/// parameters or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UplinkDevice {
     /// Address or name.
@@ -44,7 +45,8 @@ const DRIVERS: [(&str, &[&str]); 13] = [
 ];
 
 impl UplinkDevice {
-    /// What may be mistyped of it, and the name that is nearest; for who found that something is wrong, as there may be drivers and parameters of which we do not know.
+    /// What may be mistyped of it, and the name that is nearest; for who found that something is
+    /// wrong, as there may be drivers and parameters of which we do not know.
     pub fn typo(&self) -> Option<String> {
         let driver = self.driver();
         if self.is_pci() {
@@ -155,38 +157,44 @@ impl UplinkDevice {
         matches!(self.driver(), "net_af_xdp" | "eth_af_xdp")
     }
 
-    /// Whether its driver takes frames where they lie, with this process's own processor: then they may carry memory that neither an IOMMU nor another
-    /// process knows. Drivers that copy each frame by themselves (packet sockets, memif, vhost, pcap) gain nothing by it: a payload that is not copied into its
-    /// frame is copied to take its ICRC.
+    /// Whether its driver takes frames where they lie, with this process's own processor: then they
+    /// may carry memory that neither an IOMMU nor another process knows. Drivers that copy each
+    /// frame by themselves (packet sockets, memif, vhost, pcap) gain nothing by it: a payload that
+    /// is not copied into its frame is copied to take its ICRC.
     pub fn takes_in_place(&self) -> bool {
         ["net_ring", "net_null", "net_tap"].contains(&self.driver())
     }
 
-    /// Whether it may be asked for several queue pairs. (Of a memif or vhost device the peer decides which are used.)
+    /// Whether it may be asked for several queue pairs. (Of a memif or vhost device the peer
+    /// decides which are used.)
     pub fn takes_queues(&self) -> bool {
         self.is_pci() || self.is_af_packet() || self.driver() == "net_tap"
     }
 
-    /// Whether it takes frames of any length, although its driver claims to take the usual ones only (1518 bytes).
+    /// Whether it takes frames of any length, although its driver claims to take the usual ones
+    /// only (1518 bytes).
     pub fn is_modest(&self) -> bool {
         self.is_af_packet() || self.driver() == "net_memif"
     }
 
-    /// This device, with what its driver needs for frames of `max_frame` bytes where nothing was said.
+    /// This device, with what its driver needs for frames of `max_frame` bytes where nothing was
+    /// said.
     pub fn with_rings_for(&self, max_frame: usize) -> UplinkDevice {
         let mut device = self.clone();
         if self.is_af_packet() {
             device.add_packet_rings(max_frame);
         } else if self.driver() == "net_memif" && self.get("bsize").is_none() {
-            // DPDK 22.11 overruns the ring with a frame that goes through several buffers and finds too few of them free.
+            // DPDK 22.11 overruns the ring with a frame that goes through several buffers and finds
+            // too few of them free.
             let buffer = (max_frame + 1).next_multiple_of(64).max(2048);
             device.parameters.push(("bsize".into(), buffer.to_string()));
         }
         device
     }
 
-    /// The driver of packet sockets lays frame `i` at `i * framesz`, so `blocksz` has to be a multiple of `framesz` (and of the page size, for the
-    /// kernel), and `framecnt` one of the frames of a block. A frame loses up to 80 bytes to the kernel's header (tpacket2_hdr).
+    /// The driver of packet sockets lays frame `i` at `i * framesz`, so `blocksz` has to be a
+    /// multiple of `framesz` (and of the page size, for the kernel), and `framecnt` one of the
+    /// frames of a block. A frame loses up to 80 bytes to the kernel's header (tpacket2_hdr).
     fn add_packet_rings(&mut self, max_frame: usize) {
         if ["framesz", "blocksz", "framecnt"].iter().any(|key| self.get(key).is_some()) {
             return;

@@ -4,12 +4,14 @@ use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Pages of one guest that devices reach at most. DPDK keeps some 50 bytes for each page of memory that it is told of: 200 MiB for so many.
+/// Pages of one guest that devices reach at most. DPDK keeps some 50 bytes for each page of memory
+/// that it is told of: 200 MiB for so many.
 const MAX_PAGES: usize = 1 << 22;
 
 /// What makes memory known to a device.
 pub trait DmaMapper: Send + Sync + std::fmt::Debug {
-    /// Lets the device reach `len` bytes at this address, which stay mapped in this process until [`DmaMapper::unmap`].
+    /// Lets the device reach `len` bytes at this address, which stay mapped in this process until
+    /// [`DmaMapper::unmap`].
     ///
     /// # Errors
     /// The device, the IOMMU or the system has no room for it, or the device is gone.
@@ -28,7 +30,8 @@ pub struct Dma {
     pages: Arc<AtomicUsize>,
 }
 
-/// Memory that the device can reach for as long as this lives. To be dropped before the memory is unmapped in this process.
+/// Memory that the device can reach for as long as this lives. To be dropped before the memory is
+/// unmapped in this process.
 #[derive(Debug)]
 pub struct DmaMapping {
     dma: Dma,

@@ -14,7 +14,8 @@ pub struct Capabilities {
     pub mtu: u16,
     /// Longest frame in bytes, Ethernet header and VLAN tag included, FCS not.
     pub max_frame: usize,
-    /// Memory of others goes out without a copy ([`super::Transmit::commit_with`] copies it once otherwise).
+    /// Memory of others goes out without a copy ([`super::Transmit::commit_with`] copies it once
+    /// otherwise).
     pub external: bool,
     /// Checksums that the port fills in ([`super::Transmit::offload`]).
     pub checksums: Checksums,
@@ -24,7 +25,8 @@ pub struct Capabilities {
 pub trait Driver: Send + std::fmt::Debug {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
-    /// To what memory has to be made known before frames may take it with them; none if the driver reads any memory of this process.
+    /// To what memory has to be made known before frames may take it with them; none if the driver
+    /// reads any memory of this process.
     fn dma(&self) -> Option<Dma> {
         None
     }
@@ -32,49 +34,58 @@ pub trait Driver: Send + std::fmt::Debug {
     fn mac(&self) -> Mac;
     /// The calling thread is the one that will use the driver from now on.
     fn adopt(&mut self) {}
-    /// Drivers of its further queue pairs, each for one more worker; they are given once. What comes to any of them may be for any worker.
+    /// Drivers of its further queue pairs, each for one more worker; they are given once. What
+    /// comes to any of them may be for any worker.
     fn split(&mut self) -> Vec<Box<dyn Driver>> {
         Vec::new()
     }
-    /// Has frames to this address come to that queue pair: 0 is this one, the others are as [`Driver::split`] gave them.
+    /// Has frames to this address come to that queue pair: 0 is this one, the others are as
+    /// [`Driver::split`] gave them.
     ///
     /// # Errors
     /// It cannot, or will not; in its own words.
     fn steer(&mut self, _dst: Mac, _queue: usize) -> Result<()> {
         bail!("it has no flow rules")
     }
-    /// Appends frames that came, each of one piece, until `frames` holds [`BURST`]; where it leads to other workers, as many of theirs besides.
+    /// Appends frames that came, each of one piece, until `frames` holds [`BURST`]; where it leads
+    /// to other workers, as many of theirs besides.
     fn receive(&mut self, frames: &mut Vec<Frame>);
     /// Frames of [`Driver::receive`] have been read: takes them all.
     fn recycle(&mut self, frames: &mut Vec<Frame>) {
         frames.clear();
     }
-    /// Appends empty frames with room for the longest, until `frames` holds [`BURST`] or there are no more.
+    /// Appends empty frames with room for the longest, until `frames` holds [`BURST`] or there are
+    /// no more.
     fn allocate(&mut self, frames: &mut Vec<Frame>);
     /// Takes frames from the front, as many as it can now, at most [`BURST`].
     fn send(&mut self, frames: &mut Vec<Frame>);
-    /// Appends memory to a frame of [`Driver::allocate`]; false if that cannot be now, and the frame is lost.
+    /// Appends memory to a frame of [`Driver::allocate`]; false if that cannot be now, and the
+    /// frame is lost.
     fn attach(&mut self, frame: &mut Frame, external: External) -> bool;
-    /// Appends a copy of a few bytes (at most 16) to a frame to which memory was attached; false as in [`Driver::attach`].
+    /// Appends a copy of a few bytes (at most 16) to a frame to which memory was attached; false as
+    /// in [`Driver::attach`].
     fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool;
-    /// Lets go memory of others: of frames that have been sent, and, by copying it, of those that are still to be. Frames that others
-    /// have keep theirs.
+    /// Lets go memory of others: of frames that have been sent, and, by copying it, of those that
+    /// are still to be. Frames that others have keep theirs.
     fn reclaim(&mut self) {}
     /// Asks for checksums of a frame of [`Driver::allocate`].
     fn offload(&mut self, _frame: &mut Frame, _offload: Offload) {}
     /// Readable when frames came, once [`Driver::arm`] was called; the same one always.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
-    /// The user is about to sleep on [`Driver::readiness`]: frames from now on make it readable. False if it cannot be had.
+    /// The user is about to sleep on [`Driver::readiness`]: frames from now on make it readable.
+    /// False if it cannot be had.
     fn arm(&mut self) -> bool {
         self.readiness().is_some()
     }
     /// The user is awake.
     fn disarm(&mut self) {}
-    /// Whether it leads to other workers of this process too, which are reached while the link is down.
+    /// Whether it leads to other workers of this process too, which are reached while the link is
+    /// down.
     fn reaches_workers(&self) -> bool {
         false
     }
-    /// The way to this address; it has room if it takes what a port sends in one turn, beside all that waits in the port.
+    /// The way to this address; it has room if it takes what a port sends in one turn, beside all
+    /// that waits in the port.
     fn way_to(&mut self, _dst: Mac) -> Way {
         Way::default()
     }
@@ -82,7 +93,8 @@ pub trait Driver: Send + std::fmt::Debug {
     fn leads_out(&self) -> bool {
         true
     }
-    /// Whether it sends and receives itself, by a queue pair of its own or as the only one; otherwise another worker does.
+    /// Whether it sends and receives itself, by a queue pair of its own or as the only one;
+    /// otherwise another worker does.
     fn has_queue(&self) -> bool {
         true
     }

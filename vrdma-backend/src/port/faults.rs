@@ -1,4 +1,5 @@
-//! Faults on purpose: a wire that loses, doubles, reorders, spoils and delays frames, the same way each time for the same seed.
+//! Faults on purpose: a wire that loses, doubles, reorders, spoils and delays frames, the same way
+//! each time for the same seed.
 
 use super::{BURST, Capabilities, Dma, Driver, External, Frame, Offload};
 use anyhow::{Result, ensure};
@@ -147,7 +148,8 @@ impl Faults {
             passed: 0,
             counters: Counters::default(),
         };
-        // Two sequences, so that what one direction carries does not change the faults of the other.
+        // Two sequences, so that what one direction carries does not change the faults of the
+        // other.
         let (rx, tx) =
             (wire(config.dir != Direction::Tx, config.seed), wire(config.dir != Direction::Rx, !config.seed));
         Faults { driver, rx, tx, scratch: Vec::with_capacity(BURST), clock: Clock::Started(Instant::now()) }

@@ -6,7 +6,8 @@ use std::ops::Deref;
 
 /// An Ethernet frame without FCS; its buffer goes back to where it came from when this is dropped.
 ///
-/// What was received is one piece. What is to be sent may have pieces of memory of others after its first ([`External`](super::External)).
+/// What was received is one piece. What is to be sent may have pieces of memory of others after its
+/// first ([`External`](super::External)).
 #[derive(Debug)]
 pub struct Frame {
     storage: Storage,
@@ -20,15 +21,18 @@ enum Storage {
     Buffer(Buffer),
 }
 
-/// Who made a frame. What a driver receives is [`Origin::Wire`], unless another worker of this process sent it.
+/// Who made a frame. What a driver receives is [`Origin::Wire`], unless another worker of this
+/// process sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Another host.
     #[default]
     Wire,
-    /// A guest of this process, by its Ethernet function or its TCP. Its source MAC address was checked.
+    /// A guest of this process, by its Ethernet function or its TCP. Its source MAC address was
+    /// checked.
     Guest,
-    /// The same, and it is more than its guest may send to several ports: it goes to other hosts alone.
+    /// The same, and it is more than its guest may send to several ports: it goes to other hosts
+    /// alone.
     Flooder,
     /// An engine of this process. Its source is that of one of the engine's devices, the GID too.
     Engine,
@@ -154,7 +158,8 @@ impl Frame {
         }
     }
 
-    /// Puts a copy in the place of pieces that are memory of others. Such a frame has nothing left to be filled in.
+    /// Puts a copy in the place of pieces that are memory of others. Such a frame has nothing left
+    /// to be filled in.
     pub(super) fn own(&mut self) {
         if self.total_len() != self.len() {
             *self = self.to_heap();

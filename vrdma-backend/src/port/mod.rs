@@ -1,7 +1,8 @@
 //! The uplink: a NIC, or what does duty for one.
 //!
-//! A [`Port`] gives frames and takes frames, in bursts: each burst is one call of its [`Driver`]. Drivers are DPDK's ethdevs
-//! ([`Ethdev`]), packet sockets of ours ([`PacketSocket`]), a pair of ports in memory ([`pair()`]), and what lies around another driver: [`Capture`] and [`Faults`].
+//! A [`Port`] gives frames and takes frames, in bursts: each burst is one call of its [`Driver`].
+//! Drivers are DPDK's ethdevs ([`Ethdev`]), packet sockets of ours ([`PacketSocket`]), a pair of
+//! ports in memory ([`pair()`]), and what lies around another driver: [`Capture`] and [`Faults`].
 
 mod capture;
 mod counters;
@@ -43,8 +44,9 @@ use std::time::Duration;
 use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
 
-/// Packets that an engine sends in one turn at most, perhaps all to one address: as few as drivers like, since their buffers are then still in the
-/// caches when they are used again. (64 KiB messages over memif were 0.70 of the limit with this many, 0.62 with four times as many.)
+/// Packets that an engine sends in one turn at most, perhaps all to one address: as few as drivers
+/// like, since their buffers are then still in the caches when they are used again. (64 KiB
+/// messages over memif were 0.70 of the limit with this many, 0.62 with four times as many.)
 pub const TURN: usize = BURST;
 /// Frames that wait for a driver that takes none; more are refused.
 const BACKLOG: usize = 4 * BURST;
@@ -55,7 +57,8 @@ const LONG_SLEEP: Duration = Duration::from_secs(60);
 /// Longest sleep between two looks at a driver that cannot wake its user.
 const BLIND_SLEEP: Duration = Duration::from_micros(50);
 
-/// A driver with what its user needs around it: a queue for frames to send, the link's state, and counters.
+/// A driver with what its user needs around it: a queue for frames to send, the link's state, and
+/// counters.
 #[derive(Debug)]
 pub struct Port {
     driver: Box<dyn Driver>,
@@ -92,7 +95,8 @@ impl Port {
         self.capabilities
     }
 
-    /// To what memory has to be made known before frames may take it with them; none if its driver reads any memory of this process.
+    /// To what memory has to be made known before frames may take it with them; none if its driver
+    /// reads any memory of this process.
     pub fn dma(&self) -> Option<Dma> {
         self.driver.dma()
     }
@@ -112,7 +116,8 @@ impl Port {
         self.driver.recycle(&mut burst.0);
     }
 
-    /// Whether it leads to other workers of this process too, which are reached while the link is down.
+    /// Whether it leads to other workers of this process too, which are reached while the link is
+    /// down.
     pub fn reaches_workers(&self) -> bool {
         self.reaches_workers
     }
@@ -132,7 +137,8 @@ impl Port {
         self.driver.has_relayed()
     }
 
-    /// Replaces what is in `burst` by frames that came, up to [`BURST`] of the NIC and as many of other workers; how many.
+    /// Replaces what is in `burst` by frames that came, up to [`BURST`] of the NIC and as many of
+    /// other workers; how many.
     pub fn receive(&mut self, burst: &mut Burst) -> usize {
         self.driver.recycle(&mut burst.0);
         self.driver.receive(&mut burst.0);
@@ -143,7 +149,8 @@ impl Port {
         counters.frames_received += burst.0.len() as u64;
         counters.bytes_received += burst.0.iter().map(|frame| frame.len() as u64).sum::<u64>();
         if burst.0.iter().any(|frame| frame.len() > max) {
-            // Too long for the link: perhaps cut to the size of a buffer, or put together from fragments by the host.
+            // Too long for the link: perhaps cut to the size of a buffer, or put together from
+            // fragments by the host.
             let before = burst.0.len();
             burst.0.retain(|frame| frame.len() <= max);
             counters.rx_oversize += (before - burst.0.len()) as u64;
@@ -162,7 +169,8 @@ impl Port {
         self.is_open() && self.queue.len() < BACKLOG && !self.free.is_empty()
     }
 
-    /// The way to this address; it has room if so many frames as one turn sends would not be lost on it.
+    /// The way to this address; it has room if so many frames as one turn sends would not be lost
+    /// on it.
     pub fn way_to(&mut self, dst: Mac) -> Way {
         if self.reaches_workers { self.driver.way_to(dst) } else { Way::default() }
     }
@@ -178,8 +186,8 @@ impl Port {
         self.up || self.reaches_workers
     }
 
-    /// A buffer for a frame of `len` bytes; none if it would be lost, which is counted: the link is down, the driver takes no
-    /// more, there are no buffers, or it is too long.
+    /// A buffer for a frame of `len` bytes; none if it would be lost, which is counted: the link is
+    /// down, the driver takes no more, there are no buffers, or it is too long.
     #[inline]
     pub fn transmit(&mut self, len: usize) -> Option<Transmit<'_>> {
         let counters = &mut self.counters;
@@ -197,8 +205,9 @@ impl Port {
         None
     }
 
-    /// Puts the last free buffer behind the frames that wait, as the first `len` bytes of it. It is changed where it will stay: to copy what was just stored in parts
-    /// takes until these stores are done.
+    /// Puts the last free buffer behind the frames that wait, as the first `len` bytes of it. It is
+    /// changed where it will stay: to copy what was just stored in parts takes until these stores
+    /// are done.
     fn enqueue(&mut self, len: usize, origin: Origin) {
         self.queue.push(self.free.pop().expect(HAS_BUFFER));
         let frame = self.queue.last_mut().expect("it was just put there");
@@ -223,7 +232,8 @@ impl Port {
         self.queued_bytes = left;
     }
 
-    /// Has memory of others given back as soon as can be: frames that wait get copies of it, and the driver is asked for what it has.
+    /// Has memory of others given back as soon as can be: frames that wait get copies of it, and
+    /// the driver is asked for what it has.
     pub fn reclaim(&mut self) {
         self.queue.iter_mut().for_each(Frame::own);
         self.driver.reclaim();
@@ -234,12 +244,14 @@ impl Port {
         self.queue.len()
     }
 
-    /// Readable when frames came, if the driver has such a thing: for epoll, level-triggered, once and for all.
+    /// Readable when frames came, if the driver has such a thing: for epoll, level-triggered, once
+    /// and for all.
     pub fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.driver.readiness()
     }
 
-    /// To be called before sleeping: how long the sleep may be at most. Look for frames once more after it, and then sleep.
+    /// To be called before sleeping: how long the sleep may be at most. Look for frames once more
+    /// after it, and then sleep.
     pub fn arm(&mut self) -> Duration {
         let is_woken = self.driver.arm() && self.queue.is_empty();
         let limit = match is_woken {
@@ -266,7 +278,8 @@ impl Port {
         self.up
     }
 
-    /// Looks at the link, which may take a system call: every [`LINK_POLL`]. The new state, if it changed.
+    /// Looks at the link, which may take a system call: every [`LINK_POLL`]. The new state, if it
+    /// changed.
     pub fn poll_link(&mut self) -> Option<bool> {
         let up = self.driver.link();
         if up == self.up {
@@ -275,7 +288,8 @@ impl Port {
         self.up = up;
         self.counters.link_changes += 1;
         if !self.is_open() {
-            // The driver may keep them until the link is up again, and nobody waits for them by then.
+            // The driver may keep them until the link is up again, and nobody waits for them by
+            // then.
             self.counters.tx_link_down += self.queue.len() as u64;
             self.queue.clear();
             self.queued_bytes = 0;
@@ -302,7 +316,8 @@ impl Port {
     }
 }
 
-/// The right to send a frame, with a buffer for it: the port's last free one. Dropped, it sends nothing.
+/// The right to send a frame, with a buffer for it: the port's last free one. Dropped, it sends
+/// nothing.
 #[derive(Debug)]
 pub struct Transmit<'a> {
     port: &'a mut Port,
@@ -343,8 +358,9 @@ impl Transmit<'_> {
         self.port.queued_bytes += len;
     }
 
-    /// Sends the first `head` bytes of the buffer, then memory of others, then a few bytes more (at most 16), with the next burst.
-    /// What the memory holds may be read at any time until its owner is let go. Copied here if the driver can only send copies.
+    /// Sends the first `head` bytes of the buffer, then memory of others, then a few bytes more (at
+    /// most 16), with the next burst. What the memory holds may be read at any time until its owner
+    /// is let go. Copied here if the driver can only send copies.
     ///
     /// # Panics
     /// All together is more than the longest frame.

@@ -11,8 +11,8 @@ pub struct Checksums {
     pub tcp: bool,
 }
 
-/// Checksums that the port is to fill in, of kinds that it can. Those of UDP and TCP hold the pseudo header's sum so far, as
-/// in virtio-net.
+/// Checksums that the port is to fill in, of kinds that it can. Those of UDP and TCP hold the
+/// pseudo header's sum so far, as in virtio-net.
 #[derive(Clone, Copy, Debug)]
 pub struct Offload {
     /// Which.
@@ -26,8 +26,8 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// How a checksum of UDP or TCP is left to a port that can do these: of all bytes of `frame` from `start` on, to be put at `start + offset`. None if
-    /// it is neither, or the port cannot.
+    /// How a checksum of UDP or TCP is left to a port that can do these: of all bytes of `frame`
+    /// from `start` on, to be put at `start + offset`. None if it is neither, or the port cannot.
     pub fn of(frame: &[u8], start: u16, offset: u16, can: Checksums) -> Option<Offload> {
         let fill = match offset {
             6 => Checksums { udp: true, ..Checksums::default() },

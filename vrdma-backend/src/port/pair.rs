@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vrdma_wire::num::Mac;
 
-/// Frames that one direction of a cable holds, as the rings of two NICs do; the sender keeps what does not fit.
+/// Frames that one direction of a cable holds, as the rings of two NICs do; the sender keeps what
+/// does not fit.
 pub const DEPTH: usize = 1024;
 
 /// One end.
@@ -36,8 +37,8 @@ struct Lane {
     bell: OwnedFd,
 }
 
-/// Two ports for IP packets of `mtu` bytes, and the cable between them, which is plugged in. The first takes memory of others with its
-/// frames, the second only frames of one piece.
+/// Two ports for IP packets of `mtu` bytes, and the cable between them, which is plugged in. The
+/// first takes memory of others with its frames, the second only frames of one piece.
 ///
 /// # Errors
 /// The system has no eventfd left.

@@ -1,13 +1,16 @@
 //! Which memory of guests is pinned for a device that comes and goes.
 //!
-//! To pin memory takes as long as it has pages: seconds for a tebibyte. So the book is locked to look and to write, and never while something is pinned: sessions of other
-//! guests go on meanwhile, as far as the device's driver lets them. (VFIO of DPDK has a lock of its own for each container.)
+//! To pin memory takes as long as it has pages: seconds for a tebibyte. So the book is locked to
+//! look and to write, and never while something is pinned: sessions of other guests go on
+//! meanwhile, as far as the device's driver lets them. (VFIO of DPDK has a lock of its own for each
+//! container.)
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What pins memory. It may be asked by several threads at once, about memory that does not overlap.
+/// What pins memory. It may be asked by several threads at once, about memory that does not
+/// overlap.
 pub trait Pinner: Send + Sync {
     /// Pins `len` bytes from `start` on.
     ///
@@ -67,7 +70,8 @@ impl<P: Pinner> Book<P> {
         result
     }
 
-    /// Pins memory no longer, if it does: also if the device went meanwhile, nothing reaches it when this returns.
+    /// Pins memory no longer, if it does: also if the device went meanwhile, nothing reaches it
+    /// when this returns.
     pub fn unmap(&self, start: usize, len: usize) {
         let mut state = self.lock();
         while state.ranges.get(&start).is_some_and(|range| range.is_busy) {
@@ -83,7 +87,8 @@ impl<P: Pinner> Book<P> {
         self.changed.notify_all();
     }
 
-    /// The device is about to go: when this returns nothing is pinned for it, and nobody asks it for anything. It waits for who does.
+    /// The device is about to go: when this returns nothing is pinned for it, and nobody asks it
+    /// for anything. It waits for who does.
     pub fn detach(&self) {
         let mut state = self.lock();
         let Some(device) = state.device.take() else { return };

@@ -1,11 +1,13 @@
 //! What rings the driver, in a way that the front-end can hold nobody up with.
 //!
-//! The front-end has the same eventfd. It can make it blocking and fill its counter at any time, so that a write(2) to it might never
-//! return: asynchronous I/O (io_submit(2)) has the kernel itself signal an eventfd when a request completes, which never waits. The
-//! request is to read nothing from /dev/null, so it completes before the call returns.
+//! The front-end has the same eventfd. It can make it blocking and fill its counter at any time, so
+//! that a write(2) to it might never return: asynchronous I/O (io_submit(2)) has the kernel itself
+//! signal an eventfd when a request completes, which never waits. The request is to read nothing
+//! from /dev/null, so it completes before the call returns.
 //!
-//! And the front-end can watch it with a million epoll instances, each of which a ring walks through. So a front-end whose rings take long
-//! is rung by a thread of its own for a time ([`Record`]), and whoever rings hands over a flag.
+//! And the front-end can watch it with a million epoll instances, each of which a ring walks
+//! through. So a front-end whose rings take long is rung by a thread of its own for a time
+//! ([`Record`]), and whoever rings hands over a flag.
 
 use super::eventfd::Eventfd;
 use crate::memory::Backlog;
@@ -50,7 +52,8 @@ impl Call {
     /// Has the ringer's thread ring it, once for all calls until that happens.
     #[cold]
     fn hand_over(self: &Arc<Self>) {
-        // No more than one message of each call waits; there are not so many unless the front-end made new ones all the time, which then loses some.
+        // No more than one message of each call waits; there are not so many unless the front-end
+        // made new ones all the time, which then loses some.
         if !self.due.swap(true, Ordering::AcqRel) && self.ringer.outbox.try_send(self.clone()).is_err() {
             self.due.store(false, Ordering::Release);
         }
@@ -64,7 +67,8 @@ pub struct Ringer {
     means: Arc<Means>,
 }
 
-/// Calls that may wait to be rung: those of all virtqueues that a device can have, and as many that were replaced.
+/// Calls that may wait to be rung: those of all virtqueues that a device can have, and as many that
+/// were replaced.
 const WAITING: usize = 512;
 
 impl Ringer {
@@ -89,7 +93,8 @@ impl Ringer {
 
 fn run(inbox: &Receiver<Arc<Call>>, bell: Option<&Bell>) {
     for call in inbox {
-        // From here on it has to be asked again; what was written before it was asked comes before the ring.
+        // From here on it has to be asked again; what was written before it was asked comes before
+        // the ring.
         call.due.swap(false, Ordering::AcqRel);
         let rung = bell.is_some_and(|bell| bell.ring(call.eventfd.as_raw_fd()).is_ok());
         if !rung {
@@ -130,16 +135,19 @@ impl Means {
 
 /// A ring that takes longer keeps the other guests waiting: with one waiter it takes a tenth.
 const SLOW: Duration = Duration::from_micros(20);
-/// What rings may take beyond that, by and by: the hypervisor of this host's may take its processor away for as long, and that counts as used.
+/// What rings may take beyond that, by and by: the hypervisor of this host's may take its processor
+/// away for as long, and that counts as used.
 const EXCESS: Duration = Duration::from_micros(200);
-/// For how many times as long a slow ring is remembered: a front-end costs others no more than two parts of so many, beside [`SLOW`] a ring and
-/// [`EXCESS`].
+/// For how many times as long a slow ring is remembered: a front-end costs others no more than two
+/// parts of so many, beside [`SLOW`] a ring and [`EXCESS`].
 const MEMORY: u32 = 10_000;
 
-/// How slow the rings of a front-end were. It outlives the front-end, so that it does not help to come anew.
+/// How slow the rings of a front-end were. It outlives the front-end, so that it does not help to
+/// come anew.
 ///
-/// Time on the clock may have gone to other threads of the host, but the time that a thread has used is dear to ask for. So a ring that was slow by the
-/// clock only has the next ones measured, and measured ones that together took too long have the next ones handed over.
+/// Time on the clock may have gone to other threads of the host, but the time that a thread has
+/// used is dear to ask for. So a ring that was slow by the clock only has the next ones measured,
+/// and measured ones that together took too long have the next ones handed over.
 #[derive(Debug, Default)]
 struct Record {
     /// Nanoseconds on the ringer's clock until which rings are measured,

@@ -1,4 +1,5 @@
-//! Virtqueues whose chains the device uses in order: those of the Ethernet function (virtio 1.2, 2.7).
+//! Virtqueues whose chains the device uses in order: those of the Ethernet function (virtio 1.2,
+//! 2.7).
 
 use super::{Call, Kick, Rings, VirtqueueSetup};
 use crate::memory::{Buffers, GuestMemory, Run, Shared};
@@ -21,10 +22,12 @@ pub enum ChainDirection {
     ToDriver,
 }
 
-/// A virtqueue of chains. Each chain that is taken is used before the queue stops, so used and available index go together.
+/// A virtqueue of chains. Each chain that is taken is used before the queue stops, so used and
+/// available index go together.
 #[derive(Debug)]
 pub struct ChainQueue {
-    /// None once the queue is broken and the memory table has changed: it keeps no old table mapped.
+    /// None once the queue is broken and the memory table has changed: it keeps no old table
+    /// mapped.
     mapped: Option<Mapped>,
     setup: VirtqueueSetup,
     indirect: bool,
@@ -103,7 +106,8 @@ struct Descriptor {
 }
 
 impl ChainQueue {
-    /// A virtqueue that goes on at `base`; `None` if its rings are not in guest memory or not aligned.
+    /// A virtqueue that goes on at `base`; `None` if its rings are not in guest memory or not
+    /// aligned.
     pub fn new(
         memory: &Arc<GuestMemory>,
         setup: VirtqueueSetup,
@@ -182,7 +186,8 @@ impl ChainQueue {
         self.available != self.next
     }
 
-    /// Takes the next chain out of those that [`ChainQueue::refresh`] found, and appends its buffers to `self.buffers`; returns its head.
+    /// Takes the next chain out of those that [`ChainQueue::refresh`] found, and appends its
+    /// buffers to `self.buffers`; returns its head.
     ///
     /// # Errors
     /// The chain makes no sense; the queue is broken from now on.
@@ -265,7 +270,8 @@ impl ChainQueue {
         self.buffers.push(Run { gpa, len: len.into() }).ok_or(ChainError::NotMemory { gpa, len })
     }
 
-    /// Notes a chain as used, with `written` bytes written to it. [`ChainQueue::publish`] tells the driver.
+    /// Notes a chain as used, with `written` bytes written to it. [`ChainQueue::publish`] tells the
+    /// driver.
     #[inline]
     pub fn put_used(&mut self, head: u16, written: u32) {
         if let Some(mapped) = &self.mapped {
@@ -274,7 +280,8 @@ impl ChainQueue {
         self.used = self.used.wrapping_add(1);
     }
 
-    /// Tells the driver of what was used since the last time, and interrupts it if it asks for that.
+    /// Tells the driver of what was used since the last time, and interrupts it if it asks for
+    /// that.
     #[inline]
     pub fn publish(&mut self) {
         if self.used == self.published {
@@ -282,10 +289,12 @@ impl ChainQueue {
         }
         let Some(mapped) = &self.mapped else { return };
         mapped.rings.publish_used(self.used);
-        // We publish, then look whether the driver asks; the driver asks, then looks whether we published.
+        // We publish, then look whether the driver asks; the driver asks, then looks whether we
+        // published.
         fence(Ordering::SeqCst);
         let from = self.quiet_from.unwrap_or(self.published);
-        // Wishes are for entries that the driver has not seen, at most a ring of them; and the difference must not come round.
+        // Wishes are for entries that the driver has not seen, at most a ring of them; and the
+        // difference must not come round.
         let from = if self.used.wrapping_sub(from) > self.setup.size {
             self.used.wrapping_sub(self.setup.size)
         } else {
@@ -296,7 +305,8 @@ impl ChainQueue {
         self.ring_if_wanted(from);
     }
 
-    /// Looks once more whether the driver asks for an interrupt by what it was told of since the last one: its wish may not have shown before.
+    /// Looks once more whether the driver asks for an interrupt by what it was told of since the
+    /// last one: its wish may not have shown before.
     pub fn look_again(&mut self) {
         if let Some(from) = self.quiet_from.filter(|_| !self.broken) {
             self.ring_if_wanted(from);

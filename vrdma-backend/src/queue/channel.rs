@@ -13,7 +13,8 @@ const _: () = assert!(UNIT == SharedLine::SIZE);
 /// Where the first unit of a request says how many there are.
 const UNITS_BYTE: usize = 1;
 
-/// Slots that are fetched ahead of the one that is read: the driver's processor has them, and several come in the time of one.
+/// Slots that are fetched ahead of the one that is read: the driver's processor has them, and
+/// several come in the time of one.
 const AHEAD: u16 = 8;
 
 /// A request as it was in the slots: copied once, so it holds still.
@@ -25,12 +26,14 @@ pub const NO_WORDS: RequestWords = [0; WORDS * unit::MAX_UNITS_V1_1 as usize];
 /// A channel that belongs to a user context.
 #[derive(Debug)]
 pub struct Channel {
-    /// None once the channel is broken and the memory table has changed: it keeps no old table mapped.
+    /// None once the channel is broken and the memory table has changed: it keeps no old table
+    /// mapped.
     mapped: Option<Mapped>,
     /// Where the slots are, for a new memory table.
     slot_gpas: Box<[u64]>,
     setup: VirtqueueSetup,
-    /// Free-running index of the next entry to take. The used index is the same: entries are returned as they are taken.
+    /// Free-running index of the next entry to take. The used index is the same: entries are
+    /// returned as they are taken.
     next: u16,
     /// Entries up to here are known to be available.
     available: u16,
@@ -43,8 +46,9 @@ pub struct Channel {
 struct Mapped {
     rings: Rings,
     slots: Box<[SharedLine]>,
-    /// The slot that each used entry names, as we wrote it since this was mapped; [`NO_SLOT`] where we did not. Slots mostly come back in the order in
-    /// which they are, and then no entry is ever written again.
+    /// The slot that each used entry names, as we wrote it since this was mapped; [`NO_SLOT`] where
+    /// we did not. Slots mostly come back in the order in which they are, and then no entry is ever
+    /// written again.
     used: Box<[u16]>,
 }
 
@@ -202,17 +206,19 @@ impl Channel {
         (self.available != self.next).then_some(self.available)
     }
 
-    /// Whether an available index is no more than a ring ahead, and behind no earlier one: entries are not taken back, for others may wait
-    /// until they are worked on.
+    /// Whether an available index is no more than a ring ahead, and behind no earlier one: entries
+    /// are not taken back, for others may wait until they are worked on.
     #[inline]
     fn makes_sense(&self, available: u16) -> bool {
         let ahead = available.wrapping_sub(self.next);
         ahead <= self.setup.size && ahead >= self.available.wrapping_sub(self.next)
     }
 
-    /// Whether all entries up to an index that [`Channel::reach`] returned are taken, or none will be any more.
+    /// Whether all entries up to an index that [`Channel::reach`] returned are taken, or none will
+    /// be any more.
     pub fn has_taken(&self, index: u16) -> bool {
-        // No more than a ring lies between the two, and an index that is taken back breaks the channel.
+        // No more than a ring lies between the two, and an index that is taken back breaks the
+        // channel.
         self.state != State::Running || index.wrapping_sub(self.next).wrapping_sub(1) >= self.setup.size
     }
 
@@ -232,7 +238,8 @@ impl Channel {
         if found == 0 {
             return Ok(false);
         }
-        // The slots that these entries named a lap ago: most likely they do so again, and need not wait for the lines of the ring.
+        // The slots that these entries named a lap ago: most likely they do so again, and need not
+        // wait for the lines of the ring.
         for k in 0..found.min(AHEAD) {
             mapped.prefetch(mapped.used[mapped.rings.slot(self.next.wrapping_add(k))]);
         }
@@ -248,7 +255,8 @@ impl Channel {
         self.copied.slots().iter().take(AHEAD.into()).for_each(|&slot| mapped.prefetch(slot));
     }
 
-    /// Takes the next request out of those that [`Channel::refresh`] found; returns its number of units.
+    /// Takes the next request out of those that [`Channel::refresh`] found; returns its number of
+    /// units.
     ///
     /// # Errors
     /// An entry makes no sense; the channel is broken from now on.
@@ -328,7 +336,8 @@ impl Channel {
         self.next
     }
 
-    /// The front-end starts the virtqueue again. False if it does not go on where it stopped, or moved the descriptors.
+    /// The front-end starts the virtqueue again. False if it does not go on where it stopped, or
+    /// moved the descriptors.
     pub fn resume(&mut self, memory: &Arc<GuestMemory>, setup: VirtqueueSetup, base: u16) -> bool {
         let same = setup.desc == self.setup.desc && setup.size == self.setup.size && base == self.next;
         if !same || self.state != State::Stopped {
@@ -339,8 +348,8 @@ impl Channel {
         self.remap(memory)
     }
 
-    /// Follows a new memory table, and lets go of the old one. False if the channel is broken, be it because rings or slots are not there
-    /// any more.
+    /// Follows a new memory table, and lets go of the old one. False if the channel is broken, be
+    /// it because rings or slots are not there any more.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> bool {
         self.mapped = if self.is_broken() { None } else { self.map(memory) };
         self.copied = Copied::NONE;
@@ -357,7 +366,8 @@ impl Channel {
     }
 }
 
-/// The runs in order, those that overlap made one: so that one look finds the run of a slot, however many there are.
+/// The runs in order, those that overlap made one: so that one look finds the run of a slot,
+/// however many there are.
 fn merged(runs: &[Run]) -> Vec<Run> {
     let mut runs = runs.to_vec();
     runs.sort_unstable_by_key(|run| run.gpa);

@@ -31,7 +31,8 @@ impl CqeKind {
 /// Ring and record of a completion queue.
 #[derive(Debug)]
 pub struct CqRing {
-    /// None once its memory was not there under a new memory table: it is broken then, and keeps no old table mapped.
+    /// None once its memory was not there under a new memory table: it is broken then, and keeps no
+    /// old table mapped.
     mapped: Option<CqMapping>,
     layout: CqLayout,
     entries: u32,
@@ -49,7 +50,8 @@ pub struct CqRing {
     broken: bool,
 }
 
-/// Where the guest says that a completion queue is. Shared, so that it can be mapped away from the worker.
+/// Where the guest says that a completion queue is. Shared, so that it can be mapped away from the
+/// worker.
 #[derive(Clone, Debug)]
 pub struct CqLayout {
     runs: Arc<[Run]>,
@@ -160,7 +162,8 @@ impl CqRing {
         }
     }
 
-    /// Goes on in another ring, which is new; what is in this one stays there, for the consumer. What was seen of the arm words goes on to count.
+    /// Goes on in another ring, which is new; what is in this one stays there, for the consumer.
+    /// What was seen of the arm words goes on to count.
     pub fn go_on_in(&mut self, mut next: CqRing) {
         next.left = self.left || self.unconsumed() != Some(0);
         (next.seen_next, next.seen_solicited) = (self.seen_next, self.seen_solicited);
@@ -168,12 +171,14 @@ impl CqRing {
         *self = next;
     }
 
-    /// What it takes in this process, in runs: those of the guest, or the pieces that they cut the ring into, if these are more.
+    /// What it takes in this process, in runs: those of the guest, or the pieces that they cut the
+    /// ring into, if these are more.
     pub fn runs(&self) -> u64 {
         self.layout.runs.len().max(self.mapped.as_ref().map_or(0, |mapped| mapped.chunks.len())) as u64
     }
 
-    /// Takes the next place, for a CQE to be written later: by then the processor may have its line.
+    /// Takes the next place, for a CQE to be written later: by then the processor may have its
+    /// line.
     ///
     /// # Errors
     /// The ring is full (or the consumer's index nonsense); it takes nothing from now on.
@@ -182,7 +187,8 @@ impl CqRing {
         let Some(mapped) = self.mapped.as_ref().filter(|_| !self.broken) else { return Err(Overrun) };
         if !self.overwrites && self.head.wrapping_sub(self.consumer) >= self.entries {
             self.consumer = mapped.record.load32(CONSUMER, Ordering::Acquire);
-            // More than a ring behind, or ahead of us: both show as a distance of more than the ring.
+            // More than a ring behind, or ahead of us: both show as a distance of more than the
+            // ring.
             if self.head.wrapping_sub(self.consumer) >= self.entries {
                 self.broken = true;
                 return Err(Overrun);
@@ -197,8 +203,9 @@ impl CqRing {
         Ok(place)
     }
 
-    /// Publishes a CQE at a place that was reserved in this ring, in the words that it is in memory (little-endian), its `phase` 0: it is set here. `timestamp`
-    /// is asked for if its CQEs have one. The consumer sees none of those behind a place that has not been written.
+    /// Publishes a CQE at a place that was reserved in this ring, in the words that it is in memory
+    /// (little-endian), its `phase` 0: it is set here. `timestamp` is asked for if its CQEs have
+    /// one. The consumer sees none of those behind a place that has not been written.
     #[inline]
     pub fn write(&mut self, place: Place, words: &[u64; 4], timestamp: impl FnOnce() -> u64) {
         // The memory may have gone meanwhile: then the guest has done away with it.
@@ -219,7 +226,8 @@ impl CqRing {
         next.is_some_and(|next| next != self.seen_next)
     }
 
-    /// Whether an event is due for CQEs published since the last call, which a full barrier has made visible.
+    /// Whether an event is due for CQEs published since the last call, which a full barrier has
+    /// made visible.
     pub fn take_event(&mut self, solicited: bool) -> bool {
         let Some(mapped) = &self.mapped else { return false };
         let next = mapped.record.load32(0, Ordering::Relaxed);
@@ -231,21 +239,23 @@ impl CqRing {
         due
     }
 
-    /// The same, long after: whether the consumer has armed the CQ and left CQEs in it. One that armed and then saw them has taken them.
-    /// (Whether it has taken what is in a former ring does not show.)
+    /// The same, long after: whether the consumer has armed the CQ and left CQEs in it. One that
+    /// armed and then saw them has taken them. (Whether it has taken what is in a former ring does
+    /// not show.)
     pub fn take_late_event(&mut self, solicited: bool) -> bool {
         let left = std::mem::take(&mut self.left);
         let consumer = self.mapped.as_ref().map(|mapped| mapped.record.load32(CONSUMER, Ordering::Acquire));
         consumer.is_some_and(|consumer| left || consumer != self.head) && self.take_event(solicited)
     }
 
-    /// Where the guest says that it is. `None` if it is broken because its memory was not there: it does not come back.
+    /// Where the guest says that it is. `None` if it is broken because its memory was not there: it
+    /// does not come back.
     pub fn layout(&self) -> Option<CqLayout> {
         self.mapped.as_ref().map(|_| self.layout.clone())
     }
 
-    /// Follows a new memory table, in which its [`CqRing::layout`] has been mapped; without a new mapping it takes nothing from now on.
-    /// The old mapping, which may take long to drop.
+    /// Follows a new memory table, in which its [`CqRing::layout`] has been mapped; without a new
+    /// mapping it takes nothing from now on. The old mapping, which may take long to drop.
     pub fn install(&mut self, new: Option<CqMapping>) -> Option<CqMapping> {
         self.broken |= new.is_none();
         std::mem::replace(&mut self.mapped, new)

@@ -2,7 +2,8 @@
 
 use super::Rings;
 
-/// Entries of the available ring that are copied out together: the driver writes the lines of those behind them meanwhile, so that each look costs a miss.
+/// Entries of the available ring that are copied out together: the driver writes the lines of those
+/// behind them meanwhile, so that each look costs a miss.
 const LOOK: usize = 64;
 
 /// Entries of the available ring that were copied out.

@@ -32,7 +32,8 @@ struct Attached {
 }
 
 impl EventQueue {
-    /// The front-end started the virtqueue. False if it cannot be: its rings are not in guest memory.
+    /// The front-end started the virtqueue. False if it cannot be: its rings are not in guest
+    /// memory.
     pub fn attach(&mut self, memory: &Arc<GuestMemory>, setup: &VirtqueueSetup, base: u16) -> bool {
         let queue = setup.queue(base, memory);
         self.attached = queue.map(|queue| Attached {
@@ -45,7 +46,8 @@ impl EventQueue {
         self.attached.is_some()
     }
 
-    /// The front-end stops the virtqueue: returns the index at which it may go on, if it was running.
+    /// The front-end stops the virtqueue: returns the index at which it may go on, if it was
+    /// running.
     pub fn detach(&mut self) -> Option<u16> {
         self.attached.take().map(|a| a.queue.next_avail())
     }
@@ -97,11 +99,13 @@ impl EventQueue {
         !self.pending.is_empty()
     }
 
-    /// Hands events to the driver as far as it has buffers posted, and interrupts it if it asks for that.
+    /// Hands events to the driver as far as it has buffers posted, and interrupts it if it asks for
+    /// that.
     pub fn flush(&mut self) {
         let Some(attached) = &mut self.attached else { return };
         let mut used = false;
-        // However fast a driver returns useless buffers, and however many events wait: no more of them are looked at in a turn.
+        // However fast a driver returns useless buffers, and however many events wait: no more of
+        // them are looked at in a turn.
         let mut buffers = attached.queue.size();
         while let Some(&(kind, object)) = self.pending.front() {
             if !attached.put(kind, object, &mut buffers) {
@@ -120,7 +124,8 @@ impl EventQueue {
         }
     }
 
-    /// Interrupts a driver that wanted none when it was given events last: that it wants one may not have shown then.
+    /// Interrupts a driver that wanted none when it was given events last: that it wants one may
+    /// not have shown then.
     pub fn look_again(&mut self) {
         if let Some(attached) = &mut self.attached
             && std::mem::take(&mut attached.quiet)
@@ -132,7 +137,8 @@ impl EventQueue {
 }
 
 impl Attached {
-    /// False if the driver has no buffer for it among the next `buffers`. One that is too small or not writable is returned empty.
+    /// False if the driver has no buffer for it among the next `buffers`. One that is too small or
+    /// not writable is returned empty.
     fn put(&mut self, kind: EventKind, object: u32, buffers: &mut u16) -> bool {
         let event = Event { kind: kind.0.into(), object: object.into(), ..Event::default() };
         let memory = self.memory.mmap();
@@ -205,8 +211,9 @@ mod tests {
         assert_eq!(queue.pending.len(), 4);
     }
 
-    /// A driver whose used ring lies on its available ring: each buffer that is returned is another that is there. All are useless, until the
-    /// last entry of the used ring is written, which mends the only descriptor.
+    /// A driver whose used ring lies on its available ring: each buffer that is returned is another
+    /// that is there. All are useless, until the last entry of the used ring is written, which
+    /// mends the only descriptor.
     #[test]
     fn of_useless_buffers_no_more_than_a_ring_full_is_looked_at_in_a_turn() {
         const SIZE: u16 = 8;

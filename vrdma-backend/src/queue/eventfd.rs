@@ -6,17 +6,18 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-/// An eventfd of the front-end. Who closes it last takes it out of all epoll instances that watch it, of which the front-end may have very
-/// many: that is left to the reaper.
+/// An eventfd of the front-end. Who closes it last takes it out of all epoll instances that watch
+/// it, of which the front-end may have very many: that is left to the reaper.
 #[derive(Debug)]
 pub(super) struct Eventfd(Option<(File, Entry)>);
 
-/// Most eventfds of a function that are open: two of each of 256 virtqueues, and as many that are still to be closed.
+/// Most eventfds of a function that are open: two of each of 256 virtqueues, and as many that are
+/// still to be closed.
 pub(super) const MAX_OPEN: usize = 1024;
 
 impl Eventfd {
-    /// The file, if it is an eventfd. Waits until less than [`MAX_OPEN`] are open: a front-end could have descriptors sent faster than the
-    /// reaper closes them.
+    /// The file, if it is an eventfd. Waits until less than [`MAX_OPEN`] are open: a front-end
+    /// could have descriptors sent faster than the reaper closes them.
     pub(super) fn new(file: File, open: &Arc<Backlog>) -> io::Result<Eventfd> {
         let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         if target.as_os_str() != "anon_inode:[eventfd]" {

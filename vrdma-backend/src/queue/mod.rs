@@ -42,7 +42,8 @@ pub struct VirtqueueSetup {
     pub call: Option<Arc<Call>>,
 }
 
-/// What the driver rings: an eventfd. It is watched, edge-triggered, and never read: the front-end holds it too, so a read could block.
+/// What the driver rings: an eventfd. It is watched, edge-triggered, and never read: the front-end
+/// holds it too, so a read could block.
 #[derive(Debug)]
 pub struct Kick(Eventfd);
 
@@ -50,15 +51,16 @@ impl Kick {
     /// Takes an eventfd of the front-end, and waits if `open` has too many.
     ///
     /// # Errors
-    /// It is something else. To watch another kind of file can block: one of a FUSE file system asks a process of the front-end's choice.
+    /// It is something else. To watch another kind of file can block: one of a FUSE file system
+    /// asks a process of the front-end's choice.
     pub fn new(file: File, open: &Arc<Backlog>) -> io::Result<Kick> {
         Eventfd::new(file, open).map(Kick)
     }
 }
 
 impl Kick {
-    /// Has `epoll` report it as `token`, or no longer. Edge-triggered, so a kick need not be read: a read could block, because the
-    /// descriptor is the front-end's too.
+    /// Has `epoll` report it as `token`, or no longer. Edge-triggered, so a kick need not be read:
+    /// a read could block, because the descriptor is the front-end's too.
     ///
     /// # Errors
     /// The system does not let us.
@@ -75,8 +77,8 @@ impl AsRawFd for Kick {
     }
 }
 
-/// Bytes of descriptor table, available ring and used ring of a split virtqueue of `size` entries (virtio 1.2, 2.7), with the words for
-/// EVENT_IDX.
+/// Bytes of descriptor table, available ring and used ring of a split virtqueue of `size` entries
+/// (virtio 1.2, 2.7), with the words for EVENT_IDX.
 pub fn ring_lens(size: u16) -> [u64; 3] {
     let size = u64::from(size);
     [16 * size, 6 + 2 * size, 6 + 8 * size]
@@ -142,7 +144,8 @@ impl Rings {
         }
     }
 
-    /// Whether the driver asked for an interrupt by one of the used entries from `old` up to, not including, `new` (virtio 1.2, 2.7.7.2).
+    /// Whether the driver asked for an interrupt by one of the used entries from `old` up to, not
+    /// including, `new` (virtio 1.2, 2.7.7.2).
     fn wants_interrupt(&self, old: u16, new: u16) -> bool {
         const AVAIL_F_NO_INTERRUPT: u16 = 1;
         if !self.event_idx {

@@ -1,4 +1,5 @@
-//! A session without a thread and a socket of its own, for fuzzing (`fuzz/src/backend`): who serves it runs it.
+//! A session without a thread and a socket of its own, for fuzzing (`fuzz/src/backend`): who serves
+//! it runs it.
 
 use super::{Connection, Guest};
 use crate::queue::Ringer;

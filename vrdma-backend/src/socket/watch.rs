@@ -13,11 +13,12 @@ use std::thread::JoinHandle;
 /// How often a file that cannot be made again is tried, in seconds: its directory is gone, for one.
 const AGAIN: i64 = 1;
 
-/// How long whoever deletes a file has for the rest of its directory, in nanoseconds: a socket that is bound
-/// anew in between keeps the directory from being removed.
+/// How long whoever deletes a file has for the rest of its directory, in nanoseconds: a socket that
+/// is bound anew in between keeps the directory from being removed.
 const PAUSE: i64 = 100_000_000;
 
-/// A thread that sleeps until a file is deleted in a directory of these sockets; it ends when this is dropped.
+/// A thread that sleeps until a file is deleted in a directory of these sockets; it ends when this
+/// is dropped.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<OwnedFd>,

@@ -12,14 +12,16 @@ use vrdma_transport::{DeviceId, Error, Responder};
 
 /// Connections that are taken of a listener in one turn.
 const ACCEPTS: usize = 4;
-/// How long a listener is left alone if the system is out of something that a connection needs: its sockets would tell of the connection for ever.
+/// How long a listener is left alone if the system is out of something that a connection needs: its
+/// sockets would tell of the connection for ever.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 impl Streams {
     /// CM_LISTEN, with sockets that do, or where to.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many connections and sockets of listeners as it may. `Busy`: our own TCP has such a listener.
+    /// `NoResources`: the guest has as many connections and sockets of listeners as it may. `Busy`:
+    /// our own TCP has such a listener.
     pub fn listen(
         &mut self,
         device: DeviceId,

@@ -1,4 +1,5 @@
-//! Which connection a QP has: what the connection says of it, and what is found by the QP, change here alone, and together.
+//! Which connection a QP has: what the connection says of it, and what is found by the QP, change
+//! here alone, and together.
 
 use super::handle::Handle;
 use super::hash::NumberMap;

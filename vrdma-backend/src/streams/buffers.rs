@@ -1,4 +1,5 @@
-//! Buffers that wait to be used again: of many connections few are busy, and those fill one after the other.
+//! Buffers that wait to be used again: of many connections few are busy, and those fill one after
+//! the other.
 
 /// Most that wait.
 const MOST: usize = 64;

@@ -1,4 +1,6 @@
-//! What a connection goes over: the host's TCP, by a socket of the kernel, our own, or none, between guests of this worker. What can be done with it is said here once, in the words of the kernel's sockets.
+//! What a connection goes over: the host's TCP, by a socket of the kernel, our own, or none,
+//! between guests of this worker. What can be done with it is said here once, in the words of the
+//! kernel's sockets.
 
 use super::handle::Handle;
 use super::output::Output;
@@ -29,7 +31,8 @@ impl Carrier {
         matches!(self, Carrier::Kernel(_))
     }
 
-    /// Has it watched for what its connection wants now, which was something else before. Only the host's TCP needs an epoll.
+    /// Has it watched for what its connection wants now, which was something else before. Only the
+    /// host's TCP needs an epoll.
     ///
     /// # Errors
     /// The system is out of memory, or of watches of this user.

@@ -13,10 +13,12 @@ use vrdma_transport::{DeviceId, Error, Initiator, QpState};
 use vrdma_wire::num::Qpn;
 
 impl Streams {
-    /// CM_CONNECT, with a socket that has this end's address, or the way. The peer hears of it if nothing speaks against it here.
+    /// CM_CONNECT, with a socket that has this end's address, or the way. The peer hears of it if
+    /// nothing speaks against it here.
     ///
     /// # Errors
-    /// `NoResources`: the guest has all connections and listeners that its limit allows. Those of a QP that cannot be connected, and of [`tcp::refusal`].
+    /// `NoResources`: the guest has all connections and listeners that its limit allows. Those of a
+    /// QP that cannot be connected, and of [`tcp::refusal`].
     pub fn connect(
         &mut self,
         device: DeviceId,
@@ -67,7 +69,8 @@ impl Streams {
         Ok(ConnectionId(handle.number))
     }
 
-    /// The listener of a guest of this worker that such a connection comes to, if it goes by the local way.
+    /// The listener of a guest of this worker that such a connection comes to, if it goes by the
+    /// local way.
     fn local_listener(
         &mut self,
         device: DeviceId,
@@ -83,8 +86,9 @@ impl Streams {
     /// CM_ACCEPT.
     ///
     /// # Errors
-    /// `NotFound`: the guest has no such connection. `Invalid`: it is none that was requested and still is there, or the peer wants what cannot be. Those of a QP that
-    /// cannot be connected. It is as it was then.
+    /// `NotFound`: the guest has no such connection. `Invalid`: it is none that was requested and
+    /// still is there, or the peer wants what cannot be. Those of a QP that cannot be connected. It
+    /// is as it was then.
     pub fn accept(&mut self, device: DeviceId, accept: &Accept, host: &mut Host<'_>) -> Result<()> {
         let mut connection = self.take_known(device, accept.connection)?;
         let result = self.accept_requested(&mut connection, accept, host);
@@ -148,7 +152,8 @@ impl Streams {
     /// CM_DISCONNECT.
     ///
     /// # Errors
-    /// `NotFound`: the guest has no such QP. `Invalid`: it has not been connected since it was reset.
+    /// `NotFound`: the guest has no such QP. `Invalid`: it has not been connected since it was
+    /// reset.
     pub fn disconnect(&mut self, device: DeviceId, qpn: Qpn, host: &mut Host<'_>) -> Result<()> {
         host.engine.finish_stream(device, qpn)?;
         // If there is none, or none any more, it has ended already.
@@ -211,7 +216,8 @@ impl Streams {
         }
     }
 
-    /// Takes out a connection that the guest's driver knows of: one that it asked for, or was told of.
+    /// Takes out a connection that the guest's driver knows of: one that it asked for, or was told
+    /// of.
     fn take_known(&mut self, device: DeviceId, connection: ConnectionId) -> Result<Box<Connection>> {
         let handle = self.table.find(connection.0).ok_or(Error::NotFound)?;
         let connection = self.table.connection(handle).ok_or(Error::NotFound)?;

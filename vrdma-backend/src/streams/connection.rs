@@ -36,7 +36,8 @@ pub(super) enum Phase {
     Requested(SetUpRequest),
     /// It is the QP's.
     Open,
-    /// What was put in is sent, then it ends; once the peer has ended too, it is over. `is_told`: the peer was told that no more comes.
+    /// What was put in is sent, then it ends; once the peer has ended too, it is over. `is_told`:
+    /// the peer was told that no more comes.
     Closing { is_told: bool },
     /// Nothing is left of it but its number.
     Over,
@@ -181,7 +182,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the engine may put more in. Where the guest's memory is short, nothing waits beside what own TCP has.
+    /// Whether the engine may put more in. Where the guest's memory is short, nothing waits beside
+    /// what own TCP has.
     pub(super) fn has_room(&self, own: &Own) -> bool {
         let is_short = || matches!(&self.carrier, Some(Carrier::Own(socket)) if own.is_short(socket));
         self.output.has_room() && (self.output.is_empty() || !is_short())

@@ -13,7 +13,8 @@ const EXPIRED: usize = 32;
 const CLOSED: usize = 32;
 
 impl Streams {
-    /// Ends a connection at once, whatever it is about, and tells of it. (That of a guest which is paused ends when it goes on: until then nothing may be told to its QP.)
+    /// Ends a connection at once, whatever it is about, and tells of it. (That of a guest which is
+    /// paused ends when it goes on: until then nothing may be told to its QP.)
     pub(super) fn abort(&mut self, connection: &mut Connection, why: Failure, host: &mut Host<'_>) {
         if matches!(connection.phase, Phase::Open) && self.is_suspended(connection.device) {
             connection.is_broken = true;
@@ -153,7 +154,8 @@ impl Streams {
         }
     }
 
-    /// The guest was reset, or has gone: it has none any more. Nobody listens from now on; connections of many are closed a few in each turn.
+    /// The guest was reset, or has gone: it has none any more. Nobody listens from now on;
+    /// connections of many are closed a few in each turn.
     pub fn forget(&mut self, device: DeviceId) {
         self.ready.forget(device);
         for handle in self.guest(device).reset() {

@@ -15,13 +15,15 @@ pub(super) struct Guest {
     pub(super) entries: BTreeSet<Handle>,
     /// Sockets of its listeners beside one for each.
     pub(super) more_sockets: u32,
-    /// In order, by numbers that are used once. Each is of a connection that is there, which has at most four.
+    /// In order, by numbers that are used once. Each is of a connection that is there, which has at
+    /// most four.
     events: BTreeMap<u64, CmEvent>,
     /// That of the next event.
     next: u64,
     /// It is paused: nothing touches its memory, so no QP of it may change.
     pub(super) is_suspended: bool,
-    /// Watches the sockets of its entries; it is watched by the worker's. None while there are no entries.
+    /// Watches the sockets of its entries; it is watched by the worker's. None while there are no
+    /// entries.
     epoll: Option<Epoll>,
     /// Connections from before it was reset that are still to be closed.
     pub(super) leaving: u32,
@@ -61,7 +63,8 @@ impl Guest {
 
     /// Its driver is to be told this.
     pub(super) fn tell(&mut self, told: &mut Told, event: CmEvent) {
-        // A request, that it is established, that it ends, and that it is over; or the reply and the last two.
+        // A request, that it is established, that it ends, and that it is over; or the reply and
+        // the last two.
         assert!(told.0.len() < 4, "each happens once to a connection");
         told.0.push(self.next);
         self.events.insert(self.next, event);
@@ -85,7 +88,8 @@ impl Guest {
         }
     }
 
-    /// An entry is gone. With the last goes what watches their sockets: a guest without any holds no descriptor.
+    /// An entry is gone. With the last goes what watches their sockets: a guest without any holds
+    /// no descriptor.
     pub(super) fn remove(&mut self, handle: Handle) {
         self.entries.remove(&handle);
         if self.entries.is_empty() {

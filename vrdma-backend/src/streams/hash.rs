@@ -1,4 +1,5 @@
-//! Hashing of what we number ourselves: no peer chooses it, and each segment or FPDU looks up several times.
+//! Hashing of what we number ourselves: no peer chooses it, and each segment or FPDU looks up
+//! several times.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -135,7 +135,8 @@ impl Streams {
         self.tell(connection, What::ConnectReply(Ok(())), private_data, host);
     }
 
-    /// Tells the engine of an initiator's peer that is a QP of its own: it has had its stream since it was accepted.
+    /// Tells the engine of an initiator's peer that is a QP of its own: it has had its stream since
+    /// it was accepted.
     fn join(&mut self, connection: &Connection, qpn: Qpn, host: &mut Host<'_>) {
         let Some(Carrier::Local(pipe)) = &connection.carrier else { return };
         let peer = self.own.pipes().0.user_of_peer(pipe);

@@ -1,13 +1,18 @@
-//! The connections of iWARP functions, over the host's TCP or our own: from a socket to the engine and back.
+//! The connections of iWARP functions, over the host's TCP or our own: from a socket to the engine
+//! and back.
 //!
-//! A connection begins with a command of the driver, or by a listener of it; MPA's request and reply go through it (`transport` knows what they say), then it is the QP's stream:
-//! what comes is handed to the engine, what the engine sends is copied into its [`output`], and goes to TCP once a turn. Nothing here waits. Whose TCP it is knows the [`carrier`]
-//! alone; [`own`] is ours.
+//! A connection begins with a command of the driver, or by a listener of it; MPA's request and
+//! reply go through it (`transport` knows what they say), then it is the QP's stream: what comes is
+//! handed to the engine, what the engine sends is copied into its [`output`], and goes to TCP once
+//! a turn. Nothing here waits. Whose TCP it is knows the [`carrier`] alone; [`own`] is ours.
 //!
-//! [`turn`] is what the worker does, [`input`] takes what comes, [`end`] ends connections, [`commands`] and [`accept`] are what drivers ask for, [`outlet`] what the engine does. All of it names
-//! connections and listeners by [`handle`]s, which outlive no entry: the number by which the driver knows one is used again.
+//! [`turn`] is what the worker does, [`input`] takes what comes, [`end`] ends connections,
+//! [`commands`] and [`accept`] are what drivers ask for, [`outlet`] what the engine does. All of it
+//! names connections and listeners by [`handle`]s, which outlive no entry: the number by which the
+//! driver knows one is used again.
 //!
-//! A connection is taken out of the [`table`] to be worked on, and put back. It has a QP ([`bindings`]) from CM_CONNECT or CM_ACCEPT until it begins to end.
+//! A connection is taken out of the [`table`] to be worked on, and put back. It has a QP
+//! ([`bindings`]) from CM_CONNECT or CM_ACCEPT until it begins to end.
 
 mod accept;
 mod bindings;
@@ -68,13 +73,15 @@ pub struct Host<'a> {
 
 /// All connections and listeners of a worker.
 pub struct Streams {
-    /// Watches what watches the sockets of each guest; it is watched by the worker's when that sleeps.
+    /// Watches what watches the sockets of each guest; it is watched by the worker's when that
+    /// sleeps.
     epoll: Epoll,
     table: Table,
     guests: NumberMap<DeviceId, Guest>,
     bindings: Bindings,
     deadlines: Deadlines,
-    /// Who is to be served: those of which something came, and connections with bytes that the engine did not take.
+    /// Who is to be served: those of which something came, and connections with bytes that the
+    /// engine did not take.
     ready: Ready,
     /// So many of these were served since anything came of one, or the worker slept.
     in_vain: usize,
@@ -141,7 +148,8 @@ impl Streams {
         !self.ready.is_empty() || !self.leaving.is_empty() || self.own.ready() != 0
     }
 
-    /// Connections of a guest, those included that are still to be closed, and sockets of its listeners, of which one at any address has as many as the guest has host addresses.
+    /// Connections of a guest, those included that are still to be closed, and sockets of its
+    /// listeners, of which one at any address has as many as the guest has host addresses.
     pub fn count(&self, device: DeviceId) -> u32 {
         self.guests.get(&device).map_or(0, Guest::count)
     }
@@ -182,7 +190,8 @@ impl Streams {
         self.table.free(handle);
     }
 
-    /// Puts a connection back that was worked on, or forgets it: one that is over and that no driver knows of.
+    /// Puts a connection back that was worked on, or forgets it: one that is over and that no
+    /// driver knows of.
     fn put_back(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
         connection.charge(&mut self.own);
         let (guests, all, device) = (&mut self.guests, &self.epoll, connection.device);

@@ -1,4 +1,5 @@
-//! What the engine does to streams, while it gives turns. What comes of it follows in [`Streams::flush`].
+//! What the engine does to streams, while it gives turns. What comes of it follows in
+//! [`Streams::flush`].
 
 use super::Streams;
 use super::carrier::Carrier;
@@ -75,7 +76,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Whether a QP's stream goes without TCP and has room for an FPDU that was placed, which goes past its output.
+    /// Whether a QP's stream goes without TCP and has room for an FPDU that was placed, which goes
+    /// past its output.
     pub fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let Some(handle) = self.of(device, qpn).map(|connection| connection.handle) else { return false };
         let connection = self.table.connection(handle).expect("it was found just now");

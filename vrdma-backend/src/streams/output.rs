@@ -9,8 +9,8 @@ const ROOM: usize = 128 << 10;
 /// Most bytes in one call of the kernel.
 const PIECE: usize = 64 << 10;
 
-/// Bytes in order, in pieces at whose end a TCP segment may end. FPDUs of a whole segment share a piece, since the kernel cuts it where they end; a shorter one ends its
-/// piece.
+/// Bytes in order, in pieces at whose end a TCP segment may end. FPDUs of a whole segment share a
+/// piece, since the kernel cuts it where they end; a shorter one ends its piece.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Longer than what is in it, so that it is not filled with zeros each time.
@@ -23,9 +23,11 @@ pub struct Output {
     pieces: VecDeque<usize>,
     /// The last piece has whole segments alone.
     is_open: bool,
-    /// So many pieces at the front go alone: those of MPA, and the first FPDU, as Linux's siw has it.
+    /// So many pieces at the front go alone: those of MPA, and the first FPDU, as Linux's siw has
+    /// it.
     alone: usize,
-    /// Bytes since the last end of a segment that was asked for, if the kernel has taken a part of what goes before the next.
+    /// Bytes since the last end of a segment that was asked for, if the kernel has taken a part of
+    /// what goes before the next.
     begun: usize,
 }
 
@@ -80,7 +82,8 @@ impl Output {
         self.alone = self.pieces.len() + 1;
     }
 
-    /// Bytes of the next call of the kernel, at whose end a segment ends (MSG_EOR): a piece, with those behind it that are whole in its last segment of `cut` bytes.
+    /// Bytes of the next call of the kernel, at whose end a segment ends (MSG_EOR): a piece, with
+    /// those behind it that are whole in its last segment of `cut` bytes.
     fn call(&self, cut: usize) -> usize {
         let mut length = self.pieces.front().copied().unwrap_or_default();
         if self.alone > 0 || cut == 0 {
@@ -146,7 +149,8 @@ pub struct Taken {
 }
 
 impl Output {
-    /// Whether the next bytes that are put in want memory: then one that was used before may be [lent](Output::lend).
+    /// Whether the next bytes that are put in want memory: then one that was used before may be
+    /// [lent](Output::lend).
     pub fn wants_buffer(&self) -> bool {
         self.bytes.capacity() == 0
     }
@@ -192,7 +196,8 @@ mod tests {
         assert_eq!(output.pieces, [2010, 1000, 5, 40_000, 40_000]);
     }
 
-    /// Lengths of the calls of the kernel that all of it goes by, of which each takes all, and segments of 1000 bytes.
+    /// Lengths of the calls of the kernel that all of it goes by, of which each takes all, and
+    /// segments of 1000 bytes.
     fn calls(output: &mut Output) -> Vec<usize> {
         let mut calls = Vec::new();
         while !output.is_empty() {

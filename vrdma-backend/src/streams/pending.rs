@@ -2,7 +2,8 @@
 
 use vrdma_transport::PlacedFpdu;
 
-/// Bytes that are copied, so that the buffer is used again: what a read of a kernel's socket brings.
+/// Bytes that are copied, so that the buffer is used again: what a read of a kernel's socket
+/// brings.
 const COPIED: usize = 64 << 10;
 
 /// See the module.
@@ -31,7 +32,8 @@ impl Pending {
         &self.bytes[self.taken..]
     }
 
-    /// Keeps what is left of a buffer of which so many bytes were taken; how many are copied. A long one is kept itself, and leaves an empty one.
+    /// Keeps what is left of a buffer of which so many bytes were taken; how many are copied. A
+    /// long one is kept itself, and leaves an empty one.
     pub fn keep(&mut self, buffer: &mut Vec<u8>, taken: usize, length: usize) -> usize {
         assert!(self.is_empty(), "nothing is read before all before it was taken");
         if length - taken <= COPIED {

@@ -1,11 +1,13 @@
-//! Who is to be served, by guest: guests have turns, and each of them a credit of bytes in a turn, however many connections it has.
+//! Who is to be served, by guest: guests have turns, and each of them a credit of bytes in a turn,
+//! however many connections it has.
 
 use super::handle::Handle;
 use std::collections::VecDeque;
 use vrdma_transport::DeviceId;
 
-/// Bytes of a guest in one turn while others have something too, and most that the engine is offered of one connection at a time: what a read of a kernel's socket brings. What a guest takes beyond
-/// that it has less in the next turns.
+/// Bytes of a guest in one turn while others have something too, and most that the engine is
+/// offered of one connection at a time: what a read of a kernel's socket brings. What a guest takes
+/// beyond that it has less in the next turns.
 pub(super) const QUANTUM: usize = 64 << 10;
 /// What it costs to serve one, whatever comes of it, in bytes; and to take an FPDU that was placed.
 pub(super) const COST: usize = 512;
@@ -56,7 +58,8 @@ pub(super) struct Visit {
     pub device: DeviceId,
     /// Entries that it may have served still. Those that come meanwhile wait for the next turn.
     left: usize,
-    /// None was served yet: one always is, or who owes what came by itself could do nothing of its own.
+    /// None was served yet: one always is, or who owes what came by itself could do nothing of its
+    /// own.
     is_first: bool,
     is_shared: bool,
 }
@@ -125,7 +128,8 @@ impl Ready {
         self.order.len()
     }
 
-    /// Begins the turn of the next guest. One that is alone has no limit of bytes, and owes nothing.
+    /// Begins the turn of the next guest. One that is alone has no limit of bytes, and owes
+    /// nothing.
     pub fn visit(&mut self, is_shared: bool) -> Option<Visit> {
         let device = self.order.pop_front()?;
         let turn = self.turn;

@@ -1,4 +1,5 @@
-//! Connections and listeners by number, each with a generation: a number is used again, a handle never is.
+//! Connections and listeners by number, each with a generation: a number is used again, a handle
+//! never is.
 
 use super::connection::Connection;
 use super::handle::Handle;

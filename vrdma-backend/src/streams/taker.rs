@@ -1,4 +1,5 @@
-//! What comes in connections of our own TCP goes straight to the engine, where a connection is its QP's and nothing before waits.
+//! What comes in connections of our own TCP goes straight to the engine, where a connection is its
+//! QP's and nothing before waits.
 
 use super::connection::Phase;
 use super::handle::Handle;

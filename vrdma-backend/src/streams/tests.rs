@@ -37,8 +37,8 @@ struct Bench {
     behind: Behind,
 }
 
-/// A connection through which a byte passes behind all that this thread's sockets have on their way: packets of one processor over the loopback device stand
-/// in one queue.
+/// A connection through which a byte passes behind all that this thread's sockets have on their
+/// way: packets of one processor over the loopback device stand in one queue.
 struct Behind(TcpStream, TcpStream);
 
 impl Behind {
@@ -443,7 +443,8 @@ fn each_phase_ends_in_its_time() {
 fn an_end_in_order_is_waited_for_so_long_and_no_longer() {
     let mut bench = Bench::new(8);
     let (of_a, qpn, mut peer) = bench.open(A);
-    // The peer has sent nothing, which it has to first, so nothing of this end may begin; the engine is not asked here.
+    // The peer has sent nothing, which it has to first, so nothing of this end may begin; the
+    // engine is not asked here.
     bench.with(|streams, host| streams.disconnect(A, qpn, host)).unwrap();
     bench.later(FINISH_TIME / 2);
     bench.with(|streams, host| streams.disconnect(A, qpn, host)).unwrap();

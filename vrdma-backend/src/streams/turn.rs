@@ -11,9 +11,11 @@ use crate::panics;
 use vmm_sys_util::epoll::{EpollEvent, EventSet};
 use vrdma_transport::DeviceId;
 
-/// Turns after which sockets are looked at while nothing came the last time: a look is a system call.
+/// Turns after which sockets are looked at while nothing came the last time: a look is a system
+/// call.
 const LOOK_TURNS: u32 = 8;
-/// Who sends no more than so many bytes in a turn waits for an answer: a peer of this host may have given it by the next. Who sends more has more to send.
+/// Who sends no more than so many bytes in a turn waits for an answer: a peer of this host may have
+/// given it by the next. Who sends more has more to send.
 const FEW: usize = 4 << 10;
 /// What a step is about that serves a connection.
 const STREAM: &str = "a connection of it";
@@ -45,7 +47,8 @@ impl Streams {
         self.turns = LOOK_TURNS;
     }
 
-    /// After the engine sent: hands over to TCP what was put in. Without TCP it is at the other end by that, which takes it at once; true if there was any such.
+    /// After the engine sent: hands over to TCP what was put in. Without TCP it is at the other end
+    /// by that, which takes it at once; true if there was any such.
     pub fn flush(&mut self, host: &mut Host<'_>) -> bool {
         let mut at = 0;
         // What is touched meanwhile comes behind.
@@ -101,7 +104,8 @@ impl Streams {
         }
     }
 
-    /// Serves guests by turns; whether anything came of it, or may of those that wait for the next turn.
+    /// Serves guests by turns; whether anything came of it, or may of those that wait for the next
+    /// turn.
     fn serve_ready(&mut self, host: &mut Host<'_>) -> bool {
         while let Some(handle) = self.own.next_ready() {
             self.list(handle, EventSet::empty());
@@ -147,7 +151,8 @@ impl Streams {
         }
     }
 
-    /// Does what can be done for a connection, and ends its guest if that panics. What goes over our own TCP, or over none, is of other guests too: then the process ends.
+    /// Does what can be done for a connection, and ends its guest if that panics. What goes over
+    /// our own TCP, or over none, is of other guests too: then the process ends.
     fn serve_contained(
         &mut self,
         connection: Box<Connection>,
@@ -186,7 +191,8 @@ impl Streams {
         }
     }
 
-    /// Does what can be done for a connection that was taken out, or is new, and puts it in. Its guest is charged for the bytes; how many they were.
+    /// Does what can be done for a connection that was taken out, or is new, and puts it in. Its
+    /// guest is charged for the bytes; how many they were.
     pub(super) fn serve(
         &mut self,
         mut connection: Box<Connection>,
@@ -204,7 +210,8 @@ impl Streams {
         if (ended || events.contains(EventSet::IN)) && connection.may_read() {
             self.read(&mut connection, host);
         } else if ended && !matches!(connection.phase, Phase::Connecting(..)) {
-            // What has come is still to be taken; but to be told of it again and again helps nobody.
+            // What has come is still to be taken; but to be told of it again and again helps
+            // nobody.
             connection.is_broken = true;
         }
         self.follow_peer(&mut connection, host);

@@ -22,7 +22,8 @@ const _: () = assert!(
 /// The rights that a registration asks for.
 ///
 /// # Errors
-/// `INVALID`: an unknown bit, or a right of peers to write where the owner has none (ibv_reg_mr(3)). `UNSUPPORTED`: persistence, which no memory has here.
+/// `INVALID`: an unknown bit, or a right of peers to write where the owner has none
+/// (ibv_reg_mr(3)). `UNSUPPORTED`: persistence, which no memory has here.
 pub fn access(bits: u32) -> Result<Access, Status> {
     let known = access::REGION | access::FLUSH_PERSISTENT;
     let writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;

@@ -5,8 +5,9 @@ use vrdma_transport::{Completion, WcOpcode, WcStatus};
 
 /// A CQE as the four words that a ring stores, its phase 0: the ring's to set.
 ///
-/// They are made in registers. A `Cqe` would be written field by field and read again in words, and such a read waits until the processor's store buffer has
-/// drained, which is full of lines that guests have.
+/// They are made in registers. A `Cqe` would be written field by field and read again in words, and
+/// such a read waits until the processor's store buffer has drained, which is full of lines that
+/// guests have.
 #[derive(Clone, Copy, Debug)]
 pub struct CqeWords(pub [u64; 4]);
 

@@ -10,7 +10,8 @@ use vrdma_wire::num::{Mac, Mtu};
 pub const GID_TABLE_LEN: u16 = 128;
 /// Most READs and atomics outstanding of one QP, in each direction.
 const MAX_RD_ATOMIC: u32 = 128;
-/// Atomics hold against processors too: they are the host's own instructions on the guest's memory (IB_ATOMIC_GLOB).
+/// Atomics hold against processors too: they are the host's own instructions on the guest's memory
+/// (IB_ATOMIC_GLOB).
 const ATOMIC_CAP: u32 = 2;
 /// What the device has: a function's bit comes with the function.
 const DEVICE_CAP: u64 = device_cap::V1_0
@@ -37,7 +38,8 @@ const NOT_OF_IWARP: u64 = device_cap::RNR_NAK
     | device_cap::FLUSH_GLOBAL
     | device_cap::XRC
     | device_cap::MULTICAST;
-/// Most multicast groups of a guest, and most members of each. More members make longer work of each datagram, for this host and for the guest alone.
+/// Most multicast groups of a guest, and most members of each. More members make longer work of
+/// each datagram, for this host and for the guest alone.
 const MAX_MCAST: u32 = 1024;
 /// Members of all groups together, and so memory that a guest takes in the engine: less than a MiB.
 const MAX_MCAST_ATTACHED: u32 = 8192;

@@ -59,7 +59,8 @@ pub enum List<'a> {
     SrqRecvs(SrqId, ListIds, &'a [Sge]),
 }
 
-/// The QP that a request names, if it is not for a shared receive queue: for a guess, before it is parsed.
+/// The QP that a request names, if it is not for a shared receive queue: for a guess, before it is
+/// parsed.
 #[inline]
 pub fn qpn(words: &RequestWords) -> Option<Qpn> {
     let header: &WqeHeader = view(words.as_bytes(), 0);
@@ -131,7 +132,8 @@ fn general<'a>(bytes: &'a [u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<
     operation(bytes, shift, header, (qpn, srqn), payload)
 }
 
-/// A request for a QP, with `srqn` one of XRC, whose payload is known. What follows its body is `shift` bytes further on than in others.
+/// A request for a QP, with `srqn` one of XRC, whose payload is known. What follows its body is
+/// `shift` bytes further on than in others.
 #[inline(always)]
 fn operation<'a>(
     bytes: &[u8],
@@ -147,7 +149,8 @@ fn operation<'a>(
     let imm = Some(Imm::from_bytes(body.imm.to_bytes()));
     let operands: &AtomicOperands = view(bytes, shift + unit::DATA_OFFSET as usize);
     let (compare, swap) = (operands.compare_add.get(), operands.swap.get());
-    // One whole request in each arm: an operation that is chosen first and moved later is copied through memory.
+    // One whole request in each arm: an operation that is chosen first and moved later is copied
+    // through memory.
     match WrOpcode(header.opcode) {
         WrOpcode::SEND => send(SendOp::Send { imm: None }),
         WrOpcode::SEND_WITH_IMM => send(SendOp::Send { imm }),
@@ -170,7 +173,8 @@ fn operation<'a>(
     }
 }
 
-/// The shared receive queue that a request of XRC names, and by how many bytes what follows is further on than in others.
+/// The shared receive queue that a request of XRC names, and by how many bytes what follows is
+/// further on than in others.
 #[inline]
 fn xrc(bytes: &[u8], bits: u16) -> (Option<Srqn>, usize) {
     if bits & flags::XRC == 0 {
@@ -286,7 +290,8 @@ fn queue_list<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<
     }
 }
 
-/// A list: the ids and elements of its requests. `None` if they are too few or too many, or more than the request holds.
+/// A list: the ids and elements of its requests. `None` if they are too few or too many, or more
+/// than the request holds.
 #[inline]
 fn list<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Option<(ListIds, &'a [Sge])> {
     if !(2..=ListIds::default().len()).contains(&usize::from(header.sge_count)) {
@@ -300,7 +305,8 @@ fn list<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Option<
     Some(([header.wqe_id.get(), second, third, fourth, fifth], sges))
 }
 
-/// Where a SEND goes if its QP is one of datagrams: `None` if it names no entry that is in use and makes sense. `handle` looks an entry up.
+/// Where a SEND goes if its QP is one of datagrams: `None` if it names no entry that is in use and
+/// makes sense. `handle` looks an entry up.
 pub fn destination(words: &RequestWords, handle: impl FnOnce(u32) -> Option<AhEntry>) -> Option<Destination> {
     let body: &UdBody = view(words.as_bytes(), unit::BODY_OFFSET as usize);
     let entry = handle(body.ah.get())?;

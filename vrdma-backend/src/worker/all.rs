@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::Mtu;
 
-/// The longest IP packet between workers where there is no uplink has room for a RoCE packet of path MTU 4096.
+/// The longest IP packet between workers where there is no uplink has room for a RoCE packet of
+/// path MTU 4096.
 const LEAST_MTU: u16 = 4200;
 
 /// The workers; they end when this is dropped.
@@ -38,7 +39,8 @@ pub struct Place {
 }
 
 impl Workers {
-    /// Starts them; the first has the uplink. IP packets of guests' Ethernet functions have up to `mtu` bytes.
+    /// Starts them; the first has the uplink. IP packets of guests' Ethernet functions have up to
+    /// `mtu` bytes.
     ///
     /// # Errors
     /// The system is out of something, or a worker may not run where it shall.
@@ -125,7 +127,8 @@ fn worker_of(guest: &GuestConfig) -> usize {
     guest.worker.expect("each guest was given a worker").into()
 }
 
-/// Ports that lead each worker to the others, and to the uplink: of frames, and of packets that go as they are.
+/// Ports that lead each worker to the others, and to the uplink: of frames, and of packets that go
+/// as they are.
 fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) -> Result<Vec<Ports>> {
     let mut table = WorkerOf::default();
     for guest in guests {

@@ -19,7 +19,8 @@ pub(super) struct Within<'a> {
     pub engine: &'a mut Engine<MrMemory>,
     pub outputs: &'a mut Outputs,
     pub streams: &'a mut Streams,
-    /// Where others made the frame: they may not speak for guests of other workers. (The engine knows its own.)
+    /// Where others made the frame: they may not speak for guests of other workers. (The engine
+    /// knows its own.)
     pub strangers: Option<&'a mut GidView>,
 }
 

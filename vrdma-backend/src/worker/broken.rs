@@ -1,4 +1,5 @@
-//! A step of a worker panicked: those guests end that it had at hand, and no others (docs/design/panics.md).
+//! A step of a worker panicked: those guests end that it had at hand, and no others
+//! (docs/design/panics.md).
 
 use super::Worker;
 use crate::device::broken::break_off;
@@ -19,7 +20,8 @@ pub(super) fn hang_up(connection: Option<Arc<UnixStream>>) {
 }
 
 impl Worker {
-    /// Carries out a step that is about a device and those that the engine reaches. `None` if it panicked: then these have ended.
+    /// Carries out a step that is about a device and those that the engine reaches. `None` if it
+    /// panicked: then these have ended.
     #[inline]
     pub(super) fn step<R>(
         &mut self,

@@ -10,15 +10,17 @@ use crate::translate::wqe;
 use std::ops::Range;
 use vrdma_transport::{self as transport, DeviceId, Engine};
 
-/// Requests taken from the channels of one guest in one turn of the worker. What the messages cost that they begin is the engine's business.
+/// Requests taken from the channels of one guest in one turn of the worker. What the messages cost
+/// that they begin is the engine's business.
 pub(super) const BATCH: usize = 64;
 
-/// Looks at channels in a turn in which nothing else was found so far, while they are few: what else there is to look at takes longer than a look at
-/// one, and a request waits meanwhile.
+/// Looks at channels in a turn in which nothing else was found so far, while they are few: what
+/// else there is to look at takes longer than a look at one, and a request waits meanwhile.
 const LOOKS: usize = 8;
 
 impl Worker {
-    /// Gives each guest its turn; true if there were any requests. If the turn is not `busy` so far, it looks again a few times.
+    /// Gives each guest its turn; true if there were any requests. If the turn is not `busy` so
+    /// far, it looks again a few times.
     pub(super) fn drain_channels(&mut self, now: transport::Instant, busy: bool) -> bool {
         let looks = if busy { 1 } else { LOOKS / self.channels.len().max(1) };
         (0..looks.max(1)).any(|_| self.drain_guests(now))
@@ -41,7 +43,8 @@ impl Worker {
         busy
     }
 
-    /// Takes up to [`BATCH`] requests from a guest's channels; true if there were any. Where it ends the next turn goes on.
+    /// Takes up to [`BATCH`] requests from a guest's channels; true if there were any. Where it
+    /// ends the next turn goes on.
     fn drain_guest(&mut self, device: DeviceId, channels: Range<usize>, now: transport::Instant) -> bool {
         // It may have fewer than it had.
         let next = channels.start + (*self.channel_turns.of(device)).min(channels.len() - 1);
@@ -57,7 +60,8 @@ impl Worker {
         left < BATCH
     }
 
-    /// Takes up to `most` requests from a channel; how many there were. One that turns out to be broken counts as one.
+    /// Takes up to `most` requests from a channel; how many there were. One that turns out to be
+    /// broken counts as one.
     fn drain_channel(&mut self, index: usize, most: usize, now: transport::Instant) -> usize {
         let bound = &mut self.channels[index];
         match bound.channel.refresh() {
@@ -96,8 +100,9 @@ impl Worker {
         taken
     }
 
-    /// Copies up to [`TOGETHER`] requests out of a channel, but not more than `most`, and has the processor fetch the QPs that they name,
-    /// their peers, and the keys of these. What was copied out is to be carried out whatever is returned.
+    /// Copies up to [`TOGETHER`] requests out of a channel, but not more than `most`, and has the
+    /// processor fetch the QPs that they name, their peers, and the keys of these. What was copied
+    /// out is to be carried out whatever is returned.
     ///
     /// # Errors
     /// The channel is broken behind these.
@@ -143,7 +148,8 @@ impl Worker {
     }
 }
 
-/// Has the processor fetch the peers of the QPs, and the keys of these, that requests name: of QPs whose lines come first.
+/// Has the processor fetch the peers of the QPs, and the keys of these, that requests name: of QPs
+/// whose lines come first.
 #[inline(never)]
 fn fetch_peers(
     engine: &Engine<MrMemory>,
@@ -217,7 +223,8 @@ mod tests {
         channel
     }
 
-    /// A worker with guests whose channels have so many requests each; channels of all come in turn.
+    /// A worker with guests whose channels have so many requests each; channels of all come in
+    /// turn.
     fn worker(guests: &[&[u16]]) -> (Worker, Vec<DeviceId>) {
         let (mut worker, _) = Worker::new(Poll::Always, 1500).unwrap();
         let add = |index: usize| {

@@ -11,7 +11,8 @@ use crate::gids::GidView;
 use vrdma_transport::{self as transport, DeviceId, GidEntry};
 
 impl Worker {
-    /// Its time is that of all workers, so that time stamps of their guests can be compared. Before any guest comes.
+    /// Its time is that of all workers, so that time stamps of their guests can be compared. Before
+    /// any guest comes.
     pub fn set_clock(&mut self, clock: Clock) {
         self.outputs.clock = clock;
     }

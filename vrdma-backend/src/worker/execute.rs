@@ -13,12 +13,13 @@ pub enum Order {
     /// Neither waits.
     Now,
     /// The command changes a QP. It waits for requests of this QP that were posted before, and for
-    /// what earlier commands flush and unbind. The driver waits for what this one flushes and unbinds.
+    /// what earlier commands flush and unbind. The driver waits for what this one flushes and
+    /// unbinds.
     Qp(Qpn),
     /// The command waits for requests of this shared receive queue that were posted before.
     Srq(SrqId),
-    /// The command waits for requests of the CQ's context that were posted before. For at most 10 ms
-    /// it waits for those, too, that complete by themselves.
+    /// The command waits for requests of the CQ's context that were posted before. For at most 10
+    /// ms it waits for those, too, that complete by themselves.
     Cq(CqId),
     /// The command waits for requests in the channel of this virtqueue.
     Channel(u16),

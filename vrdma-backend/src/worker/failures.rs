@@ -5,7 +5,8 @@ use crate::device::broken::step;
 use crate::device::objects::CqUser;
 use vrdma_transport::DeviceId;
 
-/// QPs and shared queues that fail in one turn because their CQ did. The engine flushes their requests in slices.
+/// QPs and shared queues that fail in one turn because their CQ did. The engine flushes their
+/// requests in slices.
 pub(super) const FAILURES: usize = 256;
 /// Those of one guest before the next has its turn.
 const GUEST_FAILURES: usize = 32;

@@ -4,7 +4,8 @@ use crate::queue::channel::{NO_WORDS, RequestWords};
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::{Qpn, Rkey};
 
-/// Requests copied out of a channel before the first of them is carried out, so that the processor waits for the lines of many at once.
+/// Requests copied out of a channel before the first of them is carried out, so that the processor
+/// waits for the lines of many at once.
 pub(super) const TOGETHER: usize = 8;
 
 /// Requests that are copied out and wait to be carried out.
@@ -16,7 +17,8 @@ pub struct Fetched {
     pub(super) units: [usize; TOGETHER],
     /// How many there are.
     pub(super) count: usize,
-    /// Whose the last ones were, and what the last named: if it is named again, it needs not be fetched.
+    /// Whose the last ones were, and what the last named: if it is named again, it needs not be
+    /// fetched.
     pub(super) device: Option<DeviceId>,
     pub(super) qpn: Option<Qpn>,
     pub(super) rkey: Option<Rkey>,

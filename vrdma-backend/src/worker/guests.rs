@@ -96,7 +96,8 @@ impl Worker {
         }
     }
 
-    /// The front-end stops a virtqueue; returns the index at which it may go on, if the device has used it.
+    /// The front-end stops a virtqueue; returns the index at which it may go on, if the device has
+    /// used it.
     pub fn stop_queue(&mut self, id: DeviceId, index: u16) -> Option<u16> {
         if let Some(queue) = self.outputs.device(id).event_queue(index) {
             return queue.detach();
@@ -128,7 +129,8 @@ impl Worker {
         (self.add_function(guest, limits, port), port)
     }
 
-    /// Adds the device of an RDMA function, the first or second of the guest that has this port of the switch.
+    /// Adds the device of an RDMA function, the first or second of the guest that has this port of
+    /// the switch.
     pub fn add_function(&mut self, guest: GuestConfig, limits: DeviceLimits, port: usize) -> DeviceId {
         self.engine.set_request_memory(limits.guest.all_request_memory);
         let id = self.engine.add_device(limits::of_engine(&limits.guest, self.port.mtu));
@@ -162,8 +164,8 @@ impl Worker {
         self.suspend_streams(id, false);
     }
 
-    /// The control queue stopped: the guest is paused or about to be reset, and its memory must not change. To its peers it is
-    /// as if it did not answer.
+    /// The control queue stopped: the guest is paused or about to be reset, and its memory must not
+    /// change. To its peers it is as if it did not answer.
     pub fn suspend_device(&mut self, id: DeviceId) {
         self.engine.set_suspended(id, true);
         self.outputs.take_loans_back(id);
@@ -195,7 +197,8 @@ impl Worker {
         self.settle_gids(id);
     }
 
-    /// The front-end of an Ethernet function starts a virtqueue; `features` are those that its driver took.
+    /// The front-end of an Ethernet function starts a virtqueue; `features` are those that its
+    /// driver took.
     pub fn start_net_queue(
         &mut self,
         guest: usize,
@@ -208,7 +211,8 @@ impl Worker {
         self.net.start(guest, memory, (setup, base, features), &self.epoll, token);
     }
 
-    /// The front-end of an Ethernet function stops a virtqueue; returns the index at which it may go on, if it ran.
+    /// The front-end of an Ethernet function stops a virtqueue; returns the index at which it may
+    /// go on, if it ran.
     pub fn stop_net_queue(&mut self, guest: usize, index: u16) -> Option<u16> {
         self.net.stop(guest, index, &self.epoll)
     }

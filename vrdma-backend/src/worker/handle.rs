@@ -58,7 +58,8 @@ impl WorkerHandle {
         self.ask(|reply| Box::new(move |worker| drop(reply.send(f(worker)))))
     }
 
-    /// Has the worker carry out a command after the requests that were posted before it, and returns its result.
+    /// Has the worker carry out a command after the requests that were posted before it, and
+    /// returns its result.
     ///
     /// # Errors
     /// The worker has stopped.
@@ -76,7 +77,8 @@ impl WorkerHandle {
         })
     }
 
-    /// Runs `f` in the worker, between two turns, and returns what it returns; `None` if the worker is stuck.
+    /// Runs `f` in the worker, between two turns, and returns what it returns; `None` if the worker
+    /// is stuck.
     ///
     /// # Errors
     /// The worker has stopped.
@@ -97,7 +99,8 @@ impl WorkerHandle {
         Ok(None)
     }
 
-    /// Has the worker do something, and does not wait for it. If it has stopped it does nothing any more.
+    /// Has the worker do something, and does not wait for it. If it has stopped it does nothing any
+    /// more.
     pub fn tell(&self, f: impl FnOnce(&mut Worker) + Send + 'static) {
         let _ = self.send(Box::new(f));
     }
@@ -132,7 +135,8 @@ impl WorkerHandle {
     }
 }
 
-/// Has the calling thread woken from naps when they are over, not when it suits the system (50 us later, by default).
+/// Has the calling thread woken from naps when they are over, not when it suits the system (50 us
+/// later, by default).
 fn exact_naps() {
     if let Err(error) = set_current_timer_slack(NonZeroU64::new(SLACK_NS)) {
         log::debug!("timers cannot be made exact: {error}");

@@ -19,7 +19,8 @@ pub fn is_here() -> bool {
 /// What was asked is forgotten.
 ///
 /// # Panics
-/// There is no answer, as far as one can see: our own rules are broken. Or this thread runs no worker.
+/// There is no answer, as far as one can see: our own rules are broken. Or this thread runs no
+/// worker.
 pub fn wait<R>(answer: &Receiver<R>) -> Result<R, Stopped> {
     for _ in 0..100_000 {
         match answer.try_recv() {

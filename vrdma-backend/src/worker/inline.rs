@@ -1,5 +1,5 @@
-//! A worker without a thread of its own, for fuzzing (`fuzz/src/backend`): who calls it runs it, so that an input does the same each time,
-//! thousands of times a second.
+//! A worker without a thread of its own, for fuzzing (`fuzz/src/backend`): who calls it runs it, so
+//! that an input does the same each time, thousands of times a second.
 
 pub use super::here::{wait, with};
 
@@ -10,7 +10,8 @@ use crate::queue::channel::RequestWords;
 use std::time::Duration;
 use vrdma_transport::{DeviceId, Engine, OwnerId};
 
-/// Makes a worker that this thread runs, in the place of the one before. Its engine's random numbers are the same each time.
+/// Makes a worker that this thread runs, in the place of the one before. Its engine's random
+/// numbers are the same each time.
 pub fn start(mtu: u16) -> WorkerHandle {
     let (mut worker, handle) = Worker::new(Poll::Always, mtu).expect("descriptors are left");
     worker.engine = Engine::new(7);

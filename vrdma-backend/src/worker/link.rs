@@ -17,7 +17,8 @@ pub struct PortState {
     pub speed: u32,
 }
 
-/// What guests are told where no link says how fast it is: without an uplink, or with one that does not tell.
+/// What guests are told where no link says how fast it is: without an uplink, or with one that does
+/// not tell.
 pub(super) const USUAL_SPEED: u32 = 100_000;
 
 impl Default for PortState {

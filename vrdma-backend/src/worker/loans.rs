@@ -1,8 +1,9 @@
-//! What has to wait until the uplink has given guests' memory back: whoever is told that a region is deregistered, or that its device stands
-//! still, may use the memory for something else, and frames that refer to it would carry that.
+//! What has to wait until the uplink has given guests' memory back: whoever is told that a region
+//! is deregistered, or that its device stands still, may use the memory for something else, and
+//! frames that refer to it would carry that.
 //!
-//! Drivers free what they sent when they like, at the latest with later frames. They are asked for it now and then; one that
-//! keeps it all the same is loaned nothing any more.
+//! Drivers free what they sent when they like, at the latest with later frames. They are asked for
+//! it now and then; one that keeps it all the same is loaned nothing any more.
 
 use super::recall::{RECLAIM_TURNS, Recall};
 use super::{CommandError, Job, Stopped, Worker, WorkerHandle};
@@ -56,8 +57,9 @@ impl Worker {
         true
     }
 
-    /// Carries out a command after which a region has its memory no longer, and hands the result to `done` once the uplink has given that back.
-    /// `Internal` if that takes too long: then the driver keeps the memory as it is.
+    /// Carries out a command after which a region has its memory no longer, and hands the result to
+    /// `done` once the uplink has given that back. `Internal` if that takes too long: then the
+    /// driver keeps the memory as it is.
     pub(super) fn execute_and_recall<R: Send + 'static>(
         &mut self,
         id: DeviceId,
@@ -91,7 +93,8 @@ impl WorkerHandle {
         self.ask(|reply| Box::new(move |worker| worker.when_back(loans, move |_| _ = reply.send(()))))
     }
 
-    /// Waits in the same way for all memory that a device has loaned. It loans no more: it is suspended.
+    /// Waits in the same way for all memory that a device has loaned. It loans no more: it is
+    /// suspended.
     ///
     /// # Errors
     /// The worker has stopped.

@@ -12,7 +12,8 @@ pub struct Mail {
 impl Mail {
     /// A message is in the inbox. Whoever put it there says so afterwards.
     pub fn announce(&self) {
-        // Not a store: whoever takes the flag has to see the messages of all who announced theirs, not of the last one alone.
+        // Not a store: whoever takes the flag has to see the messages of all who announced theirs,
+        // not of the last one alone.
         self.flag.swap(true, Ordering::Release);
     }
 
@@ -21,7 +22,8 @@ impl Mail {
         self.flag.load(Ordering::Relaxed)
     }
 
-    /// Before the inbox is looked at: what was announced is there to be seen, and who sends meanwhile announces again.
+    /// Before the inbox is looked at: what was announced is there to be seen, and who sends
+    /// meanwhile announces again.
     pub fn take(&self) {
         self.flag.swap(false, Ordering::AcqRel);
     }

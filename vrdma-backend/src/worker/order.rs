@@ -1,8 +1,9 @@
-//! What has to wait until requests that were posted before it are taken: a message without a receive, a command that changes a QP or a
-//! shared receive queue.
+//! What has to wait until requests that were posted before it are taken: a message without a
+//! receive, a command that changes a QP or a shared receive queue.
 //!
-//! A barrier marks how far the channels reach that can hold such requests. The channels are drained in ordinary turns, so nobody else waits
-//! for it; and what is posted behind the marks does not put it off. In the same way commands wait for what the engine does in slices.
+//! A barrier marks how far the channels reach that can hold such requests. The channels are drained
+//! in ordinary turns, so nobody else waits for it; and what is posted behind the marks does not put
+//! it off. In the same way commands wait for what the engine does in slices.
 
 use crate::device::broken::step;
 use std::time::Duration;
@@ -11,13 +12,15 @@ use super::{Barrier, BoundChannel, CommandError, Job, Mark, Order, Then, Until, 
 use crate::device::objects::CqUser;
 use vrdma_transport::{self as transport, DeviceId, OwnerId};
 
-/// For how long a CQ's resize waits at most for requests that complete without anybody else's doing.
+/// For how long a CQ's resize waits at most for requests that complete without anybody else's
+/// doing.
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
 /// QPs that it looks at in a turn: others do not wait for one whose CQ very many share.
 const QPS_AT_ONCE: usize = 64;
 
 impl Mark {
-    /// Whether the channel has been drained to the mark, or will never be: it is gone, stopped or broken.
+    /// Whether the channel has been drained to the mark, or will never be: it is gone, stopped or
+    /// broken.
     fn is_reached(&mut self, channels: &[BoundChannel]) -> bool {
         if channels.get(self.position).is_none_or(|bound| bound.serial != self.serial) {
             let Some(position) = channels.iter().position(|bound| bound.serial == self.serial) else {
@@ -35,7 +38,8 @@ impl Worker {
         !self.barriers.is_empty() || self.engine.has_questions()
     }
 
-    /// Takes the engine's questions, and goes on with what has waited long enough. Once a turn, after channels were drained.
+    /// Takes the engine's questions, and goes on with what has waited long enough. Once a turn,
+    /// after channels were drained.
     #[inline]
     pub(super) fn pass_barriers(&mut self, now: transport::Instant) -> bool {
         self.has_barriers() && self.look_at_barriers(now)
@@ -72,7 +76,8 @@ impl Worker {
         true
     }
 
-    /// How far those channels reach now that can hold requests for QPs of `owner`: its own, and the kernel's, which posts for all.
+    /// How far those channels reach now that can hold requests for QPs of `owner`: its own, and the
+    /// kernel's, which posts for all.
     fn marks(&mut self, device: DeviceId, owner: OwnerId) -> Vec<Mark> {
         let may = |bound: &BoundChannel| {
             bound.device == device && (bound.owner == owner || bound.owner == OwnerId::KERNEL)
@@ -138,7 +143,8 @@ impl Worker {
         (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), until)
     }
 
-    /// Does something when channels are drained to these marks and the engine has done this: now, or in a later turn.
+    /// Does something when channels are drained to these marks and the engine has done this: now,
+    /// or in a later turn.
     fn after(
         &mut self,
         device: DeviceId,

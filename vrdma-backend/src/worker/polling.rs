@@ -1,11 +1,16 @@
-//! What a worker without work does until there is some: it polls, naps, or sleeps until it is woken.
+//! What a worker without work does until there is some: it polls, naps, or sleeps until it is
+//! woken.
 //!
-//! Polling pays where work comes soon. Work that came within the longest polling allowed, but found the worker asleep, would have been met by longer polling;
-//! work that came later has made the polling before it useless (KVM's halt polling learns in the same way). So work that comes every few microseconds is polled
-//! for, and between messages that come every millisecond the processor is left to others.
+//! Polling pays where work comes soon. Work that came within the longest polling allowed, but found
+//! the worker asleep, would have been met by longer polling; work that came later has made the
+//! polling before it useless (KVM's halt polling learns in the same way). So work that comes every
+//! few microseconds is polled for, and between messages that come every millisecond the processor
+//! is left to others.
 //!
-//! Where others want the worker's processor, polling keeps guests from doing what it waits for. There it sleeps at once and is woken by each request, or it naps: it
-//! looks by itself every [`NAP`] and takes all requests that have come meanwhile. That pays where guests have several under way, and is tried now and then.
+//! Where others want the worker's processor, polling keeps guests from doing what it waits for.
+//! There it sleeps at once and is woken by each request, or it naps: it looks by itself every
+//! [`NAP`] and takes all requests that have come meanwhile. That pays where guests have several
+//! under way, and is tried now and then.
 
 use crate::config::Poll;
 use std::time::{Duration, Instant};
@@ -90,7 +95,8 @@ impl Polling {
         self.most == Poll::Always
     }
 
-    /// Others want the processor, as far as is known, or the worker may not poll: a few turns without work are enough to leave it.
+    /// Others want the processor, as far as is known, or the worker may not poll: a few turns
+    /// without work are enough to leave it.
     #[inline]
     pub(super) fn is_brief(&self) -> bool {
         self.crowded.is_some() || self.most == Poll::For(Duration::ZERO)
@@ -143,7 +149,8 @@ impl Polling {
         }
     }
 
-    /// The worker has slept until `now`. One that was woken by the clock has learnt nothing: nobody waited for it.
+    /// The worker has slept until `now`. One that was woken by the clock has learnt nothing: nobody
+    /// waited for it.
     pub(super) fn slept(&mut self, now: Instant, woken: Woken) {
         let since = self.since.take();
         let (Poll::For(most), Some(since), Woken::Event) = (self.most, since, woken) else { return };
@@ -245,7 +252,8 @@ mod tests {
         polling
     }
 
-    /// What the next pauses are, if requests come so fast: a number during each nap, one that ends each sleep.
+    /// What the next pauses are, if requests come so fast: a number during each nap, one that ends
+    /// each sleep.
     fn pauses(polling: &mut Polling, requests: &mut u64, count: usize, in_a_nap: u64) -> Vec<Pause> {
         let now = Instant::now();
         let mut next = || {

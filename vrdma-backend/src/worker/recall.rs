@@ -3,7 +3,8 @@
 use crate::memory::Loans;
 use vrdma_transport as transport;
 
-/// Turns from one time that the uplink is asked for memory to the next: each time frames of all guests that wait are copied.
+/// Turns from one time that the uplink is asked for memory to the next: each time frames of all
+/// guests that wait are copied.
 pub(super) const RECLAIM_TURNS: u32 = 64;
 
 /// Something that waits for memory that is loaned.

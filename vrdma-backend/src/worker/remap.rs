@@ -1,5 +1,6 @@
-//! A new memory table, as the worker follows it: in short messages of the guest's session, which translates everything in its own
-//! thread ([`crate::functions::remap`]). What was translated before stays valid, and mapped, until the new translation takes its place.
+//! A new memory table, as the worker follows it: in short messages of the guest's session, which
+//! translates everything in its own thread ([`crate::functions::remap`]). What was translated
+//! before stays valid, and mapped, until the new translation takes its place.
 
 use super::Worker;
 use crate::memory::{GuestMemory, Loans, Runs, Translation};
@@ -35,7 +36,8 @@ impl Worker {
         self.engine.regions_mut(id, indices).map(|(at, region)| (at, region.places())).collect()
     }
 
-    /// Puts new translations of regions in the place of the old ones, which are returned, with what is loaned of the old memory.
+    /// Puts new translations of regions in the place of the old ones, which are returned, with what
+    /// is loaned of the old memory.
     pub fn install_regions(
         &mut self,
         id: DeviceId,
@@ -54,7 +56,8 @@ impl Worker {
         self.outputs.device(id).cq_layouts(numbers)
     }
 
-    /// Puts new mappings of CQs in the place of the old ones, which are returned; those without one fail.
+    /// Puts new mappings of CQs in the place of the old ones, which are returned; those without one
+    /// fail.
     pub fn install_cqs(&mut self, id: DeviceId, new: Vec<(CqId, Option<CqMapping>)>) -> Vec<CqMapping> {
         let mut old = Vec::with_capacity(new.len());
         for (cq, mapping) in new {

@@ -1,10 +1,12 @@
 //! When a worker that sleeps looks at what guests wrote once more, and then sleeps on.
 //!
-//! Rings are shared without locks: who publishes and then looks at the other's wish has to have a barrier between. A guest's may be none (a `lock`ed
-//! instruction in a VM with one processor under QEMU's TCG), so what it wrote may show after the worker looked.
+//! Rings are shared without locks: who publishes and then looks at the other's wish has to have a
+//! barrier between. A guest's may be none (a `lock`ed instruction in a VM with one processor under
+//! QEMU's TCG), so what it wrote may show after the worker looked.
 //!
-//! The timer is left as it is while the worker is awake: to set one for each sleep and to take it back, when a kick ends that, would keep each request
-//! waiting (0.08 of the time of a WRITE where both sleep).
+//! The timer is left as it is while the worker is awake: to set one for each sleep and to take it
+//! back, when a kick ends that, would keep each request waiting (0.08 of the time of a WRITE where
+//! both sleep).
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -16,7 +18,8 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 /// In what epoll returns: it is time for the second look.
 pub(super) const SECOND_LOOK: u64 = u64::MAX - 2;
-/// How long after the timer was set the worker looks. It may have been set for a sleep before; if that is less than [`SHOWS`] after this one began, it is set again.
+/// How long after the timer was set the worker looks. It may have been set for a sleep before; if
+/// that is less than [`SHOWS`] after this one began, it is set again.
 const AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// What was written before a sleep shows after so long: it has long left the store buffer.
 pub(super) const SHOWS: Duration = Duration::from_micros(100);

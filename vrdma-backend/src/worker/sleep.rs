@@ -79,7 +79,8 @@ impl Worker {
         let now = self.now();
         let until = |at: transport::Instant| Duration::from_nanos(at.0.saturating_sub(now.0));
         let deadline = self.engine.poll_timeout().map(until);
-        // What is less than that is slept without being woken, which no guest's moderated events are worth.
+        // What is less than that is slept without being woken, which no guest's moderated events
+        // are worth.
         let event = self.outputs.next_timer().map(until).map(|limit| limit.max(LEAST));
         let retry = self.outputs.retry_events().then_some(EVENT_RETRY);
         let streams = self.streams.next_deadline().map(until);
@@ -103,7 +104,8 @@ impl Worker {
     /// Waits for what epoll watches.
     fn wait(&mut self, timeout: Option<Duration>) -> Waited {
         self.clock.1 = 0;
-        // Rounded up, so that the deadline has passed when we wake; but what is less is slept without being woken.
+        // Rounded up, so that the deadline has passed when we wake; but what is less is slept
+        // without being woken.
         let millis = match timeout {
             None => -1,
             Some(short) if short < LEAST => 0,

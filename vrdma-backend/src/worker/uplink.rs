@@ -1,4 +1,5 @@
-//! The way to other hosts: frames from the uplink to the engine, packets of the engine to the uplink, and what guests see of its link.
+//! The way to other hosts: frames from the uplink to the engine, packets of the engine to the
+//! uplink, and what guests see of its link.
 
 use super::Worker;
 use super::beyond::{Outside, Within};
@@ -27,7 +28,8 @@ use vrdma_wire::roce::{Body, Packet, Rc, pad};
 
 /// Packets that the engine may send in one turn, where they are no FPDUs.
 const PACKETS: usize = TURN;
-/// What a RoCE packet needs beside its payload at most, in an IP packet of the link's MTU: as the rdma core reckons (iboe_get_mtu).
+/// What a RoCE packet needs beside its payload at most, in an IP packet of the link's MTU: as the
+/// rdma core reckons (iboe_get_mtu).
 const OVERHEAD: u32 = 96;
 
 /// The largest path MTU of packets that fit a link.
@@ -57,7 +59,8 @@ impl Worker {
         outside.map(|uplink| (uplink.port.is_up(), uplink.port.capabilities().mtu))
     }
 
-    /// What this worker's queue pair of the uplink counted, by name; nothing where another worker has it.
+    /// What this worker's queue pair of the uplink counted, by name; nothing where another worker
+    /// has it.
     pub fn uplink_stats(&self) -> BTreeMap<&'static str, u64> {
         let outside =
             self.uplink.as_ref().filter(|uplink| uplink.port.leads_out() && uplink.port.has_queue());
@@ -159,8 +162,8 @@ impl Worker {
         let is_always_up =
             self.has_streams || self.uplink.as_ref().is_some_and(|uplink| uplink.port.reaches_workers());
         if is_always_up {
-            // Streams do not go by the uplink, nor what goes to other workers. Other packets do, are lost there while its link is down, and
-            // start over when it is up again.
+            // Streams do not go by the uplink, nor what goes to other workers. Other packets do,
+            // are lost there while its link is down, and start over when it is up again.
             self.engine.set_link(false);
         }
         self.engine.set_link(up || is_always_up);
@@ -185,7 +188,8 @@ fn watch(epoll: &Epoll, fd: BorrowedFd<'_>) {
     }
 }
 
-/// What epoll returns for the uplink; channels have the number of a device, which are few, in its upper half.
+/// What epoll returns for the uplink; channels have the number of a device, which are few, in its
+/// upper half.
 pub(super) const UPLINK: u64 = u64::MAX;
 
 /// Has guests' own TCP send what fits; true if anything was sent.
@@ -224,7 +228,8 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
     sent
 }
 
-/// Packets of the engine go where the switch says: mostly out by the port, into whose buffer they are written.
+/// Packets of the engine go where the switch says: mostly out by the port, into whose buffer they
+/// are written.
 struct Packets<'a> {
     now: transport::Instant,
     port: &'a mut Port,
@@ -252,7 +257,8 @@ impl Packets<'_> {
             let len = write_frame(packet, payload, frame.buf())?;
             self.scratch.clear();
             self.scratch.extend_from_slice(&frame.buf()[..len]);
-            // It is no segment, and what comes from the engine does not go there: the switch calls that a hairpin.
+            // It is no segment, and what comes from the engine does not go there: the switch calls
+            // that a hairpin.
             let nobody = &mut |_: &[u8]| {};
             let outside = &mut Outside::of_engine(self.port);
             self.net.forward_packet(self.now, verdict, (&headers, self.scratch), outside, nobody);
@@ -344,16 +350,18 @@ impl Outlet<MrMemory> for Wire<'_> {
     }
 }
 
-/// How often the engine sends in a turn while streams without TCP go on by it: a READ is answered in the second.
+/// How often the engine sends in a turn while streams without TCP go on by it: a READ is answered
+/// in the second.
 const ROUNDS: u32 = 2;
 
 /// Shorter payloads are copied: to attach memory to a frame takes longer.
 const MIN_LOANED: usize = 1024;
 
-/// Whether a payload goes out from where it lies. Datagrams do not: their senders may use the memory again as soon as they have left.
-/// Nor do READ responses: who is read may write meanwhile, again and again, and each time the ICRC would be wrong. What a connection sends
-/// is the sender's until it is acknowledged; should a copy of it go out later still, its ICRC tells, and at the latest until its region is
-/// deregistered, which waits for it (`worker/loans.rs`).
+/// Whether a payload goes out from where it lies. Datagrams do not: their senders may use the
+/// memory again as soon as they have left. Nor do READ responses: who is read may write meanwhile,
+/// again and again, and each time the ICRC would be wrong. What a connection sends is the sender's
+/// until it is acknowledged; should a copy of it go out later still, its ICRC tells, and at the
+/// latest until its region is deregistered, which waits for it (`worker/loans.rs`).
 fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool) -> bool {
     let may_loan = |region: &MrMemory| region.may_loan() && (!only_mapped || region.is_for_dma());
     let in_memory =
@@ -366,14 +374,16 @@ fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool)
     payload.len() >= MIN_LOANED && matches!(body, Some(Rc::Send(_) | Rc::Write(_))) && in_memory()
 }
 
-/// Loans a payload behind these headers; the padding and ICRC that follow it, at the beginning of what this returns.
+/// Loans a payload behind these headers; the padding and ICRC that follow it, at the beginning of
+/// what this returns.
 fn loan_payload(
     headers: &[u8],
     payload: &Pieces<'_, MrMemory>,
     out: &mut Vec<External>,
 ) -> Result<[u8; 3 + icrc::LEN], Fault> {
     let mut icrc = Icrc::new(headers);
-    // The guest may write meanwhile, so the CRC is of a copy: which stays in the nearest cache. (Of 1 KiB at once it takes half as long again.)
+    // The guest may write meanwhile, so the CRC is of a copy: which stays in the nearest cache. (Of
+    // 1 KiB at once it takes half as long again.)
     let mut copy = [0; 2048];
     out.clear();
     for piece in payload.iter() {

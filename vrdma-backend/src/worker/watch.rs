@@ -1,5 +1,5 @@
-//! Notices workers that do not go on: stopped by a debugger, kept from their processor, or caught in a mistake of ours. Their guests wait,
-//! others do not; an operator is told who.
+//! Notices workers that do not go on: stopped by a debugger, kept from their processor, or caught
+//! in a mistake of ours. Their guests wait, others do not; an operator is told who.
 
 use super::WorkerHandle;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How often workers are asked.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A worker that has not answered for so long is stuck. Its turns take microseconds, but its thread may have to wait for a processor.
+/// A worker that has not answered for so long is stuck. Its turns take microseconds, but its thread
+/// may have to wait for a processor.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A thread that asks all workers whether they are there; it ends when this is dropped.

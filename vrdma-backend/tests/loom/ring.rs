@@ -120,7 +120,8 @@ fn a_worker_that_sleeps_is_woken_for_what_was_published() {
 fn values_in_places_come_whole_in_order_and_once() {
     loom::model(|| {
         let (mut sender, mut receiver) = places::<usize, usize>(2);
-        // More than there is room for, so that places are used again, with a second part and without.
+        // More than there is room for, so that places are used again, with a second part and
+        // without.
         let sender = thread::spawn(move || {
             let mut refused = 0;
             for value in 1..=3 {

@@ -1,4 +1,5 @@
-//! What ports over the two ends of a veth do, whatever their driver: for tests in a network namespace of their own.
+//! What ports over the two ends of a veth do, whatever their driver: for tests in a network
+//! namespace of their own.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::Write;
@@ -13,7 +14,8 @@ pub mod wait;
 
 /// A veth in a network namespace that goes with this thread. False without root, which is said.
 pub fn veth() -> bool {
-    // SAFETY: a plain system call. Threads that this one starts (EAL's) and programs are in the new namespace too.
+    // SAFETY: a plain system call. Threads that this one starts (EAL's) and programs are in the new
+    // namespace too.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         // Past the capture of what tests print, which shows nothing of those that pass.
         let _ = writeln!(std::io::stderr(), "packet sockets: skipped: a network namespace needs root");

@@ -1,4 +1,5 @@
-//! What the time of a WRITE to a guest of another worker goes to, where one thread has the turns of both: the counter of the processor is read between stages.
+//! What the time of a WRITE to a guest of another worker goes to, where one thread has the turns of
+//! both: the counter of the processor is read between stages.
 
 use crate::wire::account::ticks;
 use std::fmt::Write;
@@ -42,7 +43,8 @@ impl Account {
         self.since = now;
     }
 
-    /// Ticks of each stage for one of so many operations, without what it takes to read the counter.
+    /// Ticks of each stage for one of so many operations, without what it takes to read the
+    /// counter.
     fn each(&self, operations: u64, reading: f64) -> [f64; 4] {
         let of = |(ticks, ends): (u64, u64)| {
             (ticks as f64 - reading * ends as f64).max(0.) / operations.max(1) as f64

@@ -1,4 +1,5 @@
-//! Two workers' engines, each with a guest, one of which writes to the other: as much of workers as packets between them go through.
+//! Two workers' engines, each with a guest, one of which writes to the other: as much of workers as
+//! packets between them go through.
 
 use super::account::{Account, Stage};
 use super::pair::{MEMORY, MTU, Shape, region};

@@ -103,7 +103,8 @@ impl Load for Together {
     }
 }
 
-/// Windows of a worker's pair of guests while another worker has a pair too, in turns with some while it has none.
+/// Windows of a worker's pair of guests while another worker has a pair too, in turns with some
+/// while it has none.
 pub(super) fn pairs(
     helper: &Helper,
     kind: Kind,

@@ -1,4 +1,5 @@
-//! What an operation costs workers in cycles, within one and between two, and what that says of processors that this machine has not got: a model.
+//! What an operation costs workers in cycles, within one and between two, and what that says of
+//! processors that this machine has not got: a model.
 
 use super::account::hertz;
 use super::apart::Apart;
@@ -95,7 +96,8 @@ impl Costs {
         )
     }
 
-    /// Cycles from one WRITE of so many workers to the next, where that part of all goes to another worker, whom it costs as much.
+    /// Cycles from one WRITE of so many workers to the next, where that part of all goes to another
+    /// worker, whom it costs as much.
     fn cycles(&self, workers: u32, part: f64) -> f64 {
         let within = if workers == 1 { self.alone } else { self.beside };
         ((1. - part) * within.median + part * 2. * self.between.median) / f64::from(workers)

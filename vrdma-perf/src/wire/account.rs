@@ -1,5 +1,6 @@
-//! What the time of a packet goes to, by stage, where both ends of its connection are in one thread: the counter of the processor is read wherever one
-//! stage ends and the next begins. What that takes by itself is found out before, and taken off.
+//! What the time of a packet goes to, by stage, where both ends of its connection are in one
+//! thread: the counter of the processor is read wherever one stage ends and the next begins. What
+//! that takes by itself is found out before, and taken off.
 
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;

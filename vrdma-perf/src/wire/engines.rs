@@ -1,4 +1,5 @@
-//! Two engines, each with a QP of RC that is connected to the other's, and the ports between them: all in this thread. Rings of guests are no part of it.
+//! Two engines, each with a QP of RC that is connected to the other's, and the ports between them:
+//! all in this thread. Rings of guests are no part of it.
 
 use super::account::{Stage, within};
 use super::memory::{MEMORY, Memory};
@@ -122,7 +123,8 @@ impl<const ACCOUNT: bool> Host<ACCOUNT> {
     }
 }
 
-/// WRITEs from one engine to the other; of the ports one brings back what it sends, or there are two.
+/// WRITEs from one engine to the other; of the ports one brings back what it sends, or there are
+/// two.
 pub struct Engines<'p, const ACCOUNT: bool> {
     a: Host<ACCOUNT>,
     b: Host<ACCOUNT>,

@@ -1,4 +1,5 @@
-//! What testpmd does, in our own thread: frames of a length go out by one port and come in by the other, and nothing looks at what is in them.
+//! What testpmd does, in our own thread: frames of a length go out by one port and come in by the
+//! other, and nothing looks at what is in them.
 
 use super::memory::MEMORY;
 use crate::helper::Helper;
@@ -70,7 +71,8 @@ pub fn window(ports: &mut [Port], len: usize) -> Result<f64> {
     Ok(rate)
 }
 
-/// The same with a thread and a processor for each end: one sends what its port takes, the other takes what comes.
+/// The same with a thread and a processor for each end: one sends what its port takes, the other
+/// takes what comes.
 ///
 /// # Errors
 /// None comes.

@@ -1,4 +1,5 @@
-//! A host of iWARP: an engine whose QPs are connected by our own TCP, as the daemon's worker has it.
+//! A host of iWARP: an engine whose QPs are connected by our own TCP, as the daemon's worker has
+//! it.
 
 use super::memory::{MEMORY, Memory};
 use super::peer::DEPTH;
@@ -219,7 +220,8 @@ pub struct Host {
     pub failure: Failure,
     /// So many of its connections are read, the first ones; the others not.
     pub readers: usize,
-    /// FPDUs beyond a hole are placed, as those of a peer that declared their alignment; else their bytes wait.
+    /// FPDUs beyond a hole are placed, as those of a peer that declared their alignment; else their
+    /// bytes wait.
     pub places: bool,
     scratch: Vec<u8>,
 }

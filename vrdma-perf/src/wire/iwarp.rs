@@ -1,5 +1,6 @@
-//! iWARP: two engines whose QPs are connected by our own TCP, and the ports between them, all in this thread. The switch, the bindings of
-//! connections, set-up and rings of guests are no part of it.
+//! iWARP: two engines whose QPs are connected by our own TCP, and the ports between them, all in
+//! this thread. The switch, the bindings of connections, set-up and rings of guests are no part of
+//! it.
 
 mod apart;
 pub mod hole;
@@ -29,7 +30,8 @@ const STALL: u32 = 3;
 /// The listener, among those of connections.
 const LISTENER: Handle = Handle { number: u32::MAX, generation: 0 };
 
-/// Of a full FPDU of a WRITE, with its headers below: IPv4, TCP with a timestamp, the length, DDP's tagged header, and the CRC.
+/// Of a full FPDU of a WRITE, with its headers below: IPv4, TCP with a timestamp, the length, DDP's
+/// tagged header, and the CRC.
 const AROUND: u16 = 20 + 32 + 2 + 14 + 4;
 
 /// Bytes of data in each packet of a long WRITE, by the link's MTU.
@@ -53,7 +55,9 @@ pub struct Iwarp<'p> {
 }
 
 impl<'p> Iwarp<'p> {
-    /// On each connection `depth` WRITEs of `length` bytes at a time. Further ones are stalled: there is something to send, and their peers take nothing. Addresses of the hosts end with `first` and the number after it: others on these ports have others.
+    /// On each connection `depth` WRITEs of `length` bytes at a time. Further ones are stalled:
+    /// there is something to send, and their peers take nothing. Addresses of the hosts end with
+    /// `first` and the number after it: others on these ports have others.
     ///
     /// # Errors
     /// They cannot be set up.
@@ -156,7 +160,8 @@ impl<'p> Iwarp<'p> {
         let ports = &mut *self.ports.borrow_mut();
         let last = ports.len() - 1;
         self.tick();
-        // What the peer acknowledges goes first: both may send by the same port, and each has a processor of its own where they are two hosts.
+        // What the peer acknowledges goes first: both may send by the same port, and each has a
+        // processor of its own where they are two hosts.
         self.b.transmit(self.now, &mut ports[last]);
         for port in ports.iter_mut() {
             while port.receive(&mut self.burst) == BURST {

@@ -1,5 +1,6 @@
-//! The wire: WRITEs between two engines over ports of DPDK, beside what the ports do at best. A process of its own measures it: EAL stays in a process to
-//! its end, and a veth is in a network namespace.
+//! The wire: WRITEs between two engines over ports of DPDK, beside what the ports do at best. A
+//! process of its own measures it: EAL stays in a process to its end, and a veth is in a network
+//! namespace.
 
 pub mod account;
 mod engines;
@@ -50,7 +51,8 @@ pub struct Measured {
     pub mtu: u32,
     /// What it is held against.
     pub limit: String,
-    /// Whether both are bytes per second, microseconds, or packets per second, ACKs and those that were sent again among them.
+    /// Whether both are bytes per second, microseconds, or packets per second, ACKs and those that
+    /// were sent again among them.
     pub figure: Figure,
     /// How often the sender went back to a packet that was lost, and sent all from there on again.
     pub retries: u64,
@@ -86,7 +88,8 @@ pub fn parts(args: &Wire) -> Result<Parts> {
     Parts::measure(&ports, args.duration)
 }
 
-/// Tables for people: what was measured, and what follows from it for a NIC, if memory was the port.
+/// Tables for people: what was measured, and what follows from it for a NIC, if memory was the
+/// port.
 pub fn tables(all: &[(PortKind, Parts)]) -> String {
     let model = all.iter().find(|(port, _)| port.is_memory()).map(|(_, parts)| model::table(parts));
     [Some(parts::table(all)), model].into_iter().flatten().collect::<Vec<_>>().join("\n\n")
@@ -122,8 +125,8 @@ fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Meas
     Ok(Measured { what: "WRITEs".into(), size, mtu, limit, figure, retries: windows.load.retries(), turns })
 }
 
-/// iWARP beside RoCE, both of one connection, or over a veth beside what its ports do; or many connections of iWARP beside one; or some while other peers are
-/// stalled, beside these alone.
+/// iWARP beside RoCE, both of one connection, or over a veth beside what its ports do; or many
+/// connections of iWARP beside one; or some while other peers are stalled, beside these alone.
 fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     let (shape, link) = ((args.size, args.tx_depth), ports::link_mtu(&ports.borrow()));
     let (mut times, mut other_times) = (histogram(), histogram());
@@ -192,7 +195,8 @@ fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Resu
     Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
 }
 
-/// From the repair of a hole to the last WRITE that waited for it: FPDUs beyond it are placed, beside bytes that wait.
+/// From the repair of a hole to the last WRITE that waited for it: FPDUs beyond it are placed,
+/// beside bytes that wait.
 fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     ensure!(args.port == PortKind::Ring, "--hole wants net_ring, which has each frame at once");
     let link = ports::link_mtu(&ports.borrow());
@@ -207,7 +211,8 @@ fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -
 
 /// Bytes of a frame's header.
 const ETHERNET: usize = 14;
-/// A window has so many times as many operations as are outstanding, since it begins with none, and what is on its way at its end was work that does not count.
+/// A window has so many times as many operations as are outstanding, since it begins with none, and
+/// what is on its way at its end was work that does not count.
 const FILLS: u32 = 16;
 /// Bytes that a connection of RoCE has on its way at most.
 const ON_THE_WAY: u32 = 2 << 20;
@@ -237,7 +242,8 @@ pub fn parts_apart(args: &Wire) -> Result<Parts> {
     apart(&words(&Wire { account: true, ..args.clone() }))
 }
 
-/// The words behind the program's name that have it measure this. An option is not there where it says what goes without saying: others may exclude it.
+/// The words behind the program's name that have it measure this. An option is not there where it
+/// says what goes without saying: others may exclude it.
 pub fn words(args: &Wire) -> Vec<String> {
     let Wire { port, size, iwarp, qp, stalled, hole, apart, tx_depth, mtu, duration, cpus, account, json } =
         args;

@@ -1,11 +1,13 @@
-//! A model of one core at a NIC of 100 Gb/s, from parts that were measured: what packets cost the core that sends them and the one that receives them.
+//! A model of one core at a NIC of 100 Gb/s, from parts that were measured: what packets cost the
+//! core that sends them and the one that receives them.
 
 use super::account::Stage;
 use super::parts::Parts;
 
 /// Bytes of a nanosecond.
 const LINK: f64 = 12.5;
-/// Bytes of each packet on the link beside its payload: preamble, Ethernet with its FCS, gap (38), IPv4, UDP, BTH and ICRC (44).
+/// Bytes of each packet on the link beside its payload: preamble, Ethernet with its FCS, gap (38),
+/// IPv4, UDP, BTH and ICRC (44).
 const OVERHEAD: f64 = 82.;
 /// Assumed: what a driver of a NIC takes for a packet, with its buffer, in either direction.
 const DRIVER: f64 = 25.;
@@ -25,11 +27,13 @@ struct Costs {
 }
 
 impl Costs {
-    /// Of messages of so many bytes. `copied`: the sender copies the payload into its frame; else the NIC reads it where it lies.
+    /// Of messages of so many bytes. `copied`: the sender copies the payload into its frame; else
+    /// the NIC reads it where it lies.
     fn new(parts: &Parts, message: u32, mtu: u32, copied: bool) -> Costs {
         let packets = f64::from(message.div_ceil(mtu));
         let payload = message.min(mtu);
-        // The first packet costs what that of a short message does, and the others what those of long ones do.
+        // The first packet costs what that of a short message does, and the others what those of
+        // long ones do.
         let fixed = |stages: &[Stage]| {
             let of = |which: usize| stages.iter().map(|stage| parts.stage(*stage)[which]).sum::<f64>();
             DRIVER + (of(0) + (packets - 1.) * of(1)) / packets

@@ -1,4 +1,5 @@
-//! The account of the wire: what the time of a packet goes to, of short messages and of long ones, and what passes over its payload take by themselves.
+//! The account of the wire: what the time of a packet goes to, of short messages and of long ones,
+//! and what passes over its payload take by themselves.
 
 use super::account::{self, Account, STAGES, Stage};
 use super::engines::Engines;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use vrdma_backend::port::{self, Eal, Port, UplinkDevice};
 use vrdma_wire::num::Mtu;
 
-/// MTUs of links that are tried, the best first: XDP sockets take no frame that is longer than a part of a page.
+/// MTUs of links that are tried, the best first: XDP sockets take no frame that is longer than a
+/// part of a page.
 const LINK_MTUS: [u16; 3] = [4500, 3000, 1500];
 /// What a RoCE packet needs beside its payload at most.
 const OVERHEAD: u32 = 96;
@@ -104,7 +105,8 @@ pub fn path_mtu(ports: &[Port]) -> Mtu {
 
 /// A network namespace of our own; of who is not root in a user namespace of its own.
 fn own_network() -> Result<()> {
-    // SAFETY: a plain system call. EAL's threads and all programs are started by this thread later, and are in the namespace too.
+    // SAFETY: a plain system call. EAL's threads and all programs are started by this thread later,
+    // and are in the namespace too.
     let unshare = |flags| unsafe { libc::unshare(flags) } == 0;
     if unshare(libc::CLONE_NEWNET) || unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) {
         return Ok(());

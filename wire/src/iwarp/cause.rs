@@ -1,4 +1,5 @@
-//! What a TERMINATE may say went wrong (RFC 5040, 4.8; the registry of RFC 6580; RFC 6581 for set-up).
+//! What a TERMINATE may say went wrong (RFC 5040, 4.8; the registry of RFC 6580; RFC 6581 for
+//! set-up).
 
 use core::fmt;
 

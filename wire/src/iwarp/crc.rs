@@ -1,7 +1,7 @@
 //! The CRC of FPDUs (RFC 5044, 4.4): CRC32c, as iSCSI has it (RFC 3720, 12.1).
 //!
-//! It covers an FPDU from its first byte (a marker, if one lies directly before the length) to the last before the CRC: markers too. It goes on
-//! the wire least significant byte first.
+//! It covers an FPDU from its first byte (a marker, if one lies directly before the length) to the
+//! last before the CRC: markers too. It goes on the wire least significant byte first.
 
 /// Bytes of a CRC.
 pub const LEN: usize = 4;

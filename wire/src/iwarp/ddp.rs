@@ -143,7 +143,8 @@ pub(super) const fn is_tagged(control: u8) -> bool {
     control & TAGGED != 0
 }
 
-/// Length of the header with which a segment begins, by its first byte, whatever else is wrong with it.
+/// Length of the header with which a segment begins, by its first byte, whatever else is wrong with
+/// it.
 pub(super) const fn len_by(control: u8) -> usize {
     if is_tagged(control) { TAGGED_LEN } else { UNTAGGED_LEN }
 }

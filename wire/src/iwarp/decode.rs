@@ -5,7 +5,8 @@ use super::encode;
 use super::fault::Fault;
 use super::framing::{Framing, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Place};
 
-/// The length of the FPDU that begins with these bytes, at that place of the stream; `None` if they are too few to tell.
+/// The length of the FPDU that begins with these bytes, at that place of the stream; `None` if they
+/// are too few to tell.
 pub fn fpdu_len(framing: Framing, place: Place, bytes: &[u8]) -> Option<usize> {
     Some(framing.fpdu_len(place, ulpdu_len(framing, place, bytes)?))
 }
@@ -17,8 +18,9 @@ fn ulpdu_len(framing: Framing, place: Place, bytes: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*length)))
 }
 
-/// The ULPDU of a whole FPDU that begins at that place of the stream, if its CRC and its markers are right. It is part of `fpdu`, or, if markers
-/// lie in that, in `buffer`, which has to be as long as `fpdu`: else that is [`Fault::FpduTooLong`]. One of no bytes is valid (RFC 6581).
+/// The ULPDU of a whole FPDU that begins at that place of the stream, if its CRC and its markers
+/// are right. It is part of `fpdu`, or, if markers lie in that, in `buffer`, which has to be as
+/// long as `fpdu`: else that is [`Fault::FpduTooLong`]. One of no bytes is valid (RFC 6581).
 ///
 /// # Panics
 /// If `fpdu` is not of the length that [`fpdu_len`] says.
@@ -61,7 +63,8 @@ fn check_crc(framing: Framing, fpdu: &[u8]) -> Result<(), Fault> {
     if framing.crc && crc::of(covered) != *crc { Err(Fault::Crc) } else { Ok(()) }
 }
 
-/// Checks all markers of an FPDU, and moves what lies behind each to where `begin` bytes and what was moved before end.
+/// Checks all markers of an FPDU, and moves what lies behind each to where `begin` bytes and what
+/// was moved before end.
 fn take_markers(framing: Framing, place: Place, fpdu: &mut [u8], begin: usize) -> Result<(), Fault> {
     // All before the first marker, but for one at the very beginning, is where it belongs.
     let mut at = place.to_marker();
@@ -79,7 +82,8 @@ fn take_markers(framing: Framing, place: Place, fpdu: &mut [u8], begin: usize) -
     Ok(())
 }
 
-/// What the marker with which these bytes begin points with. Its last two bits do not count, nor do those reserved.
+/// What the marker with which these bytes begin points with. Its last two bits do not count, nor do
+/// those reserved.
 pub(super) fn read_pointer(bytes: &[u8]) -> Option<u16> {
     let [_, _, high, low] = bytes.first_chunk::<MARKER_LEN>()?;
     Some(u16::from_be_bytes([*high, *low]) & !3)

@@ -6,8 +6,9 @@ use super::framing::{Framing, Place};
 
 /// Takes FPDUs out of a direction's stream from the start of full operation on.
 ///
-/// What it knows is a few bytes of plain data. The beginning of an FPDU whose end has not come lies in a buffer that the caller gives with
-/// each call: while none is held, any buffer will do, so that many connections may share one.
+/// What it knows is a few bytes of plain data. The beginning of an FPDU whose end has not come lies
+/// in a buffer that the caller gives with each call: while none is held, any buffer will do, so
+/// that many connections may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deframer {
     framing: Framing,
@@ -25,7 +26,8 @@ impl Deframer {
         Deframer::resume(framing, Place::START, 0)
     }
 
-    /// Of a stream in the midst of it: the next FPDU begins at `place`, and the caller's buffer holds its first `held` bytes.
+    /// Of a stream in the midst of it: the next FPDU begins at `place`, and the caller's buffer
+    /// holds its first `held` bytes.
     pub const fn resume(framing: Framing, place: Place, held: usize) -> Deframer {
         Deframer { framing, place, held, fault: None }
     }
@@ -45,11 +47,13 @@ impl Deframer {
         self.held
     }
 
-    /// Takes the next FPDU off the front of `input`; returns its ULPDU, or `None` once the input is used up.
+    /// Takes the next FPDU off the front of `input`; returns its ULPDU, or `None` once the input is
+    /// used up.
     ///
-    /// A ULPDU that lies in the input in one piece is lent from there, any other is put together in `buffer`, whose first
-    /// [`held`](Self::held) bytes have to be as they were left. An FPDU that is longer than the buffer is refused; of
-    /// [`MAX_FPDU`](super::framing::MAX_FPDU) bytes none is. A fault is for good.
+    /// A ULPDU that lies in the input in one piece is lent from there, any other is put together in
+    /// `buffer`, whose first [`held`](Self::held) bytes have to be as they were left. An FPDU that
+    /// is longer than the buffer is refused; of [`MAX_FPDU`](super::framing::MAX_FPDU) bytes none
+    /// is. A fault is for good.
     pub fn next<'b, 'i: 'b>(
         &mut self,
         input: &mut &'i [u8],
@@ -63,7 +67,8 @@ impl Deframer {
         result
     }
 
-    /// Goes on behind an FPDU of that length, without markers, that was taken out of the stream before its turn. [`Fault::Marker`] if the one before it goes on there.
+    /// Goes on behind an FPDU of that length, without markers, that was taken out of the stream
+    /// before its turn. [`Fault::Marker`] if the one before it goes on there.
     pub fn skip(&mut self, length: usize) -> Result<(), Fault> {
         if self.held != 0 {
             self.fault.get_or_insert(Fault::Marker);
@@ -109,7 +114,8 @@ impl Deframer {
         }
     }
 
-    /// The length of the FPDU that begins with these bytes, if they tell; refused if it is more than `most`.
+    /// The length of the FPDU that begins with these bytes, if they tell; refused if it is more
+    /// than `most`.
     fn length(&self, bytes: &[u8], most: usize) -> Result<Option<usize>, Fault> {
         match decode::fpdu_len(self.framing, self.place, bytes) {
             Some(length) if length > most => Err(Fault::FpduTooLong),

@@ -3,7 +3,8 @@
 use super::crc;
 use super::framing::{Framing, LENGTH_LEN, MARKER_LEN, Place, pad};
 
-/// An FPDU in the making. Headers and payload are put into it one after the other; markers go between them where they belong.
+/// An FPDU in the making. Headers and payload are put into it one after the other; markers go
+/// between them where they belong.
 #[derive(Debug)]
 pub struct Encoder<'a> {
     framing: Framing,
@@ -18,8 +19,8 @@ pub struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    /// Begins an FPDU for a ULPDU of that length, at that place of the stream. `buf` has to have room for
-    /// [`fpdu_len`](Framing::fpdu_len) bytes.
+    /// Begins an FPDU for a ULPDU of that length, at that place of the stream. `buf` has to have
+    /// room for [`fpdu_len`](Framing::fpdu_len) bytes.
     ///
     /// # Panics
     /// If the ULPDU is longer than an FPDU can say, or the buffer is too short.
@@ -81,7 +82,8 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// What a marker `at` bytes from the beginning of an FPDU that begins at `place` points with: how far behind it the ULPDU length is.
+/// What a marker `at` bytes from the beginning of an FPDU that begins at `place` points with: how
+/// far behind it the ULPDU length is.
 pub(super) fn pointer(framing: Framing, place: Place, at: usize) -> u16 {
     // Of an FPDU that is longer than what is sent, the pointer wraps.
     at.saturating_sub(framing.length_at(place)) as u16
@@ -92,8 +94,8 @@ fn marker(pointer: u16) -> [u8; MARKER_LEN] {
     [0, 0, high, low]
 }
 
-/// The length with which an FPDU begins, for who writes one without markers by himself: length, ULPDU, [`pad`] zeros, and the
-/// [CRC](crc) of all that (or zeros, if CRCs are not in use).
+/// The length with which an FPDU begins, for who writes one without markers by himself: length,
+/// ULPDU, [`pad`] zeros, and the [CRC](crc) of all that (or zeros, if CRCs are not in use).
 ///
 /// # Panics
 /// If the ULPDU is longer than an FPDU can say.

@@ -5,7 +5,8 @@ use core::fmt;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $variant:ident $name:literal $cause:ident,)*) => {
-        /// What is wrong with bytes of a peer, as far as they show it by themselves. Each ends the connection, and is worth a counter.
+        /// What is wrong with bytes of a peer, as far as they show it by themselves. Each ends the
+        /// connection, and is worth a counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Fault {
             $($(#[$doc])* $variant,)*
@@ -22,7 +23,8 @@ macro_rules! faults {
                 }
             }
 
-            /// What a TERMINATE says of it. Before full operation none can be sent: the connection is closed.
+            /// What a TERMINATE says of it. Before full operation none can be sent: the connection
+            /// is closed.
             pub const fn cause(self) -> Cause {
                 match self {
                     $(Fault::$variant => Cause::$cause,)*
@@ -41,7 +43,8 @@ faults! {
     PrivateDataLength "mpa_private_data_length" MpaSetUp,
     /// The enhanced set-up's flag, and no room for its IRD and ORD (RFC 6581).
     EnhancedLength "mpa_enhanced_length" MpaSetUp,
-    /// A marker that does not point to the beginning of its FPDU (RFC 5044, 4.3); or an FPDU that does not end where the peer's next TCP segment is said to begin with another.
+    /// A marker that does not point to the beginning of its FPDU (RFC 5044, 4.3); or an FPDU that
+    /// does not end where the peer's next TCP segment is said to begin with another.
     Marker "mpa_marker" MpaMarker,
     /// A wrong CRC (RFC 5044, 4.4).
     Crc "mpa_crc" MpaCrc,

@@ -1,7 +1,8 @@
 //! How long an FPDU is, and where markers lie (RFC 5044, 4).
 //!
-//! An FPDU is the length of its ULPDU (2 bytes), the ULPDU, zeros up to a multiple of 4 bytes, and the CRC. Where markers are in use, 4 bytes lie
-//! at each 512th byte of the stream, counted from the start of full operation, the first of which is a marker. They belong to the FPDU that they
+//! An FPDU is the length of its ULPDU (2 bytes), the ULPDU, zeros up to a multiple of 4 bytes, and
+//! the CRC. Where markers are in use, 4 bytes lie at each 512th byte of the stream, counted from
+//! the start of full operation, the first of which is a marker. They belong to the FPDU that they
 //! lie in; one that lies between two belongs to the second.
 
 use super::crc;
@@ -12,12 +13,15 @@ pub const LENGTH_LEN: usize = 2;
 pub const MARKER_LEN: usize = 4;
 /// From the beginning of a marker to that of the next.
 pub const MARKER_INTERVAL: usize = 512;
-/// Longest ULPDU that is sent. The whole FPDU has less than 2^16 bytes with its markers, so that a marker can point to its beginning.
+/// Longest ULPDU that is sent. The whole FPDU has less than 2^16 bytes with its markers, so that a
+/// marker can point to its beginning.
 pub const MAX_MULPDU: usize = 64768;
-/// Longest FPDU that a length can say, with all markers that may lie in it: what a buffer needs to take any.
+/// Longest FPDU that a length can say, with all markers that may lie in it: what a buffer needs to
+/// take any.
 pub const MAX_FPDU: usize = Framing { markers: true, crc: true }.fpdu_len(Place::START, u16::MAX as usize);
 
-/// Where in a direction's stream something lies: bytes from the start of full operation, as far as it matters to markers (modulo 512).
+/// Where in a direction's stream something lies: bytes from the start of full operation, as far as
+/// it matters to markers (modulo 512).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place(u16);
 
@@ -47,7 +51,8 @@ impl Place {
     }
 }
 
-/// How FPDUs of one direction are framed, as set-up agreed. Markers are what the receiver asked for; CRCs are used if either side wants them.
+/// How FPDUs of one direction are framed, as set-up agreed. Markers are what the receiver asked
+/// for; CRCs are used if either side wants them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// Markers are in use.
@@ -77,7 +82,8 @@ impl Framing {
         if self.markers && place.to_marker() == 0 { MARKER_LEN } else { 0 }
     }
 
-    /// The longest ULPDU that a TCP segment of `emss` bytes has room for, wherever markers lie (MULPDU; RFC 5044, 4.5).
+    /// The longest ULPDU that a TCP segment of `emss` bytes has room for, wherever markers lie
+    /// (MULPDU; RFC 5044, 4.5).
     pub const fn mulpdu(self, emss: usize) -> usize {
         let markers = if self.markers { emss.div_ceil(MARKER_INTERVAL) } else { 0 };
         let rest = LENGTH_LEN + crc::LEN + MARKER_LEN * markers + emss % 4;
@@ -133,7 +139,8 @@ mod tests {
         assert_eq!(MAX_FPDU, (0..512).map(|at| MARKED.fpdu_len(Place::of(at), 65535)).max().unwrap());
     }
 
-    /// RFC 5044, 4.5: EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS mod 4), or without markers EMSS - (6 + EMSS mod 4).
+    /// RFC 5044, 4.5: EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS mod 4), or without markers EMSS -
+    /// (6 + EMSS mod 4).
     #[test]
     fn mulpdu_is_that_of_the_rfc() {
         for (emss, bare, marked) in

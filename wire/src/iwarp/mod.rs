@@ -16,9 +16,10 @@
 //! | [`cause`], [`fault`] | all | what a TERMINATE may say, and which malformed input says what |
 //! | [`num`] | all | numbers that name things |
 //!
-//! Words are those of the RFCs: a DDP *segment* is a header and payload; it is the *ULPDU* that one *FPDU* carries; a TCP segment is called so.
-//! All of it is stateless but for [`deframe`], whose state is a few bytes of plain data. Which MSN or MO is next, what an STag names, and
-//! whether anybody asked for a READ's response is the transport's.
+//! Words are those of the RFCs: a DDP *segment* is a header and payload; it is the *ULPDU* that one
+//! *FPDU* carries; a TCP segment is called so. All of it is stateless but for [`deframe`], whose
+//! state is a few bytes of plain data. Which MSN or MO is next, what an STag names, and whether
+//! anybody asked for a READ's response is the transport's.
 //!
 //! All multi-byte fields are big-endian on the wire, but for the CRC.
 

@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stag(pub u32);
 
-/// The sequence number of an untagged DDP message in its queue: 32 bits, wrapping; the first is 1 (RFC 5041).
+/// The sequence number of an untagged DDP message in its queue: 32 bits, wrapping; the first is 1
+/// (RFC 5041).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Msn(pub u32);
 

@@ -261,8 +261,9 @@ fn single<const N: usize>(part: Part, payload: &[u8]) -> Result<&[u8; N], Fault>
     }
 }
 
-/// What to answer a ULPDU that ends the connection for this cause: its headers are given back with errors of DDP and RDMAP, but for local ones,
-/// and of a READ request all with RDMAP's (RFC 5040, 4.8).
+/// What to answer a ULPDU that ends the connection for this cause: its headers are given back with
+/// errors of DDP and RDMAP, but for local ones, and of a READ request all with RDMAP's (RFC 5040,
+/// 4.8).
 ///
 /// # Panics
 /// If it is longer than the ULPDU of an FPDU can be.

@@ -1,4 +1,5 @@
-//! Requests and replies, with which a connection begins (RFC 5044, 7.1.1), and what RFC 6581 added to them.
+//! Requests and replies, with which a connection begins (RFC 5044, 7.1.1), and what RFC 6581 added
+//! to them.
 
 use super::fault::Fault;
 use crate::rw::Writer;
@@ -85,7 +86,8 @@ pub struct Enhanced {
     pub ird: Depth,
     /// READ requests that it sends before the first is answered.
     pub ord: Depth,
-    /// Peer-to-peer model (A): either side may send first, so the initiator begins with a ready-to-receive message (RTR).
+    /// Peer-to-peer model (A): either side may send first, so the initiator begins with a
+    /// ready-to-receive message (RTR).
     pub peer_to_peer: bool,
     /// Which messages may be that, or which one is.
     pub rtr: Rtr,
@@ -145,8 +147,8 @@ impl Enhanced {
 }
 
 impl<'a> SetUp<'a> {
-    /// Reads a request or reply from the front of a stream: it, and how many bytes it has; `None` as long as it is not whole, and what is there
-    /// may be the beginning of one.
+    /// Reads a request or reply from the front of a stream: it, and how many bytes it has; `None`
+    /// as long as it is not whole, and what is there may be the beginning of one.
     pub fn parse(stream: &'a [u8]) -> Result<Option<(SetUp<'a>, usize)>, Fault> {
         let key = &stream[..stream.len().min(KEY_LEN)];
         let kind = match () {
@@ -181,8 +183,8 @@ impl<'a> SetUp<'a> {
     /// Writes it to the front of `buf`; returns its length.
     ///
     /// # Panics
-    /// If `buf` is shorter than it ([`MAX_LEN`] is always enough), or the private data with that of the enhanced set-up longer than
-    /// [`MAX_PRIVATE_DATA`].
+    /// If `buf` is shorter than it ([`MAX_LEN`] is always enough), or the private data with that of
+    /// the enhanced set-up longer than [`MAX_PRIVATE_DATA`].
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let (revision, enhanced) = match self.revision {
             Revision::One => (1, None),

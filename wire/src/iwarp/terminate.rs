@@ -53,8 +53,8 @@ pub struct Terminated {
 }
 
 impl Terminated {
-    /// The headers of a segment, which is a ULPDU; with that of the READ request, if it `is_read` and whole. `None` if it ends within its DDP
-    /// header.
+    /// The headers of a segment, which is a ULPDU; with that of the READ request, if it `is_read`
+    /// and whole. `None` if it ends within its DDP header.
     ///
     /// # Panics
     /// If it is longer than the ULPDU of an FPDU can be.
@@ -90,8 +90,9 @@ fn split_header(segment: &[u8]) -> Option<([u8; ddp::UNTAGGED_LEN], &[u8])> {
 }
 
 impl Terminate {
-    /// Reads what follows the DDP header. The connection has ended whatever else it says: so of headers that are cut, or that are there without
-    /// those before them, nothing is taken, and what follows them does not matter.
+    /// Reads what follows the DDP header. The connection has ended whatever else it says: so of
+    /// headers that are cut, or that are there without those before them, nothing is taken, and
+    /// what follows them does not matter.
     pub(super) fn parse(payload: &[u8]) -> Result<Terminate, Fault> {
         let (raw, rest) = RawControl::ref_from_prefix(payload).map_err(|_| Fault::MessageTooShort)?;
         let code = Code { layer: raw.layer_etype >> 4, etype: raw.layer_etype & 0xf, code: raw.code };

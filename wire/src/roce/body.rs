@@ -57,8 +57,8 @@ pub enum Rc {
     Flush(Feth, Reth),
 }
 
-/// A packet of an extended reliable connection (annex A14): one of a reliable connection, which names a shared receive queue if it is a
-/// request.
+/// A packet of an extended reliable connection (annex A14): one of a reliable connection, which
+/// names a shared receive queue if it is a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Xrc {
     rc: Rc,
@@ -263,7 +263,8 @@ impl Body {
         }
     }
 
-    /// Whether a packet of this kind may have a payload of that length, whatever the path MTU (IBTA 9.2.1, annex A19 for ATOMIC WRITE).
+    /// Whether a packet of this kind may have a payload of that length, whatever the path MTU (IBTA
+    /// 9.2.1, annex A19 for ATOMIC WRITE).
     #[inline]
     pub(super) fn may_carry(&self, payload: usize) -> bool {
         match self {
@@ -293,7 +294,8 @@ impl Rc {
 }
 
 impl Xrc {
-    /// A packet of XRC; `None` if a request names no shared receive queue, or something else names one.
+    /// A packet of XRC; `None` if a request names no shared receive queue, or something else names
+    /// one.
     #[inline]
     pub fn new(rc: Rc, srqn: Option<Srqn>) -> Option<Xrc> {
         (rc.is_request() == srqn.is_some()).then_some(Xrc { rc, srqn })
@@ -311,7 +313,8 @@ impl Xrc {
         self.srqn
     }
 
-    /// Takes the headers of a packet with the operation of that opcode of RC. The XRCETH of a request is the first of them.
+    /// Takes the headers of a packet with the operation of that opcode of RC. The XRCETH of a
+    /// request is the first of them.
     fn parse(opcode: Opcode, r: &mut Reader<'_>) -> Result<Xrc, Drop> {
         let srqn = if opcode.is_response() { None } else { Some(ext::parse_xrceth(r)?) };
         match parse_headers(opcode, r)? {

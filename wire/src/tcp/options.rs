@@ -16,7 +16,8 @@ const FPDUS: [u8; 4] = *b"FPDU";
 /// Length of that option.
 const FPDUS_LEN: u8 = 8;
 
-/// Most bytes that all options of a header may take: its length is told in 4 bits, in units of 4 bytes, and 20 are the header itself.
+/// Most bytes that all options of a header may take: its length is told in 4 bits, in units of 4
+/// bytes, and 20 are the header itself.
 const MOST: usize = 40;
 /// Most that a window scale may be: more counts as this (RFC 7323, 2.3).
 const MAX_SCALE: u8 = 14;
@@ -59,7 +60,8 @@ impl FromIterator<(u32, u32)> for Sacks {
     }
 }
 
-/// The options of a segment. Those of other kinds, and those whose length is not that of their kind, are passed over (RFC 9293, 3.2).
+/// The options of a segment. Those of other kinds, and those whose length is not that of their
+/// kind, are passed over (RFC 9293, 3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Maximum segment size (RFC 9293, 3.7.1).
@@ -72,8 +74,9 @@ pub struct Options {
     pub timestamps: Option<(u32, u32)>,
     /// What arrived beyond the acknowledgment number, or twice (RFC 2018, 3; RFC 2883).
     pub sacks: Sacks,
-    /// The segment's data is whole FPDUs of iWARP, in so many bytes: who cuts or joins segments on the way does not know of it, so then it is not that of the segment.
-    /// In a SYN, of 0 bytes: the sender would like to know.
+    /// The segment's data is whole FPDUs of iWARP, in so many bytes: who cuts or joins segments on
+    /// the way does not know of it, so then it is not that of the segment. In a SYN, of 0 bytes:
+    /// the sender would like to know.
     pub fpdus: Option<u16>,
 }
 
@@ -117,7 +120,8 @@ impl Options {
     /// Bytes that they take: a multiple of 4, since each is filled up with NOPs.
     ///
     /// # Panics
-    /// If they take more than a header has: an MSS, a scale and permission belong to SYNs, and beside timestamps are 3 blocks at most, or one with FPDUs.
+    /// If they take more than a header has: an MSS, a scale and permission belong to SYNs, and
+    /// beside timestamps are 3 blocks at most, or one with FPDUs.
     #[allow(clippy::len_without_is_empty, reason = "it counts bytes, not options")]
     pub fn len(&self) -> usize {
         let blocks = self.sacks.as_slice().len();
@@ -142,7 +146,8 @@ impl Options {
             let [a, b] = mss.to_be_bytes();
             put(&[MSS, 4, a, b]);
         }
-        // The permission takes the place of the NOPs before the timestamps, as RFC 7323, appendix A, has it.
+        // The permission takes the place of the NOPs before the timestamps, as RFC 7323, appendix
+        // A, has it.
         match (self.sack_permitted, self.timestamps) {
             (true, _) if self.timestamps.is_some() => put(&[SACK_PERMITTED, 2]),
             (true, _) => put(&[NOP, NOP, SACK_PERMITTED, 2]),

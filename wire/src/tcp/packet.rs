@@ -49,7 +49,8 @@ pub struct Packet {
     pub src: Gid,
     /// Address of the receiver: of the same kind.
     pub dst: Gid,
-    /// The DS field and ECN of its IP header (RFC 2474, RFC 3168): type of service, or traffic class.
+    /// The DS field and ECN of its IP header (RFC 2474, RFC 3168): type of service, or traffic
+    /// class.
     pub traffic_class: u8,
     /// TCP's header.
     pub header: Header,
@@ -105,7 +106,8 @@ impl Packet {
         Eth { dst: self.dst_mac, src: self.src_mac, vlan: self.vlan, ethertype }
     }
 
-    /// Writes the headers of a segment with data of this sum to the front of `buf`; returns their length.
+    /// Writes the headers of a segment with data of this sum to the front of `buf`; returns their
+    /// length.
     ///
     /// # Panics
     /// If `buf` is shorter than that, or the data is longer than an IP packet may be.

@@ -1,12 +1,13 @@
 //! What the supervisor (`xtask`) and the agent inside a test VM say to each other.
 //!
-//! The link is one byte stream (a virtio-serial port). Everything after the greeting is a [`Frame`]: a 16-byte
-//! header (magic, kind, job, length; little-endian) and a payload. The supervisor picks job numbers; every job ends
-//! with exactly one [`Kind::Exit`].
+//! The link is one byte stream (a virtio-serial port). Everything after the greeting is a
+//! [`Frame`]: a 16-byte header (magic, kind, job, length; little-endian) and a payload. The
+//! supervisor picks job numbers; every job ends with exactly one [`Kind::Exit`].
 //!
-//! A VM may be reset at any byte, so both sides find each other again by a greeting: the supervisor sends
-//! [`greeting`]s with a nonce until the agent answers with [`answer`], which repeats the nonce and adds the guest's
-//! boot id. Whoever hunts for a greeting or an answer throws away what comes before it.
+//! A VM may be reset at any byte, so both sides find each other again by a greeting: the supervisor
+//! sends [`greeting`]s with a nonce until the agent answers with [`answer`], which repeats the
+//! nonce and adds the guest's boot id. Whoever hunts for a greeting or an answer throws away what
+//! comes before it.
 
 use std::io::{self, Read};
 
@@ -47,8 +48,8 @@ pub enum Kind {
     Stdout = 4,
     /// From the agent: bytes that the job wrote to standard error.
     Stderr = 5,
-    /// From the agent: the job has ended. Payload: exit code (i32), or 256 + the signal that killed it, or
-    /// [`NOT_STARTED`].
+    /// From the agent: the job has ended. Payload: exit code (i32), or 256 + the signal that killed
+    /// it, or [`NOT_STARTED`].
     Exit = 6,
 }
 
@@ -86,7 +87,8 @@ impl Frame {
         bytes
     }
 
-    /// Reads one frame. Bytes that are no frame are an error of kind `InvalidData`: hunt for a greeting then.
+    /// Reads one frame. Bytes that are no frame are an error of kind `InvalidData`: hunt for a
+    /// greeting then.
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         let mut header = [0; HEADER_LEN];
         from.read_exact(&mut header)?;
@@ -109,7 +111,8 @@ pub fn greeting(nonce: u64) -> [u8; GREETING_LEN] {
     bytes
 }
 
-/// The agent's answer to the greeting with this nonce. `boot_id` is the text of `/proc/sys/kernel/random/boot_id`.
+/// The agent's answer to the greeting with this nonce. `boot_id` is the text of
+/// `/proc/sys/kernel/random/boot_id`.
 pub fn answer(nonce: u64, boot_id: &str) -> [u8; ANSWER_LEN] {
     let mut bytes = [b' '; ANSWER_LEN];
     bytes[..16].copy_from_slice(&ANSWER);

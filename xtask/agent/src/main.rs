@@ -1,5 +1,5 @@
-//! The agent inside a test VM. `vm-init` starts it as the last thing of the boot, as PID 1: it then keeps a child of
-//! itself running as the real agent and reaps orphans.
+//! The agent inside a test VM. `vm-init` starts it as the last thing of the boot, as PID 1: it then
+//! keeps a child of itself running as the real agent and reaps orphans.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -41,7 +41,8 @@ fn be_init() -> ! {
     }
 }
 
-/// The port as a stream that never ends: a read of zero bytes means that nobody is connected on the other side.
+/// The port as a stream that never ends: a read of zero bytes means that nobody is connected on the
+/// other side.
 struct Port(File);
 
 impl Read for Port {
@@ -158,7 +159,8 @@ fn run(job: u32, command: &[u8], writer: &Writer, jobs: &Jobs) {
     }
 }
 
-/// A thread writes to the job's standard input, since a job that does not read must not stop the agent.
+/// A thread writes to the job's standard input, since a job that does not read must not stop the
+/// agent.
 fn feed(mut stdin: ChildStdin) -> Sender<Vec<u8>> {
     let (sender, receiver) = channel::<Vec<u8>>();
     thread::spawn(move || receiver.iter().try_for_each(|bytes| stdin.write_all(&bytes)));
@@ -179,8 +181,8 @@ fn watch(job: u32, mut child: Child, writer: &Writer, jobs: &Jobs) {
         Ok(status) => status.code().unwrap_or_else(|| 256 + status.signal().unwrap_or(0)),
         Err(_) => NOT_STARTED,
     };
-    // What the job wrote is in the pipes now. A daemon that it left behind may hold them open for ever, so after a
-    // while its silence is taken for the end.
+    // What the job wrote is in the pipes now. A daemon that it left behind may hold them open for
+    // ever, so after a while its silence is taken for the end.
     for _ in 0..2 {
         if finished.recv_timeout(Duration::from_millis(300)).is_err() {
             break;

@@ -69,8 +69,8 @@ pub fn lay_out_host(share: &Path, agent: &Path, programs: &[&Path]) -> Result<()
     programs.iter().try_for_each(|program| put(program, layer.join("bin").join(name(program))))
 }
 
-/// Copies a program or module without what only debuggers read: of a module that is nearly all, and each VM copies it
-/// as it boots.
+/// Copies a program or module without what only debuggers read: of a module that is nearly all, and
+/// each VM copies it as it boots.
 pub fn strip_debug(from: &Path, to: &Path) -> Result<()> {
     let mut strip = Command::new("strip");
     strip.arg("--strip-debug").arg("-o").arg(to).arg(from);

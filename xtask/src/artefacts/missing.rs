@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use super::{Build, Part, provider_target};
 use crate::{paths, ui};
 
-/// Tells [`ui`] which of the steps before the first VM will have something to make. A step whose result is there may
-/// have something to do all the same, if its sources changed.
+/// Tells [`ui`] which of the steps before the first VM will have something to make. A step whose
+/// result is there may have something to do all the same, if its sources changed.
 pub fn announce(without: &[Part], how: Build) {
     let vm = |name: &str| paths::vm().join(name);
     let profile = how.guest_profile();

@@ -41,7 +41,8 @@ pub(super) fn module(kernel: Kernel) -> Result<Option<PathBuf>> {
     kernel_module("the kernel module", "vrdma", "vrdma", &sources, &CHECKS, kernel).map(Some)
 }
 
-/// What was said while the module was built, by make, compiler and sparse. It is built unless it is there.
+/// What was said while the module was built, by make, compiler and sparse. It is built unless it is
+/// there.
 pub fn said_of_module() -> Result<String> {
     let _lock = image::lock()?;
     let module = module(Kernel::Usual)?.context("there are no sources of the kernel module")?;
@@ -81,8 +82,8 @@ pub fn kernel_module(
     Ok(result)
 }
 
-/// Builds the kernel module out of tree: the sources are copied, since kbuild writes next to them. Returns the
-/// directory with the result.
+/// Builds the kernel module out of tree: the sources are copied, since kbuild writes next to them.
+/// Returns the directory with the result.
 fn build_module(sources: &Path, variables: &[&str], log: &Path, kernel: Kernel) -> Result<PathBuf> {
     let work = out("module-build")?;
     paths::remove(&work)?;
@@ -91,7 +92,8 @@ fn build_module(sources: &Path, variables: &[&str], log: &Path, kernel: Kernel) 
     Ok(work)
 }
 
-/// Builds the kernel module where its sources are, and what of it was built before only where it changed since.
+/// Builds the kernel module where its sources are, and what of it was built before only where it
+/// changed since.
 pub fn build_module_in(work: &Path, variables: &[&str], log: &Path, kernel: Kernel) -> Result<()> {
     let (root, directory) = kernel.headers()?;
     let script = format!(

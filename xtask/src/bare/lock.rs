@@ -11,7 +11,8 @@ use crate::{needs, paths};
 /// The file, in the workspace's root.
 pub const NAME: &str = "bare.lock";
 
-/// Besides lists of packages, build scripts and Cargo.lock files: who installs, and what README tells people to type.
+/// Besides lists of packages, build scripts and Cargo.lock files: who installs, and what README
+/// tells people to type.
 const FILES: [&str; 8] = [
     "README.md",
     "rust-toolchain.toml",
@@ -60,7 +61,8 @@ pub fn hash() -> Result<String> {
     Ok(inputs.finish())
 }
 
-/// Adds all build scripts and Cargo.lock files but those of fuzzing, which the long suite alone builds, in order.
+/// Adds all build scripts and Cargo.lock files but those of fuzzing, which the long suite alone
+/// builds, in order.
 fn find(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;

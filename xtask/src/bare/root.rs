@@ -12,7 +12,8 @@ use super::Suite;
 use crate::image::LONG;
 use crate::{apt, paths, proc, ui};
 
-/// What README takes for granted: Rust's linker with C's library, and a place that knows whom to trust on the network.
+/// What README takes for granted: Rust's linker with C's library, and a place that knows whom to
+/// trust on the network.
 pub const PACKAGES: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
 
 /// Where the working tree lies in the root.
@@ -20,8 +21,8 @@ const TREE: &str = "/root/vrdma";
 /// Where the Rust toolchain lies in the root.
 const RUST: &str = "/opt/rust";
 
-/// What the root gets of the machine's settings: where packages come from, and whom to trust. No passwords: a root may be
-/// kept.
+/// What the root gets of the machine's settings: where packages come from, and whom to trust. No
+/// passwords: a root may be kept.
 const SETTINGS: [&str; 11] = [
     "/etc/apt/apt.conf",
     "/etc/apt/apt.conf.d",
@@ -36,8 +37,8 @@ const SETTINGS: [&str; 11] = [
     "/usr/local/share/ca-certificates",
 ];
 
-/// Variables of the environment that say how to reach registries, by how they begin or end; and whether cargo is to keep what
-/// the next build could use.
+/// Variables of the environment that say how to reach registries, by how they begin or end; and
+/// whether cargo is to keep what the next build could use.
 const VARIABLES: [&str; 15] = [
     "CARGO_HTTP_",
     "CARGO_INCREMENTAL",
@@ -58,8 +59,8 @@ const VARIABLES: [&str; 15] = [
 
 /// Makes the root at $1 the root directory of a new mount namespace and runs the script $2 in it.
 ///
-/// By pivot_root, not chroot: in a chroot nobody may make a user namespace. What is $3 outside is $4 inside, read-only if
-/// $5 is `ro`, and so on.
+/// By pivot_root, not chroot: in a chroot nobody may make a user namespace. What is $3 outside is
+/// $4 inside, read-only if $5 is `ro`, and so on.
 const ENTER: &str = r#"set -e
     root=$1; script=$2; shift 2
     mount --bind "$root" "$root"

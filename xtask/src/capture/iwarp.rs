@@ -1,4 +1,5 @@
-//! iWARP: is each FPDU of a capture sound? By tshark's dissectors of MPA, DDP and RDMAP, and the CRC that it computes.
+//! iWARP: is each FPDU of a capture sound? By tshark's dissectors of MPA, DDP and RDMAP, and the
+//! CRC that it computes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +12,8 @@ use super::{Checked, Fault, Pcap, SHOWN, finds_each, in_guest_root};
 use crate::paths;
 use crate::proc::{Ephemeral, indent};
 
-/// Every TCP segment of the file with payload is iWARP's, none is malformed, and every FPDU has a CRC, which is right; there is one.
+/// Every TCP segment of the file with payload is iWARP's, none is malformed, and every FPDU has a
+/// CRC, which is right; there is one.
 pub fn check(file: &Path) -> Result<Checked> {
     let file = file.canonicalize().with_context(|| format!("no file {}", file.display()))?;
     let again = streams_again(&file)?;
@@ -30,8 +32,9 @@ pub fn check(file: &Path) -> Result<Checked> {
 
 /// What is dissected by one run of tshark.
 ///
-/// Its dissector of MPA keeps what it knows of a connection under addresses and ports. It takes the requests of a later connection with the same ones for malformed, so that such a stream
-/// is looked at alone.
+/// Its dissector of MPA keeps what it knows of a connection under addresses and ports. It takes the
+/// requests of a later connection with the same ones for malformed, so that such a stream is looked
+/// at alone.
 enum Part<'a> {
     /// All streams but these.
     But(&'a BTreeSet<u32>),
@@ -78,8 +81,9 @@ impl Part<'_> {
     }
 }
 
-/// Payload that is not taken for iWARP's, but for parts of FPDUs that are dissected with their ends, and what TCP sends again; and what is no iWARP. The dissector knows RFC 5044
-/// alone: that a request is of RFC 6581's revision is no fault.
+/// Payload that is not taken for iWARP's, but for parts of FPDUs that are dissected with their
+/// ends, and what TCP sends again; and what is no iWARP. The dissector knows RFC 5044 alone: that a
+/// request is of RFC 6581's revision is no fault.
 const COMPLAINTS: &str = "tcp.len > 0 && (_ws.malformed || iwarp_mpa.bad_length || !iwarp_mpa && !tcp.reassembled_in \
      && !tcp.analysis.retransmission && !tcp.analysis.keep_alive && !tcp.analysis.zero_window_probe)";
 const FIELDS: &str = "-T fields -E separator=' ' -e frame.number -e frame.protocols -e _ws.expert.message";
@@ -146,7 +150,8 @@ fn count(said: &str) -> Result<Counted> {
     Ok(counted)
 }
 
-/// The check itself works: it passes what siw and we said to each other, and finds each fault that is put in.
+/// The check itself works: it passes what siw and we said to each other, and finds each fault that
+/// is put in.
 pub fn self_test() -> Result<()> {
     /// Ethernet's, IPv4's and TCP's headers with timestamps.
     const HEADERS: usize = 14 + 20 + 32;
@@ -172,7 +177,8 @@ pub fn self_test() -> Result<()> {
     let checked = check(&file).context("a conversation with siw")?;
     ensure!(checked.packets > 20, "only {} FPDUs were looked at", checked.packets);
     finds_each(&FAULTS, check, &golden, &file)?;
-    // The same connection once more, with the same ports, is as sound, and each fault of it is found.
+    // The same connection once more, with the same ports, is as sound, and each fault of it is
+    // found.
     let mut twice = Pcap(golden.clone());
     twice.0.extend(again(&golden));
     paths::write(&file, &twice.0)?;

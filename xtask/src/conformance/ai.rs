@@ -1,4 +1,5 @@
-//! What machine learning has of RDMA, as PyPI has it: Mooncake's Transfer Engine, and `ibverbs` and `nvmeof`, which need no driver of their own.
+//! What machine learning has of RDMA, as PyPI has it: Mooncake's Transfer Engine, and `ibverbs` and
+//! `nvmeof`, which need no driver of their own.
 
 use anyhow::Result;
 

@@ -97,8 +97,8 @@ impl Case {
 /// Before what a probe says.
 const PROBE: &str = "=== probe ";
 
-/// Of each case why its program does not accept its options, if it does not. All are asked in the guest root, where no device is: a VM
-/// would take minutes to start them all.
+/// Of each case why its program does not accept its options, if it does not. All are asked in the
+/// guest root, where no device is: a VM would take minutes to start them all.
 pub fn refusals(cases: &[Case]) -> Result<Vec<Option<String>>> {
     let script: String = cases
         .iter()

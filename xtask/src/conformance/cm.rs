@@ -72,7 +72,8 @@ fn connected() -> Vec<Case> {
     ] {
         cases.extend(Case::on(&Way::ALL, &row));
     }
-    // The one listens on IPv4 addresses alone if it is not told which; the other's two sides say by IPv4 what is next.
+    // The one listens on IPv4 addresses alone if it is not told which; the other's two sides say by
+    // IPv4 what is next.
     cases.extend(Case::on(&Way::V4, &server_client));
     for (name, connections, more) in
         [("cmtime -c 100", 100, ""), ("cmtime -c 100 -n 4", 100, " -n 4"), ("cmtime -c 1000", 1000, "")]
@@ -84,9 +85,11 @@ fn connected() -> Vec<Case> {
 
 /// Connects this often with QPs, and as often without.
 fn cmtime(name: &str, connections: u32, more: &str) -> Row {
-    // It answers others by TCP as soon as it listens by rdma_cm. On a machine that is emulated a second says nothing about the peer.
+    // It answers others by TCP as soon as it listens by rdma_cm. On a machine that is emulated a
+    // second says nothing about the peer.
     let line = format!("cmtime -c {connections}{more} -t 8000 -p @p");
-    // Without QPs both ends number theirs from 1000 on, unless told: within a VM the kernel would take the one's for the other's, and refuse.
+    // Without QPs both ends number theirs from 1000 on, unless told: within a VM the kernel would
+    // take the one's for the other's, and refuse.
     let client = format!("{line} -q 100000 -s @a");
     Row::new(name, Ready::Tcp, &format!("{line} -b @a"), &client, "disconnect")
         .takes(8 + u64::from(connections) / 10)

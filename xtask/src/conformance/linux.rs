@@ -1,4 +1,5 @@
-//! The guest's Linux as people set it up: the tests in VMs that are called `vm-linux-...`, each a case of docs/cases.md.
+//! The guest's Linux as people set it up: the tests in VMs that are called `vm-linux-...`, each a
+//! case of docs/cases.md.
 
 use anyhow::{Result, ensure};
 

@@ -3,16 +3,19 @@
 use super::cases::{Case, Way};
 use crate::lineup::{Ready, Row};
 
-/// UCX's transports: datagrams, which it makes reliable by itself, and connections, for which it says by datagrams who connects.
+/// UCX's transports: datagrams, which it makes reliable by itself, and connections, for which it
+/// says by datagrams who connects.
 const DATAGRAMS: &str = "ud_verbs";
 const CONNECTIONS: &str = "rc_verbs,ud_verbs";
 
-/// UCX 1.18 (Debian 13's) takes the service level of a datagram's completion for what mlx5 writes there, which is whether the packet had
-/// an IPv4 header, and drops what it then thinks is for somebody else: with any other device all datagrams between IPv4 addresses,
-/// rdma_rxe's too. From 1.19 on it looks at the packet.
+/// UCX 1.18 (Debian 13's) takes the service level of a datagram's completion for what mlx5 writes
+/// there, which is whether the packet had an IPv4 header, and drops what it then thinks is for
+/// somebody else: with any other device all datagrams between IPv4 addresses, rdma_rxe's too. From
+/// 1.19 on it looks at the packet.
 const NO_CHECK: &str = "UCX_UD_VERBS_ETH_DGID_CHECK";
 
-/// Sizes of UCX's messages, in bytes: in one packet; in some; so large that one side fetches them from the other.
+/// Sizes of UCX's messages, in bytes: in one packet; in some; so large that one side fetches them
+/// from the other.
 const SIZES: [u32; 3] = [8, 10_000, 262_144];
 
 /// All of them.
@@ -95,7 +98,8 @@ fn fi_pingpong(size: &str) -> Vec<Row> {
     ]
 }
 
-/// Each MPI library over each of what is below it, with messages of up to so many numbers of 8 bytes.
+/// Each MPI library over each of what is below it, with messages of up to so many numbers of 8
+/// bytes.
 fn mpi(ranks: u32, largest: u32) -> [Row; 5] {
     [
         open_mpi(ranks, largest, "UCX, rc_verbs", &over_ucx(CONNECTIONS)),

@@ -68,8 +68,8 @@ fn case(program: &str, service: &str, option: &str) -> Case {
     Case { probe: Some(format!("{command} -d {NOWHERE}")), ..Case::new(row) }
 }
 
-/// How long the last messages are, in bytes: the line about them is printed when they have arrived. A datagram is no longer than the path
-/// MTU, which the option `-m` lowers.
+/// How long the last messages are, in bytes: the line about them is printed when they have arrived.
+/// A datagram is no longer than the path MTU, which the option `-m` lowers.
 fn last_size(program: &str, service: &str, option: &str) -> u32 {
     let wanted = match (program, option) {
         ("ib_atomic_bw" | "ib_atomic_lat", _) => 8,
@@ -84,8 +84,8 @@ fn last_size(program: &str, service: &str, option: &str) -> u32 {
 /// No device has this name.
 const NOWHERE: &str = "nowhere0";
 
-/// Why perftest does not accept an option, from what it says when it is to use a device that is not there: if it accepts all options, it
-/// looks for that device.
+/// Why perftest does not accept an option, from what it says when it is to use a device that is not
+/// there: if it accepts all options, it looks for that device.
 pub fn refusal(said: &str) -> Option<String> {
     let looked = ["Did not detect devices", "not found", "Unable to find"];
     if looked.iter().any(|words| said.contains(words)) {

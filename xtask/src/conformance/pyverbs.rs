@@ -7,7 +7,8 @@ use crate::programs::Device;
 use crate::vm::Pair;
 use crate::vmtest::rdmacore;
 
-/// Runs those that are wanted, in VM a. One that takes the process of all with it has failed, and the others run without it.
+/// Runs those that are wanted, in VM a. One that takes the process of all with it has failed, and
+/// the others run without it.
 pub fn run(pair: &Pair, device: Device, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Outcome)>> {
     let mut rest = rdmacore::names(pair)?;
     rest.retain(|name| wanted(short(name)));
@@ -44,7 +45,8 @@ struct Report {
 }
 
 impl Report {
-    /// A test's first line has its name in parentheses; how it went stands at the end of that line or of a later one.
+    /// A test's first line has its name in parentheses; how it went stands at the end of that line
+    /// or of a later one.
     fn read(report: &str) -> Self {
         let mut outcomes: Vec<(String, Outcome)> = Vec::new();
         let mut name: Option<String> = None;

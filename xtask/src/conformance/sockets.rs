@@ -1,4 +1,5 @@
-//! Sockets over RDMA: rsockets' examples, and programs that know nothing of RDMA, with librspreload.
+//! Sockets over RDMA: rsockets' examples, and programs that know nothing of RDMA, with
+//! librspreload.
 
 use super::cases::{Case, Flaw, Way, cm_row};
 use crate::lineup::{Ready, Row};
@@ -8,12 +9,14 @@ const PRELOAD: &str = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload
 /// For Python, whose sockets librspreload does not know.
 const PRELOAD_PYTHON: &str =
     "LD_PRELOAD=/usr/lib/vrdma/vr-plain-sockets.so:/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
-/// TCP has less than this, in segments, if a program's data goes over RDMA: connections of librspreload's that are made by TCP, for fork.
+/// TCP has less than this, in segments, if a program's data goes over RDMA: connections of
+/// librspreload's that are made by TCP, for fork.
 const FEW: u32 = 200;
 /// What an HTTP server has: a program that both VMs have.
 const FILE: &str = "/usr/bin/python3.13";
 
-/// rsockets make datagrams' first address handle without a GRH, which no RoCE device takes; what is printed is the error of cleaning up.
+/// rsockets make datagrams' first address handle without a GRH, which no RoCE device takes; what is
+/// printed is the error of cleaning up.
 const NO_GRH: Flaw = Flaw {
     says: &["rconnect: No such file or directory"],
     why: "librdmacm makes an address handle without a GRH, which RoCE refuses",
@@ -24,8 +27,9 @@ const HANG_UP: Flaw = Flaw {
     why: "rstream takes POLLHUP for a failure, also where it comes together with the last data",
 };
 
-/// Since 3.16 it has threads, which it cancels when its time is over, and select(2) with a timeout, after which librdmacm's rpoll waits for
-/// itself. Its first line of figures says that data flow: without that it is not this.
+/// Since 3.16 it has threads, which it cancels when its time is over, and select(2) with a timeout,
+/// after which librdmacm's rpoll waits for itself. Its first line of figures says that data flow:
+/// without that it is not this.
 const CANCELLED: Flaw = Flaw {
     says: &["still runs after", "   0.00-", " MBytes "],
     why: "data flow until iperf3 cancels threads that wait in librdmacm and hold its locks",

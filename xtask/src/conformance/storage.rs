@@ -55,7 +55,8 @@ fn cases(devices_differ: bool) -> Vec<Case> {
     cases
 }
 
-/// Runs those that are wanted. After one that failed the next gets new VMs: what its target and its initiator still have is not known.
+/// Runs those that are wanted. After one that failed the next gets new VMs: what its target and its
+/// initiator still have is not known.
 pub fn run(vms: &mut Vms<'_>, note: Note<'_>) -> Result<()> {
     let pair = vms.pair();
     let differ = pair.device(&pair.a) != pair.device(&pair.b);
@@ -75,7 +76,8 @@ pub fn run(vms: &mut Vms<'_>, note: Note<'_>) -> Result<()> {
         if result.is_err() || !is_well(pair) {
             vms.renew()?;
         }
-        // Not before: who interrupts this command ends the VMs first, and that is no failure of the program.
+        // Not before: who interrupts this command ends the VMs first, and that is no failure of the
+        // program.
         note(name, &outcome)?;
     }
     Ok(())

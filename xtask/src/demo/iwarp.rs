@@ -40,7 +40,8 @@ impl Plan {
 /// What is said of each program.
 pub type Say<'a> = &'a mut dyn FnMut(String);
 
-/// Once through the table: VM with the servers (0 is a), addresses, and how many sizes perftest goes through.
+/// Once through the table: VM with the servers (0 is a), addresses, and how many sizes perftest
+/// goes through.
 pub type Turn = (usize, Family, Sizes);
 
 /// Each VM as server, both kinds of addresses.
@@ -125,7 +126,8 @@ fn ours(pair: &mut Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usiz
     Ok(count)
 }
 
-/// Both ends Linux's siw: as much of the table as has figures to compare with. Others need not succeed: `rping -S 60000` between two siws waits for ever.
+/// Both ends Linux's siw: as much of the table as has figures to compare with. Others need not
+/// succeed: `rping -S 60000` between two siws waits for ever.
 fn siw_alone(pair: &Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usize> {
     const MEASURES: [&str; 2] = ["latency", "sizes to 8 MiB"];
     prepare(pair)?;
@@ -196,7 +198,8 @@ pub struct Ran {
     pub figures: Summary,
 }
 
-/// Goes through what is wanted of the table, and on after a failure, so that one sees all. What is wanted is asked by the name of round and program.
+/// Goes through what is wanted of the table, and on after a failure, so that one sees all. What is
+/// wanted is asked by the name of round and program.
 pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say: Say<'_>) -> Result<Ran> {
     let mut failures = Vec::new();
     let (mut count, mut figures) = (0, Summary::default());
@@ -243,7 +246,8 @@ fn is_wanted(pair: &Pair, (server, family, sizes): Turn, wants: &dyn Fn(&str) ->
     })
 }
 
-/// Operations of RFC 7306, which siw does not know: it ends the connection with a TERMINATE, the operation fails, and nothing hangs.
+/// Operations of RFC 7306, which siw does not know: it ends the connection with a TERMINATE, the
+/// operation fails, and nothing hangs.
 pub fn refused_operations(pair: &mut Pair, say: Say<'_>) -> Result<usize> {
     const OPERATIONS: [&str; 3] = ["fetch-add", "compare-swap", "write-imm"];
     for (index, operation) in OPERATIONS.into_iter().enumerate() {
@@ -274,7 +278,8 @@ fn terminates_in(pair: &mut Pair) -> Result<u64> {
     Ok(sum(&pair.backend()?.stats()?))
 }
 
-/// siw that refuses CRCs, which our device always uses: each end is told that the connection is refused.
+/// siw that refuses CRCs, which our device always uses: each end is told that the connection is
+/// refused.
 pub fn refused_crc(pair: &Pair) -> Result<()> {
     siw::load(&pair.b, Variant::NoCrc, pair.patience(6))?;
     for (index, server) in [&pair.a, &pair.b].into_iter().enumerate() {

@@ -1,6 +1,8 @@
-//! `cargo xtask demo pci-nic`: a host whose uplink is a NIC on PCI, which DPDK drives through vfio and an IOMMU.
+//! `cargo xtask demo pci-nic`: a host whose uplink is a NIC on PCI, which DPDK drives through vfio
+//! and an IOMMU.
 //!
-//! The host is a VM, since the NIC and the IOMMU are QEMU's; its guest is one without a VM, and the peer's device is `rdma_rxe`.
+//! The host is a VM, since the NIC and the IOMMU are QEMU's; its guest is one without a VM, and the
+//! peer's device is `rdma_rxe`.
 
 use std::time::{Duration, Instant};
 
@@ -96,7 +98,8 @@ fn rules(lab: &NicLab) -> Result<String> {
     Ok("flow rules of a tap".to_owned())
 }
 
-/// The NIC is taken out while a guest sends by it: its port is down, daemon and guests live on. It is put in again, and a new daemon has it.
+/// The NIC is taken out while a guest sends by it: its port is down, daemon and guests live on. It
+/// is put in again, and a new daemon has it.
 fn unplug(lab: &mut NicLab) -> Result<String> {
     let start = Instant::now();
     let daemon = Daemon::start(lab, "")?;

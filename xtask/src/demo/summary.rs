@@ -1,4 +1,5 @@
-//! What perftest measured, in a few lines: latency, bandwidth and message rate of each verb, beside those of Linux's own device.
+//! What perftest measured, in a few lines: latency, bandwidth and message rate of each verb, beside
+//! those of Linux's own device.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +23,8 @@ type Figure = (String, String);
 pub struct Summary(Vec<Figure>);
 
 impl Summary {
-    /// Adds what the table that a command printed has to say; of programs that are not perftest's nothing.
+    /// Adds what the table that a command printed has to say; of programs that are not perftest's
+    /// nothing.
     pub fn add(&mut self, command: &str, printed: &str) {
         let name = command.split_whitespace().next().unwrap_or_default();
         let Some((verb, kind)) = name.strip_prefix("ib_").and_then(|name| name.split_once('_')) else {
@@ -33,7 +35,8 @@ impl Summary {
             let columns: Vec<&str> = line.split_whitespace().collect();
             let [size, _, _, _, fourth, ..] = columns[..] else { continue };
             match kind {
-                // Bytes, iterations, least, most, typical, average, deviation, 99th and 99.9th percentile.
+                // Bytes, iterations, least, most, typical, average, deviation, 99th and 99.9th
+                // percentile.
                 "lat" if size.parse::<u64>().is_ok() => {
                     self.0.push((format!("{verb}, {size} bytes"), format!("{fourth} us")));
                     if let Some(percentile) = columns.get(8) {
@@ -62,7 +65,8 @@ impl Summary {
         self.0.sort_by_key(|(_, value)| !value.ends_with("us"));
     }
 
-    /// The table, in this order; the other's figures stand beside, and how many times as good this is.
+    /// The table, in this order; the other's figures stand beside, and how many times as good this
+    /// is.
     pub fn table(&self, name: &str, beside: Option<(&str, &Self)>) -> String {
         let other = beside.map(|(name, _)| name).unwrap_or_default();
         let times = if beside.is_some() { "times as good" } else { "" };
@@ -78,7 +82,8 @@ impl Summary {
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
 
-    /// Keeps the figures for later runs, with the load that the machine had when they began to be measured.
+    /// Keeps the figures for later runs, with the load that the machine had when they began to be
+    /// measured.
     pub fn keep(&self, device: &str, accel: Accel, load: Load) -> Result<()> {
         paths::write(&file(device, accel), self.to_text(load))
     }
@@ -95,8 +100,8 @@ impl Summary {
         Some((Self(lines.lines().filter_map(figure).collect()), Load(load.parse().ok()?)))
     }
 
-    /// The figures of the last run with this device, if there was one, and a line that says when and under which
-    /// load they were measured.
+    /// The figures of the last run with this device, if there was one, and a line that says when
+    /// and under which load they were measured.
     pub fn kept(device: &str, accel: Accel) -> Option<(Self, String)> {
         let file = file(device, accel);
         let text = fs::read_to_string(&file).ok()?;

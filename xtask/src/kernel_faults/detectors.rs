@@ -1,4 +1,5 @@
-//! What finds faults in a VM's kernel: is it on, what has it found, and does it find a fault that is there?
+//! What finds faults in a VM's kernel: is it on, what has it found, and does it find a fault that
+//! is there?
 
 use std::time::Duration;
 
@@ -7,18 +8,20 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::ui;
 use crate::vm::{Vm, complaints};
 
-/// Shows what kmemleak has found. It reports what is older than 5 s and looked the same in two scans.
+/// Shows what kmemleak has found. It reports what is older than 5 s and looked the same in two
+/// scans.
 const SCAN: &str =
     "cd /sys/kernel/debug && sleep 6 && echo scan >kmemleak && echo scan >kmemleak && cat kmemleak";
-/// Times that kmemleak is asked before what it names is a loss: memory whose last reference ends in an RCU callback, or waits in a per-CPU list, is named for
-/// a while, too.
+/// Times that kmemleak is asked before what it names is a loss: memory whose last reference ends in
+/// an RCU callback, or waits in a per-CPU list, is named for a while, too.
 const LOOKS: u32 = 3;
 /// Time between two of them.
 const PAUSE: Duration = Duration::from_secs(20);
 /// What a leak is called there.
 const LEAK: &str = "unreferenced object";
 
-/// Faults on purpose, and what is said of each. Lockdep's comes first: it looks no further when KASAN has found one.
+/// Faults on purpose, and what is said of each. Lockdep's comes first: it looks no further when
+/// KASAN has found one.
 const FAULTS: [(&str, &str); 6] = [
     ("lock-order", "possible circular locking dependency"),
     ("use-after-free", "KASAN: slab-use-after-free"),
@@ -64,7 +67,8 @@ fn lockdep_is_on(vm: &Vm, patience: Duration) -> Result<()> {
         .with_context(|| format!("lockdep of VM {} has given up", vm.name()))
 }
 
-/// Commits a fault of each kind; an error if one is not reported, as a fault of the module would be.
+/// Commits a fault of each kind; an error if one is not reported, as a fault of the module would
+/// be.
 pub fn commit_faults(vm: &Vm, patience: Duration) -> Result<()> {
     let insert = |fault: &str| -> Result<()> {
         let command = format!("dmesg -C; insmod /lib/vrdma/vrdma_test_faults.ko fault={fault}");

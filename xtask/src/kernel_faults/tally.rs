@@ -47,7 +47,8 @@ impl Tally {
         self.events += events;
     }
 
-    /// Adds what one `vr-random` printed: `call NAME SUCCEEDED REFUSED` of each call, `method ...` likewise of each method, and at the end pairs of names and numbers.
+    /// Adds what one `vr-random` printed: `call NAME SUCCEEDED REFUSED` of each call, `method ...`
+    /// likewise of each method, and at the end pairs of names and numbers.
     pub fn add(&mut self, printed: &str) -> Result<()> {
         let odd = || format!("vr-random printed something odd: {printed}");
         for line in printed.lines() {

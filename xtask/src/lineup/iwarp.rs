@@ -15,7 +15,8 @@ pub fn prepare(pair: &Pair) -> Result<()> {
         let device = pair.device(vm);
         if device == Device::Vrdma && pair.devices().contains(&Device::Siw) && pair.tcp() == Some(Tcp::Kernel)
         {
-            // Its Ethernet device does not reach the other VM, only its host's TCP does; but a route with a neighbour is wanted.
+            // Its Ethernet device does not reach the other VM, only its host's TCP does; but a
+            // route with a neighbour is wanted.
             let (other, mac) = (1 - index, mac(1 - index));
             for address in [IP[other], IP6[other]] {
                 let neighbour = format!("ip neighbour replace {address} lladdr {mac} dev eth0 nud permanent");
@@ -58,8 +59,9 @@ pub fn rows(server: Device, family: Family, sizes: Sizes) -> Vec<Row> {
             Sizes::One => perftest(family, verb, &format!("ib_{verb}_bw -n 50 -s 65536"), 65_536),
         });
     }
-    // Its server ends the connection behind its last SEND. siw resets TCP then if anything of the peer's has come that it has not read, as notes of room for more: what it
-    // had not sent yet is lost, and rstream waits for it for ever.
+    // Its server ends the connection behind its last SEND. siw resets TCP then if anything of the
+    // peer's has come that it has not read, as notes of room for more: what it had not sent yet is
+    // lost, and rstream waits for it for ever.
     if server != Device::Siw {
         let stream = "rstream -p @p -S 65536 -I 20 -C 5 -T v";
         rows.push(

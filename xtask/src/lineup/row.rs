@@ -54,7 +54,8 @@ pub enum Ready {
 impl Ready {
     /// A shell command that succeeds then.
     pub(super) fn condition(self, port: u16) -> Option<String> {
-        // The states of /proc/net: 0A is LISTEN, 07 is what a socket of UDP has as long as it is not connected.
+        // The states of /proc/net: 0A is LISTEN, 07 is what a socket of UDP has as long as it is
+        // not connected.
         let bound = |protocol: &str, state: &str| {
             format!("grep -q ':{port:04X} .* {state} ' /proc/net/{protocol} /proc/net/{protocol}6")
         };
@@ -70,8 +71,9 @@ impl Ready {
 
 /// A program that runs between two VMs, or within one.
 ///
-/// In command lines `@d` is the RDMA device, `@g` the index of its GID, `@p` a port, `@a` the server's address, `@o` the
-/// client's, and `@4` the server's IPv4 address, for what programs say to each other over TCP; `@5` is the client's.
+/// In command lines `@d` is the RDMA device, `@g` the index of its GID, `@p` a port, `@a` the
+/// server's address, `@o` the client's, and `@4` the server's IPv4 address, for what programs say
+/// to each other over TCP; `@5` is the client's.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// What it shows.
@@ -91,7 +93,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// A program whose server and client have these command lines; `expected` is what the client prints if all is well.
+    /// A program whose server and client have these command lines; `expected` is what the client
+    /// prints if all is well.
     pub fn new(what: &str, ready: Ready, server: &str, client: &str, expected: &str) -> Self {
         Self {
             what: what.to_owned(),
@@ -110,7 +113,8 @@ impl Row {
         Self { server_stays: true, ..self }
     }
 
-    /// Whether its server is known by its listening for rdma_cm's connections: two such servers at a time are not told apart.
+    /// Whether its server is known by its listening for rdma_cm's connections: two such servers at
+    /// a time are not told apart.
     pub fn uses_cm(&self) -> bool {
         matches!(self.ready, Ready::Cm)
     }

@@ -1,4 +1,5 @@
-//! Whether bindgen would find a libclang, and one that has its own headers: asked of the crate that bindgen searches by.
+//! Whether bindgen would find a libclang, and one that has its own headers: asked of the crate that
+//! bindgen searches by.
 
 use std::ffi::c_ulong;
 use std::ptr;
@@ -9,7 +10,8 @@ use clang_sys::{
     clang_parseTranslationUnit,
 };
 
-/// Headers that belong to the compiler: the library alone, without `libclang-common-*-dev`, has none.
+/// Headers that belong to the compiler: the library alone, without `libclang-common-*-dev`, has
+/// none.
 const PROBE: &str = "#include <stddef.h>\n#include <stdarg.h>\n";
 
 /// Whether there is a libclang that reads a header.
@@ -27,8 +29,8 @@ fn parse() -> bool {
     let name = c"probe.c".as_ptr();
     let length = PROBE.len() as c_ulong;
     let mut file = CXUnsavedFile { Filename: name, Contents: PROBE.as_ptr().cast(), Length: length };
-    // SAFETY: the library is loaded. Name and text live until the end of this function, and each object is disposed of
-    // once, after its last use.
+    // SAFETY: the library is loaded. Name and text live until the end of this function, and each
+    // object is disposed of once, after its last use.
     unsafe {
         let index = clang_createIndex(0, 0);
         let unit = clang_parseTranslationUnit(index, name, ptr::null(), 0, &raw mut file, 1, 0);
@@ -59,7 +61,8 @@ mod tests {
         assert!(super::reads_headers());
     }
 
-    /// The test above in a process that looks for libclang in one directory alone: LIBCLANG_PATH is the whole process's.
+    /// The test above in a process that looks for libclang in one directory alone: LIBCLANG_PATH is
+    /// the whole process's.
     fn found_in(directory: &Path) -> Output {
         let (_, module) = module_path!().split_once("::").expect("a module of this program");
         let test = format!("{module}::what_the_workspace_was_built_with_is_found");
@@ -80,7 +83,8 @@ mod tests {
         let ephemeral = Ephemeral::new(directory);
         let (directory, libclang) = (ephemeral.path(), here());
         std::fs::create_dir(directory).unwrap();
-        // What `libclang-cpp14` brings, by its names; that the library itself can be loaded is no help.
+        // What `libclang-cpp14` brings, by its names; that the library itself can be loaded is no
+        // help.
         for name in ["libclang-cpp.so.14", "libclang-cpp.so"] {
             std::os::unix::fs::symlink(&libclang, directory.join(name)).unwrap();
         }

@@ -75,7 +75,8 @@ impl Disturbance {
         matches!(self, Self::RemoveDriver | Self::Reset | Self::KillVm)
     }
 
-    /// Lets it happen to the pair on which these programs run. VM b is ready for the next ones afterwards.
+    /// Lets it happen to the pair on which these programs run. VM b is ready for the next ones
+    /// afterwards.
     pub fn happen(self, pair: &mut Pair, running: &[Running]) -> Result<()> {
         let patience = pair.patience(5);
         match self {

@@ -70,8 +70,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The tests that failed by a log of libtest. None where a process of tests did not come to its end, by a signal or since it was killed: others of its
-/// tests did not run, so nobody knows whether they pass.
+/// The tests that failed by a log of libtest. None where a process of tests did not come to its
+/// end, by a signal or since it was killed: others of its tests did not run, so nobody knows
+/// whether they pass.
 pub fn failures_of_libtest(log: &str) -> Vec<Failure> {
     let count = |is: fn(&str) -> bool| log.lines().filter(|line| is(line)).count();
     let begun =
@@ -123,8 +124,8 @@ pub fn ran_one(log: &str) -> bool {
     Counts::of_libtest(log).passed > 0 || log.contains(" 1 test run: 1 passed")
 }
 
-/// What a runner's log says of tests that did not pass, once each: the names of the first ones, where some of them panicked and why, and by which signal a process of
-/// tests ended.
+/// What a runner's log says of tests that did not pass, once each: the names of the first ones,
+/// where some of them panicked and why, and by which signal a process of tests ended.
 pub fn culprits(log: &str) -> Vec<String> {
     const NAMES: usize = 10;
     const PANICS: usize = 3;
@@ -154,7 +155,8 @@ fn of_libtest(line: &str) -> Option<String> {
     is_failure.then(|| name.to_owned())
 }
 
-/// `thread 'NAME' (ID) panicked at PLACE:`, and in the next line why. Tests that pass have their output kept back.
+/// `thread 'NAME' (ID) panicked at PLACE:`, and in the next line why. Tests that pass have their
+/// output kept back.
 fn panic(line: &str, next: &str) -> Option<String> {
     let (_, place) = line.split_once(" panicked at ")?;
     Some(format!("{} {}", place.trim_end(), next.trim()))
@@ -169,7 +171,8 @@ fn of_nextest(line: &str) -> Option<String> {
     Some(if what == "FAIL" { name.to_owned() } else { format!("{name} ({what})") })
 }
 
-/// `process didn't exit successfully: ... (signal: 6, SIGABRT: process abort signal)`, and what the process said of it itself: `signal 6, code -6, ...`
+/// `process didn't exit successfully: ... (signal: 6, SIGABRT: process abort signal)`, and what the
+/// process said of it itself: `signal 6, code -6, ...`
 fn signal(line: &str) -> Option<String> {
     if line.starts_with("signal ") && line.contains(", code ") {
         return Some(line.trim_end_matches(':').to_owned());

@@ -1,8 +1,12 @@
-//! No file of a crate uses, by whatever way round, a file that uses it: so each can be read with only those below it in mind.
+//! No file of a crate uses, by whatever way round, a file that uses it: so each can be read with
+//! only those below it in mind.
 //!
-//! A file uses another if it names what is defined there, in a `use` or by a path. A child that uses its parent counts as any other file. To hand a name
-//! on (`pub use`) is no use of it: who takes it from there uses the file that it is from. A method has no path: in crates of [`BY_METHODS`] a file that calls one uses the file
-//! that defines it, if no other file of the crate has a method of that name; of calls on `self`, if no other file has one for the types that have behaviour in the caller's file.
+//! A file uses another if it names what is defined there, in a `use` or by a path. A child that
+//! uses its parent counts as any other file. To hand a name on (`pub use`) is no use of it: who
+//! takes it from there uses the file that it is from. A method has no path: in crates of
+//! [`BY_METHODS`] a file that calls one uses the file that defines it, if no other file of the
+//! crate has a method of that name; of calls on `self`, if no other file has one for the types that
+//! have behaviour in the caller's file.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -73,7 +77,8 @@ pub type Uses<'a> = BTreeMap<&'a str, BTreeMap<&'a str, BTreeSet<&'a str>>>;
 /// All files of a crate.
 struct Files<'a>(BTreeMap<Path<'a>, (&'a str, Code<'a>)>);
 
-/// What the files of a crate use, from their paths below `src` and texts; `methods`: calls of methods count.
+/// What the files of a crate use, from their paths below `src` and texts; `methods`: calls of
+/// methods count.
 pub fn uses(files: &[(String, String)], methods: bool) -> Uses<'_> {
     // A program is a crate of its own, which uses the library by name.
     let ours = files.iter().filter(|(file, _)| file.ends_with(".rs") && file != "main.rs");
@@ -166,7 +171,8 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// A path from the root on, if it is of this crate; `modules` are those that the file has imported.
+    /// A path from the root on, if it is of this crate; `modules` are those that the file has
+    /// imported.
     fn absolute(
         &self,
         own: &[&'a str],
@@ -196,7 +202,8 @@ impl<'a> Files<'a> {
         known.expect("each crate has a root")
     }
 
-    /// The module that defines what a path names, through all that hand it on, and the rest of the path.
+    /// The module that defines what a path names, through all that hand it on, and the rest of the
+    /// path.
     fn follow(&self, path: Path<'a>, handed_on: usize) -> (Path<'a>, Path<'a>) {
         /// Nobody hands on in a circle.
         const MOST: usize = 10;

@@ -1,6 +1,8 @@
-//! The folders of a crate are floors: files of each use files of the same folder and of those below it alone, and the behaviour of a type stands in the folder of the type.
+//! The folders of a crate are floors: files of each use files of the same folder and of those below
+//! it alone, and the behaviour of a type stands in the folder of the type.
 //!
-//! The list of floors, the lowest first, is in the documentation of the crate's `lib.rs`: `1. `folder/`: what it has`.
+//! The list of floors, the lowest first, is in the documentation of the crate's `lib.rs`: `1.
+//! `folder/`: what it has`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,8 @@ use crate::proc::indent;
 /// The crates whose folders are floors.
 const CRATES: &[&str] = &["transport"];
 
-/// Fails if a file uses one of a floor above, or a type has behaviour in a folder other than its own.
+/// Fails if a file uses one of a floor above, or a type has behaviour in a folder other than its
+/// own.
 pub fn check() -> Result<()> {
     let all = sources(paths::workspace())?;
     let mut faults = Vec::new();

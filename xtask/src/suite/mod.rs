@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check of the project, one after the other, with counts at the end.
 
+mod comments;
 mod counts;
 mod cycles;
 mod floors;
@@ -44,7 +45,8 @@ pub struct Selection {
     pub ci: bool,
 }
 
-/// What continuous integration gives us is an hour and a half; some minutes of it are for the checkout and for what is slower there.
+/// What continuous integration gives us is an hour and a half; some minutes of it are for the
+/// checkout and for what is slower there.
 const CI: Duration = Duration::from_secs(85 * 60);
 
 /// What a selection is made of: the name of a step or of a VM test, and whether it takes long.
@@ -68,8 +70,8 @@ impl Selection {
         named && (self.long || !long)
     }
 
-    /// How the programs are built that run in VMs and beside them. Every day it is how the tests before have built them; that the release is built too
-    /// takes minutes.
+    /// How the programs are built that run in VMs and beside them. Every day it is how the tests
+    /// before have built them; that the release is built too takes minutes.
     fn build(&self) -> Build {
         if self.long { Build::Release } else { Build::Tests }
     }
@@ -161,7 +163,8 @@ pub fn run(selection: Selection) -> Result<()> {
 }
 
 impl Suite {
-    /// What is downloaded and built for the VMs takes minutes the first time: the first checks run beside it, which need no time of their own.
+    /// What is downloaded and built for the VMs takes minutes the first time: the first checks run
+    /// beside it, which need no time of their own.
     fn prepare(&mut self) -> Result<()> {
         let root = nix::unistd::geteuid().is_root();
         needs::ensure()?;
@@ -196,8 +199,8 @@ impl Suite {
         }
     }
 
-    /// What runs within VMs is built beside the tests without VMs, as soon as the image is there and no step uses it: else
-    /// the VMs would wait for one compiler after the other.
+    /// What runs within VMs is built beside the tests without VMs, as soon as the image is there
+    /// and no step uses it: else the VMs would wait for one compiler after the other.
     fn begin_guest_programs(&mut self) {
         if self.image.is_none() && std::mem::take(&mut self.wants_programs) {
             let how = self.selection.build();
@@ -341,8 +344,9 @@ fn longest(mut times: Vec<(Duration, String)>) -> String {
     longest.map(|(time, name)| format!("{name} {:.0} s", time.as_secs_f64())).collect::<Vec<_>>().join(", ")
 }
 
-/// What is counted in the end, and the last line that says so, which is what programs read. Flaky tests are among those that passed, or if they fail the
-/// run, among those that failed; where there are some the line begins with `flaky:`.
+/// What is counted in the end, and the last line that says so, which is what programs read. Flaky
+/// tests are among those that passed, or if they fail the run, among those that failed; where there
+/// are some the line begins with `flaky:`.
 fn closing(counts: Counts, flaky: u64, refused: bool) -> (Counts, String) {
     let Counts { mut passed, mut failed } = counts;
     *if refused { &mut failed } else { &mut passed } += flaky;

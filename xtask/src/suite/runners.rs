@@ -1,4 +1,5 @@
-//! Tests that are counted: the workspace's by nextest, others by cargo. What fails is repeated alone.
+//! Tests that are counted: the workspace's by nextest, others by cargo. What fails is repeated
+//! alone.
 
 use std::num::NonZero;
 use std::process::Command;
@@ -15,7 +16,8 @@ use crate::{flaky, paths, proc, ui};
 /// The targets that nextest takes too: benches would run as long as they do when they measure.
 const TARGETS: &[&str] = &["--lib", "--bins", "--tests", "--examples"];
 
-/// Some tests look at what the whole process counts or has: each has a process of its own under nextest, else they take turns.
+/// Some tests look at what the whole process counts or has: each has a process of its own under
+/// nextest, else they take turns.
 pub const ONE_THREAD: &str = "--test-threads=1";
 
 /// The program of the end-to-end tests, each file of which is a module.
@@ -74,8 +76,8 @@ pub fn libtest(name: &str, command: &Command, arguments: &[&str]) -> Verdict {
     })
 }
 
-/// The workspace's tests: by nextest, or where it cannot be had by cargo itself. All build the workspace as a whole, since what they have in common is
-/// built once then.
+/// The workspace's tests: by nextest, or where it cannot be had by cargo itself. All build the
+/// workspace as a whole, since what they have in common is built once then.
 pub fn tests(name: &str, which: Tests) -> Verdict {
     let path = match tools::NEXTEST.search_path() {
         Ok(path) => path,
@@ -96,7 +98,8 @@ pub fn tests(name: &str, which: Tests) -> Verdict {
     let mut first = twin(&base);
     first.args(["--profile", profile, "--no-fail-fast", "--no-tests=pass"]).args(which.for_nextest());
     if !which.long {
-        // Many wait for a timer most of the time: one more than there are processors keeps those at work.
+        // Many wait for a timer most of the time: one more than there are processors keeps those at
+        // work.
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         first.arg(format!("--test-threads={}", processors + 1));
     }
@@ -185,8 +188,9 @@ fn counted(result: Result<()>, counts: Result<Counts>) -> Verdict {
     }
 }
 
-/// Repeats what failed. Nothing is, where not each failure is of a test that the runner names: what did not build, or a process of many tests that a
-/// signal ended, after which the others of it did not run.
+/// Repeats what failed. Nothing is, where not each failure is of a test that the runner names: what
+/// did not build, or a process of many tests that a signal ended, after which the others of it did
+/// not run.
 fn repeated(
     name: &str,
     verdict: Verdict,
@@ -209,7 +213,8 @@ fn repeated(
     Verdict::Flaky(counts, sorted.flaky, error)
 }
 
-/// Runs one test once more, with a log of its own. It has to have run: a name that picks nothing would pass.
+/// Runs one test once more, with a log of its own. It has to have run: a name that picks nothing
+/// would pass.
 fn again(step: &str, test: &str, round: u32, command: Command) -> Result<()> {
     let log = flaky::log(step, test, round)?;
     let what = format!("{test}, alone, {round} of {}", flaky::REPEATS);
@@ -225,7 +230,8 @@ fn again(step: &str, test: &str, round: u32, command: Command) -> Result<()> {
     result
 }
 
-/// An error of a runner says at its beginning which tests did not pass: of its log only the end follows.
+/// An error of a runner says at its beginning which tests did not pass: of its log only the end
+/// follows.
 fn with_culprits(name: &str, result: Result<()>) -> Result<()> {
     result.map_err(|error| {
         let log = paths::log(name).and_then(|log| Ok(std::fs::read(log)?)).unwrap_or_default();

@@ -1,10 +1,12 @@
 //! What a file of Rust names: its imports and paths, by its tokens.
 
-/// A file of Rust as far as it says what it uses. Comments, literals and what only tests have are not in it.
+/// A file of Rust as far as it says what it uses. Comments, literals and what only tests have are
+/// not in it.
 #[derive(Default)]
 pub struct Code<'a> {
     pub imports: Vec<Import<'a>>,
-    /// Paths of two names and more outside of imports, each with the modules of the file that it is in.
+    /// Paths of two names and more outside of imports, each with the modules of the file that it is
+    /// in.
     pub paths: Vec<(Vec<&'a str>, Vec<&'a str>)>,
     /// All names outside of imports.
     pub names: Vec<&'a str>,
@@ -160,7 +162,8 @@ impl<'a> Code<'a> {
     }
 }
 
-/// Whether these tokens, behind the name of an alias, make it another name of a type and say nothing of its parameters.
+/// Whether these tokens, behind the name of an alias, make it another name of a type and say
+/// nothing of its parameters.
 fn is_other_name(tokens: &[&str]) -> bool {
     let own = generics(tokens);
     let parameters: Vec<&str> = tokens[..own].iter().copied().filter(|token| is_name(token)).collect();

@@ -23,7 +23,8 @@ pub fn read_all(root: &Path) -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// The Rust and C files below a directory, relative to `root`. Without git: a bare machine has the files alone.
+/// The Rust and C files below a directory, relative to `root`. Without git: a bare machine has the
+/// files alone.
 fn read_sources(root: &Path, directory: &Path, found: &mut Vec<(String, String)>) -> Result<()> {
     let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     for entry in entries {
@@ -57,7 +58,8 @@ pub fn test_modules(file: &str, text: &str) -> Vec<String> {
     declared.filter_map(name).collect()
 }
 
-/// Whether a file is a test as a whole: of such a module, or in a folder of tests, benchmarks or fuzz targets.
+/// Whether a file is a test as a whole: of such a module, or in a folder of tests, benchmarks or
+/// fuzz targets.
 pub fn is_test(file: &str, modules: &[String]) -> bool {
     let of = |module: &String| {
         file.strip_prefix(module.as_str()).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))

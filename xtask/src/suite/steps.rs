@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::counts::Counts;
 use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged, tests};
 use super::verdict::Verdict;
-use super::{cycles, floors, fuzz, sizes, tools, waits};
+use super::{comments, cycles, floors, fuzz, sizes, tools, waits};
 use crate::artefacts::provider_cargo;
 use crate::proc::indent;
 use crate::{artefacts, capture, paths, ui};
@@ -49,6 +49,7 @@ pub const STEPS: &[Step] = &[
         check(name, command)
     }),
     Step::new("sizes", |_| sizes::check().into()),
+    Step::new("comments", |_| comments::check().into()),
     Step::new("cycles", |_| cycles::check().into()),
     Step::new("floors", |_| floors::check().into()),
     Step::new("waits", |_| waits::check().into()),
@@ -99,7 +100,8 @@ pub const STEPS: &[Step] = &[
 /// End-to-end tests that are quick, and find most of what goes wrong between workers.
 const BETWEEN_WORKERS: &[&str] = &["datagrams::", "iwarp_own::", "lifecycle::", "unreliable::", "workers::"];
 
-/// Tests of guest memory and queues, where the unsafe code is, under AddressSanitizer: which the compiler has, but only says so on request.
+/// Tests of guest memory and queues, where the unsafe code is, under AddressSanitizer: which the
+/// compiler has, but only says so on request.
 fn address_sanitizer() -> Command {
     let mut command =
         cargo_with(&["test", "-p", "vrdma-backend", "--lib", "--target", "x86_64-unknown-linux-gnu"]);
@@ -108,7 +110,8 @@ fn address_sanitizer() -> Command {
     command
 }
 
-/// The driver's data path, whose rings and unsafe code need no device, under Miri where it is installed.
+/// The driver's data path, whose rings and unsafe code need no device, under Miri where it is
+/// installed.
 fn miri(name: &str) -> Verdict {
     match cargo_with(&["miri", "--version"]).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => {

@@ -1,4 +1,5 @@
-//! Programs of cargo's that the steps use: the machine's, or else one that is installed under `target/tools`, once.
+//! Programs of cargo's that the steps use: the machine's, or else one that is installed under
+//! `target/tools`, once.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ pub struct Tool {
 /// Licences, sources and advisories of the dependencies.
 pub const DENY: Tool = Tool { name: "cargo-deny", features: &[] };
 
-/// Runs each test in a process of its own, several at once. Without what fetches newer versions of itself.
+/// Runs each test in a process of its own, several at once. Without what fetches newer versions of
+/// itself.
 pub const NEXTEST: Tool =
     Tool { name: "cargo-nextest", features: &["--no-default-features", "--features=default-no-update"] };
 

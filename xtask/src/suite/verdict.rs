@@ -10,7 +10,8 @@ pub enum Verdict {
     Passed(Counts),
     /// Not well, and why.
     Failed(Counts, Error),
-    /// Tests failed that pass when they run alone: their names, which the counts leave out. Others, which the counts have, may have failed for good.
+    /// Tests failed that pass when they run alone: their names, which the counts leave out. Others,
+    /// which the counts have, may have failed for good.
     Flaky(Counts, Vec<String>, Error),
     /// Not run, and why.
     Skipped(String),

@@ -1,5 +1,6 @@
-//! Tests wait by one helper (`guest/src/wait.rs`; of tests in VMs `xtask/src/wait.rs`), which has a generous deadline and says what it waited for. Who sleeps, or
-//! looks at a clock, sooner or later has a time limit that a busy machine exceeds.
+//! Tests wait by one helper (`guest/src/wait.rs`; of tests in VMs `xtask/src/wait.rs`), which has a
+//! generous deadline and says what it waited for. Who sleeps, or looks at a clock, sooner or later
+//! has a time limit that a busy machine exceeds.
 
 use anyhow::{Result, bail};
 

@@ -134,7 +134,8 @@ impl Backend {
         let mut stream = UnixStream::connect(&self.admin).context("cannot connect to the admin socket")?;
         stream.set_read_timeout(Some(wait::PATIENCE))?;
         stream.write_all(b"stats\n")?;
-        // Up to the end of the stream: then the backend has the connection's descriptor no longer, which tests count.
+        // Up to the end of the stream: then the backend has the connection's descriptor no longer,
+        // which tests count.
         let mut text = String::new();
         stream.read_to_string(&mut text).context("cannot read from the admin socket")?;
         serde_json::from_str(&text).context("the admin socket gave no JSON")

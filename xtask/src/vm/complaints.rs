@@ -33,7 +33,8 @@ const REPORTS: &[&str] = &[
     "Kernel memory leak detector disabled",
 ];
 
-/// What a kernel says of the crash of a program that destroys the library's objects behind its back: it counts its crashes itself.
+/// What a kernel says of the crash of a program that destroys the library's objects behind its
+/// back: it counts its crashes itself.
 const ITS_OWN: &str = r"vr-random\[[0-9]+\]:? (segfault|general protection)";
 
 /// The first report in a kernel's messages, with what follows it; `None` if there is none.

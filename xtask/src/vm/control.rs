@@ -89,8 +89,9 @@ impl Control {
 
     /// Finds the agent, of another boot than `not` if given. All jobs are lost.
     pub fn greet(&self, not: Option<&str>, timeout: Duration) -> Result<String> {
-        // Nobody reads before the agent runs: greetings must not fill the link, which takes only so many of them, however long a busy machine takes to boot. So
-        // they come the less often the longer it takes.
+        // Nobody reads before the agent runs: greetings must not fill the link, which takes only so
+        // many of them, however long a busy machine takes to boot. So they come the less often the
+        // longer it takes.
         const LONGEST: Duration = Duration::from_millis(400);
         const PART: u32 = 20;
         let start = Instant::now();

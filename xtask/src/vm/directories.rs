@@ -46,7 +46,8 @@ fn current(lane: Lane) -> PathBuf {
     }
 }
 
-/// Moves the logs of a lane's last run to where no later run removes them; from where to where, if there are some. Its VMs have ended.
+/// Moves the logs of a lane's last run to where no later run removes them; from where to where, if
+/// there are some. Its VMs have ended.
 pub fn keep_run(lane: Lane, to: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     let from = current(lane);
     if !from.exists() {

@@ -24,7 +24,8 @@ pub struct Hosts {
     pub(super) backends: Vec<Backend>,
     /// What RDMA goes over between hosts.
     pub(super) wire: Option<Wire>,
-    /// What the VMs' Ethernet devices go over, if that is another: hosts that have their VM's addresses are on none with the VMs.
+    /// What the VMs' Ethernet devices go over, if that is another: hosts that have their VM's
+    /// addresses are on none with the VMs.
     pub(super) ethernet: Option<Wire>,
     /// What joins the wires of two hosts that are not on one.
     pub(super) router: Option<Router>,
@@ -203,7 +204,8 @@ fn vlans(index: usize) -> &'static [u16] {
     VLANS.get(index).copied().unwrap_or_default()
 }
 
-/// Addresses that a guest may use: its own, those that a test gives VM b for a while, and those in its VLANs.
+/// Addresses that a guest may use: its own, those that a test gives VM b for a while, and those in
+/// its VLANs.
 fn gids(index: usize) -> Vec<String> {
     let own = [format!("10.77.0.{}", index + 1), format!("fd77::{}", index + 1)];
     let more = (index == 1).then(|| ["10.77.1.9", "fd77::9"].map(str::to_owned)).into_iter().flatten();

@@ -50,7 +50,8 @@ pub struct Vm {
 impl Vm {
     /// Starts QEMU. Several VMs can be started before the first is waited for.
     ///
-    /// `sockets` is a directory with a short path (a socket's may not exceed 107 bytes), `logs` any directory.
+    /// `sockets` is a directory with a short path (a socket's may not exceed 107 bytes), `logs` any
+    /// directory.
     pub fn start(config: VmConfig, image: &Image, accel: Accel, sockets: &Path, logs: &Path) -> Result<Self> {
         let name = &config.name;
         let places = Places {
@@ -130,7 +131,8 @@ impl Vm {
         self.spawn(command)?.wait(timeout).with_context(|| self.complaint("a command failed"))
     }
 
-    /// [`Self::exec`], where anything but exit status 0 is an error with the output in it. Returns standard output.
+    /// [`Self::exec`], where anything but exit status 0 is an error with the output in it. Returns
+    /// standard output.
     pub fn check(&self, command: &str, timeout: Duration) -> Result<String> {
         let output = self.exec(command, timeout)?;
         if !output.success() {
@@ -144,8 +146,8 @@ impl Vm {
     /// Resets the machine at once, as a crash would (sysrq b), and waits until it has booted again.
     pub fn reset(&mut self) -> Result<()> {
         let before = self.boot.take();
-        // A greeting, or the end of the job here, kills the job's process group, on a busy machine before it is at work: so it has
-        // a session of its own when it says so.
+        // A greeting, or the end of the job here, kills the job's process group, on a busy machine
+        // before it is at work: so it has a session of its own when it says so.
         let command = "setsid sh -c 'echo resetting; sleep 1; echo b >/proc/sysrq-trigger'";
         let patience = Duration::from_secs(20).max(Duration::from_secs(4) * self.config.slowness);
         // If this is lost in the reset, it has happened.
@@ -161,7 +163,8 @@ impl Vm {
         self.qemu.kill().map(|_| ())
     }
 
-    /// The last lines of the kernel's messages: from inside if the VM answers, else from the console.
+    /// The last lines of the kernel's messages: from inside if the VM answers, else from the
+    /// console.
     pub fn dmesg(&self, lines: usize) -> String {
         let inside =
             self.spawn(&format!("dmesg | tail -n {lines}")).and_then(|job| job.wait(Duration::from_secs(5)));

@@ -1,4 +1,5 @@
-//! A VM in the role of a host, with an emulated NIC on PCI behind an IOMMU, and a VM with `rdma_rxe` at the other end of its cable.
+//! A VM in the role of a host, with an emulated NIC on PCI behind an IOMMU, and a VM with
+//! `rdma_rxe` at the other end of its cable.
 
 mod machine;
 mod relay;
@@ -202,7 +203,8 @@ impl NicLab {
         self.qmp.execute("set_link", json!({ "name": ID, "up": up })).map(|_| ())
     }
 
-    /// Takes the NIC out: asks the host for it, which asks whoever has it, and waits until it is gone.
+    /// Takes the NIC out: asks the host for it, which asks whoever has it, and waits until it is
+    /// gone.
     pub fn unplug(&mut self) -> Result<()> {
         self.qmp.execute("device_del", json!({ "id": ID }))?;
         let gone = format!("while [ -e /sys/bus/pci/devices/{ADDRESS} ]; do sleep 0.1; done");
@@ -229,7 +231,8 @@ impl NicLab {
 
     /// Fails if the IOMMU kept the NIC from memory: it used some that was not its own any more.
     ///
-    /// Address 0 is none of a process: QEMU's vmxnet3 looks there for what its driver shares with it, as long as it was told of nothing.
+    /// Address 0 is none of a process: QEMU's vmxnet3 looks there for what its driver shares with
+    /// it, as long as it was told of nothing.
     pub fn expect_no_faults(&self) -> Result<()> {
         const FAULTS: &str = "dmesg | grep 'DMAR: .*fault addr' | grep -v 'fault addr 0x0 ' || true";
         let faults = self.host.check(FAULTS, self.patience(2))?;

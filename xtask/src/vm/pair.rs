@@ -1,4 +1,5 @@
-//! Two VMs, on one backend or on two hosts that a wire joins, as the demos and the VM tests use them.
+//! Two VMs, on one backend or on two hosts that a wire joins, as the demos and the VM tests use
+//! them.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -227,7 +228,8 @@ impl Pair {
         self.accel.slowness() * self.kernel.slowness()
     }
 
-    /// A time limit for something that takes no longer than this under KVM on a machine that has nothing else to do.
+    /// A time limit for something that takes no longer than this under KVM on a machine that has
+    /// nothing else to do.
     pub fn patience(&self, seconds: u64) -> Duration {
         /// How many times slower a machine may be.
         const BUSY: u32 = 3;
@@ -295,7 +297,8 @@ fn vm_config(
     }
 }
 
-/// Makes the image and builds what goes into the VMs. The backend needs no root: it is built beside these.
+/// Makes the image and builds what goes into the VMs. The backend needs no root: it is built beside
+/// these.
 fn prepare(config: &PairConfig) -> Result<(Accel, Image, Artefacts)> {
     needs::ensure()?;
     missing::announce(&config.without, config.build);
@@ -308,7 +311,8 @@ fn prepare(config: &PairConfig) -> Result<(Accel, Image, Artefacts)> {
         let backend = backend.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok((image, Artefacts { backend, ..artefacts }))
     })?;
-    // By the usual kernel, which is up in a moment, and beside no compiler: what is not up in time is taken for no KVM.
+    // By the usual kernel, which is up in a moment, and beside no compiler: what is not up in time
+    // is taken for no KVM.
     let accel = Accel::choose(&image::ensure()?)?;
     Ok((accel, image, artefacts))
 }
@@ -333,7 +337,8 @@ fn more_of_qemu(pair: &PairConfig, accel: Accel, index: usize, sockets: &Path) -
         more.extend(["-device".into(), format!("pcie-root-port,id={SPARE_PORT},chassis=9")]);
     }
     if pair.iommu {
-        // Interrupts are remapped by QEMU, so the kernel may not have all of its interrupt controllers.
+        // Interrupts are remapped by QEMU, so the kernel may not have all of its interrupt
+        // controllers.
         if accel == Accel::Kvm {
             more.extend(["-machine", "kernel-irqchip=split"].map(str::to_owned));
         }

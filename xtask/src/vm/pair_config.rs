@@ -73,8 +73,8 @@ pub struct PairConfig {
     pub backend_arguments: Vec<String>,
     /// Where the VMs are.
     pub topology: Topology,
-    /// Whether there is a third VM, c, on VM a's host. Then a and b may use VLAN 10, and c and b VLAN 20, with the same addresses
-    /// ([`VLAN_IP`](super::pair::VLAN_IP)).
+    /// Whether there is a third VM, c, on VM a's host. Then a and b may use VLAN 10, and c and b
+    /// VLAN 20, with the same addresses ([`VLAN_IP`](super::pair::VLAN_IP)).
     pub third: bool,
     /// Whose TCP the VMs' devices go over, if they are of iWARP.
     pub iwarp: Option<Tcp>,
@@ -84,7 +84,8 @@ pub struct PairConfig {
     pub uplink: Uplink,
     /// The VMs' RDMA devices are behind PCIe root ports, and memory can be plugged in.
     pub root_ports: bool,
-    /// Each VM has a second Ethernet device and a second RDMA device, of the backend's guests `a2` and `b2`.
+    /// Each VM has a second Ethernet device and a second RDMA device, of the backend's guests `a2`
+    /// and `b2`.
     pub rails: bool,
     /// Between the hosts there is a [`Router`](super::router::Router), where a wire joins them.
     pub routed: bool,

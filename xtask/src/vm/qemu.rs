@@ -17,7 +17,8 @@ use crate::vm::wire::JUMBO;
 pub struct RdmaDevice {
     /// The backend's socket for this guest.
     pub socket: PathBuf,
-    /// Virtio device id; QEMU refuses 42 (its table has no name for it), so the driver also takes 38 with our magic.
+    /// Virtio device id; QEMU refuses 42 (its table has no name for it), so the driver also takes
+    /// 38 with our magic.
     pub virtio_id: u32,
     /// Number of virtqueues.
     pub num_vqs: u32,
@@ -25,7 +26,8 @@ pub struct RdmaDevice {
     pub vq_size: u32,
     /// Size of the config space in bytes.
     pub config_size: u32,
-    /// It is behind a PCIe root port, as hardware is: its function can be reset then, and unplugged.
+    /// It is behind a PCIe root port, as hardware is: its function can be reset then, and
+    /// unplugged.
     pub behind_port: bool,
 }
 

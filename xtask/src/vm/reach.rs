@@ -6,11 +6,13 @@ use anyhow::{Context, Result};
 
 use super::Vm;
 
-/// A shell command that succeeds once programs listen by rdma_cm, and each is past its call of rdma_listen(3).
+/// A shell command that succeeds once programs listen by rdma_cm, and each is past its call of
+/// rdma_listen(3).
 ///
-/// No program says that it listens. The kernel's table of identifiers does, but too early: the kernel asks the device
-/// after it has written the new state. An iWARP device refuses who connects in between. So no thread of a program that
-/// listens may still be in that call. A thread that is on a processor has no stack to read, and is looked at again.
+/// No program says that it listens. The kernel's table of identifiers does, but too early: the
+/// kernel asks the device after it has written the new state. An iWARP device refuses who connects
+/// in between. So no thread of a program that listens may still be in that call. A thread that is
+/// on a processor has no stack to read, and is looked at again.
 ///
 /// `prefix` stands before the command that reads the table, such as `ip netns exec NAME`.
 pub fn cm_listens(prefix: &str) -> String {
@@ -31,7 +33,8 @@ impl Vm {
         self.wait_for_cm_listener_in("", patience)
     }
 
-    /// Waits until a program listens by rdma_cm, as seen by a command behind `prefix`, such as `ip netns exec NAME`.
+    /// Waits until a program listens by rdma_cm, as seen by a command behind `prefix`, such as `ip
+    /// netns exec NAME`.
     ///
     /// # Errors
     ///
@@ -43,8 +46,9 @@ impl Vm {
 
     /// Gives eth0 an address of IPv6, and waits until the kernel resolves others by it.
     ///
-    /// Until its link-local address has passed duplicate address detection, Linux resolves no address of IPv6 for RDMA:
-    /// it has no source for the solicitation, since no packet of IP waits. That takes seconds after the netdev came up.
+    /// Until its link-local address has passed duplicate address detection, Linux resolves no
+    /// address of IPv6 for RDMA: it has no source for the solicitation, since no packet of IP
+    /// waits. That takes seconds after the netdev came up.
     ///
     /// # Errors
     ///

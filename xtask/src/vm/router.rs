@@ -1,4 +1,5 @@
-//! A router between the wires of two hosts, and behind it a cable in which packets get another class.
+//! A router between the wires of two hosts, and behind it a cable in which packets get another
+//! class.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,8 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router to a new wire. It knows where each of these pairs of hosts is: of the first and the second wire.
+    /// A router to a new wire. It knows where each of these pairs of hosts is: of the first and the
+    /// second wire.
     pub fn new(near: &Wire, directory: &Path, hosts: &[[&str; 2]]) -> Result<Self> {
         let (namespace, cable, wire) = (Namespace::new("router")?, Namespace::new("cable")?, Wire::new()?);
         near.plug("router", &namespace, NEAR)?;
@@ -65,7 +67,8 @@ impl Router {
         &self.wire
     }
 
-    /// Has both legs take IP packets of this length at most: who sends a longer one is told (RFC 1191, RFC 8201).
+    /// Has both legs take IP packets of this length at most: who sends a longer one is told (RFC
+    /// 1191, RFC 8201).
     pub fn limit(&self, mtu: u32) -> Result<()> {
         for (host, interface) in &self.hosts {
             self.namespace.run(&format!("ip route replace {host} dev {interface} mtu lock {mtu}"))?;

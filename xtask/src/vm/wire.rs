@@ -1,7 +1,8 @@
-//! The wire between the lab's hosts: network namespaces, a switch that joins them, and captures of what passes.
+//! The wire between the lab's hosts: network namespaces, a switch that joins them, and captures of
+//! what passes.
 //!
-//! Nothing here has a name outside: a namespace lives as long as the process that holds it, interfaces are made inside
-//! and end with it. So nothing is left behind, however xtask ends.
+//! Nothing here has a name outside: a namespace lives as long as the process that holds it,
+//! interfaces are made inside and end with it. So nothing is left behind, however xtask ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -111,7 +112,8 @@ impl Wire {
     /// A switch that nothing is plugged into.
     pub fn new() -> Result<Self> {
         let namespace = Namespace::new("wire")?;
-        // Without snooping: nobody asks for multicast groups, and neighbour discovery wants them flooded.
+        // Without snooping: nobody asks for multicast groups, and neighbour discovery wants them
+        // flooded.
         namespace.run(&format!("ip link add name {BRIDGE} type bridge stp_state 0 mcast_snooping 0"))?;
         namespace.run(&format!("ip link set dev {BRIDGE} mtu {JUMBO} up"))?;
         Ok(Self { namespace })
@@ -187,7 +189,8 @@ impl Capture {
         Ok(Self { tcpdump, file: file.to_owned(), log })
     }
 
-    /// Waits until a frame with these bytes is in the file, and so all that passed before it. At its end tcpdump leaves out what the kernel still keeps for it.
+    /// Waits until a frame with these bytes is in the file, and so all that passed before it. At
+    /// its end tcpdump leaves out what the kernel still keeps for it.
     pub fn wait_for(&self, bytes: &[u8]) -> Result<()> {
         wait::until("a frame to be captured", wait::PATIENCE, || {
             let captured = std::fs::read(&self.file)?;

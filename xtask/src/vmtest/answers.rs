@@ -29,8 +29,8 @@ pub fn verbs(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Device memory, and objects that another process imports; a driver that is removed under a process with device memory. Nothing is left, and
-/// the kernels find no fault.
+/// Device memory, and objects that another process imports; a driver that is removed under a
+/// process with device memory. Nothing is left, and the kernels find no fault.
 pub fn device_memory(pair: &mut Pair) -> Result<()> {
     let script = paths::workspace().join("xtask/checks/device_memory.py");
     paths::write(&pair.share().join("device_memory.py"), paths::read(&script)?)?;
@@ -141,7 +141,8 @@ fn wait_for_message(pair: &Pair, message: &str) -> Result<()> {
     pair.b.check(&command, pair.patience(5)).map(|_| ()).with_context(|| format!("no message `{message}`"))
 }
 
-/// The user inside the kernel goes: as long as the device stands still it waits, since its buffers are not yet its own.
+/// The user inside the kernel goes: as long as the device stands still it waits, since its buffers
+/// are not yet its own.
 fn unload_ulp(pair: &Pair) -> Result<Job> {
     let mut unloading = pair.b.spawn("exec rmmod vrdma_test_ulp")?;
     wait_for_message(pair, "waits for the device to go on\\|vrdma_test_ulp: the QP is")?;
@@ -158,8 +159,9 @@ fn expect_unloaded(pair: &Pair, unloading: Job) -> Result<()> {
     pair.b.check("! dmesg | grep 'vrdma_test_ulp: .*failed\\|failed to drain'", pair.patience(2)).map(|_| ())
 }
 
-/// The backend stands still for 15 s: commands fail in time and pin nothing, and then everything goes on, without anything that was
-/// left behind: neither what a process had that was killed meanwhile, nor what the kernel had. Then it does so for too long.
+/// The backend stands still for 15 s: commands fail in time and pin nothing, and then everything
+/// goes on, without anything that was left behind: neither what a process had that was killed
+/// meanwhile, nor what the kernel had. Then it does so for too long.
 pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     const STILL: Duration = Duration::from_secs(15);
     let patience = pair.patience(5);
@@ -172,7 +174,8 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     registrar.expect(REGISTERED, patience)?;
     pair.b.check("dmesg -C", patience)?;
     load_ulp(pair)?;
-    // A busy machine may need long for all that happens meanwhile: the device is not to be given up.
+    // A busy machine may need long for all that happens meanwhile: the device is not to be given
+    // up.
     let limits = format!("echo 3000 >{PARAMETERS}/cmd_timeout_ms; echo 600 >{PARAMETERS}/fatal_timeout_s");
     pair.b.check(&limits, patience)?;
 
@@ -216,8 +219,9 @@ pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
     given_up(pair, quiet.with_new_driver("b"))
 }
 
-/// A backend that stands still for longer than the driver's limit is given up: programs are told and wait no more. Users in the kernel do,
-/// as the backend could use their buffers when it goes on; then it is reset.
+/// A backend that stands still for longer than the driver's limit is given up: programs are told
+/// and wait no more. Users in the kernel do, as the backend could use their buffers when it goes
+/// on; then it is reset.
 fn given_up(pair: &mut Pair, quiet: Holdings) -> Result<()> {
     let patience = pair.patience(5);
     let mut victim = holder(pair, 40)?;

@@ -49,14 +49,16 @@ pub fn exec(pair: &mut Pair) -> Result<()> {
 pub fn ping(pair: &mut Pair) -> Result<()> {
     let limit = pair.patience(4);
     pair.b.check("ping -c 3 -i 0.2 -W 20 10.77.0.1", limit)?;
-    // Until it is answered: an IPv6 address is not used before the network was asked for duplicates.
+    // Until it is answered: an IPv6 address is not used before the network was asked for
+    // duplicates.
     pair.a.check("ping -c 1 -i 0.5 -w 60 fe80::5054:ff:fe77:2%eth0", pair.patience(20))?;
     pair.a.check("echo hello >/share/ping", limit)?;
     ensure!(pair.b.check("cat /share/ping", limit)? == "hello\n", "the share is not shared");
     Ok(())
 }
 
-/// `ibv_devinfo` and `rdma link` show the device as one that works, next to the netdev of the same MAC address.
+/// `ibv_devinfo` and `rdma link` show the device as one that works, next to the netdev of the same
+/// MAC address.
 pub fn devinfo(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         let info = vm.check("ibv_devinfo -v -d vrdma0", pair.patience(4))?;
@@ -91,7 +93,8 @@ pub fn stock_programs(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Processes share an XRC domain and its target, which outlives the one that made it; nothing is left.
+/// Processes share an XRC domain and its target, which outlives the one that made it; nothing is
+/// left.
 pub fn shared_target(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(10);
     let before = Holdings::settled(pair.backend()?, patience)?;

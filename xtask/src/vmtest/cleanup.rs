@@ -1,4 +1,5 @@
-//! Whatever ends in the middle of its work gives everything back, its peer is told, and others notice nothing.
+//! Whatever ends in the middle of its work gives everything back, its peer is told, and others
+//! notice nothing.
 
 use anyhow::{Context, Result, ensure};
 
@@ -6,7 +7,8 @@ use crate::vm::{Job, Pair, Vm};
 use crate::vmtest::third::ThirdGuest;
 use crate::vmtest::watch::{Holdings, said};
 
-/// Options of a ping-pong whose end comes early: large messages on several QPs, and QPs that give up soon.
+/// Options of a ping-pong whose end comes early: large messages on several QPs, and QPs that give
+/// up soon.
 const VICTIM: &str = "--events --qps 8 --size 100000 --timeout 12";
 /// Options of its peer.
 const PEER: &str = "--events --expect-error --timeout 12";
@@ -18,8 +20,8 @@ enum Driver {
     BeginsAnew,
 }
 
-/// Does something to VM b while VM a plays ping-pong with a third guest, and looks whether the backend has as much as
-/// before.
+/// Does something to VM b while VM a plays ping-pong with a third guest, and looks whether the
+/// backend has as much as before.
 fn beside_ping_pong(
     pair: &mut Pair,
     driver: Driver,
@@ -166,8 +168,9 @@ pub fn begin_driver_anew(pair: &Pair) -> Result<()> {
     begin_driver_of(pair, &pair.b)
 }
 
-/// A VM's driver begins anew. The core keeps CQs for users in the kernel for as long as it has the device. So a test
-/// whose case makes it give the device up first gives up those of the tests before.
+/// A VM's driver begins anew. The core keeps CQs for users in the kernel for as long as it has the
+/// device. So a test whose case makes it give the device up first gives up those of the tests
+/// before.
 pub fn begin_driver_of(pair: &Pair, vm: &Vm) -> Result<()> {
     vm.check("rmmod vrdma && insmod /lib/vrdma/vrdma.ko", pair.patience(5))?;
     wait_for_device_of(pair, vm)

@@ -16,7 +16,8 @@ const SIZE: u64 = 1000;
 /// All counters of a VM, by folder and name.
 type Counts = BTreeMap<String, u64>;
 
-/// Counters in sysfs and `rdma statistic` say what rping did, and how often the port went down; ibstat knows the device.
+/// Counters in sysfs and `rdma statistic` say what rping did, and how often the port went down;
+/// ibstat knows the device.
 pub fn tell_what_was_done(pair: &mut Pair) -> Result<()> {
     let has_packets = pair.wire().is_ok() || workers() > 1;
     let before = [read(pair, &pair.a)?, read(pair, &pair.b)?];
@@ -53,7 +54,8 @@ pub fn tell_what_was_done(pair: &mut Pair) -> Result<()> {
             "{name}: the server's alone, one a round"
         );
     }
-    // Between VMs of one worker there are no packets. Else each SEND and each response of a READ is one, at least.
+    // Between VMs of one worker there are no packets. Else each SEND and each response of a READ is
+    // one, at least.
     for name in ["hw_counters/sent_pkts", "counters/port_xmit_packets", "hw_counters/rcvd_pkts"] {
         let packets = moved(1, name)?;
         ensure!(if has_packets { packets >= 3 * ROUNDS } else { packets == 0 }, "{name}: {packets}");

@@ -1,4 +1,5 @@
-//! How connections of iWARP end that do not end by themselves: each end is told, and all is given back.
+//! How connections of iWARP end that do not end by themselves: each end is told, and all is given
+//! back.
 
 use anyhow::{Context, Result, ensure};
 
@@ -100,7 +101,8 @@ fn unanswered(pair: &Pair) -> Result<()> {
 
     let (server, client) = waiting(pair)?;
     client.signal(9)?;
-    // Nobody can kill a process that waits for the answer of its device: the answer comes by itself, or its QP goes first.
+    // Nobody can kill a process that waits for the answer of its device: the answer comes by
+    // itself, or its QP goes first.
     let output = client.wait(pair.patience(40)).context("a client that is killed while it waits")?;
     ensure!(!output.success());
     server.signal(9)?;
@@ -121,7 +123,8 @@ fn often(pair: &Pair) -> Result<()> {
     ended(pair, server, "the server").map(|_| ())
 }
 
-/// VM b's driver is removed under a client that is connected, one that waits for an answer, and under a listener.
+/// VM b's driver is removed under a client that is connected, one that waits for an answer, and
+/// under a listener.
 fn removed(pair: &Pair) -> Result<()> {
     let rmmod = |when: &str| {
         let result = pair.b.check("rmmod vrdma", pair.patience(9));

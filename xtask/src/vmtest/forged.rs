@@ -22,7 +22,8 @@ pub fn packets(pair: &mut Pair) -> Result<()> {
     let stranger = Namespace::new("stranger")?;
     let wire = pair.wire()?;
     wire.plug("stranger", &stranger, "eth0")?;
-    // Else the switch would take it for the peer, whose MAC address it uses, and send it what is the peer's.
+    // Else the switch would take it for the peer, whose MAC address it uses, and send it what is
+    // the peer's.
     wire.namespace().run("ip link set dev stranger type bridge_slave learning off")?;
     let options = "--qps 1 --timeout 19 --announce /share/forged";
     let mut ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21010, options, "--qps 1 --timeout 19")?;
@@ -91,12 +92,14 @@ pub fn mac_address(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A guest takes the address of another guest of its host: the device refuses the GID, and the other notices nothing.
+/// A guest takes the address of another guest of its host: the device refuses the GID, and the
+/// other notices nothing.
 pub fn gid(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(4);
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21020, "--timeout 19", "--timeout 19")?;
-    // The ping-pong's TCP connection must not have anything more to say, not even a delayed acknowledge: that would end within VM b. A
-    // delayed acknowledge takes a fifth of a second at most, which nothing tells of.
+    // The ping-pong's TCP connection must not have anything more to say, not even a delayed
+    // acknowledge: that would end within VM b. A delayed acknowledge takes a fifth of a second at
+    // most, which nothing tells of.
     pause(Duration::from_secs(3), "fifteen times what it takes");
     let before = counter(&pair.backend()?.stats()?, "b", "refused_commands")?;
     let address = format!("{}/32 dev eth0", IP[0]);

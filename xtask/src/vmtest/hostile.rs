@@ -16,8 +16,9 @@ pub fn process_for_long(pair: &mut Pair) -> Result<()> {
     process_for(pair, 120)
 }
 
-/// For so long, on a kernel that is slow longer, a process of VM a writes garbage wherever it can. It aims at the QPs and memory of another process in its VM
-/// and of VM b, which play a checked ping-pong with each other.
+/// For so long, on a kernel that is slow longer, a process of VM a writes garbage wherever it can.
+/// It aims at the QPs and memory of another process in its VM and of VM b, which play a checked
+/// ping-pong with each other.
 fn process_for(pair: &mut Pair, seconds: u64) -> Result<()> {
     let seconds = seconds * u64::from(pair.kernel().slowness());
     let patience = pair.patience(5);

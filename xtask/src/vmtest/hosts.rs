@@ -1,5 +1,5 @@
-//! The programs of the demos between two VMs: on one host, on two hosts, and with rdma_rxe at one end. And a cable that
-//! is pulled.
+//! The programs of the demos between two VMs: on one host, on two hosts, and with rdma_rxe at one
+//! end. And a cable that is pulled.
 
 use std::time::Duration;
 
@@ -74,8 +74,8 @@ fn captured(pair: &mut Pair, rounds: &[Round], file: &str) -> Result<()> {
     paths::remove(&file)
 }
 
-/// VM a's host loses its cable during a checked ping-pong and gets it back: nothing is lost, and the guest sees
-/// its port go and come. TCP goes on too.
+/// VM a's host loses its cable during a checked ping-pong and gets it back: nothing is lost, and
+/// the guest sees its port go and come. TCP goes on too.
 pub fn link_flap(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let patience = pair.patience(6);
@@ -117,7 +117,8 @@ pub fn link_flap(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Of the lines `[  5]  11.00-12.00  sec  1.2 MBytes ...` of iperf3 so far how many say that something passed.
+/// Of the lines `[ 5] 11.00-12.00 sec 1.2 MBytes ...` of iperf3 so far how many say that something
+/// passed.
 fn seconds(tcp: &Job) -> usize {
     let text = tcp.so_far().text();
     text.lines().filter(|line| line.contains("Bytes") && !line.contains(" 0.00 Bytes ")).count()
@@ -132,11 +133,13 @@ fn expect_seconds(tcp: &mut Job, before: usize, more: usize, patience: Duration)
     })
 }
 
-/// The cable stays out for longer than a QP waits: both ends are told, all that was outstanding is flushed in order.
+/// The cable stays out for longer than a QP waits: both ends are told, all that was outstanding is
+/// flushed in order.
 pub fn link_loss(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let patience = pair.patience(6);
-    // 4.096 us * 2^18, 1.1 s, eight times: more than a busy machine keeps either waiting while the cable is there.
+    // 4.096 us * 2^18, 1.1 s, eight times: more than a busy machine keeps either waiting while the
+    // cable is there.
     let command = "exec vr-pingpong -d vrdma0 -p 21002 --timeout 18 --qps 4 --expect-error";
     let mut server = pair.a.spawn(command)?;
     let mut client = pair.b.spawn(&format!("{command} -s 0 10.77.0.1"))?;

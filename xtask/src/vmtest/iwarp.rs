@@ -7,7 +7,8 @@ use crate::vm::pair::{IP, IP6};
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::said;
 
-/// A program that listens, the same one that connects, and what the latter says in the end if all went well.
+/// A program that listens, the same one that connects, and what the latter says in the end if all
+/// went well.
 const PROGRAMS: [(&str, &str, &str); 6] = [
     ("rping -s -a {server} -v -C 20", "rping -c -a {server} -I {client} -v -C 20", "ping data"),
     (
@@ -78,7 +79,8 @@ pub fn ipv6(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A process names the QP of another one when it accepts, and when it connects: neither may be, and the QP's own process connects it then.
+/// A process names the QP of another one when it accepts, and when it connects: neither may be, and
+/// the QP's own process connects it then.
 pub fn foreign_qp(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;
     let server = pair.b.spawn(&format!("exec rping -s -P -a {}", IP[1]))?;
@@ -94,8 +96,9 @@ pub fn foreign_qp(pair: &mut Pair) -> Result<()> {
     server.wait(pair.patience(4)).map(|_| ())
 }
 
-/// A process names the QP of a user in the kernel, which is ready to be connected, when it accepts, and when it connects: neither may be. A user in the kernel that
-/// connects in the system call of a process, as 9P does when it is mounted, is connected all the same.
+/// A process names the QP of a user in the kernel, which is ready to be connected, when it accepts,
+/// and when it connects: neither may be. A user in the kernel that connects in the system call of a
+/// process, as 9P does when it is mounted, is connected all the same.
 pub fn kernel_qp(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;
     let patience = pair.patience(5);

@@ -1,7 +1,9 @@
-//! Tests that run in a pair of VMs. They share one booted pair; a test that breaks it gets the next one a new pair.
+//! Tests that run in a pair of VMs. They share one booted pair; a test that breaks it gets the next
+//! one a new pair.
 //!
-//! To add a test, write a function `fn(&mut Pair) -> Result<()>` in a module here and list it in [`all`]. One that takes
-//! more than a minute or two is listed as `test(...).long()`: it runs with `cargo xtask test --long` only.
+//! To add a test, write a function `fn(&mut Pair) -> Result<()>` in a module here and list it in
+//! [`all`]. One that takes more than a minute or two is listed as `test(...).long()`: it runs with
+//! `cargo xtask test --long` only.
 
 mod answers;
 mod basics;
@@ -131,7 +133,8 @@ impl Lab {
         match self {
             // As libvirt has it.
             Self::Usual => config.root_ports = true,
-            // As with a processor of its own: it does not sleep even while the guest's turn to run is long in coming.
+            // As with a processor of its own: it does not sleep even while the guest's turn to run
+            // is long in coming.
             Self::Polling => config.backend_arguments = vec!["--busy-poll".into()],
             Self::OlderBackend => config.older_backend = true,
             Self::Rails => (config.rails, config.any_gid) = (true, true),
@@ -189,7 +192,8 @@ impl Lab {
     }
 }
 
-/// All tests, in the order in which they run. Those of the same kind of pair stand together, as each change boots one.
+/// All tests, in the order in which they run. Those of the same kind of pair stand together, as
+/// each change boots one.
 pub fn all() -> Vec<VmTest> {
     let mut tests = usual();
     tests.extend(linux::on_one_host());

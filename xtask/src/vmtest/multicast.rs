@@ -10,13 +10,15 @@ use crate::vm::{Job, Pair, Vm};
 /// Datagrams that each receiver waits for.
 const COUNT: u32 = 20;
 
-/// Both ways, but from rdma_rxe: two receivers in the one VM and one in the sender's, and one of another group, which gets nothing.
+/// Both ways, but from rdma_rxe: two receivers in the one VM and one in the sender's, and one of
+/// another group, which gets nothing.
 pub fn mckey(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         pair.device(vm).prepare_in(vm, pair.patience(6))?;
     }
     send(pair, [&pair.a, &pair.b], 0).context("from VM a to b")?;
-    // From rdma_rxe not all 20 came when it was tried, and why is not known: mckey leaves without waiting for its sends to complete.
+    // From rdma_rxe not all 20 came when it was tried, and why is not known: mckey leaves without
+    // waiting for its sends to complete.
     if pair.device(&pair.b) == Device::Vrdma {
         send(pair, [&pair.b, &pair.a], 1).context("from VM b to a")?;
     }
@@ -41,7 +43,8 @@ fn send(pair: &Pair, [from, to]: [&Vm; 2], index: usize) -> Result<()> {
     let receivers =
         [start(to, &group, peer, "")?, start(to, &group, peer, "")?, start(from, &group, own, "")?];
     let mut other = start(to, "239.7.8.9", peer, "")?;
-    // They join within moments then, and the sender waits for three seconds after it has joined itself.
+    // They join within moments then, and the sender waits for three seconds after it has joined
+    // itself.
     for (vm, count) in [(to, 3), (from, 1)] {
         let have_qps = format!(
             "until [ $(rdma resource show qp | grep -c mckey) -ge {count} ]; do sleep 0.1; done; sleep 1"

@@ -1,4 +1,5 @@
-//! perftest in both directions, with very many QPs, and by processes that have no channel of their own.
+//! perftest in both directions, with very many QPs, and by processes that have no channel of their
+//! own.
 
 use anyhow::{Context, Result, ensure};
 
@@ -6,7 +7,8 @@ use crate::programs::{self, Device, Program};
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::Holdings;
 
-/// All of perftest that RC has, and what there is of shared receive queues and of XRC, with options that change what the data path does.
+/// All of perftest that RC has, and what there is of shared receive queues and of XRC, with options
+/// that change what the data path does.
 const ALL: [&str; 25] = [
     "ib_write_bw -n 200",
     "ib_write_bw -n 200 -b -l 8",
@@ -85,7 +87,8 @@ pub fn no_channel(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Processes that find the pool of channels empty, because another process in each VM has the only one.
+/// Processes that find the pool of channels empty, because another process in each VM has the only
+/// one.
 pub fn empty_pool(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
     let mut server = pair.a.spawn("exec vr-idle -d vrdma0 -p 18890")?;

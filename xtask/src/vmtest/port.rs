@@ -44,7 +44,8 @@ pub fn follows_netdev(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The driver is removed under a program that is connected by rdma_cm: both ends of the connection end, and all is given back.
+/// The driver is removed under a program that is connected by rdma_cm: both ends of the connection
+/// end, and all is given back.
 pub fn removed_while_connected(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
     begin_driver_anew(pair)?;

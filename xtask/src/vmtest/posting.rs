@@ -1,4 +1,5 @@
-//! How requests get to the device: of many QPs through one channel, without system calls, and when everybody sleeps.
+//! How requests get to the device: of many QPs through one channel, without system calls, and when
+//! everybody sleeps.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ pub fn four_thousand_qps(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Requests on 1,000 QPs of one process through its one channel, to another VM and back: no completion is lost or out of
-/// its QP's order.
+/// Requests on 1,000 QPs of one process through its one channel, to another VM and back: no
+/// completion is lost or out of its QP's order.
 pub fn one_channel(pair: &mut Pair) -> Result<()> {
     let command = "vr-manyqps -d vrdma0 -p 18900 --qps 1000 --ops 20000";
     let patience = pair.patience(15);
@@ -36,8 +37,8 @@ fn system_calls(pair: &Pair, arguments: &str) -> Result<i64> {
     calls.with_context(|| format!("strace counted nothing:\n{table}"))
 }
 
-/// While the device polls, 10,000 operations are posted and polled for without a system call and (almost) without a kick.
-/// The device's own kicks are counted in the same run.
+/// While the device polls, 10,000 operations are posted and polled for without a system call and
+/// (almost) without a kick. The device's own kicks are counted in the same run.
 pub fn no_system_calls(pair: &mut Pair) -> Result<()> {
     const OPERATIONS: u64 = 10_000;
     let few = system_calls(pair, "--local --count 1000")?;
@@ -72,7 +73,8 @@ fn few_kicks(
     Ok(())
 }
 
-/// With 100 idle QPs between the VMs the backend needs no processor; each of 1,000 single operations after that wakes it.
+/// With 100 idle QPs between the VMs the backend needs no processor; each of 1,000 single
+/// operations after that wakes it.
 pub fn sleeping(pair: &mut Pair) -> Result<()> {
     const IDLE: Duration = Duration::from_secs(5);
     const WHY: &str = "processor time is compared: a busy machine gives less of it, not more";

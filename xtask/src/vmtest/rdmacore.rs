@@ -34,8 +34,9 @@ const LACKING: [&str; 5] = ["cuda_dmabuf", "flow", "odp", "rss_traffic", "tag_ma
 /// Those that draw by lot what they do.
 const BY_LOT: [&str; 2] = ["qp", "rdmacm"];
 
-/// What `ibv_create_qp_ex` may be asked for by test_create_ud_qp_ex_no_attr and test_create_ud_qp_ex_with_attr. Without "extended" the
-/// reason is that of `ibv_create_qp`, which has no flags.
+/// What `ibv_create_qp_ex` may be asked for by test_create_ud_qp_ex_no_attr and
+/// test_create_ud_qp_ex_with_attr. Without "extended" the reason is that of `ibv_create_qp`, which
+/// has no flags.
 const MCAST_LB: &str = "BLOCK_SELF_MCAST_LB, a flag that the test draws by lot";
 
 /// Why tests are skipped: how a reason begins, and what the device or the VM lacks.
@@ -100,7 +101,8 @@ pub fn names(pair: &Pair) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What these tests say of themselves over a device in VM a, whether they pass or not. Who takes too long is killed.
+/// What these tests say of themselves over a device in VM a, whether they pass or not. Who takes
+/// too long is killed.
 pub fn report(pair: &Pair, device: Device, names: &[String]) -> Result<String> {
     const NAMES: &str = "rdma-core-tests.names";
     paths::write(&pair.share().join(NAMES), names.join("\n"))?;
@@ -136,8 +138,8 @@ fn run(pair: &Pair, modules: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Reasons for which tests were skipped and that [`SKIPPED`] has not. They stand behind a test's name, or in a line of their own if the
-/// test said something else before.
+/// Reasons for which tests were skipped and that [`SKIPPED`] has not. They stand behind a test's
+/// name, or in a line of their own if the test said something else before.
 fn new_reasons(report: &str) -> Vec<&str> {
     let reasons = report.lines().filter_map(|line| {
         let end = line.rsplit_once(" ... ").map_or(line, |(_, end)| end);

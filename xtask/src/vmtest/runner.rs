@@ -1,4 +1,5 @@
-//! Runs the tests in VMs: pairs are booted as the tests want them, two at a time, and what fails is repeated alone.
+//! Runs the tests in VMs: pairs are booted as the tests want them, two at a time, and what fails is
+//! repeated alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
@@ -40,8 +41,9 @@ const NOBODY_PANICS: &str = "nobody panics with it";
 /// A test that has run, how long, and how it went.
 type Ran = (VmTest, Duration, Outcome);
 
-/// Runs the tests that `wanted` picks in pairs of this kind, reporting each. Two pairs are up at a time where the machine allows it, since a VM mostly
-/// waits for another. What fails is repeated in the end, alone.
+/// Runs the tests that `wanted` picks in pairs of this kind, reporting each. Two pairs are up at a
+/// time where the machine allows it, since a VM mostly waits for another. What fails is repeated in
+/// the end, alone.
 pub fn run(
     config: &PairConfig,
     wanted: impl Fn(&VmTest) -> bool,
@@ -100,7 +102,8 @@ fn no_pair() -> Outcome {
     Outcome::Failed("no pair of VMs: see above".into())
 }
 
-/// Tests of one kind of pair that stand together; those with the most first, so that the last lane to end ends soon after the other.
+/// Tests of one kind of pair that stand together; those with the most first, so that the last lane
+/// to end ends soon after the other.
 fn groups(tests: Vec<VmTest>) -> VecDeque<Vec<VmTest>> {
     let mut groups: VecDeque<Vec<VmTest>> = VecDeque::new();
     for test in tests {
@@ -126,7 +129,8 @@ struct Runner {
     config: PairConfig,
     /// The pair that is up.
     shared: Option<(Lab, Pair)>,
-    /// Pairs in a row that did not come up. After [`BOOTS`] of them none is tried again for each test.
+    /// Pairs in a row that did not come up. After [`BOOTS`] of them none is tried again for each
+    /// test.
     failed_boots: u32,
 }
 
@@ -139,7 +143,8 @@ impl Runner {
         self.failed_boots >= BOOTS
     }
 
-    /// Runs groups until there are none, or no pair comes up: another lane may have more luck with those that are left.
+    /// Runs groups until there are none, or no pair comes up: another lane may have more luck with
+    /// those that are left.
     fn work(mut self, groups: &Mutex<VecDeque<Vec<VmTest>>>, done: &Sender<Ran>) {
         let next = || groups.lock().expect(NOBODY_PANICS).pop_front();
         while !self.is_hopeless()
@@ -187,7 +192,8 @@ impl Runner {
         }
     }
 
-    /// Ends the pair of a test that failed, so that nothing of it is there when the test is repeated; its logs are kept. The error tells where.
+    /// Ends the pair of a test that failed, so that nothing of it is there when the test is
+    /// repeated; its logs are kept. The error tells where.
     fn put_away(&mut self, name: &str, why: String) -> String {
         self.shared = None;
         let kept = paths::log(name).and_then(|log| keep_run(self.config.lane, &log.with_extension("vms")));
@@ -219,7 +225,8 @@ impl Runner {
         result
     }
 
-    /// Runs a test, in the pair that is up if it is one of its kind, and says how long it took beside the boot.
+    /// Runs a test, in the pair that is up if it is one of its kind, and says how long it took
+    /// beside the boot.
     fn once(&mut self, test: &VmTest) -> (Duration, Outcome) {
         match test.run {
             super::Run::InPair(run) => self.in_pair(test, run),

@@ -1,4 +1,5 @@
-//! iWARP between two hosts, and with Linux's soft-iWARP at one end. All that passes the wire meanwhile is sound.
+//! iWARP between two hosts, and with Linux's soft-iWARP at one end. All that passes the wire
+//! meanwhile is sound.
 
 use anyhow::{Result, ensure};
 
@@ -20,7 +21,8 @@ pub fn two_hosts(pair: &mut Pair) -> Result<()> {
     captured(pair, "iwarp.pcap", |pair| go_through(pair, &SHORT, &|_| true, &mut |_| {}).map(|_| ()))
 }
 
-/// Devices of iWARP and of RoCE on one netdev: connections of rdma_cm go over the first, and those that a program makes itself over the second.
+/// Devices of iWARP and of RoCE on one netdev: connections of rdma_cm go over the first, and those
+/// that a program makes itself over the second.
 pub fn both(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
     for vm in [&pair.a, &pair.b] {

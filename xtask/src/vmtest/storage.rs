@@ -1,4 +1,5 @@
-//! Storage over RDMA: the kernel's own users of fast registration, remote invalidation and QPs of the kernel.
+//! Storage over RDMA: the kernel's own users of fast registration, remote invalidation and QPs of
+//! the kernel.
 
 use anyhow::{Context, Result, ensure};
 
@@ -25,7 +26,8 @@ pub fn srp(pair: &mut Pair) -> Result<()> {
     all_ways(pair, Protocol::Srp)
 }
 
-/// Completions that the kernel has moderated by itself (rdma-dev(8), adaptive-moderation): none is forgotten.
+/// Completions that the kernel has moderated by itself (rdma-dev(8), adaptive-moderation): none is
+/// forgotten.
 ///
 /// spdk#3328: I/O whose completion nobody looks at until other traffic comes.
 pub fn adaptive_moderation(pair: &mut Pair) -> Result<()> {
@@ -69,7 +71,8 @@ fn all_ways(pair: &mut Pair, protocol: Protocol) -> Result<()> {
 
 /// What is written is read, and afterwards the backends have as many objects as before.
 pub fn gives_all_back(pair: &mut Pair, storage: Storage, load: &Load) -> Result<()> {
-    // The first use of anything leaves something: the core keeps a pool of CQs, and each worker what memory it had most.
+    // The first use of anything leaves something: the core keeps a pool of CQs, and each worker
+    // what memory it had most.
     let first = if workers() > 1 { load } else { &Load::SMALL };
     storage.whole(pair, first).context("the first time")?;
     let patience = pair.patience(5);
@@ -84,7 +87,8 @@ pub fn gives_all_back(pair: &mut Pair, storage: Storage, load: &Load) -> Result<
     Ok(())
 }
 
-/// An NVMe target's VM is killed while the initiator reads and writes, and comes back: the initiator goes on, and reads what it wrote.
+/// An NVMe target's VM is killed while the initiator reads and writes, and comes back: the
+/// initiator goes on, and reads what it wrote.
 pub fn killed_target(pair: &mut Pair) -> Result<()> {
     killed_target_of(pair, Storage::new(Protocol::Nvme, 0))
 }
@@ -129,8 +133,9 @@ fn reboot(pair: &mut Pair, storage: Storage) -> Result<()> {
     pair.device(vm).prepare_in(vm, patience)
 }
 
-/// The initiator's VM is killed while it reads and writes: a new one is served, and in the end all that the target's VM had is given back. (Not earlier: targets
-/// ask after initiators that say nothing late, and LIO over RDMA never does.)
+/// The initiator's VM is killed while it reads and writes: a new one is served, and in the end all
+/// that the target's VM had is given back. (Not earlier: targets ask after initiators that say
+/// nothing late, and LIO over RDMA never does.)
 pub fn killed_initiator(pair: &mut Pair) -> Result<()> {
     for protocol in Protocol::ALL {
         killed_initiator_of(pair, protocol).with_context(|| protocol.name())?;

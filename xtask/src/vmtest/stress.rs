@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use crate::vm::Pair;
 use crate::vmtest::watch::said;
 
-/// How programs get requests to the device and completions from it: environment and option of `vr-pingpong`.
+/// How programs get requests to the device and completions from it: environment and option of
+/// `vr-pingpong`.
 const WAYS: [(&str, &str); 4] =
     [("", ""), ("", "--events"), ("VRDMA_NO_CHANNEL=1", ""), ("VRDMA_NO_CHANNEL=1", "--events")];
 
@@ -24,8 +25,9 @@ pub fn long(pair: &mut Pair) -> Result<()> {
     each_way(pair, 600)
 }
 
-/// A ping-pong of so many seconds in each of the [`WAYS`], between VMs of one processor and over a backend that sleeps
-/// whenever it can: each message is a kick, so whoever publishes without a barrier stalls.
+/// A ping-pong of so many seconds in each of the [`WAYS`], between VMs of one processor and over a
+/// backend that sleeps whenever it can: each message is a kick, so whoever publishes without a
+/// barrier stalls.
 fn each_way(pair: &mut Pair, seconds: u64) -> Result<()> {
     for (index, (environment, options)) in WAYS.iter().enumerate() {
         let what = format!("{environment} vr-pingpong {options}");

@@ -6,7 +6,8 @@ use crate::vm::pair::VLAN_IP;
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::said;
 
-/// The VLANs: of VM a and VM c. VM b is in both, each in a network namespace of its own, again with the same address.
+/// The VLANs: of VM a and VM c. VM b is in both, each in a network namespace of its own, again with
+/// the same address.
 const VLANS: [u16; 2] = [10, 20];
 
 /// Each of two guests reaches its own peer by ping and rping, and not that of the other.

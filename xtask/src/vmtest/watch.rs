@@ -1,4 +1,5 @@
-//! What tests look at while others disturb: the backend's holdings, its processor time, and a ping-pong that goes on.
+//! What tests look at while others disturb: the backend's holdings, its processor time, and a
+//! ping-pong that goes on.
 
 use std::fs;
 use std::time::Duration;
@@ -27,7 +28,8 @@ pub struct Holdings {
     pub own_memory: u64,
 }
 
-/// How much more than before the backend's own memory may be: freed memory is the allocator's to keep.
+/// How much more than before the backend's own memory may be: freed memory is the allocator's to
+/// keep.
 const MEMORY_TOLERANCE: u64 = 1024;
 /// The same for mappings, of which the allocator makes some.
 const MAPPING_TOLERANCE: usize = 4;
@@ -53,8 +55,8 @@ impl Holdings {
         })
     }
 
-    /// What the backend has as soon as nothing comes or goes any more: programs that have ended, and the connection manager, may take a
-    /// while to give everything back.
+    /// What the backend has as soon as nothing comes or goes any more: programs that have ended,
+    /// and the connection manager, may take a while to give everything back.
     pub fn settled(backend: &Backend, patience: Duration) -> Result<Self> {
         // On a busy machine who gives something back may come to it only after a while.
         const SAME: u32 = 4;
@@ -70,8 +72,8 @@ impl Holdings {
         Ok(before)
     }
 
-    /// The same, to be expected after this guest's driver began anew: its kernel's queues then lie in other pages, and in how many runs
-    /// of memory is by chance.
+    /// The same, to be expected after this guest's driver began anew: its kernel's queues then lie
+    /// in other pages, and in how many runs of memory is by chance.
     pub fn with_new_driver(mut self, guest: &str) -> Self {
         let runs = format!("{guest}.runs");
         self.objects.retain(|(kind, _)| *kind != runs);
@@ -116,7 +118,8 @@ fn status_field(proc: &str, field: &str) -> Result<u64> {
 /// Processor time that the backend has used.
 pub fn processor_time(backend: &Backend) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", backend.pid()))?;
-    // The name, in parentheses, may hold spaces; user and system time are the 12th and 13th field behind it.
+    // The name, in parentheses, may hold spaces; user and system time are the 12th and 13th field
+    // behind it.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let times: Vec<u64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
     ensure!(times.len() == 2, "an odd /proc/PID/stat: {stat}");

@@ -296,7 +296,8 @@ impl Driver<'_> {
         .to_vec()
     }
 
-    /// A command about a memory window, or a region for fast registration or that is registered again.
+    /// A command about a memory window, or a region for fast registration or that is registered
+    /// again.
     fn window_or_again(&mut self) -> (Opcode, Vec<u8>, Vec<abi::Run>, Made) {
         let made: Made = |driver, key| driver.keys.push(key);
         match self.input.byte() % 4 {

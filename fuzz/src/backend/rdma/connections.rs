@@ -1,4 +1,5 @@
-//! The commands of drivers about connections of iWARP: what peers say to one over the host's TCP, or two guests of a worker to each other without TCP.
+//! The commands of drivers about connections of iWARP: what peers say to one over the host's TCP,
+//! or two guests of a worker to each other without TCP.
 
 use super::*;
 use crate::queue::channel::{NO_WORDS, RequestWords};
@@ -19,7 +20,8 @@ const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const PORTS: usize = 3;
 /// At which guests listen for each other.
 const GUEST_PORTS: [u16; PORTS] = [4001, 4002, 4001];
-/// Bytes of the region that each driver has from the beginning, where all addresses of requests lie, and entries of its CQ.
+/// Bytes of the region that each driver has from the beginning, where all addresses of requests
+/// lie, and entries of its CQ.
 const LENGTH: u32 = 0x3000;
 /// Of one element: enough to go from memory to memory.
 const LONG: u32 = 0xc00;
@@ -33,10 +35,12 @@ const SILENCE: Duration = Duration::from_millis(30);
 /// Turns after which what is on its way through the host's TCP has been looked at.
 const TURNS: usize = 10;
 
-/// Commands about connections, most of them nearly right, while peers connect, answer and leave as they like, and time passes. The first byte says who the peers are.
+/// Commands about connections, most of them nearly right, while peers connect, answer and leave as
+/// they like, and time passes. The first byte says who the peers are.
 ///
-/// Beside what [`control`] holds: a connection is known from the command or event that tells of it first until it is released or rejected, and to nobody
-/// else; what happens to each is told in order, once; whatever a peer says, the worker goes on.
+/// Beside what [`control`] holds: a connection is known from the command or event that tells of it
+/// first until it is released or rejected, and to nobody else; what happens to each is told in
+/// order, once; whatever a peer says, the worker goes on.
 pub fn connections(data: &[u8]) {
     match data.split_first() {
         Some((first, rest)) if first % 2 == 1 => between_guests(rest),
@@ -45,7 +49,8 @@ pub fn connections(data: &[u8]) {
     }
 }
 
-/// Two guests of one worker connect to each other, and to themselves, send what they like, and leave.
+/// Two guests of one worker connect to each other, and to themselves, send what they like, and
+/// leave.
 fn between_guests(data: &[u8]) {
     let lab = Rc::new(Lab::of_local_way());
     let mut drivers =
@@ -350,7 +355,8 @@ impl Driver<'_> {
         self.ask(side, opcode, number, body);
     }
 
-    /// Posts requests, and takes what has completed. Half of them are as a program means them: what is not ends the connection.
+    /// Posts requests, and takes what has completed. Half of them are as a program means them: what
+    /// is not ends the connection.
     fn send(&mut self, (peer, peer_keys): &(Vec<u32>, Vec<u32>)) {
         let id = self.lab.guests[self.at].id;
         for _ in 0..1 + self.input.below(4) {

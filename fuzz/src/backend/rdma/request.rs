@@ -164,10 +164,11 @@ const OWNER: OwnerId = OwnerId(1);
 const FAR_GID: Gid = Gid::from_ipv4([10, 0, 0, 9]);
 const FAR_MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
 
-/// Two processes in two guests post requests of any content to QPs of each type, on the same host and to another.
+/// Two processes in two guests post requests of any content to QPs of each type, on the same host
+/// and to another.
 ///
-/// What a request ends with comes once and in order, nothing but registered memory and CQs is written, and what goes out is what the
-/// guest may send.
+/// What a request ends with comes once and in order, nothing but registered memory and CQs is
+/// written, and what goes out is what the guest may send.
 pub fn wqe(data: &[u8]) {
     let mut posters = Posters::new(Input::new(data));
     // More would only make an input slow.
@@ -196,7 +197,8 @@ struct Side {
     qpns: Vec<u32>,
     key: u32,
     consumer: u32,
-    /// Requests that have not ended, by QP and queue: their numbers, and whether they tell of success.
+    /// Requests that have not ended, by QP and queue: their numbers, and whether they tell of
+    /// success.
     pending: HashMap<(u32, bool), VecDeque<(u32, bool)>>,
 }
 

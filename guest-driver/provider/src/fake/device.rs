@@ -30,7 +30,8 @@ impl FakeCq {
     /// CQEs that it has room for now.
     pub fn room(&self) -> u32 {
         let ring = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
-        // SAFETY: the provider keeps the memory until the CQ is destroyed; the consumer's word is 64 bytes into the record.
+        // SAFETY: the provider keeps the memory until the CQ is destroyed; the consumer's word is
+        // 64 bytes into the record.
         let consumer = unsafe {
             let word = ring.add(self.layout.record_offset() + 64);
             AtomicU32::from_ptr(word.cast()).load(Ordering::Acquire)
@@ -159,7 +160,8 @@ impl Kernel {
         self.state().cqs.values().map(FakeCq::room).min().expect("there is a CQ")
     }
 
-    /// The next request, from the context's channel or from METHOD_POST. Requests of a list are taken one by one.
+    /// The next request, from the context's channel or from METHOD_POST. Requests of a list are
+    /// taken one by one.
     pub fn take(&self) -> Option<Parsed> {
         let mut state = self.state();
         if let Some(receive) = state.listed.pop_front() {

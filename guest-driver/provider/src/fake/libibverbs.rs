@@ -1,4 +1,5 @@
-//! What the provider calls of libibverbs as a driver of devices and for contexts, and what the fakes of its other functions share.
+//! What the provider calls of libibverbs as a driver of devices and for contexts, and what the
+//! fakes of its other functions share.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "it stands for C code, with the contracts of libibverbs"
@@ -33,7 +34,8 @@ pub unsafe fn ordered_error(context: *mut ibv_context) -> c_int {
     std::mem::take(&mut unsafe { kernel(context) }.state().command_error)
 }
 
-/// The kernel has destroyed a queue; the program does what it does before it acknowledges the queue's events.
+/// The kernel has destroyed a queue; the program does what it does before it acknowledges the
+/// queue's events.
 pub(super) unsafe fn destroyed(context: *mut ibv_context) {
     let kernel = unsafe { kernel(context) };
     let meanwhile = {

@@ -16,7 +16,8 @@ use super::libibverbs::{driver_reply, kernel, ordered_error};
 use crate::ffi::*;
 
 impl Kernel {
-    /// A target of another process, `qpn`, has taken this receive of an XRC shared receive queue for a message.
+    /// A target of another process, `qpn`, has taken this receive of an XRC shared receive queue
+    /// for a message.
     pub fn receive_xrc(&self, request: &Parsed, qpn: u32) {
         let srqn = request.qpn();
         let mut state = self.state();

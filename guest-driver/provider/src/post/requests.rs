@@ -28,7 +28,8 @@ impl ffi::ibv_send_wr {
         let sges = unsafe { elements(self.sg_list, self.num_sge, qp.max_send_sge) }?;
         let inline = self.send_flags & ffi::IBV_SEND_INLINE != 0;
         let data = if inline {
-            // SAFETY: with this flag the elements name memory that this process can read (ibv_post_send(3), IBV_SEND_INLINE).
+            // SAFETY: with this flag the elements name memory that this process can read
+            // (ibv_post_send(3), IBV_SEND_INLINE).
             let gather = unsafe { Gather::new(sges) };
             if gather.len() > qp.max_inline as usize {
                 return Err(libc::EINVAL);
@@ -42,7 +43,8 @@ impl ffi::ibv_send_wr {
             // SAFETY: on a UD QP this is the field that counts.
             Kind::Ud => unsafe { self.datagram(tag, data) },
             Kind::XrcSend => {
-                // SAFETY: by this function's own contract; on an XRC QP `xrc` is the field that counts.
+                // SAFETY: by this function's own contract; on an XRC QP `xrc` is the field that
+                // counts.
                 let (request, xrc) =
                     unsafe { (self.connected(qp, tag, sges, data, inline), self.qp_type.xrc) };
                 // Requests of own keys go to no queue of the peer.
@@ -100,7 +102,8 @@ impl ffi::ibv_send_wr {
     /// `wr.ud` is the field that counts, and its address handle is alive.
     #[inline]
     unsafe fn datagram<'a>(&self, tag: Tag, data: Data<'a>) -> Result<Request<'a>, Errno> {
-        // SAFETY: by this function's own contract, `wr.ud` was written, and its address handle is not destroyed yet.
+        // SAFETY: by this function's own contract, `wr.ud` was written, and its address handle is
+        // not destroyed yet.
         let to = unsafe {
             let ud = self.wr.ud;
             let ah = Ah::index_of(ud.ah).ok_or(libc::EINVAL)?;
@@ -129,7 +132,8 @@ impl ffi::ibv_send_wr {
 pub unsafe fn elements<'a>(list: *const ffi::ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
     match u32::try_from(count) {
         Ok(0) => Ok(&[]),
-        // SAFETY: `list` has `count` elements by this function's own contract; the layouts are the same (see ffi).
+        // SAFETY: `list` has `count` elements by this function's own contract; the layouts are the
+        // same (see ffi).
         Ok(count) if count <= max => Ok(unsafe { slice::from_raw_parts(list.cast(), count as usize) }),
         _ => Err(libc::EINVAL),
     }

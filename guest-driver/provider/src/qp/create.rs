@@ -97,7 +97,8 @@ unsafe fn make(
         (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
     }
     asked.cap.max_inline_data = inline_room(attr, context);
-    // The QP remembers these, and neither libibverbs nor the kernel sees to it that ones it does not use outlive it.
+    // The QP remembers these, and neither libibverbs nor the kernel sees to it that ones it does
+    // not use outlive it.
     if matches!(kind, Kind::XrcSend | Kind::XrcRecv) {
         (asked.recv_cq, asked.srq) = (ptr::null_mut(), ptr::null_mut());
     }
@@ -159,8 +160,9 @@ pub unsafe extern "C" fn open_qp(
     object(open())
 }
 
-/// Bytes of inline data of a QP that is asked for: at least as many as its elements take. (Programs rely on it that ask for none, such as
-/// rdma_xclient(1); devices whose requests lie in memory, and rdma_rxe, have that room anyway.)
+/// Bytes of inline data of a QP that is asked for: at least as many as its elements take. (Programs
+/// rely on it that ask for none, such as rdma_xclient(1); devices whose requests lie in memory, and
+/// rdma_rxe, have that room anyway.)
 fn inline_room(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> u32 {
     let cap = &attr.cap;
     let of_elements =

@@ -39,7 +39,8 @@ impl Kind {
             ffi::IBV_QPT_XRC_RECV if has_xrc(context) => Kind::XrcRecv,
             _ => return Err(libc::EOPNOTSUPP),
         };
-        // No creation flag is supported: the field may be there, but has to be 0. libibverbs leaves this check to providers.
+        // No creation flag is supported: the field may be there, but has to be 0. libibverbs leaves
+        // this check to providers.
         let has_flags = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
         let target = kind == Kind::XrcRecv;
         let known = ffi::IBV_QP_INIT_ATTR_PD

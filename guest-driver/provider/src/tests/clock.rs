@@ -119,7 +119,8 @@ fn the_time_of_the_wall_is_the_device_s_time_and_what_it_lacks() {
     let before = realtime();
     let (_, _, wall) = complete(50 * SECOND);
     assert!((before..=realtime()).contains(&wall), "compared again");
-    // A device that does not answer: the last comparison holds, and the next question comes a second later.
+    // A device that does not answer: the last comparison holds, and the next question comes a
+    // second later.
     age(SECOND);
     kernel.state().command_error = libc::EIO;
     let queries = kernel.state().clock_queries;

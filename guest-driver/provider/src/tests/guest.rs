@@ -32,7 +32,8 @@ unsafe impl<T> Send for Shared<T> {}
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    /// The pointer. (A closure that names the field captures the pointer alone, which threads can't share.)
+    /// The pointer. (A closure that names the field captures the pointer alone, which threads can't
+    /// share.)
     pub fn get(&self) -> *mut T {
         self.0
     }

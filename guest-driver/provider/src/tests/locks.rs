@@ -1,4 +1,5 @@
-//! No verb holds a lock that a thread of the program may need before it does what the verb waits for.
+//! No verb holds a lock that a thread of the program may need before it does what the verb waits
+//! for.
 
 use std::ffi::c_int;
 use std::mem::zeroed;
@@ -366,7 +367,8 @@ fn a_reset_waits_for_the_end_of_a_post_that_is_refused() {
         kernel.state().post_errors.push_back(libc::EPERM);
         kernel.state().during_post = Some(Box::new(move || {
             let reset = thread::spawn(move || theirs.modify(qp.get(), IBV_QPS_RESET));
-            // One that does not wait ends meanwhile. For one that waits, or is late, the time makes no difference.
+            // One that does not wait ends meanwhile. For one that waits, or is late, the time makes
+            // no difference.
             let _ = wait::within(Duration::from_millis(500), || reset.is_finished().then_some(()));
             let _ = done.send(reset);
         }));

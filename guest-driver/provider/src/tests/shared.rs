@@ -83,7 +83,8 @@ fn receives_name_their_queue_and_complete_in_any_order() {
     guest.close(&cqs);
 }
 
-/// Receives of one element each go together, whatever is among them; the channel has fewer units than requests then.
+/// Receives of one element each go together, whatever is among them; the channel has fewer units
+/// than requests then.
 #[test]
 fn receives_of_one_element_share_requests() {
     let kernel = Kernel::new();
@@ -427,7 +428,8 @@ impl Drop for Failed<'_> {
     }
 }
 
-/// Threads post to one queue and poll a CQ each, and the device lets receives complete in any order: none is lost or doubled.
+/// Threads post to one queue and poll a CQ each, and the device lets receives complete in any
+/// order: none is lost or doubled.
 #[test]
 fn threads_share_a_queue() {
     const THREADS: usize = 3;

@@ -15,7 +15,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// 1,000 QPs of one context, posted to by threads that share the channel: no completion is lost, doubled or out of order.
+/// 1,000 QPs of one context, posted to by threads that share the channel: no completion is lost,
+/// doubled or out of order.
 #[test]
 fn a_thousand_qps_through_one_channel() {
     many_qps(&Kernel::new(), 50_000);
@@ -103,7 +104,8 @@ fn polling_meets_qps_that_go() {
             }
         });
         for _ in 0..2_000 {
-            // A program makes no more than its CQ holds; the other thread may get no processor for long.
+            // A program makes no more than its CQ holds; the other thread may get no processor for
+            // long.
             while kernel.room() < 2 && !poller.is_finished() {
                 thread::yield_now();
             }

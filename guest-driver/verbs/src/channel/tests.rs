@@ -23,7 +23,8 @@ impl Doorbell for Kicks {
 
 fn pair(entries: u16, event_idx: bool) -> (Channel<Kicks>, DeviceChannel) {
     let device = DeviceChannel::new(entries, event_idx);
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Channel alone.
+    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this
+    // Channel alone.
     let channel = unsafe { Channel::new(device.parts(Kicks::default())) }.unwrap();
     (channel, device)
 }
@@ -162,7 +163,8 @@ fn the_largest_ring_works() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-    /// Requests arrive whole, in order and once, wherever the ring ends and around the end of the 16-bit index.
+    /// Requests arrive whole, in order and once, wherever the ring ends and around the end of the
+    /// 16-bit index.
     #[test]
     fn requests_arrive_in_order(
         log_entries in 3u32..6,
@@ -286,7 +288,8 @@ fn found(device: &mut DeviceChannel) -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever shares units, the device finds each request as it was posted; it sees nothing that was not released.
+    /// Whatever shares units, the device finds each request as it was posted; it sees nothing that
+    /// was not released.
     #[test]
     fn requests_of_lists_are_what_was_posted(
         lists: bool,
@@ -294,7 +297,8 @@ proptest! {
     ) {
         let mut device = DeviceChannel::new(16, false);
         device.lists = lists;
-        // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Channel alone.
+        // SAFETY: the device keeps the memory as long as the test, and the driver's side is this
+        // Channel alone.
         let mut channel = unsafe { Channel::new(device.parts(Kicks::default())) }.unwrap();
         let (mut posted, mut taken) = (Vec::new(), Vec::new());
         let mut released = 0;
@@ -331,7 +335,8 @@ proptest! {
 fn requests_of_a_list_take_two_fifths_of_a_unit() {
     let mut device = DeviceChannel::new(64, false);
     device.lists = true;
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Channel alone.
+    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this
+    // Channel alone.
     let mut channel = unsafe { Channel::new(device.parts(Kicks::default())) }.unwrap();
     let sges = [Sge { addr: 1, length: 2, lkey: 3 }];
     (0..100).for_each(|id| channel.push(&Request::srq_recv(5, id, &sges)).unwrap());

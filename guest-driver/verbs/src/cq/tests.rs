@@ -10,7 +10,8 @@ use crate::model::DeviceCq;
 fn pair(cqes: u32) -> (Cq, DeviceCq) {
     let layout = CqLayout::for_entries(cqes).unwrap();
     let device = DeviceCq::new(layout);
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq alone.
+    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq
+    // alone.
     let cq = unsafe { Cq::new(device.memory.at(0), layout) }.unwrap();
     (cq, device)
 }
@@ -101,7 +102,8 @@ fn waiting_completions_of_a_dead_qp_are_renamed() {
 fn begin(cq: &mut Cq, cqes: u32) -> DeviceCq {
     let layout = CqLayout::for_entries(cqes).unwrap();
     let next = DeviceCq::new(layout);
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq alone.
+    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq
+    // alone.
     assert!(unsafe { cq.begin_resize(next.memory.at(0), layout) });
     next
 }
@@ -174,7 +176,8 @@ fn time_stamps_come_with_their_cqes_from_any_ring() {
     assert_eq!((layout.cqe_size(), layout.record_offset(), layout.size()), (64, 4 * 64, 4 * 64 + 128));
     assert_eq!(layout.with_timestamps(false), CqLayout::for_entries(4).unwrap());
     let mut device = DeviceCq::new(layout);
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq alone.
+    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq
+    // alone.
     let mut cq = unsafe { Cq::new(device.memory.at(0), layout) }.unwrap();
     let took = |cq: &mut Cq| {
         let found = cq.take_timed().map(|(cqe, timestamp)| (cqe.wqe_id.get(), timestamp));
@@ -222,7 +225,8 @@ fn memory_must_be_aligned() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-    /// Completions arrive in order, whole and once, over many laps and around the end of the 32-bit index.
+    /// Completions arrive in order, whole and once, over many laps and around the end of the 32-bit
+    /// index.
     #[test]
     fn completions_arrive_in_order(
         size in 1u32..10,
@@ -256,7 +260,8 @@ proptest! {
         prop_assert!(expected.is_empty());
     }
 
-    /// Completions arrive in order, whole and once, and each arm is seen once, however the device goes from ring to ring.
+    /// Completions arrive in order, whole and once, and each arm is seen once, however the device
+    /// goes from ring to ring.
     #[test]
     fn resizes_lose_nothing(
         steps in prop::collection::vec((0u32..6, 0usize..6, 0u8..8, 1u32..10), 0..100),
@@ -270,7 +275,8 @@ proptest! {
             match action {
                 0 if !cq.is_resizing() && begun.is_none() => begun = Some((begin(&mut cq, size), false)),
                 1 => if let Some((next, done @ false)) = &mut begun {
-                    // The fresh ring takes the place of that to come; the one that was stays for the driver.
+                    // The fresh ring takes the place of that to come; the one that was stays for
+                    // the driver.
                     let next = core::mem::replace(next, DeviceCq::new(CqLayout::for_entries(2).unwrap()));
                     device = device.followed_by(next, &mut former);
                     *done = true;

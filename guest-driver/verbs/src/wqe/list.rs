@@ -26,7 +26,8 @@ pub(crate) struct Listed<'a> {
     pub(crate) sge: &'a Sge,
 }
 
-/// The list that the device does not see yet, and to which requests can still be appended. At first it is one request as any other.
+/// The list that the device does not see yet, and to which requests can still be appended. At first
+/// it is one request as any other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenList {
     kind: ListKind,
@@ -63,7 +64,8 @@ impl OpenList {
     /// Appends a request.
     ///
     /// # Safety
-    /// `span` has at least [`Self::units_with_another`] units, in which the list is, and [`Self::takes`] said so.
+    /// `span` has at least [`Self::units_with_another`] units, in which the list is, and
+    /// [`Self::takes`] said so.
     #[inline]
     pub(crate) unsafe fn append(&mut self, request: &Listed<'_>, span: &Span<'_>) {
         let place = usize::from(self.len);
@@ -80,7 +82,8 @@ impl OpenList {
             inline_len: 0.into(),
         });
         let body: [u64; 2] = transmute!(ListBody { wqe_ids: self.more.map(U32::new) });
-        // SAFETY: header, body and as many elements as there are requests lie inside the units, which is how units() counts them.
+        // SAFETY: header, body and as many elements as there are requests lie inside the units,
+        // which is how units() counts them.
         unsafe {
             span.put_pair(0, header);
             span.put_pair(unit::BODY_OFFSET as usize, body);

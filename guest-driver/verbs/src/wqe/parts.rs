@@ -113,14 +113,16 @@ impl<'a> Gather<'a> {
     /// Takes `addr` and `length` of each element (`lkey` is ignored).
     ///
     /// # Safety
-    /// While the value is in use, each element must name readable memory of this process, unless its length is 0.
+    /// While the value is in use, each element must name readable memory of this process, unless
+    /// its length is 0.
     #[inline]
     pub unsafe fn new(list: &'a [Sge]) -> Self {
         let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
         Self { list, len: total.min(u64::from(unit::MAX_INLINE_V1_1) + 1) as u32 }
     }
 
-    /// Sum of the lengths in bytes; anything above [`unit::MAX_INLINE_V1_1`] only says that it is too much.
+    /// Sum of the lengths in bytes; anything above [`unit::MAX_INLINE_V1_1`] only says that it is
+    /// too much.
     pub fn len(&self) -> usize {
         self.len as usize
     }

@@ -1,4 +1,5 @@
-//! Every way in which a request can end other than well: the status, the order, and what the other side learns.
+//! Every way in which a request can end other than well: the status, the order, and what the other
+//! side learns.
 
 use std::time::Duration;
 use vrdma_tests::abi::control::{QpState, access};
@@ -282,7 +283,8 @@ fn a_peer_that_is_gone_in_any_way_does_not_answer() {
         a.post(&Request::write(a.qp.tag(3), b.mr.remote(0), Data::Inline(b"z")));
         a.cq.expect(a.qp.number, 2, WcStatus::RETRY_EXC_ERR);
         fails(&mut a, 3, WcStatus::WR_FLUSH_ERR);
-        // The first attempt and each retry. (vrdma-transport's `retry` tests how long they take, by a clock of its own.)
+        // The first attempt and each retry. (vrdma-transport's `retry` tests how long they take, by
+        // a clock of its own.)
         let attempts = 1 + u64::from(a.qp.options.retry_cnt);
         assert_eq!(lab.stats().transport(0, "timeouts") - timeouts, attempts, "{what}");
     }

@@ -188,7 +188,8 @@ impl Askers {
         }
     }
 
-    /// Whether all QPs that wait for an answer have asked, and have no more frames held than there are.
+    /// Whether all QPs that wait for an answer have asked, and have no more frames held than there
+    /// are.
     fn check<R>(&self, devices: &Devices<R>) -> Result<(), RestoreError> {
         for (index, device) in (0..devices.indices()).filter_map(|index| Some((index, devices.get(index)?))) {
             for QpEntry { qp, service } in device.qps.iter() {

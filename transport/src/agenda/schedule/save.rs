@@ -50,7 +50,8 @@ impl Schedule {
     }
 }
 
-/// The record of shared queues that are to be attended to. Queues that were destroyed are not in it.
+/// The record of shared queues that are to be attended to. Queues that were destroyed are not in
+/// it.
 fn save_wakes<R>(wakes: &Wakes, devices: &Devices<R>) -> Vec<record::Wakes> {
     let save = |(device, srqs): (u32, &VecDeque<SrqId>)| {
         let is_there = |id: &&SrqId| devices.get(device).is_some_and(|it| it.srqs.get(id.0).is_some());
@@ -60,7 +61,8 @@ fn save_wakes<R>(wakes: &Wakes, devices: &Devices<R>) -> Vec<record::Wakes> {
     wakes.in_order().filter_map(save).collect()
 }
 
-/// From the record. Queues are told that they are listed; all that are to be have to be, but those of a device that is still to go on.
+/// From the record. Queues are told that they are listed; all that are to be have to be, but those
+/// of a device that is still to go on.
 fn restore_wakes<R>(
     records: &[record::Wakes],
     sweeps: &[record::Sweep],

@@ -1,7 +1,10 @@
-//! Streams between two QPs of this engine: long payload goes from memory to memory where it is sent.
+//! Streams between two QPs of this engine: long payload goes from memory to memory where it is
+//! sent.
 //!
-//! Its FPDU takes its turn in the stream without it, as one does that came beyond a hole ([`placed`](super::placed)): only then does it count as come, and has its verdict. But here nothing is ever placed ahead
-//! of what comes before it: all that was sent with its payload has to have been taken. So memory changes in the order in which it would otherwise.
+//! Its FPDU takes its turn in the stream without it, as one does that came beyond a hole
+//! ([`placed`](super::placed)): only then does it count as come, and has its verdict. But here
+//! nothing is ever placed ahead of what comes before it: all that was sent with its payload has to
+//! have been taken. So memory changes in the order in which it would otherwise.
 
 use crate::base::id::DeviceId;
 use crate::base::memory::{Fault, Region};
@@ -91,7 +94,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
 }
 
 impl<R: Region, O: Outlet<R>> Placing<'_, R, O> {
-    /// Places the payload of an FPDU that is next in the stream; `None` if it may not be, or is not to be.
+    /// Places the payload of an FPDU that is next in the stream; `None` if it may not be, or is not
+    /// to be.
     fn place(&mut self, at: (DeviceId, Qpn), fpdu: &Fpdu, payload: &Pieces<'_, R>) -> Option<PlacedFpdu> {
         // The rest of a message goes as what was before it.
         let is_rest = self.goes_on && !payload.is_empty();
@@ -105,7 +109,8 @@ impl<R: Region, O: Outlet<R>> Placing<'_, R, O> {
         }
         let there = match segment {
             Segment::Write(to) => peer.place_of_write(to, length.into()),
-            // Whether its key may be invalidated shows in its turn, and nothing is placed before that.
+            // Whether its key may be invalidated shows in its turn, and nothing is placed before
+            // that.
             Segment::Send { part, invalidate: None, .. } => peer.place_of_send(part, length),
             Segment::ReadResponse(to) => {
                 let reads = peer.progress.reads;

@@ -1,9 +1,12 @@
-//! Reliable connections in streams of TCP: iWARP (RFC 5040, 5041, 5044). The TCP below is the caller's, of the host or [`vrdma-tcp`]'s: it hands the
-//! stream's bytes in, in order, and takes FPDUs. Nothing is lost here: no PSNs, timers or retransmission. Each end is a requester and a responder as on RoCE;
-//! `objects/iwarp/stream.rs` is what both share, [`set_up`] what happens before (MPA), [`receive`] what comes in, [`terminate`] how it ends.
+//! Reliable connections in streams of TCP: iWARP (RFC 5040, 5041, 5044). The TCP below is the
+//! caller's, of the host or [`vrdma-tcp`]'s: it hands the stream's bytes in, in order, and takes
+//! FPDUs. Nothing is lost here: no PSNs, timers or retransmission. Each end is a requester and a
+//! responder as on RoCE; `objects/iwarp/stream.rs` is what both share, [`set_up`] what happens
+//! before (MPA), [`receive`] what comes in, [`terminate`] how it ends.
 //!
-//! A request is complete when its last FPDU was taken, unless it is answered (READs and atomics); completions stay in order. There is no RNR: a message
-//! without a receive waits until the caller has looked, as do all behind it, and then ends the connection.
+//! A request is complete when its last FPDU was taken, unless it is answered (READs and atomics);
+//! completions stay in order. There is no RNR: a message without a receive waits until the caller
+//! has looked, as do all behind it, and then ends the connection.
 //!
 //! [`vrdma-tcp`]: https://www.rfc-editor.org/rfc/rfc9293
 
@@ -30,7 +33,8 @@ use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// Sends at most `budget` FPDUs, as long as `outlet` has room, among which count requests that need none; how many of each.
+    /// Sends at most `budget` FPDUs, as long as `outlet` has room, among which count requests that
+    /// need none; how many of each.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,

@@ -1,11 +1,15 @@
-//! FPDUs that come beyond a hole of the stream: what they carry is placed at once if it may be, and delivered in its turn (RFC 5041, 5).
+//! FPDUs that come beyond a hole of the stream: what they carry is placed at once if it may be, and
+//! delivered in its turn (RFC 5041, 5).
 //!
-//! A tagged segment says where it goes. The message of a SEND has a number, and so has its receive: each before it takes one, so the receive with as many before it is the one, and stays
-//! so. If it is not there, the SEND is as good as lost: nothing of it is kept or acknowledged, and the peer sends it again. Of a shared queue it claims all that are missing up to its
-//! own, but never many: a peer takes no more from others.
+//! A tagged segment says where it goes. The message of a SEND has a number, and so has its receive:
+//! each before it takes one, so the receive with as many before it is the one, and stays so. If it
+//! is not there, the SEND is as good as lost: nothing of it is kept or acknowledged, and the peer
+//! sends it again. Of a shared queue it claims all that are missing up to its own, but never many:
+//! a peer takes no more from others.
 //!
-//! What lies in the hole may have a key invalidated that is right now: that shows in the segment's turn, when it is checked once more, and ends the connection as if it had come in
-//! order. Until then the peer might have written there anyway.
+//! What lies in the hole may have a key invalidated that is right now: that shows in the segment's
+//! turn, when it is checked once more, and ends the connection as if it had come in order. Until
+//! then the peer might have written there anyway.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
@@ -34,14 +38,16 @@ use vrdma_wire::num::Rkey;
 /// How many requests are looked at for the READ that a response is to.
 const REQUESTS: usize = 256;
 
-/// What becomes of an FPDU that came beyond a hole ([`Engine::place_fpdu`](crate::Engine::place_fpdu)).
+/// What becomes of an FPDU that came beyond a hole
+/// ([`Engine::place_fpdu`](crate::Engine::place_fpdu)).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EarlyFpdu {
     /// Its payload was placed.
     Placed(PlacedFpdu),
     /// Nothing was: its bytes are to be kept until their turn.
     Keep,
-    /// It is of a message whose receive is not there: it is to be treated as lost, so that the peer sends it again.
+    /// It is of a message whose receive is not there: it is to be treated as lost, so that the peer
+    /// sends it again.
     NoReceive,
 }
 
@@ -162,7 +168,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
             Segment::Write(to) => self.receive_write(to, data, ulpdu),
             Segment::ReadResponse(to) => self.receive_read_response(to, data, ulpdu),
             Segment::Send { part, solicited, invalidate } => {
-                // Its receive was there when it was placed, and is there still: nobody has to look for one.
+                // Its receive was there when it was placed, and is there still: nobody has to look
+                // for one.
                 let fate =
                     self.receive_send(part, (solicited, invalidate), data, ulpdu, PostedReceives::AllTaken);
                 debug_assert!(fate == Fate::Done, "who has looked does not ask");
@@ -174,7 +181,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 }
 
-/// Where a part of what a READ returns goes, as long as that has not ended; `reads`: the token of the first that is outstanding, and how many are.
+/// Where a part of what a READ returns goes, as long as that has not ended; `reads`: the token of
+/// the first that is outstanding, and how many are.
 pub(super) fn place_of_response<'a, R: Region>(
     &Receiver { mrs, requests, qp, .. }: &Receiver<'a, R>,
     (token, reads): (u32, u32),

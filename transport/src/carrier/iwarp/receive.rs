@@ -1,4 +1,5 @@
-//! Bytes come from the peer: FPDUs are taken out of them, and each segment goes to the half that it is for.
+//! Bytes come from the peer: FPDUs are taken out of them, and each segment goes to the half that it
+//! is for.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
@@ -15,8 +16,9 @@ use vrdma_wire::iwarp::fault::Fault;
 use vrdma_wire::iwarp::num::Msn;
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// The next bytes of the stream; how many were taken. `buffer` has room for the longest FPDU, and whatever it holds. [`Fate::Look`]: a message waits,
-    /// and all behind it: the caller has to look.
+    /// The next bytes of the stream; how many were taken. `buffer` has room for the longest FPDU,
+    /// and whatever it holds. [`Fate::Look`]: a message waits, and all behind it: the caller has to
+    /// look.
     pub(crate) fn receive_stream(&mut self, bytes: &[u8], buffer: &mut [u8]) -> (usize, Fate) {
         let input = &mut self.conn.input;
         if self.suspended || input.waiting.is_some() {

@@ -49,7 +49,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// Writes data to the elements of the first request, unless it is there already; whether that has all then.
+    /// Writes data to the elements of the first request, unless it is there already; whether that
+    /// has all then.
     fn take_data(&mut self, to: Tagged, data: Data<'_>) -> Result<bool, Wrong> {
         let RcTcp { requester: state, .. } = self.conn;
         let first = self.requests.first_send(&self.qp.requester.queue).filter(|_| state.reads > 0);

@@ -264,7 +264,8 @@ fn next_slice(work: &Work<'_>, sent: u32, stream: &Stream, imm_is_due: bool) -> 
     }
 }
 
-/// The payload of a segment; `None` if the request's own memory may not be read. (Inlined, as [`Pieces::memory`] is.)
+/// The payload of a segment; `None` if the request's own memory may not be read. (Inlined, as
+/// [`Pieces::memory`] is.)
 #[inline(always)]
 fn payload_of<'a, R: Region>(
     mrs: &'a Mrs<R>,

@@ -243,7 +243,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// A message has no receive: it waits until the caller has looked. If there is none then, nobody can wait for one: the connection ends.
+    /// A message has no receive: it waits until the caller has looked. If there is none then,
+    /// nobody can wait for one: the connection ends.
     fn find_no_receive(&mut self, ulpdu: &[u8], posted: PostedReceives) -> Fate {
         if posted == PostedReceives::MayComeYet {
             return Fate::Look;
@@ -253,7 +254,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         Fate::Done
     }
 
-    /// Whether a READ or an atomic has the number that is next, and the peer does not ask for too many at once.
+    /// Whether a READ or an atomic has the number that is next, and the peer does not ask for too
+    /// many at once.
     fn is_next_request(&mut self, msn: Msn, is_ready: bool, ulpdu: &[u8]) -> bool {
         let tcp = &mut *self.conn;
         let most = self.qp.max_dest_rd_atomic.max(u8::from(is_ready));
@@ -274,7 +276,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         self.make_answer_due();
     }
 
-    /// Why a READ or an atomic is invalid: it comes in the middle of a message, or the QP does not allow any like it.
+    /// Why a READ or an atomic is invalid: it comes in the middle of a message, or the QP does not
+    /// allow any like it.
     fn why_invalid(&self) -> Cause {
         match self.qp.responder.in_progress {
             Message::None => Cause::RdmapAccess,

@@ -1,4 +1,5 @@
-//! Answers are sent: responses to READs and atomics in the order of the requests, and the TERMINATE with which a connection fails.
+//! Answers are sent: responses to READs and atomics in the order of the requests, and the TERMINATE
+//! with which a connection fails.
 
 use crate::base::id::PdId;
 use crate::base::memory::Region;
@@ -112,7 +113,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         ResponsePause::Idle
     }
 
-    /// The QP is in ERR: the peer is told why, if there is a reason, and the stream ends; true if it is to be tried again.
+    /// The QP is in ERR: the peer is told why, if there is a reason, and the stream ends; true if
+    /// it is to be tried again.
     fn send_terminate(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
         let place = self.place;
         let stream = &mut self.conn.stream;
@@ -144,7 +146,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 }
 
-/// Bytes that a READ asks for. Key, PD, range and rights are looked up for each segment, for all of the rest.
+/// Bytes that a READ asks for. Key, PD, range and rights are looked up for each segment, for all of
+/// the rest.
 fn data_of<'a, R: Region>(
     mrs: &'a Mrs<R>,
     (qp, pd): (&Qp, PdId),

@@ -1,8 +1,10 @@
-//! How a connection begins (MPA; RFC 5044, 7.1, and RFC 6581): who connected sends a request, who listens a reply, and then both know how FPDUs are framed and how many READs may
-//! be outstanding. Without I/O: bytes go in and out.
+//! How a connection begins (MPA; RFC 5044, 7.1, and RFC 6581): who connected sends a request, who
+//! listens a reply, and then both know how FPDUs are framed and how many READs may be outstanding.
+//! Without I/O: bytes go in and out.
 //!
-//! A listener knows its QP only after the request has come, so this is no part of a QP: what was agreed goes to
-//! [`Engine::connect_stream`](crate::Engine::connect_stream), and with it, to [`Engine::handle_stream`](crate::Engine::handle_stream), what came behind the request or reply.
+//! A listener knows its QP only after the request has come, so this is no part of a QP: what was
+//! agreed goes to [`Engine::connect_stream`](crate::Engine::connect_stream), and with it, to
+//! [`Engine::handle_stream`](crate::Engine::handle_stream), what came behind the request or reply.
 
 use crate::objects::iwarp::attr::{Role, StreamAttr};
 use crate::objects::iwarp::stream::ReadyToReceive;
@@ -17,10 +19,11 @@ pub struct Wishes {
     pub markers: bool,
     /// CRCs, which are then used both ways.
     pub crc: bool,
-    /// As initiator: the enhanced set-up (RFC 6581), by which `ird` and `ord` are agreed about. A responder does what the request asks for.
+    /// As initiator: the enhanced set-up (RFC 6581), by which `ird` and `ord` are agreed about. A
+    /// responder does what the request asks for.
     pub enhanced: bool,
-    /// As initiator: to be one of two peers of which each may send first. The message that this takes is [`ReadyToReceive::Write`]
-    /// if the responder takes it, else one that it does.
+    /// As initiator: to be one of two peers of which each may send first. The message that this
+    /// takes is [`ReadyToReceive::Write`] if the responder takes it, else one that it does.
     pub peer_to_peer: bool,
     /// READs and atomics that it answers at once.
     pub ird: u8,
@@ -53,12 +56,14 @@ impl Agreed {
     }
 }
 
-/// Why there is no connection. It is closed, for nothing can be said in it; what a [`Cause`] says goes to the local program.
+/// Why there is no connection. It is closed, for nothing can be said in it; what a [`Cause`] says
+/// goes to the local program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SetUpError {
     /// The peer sent no request or reply, or one that cannot be.
     Malformed(Fault),
-    /// A request came where a reply belongs, or the other way round; a reply of another revision than the request; or more behind a request, before its reply.
+    /// A request came where a reply belongs, or the other way round; a reply of another revision
+    /// than the request; or more behind a request, before its reply.
     Unexpected,
     /// The peer refuses, with private data of its program.
     Rejected(Vec<u8>),
@@ -88,7 +93,8 @@ struct Incoming {
 }
 
 impl Incoming {
-    /// Takes bytes off the front of a stream: how many, and what they and those before come to if that is whole.
+    /// Takes bytes off the front of a stream: how many, and what they and those before come to if
+    /// that is whole.
     fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<SetUp<'_>>), SetUpError> {
         if self.is_whole {
             return Err(SetUpError::Unexpected);
@@ -136,7 +142,8 @@ impl Initiator {
         (Initiator { wishes, incoming: Incoming::default() }, emitted(&request))
     }
 
-    /// The next bytes of the peer: how many of them belong to its reply; with what was agreed, and private data, once that is whole.
+    /// The next bytes of the peer: how many of them belong to its reply; with what was agreed, and
+    /// private data, once that is whole.
     #[expect(clippy::type_complexity, reason = "how many bytes, and what they come to")]
     pub fn handle(&mut self, bytes: &[u8]) -> Result<(usize, Option<(Agreed, Vec<u8>)>), SetUpError> {
         let wishes = self.wishes;
@@ -202,7 +209,8 @@ enum AskedRevision {
 pub struct Responder(Incoming);
 
 impl Responder {
-    /// The next bytes of the peer: how many of them belong to its request, and that once it is whole. Nothing may come behind it before the reply.
+    /// The next bytes of the peer: how many of them belong to its request, and that once it is
+    /// whole. Nothing may come behind it before the reply.
     pub fn handle(&mut self, bytes: &[u8]) -> Result<(usize, Option<Request>), SetUpError> {
         let (taken, request) = self.0.take(bytes)?;
         let Some(request) = request else { return Ok((taken, None)) };
@@ -220,7 +228,8 @@ impl Responder {
 }
 
 impl Request {
-    /// READs that the peer has outstanding and answers at most, if it says: as programs see them (ORD and IRD of the responder's side are these, swapped).
+    /// READs that the peer has outstanding and answers at most, if it says: as programs see them
+    /// (ORD and IRD of the responder's side are these, swapped).
     pub fn depths(&self) -> Option<(u16, u16)> {
         match self.revision {
             AskedRevision::Two(Some(theirs)) => {
@@ -310,7 +319,8 @@ fn only(ready: ReadyToReceive) -> Rtr {
     Rtr { fpdu, write, read }
 }
 
-/// How FPDUs to and from the peer are framed: each end says what it wants to receive, and either wants CRCs for both.
+/// How FPDUs to and from the peer are framed: each end says what it wants to receive, and either
+/// wants CRCs for both.
 fn framings(wishes: &Wishes, theirs: &SetUp<'_>) -> (Framing, Framing) {
     let crc = wishes.crc || theirs.crc;
     (Framing { markers: theirs.markers, crc }, Framing { markers: wishes.markers, crc })

@@ -1,6 +1,8 @@
-//! Who sends first. The initiator of a connection does (RFC 5044, 7.1): only then is it sure that it takes FPDUs. But programs may wait for the responder's first message. If both ends are
-//! peers (RFC 6581), the initiator sends something by itself; if it is no such peer, a responder that has waited for long sends all the same, as other
-//! implementations do at once: else both would wait for ever.
+//! Who sends first. The initiator of a connection does (RFC 5044, 7.1): only then is it sure that
+//! it takes FPDUs. But programs may wait for the responder's first message. If both ends are peers
+//! (RFC 6581), the initiator sends something by itself; if it is no such peer, a responder that has
+//! waited for long sends all the same, as other implementations do at once: else both would wait
+//! for ever.
 
 use crate::base::memory::Region;
 use crate::base::time::{Instant, NEVER};
@@ -9,11 +11,13 @@ use crate::objects::iwarp::state::RcTcp;
 use crate::verbs::completion::Sink;
 use core::time::Duration;
 
-/// A responder that has something to send waits so long for the first message of an initiator that has not promised one: until then the reply of the set-up was surely taken, behind which
-/// Linux's siw, for one, bears nothing.
+/// A responder that has something to send waits so long for the first message of an initiator that
+/// has not promised one: until then the reply of the set-up was surely taken, behind which Linux's
+/// siw, for one, bears nothing.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// An initiator that is to send something by itself waits so long before it sends anything: Linux's siw does not notice what comes right behind its reply, before it has come to listen for it, and
+/// An initiator that is to send something by itself waits so long before it sends anything: Linux's
+/// siw does not notice what comes right behind its reply, before it has come to listen for it, and
 /// its kernel fails when such a connection is broken off.
 const LULL: Duration = Duration::from_millis(20);
 

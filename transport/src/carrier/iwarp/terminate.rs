@@ -24,7 +24,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         self.terminate(cause, ulpdu, Some(Event::QpFatal(self.place.qpn)));
     }
 
-    /// This end is at fault: the peer is told so once the QP is in ERR, to which the caller takes it.
+    /// This end is at fault: the peer is told so once the QP is in ERR, to which the caller takes
+    /// it.
     #[cold]
     pub(super) fn terminate_for_own(&mut self, cause: Cause) {
         self.conn.stream.terminate = Some(Box::new(terminate_for(cause, &[])));
@@ -42,7 +43,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         self.terminate(cause, &ulpdu[..length], Some(event));
     }
 
-    /// The peer has found something wrong, and is gone. If it was the READ or atomic that waits for its answer, that one fails.
+    /// The peer has found something wrong, and is gone. If it was the READ or atomic that waits for
+    /// its answer, that one fails.
     #[cold]
     pub(super) fn receive_terminate(&mut self, terminate: &Terminate) {
         self.counters.terminates_in += 1;

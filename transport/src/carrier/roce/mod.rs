@@ -1,8 +1,8 @@
 //! Reliable connections on packets of RoCEv2 (IBTA 9.7).
 //!
-//! Each end is a requester and a responder. Both send ([`requester_tx`], [`responder_tx`]) and receive
-//! ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits what got no answer. The states are in
-//! `objects/roce/`.
+//! Each end is a requester and a responder. Both send ([`requester_tx`], [`responder_tx`]) and
+//! receive ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits what got no answer. The
+//! states are in `objects/roce/`.
 
 pub(crate) mod qp;
 mod requester_rx;
@@ -27,8 +27,8 @@ use crate::verbs::completion::Sink;
 use vrdma_wire::num::Srqn;
 use vrdma_wire::roce::{Body, Packet, Rc};
 
-/// What a packet says to a QP of a reliable service; `None` if it is of another service. A request of
-/// XRC has the shared receive queue that it names.
+/// What a packet says to a QP of a reliable service; `None` if it is of another service. A request
+/// of XRC has the shared receive queue that it names.
 #[inline]
 pub(crate) fn body_for(service: QpType, body: &Body) -> Option<(&Rc, Option<Srqn>)> {
     match (service, body) {
@@ -39,8 +39,8 @@ pub(crate) fn body_for(service: QpType, body: &Body) -> Option<(&Rc, Option<Srqn
     }
 }
 
-/// A packet of a reliable connection came for a QP. `part`: it is a packet of another engine of this
-/// process. `srqn`: the shared receive queue that a request of XRC names.
+/// A packet of a reliable connection came for a QP. `part`: it is a packet of another engine of
+/// this process. `srqn`: the shared receive queue that a request of XRC names.
 #[inline]
 pub(crate) fn receive<R: Region, S: Sink>(
     ctx: QpCtx<'_, R, S>,
@@ -68,7 +68,8 @@ pub(crate) fn receive<R: Region, S: Sink>(
     }
 }
 
-/// Receives of a QP were looked for: what was dropped at the PSN that is expected is asked for again.
+/// Receives of a QP were looked for: what was dropped at the PSN that is expected is asked for
+/// again.
 pub(crate) fn looked_near<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>) {
     if ctx.qp.carrier == Carrier::Roce && ctx.qp.is_receiving() {
         let mut qp = ctx.roce();
@@ -78,7 +79,8 @@ pub(crate) fn looked_near<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>) {
 }
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// Sends at most `budget` packets, as long as `outlet` has room, among which count requests that need none; how many of each.
+    /// Sends at most `budget` packets, as long as `outlet` has room, among which count requests
+    /// that need none; how many of each.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,

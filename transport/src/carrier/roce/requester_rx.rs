@@ -50,7 +50,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let outstanding = ahead(self.qp.requester.psn, state.una);
         let distance = ahead(psn, state.una);
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
-        // A peer that misses a packet names the one that it expects, and that may be yet to be sent.
+        // A peer that misses a packet names the one that it expects, and that may be yet to be
+        // sent.
         let names_next = matches!(response, Response::Ack(aeth) if aeth.syndrome == gap);
         if distance < outstanding || distance == outstanding && names_next {
             return true;
@@ -108,8 +109,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// All PSNs before `end` are acknowledged: requests end that have no responses of their own. If there is one among them that does, its
-    /// response got lost, and it is asked for again: then false.
+    /// All PSNs before `end` are acknowledged: requests end that have no responses of their own. If
+    /// there is one among them that does, its response got lost, and it is asked for again: then
+    /// false.
     fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
         let mut progress = 0;
         let mut lost = false;

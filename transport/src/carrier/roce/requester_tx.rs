@@ -46,7 +46,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 pause => break pause,
             }
         };
-        // The clock runs for the oldest packet without an answer: those sent after it don't stop it.
+        // The clock runs for the oldest packet without an answer: those sent after it don't stop
+        // it.
         if allowance.packets_sent() > before && self.conn.deadline == NEVER {
             self.restart_deadline(allowance.now);
         }
@@ -179,7 +180,8 @@ fn why_not_begin<R: Region>(
     None
 }
 
-/// The next packet of a request, of as many of the `most` PSNs as the outlet takes at once; `None` if the request's own memory may not be read.
+/// The next packet of a request, of as many of the `most` PSNs as the outlet takes at once; `None`
+/// if the request's own memory may not be read.
 fn next_packet<'a, R: Region>(
     (mrs, qp): (&'a Mrs<R>, &Qp),
     work: &Work<'_>,
@@ -198,7 +200,8 @@ fn next_packet<'a, R: Region>(
     Some((slice, pieces))
 }
 
-/// What the next packet has of a request, of which so many of its PSNs were sent: `most` packets' worth of the path MTU.
+/// What the next packet has of a request, of which so many of its PSNs were sent: `most` packets'
+/// worth of the path MTU.
 fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) -> RequestSlice {
     // Less than the message's length, which is within 2^31.
     let offset = sent * mtu;

@@ -132,7 +132,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             offset,
             length,
             message,
-            // Those of several PSNs have the lengths that they should: an engine of this process made them.
+            // Those of several PSNs have the lengths that they should: an engine of this process
+            // made them.
             segmentation: match part {
                 Some(NearPart { psns: 2.., path_mtu, .. }) => Segmentation::Stretch(path_mtu),
                 _ => Segmentation::Packet,
@@ -199,7 +200,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.make_answer_due();
     }
 
-    /// A near packet finds no receive: it is dropped, and the peer asked for it again once receives were looked for. True if they were just now.
+    /// A near packet finds no receive: it is dropped, and the peer asked for it again once receives
+    /// were looked for. True if they were just now.
     fn drop_until_looked(&mut self, psn: Psn) -> bool {
         let responder = &mut self.conn.responder;
         let was_looked = responder.looked.take() == Some(psn);
@@ -209,7 +211,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         was_looked
     }
 
-    /// What came at the PSN that is expected is to be sent again. `looked`: receives were looked for it.
+    /// What came at the PSN that is expected is to be sent again. `looked`: receives were looked
+    /// for it.
     pub(super) fn ask_again(&mut self, psn: Psn, looked: Option<Psn>) {
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
         self.counters.naks_sequence += 1;

@@ -1,4 +1,5 @@
-//! Responses are sent, in the order of the requests: those to READs and atomics, then a NAK or an acknowledge of all.
+//! Responses are sent, in the order of the requests: those to READs and atomics, then a NAK or an
+//! acknowledge of all.
 
 use crate::base::id::PdId;
 use crate::base::memory::Region;
@@ -109,14 +110,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 }
 
-/// Without end-to-end credits: RNR NAKs say all, and rdma_rxe does the same. Real credits would make senders that honour them wait for
-/// unsolicited acknowledges whenever a receive is posted.
+/// Without end-to-end credits: RNR NAKs say all, and rdma_rxe does the same. Real credits would
+/// make senders that honour them wait for unsolicited acknowledges whenever a receive is posted.
 fn ack(msn: Msn) -> Aeth {
     Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
 }
 
-/// The next packet of a response; a near one, of which `part` is told, to a READ is of as many PSNs as can be. What a window shows is not loaned: it may be unbound
-/// any time.
+/// The next packet of a response; a near one, of which `part` is told, to a READ is of as many PSNs
+/// as can be. What a window shows is not loaned: it may be unbound any time.
 fn next_response<'a, R: Region>(
     mrs: &'a Mrs<R>,
     qp: &Qp,
@@ -137,7 +138,8 @@ fn next_response<'a, R: Region>(
     response(mrs, qp, resource, 1)
 }
 
-/// The next packet of a response, of so many PSNs; `None` if what it is of may not be read any more.
+/// The next packet of a response, of so many PSNs; `None` if what it is of may not be read any
+/// more.
 fn response<'a, R: Region>(
     mrs: &'a Mrs<R>,
     qp: &Qp,

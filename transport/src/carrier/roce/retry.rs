@@ -21,7 +21,8 @@ pub(super) enum Cause {
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Says when to do something if nothing happens before; `None`: not at all.
     ///
-    /// The timer in the schedule may be earlier: it finds then that there is nothing to do yet. So most packets touch no timer.
+    /// The timer in the schedule may be earlier: it finds then that there is nothing to do yet. So
+    /// most packets touch no timer.
     pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
         let deadline = at.unwrap_or(NEVER);
         self.conn.deadline = deadline;
@@ -55,7 +56,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     pub(super) fn try_again(&mut self, cause: Cause) {
         let roce = &mut *self.conn;
         let state = &mut roce.requester;
-        // A second NAK or gap for the same PSN is stale or forged: the ACK timer covers a retransmission that got lost.
+        // A second NAK or gap for the same PSN is stale or forged: the ACK timer covers a
+        // retransmission that got lost.
         if cause != Cause::Timeout && state.retransmitted {
             return;
         }
@@ -65,7 +67,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let is_for_ever = match cause {
             Cause::Timeout => ack_timeout(self.qp.attr().timeout).is_none(),
-            // Its engine is there, and says what it lacks: a ring was full, or a loan was taken back.
+            // Its engine is there, and says what it lacks: a ring was full, or a loan was taken
+            // back.
             Cause::Nak | Cause::Lost => roce.is_near,
         };
         let spent = if is_for_ever { Ok(()) } else { self.qp.requester.spend_retry() };

@@ -27,7 +27,8 @@ enum UcDelivery {
     All,
     /// The peer is not where it was found last.
     Elsewhere,
-    /// It, and so the rest of its message, never arrives. The receiver, if it is named, has to go to ERR.
+    /// It, and so the rest of its message, never arrives. The receiver, if it is named, has to go
+    /// to ERR.
     Lost(Option<(Place, Refusal)>),
     /// The request fails.
     Failed(WcStatus),
@@ -35,8 +36,8 @@ enum UcDelivery {
     Asked,
 }
 
-/// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It need not be in the
-/// queue yet, if that is empty.) `peer` is where its peer was found last.
+/// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It
+/// need not be in the queue yet, if that is empty.) `peer` is where its peer was found last.
 pub(crate) fn step_uc<R: Region>(
     core: &mut Core<R>,
     (place, peer): (Place, Place),
@@ -126,7 +127,8 @@ fn deliver_uc<R: Region>(
     }
 }
 
-/// The peer of a request that is not where it was found last; or what becomes of the request, which may fail before it leaves.
+/// The peer of a request that is not where it was found last; or what becomes of the request, which
+/// may fail before it leaves.
 #[cold]
 fn seek_uc_peer<R: Region>(
     core: &mut Core<R>,

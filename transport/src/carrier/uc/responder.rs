@@ -11,8 +11,9 @@ use crate::verbs::reason::Reason;
 use crate::verbs::segment::Segment;
 use vrdma_wire::num::Psn;
 
-/// Where an accepted segment takes place, or why it is dropped: the rules of reliable connections, but what they would answer with
-/// a NAK is dropped here, and so is what they would have wait for a receive (IBTA 9.9.3, classes D and E).
+/// Where an accepted segment takes place, or why it is dropped: the rules of reliable connections,
+/// but what they would answer with a NAK is dropped here, and so is what they would have wait for a
+/// receive (IBTA 9.9.3, classes D and E).
 #[inline]
 pub(crate) fn accept<'a, R>(
     receiver: &Receiver<'a, R>,
@@ -30,8 +31,9 @@ pub(crate) fn accept<'a, R>(
     })
 }
 
-/// A segment is about to come: what a gap before it means (IBTA 9.8.2). A message begins anew, whatever came
-/// before; one that does not go on where it stopped has ended, and the receive that it was in takes the next.
+/// A segment is about to come: what a gap before it means (IBTA 9.8.2). A message begins anew,
+/// whatever came before; one that does not go on where it stopped has ended, and the receive that
+/// it was in takes the next.
 #[cold]
 pub(crate) fn resync<R: Region, S: Sink, T: ConnState>(ctx: &mut QpCtx<'_, R, S, T>, segment: &Segment<'_>) {
     if !ctx.qp.is_receiving() {
@@ -60,7 +62,8 @@ pub(crate) fn drop_message<R: Region, S: Sink, T: ConnState>(
     ctx.give_back();
 }
 
-/// The memory of a segment could not be written, which is not its sender's fault: the QP goes to ERR (IBTA 9.9.3, class A).
+/// The memory of a segment could not be written, which is not its sender's fault: the QP goes to
+/// ERR (IBTA 9.9.3, class A).
 #[cold]
 pub(crate) fn placement_failed<R: Region, S: Sink, T: ConnState>(
     ctx: &mut QpCtx<'_, R, S, T>,

@@ -95,7 +95,8 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         Fate::Done
     }
 
-    /// Sends at most `budget` packets, as long as `outlet` has room, among which count requests that need none; how many of each.
+    /// Sends at most `budget` packets, as long as `outlet` has room, among which count requests
+    /// that need none; how many of each.
     pub(crate) fn transmit(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> (usize, usize) {
         if self.qp.sgid.is_zero() {
             // Nothing can be sent from no address: it is lost.

@@ -1,7 +1,10 @@
-//! Datagrams to multicast groups: a packet to the wire, and a copy for each member on this host (IBTA 10.5.2).
+//! Datagrams to multicast groups: a packet to the wire, and a copy for each member on this host
+//! (IBTA 10.5.2).
 //!
-//! There may be many members, so a step serves some of them, and the request is the first of its queue until all have theirs. Each member checks for itself
-//! whether it takes the datagram. One without a receive does not hold up the sender: its copy waits as a frame, as one from the wire would.
+//! There may be many members, so a step serves some of them, and the request is the first of its
+//! queue until all have theirs. Each member checks for itself whether it takes the datagram. One
+//! without a receive does not hold up the sender: its copy waits as a frame, as one from the wire
+//! would.
 
 use crate::agenda::look::MAX_HELD;
 use crate::agenda::schedule::{Cost, OPERATION};
@@ -78,7 +81,8 @@ fn next_served<R: Region>(core: &Core<R>, packet: &Packet, served: Option<Place>
     core.devices.next_member(packet.path.dst, VlanId::of(packet.path.vlan), served)
 }
 
-/// Gives a copy to a member, which may be the sender. `Ended` if the request has ended thereby; an error is the request's.
+/// Gives a copy to a member, which may be the sender. `Ended` if the request has ended thereby; an
+/// error is the request's.
 fn copy_to_member<R: Region>(
     core: &mut Core<R>,
     from: Place,

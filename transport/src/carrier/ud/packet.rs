@@ -16,7 +16,8 @@ const GSI_QKEY: Qkey = Qkey(0x8001_0000);
 /// In a request: take the QP's own Q_Key (IBTA 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 
-/// Q_Key that `qp` demands of datagrams to it, and that those from it bear if they are to bear its own.
+/// Q_Key that `qp` demands of datagrams to it, and that those from it bear if they are to bear its
+/// own.
 pub(crate) fn own_qkey(qp: &Qp) -> Qkey {
     match qp.service() {
         QpType::Gsi => GSI_QKEY,
@@ -72,7 +73,8 @@ pub(crate) fn datagram<R>(
     Datagram { packet: Packet { path, bth, body: Body::Ud { deth, imm } }, deth, imm }
 }
 
-/// What a receive shows of an IP header, of 20 or 40 bytes: that of IPv4 takes the last 20 bytes (IBTA A17.4.5).
+/// What a receive shows of an IP header, of 20 or 40 bytes: that of IPv4 takes the last 20 bytes
+/// (IBTA A17.4.5).
 pub(crate) fn grh(ip_header: &[u8]) -> [u8; GRH] {
     let mut grh = [0; GRH];
     grh[GRH - ip_header.len()..].copy_from_slice(ip_header);

@@ -1,4 +1,5 @@
-//! The receiving half of a datagram QP: whether a datagram is taken, and how it lies in its receive (IBTA 9.8.3).
+//! The receiving half of a datagram QP: whether a datagram is taken, and how it lies in its receive
+//! (IBTA 9.8.3).
 
 use crate::base::memory::Region;
 use crate::carrier::ud::packet::{GRH, own_qkey};
@@ -35,8 +36,8 @@ pub(super) fn admit<R>(device: &Device<R>, qpn: Qpn, deth: Deth) -> Result<&Qp, 
     Ok(qp)
 }
 
-/// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never learns (IBTA 9.8.3): also
-/// one that is longer than the receive, which stays for the next.
+/// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never
+/// learns (IBTA 9.8.3): also one that is longer than the receive, which stays for the next.
 pub(crate) fn accept<'a, R>(
     device: &'a Device<R>,
     qpn: Qpn,

@@ -16,7 +16,8 @@ use core::mem;
 use vrdma_wire::num::Imm;
 use vrdma_wire::roce::{Deth, Packet};
 
-/// A packet of this service came for the QP at `place`, which exists. `grh` says what its receive has before the payload.
+/// A packet of this service came for the QP at `place`, which exists. `grh` says what its receive
+/// has before the payload.
 pub(crate) fn receive_ud<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -39,8 +40,9 @@ pub(crate) fn receive_ud<R: Region>(
     Fate::Done
 }
 
-/// A QP's turn: sends datagrams that cost at most about `credit`, and no more than `budget`, as long as `outlet` has room. How many packets that were, and
-/// what all cost: datagrams to QPs of this engine, which wait here only behind others, go without packets.
+/// A QP's turn: sends datagrams that cost at most about `credit`, and no more than `budget`, as
+/// long as `outlet` has room. How many packets that were, and what all cost: datagrams to QPs of
+/// this engine, which wait here only behind others, go without packets.
 pub(crate) fn transmit_ud<R: Region>(
     core: &mut Core<R>,
     place: Place,

@@ -36,8 +36,8 @@ enum DatagramRoute {
     Unreachable,
 }
 
-/// Sends the first request of a datagram QP. `Waits` if it needs an outlet with room. (It need not be in the queue yet, if
-/// that is empty.)
+/// Sends the first request of a datagram QP. `Waits` if it needs an outlet with room. (It need not
+/// be in the queue yet, if that is empty.)
 pub(crate) fn send_datagram<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -71,7 +71,8 @@ pub(crate) fn send_datagram<R: Region>(
             }
             let pieces = pieces(device, qp, work, payload);
             let packet = &datagram.packet;
-            // It is copied, and lost where its way has no room: others that this QP sends to do not wait for that.
+            // It is copied, and lost where its way has no room: others that this QP sends to do not
+            // wait for that.
             let is_near = outlet.way_to(packet.path.dst_mac).is_near;
             let part = NearPart { psns: 1, path_mtu: device.active_mtu, may_loan: false };
             let part = is_near.then_some(part);

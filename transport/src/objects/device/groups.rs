@@ -53,7 +53,8 @@ impl<R> Devices<R> {
         self.find(device)?.groups.of(qpn).into_iter().try_for_each(|mgid| self.detach(device, qpn, mgid))
     }
 
-    /// All QPs of a device leave their groups. (What it knows of them goes with the rest that it has.)
+    /// All QPs of a device leave their groups. (What it knows of them goes with the rest that it
+    /// has.)
     pub(crate) fn leave_groups(&mut self, device: DeviceId) {
         let Devices { devices, listeners, .. } = self;
         let known = devices.get(device.0 as usize).and_then(Option::as_ref);
@@ -62,13 +63,15 @@ impl<R> Devices<R> {
         }
     }
 
-    /// The first device from index `from` on that has members of a group, and an address in the VLAN.
+    /// The first device from index `from` on that has members of a group, and an address in the
+    /// VLAN.
     pub(crate) fn next_listener(&self, mgid: Gid, vlan: VlanId, from: u32) -> Option<u32> {
         let mut devices = self.listeners.range((mgid, from)..=(mgid, u32::MAX)).map(|&(_, device)| device);
         devices.find(|&index| self.listener(index).is_in(vlan))
     }
 
-    /// The member of a group in a VLAN that comes after another, in the order of devices and numbers; the first after none.
+    /// The member of a group in a VLAN that comes after another, in the order of devices and
+    /// numbers; the first after none.
     pub(crate) fn next_member(&self, mgid: Gid, vlan: VlanId, after: Option<Place>) -> Option<Place> {
         let mut from = after.map_or(0, |place| place.device);
         while let Some(device) = self.next_listener(mgid, vlan, from) {

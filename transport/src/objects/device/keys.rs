@@ -1,4 +1,5 @@
-//! Keys of a device: regions are registered, and registered again, windows allocated, and all of them given up.
+//! Keys of a device: regions are registered, and registered again, windows allocated, and all of
+//! them given up.
 
 mod save;
 
@@ -113,7 +114,8 @@ impl<R> Device<R> {
         self.parts.mrs.qp_gone(life);
     }
 
-    /// Goes on to unbind windows of QPs that are gone, as long as `left` allows; whether there may be more.
+    /// Goes on to unbind windows of QPs that are gone, as long as `left` allows; whether there may
+    /// be more.
     pub(crate) fn unbind_some(&mut self, left: &mut usize) -> bool {
         let Device { parts: super::DeviceParts { mrs, .. }, qps, .. } = self;
         mrs.unbind_some(left, |qpn| qps.get(qpn.number()).map(|entry| entry.qp.life));

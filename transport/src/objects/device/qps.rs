@@ -79,7 +79,8 @@ impl<R> Device<R> {
         Ok(qpn(number))
     }
 
-    /// What is asked for without the queues that such a QP does not have: with a shared queue it takes such receives as that has, and of XRC it is one half of a connection.
+    /// What is asked for without the queues that such a QP does not have: with a shared queue it
+    /// takes such receives as that has, and of XRC it is one half of a connection.
     pub(super) fn with_own_queues(&self, init: QpInit) -> QpInit {
         let no_sends = QpInit { max_send_wr: 0, max_send_sge: 0, max_inline: 0, ..init };
         match (init.qp_type, init.receives) {
@@ -95,7 +96,8 @@ impl<R> Device<R> {
         }
     }
 
-    /// The shared queue that such a QP has as long as it lives, and the PD whose memory the receives name that it takes.
+    /// The shared queue that such a QP has as long as it lives, and the PD whose memory the
+    /// receives name that it takes.
     pub(super) fn shared_queue(&self, init: &QpInit) -> Option<(SrqRef, PdId)> {
         match init.receives {
             Receives::Shared(id) => self.parts.srqs.get(id.0).map(|srq| (srq.this, srq.init.pd)),
@@ -132,8 +134,8 @@ impl<R> Device<R> {
         Ok(init)
     }
 
-    /// The pending requests of a QP end without completions, but for receives of a shared queue, which has them again: that queue, if it uses one. Its
-    /// peer waits no longer for one.
+    /// The pending requests of a QP end without completions, but for receives of a shared queue,
+    /// which has them again: that queue, if it uses one. Its peer waits no longer for one.
     pub(crate) fn drop_requests(&mut self, qpn: Qpn) -> Option<SrqId> {
         let qp = &mut self.qps.known(qpn).qp;
         self.parts.srqs.waits_no_longer(qp);

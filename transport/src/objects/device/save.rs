@@ -228,7 +228,8 @@ impl<R> Device<R> {
         Ok(())
     }
 
-    /// The shared queue that a QP has, with PD and CQ: for good, or `last`, which the last message to an XRC target named.
+    /// The shared queue that a QP has, with PD and CQ: for good, or `last`, which the last message
+    /// to an XRC target named.
     fn queue_of(&self, init: &QpInit, last: Option<u32>) -> Result<Option<(SrqRef, PdId, CqId)>, Violation> {
         match (init.receives, last) {
             (Receives::Xrc(xrcd), Some(number)) => {

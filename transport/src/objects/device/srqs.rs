@@ -31,7 +31,8 @@ impl<R> Device<R> {
         }
     }
 
-    /// Whether there may be such a shared queue, and what all queues would take then, were they full.
+    /// Whether there may be such a shared queue, and what all queues would take then, were they
+    /// full.
     pub(super) fn admit_srq(&self, init: &SrqInit) -> Result<u64, Error> {
         if self.pd(init.pd)?.owner != init.owner {
             return Err(Error::Denied);

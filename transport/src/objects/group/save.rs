@@ -20,7 +20,8 @@ impl Groups {
         groups
     }
 
-    /// From the record, of a device with these limits; whether the members are its QPs, and may be members, is to be checked still.
+    /// From the record, of a device with these limits; whether the members are its QPs, and may be
+    /// members, is to be checked still.
     pub(crate) fn restore(records: &[record::Group], limits: &Limits) -> Result<Groups, Violation> {
         let mut groups = Groups::default();
         for record in records {

@@ -9,7 +9,8 @@ use vrdma_wire::iwarp::rdmap::{IMMEDIATE_LEN, Part, Segment, Tagged};
 use vrdma_wire::iwarp::request::{AtomicOp, AtomicRequest, ReadRequest};
 use vrdma_wire::num::{Imm, Rkey};
 
-/// Whether iWARP has an operation. (Of SENDs with immediate data it has none: immediate data is a message of its own there, and takes a receive of its own.)
+/// Whether iWARP has an operation. (Of SENDs with immediate data it has none: immediate data is a
+/// message of its own there, and takes a receive of its own.)
 pub(crate) fn is_of_iwarp(op: &SendOp) -> bool {
     match op {
         SendOp::Send { imm } => imm.is_none(),

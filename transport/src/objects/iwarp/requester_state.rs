@@ -1,7 +1,8 @@
 //! Which requests of a send queue are sent, and answered. Pure state, without I/O.
 //!
-//! Requests go into the stream in order. One without an answer is complete then; those behind a READ or an atomic wait for it in the queue. So the first request
-//! of the queue, if it is before the cursor, is a READ or an atomic.
+//! Requests go into the stream in order. One without an answer is complete then; those behind a
+//! READ or an atomic wait for it in the queue. So the first request of the queue, if it is before
+//! the cursor, is a READ or an atomic.
 
 mod save;
 
@@ -75,7 +76,8 @@ impl RequesterState {
         self.begun || self.behind > 0
     }
 
-    /// The name of the buffer for what the next READ returns, which says to which READ a response is: the peer but gives it back.
+    /// The name of the buffer for what the next READ returns, which says to which READ a response
+    /// is: the peer but gives it back.
     pub(crate) fn next_token(&self) -> u32 {
         self.request_msn.0
     }
@@ -92,7 +94,8 @@ impl RequesterState {
         self.first_answer = self.request_msn;
     }
 
-    /// READs and atomics that the peer has not answered: so many it keeps at a time (IRD), the one that tells it that it may send among them.
+    /// READs and atomics that the peer has not answered: so many it keeps at a time (IRD), the one
+    /// that tells it that it may send among them.
     pub(crate) fn unanswered(&self) -> u32 {
         self.reads + u32::from(self.ready_awaited)
     }

@@ -10,8 +10,9 @@ const EARNED: u32 = 16;
 /// and what so many bytes of it add: to copy them takes about as long as a step.
 const BYTES: u32 = 8;
 
-/// Messages mostly come one behind the other, so a search goes on from the last one that was found. A peer whose messages come in any order has steps by what it sends: a few bytes never
-/// cost a walk through a long queue each.
+/// Messages mostly come one behind the other, so a search goes on from the last one that was found.
+/// A peer whose messages come in any order has steps by what it sends: a few bytes never cost a
+/// walk through a long queue each.
 pub(crate) struct Search {
     /// The last message that was found, whose turn has not come, and its receive.
     last: Option<(Msn, At)>,
@@ -24,8 +25,9 @@ impl Search {
         Search { last: None, steps: MOST }
     }
 
-    /// The receive of a message with a payload of so many bytes, in the queue of which the first is that of the message `next`; `after` names the one behind another. `None` if it is not there, or
-    /// would take too many steps.
+    /// The receive of a message with a payload of so many bytes, in the queue of which the first is
+    /// that of the message `next`; `after` names the one behind another. `None` if it is not there,
+    /// or would take too many steps.
     pub(crate) fn find(
         &mut self,
         (next, msn): (Msn, Msn),

@@ -1,4 +1,5 @@
-//! The stream to the peer: how FPDUs are cut and framed, whose message is in it, and how it ends. Pure state.
+//! The stream to the peer: how FPDUs are cut and framed, whose message is in it, and how it ends.
+//! Pure state.
 
 mod save;
 
@@ -7,7 +8,8 @@ use crate::objects::qp::Direction;
 use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Segment};
 use vrdma_wire::iwarp::{Framing, Place as StreamPlace};
 
-/// A message that the initiator of a connection sends by itself, so that the responder may send (RFC 6581, 4).
+/// A message that the initiator of a connection sends by itself, so that the responder may send
+/// (RFC 6581, 4).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ReadyToReceive {
     /// An FPDU without a ULPDU.
@@ -26,7 +28,8 @@ pub(crate) struct Stream {
     place: StreamPlace,
     /// Most bytes of a ULPDU.
     mulpdu: u32,
-    /// This end sends. A responder does not before the initiator has, or was silent for long; an initiator that is to send something before all else waits a little.
+    /// This end sends. A responder does not before the initiator has, or was silent for long; an
+    /// initiator that is to send something before all else waits a little.
     pub(crate) may_send: bool,
     /// What the initiator is to send before all else.
     pub(crate) ready: Option<ReadyToReceive>,

@@ -31,7 +31,8 @@ impl<R> Mrs<R> {
         Ok(())
     }
 
-    /// Takes a window out, whatever the tag of this key. Its PD, or `None` if there is no such window.
+    /// Takes a window out, whatever the tag of this key. Its PD, or `None` if there is no such
+    /// window.
     pub(crate) fn remove_window(&mut self, key: Rkey) -> Option<PdId> {
         let Key { key, pd, kind: Kind::Window(_), .. } = *self.keys.at(KEYS.index(key.0))? else {
             return None;
@@ -87,7 +88,8 @@ impl<R> Mrs<R> {
         (right && found.pd == pd && Access::WINDOW.contains(access)).then_some(*mw_type)
     }
 
-    /// A QP with this life is gone. Its windows name nothing any more; the regions that they were bound to are let go by [`Mrs::unbind_some`].
+    /// A QP with this life is gone. Its windows name nothing any more; the regions that they were
+    /// bound to are let go by [`Mrs::unbind_some`].
     pub(crate) fn qp_gone(&mut self, life: QpLife) {
         if life != QpLife::NONE {
             self.unbinding = 0..self.keys.indices();
@@ -99,7 +101,8 @@ impl<R> Mrs<R> {
         !self.unbinding.is_empty()
     }
 
-    /// Goes on to unbind windows of QPs that are gone, at up to `left` indices. `life` of the QP with a number, if there is one.
+    /// Goes on to unbind windows of QPs that are gone, at up to `left` indices. `life` of the QP
+    /// with a number, if there is one.
     pub(crate) fn unbind_some(&mut self, left: &mut usize, life: impl Fn(Qpn) -> Option<QpLife>) {
         while *left > 0
             && let Some(index) = self.unbinding.next()

@@ -38,7 +38,8 @@ impl<R: Region> Mrs<R> {
 }
 
 impl<R> Mrs<R> {
-    /// The region for fast registration at the index of a key, whatever the tag: its key now, and what it is.
+    /// The region for fast registration at the index of a key, whatever the tag: its key now, and
+    /// what it is.
     fn fast(&self, key: u32) -> Option<(u32, Fast)> {
         match self.keys.at(KEYS.index(key))? {
             Key { key, kind: Kind::Region(Mr { fast: Some(fast), .. }), .. } => Some((*key, *fast)),
@@ -46,13 +47,15 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// The same key, or that which a region for fast registration has by now: requests change its tag.
+    /// The same key, or that which a region for fast registration has by now: requests change its
+    /// tag.
     pub(crate) fn key_now(&self, key: u32) -> u32 {
         self.fast(key).map_or(key, |(now, _)| now)
     }
 
-    /// Whether a QP may invalidate this key: of a window of type 2B that it bound (o10-37.2.26), or of a region for fast registration in its PD. If
-    /// such a region is free it stays so, as with rdma_rxe: who invalidates need not know whether the peer did so before.
+    /// Whether a QP may invalidate this key: of a window of type 2B that it bound (o10-37.2.26), or
+    /// of a region for fast registration in its PD. If such a region is free it stays so, as with
+    /// rdma_rxe: who invalidates need not know whether the peer did so before.
     pub(crate) fn may_invalidate(&self, key: Rkey, holder: Holder<'_>) -> bool {
         let Some(found) = self.keys.get(key.0) else { return false };
         found.pd == holder.pd

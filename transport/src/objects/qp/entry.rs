@@ -11,7 +11,8 @@ use vrdma_wire::num::Qpn;
 
 /// What most requests touch of a queue pair. To be fetched, not read: it may have gone.
 pub type QpLines = *const [u8; 128];
-/// All of a queue pair: one whose peer is reached in a stream has each of its lines touched. To be fetched, not read, too.
+/// All of a queue pair: one whose peer is reached in a stream has each of its lines touched. To be
+/// fetched, not read, too.
 pub type WholeQpLines = *const [u8; 256];
 
 /// A queue pair in its device's table: with what its service adds.
@@ -67,14 +68,16 @@ impl Qps {
     }
 }
 
-/// QPNs: a generation above an index, so that a QPN modulo `max_qp` (a power of two) is unique among the living.
+/// QPNs: a generation above an index, so that a QPN modulo `max_qp` (a power of two) is unique
+/// among the living.
 pub(crate) fn numbering(max_qp: u32) -> Numbering {
     let bits = max_qp.ilog2();
     Numbering { index_shift: 0, index_bits: bits, tag_shift: bits, tag_bits: 24 - bits }
 }
 
-/// The generation of an index after `last`, which is 0 if it had none: then it is about `first`. None has all its bits set, for with the last index it
-/// would make [`Qpn::MULTICAST`], which is nobody's number.
+/// The generation of an index after `last`, which is 0 if it had none: then it is about `first`.
+/// None has all its bits set, for with the last index it would make [`Qpn::MULTICAST`], which is
+/// nobody's number.
 pub(crate) fn next_generation(max_qp: u32, last: u16, first: u16) -> u16 {
     let after = |generation: u16| generation.wrapping_add(1).max(1);
     let next = if last == 0 { first } else { after(last) };

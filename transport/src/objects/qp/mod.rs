@@ -35,7 +35,8 @@ pub(crate) enum Direction {
     Requests,
 }
 
-/// What all queue pairs have in common. What each message looks at are its first two cache lines, which hold copies of some attributes.
+/// What all queue pairs have in common. What each message looks at are its first two cache lines,
+/// which hold copies of some attributes.
 #[repr(C)]
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
@@ -49,7 +50,8 @@ pub(crate) struct Qp {
     pub(crate) carrier: Carrier,
     marker: Marker,
     pub(crate) dest_qpn: Qpn,
-    /// The device on which the peer was found last: a hint, proven by comparing addresses each time.
+    /// The device on which the peer was found last: a hint, proven by comparing addresses each
+    /// time.
     route: u16,
     /// The VLAN in which `sgid` is an own GID, and so the VLAN of the connection.
     pub(crate) vlan: VlanId,
@@ -68,7 +70,8 @@ pub(crate) struct Qp {
 
     /// The other attributes. Changed by [`Qp::set`] alone.
     attr: RestOfAttr,
-    /// The CQ of its receives when it was made: an XRC target has that of its last message in `recv_cq`.
+    /// The CQ of its receives when it was made: an XRC target has that of its last message in
+    /// `recv_cq`.
     made_with_cq: CqId,
     /// Its domain, if it is an XRC target.
     xrcd: XrcdId,
@@ -86,7 +89,8 @@ pub(crate) struct Qp {
     pub(crate) held: u16,
     /// Number of the last question that its first request asked.
     pub(crate) question: u32,
-    /// Its first request, if that is started and a datagram, goes to a multicast group, and members on this host up to this one have had theirs.
+    /// Its first request, if that is started and a datagram, goes to a multicast group, and members
+    /// on this host up to this one have had theirs.
     pub(crate) served: MaybePlace,
     /// That of the windows of type 2B that it bound since it was made or reset.
     pub(crate) life: QpLife,
@@ -94,11 +98,12 @@ pub(crate) struct Qp {
     pub(crate) flush: Option<Box<Flush>>,
 }
 
-/// The peer was not found yet. (No engine has so many devices; if one had, its QPs would be searched for each time.)
+/// The peer was not found yet. (No engine has so many devices; if one had, its QPs would be
+/// searched for each time.)
 const NOWHERE: u16 = u16::MAX;
 
-/// Has more unused values than any other field, so `Option<QpEntry>` stores `None` in it: a look-up in [`Qps`](entry::Qps) reads the first
-/// cache line alone.
+/// Has more unused values than any other field, so `Option<QpEntry>` stores `None` in it: a look-up
+/// in [`Qps`](entry::Qps) reads the first cache line alone.
 #[derive(Copy, Clone, Debug)]
 #[repr(u16)]
 enum Marker {
@@ -119,7 +124,8 @@ fn unpack(packed: u8) -> Access {
 const FLUSH_SHIFT: u32 = 4;
 
 impl Qp {
-    /// In RESET; `shared`: the queue that it takes its receives from as long as it lives, and that one's PD.
+    /// In RESET; `shared`: the queue that it takes its receives from as long as it lives, and that
+    /// one's PD.
     pub(crate) fn new(qpn: Qpn, init: QpInit, shared: Option<(SrqRef, PdId)>) -> Qp {
         // QP1 has its port from its birth.
         let port = u8::from(init.qp_type == QpType::Gsi);
@@ -298,7 +304,8 @@ impl Qp {
         self.srq.filter(|_| self.service() != QpType::XrcRecv).map(|srq| (srq, self.shared_pd))
     }
 
-    /// As an XRC target it has that shared queue now, of that PD, whose receives complete at that CQ.
+    /// As an XRC target it has that shared queue now, of that PD, whose receives complete at that
+    /// CQ.
     pub(crate) fn have_queue(&mut self, srq: SrqRef, pd: PdId, cq: CqId) {
         (self.srq, self.pd, self.shared_pd, self.recv_cq) = (Some(srq), pd, pd, cq);
     }

@@ -22,7 +22,8 @@ pub(crate) enum Wait {
     Look,
     /// Nothing: the caller has looked.
     Looked,
-    /// Nothing: the peer had a receive. If another message has taken it, this waits on until the same deadline.
+    /// Nothing: the peer had a receive. If another message has taken it, this waits on until the
+    /// same deadline.
     Woken,
 }
 
@@ -77,7 +78,8 @@ impl Requester {
         !self.queue.is_empty() && matches!(self.wait, Wait::No | Wait::Looked | Wait::Woken)
     }
 
-    /// Sets how many retries the QP allows. A count that changes begins anew, so that it holds for the request that is under way too.
+    /// Sets how many retries the QP allows. A count that changes begins anew, so that it holds for
+    /// the request that is under way too.
     pub(crate) fn set_retries(&mut self, retry_cnt: u8, rnr_retry: u8) {
         if self.retry_cnt != retry_cnt {
             (self.retry_cnt, self.retries) = (retry_cnt, retry_cnt);
@@ -110,11 +112,13 @@ impl Requester {
         self.wait = Wait::No;
     }
 
-    /// The peer has no receive and asks to wait for `delay`. When to try again, or that it was often enough.
+    /// The peer has no receive and asks to wait for `delay`. When to try again, or that it was
+    /// often enough.
     pub(crate) fn not_ready(&mut self, now: Instant, delay: Duration) -> Result<Instant, WcStatus> {
         self.wait = Wait::Receive;
         self.spend_rnr_retry()?;
-        // If this may go on for ever, the peer's next receive wakes us; look rarely whether there is a peer at all.
+        // If this may go on for ever, the peer's next receive wakes us; look rarely whether there
+        // is a peer at all.
         Ok(now + if self.rnr_retries >= FOR_EVER { delay.max(SLOW_CHECK) } else { delay })
     }
 

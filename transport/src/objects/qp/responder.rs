@@ -55,7 +55,8 @@ impl Responder {
         }
     }
 
-    /// Whether a segment is the one that is expected: no gap is before it, and no message is cut off by it.
+    /// Whether a segment is the one that is expected: no gap is before it, and no message is cut
+    /// off by it.
     #[inline]
     pub(crate) fn is_in_step(&self, segment: &Segment<'_>) -> bool {
         let goes_on = !segment.first || self.in_progress == Message::None && self.received == 0;

@@ -92,7 +92,8 @@ impl QpEntry {
         }
     }
 
-    /// From the record; `init` is of it, and may be, and `shared` is its shared queue, with PD and CQ. Its requests go to `requests`. It is in no schedule yet.
+    /// From the record; `init` is of it, and may be, and `shared` is its shared queue, with PD and
+    /// CQ. Its requests go to `requests`. It is in no schedule yet.
     pub(crate) fn restore(
         record: &record::Qp,
         (init, shared): (QpInit, Option<(SrqRef, PdId, CqId)>),
@@ -184,7 +185,8 @@ fn check_queues(qp: &Qp) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What is in the queues of a QP in ERR, and in the send queue of one in SQE, is still to be flushed.
+/// What is in the queues of a QP in ERR, and in the send queue of one in SQE, is still to be
+/// flushed.
 fn restore_flush(qp: &mut Qp, record: &record::Qp, requests: &mut Requests) -> Result<(), Violation> {
     let mut flush = Flush::default();
     if matches!(qp.state, QpState::Err | QpState::Sqe) {
@@ -207,7 +209,8 @@ fn restore_flush(qp: &mut Qp, record: &record::Qp, requests: &mut Requests) -> R
     Ok(())
 }
 
-/// Receives that are still to be flushed, among them the one that was not understood, by its id and how many come before it.
+/// Receives that are still to be flushed, among them the one that was not understood, by its id and
+/// how many come before it.
 fn save_flushed(receives: &List, broken: Option<(u32, u32)>, requests: &Requests) -> Vec<record::Receive> {
     let mut queue = requests.save_receives(receives);
     if let Some((id, before)) = broken {

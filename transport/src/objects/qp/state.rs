@@ -1,4 +1,5 @@
-//! Which changes of state are possible, and which attributes go with them: IBTA 11.2.5.2 and ibv_modify_qp(3), as data.
+//! Which changes of state are possible, and which attributes go with them: IBTA 11.2.5.2 and
+//! ibv_modify_qp(3), as data.
 
 use crate::base::error::Error;
 use crate::base::memory::Access;
@@ -30,7 +31,8 @@ const PATHS: AttrMask = M::ALT_PATH.with(M::PATH_MIG_STATE);
 const ANY_TIME: AttrMask = M::ACCESS_FLAGS.with(M::MIN_RNR_TIMER).with(PATHS);
 const RUNNING: AttrMask = ANY_TIME.with(M::CUR_STATE);
 
-/// The changes that reliable connections have. To RESET and ERR they go from anywhere, with nothing else.
+/// The changes that reliable connections have. To RESET and ERR they go from anywhere, with nothing
+/// else.
 const RC: [Transition; 10] = [
     transition(Reset, Init, IDENTITY, M::NONE),
     transition(Init, Init, M::NONE, IDENTITY),
@@ -104,7 +106,8 @@ const XRC_RECV: [Transition; 10] = xrc(
 
 const CONNECTING: AttrMask = M::ACCESS_FLAGS.with(M::PKEY_INDEX).with(M::ALT_PATH);
 
-/// The changes that one half of an XRC connection has: how it gets to RTR and RTS, and what may change in SQD.
+/// The changes that one half of an XRC connection has: how it gets to RTR and RTS, and what may
+/// change in SQD.
 const fn xrc(to_rtr: Transition, to_rts: Transition, drained: AttrMask) -> [Transition; 10] {
     [
         transition(Reset, Init, IDENTITY, M::NONE),
@@ -134,7 +137,8 @@ const fn transitions(qp_type: QpType) -> &'static [Transition; 10] {
 /// Attributes that this device has no use for and refuses.
 const REFUSED: AttrMask = M::ALT_PATH.with(M::CAP);
 
-/// Whether a QP in `current` can take a change to the attributes in `mask`; the state that it will be in.
+/// Whether a QP in `current` can take a change to the attributes in `mask`; the state that it will
+/// be in.
 pub(crate) fn check(
     qp_type: QpType,
     current: QpState,
@@ -283,7 +287,8 @@ mod tests {
         }
     }
 
-    /// What the kernel gives for QP1 (drivers/infiniband/core/mad.c), and what ibv_modify_qp(3) names for the others.
+    /// What the kernel gives for QP1 (drivers/infiniband/core/mad.c), and what ibv_modify_qp(3)
+    /// names for the others.
     #[test]
     fn the_usual_masks_take_each_service_to_rts() {
         let ud_init = M::PKEY_INDEX.with(M::PORT).with(M::QKEY);

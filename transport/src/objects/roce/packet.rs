@@ -1,4 +1,5 @@
-//! How the operations of reliable connections look in packets, and back: the one place that knows both.
+//! How the operations of reliable connections look in packets, and back: the one place that knows
+//! both.
 
 use crate::base::near::NearPayload;
 use crate::verbs::op::{FlushScope, Placement, Remote, SendOp};
@@ -72,7 +73,8 @@ pub(crate) enum Response<'a, R> {
 
 /// What comes back.
 pub(crate) enum ResponseData<'a, R> {
-    /// A part of what a READ asked for, of so many PSNs. `last`: the packet says that there is no more.
+    /// A part of what a READ asked for, of so many PSNs. `last`: the packet says that there is no
+    /// more.
     Read { last: bool, psns: u32, data: NearPayload<'a, R> },
     /// The value that an atomic found.
     Atomic(u64),
@@ -122,7 +124,8 @@ pub(crate) struct RcRequest {
     pub(crate) reth: Option<Reth>,
 }
 
-/// What a request packet says. A packet of a WRITE that is not its first continues `write`. `None` for what this device does not do.
+/// What a request packet says. A packet of a WRITE that is not its first continues `write`. `None`
+/// for what this device does not do.
 pub(crate) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
     fn place<F, L>(part: &Part<F, L>) -> (bool, bool) {
         (matches!(part, Part::First(_) | Part::Only(..)), matches!(part, Part::Last(_) | Part::Only(..)))

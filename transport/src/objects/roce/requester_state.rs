@@ -1,8 +1,9 @@
 //! Which requests of a send queue are sent, outstanding and acknowledged. Pure state, without I/O.
 //!
-//! The send queue is the retransmit buffer. Its first request begins with PSN `base`; from there the PSN of each other follows. What was
-//! answered ends before `una`; what was sent, for the first time or again, ends where the [`Cursor`] is; what was ever sent ends before the
-//! PSN of [`Requester`](crate::objects::qp::requester::Requester).
+//! The send queue is the retransmit buffer. Its first request begins with PSN `base`; from there
+//! the PSN of each other follows. What was answered ends before `una`; what was sent, for the first
+//! time or again, ends where the [`Cursor`] is; what was ever sent ends before the PSN of
+//! [`Requester`](crate::objects::qp::requester::Requester).
 
 mod save;
 
@@ -40,14 +41,16 @@ pub(crate) struct RequesterState {
     pub(crate) reads: u32,
     /// with so many responses.
     awaited: u32,
-    /// Request packets that may be without an acknowledge. What gets lost is most often what a receiver had no room for, so there are
-    /// fewer after each loss, and one more after each acknowledge; beyond [`USUAL_WINDOW`] only after a whole window was acknowledged.
+    /// Request packets that may be without an acknowledge. What gets lost is most often what a
+    /// receiver had no room for, so there are fewer after each loss, and one more after each
+    /// acknowledge; beyond [`USUAL_WINDOW`] only after a whole window was acknowledged.
     pub(crate) window: u16,
     /// Packets that were acknowledged since the window, beyond the usual one, grew.
     acknowledged: u16,
     /// Packets since the last that requested an acknowledge.
     pub(crate) since_ack_req: u8,
-    /// The packets from `una` on were retransmitted already, because of a NAK or a gap in the responses.
+    /// The packets from `una` on were retransmitted already, because of a NAK or a gap in the
+    /// responses.
     pub(crate) retransmitted: bool,
     /// The last request that the peer has a receive for; `None` if it does not tell.
     limit: Option<Msn>,
@@ -75,7 +78,8 @@ const WINDOW: u16 = 512;
 const USUAL_WINDOW: u16 = 128;
 /// The narrowest.
 const MIN_WINDOW: u16 = 4;
-/// One in so many packets of a long message requests an acknowledge; the last of each message does anyway.
+/// One in so many packets of a long message requests an acknowledge; the last of each message does
+/// anyway.
 const ACK_REQ_EVERY: u8 = 32;
 
 impl RequesterState {
@@ -145,8 +149,9 @@ impl RequesterState {
         self.acknowledged = 0;
     }
 
-    /// So many packets were acknowledged at once. Beyond the usual width the window grows only while the peer keeps up with all of it: of one that is not half full
-    /// nobody knows whether it could be.
+    /// So many packets were acknowledged at once. Beyond the usual width the window grows only
+    /// while the peer keeps up with all of it: of one that is not half full nobody knows whether it
+    /// could be.
     pub(crate) fn widen(&mut self, packets: u32) {
         if self.window < USUAL_WINDOW {
             self.window += 1;
@@ -164,7 +169,8 @@ impl RequesterState {
         self.cursor.first == self.base
     }
 
-    /// Go-back: all that is outstanding will be retransmitted. `first` is the queue's first request.
+    /// Go-back: all that is outstanding will be retransmitted. `first` is the queue's first
+    /// request.
     pub(crate) fn go_back(&mut self, first: Option<At>) {
         self.cursor = Cursor { at: first, first: self.base, sent: self.answered(), ssn: self.ssn };
         (self.reads, self.awaited, self.since_ack_req) = (0, 0, 0);
@@ -184,7 +190,8 @@ impl RequesterState {
         self.limit = credits.count().map(|count| Msn::truncate(msn.number() + count));
     }
 
-    /// A packet of the request at the cursor, `work`, was sent: for so many PSNs of its `psns`. `after` is the request after it.
+    /// A packet of the request at the cursor, `work`, was sent: for so many PSNs of its `psns`.
+    /// `after` is the request after it.
     pub(crate) fn packet_sent(&mut self, work: &Work<'_>, count: u32, psns: u32, after: Option<At>) {
         let response = work.row.has_response();
         self.cursor.sent += count;
@@ -206,7 +213,8 @@ impl RequesterState {
         self.cursor = Cursor { at: after, first: first.add(psns), sent: 0, ssn: ssn.next() };
     }
 
-    /// All before `end` was acknowledged; `work`, the first request, is so in part or as a whole or not at all.
+    /// All before `end` was acknowledged; `work`, the first request, is so in part or as a whole or
+    /// not at all.
     pub(crate) fn acknowledged(&mut self, end: Psn, work: &Work<'_>, mtu: Mtu) -> Acked {
         let more = ahead(end, self.una);
         if more == 0 {
@@ -224,7 +232,8 @@ impl RequesterState {
         Acked::NoMore
     }
 
-    /// The next response to the first request, `work`, came, of so many PSNs. True if it was the last.
+    /// The next response to the first request, `work`, came, of so many PSNs. True if it was the
+    /// last.
     pub(crate) fn responded(&mut self, work: &Work<'_>, mtu: Mtu, count: u32) -> bool {
         self.una = self.una.add(count);
         // Those that were not asked for again yet are not awaited.
@@ -244,7 +253,8 @@ impl RequesterState {
         }
     }
 
-    /// The first request, at the cursor, ended without a packet: it leaves the queue, and the responder never counts it. `after` is the one after it.
+    /// The first request, at the cursor, ended without a packet: it leaves the queue, and the
+    /// responder never counts it. `after` is the one after it.
     pub(crate) fn first_ended_alone(&mut self, after: Option<At>) {
         debug_assert!(self.cursor_is_first() && self.una == self.base, "all before it have ended");
         self.cursor.at = after;

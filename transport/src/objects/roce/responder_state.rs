@@ -1,4 +1,5 @@
-//! What the responder is to send: acknowledges, NAKs, and responses to READs and atomics, which may be asked for again. Pure state, without I/O.
+//! What the responder is to send: acknowledges, NAKs, and responses to READs and atomics, which may
+//! be asked for again. Pure state, without I/O.
 
 mod save;
 
@@ -16,7 +17,8 @@ pub(crate) struct PendingNak {
     pub(crate) fatal: bool,
 }
 
-/// A READ or atomic that was executed or accepted, and what of its response is to be sent (IBTA 9.7.7: responder resources).
+/// A READ or atomic that was executed or accepted, and what of its response is to be sent (IBTA
+/// 9.7.7: responder resources).
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Resource {
     /// Its first PSN,
@@ -38,7 +40,8 @@ pub(crate) struct Resource {
 pub(crate) enum Kind {
     /// Nothing yet.
     None,
-    /// A READ of this, in memory of that PD. It is executed when it is answered, and anew when it is asked for again (IBTA 9.7.5.1.3).
+    /// A READ of this, in memory of that PD. It is executed when it is answered, and anew when it
+    /// is asked for again (IBTA 9.7.5.1.3).
     Data(Reth, PdId),
     /// Carried out once; an atomic found this.
     Once(Option<u64>),
@@ -80,10 +83,12 @@ pub(crate) struct ResponderState {
     unacknowledged: u8,
     /// A NAK for the expected PSN was sent: what follows until it comes is dropped without another.
     nak_sent: bool,
-    /// Receives were looked for the near packet that begins with this PSN, which was dropped meanwhile.
+    /// Receives were looked for the near packet that begins with this PSN, which was dropped
+    /// meanwhile.
     pub(crate) looked: Option<Psn>,
     pub(crate) nak: Option<PendingNak>,
-    /// The last READs and atomics, in a ring, of which `newest` is the last; none before the first, as many QPs never have one.
+    /// The last READs and atomics, in a ring, of which `newest` is the last; none before the first,
+    /// as many QPs never have one.
     resources: Box<[Resource]>,
     newest: usize,
     /// How many it has then.
@@ -121,7 +126,8 @@ impl ResponderState {
         self.most = resources;
     }
 
-    /// Whether there is room for one more READ or atomic: not so if all that the QP allows are outstanding.
+    /// Whether there is room for one more READ or atomic: not so if all that the QP allows are
+    /// outstanding.
     pub(crate) fn has_room(&self) -> bool {
         match self.resources.get(self.oldest()) {
             Some(oldest) => oldest.state != Pending::First,
@@ -139,7 +145,8 @@ impl ResponderState {
         }
         self.newest = self.oldest();
         let slot = &mut self.resources[self.newest];
-        // What was asked for again and is overwritten now the peer has got meanwhile: else it could not ask for more.
+        // What was asked for again and is overwritten now the peer has got meanwhile: else it could
+        // not ask for more.
         self.pending -= u32::from(slot.state != Pending::Nothing);
         self.pending += u32::from(resource.state != Pending::Nothing);
         *slot = resource;
@@ -157,7 +164,8 @@ impl ResponderState {
         }
     }
 
-    /// A READ or an atomic was accepted; there is room for it. Its response acknowledges all before it.
+    /// A READ or an atomic was accepted; there is room for it. Its response acknowledges all before
+    /// it.
     pub(crate) fn respond(&mut self, psn: Psn, psns: u32, kind: Kind) {
         self.expected_came();
         self.msn = self.msn.next();
@@ -190,7 +198,8 @@ impl ResponderState {
         true
     }
 
-    /// What was expected has come, is dropped, and will be asked for later: what follows is dropped until then.
+    /// What was expected has come, is dropped, and will be asked for later: what follows is dropped
+    /// until then.
     pub(crate) fn wait(&mut self) {
         self.nak_sent = true;
     }
@@ -213,7 +222,8 @@ impl ResponderState {
         self.nak = Some(PendingNak { psn, syndrome, fatal: true });
     }
 
-    /// A READ came again, for all or the rest of what it was for: it is answered again. False if there was no such READ.
+    /// A READ came again, for all or the rest of what it was for: it is answered again. False if
+    /// there was no such READ.
     pub(crate) fn read_again(&mut self, psn: Psn, reth: &Reth, mtu: Mtu) -> bool {
         let Some(index) = self.find(psn) else { return false };
         let resource = &mut self.resources[index];

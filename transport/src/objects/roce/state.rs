@@ -13,9 +13,11 @@ use vrdma_wire::num::Psn;
 pub(crate) struct RcRoce {
     pub(crate) requester: RequesterState,
     pub(crate) responder: ResponderState,
-    /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is not later than this.
+    /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is
+    /// not later than this.
     pub(crate) deadline: Instant,
-    /// What the outlet said of its peer ([`Way::stays_here`](crate::Way::stays_here)) when it last had its turn.
+    /// What the outlet said of its peer ([`Way::stays_here`](crate::Way::stays_here)) when it last
+    /// had its turn.
     pub(crate) stays_here: bool,
     /// The same: [`Way::is_near`](crate::Way::is_near).
     pub(crate) is_near: bool,

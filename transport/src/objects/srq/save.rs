@@ -69,8 +69,8 @@ impl record::Srq {
 }
 
 impl Srqs {
-    /// Whether no QP has taken more than there is place for, and those QPs wait in each that use it and whose peers wait, now that all are
-    /// restored.
+    /// Whether no QP has taken more than there is place for, and those QPs wait in each that use it
+    /// and whose peers wait, now that all are restored.
     pub(crate) fn check_users(&self, qps: &Qps) -> Result<(), Violation> {
         let waits = |entry: &&crate::objects::qp::entry::QpEntry| entry.qp.responder.sender_waits;
         let told: BTreeSet<_> = (qps.iter().filter(waits))

@@ -1,9 +1,11 @@
-//! Who waits for a receive of a shared queue, and who was woken by one, in the order in which they began to wait.
+//! Who waits for a receive of a shared queue, and who was woken by one, in the order in which they
+//! began to wait.
 
 use std::collections::BTreeMap;
 use vrdma_wire::num::Qpn;
 
-/// QPs whose peers on this host wait for a receive. Each is named once, whether it was woken or not.
+/// QPs whose peers on this host wait for a receive. Each is named once, whether it was woken or
+/// not.
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// Those that were not woken, by the number of their place in the order;
@@ -65,7 +67,8 @@ impl Waiters {
         (all.into_iter().map(|(_, &qpn)| qpn).collect(), woken.values().copied().collect())
     }
 
-    /// With these in order, of which some were woken; `None` if one is there twice, or of those that were woken one is not in its place.
+    /// With these in order, of which some were woken; `None` if one is there twice, or of those
+    /// that were woken one is not in its place.
     pub(crate) fn restore(all: &[Qpn], woken: &[Qpn]) -> Option<Waiters> {
         let mut waiters = Waiters::default();
         let mut woken = woken.iter().peekable();

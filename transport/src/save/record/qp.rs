@@ -49,7 +49,8 @@ pub struct QpInit {
     /// The shared queue that it takes receives from. (Versions before 3 have none.)
     #[serde(default)]
     pub srq: Option<u32>,
-    /// The XRC domain whose shared queues it takes receives from, if it is an XRC target. (Older records have none.)
+    /// The XRC domain whose shared queues it takes receives from, if it is an XRC target. (Older
+    /// records have none.)
     #[serde(default)]
     pub xrcd: Option<u32>,
     /// Most sends outstanding.
@@ -106,7 +107,8 @@ pub struct Requester {
     pub offset: u32,
     /// The first request was tried.
     pub started: bool,
-    /// It is a datagram to a multicast group, and the members on this host up to here have had theirs. (Older records have none.)
+    /// It is a datagram to a multicast group, and the members on this host up to here have had
+    /// theirs. (Older records have none.)
     #[serde(default)]
     pub served: Option<Place>,
     /// What the first request waits for.
@@ -134,7 +136,8 @@ pub struct Responder {
     pub in_progress: Message,
     /// The peer was told that there is no receive.
     pub sender_waits: bool,
-    /// The shared queue that the last message named, of an XRC target, unless it was destroyed. (Older records have none.)
+    /// The shared queue that the last message named, of an XRC target, unless it was destroyed.
+    /// (Older records have none.)
     #[serde(default)]
     pub srq: Option<u32>,
     /// The first message has come.
@@ -167,7 +170,8 @@ pub struct RcRoce {
     pub deadline: Option<u64>,
 }
 
-/// The requester's state. While RoCE is not the carrier, it is number, window, `acknowledged` and `went_back` alone.
+/// The requester's state. While RoCE is not the carrier, it is number, window, `acknowledged` and
+/// `went_back` alone.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RcRequester {
     /// First PSN of the first request.
@@ -184,12 +188,14 @@ pub struct RcRequester {
     pub awaited: u32,
     /// Request packets that may be without an acknowledge.
     pub window: u16,
-    /// Packets that were acknowledged since the window, if it is wider than that of a new connection, grew. (Older records have none.)
+    /// Packets that were acknowledged since the window, if it is wider than that of a new
+    /// connection, grew. (Older records have none.)
     #[serde(default)]
     pub acknowledged: u16,
     /// Packets since the last that asked for an acknowledge.
     pub unasked: u8,
-    /// The packets from the oldest PSN on were retransmitted already, because of a NAK or a gap in the responses.
+    /// The packets from the oldest PSN on were retransmitted already, because of a NAK or a gap in
+    /// the responses.
     pub went_back: bool,
     /// MSN of the last request that the peer has a receive for, if it tells.
     pub limit: Option<u32>,

@@ -209,7 +209,8 @@ pub struct Receive {
     pub id: u32,
     /// Where the message goes.
     pub sges: Vec<Sge>,
-    /// It could not be understood: the QP is in ERR because of it, and it ends after those before it.
+    /// It could not be understood: the QP is in ERR because of it, and it ends after those before
+    /// it.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub not_understood: bool,
 }

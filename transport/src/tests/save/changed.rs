@@ -1,4 +1,5 @@
-//! Records in which a value was changed: each is refused, or is an engine that goes on without a panic, within its limits.
+//! Records in which a value was changed: each is refused, or is an engine that goes on without a
+//! panic, within its limits.
 
 use super::stories::{on_one_host, on_the_wire, windows};
 use super::*;
@@ -78,7 +79,8 @@ fn changed(record: &Record, rng: &mut Rng) -> Option<Record> {
     value.deserialized().ok()
 }
 
-/// Lets an engine go on: time passes, frames come and go, requests are posted, states change, and all ends.
+/// Lets an engine go on: time passes, frames come and go, requests are posted, states change, and
+/// all ends.
 fn go_on(mut engine: Engine<Mem>, frames: &[Vec<u8>]) {
     let (mut now, mut log, mut cable) = (Instant(1_000_000), Log::default(), Cable::default());
     let record = engine.save();

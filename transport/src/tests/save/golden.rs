@@ -1,7 +1,8 @@
-//! Records of each version of the format, kept as they were written: what reads them has to go on reading them, and to end their stories.
-//! [`record`] tells how the format may change.
+//! Records of each version of the format, kept as they were written: what reads them has to go on
+//! reading them, and to end their stories. [`record`] tells how the format may change.
 //!
-//! `VRDMA_WRITE_GOLDEN=1 cargo test -p vrdma-transport golden_records -- --ignored` writes those of the present version anew; once the version was released they stay.
+//! `VRDMA_WRITE_GOLDEN=1 cargo test -p vrdma-transport golden_records -- --ignored` writes those of
+//! the present version anew; once the version was released they stay.
 
 use super::stories::{ATOMIC_WRITE, FLUSH, end_on_one_host, end_on_the_wire, expected_on_one_host};
 use super::stories::{end_of_fast, expected_of_fast, fast};

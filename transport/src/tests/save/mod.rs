@@ -1,5 +1,5 @@
-//! Engines that are written and read again: in the midst of the other tests, in states that neither they nor the simulation reach, and
-//! from records that no engine wrote.
+//! Engines that are written and read again: in the midst of the other tests, in states that neither
+//! they nor the simulation reach, and from records that no engine wrote.
 
 mod changed;
 mod golden;
@@ -34,8 +34,8 @@ thread_local! {
     static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What the fixtures of the other tests call before they let an engine work: at times, which are the same in each run of a test, it goes on as
-/// a copy.
+/// What the fixtures of the other tests call before they let an engine work: at times, which are
+/// the same in each run of a test, it goes on as a copy.
 pub(crate) fn replace_at_times(engine: &mut Engine<Mem>) {
     let calls = CALLS.get().wrapping_add(1);
     CALLS.set(calls);

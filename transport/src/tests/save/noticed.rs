@@ -1,7 +1,9 @@
-//! Nothing in a record is forgotten. A value that is changed makes it a record that is refused, or an engine that writes the changed value again;
-//! and of each field some change is of the second kind, so that it is both read and written.
+//! Nothing in a record is forgotten. A value that is changed makes it a record that is refused, or
+//! an engine that writes the changed value again; and of each field some change is of the second
+//! kind, so that it is both read and written.
 //!
-//! That nothing in an engine is forgotten is the compiler's business: each `save` names all fields of what it saves, those too that follow from others.
+//! That nothing in an engine is forgotten is the compiler's business: each `save` names all fields
+//! of what it saves, those too that follow from others.
 
 use super::stories::{fast, on_one_host, on_the_wire, send, shared_queue, windows};
 use super::*;
@@ -173,8 +175,9 @@ fn others(value: &Value, like: &BTreeMap<String, Value>) -> Vec<Value> {
     others
 }
 
-/// What the other stories have none of: a message that stopped in its midst, answers that are due, a link that came back, objects that
-/// nobody uses, unreliable connections in packets, and questions that were asked later or in vain.
+/// What the other stories have none of: a message that stopped in its midst, answers that are due,
+/// a link that came back, objects that nobody uses, unreliable connections in packets, and
+/// questions that were asked later or in vain.
 fn odd() -> Vec<Record> {
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
@@ -224,7 +227,8 @@ fn odd() -> Vec<Record> {
     records
 }
 
-/// Shared queues of two PDs, that nobody waits for: one with an armed limit, one that failed. A QP uses the first.
+/// Shared queues of two PDs, that nobody waits for: one with an armed limit, one that failed. A QP
+/// uses the first.
 fn idle_shared_queues() -> Record {
     let mut pair = Pair::new();
     let Pair { engine, a, log, .. } = &mut pair;
@@ -243,8 +247,8 @@ fn idle_shared_queues() -> Record {
     engine.save()
 }
 
-/// Members of groups on two devices: a datagram that some have had, frames that wait for receives, one of them of a member that is gone, and packets for
-/// the rest of a group.
+/// Members of groups on two devices: a datagram that some have had, frames that wait for receives,
+/// one of them of a member that is gone, and packets for the rest of a group.
 pub(super) fn groups() -> Record {
     let mut pair = Pair::new();
     let Pair { engine, now, log, a, b } = &mut pair;
@@ -287,7 +291,8 @@ fn fan_out(device: u32, frame: &[u8]) -> record::FanOut {
     record::FanOut { device, served: (device > 0).then_some(3), frame: frame.to_vec() }
 }
 
-/// A shared queue that is attended to in vain: the receive that its only waiter was to have is taken. There is another like it, and its device has a second.
+/// A shared queue that is attended to in vain: the receive that its only waiter was to have is
+/// taken. There is another like it, and its device has a second.
 fn taken_receive() -> Record {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());

@@ -14,8 +14,8 @@ pub(super) const FLUSH: u32 = 12;
 /// Ends of requests: the device's letter or host's number, id, status.
 pub(super) type Ends<T> = Vec<(T, u32, WcStatus)>;
 
-/// Two hosts, of which the second has lost a packet, owes answers to READs, and holds a frame without a receive; the first waits with
-/// requests of all kinds.
+/// Two hosts, of which the second has lost a packet, owes answers to READs, and holds a frame
+/// without a receive; the first waits with requests of all kinds.
 pub(super) fn on_the_wire() -> Net {
     let mut net = Net::connected();
     let first = net.second_pair();
@@ -86,8 +86,9 @@ pub(super) fn expected_on_the_wire() -> Ends<usize> {
     ids.into_iter().flat_map(ok).collect()
 }
 
-/// One host: a reliable connection in the midst of a long message, one that waits for a receive, an unreliable one and a datagram that wait for
-/// the answer to a question, one in SQD; a third device is suspended with requests, and a fourth goes on after it was.
+/// One host: a reliable connection in the midst of a long message, one that waits for a receive, an
+/// unreliable one and a datagram that wait for the answer to a question, one in SQD; a third device
+/// is suspended with requests, and a fourth goes on after it was.
 pub(super) fn on_one_host() -> Pair {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());
@@ -175,7 +176,8 @@ pub(super) fn send(
     }
 }
 
-/// The end of that story. Numbers of devices are those of [`on_one_host`], receives are posted to the QPs that have none.
+/// The end of that story. Numbers of devices are those of [`on_one_host`], receives are posted to
+/// the QPs that have none.
 pub(super) fn end_on_one_host(pair: &mut Pair) -> Ends<u32> {
     let [a, b, c] = [0, 1, 2].map(DeviceId);
     let record = pair.engine.save();
@@ -206,8 +208,9 @@ pub(super) fn end_on_one_host(pair: &mut Pair) -> Ends<u32> {
 /// Bytes of a message that takes several turns.
 const LONG: u32 = 900_000;
 
-/// One host, of version 3 on: four reliable connections whose second ends share a queue. A long message of the first is under way, the
-/// others wait for a receive, of whom one was woken, and there is a receive for another.
+/// One host, of version 3 on: four reliable connections whose second ends share a queue. A long
+/// message of the first is under way, the others wait for a receive, of whom one was woken, and
+/// there is a receive for another.
 pub(super) fn shared_queue() -> Pair {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
@@ -270,8 +273,8 @@ fn shared_recv(pair: &mut Pair, srq: SrqId, id: u32) {
     engine.post_srq_recv(b.device, OWNER, srq, RecvRequest { id, sges: &sges }, log).unwrap();
 }
 
-/// One host, of version 3 on: windows of both types that are bound, one that is not and one that is gone; behind a SEND without a receive requests
-/// wait that bind and invalidate.
+/// One host, of version 3 on: windows of both types that are bound, one that is not and one that is
+/// gone; behind a SEND without a receive requests wait that bind and invalidate.
 pub(super) fn windows() -> Pair {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());
@@ -313,7 +316,8 @@ pub(super) fn windows() -> Pair {
     pair
 }
 
-/// The end of that story: what waits ends when A has receives, and then WRITEs try each key of B that is bound.
+/// The end of that story: what waits ends when A has receives, and then WRITEs try each key of B
+/// that is bound.
 pub(super) fn end_of_windows(pair: &mut Pair) -> Ends<u32> {
     let a = pair.a.clone();
     for id in [40, 41] {
@@ -339,8 +343,8 @@ pub(super) fn expected_of_windows() -> Ends<u32> {
     ok.into_iter().chain([(0, 53, WcStatus::RemAccess)]).chain(sends).collect()
 }
 
-/// One host, of version 3 on: regions for fast registration of the kernel's, of which one is free and one is not; behind a SEND without a receive
-/// requests wait that register and invalidate.
+/// One host, of version 3 on: regions for fast registration of the kernel's, of which one is free
+/// and one is not; behind a SEND without a receive requests wait that register and invalidate.
 pub(super) fn fast() -> Pair {
     let mut pair = Pair::new();
     let Pair { engine, a, b, .. } = &mut pair;
@@ -371,7 +375,8 @@ fn kernel_send(pair: &mut Pair, end: &End, id: u32, op: SendOp, payload: Payload
     engine.post_send(*now, end.device, OwnerId::KERNEL, end.qpn, &request, log).unwrap();
 }
 
-/// The end of that story: a WRITE tries what was registered first, which is gone or not as `waits` says, then A has a receive, and WRITEs try both.
+/// The end of that story: a WRITE tries what was registered first, which is gone or not as `waits`
+/// says, then A has a receive, and WRITEs try both.
 pub(super) fn end_of_fast(pair: &mut Pair) -> Ends<u32> {
     let a = pair.a.clone();
     let [used, free] = [0x9000_0008, 0x7000_0000].map(|iova| (iova, fast_keys(pair, iova)));

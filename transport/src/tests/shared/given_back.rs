@@ -1,4 +1,5 @@
-//! Receives that a QP has taken, and that are the queue's again: of QPs that go, and of messages that are dropped.
+//! Receives that a QP has taken, and that are the queue's again: of QPs that go, and of messages
+//! that are dropped.
 
 use super::*;
 use crate::collections::flush::FLUSHED;

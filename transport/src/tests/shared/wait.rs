@@ -8,7 +8,8 @@ fn no_receive(end: &End) -> SendOp {
     write_to(end.remote(0))
 }
 
-/// Bytes are on their way that need no receive, on connection `at`; then the next receive wakes somebody who has to wait for a turn.
+/// Bytes are on their way that need no receive, on connection `at`; then the next receive wakes
+/// somebody who has to wait for a turn.
 fn keep_busy(group: &mut Group, at: usize) {
     let op = no_receive(&group.pair.b);
     group.post_long(at, 99, op, LONG);

@@ -3,7 +3,8 @@
 use super::*;
 use vrdma_wire::num::Imm;
 
-/// A SEND, a WRITE, a WRITE with immediate data, a READ and two atomics, each of so many bytes where it can be.
+/// A SEND, a WRITE, a WRITE with immediate data, a READ and two atomics, each of so many bytes
+/// where it can be.
 fn all_arrive(net: &mut Net, length: u32) {
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
     let data = pattern(length as usize, 1);

@@ -1,4 +1,5 @@
-//! What a peer may send and should not: each ends in a TERMINATE that says what it was, and nothing else is touched.
+//! What a peer may send and should not: each ends in a TERMINATE that says what it was, and nothing
+//! else is touched.
 
 use super::*;
 use vrdma_wire::iwarp::num::{Msn, Stag};

@@ -1,4 +1,5 @@
-//! Two QPs of one engine whose streams are joined: what goes from memory to memory, and that it changes nothing else.
+//! Two QPs of one engine whose streams are joined: what goes from memory to memory, and that it
+//! changes nothing else.
 
 use super::*;
 use proptest::prelude::*;
@@ -218,7 +219,8 @@ fn what_a_long_write_carries_goes_at_once_and_the_rest_in_its_turn() {
     let before = fpdus_in(&both);
     both.run();
     assert_eq!(fpdus_in(&both), before + 3);
-    // Short ones go with their payload, and so does what is sent behind them before they were taken.
+    // Short ones go with their payload, and so does what is sent behind them before they were
+    // taken.
     for (id, length) in [(2, 100), (3, LONG)] {
         both.write(A, id, length);
     }
@@ -515,7 +517,8 @@ impl Both {
     }
 }
 
-/// With payload that goes from memory to memory, and with all in the streams, the same happens at the same time.
+/// With payload that goes from memory to memory, and with all in the streams, the same happens at
+/// the same time.
 #[test]
 fn what_is_placed_changes_nothing_that_anyone_can_tell() {
     let placed = std::cell::Cell::new(0);

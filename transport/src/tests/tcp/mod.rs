@@ -1,4 +1,5 @@
-//! Conversations between two engines in streams (iWARP): bytes, in pieces as a test likes, over a connection that loses nothing.
+//! Conversations between two engines in streams (iWARP): bytes, in pieces as a test likes, over a
+//! connection that loses nothing.
 
 mod basics;
 mod endings;
@@ -243,7 +244,8 @@ pub(super) fn pattern(length: usize, salt: usize) -> Vec<u8> {
     (0..length).map(|i| ((i * 31 + i / 251 + salt) % 253) as u8).collect()
 }
 
-/// Engines in the midst of it: requests, responses and FPDUs that are parts, what is to be sent first, a message that waits, and a TERMINATE that does.
+/// Engines in the midst of it: requests, responses and FPDUs that are parts, what is to be sent
+/// first, a message that waits, and a TERMINATE that does.
 pub(super) fn records() -> Vec<Record> {
     let mut records = Vec::new();
     let mut net = Net::connected();

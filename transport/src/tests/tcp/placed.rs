@@ -466,7 +466,8 @@ fn only_so_many_receives_are_looked_at_for_a_send() {
     assert_eq!(b.memory.bytes(1022, 4), [0, b'1', 0, 0]);
 }
 
-/// B uses a shared queue with so many receives of 10 bytes: that with id n is at 100 n, and the limit is armed below 1.
+/// B uses a shared queue with so many receives of 10 bytes: that with id n is at 100 n, and the
+/// limit is armed below 1.
 fn sharing(receives: u32) -> (Net, End, SrqId) {
     let mut net = Net::new(Access::QP);
     let Host { engine, end, log, .. } = &mut net.hosts[B];

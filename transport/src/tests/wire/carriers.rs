@@ -1,4 +1,5 @@
-//! Connections whose address vector changes while they are at work: what was begun for one carrier is not done by the other.
+//! Connections whose address vector changes while they are at work: what was begun for one carrier
+//! is not done by the other.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Any packets at any time, between honest ones: nothing panics, and every request ends once and in order.
+//! Any packets at any time, between honest ones: nothing panics, and every request ends once and in
+//! order.
 
 use super::*;
 use crate::base::rng::Rng;

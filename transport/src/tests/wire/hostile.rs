@@ -28,7 +28,8 @@ fn counted(host: &Host) -> Vec<(&'static str, u64)> {
     all.filter(|count| !matches!(count.0, "packets_in" | "frames_in")).collect()
 }
 
-/// Delivers a frame to B as from A, and says what B counted. B does not answer, and neither its memory nor its QP changes.
+/// Delivers a frame to B as from A, and says what B counted. B does not answer, and neither its
+/// memory nor its QP changes.
 fn refused(spoil: impl FnOnce(&Net, &mut Packet) -> Option<Frame>) -> Vec<(&'static str, u64)> {
     let mut net = Net::connected();
     let mut packet = net.packet(A, write_only(&net, B), net.expected(B));
@@ -269,7 +270,8 @@ fn a_peer_without_credits_gets_one_packet_at_a_time() {
     assert_eq!(net.answers(A).len(), 1);
     assert_eq!(answer(&mut net, 1, 2, 0), [2]);
     assert_eq!(answer(&mut net, 2, 2, 0), [3]);
-    // The acknowledge before the last tells nothing any more; the last again, of a receive that was posted.
+    // The acknowledge before the last tells nothing any more; the last again, of a receive that was
+    // posted.
     assert_eq!(answer(&mut net, 1, 2, 1), []);
     assert_eq!(answer(&mut net, 2, 2, 1), [4, 5]);
     assert_eq!(answer(&mut net, 5, 4, 31), []);

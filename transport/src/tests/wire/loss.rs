@@ -117,7 +117,8 @@ fn storm(seed: u64, per_mille: u64) {
                 let id = round * 10 + k as u32;
                 let length = (rng.next() % 3000) as u32;
                 let data: Vec<u8> = (0..length).map(|_| rng.next() as u8).collect();
-                // Each request has a place of its own: 4000 bytes of each side's memory in turn, by thirds.
+                // Each request has a place of its own: 4000 bytes of each side's memory in turn, by
+                // thirds.
                 let slot = (u64::from(round) * 6 + k) % 80 * 4000;
                 let (source, target) = (slot, 320_000 + slot);
                 if expected[from].len() - done[from].len() >= 60 {

@@ -95,7 +95,8 @@ impl Net {
         self
     }
 
-    /// Lets a host do what it can now. (An engine that was restored knows which way is near once it has sent.)
+    /// Lets a host do what it can now. (An engine that was restored knows which way is near once it
+    /// has sent.)
     fn work_near(&mut self, at: usize) {
         let Host { engine, log, cable, .. } = &mut self.hosts[at];
         loop {
@@ -447,7 +448,8 @@ fn a_message_of_an_unreliable_connection_with_a_gap_is_lost_and_the_next_is_whol
     }
 }
 
-/// Messages of an unreliable service of which the second is posted before receives were looked for, for which some are posted then.
+/// Messages of an unreliable service of which the second is posted before receives were looked for,
+/// for which some are posted then.
 fn unreliable_without_receives(mut net: Net, mut send: impl FnMut(&mut Net, u32), receives: &[u32]) -> Net {
     let b = net.hosts[B].end.clone();
     for id in [1, 2] {

@@ -1,4 +1,5 @@
-//! What a responder refuses: the NAK that the peer gets, what the guest sees, and how the requester's request ends.
+//! What a responder refuses: the NAK that the peer gets, what the guest sees, and how the
+//! requester's request ends.
 
 use super::hostile::ack;
 use super::*;

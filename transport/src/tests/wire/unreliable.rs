@@ -245,8 +245,8 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// Messages of one to six packets, each of bytes that its id tells, over a wire that loses, repeats and shuffles: each receive that ends has
-/// exactly one of them, whole.
+/// Messages of one to six packets, each of bytes that its id tells, over a wire that loses, repeats
+/// and shuffles: each receive that ends has exactly one of them, whole.
 #[test]
 fn whatever_the_wire_does_a_message_comes_whole_or_not_at_all() {
     const LEN: usize = 6 * 1024;
@@ -289,7 +289,8 @@ fn whatever_the_wire_does_a_message_comes_whole_or_not_at_all() {
                 let id = u32::from_be_bytes(wc.imm.unwrap().to_bytes());
                 let (_, length) = sent[id as usize];
                 assert_eq!(wc.byte_len as usize, length, "seed {seed}");
-                // Receives are filled in turn; a WRITE's bytes may be of a later one to the same place, unless that is the last of them.
+                // Receives are filled in turn; a WRITE's bytes may be of a later one to the same
+                // place, unless that is the last of them.
                 if wc.opcode == WcOpcode::Recv && id / 4 == round {
                     let at = LEN * wc.id as usize;
                     assert!(

@@ -16,7 +16,8 @@ pub enum Placement {
 same_names!(Placement { Global, Persistent, Both });
 
 impl Placement {
-    /// From the bits of enum ibv_placement_type, which are those of the placement type on a wire; `None` for none of them, and for others.
+    /// From the bits of enum ibv_placement_type, which are those of the placement type on a wire;
+    /// `None` for none of them, and for others.
     pub const fn from_bits(bits: u32) -> Option<Placement> {
         Some(match bits {
             1 => Placement::Global,

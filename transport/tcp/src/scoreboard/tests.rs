@@ -114,7 +114,8 @@ impl Model {
     }
 }
 
-/// One step of both. Callbacks of the board see the same segments in the same state and order, but that they may not have been marked yet.
+/// One step of both. Callbacks of the board see the same segments in the same state and order, but
+/// that they may not have been marked yet.
 fn step(board: &mut Scoreboard, model: &mut Model, rng: &mut Rng, now: Instant) {
     if model.0.is_empty() || rng.chance(300) {
         let length = 1 + rng.below(100);

@@ -1,5 +1,6 @@
-//! SYN cookies (RFC 4987, 3.6): where as many connections are half open as may be, a SYN is answered and forgotten. What has to be known of it comes back
-//! with the peer's acknowledge, so that a flood of SYNs from addresses that are nobody's keeps nobody out.
+//! SYN cookies (RFC 4987, 3.6): where as many connections are half open as may be, a SYN is
+//! answered and forgotten. What has to be known of it comes back with the peer's acknowledge, so
+//! that a flood of SYNs from addresses that are nobody's keeps nobody out.
 //!
 //! | bits of our initial number | what |
 //! |---|---|
@@ -7,8 +8,9 @@
 //! | 26 to 24 | which [`SIZES`] the peer's MSS is |
 //! | 23 to 0 | a hash of these, of both ends and of the peer's number, by the stack's secret |
 //!
-//! With timestamps (RFC 7323) ours has in its 6 lowest bits what else was agreed on, and comes back as an echo: the peer's window scale (15: none), whether there are
-//! SACKs, and whether segments say that they are whole FPDUs. Without them there is none of these.
+//! With timestamps (RFC 7323) ours has in its 6 lowest bits what else was agreed on, and comes back
+//! as an echo: the peer's window scale (15: none), whether there are SACKs, and whether segments
+//! say that they are whole FPDUs. Without them there is none of these.
 
 use super::{ANSWERS, Outgoing, Stack};
 use crate::connection::{Connection, Ports};
@@ -21,7 +23,8 @@ use vrdma_wire::tcp::{Flags, Header, Options};
 
 /// A cookie is good in the stretch of time in which it was made, and in the next.
 const STRETCH: u64 = 64_000_000_000;
-/// Segment sizes that a cookie can name: the largest that the peer takes counts. Least ones by RFC, those of tunnels, of Ethernet, and of long frames.
+/// Segment sizes that a cookie can name: the largest that the peer takes counts. Least ones by RFC,
+/// those of tunnels, of Ethernet, and of long frames.
 const SIZES: [u16; 8] = [216, 536, 1220, 1380, 1440, 1460, 4036, 8940];
 /// Bits of a timestamp.
 const AGREED: u32 = 0x3f;
@@ -92,7 +95,8 @@ impl Stack {
         self.counters.cookies_sent += 1;
     }
 
-    /// A connection that this acknowledge sets up, since it has a cookie of ours: as it was after our answer.
+    /// A connection that this acknowledge sets up, since it has a cookie of ours: as it was after
+    /// our answer.
     pub(super) fn take_cookie(
         &mut self,
         now: Instant,

@@ -5,7 +5,8 @@
 pub struct StackLimits {
     /// In all.
     pub connections: usize,
-    /// Of those that came to listeners and are not set up. Beyond that, SYNs are answered by cookies.
+    /// Of those that came to listeners and are not set up. Beyond that, SYNs are answered by
+    /// cookies.
     pub half_open: usize,
     /// In TIME-WAIT: then the oldest of them is over.
     pub time_wait: usize,

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use vrdma_wire::num::Gid;
 use vrdma_wire::tcp::{Flags, Header, Options};
 
-/// After so long one that is not set up has been answered twice more, in vain: after one and three seconds.
+/// After so long one that is not set up has been answered twice more, in vain: after one and three
+/// seconds.
 const LONG: u64 = 3_500_000_000;
 /// All addresses of a host, for a listener.
 const ANY: [u8; 16] = [0; 16];
@@ -23,8 +24,10 @@ impl Stack {
         keys.into_iter().find(|key| self.listeners.contains_key(key))
     }
 
-    /// Takes connections at a port, of an address or (all zero) of each. Of those that are not set up, `backlog` are kept. Beyond that one that has waited for long makes room,
-    /// since one whose peer is there is set up within a round trip, and those of a flood never; or else SYNs are answered by cookies (RFC 4987, 3.6).
+    /// Takes connections at a port, of an address or (all zero) of each. Of those that are not set
+    /// up, `backlog` are kept. Beyond that one that has waited for long makes room, since one whose
+    /// peer is there is set up within a round trip, and those of a flood never; or else SYNs are
+    /// answered by cookies (RFC 4987, 3.6).
     pub fn listen(&mut self, local: Gid, port: u16, backlog: usize, config: Config) -> Result<(), Refused> {
         if self.listeners.contains_key(&(local.0, port)) {
             return Err(Refused::InUse);
@@ -45,7 +48,8 @@ impl Stack {
         }
     }
 
-    /// A segment that belongs to no connection: a listener's, or nobody's (RFC 9293, 3.10.7.1 and 3.10.7.2).
+    /// A segment that belongs to no connection: a listener's, or nobody's (RFC 9293, 3.10.7.1 and
+    /// 3.10.7.2).
     pub(super) fn handle_for_nobody(
         &mut self,
         now: Instant,
@@ -93,7 +97,8 @@ impl Stack {
         listener.half_open.push_back(id);
     }
 
-    /// Whether one more that is not set up may be kept. If there are as many as may be, the listener's oldest makes room once it has waited for long.
+    /// Whether one more that is not set up may be kept. If there are as many as may be, the
+    /// listener's oldest makes room once it has waited for long.
     fn make_room(&mut self, listener: ([u8; 16], u16), now: Instant) -> bool {
         let listener = self.listeners.get_mut(&listener).expect("it was looked up");
         let table = &mut self.table;

@@ -13,8 +13,8 @@ impl Stack {
         found.is_some_and(|connection| connection.state() != State::TimeWait)
     }
 
-    /// Ends a connection in TIME-WAIT between these, if it may give way to one that this end begins.
-    /// Returns what the new connection has to know of it.
+    /// Ends a connection in TIME-WAIT between these, if it may give way to one that this end
+    /// begins. Returns what the new connection has to know of it.
     pub(super) fn take_place_of_waiting(&mut self, tuple: &Tuple, config: &Config) -> Option<Former> {
         let id = self.table.find(tuple)?;
         let former = self.get(id)?.may_give_way(config)?;

@@ -157,7 +157,8 @@ fn data_far_from_the_window_is_answered_seldom() {
     script.run("taken \n count outside_window 401 \n at 150 \n < . 10001:10101 ack 1 \n > . 1:1 ack 1").end();
 }
 
-/// What was acknowledged, and comes again, is answered each time: the acknowledge may have been lost.
+/// What was acknowledged, and comes again, is answered each time: the acknowledge may have been
+/// lost.
 #[test]
 fn what_comes_again_is_answered_each_time() {
     open(plain())
@@ -215,7 +216,8 @@ fn acknowledges_ping_no_pong() {
     script.end();
 }
 
-/// A peer announces the smallest MSS and a window without end, and lets ours open: what is outstanding is bounded, and goes on once something is acknowledged.
+/// A peer announces the smallest MSS and a window without end, and lets ours open: what is
+/// outstanding is bounded, and goes on once something is acknowledged.
 #[test]
 fn a_small_mss_has_few_segments_outstanding() {
     let mut cuts = Cuts::default();

@@ -1,4 +1,5 @@
-//! Losses: how they are found, and what is done about them (RFC 5681, 6298, 6582, 6675, 6937, 8985; undone by RFC 2883, 3522).
+//! Losses: how they are found, and what is done about them (RFC 5681, 6298, 6582, 6675, 6937, 8985;
+//! undone by RFC 2883, 3522).
 
 use super::opening::{plain, with_sacks};
 use super::script::Script;
@@ -421,8 +422,9 @@ fn a_timeout_for_nothing_is_undone() {
 
 #[test]
 fn round_trips_are_not_measured_by_what_was_sent_twice() {
-    // Karn's algorithm: the handshake's round trip counts still, and so does the back-off, 4 s by now. (This test had 1 s: RFC 6298, 5.7, and
-    // section 5's last paragraph keep a doubled timeout until a segment that was sent once is acknowledged.)
+    // Karn's algorithm: the handshake's round trip counts still, and so does the back-off, 4 s by
+    // now. (This test had 1 s: RFC 6298, 5.7, and section 5's last paragraph keep a doubled timeout
+    // until a segment that was sent once is acknowledged.)
     send(plain(), 1).run(
         "at 2000
              > . 1:1001

@@ -1,4 +1,5 @@
-//! Conversations of one connection with a peer that is a table, of two with each other over a bad network, and with another's TCP.
+//! Conversations of one connection with a peer that is a table, of two with each other over a bad
+//! network, and with another's TCP.
 
 mod attacks;
 mod closing;

@@ -12,9 +12,10 @@
 //! | `state`, `event`, `acknowledged`, `complete`, `cwnd`, `mss`, `count NAME` | what has to be so (`event -`: none) |
 //! | `toolong N MSS` | a router says that the segment with this number was too long |
 //!
-//! Flags are letters: `S`, `F`, `R`, `P`, and `.` for ACK; PSH counts only where it stands. Options: `ack N`, `win N`, `mss N`, `ws N`, `sackok`,
-//! `sack A-B,C-D`, `ts VALUE,ECHO`, `fpdus N`. In a segment that was sent, SACKs and `fpdus` have to be just those; of the rest, those that stand there.
-//! Each segment of the user's is an FPDU.
+//! Flags are letters: `S`, `F`, `R`, `P`, and `.` for ACK; PSH counts only where it stands.
+//! Options: `ack N`, `win N`, `mss N`, `ws N`, `sackok`, `sack A-B,C-D`, `ts VALUE,ECHO`, `fpdus
+//! N`. In a segment that was sent, SACKs and `fpdus` have to be just those; of the rest, those that
+//! stand there. Each segment of the user's is an FPDU.
 
 use crate::connection::Connection;
 use crate::output::{Segment, Source};

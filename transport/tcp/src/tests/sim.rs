@@ -1,6 +1,7 @@
 //! Two connections of ours over a network that loses, doubles, delays and reorders, as a seed says.
 //!
-//! Segments go as bytes. Data is known by its place in the stream: what arrives for a place has to be what was sent from there.
+//! Segments go as bytes. Data is known by its place in the stream: what arrives for a place has to
+//! be what was sent from there.
 
 use super::script::{Cuts, PORTS, check};
 use crate::connection::Connection;
@@ -47,7 +48,8 @@ pub struct Faults {
     /// Nanoseconds that a segment takes one way, and what a reordered one takes more, at most.
     pub delay: u64,
     pub late: u64,
-    /// Nanoseconds that a byte takes to send; 0 for none. Then a queue of so many bytes is before the wire, and what finds it full is lost.
+    /// Nanoseconds that a byte takes to send; 0 for none. Then a queue of so many bytes is before
+    /// the wire, and what finds it full is lost.
     pub pace: u64,
     pub queue: u64,
     /// Most data of a segment that comes through; 0 for any.
@@ -140,10 +142,12 @@ pub struct World {
     ways: [Way; 2],
     pub now: Instant,
     pub rng: Rng,
-    /// Thousandths of events after which a connection is written, read, and replaced by what was read.
+    /// Thousandths of events after which a connection is written, read, and replaced by what was
+    /// read.
     pub replaces: u64,
     replacing: Rng,
-    /// In which states one was: by name, whether there were holes in what had come, and in what the peer had.
+    /// In which states one was: by name, whether there were holes in what had come, and in what the
+    /// peer had.
     pub replaced: BTreeSet<(String, bool, bool)>,
     /// Largest segments are those of MSS, as for bulk data; else of any length.
     pub bulk: bool,
@@ -246,7 +250,8 @@ impl World {
         };
         let before = dropped(&connection);
         connection.handle_segment(self.now, &header, data.len(), &mut take);
-        // A segment that is dropped, such as one that was overtaken by others with newer timestamps (PAWS), has said nothing.
+        // A segment that is dropped, such as one that was overtaken by others with newer timestamps
+        // (PAWS), has said nothing.
         if dropped(&connection) == before {
             self.note_sacks(to, &header, &connection);
         }
@@ -425,8 +430,9 @@ fn streams_arrive_whole_and_once_over_bad_networks() {
     }
 }
 
-/// All states in which a connection may be replaced, and those in which there may be holes: in what comes until the peer's FIN has come, and in what was sent from the first data to the
-/// acknowledge of our FIN.
+/// All states in which a connection may be replaced, and those in which there may be holes: in what
+/// comes until the peer's FIN has come, and in what was sent from the first data to the acknowledge
+/// of our FIN.
 const STATES: [(State, bool, bool); 10] = [
     (State::SynSent, false, false),
     (State::SynReceived, false, false),
@@ -504,7 +510,8 @@ fn a_good_network_is_filled() {
 
 #[test]
 fn a_short_queue_is_used_and_costs_no_timeout() {
-    // 1 Gb/s, round trips of 10 ms, and a queue of half of what is on its way: slow start runs it over.
+    // 1 Gb/s, round trips of 10 ms, and a queue of half of what is on its way: slow start runs it
+    // over.
     let faults = Faults { delay: 5_000_000, pace: 8, queue: 600_000, ..Faults::default() };
     let min_rto = Duration::from_millis(200);
     let config = Config { window: 16 << 20, max_outstanding: 2000, min_rto, ..Config::default() };

@@ -271,8 +271,8 @@ impl World {
             self.cuts.push(length);
             self.unsent -= length;
         }
-        // In CLOSE-WAIT smoltcp 0.12 stops its retransmission timer at each acknowledge, a duplicate too, and then sends no more for ever: so we close
-        // when all of theirs is there.
+        // In CLOSE-WAIT smoltcp 0.12 stops its retransmission timer at each acknowledge, a
+        // duplicate too, and then sends no more for ever: so we close when all of theirs is there.
         let is_all = connection.complete() == self.they_send;
         if self.unsent == 0 && is_all && connection.state() != crate::State::SynSent {
             connection.close();

@@ -199,7 +199,8 @@ fn a_router_that_complains_is_heard_if_it_knows_of_what_is_under_way() {
     let (mss, seq) = (stack.get(ids[0]).unwrap().mss(), segment.header.seq);
     let tagged = VlanId::of(Some(VlanTag(5)));
     let untagged = VlanId::of(None);
-    // Of another connection, of one that has nothing under way, in another VLAN, before it, behind it.
+    // Of another connection, of one that has nothing under way, in another VLAN, before it, behind
+    // it.
     let length = mss;
     for (port, vlan, seq) in [
         (3, untagged, seq),
@@ -212,7 +213,8 @@ fn a_router_that_complains_is_heard_if_it_knows_of_what_is_under_way() {
     }
     assert_eq!((stack.get(ids[0]).unwrap().mss(), stack.totals().mtu_reduced), (mss, 0));
     assert!(stack.handle_too_long(&tuple(1), untagged, seq, 1000));
-    // What was lost of it goes at once, in parts, and what follows is no longer. Timestamps are 12 bytes of each.
+    // What was lost of it goes at once, in parts, and what follows is no longer. Timestamps are 12
+    // bytes of each.
     for data in [0..988, 988..u64::from(mss)] {
         assert_eq!(poll(stack).unwrap().data, data);
     }
@@ -530,7 +532,8 @@ fn time_wait_gives_way_to_a_connection_that_its_own_end_begins() {
         let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
         pair.carry();
         if loses_last {
-            // B takes the SYN for one of the old connection, and is reset. The next one is answered.
+            // B takes the SYN for one of the old connection, and is reset. The next one is
+            // answered.
             let theirs = pair.events(1);
             assert!(matches!(theirs[..], [(_, Event::Closed(_))]), "{theirs:?}");
             pair.wait(2);

@@ -1,4 +1,5 @@
-//! A host with Linux's TCP: a network namespace of its own, of which a TUN device is the only way out.
+//! A host with Linux's TCP: a network namespace of its own, of which a TUN device is the only way
+//! out.
 
 use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -75,7 +76,8 @@ fn set(name: &str, value: &str) {
     std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value).expect("a setting of the namespace");
 }
 
-/// A TUN device in a network namespace of its own, which threads that this one starts are in too. None without root.
+/// A TUN device in a network namespace of its own, which threads that this one starts are in too.
+/// None without root.
 fn tun() -> Option<File> {
     // SAFETY: a plain system call, of this thread alone.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -88,7 +90,8 @@ fn tun() -> Option<File> {
     request[..4].copy_from_slice(b"tun0");
     let flags = libc::IFF_TUN | libc::IFF_NO_PI;
     request[16..18].copy_from_slice(&(flags as u16).to_ne_bytes());
-    // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, which is 40 bytes, and `request` has them.
+    // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, which is 40 bytes, and `request` has
+    // them.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, request.as_mut_ptr()) };
     assert_eq!(result, 0, "a TUN device");
     Some(file)

@@ -1,5 +1,6 @@
-//! Conversations with Linux's TCP, over TUN devices and a network of ours that loses, delays and doubles packets, or takes no long ones in silence: both
-//! directions, either side as the one that connects. Wants root, for network namespaces of its own.
+//! Conversations with Linux's TCP, over TUN devices and a network of ours that loses, delays and
+//! doubles packets, or takes no long ones in silence: both directions, either side as the one that
+//! connects. Wants root, for network namespaces of its own.
 
 #![allow(
     clippy::disallowed_methods,
@@ -46,7 +47,8 @@ struct Told {
     theirs: u32,
 }
 
-/// The other end: a socket of Linux, whose reader and writer wait. It returns how often it sent segments again.
+/// The other end: a socket of Linux, whose reader and writer wait. It returns how often it sent
+/// segments again.
 fn linux(linux: &Linux, conversation: Conversation) -> JoinHandle<u32> {
     let Conversation { we_connect, we_send, they_send, port, .. } = conversation;
     let listener = we_connect.then(|| linux.listen(port));

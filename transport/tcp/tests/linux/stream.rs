@@ -1,4 +1,5 @@
-//! What is in all streams: random bytes, which repeat after a prime number of bytes, so that what is at a wrong place is not what belongs there.
+//! What is in all streams: random bytes, which repeat after a prime number of bytes, so that what
+//! is at a wrong place is not what belongs there.
 
 use crate::rng::Rng;
 use std::sync::LazyLock;

@@ -13,7 +13,8 @@ use vrdma_wire::tcp::{Flags, Header};
 
 pub const OWNER: OwnerId = OwnerId(3);
 pub const IOVA: u64 = 0x10_0000;
-/// Four parts of each memory: what is sent; what WRITEs of the peer, its SENDs, and own READs go to.
+/// Four parts of each memory: what is sent; what WRITEs of the peer, its SENDs, and own READs go
+/// to.
 pub const PART: usize = 1 << 20;
 
 /// A segment on its way.
@@ -274,7 +275,8 @@ impl Host {
         self.engine.finish_stream(self.device, self.qpn).unwrap();
     }
 
-    /// When something happens by itself: in TCP or in the engine, which has done by now what it can at once.
+    /// When something happens by itself: in TCP or in the engine, which has done by now what it can
+    /// at once.
     pub fn deadline(&self) -> Option<u64> {
         let engine = self.engine.poll_timeout().map(|at| at.0).filter(|at| *at != 0);
         self.deadline_of_tcp().into_iter().chain(engine).chain(self.look_at).min()
@@ -310,7 +312,8 @@ impl Host {
             let bytes = &data[arrival.at.clone()];
             *imitated += u64::from(arrival.offset > arrival.complete && bytes == imitation.as_slice());
             if arrival.is_whole && arrival.offset > arrival.complete && is_done {
-                // Of an FPDU without markers, the bytes behind its length say what it is, and its length whether it is more than headers.
+                // Of an FPDU without markers, the bytes behind its length say what it is, and its
+                // length whether it is more than headers.
                 let is_send = !markers && bytes[2] & 0x80 == 0 && matches!(bytes[3] & 0xf, 3..=6);
                 let is_tagged = !markers && bytes[2] & 0x80 != 0;
                 match engine.place_fpdu(*device, *qpn, bytes, log) {

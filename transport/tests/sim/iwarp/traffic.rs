@@ -185,7 +185,8 @@ fn sge(at: usize, length: usize, key: u32) -> Sge {
     Sge { addr: IOVA + at as u64, length: length as u32, lkey: Lkey(key) }
 }
 
-/// Receives for all messages of the peer that take one: at once, or all from one on when the engine asks.
+/// Receives for all messages of the peer that take one: at once, or all from one on when the engine
+/// asks.
 fn post_receives(host: &mut Host, side: &mut Side, peers: Vec<Message>, rng: &mut Rng) {
     let at_once = if rng.one_in(3) { rng.index(peers.len() + 1) } else { usize::MAX };
     for message in &peers[side.receives..] {

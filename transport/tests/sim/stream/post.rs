@@ -6,7 +6,8 @@ use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Lkey, Rkey};
 
 impl Stream {
-    /// Room for `length` bytes to land in, multiple of 8 for atomics, used by the request that comes next.
+    /// Room for `length` bytes to land in, multiple of 8 for atomics, used by the request that
+    /// comes next.
     pub(super) fn land(&mut self, length: u64) -> Option<u64> {
         let size = self.landing.memory.len() as u64;
         while self.places.front().is_some_and(|p| p.last_user < self.ended) {
@@ -44,7 +45,8 @@ impl Stream {
         (sges, bytes)
     }
 
-    /// Posts one request and carries it out in the model; false if there is no room for its results now.
+    /// Posts one request and carries it out in the model; false if there is no room for its results
+    /// now.
     pub(super) fn post(&mut self, world: &mut World) -> bool {
         let last =
             self.posted.len() as u64 + 1 >= u64::from(self.shape.requests) && self.bytes >= self.shape.bytes;
@@ -167,7 +169,8 @@ impl Stream {
                 (sges, bytes) = (Vec::new(), Vec::new());
             }
             _ => {
-                // What a READ before it brought, sent back at once: a fence is what makes this right.
+                // What a READ before it brought, sent back at once: a fence is what makes this
+                // right.
                 let last = self.posted.len().checked_sub(1);
                 let found = last.and_then(|request| {
                     let place = self.places.iter_mut().find(|p| p.request == request)?;
@@ -219,7 +222,8 @@ impl Stream {
         true
     }
 
-    /// Whether the next request must be signaled lest the queue fill with what does not show its end.
+    /// Whether the next request must be signaled lest the queue fill with what does not show its
+    /// end.
     pub(super) fn must_signal(&self) -> bool {
         let silent = self.posted.iter().rev().take_while(|p| !p.signaled).count();
         let last =

@@ -1,5 +1,7 @@
-//! Memory windows of type 2B onto the memory that a stream's requests reach. The QP on that side binds them, in the stream the other way; requests name them
-//! instead of the region; and either side invalidates them: the one with a request of its own once nobody uses them, the other with a SEND.
+//! Memory windows of type 2B onto the memory that a stream's requests reach. The QP on that side
+//! binds them, in the stream the other way; requests name them instead of the region; and either
+//! side invalidates them: the one with a request of its own once nobody uses them, the other with a
+//! SEND.
 
 use super::Stream;
 use crate::area::Area;
@@ -155,7 +157,8 @@ impl Stream {
         (back.peers, back.own) = (Some(of_back), Some(of_there));
     }
 
-    /// Where `length` bytes, or fewer, are reached with a right, so many bytes from the start or a multiple of it: by a window at times.
+    /// Where `length` bytes, or fewer, are reached with a right, so many bytes from the start or a
+    /// multiple of it: by a window at times.
     pub(super) fn reach(&mut self, right: Access, length: u64, step: u64) -> Reach {
         let by_window = self.rng.one_in(2);
         let found = self.peers.as_ref().filter(|_| by_window).and_then(|windows| {
@@ -196,7 +199,8 @@ impl Stream {
         Some((op, WcOpcode::BindMw, Role::Binds(at)))
     }
 
-    /// A window of the peer that is to be invalidated by a SEND, whoever uses it: what was posted before comes before.
+    /// A window of the peer that is to be invalidated by a SEND, whoever uses it: what was posted
+    /// before comes before.
     pub(super) fn give_up_window(&mut self) -> Option<Rkey> {
         let mut windows = self.peers.as_ref()?.borrow_mut();
         let at = windows.pick(&mut self.rng, |window| window.shown().is_some())?;
@@ -205,7 +209,8 @@ impl Stream {
         Some(window.key)
     }
 
-    /// A request that must fail because of a window of the peer: it has another key by now, is not so long, or does not give that right.
+    /// A request that must fail because of a window of the peer: it has another key by now, is not
+    /// so long, or does not give that right.
     pub(super) fn beside_window(&mut self) -> Option<(SendOp, WcOpcode)> {
         let windows = self.peers.as_ref()?.borrow();
         let at = windows.pick(&mut self.rng, |window| window.shown().is_some())?;

@@ -93,8 +93,8 @@ fn wanted(req: &CmConnectReq) -> Result<Connect> {
 /// The path of what is to be connected.
 ///
 /// # Errors
-/// `INVALID`: there is no next hop, or its address is no unicast address; a priority without a VLAN,
-/// or above 7; no DS field.
+/// `INVALID`: there is no next hop, or its address is no unicast address; a priority without a
+/// VLAN, or above 7; no DS field.
 fn path(req: &CmConnectReq) -> Result<Path> {
     let mac = Mac(req.next_hop);
     let vlan = VlanId::new(req.vlan.get()).ok_or(Status::INVALID)?;

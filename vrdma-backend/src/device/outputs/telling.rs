@@ -17,7 +17,8 @@ const TIMERS: usize = 256;
 const EVENTS: &str = "its events";
 
 impl Outputs {
-    /// Tells the consumers of new CQEs, if they asked for it, and hands events over. Once a turn of the worker; true if there is more to do.
+    /// Tells the consumers of new CQEs, if they asked for it, and hands events over. Once a turn of
+    /// the worker; true if there is more to do.
     #[inline]
     pub fn flush(&mut self, now: Instant) -> bool {
         self.clock.renew();
@@ -124,8 +125,8 @@ impl Outputs {
         self.has_events(id);
     }
 
-    /// Looks once more at the arm words of CQs that were not armed, and rings drivers that wanted no interrupt: what they wrote may not
-    /// have shown before.
+    /// Looks once more at the arm words of CQs that were not armed, and rings drivers that wanted
+    /// no interrupt: what they wrote may not have shown before.
     pub fn look_again(&mut self) {
         let mut quiet = std::mem::take(&mut self.quiet);
         for (id, cq_id) in quiet.drain(..) {

@@ -40,8 +40,8 @@ impl Attached {
     pub fn detach(&mut self) {
         let Some(port) = self.0.take() else { return };
         let device = info(port).map(|info| info.device);
-        // SAFETY: the port is ours, and nobody uses it after this. Frames that are still about belong to pools, which stay. The device
-        // was the port's, and goes with it.
+        // SAFETY: the port is ours, and nobody uses it after this. Frames that are still about
+        // belong to pools, which stay. The device was the port's, and goes with it.
         unsafe {
             dpdk::rte_eth_dev_stop(port);
             dpdk::rte_eth_dev_close(port);

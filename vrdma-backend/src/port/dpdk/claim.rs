@@ -5,8 +5,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
 
-/// An interface that is ours alone, as far as daemons of this kind go, until this is dropped: a socket that listens at an abstract address, of which each network namespace has its own,
-/// as it has its own interfaces. The address has the interface's number, so by whatever name it is called it is the same. Whoever finds the address in use connects, to learn whose it is.
+/// An interface that is ours alone, as far as daemons of this kind go, until this is dropped: a
+/// socket that listens at an abstract address, of which each network namespace has its own, as it
+/// has its own interfaces. The address has the interface's number, so by whatever name it is called
+/// it is the same. Whoever finds the address in use connects, to learn whose it is.
 #[derive(Debug)]
 pub struct Claim(#[allow(dead_code, reason = "held for its address, which ends with it")] OwnedFd);
 

@@ -1,7 +1,9 @@
-//! How a device is opened, and opened again: one whose interface goes comes back with the interface that next has its name.
+//! How a device is opened, and opened again: one whose interface goes comes back with the interface
+//! that next has its name.
 //!
-//! Each queue lets go when it next looks at its link; who does so last closes the device. The first queue then watches for the interface, opens the device again, and leaves
-//! the other queues here for their users.
+//! Each queue lets go when it next looks at its link; who does so last closes the device. The first
+//! queue then watches for the interface, opens the device again, and leaves the other queues here
+//! for their users.
 
 use super::attached::lock;
 use super::device::Device;
@@ -15,8 +17,8 @@ use anyhow::{Context, Result};
 use std::sync::{Arc, Mutex, Weak};
 
 impl Ethdev {
-    /// Opens and starts a device. Without `mtu` its network interface's MTU stays, and others get 1500. An interface whose MTU this
-    /// changes gets its own back when this is dropped.
+    /// Opens and starts a device. Without `mtu` its network interface's MTU stays, and others get
+    /// 1500. An interface whose MTU this changes gets its own back when this is dropped.
     ///
     /// # Errors
     /// The device cannot be had; the message says why and what helps.
@@ -24,8 +26,9 @@ impl Ethdev {
         Ethdev::open_with(eal, device, mtu, true, 1)
     }
 
-    /// The same; `zero_copy` says whether frames may take memory of others with them where the device can, and `workers` for how many it shall have queue
-    /// pairs ([`Driver::split`](crate::port::Driver::split)): it has so many, or one, which is said.
+    /// The same; `zero_copy` says whether frames may take memory of others with them where the
+    /// device can, and `workers` for how many it shall have queue pairs
+    /// ([`Driver::split`](crate::port::Driver::split)): it has so many, or one, which is said.
     ///
     /// # Errors
     /// As of [`Ethdev::open`].
@@ -111,7 +114,8 @@ impl Comeback for Reopened {
         let interface = held.interface().clone();
         let _one = lock();
         if self.wanted.device.is_af_xdp() {
-            // Its driver forgets what it had ready for frames to come. This thread used it, and alone took any.
+            // Its driver forgets what it had ready for frames to come. This thread used it, and
+            // alone took any.
             self.pools.iter().for_each(|pools| pools.rx.recover());
         }
         let pools = Some(self.pools.clone());

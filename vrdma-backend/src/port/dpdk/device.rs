@@ -1,4 +1,5 @@
-//! A device that runs, with the queue pairs of one worker or of several: who lets go last closes it.
+//! A device that runs, with the queue pairs of one worker or of several: who lets go last closes
+//! it.
 
 use super::attached::{Attached, lock};
 use super::dma::DeviceDma;
@@ -52,7 +53,8 @@ impl Device {
     /// The device or its driver refuses, in its own words.
     pub fn steer(&self, dst: Mac, queue: u16) -> Result<()> {
         let mut why = null();
-        // SAFETY: the port is ours and started. The address is read meanwhile; what is written is null or a string of the driver's.
+        // SAFETY: the port is ours and started. The address is read meanwhile; what is written is
+        // null or a string of the driver's.
         let call = || unsafe { dpdk::shim_flow_to_queue(self.port, dst.0.as_ptr(), queue, &mut why) };
         // A refusal is an answer: what is shown of it is said by who asked.
         let result = expecting_failure(call);
@@ -71,13 +73,15 @@ impl Device {
     }
 }
 
-/// Takes the device from EAL. It is stopped before it loses its DMA, and frames that it has give memory back after that.
+/// Takes the device from EAL. It is stopped before it loses its DMA, and frames that it has give
+/// memory back after that.
 impl Drop for Device {
     fn drop(&mut self) {
         let _one = lock();
         self.removal = None;
         if self.has_rules.load(Ordering::Relaxed) {
-            // SAFETY: the port is ours. Those that a driver keeps in spite of this go with the port.
+            // SAFETY: the port is ours. Those that a driver keeps in spite of this go with the
+            // port.
             unsafe { dpdk::shim_flow_flush(self.port) };
         }
         self.attached.stop();

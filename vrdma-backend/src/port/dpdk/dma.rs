@@ -68,7 +68,8 @@ impl Pinner for Device {
         let page = page_size(start, len);
         ensure!(page >= PAGE, "it is not in whole pages");
         let at = with_exposed_provenance_mut(start);
-        // SAFETY: EAL runs; the memory is mapped until it is unmapped here. Without a table of I/O addresses EAL only keeps in mind that it is there.
+        // SAFETY: EAL runs; the memory is mapped until it is unmapped here. Without a table of I/O
+        // addresses EAL only keeps in mind that it is there.
         let registered = unsafe { dpdk::rte_extmem_register(at, len, null_mut(), 0, page) };
         check_errno(registered, "DPDK does not take it")?;
         // SAFETY: EAL has the device until `Book::detach` has returned, which waits for this.

@@ -1,4 +1,5 @@
-//! DPDK's environment abstraction layer (EAL): started once in a process, by the first port that needs it.
+//! DPDK's environment abstraction layer (EAL): started once in a process, by the first port that
+//! needs it.
 
 use crate::port::UplinkDevice;
 use crate::ratelimit::RateLimit;
@@ -36,7 +37,8 @@ unsafe extern "C" {
     static mut opterr: c_int;
 }
 
-/// Calls DPDK where an error quotes what it complains of, so that this is not logged, too; without an error it is logged after all.
+/// Calls DPDK where an error quotes what it complains of, so that this is not logged, too; without
+/// an error it is logged after all.
 pub fn held_back<T, E>(call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let before = HELD.replace(true);
     let result = call();
@@ -64,8 +66,9 @@ pub fn expecting_failure<T>(call: impl FnOnce() -> T) -> T {
 }
 
 impl Eal {
-    /// Starts EAL for `device`, with arguments of one's own (separated by spaces) before ours; ours are only those that they do not
-    /// speak of. Later calls find it running, whatever they ask for.
+    /// Starts EAL for `device`, with arguments of one's own (separated by spaces) before ours; ours
+    /// are only those that they do not speak of. Later calls find it running, whatever they ask
+    /// for.
     ///
     /// # Errors
     /// It does not start; the message says why and what helps.
@@ -83,7 +86,8 @@ impl Eal {
         }
     }
 
-    /// Gives the calling thread a number, with which it has caches of its own in pools. Without one all works, slower.
+    /// Gives the calling thread a number, with which it has caches of its own in pools. Without one
+    /// all works, slower.
     pub fn adopt_thread(self) {
         struct Registered(Cell<bool>);
         thread_local!(static REGISTERED: Registered = const { Registered(Cell::new(false)) });
@@ -156,7 +160,8 @@ fn complete(mut all: Vec<String>, device: &UplinkDevice, hugepages: bool, proces
         let megabytes = PLAIN_MEGABYTES.to_string();
         add(&mut all, &["--no-huge", "--huge-dir", "--socket-mem", "-m"], &["--no-huge", "-m", &megabytes]);
     }
-    // No files that two daemons would quarrel about. EAL does not allow the stronger option without hugepages.
+    // No files that two daemons would quarrel about. EAL does not allow the stronger option without
+    // hugepages.
     let files = ["--in-memory", "--no-shconf", "--huge-dir", "--proc-type", "--file-prefix"];
     let plain = says(&all, &["--no-huge"]);
     add(&mut all, &files, &[if plain { "--no-shconf" } else { "--in-memory" }]);
@@ -194,12 +199,13 @@ fn init(arguments: &[String]) -> Result<(), String> {
         words.push(CString::new(word).map_err(|error| error.to_string())?);
     }
     let asks_for_help = arguments.iter().any(|argument| matches!(&argument[..], "-h" | "--help"));
-    // EAL takes the thread that starts it for its own (its number, its processors): so not one of ours.
+    // EAL takes the thread that starts it for its own (its number, its processors): so not one of
+    // ours.
     let thread = std::thread::Builder::new().name("eal".into());
     let thread = thread.spawn(move || {
         let mut words: Vec<*mut c_char> = words.into_iter().map(CString::into_raw).collect();
-        // SAFETY: EAL may keep, reorder and change the words, so they are never freed; they are strings, and as many as said. The
-        // stream lives on too.
+        // SAFETY: EAL may keep, reorder and change the words, so they are never freed; they are
+        // strings, and as many as said. The stream lives on too.
         unsafe {
             let stream = dpdk::shim_stream(Some(log_line));
             if !stream.is_null() {
@@ -208,7 +214,8 @@ fn init(arguments: &[String]) -> Result<(), String> {
             let count = words.len() as i32;
             // What getopt says goes past our log, and the error names the arguments.
             opterr = 0;
-            // What it prints is a hundred lines about its arguments; an error says what is wrong with ours.
+            // What it prints is a hundred lines about its arguments; an error says what is wrong
+            // with ours.
             let silence = (!asks_for_help).then(Silence::start);
             let result = held_back(|| {
                 let result = dpdk::rte_eal_init(count, words.as_mut_ptr());
@@ -223,7 +230,8 @@ fn init(arguments: &[String]) -> Result<(), String> {
     result.map_err(|error| explain(error, arguments, &take_said()))
 }
 
-/// Keeps what C prints from standard output, until dropped. Nobody else writes there meanwhile: the daemon's messages go to standard error.
+/// Keeps what C prints from standard output, until dropped. Nobody else writes there meanwhile: the
+/// daemon's messages go to standard error.
 struct Silence(Option<OwnedFd>);
 
 impl Silence {
@@ -289,7 +297,8 @@ fn quote(said: &str) -> String {
 
 /// The text of an error number of DPDK.
 pub fn error_text(error: i32) -> String {
-    // SAFETY: returns a string of static or thread-local memory, copied before anything else is called.
+    // SAFETY: returns a string of static or thread-local memory, copied before anything else is
+    // called.
     unsafe { CStr::from_ptr(dpdk::rte_strerror(error)) }.to_string_lossy().into_owned()
 }
 

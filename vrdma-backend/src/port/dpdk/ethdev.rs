@@ -14,13 +14,15 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex};
 use vrdma_wire::num::Mac;
 
-/// A queue pair of a device: the only one, or one of those that several workers have. All its `unsafe` calls name `port`, which is a started device that is ours alone while
-/// `shared` is there, and `queue`, which is this one's alone.
+/// A queue pair of a device: the only one, or one of those that several workers have. All its
+/// `unsafe` calls name `port`, which is a started device that is ours alone while `shared` is
+/// there, and `queue`, which is this one's alone.
 #[derive(Debug)]
 pub struct Ethdev {
     pub(super) eal: Eal,
     pub(super) device: UplinkDevice,
-    /// Gone when the host has it back: EAL has neither port nor device any more, once all its queues have let go.
+    /// Gone when the host has it back: EAL has neither port nor device any more, once all its
+    /// queues have let go.
     pub(super) shared: Option<Arc<Device>>,
     pub(super) port: u16,
     pub(super) queue: u16,
@@ -100,7 +102,8 @@ impl Driver for Ethdev {
         }
         let mut raws = [null_mut(); BURST];
         let want = BURST - frames.len();
-        // SAFETY: the port is started and `self` the only one to receive from this queue; there is room for `want`.
+        // SAFETY: the port is started and `self` the only one to receive from this queue; there is
+        // room for `want`.
         let count = unsafe { dpdk::shim_eth_rx_burst(self.port, self.queue, raws.as_mut_ptr(), want as u16) };
         for raw in raws.into_iter().take(count.into()).filter_map(NonNull::new) {
             // SAFETY: the driver gives us the mbuf, and has written it.
@@ -137,7 +140,8 @@ impl Driver for Ethdev {
         for (raw, mbuf) in raws.iter_mut().zip(frames[..want].iter_mut().filter_map(Frame::as_mbuf)) {
             *raw = mbuf.as_ptr();
         }
-        // SAFETY: the port is started and `self` the only one to send by this queue. The mbufs are ours; the driver owns those that it takes.
+        // SAFETY: the port is started and `self` the only one to send by this queue. The mbufs are
+        // ours; the driver owns those that it takes.
         let taken = unsafe { dpdk::shim_eth_tx_burst(self.port, self.queue, raws.as_mut_ptr(), want as u16) };
         frames.drain(..usize::from(taken)).for_each(|frame| _ = frame.into_mbuf().map(Mbuf::into_raw));
     }
@@ -164,8 +168,9 @@ impl Driver for Ethdev {
         if self.is_gone() || !self.capabilities.external {
             return;
         }
-        // SAFETY: the port is started and `self` the only one to send by this queue. Drivers that cannot (negative) free what they sent with the
-        // next burst, empty or not, or have freed it within the last.
+        // SAFETY: the port is started and `self` the only one to send by this queue. Drivers that
+        // cannot (negative) free what they sent with the next burst, empty or not, or have freed it
+        // within the last.
         unsafe {
             if dpdk::rte_eth_tx_done_cleanup(self.port, self.queue, 0) < 0 {
                 dpdk::shim_eth_tx_burst(self.port, self.queue, null_mut(), 0);

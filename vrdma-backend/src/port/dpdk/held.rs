@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 const DEFAULT_MTU: u16 = 1500;
 /// Largest MTU: jumbo frames as switches have them.
 const MAX_MTU: u16 = 9600;
-/// How often an interface's MTU and name are looked at, and how long after a failure it is tried to take one again.
+/// How often an interface's MTU and name are looked at, and how long after a failure it is tried to
+/// take one again.
 const SELDOM: Duration = Duration::from_secs(1);
 
 /// An interface that this process has claimed. Its MTU is as before again once this is dropped.
@@ -59,7 +60,8 @@ pub fn port_mtu(asked: Option<u16>) -> Result<u16> {
 }
 
 impl Held {
-    /// Claims the interface of this name, and gives it the MTU that is asked for. Also what the port's MTU is.
+    /// Claims the interface of this name, and gives it the MTU that is asked for. Also what the
+    /// port's MTU is.
     ///
     /// # Errors
     /// There is none, another daemon has it, or it does not take the MTU.
@@ -147,7 +149,8 @@ impl Presence {
         });
     }
 
-    /// Takes the interface that has the configured name now, if there is one, with the port's MTU at least.
+    /// Takes the interface that has the configured name now, if there is one, with the port's MTU
+    /// at least.
     pub fn retake(&mut self) -> Option<Held> {
         let now = Instant::now();
         if now < self.due || !self.interface.is_back() {

@@ -1,5 +1,5 @@
-//! A network interface that a DPDK driver shares with the kernel (packet sockets, XDP): those drivers tell neither of its link, nor
-//! when frames came.
+//! A network interface that a DPDK driver shares with the kernel (packet sockets, XDP): those
+//! drivers tell neither of its link, nor when frames came.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::fmt;
@@ -14,8 +14,9 @@ const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GLINK: u32 = 0x0a;
 
-/// An interface of the network namespace in which this was opened. Its identity is its number: it may be renamed. One that is deleted, or moved to another
-/// namespace, is gone for good, whatever has its name or its number afterwards.
+/// An interface of the network namespace in which this was opened. Its identity is its number: it
+/// may be renamed. One that is deleted, or moved to another namespace, is gone for good, whatever
+/// has its name or its number afterwards.
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// By which it was found.
@@ -158,7 +159,8 @@ impl Interface {
 
     /// Its speed in Mb/s, if it has one and tells.
     pub fn speed(&self) -> Option<u32> {
-        // struct ethtool_cmd, 44 bytes: the command first, the speed's low half at byte 12 and its high half at byte 28.
+        // struct ethtool_cmd, 44 bytes: the command first, the speed's low half at byte 12 and its
+        // high half at byte 28.
         let mut value = [0u32; 11];
         value[0] = ETHTOOL_GSET;
         let mut request = self.request().ok()?;
@@ -201,7 +203,8 @@ fn request_of(name: &str) -> libc::ifreq {
 }
 
 fn ask(socket: &OwnedFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: all requests made here take an ifreq, whose pointers (of SIOCETHTOOL) lead to what they have to.
+    // SAFETY: all requests made here take an ifreq, whose pointers (of SIOCETHTOOL) lead to what
+    // they have to.
     match unsafe { libc::ioctl(socket.as_raw_fd(), what, request) } {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -224,7 +227,8 @@ pub fn packet_socket() -> io::Result<OwnedFd> {
     socket(libc::AF_PACKET, libc::SOCK_RAW)
 }
 
-/// Binds a packet socket to an interface, for frames of a protocol (`ETH_P_ALL`), or for none (0). One that was bound to another is so no more.
+/// Binds a packet socket to an interface, for frames of a protocol (`ETH_P_ALL`), or for none (0).
+/// One that was bound to another is so no more.
 pub fn bind_packet(socket: &OwnedFd, index: i32, protocol: i32) -> io::Result<()> {
     // SAFETY: zero is a value of this structure.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
@@ -239,9 +243,11 @@ pub fn bind_packet(socket: &OwnedFd, index: i32, protocol: i32) -> io::Result<()
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The interface to which a packet socket is bound, and the protocol. Once the interface is gone, its number is -1.
+/// The interface to which a packet socket is bound, and the protocol. Once the interface is gone,
+/// its number is -1.
 fn binding(socket: RawFd) -> io::Result<libc::sockaddr_ll> {
-    // SAFETY: zero is a value of this structure, which is as long as said. A descriptor that is none or no socket gives an error.
+    // SAFETY: zero is a value of this structure, which is as long as said. A descriptor that is
+    // none or no socket gives an error.
     unsafe {
         let mut address: libc::sockaddr_ll = zeroed();
         let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
@@ -263,7 +269,8 @@ pub fn driver_sockets() -> Vec<RawFd> {
         .collect()
 }
 
-/// Whether this is what a driver receives by from an interface: one of its packet sockets that receive, or any XDP socket, which does not tell.
+/// Whether this is what a driver receives by from an interface: one of its packet sockets that
+/// receive, or any XDP socket, which does not tell.
 pub fn receives_from(fd: RawFd, index: i32) -> bool {
     match option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
         Some(libc::AF_XDP) => true,
@@ -275,7 +282,8 @@ pub fn receives_from(fd: RawFd, index: i32) -> bool {
 /// A socket option that is an int.
 fn option(fd: RawFd, level: i32, name: i32) -> Option<i32> {
     let (mut value, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
-    // SAFETY: value and length are as large as said. A descriptor that is none or no socket gives an error.
+    // SAFETY: value and length are as large as said. A descriptor that is none or no socket gives
+    // an error.
     let result = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &mut len) };
     (result == 0).then_some(value)
 }
@@ -309,12 +317,14 @@ impl DriverSocket {
         &self.0
     }
 
-    /// Takes an error (the interface went down) away, which would make the socket look ready for ever.
+    /// Takes an error (the interface went down) away, which would make the socket look ready for
+    /// ever.
     pub fn clear_error(&self) {
         option(self.0.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR);
     }
 
-    /// Of a packet socket: makes it receive what comes from the wire only, not what this host's kernel sends to it.
+    /// Of a packet socket: makes it receive what comes from the wire only, not what this host's
+    /// kernel sends to it.
     pub fn ignore_own_host(&self) -> io::Result<()> {
         const PACKET_OUTGOING: u32 = 4;
         const SKF_AD_PKTTYPE: u32 = (-0x1000i32 + 4) as u32;

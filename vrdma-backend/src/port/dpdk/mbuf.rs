@@ -19,7 +19,8 @@ pub struct Pool {
     room: u16,
 }
 
-// SAFETY: a mempool may be used by any thread; ours are made without the flags that would restrict that.
+// SAFETY: a mempool may be used by any thread; ours are made without the flags that would restrict
+// that.
 unsafe impl Send for Pool {}
 
 /// A chain of mbufs that is ours alone.
@@ -50,7 +51,8 @@ impl Pool {
     }
 
     fn made(_eal: Eal, count: u32, room: u16, packed: bool) -> Result<Pool> {
-        // Names are unique in a process; memory that DPDK frees with the process needs no better one.
+        // Names are unique in a process; memory that DPDK frees with the process needs no better
+        // one.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("vrdma{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let name = CString::new(name).expect("no zero in it");
@@ -74,9 +76,11 @@ impl Pool {
         Ok(Pool { raw, room })
     }
 
-    /// Takes back buffers that a driver, which was closed, had taken for frames to come. To be called by the thread that used the driver, which alone took any.
+    /// Takes back buffers that a driver, which was closed, had taken for frames to come. To be
+    /// called by the thread that used the driver, which alone took any.
     pub fn recover(&self) {
-        // SAFETY: the pool lives. No driver has it any more, and the caller is the only thread that takes buffers of it. Frames that somebody has are not empty.
+        // SAFETY: the pool lives. No driver has it any more, and the caller is the only thread that
+        // takes buffers of it. Frames that somebody has are not empty.
         let count = unsafe { dpdk::shim_pool_recover(self.raw.as_ptr()) };
         log::debug!("{count} packet buffers were taken back from a driver that is gone");
     }
@@ -102,7 +106,8 @@ impl Pool {
     pub fn allocate_bulk(self, count: usize, mut each: impl FnMut(Mbuf)) -> bool {
         let mut raws = [std::ptr::null_mut(); crate::port::BURST];
         assert!(count <= raws.len(), "bulks are no longer than bursts");
-        // SAFETY: as in `allocate`; `raws` has room for `count`, and DPDK has written all of those if it returns 0.
+        // SAFETY: as in `allocate`; `raws` has room for `count`, and DPDK has written all of those
+        // if it returns 0.
         unsafe {
             if dpdk::shim_pktmbuf_alloc_bulk(self.as_ptr(), raws.as_mut_ptr(), count as u32) != 0 {
                 return false;
@@ -149,7 +154,8 @@ impl Mbuf {
     /// Data of the first mbuf.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `data` has `room` bytes, of which `len` are used; they are ours alone, and pools' memory is never unmapped.
+        // SAFETY: `data` has `room` bytes, of which `len` are used; they are ours alone, and pools'
+        // memory is never unmapped.
         unsafe { slice::from_raw_parts(self.data, self.len.into()) }
     }
 
@@ -178,7 +184,8 @@ impl Mbuf {
         unsafe { dpdk::shim_pktmbuf_pkt_len(self.raw.as_ptr()) as usize }
     }
 
-    /// The checksum that a device is asked to fill in: of all bytes from the first place on, to be put at the second from there on.
+    /// The checksum that a device is asked to fill in: of all bytes from the first place on, to be
+    /// put at the second from there on.
     pub fn open_checksum(&self) -> Option<(u16, u16)> {
         // SAFETY: the mbuf is valid.
         let dpdk::shim_asked { what, start } = unsafe { dpdk::shim_pktmbuf_asked(self.raw.as_ptr()) };
@@ -212,8 +219,9 @@ impl Mbuf {
         out.reserve(self.total_len());
         let mut next = self.raw.as_ptr();
         while !next.is_null() {
-            // SAFETY: each mbuf of the chain is valid and its data is `len` readable bytes. They may be memory of a guest, which writes
-            // to it at any time: so they are copied by pointer, into room that `reserve` made.
+            // SAFETY: each mbuf of the chain is valid and its data is `len` readable bytes. They
+            // may be memory of a guest, which writes to it at any time: so they are copied by
+            // pointer, into room that `reserve` made.
             unsafe {
                 let len = usize::from(dpdk::shim_pktmbuf_data_len(next));
                 out.reserve(len);
@@ -233,8 +241,9 @@ impl Mbuf {
         let mut done = 0;
         let mut next = self.raw.as_ptr();
         while !next.is_null() {
-            // SAFETY: each mbuf of the chain is valid and its data is `len` readable bytes. They may be memory of a guest, which writes
-            // to it at any time: so they are copied by pointer, into other memory, whose bounds the slice has checked.
+            // SAFETY: each mbuf of the chain is valid and its data is `len` readable bytes. They
+            // may be memory of a guest, which writes to it at any time: so they are copied by
+            // pointer, into other memory, whose bounds the slice has checked.
             unsafe {
                 let len = usize::from(dpdk::shim_pktmbuf_data_len(next));
                 let to = out[done..done + len].as_mut_ptr();
@@ -249,8 +258,9 @@ impl Mbuf {
     /// Makes memory of others the data of this mbuf, which is fresh.
     pub fn attach(&mut self, external: External) {
         let (bytes, len, done, owner) = external.into_parts();
-        // SAFETY: pools' mbufs have a private area of the size that the shim needs. The bytes are readable until `done` is called, which
-        // DPDK does once, when the mbuf is freed (and nobody writes: frames of this kind only go out).
+        // SAFETY: pools' mbufs have a private area of the size that the shim needs. The bytes are
+        // readable until `done` is called, which DPDK does once, when the mbuf is freed (and nobody
+        // writes: frames of this kind only go out).
         unsafe {
             dpdk::shim_pktmbuf_attach(self.raw.as_ptr(), bytes.cast_mut().cast(), len, Some(done), owner);
         }
@@ -261,7 +271,8 @@ impl Mbuf {
     pub fn chain(&mut self, tail: Mbuf) -> bool {
         let segments = tail.segments;
         let tail = tail.into_raw();
-        // SAFETY: both are valid and ours alone; on success the tail is the head's. On failure nothing happened.
+        // SAFETY: both are valid and ours alone; on success the tail is the head's. On failure
+        // nothing happened.
         unsafe {
             let chained = dpdk::shim_pktmbuf_chain(self.raw.as_ptr(), tail) == 0;
             if chained {

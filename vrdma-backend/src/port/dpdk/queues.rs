@@ -12,7 +12,8 @@ use std::ptr::null;
 
 /// Descriptors of the receive and of the send queue, where the device has no other wish.
 const DESCRIPTORS: u16 = 1024;
-/// Buffers that the driver of XDP sockets keeps for itself: for its rings to receive, and copies of frames to send.
+/// Buffers that the driver of XDP sockets keeps for itself: for its rings to receive, and copies of
+/// frames to send.
 const XDP_BUFFERS: u32 = 6144;
 /// What we have use for.
 const OFFLOADS: u64 = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
@@ -100,7 +101,8 @@ impl Setup<'_> {
     /// Sets the device up; whether it may be asked to interrupt us.
     fn configure(&self, queues: u16) -> Result<bool> {
         let (port, info) = (self.port, self.info);
-        // SAFETY: zero is a value of this structure: everything as the driver likes it. What no rule steers shall come to the first queue: without RSS.
+        // SAFETY: zero is a value of this structure: everything as the driver likes it. What no
+        // rule steers shall come to the first queue: without RSS.
         let mut conf: dpdk::rte_eth_conf = unsafe { zeroed() };
         conf.rxmode.mtu = self.mtu.into();
         conf.txmode.offloads = info.tx_offload_capa & OFFLOADS;
@@ -152,8 +154,8 @@ fn queue_lengths(port: u16, pci: bool) -> Result<(u16, u16)> {
 }
 
 fn setup(port: u16, queue: u16, rx: u16, tx: u16, pool: &Pool) -> Result<()> {
-    // SAFETY: the port is ours and configured with this queue; without further wishes (null) the driver's defaults are taken, among them all offloads
-    // of the port. Pools live to the end.
+    // SAFETY: the port is ours and configured with this queue; without further wishes (null) the
+    // driver's defaults are taken, among them all offloads of the port. Pools live to the end.
     unsafe {
         let socket = u32::MAX; // SOCKET_ID_ANY
         check(

@@ -3,14 +3,17 @@
 use dpdk_sys as dpdk;
 use std::ffi::CStr;
 
-/// Drivers that can be asked for what was sent, but send nothing any more some frames later if those had several pieces: what is cleaned counts as full
-/// until its descriptors say that it was sent, which only a frame's last one does.
+/// Drivers that can be asked for what was sent, but send nothing any more some frames later if
+/// those had several pieces: what is cleaned counts as full until its descriptors say that it was
+/// sent, which only a frame's last one does.
 const BROKEN_BY_CLEANING: [&CStr; 1] = [c"net_e1000_igb"];
 
-/// Drivers that cannot be asked for what was sent, but give it back with each burst, with an empty one too.
+/// Drivers that cannot be asked for what was sent, but give it back with each burst, with an empty
+/// one too.
 const CLEAN_WITH_A_BURST: [&CStr; 1] = [c"net_vmxnet3"];
 
-/// Drivers that promise an interrupt when the link changes and do not hear of it while receive queues have interrupts.
+/// Drivers that promise an interrupt when the link changes and do not hear of it while receive
+/// queues have interrupts.
 const DEAF_TO_LINK: [&CStr; 2] = [c"net_e1000_em", c"net_vmxnet3"];
 
 /// What of it is true of a driver.

@@ -26,7 +26,8 @@ impl Removal {
         let device = unsafe { CStr::from_ptr(dpdk::rte_dev_name(device)) }.to_owned();
         let removal = Removal { device, wanted: Arc::default() };
         let argument = removal.argument();
-        // SAFETY: EAL runs and copies the name. The flag lives until `drop` has taken the callback back.
+        // SAFETY: EAL runs and copies the name. The flag lives until `drop` has taken the callback
+        // back.
         let result = unsafe {
             dpdk::rte_dev_event_callback_register(removal.device.as_ptr(), Some(on_event), argument)
         };
@@ -60,7 +61,8 @@ impl Drop for Removal {
 /// Called by EAL's own thread.
 unsafe extern "C" fn on_event(_: *const c_char, event: dpdk::rte_dev_event_type, argument: *mut c_void) {
     if event == dpdk::RTE_DEV_EVENT_REMOVE {
-        // SAFETY: the argument is the flag of a `Removal`, which takes this callback back before it goes.
+        // SAFETY: the argument is the flag of a `Removal`, which takes this callback back before it
+        // goes.
         unsafe { &*argument.cast::<AtomicBool>() }.store(true, Ordering::Relaxed);
     }
 }

@@ -33,7 +33,8 @@ pub(super) struct Wanted {
     pub workers: u16,
 }
 
-/// Starts a device; under [`lock`](super::attached::lock). Of one that was there before, and gets the same again, the buffers are given.
+/// Starts a device; under [`lock`](super::attached::lock). Of one that was there before, and gets
+/// the same again, the buffers are given.
 pub(super) fn start(
     eal: Eal,
     wanted: &Wanted,
@@ -111,15 +112,17 @@ fn checksums(offered: u64) -> Checksums {
     }
 }
 
-/// Most pieces of a frame; 0 of a device is no limit. `nb_seg_max` holds for frames that the device cuts (TSO), `nb_mtu_seg_max` for others, which ours are: it is often
-/// lower (XL710: 255 and 8), and drivers do not check it while they send.
+/// Most pieces of a frame; 0 of a device is no limit. `nb_seg_max` holds for frames that the device
+/// cuts (TSO), `nb_mtu_seg_max` for others, which ours are: it is often lower (XL710: 255 and 8),
+/// and drivers do not check it while they send.
 fn most_segments(info: &dpdk::rte_eth_dev_info) -> u16 {
     let limits = info.tx_desc_lim;
     let given = [limits.nb_seg_max, limits.nb_mtu_seg_max].into_iter().filter(|most| *most != 0);
     given.min().unwrap_or(u16::MAX)
 }
 
-/// How guests' memory is made known to a PCI device; none if its frames cannot take any with them, which is said.
+/// How guests' memory is made known to a PCI device; none if its frames cannot take any with them,
+/// which is said.
 fn dma(
     port: u16,
     device: &UplinkDevice,

@@ -28,8 +28,9 @@ pub enum Wake {
 }
 
 impl Wake {
-    /// What there is for a queue of a port that was started, ours alone: `interrupt` says whether interrupts could be configured, and `before` which
-    /// sockets there were before the driver opened its own, one for each queue.
+    /// What there is for a queue of a port that was started, ours alone: `interrupt` says whether
+    /// interrupts could be configured, and `before` which sockets there were before the driver
+    /// opened its own, one for each queue.
     pub fn find(
         port: u16,
         queue: u16,

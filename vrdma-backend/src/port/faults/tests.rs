@@ -1,7 +1,8 @@
 use super::*;
 use crate::port::pair::{Pair, pair};
 
-/// Frames by number, sent through faults; their numbers as they arrive, each with whether it is as it was.
+/// Frames by number, sent through faults; their numbers as they arrive, each with whether it is as
+/// it was.
 struct Bench {
     bad: Faults,
     good: Pair,

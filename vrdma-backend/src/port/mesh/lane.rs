@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// Frames that a lane holds, as the receive ring of a NIC does; what is more is lost.
 pub(super) const DEPTH: usize = 1024;
 
-/// A worker to which frames are sent. What others look at all the time shares no line with what anybody writes.
+/// A worker to which frames are sent. What others look at all the time shares no line with what
+/// anybody writes.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Station {
@@ -22,7 +23,8 @@ pub struct Station {
     pub(super) bell: OwnedFd,
 }
 
-/// The sender's end. Ends of several workers lie side by side when they are made: none shares a line, nor a pair of them.
+/// The sender's end. Ends of several workers lie side by side when they are made: none shares a
+/// line, nor a pair of them.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Outward {
@@ -126,7 +128,8 @@ impl Inward {
 
     /// Gives a buffer back, which the sender sees after [`Inward::publish_empty`].
     pub fn give_back(&mut self, buffer: Buffer) {
-        // The sender takes them when it has no other. What finds no room is freed: the sender will make another.
+        // The sender takes them when it has no other. What finds no room is freed: the sender will
+        // make another.
         let _ = self.empty.push(buffer);
     }
 

@@ -1,15 +1,18 @@
-//! What joins the workers of one process: each has a port, which leads to the guests of all others, and to the NIC, of which each worker has a queue pair, or the first
-//! has the only one.
+//! What joins the workers of one process: each has a port, which leads to the guests of all others,
+//! and to the NIC, of which each worker has a queue pair, or the first has the only one.
 //!
-//! Between each two workers are two lanes, one in each direction, and one more from each to a NIC that the first alone has. So a worker that does not take what
-//! it gets loses what is sent to it, as a NIC does whose ring is full, and keeps nobody else waiting. Frames to the switches of other workers
-//! go straight there; from there none goes on, so there are no loops. Which worker has whom is in the configuration.
+//! Between each two workers are two lanes, one in each direction, and one more from each to a NIC
+//! that the first alone has. So a worker that does not take what it gets loses what is sent to it,
+//! as a NIC does whose ring is full, and keeps nobody else waiting. Frames to the switches of other
+//! workers go straight there; from there none goes on, so there are no loops. Which worker has whom
+//! is in the configuration.
 //!
-//! Flow rules of the NIC bring frames to the queue of the worker that they are for. What comes to another one (for all; for whom there is no rule; before rules
-//! took effect) is handed over by that worker.
+//! Flow rules of the NIC bring frames to the queue of the worker that they are for. What comes to
+//! another one (for all; for whom there is no rule; before rules took effect) is handed over by
+//! that worker.
 //!
-//! A frame is written once, in a buffer of its sender, and read from there. What comes from the NIC for another worker is copied once, and
-//! so is what goes to the NIC.
+//! A frame is written once, in a buffer of its sender, and read from there. What comes from the NIC
+//! for another worker is copied once, and so is what goes to the NIC.
 
 mod driver;
 mod lane;
@@ -82,7 +85,9 @@ struct Counters {
     buffers: u64,
 }
 
-/// The ports of `workers` workers, with the NIC of this driver: its queue pairs at all of them if it has as many, or the only one at the first. IP packets have up to `mtu` bytes where there is no NIC.
+/// The ports of `workers` workers, with the NIC of this driver: its queue pairs at all of them if
+/// it has as many, or the only one at the first. IP packets have up to `mtu` bytes where there is
+/// no NIC.
 ///
 /// # Errors
 /// The system has no descriptors left.
@@ -97,7 +102,8 @@ pub fn mesh(
     let max_frame = usize::from(mtu) + ETHERNET;
     let none = Capabilities { mtu, max_frame, external: false, checksums: Checksums::default() };
     let capabilities = nic.as_ref().map_or(none, |nic| nic.capabilities());
-    // A frame is complete when it goes to another worker: who sends it does not know yet where it goes.
+    // A frame is complete when it goes to another worker: who sends it does not know yet where it
+    // goes.
     let capabilities = Capabilities { checksums: Checksums::default(), ..capabilities };
     let mac = nic.as_ref().map_or(Mac([2, 0, 0, 0, 0, 0]), |nic| nic.mac());
     let link = nic.as_ref().map(|_| Arc::new(Link { up: AtomicBool::new(false), speed: AtomicU32::new(0) }));
@@ -187,7 +193,8 @@ impl Mesh {
                 // Own guests, and what nobody knows: the switch decides.
                 Place::Worker(_) | Place::Out => frames.push(frame),
                 Place::All => {
-                    // Under the address of a guest of ours it is dropped: by one switch, which counts it.
+                    // Under the address of a guest of ours it is dropped: by one switch, which
+                    // counts it.
                     if !self.table.has_source(&frame) {
                         self.copy_to_all(&frame);
                     }

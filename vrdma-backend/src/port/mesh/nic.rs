@@ -1,4 +1,5 @@
-//! The NIC, at a worker that has a queue pair of it: frames that come there go to all workers. Where it has the only one, the others' frames go to it.
+//! The NIC, at a worker that has a queue pair of it: frames that come there go to all workers.
+//! Where it has the only one, the others' frames go to it.
 
 use super::lane::Inward;
 use crate::port::frame::Frame;
@@ -66,7 +67,8 @@ impl Nic {
         self.waiting.is_empty()
     }
 
-    /// Gives the driver what waits, and what other workers send; true if there was anything of theirs.
+    /// Gives the driver what waits, and what other workers send; true if there was anything of
+    /// theirs.
     pub fn flush(&mut self) -> bool {
         let mut relayed = false;
         let lanes = self.from.len();
@@ -89,7 +91,8 @@ impl Nic {
         relayed
     }
 
-    /// Takes frames of one worker, as long as few wait: what it leaves waits in the worker's own lane. True if there were any.
+    /// Takes frames of one worker, as long as few wait: what it leaves waits in the worker's own
+    /// lane. True if there were any.
     fn take(&mut self, from: usize) -> bool {
         let lane = &mut self.from[from];
         let mut taken = 0;
@@ -126,7 +129,8 @@ impl Nic {
     pub fn look(&mut self, may_be_up: bool) -> bool {
         self.up = self.driver.link() && may_be_up;
         if !self.up {
-            // The driver may keep them until the link is up again, and nobody waits for them by then.
+            // The driver may keep them until the link is up again, and nobody waits for them by
+            // then.
             self.counters.tx_link_down += self.waiting.len() as u64;
             self.waiting.clear();
         }

@@ -1,7 +1,10 @@
-//! A bounded queue from one thread to another, without locks, for values of which most fit a cache line.
+//! A bounded queue from one thread to another, without locks, for values of which most fit a cache
+//! line.
 //!
-//! Each place says by a number whether there is a value in it, so that the line which tells the receiver that one came also carries it. Receivers only read places: a line goes to the receiver
-//! once, and comes back when the sender writes it in the next lap. What is longer has lines of its own behind (`B`), which few values need. Otherwise it is as the queue of frames (`ring.rs`).
+//! Each place says by a number whether there is a value in it, so that the line which tells the
+//! receiver that one came also carries it. Receivers only read places: a line goes to the receiver
+//! once, and comes back when the sender writes it in the next lap. What is longer has lines of its
+//! own behind (`B`), which few values need. Otherwise it is as the queue of frames (`ring.rs`).
 
 use super::sync::{Arc, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -41,7 +44,8 @@ struct Place<A, B> {
     rest: UnsafeCell<MaybeUninit<B>>,
 }
 
-/// An index in a cache line of its own, and out of the way of the processor's prefetcher, which fetches pairs.
+/// An index in a cache line of its own, and out of the way of the processor's prefetcher, which
+/// fetches pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
@@ -49,13 +53,15 @@ struct Line(AtomicUsize);
 /// Set in the number of a value that has a second part.
 const HAS_REST: u32 = 1;
 
-/// The number of the value at `index`, without [`HAS_REST`]: another than that of the value before it in the same place.
+/// The number of the value at `index`, without [`HAS_REST`]: another than that of the value before
+/// it in the same place.
 fn number(index: usize) -> u32 {
     (index as u32).wrapping_add(1) << 1
 }
 
-// SAFETY: the parts of a place are touched by one end alone at any time: by the sender until it stores the place's number, then by the receiver until it
-// releases the place. Values go from one thread to another, so they have to be `Send`.
+// SAFETY: the parts of a place are touched by one end alone at any time: by the sender until it
+// stores the place's number, then by the receiver until it releases the place. Values go from one
+// thread to another, so they have to be `Send`.
 #[allow(unsafe_code, reason = "a queue between two threads without locks")]
 unsafe impl<A: Send, B: Send> Sync for Ring<A, B> {}
 
@@ -92,7 +98,8 @@ impl<A, B> Ring<A, B> {
         if found & !HAS_REST != number(index) {
             return None;
         }
-        // SAFETY: the number says that the sender has written it, and it does not again before the place is released; it was not taken before.
+        // SAFETY: the number says that the sender has written it, and it does not again before the
+        // place is released; it was not taken before.
         let first = place.first.with(|first| unsafe { (*first).assume_init_read() });
         let rest = (found & HAS_REST != 0).then(|| {
             // SAFETY: likewise.
@@ -111,7 +118,8 @@ impl<A, B> Sender<A, B> {
             return false;
         }
         let place = self.ring.place(self.tail);
-        // SAFETY: the receiver has released the place (`head`), and sees it again only by its number. What was in it was taken.
+        // SAFETY: the receiver has released the place (`head`), and sees it again only by its
+        // number. What was in it was taken.
         place.first.with_mut(|place| unsafe { (*place).write(first) });
         let mut tag = number(self.tail);
         if let Some(rest) = rest {

@@ -1,7 +1,8 @@
 //! A bounded queue from one thread to another, without locks: neither end waits for the other.
 //!
-//! Each end keeps the other's index as it saw it last, and looks again only when that is not enough. Indices count all values there ever
-//! were; the places of the ring are theirs modulo its size.
+//! Each end keeps the other's index as it saw it last, and looks again only when that is not
+//! enough. Indices count all values there ever were; the places of the ring are theirs modulo its
+//! size.
 
 use super::sync::{AtomicUsize, Ordering, UnsafeCell};
 use std::sync::Arc;
@@ -35,13 +36,15 @@ struct Ring<T> {
     head: Line,
 }
 
-/// An index in a cache line of its own, and out of the way of the processor's prefetcher, which fetches pairs.
+/// An index in a cache line of its own, and out of the way of the processor's prefetcher, which
+/// fetches pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
 
-// SAFETY: a place is touched by one end alone at any time: by the sender until its index is published, then by the receiver until it is
-// released. Values go from one thread to another, so they have to be `Send`.
+// SAFETY: a place is touched by one end alone at any time: by the sender until its index is
+// published, then by the receiver until it is released. Values go from one thread to another, so
+// they have to be `Send`.
 #[allow(unsafe_code, reason = "a queue between two threads without locks")]
 unsafe impl<T: Send> Sync for Ring<T> {}
 
@@ -65,7 +68,8 @@ impl<T> Ring<T> {
     #[allow(unsafe_code, reason = "a queue between two threads without locks")]
     unsafe fn replace(&self, index: usize, value: Option<T>) -> Option<T> {
         let place = &self.places[index & (self.places.len() - 1)];
-        // SAFETY: nobody else touches the place, as the caller promises, and the pointer is to a value that lives.
+        // SAFETY: nobody else touches the place, as the caller promises, and the pointer is to a
+        // value that lives.
         place.with_mut(|place| std::mem::replace(unsafe { &mut *place }, value))
     }
 }
@@ -84,7 +88,8 @@ impl<T> Sender<T> {
                 return Err(value);
             }
         }
-        // SAFETY: the receiver has released the place (`head`), and sees it again only when it is published.
+        // SAFETY: the receiver has released the place (`head`), and sees it again only when it is
+        // published.
         unsafe { self.ring.replace(self.tail, Some(value)) };
         self.tail += 1;
         Ok(())
@@ -118,7 +123,8 @@ impl<T> Receiver<T> {
                 return None;
             }
         }
-        // SAFETY: the sender has published the place (`tail`), and touches it again only when it is released.
+        // SAFETY: the sender has published the place (`tail`), and touches it again only when it is
+        // released.
         let value = unsafe { self.ring.replace(self.head, None) };
         self.head += 1;
         Some(value.expect("a published place has a value"))

@@ -11,7 +11,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Asks for a rule for each guest's addresses. What is refused is said once, in the driver's words.
+    /// Asks for a rule for each guest's addresses. What is refused is said once, in the driver's
+    /// words.
     pub fn make(driver: &mut dyn Driver, table: &WorkerOf) -> Rules {
         let (mut rules, mut why) = (Rules::default(), None);
         for (mac, worker) in table.addresses() {

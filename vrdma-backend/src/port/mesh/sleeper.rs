@@ -1,4 +1,5 @@
-//! Whether a worker sleeps: who sends to it wakes it only then, so that frames between busy workers take no system call.
+//! Whether a worker sleeps: who sends to it wakes it only then, so that frames between busy workers
+//! take no system call.
 
 use super::sync::{AtomicBool, Ordering, fence};
 
@@ -13,7 +14,8 @@ impl Sleeper {
     /// The worker is about to sleep. It looks at its rings once more after this, and then sleeps.
     pub fn sleeps(&self) {
         self.asleep.store(true, Ordering::Relaxed);
-        // Either this worker sees what was published, or who published it sees that this worker sleeps.
+        // Either this worker sees what was published, or who published it sees that this worker
+        // sleeps.
         fence(Ordering::SeqCst);
     }
 
@@ -22,7 +24,8 @@ impl Sleeper {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// After something was published: whether the worker has to be woken, which is the caller's to do then.
+    /// After something was published: whether the worker has to be woken, which is the caller's to
+    /// do then.
     pub fn is_to_be_woken(&self) -> bool {
         fence(Ordering::SeqCst);
         self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed)

@@ -171,7 +171,8 @@ fn buffers_come_back_to_who_made_them() {
     assert_eq!((from.counters.buffers, to.counters.buffers), (BURST as u64, 0), "the same again and again");
 }
 
-/// A NIC with several queue pairs, of which each is one end of a cable of its own: so a frame comes to the queue that the test says.
+/// A NIC with several queue pairs, of which each is one end of a cable of its own: so a frame comes
+/// to the queue that the test says.
 #[derive(Debug)]
 struct Several {
     queue: Pair,
@@ -225,7 +226,8 @@ impl Driver for Several {
     }
 }
 
-/// The ports of three workers with a queue pair each, the other ends of these with their cables, and the rules.
+/// The ports of three workers with a queue pair each, the other ends of these with their cables,
+/// and the rules.
 #[expect(clippy::type_complexity, reason = "of a test")]
 fn queues(refuses: u8) -> (Vec<Port>, Vec<(Port, Cable)>, Vec<(Mac, usize)>) {
     let mut table = WorkerOf::default();

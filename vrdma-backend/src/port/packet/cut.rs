@@ -1,4 +1,5 @@
-//! Frames that came as one: segments of TCP that the sender's kernel never cut, or ours has put together (GRO).
+//! Frames that came as one: segments of TCP that the sender's kernel never cut, or ours has put
+//! together (GRO).
 
 use crate::frames::{HEAD, Tcp};
 
@@ -43,8 +44,9 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// A frame of `len` bytes with that head is to be cut into pieces with so much payload, for buffers with that room. None: they are too long for those, since
-    /// the MTU counts from the IP header on, and any number of tags may be before it.
+    /// A frame of `len` bytes with that head is to be cut into pieces with so much payload, for
+    /// buffers with that room. None: they are too long for those, since the MTU counts from the IP
+    /// header on, and any number of tags may be before it.
     pub fn new(tcp: Tcp, size: u16, head: &[u8], len: usize, room: usize) -> Option<Cut> {
         let mut headers = [0; HEAD];
         headers[..tcp.payload()].copy_from_slice(&head[..tcp.payload()]);
@@ -60,12 +62,14 @@ impl Cut {
         (left > 0).then(|| self.tcp.payload() + left.min(self.size))
     }
 
-    /// Whether the next frame is what lies at the beginning of the whole, of which `first` bytes are in one place, and has all of those.
+    /// Whether the next frame is what lies at the beginning of the whole, of which `first` bytes
+    /// are in one place, and has all of those.
     pub fn is_in_place(&self, first: usize) -> bool {
         self.done == 0 && self.next_len() == Some(first)
     }
 
-    /// Writes the next frame to the beginning of a buffer; its length. None: there is none, or no room for it.
+    /// Writes the next frame to the beginning of a buffer; its length. None: there is none, or no
+    /// room for it.
     pub fn write(&mut self, whole: Whole<'_>, room: &mut [u8]) -> Option<usize> {
         let len = self.next_len()?;
         let out = room.get_mut(..len)?;

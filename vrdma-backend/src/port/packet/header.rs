@@ -1,4 +1,5 @@
-//! The header that a packet socket has before each frame: that of virtio-net (virtio 1.2, 5.1.6), in the byte order of this host.
+//! The header that a packet socket has before each frame: that of virtio-net (virtio 1.2, 5.1.6),
+//! in the byte order of this host.
 
 use crate::frames::{HEADER as VIRTIO_HEADER, VirtioOffload};
 

@@ -33,7 +33,8 @@ pub struct Counters {
 pub struct Inbox {
     pool: Pool,
     mtu: usize,
-    /// Longest frame without a tag: so much of a message is in its buffer, which has room for a tag more.
+    /// Longest frame without a tag: so much of a message is in its buffer, which has room for a tag
+    /// more.
     first: usize,
     /// Of each message: the kernel's header, a buffer, what the kernel said, and the rest.
     headers: Box<[[u8; HEADER]; BURST]>,
@@ -177,7 +178,8 @@ impl Inbox {
             frames.push(Frame::from_mbuf(mbuf));
         }
         let first = self.buffers[self.next].as_mut().map_or(&[][..], |buffer| &buffer.room()[..held]);
-        // Where the first frame was the buffer itself, nothing of it is asked for again; what is beyond counts from its end.
+        // Where the first frame was the buffer itself, nothing of it is asked for again; what is
+        // beyond counts from its end.
         let rest = &self.rest[self.next * STRIDE..][..len + tag - held];
         let whole = Whole { first, held, rest };
         while cut.next_len().is_some() {

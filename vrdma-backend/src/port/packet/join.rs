@@ -1,7 +1,8 @@
 //! Frames to send that pass the kernel as one: segments of TCP that follow each other (TSO).
 //!
-//! The kernel, or the device, cuts them again where they were cut: what goes by the wire are the same segments, with their checksums computed anew. So a frame whose checksum is
-//! wrong stays alone.
+//! The kernel, or the device, cuts them again where they were cut: what goes by the wire are the
+//! same segments, with their checksums computed anew. So a frame whose checksum is wrong stays
+//! alone.
 
 use super::header::{HEADER, from_virtio};
 use crate::frames::{HEAD, Tcp, VirtioOffload};
@@ -9,7 +10,8 @@ use crate::frames::{HEAD, Tcp, VirtioOffload};
 /// The longest IP packet.
 const LONGEST: usize = 65535;
 
-/// What goes before the payloads of a run: the kernel's header, and headers of all of them together.
+/// What goes before the payloads of a run: the kernel's header, and headers of all of them
+/// together.
 pub type Head = [u8; HEADER + HEAD];
 
 /// A frame that may be part of a run.

@@ -1,4 +1,5 @@
-//! The rule that joining and cutting keep together: what goes as one comes out as it was. For tests and for the fuzz target.
+//! The rule that joining and cutting keep together: what goes as one comes out as it was. For tests
+//! and for the fuzz target.
 
 use super::cut::{Cut, Whole};
 use super::header::{HEADER, shift, to_virtio};
@@ -7,7 +8,8 @@ use crate::frames::{HEAD, Ip, VirtioOffload};
 use crate::port::ETHERNET;
 use vrdma_wire::checksum::Sum;
 
-/// The run at the beginning of these, as the kernel gets it: its header, and all that follows. None of their checksums is open.
+/// The run at the beginning of these, as the kernel gets it: its header, and all that follows. None
+/// of their checksums is open.
 pub fn joined(frames: &[Vec<u8>]) -> Option<(Run, [u8; HEADER], Vec<u8>)> {
     let mut head: Head = [0; HEADER + HEAD];
     let candidates = frames.iter().map(|bytes| Candidate { bytes, is_open: false });
@@ -19,8 +21,9 @@ pub fn joined(frames: &[Vec<u8>]) -> Option<(Run, [u8; HEADER], Vec<u8>)> {
     Some((run, header, whole))
 }
 
-/// What comes of a frame that the kernel gives with `held` bytes in one place; none if it is not to be cut, or its pieces fit no buffer. `tag` is what was put into it since.
-/// Buffers have the room of those that a port for this MTU has.
+/// What comes of a frame that the kernel gives with `held` bytes in one place; none if it is not to
+/// be cut, or its pieces fit no buffer. `tag` is what was put into it since. Buffers have the room
+/// of those that a port for this MTU has.
 pub fn cut(header: [u8; HEADER], whole: &[u8], held: usize, tag: u16, mtu: usize) -> Option<Vec<Vec<u8>>> {
     let mut room = vec![0xee; mtu + ETHERNET];
     let (head, held) = (&whole[..whole.len().min(HEAD)], held.min(whole.len()).min(room.len()));
@@ -45,10 +48,12 @@ pub fn cut(header: [u8; HEADER], whole: &[u8], held: usize, tag: u16, mtu: usize
     Some(frames)
 }
 
-/// Takes frames there and back; how many of them went with others. Those that are too long for a buffer do not come out.
+/// Takes frames there and back; how many of them went with others. Those that are too long for a
+/// buffer do not come out.
 ///
 /// # Panics
-/// One does not come out as it was, but for the number that the kernel gives each packet of IPv4: then our own rules are broken.
+/// One does not come out as it was, but for the number that the kernel gives each packet of IPv4:
+/// then our own rules are broken.
 pub fn check(frames: &[Vec<u8>], held: usize, mtu: usize) -> usize {
     let (mut left, mut together) = (frames, 0);
     while !left.is_empty() {

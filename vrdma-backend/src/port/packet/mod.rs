@@ -1,8 +1,11 @@
-//! A packet socket of ours: an interface that the kernel keeps, where TCP passes the kernel in pieces of up to 64 KiB.
+//! A packet socket of ours: an interface that the kernel keeps, where TCP passes the kernel in
+//! pieces of up to 64 KiB.
 //!
-//! DPDK's `net_af_packet` hands the kernel each frame by itself, and what the kernel does for one frame takes longer than all that we do. This driver says more to the
-//! kernel (`PACKET_VNET_HDR`, the header of virtio-net): segments of TCP that follow each other go as one, which the device cuts if it can (TSO), the kernel if not, or nobody, if it is a veth whose other end is
-//! such a socket too; and what the kernel has put together (GRO), or left open, is cut and completed here.
+//! DPDK's `net_af_packet` hands the kernel each frame by itself, and what the kernel does for one
+//! frame takes longer than all that we do. This driver says more to the kernel (`PACKET_VNET_HDR`,
+//! the header of virtio-net): segments of TCP that follow each other go as one, which the device
+//! cuts if it can (TSO), the kernel if not, or nobody, if it is a veth whose other end is such a
+//! socket too; and what the kernel has put together (GRO), or left open, is cut and completed here.
 //!
 //! | module | question |
 //! |---|---|
@@ -33,10 +36,12 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use vrdma_wire::num::Mac;
 
-/// Buffers for frames to come, and for those to go. The kernel copies what it takes, but each thread that had the port before may keep some hundred.
+/// Buffers for frames to come, and for those to go. The kernel copies what it takes, but each
+/// thread that had the port before may keep some hundred.
 const BUFFERS: u32 = 2047;
 
-/// The kernel is asked no more often while nothing comes: between guests a turn of the worker takes less than the question.
+/// The kernel is asked no more often while nothing comes: between guests a turn of the worker takes
+/// less than the question.
 const QUIET: Duration = Duration::from_micros(1);
 
 /// See the module.
@@ -67,7 +72,8 @@ struct Counters {
 }
 
 impl PacketSocket {
-    /// Opens one. Without `mtu` the interface's stays; an interface whose MTU this changes gets its own back when this is dropped.
+    /// Opens one. Without `mtu` the interface's stays; an interface whose MTU this changes gets its
+    /// own back when this is dropped.
     ///
     /// # Errors
     /// It cannot be had; the message says why and what helps.
@@ -186,7 +192,8 @@ impl Driver for PacketSocket {
 }
 
 impl PacketSocket {
-    /// Whether the link is up. An interface that is gone has none, and the next that has its name is taken.
+    /// Whether the link is up. An interface that is gone has none, and the next that has its name
+    /// is taken.
     fn look(&mut self) -> bool {
         if self.held.as_ref().is_some_and(|held| !held.interface().is_there()) {
             self.held = None;

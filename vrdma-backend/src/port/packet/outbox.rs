@@ -40,7 +40,8 @@ impl Outbox {
         Outbox { heads: Box::new([[0; HEADER + HEAD]; BURST]), counters: Counters::default() }
     }
 
-    /// Sends frames from the front, each of one piece, as many as the kernel takes of the first [`BURST`].
+    /// Sends frames from the front, each of one piece, as many as the kernel takes of the first
+    /// [`BURST`].
     pub fn send(&mut self, socket: &Socket, frames: &mut Vec<Frame>) {
         if frames.is_empty() {
             return;
@@ -56,7 +57,8 @@ impl Outbox {
         }
         let messages = &messages[..count];
         let is_later = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        // What happened to the interface is said once, perhaps long after it: then nothing was tried.
+        // What happened to the interface is said once, perhaps long after it: then nothing was
+        // tried.
         let first = self.hand_over(socket, messages, burst);
         let result = if first.as_ref().is_err_and(|error| !is_later(error)) {
             self.hand_over(socket, messages, burst)
@@ -67,7 +69,8 @@ impl Outbox {
             Ok(sent) => sent,
             // What waits goes later.
             Err(error) if is_later(&error) => 0,
-            // The others might be better. Of a device that is gone or down all are lost, one after the other.
+            // The others might be better. Of a device that is gone or down all are lost, one after
+            // the other.
             Err(_) => {
                 self.counters.refused += (messages[0].end - messages[0].begin) as u64;
                 frames.drain(..messages[0].end);

@@ -10,9 +10,11 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
 
-/// Parts of the memory for a message: the kernel's header, the first bytes of the frame, and the others.
+/// Parts of the memory for a message: the kernel's header, the first bytes of the frame, and the
+/// others.
 pub const PARTS: usize = 3;
-/// Bytes that may wait for us in the kernel, and those that wait there to be sent. It counts its own buffers, too.
+/// Bytes that may wait for us in the kernel, and those that wait there to be sent. It counts its
+/// own buffers, too.
 const RECEIVE_BUFFER: i32 = 32 << 20;
 const SEND_BUFFER: i32 = 4 << 20;
 /// linux/if_packet.h; the libc crate lacks it.
@@ -20,7 +22,8 @@ const PACKET_VNET_HDR: i32 = 15;
 /// Room for a control message with `tpacket_auxdata`, in words: its header, then the data.
 const CONTROL: usize = (size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>()).div_ceil(8);
 
-/// A packet socket, which is bound to an interface after it was opened: what comes to that, to any address, and not what this host's kernel sends by it.
+/// A packet socket, which is bound to an interface after it was opened: what comes to that, to any
+/// address, and not what this host's kernel sends by it.
 #[derive(Debug)]
 pub struct Socket(DriverSocket);
 
@@ -96,13 +99,15 @@ impl Socket {
             header.msg_hdr.msg_iovlen = parts.len();
         }
         let count = messages.len().min(BURST);
-        // SAFETY: `count` headers are there, each with as many parts as it says or none; what those name is borrowed by `messages` through the call.
+        // SAFETY: `count` headers are there, each with as many parts as it says or none; what those
+        // name is borrowed by `messages` through the call.
         let sent =
             unsafe { libc::sendmmsg(self.fd(), headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives as many messages as there are places, at most [`BURST`], if so many are there; says of each what it is.
+    /// Receives as many messages as there are places, at most [`BURST`], if so many are there; says
+    /// of each what it is.
     ///
     /// # Errors
     /// There is none, or the interface is gone.
@@ -122,7 +127,9 @@ impl Socket {
             header.msg_hdr.msg_control = control.as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = size_of_val(control);
         }
-        // SAFETY: `count` headers are there, each with `PARTS` parts and control memory of the length that it says; what the parts name is borrowed, by nobody else, by `places` through the call.
+        // SAFETY: `count` headers are there, each with `PARTS` parts and control memory of the
+        // length that it says; what the parts name is borrowed, by nobody else, by `places` through
+        // the call.
         let came = unsafe {
             let flags = libc::MSG_DONTWAIT;
             libc::recvmmsg(self.fd(), headers.as_mut_ptr(), count as u32, flags, null_mut())
@@ -158,8 +165,9 @@ impl Socket {
 
 /// The VLAN tag in what the kernel says beside a message.
 fn tag(message: &libc::msghdr) -> Option<[u8; 4]> {
-    // SAFETY: the message's control memory is `CONTROL` words, zero before the kernel wrote to them: a header and a `tpacket_auxdata` lie in it, of which all bytes are values.
-    // The kernel says how much it wrote, by which the first finds none where there is none.
+    // SAFETY: the message's control memory is `CONTROL` words, zero before the kernel wrote to
+    // them: a header and a `tpacket_auxdata` lie in it, of which all bytes are values. The kernel
+    // says how much it wrote, by which the first finds none where there is none.
     let said = unsafe {
         let control = libc::CMSG_FIRSTHDR(message).as_ref()?;
         let is_ours = control.cmsg_level == libc::SOL_PACKET && control.cmsg_type == libc::PACKET_AUXDATA;
@@ -174,7 +182,8 @@ fn tag(message: &libc::msghdr) -> Option<[u8; 4]> {
 }
 
 fn set<T>(fd: &OwnedFd, level: i32, name: i32, value: T) -> io::Result<()> {
-    // SAFETY: the kernel reads as many bytes of the value as it has; it says EINVAL to a value of another size than the option's.
+    // SAFETY: the kernel reads as many bytes of the value as it has; it says EINVAL to a value of
+    // another size than the option's.
     let result = unsafe {
         let len = size_of::<T>() as libc::socklen_t;
         libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len)

@@ -84,7 +84,8 @@ fn frame(packet: &Packet, length: usize) -> Vec<u8> {
 }
 
 proptest! {
-    /// Full segments and a last one of any length go as one, and come out as they were. The first place has the headers, or more, or the first segment just so.
+    /// Full segments and a last one of any length go as one, and come out as they were. The first
+    /// place has the headers, or more, or the first segment just so.
     #[test]
     fn a_run_comes_out_as_it_was(
         shape in shape(), seq in any::<u32>(), size in prop_oneof![48..1400usize, 1420..1460usize], count in 1..40usize, last in 1..1400usize, held in 0..4000usize,
@@ -174,7 +175,8 @@ fn what_joining_would_mend_goes_alone() {
         frames[1][at] ^= 1;
         together(&frames)
     };
-    // The IPv4 checksum, TCP's, a byte of data; the length of the packet, and that it may be fragmented.
+    // The IPv4 checksum, TCP's, a byte of data; the length of the packet, and that it may be
+    // fragmented.
     for at in [24, 50, 300, 17, 20] {
         assert_eq!(spoil(at), 1, "{at}");
     }

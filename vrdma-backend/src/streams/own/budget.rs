@@ -1,13 +1,15 @@
-//! How much memory the connections of our own TCP take: those of a guest, and those of all guests of a worker.
+//! How much memory the connections of our own TCP take: those of a guest, and those of all guests
+//! of a worker.
 //!
-//! Each connection says what its buffers take whenever that changes. What may be kept beyond that depends on what it is for:
-//! the less it costs to have it again, the sooner it is refused. Each connection has a little in any case, so that it goes on.
-//! (docs/design/streams.md, "Memory")
+//! Each connection says what its buffers take whenever that changes. What may be kept beyond that
+//! depends on what it is for: the less it costs to have it again, the sooner it is refused. Each
+//! connection has a little in any case, so that it goes on. (docs/design/streams.md, "Memory")
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of the peer, in order and not read, that a connection may keep in any case: a segment of any MTU has room.
+/// Bytes of the peer, in order and not read, that a connection may keep in any case: a segment of
+/// any MTU has room.
 pub(super) const LEAST_INPUT: u64 = 16 << 10;
 /// Bytes that the peer has not acknowledged, with which a connection may put in more in any case.
 pub(super) const LEAST_OUTPUT: u64 = 32 << 10;
@@ -60,8 +62,9 @@ impl Budget {
         self.used
     }
 
-    /// Bytes that the guest may use now: no more than all guests together leave. So one guest alone has half of
-    /// what is for all at most, two a third each, and there is always some for one more.
+    /// Bytes that the guest may use now: no more than all guests together leave. So one guest alone
+    /// has half of what is for all at most, two a third each, and there is always some for one
+    /// more.
     fn allowed(&self) -> u64 {
         self.limit.min(self.all_limit.saturating_sub(self.all.used.load(Ordering::Relaxed)))
     }
@@ -76,7 +79,8 @@ impl Budget {
         self.room(Purpose::Unacknowledged) == 0
     }
 
-    /// The window of each of so many connections: together half of what the guest may use, up to `most` bytes of each. A power of two, so that it changes seldom.
+    /// The window of each of so many connections: together half of what the guest may use, up to
+    /// `most` bytes of each. A power of two, so that it changes seldom.
     pub fn window(&self, connections: usize, most: u32) -> u32 {
         let share = self.allowed() / 2 / (connections.max(1) as u64).next_power_of_two();
         let share = share.clamp(LEAST_INPUT, most.into());

@@ -9,7 +9,8 @@ use std::io;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::Reason;
 
-/// Bytes that are taken of a peer before anybody has taken the connection: more than a request of MPA has.
+/// Bytes that are taken of a peer before anybody has taken the connection: more than a request of
+/// MPA has.
 const UNACCEPTED: usize = 4096;
 
 /// Who has it.

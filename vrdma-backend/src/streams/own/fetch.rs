@@ -1,5 +1,5 @@
-//! Connections that are about to be used are fetched into the caches: of thousands each has left them when its turn comes, and the processor would wait for
-//! one line after the other.
+//! Connections that are about to be used are fetched into the caches: of thousands each has left
+//! them when its turn comes, and the processor would wait for one line after the other.
 
 use super::end::{End, User};
 use super::node::Node;
@@ -9,7 +9,8 @@ use vrdma_tcp::{ConnectionId, Ports, Tuple};
 use vrdma_wire::head::Head;
 
 impl Node {
-    /// What belongs to the connection of a frame comes while the frame is summed. Several of one connection mostly come together: the first is enough.
+    /// What belongs to the connection of a frame comes while the frame is summed. Several of one
+    /// connection mostly come together: the first is enough.
     pub(super) fn expect(&mut self, headers: &Head, taker: &mut dyn Taker) {
         let Some(ends) = headers.ends() else { return };
         let ports = Ports { local: ends.dst_port, remote: ends.src_port };

@@ -1,8 +1,11 @@
-//! Our own TCP (`tcp = "own"`), as the connections of iWARP see it: what the kernel's sockets and epoll are to the others.
+//! Our own TCP (`tcp = "own"`), as the connections of iWARP see it: what the kernel's sockets and
+//! epoll are to the others.
 //!
-//! Each guest has a [`node`] of its own, so what one does takes nothing from another: its connections are from its own addresses, and its segments go by the switch. An [`end`]
-//! is what a socket is: what is to be sent ([`send`]) stays until the peer has it, what came ([`receive`]) until it is read. Whoever may have something to do is queued,
-//! and told what in the words of epoll.
+//! Each guest has a [`node`] of its own, so what one does takes nothing from another: its
+//! connections are from its own addresses, and its segments go by the switch. An [`end`] is what a
+//! socket is: what is to be sent ([`send`]) stays until the peer has it, what came ([`receive`])
+//! until it is read. Whoever may have something to do is queued, and told what in the words of
+//! epoll.
 
 mod budget;
 mod doors;
@@ -39,9 +42,11 @@ use vrdma_wire::head::Head;
 use vrdma_wire::icmp::TooLong;
 use vrdma_wire::num::{Gid, VlanId};
 
-/// Segments that a worker sends in one turn, and FPDUs that it puts together: more of them would leave the caches between the one and the other.
+/// Segments that a worker sends in one turn, and FPDUs that it puts together: more of them would
+/// leave the caches between the one and the other.
 pub const SEGMENTS: usize = 64;
-/// Bytes of FPDUs, after which no more are put together in a turn: these and their frames fit the caches.
+/// Bytes of FPDUs, after which no more are put together in a turn: these and their frames fit the
+/// caches.
 pub const TURN_BYTES: usize = 128 << 10;
 /// Connections with something due that are looked at in one turn, and those of one guest.
 const EXPIRED: usize = 128;
@@ -83,7 +88,8 @@ pub struct Own {
 }
 
 impl Own {
-    /// Adds a guest, with its port of the switch. Its peers are asked after so many seconds of silence; 0 is never.
+    /// Adds a guest, with its port of the switch. Its peers are asked after so many seconds of
+    /// silence; 0 is never.
     pub fn add(
         &mut self,
         (device, port): (DeviceId, usize),
@@ -134,7 +140,8 @@ impl Own {
     /// Begins a connection. Without a port of this end, from one that no other connection has.
     ///
     /// # Errors
-    /// `Busy`: there is such a connection. `NoResources`: there are too many. `NotFound`: the peer's address is none of a host.
+    /// `Busy`: there is such a connection. `NoResources`: there are too many. `NotFound`: the
+    /// peer's address is none of a host.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -155,7 +162,8 @@ impl Own {
         Ok((Socket { node, id }, address(tuple.local, tuple.ports.local)))
     }
 
-    /// The listener of another guest of this worker that a connection by this hop would come to, if this guest's frames reach it.
+    /// The listener of another guest of this worker that a connection by this hop would come to, if
+    /// this guest's frames reach it.
     pub fn local_listener(
         &self,
         device: DeviceId,
@@ -169,7 +177,8 @@ impl Own {
         listener.filter(|_| from.may_use(vlan, gid(local.ip())))
     }
 
-    /// The two ends of a new connection of this guest without TCP, and its address; its port is chosen if it is 0.
+    /// The two ends of a new connection of this guest without TCP, and its address; its port is
+    /// chosen if it is 0.
     ///
     /// # Errors
     /// `Busy`: there is such a connection. `NoResources`: no port is free.
@@ -254,7 +263,8 @@ impl Own {
         self.nodes[socket.node].budget.is_short()
     }
 
-    /// So many bytes of memory are taken by what was read of a socket and waits for the engine, or waits to be sent.
+    /// So many bytes of memory are taken by what was read of a socket and waits for the engine, or
+    /// waits to be sent.
     pub fn set_pending(&mut self, socket: &Socket, bytes: u64) {
         self.nodes[socket.node].set_pending(socket.id, bytes);
     }
@@ -294,7 +304,8 @@ impl Own {
         self.nodes.iter().filter_map(Node::next_deadline).min().map(|at| Instant(at.0))
     }
 
-    /// Does what is due, of a few connections in each turn, of guests by turns; true if there may be more.
+    /// Does what is due, of a few connections in each turn, of guests by turns; true if there may
+    /// be more.
     pub fn expire(&mut self, now: Instant) -> bool {
         let mut left = EXPIRED;
         for _ in 0..self.nodes.len() {

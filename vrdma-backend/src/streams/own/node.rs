@@ -123,7 +123,8 @@ impl Node {
         Config { mss, min_mss: least, window: WINDOW, fpdus: true, traffic_class, ..self.usual }
     }
 
-    /// Whether a segment that came is for this TCP: of a connection of it, or to a listener at an address that the guest may use.
+    /// Whether a segment that came is for this TCP: of a connection of it, or to a listener at an
+    /// address that the guest may use.
     pub fn takes(&self, headers: &Head) -> bool {
         let Head { eth, kind: Kind::Tcp(ends) } = headers else { return false };
         let ports = Ports { local: ends.dst_port, remote: ends.src_port };
@@ -141,7 +142,8 @@ impl Node {
             && (self.gids.is_empty() || self.gids.iter().any(|allowed| allowed.allows(vlan, gid)))
     }
 
-    /// A connection's addresses with a port of this end: its own, or one that none has, if there is one.
+    /// A connection's addresses with a port of this end: its own, or one that none has, if there is
+    /// one.
     pub fn with_port(&self, tuple: Tuple, in_use: impl Fn(&Tuple) -> bool) -> Option<Tuple> {
         if tuple.ports.local != 0 {
             return Some(tuple);
@@ -206,7 +208,8 @@ impl Node {
         let (ends, buffers) = (&mut self.ends, &mut self.incoming);
         let (budget, short) = (&self.budget, &mut self.counters.short_of_memory);
         let mut take = |id, arrival: vrdma_tcp::Arrival| {
-            // The first data may come with what sets the connection up; who listens is known a moment later.
+            // The first data may come with what sets the connection up; who listens is known a
+            // moment later.
             let end = ends.entry(id).or_insert_with(|| End::new(User::Listener(NO_DOOR)));
             let room = end.room(budget);
             let direct = match end.user {
@@ -229,7 +232,8 @@ impl Node {
         }
     }
 
-    /// A router said that a segment was too long. Whether there is a connection, and the segment is under way, is all that tells it from what anybody can send (RFC 5927).
+    /// A router said that a segment was too long. Whether there is a connection, and the segment is
+    /// under way, is all that tells it from what anybody can send (RFC 5927).
     pub fn handle_too_long(&mut self, told: &TooLong) {
         let ports = Ports { local: told.local_port, remote: told.remote_port };
         let tuple = Tuple { local: told.local, remote: told.remote, ports };

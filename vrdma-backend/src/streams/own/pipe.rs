@@ -1,5 +1,6 @@
-//! Connections between two guests of this worker: no TCP, no segments. What one end puts in is what the other reads, in the same buffer; or the engine has placed it, and what is left of it takes its turn. To its user an end is what a socket of
-//! our own TCP is.
+//! Connections between two guests of this worker: no TCP, no segments. What one end puts in is what
+//! the other reads, in the same buffer; or the engine has placed it, and what is left of it takes
+//! its turn. To its user an end is what a socket of our own TCP is.
 
 use super::node::Ready;
 use super::receive::Came;
@@ -14,7 +15,8 @@ use vrdma_transport::{DeviceId, PlacedFpdu};
 
 /// Bytes of memory that wait for an end's user, after which the other end waits.
 const ROOM: usize = 128 << 10;
-/// Longest FPDU: some wait while one is read. It has 32 KiB of payload, so that messages of several times that have no short rest, behind headers, padding and CRC.
+/// Longest FPDU: some wait while one is read. It has 32 KiB of payload, so that messages of several
+/// times that have no short rest, behind headers, padding and CRC.
 pub const MSS: u32 = (32 << 10) + 32;
 
 /// Names an end until its user [leaves](Pipes::leave) it.
@@ -157,7 +159,8 @@ impl Pipes {
         self.end(peer).user
     }
 
-    /// Reads what came: bytes into a buffer, which is replaced, or an FPDU that was placed; no bytes at the end of the stream.
+    /// Reads what came: bytes into a buffer, which is replaced, or an FPDU that was placed; no
+    /// bytes at the end of the stream.
     ///
     /// # Errors
     /// `WouldBlock`: there is nothing yet. Or the peer has reset it.
@@ -238,7 +241,8 @@ impl Pipes {
         self.remove(pipe, true, ready);
     }
 
-    /// Its user has done with it. A peer that has been told that no more comes may go on until it has done so too.
+    /// Its user has done with it. A peer that has been told that no more comes may go on until it
+    /// has done so too.
     pub fn leave(&mut self, pipe: Pipe, ready: &mut Ready) {
         self.remove(pipe, false, ready);
     }

@@ -11,9 +11,11 @@ use vrdma_wire::iwarp::{Framing, Place};
 
 /// The window that a peer is told while all is read soon.
 pub(super) const WINDOW: u32 = 1 << 20;
-/// Most bytes that are kept, in order and beyond holes: what was promised, and what came before the window became smaller.
+/// Most bytes that are kept, in order and beyond holes: what was promised, and what came before the
+/// window became smaller.
 const LIMIT: usize = 2 * WINDOW as usize;
-/// Most stretches that are held apart: small ones, each by itself, would cost more than their bytes.
+/// Most stretches that are held apart: small ones, each by itself, would cost more than their
+/// bytes.
 const HELD: usize = 1024;
 
 /// As all FPDUs are that can be placed; whether CRCs are in use changes no length.
@@ -47,7 +49,8 @@ pub(super) struct Received {
     ready: Vec<u8>,
     /// Where the next byte in order has its place.
     next: u64,
-    /// By their places; they do not overlap. One at `next` is an FPDU that was placed, and waits for its user.
+    /// By their places; they do not overlap. One at `next` is an FPDU that was placed, and waits
+    /// for its user.
     held: BTreeMap<u64, Held>,
     held_bytes: usize,
     /// What the bytes of those take.
@@ -85,7 +88,8 @@ pub enum Came {
 }
 
 impl Received {
-    /// Takes what arrived, of which as much is kept as there is room for; how many bytes. None is offered twice.
+    /// Takes what arrived, of which as much is kept as there is room for; how many bytes. None is
+    /// offered twice.
     pub fn take(
         &mut self,
         arrival: &Arrival,
@@ -115,7 +119,8 @@ impl Received {
         &bytes[..bytes.len().min(room).min(memory as usize)]
     }
 
-    /// Takes whole FPDUs beyond a hole, up to one without a receive: those that cannot be placed are held; how many bytes.
+    /// Takes whole FPDUs beyond a hole, up to one without a receive: those that cannot be placed
+    /// are held; how many bytes.
     fn place_or_hold(&mut self, offset: u64, bytes: &[u8], room: Room, direct: &mut Direct<'_>) -> usize {
         let mut done = 0;
         while done < bytes.len() {
@@ -216,7 +221,8 @@ impl Received {
         self.held.first_key_value().is_some_and(|(place, _)| *place == self.next)
     }
 
-    /// Gives what is in order, bytes in place of a buffer that is used again. Nothing is kept: of many connections most are idle.
+    /// Gives what is in order, bytes in place of a buffer that is used again. Nothing is kept: of
+    /// many connections most are idle.
     ///
     /// # Panics
     /// There is nothing.
@@ -242,7 +248,8 @@ impl Received {
         self.ready.capacity() as u64 + self.held_memory + self.held.len() as u64 * ENTRY + self.pending
     }
 
-    /// So many bytes of memory are taken by what was read and waits for the engine, or is to be sent and waits for room.
+    /// So many bytes of memory are taken by what was read and waits for the engine, or is to be
+    /// sent and waits for room.
     pub fn set_pending(&mut self, bytes: u64) {
         self.pending = bytes;
     }
@@ -252,7 +259,8 @@ impl Received {
         self.ready.len() + if self.is_stopped() { self.held_bytes } else { 0 }
     }
 
-    /// The window that the peer is to be told now, if it is another than before: at most this, and what is not read soon takes from it.
+    /// The window that the peer is to be told now, if it is another than before: at most this, and
+    /// what is not read soon takes from it.
     pub fn window(&mut self, most: u32) -> Option<u32> {
         let unread = self.unread();
         self.is_narrow = unread > most as usize / 2 || self.is_narrow && unread > 0;
@@ -602,7 +610,8 @@ pub(crate) mod tests {
         come(&mut received, &mut user, 1, &fpdu);
         user.room = 0;
         come(&mut received, &mut user, 0, b"a");
-        // What comes now is next for TCP, but not for the user; so much of it makes the window narrow.
+        // What comes now is next for TCP, but not for the user; so much of it makes the window
+        // narrow.
         let much = vec![1; WINDOW as usize];
         come(&mut received, &mut user, 1 + length, &much);
         assert_eq!(received.window(WINDOW), Some(0));

@@ -9,7 +9,8 @@ use vrdma_tcp::Source;
 
 /// Bytes that are kept before more has to wait,
 const ROOM: u64 = 1 << 20;
-/// and those among them that were never sent: what waits for long has left the caches by the time that it is sent.
+/// and those among them that were never sent: what waits for long has left the caches by the time
+/// that it is sent.
 const UNSENT: u64 = 32 << 10;
 /// Pieces for which one without any keeps room.
 const FEW: usize = 64;
@@ -48,7 +49,8 @@ impl Piece {
             || self.cut > 0 && (place - self.start).is_multiple_of(self.cut)
     }
 
-    /// Its length, if it is one FPDU, which may go into a segment with others. (A request or reply of MPA is none, and goes alone.)
+    /// Its length, if it is one FPDU, which may go into a segment with others. (A request or reply
+    /// of MPA is none, and goes alone.)
     fn as_fpdu(&self) -> Option<u64> {
         let length = self.end - self.start;
         (length <= self.cut).then_some(length)
@@ -72,8 +74,9 @@ pub(super) struct SendBuffer {
 }
 
 impl SendBuffer {
-    /// Whether more may be put in; `is_short`: the guest has no memory left for it, but what each connection has in any case. Then this is
-    /// so again at the latest when the peer has acknowledged.
+    /// Whether more may be put in; `is_short`: the guest has no memory left for it, but what each
+    /// connection has in any case. Then this is so again at the latest when the peer has
+    /// acknowledged.
     pub fn has_room(&self, is_short: bool) -> bool {
         let is_within = self.end - self.acknowledged < ROOM && self.end - self.sent < UNSENT;
         is_within && (!is_short || self.memory() < LEAST_OUTPUT)
@@ -92,7 +95,8 @@ impl SendBuffer {
         self.buffers + lists as u64
     }
 
-    /// Puts in what goes behind all else. Its pieces are cut into segments of `cut` bytes, or (0) not at all.
+    /// Puts in what goes behind all else. Its pieces are cut into segments of `cut` bytes, or (0)
+    /// not at all.
     pub fn put(&mut self, taken: Taken, cut: usize, buffers: &mut Buffers) {
         let (start, mut at) = (self.end, self.end);
         if cut != 0 {
@@ -164,8 +168,9 @@ impl SendBuffer {
 }
 
 impl Source for SendBuffer {
-    /// Short FPDUs that wait go together, as many as are whole. The first of all goes alone: by it Linux's siw knows that the connection is established, and its kernel
-    /// fails if what came with it ends the connection before it has said so.
+    /// Short FPDUs that wait go together, as many as are whole. The first of all goes alone: by it
+    /// Linux's siw knows that the connection is established, and its kernel fails if what came with
+    /// it ends the connection before it has said so.
     fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
         let at = self.pieces.partition_point(|piece| piece.end <= offset);
         let mut pieces = self.pieces.range(at..);
@@ -185,7 +190,8 @@ impl Source for SendBuffer {
         length as u32
     }
 
-    /// FPDUs are cut where segments are. (A request or reply of MPA is none; whoever gets it takes none yet.)
+    /// FPDUs are cut where segments are. (A request or reply of MPA is none; whoever gets it takes
+    /// none yet.)
     fn is_whole(&mut self, stretch: Range<u64>) -> bool {
         let first = self.pieces.partition_point(|piece| piece.end <= stretch.start);
         let last = self.pieces.partition_point(|piece| piece.end < stretch.end);
@@ -240,7 +246,8 @@ mod tests {
     #[test]
     fn short_fpdus_that_wait_go_together() {
         let mut buffer = SendBuffer::default();
-        // A reply of MPA goes alone, and so does the first FPDU; what begins with a long FPDU goes as that is cut, its end with what follows.
+        // A reply of MPA goes alone, and so does the first FPDU; what begins with a long FPDU goes
+        // as that is cut, its end with what follows.
         put(&mut buffer, &[20], 0, 0);
         put(&mut buffer, &[300, 300, 400, 300], 1000, 0);
         put(&mut buffer, &[4, 2100, 200, 800, 1000, 8], 1000, 0);
@@ -252,7 +259,8 @@ mod tests {
             at = end;
         }
         assert_eq!(buffer.segment_at(at, 1000), 0);
-        // On a shorter path what does not fit goes alone, and in parts; within an FPDU its rest goes alone.
+        // On a shorter path what does not fit goes alone, and in parts; within an FPDU its rest
+        // goes alone.
         assert_eq!((buffer.segment_at(320, 999), buffer.segment_at(320, 299)), (700, 299));
         assert_eq!((buffer.segment_at(420, 1000), buffer.is_whole(420..620)), (200, false));
         // What was acknowledged is not there any more.

@@ -1,4 +1,5 @@
-//! Who takes what comes in connections of our own TCP at once, straight from the frame: what is taken is not kept.
+//! Who takes what comes in connections of our own TCP at once, straight from the frame: what is
+//! taken is not kept.
 
 use crate::streams::handle::Handle;
 use vrdma_transport::{EarlyFpdu, PlacedFpdu};

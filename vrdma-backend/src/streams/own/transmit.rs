@@ -41,8 +41,8 @@ impl Node {
         }
     }
 
-    /// Writes a frame of a segment to the front of a buffer, and returns its headers. A port that can
-    /// do these checksums may have to fill one in: then that is returned, too.
+    /// Writes a frame of a segment to the front of a buffer, and returns its headers. A port that
+    /// can do these checksums may have to fill one in: then that is returned, too.
     pub fn write(
         &mut self,
         outgoing: &Outgoing,

@@ -70,7 +70,8 @@ impl Node {
         self.follow(ready);
     }
 
-    /// Its user is gone: what was put in is still sent, and then the connection ends by itself, at the latest after half a minute.
+    /// Its user is gone: what was put in is still sent, and then the connection ends by itself, at
+    /// the latest after half a minute.
     pub fn leave(&mut self, id: ConnectionId) {
         let Some(end) = self.ends.get_mut(&id) else { return };
         (end.user, end.wants) = (User::Nobody, None);

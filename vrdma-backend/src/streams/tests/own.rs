@@ -73,7 +73,8 @@ impl Bench {
         self.with(|streams, host| streams.work_on(handle, EventSet::empty(), host));
     }
 
-    /// C sends this much in each of these again and again, as far as it has room: by then congestion windows are large. How often there was room.
+    /// C sends this much in each of these again and again, as far as it has room: by then
+    /// congestion windows are large. How often there was room.
     fn warm(&mut self, handles: &[Handle], bytes: &[u8]) -> usize {
         let mut sent = 0;
         for _ in 0..20 {
@@ -100,7 +101,8 @@ impl Bench {
         self.streams.own.stats(device)[name]
     }
 
-    /// Time passes until A and B have had so many bytes, or a few more that were moved twice, and nothing of them is left anywhere.
+    /// Time passes until A and B have had so many bytes, or a few more that were moved twice, and
+    /// nothing of them is left anywhere.
     fn until_moved(&mut self, bytes: [usize; 2]) {
         for _ in 0..2000 {
             self.exchange();
@@ -198,7 +200,8 @@ fn a_peer_of_own_tcp_that_vanishes_is_noticed_and_one_that_is_silent_is_not_take
         bench.exchange();
     }
     assert_eq!(bench.state(C, qpn), QpState::Rts);
-    // From now on all frames are lost. A minute of silence, and one of questions; time goes in steps here.
+    // From now on all frames are lost. A minute of silence, and one of questions; time goes in
+    // steps here.
     for _ in 0..20 {
         bench.later(Duration::from_secs(10));
         bench.sent(0);
@@ -263,12 +266,14 @@ fn timers_that_are_due_together_have_their_turns() {
     assert_eq!(again, 1000);
 }
 
-/// Connections that a peer fills, and how much it sends in each: together many times what the guest may use.
+/// Connections that a peer fills, and how much it sends in each: together many times what the guest
+/// may use.
 const FILLED: usize = 64;
 const MUCH: usize = 256 << 10;
 /// What the guest may use,
 const MEMORY: u64 = 1 << 20;
-/// and what each connection has beside it at most: what it may keep in any case, and what its buffers grow by at once.
+/// and what each connection has beside it at most: what it may keep in any case, and what its
+/// buffers grow by at once.
 const BESIDE: u64 = 48 << 10;
 
 /// Most that a guest used at a time.

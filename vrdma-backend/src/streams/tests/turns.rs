@@ -1,4 +1,5 @@
-//! What a guest with many connections of the host's TCP leaves to one with one, and how much is done in one turn.
+//! What a guest with many connections of the host's TCP leaves to one with one, and how much is
+//! done in one turn.
 
 use super::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -50,7 +51,8 @@ impl Bench {
         })
     }
 
-    /// Turns until none has anything to do; how many had. The worker sleeps then, until something comes or is due.
+    /// Turns until none has anything to do; how many had. The worker sleeps then, until something
+    /// comes or is due.
     pub(super) fn busy_turns(&mut self) -> usize {
         for count in 0..10_000 {
             if !self.turn() {
@@ -60,7 +62,8 @@ impl Bench {
         panic!("there is no end of it");
     }
 
-    /// Connections that peers asked for, with their numbers, which are of no particular peer; and their listener.
+    /// Connections that peers asked for, with their numbers, which are of no particular peer; and
+    /// their listener.
     fn many_requested(
         &mut self,
         device: DeviceId,

@@ -13,11 +13,13 @@ pub(super) const DEPTH: usize = 1024;
 /// Paths that both ends remember.
 const PATHS: usize = 256;
 
-/// The path of the packet before to the same QP, which the next one leaves out: of each QPN's last bits.
+/// The path of the packet before to the same QP, which the next one leaves out: of each QPN's last
+/// bits.
 #[derive(Debug)]
 struct Paths(Box<[Option<Path>]>);
 
-/// The sender's end. Ends of several workers lie side by side when they are made, and each is written all the time: so none shares a line, nor a pair of them.
+/// The sender's end. Ends of several workers lie side by side when they are made, and each is
+/// written all the time: so none shares a line, nor a pair of them.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Outward {
@@ -35,7 +37,8 @@ pub(super) struct Outward {
 pub(super) struct Inward {
     packets: Receiver<Head, Rest>,
     read: Sender<Payload, ()>,
-    /// The last packet to a QP, by the QPN's last bits, as in [`Paths`]. The next one is written over it, so that its path is copied once.
+    /// The last packet to a QP, by the QPN's last bits, as in [`Paths`]. The next one is written
+    /// over it, so that its path is copied once.
     last: Box<[Option<Packet>]>,
     from: Arc<Station>,
     /// A loan was given back since its owner was last woken.
@@ -130,7 +133,8 @@ impl Inward {
         Some(Parcel { packet, part: head.part(), short: head.short, payload })
     }
 
-    /// A packet was read: gives back what it carried, so that who made or lent it drops it, whose counts of references are near it.
+    /// A packet was read: gives back what it carried, so that who made or lent it drops it, whose
+    /// counts of references are near it.
     #[inline]
     pub fn give_back(&mut self, payload: Option<Payload>) {
         if let Some(payload) = payload {

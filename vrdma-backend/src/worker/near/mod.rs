@@ -1,5 +1,7 @@
-//! Packets between RDMA functions of different workers: they go as they are, through a ring for each direction, those of reliable connections with memory
-//! of the sending guest that the receiving worker copies from. All else, and all for a guest without an RDMA function, is frames (`port/mesh`).
+//! Packets between RDMA functions of different workers: they go as they are, through a ring for
+//! each direction, those of reliable connections with memory of the sending guest that the
+//! receiving worker copies from. All else, and all for a guest without an RDMA function, is frames
+//! (`port/mesh`).
 
 mod lane;
 mod parcel;
@@ -18,7 +20,8 @@ use vrdma_wire::roce::Packet;
 
 /// Shorter payloads are copied: to lend memory takes longer.
 const MIN_LENT: usize = 1024;
-/// Bytes that one turn copies, about: their senders learn of it at its end, and send more meanwhile.
+/// Bytes that one turn copies, about: their senders learn of it at its end, and send more
+/// meanwhile.
 const TURN_BYTES: usize = 256 << 10;
 /// Bytes of a buffer: of the longest packet.
 const BUFFER: usize = Mtu::M4096.bytes() as usize;

@@ -1,4 +1,5 @@
-//! A packet between two workers: what most have takes one cache line, so that little more than its latency is their way.
+//! A packet between two workers: what most have takes one cache line, so that little more than its
+//! latency is their way.
 
 use crate::memory::{Lent, MrMemory};
 use vrdma_transport::{NearPacket, NearPart, NearPayload};
@@ -52,7 +53,8 @@ pub(super) enum Brief {
 pub(super) enum Rest {
     /// A longer payload.
     Payload(Payload),
-    /// All headers: the body is none of [`Brief`], or the path another than that of the packet to this QP before.
+    /// All headers: the body is none of [`Brief`], or the path another than that of the packet to
+    /// this QP before.
     Whole(Packet, Option<Payload>),
 }
 

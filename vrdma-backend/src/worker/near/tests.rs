@@ -127,7 +127,8 @@ impl Side {
     }
 }
 
-/// Two workers with a guest each, which are connected. Regions are in pieces that do not lie in order.
+/// Two workers with a guest each, which are connected. Regions are in pieces that do not lie in
+/// order.
 fn sides() -> [Side; 2] {
     let macs = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last]));
     let stations = [(); 2].map(|()| Arc::new(Station::new().unwrap()));
@@ -253,7 +254,8 @@ fn a_ring_that_is_full_holds_its_sender_back() {
     assert!(sides[0].port.way_to(dst).unwrap().has_room);
 }
 
-/// A packet of such a kind, to one of four QPs, of which two share a place among the paths, by one of three paths.
+/// A packet of such a kind, to one of four QPs, of which two share a place among the paths, by one
+/// of three paths.
 fn packet((kind, dest, way, number): (u8, usize, u8, u32)) -> Packet {
     let path = Path {
         src_mac: Mac([2, 0, 0, 0, 0, way]),

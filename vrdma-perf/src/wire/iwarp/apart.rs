@@ -1,4 +1,5 @@
-//! Both hosts as they are where there are two: each with a thread and a processor of its own, over the two ends of a veth.
+//! Both hosts as they are where there are two: each with a thread and a processor of its own, over
+//! the two ends of a veth.
 
 use super::{Iwarp, deliver_to};
 use crate::helper::Helper;

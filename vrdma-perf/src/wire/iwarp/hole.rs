@@ -1,4 +1,5 @@
-//! What it takes from a hole's repair until all that came beyond it has arrived: with FPDUs placed where they came, and with bytes that wait.
+//! What it takes from a hole's repair until all that came beyond it has arrived: with FPDUs placed
+//! where they came, and with bytes that wait.
 
 use super::{Iwarp, payload};
 use anyhow::{Result, bail, ensure};
@@ -11,7 +12,8 @@ pub const LENGTH: u32 = 1 << 16;
 /// Windows without a hole, after which congestion control lets all frames go at once.
 const WARM_UP: u32 = 16;
 
-/// After so many turns without a frame none comes: what the peer acknowledged in one makes room in the next.
+/// After so many turns without a frame none comes: what the peer acknowledged in one makes room in
+/// the next.
 const IDLE: u32 = 3;
 
 /// Windows until one has a hole.
@@ -27,7 +29,8 @@ pub struct Hole<'p> {
 }
 
 impl<'p> Hole<'p> {
-    /// At least `beyond` frames come beyond the hole; `places` says whether their FPDUs are placed there.
+    /// At least `beyond` frames come beyond the hole; `places` says whether their FPDUs are placed
+    /// there.
     ///
     /// # Errors
     /// As of [`Iwarp::new`].
@@ -65,7 +68,8 @@ impl<'p> Hole<'p> {
         bail!("the first frame of a window was never what is next")
     }
 
-    /// One window; `None` if its first frame was sent once more, of the window before: this program did not run for a while then.
+    /// One window; `None` if its first frame was sent once more, of the window before: this program
+    /// did not run for a while then.
     fn repair(&mut self) -> Result<Option<f64>> {
         self.post()?;
         let frames = self.gather()?;

@@ -33,11 +33,13 @@ impl Relay {
             self.expect_before(deadline, "the guest does not end")?;
         }
         self.peer.close_stdin()?;
-        // After a guest that failed, vr-pingpong ends by itself, but only after a minute without progress.
+        // After a guest that failed, vr-pingpong ends by itself, but only after a minute without
+        // progress.
         Ok((self.guest.wait(Duration::ZERO)?, self.peer.wait(patience)?))
     }
 
-    /// The same with a server that is not the end of the link: the guest is told by the end of its input that the server has ended.
+    /// The same with a server that is not the end of the link: the guest is told by the end of its
+    /// input that the server has ended.
     pub fn finish_after(mut self, server: &mut Job, patience: Duration) -> Result<(Output, Output)> {
         let deadline = Instant::now() + patience;
         while !self.step()? {

@@ -29,7 +29,8 @@ const TABLE: u32 = 128;
 /// The part of an address in the tests' network that stands in a GID.
 const NETWORK: &str = "0000:ffff:0a63:";
 
-/// More addresses than the GID table has entries: it is full then, those in it work, and it is whole when they are gone.
+/// More addresses than the GID table has entries: it is full then, those in it work, and it is
+/// whole when they are gone.
 ///
 /// network-operator#580.
 pub fn many(pair: &mut Pair) -> Result<()> {

@@ -21,7 +21,8 @@ const PACKETS: usize = 5;
 
 /// A program that asks for a class: outside VLANs, and in one whose netdev has a priority for it.
 ///
-/// perftest asks for it of one of its two connections, of which the server listens without a class: RoCE's answers have that of the request, and iWARP's the listener's.
+/// perftest asks for it of one of its two connections, of which the server listens without a class:
+/// RoCE's answers have that of the request, and iWARP's the listener's.
 pub fn traffic_class(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     let map: String = (0..8).map(|from| format!(" {from}:{PRIORITY}")).collect();
@@ -32,7 +33,8 @@ pub fn traffic_class(pair: &mut Pair) -> Result<()> {
         );
         vm.check(&line, patience)?;
     }
-    // Linux answers datagrams of QP 1, by which rdma_cm connects, without a class. What is to have it is the WRITEs and their acknowledges.
+    // Linux answers datagrams of QP 1, by which rdma_cm connects, without a class. What is to have
+    // it is the WRITEs and their acknowledges.
     let (program, filter) = match pair.is_iwarp() {
         true => (by_private_data as fn(&Pair, &str) -> Result<()>, "tcp.port == 7190"),
         false => (by_perftest as fn(&Pair, &str) -> Result<()>, "infiniband.bth.opcode in {6..10,17}"),
@@ -57,7 +59,8 @@ pub fn traffic_class(pair: &mut Pair) -> Result<()> {
     paths::remove(&file)
 }
 
-/// Packets of an address have these fields: all but acknowledges (opcode 17), of which perftest's other connection has some.
+/// Packets of an address have these fields: all but acknowledges (opcode 17), of which perftest's
+/// other connection has some.
 fn expect(packets: &str, address: &str, wanted: &str) -> Result<()> {
     let of_it: Vec<&str> = packets.lines().filter_map(|line| line.strip_prefix(address)).collect();
     let right = of_it.iter().filter(|line| line.starts_with(wanted)).count();

@@ -7,8 +7,9 @@ use crate::vm::Pair;
 use crate::vm::pair::IP;
 use crate::vmtest::cleanup::wait_for_device;
 
-/// With an IOMMU whose kernel lets devices pass, the device works. Where the kernel translates, its driver refuses the
-/// device in one line, as a device without ACCESS_PLATFORM would use other memory than it is meant to (virtio 1.2, 6).
+/// With an IOMMU whose kernel lets devices pass, the device works. Where the kernel translates, its
+/// driver refuses the device in one line, as a device without ACCESS_PLATFORM would use other
+/// memory than it is meant to (virtio 1.2, 6).
 ///
 /// cloud-hypervisor#3066.
 pub fn passed_or_refused(pair: &mut Pair) -> Result<()> {

@@ -7,8 +7,9 @@ use crate::vm::pair::IP;
 use crate::vm::{Job, Output, Pair};
 use crate::vmtest::cleanup::begin_driver_of;
 
-/// Eight thousand connections at once, and then a thousand of them ten times: what is left of earlier ones is in
-/// nobody's way. Between the rounds a client is killed in the midst of connecting.
+/// Eight thousand connections at once, and then a thousand of them ten times: what is left of
+/// earlier ones is in nobody's way. Between the rounds a client is killed in the midst of
+/// connecting.
 ///
 /// libfabric#12673, librxe-dev#14.
 pub fn eight_thousand(pair: &mut Pair) -> Result<()> {
@@ -23,7 +24,8 @@ pub fn eight_thousand(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// Twice as many connections of iWARP as a guest may have: the programs are told so, and what listens goes on.
+/// Twice as many connections of iWARP as a guest may have: the programs are told so, and what
+/// listens goes on.
 pub fn beyond_the_limit(pair: &mut Pair) -> Result<()> {
     connections_of_iwarp(pair, 400)?;
     let (mut server, client) = cmatose(pair, 2000)?;
@@ -38,8 +40,8 @@ pub fn beyond_the_limit(pair: &mut Pair) -> Result<()> {
     connections_of_iwarp(pair, 400).context("afterwards")
 }
 
-/// Starts ucmatose on VM a for so many connections; the command for VM b. (cmtime wants its port of the kernel's TCP
-/// too, which with iWARP is one port space.)
+/// Starts ucmatose on VM a for so many connections; the command for VM b. (cmtime wants its port of
+/// the kernel's TCP too, which with iWARP is one port space.)
 fn cmatose(pair: &Pair, count: u32) -> Result<(Job, String)> {
     let line = format!("ucmatose -c {count} -C 1 -S 64 -p 18710");
     let server = pair.a.spawn(&format!("exec {line} -b {}", IP[0]))?;

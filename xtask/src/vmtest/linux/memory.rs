@@ -12,8 +12,8 @@ use crate::vmtest::port;
 use crate::vmtest::watch::{Holdings, said};
 use crate::wait::until;
 
-/// Memory is plugged into VM b while it talks. What the VMM shares with the daemon is as good as any; what it does not
-/// share cannot be registered, and hurts nobody else.
+/// Memory is plugged into VM b while it talks. What the VMM shares with the daemon is as good as
+/// any; what it does not share cannot be registered, and hurts nobody else.
 ///
 /// vhost-user, "Memory regions description"; spdk#3132, virtme-ng#334.
 pub fn plugged_in(pair: &mut Pair) -> Result<()> {
@@ -30,8 +30,8 @@ pub fn plugged_in(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// VM b's memory grows and shrinks block by block, three times, while it talks: memory that was registered is given
-/// back to the VMM, and is as good as before when it comes again.
+/// VM b's memory grows and shrinks block by block, three times, while it talks: memory that was
+/// registered is given back to the VMM, and is as good as before when it comes again.
 ///
 /// virtio 1.3, 5.15 (memory device).
 pub fn resized(pair: &mut Pair) -> Result<()> {
@@ -83,7 +83,8 @@ fn wait_for_size(pair: &Pair, enough: impl Fn(u64) -> bool) -> Result<()> {
 
 const BLOCKS_OF_B: &str = "/machine/peripheral/of-b";
 
-/// Works, and has VM b begin anew afterwards: nobody can take memory away that its kernel has taken for itself.
+/// Works, and has VM b begin anew afterwards: nobody can take memory away that its kernel has taken
+/// for itself.
 fn and_begin_anew(pair: &mut Pair, work: impl FnOnce(&Pair) -> Result<()>) -> Result<()> {
     let patience = pair.patience(20);
     begin_driver_anew(pair)?;

@@ -9,8 +9,8 @@ use crate::paths;
 use crate::vm::Pair;
 use crate::vm::pair::IP;
 
-/// A machine is migrated whole, with memory that is registered piece by piece and all at once: its memory is the same
-/// there. A migration that is cancelled leaves the machine running where it was.
+/// A machine is migrated whole, with memory that is registered piece by piece and all at once: its
+/// memory is the same there. A migration that is cancelled leaves the machine running where it was.
 ///
 /// QEMU, docs/rdma.txt; tp-libvirt#2002.
 pub fn over_rdma(pair: &mut Pair) -> Result<()> {
@@ -54,7 +54,8 @@ pub fn over_rdma(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// Puts our QEMU where the VMs find it, with what it needs of libraries that they lack. Those of verbs are the VMs' own.
+/// Puts our QEMU where the VMs find it, with what it needs of libraries that they lack. Those of
+/// verbs are the VMs' own.
 fn lay_out_qemu(pair: &Pair) -> Result<()> {
     let (from, to) = (paths::qemu_root().join("usr"), pair.share().join("qemu"));
     let there = paths::guest_root().join("usr/lib/x86_64-linux-gnu");

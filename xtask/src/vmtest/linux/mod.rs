@@ -1,7 +1,8 @@
-//! The guest's Linux as people set it up: namespaces, names, addresses, users, other users of verbs in the kernel.
+//! The guest's Linux as people set it up: namespaces, names, addresses, users, other users of verbs
+//! in the kernel.
 //!
-//! Each test stands for a public bug report of another RDMA device. Beside its own question it asks what [`case`]
-//! asks of each.
+//! Each test stands for a public bug report of another RDMA device. Beside its own question it asks
+//! what [`case`] asks of each.
 
 mod addresses;
 pub mod classes;
@@ -64,8 +65,8 @@ pub fn on_one_host() -> Vec<VmTest> {
     ]
 }
 
-/// Runs a case. Afterwards rping has to work both ways, no kernel may have found a fault, and the backend has to hold
-/// as many objects as before.
+/// Runs a case. Afterwards rping has to work both ways, no kernel may have found a fault, and the
+/// backend has to hold as many objects as before.
 fn case(pair: &mut Pair, work: impl FnOnce(&mut Pair) -> Result<()>) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         // A netdev that changes its namespace loses those that tests before gave it.
@@ -98,8 +99,8 @@ fn rping(pair: &Pair, server: &Vm, address: &str, client: &Vm) -> Result<()> {
     rping_in(pair, (server, "", address), (client, "", address))
 }
 
-/// rping between two VMs, where each command has words before it, as `ip netns exec NAME`, and each VM has its own
-/// way to write the server's address.
+/// rping between two VMs, where each command has words before it, as `ip netns exec NAME`, and each
+/// VM has its own way to write the server's address.
 fn rping_in(pair: &Pair, server: (&Vm, &str, &str), client: (&Vm, &str, &str)) -> Result<()> {
     let (at, prefix, address) = server;
     let mut serving = at.spawn(&format!("exec {prefix} rping -s -a {address} -v -V -C 20"))?;

@@ -17,7 +17,8 @@ const END: &str = "ip netns del c1
     until rdma link show vrdma0/1 | grep -q ACTIVE; do sleep 0.05; done
     until grep -qs 0000:ffff:0a4d:0001 /sys/class/infiniband/vrdma0/ports/1/gids/*; do sleep 0.05; done";
 
-/// In the usual mode the device is seen everywhere, and a program in the netdev's namespace reaches it.
+/// In the usual mode the device is seen everywhere, and a program in the netdev's namespace reaches
+/// it.
 ///
 /// The kinds of container plug-ins that move the netdev alone (k8s-rdma-shared-dev-plugin#84).
 pub fn shared(pair: &mut Pair) -> Result<()> {
@@ -32,7 +33,8 @@ pub fn shared(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// In exclusive mode the device is seen in one namespace alone. It comes back when that ends, also with a process in it.
+/// In exclusive mode the device is seen in one namespace alone. It comes back when that ends, also
+/// with a process in it.
 ///
 /// rdma-system(8), rdma-dev(8); rdma-cni#37, gvisor#13124.
 pub fn exclusive(pair: &mut Pair) -> Result<()> {

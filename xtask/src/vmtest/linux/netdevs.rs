@@ -11,7 +11,8 @@ const ACTIVE: &str = "until rdma link show vrdma0/1 | grep -q 'state ACTIVE'; do
 /// Where the netdev is put.
 const INSIDE: &str = "ip netns exec c1";
 
-/// VM a's netdev is in a network namespace of its own: addresses, routes and ports of connections of iWARP are those of that namespace, and come back with it.
+/// VM a's netdev is in a network namespace of its own: addresses, routes and ports of connections
+/// of iWARP are those of that namespace, and come back with it.
 pub fn namespace(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
     let ip = IP[0];
@@ -49,8 +50,9 @@ pub fn namespace(pair: &mut Pair) -> Result<()> {
     rping(pair, (&pair.b, "", IP[1]), (&pair.a, "", ip)).context("after the namespace")
 }
 
-/// VM b's netdev gets the MAC address that the host allows beside its own: Ethernet goes on, RDMA says in the log that it does not, has no GIDs, and binds and listens nowhere. With the
-/// first MAC address it is back.
+/// VM b's netdev gets the MAC address that the host allows beside its own: Ethernet goes on, RDMA
+/// says in the log that it does not, has no GIDs, and binds and listens nowhere. With the first MAC
+/// address it is back.
 pub fn other_mac(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     let (ip, own, other) = (IP[1], mac(1), extra_mac(1));
@@ -75,7 +77,8 @@ pub fn other_mac(pair: &mut Pair) -> Result<()> {
     both_ways(pair).context("with its own MAC address again")
 }
 
-/// An upper netdev with a MAC address of its own has no GIDs, and the device's netdev goes on. A bond with that of the device has, and leaves the device its path MTU when it goes.
+/// An upper netdev with a MAC address of its own has no GIDs, and the device's netdev goes on. A
+/// bond with that of the device has, and leaves the device its path MTU when it goes.
 pub fn upper_netdevs(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     let (ip, own, other) = (IP[1], mac(1), extra_mac(1));
@@ -185,7 +188,8 @@ fn both_ways(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// A server of rping, and a client that asks for its VM's address; each a VM, what comes before the command, and an address of its own.
+/// A server of rping, and a client that asks for its VM's address; each a VM, what comes before the
+/// command, and an address of its own.
 fn rping(pair: &Pair, server: (&Vm, &str, &str), client: (&Vm, &str, &str)) -> Result<()> {
     let patience = pair.patience(8);
     let (at, inside, address) = server;

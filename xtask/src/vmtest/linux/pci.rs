@@ -23,8 +23,8 @@ pub fn removed(pair: &mut Pair) -> Result<()> {
     disturbed(pair, "echo 1 >/sys/bus/pci/devices/$pci/remove && echo 1 >/sys/bus/pci/rescan")
 }
 
-/// The PCI function is reset under the driver, which notices it by itself: programs get DEVICE_FATAL. Bound anew it
-/// works again.
+/// The PCI function is reset under the driver, which notices it by itself: programs get
+/// DEVICE_FATAL. Bound anew it works again.
 ///
 /// virtio-spec#210: what a driver does at a function-level reset is left open.
 pub fn reset(pair: &mut Pair) -> Result<()> {
@@ -54,8 +54,8 @@ pub fn reset(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// Three times something is done to the device of VM b while rping is connected: both ends end, and the device is
-/// there again.
+/// Three times something is done to the device of VM b while rping is connected: both ends end, and
+/// the device is there again.
 fn disturbed(pair: &mut Pair, command: &str) -> Result<()> {
     case(pair, |pair| {
         for round in 0..3 {

@@ -10,8 +10,8 @@ use crate::vmtest::cleanup::{begin_driver_of, wait_for_device};
 use crate::vmtest::port;
 use crate::wait::until;
 
-/// The VMM takes the device of VM b away under rping and under an initiator of NVMe over Fabrics, and gives it back:
-/// programs are told, and all end.
+/// The VMM takes the device of VM b away under rping and under an initiator of NVMe over Fabrics,
+/// and gives it back: programs are told, and all end.
 ///
 /// IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL; spdk#1184.
 pub fn device(pair: &mut Pair) -> Result<()> {

@@ -10,16 +10,17 @@ use crate::vmtest::cleanup::begin_driver_of;
 /// Addresses of the second netdevs.
 const SECOND: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
 
-/// Each device belongs to the netdev with its MAC address, whatever order they come in; rdma_cm takes the device of the
-/// address; those of one VM reach each other; and UCX shares a message among them.
+/// Each device belongs to the netdev with its MAC address, whatever order they come in; rdma_cm
+/// takes the device of the address; those of one VM reach each other; and UCX shares a message
+/// among them.
 ///
 /// ucx#5598, ucx#9724.
 pub fn two_functions(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     for (index, vm) in [&pair.a, &pair.b].into_iter().enumerate() {
         let address = SECOND[index];
-        // All netdevs are on one link, where Linux has each answer for all of its VM's addresses unless told
-        // (ip-sysctl, arp_ignore).
+        // All netdevs are on one link, where Linux has each answer for all of its VM's addresses
+        // unless told (ip-sysctl, arp_ignore).
         let one_each = "cd /proc/sys/net/ipv4/conf/all && echo 1 >arp_ignore && echo 2 >arp_announce";
         let second = format!("ip link set eth1 up && ip address replace {address}/24 dev eth1");
         vm.check(&format!("{one_each} && {second}"), patience)?;
@@ -77,7 +78,8 @@ fn expect_pairs(pair: &Pair, vm: &Vm) -> Result<()> {
 /// A program uses one device of a VM, and its peer in the same VM the other.
 fn within(pair: &Pair, vm: &Vm) -> Result<()> {
     let patience = pair.patience(10);
-    // Linux takes no answer of itself to a question that it sends by another netdev (ip-sysctl, accept_local).
+    // Linux takes no answer of itself to a question that it sends by another netdev (ip-sysctl,
+    // accept_local).
     for (address, at, from) in [(IP[0], "eth0", "eth1"), (SECOND[0], "eth1", "eth0")] {
         let neighbour = format!("ip neighbour replace {address} dev {from} nud permanent lladdr");
         vm.check(&format!("{neighbour} $(cat /sys/class/net/{at}/address)"), patience)?;
@@ -107,7 +109,8 @@ fn within(pair: &Pair, vm: &Vm) -> Result<()> {
 /// UCX takes as many devices as it is told to for one large message.
 fn by_ucx(pair: &Pair) -> Result<()> {
     let patience = pair.patience(20);
-    // UCX 1.18 looks for the kind of a datagram's address where mlx5 alone has it; and it wants a terminal.
+    // UCX 1.18 looks for the kind of a datagram's address where mlx5 alone has it; and it wants a
+    // terminal.
     let line = "env UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_NET_DEVICES=vrdma0:1,vrdma1:1 UCX_TLS=rc_verbs,ud_verbs \
         UCX_MAX_RNDV_RAILS=2 </dev/ptmx ucx_perftest -t tag_bw -s 4000000 -n 10 -w 1 -p 18765";
     let before = words(pair)?;

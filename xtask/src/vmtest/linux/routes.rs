@@ -22,10 +22,11 @@ const SHORT: [&str; 8] = [
     "udaddy",
 ];
 
-/// RoCE v2 is routed: programs of RC, UC and UD, connected by rdma_cm or by themselves, and NVMe over Fabrics.
+/// RoCE v2 is routed: programs of RC, UC and UD, connected by rdma_cm or by themselves, and NVMe
+/// over Fabrics.
 ///
-/// The ICRC leaves out what routers change: TTL, DSCP and ECN, and their like in IPv6 (IBTA A17.3.3; rdma-core#1637,
-/// libfabric#12346).
+/// The ICRC leaves out what routers change: TTL, DSCP and ECN, and their like in IPv6 (IBTA
+/// A17.3.3; rdma-core#1637, libfabric#12346).
 pub fn roce(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Usual)?;
     by_router(pair)?;
@@ -43,7 +44,8 @@ pub fn roce(pair: &mut Pair) -> Result<()> {
     expect_changed(pair)
 }
 
-/// iWARP over the daemon's own TCP, whose path takes shorter packets than its ends (RFC 1191, RFC 8201).
+/// iWARP over the daemon's own TCP, whose path takes shorter packets than its ends (RFC 1191, RFC
+/// 8201).
 pub fn iwarp(pair: &mut Pair) -> Result<()> {
     lineup::iwarp::prepare(pair)?;
     by_router(pair)?;

@@ -29,7 +29,8 @@ pub fn unprivileged(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// Sockets of SMC-R (smc(7), RFC 7609) carry data by RDMA or fall back to TCP, and do not keep the driver from going.
+/// Sockets of SMC-R (smc(7), RFC 7609) carry data by RDMA or fall back to TCP, and do not keep the
+/// driver from going.
 pub fn smc(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(15);
@@ -58,8 +59,9 @@ pub fn smc(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// fio's engine for RDMA (fio(1), ioengine=rdma; fio#2080). Its verb `send` is left out: it asks for no retry after RNR
-/// and waits for no receive, so a sender that is faster than its receiver fails on every device.
+/// fio's engine for RDMA (fio(1), ioengine=rdma; fio#2080). Its verb `send` is left out: it asks
+/// for no retry after RNR and waits for no receive, so a sender that is faster than its receiver
+/// fails on every device.
 pub fn fio(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(15);

@@ -9,7 +9,8 @@ use crate::vm::pair::IP;
 use crate::vm::{Pair, Vm};
 use crate::vmtest::watch::said;
 
-/// The end of QPs that share a receive queue: exactly one LAST_WQE_REACHED each, and no receive is lost.
+/// The end of QPs that share a receive queue: exactly one LAST_WQE_REACHED each, and no receive is
+/// lost.
 ///
 /// IBTA 10.3.1, 11.6.3.8; spdk#1697, ceph#25447.
 pub fn last_wqe(pair: &mut Pair) -> Result<()> {
@@ -23,8 +24,8 @@ pub fn odd_regions(pair: &mut Pair) -> Result<()> {
     in_one_vm(pair, "odd_regions.py")
 }
 
-/// Private data of all lengths, each way, of connections that are accepted and rejected: it comes as it was sent, no
-/// stale memory comes behind it, and too much of it is EINVAL.
+/// Private data of all lengths, each way, of connections that are accepted and rejected: it comes
+/// as it was sent, no stale memory comes behind it, and too much of it is EINVAL.
 ///
 /// rdma_connect(3), rdma_accept(3), rdma_reject(3), RFC 5044 7.1; rpma#184, ucx#5460, ldms#2259.
 pub fn private_data(pair: &mut Pair) -> Result<()> {
@@ -58,7 +59,8 @@ pub fn few_ports(pair: &mut Pair) -> Result<()> {
     result
 }
 
-/// Datagrams are answered by what their completions and headers say of the sender, by IPv4 and by IPv6.
+/// Datagrams are answered by what their completions and headers say of the sender, by IPv4 and by
+/// IPv6.
 ///
 /// ibv_create_ah_from_wc(3), IBTA A17.4.5; rdma-core#1740, ucx#10209.
 pub fn answers(pair: &mut Pair) -> Result<()> {
@@ -83,8 +85,8 @@ pub fn answers(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Requests whose QP, region, address handle and memory are gone as soon as their completions are there: what was asked
-/// for happens all the same.
+/// Requests whose QP, region, address handle and memory are gone as soon as their completions are
+/// there: what was asked for happens all the same.
 ///
 /// IBTA 10.8.5.1, ibv_post_send(3); rxe-dev#35.
 pub fn destroyed(pair: &mut Pair) -> Result<()> {

@@ -14,7 +14,8 @@ const TELLING: usize = 6;
 impl Input {
     /// The record of it.
     pub(crate) fn save(&self) -> record::TcpInput {
-        // A search begins anew. What was taken is counted for streams that are joined, which none is that is restored.
+        // A search begins anew. What was taken is counted for streams that are joined, which none
+        // is that is restored.
         let Input {
             deframer,
             held,

@@ -10,7 +10,8 @@ use crate::save::{Violation, record, same_names, to_psn};
 same_names!(Wait { No, Receive, Answer, Look, Looked, Woken });
 
 impl Requester {
-    /// The record of it; `question` is the number with which it asked last, `served` how far a datagram to a multicast group is, or the last one was.
+    /// The record of it; `question` is the number with which it asked last, `served` how far a
+    /// datagram to a multicast group is, or the last one was.
     pub(in crate::objects::qp) fn save(
         &self,
         (question, served): (u32, Option<Place>),

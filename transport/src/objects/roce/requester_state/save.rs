@@ -112,7 +112,8 @@ impl RequesterState {
 struct Walk {
     /// PSNs from the beginning of the first request to the cursor,
     to_cursor: u64,
-    /// and to the end of the last request that is sent before one ends that is broken or of own keys alone.
+    /// and to the end of the last request that is sent before one ends that is broken or of own
+    /// keys alone.
     sendable: u64,
     /// READs and atomics before the cursor.
     reads: u32,

@@ -32,7 +32,8 @@ impl RcRoce {
             requester: RequesterState::restore(&record.requester, qp, requests)?,
             responder: ResponderState::restore(&record.responder, qp)?,
             deadline,
-            // Until its next turn: without a timeout none but such has a deadline while it waits for an acknowledge.
+            // Until its next turn: without a timeout none but such has a deadline while it waits
+            // for an acknowledge.
             stays_here: qp.attr().timeout == 0 && deadline != NEVER,
             is_near: false,
         })
