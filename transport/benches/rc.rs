@@ -92,11 +92,13 @@ struct Frames {
     used: usize,
 }
 
-impl Outlet<Mem> for Frames {
+impl Outlet for Frames {
     fn has_room(&mut self) -> bool {
         self.used < 64
     }
+}
 
+impl PacketOutlet<Mem> for Frames {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
         if self.used == self.buffers.len() {
             self.buffers.push(Vec::with_capacity(roce::MAX_FRAME));
@@ -108,6 +110,8 @@ impl Outlet<Mem> for Frames {
         Ok(())
     }
 }
+
+impl StreamOutlet<Mem> for Frames {}
 
 struct End {
     device: DeviceId,

@@ -260,7 +260,10 @@ pub use carrier::iwarp::set_up::{
 };
 pub use engine::Engine;
 pub use engine::lines::{KeyLines, PeerHint};
-pub use message::outlet::{Fpdu, Outlet, Piece, Pieces, PlacedFpdu, StreamEnd, Way, write_fpdu, write_frame};
+pub use message::outlet::{
+    Fpdu, Outlet, PacketOutlet, Piece, Pieces, PlacedFpdu, StreamEnd, StreamOutlet, Way, write_fpdu,
+    write_frame,
+};
 pub use objects::device::Remains;
 pub use objects::device::keys::Rereg;
 pub use objects::iwarp::attr::{Role, StreamAttr};

@@ -7,7 +7,7 @@ use veth::{
     a_pool_run_dry, carry_frames, every_length_both_ways, frame, ip, mtu, open, received, send,
     sleepers_are_woken, the_interface_goes, the_link_flaps, wait, wait_link,
 };
-use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, Port};
+use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, Port, Queues};
 
 fn a_device_that_cannot_be_had_changes_nothing() {
     let device = "net_af_packet1,iface=vb,blocksz=1".parse().unwrap();

@@ -48,11 +48,13 @@ struct Cable {
     frames: Vec<Vec<u8>>,
 }
 
-impl Outlet<Mem> for Cable {
+impl Outlet for Cable {
     fn has_room(&mut self) -> bool {
         self.room > 0
     }
+}
 
+impl PacketOutlet<Mem> for Cable {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
         assert!(self.room > 0, "nobody sends without room");
         // As a port's buffers: of one length, with anything in it.
@@ -66,6 +68,8 @@ impl Outlet<Mem> for Cable {
         Ok(())
     }
 }
+
+impl StreamOutlet<Mem> for Cable {}
 
 /// What happens to both engines.
 enum Step<'a> {

@@ -48,15 +48,19 @@ struct Stream {
     end: Option<StreamEnd>,
 }
 
-impl Outlet<Mem> for Stream {
+impl Outlet for Stream {
     fn has_room(&mut self) -> bool {
         true
     }
+}
 
+impl PacketOutlet<Mem> for Stream {
     fn send(&mut self, packet: &Packet, _: &Pieces<'_, Mem>) -> Result<(), Fault> {
         panic!("a packet: {packet:?}");
     }
+}
 
+impl StreamOutlet<Mem> for Stream {
     fn stream_has_room(&mut self, _: DeviceId, _: Qpn) -> bool {
         self.room > 0
     }

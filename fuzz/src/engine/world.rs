@@ -142,11 +142,13 @@ pub struct Wire {
     pub sent: VecDeque<Packet>,
 }
 
-impl Outlet<Mem> for Wire {
+impl Outlet for Wire {
     fn has_room(&mut self) -> bool {
         self.room > 0
     }
+}
 
+impl PacketOutlet<Mem> for Wire {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
         assert!(self.room > 0, "nobody sends without room");
         self.room -= 1;
@@ -167,3 +169,5 @@ impl Outlet<Mem> for Wire {
         Ok(())
     }
 }
+
+impl StreamOutlet<Mem> for Wire {}

@@ -2,7 +2,8 @@
 //! written and parsed, have no ICRC, and those of reliable connections may carry what would be many
 //! packets on a wire, as a loan of the sender's memory that the receiver copies.
 //!
-//! Nobody but an engine of this process makes one ([`Outlet::send_near`](crate::Outlet::send_near),
+//! Nobody but an engine of this process makes one
+//! ([`PacketOutlet::send_near`](crate::PacketOutlet::send_near),
 //! [`Engine::handle_near`](crate::Engine::handle_near)): what comes from the wire is a frame,
 //! whatever it says. PSNs are those of packets of the path MTU, so a connection is the same in
 //! either form.

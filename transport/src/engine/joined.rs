@@ -8,7 +8,7 @@ use crate::base::place::Place;
 use crate::base::time::Instant;
 use crate::carrier::iwarp::joined::Peer;
 use crate::engine::Engine;
-use crate::message::outlet::Outlet;
+use crate::message::outlet::{PacketOutlet, StreamOutlet};
 use crate::objects::iwarp::stream::Joined;
 use crate::objects::qp::Direction;
 use crate::verbs::completion::{NoSink, Sink};
@@ -41,7 +41,7 @@ impl<R: Region> Engine<R> {
         now: Instant,
         (place, direction, joined): (Place, Direction, Joined),
         budget: usize,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut (impl PacketOutlet<R> + StreamOutlet<R>),
         sink: &mut impl Sink,
     ) -> (usize, usize) {
         let Joined { peer, number, .. } = joined;

@@ -88,11 +88,13 @@ struct Port<'a> {
     trace: &'a mut u64,
 }
 
-impl Outlet<Mem> for Port<'_> {
+impl Outlet for Port<'_> {
     fn has_room(&mut self) -> bool {
         self.link.blocked(self.host, self.now).is_none()
     }
+}
 
+impl PacketOutlet<Mem> for Port<'_> {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
         let mut frame = self.link.buffer();
         frame.resize(packet.frame_len(payload.len()), 0);
@@ -118,6 +120,8 @@ impl Outlet<Mem> for Port<'_> {
         Ok(())
     }
 }
+
+impl StreamOutlet<Mem> for Port<'_> {}
 
 /// Makes something that happened part of a trace.
 pub fn mix(trace: &mut u64, word: u64) {

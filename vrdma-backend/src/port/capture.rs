@@ -1,6 +1,6 @@
 //! What a port sends and receives, in a file that Wireshark opens.
 
-use super::{BURST, Capabilities, Dma, Driver, External, Frame, Offload};
+use super::{BURST, Capabilities, Dma, Driver, External, Frame, Frames, Offload, Wakeup};
 use anyhow::{Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
@@ -171,6 +171,22 @@ impl Driver for Capture {
         self.driver.adopt();
     }
 
+    fn link(&mut self) -> bool {
+        self.driver.link()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        self.driver.speed()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        self.driver.counters(count);
+        count("captured", self.captured);
+        count("capture_missed", self.missed);
+    }
+}
+
+impl Frames for Capture {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         let before = frames.len();
         self.driver.receive(frames);
@@ -208,7 +224,9 @@ impl Driver for Capture {
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         self.driver.offload(frame, offload);
     }
+}
 
+impl Wakeup for Capture {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.driver.readiness()
     }
@@ -219,20 +237,6 @@ impl Driver for Capture {
 
     fn disarm(&mut self) {
         self.driver.disarm();
-    }
-
-    fn link(&mut self) -> bool {
-        self.driver.link()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        self.driver.speed()
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        self.driver.counters(count);
-        count("captured", self.captured);
-        count("capture_missed", self.missed);
     }
 
     fn held(&self) -> Option<Duration> {

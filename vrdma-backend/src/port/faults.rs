@@ -1,7 +1,7 @@
 //! Faults on purpose: a wire that loses, doubles, reorders, spoils and delays frames, the same way
 //! each time for the same seed.
 
-use super::{BURST, Capabilities, Dma, Driver, External, Frame, Offload};
+use super::{BURST, Capabilities, Dma, Driver, External, Frame, Frames, Offload, Wakeup};
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -269,6 +269,40 @@ impl Driver for Faults {
         self.driver.adopt();
     }
 
+    fn link(&mut self) -> bool {
+        self.driver.link()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        self.driver.speed()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        self.driver.counters(count);
+        self.rx.count(
+            [
+                "fault_rx_lost",
+                "fault_rx_duplicated",
+                "fault_rx_reordered",
+                "fault_rx_corrupted",
+                "fault_rx_delayed",
+            ],
+            count,
+        );
+        self.tx.count(
+            [
+                "fault_tx_lost",
+                "fault_tx_duplicated",
+                "fault_tx_reordered",
+                "fault_tx_corrupted",
+                "fault_tx_delayed",
+            ],
+            count,
+        );
+    }
+}
+
+impl Frames for Faults {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         let now = self.now();
         self.tx.release(now);
@@ -314,7 +348,9 @@ impl Driver for Faults {
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         self.driver.offload(frame, offload);
     }
+}
 
+impl Wakeup for Faults {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.driver.readiness()
     }
@@ -325,38 +361,6 @@ impl Driver for Faults {
 
     fn disarm(&mut self) {
         self.driver.disarm();
-    }
-
-    fn link(&mut self) -> bool {
-        self.driver.link()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        self.driver.speed()
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        self.driver.counters(count);
-        self.rx.count(
-            [
-                "fault_rx_lost",
-                "fault_rx_duplicated",
-                "fault_rx_reordered",
-                "fault_rx_corrupted",
-                "fault_rx_delayed",
-            ],
-            count,
-        );
-        self.tx.count(
-            [
-                "fault_tx_lost",
-                "fault_tx_duplicated",
-                "fault_tx_reordered",
-                "fault_tx_corrupted",
-                "fault_tx_delayed",
-            ],
-            count,
-        );
     }
 
     fn held(&self) -> Option<Duration> {

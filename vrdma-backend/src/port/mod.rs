@@ -26,7 +26,7 @@ use counters::Counters;
 pub use devargs::UplinkDevice;
 pub use dma::{Dma, DmaMapper, DmaMapping};
 pub use dpdk::{Eal, Ethdev};
-pub use driver::{Burst, Capabilities, Driver};
+pub use driver::{Burst, Capabilities, Driver, Frames, Queues, Wakeup};
 pub use external::External;
 pub use faults::{Direction, Faults, FaultsConfig};
 pub use frame::{Frame, Origin};
@@ -35,8 +35,9 @@ pub use offload::{Checksums, Offload};
 pub use open::open;
 pub use packet::PacketSocket;
 pub use pair::{Cable, DEPTH, pair, pair_of_depth};
-pub use sizes::BURST;
+use sizes::BACKLOG;
 pub(crate) use sizes::ETHERNET;
+pub use sizes::{BURST, TURN};
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -44,12 +45,6 @@ use std::time::Duration;
 use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
 
-/// Packets that an engine sends in one turn at most, perhaps all to one address: as few as drivers
-/// like, since their buffers are then still in the caches when they are used again. (64 KiB
-/// messages over memif were 0.70 of the limit with this many, 0.62 with four times as many.)
-pub const TURN: usize = BURST;
-/// Frames that wait for a driver that takes none; more are refused.
-const BACKLOG: usize = 4 * BURST;
 /// How often [`Port::poll_link`] is to be called.
 pub const LINK_POLL: Duration = Duration::from_millis(20);
 /// How long a sleep may be while nothing comes and there is no link.
@@ -57,11 +52,44 @@ const LONG_SLEEP: Duration = Duration::from_secs(60);
 /// Longest sleep between two looks at a driver that cannot wake its user.
 const BLIND_SLEEP: Duration = Duration::from_micros(50);
 
+/// Where a port's frames come from and go to.
+#[derive(Debug)]
+enum Source {
+    /// A NIC.
+    Nic(Box<dyn Driver>),
+    /// The other workers of this process, and the NIC if there is one.
+    Workers(Box<Mesh>),
+}
+
+impl Source {
+    fn driver(&self) -> &dyn Driver {
+        match self {
+            Source::Nic(driver) => &**driver,
+            Source::Workers(mesh) => &**mesh,
+        }
+    }
+
+    fn driver_mut(&mut self) -> &mut dyn Driver {
+        match self {
+            Source::Nic(driver) => &mut **driver,
+            Source::Workers(mesh) => &mut **mesh,
+        }
+    }
+
+    /// The rings to other workers, if there are any.
+    fn mesh(&self) -> Option<&Mesh> {
+        match self {
+            Source::Nic(_) => None,
+            Source::Workers(mesh) => Some(mesh),
+        }
+    }
+}
+
 /// A driver with what its user needs around it: a queue for frames to send, the link's state, and
 /// counters.
 #[derive(Debug)]
 pub struct Port {
-    driver: Box<dyn Driver>,
+    source: Source,
     capabilities: Capabilities,
     /// Buffers for frames to come.
     free: Vec<Frame>,
@@ -69,25 +97,34 @@ pub struct Port {
     queue: Vec<Frame>,
     queued_bytes: usize,
     up: bool,
-    /// [`Driver::reaches_workers`].
-    reaches_workers: bool,
     counters: Counters,
 }
 
 impl Port {
-    /// A port of this driver.
-    pub fn new(mut driver: Box<dyn Driver>) -> Port {
+    /// A port of a NIC.
+    pub fn new(driver: Box<dyn Driver>) -> Port {
+        Port::from_source(Source::Nic(driver))
+    }
+
+    /// The port of a worker that has others beside it.
+    pub fn of_worker(mesh: Mesh) -> Port {
+        Port::from_source(Source::Workers(Box::new(mesh)))
+    }
+
+    fn from_source(mut source: Source) -> Port {
+        let driver = source.driver_mut();
         let (capabilities, up) = (driver.capabilities(), driver.link());
         let free = Vec::with_capacity(BURST);
         let queue = Vec::with_capacity(BACKLOG);
-        let reaches_workers = driver.reaches_workers();
-        let counters = Counters::default();
-        Port { driver, capabilities, free, queue, queued_bytes: 0, up, reaches_workers, counters }
+        Port { source, capabilities, free, queue, queued_bytes: 0, up, counters: Counters::default() }
     }
 
     /// The driver alone.
     pub fn into_driver(self) -> Box<dyn Driver> {
-        self.driver
+        match self.source {
+            Source::Nic(driver) => driver,
+            Source::Workers(mesh) => mesh,
+        }
     }
 
     /// What it can do.
@@ -98,50 +135,51 @@ impl Port {
     /// To what memory has to be made known before frames may take it with them; none if its driver
     /// reads any memory of this process.
     pub fn dma(&self) -> Option<Dma> {
-        self.driver.dma()
+        self.source.driver().dma()
     }
 
     /// Its own address. It receives frames to all others too.
     pub fn mac(&self) -> Mac {
-        self.driver.mac()
+        self.source.driver().mac()
     }
 
     /// To be called once by the thread that will use the port: buffers are cached by thread.
     pub fn adopt(&mut self) {
-        self.driver.adopt();
+        self.source.driver_mut().adopt();
     }
 
     /// Frames that were received have been read: gives their buffers back.
     pub fn recycle(&mut self, burst: &mut Burst) {
-        self.driver.recycle(&mut burst.0);
+        self.source.driver_mut().recycle(&mut burst.0);
     }
 
-    /// Whether it leads to other workers of this process too, which are reached while the link is
-    /// down.
+    /// Whether it leads to other workers of this process. They are reached while the link is down.
     pub fn reaches_workers(&self) -> bool {
-        self.reaches_workers
+        self.source.mesh().is_some()
     }
 
     /// Whether it leads to other hosts.
     pub fn leads_out(&self) -> bool {
-        self.driver.leads_out()
+        self.source.mesh().is_none_or(Mesh::leads_out)
     }
 
-    /// Whether it sends and receives itself; otherwise another worker does.
+    /// Whether it sends and receives by a queue pair of the NIC. Otherwise another worker does so
+    /// for it.
     pub fn has_queue(&self) -> bool {
-        self.driver.has_queue()
+        self.source.mesh().is_none_or(Mesh::has_queue)
     }
 
-    /// Whether the last [`Port::receive`] brought any frame on its way, though not to its caller.
+    /// Whether the last [`Port::receive`] moved a frame of other workers that is not for its
+    /// caller.
     pub fn has_relayed(&self) -> bool {
-        self.driver.has_relayed()
+        self.source.mesh().is_some_and(Mesh::has_relayed)
     }
 
     /// Replaces what is in `burst` by frames that came, up to [`BURST`] of the NIC and as many of
     /// other workers; how many.
     pub fn receive(&mut self, burst: &mut Burst) -> usize {
-        self.driver.recycle(&mut burst.0);
-        self.driver.receive(&mut burst.0);
+        self.source.driver_mut().recycle(&mut burst.0);
+        self.source.driver_mut().receive(&mut burst.0);
         let (max, counters) = (self.capabilities.max_frame, &mut self.counters);
         if burst.0.is_empty() {
             return 0;
@@ -164,7 +202,7 @@ impl Port {
             self.flush();
         }
         if self.free.is_empty() {
-            self.driver.allocate(&mut self.free);
+            self.source.driver_mut().allocate(&mut self.free);
         }
         self.is_open() && self.queue.len() < BACKLOG && !self.free.is_empty()
     }
@@ -172,7 +210,10 @@ impl Port {
     /// The way to this address; it has room if so many frames as one turn sends would not be lost
     /// on it.
     pub fn way_to(&mut self, dst: Mac) -> Way {
-        if self.reaches_workers { self.driver.way_to(dst) } else { Way::default() }
+        match &mut self.source {
+            Source::Nic(_) => Way::default(),
+            Source::Workers(mesh) => mesh.way_to(dst),
+        }
     }
 
     /// How many frames it would take now; `None` while the link is down, when all are lost.
@@ -183,7 +224,7 @@ impl Port {
 
     /// Whether it takes any frames.
     fn is_open(&self) -> bool {
-        self.up || self.reaches_workers
+        self.up || self.reaches_workers()
     }
 
     /// A buffer for a frame of `len` bytes; none if it would be lost, which is counted: the link is
@@ -191,7 +232,7 @@ impl Port {
     #[inline]
     pub fn transmit(&mut self, len: usize) -> Option<Transmit<'_>> {
         let counters = &mut self.counters;
-        if !(self.up || self.reaches_workers) {
+        if !(self.up || self.source.mesh().is_some()) {
             counters.tx_link_down += 1;
         } else if len > self.capabilities.max_frame {
             counters.tx_oversize += 1;
@@ -219,7 +260,7 @@ impl Port {
     pub fn flush(&mut self) {
         let mut before = self.queue.len();
         while before != 0 {
-            self.driver.send(&mut self.queue);
+            self.source.driver_mut().send(&mut self.queue);
             let sent = before - self.queue.len();
             self.counters.frames_sent += sent as u64;
             if sent < BURST {
@@ -236,7 +277,7 @@ impl Port {
     /// the driver is asked for what it has.
     pub fn reclaim(&mut self) {
         self.queue.iter_mut().for_each(Frame::own);
-        self.driver.reclaim();
+        self.source.driver_mut().reclaim();
     }
 
     /// Frames that were committed and not taken yet.
@@ -247,30 +288,30 @@ impl Port {
     /// Readable when frames came, if the driver has such a thing: for epoll, level-triggered, once
     /// and for all.
     pub fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.driver.readiness()
+        self.source.driver().readiness()
     }
 
     /// To be called before sleeping: how long the sleep may be at most. Look for frames once more
     /// after it, and then sleep.
     pub fn arm(&mut self) -> Duration {
-        let is_woken = self.driver.arm() && self.queue.is_empty();
+        let is_woken = self.source.driver_mut().arm() && self.queue.is_empty();
         let limit = match is_woken {
             false => BLIND_SLEEP,
-            true if self.driver.leads_out() => LINK_POLL,
+            true if self.leads_out() => LINK_POLL,
             // Without a link there is nothing to look at.
             true => LONG_SLEEP,
         };
-        self.driver.held().map_or(limit, |held| held.min(limit))
+        self.source.driver().held().map_or(limit, |held| held.min(limit))
     }
 
     /// To be called after sleeping.
     pub fn disarm(&mut self) {
-        self.driver.disarm();
+        self.source.driver_mut().disarm();
     }
 
     /// Speed of the link in Mb/s, if it is known. May take a system call.
     pub fn speed(&mut self) -> Option<u32> {
-        self.driver.speed()
+        self.source.driver_mut().speed()
     }
 
     /// Whether the link was up when last looked at.
@@ -281,7 +322,7 @@ impl Port {
     /// Looks at the link, which may take a system call: every [`LINK_POLL`]. The new state, if it
     /// changed.
     pub fn poll_link(&mut self) -> Option<bool> {
-        let up = self.driver.link();
+        let up = self.source.driver_mut().link();
         if up == self.up {
             return None;
         }
@@ -300,7 +341,7 @@ impl Port {
     /// Everything that was counted, by name.
     pub fn stats(&self) -> BTreeMap<&'static str, u64> {
         let mut stats = self.counters.by_name();
-        self.driver.counters(&mut |name, value| {
+        self.source.driver().counters(&mut |name, value| {
             stats.insert(name, value);
         });
         stats
@@ -309,9 +350,11 @@ impl Port {
     /// What was counted of frames between workers, by name.
     pub fn worker_stats(&self) -> BTreeMap<&'static str, u64> {
         let mut stats = BTreeMap::new();
-        self.driver.worker_counters(&mut |name, value| {
-            stats.insert(name, value);
-        });
+        if let Some(mesh) = self.source.mesh() {
+            mesh.worker_counters(&mut |name, value| {
+                stats.insert(name, value);
+            });
+        }
         stats
     }
 }
@@ -343,8 +386,8 @@ impl Transmit<'_> {
 
     /// Asks for checksums, of kinds that the port can.
     pub fn offload(&mut self, offload: Offload) {
-        let Port { driver, free, .. } = &mut *self.port;
-        driver.offload(free.last_mut().expect(HAS_BUFFER), offload);
+        let Port { source, free, .. } = &mut *self.port;
+        source.driver_mut().offload(free.last_mut().expect(HAS_BUFFER), offload);
     }
 
     /// Sends the first `len` bytes of the buffer with the next burst.
@@ -377,7 +420,8 @@ impl Transmit<'_> {
             return self.commit(len + tail.len());
         }
         self.port.enqueue(head, self.origin);
-        let Port { driver, queue, counters, queued_bytes, .. } = self.port;
+        let Port { source, queue, counters, queued_bytes, .. } = self.port;
+        let driver = source.driver_mut();
         let frame = queue.last_mut().expect("it was just put there");
         let mut whole = true;
         for piece in payload {

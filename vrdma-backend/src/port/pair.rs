@@ -1,6 +1,6 @@
 //! Two ports in memory, joined by a cable: for tests, and for engines in one process.
 
-use super::{BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Origin};
+use super::{BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Frames, Origin, Wakeup};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
@@ -105,6 +105,18 @@ impl Driver for Pair {
         self.mac
     }
 
+    fn link(&mut self) -> bool {
+        self.cable.is_up()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        Some(SPEED)
+    }
+
+    fn counters(&self, _count: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+impl Frames for Pair {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         let mut from = self.inward.frames();
         if !self.cable.is_up() {
@@ -140,7 +152,9 @@ impl Driver for Pair {
     fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
         frame.extend(bytes.len(), |to| to.copy_from_slice(bytes))
     }
+}
 
+impl Wakeup for Pair {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.inward.bell.as_fd())
     }
@@ -153,16 +167,6 @@ impl Driver for Pair {
         }
         true
     }
-
-    fn link(&mut self) -> bool {
-        self.cable.is_up()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        Some(SPEED)
-    }
-
-    fn counters(&self, _count: &mut dyn FnMut(&'static str, u64)) {}
 }
 
 #[cfg(test)]

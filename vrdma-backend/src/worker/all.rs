@@ -7,7 +7,7 @@ use crate::config::{Config, GuestConfig, Transport};
 use crate::device::DeviceLimits;
 use crate::device::clock::Clock;
 use crate::gids::Gids;
-use crate::port::{Driver, Mesh, Port, WorkerOf, mesh};
+use crate::port::{Port, WorkerOf, mesh};
 use anyhow::{Context, Result};
 use std::thread::JoinHandle;
 use vrdma_transport::DeviceId;
@@ -142,8 +142,7 @@ fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) 
     let has_engine = |guest: &&GuestConfig| guest.socket.is_some() && guest.transport == Transport::Roce;
     let homes = guests.iter().filter(has_engine).map(|guest| (guest.mac, worker_of(guest))).collect();
     let near = near_ports(&stations, homes);
-    let port = |mesh: Mesh| Port::new(Box::new(mesh) as Box<dyn Driver>);
-    Ok(ports.into_iter().map(port).map(Some).zip(near.into_iter().map(Some)).collect())
+    Ok(ports.into_iter().map(Port::of_worker).map(Some).zip(near.into_iter().map(Some)).collect())
 }
 
 /// What leads a worker to others.

@@ -129,7 +129,9 @@ mod tests {
     use crate::device::{NewMemory, NewRegion};
     use crate::memory::tests::memory;
     use crate::memory::{GuestMemory, MapOptions, RegionSpec, Run};
-    use crate::port::{Capabilities, Checksums, Dma, DmaMapper, Driver, External, Frame, Port};
+    use crate::port::{
+        Capabilities, Checksums, Dma, DmaMapper, Driver, External, Frame, Frames, Port, Wakeup,
+    };
     use std::os::fd::BorrowedFd;
     use std::sync::{Arc, Mutex};
     use vrdma_transport::{
@@ -169,28 +171,44 @@ mod tests {
         fn capabilities(&self) -> Capabilities {
             Capabilities { mtu: 9000, max_frame: 9018, external: true, checksums: Checksums::default() }
         }
+
         fn dma(&self) -> Option<Dma> {
             self.2.clone()
         }
+
         fn mac(&self) -> Mac {
             Mac([2, 0, 0, 0, 0, 1])
         }
+
+        fn link(&mut self) -> bool {
+            true
+        }
+
+        fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+    }
+
+    impl Frames for HoldingDriver {
         fn receive(&mut self, frames: &mut Vec<Frame>) {
             frames.append(&mut self.1);
         }
+
         fn allocate(&mut self, frames: &mut Vec<Frame>) {
             frames.push(Frame::new(vec![0; 9018]));
         }
+
         fn send(&mut self, frames: &mut Vec<Frame>) {
             frames.clear();
         }
+
         fn attach(&mut self, _: &mut Frame, external: External) -> bool {
             self.0.lock().unwrap().0.push(external);
             true
         }
+
         fn append(&mut self, _: &mut Frame, _: &[u8]) -> bool {
             true
         }
+
         fn reclaim(&mut self) {
             let mut held = self.0.lock().unwrap();
             held.1 = held.1.saturating_sub(1);
@@ -198,13 +216,12 @@ mod tests {
                 held.0.clear();
             }
         }
+    }
+
+    impl Wakeup for HoldingDriver {
         fn readiness(&self) -> Option<BorrowedFd<'_>> {
             None
         }
-        fn link(&mut self) -> bool {
-            true
-        }
-        fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
     }
 
     /// A guest with a connection to another host, and the uplink between them.

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
-    self as transport, DeviceId, Engine, Fault, Fpdu, NearPart, Outlet, Piece, Pieces, PlacedFpdu, Region,
-    StreamEnd, Way, WholeQpLines, write_frame,
+    self as transport, DeviceId, Engine, Fault, Fpdu, NearPart, Outlet, PacketOutlet, Piece, Pieces,
+    PlacedFpdu, Region, StreamEnd, StreamOutlet, Way, WholeQpLines, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
@@ -284,11 +284,17 @@ struct Wire<'a> {
     streams: &'a mut Streams,
 }
 
-impl Outlet<MrMemory> for Wire<'_> {
+impl Outlet for Wire<'_> {
     fn has_room(&mut self) -> bool {
         self.streams.turn_has_room() && self.packets.as_mut().is_none_or(Packets::has_room)
     }
 
+    fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        self.streams.expect(device, qpn, lines);
+    }
+}
+
+impl PacketOutlet<MrMemory> for Wire<'_> {
     fn way_to(&mut self, dst: Mac) -> Way {
         if let Some(way) = self.near.as_mut().and_then(|near| near.way_to(dst)) {
             return way;
@@ -318,7 +324,9 @@ impl Outlet<MrMemory> for Wire<'_> {
             None => Ok(()),
         }
     }
+}
 
+impl StreamOutlet<MrMemory> for Wire<'_> {
     fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         self.streams.has_room(device, qpn)
     }
@@ -339,10 +347,6 @@ impl Outlet<MrMemory> for Wire<'_> {
 
     fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
         panics::shared(|| self.streams.send_placed(device, qpn, placed));
-    }
-
-    fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
-        self.streams.expect(device, qpn, lines);
     }
 
     fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {

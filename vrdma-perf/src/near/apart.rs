@@ -14,7 +14,9 @@ use std::time::Instant as Clock;
 use vrdma_backend::near::{LoanGate, MrMemory, NearPort, near_ports};
 use vrdma_backend::port::{Burst, Mesh, Origin, Port, TURN, WorkerOf, mesh};
 use vrdma_guest::memory::Memory;
-use vrdma_transport::{Engine, Fault, Instant, NearPart, Outlet, Pieces, Way, write_frame};
+use vrdma_transport::{
+    Engine, Fault, Instant, NearPart, Outlet, PacketOutlet, Pieces, StreamOutlet, Way, write_frame,
+};
 use vrdma_wire::num::Mac;
 use vrdma_wire::roce::Packet;
 
@@ -42,11 +44,13 @@ struct Out<'a> {
     frames: &'a mut Port,
 }
 
-impl Outlet<MrMemory> for Out<'_> {
+impl Outlet for Out<'_> {
     fn has_room(&mut self) -> bool {
         self.frames.has_room()
     }
+}
 
+impl PacketOutlet<MrMemory> for Out<'_> {
     fn way_to(&mut self, dst: Mac) -> Way {
         let near = self.near.as_mut().and_then(|near| near.way_to(dst));
         near.unwrap_or_else(|| self.frames.way_to(dst))
@@ -74,6 +78,8 @@ impl Outlet<MrMemory> for Out<'_> {
         Ok(())
     }
 }
+
+impl StreamOutlet<MrMemory> for Out<'_> {}
 
 impl Side {
     /// A turn of the worker. `ACCOUNT`: what it takes is counted.

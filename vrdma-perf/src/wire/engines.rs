@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use std::cell::RefCell;
 use std::time::Instant as Clock;
 use vrdma_backend::port::{Burst, External, Port, TURN};
-use vrdma_transport::{Engine, Fault, Instant, Outlet, Piece, Pieces, Region};
+use vrdma_transport::{Engine, Fault, Instant, Outlet, PacketOutlet, Piece, Pieces, Region, StreamOutlet};
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::Mtu;
 use vrdma_wire::roce::{Packet, pad};
@@ -28,12 +28,14 @@ struct Out<'a, const ACCOUNT: bool> {
     attached: &'a mut Vec<External>,
 }
 
-impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
+impl<const ACCOUNT: bool> Outlet for Out<'_, ACCOUNT> {
     fn has_room(&mut self) -> bool {
         // It sends a burst if there is a whole one.
         within::<ACCOUNT, _>(Stage::Port, || self.port.has_room())
     }
+}
 
+impl<const ACCOUNT: bool> PacketOutlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Memory<ACCOUNT>>) -> Result<(), Fault> {
         let may_attach = self.port.capabilities().external && payload.len() >= MIN_ATTACHED;
         let frame = within::<ACCOUNT, _>(Stage::Port, || self.port.transmit(packet.frame_len(payload.len())));
@@ -73,6 +75,8 @@ impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
         Ok(())
     }
 }
+
+impl<const ACCOUNT: bool> StreamOutlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {}
 
 struct Host<const ACCOUNT: bool> {
     engine: Engine<Memory<ACCOUNT>>,

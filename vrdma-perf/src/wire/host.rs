@@ -12,8 +12,9 @@ use vrdma_backend::own_tcp::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_B
 use vrdma_backend::port::Port;
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, EarlyFpdu, Engine, Event, Fault, Fpdu, Instant, Limits,
-    Outlet, OwnerId, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType, Receives, Remote,
-    Role, SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, WholeQpLines, write_fpdu,
+    Outlet, OwnerId, PacketOutlet, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType,
+    Receives, Remote, Role, SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, StreamOutlet, WcStatus,
+    WholeQpLines, write_fpdu,
 };
 use vrdma_wire::head::Head;
 use vrdma_wire::iwarp::framing::Framing;
@@ -87,15 +88,26 @@ impl Streams {
     }
 }
 
-impl Outlet<Memory> for Streams {
+impl Outlet for Streams {
     fn has_room(&mut self) -> bool {
         self.put < TURN_BYTES
     }
 
+    fn expect(&mut self, _: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        fetch_ahead(lines);
+        if let Some(&index) = self.of.get(&qpn) {
+            self.own.fetch(&self.all[index].socket);
+        }
+    }
+}
+
+impl PacketOutlet<Memory> for Streams {
     fn send(&mut self, packet: &Packet, _: &Pieces<'_, Memory>) -> Result<(), Fault> {
         panic!("all QPs are connected by streams: {packet:?}");
     }
+}
 
+impl StreamOutlet<Memory> for Streams {
     fn stream_has_room(&mut self, _: DeviceId, qpn: Qpn) -> bool {
         let index = self.of[&qpn];
         let has_room = self.all[index].output.has_room();
@@ -124,13 +136,6 @@ impl Outlet<Memory> for Streams {
         self.put += length;
         self.touch(index);
         Ok(())
-    }
-
-    fn expect(&mut self, _: DeviceId, qpn: Qpn, lines: WholeQpLines) {
-        fetch_ahead(lines);
-        if let Some(&index) = self.of.get(&qpn) {
-            self.own.fetch(&self.all[index].socket);
-        }
     }
 
     fn end_stream(&mut self, _: DeviceId, _: Qpn, end: StreamEnd) {

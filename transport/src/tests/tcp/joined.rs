@@ -22,15 +22,19 @@ struct Between {
     places: bool,
 }
 
-impl Outlet<Mem> for Between {
+impl Outlet for Between {
     fn has_room(&mut self) -> bool {
         true
     }
+}
 
+impl PacketOutlet<Mem> for Between {
     fn send(&mut self, packet: &vrdma_wire::roce::Packet, _: &Pieces<'_, Mem>) -> Result<(), Fault> {
         panic!("a packet: {packet:?}");
     }
+}
 
+impl StreamOutlet<Mem> for Between {
     fn stream_has_room(&mut self, _: DeviceId, _: Qpn) -> bool {
         true
     }

@@ -23,15 +23,19 @@ pub(super) struct Away {
     longest: usize,
 }
 
-impl Outlet<Mem> for Away {
+impl Outlet for Away {
     fn has_room(&mut self) -> bool {
         true
     }
+}
 
+impl PacketOutlet<Mem> for Away {
     fn send(&mut self, packet: &vrdma_wire::roce::Packet, _: &Pieces<'_, Mem>) -> Result<(), Fault> {
         panic!("a packet: {packet:?}");
     }
+}
 
+impl StreamOutlet<Mem> for Away {
     fn stream_has_room(&mut self, _: DeviceId, _: Qpn) -> bool {
         self.room != Some(0)
     }

@@ -40,11 +40,13 @@ impl Cable {
     }
 }
 
-impl Outlet<Mem> for Cable {
+impl Outlet for Cable {
     fn has_room(&mut self) -> bool {
         self.has_room_for_more()
     }
+}
 
+impl PacketOutlet<Mem> for Cable {
     fn way_to(&mut self, dst: Mac) -> Way {
         Way { has_room: self.closed != Some(dst), stays_here: self.stays_here, is_near: self.near.is_some() }
     }
@@ -72,6 +74,8 @@ impl Outlet<Mem> for Cable {
         Ok(())
     }
 }
+
+impl StreamOutlet<Mem> for Cable {}
 
 /// One host: an engine with one device, one QP, and memory; and the cable away from it.
 pub(crate) struct Host {

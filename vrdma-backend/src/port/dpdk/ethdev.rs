@@ -5,7 +5,9 @@ use super::dma::DeviceDma;
 use super::eal::Eal;
 use super::mbuf::{Mbuf, Pool};
 use super::wake::Wake;
-use crate::port::{BURST, Capabilities, Dma, Driver, External, Frame, Offload, UplinkDevice};
+use crate::port::{
+    BURST, Capabilities, Dma, Driver, External, Frame, Frames, Offload, Queues, UplinkDevice, Wakeup,
+};
 use anyhow::{Context, Result};
 use dpdk_sys as dpdk;
 use std::mem::zeroed;
@@ -86,16 +88,68 @@ impl Driver for Ethdev {
         self.eal.adopt_thread();
     }
 
-    fn split(&mut self) -> Vec<Box<dyn Driver>> {
-        let others = std::mem::take(&mut self.others).into_iter();
-        others.map(|queue| Box::new(queue) as Box<dyn Driver>).collect()
+    fn queues(&mut self) -> Option<&mut dyn Queues> {
+        Some(self)
     }
 
-    fn steer(&mut self, dst: Mac, queue: usize) -> Result<()> {
-        let device = self.shared.as_ref().context("the device is gone")?;
-        device.steer(dst, u16::try_from(queue)?)
+    fn link(&mut self) -> bool {
+        if self.shared.as_ref().is_some_and(|device| device.is_wanted()) {
+            self.unplugged();
+        }
+        self.look_for_interface();
+        let Some(device) = &self.shared else { return false };
+        if let Wake::Socket { socket: Some(socket), .. } = &self.wake
+            && self.device.is_af_packet()
+        {
+            self.counters.rx_ring_full += u64::from(socket.drops());
+        }
+        if self.rx_pool.available() == 0 {
+            self.counters.rx_pool_empty += 1;
+        }
+        if self.queue != 0 {
+            // The first looks for all: drivers ask the device, and without a lock.
+            return true;
+        }
+        if let Some(held) = &device.held {
+            return held.interface().carrier();
+        }
+        let mut mbps = 0;
+        // SAFETY: the port is ours. A device that cannot say (negative) counts as up.
+        unsafe { dpdk::shim_eth_link(self.port, &mut mbps) != 0 }
     }
 
+    fn speed(&mut self) -> Option<u32> {
+        // Drivers that share an interface with the kernel give a number of their own.
+        if let Some(held) = &self.shared.as_ref()?.held {
+            return held.interface().speed();
+        }
+        let mut mbps = 0;
+        // SAFETY: the port is ours.
+        let known = unsafe { dpdk::shim_eth_link(self.port, &mut mbps) >= 0 };
+        // 0 is none, and all bits are unknown.
+        (known && mbps != 0 && mbps != u32::MAX).then_some(mbps)
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.counters;
+        count("rx_linearized", c.rx_linearized);
+        count("rx_pool_empty", c.rx_pool_empty);
+        count("rx_ring_full", c.rx_ring_full);
+        count("tx_no_mbuf", c.tx_no_mbuf);
+        // The driver counts for all queues.
+        if self.queue != 0 || self.is_gone() && self.comeback.is_none() {
+            return;
+        }
+        if let Some(all) = self.driver_counters() {
+            count("driver_rx_missed", all.rx_missed);
+            count("driver_rx_errors", all.rx_errors);
+            count("driver_rx_no_mbuf", all.rx_no_mbuf);
+            count("driver_tx_errors", all.tx_errors);
+        }
+    }
+}
+
+impl Frames for Ethdev {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         if self.is_gone() {
             return;
@@ -181,7 +235,9 @@ impl Driver for Ethdev {
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         frame.ask(offload);
     }
+}
 
+impl Wakeup for Ethdev {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.wake.fd()
     }
@@ -201,61 +257,17 @@ impl Driver for Ethdev {
             self.wake.disarm(self.port, self.queue);
         }
     }
+}
 
-    fn link(&mut self) -> bool {
-        if self.shared.as_ref().is_some_and(|device| device.is_wanted()) {
-            self.unplugged();
-        }
-        self.look_for_interface();
-        let Some(device) = &self.shared else { return false };
-        if let Wake::Socket { socket: Some(socket), .. } = &self.wake
-            && self.device.is_af_packet()
-        {
-            self.counters.rx_ring_full += u64::from(socket.drops());
-        }
-        if self.rx_pool.available() == 0 {
-            self.counters.rx_pool_empty += 1;
-        }
-        if self.queue != 0 {
-            // The first looks for all: drivers ask the device, and without a lock.
-            return true;
-        }
-        if let Some(held) = &device.held {
-            return held.interface().carrier();
-        }
-        let mut mbps = 0;
-        // SAFETY: the port is ours. A device that cannot say (negative) counts as up.
-        unsafe { dpdk::shim_eth_link(self.port, &mut mbps) != 0 }
+impl Queues for Ethdev {
+    fn split(&mut self) -> Vec<Box<dyn Driver>> {
+        let others = std::mem::take(&mut self.others).into_iter();
+        others.map(|queue| Box::new(queue) as Box<dyn Driver>).collect()
     }
 
-    fn speed(&mut self) -> Option<u32> {
-        // Drivers that share an interface with the kernel give a number of their own.
-        if let Some(held) = &self.shared.as_ref()?.held {
-            return held.interface().speed();
-        }
-        let mut mbps = 0;
-        // SAFETY: the port is ours.
-        let known = unsafe { dpdk::shim_eth_link(self.port, &mut mbps) >= 0 };
-        // 0 is none, and all bits are unknown.
-        (known && mbps != 0 && mbps != u32::MAX).then_some(mbps)
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        let c = &self.counters;
-        count("rx_linearized", c.rx_linearized);
-        count("rx_pool_empty", c.rx_pool_empty);
-        count("rx_ring_full", c.rx_ring_full);
-        count("tx_no_mbuf", c.tx_no_mbuf);
-        // The driver counts for all queues.
-        if self.queue != 0 || self.is_gone() && self.comeback.is_none() {
-            return;
-        }
-        if let Some(all) = self.driver_counters() {
-            count("driver_rx_missed", all.rx_missed);
-            count("driver_rx_errors", all.rx_errors);
-            count("driver_rx_no_mbuf", all.rx_no_mbuf);
-            count("driver_tx_errors", all.tx_errors);
-        }
+    fn steer(&mut self, dst: Mac, queue: usize) -> Result<()> {
+        let device = self.shared.as_ref().context("the device is gone")?;
+        device.steer(dst, u16::try_from(queue)?)
     }
 }
 

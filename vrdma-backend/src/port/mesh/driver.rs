@@ -5,7 +5,7 @@ use super::lane::{Inward, Outward};
 use super::nic::Nic;
 use super::table::Place;
 use crate::port::frame::{Frame, Origin};
-use crate::port::{BURST, Capabilities, Dma, Driver, External, Offload};
+use crate::port::{BURST, Capabilities, Dma, Driver, External, Frames, Offload, Wakeup};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,6 +31,37 @@ impl Driver for Mesh {
         }
     }
 
+    fn link(&mut self) -> bool {
+        self.look()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        let speed = self.link.as_ref()?.speed.load(Ordering::Relaxed);
+        (speed != 0).then_some(speed)
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        let Some(nic) = &self.nic else { return };
+        // In the place of what the port counts, which has frames between workers too.
+        let c = &nic.counters;
+        count("frames_received", c.frames_received);
+        count("bytes_received", c.bytes_received);
+        count("frames_sent", c.frames_sent);
+        count("bytes_sent", c.bytes_sent);
+        count("tx_link_down", c.tx_link_down);
+        count("rx_handed_over", c.handed_over);
+        if nic.is_first {
+            count("rules", self.rules.made);
+            count("rules_refused", self.rules.refused);
+        } else {
+            // The first worker counts for all.
+            count("link_changes", 0);
+        }
+        nic.driver.counters(count);
+    }
+}
+
+impl Frames for Mesh {
     /// A burst of the NIC, and as much of the other workers.
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         self.has_relayed = self.nic.as_mut().is_some_and(Nic::flush);
@@ -103,7 +134,9 @@ impl Driver for Mesh {
     fn offload(&mut self, _frame: &mut Frame, _offload: Offload) {
         unreachable!("this port says that it can no checksums");
     }
+}
 
+impl Wakeup for Mesh {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         match &self.nic {
             // Without a descriptor of the NIC its user never sleeps long, and needs none.
@@ -124,11 +157,15 @@ impl Driver for Mesh {
         }
     }
 
-    fn reaches_workers(&self) -> bool {
-        true
+    fn held(&self) -> Option<Duration> {
+        self.nic.as_ref()?.driver.held()
     }
+}
 
-    fn way_to(&mut self, dst: Mac) -> Way {
+impl Mesh {
+    /// The way to this address. It has room if it takes what a port sends in one turn, beside all
+    /// that waits in the port.
+    pub fn way_to(&mut self, dst: Mac) -> Way {
         let (lane, stays_here) = match self.table.place_of(dst) {
             Place::Worker(to) => (self.outward[to].as_mut(), to != self.worker),
             Place::Out => (self.to_nic.as_mut(), false),
@@ -138,48 +175,24 @@ impl Driver for Mesh {
         Way { has_room: lane.is_none_or(Outward::has_room), stays_here, is_near: false }
     }
 
-    fn leads_out(&self) -> bool {
+    /// Whether there is a NIC.
+    pub fn leads_out(&self) -> bool {
         self.link.is_some()
     }
 
-    fn has_queue(&self) -> bool {
+    /// Whether this worker has a queue pair of the NIC.
+    pub fn has_queue(&self) -> bool {
         self.nic.is_some()
     }
 
-    fn has_relayed(&self) -> bool {
+    /// Whether the last receive, or send, moved a frame of other workers that is not for its
+    /// caller.
+    pub fn has_relayed(&self) -> bool {
         self.has_relayed
     }
 
-    fn link(&mut self) -> bool {
-        self.look()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        let speed = self.link.as_ref()?.speed.load(Ordering::Relaxed);
-        (speed != 0).then_some(speed)
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        let Some(nic) = &self.nic else { return };
-        // In the place of what the port counts, which has frames between workers too.
-        let c = &nic.counters;
-        count("frames_received", c.frames_received);
-        count("bytes_received", c.bytes_received);
-        count("frames_sent", c.frames_sent);
-        count("bytes_sent", c.bytes_sent);
-        count("tx_link_down", c.tx_link_down);
-        count("rx_handed_over", c.handed_over);
-        if nic.is_first {
-            count("rules", self.rules.made);
-            count("rules_refused", self.rules.refused);
-        } else {
-            // The first worker counts for all.
-            count("link_changes", 0);
-        }
-        nic.driver.counters(count);
-    }
-
-    fn worker_counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+    /// Names and values of what was counted of frames between workers.
+    pub fn worker_counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
         count("frames_sent", self.counters.sent);
         count("frames_received", self.counters.received);
         count("frames_lost", self.counters.lost);
@@ -188,9 +201,5 @@ impl Driver for Mesh {
             count("uplink_sent", nic.counters.frames_sent);
             count("uplink_received", nic.counters.frames_received);
         }
-    }
-
-    fn held(&self) -> Option<Duration> {
-        self.nic.as_ref()?.driver.held()
     }
 }

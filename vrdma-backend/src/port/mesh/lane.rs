@@ -4,7 +4,7 @@ use super::ring::{self, Receiver, Sender};
 use super::sleeper::Sleeper;
 use super::sync::AtomicBool;
 use crate::port::frame::{Buffer, Frame};
-use crate::port::{BACKLOG, TURN};
+use crate::port::sizes::{BACKLOG, TURN};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::OwnedFd;

@@ -135,7 +135,14 @@ pub fn mesh(
         }
     }
     let Some(mut driver) = nic else { return Ok(ports) };
-    let others = driver.split();
+    let mut queues = driver.queues();
+    let others = queues.as_mut().map(|queues| queues.split()).unwrap_or_default();
+    if let Some(queues) = queues
+        && !others.is_empty()
+    {
+        assert_eq!(others.len() + 1, workers, "a NIC was opened for all workers");
+        ports[0].rules = Rules::make(queues, &table);
+    }
     if others.is_empty() {
         let lanes = ports[1..].iter_mut().map(|port| {
             let (outward, inward) = lane(&stations[0]);
@@ -146,8 +153,6 @@ pub fn mesh(
         ports[0].add_nic(nic)?;
         return Ok(ports);
     }
-    assert_eq!(others.len() + 1, workers, "a NIC was opened for all workers");
-    ports[0].rules = Rules::make(&mut *driver, &table);
     ports[0].add_nic(Nic::new(driver, true, Vec::new()))?;
     for (port, driver) in ports[1..].iter_mut().zip(others) {
         port.add_nic(Nic::new(driver, false, Vec::new()))?;

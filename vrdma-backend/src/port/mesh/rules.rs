@@ -1,7 +1,7 @@
 //! Flow rules of a NIC: frames to a guest come to the queue of its worker.
 
 use super::table::WorkerOf;
-use crate::port::Driver;
+use crate::port::Queues;
 
 /// How many there are.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,10 +13,10 @@ pub(super) struct Rules {
 impl Rules {
     /// Asks for a rule for each guest's addresses. What is refused is said once, in the driver's
     /// words.
-    pub fn make(driver: &mut dyn Driver, table: &WorkerOf) -> Rules {
+    pub fn make(queues: &mut dyn Queues, table: &WorkerOf) -> Rules {
         let (mut rules, mut why) = (Rules::default(), None);
         for (mac, worker) in table.addresses() {
-            match driver.steer(mac, worker) {
+            match queues.steer(mac, worker) {
                 Ok(()) => rules.made += 1,
                 Err(error) => {
                     rules.refused += 1;

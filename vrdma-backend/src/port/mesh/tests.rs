@@ -1,6 +1,6 @@
 use super::*;
 use crate::port::pair::Pair;
-use crate::port::{BURST, Burst, Cable, External, Port, pair};
+use crate::port::{BURST, Burst, Cable, External, Frames, Port, Queues, Wakeup, pair};
 use anyhow::{Result, ensure};
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ fn ports(with_nic: bool) -> (Vec<Port>, Option<(Port, Cable)>) {
         false => (None, None),
     };
     let ports = mesh(3, table, 1500, nic).unwrap();
-    (ports.into_iter().map(|port| Port::new(Box::new(port))).collect(), outside)
+    (ports.into_iter().map(Port::of_worker).collect(), outside)
 }
 
 /// A frame from one to another; `ff` is all.
@@ -186,43 +186,65 @@ impl Driver for Several {
     fn capabilities(&self) -> Capabilities {
         self.queue.capabilities()
     }
+
     fn mac(&self) -> Mac {
         self.queue.mac()
     }
+
+    fn link(&mut self) -> bool {
+        self.queue.link()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        self.queue.counters(count);
+    }
+
+    fn queues(&mut self) -> Option<&mut dyn Queues> {
+        Some(self)
+    }
+}
+
+impl Frames for Several {
+    fn receive(&mut self, frames: &mut Vec<Frame>) {
+        self.queue.receive(frames);
+    }
+
+    fn allocate(&mut self, frames: &mut Vec<Frame>) {
+        self.queue.allocate(frames);
+    }
+
+    fn send(&mut self, frames: &mut Vec<Frame>) {
+        self.queue.send(frames);
+    }
+
+    fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
+        self.queue.attach(frame, external)
+    }
+
+    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
+        self.queue.append(frame, bytes)
+    }
+}
+
+impl Wakeup for Several {
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.readiness()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.queue.arm()
+    }
+}
+
+impl Queues for Several {
     fn split(&mut self) -> Vec<Box<dyn Driver>> {
         self.others.drain(..).map(|queue| Box::new(queue) as Box<dyn Driver>).collect()
     }
+
     fn steer(&mut self, dst: Mac, queue: usize) -> Result<()> {
         ensure!(dst != mac(self.refuses), "no room");
         self.rules.lock().unwrap().push((dst, queue));
         Ok(())
-    }
-    fn receive(&mut self, frames: &mut Vec<Frame>) {
-        self.queue.receive(frames);
-    }
-    fn allocate(&mut self, frames: &mut Vec<Frame>) {
-        self.queue.allocate(frames);
-    }
-    fn send(&mut self, frames: &mut Vec<Frame>) {
-        self.queue.send(frames);
-    }
-    fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
-        self.queue.attach(frame, external)
-    }
-    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
-        self.queue.append(frame, bytes)
-    }
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.readiness()
-    }
-    fn arm(&mut self) -> bool {
-        self.queue.arm()
-    }
-    fn link(&mut self) -> bool {
-        self.queue.link()
-    }
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        self.queue.counters(count);
     }
 }
 
@@ -242,7 +264,7 @@ fn queues(refuses: u8) -> (Vec<Port>, Vec<(Port, Cable)>, Vec<(Mac, usize)>) {
     let queue = near.remove(0);
     let nic = Several { queue, others: near, refuses, rules: Arc::clone(&rules) };
     let ports = mesh(3, table, 1500, Some(Box::new(nic))).unwrap();
-    let ports = ports.into_iter().map(|port| Port::new(Box::new(port))).collect();
+    let ports = ports.into_iter().map(Port::of_worker).collect();
     let rules = rules.lock().unwrap().clone();
     (ports, outside, rules)
 }

@@ -27,7 +27,9 @@ mod socket;
 mod tests;
 
 use super::dpdk::{Eal, Held, Pool, Presence};
-use super::{BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Offload, UplinkDevice};
+use super::{
+    BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Frames, Offload, UplinkDevice, Wakeup,
+};
 use anyhow::{Context, Result};
 use inbox::Inbox;
 use outbox::Outbox;
@@ -125,6 +127,31 @@ impl Driver for PacketSocket {
         self.eal.adopt_thread();
     }
 
+    fn link(&mut self) -> bool {
+        self.counters.rx_ring_full += u64::from(self.socket.drops());
+        if self.receive_pool.available() == 0 {
+            self.counters.rx_pool_empty += 1;
+        }
+        self.look()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        self.held.as_ref()?.interface().speed()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        let (inbox, outbox) = (&self.inbox.counters, &self.outbox.counters);
+        count("rx_pool_empty", self.counters.rx_pool_empty);
+        count("rx_ring_full", self.counters.rx_ring_full);
+        count("rx_cut", inbox.cut);
+        count("rx_unfinished", inbox.unfinished);
+        count("rx_too_long", inbox.oversize);
+        count("tx_joined", outbox.joined);
+        count("tx_refused", outbox.refused);
+    }
+}
+
+impl Frames for PacketSocket {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         self.inbox.take(frames);
         // What is left has no room in this burst, or no buffers.
@@ -156,7 +183,9 @@ impl Driver for PacketSocket {
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         frame.ask(offload);
     }
+}
 
+impl Wakeup for PacketSocket {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.readiness())
     }
@@ -165,29 +194,6 @@ impl Driver for PacketSocket {
         self.socket.clear_error();
         // What waits here makes nothing readable.
         self.inbox.is_empty()
-    }
-
-    fn link(&mut self) -> bool {
-        self.counters.rx_ring_full += u64::from(self.socket.drops());
-        if self.receive_pool.available() == 0 {
-            self.counters.rx_pool_empty += 1;
-        }
-        self.look()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        self.held.as_ref()?.interface().speed()
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        let (inbox, outbox) = (&self.inbox.counters, &self.outbox.counters);
-        count("rx_pool_empty", self.counters.rx_pool_empty);
-        count("rx_ring_full", self.counters.rx_ring_full);
-        count("rx_cut", inbox.cut);
-        count("rx_unfinished", inbox.unfinished);
-        count("rx_too_long", inbox.oversize);
-        count("tx_joined", outbox.joined);
-        count("tx_refused", outbox.refused);
     }
 }
 

@@ -110,7 +110,7 @@ impl NearPort {
         matches!(only(payload), Some((region, ..)) if region.may_loan())
     }
 
-    /// Sends a packet of this device, as [`vrdma_transport::Outlet::send_near`] has it.
+    /// Sends a packet of this device, as [`vrdma_transport::PacketOutlet::send_near`] has it.
     ///
     /// # Errors
     /// The payload's memory is not there any more.

@@ -4,8 +4,9 @@ use crate::memory::{GuestMemory, Run};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use vrdma_transport::{
-    Access, AttrMask, Completion, CqId, Engine, Event, Instant, Limits, Outlet, OwnerId, Payload as Data,
-    QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge, WcStatus,
+    Access, AttrMask, Completion, CqId, Engine, Event, Instant, Limits, Outlet, OwnerId, PacketOutlet,
+    Payload as Data, QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge,
+    StreamOutlet, WcStatus,
 };
 use vrdma_wire::num::{FlowLabel, Gid, Imm, Lkey, Msn, Psn, Qkey, Qpn, Rkey};
 use vrdma_wire::roce::{
@@ -28,16 +29,21 @@ impl Sink for Ends {
 
 struct Out<'a>(&'a mut NearPort);
 
-impl Outlet<MrMemory> for Out<'_> {
+impl Outlet for Out<'_> {
     fn has_room(&mut self) -> bool {
         true
     }
+}
+
+impl PacketOutlet<MrMemory> for Out<'_> {
     fn way_to(&mut self, dst: Mac) -> Way {
         self.0.way_to(dst).expect("a guest of the other worker")
     }
+
     fn carries(&mut self, payload: &Pieces<'_, MrMemory>) -> bool {
         NearPort::carries(payload)
     }
+
     fn send_near(
         &mut self,
         device: DeviceId,
@@ -47,10 +53,13 @@ impl Outlet<MrMemory> for Out<'_> {
     ) -> Result<(), Fault> {
         self.0.send(device, packet, part, payload)
     }
+
     fn send(&mut self, _: &Packet, _: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
         panic!("no frame")
     }
 }
+
+impl StreamOutlet<MrMemory> for Out<'_> {}
 
 /// A worker with a guest.
 struct Side {
