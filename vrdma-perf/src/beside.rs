@@ -1,4 +1,4 @@
-//! What operations are held against, ready to be measured in turns with them.
+//! The references that operations are compared with, measured alternately with them.
 
 use crate::args::{DaemonArgs, Figure};
 use crate::bells::Bells;
@@ -14,52 +14,54 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// After so long without work the worker is asleep, and leaves its processor to the limit.
+/// Time without work after which the worker sleeps, and leaves its processor to the limit.
 pub const ASLEEP: Duration = Duration::from_millis(3);
-/// Messages of so many bytes are limited by their copy, shorter ones by their way.
+/// Size in bytes from which messages are limited by their copy. Shorter ones are limited by their
+/// rings.
 const LONG: u32 = 4096;
 
-/// What operations are to be held against.
+/// The kind of reference that operations are compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum Beside<'a> {
-    /// Nothing.
+    /// No reference.
     Nothing,
-    /// What the machine can do at best.
+    /// The best that the machine can do.
     Limit,
     /// Other operations between the same guests.
     Plan(&'a Plan),
     /// Other operations, between guests of another daemon of the same kind.
     Apart(&'a Plan),
-    /// The same operations through another daemon.
+    /// These operations through another daemon.
     Daemon(&'a DaemonArgs),
-    /// Latencies: the 99.9th percentile of each window against its own median.
+    /// For latencies: the 99.9th percentile of each window, compared with its median.
     Median,
-    /// Latencies: their 99.9th percentile against that of the ring floor.
+    /// For latencies: the 99.9th percentile, compared with that of the ring floor.
     FloorTail,
-    /// UCX's puts over shared memory.
+    /// UCX's put operations over shared memory.
     Ucx,
 }
 
-/// The same, ready to be measured.
+/// A reference that is ready to be measured.
 pub enum Limit<'a> {
     /// A ring without checks.
     Floor(Windows<'a, Floor>),
-    /// An eventfd there, and one back.
+    /// An eventfd in each direction.
     Bells(Windows<'a, Bells>),
     /// The best copy.
     Copy(Copying),
-    /// Other operations, or another daemon's, with their name.
+    /// Other operations, or another daemon, with a name.
     Operations(Windows<'a, Flows>, String),
-    /// Another program.
+    /// UCX's benchmark program.
     Ucx(Ucx),
 }
 
 impl<'a> Limit<'a> {
-    /// What the machine can do: copies between the same buffers that the messages go through, the
-    /// ring floor, or two eventfds.
+    /// Makes the limit of the machine.
+    ///
+    /// This is a copy between the buffers that the messages use, the ring floor, or two eventfds.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is not enough memory.
     pub fn new(
         helper: &Helper,
         flows: &Flows,
@@ -72,7 +74,7 @@ impl<'a> Limit<'a> {
             return Ok(Limit::Copy(copying));
         }
         let kind = Kind::of(plan, figure);
-        // Both sleep: we for an event, the worker between operations.
+        // Both sides sleep: this thread for an event, and the worker between operations.
         if figure == Figure::Lat && plan.events && !plan.pause.is_zero() {
             let bells = Bells::new()?;
             bells.begin(helper);
@@ -88,7 +90,7 @@ impl<'a> Limit<'a> {
         Ok(Limit::Floor(windows))
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub fn name(&self) -> String {
         match self {
             Limit::Floor(_) => "ring floor".to_owned(),
@@ -99,10 +101,10 @@ impl<'a> Limit<'a> {
         }
     }
 
-    /// A window of it.
+    /// Measures one window.
     ///
     /// # Errors
-    /// What is measured fails.
+    /// The measurement fails.
     pub fn window(&mut self, helper: &Helper) -> Result<f64> {
         match self {
             Limit::Floor(windows) => {
@@ -124,7 +126,7 @@ impl<'a> Limit<'a> {
     }
 }
 
-/// A window, after which the worker gets time to go to sleep.
+/// Measures a window, and then gives the worker time to go to sleep.
 ///
 /// # Errors
 /// An operation fails.

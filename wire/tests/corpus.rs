@@ -1,5 +1,4 @@
-//! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with
-//! (`fuzz/README.md`).
+//! Replays the inputs that fuzzing kept, and the inputs of former crashes (`fuzz/README.md`).
 
 #[path = "../../fuzz/src/iwarp.rs"]
 mod iwarp;

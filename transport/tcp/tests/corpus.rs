@@ -1,5 +1,4 @@
-//! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with
-//! (`fuzz/README.md`).
+//! Replays the fuzzing corpus, and the inputs that crashed once (`fuzz/README.md`).
 
 #[path = "../../../fuzz/src/input.rs"]
 mod input;

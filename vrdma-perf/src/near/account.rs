@@ -1,41 +1,41 @@
-//! What the time of a WRITE to a guest of another worker goes to, where one thread has the turns of
-//! both: the counter of the processor is read between stages.
+//! Accounts for the time of a WRITE to a guest of another worker. One thread runs the rounds of
+//! both workers, and reads the processor's counter between stages.
 
 use crate::wire::account::ticks;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// What is done for a WRITE.
+/// The stages of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Stage {
-    /// The request is posted.
+    /// Posts the request.
     Post,
-    /// A packet is made and put into the ring.
+    /// Makes a packet and puts it into the ring.
     Send,
-    /// One is taken out, and done what it says.
+    /// Takes a packet out and executes it.
     Receive,
-    /// All else of turns: what looks for work.
+    /// The rest of the rounds, which looks for work.
     Around,
 }
 
-/// Of one worker.
+/// The account of one worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     since: u64,
-    /// By stage,
+    /// Ticks by stage.
     ticks: [u64; 4],
-    /// and how often each ended.
+    /// Number of times that each stage ended.
     ends: [u64; 4],
 }
 
 impl Account {
-    /// A stage begins.
+    /// Starts a stage.
     pub fn begin(&mut self) {
         self.since = ticks();
     }
 
-    /// It was this one, and the next begins.
+    /// Ends this stage, and starts the next.
     pub fn end(&mut self, stage: Stage) {
         let now = ticks();
         self.ticks[stage as usize] += now.saturating_sub(self.since);
@@ -43,8 +43,7 @@ impl Account {
         self.since = now;
     }
 
-    /// Ticks of each stage for one of so many operations, without what it takes to read the
-    /// counter.
+    /// Returns the ticks of each stage for one operation, without the cost of reading the counter.
     fn each(&self, operations: u64, reading: f64) -> [f64; 4] {
         let of = |(ticks, ends): (u64, u64)| {
             (ticks as f64 - reading * ends as f64).max(0.) / operations.max(1) as f64
@@ -54,7 +53,7 @@ impl Account {
     }
 }
 
-/// Ticks that it takes to end a stage.
+/// Returns the ticks that ending a stage costs.
 pub(super) fn reading() -> f64 {
     const TRIALS: u64 = 100_000;
     let mut account = Account::default();
@@ -63,14 +62,14 @@ pub(super) fn reading() -> f64 {
     account.ticks[Stage::Around as usize] as f64 / TRIALS as f64
 }
 
-/// Ticks of the processor's counter in a second.
+/// Returns the frequency of the processor's counter, in ticks per second.
 pub(super) fn hertz() -> f64 {
     let (start, before) = (Instant::now(), ticks());
     while start.elapsed() < Duration::from_millis(20) {}
     (ticks() - before) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// A table: of the worker that sends and that of the other, for so many operations.
+/// Formats the accounts of the sending worker and the other one, for this number of operations.
 pub(super) fn table(accounts: [&Account; 2], operations: u64, reading: f64, hertz: f64) -> String {
     let [near, far] = accounts.map(|account| account.each(operations, reading));
     let of = |of: &[f64; 4], stage: Stage| of[stage as usize];
@@ -108,7 +107,7 @@ mod tests {
     fn time_counts_for_the_stage_that_ends() {
         let mut account = Account::default();
         account.begin();
-        // As if it had begun so long ago.
+        // This moves the start of the stage back.
         account.since -= 1_000_000;
         account.end(Stage::Send);
         account.end(Stage::Receive);

@@ -1,5 +1,5 @@
-//! Two workers' engines, each with a guest, one of which writes to the other: as much of workers as
-//! packets between them go through.
+//! Engines of two workers with a guest each, one of which writes to the other. It includes those
+//! parts of a worker that inter-worker packets pass.
 
 use super::account::{Account, Stage};
 use super::pair::{MEMORY, MTU, Shape, region};
@@ -20,10 +20,10 @@ use vrdma_transport::{
 use vrdma_wire::num::Mac;
 use vrdma_wire::roce::Packet;
 
-/// Turns for which a reading of the clock is good enough.
+/// Number of rounds for which one reading of the clock is good enough.
 const CLOCK_TURNS: u32 = 64;
 
-/// One worker: as much of it as packets between workers go through.
+/// One worker, reduced to the parts that inter-worker packets pass.
 struct Side {
     engine: Engine<MrMemory>,
     peer: Peer,
@@ -38,7 +38,7 @@ struct Side {
     _memory: Arc<Memory>,
 }
 
-/// Packets go to the other worker, as they are or as frames.
+/// The outlet to the other worker, for packets or for frames.
 struct Out<'a> {
     near: &'a mut Option<NearPort>,
     frames: &'a mut Port,
@@ -82,7 +82,7 @@ impl PacketOutlet<MrMemory> for Out<'_> {
 impl StreamOutlet<MrMemory> for Out<'_> {}
 
 impl Side {
-    /// A turn of the worker. `ACCOUNT`: what it takes is counted.
+    /// Runs a round of the worker. With `ACCOUNT` it accounts for the time.
     fn turn<const ACCOUNT: bool>(&mut self) {
         let Side { engine, near, frames, burst, sink, account, .. } = self;
         let mut end = |stage| {
@@ -119,7 +119,7 @@ impl Side {
     }
 }
 
-/// Two sides, connected; as packets, or as frames.
+/// Creates two connected sides, which exchange packets or frames.
 fn sides(as_frames: bool) -> Result<[Side; 2]> {
     let mut workers = WorkerOf::default();
     let mut homes = HashMap::new();
@@ -160,17 +160,17 @@ fn sides(as_frames: bool) -> Result<[Side; 2]> {
     sides.try_into().map_err(|_| anyhow::anyhow!("two sides"))
 }
 
-/// WRITEs from one worker's guest to the other's.
+/// The load of WRITEs from one worker's guest to the other's.
 pub(super) struct Apart {
     near: Side,
     far: Arc<Mutex<Side>>,
     rkey: u32,
     shape: Shape,
-    /// Ends the other thread's turns.
+    /// Ends the rounds of the other thread.
     stop: Arc<AtomicBool>,
-    /// There is no other thread: this one has the turns of both.
+    /// There is no other thread: this one runs the rounds of both.
     one_thread: bool,
-    /// In which what each stage takes is counted.
+    /// Whether the time of each stage is counted.
     has_account: bool,
 }
 
@@ -182,7 +182,7 @@ impl Apart {
         Ok(Apart { near, far, rkey, shape: Shape::new(length), stop, one_thread, has_account: false })
     }
 
-    /// Has the other worker run, until [`Apart::end`].
+    /// Lets the other worker run, until [`Apart::end`].
     pub fn begin(&self, helper: &Helper) {
         if self.one_thread {
             return helper.begin(|| 0.);
@@ -198,7 +198,7 @@ impl Apart {
         });
     }
 
-    /// The other worker stands still.
+    /// Stops the other worker.
     pub fn end(&self, helper: &Helper) {
         self.stop.store(true, Ordering::Relaxed);
         helper.end();
@@ -206,7 +206,7 @@ impl Apart {
 }
 
 impl Apart {
-    /// From now on what each stage takes is counted, which one thread can tell.
+    /// Starts to count the time of each stage, which needs a single thread.
     pub fn begin_account(&mut self) {
         assert!(self.one_thread, "a worker's stages are found where it has turns when we say so");
         self.has_account = true;
@@ -214,12 +214,12 @@ impl Apart {
         (self.near.account, far.account) = (Account::default(), Account::default());
     }
 
-    /// That of the worker that sends, and of the other.
+    /// Returns the accounts of the sending worker and of the other one.
     pub fn accounts(&self) -> [Account; 2] {
         [self.near.account, self.far.lock().expect("nobody panicked with it").account]
     }
 
-    /// WRITEs that have ended so far.
+    /// Returns the number of WRITEs that have ended so far.
     pub fn completed(&self) -> u32 {
         self.near.sink.completed
     }

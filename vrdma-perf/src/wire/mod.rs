@@ -1,5 +1,6 @@
-//! The wire: WRITEs between two engines over ports of DPDK, beside what the ports do at best. A
-//! process of its own measures it: EAL stays in a process to its end, and a veth is in a network
+//! WRITEs between two engines over DPDK ports, compared with what the ports do at best.
+//!
+//! A separate process measures it. EAL stays in a process until the end, and a veth needs a network
 //! namespace.
 
 pub mod account;
@@ -37,33 +38,33 @@ use std::time::{Duration, Instant};
 use vrdma_backend::port::Port;
 use vrdma_guest::threads::pin;
 
-/// Messages of so many bytes are bandwidth, shorter ones packets.
+/// Size in bytes from which messages measure bandwidth. Shorter ones measure packets.
 const LONG: u32 = 4096;
 
-/// What came out.
+/// The result of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// Of what.
+    /// What was measured.
     pub what: String,
-    /// Bytes of a message,
+    /// Size of a message in bytes.
     pub size: u32,
-    /// and of a packet's payload at most; of the link, with iWARP.
+    /// Largest payload of a packet in bytes. For iWARP, the MTU of the link.
     pub mtu: u32,
-    /// What it is held against.
+    /// Name of the reference.
     pub limit: String,
-    /// Whether both are bytes per second, microseconds, or packets per second, ACKs and those that
-    /// were sent again among them.
+    /// The unit of both: bytes per second, microseconds, or packets per second. Packets include
+    /// ACKs and retransmitted ones.
     pub figure: Figure,
-    /// How often the sender went back to a packet that was lost, and sent all from there on again.
+    /// How often the sender went back to a lost packet, and sent everything from there again.
     pub retries: u64,
-    /// Both beside each other.
+    /// The measurement and its reference.
     pub turns: Turns,
 }
 
 /// Measures in this process.
 ///
 /// # Errors
-/// The port cannot be made here, or loses everything.
+/// The port cannot be made on this machine, or loses everything.
 pub fn measure(args: &Wire) -> Result<Measured> {
     let dir = tempfile::tempdir()?;
     let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
@@ -77,10 +78,10 @@ pub fn measure(args: &Wire) -> Result<Measured> {
     }
 }
 
-/// What the time of a packet goes to, measured in this process.
+/// Accounts for the time of a packet, in this process.
 ///
 /// # Errors
-/// As of [`measure`].
+/// The errors of [`measure`].
 pub fn parts(args: &Wire) -> Result<Parts> {
     let dir = tempfile::tempdir()?;
     let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
@@ -88,14 +89,14 @@ pub fn parts(args: &Wire) -> Result<Parts> {
     Parts::measure(&ports, args.duration)
 }
 
-/// Tables for people: what was measured, and what follows from it for a NIC, if memory was the
-/// port.
+/// Formats tables for people: the measurements, and if one was over a memory port, the model of a
+/// NIC.
 pub fn tables(all: &[(PortKind, Parts)]) -> String {
     let model = all.iter().find(|(port, _)| port.is_memory()).map(|(_, parts)| model::table(parts));
     [Some(parts::table(all)), model].into_iter().flatten().collect::<Vec<_>>().join("\n\n")
 }
 
-/// RoCE beside what the ports do.
+/// Measures RoCE, compared with the frame rate of the ports.
 fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     let mtu = ports::path_mtu(&ports.borrow());
     let bytes = args.size >= LONG;
@@ -103,7 +104,7 @@ fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Meas
     let mut times = histogram();
     let engines = Engines::<false>::new(ports, (args.size, args.tx_depth), mtu);
     let mut windows = windows(engines, args, &mut times)?;
-    // What a driver that only moves bytes leaves to whoever has a NIC: the CRC, and a copy.
+    // A memory driver does not compute the CRC and copy the payload, as a host with a NIC has to.
     let mut passes = (bytes && args.port.is_memory()).then(|| Passes::new(payload));
     let own = || {
         let before = frames(&ports.borrow());
@@ -125,8 +126,11 @@ fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Meas
     Ok(Measured { what: "WRITEs".into(), size, mtu, limit, figure, retries: windows.load.retries(), turns })
 }
 
-/// iWARP beside RoCE, both of one connection, or over a veth beside what its ports do; or many
-/// connections of iWARP beside one; or some while other peers are stalled, beside these alone.
+/// Measures iWARP. The reference depends on the arguments:
+///
+/// * One connection is compared with RoCE, or over a veth with the frame rate of its ports.
+/// * Many connections are compared with one.
+/// * Connections beside stalled peers are compared with the connections alone.
 fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     let (shape, link) = ((args.size, args.tx_depth), ports::link_mtu(&ports.borrow()));
     let (mut times, mut other_times) = (histogram(), histogram());
@@ -166,7 +170,8 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
     Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
 }
 
-/// iWARP between hosts that have a processor each, beside what the ports do so.
+/// Measures iWARP between hosts with a processor each, compared with the ports' frame rate in that
+/// arrangement.
 fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     let link = ports::link_mtu(&ports.borrow());
     let mut times = histogram();
@@ -195,8 +200,8 @@ fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Resu
     Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
 }
 
-/// From the repair of a hole to the last WRITE that waited for it: FPDUs beyond it are placed,
-/// beside bytes that wait.
+/// Measures the time from the repair of a gap to the last WRITE that waited for it. FPDUs placed
+/// out of order are compared with bytes that wait.
 fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
     ensure!(args.port == PortKind::Ring, "--hole wants net_ring, which has each frame at once");
     let link = ports::link_mtu(&ports.borrow());
@@ -209,15 +214,16 @@ fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -
     Ok(Measured { what, size, mtu, limit, figure: Figure::Lat, retries: 0, turns })
 }
 
-/// Bytes of a frame's header.
+/// Size of an Ethernet header in bytes.
 const ETHERNET: usize = 14;
-/// A window has so many times as many operations as are outstanding, since it begins with none, and
-/// what is on its way at its end was work that does not count.
+/// Least ratio of a window's operations to the outstanding ones.
+///
+/// A window begins with no operation outstanding, and those in flight at its end do not count.
 const FILLS: u32 = 16;
-/// Bytes that a connection of RoCE has on its way at most.
+/// Largest number of bytes of a RoCE connection in flight.
 const ON_THE_WAY: u32 = 2 << 20;
 
-/// Windows that give operations per second.
+/// Returns windows that give operations per second.
 fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> Result<Windows<'t, L>> {
     let kind = Kind { figure: Figure::Rate, size: args.size, pause: Duration::ZERO };
     let mut windows = Windows::new(load, kind, u32::MAX, times)?;
@@ -226,24 +232,25 @@ fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> 
     Ok(windows)
 }
 
-/// Measures in a process of its own.
+/// Measures in a separate process.
 ///
 /// # Errors
-/// What it said last.
+/// The last message of that process.
 pub fn measure_apart(args: &Wire) -> Result<Measured> {
     apart(&words(args))
 }
 
-/// The same of [`parts()`].
+/// Accounts for the time of a packet like [`parts()`], in a separate process.
 ///
 /// # Errors
-/// What it said last.
+/// The last message of that process.
 pub fn parts_apart(args: &Wire) -> Result<Parts> {
     apart(&words(&Wire { account: true, ..args.clone() }))
 }
 
-/// The words behind the program's name that have it measure this. An option is not there where it
-/// says what goes without saying: others may exclude it.
+/// Returns the arguments of this program for this measurement.
+///
+/// Options with default values are left out, because other options may exclude them.
 pub fn words(args: &Wire) -> Vec<String> {
     let Wire { port, size, iwarp, qp, stalled, hole, apart, tx_depth, mtu, duration, cpus, account, json } =
         args;
@@ -266,13 +273,13 @@ pub fn words(args: &Wire) -> Vec<String> {
     words
 }
 
-/// What a process that measures says.
+/// Returns the output of a measuring process.
 fn apart<T: DeserializeOwned>(words: &[String]) -> Result<T> {
     let mut command = Command::new(std::env::current_exe()?);
     let output = command.args(words).stdin(Stdio::null()).output()?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        // The second is of clap.
+        // clap writes the second prefix.
         let strip = |line: &'_ str| {
             ["vrdma-perf: ", "error: "].iter().find_map(|begin| Some(line.strip_prefix(begin)?.to_owned()))
         };
@@ -286,7 +293,7 @@ fn apart<T: DeserializeOwned>(words: &[String]) -> Result<T> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Its rows in a table.
+/// Returns its rows of the report's table.
 pub fn lines(name: &str, measured: &Measured, target: &str) -> Vec<String> {
     let Measured { mtu, limit, turns, figure, retries, .. } = measured;
     let unit = Unit::of(*figure);
@@ -294,7 +301,7 @@ pub fn lines(name: &str, measured: &Measured, target: &str) -> Vec<String> {
     lines::regimes(&format!("{name}, MTU {mtu}{losses}"), turns, limit, unit, target)
 }
 
-/// A line for people.
+/// Formats the result as lines for people.
 pub fn describe(measured: &Measured) -> String {
     let Measured { what, size, mtu, limit, figure, retries, turns } = measured;
     let mut text = format!("{size} B {what}, MTU {mtu}, {retries} losses, after which data was sent again");
