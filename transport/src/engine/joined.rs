@@ -18,8 +18,8 @@ use vrdma_wire::num::Qpn;
 impl<R: Region> Engine<R> {
     /// Says that what one of these QPs sends in its stream is what the other gets in its own, so
     /// that the payload of long WRITEs may go from memory to memory: of these the caller carries
-    /// what is left ([`Outlet::send_placed`]). It holds until either stream ends. `Invalid` if both
-    /// are of one device, or not both have a stream.
+    /// what is left ([`send_placed`](crate::StreamOutlet::send_placed)). It holds until either
+    /// stream ends. `Invalid` if both are of one device, or not both have a stream.
     pub fn join_streams(&mut self, one: (DeviceId, Qpn), other: (DeviceId, Qpn)) -> Result<(), Error> {
         if one.0 == other.0 {
             return Err(Error::Invalid);
