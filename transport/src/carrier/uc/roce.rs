@@ -7,9 +7,9 @@ use crate::base::memory::Region;
 use crate::base::near::NearPart;
 use crate::base::place::Place;
 use crate::carrier::uc::UcQp;
-use crate::carrier::uc::responder::{accept, drop_message, placement_failed, resync};
+use crate::carrier::uc::responder::{UcRejection, accept, drop_message, placement_failed, resync};
+use crate::message::accept::SegmentData;
 use crate::message::ctx::QpCtx;
-use crate::message::effect::execute_packet;
 use crate::message::outlet::{DiscardOutlet, PacketOutlet, Pieces};
 use crate::message::step::Step;
 use crate::message::stretch::next_segment;
@@ -80,12 +80,11 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         resync(self, &segment);
         let QpCtx { qp, mrs, requests, srqs, recv_scratch, .. } = self;
         let receiver = Receiver { mrs, requests, srqs, qp };
-        let executed = accept(&receiver, &segment)
-            .map(|target| execute_packet(&receiver, &segment, target, payload, recv_scratch));
-        match executed {
-            Ok(Ok(_)) => self.arrived(self.qp.dest_qpn, &segment),
-            Ok(Err(refusal)) => placement_failed(self, refusal),
-            Err(reason) => {
+        match accept(&receiver, &segment, SegmentData::packet(payload), recv_scratch) {
+            Ok(()) => self.arrived(self.qp.dest_qpn, &segment),
+            Err(UcRejection::Memory(refusal)) => placement_failed(self, refusal),
+            Err(UcRejection::Source) => unreachable!("its data are in the packet"),
+            Err(UcRejection::Dropped(reason)) => {
                 if reason == Reason::NoReceive && posted == PostedReceives::MayComeYet {
                     return Fate::Look;
                 }
