@@ -155,8 +155,8 @@ pub(crate) fn execute<R: Region>(
     Ok(Some(before))
 }
 
-/// Checks that the memory of a SEND's or WRITE's segment may be used. Its data were placed there out
-/// of order.
+/// Checks that the memory of a SEND's or WRITE's segment may be used. Its data were placed there
+/// out of order.
 pub(crate) fn check_placed<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
