@@ -27,6 +27,42 @@ pub const MAX_HEADERS: usize = eth::MAX_LEN + ip::V6_LEN + udp::LEN + bth::LEN +
 pub const MAX_FRAME: usize = MAX_HEADERS + MAX_PAYLOAD + icrc::LEN;
 
 /// The headers of a packet: everything but its payload.
+///
+/// # Example
+///
+/// A WRITE of five bytes is written as a frame, and read again:
+///
+/// ```
+/// use vrdma_wire::icrc;
+/// use vrdma_wire::num::{FlowLabel, Gid, Mac, Psn, Qpn, Rkey};
+/// use vrdma_wire::roce::{Body, Bth, MAX_FRAME, Packet, Part, Path, Rc, Reth, WriteTail};
+///
+/// let path = Path {
+///     src_mac: Mac([2, 0, 0, 0, 0, 1]),
+///     dst_mac: Mac([2, 0, 0, 0, 0, 2]),
+///     vlan: None,
+///     src: Gid::from_ipv4([10, 0, 0, 1]),
+///     dst: Gid::from_ipv4([10, 0, 0, 2]),
+///     traffic_class: 0,
+///     flow_label: FlowLabel::default(),
+///     hop_limit: 64,
+///     src_port: 0xc000,
+/// };
+/// let bth = Bth { dest: Qpn::truncate(17), psn: Psn::truncate(100), ack_req: true, ..Bth::default() };
+/// let reth = Reth { va: 0x1000, rkey: Rkey(7), length: 5 };
+/// let packet = Packet { path, bth, body: Body::Rc(Rc::Write(Part::Only(reth, WriteTail::Plain))) };
+///
+/// let mut frame = [0; MAX_FRAME];
+/// let headers = packet.emit(5, &mut frame);
+/// frame[headers..][..5].copy_from_slice(b"hello"); // Three bytes of padding follow.
+/// let length = packet.frame_len(5);
+/// icrc::seal(&mut frame[..length]);
+///
+/// let parsed = Packet::parse(&frame[..length]).expect("a RoCE packet");
+/// assert_eq!(parsed.packet, packet);
+/// assert_eq!(parsed.payload, b"hello");
+/// assert_eq!(parsed.check_icrc(), Ok(()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Addresses: Ethernet, IP and UDP.

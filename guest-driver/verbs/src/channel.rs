@@ -103,6 +103,39 @@ pub enum PostError {
 ///
 /// [`Self::push`] writes a request. [`Self::ring`] makes all pushed requests known to the device.
 /// Neither waits.
+///
+/// # Example
+///
+/// A channel of 16 entries in plain memory, whose doorbell counts kicks:
+///
+/// ```
+/// use core::ptr::NonNull;
+/// use std::cell::Cell;
+/// use vrdma_verbs::{Channel, ChannelParts, Data, Request, Tag, Unit};
+///
+/// // Words of 4 bytes, so that both rings are aligned.
+/// let (mut avail, mut used) = ([0_u32; 16], [0_u32; 64]);
+/// let mut slots = [Unit::default(); 16];
+/// let kicks = Cell::new(0);
+/// let parts = ChannelParts {
+///     avail: NonNull::from(&mut avail).cast(),
+///     used: NonNull::from(&mut used).cast(),
+///     slots: NonNull::from(&mut slots).cast(),
+///     entries: 16,
+///     event_idx: false,
+///     lists: false,
+///     doorbell: || kicks.set(kicks.get() + 1),
+/// };
+/// // SAFETY: the arrays are long enough for 16 entries, outlive the channel, and nobody else
+/// // writes them.
+/// let mut channel = unsafe { Channel::new(parts) }.expect("16 is a power of two");
+///
+/// let request = Request::send(Tag { qpn: 5, wqe_id: 0 }, Data::Inline(b"hello")).signaled(true);
+/// channel.push(&request).expect("the channel is empty");
+/// channel.ring();
+/// assert_eq!(channel.pending(), 1, "the device has not read it yet");
+/// assert_eq!(kicks.get(), 1, "the device did not say that it polls");
+/// ```
 #[derive(Debug)]
 pub struct Channel<D> {
     slots: NonNull<Unit>,

@@ -1,4 +1,4 @@
-//! What a port asks of it.
+//! The inter-worker ports as drivers: what a [`Port`](crate::port::Port) calls.
 
 use super::Mesh;
 use super::lane::{Inward, Outward};
@@ -42,7 +42,7 @@ impl Driver for Mesh {
 
     fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
         let Some(nic) = &self.nic else { return };
-        // In the place of what the port counts, which has frames between workers too.
+        // These replace the port's own counters, which include frames between workers.
         let c = &nic.counters;
         count("frames_received", c.frames_received);
         count("bytes_received", c.bytes_received);
@@ -62,7 +62,7 @@ impl Driver for Mesh {
 }
 
 impl Frames for Mesh {
-    /// A burst of the NIC, and as much of the other workers.
+    /// Appends a burst from the NIC, and up to a burst from the other workers.
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         self.has_relayed = self.nic.as_mut().is_some_and(Nic::flush);
         self.receive_from_nic(frames);
@@ -139,7 +139,7 @@ impl Frames for Mesh {
 impl Wakeup for Mesh {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         match &self.nic {
-            // Without a descriptor of the NIC its user never sleeps long, and needs none.
+            // If the NIC has no descriptor, its user never sleeps long and needs none.
             Some(_) => self.both.as_ref().map(|both| both.as_fd()),
             None => Some(self.station.bell.as_fd()),
         }
@@ -163,8 +163,10 @@ impl Wakeup for Mesh {
 }
 
 impl Mesh {
-    /// The way to this address. It has room if it takes what a port sends in one turn, beside all
-    /// that waits in the port.
+    /// Describes the way to this address.
+    ///
+    /// It has room if the ring takes what a port sends in one round, after all that is queued in
+    /// the port.
     pub fn way_to(&mut self, dst: Mac) -> Way {
         let (lane, stays_here) = match self.table.place_of(dst) {
             Place::Worker(to) => (self.outward[to].as_mut(), to != self.worker),
@@ -185,13 +187,12 @@ impl Mesh {
         self.nic.is_some()
     }
 
-    /// Whether the last receive, or send, moved a frame of other workers that is not for its
-    /// caller.
+    /// Whether the last receive or send moved a frame of other workers that is not for the caller.
     pub fn has_relayed(&self) -> bool {
         self.has_relayed
     }
 
-    /// Names and values of what was counted of frames between workers.
+    /// Reports names and values of the counters for frames between workers.
     pub fn worker_counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
         count("frames_sent", self.counters.sent);
         count("frames_received", self.counters.received);
