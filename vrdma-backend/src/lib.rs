@@ -172,8 +172,9 @@
 //!
 //! ## The worker
 //!
-//! * `worker.rs` is the loop. `worker/handle.rs` starts a worker and lets other threads call into
-//!   it. `worker/mail.rs` is a flag that says whether a message waits.
+//! * `worker.rs` has the state of a worker, and `worker/run.rs` is the loop. `worker/handle.rs`
+//!   starts a worker and lets other threads call into it. `worker/mail.rs` is a flag that says
+//!   whether a message waits.
 //! * `worker/all.rs` starts and stops all workers. `worker/watch.rs` notices a worker that is
 //!   stuck.
 //! * `worker/elsewhere.rs` adds the guests and GIDs of other workers.
