@@ -1,5 +1,7 @@
-//! Answers are sent: responses to READs and atomics in the order of the requests, and the TERMINATE
-//! with which a connection fails.
+//! The responder sends answers.
+//!
+//! These are responses to READs and atomics, in the order of the requests, and the TERMINATE of a
+//! connection that fails.
 
 use crate::base::id::PdId;
 use crate::base::memory::Region;
@@ -26,16 +28,16 @@ use vrdma_wire::num::Rkey;
 
 /// Why a QP sends no more answers for now.
 enum ResponsePause {
-    /// Its turn is over.
+    /// The QP's turn is over.
     More,
-    /// Nothing is left, or what is left waits for something.
+    /// Nothing is left, or what is left has to wait.
     Idle,
     /// This READ cannot be answered.
     Failed(Msn, ReadRequest, Cause),
 }
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// Sends the answers that are due; true if there is more.
+    /// Sends the answers that are due. Returns whether there are more.
     pub(super) fn send_answers(
         &mut self,
         allowance: &mut Allowance,
@@ -46,7 +48,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
         match self.send_response_segments(allowance, outlet) {
             ResponsePause::More => {
-                // Between two messages those of the other direction have their turn.
+                // Between two messages, the other direction has its turn.
                 self.make_ready();
                 true
             }
@@ -117,8 +119,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         ResponsePause::Idle
     }
 
-    /// The QP is in ERR: the peer is told why, if there is a reason, and the stream ends; true if
-    /// it is to be tried again.
+    /// Ends the stream of a QP in ERR, after a TERMINATE with the reason, if there is one.
+    ///
+    /// Returns whether it is to be tried again.
     fn send_terminate(&mut self, allowance: &mut Allowance, outlet: &mut impl StreamOutlet<R>) -> bool {
         let place = self.place;
         let stream = &mut self.conn.stream;
@@ -150,8 +153,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 }
 
-/// Bytes that a READ asks for. Key, PD, range and rights are looked up for each segment, for all of
-/// the rest.
+/// Returns data that a READ asks for.
+///
+/// Key, PD, range and rights are looked up for each segment, for the whole rest of the response.
 fn data_of<'a, R: Region>(
     mrs: &'a Mrs<R>,
     (qp, pd): (&Qp, PdId),
