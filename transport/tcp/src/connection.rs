@@ -1,4 +1,4 @@
-//! The state of a connection as plain data, and what its user reads of it.
+//! The state of a connection as plain data, what its user reads of it, and basic changes of it.
 
 use crate::config::Config;
 use crate::congestion::Congestion;
@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// How long a connection without a user may take to send its remaining data.
 const LINGER: Duration = Duration::from_secs(30);
+/// Minimum interval of challenge ACKs, in nanoseconds (RFC 5961, 7).
+const CHALLENGE_INTERVAL: u64 = 50_000_000;
 
 /// The states of a connection (RFC 9293, 3.3.2). LISTEN belongs to a [`Stack`](crate::Stack).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -369,6 +371,14 @@ impl Connection {
             self.timers.stop(Timer::Retransmit);
         } else {
             self.timers.set(Timer::Retransmit, now.after(self.rtt.timeout(&self.config)));
+        }
+    }
+
+    /// Sends an ACK with the expected number, limited in rate.
+    pub(crate) fn challenge(&mut self, now: Instant) {
+        if self.challenged.is_none_or(|last| now.since(last) >= CHALLENGE_INTERVAL) {
+            self.challenged = Some(now);
+            self.due.ack = true;
         }
     }
 

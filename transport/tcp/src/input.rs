@@ -18,8 +18,6 @@ const DEFAULT_MSS: u16 = 536;
 ///
 /// A smaller value counts as this one, because each segment costs a frame (docs/design/streams.md).
 const LEAST_MSS: u16 = 216;
-/// Minimum interval of challenge ACKs, in nanoseconds (RFC 5961, 7).
-const CHALLENGE_INTERVAL: u64 = 50_000_000;
 /// The number of segments that are acknowledged at once, beginning with one that is out of order.
 ///
 /// So a recovering peer learns soon what it needs.
@@ -313,14 +311,6 @@ impl Connection {
         }
         self.counters.challenges += 1;
         self.challenge(now);
-    }
-
-    /// Sends an ACK with the expected number, limited in rate.
-    pub(crate) fn challenge(&mut self, now: Instant) {
-        if self.challenged.is_none_or(|last| now.since(last) >= CHALLENGE_INTERVAL) {
-            self.challenged = Some(now);
-            self.due.ack = true;
-        }
     }
 
     /// Handles the ACK of our SYN in SYN-RECEIVED. Any other number is answered with a RST.

@@ -50,7 +50,7 @@
 //! | what | how | where |
 //! |---|---|---|
 //! | states, half-open and simultaneous connections, RSTs | RFC 9293 | `input`, `connection` |
-//! | blind RSTs, SYNs and data | RFC 5961; at most one challenge ACK in 50 ms | `input` |
+//! | blind RSTs, SYNs and data | RFC 5961; at most one challenge ACK in 50 ms | `input`, `connection` |
 //! | window scale, timestamps, PAWS | RFC 7323 | `input`, `output` |
 //! | SACKs and DSACKs, in both directions | RFC 2018, 2883, 6675 | `reassembly`, `scoreboard` |
 //! | loss detection | RACK-TLP, RFC 8985; without SACKs NewReno, RFC 6582 | `rack`, `recovery` |
@@ -102,7 +102,9 @@
 //!    TIME-WAIT gives way), `save.rs` (saving and restoring).
 //! 7. The host: `tuple.rs` (the identity of a connection), `initial.rs` (initial sequence numbers),
 //!    `wheel.rs` (deadlines of all connections), `table.rs` (connections by number and by tuple).
-//!    `stack.rs` and `stack/` add listeners, SYN cookies, limits, and segments of no connection.
+//! 8. The stack: `stack/limits.rs`, `stack/state.rs` (its state), `stack/time_wait.rs` (replacement
+//!    of connections in TIME-WAIT), `stack/listeners.rs`, `stack/cookies.rs` (SYN cookies),
+//!    `stack/strangers.rs` (segments of no connection), `stack.rs` (what the user calls).
 //!
 //! # Tests
 //!

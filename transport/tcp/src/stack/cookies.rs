@@ -14,7 +14,7 @@
 //! echo. They are the peer's window scale (15: none), whether SACKs are permitted, and whether
 //! segments say that they are whole FPDUs. Without timestamps, none of these is used.
 
-use super::{ANSWERS, Outgoing, Stack};
+use super::state::{ANSWERS, Outgoing, Stack};
 use crate::connection::{Connection, Ports};
 use crate::output::{Segment, Source};
 use crate::reassembly::Arrival;

@@ -1,54 +1,18 @@
-//! Listeners, and segments that belong to no connection.
+//! Segments that belong to no connection: SYNs to listeners, and strays.
 
-use super::{Listener, Outgoing, RESETS, Refused, Stack};
-use crate::config::Config;
+use super::state::{Listener, Outgoing, RESETS, Stack};
 use crate::connection::{Connection, Ports};
 use crate::output::Segment;
 use crate::table::Table;
 use crate::time::Instant;
 use crate::tuple::{NextHop, Tuple};
-use std::collections::VecDeque;
-use vrdma_wire::num::Gid;
 use vrdma_wire::tcp::{Flags, Header, Options};
 
 /// After this many nanoseconds a half-open connection was answered again in vain after one and
 /// after three seconds.
 const LONG: u64 = 3_500_000_000;
-/// The key of a listener for all addresses of a host.
-const ANY: [u8; 16] = [0; 16];
 
 impl Stack {
-    /// Returns the key of the listener at an address, or else of the one at all addresses.
-    pub(super) fn listener_of(&self, tuple: &Tuple) -> Option<([u8; 16], u16)> {
-        let keys = [(tuple.local.0, tuple.ports.local), (ANY, tuple.ports.local)];
-        keys.into_iter().find(|key| self.listeners.contains_key(key))
-    }
-
-    /// Accepts connections at a port, of one address or (all zero) of every address.
-    ///
-    /// At most `backlog` half-open connections are kept. Beyond that, the oldest one is removed if
-    /// it has waited for long. A genuine peer completes its connection within a round trip, and a
-    /// flood never does. If none has waited for long, SYNs are answered by cookies (RFC 4987, 3.6).
-    pub fn listen(&mut self, local: Gid, port: u16, backlog: usize, config: Config) -> Result<(), Refused> {
-        if self.listeners.contains_key(&(local.0, port)) {
-            return Err(Refused::InUse);
-        }
-        let listener =
-            Listener { config: self.share(config), backlog: backlog.max(1), half_open: VecDeque::new() };
-        self.listeners.insert((local.0, port), listener);
-        Ok(())
-    }
-
-    /// Removes a listener, and ends its half-open connections.
-    pub fn unlisten(&mut self, local: Gid, port: u16) {
-        let Some(listener) = self.listeners.remove(&(local.0, port)) else { return };
-        for id in listener.half_open {
-            if self.table.get(id).is_some_and(|entry| entry.half_open) {
-                self.change(id, Connection::abort);
-            }
-        }
-    }
-
     /// Handles a segment of no connection: for a listener, or for nobody (RFC 9293, 3.10.7.1 and
     /// 3.10.7.2).
     pub(super) fn handle_for_nobody(

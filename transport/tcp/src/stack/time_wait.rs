@@ -1,8 +1,9 @@
 //! Replacement of connections in TIME-WAIT by new ones.
 
-use super::{ConnectionId, Stack};
+use super::state::Stack;
 use crate::config::Config;
 use crate::connection::{Reason, State};
+use crate::table::ConnectionId;
 use crate::time_wait::Former;
 use crate::tuple::Tuple;
 
