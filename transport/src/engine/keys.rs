@@ -5,7 +5,7 @@ use crate::base::id::{DeviceId, OwnerId, PdId};
 use crate::base::memory::{Access, Region};
 use crate::engine::Engine;
 use crate::objects::device::keys::Rereg;
-use crate::objects::mr::Kind;
+use crate::objects::mr::MrKind;
 use crate::verbs::window::MwType;
 use std::ops::Range;
 use vrdma_wire::num::Rkey;
@@ -128,8 +128,8 @@ impl<R: Region> Engine<R> {
         let device = self.core.devices.get_mut(device.0).into_iter();
         let keys = device.flat_map(move |device| device.mrs.keys.range_mut(indices.clone()));
         keys.filter_map(|(at, found)| match &mut found.kind {
-            Kind::Region(mr) => Some((at, &mut mr.region)),
-            Kind::Window(_) => None,
+            MrKind::Region(mr) => Some((at, &mut mr.region)),
+            MrKind::Window(_) => None,
         })
     }
 }

@@ -8,7 +8,7 @@ use crate::message::outlet::{Fpdu, Pieces, StreamOutlet};
 use crate::message::stretch::check_request;
 use crate::message::transfer::{Elements, Span};
 use crate::objects::iwarp::operation::{headers_before_payload, immediate, is_of_iwarp, segment_of};
-use crate::objects::iwarp::requester_state::RequesterState;
+use crate::objects::iwarp::requester_state::StreamRequester;
 use crate::objects::iwarp::state::RcTcp;
 use crate::objects::iwarp::stream::{ReadyToReceive, Stream};
 use crate::objects::mr::Mrs;
@@ -239,7 +239,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
 fn why_not_begin<R: Region>(
     mrs: &Mrs<R>,
     qp: &Qp,
-    state: &RequesterState,
+    state: &StreamRequester,
     work: &Work<'_>,
     payload: Payload<'_>,
 ) -> Option<RequestPause> {

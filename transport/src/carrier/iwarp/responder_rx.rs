@@ -8,7 +8,7 @@ use crate::carrier::iwarp::terminate::{refused_read, refused_request, refused_wr
 use crate::message::accept::{Rejection, SegmentData};
 use crate::message::verdict::{Nak, Refusal};
 use crate::objects::iwarp::operation::{atomic_of, imm_of};
-use crate::objects::iwarp::responder_state::Response;
+use crate::objects::iwarp::responder_state::StreamResponse;
 use crate::verbs::completion::Sink;
 use crate::verbs::op::{Message, Remote, SendOp};
 use crate::verbs::segment::{Segment, Segmentation};
@@ -152,7 +152,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         is_ready: bool,
         ulpdu: &[u8],
     ) {
-        let response = Response::Read { request, msn, pd: self.qp.pd };
+        let response = StreamResponse::Read { request, msn, pd: self.qp.pd };
         if !self.is_next_request(msn, is_ready, ulpdu) {
             return;
         }
@@ -188,7 +188,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         match self.execute(&segment, Data::Bytes(&[])) {
             Outcome::Done(found) => {
                 let original = found.expect("an atomic finds something");
-                self.respond(Response::Atomic(AtomicResponse { id: request.id, original }));
+                self.respond(StreamResponse::Atomic(AtomicResponse { id: request.id, original }));
             }
             Outcome::NoReceive => unreachable!("it needs none"),
             Outcome::Refused(refusal) => {
@@ -269,7 +269,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         false
     }
 
-    fn respond(&mut self, response: Response) {
+    fn respond(&mut self, response: StreamResponse) {
         self.conn.responder.respond(response);
         self.make_answer_due();
     }

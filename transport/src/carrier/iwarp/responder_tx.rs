@@ -11,7 +11,7 @@ use crate::carrier::iwarp::terminate::refused_read;
 use crate::message::ctx::QpCtx;
 use crate::message::outlet::{Fpdu, Pieces, StreamEnd, StreamOutlet};
 use crate::message::transfer::Span;
-use crate::objects::iwarp::responder_state::Response;
+use crate::objects::iwarp::responder_state::StreamResponse;
 use crate::objects::iwarp::state::RcTcp;
 use crate::objects::mr::{Holder, Mrs};
 use crate::objects::qp::Direction;
@@ -83,10 +83,10 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
                 return ResponsePause::Idle;
             }
             let (segment, pieces, last) = match response {
-                Response::Atomic(response) => {
+                StreamResponse::Atomic(response) => {
                     (Segment::AtomicResponse(state.atomic_msn(), response), Pieces::bytes(&[]), true)
                 }
-                Response::Read { request, msn, pd } => {
+                StreamResponse::Read { request, msn, pd } => {
                     let offset = request.sink_offset.wrapping_add(state.sent.into());
                     let mut to = Tagged { stag: request.sink, offset, last: true };
                     let rest = request.length - state.sent;
@@ -100,7 +100,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
             };
             let fpdu = Fpdu { framing: stream.framing(), place: stream.place(), segment: Some(segment) };
             if outlet.send_fpdu(device, qpn, &fpdu, &pieces).is_err() {
-                let Response::Read { request, msn, .. } = response else {
+                let StreamResponse::Read { request, msn, .. } = response else {
                     unreachable!("no memory is behind what an atomic found")
                 };
                 return ResponsePause::Failed(msn, request, Cause::RdmapStreamCatastrophic);

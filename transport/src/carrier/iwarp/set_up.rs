@@ -220,9 +220,9 @@ enum AskedRevision {
 
 /// The end that listens, until the request has arrived.
 #[derive(Clone, Default)]
-pub struct Responder(Incoming);
+pub struct SetUpResponder(Incoming);
 
-impl Responder {
+impl SetUpResponder {
     /// Takes the next bytes from the peer. Returns how many of them belong to its request.
     ///
     /// Once the request is complete, it is returned too. Nothing may come behind it before the

@@ -9,7 +9,7 @@ use crate::message::accept::Rejection;
 use crate::message::verdict::{Nak, Refusal};
 use crate::objects::roce::packet::{RcRequest, decode};
 use crate::objects::roce::psn::{HALF, ahead};
-use crate::objects::roce::responder_state::Kind;
+use crate::objects::roce::responder_state::ResponseKind;
 use crate::verbs::completion::Sink;
 use crate::verbs::op::{Answer, Row};
 use crate::verbs::segment::{Segment, Segmentation};
@@ -160,8 +160,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     ) {
         let state = &mut self.conn.responder;
         match (row.answer, reth) {
-            (Answer::Once, _) => state.respond(bth.psn, psns, Kind::Once(found)),
-            (Answer::Data, Some(reth)) => state.respond(bth.psn, psns, Kind::Data(reth, self.qp.pd)),
+            (Answer::Once, _) => state.respond(bth.psn, psns, ResponseKind::Once(found)),
+            (Answer::Data, Some(reth)) => state.respond(bth.psn, psns, ResponseKind::Data(reth, self.qp.pd)),
             (Answer::Data, None) => unreachable!("a request for data says which"),
             (Answer::Acknowledge, reth) => {
                 if let Some(reth) = reth {

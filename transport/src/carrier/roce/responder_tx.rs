@@ -13,7 +13,7 @@ use crate::message::transfer::Span;
 use crate::message::verdict::{Nak, Refusal};
 use crate::objects::mr::{Holder, Mrs};
 use crate::objects::qp::Qp;
-use crate::objects::roce::responder_state::{Kind, Resource};
+use crate::objects::roce::responder_state::{Resource, ResponseKind};
 use crate::objects::roce::state::RcRoce;
 use crate::verbs::attr::{QpState, QpType};
 use crate::verbs::completion::Sink;
@@ -158,10 +158,12 @@ fn response<'a, R: Region>(
 ) -> Option<(Rc, Pieces<'a, R>)> {
     let aeth = ack(resource.msn);
     let (reth, pd) = match resource.kind {
-        Kind::Data(reth, pd) => (reth, pd),
-        Kind::Once(Some(before)) => return Some((Rc::AtomicAck(aeth, before), Pieces::bytes(&[]))),
-        Kind::Once(None) => return Some((Rc::ReadResponse(ReadPart::Only(aeth)), Pieces::bytes(&[]))),
-        Kind::None => return None,
+        ResponseKind::Data(reth, pd) => (reth, pd),
+        ResponseKind::Once(Some(before)) => return Some((Rc::AtomicAck(aeth, before), Pieces::bytes(&[]))),
+        ResponseKind::Once(None) => {
+            return Some((Rc::ReadResponse(ReadPart::Only(aeth)), Pieces::bytes(&[])));
+        }
+        ResponseKind::None => return None,
     };
     let mtu = qp.path_mtu.bytes();
     // Less than the length, which is within 2^31.
