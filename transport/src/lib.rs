@@ -89,9 +89,9 @@
 //! # How a message goes (in a stream: iWARP)
 //!
 //! The caller has a TCP connection, its own or the host's, and sets it up by MPA ([`Initiator`],
-//! [`SetUpResponder`]). From then on the QP's requests become DDP segments, in the order of posting. A
-//! segment is no longer than a TCP segment carries, and has an FPDU of its own. A request that
-//! needs no answer is complete when the outlet has taken its last FPDU.
+//! [`SetUpResponder`]). From then on the QP's requests become DDP segments, in the order of
+//! posting. A segment is no longer than a TCP segment carries, and has an FPDU of its own. A
+//! request that needs no answer is complete when the outlet has taken its last FPDU.
 //!
 //! The caller passes received bytes in order. The engine reassembles FPDUs and checks their CRCs.
 //! Each segment gets the same decision as on the same host. READs and atomics of the peer are
