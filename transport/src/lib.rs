@@ -89,9 +89,9 @@
 //! # How a message goes (in a stream: iWARP)
 //!
 //! The caller has a TCP connection, its own or the host's, and sets it up by MPA ([`Initiator`],
-//! [`Responder`]). From then on the QP's requests become DDP segments, in the order of posting. A
-//! segment is no longer than a TCP segment carries, and has an FPDU of its own. A request that
-//! needs no answer is complete when the outlet has taken its last FPDU.
+//! [`SetUpResponder`]). From then on the QP's requests become DDP segments, in the order of
+//! posting. A segment is no longer than a TCP segment carries, and has an FPDU of its own. A
+//! request that needs no answer is complete when the outlet has taken its last FPDU.
 //!
 //! The caller passes received bytes in order. The engine reassembles FPDUs and checks their CRCs.
 //! Each segment gets the same decision as on the same host. READs and atomics of the peer are
@@ -271,7 +271,7 @@ pub use base::near::{Loan, NEAR_BYTES, NearPacket, NearPart, NearPayload};
 pub use base::time::Instant;
 pub use carrier::iwarp::placed::EarlyFpdu;
 pub use carrier::iwarp::set_up::{
-    Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, Responder, SetUpError, Wishes,
+    Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, SetUpError, SetUpResponder, Wishes,
 };
 pub use engine::Engine;
 pub use engine::lines::{KeyLines, PeerHint};

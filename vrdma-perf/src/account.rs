@@ -4,7 +4,7 @@
 //! The daemon keeps the account, if it was built with the feature `cycles`.
 
 use crate::args::{DaemonArgs, Figure, Report};
-use crate::beside::Limit;
+use crate::beside::Reference;
 use crate::document;
 use crate::flow::Flows;
 use crate::helper::Helper;
@@ -188,7 +188,7 @@ fn one(name: &'static str, command: &str, time: f64, daemon: &DaemonArgs) -> Res
     let helper = Helper::start(daemon.cpus.1);
     std::thread::sleep(crate::beside::ASLEEP);
     let mut times = histogram();
-    let mut limit = Limit::new(&helper, &flows, &plan, args.figure, &mut times)?;
+    let mut limit = Reference::new(&helper, &flows, &plan, args.figure, &mut times)?;
     let windows = (0..WINDOWS).map(|_| limit.window(&helper)).collect::<Result<Vec<f64>>>()?;
     // In bandwidths, a value is in bytes per second; in rates, in operations per second.
     let bytes = if args.figure == Figure::Bw { f64::from(plan.size) } else { 1. };

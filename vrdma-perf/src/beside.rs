@@ -26,7 +26,7 @@ pub enum Beside<'a> {
     /// No reference.
     Nothing,
     /// The best that the machine can do.
-    Limit,
+    Reference,
     /// Other operations between the same guests.
     Plan(&'a Plan),
     /// Other operations, between guests of another daemon of the same kind.
@@ -42,7 +42,7 @@ pub enum Beside<'a> {
 }
 
 /// A reference that is ready to be measured.
-pub enum Limit<'a> {
+pub enum Reference<'a> {
     /// A ring without checks.
     Floor(Windows<'a, Floor>),
     /// An eventfd in each direction.
@@ -55,7 +55,7 @@ pub enum Limit<'a> {
     Ucx(Ucx),
 }
 
-impl<'a> Limit<'a> {
+impl<'a> Reference<'a> {
     /// Makes the limit of the machine.
     ///
     /// This is a copy between the buffers that the messages use, the ring floor, or two eventfds.
@@ -71,7 +71,7 @@ impl<'a> Limit<'a> {
     ) -> Result<Self> {
         if figure == Figure::Bw && plan.size >= LONG {
             let copying = Copying::new(helper, flows.buffers(), plan.size, plan.stride, plan.span, WINDOW_MS);
-            return Ok(Limit::Copy(copying));
+            return Ok(Reference::Copy(copying));
         }
         let kind = Kind::of(plan, figure);
         // Both sides sleep: this thread for an event, and the worker between operations.
@@ -80,24 +80,24 @@ impl<'a> Limit<'a> {
             bells.begin(helper);
             let windows = Windows::new(bells, kind, u32::MAX, times)?;
             windows.load.end(helper);
-            return Ok(Limit::Bells(windows));
+            return Ok(Reference::Bells(windows));
         }
         let memory = memory((1 << 20) + 4 * plan.span)?;
         let floor = Floor::new(&memory, ENTRIES, plan.size, plan.depth);
         floor.begin(helper);
         let windows = Windows::new(floor, kind, u32::MAX, times)?;
         windows.load.end(helper);
-        Ok(Limit::Floor(windows))
+        Ok(Reference::Floor(windows))
     }
 
     /// Returns its name.
     pub fn name(&self) -> String {
         match self {
-            Limit::Floor(_) => "ring floor".to_owned(),
-            Limit::Bells(_) => "eventfd there, eventfd back".to_owned(),
-            Limit::Operations(_, name) => name.clone(),
-            Limit::Copy(copying) => format!("copy by {}", copying.name),
-            Limit::Ucx(ucx) => ucx.name().to_owned(),
+            Reference::Floor(_) => "ring floor".to_owned(),
+            Reference::Bells(_) => "eventfd there, eventfd back".to_owned(),
+            Reference::Operations(_, name) => name.clone(),
+            Reference::Copy(copying) => format!("copy by {}", copying.name),
+            Reference::Ucx(ucx) => ucx.name().to_owned(),
         }
     }
 
@@ -107,21 +107,21 @@ impl<'a> Limit<'a> {
     /// The measurement fails.
     pub fn window(&mut self, helper: &Helper) -> Result<f64> {
         match self {
-            Limit::Floor(windows) => {
+            Reference::Floor(windows) => {
                 windows.load.begin(helper);
                 let value = windows.window();
                 windows.load.end(helper);
                 value
             }
-            Limit::Bells(windows) => {
+            Reference::Bells(windows) => {
                 windows.load.begin(helper);
                 let value = windows.window();
                 windows.load.end(helper);
                 value
             }
-            Limit::Copy(copying) => Ok(copying.window(helper)),
-            Limit::Operations(windows, _) => alone(windows),
-            Limit::Ucx(ucx) => ucx.window(),
+            Reference::Copy(copying) => Ok(copying.window(helper)),
+            Reference::Operations(windows, _) => alone(windows),
+            Reference::Ucx(ucx) => ucx.window(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Measures windows of operations and of their limit alternately.
 
 use crate::args::{Connection, DaemonArgs, Figure, Run};
-use crate::beside::{ASLEEP, Beside, Limit, alone};
+use crate::beside::{ASLEEP, Beside, Reference, alone};
 use crate::floor::Floor;
 use crate::flow::Flows;
 use crate::helper::Helper;
@@ -101,7 +101,7 @@ pub fn measure(
             let line = || line::round_trip(&helper);
             let name = limit.name();
             let turns = match (&mut limit, beside) {
-                (Limit::Floor(floor), Beside::FloorTail) => {
+                (Reference::Floor(floor), Beside::FloorTail) => {
                     tails_of_both(&mut windows, floor, until, &helper)?
                 }
                 _ => turns::take(until, line, || alone(&mut windows), || limit.window(&helper))?,
@@ -131,7 +131,7 @@ impl Limits<'_> {
         [host, other_host]: [&Host; 2],
         own: &Flows,
         times: &'t mut Histogram<u64>,
-    ) -> Result<Limit<'t>> {
+    ) -> Result<Reference<'t>> {
         let &Limits { plan, figure, most, cpus, beside } = self;
         let (host, plan, name) = match beside {
             Beside::Plan(other) => (host, other, other.operation.name().to_owned()),
@@ -140,13 +140,13 @@ impl Limits<'_> {
             }
             Beside::Apart(other) => (other_host, other, other.operation.name().to_owned()),
             Beside::Daemon(_) => (other_host, plan, "the other".to_owned()),
-            Beside::Ucx => return Ok(Limit::Ucx(Ucx::new(figure, plan.size, cpus)?)),
-            Beside::Limit | Beside::Nothing | Beside::Median | Beside::FloorTail => {
-                return Limit::new(helper, own, plan, figure, times);
+            Beside::Ucx => return Ok(Reference::Ucx(Ucx::new(figure, plan.size, cpus)?)),
+            Beside::Reference | Beside::Nothing | Beside::Median | Beside::FloorTail => {
+                return Reference::new(helper, own, plan, figure, times);
             }
         };
         let windows = Windows::new(Flows::new(host, plan)?, Kind::of(plan, figure), most, times)?;
-        Ok(Limit::Operations(windows, name))
+        Ok(Reference::Operations(windows, name))
     }
 }
 
@@ -219,7 +219,7 @@ pub fn all(
     args: &crate::args::Measure,
     mut each: impl FnMut(&Plan, Measured) -> Result<()>,
 ) -> Result<()> {
-    let beside = if args.run.no_limits { Beside::Nothing } else { Beside::Limit };
+    let beside = if args.run.no_limits { Beside::Nothing } else { Beside::Reference };
     for plan in Plan::all(operation, args.figure, &args.load)? {
         each(&plan, measure(&plan, args.figure, &args.run, &args.daemon, beside)?)?;
     }

@@ -20,7 +20,7 @@ use crate::table;
 use crate::turns::{self, Turns, Until};
 use crate::windows::{Kind, Windows, histogram};
 use anyhow::Result;
-use apart::Apart;
+use apart::WorkerWrites;
 use hdrhistogram::Histogram;
 use pair::{Together, pairs};
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub fn measure(args: &Near) -> Result<String> {
     if args.account {
         return account_of(length, args.duration, &mut times, kind);
     }
-    let apart = Apart::new(length, args.frames, args.one_thread)?;
+    let apart = WorkerWrites::new(length, args.frames, args.one_thread)?;
     apart.begin(&helper);
     let mut windows = Windows::new(apart, kind, u32::MAX, &mut times)?;
     windows.load.end(&helper);
@@ -64,7 +64,7 @@ pub fn measure(args: &Near) -> Result<String> {
 
 /// Accounts for the stages of a WRITE, in one thread.
 fn account_of(length: u32, duration: f64, times: &mut Histogram<u64>, kind: Kind) -> Result<String> {
-    let mut windows = Windows::new(Apart::new(length, false, true)?, kind, u32::MAX, times)?;
+    let mut windows = Windows::new(WorkerWrites::new(length, false, true)?, kind, u32::MAX, times)?;
     windows.load.begin_account();
     let before = windows.load.completed();
     windows.alone(Until::Time(Duration::from_secs_f64(duration)))?;

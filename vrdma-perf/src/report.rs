@@ -59,7 +59,7 @@ fn command(
         (None, With::Median, None) => Beside::Median,
         (None, With::FloorTail, None) => Beside::FloorTail,
         (None, With::Ucx, None) => Beside::Ucx,
-        (None, _, None) => Beside::Limit,
+        (None, _, None) => Beside::Reference,
     };
     measure(&own, args.figure, &args.run, &daemon, beside).context(text.to_owned())
 }

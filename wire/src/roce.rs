@@ -48,9 +48,11 @@ pub const MAX_FRAME: usize = MAX_HEADERS + MAX_PAYLOAD + icrc::LEN;
 ///     hop_limit: 64,
 ///     src_port: 0xc000,
 /// };
-/// let bth = Bth { dest: Qpn::truncate(17), psn: Psn::truncate(100), ack_req: true, ..Bth::default() };
+/// let (dest, psn) = (Qpn::truncate(17), Psn::truncate(100));
+/// let bth = Bth { dest, psn, ack_req: true, ..Bth::default() };
 /// let reth = Reth { va: 0x1000, rkey: Rkey(7), length: 5 };
-/// let packet = Packet { path, bth, body: Body::Rc(Rc::Write(Part::Only(reth, WriteTail::Plain))) };
+/// let body = Body::Rc(Rc::Write(Part::Only(reth, WriteTail::Plain)));
+/// let packet = Packet { path, bth, body };
 ///
 /// let mut frame = [0; MAX_FRAME];
 /// let headers = packet.emit(5, &mut frame);

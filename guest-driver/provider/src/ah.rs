@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use vrdma_verbs::abi::user::UserCreateAhResp;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
-use crate::errno::{Errno, boxed, check, code, object};
-use crate::ffi;
-use crate::objects::zeroed;
+use crate::errno::{Errno, check, code, object};
+use crate::ffi::{self, zeroed};
+use crate::heap::boxed;
 use crate::pd::Pd;
 use crate::refs::Ref;
 

@@ -5,10 +5,11 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::errno::{Errno, boxed, check, code, object};
+use crate::errno::{Errno, check, code, object};
+use crate::ffi::zeroed;
+use crate::heap::boxed;
 use crate::mapping::Mapping;
 use crate::mr::Mr;
-use crate::objects::zeroed;
 use crate::{ffi, uverbs};
 
 /// Bytes of a word. Copies consist of whole words, so the device never sees a part of one.

@@ -6,8 +6,8 @@ use std::ptr;
 use vrdma_verbs::abi::config::device::{VIRTIO_ID, VIRTIO_ID_STANDIN};
 use vrdma_verbs::abi::user::uverbs::ABI_VERSION;
 
-use crate::objects::zeroed;
-use crate::{context, errno, ffi};
+use crate::ffi::zeroed;
+use crate::{errno, ffi, heap, ops};
 
 /// A static value that may hold pointers to other statics.
 #[repr(transparent)]
@@ -43,8 +43,8 @@ static OPS: Static<ffi::verbs_device_ops> = Static(ffi::verbs_device_ops {
     match_table: (&raw const MATCHES).cast(),
     static_providers: ptr::null_mut(),
     match_device: None,
-    alloc_context: Some(context::alloc_context),
-    import_context: Some(context::import_context),
+    alloc_context: Some(ops::alloc_context),
+    import_context: Some(ops::import_context),
     alloc_device: Some(alloc_device),
     uninit_device: Some(uninit_device),
 });
@@ -71,7 +71,7 @@ const fn modalias(pattern: &'static CStr) -> ffi::verbs_match_ent {
 
 unsafe extern "C" fn alloc_device(_sysfs: *mut ffi::verbs_sysfs_dev) -> *mut ffi::verbs_device {
     // libibverbs fills the structure in.
-    errno::object(errno::boxed(zeroed!()).map(Box::into_raw))
+    errno::object(heap::boxed(zeroed!()).map(Box::into_raw))
 }
 
 unsafe extern "C" fn uninit_device(device: *mut ffi::verbs_device) {

@@ -12,6 +12,16 @@
 
 include!(concat!(env!("OUT_DIR"), "/rdma_core.rs"));
 
+/// Makes a C structure of which all bytes may be zero.
+macro_rules! zeroed {
+    () => {
+        // SAFETY: used for integers, pointers, optional function pointers, and pthread objects that
+        // are not in use yet.
+        unsafe { std::mem::zeroed() }
+    };
+}
+pub(crate) use zeroed;
+
 /// The device uses the numbers of the verbs, so they are passed on unchanged.
 const _: () = {
     use vrdma_verbs::abi::cqe::{WcOpcode, WcStatus};

@@ -3,12 +3,11 @@
 use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::{Flush, Remote, Request, Tag};
 
-use crate::batch::begin;
 use crate::errno::Errno;
 use crate::ffi;
 use crate::qp::{Kind, Qp};
 
-/// The opcode of a FLUSH as [`flush`] writes it.
+/// The opcode of a FLUSH as [`fields`] writes it.
 ///
 /// `ibv_send_wr` has no fields for a FLUSH. So `IBV_WR_FLUSH` itself, by ibv_post_send(3), is
 /// refused.
@@ -21,7 +20,19 @@ pub fn operations(kind: Kind, cap: u64) -> u32 {
     if has_it { ffi::IBV_QP_EX_WITH_FLUSH } else { 0 }
 }
 
-/// Translates `wr`, a FLUSH as [`flush`] writes it, for the device.
+/// Returns a FLUSH in the fields of an atomic request, from which [`translate`] reads it.
+pub fn fields(
+    rkey: u32,
+    remote_addr: u64,
+    length: usize,
+    placement: u8,
+    level: u8,
+) -> ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+    let (compare_add, swap) = (length as u64, u64::from(placement) | u64::from(level) << 32);
+    ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add, swap, rkey }
+}
+
+/// Translates `wr`, a FLUSH as [`fields`] writes it, for the device.
 pub fn translate<'a>(wr: &ffi::ibv_send_wr, qp: &Qp, tag: Tag) -> Result<Request<'a>, Errno> {
     // SAFETY: any bytes are valid integers.
     let ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add: length, swap, rkey } =
@@ -48,23 +59,4 @@ pub fn translate<'a>(wr: &ffi::ibv_send_wr, qp: &Qp, tag: Tag) -> Result<Request
     }
     let flush = Flush { placement: placement as u8, whole, length };
     Ok(Request::flush(tag, Remote { addr: remote_addr, rkey }, flush))
-}
-
-/// Sets the FLUSH function of the QP (see [`crate::batch::set_functions`]).
-pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
-    qp.wr_flush = Some(flush);
-}
-
-unsafe extern "C" fn flush(
-    qp: *mut ffi::ibv_qp_ex,
-    rkey: u32,
-    remote_addr: u64,
-    length: usize,
-    placement: u8,
-    level: u8,
-) {
-    let (compare_add, swap) = (length as u64, u64::from(placement) | u64::from(level) << 32);
-    let flush = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add, swap, rkey };
-    // SAFETY: as for `begin`.
-    unsafe { begin(qp, OPCODE, |wr| wr.wr.atomic = flush) }
 }

@@ -3,7 +3,6 @@
 use vrdma_verbs::abi::control::{access, device_cap};
 use vrdma_verbs::{Bind, Data, Request, Tag};
 
-use crate::batch::begin;
 use crate::errno::Errno;
 use crate::ffi;
 use crate::qp::{Kind, Qp};
@@ -104,34 +103,4 @@ unsafe fn bind(wr: &ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1) -> Result<Bind
         return Err(libc::EINVAL);
     }
     Ok(Bind { rkey: mw.rkey, new_rkey: wr.rkey, lkey, access: rights, addr: info.addr, length: info.length })
-}
-
-/// Sets the functions of the QP that change keys (see [`crate::batch::set_functions`]).
-pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
-    qp.wr_bind_mw = Some(bind_mw);
-    qp.wr_local_inv = Some(local_inv);
-    qp.wr_send_inv = Some(send_inv);
-}
-
-unsafe extern "C" fn bind_mw(
-    qp: *mut ffi::ibv_qp_ex,
-    mw: *mut ffi::ibv_mw,
-    rkey: u32,
-    info: *const ffi::ibv_mw_bind_info,
-) {
-    // SAFETY: as for `begin`; the caller's attributes, window and region.
-    unsafe {
-        let bind = ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw, rkey, bind_info: *info };
-        begin(qp, ffi::IBV_WR_BIND_MW, |wr| wr.__bindgen_anon_2.bind_mw = bind);
-    }
-}
-
-unsafe extern "C" fn local_inv(qp: *mut ffi::ibv_qp_ex, rkey: u32) {
-    // SAFETY: as for `begin`.
-    unsafe { begin(qp, ffi::IBV_WR_LOCAL_INV, |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey) }
-}
-
-unsafe extern "C" fn send_inv(qp: *mut ffi::ibv_qp_ex, rkey: u32) {
-    // SAFETY: as for `begin`.
-    unsafe { begin(qp, ffi::IBV_WR_SEND_WITH_INV, |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey) }
 }

@@ -8,30 +8,45 @@
 //! the kernel. They use a channel and completion queues in memory of this process
 //! ([`vrdma_verbs`]).
 //!
+//! The table begins with the lowest files. A file uses files of earlier rows, or of its own. So no
+//! files use each other in a cycle, calls of methods included.
+//!
 //! | module | what it answers |
 //! |---|---|
-//! | [`driver`] | which devices are ours, and how libibverbs finds the provider |
-//! | [`context`] | opening and closing a device: the channel and its mappings |
-//! | [`clock`] | the device's clock, and its offset to the wall clock |
-//! | [`objects`] | queries of device and port |
+//! | [`ffi`] | rdma-core's declarations, and what we assume about them |
+//! | [`errno`], [`heap`], [`locks`] | errors, values on the heap, and how a mutex is locked |
+//! | [`refs`] | objects that other objects refer to |
+//! | [`mapping`] | mapped memory |
+//! | [`uverbs`] | the driver's own ioctls |
 //! | [`pd`] | protection domains, thread domains, parent domains |
-//! | [`mr`], [`dm`], [`ah`] | memory regions, device memory, address handles |
-//! | [`windows`] | memory windows |
-//! | [`cq`], [`qp`], [`srq`] | completion queues, queue pairs, shared receive queues |
-//! | [`xrcd`] | XRC domains |
-//! | [`resize`] | how a completion queue gets another ring while threads poll it |
-//! | [`ring_lock`] | the lock of a completion queue |
-//! | [`post`], [`poll`] | the data path: verbs requests into the channel, CQEs into `ibv_wc` |
+//! | [`memory`] | memory of queues, which a parent domain may give |
+//! | [`slots`] | which receives of a shared receive queue are outstanding |
+//! | [`table`] | lookup of a QP or shared receive queue by its number, without a lock |
+//! | [`work`] | how requests reach the device: through the context's own channel, or the kernel's |
+//! | [`batch::list`] | the requests of a batch |
+//! | [`srq::state`] | what posts and polls need of a shared receive queue |
+//! | [`qp::kind`], [`qp::state`] | what posts and polls need of a QP |
+//! | [`context`] | an open device: the path of requests, QPs by their numbers, limits |
+//! | [`queries`] | queries of device and port |
+//! | [`clock`] | the device's clock, and its offset to the wall clock |
+//! | [`mr`], [`dm`], [`ah`], [`xrcd`] | memory regions, device memory, address handles, XRC domains |
 //! | [`keys`] | requests that change what a key names: bind and invalidate |
 //! | [`flush`] | FLUSH requests, which complete when written data is visible or persistent |
-//! | [`batch`] | send requests made by function calls (ibv_wr_post(3)) |
-//! | [`poll_ex`] | completions read one by one (ibv_create_cq_ex(3)) |
-//! | [`work`] | how requests reach the device: through the context's own channel, or the kernel's |
-//! | [`memory`] | memory of queues, which a parent domain may give |
-//! | [`refs`] | objects that other objects refer to |
-//! | [`uverbs`] | the driver's own ioctls |
-//! | [`table`] | lookup of a QP or shared receive queue by its number, without a lock |
-//! | [`slots`] | which receives of a shared receive queue are outstanding |
+//! | [`post`] | the data path of requests: from verbs into the channel |
+//! | [`windows`] | memory windows |
+//! | [`batch::calls`] | send requests made by function calls (ibv_wr_post(3)) |
+//! | [`cq::ring`], [`cq::lock`] | the ring of a completion queue, and its lock |
+//! | [`cq::started`], [`cq::state`] | a poll that a thread has started; a completion queue |
+//! | [`cq::poll`] | the data path of completions: CQEs into `ibv_wc` |
+//! | [`cq::poll_ex`] | completions read one by one (ibv_create_cq_ex(3)) |
+//! | [`cq::create`] | how a completion queue is made and destroyed |
+//! | [`cq::resize`] | how a completion queue gets another ring while threads poll it |
+//! | [`srq::create`], [`srq::modify`] | how a shared receive queue is made, resized and destroyed |
+//! | [`qp::asked`], [`qp::create`] | which QPs a program may ask for, and how they are made |
+//! | [`qp::modify`] | how QPs are modified and destroyed |
+//! | [`device`] | how a device is opened: limits, the channel and its mappings |
+//! | [`ops`] | which functions libibverbs calls |
+//! | [`driver`] | which devices are ours, and how libibverbs finds the provider |
 //!
 //! # Environment
 //!
@@ -61,7 +76,7 @@
 //!
 //! A CQ has no lock if the program promises that only one thread uses it. A thread that has started
 //! a poll already has the lock of the CQ. Meanwhile it may arm the CQ, and destroy QPs that use it
-//! ([`ring_lock`]).
+//! ([`cq::lock`]).
 //!
 //! No lock is held while a verb waits for the program. Destroying an object waits until the program
 //! has acknowledged the object's events. Before it does so, the program's thread may poll, post,
@@ -76,24 +91,24 @@ mod batch;
 mod clock;
 mod context;
 mod cq;
+mod device;
 mod dm;
 mod driver;
 mod errno;
 mod ffi;
 mod flush;
+mod heap;
 mod keys;
+mod locks;
 mod mapping;
 mod memory;
 mod mr;
-mod objects;
+mod ops;
 mod pd;
-mod poll;
-mod poll_ex;
 mod post;
 mod qp;
+mod queries;
 mod refs;
-mod resize;
-mod ring_lock;
 mod slots;
 mod srq;
 mod table;

@@ -4,7 +4,8 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
-use crate::errno::{Errno, boxed_slice};
+use crate::errno::Errno;
+use crate::heap::boxed_slice;
 use crate::mapping::Mapping;
 use crate::pd::{Allocated, Pd, Resource};
 use crate::refs::Ref;

@@ -6,9 +6,9 @@ use std::ffi::{c_int, c_void};
 use vrdma_verbs::abi::control::device_cap;
 
 use crate::context::Context;
-use crate::errno::{self, Errno, boxed, check, code, object};
-use crate::ffi;
-use crate::objects::zeroed;
+use crate::errno::{self, Errno, check, code, object};
+use crate::ffi::{self, zeroed};
+use crate::heap::boxed;
 use crate::pd::Pd;
 use crate::refs::Ref;
 

@@ -13,7 +13,7 @@ use vrdma_verbs::abi::user::AllocPdResp;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
 use crate::errno::{Errno, check, code, object, refusal};
-use crate::objects::zeroed;
+use crate::ffi::zeroed;
 use crate::refs::Ref;
 use crate::{ffi, uverbs};
 

@@ -8,8 +8,9 @@ use std::ptr;
 use vrdma_verbs::{Request, Tag};
 
 use crate::context::Context;
-use crate::errno::{Errno, code, lock, refusal};
+use crate::errno::{Errno, code, refusal};
 use crate::ffi;
+use crate::locks::lock;
 use crate::qp::{Qp, Requests};
 use crate::srq::Srq;
 use crate::work::{Lost, Work};

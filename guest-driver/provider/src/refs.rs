@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use crate::errno::{Errno, boxed};
+use crate::errno::Errno;
+use crate::heap::boxed;
 
 /// An object and its reference count.
 ///

@@ -3,8 +3,9 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::cq::Cq;
-use crate::errno::{Errno, boxed, boxed_slice};
+use crate::errno::Errno;
+use crate::ffi;
+use crate::heap::{boxed, boxed_slice};
 
 /// Entries of a leaf.
 const LEAF: usize = 512;
@@ -15,8 +16,8 @@ type Leaf<T> = [Entry<T>; LEAF];
 struct Entry<T> {
     /// The object, or NULL if none can be found here.
     object: AtomicPtr<T>,
-    /// The CQs of the object. The entry is free if the first one is NULL.
-    cqs: [AtomicPtr<Cq>; 2],
+    /// The CQs of the object, as libibverbs calls them. The entry is free if the first one is NULL.
+    cqs: [AtomicPtr<ffi::ibv_cq>; 2],
 }
 
 impl<T> Entry<T> {
@@ -31,7 +32,7 @@ pub trait Numbered {
     /// Returns the number.
     fn number(&self) -> u32;
     /// Returns the CQs. The first is never NULL; the second may be equal to it, or NULL.
-    fn cqs(&self) -> [*const Cq; 2];
+    fn cqs(&self) -> [*mut ffi::ibv_cq; 2];
 }
 
 /// A table of objects by number, of which no two are equal modulo the size. It grows by leaves.
@@ -66,7 +67,7 @@ impl<T: Numbered> Table<T> {
     ///
     /// While the caller holds the lock of that CQ, the object is not freed.
     #[inline]
-    pub fn find(&self, number: u32, cq: &Cq) -> *mut T {
+    pub fn find(&self, number: u32, cq: *const ffi::ibv_cq) -> *mut T {
         let Some(entry) = self.entry(number) else { return ptr::null_mut() };
         // Acquire: the object was written before it was registered.
         let object = entry.object.load(Ordering::Acquire);
@@ -129,12 +130,11 @@ impl<T: Numbered> Table<T> {
         let [of_first, of_second] = &entry.cqs;
         // Acquire: the former object of this entry is hidden. Release: a thread that sees one of
         // these CQs sees that as well.
-        let claimed =
-            of_first.compare_exchange(ptr::null_mut(), first.cast_mut(), Ordering::AcqRel, Ordering::Relaxed);
+        let claimed = of_first.compare_exchange(ptr::null_mut(), first, Ordering::AcqRel, Ordering::Relaxed);
         if claimed.is_err() {
             return Ok(false);
         }
-        of_second.store(second.cast_mut(), Ordering::Release);
+        of_second.store(second, Ordering::Release);
         entry.object.store(object, Ordering::Release);
         Ok(true)
     }

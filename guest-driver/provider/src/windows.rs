@@ -4,10 +4,10 @@ use std::ffi::c_int;
 use std::slice;
 
 use crate::context::Context;
-use crate::errno::{Errno, boxed, check, code, object, refusal};
-use crate::ffi;
+use crate::errno::{Errno, check, code, object, refusal};
+use crate::ffi::{self, zeroed};
+use crate::heap::boxed;
 use crate::keys::Functions;
-use crate::objects::zeroed;
 use crate::pd::Pd;
 use crate::post;
 use crate::qp::Qp;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use vrdma_verbs::{Channel, Doorbell, MappedDoorbell, PostError, Request, Unit};
 
-use crate::errno::{Errno, boxed};
+use crate::errno::Errno;
+use crate::heap::boxed;
 use crate::refs::Ref;
 use crate::uverbs;
 

@@ -2,9 +2,9 @@
 
 use std::ffi::c_int;
 
-use crate::errno::{Errno, boxed, check, code, object};
-use crate::ffi;
-use crate::objects::zeroed;
+use crate::errno::{Errno, check, code, object};
+use crate::ffi::{self, zeroed};
+use crate::heap::boxed;
 
 pub unsafe extern "C" fn open_xrcd(
     context: *mut ffi::ibv_context,

@@ -1,4 +1,4 @@
-//! What a connection may send in one turn.
+//! The budget of a connection in one turn.
 
 use crate::agenda::schedule::{OPERATION, QP_TURN};
 use crate::base::time::Instant;
@@ -7,17 +7,17 @@ use crate::message::outlet::Outlet;
 /// What a QP may still send in its turn.
 pub(super) struct Allowance {
     pub(super) now: Instant,
-    /// Packets or FPDUs left,
+    /// Packets or FPDUs left.
     packets: usize,
-    /// and about bytes.
+    /// Bytes left, approximately.
     bytes: u32,
     sent: usize,
-    /// Of a turn.
+    /// Packets or FPDUs at the beginning of the turn.
     budget: usize,
 }
 
 impl Allowance {
-    /// Of a turn that may have so many packets.
+    /// Makes the budget of a turn with at most `budget` packets.
     pub(super) fn new(now: Instant, budget: usize) -> Allowance {
         Allowance { now, packets: budget, bytes: QP_TURN, sent: 0, budget }
     }
@@ -26,7 +26,7 @@ impl Allowance {
         self.packets > 0 && self.bytes > 0 && outlet.has_room()
     }
 
-    /// Packets that were sent so far.
+    /// Returns how many packets were sent so far.
     pub(super) fn packets_sent(&self) -> usize {
         self.sent
     }
@@ -37,14 +37,15 @@ impl Allowance {
         self.sent += 1;
     }
 
-    /// An operation without a packet was carried out, which costs so many bytes more than others.
-    /// It counts as a packet, or several.
+    /// Records an operation that was executed without a packet.
+    ///
+    /// It costs `extra` bytes more than others, and counts as one or more packets.
     pub(super) fn executed(&mut self, extra: u32) {
         self.packets = self.packets.saturating_sub(1 + extra as usize / OPERATION as usize);
         self.bytes = self.bytes.saturating_sub(extra + OPERATION as u32);
     }
 
-    /// How many packets were sent, and what was carried out without one.
+    /// Returns how many packets were sent, and as how many the operations without a packet counted.
     pub(super) fn spent(&self) -> (usize, usize) {
         (self.sent, self.budget - self.packets - self.sent)
     }

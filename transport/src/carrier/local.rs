@@ -1,6 +1,7 @@
-//! Reliable connections between two QPs of this engine: no packets, one copy. A segment is taken
-//! from the requester, judged by the responder and executed, and both are told; all rules are
-//! theirs.
+//! Reliable connections between two QPs of this engine: one copy, without packets.
+//!
+//! A segment is taken from the requester. The responder's rules check and execute it. Then both QPs
+//! are updated. This file has no rules of its own for messages.
 
 use crate::base::memory::Region;
 use crate::base::place::Place;
@@ -24,29 +25,35 @@ use vrdma_wire::num::Srqn;
 
 /// What became of one segment.
 enum RcDelivery {
-    /// It arrived; more of the message is to come.
+    /// The segment arrived. More of the message is to come.
     Part,
-    /// It arrived, and with it the message: the request has ended.
+    /// The segment and the whole message arrived. The request has ended.
     All,
-    /// The peer has no receive, and asks to wait.
+    /// The peer has no receive. The requester has to wait for this time.
     NotReady(Duration),
-    /// The peer has no receive so far; the caller is asked to look for it.
+    /// The peer has no receive so far. The caller is asked to drain the posts.
     Asked,
-    /// The peer had a receive, but another message took it: it waits on.
+    /// The peer had a receive, but another message took it. The request waits on.
     StillNotReady,
-    /// The peer has turned to the shared queue that it names: it is to be tried again.
+    /// The peer has selected the shared queue that the request names. The segment is to be tried
+    /// again.
     Again,
     /// The peer is not where it was found last.
     Elsewhere,
-    /// It got lost.
+    /// The segment got lost.
     Lost,
-    /// The request fails. The peer's QP, if it is that which refused, goes to ERR, with an event;
-    /// it does so after the request has ended (it may be the same QP).
+    /// The request fails.
+    ///
+    /// If the peer's QP refused it, that QP goes to ERR, with an event. It does so after the
+    /// request has ended, because it may be the same QP.
     Failed(WcStatus, Option<(Place, Option<Event>)>),
 }
 
-/// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It
-/// need not be in the queue yet, if that is empty.) `peer` is where its peer was found last.
+/// Executes one segment of at most `limit` bytes of `work`, the first request of a QP that may
+/// send.
+///
+/// The request need not be in the queue yet if the queue is empty. `peer` is where the peer was
+/// found last.
 #[inline(always)]
 pub(crate) fn step_rc<R: Region>(
     core: &mut Core<R>,
@@ -98,7 +105,7 @@ pub(crate) fn step_rc<R: Region>(
     }
 }
 
-/// [`step_rc`] of whatever operation.
+/// Calls [`step_rc`] for any operation, without inlining.
 #[inline(never)]
 pub(crate) fn step_rc_of_any<R: Region>(
     core: &mut Core<R>,
@@ -112,7 +119,7 @@ pub(crate) fn step_rc_of_any<R: Region>(
     step_rc(core, now, places, work, payload, limit, sink)
 }
 
-/// Carries the next segment to the peer.
+/// Delivers the next segment to the peer.
 #[inline(always)]
 fn deliver_rc<R: Region>(
     core: &mut Core<R>,
@@ -139,7 +146,7 @@ fn deliver_rc<R: Region>(
     {
         return choose_queue(core, peer, srqn, sink);
     }
-    // A closure would not be inlined.
+    // A closure would not be inlined here.
     let accepted = match is_in_sequence(peer_qp, &segment) {
         true => accept(&receiver, &segment, SegmentData::Buffer(local), common.recv_scratch),
         false => Err(Rejection::Dropped(Reason::Psn)),
@@ -167,8 +174,10 @@ fn deliver_rc<R: Region>(
     }
 }
 
-/// The same until it has become of the segment what is not [`RcDelivery::Again`], and not
-/// [`RcDelivery::Elsewhere`]: `delivery` is one of these.
+/// Tries the segment again, until it is neither [`RcDelivery::Again`] nor
+/// [`RcDelivery::Elsewhere`].
+///
+/// `delivery` is one of these.
 #[cold]
 fn deliver_again<R: Region>(
     core: &mut Core<R>,
@@ -192,7 +201,7 @@ fn deliver_again<R: Region>(
     }
 }
 
-/// [`deliver_rc`] for those who are in no hurry.
+/// Calls [`deliver_rc`] without inlining, where speed does not matter.
 #[inline(never)]
 fn deliver_rc_of_any<R: Region>(
     core: &mut Core<R>,
@@ -205,8 +214,10 @@ fn deliver_rc_of_any<R: Region>(
     deliver_rc(core, places, work, payload, limit, sink)
 }
 
-/// The peer of a request that is not where it was found last; or what becomes of the request, which
-/// may fail before it leaves.
+/// Searches the peer of a request that is not where it was found last.
+///
+/// Returns what becomes of the request if there is no peer, or if the request fails before it is
+/// sent.
 fn seek_peer<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -220,8 +231,11 @@ fn seek_peer<R: Region>(
     core.search_peer(place).ok_or(RcDelivery::Lost)
 }
 
-/// The peer has no receive for a message, that anyone knows of; how its sender waits, and whether
-/// it has a time until which it does.
+/// Decides how a sender waits whose peer has no receive.
+///
+/// `wait` is what the sender waited for, and `has_time` tells whether it has a deadline. The engine
+/// asks the caller to drain posts, unless the caller has done so for this request. A sender that
+/// was woken in vain waits on until its deadline.
 fn find_no_receive<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -248,7 +262,7 @@ fn find_no_receive<R: Region>(
     RcDelivery::NotReady(delay)
 }
 
-/// The peer, an XRC target, has another shared queue than the request names.
+/// Makes the peer, an XRC target, select the shared queue that the request names.
 #[cold]
 fn choose_queue<R: Region>(core: &mut Core<R>, peer: Place, srqn: Srqn, sink: &mut impl Sink) -> RcDelivery {
     let mut borrowed = core.known(peer, sink);
@@ -261,18 +275,18 @@ fn choose_queue<R: Region>(core: &mut Core<R>, peer: Place, srqn: Srqn, sink: &m
     }
 }
 
-/// The peer has no receive: it will wake the requester when it gets one.
+/// Records that the peer has no receive. The peer wakes the requester when it gets one.
 #[cold]
 fn not_ready<R: Region>(core: &mut Core<R>, place: Place, peer: Place, sink: &mut impl Sink) {
     let mut borrowed = core.known(peer, sink);
     borrowed.counters.rnr_naks_sent += 1;
     borrowed.sender_waits();
-    // The wake-up takes this way back.
+    // The wake-up uses this route.
     borrowed.qp.set_route(place.device);
     core.known(place, sink).counters.rnr_naks += 1;
 }
 
-/// The time to wait for the peer is over.
+/// Handles the end of the wait for the peer.
 pub(crate) fn rc_local_timer_expired<R: Region, S: Sink>(ctx: &mut QpCtx<'_, R, S>) {
     if ctx.qp.requester.wait == Wait::Answer {
         ctx.counters.timeouts += 1;
@@ -287,8 +301,9 @@ pub(crate) fn rc_local_timer_expired<R: Region, S: Sink>(ctx: &mut QpCtx<'_, R, 
     }
 }
 
-/// Whether a segment is the one that its responder expects next. The verdict says whether the
-/// responder is ready at all.
+/// Whether a segment is the one that its responder expects next.
+///
+/// Also true if the responder is not receiving: the responder's checks then drop the segment.
 #[inline(always)]
 fn is_in_sequence(peer: &Qp, segment: &Segment<'_>) -> bool {
     !peer.is_receiving() || segment.psn == peer.responder.psn

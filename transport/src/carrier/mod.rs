@@ -1,4 +1,4 @@
-//! How the messages of a QP reach its peer.
+//! Transport kinds: how the messages of a QP reach its peer.
 
 pub(crate) mod allowance;
 pub(crate) mod iwarp;

@@ -1,4 +1,4 @@
-//! A packet came for a QP.
+//! Delivery of a packet to its QP.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
@@ -15,8 +15,10 @@ use vrdma_wire::num::Pkey;
 use vrdma_wire::roce::{Body, Parsed};
 
 impl<R: Region> Engine<R> {
-    /// A packet came for a device. What finds no receive waits until the caller has looked for it,
-    /// and what comes after it waits behind it.
+    /// Handles a packet that came for a device.
+    ///
+    /// A packet that finds no receive is queued until the caller has drained the posts. Later
+    /// packets for the QP are queued behind it.
     pub(super) fn arrive(
         &mut self,
         now: Instant,
@@ -38,7 +40,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Gives a packet to a QP, if there is one and the packet is of its service.
+    /// Delivers a packet to a QP, if there is one and the packet is of its service.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Sends of datagram QPs come in.
+//! Posts to the send queues of datagram QPs.
 
 use crate::agenda::schedule::WITHIN_POSTS;
 use crate::base::id::{DeviceId, OwnerId};
@@ -25,9 +25,12 @@ impl<R: Region> Engine<R> {
     }
 
     /// Posts to the send queue of a datagram QP, as [`Engine::post_send`] does to that of a
-    /// connection. An address handle of another PD, an operation other than SEND, and an own GID
-    /// that is out of range or not in the VLAN named end as `LocQpOp`, a message longer than the
-    /// [active MTU](crate::Engine::set_active_mtu) as `LocLen`; the QP goes to SQE then.
+    /// connection.
+    ///
+    /// A request ends as `LocQpOp` if its address handle is of another PD or its operation is not
+    /// SEND. It also ends so if its source GID is out of range, or not in the VLAN that it names. A
+    /// message longer than the [active MTU](crate::Engine::set_active_mtu) ends as `LocLen`. The QP
+    /// then goes to SQE.
     #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
     pub fn post_datagram(
         &mut self,
@@ -47,7 +50,7 @@ impl<R: Region> Engine<R> {
         }
         let work = Work::new(request, &qp.caps);
         let idle = qp.state == QpState::Rts && qp.requester.queue.is_empty() && qp.caps.send_wr > 0;
-        // What goes to many takes its turns.
+        // A datagram to a group is sent in turns.
         if idle && enough_left && !suspended && !to.dgid.is_multicast() {
             let sent =
                 send_datagram(&mut self.core, place, &work, Some(to), request.payload, &mut NoOutlet, sink);

@@ -1,4 +1,5 @@
-//! Devices come and go, and what each has as a whole: limits, counters, GIDs, protection domains.
+//! Creation and removal of devices, and what each has as a whole: limits, counters, GIDs,
+//! protection domains.
 
 use crate::agenda::look::SERVED;
 use crate::agenda::sweeps::Task;
@@ -14,26 +15,30 @@ use crate::verbs::limits::{Limits, ObjectCounts};
 use vrdma_wire::num::Mtu;
 
 impl<R: Region> Engine<R> {
-    /// Adds a device, with as much of these limits as the engine is able to give.
+    /// Adds a device, with as much of these limits as the engine supports.
     pub fn add_device(&mut self, limits: Limits) -> DeviceId {
         let seed = self.rng.next();
         self.core.devices.add(Device::new(&limits, seed))
     }
 
-    /// Sets how many bytes the pending requests of all devices together may take, were all queues
-    /// full: as [`Limits::max_request_memory`] of one. At first there is no such limit.
+    /// Sets how many bytes the pending requests of all devices may take together if all queues are
+    /// full.
+    ///
+    /// This is what [`Limits::max_request_memory`] is for one device. At first there is no such
+    /// limit.
     pub fn set_request_memory(&mut self, bytes: u64) {
         self.request_memory = bytes;
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     pub fn limits(&self, device: DeviceId) -> Result<&Limits, Error> {
         Ok(&self.core.devices.find(device)?.limits)
     }
 
-    /// Forgets everything of the device, without completions (guest reset); to its peers it does
-    /// not exist any more. Counters go on. What it had is returned, for the caller to drop where
-    /// nobody waits for that.
+    /// Forgets everything of the device, without completions (guest reset).
+    ///
+    /// To its peers it does not exist any more. Counters go on. Returns what the device had, so
+    /// that the caller can drop it where nobody waits for that.
     pub fn reset_device(&mut self, device: DeviceId) -> Option<Remains<R>> {
         self.core.devices.get(device.0)?;
         self.sweeps.forget(device.0);
@@ -46,10 +51,14 @@ impl<R: Region> Engine<R> {
         remains
     }
 
-    /// Suspends a device, or lets it go on. Suspended, its QPs make no progress by themselves, and
-    /// to their peers it is as if it did not answer; so nothing touches its regions and completion
-    /// queues but what the caller posts and commands. When it goes on, what waited is tried at
-    /// once: by the next calls of [`Engine::poll`], which take some QPs each.
+    /// Suspends a device, or lets it go on.
+    ///
+    /// The QPs of a suspended device make no progress by themselves. To their peers it is as if the
+    /// device did not answer. Only posts and commands of the caller therefore touch its regions and
+    /// completion queues.
+    ///
+    /// When the device goes on, everything that waited is tried at once. The next calls of
+    /// [`Engine::poll`] do so, each for some QPs.
     pub fn set_suspended(&mut self, device: DeviceId, suspended: bool) {
         let Some(known) = self.core.devices.get_mut(device.0) else { return };
         if known.suspended == suspended {
@@ -72,18 +81,19 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// How much the device has of each kind; nothing if it does not exist.
+    /// Returns how many objects of each kind the device has. They are 0 if it does not exist.
     pub fn counts(&self, device: DeviceId) -> ObjectCounts {
         self.core.devices.get(device.0).map(Device::counts).unwrap_or_default()
     }
 
-    /// What the device counted; nothing if it does not exist.
+    /// Returns the device's counters. They are 0 if it does not exist.
     pub fn counters(&self, device: DeviceId) -> &Counters {
         self.core.devices.get(device.0).map_or(const { &Counters::ZERO }, |device| &device.counters)
     }
 
-    /// Lowers the MTU of a device's port to what its guest's network has: no datagram may be
-    /// longer. `Invalid` beyond what the port can.
+    /// Sets the MTU of a device's port to that of its guest's network. No datagram may be longer.
+    ///
+    /// Returns `Invalid` if it is more than the port's limit.
     pub fn set_active_mtu(&mut self, device: DeviceId, mtu: Mtu) -> Result<(), Error> {
         let device = self.core.devices.find_mut(device)?;
         if mtu > device.limits.max_mtu {
@@ -93,32 +103,36 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// The MTU of a device's port.
+    /// Returns the MTU of a device's port.
     pub fn active_mtu(&self, device: DeviceId) -> Result<Mtu, Error> {
         Ok(self.core.devices.find(device)?.active_mtu)
     }
 
-    /// Sets or clears an entry of the GID table. `Denied` if another device has that GID in that
-    /// VLAN, `Invalid` for an index out of range and for a multicast address. QPs that have it as
-    /// their own address follow; if they are many, in the next calls of [`Engine::poll`], and until
-    /// then ([`Engine::is_setting_gids`]) what the entry was stays the device's.
+    /// Sets or clears an entry of the GID table.
+    ///
+    /// Returns `Denied` if another device has that GID in that VLAN. Returns `Invalid` for an index
+    /// out of range, and for a multicast address.
+    ///
+    /// QPs that have the entry as their own address follow. If they are many, they follow in the
+    /// next calls of [`Engine::poll`]. Until then ([`Engine::is_setting_gids`]) the device keeps
+    /// the old address too.
     pub fn set_gid(&mut self, device: DeviceId, index: u32, entry: Option<GidEntry>) -> Result<(), Error> {
         self.core.devices.set_gid(device, index, entry)?;
         self.sweep_now(device.0, Task::Sources, &mut NoSink);
         Ok(())
     }
 
-    /// Whether QPs are still to follow a change of the GID table.
+    /// Whether some QPs have not yet followed a change of the GID table.
     pub fn is_setting_gids(&self, device: DeviceId) -> bool {
         self.sweeps.has(device.0, Task::Sources)
     }
 
-    /// The device that has an address in a VLAN.
+    /// Returns the device that has an address in a VLAN.
     pub fn gid_owner(&self, entry: GidEntry) -> Option<DeviceId> {
         self.core.devices.gids.owner(entry).map(DeviceId)
     }
 
-    /// An entry of the GID table; its address is zero if it is empty.
+    /// Returns an entry of the GID table. The address of an empty entry is zero.
     pub fn gid(&self, device: DeviceId, index: u32) -> Result<GidEntry, Error> {
         self.core.devices.find(device)?.gids.get(index as usize).copied().ok_or(Error::Invalid)
     }
@@ -128,12 +142,14 @@ impl<R: Region> Engine<R> {
         self.core.devices.find_mut(device)?.alloc_pd(owner)
     }
 
-    /// Deallocates it. `Busy` while MRs, memory windows, shared receive queues or QPs use it.
+    /// Deallocates a protection domain.
+    ///
+    /// Returns `Busy` while MRs, memory windows, shared receive queues or QPs use it.
     pub fn dealloc_pd(&mut self, device: DeviceId, pd: PdId) -> Result<(), Error> {
         self.core.devices.find_mut(device)?.dealloc_pd(pd)
     }
 
-    /// Who owns the protection domain.
+    /// Returns the owner of a protection domain.
     pub fn pd_owner(&self, device: DeviceId, pd: PdId) -> Result<OwnerId, Error> {
         Ok(self.core.devices.find(device)?.pd(pd)?.owner)
     }

@@ -1,4 +1,5 @@
-//! Flushes and drops requests: all at once if they are few, of many some in each [`Engine::poll`].
+//! Flushing and dropping of requests: at once if they are few, else in slices in each
+//! [`Engine::poll`].
 
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
@@ -16,7 +17,7 @@ impl<R: Region> Engine<R> {
         self.core.devices.get(device.0).and_then(|device| device.qp(qpn)).is_some_and(|qp| qp.flush.is_some())
     }
 
-    /// Ends a slice of what is to end.
+    /// Flushes and drops a slice of the requests that are to end.
     #[inline]
     pub(crate) fn flush_some(&mut self, sink: &mut impl Sink) {
         self.core.schedule.flushes.left = FLUSHED;
@@ -33,7 +34,7 @@ impl<R: Region> Engine<R> {
             self.begin_step();
             let all = self.core.schedule.flushes.left.min(TURN);
             let mut left = all;
-            // A suspended one gets its turns again when it goes on.
+            // A suspended device gets its turns again when it goes on.
             let known = self.core.devices.known_device(device);
             if known.suspended {
                 continue;
@@ -47,7 +48,7 @@ impl<R: Region> Engine<R> {
             {
                 left -= 1;
                 let place = Place { device, qpn };
-                // It may have gone, or been reset.
+                // The QP may have been destroyed or reset.
                 let Some(mut borrowed) = self.core.borrow(place, sink) else { continue };
                 borrowed.flush_more(&mut left);
                 if borrowed.qp.flush.is_some() {
@@ -63,7 +64,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// The pending requests of a QP end without completions.
+    /// Drops the pending requests of a QP, without completions.
     pub(crate) fn drop_requests(&mut self, place: Place) {
         if let Some(srq) = self.core.devices.known_device(place.device).drop_requests(place.qpn) {
             self.attend_to_waiters(place.device, srq);
@@ -71,7 +72,7 @@ impl<R: Region> Engine<R> {
         self.free_dropped(place.device);
     }
 
-    /// Frees requests that a device dropped: those for which there is time now, the others in
+    /// Frees requests that a device dropped. Requests beyond the current budget are freed in
     /// slices.
     pub(crate) fn free_dropped(&mut self, index: u32) {
         let device = self.core.devices.known_device(index);

@@ -11,28 +11,33 @@ use crate::verbs::completion::Sink;
 use vrdma_wire::num::{Gid, Qpn, VlanId};
 use vrdma_wire::roce::{Body, MAX_FRAME, Packet, Parsed};
 
-/// Members that get a packet when it comes; the others do in the next calls of [`Engine::poll`].
+/// Most members that get a packet when it arrives. The others get it in the next calls of
+/// [`Engine::poll`].
 pub(crate) const AT_ONCE: usize = 8;
-/// Members that one call of [`Engine::poll`] attends to,
+/// Most members that one call of [`Engine::poll`] handles.
 pub(crate) const FANNED_OUT: usize = 64;
-/// and those of one packet before the next device has its turn.
+/// Most members of one packet that are handled before the next device has its turn.
 const TURN: usize = 16;
 
 impl<R: Region> Engine<R> {
-    /// A datagram QP joins a multicast group (IBTA 11.3.1): it gets what is sent to the group in
-    /// any VLAN in which its device has an address, also what it sends itself. To join again
-    /// changes nothing. `NotFound` if there is no such QP, `Invalid` if it is of another service or
-    /// the address is none of a group, `NoResources` beyond a limit of the device.
+    /// Adds a datagram QP to a multicast group (IBTA 11.3.1).
+    ///
+    /// The QP gets what is sent to the group in any VLAN in which its device has an address,
+    /// including what it sends itself. To join again changes nothing.
+    ///
+    /// Returns `NotFound` if there is no such QP. Returns `Invalid` if the QP is of another
+    /// service, or if the address is not multicast. Returns `NoResources` beyond a limit of the
+    /// device.
     pub fn attach_mcast(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
         self.core.devices.attach(device, qpn, mgid)
     }
 
-    /// It leaves the group (IBTA 11.3.2). `Invalid` if it is no member.
+    /// Removes a QP from a multicast group (IBTA 11.3.2). Returns `Invalid` if it is no member.
     pub fn detach_mcast(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
         self.core.devices.detach(device, qpn, mgid)
     }
 
-    /// A packet came for a group.
+    /// Handles a packet for a group.
     pub(super) fn handle_group(
         &mut self,
         now: Instant,
@@ -53,7 +58,7 @@ impl<R: Region> Engine<R> {
         }
         while let Some(device) = next {
             let mut served = None;
-            // Behind those that came before, in order.
+            // Packets keep their order, so this one is queued behind earlier ones.
             if self.fan_outs.waits(device)
                 || self.fan_out(now, device, parsed, frame, &mut served, &mut left, sink)
             {
@@ -63,8 +68,9 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Gives a packet to the next `left` members of its group on a device at most; true if there
-    /// are more.
+    /// Delivers a packet to at most the next `left` members of its group on a device.
+    ///
+    /// Returns whether there are more members.
     #[expect(clippy::too_many_arguments, reason = "what came, for whom, and how far that is")]
     fn fan_out(
         &mut self,
@@ -88,7 +94,7 @@ impl<R: Region> Engine<R> {
         false
     }
 
-    /// The other members get it later, unless too many packets wait.
+    /// Queues a packet for the other members, unless too many packets wait.
     fn fan_out_later(&mut self, device: u32, served: Option<Qpn>, frame: &[u8]) {
         let fits = frame.len() <= MAX_FRAME;
         if !fits || !self.fan_outs.push(device, FanOut { served, frame: frame.into() }) {
@@ -96,7 +102,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Gives packets to some of the members that are still to have them.
+    /// Delivers queued packets to some of the members that have not had them.
     #[inline]
     pub(super) fn fan_out_some(&mut self, now: Instant, sink: &mut impl Sink) {
         if self.fan_outs.any() {
@@ -106,11 +112,11 @@ impl<R: Region> Engine<R> {
 
     #[cold]
     fn fan_out_slice(&mut self, now: Instant, sink: &mut impl Sink) {
-        // A turn that finds no member, since all have left, costs little, but is not free.
+        // A turn that finds no member, because all have left, costs little, but is not free.
         for _ in 0..FANNED_OUT / TURN {
             self.begin_step();
             let Some((device, mut fan_out)) = self.fan_outs.take() else { break };
-            // Its ICRC was checked, too; of one from a record both again.
+            // Its ICRC was checked too. For a packet from a record, both were checked again.
             let parsed = Packet::parse(&fan_out.frame).expect("a packet that waits was parsed when it came");
             let (mut served, mut left) = (fan_out.served, TURN);
             if self.fan_out(now, device, &parsed, &fan_out.frame, &mut served, &mut left, sink) {

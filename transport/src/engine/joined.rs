@@ -1,4 +1,4 @@
-//! Streams that lead from one QP of this engine to another.
+//! Loopback connections: streams from one QP of this engine to another.
 
 use crate::base::carrier::Carrier;
 use crate::base::error::Error;
@@ -16,10 +16,14 @@ use core::mem;
 use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {
-    /// Says that what one of these QPs sends in its stream is what the other gets in its own, so
-    /// that the payload of long WRITEs may go from memory to memory: of these the caller carries
-    /// what is left ([`send_placed`](crate::StreamOutlet::send_placed)). It holds until either
-    /// stream ends. `Invalid` if both are of one device, or not both have a stream.
+    /// Makes the streams of two QPs a loopback connection.
+    ///
+    /// What either QP sends in its stream is what the other receives in its own. The payload of
+    /// long messages may then be copied from memory to memory. The caller carries only the rest of
+    /// such messages ([`send_placed`](crate::StreamOutlet::send_placed)). This holds until either
+    /// stream ends.
+    ///
+    /// Returns `Invalid` if both QPs are of one device, or if one has no stream.
     pub fn join_streams(&mut self, one: (DeviceId, Qpn), other: (DeviceId, Qpn)) -> Result<(), Error> {
         if one.0 == other.0 {
             return Err(Error::Invalid);
@@ -28,14 +32,16 @@ impl<R: Region> Engine<R> {
         let number = self.joins;
         for ((device, qpn), peer) in [(one, other), (other, one)] {
             let peer = Place { device: peer.0.0, qpn: peer.1 };
-            // One that is joined with what is not joined with it is as if it were not.
+            // If only one of the two is joined with the other, that has no effect.
             self.with_stream(device, qpn, &mut NoSink)?.conn.join(peer, number);
         }
         Ok(())
     }
 
-    /// Gives the QP of a stream that is joined its turn, as
-    /// [`StreamQp::transmit`](crate::carrier::iwarp::qp::StreamQp::transmit) does to others.
+    /// Gives a QP on a loopback connection its turn.
+    ///
+    /// For other QPs, [`StreamQp::transmit`](crate::carrier::iwarp::qp::StreamQp::transmit) does
+    /// so.
     pub(super) fn transmit_joined(
         &mut self,
         now: Instant,
@@ -48,7 +54,7 @@ impl<R: Region> Engine<R> {
         let mut scratch = mem::take(&mut self.place_scratch);
         let (devices, mut common) = self.core.parts(sink);
         let Some((own, other)) = devices.two_mut(place.device, peer.device) else {
-            // Its device is gone.
+            // The peer's device does not exist any more.
             return self.core.known(place, sink).stream().transmit_to(None, now, direction, budget, outlet);
         };
         let there = other.qps.get_mut(peer.qpn.number()).filter(|entry| entry.qp.carrier == Carrier::Tcp);

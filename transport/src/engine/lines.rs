@@ -1,5 +1,5 @@
-//! Where queue pairs are in memory, for who posts to many of them to have the processor fetch them
-//! ahead.
+//! Addresses of queue pairs in memory, so that a caller that posts to many of them can prefetch
+//! them.
 
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
@@ -10,28 +10,30 @@ use crate::objects::qp::entry::{QpEntry, QpLines, WholeQpLines};
 use core::ptr;
 use vrdma_wire::num::{Qpn, Rkey};
 
-/// What most requests touch of a key, and of the region that it names.
+/// The cache lines of a key and its region that most requests access. To be prefetched, not read.
 pub type KeyLines = *const [u8; 128];
 
-/// Where the peer of a QP may be.
+/// A hint where the peer of a QP may be.
 #[derive(Copy, Clone, Debug)]
 pub struct PeerHint(Place);
 
 impl<R: Region> Engine<R> {
-    /// Of a QP that is about to be posted to. It need not be there; it is not looked at.
+    /// Returns the cache lines of a QP that is about to be posted to.
+    ///
+    /// The QP need not exist, and is not accessed.
     #[inline]
     pub fn qp_lines(&self, device: DeviceId, qpn: Qpn) -> Option<QpLines> {
         self.lines(Place { device: device.0, qpn })
     }
 
-    /// The same of one whose peer is reached in a stream.
+    /// Returns all cache lines of a QP. They are needed if its peer is reached by a stream.
     #[inline]
     pub fn whole_qp_lines(&self, device: DeviceId, qpn: Qpn) -> Option<WholeQpLines> {
         const _: () = assert!(size_of::<Option<QpEntry>>() == 256);
         self.lines(Place { device: device.0, qpn }).map(<*const _>::cast)
     }
 
-    /// Of the QP that may have the next turn.
+    /// Returns the QP that may have the next turn, and its cache lines.
     #[inline]
     pub(crate) fn next_lines(
         &self,
@@ -42,20 +44,20 @@ impl<R: Region> Engine<R> {
         Some((DeviceId(device), qpn, self.whole_qp_lines(DeviceId(device), qpn)?))
     }
 
-    /// Where the QP is to which that was connected last. This one is looked at.
+    /// Returns where the peer of a QP was when it was found last. This accesses the QP.
     #[inline]
     pub fn peer_hint(&self, device: DeviceId, qpn: Qpn) -> Option<PeerHint> {
         let (_, qp) = self.core.devices.with_qp(Place { device: device.0, qpn })?;
         Some(PeerHint(qp.peer_hint()))
     }
 
-    /// Of such a QP, if it is of this engine.
+    /// Returns the cache lines of the peer, if it is of this engine.
     #[inline]
     pub fn peer_lines(&self, peer: PeerHint) -> Option<QpLines> {
         self.lines(peer.0)
     }
 
-    /// Of a key of its device.
+    /// Returns the cache lines of a key of the peer's device.
     #[inline]
     pub fn key_lines(&self, peer: PeerHint, key: Rkey) -> Option<KeyLines> {
         let mrs = &self.core.devices.get(peer.0.device)?.parts.mrs;

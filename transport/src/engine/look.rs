@@ -1,5 +1,5 @@
-//! Questions for receives that have been posted but not handed in yet, and what waits for their
-//! answers.
+//! Questions whether receives have been posted but not delivered to the engine, and the work that
+//! waits for answers.
 
 use crate::agenda::look::{Asker, Fate, PostedReceives, Question};
 use crate::base::carrier::Carrier;
@@ -16,32 +16,39 @@ use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::Packet;
 
 impl<R: Region> Engine<R> {
-    /// Takes the next question, which the caller owes an [answer](Engine::answer): a message has no
-    /// receive, and waits. The caller is to hand in everything that this owner (and
-    /// [`OwnerId::KERNEL`](crate::OwnerId::KERNEL), who may post for all) has posted up to now.
-    /// Questions about different devices come in turn, and of those about one device only so many
-    /// as the caller does not owe too many answers.
+    /// Takes the next question, which the caller has to [answer](Engine::answer): a message has no
+    /// receive, and waits.
+    ///
+    /// First the caller delivers everything that this owner has posted up to now.
+    /// [`OwnerId::KERNEL`](crate::OwnerId::KERNEL) may post for all, so its posts are delivered
+    /// too.
+    ///
+    /// Devices take turns. The number of questions about one device without an answer is limited.
     pub fn poll_question(&mut self) -> Option<Question> {
         self.core.looks.take()
     }
 
-    /// Whether [`Engine::poll_question`] has one.
+    /// Whether [`Engine::poll_question`] has a question.
     #[inline]
     pub fn has_questions(&self) -> bool {
         self.core.looks.any()
     }
 
-    /// Whether a QP has a request that can go on, or be sent, at once, or whose peer's receive is
-    /// looked for: more completions of its sends are about to come.
+    /// Whether more completions of a QP's sends are about to come.
+    ///
+    /// Its first request can go on or be sent at once, or the caller has to drain posts for it.
     pub fn is_sending(&self, device: DeviceId, qpn: Qpn) -> bool {
         let qp = self.core.devices.get(device.0).and_then(|device| device.qp(qpn));
         qp.is_some_and(|qp| qp.requester.ready || qp.turn_due || qp.requester.wait == Wait::Look)
     }
 
-    /// What had been posted when the question was taken is handed in: what waited goes on. If very
-    /// much waited, some of it asks again. An answer to a question that is not open any more (its
-    /// device was reset) has no effect; a caller drops such questions, for the same may be asked
-    /// again.
+    /// Resumes what waited for the answer to a question.
+    ///
+    /// The caller has delivered everything that had been posted when it took the question. If very
+    /// much waited, some of it asks again.
+    ///
+    /// An answer to a question that is not open any more (its device was reset) has no effect. A
+    /// caller drops such questions, because an equal one may be asked again.
     pub fn answer(&mut self, now: Instant, question: Question, sink: &mut impl Sink) {
         for asker in self.core.looks.answered(question) {
             match asker {
@@ -53,8 +60,10 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A device has forgotten everything: those who asked about its receives find that it has no QP
-    /// any more. `most` of them do so at once.
+    /// Handles the questions about a device that has forgotten everything.
+    ///
+    /// The requests that asked find that its QPs do not exist any more. At most `most` of them do
+    /// so at once.
     pub(crate) fn forget_questions(&mut self, device: DeviceId, most: usize) {
         for asker in self.core.looks.forget(device, most) {
             if let Asker::Send(place, number) = asker {
@@ -65,7 +74,7 @@ impl<R: Region> Engine<R> {
 
     fn looked_for(&mut self, place: Place, number: u32) {
         let no_sink = &mut NoSink;
-        // It may have been destroyed since it asked.
+        // The QP may have been destroyed since it asked.
         let Some(mut borrowed) = self.core.borrow(place, no_sink) else { return };
         if borrowed.qp.requester.wait == Wait::Look && borrowed.qp.question == number {
             borrowed.qp.requester.wait = match borrowed.qp.carrier {
@@ -77,22 +86,23 @@ impl<R: Region> Engine<R> {
     }
 
     fn looked_near(&mut self, place: Place, sink: &mut impl Sink) {
-        // It may have been destroyed since it asked.
+        // The QP may have been destroyed since it asked.
         if let Some(borrowed) = self.core.borrow(place, sink) {
             looked_near(borrowed);
         }
     }
 
-    /// The caller has looked: what the QP has no receive for now, it has none for.
+    /// Delivers a queued frame, because the caller has drained the posts. A missing receive does
+    /// not exist.
     fn handle_held(&mut self, now: Instant, place: Place, frame: &[u8], sink: &mut impl Sink) {
-        // A device that goes takes the frames with it that are held for it.
+        // The queued frames of a device disappear with it, so the device exists.
         let device = self.core.devices.known_device(place.device);
         device.held -= 1;
         if let Some(QpEntry { qp, .. }) = device.qps.get_mut(place.qpn.number()) {
-            // QP1 has its number again when it was destroyed and created meanwhile.
+            // A QP1 that was destroyed and created again has the same number, but no queued frames.
             qp.held = qp.held.saturating_sub(1);
         }
-        // Its ICRC was checked, too; of one from a record both again.
+        // Its ICRC was checked too. For a frame from a record, both were checked again.
         let parsed = Packet::parse(frame).expect("a frame that is held was parsed when it came");
         let fate = self.deliver(now, place, &parsed, PostedReceives::AllTaken, sink);
         debug_assert_eq!(fate, Fate::Done, "who has looked does not ask");

@@ -1,5 +1,7 @@
-//! The engine: devices and their objects. Work requests are in [`post`], what happens by itself in
-//! [`run`], QPs' lives in [`qps`], packets in [`wire`].
+//! The engine: devices and their objects.
+//!
+//! Work requests are in [`post`], work that is due in [`run`], creation and changes of QPs in
+//! [`qps`], and packets in [`wire`].
 
 mod arrive;
 mod datagram;
@@ -33,7 +35,8 @@ use crate::base::rng::Rng;
 use crate::message::core::Core;
 use crate::objects::outstanding::Scratch;
 
-/// Devices, their objects, and the messages between them. The [crate] tells how to use it.
+/// The protocol engine: devices, their objects, and the messages between them. The [crate]
+/// documents its use.
 ///
 /// # Example
 ///
@@ -154,23 +157,23 @@ use crate::objects::outstanding::Scratch;
 /// ```
 pub struct Engine<R: Region> {
     pub(crate) core: Core<R>,
-    /// Elements of a request of the peer of who sends, while that has its turn.
+    /// Elements of a request of the peer, while a QP on a loopback connection has its turn.
     place_scratch: Scratch,
-    /// What is to be done to all QPs of devices.
+    /// Tasks for all QPs of a device.
     pub(crate) sweeps: Sweeps,
-    /// Packets to multicast groups that not all members have had.
+    /// Packets to multicast groups that some members have not had.
     pub(crate) fan_outs: FanOuts,
-    /// What the requests of all devices may take.
+    /// Most bytes that the pending requests of all devices may take.
     pub(crate) request_memory: u64,
     rng: Rng,
-    /// Where an FPDU is put together that came in pieces; empty until there is a stream.
+    /// Buffer in which an FPDU is reassembled. Empty until there is a stream.
     fpdu: Vec<u8>,
-    /// How often streams were joined.
+    /// How many loopback connections were made.
     joins: u64,
 }
 
 impl<R: Region> Engine<R> {
-    /// An engine without devices. Equal seeds and equal calls give equal results.
+    /// Makes an engine without devices. Equal seeds and equal calls give equal results.
     pub fn new(seed: u64) -> Self {
         Engine {
             core: Core::new(),

@@ -1,4 +1,4 @@
-//! Packets of other engines of this process come in.
+//! Inter-worker packets: packets from other engines of this process.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
@@ -17,8 +17,10 @@ use vrdma_wire::num::Pkey;
 use vrdma_wire::roce::{Body, Packet};
 
 impl<R: Region> Engine<R> {
-    /// Takes a packet of another engine of this process. What a frame may do it may, and no more;
-    /// but who made it is known.
+    /// Takes an inter-worker packet.
+    ///
+    /// It may do what a frame may do, and no more. But it is known to be made by an engine of this
+    /// process.
     pub fn handle_near(&mut self, now: Instant, near: &NearPacket<'_, R>, sink: &mut impl Sink) {
         self.core.port.counters.frames_in += 1;
         let packet = near.packet;
@@ -48,8 +50,8 @@ impl<R: Region> Engine<R> {
             };
         };
         if held > 0 {
-            // What came before, as a frame, waits for a receive: this is sent again after a
-            // timeout.
+            // An earlier packet, queued as a frame, waits for a receive. This one is retransmitted
+            // after a timeout.
             return;
         }
         if roce::receive(self.core.known(place, sink), now, packet, data, body, PostedReceives::MayComeYet)
@@ -59,9 +61,10 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A packet of an unreliable service came, which nobody sends again: what finds no receive
-    /// waits, as a frame, until the caller has looked for one, and what comes after it (`behind`)
-    /// waits behind it.
+    /// Handles an inter-worker packet of an unreliable service, which is never retransmitted.
+    ///
+    /// If it finds no receive, it is queued as a frame until the caller has drained the posts.
+    /// Later packets (`behind`) are queued behind it.
     fn arrive_unreliable(
         &mut self,
         place: Place,

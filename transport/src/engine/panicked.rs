@@ -1,10 +1,11 @@
-//! What a caller does with an engine of which a call panicked: those devices go that the call had
-//! at hand, the others go on.
+//! Recovery after a call of the engine that panicked.
 //!
-//! A call is a sequence of steps. Each changes the device of one QP, those of its peers, and what
-//! devices share: lists of who has a turn, deadlines, questions. Which devices a step had is known
-//! ([`Devices::reached`](crate::objects::device::Devices::reached)). An entry that it took out of a
-//! list and did not put back is one of them.
+//! The devices that the call was working on are removed. The others go on.
+//!
+//! A call is a sequence of steps. Each step changes the device of one QP, those of its peers, and
+//! what devices share: lists of turns, deadlines, questions. The engine records which devices a
+//! step has reached ([`Devices::reached`](crate::objects::device::Devices::reached)). If a step has
+//! taken an entry out of a list and not put it back, the entry's device is one of them.
 
 use crate::base::id::DeviceId;
 use crate::base::memory::{Fault, Region};
@@ -17,25 +18,28 @@ use crate::save::{RestoreError, Violation, record};
 use core::sync::atomic::AtomicU64;
 
 impl<R: Region> Engine<R> {
-    /// A step begins, within which the caller may find out what it [reached](Engine::reached).
-    /// Calls that are several steps begin each by themselves.
+    /// Begins a step, so that the caller can find out what it [reached](Engine::reached).
+    ///
+    /// Calls of several steps begin each step themselves.
     #[inline]
     pub fn begin_step(&mut self) {
         self.core.devices.begin_step();
     }
 
-    /// The devices that the last step had, to change them. If it panicked, they may be anything.
+    /// Returns the devices that the last step could change. If it panicked, they may be in any
+    /// state.
     pub fn reached(&self) -> Vec<DeviceId> {
         self.core.devices.reached().map(DeviceId).collect()
     }
 
-    /// After a call that panicked, and after the devices that it [reached](Engine::reached) were
-    /// [reset](Engine::reset_device): whether the others can go on. What they share is compared
-    /// with what they are, by way of a [record](Engine::save), which takes time and memory as they
-    /// have objects.
+    /// Checks whether the other devices can go on after a call that panicked.
+    ///
+    /// The caller has [reset](Engine::reset_device) the devices that the call
+    /// [reached](Engine::reached). What the other devices share is compared with their state, by
+    /// way of a [record](Engine::save). That takes time and memory in proportion to their objects.
     ///
     /// # Errors
-    /// What devices share was changed in part. The engine is not to be used any more.
+    /// What devices share was changed in part. The engine must not be used any more.
     pub fn check_after_panic(&mut self) -> Result<(), RestoreError> {
         let Engine { core: Core { send_scratch, recv_scratch, .. }, place_scratch, fpdu, .. } = self;
         for scratch in [send_scratch, recv_scratch, place_scratch] {
@@ -47,7 +51,7 @@ impl<R: Region> Engine<R> {
         self.check_lists(&record.turns).map_err(RestoreError::from)
     }
 
-    /// Whether each QP that waits, as it says, is in the list of those that do.
+    /// Checks that each QP that is marked as waiting is in the list of its kind.
     fn check_lists(&self, turns: &record::Turns) -> Result<(), Violation> {
         let devices = (0..self.core.devices.indices()).filter_map(|index| self.core.devices.get(index));
         let qps: Vec<&Qp> = devices.flat_map(|device| device.qps.iter().map(|entry| &entry.qp)).collect();
@@ -63,7 +67,7 @@ impl<R: Region> Engine<R> {
     }
 }
 
-/// Memory of the regions of an engine that is made for the sake of its checks alone.
+/// Memory of the regions of an engine that is made only for its checks.
 struct NoMemory;
 
 impl Region for NoMemory {

@@ -1,4 +1,4 @@
-//! Work requests come in.
+//! Posts of work requests.
 
 use crate::agenda::schedule::WITHIN_POSTS;
 use crate::base::carrier::Carrier;
@@ -22,13 +22,14 @@ use crate::verbs::request::{Destination, Payload, PostError, Queue, RecvList, Re
 use crate::verbs::work::Work;
 use vrdma_wire::num::{Qpn, Srqn};
 
-/// Messages of at most so many bytes are copied within the post; longer ones by [`Engine::poll`].
+/// Longest message that is copied within the post. [`Engine::poll`] copies longer messages.
 const SMALL: u32 = 64 << 10;
 
 impl<R: Region> Engine<R> {
-    /// Posts to a send queue. It is executed at once if it is small and nothing is before it. A
-    /// request that is wrong in itself completes with an error; only what [`PostError`] says ends
-    /// without a completion.
+    /// Posts to the send queue of a connection.
+    ///
+    /// The request is executed at once if it is small and nothing is before it. An invalid request
+    /// completes with an error. Only the cases of [`PostError`] end without a completion.
     #[inline]
     pub fn post_send(
         &mut self,
@@ -42,9 +43,10 @@ impl<R: Region> Engine<R> {
         self.post_connected(now, Place { device: device.0, qpn }, owner, request, None, sink)
     }
 
-    /// The same of an XRC initiator, with a shared receive queue of the peer. Without one, and with
-    /// one on another QP, a request ends as `LocQpOp`; one of [own keys](crate::SendOp::BindMw)
-    /// needs none.
+    /// Posts to the send queue of an XRC initiator, with the shared receive queue of the peer.
+    ///
+    /// A request without a queue ends as `LocQpOp`, and so does one with a queue on another QP. A
+    /// request that changes only [own keys](crate::SendOp::BindMw) needs no queue.
     #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
     pub fn post_xrc(
         &mut self,
@@ -82,8 +84,8 @@ impl<R: Region> Engine<R> {
             }
             let (core, places, payload) = (&mut self.core, (place, peer), request.payload);
             let step = match service {
-                // Code of their own for what most requests are: all that their rows say is known in
-                // it.
+                // The most frequent operations have code of their own, in which their rows are
+                // constants.
                 QpType::Rc | QpType::XrcSend | QpType::XrcRecv => match work.op {
                     SendOp::Write { .. } => {
                         step_rc(core, now, places, &work.of_known(), payload, SMALL, sink)
@@ -127,7 +129,7 @@ impl<R: Region> Engine<R> {
             QpState::Reset => return self.bad_state(place),
             QpState::Err => {
                 if let Some(flush) = qp.flush.as_mut().filter(|flush| flush.num_receives() > 0) {
-                    // Behind those that are still to be flushed.
+                    // The receive ends after those that are still to be flushed.
                     if flush.num_receives() >= u32::from(qp.caps.recv_wr) {
                         return self.overflow(place, sink);
                     }
@@ -156,8 +158,8 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// Posts receives of one element each, as if each were posted by itself
-    /// ([`Engine::post_recv`]). The first error of these.
+    /// Posts receives of one element each, as if [`Engine::post_recv`] posted each. Returns the
+    /// first error.
     #[inline]
     pub fn post_recvs(
         &mut self,
@@ -189,9 +191,11 @@ impl<R: Region> Engine<R> {
         result
     }
 
-    /// A request for this QP that could not be understood: completes as `LocQpOp`, and the QP goes
-    /// to ERR. A send does so when its turn comes; a receive at once, after those before it are
-    /// flushed.
+    /// Posts a request that could not be parsed. It completes as `LocQpOp`.
+    ///
+    /// A send completes when its turn comes. The QP then goes to ERR, or to SQE if its service is
+    /// unreliable. A receive takes the QP to ERR at once, and completes after the receives before
+    /// it are flushed.
     #[expect(clippy::too_many_arguments, reason = "the same as of the other posts")]
     pub fn post_invalid(
         &mut self,
@@ -220,8 +224,9 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Puts a send in its queue, which is empty, of which a part was carried or which waits: its
-    /// turn comes.
+    /// Adds a send to its queue, which is empty, and schedules its turn.
+    ///
+    /// A part of the send was executed, or it waits.
     #[cold]
     fn enqueue_begun(&mut self, place: Place, work: &Work<'_>, payload: Payload<'_>, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);
@@ -230,7 +235,7 @@ impl<R: Region> Engine<R> {
         borrowed.make_ready();
     }
 
-    /// Puts a send behind those that are pending.
+    /// Adds a send behind those that are pending.
     pub(crate) fn enqueue_send(
         &mut self,
         place: Place,
@@ -245,7 +250,7 @@ impl<R: Region> Engine<R> {
             QpState::Err | QpState::Sqe => {
                 let flush = borrowed.qp.flush.as_mut().filter(|flush| !flush.sends.is_empty());
                 if let Some(flush) = flush {
-                    // Behind those that are still to be flushed.
+                    // The send ends after those that are still to be flushed.
                     if flush.sends.len() >= u32::from(borrowed.qp.caps.send_wr) {
                         return self.overflow(place, sink);
                     }
@@ -267,7 +272,7 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// The QP that was posted to, if whoever did may.
+    /// Returns the QP that was posted to, if `owner` may post to it. A refusal is counted.
     #[inline]
     pub(crate) fn posted(&mut self, place: Place, owner: OwnerId) -> Result<PostTarget<'_>, PostError> {
         let device = self.core.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
@@ -287,7 +292,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A receive that is wrong in itself: the QP goes to ERR, and this ends last.
+    /// Takes the QP to ERR because of an invalid receive, which ends last.
     #[cold]
     fn invalid_receive(&mut self, place: Place, id: u32, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);

@@ -1,4 +1,4 @@
-//! The lives of QPs: made, changed, failed, destroyed.
+//! Creation, changes, failure and destruction of QPs.
 
 use crate::agenda::schedule::{Schedule, Turns};
 use crate::base::carrier::Carrier;
@@ -17,40 +17,43 @@ use crate::verbs::completion::Sink;
 use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {
-    /// Creates a QP in state RESET. `Denied` if the PD is not its owner's or for a QP1
-    /// that is not the kernel's, `Busy` if there is a QP1 already, `Invalid` if it is
-    /// to hold more than the limits allow, `NoResources` if there are too many
-    /// or their requests could take too much memory.
+    /// Creates a QP in state RESET.
+    ///
+    /// Returns `Denied` if the PD is not its owner's, or for a QP1 that is not the kernel's.
+    /// Returns `Busy` if there is a QP1 already. Returns `Invalid` if the QP would hold more than
+    /// the limits allow. Returns `NoResources` if there are too many QPs, or if their requests
+    /// could take too much memory.
     pub fn create_qp(&mut self, device: DeviceId, init: QpInit) -> Result<Qpn, Error> {
         let room = self.request_memory.saturating_sub(self.core.devices.promised());
         self.core.devices.find_mut(device)?.create_qp(init, room)
     }
 
-    /// The attributes of a QP, with its state and the PSNs that are next.
+    /// Returns the attributes of a QP, with its state and the next PSNs.
     pub fn query_qp(&self, device: DeviceId, qpn: Qpn) -> Result<QpAttr, Error> {
         self.core.devices.find(device)?.qp(qpn).map(Qp::query).ok_or(Error::NotFound)
     }
 
-    /// Who owns a QP.
+    /// Returns the owner of a QP.
     pub fn qp_owner(&self, device: DeviceId, qpn: Qpn) -> Result<OwnerId, Error> {
         self.core.devices.find(device)?.qp(qpn).map(|qp| qp.owner).ok_or(Error::NotFound)
     }
 
-    /// Whether a QP is one of RC or UC: its sends name nothing of the peer but memory.
+    /// Whether a QP is of RC or UC. Its sends name nothing of the peer except memory.
     #[inline]
     pub fn is_connection(&self, device: DeviceId, qpn: Qpn) -> bool {
         let qp = self.core.devices.get(device.0).and_then(|device| device.qp(qpn));
         qp.is_some_and(|qp| matches!(qp.service(), QpType::Rc | QpType::Uc))
     }
 
-    /// What a QP was made with.
+    /// Returns the parameters with which a QP was created.
     pub fn qp_init(&self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
         self.core.devices.find(device)?.qp(qpn).map(Qp::init).ok_or(Error::NotFound)
     }
 
-    /// Destroys a QP; its pending requests end without a completion, and it leaves its multicast
-    /// groups. Peers reach nothing any more through the memory windows that it bound (see
-    /// [`Engine::is_unbinding`]).
+    /// Destroys a QP. Its pending requests end without a completion, and it leaves its multicast
+    /// groups.
+    ///
+    /// Peers cannot use the memory windows any more that it bound (see [`Engine::is_unbinding`]).
     pub fn destroy_qp(&mut self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
         self.core.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
         self.core.devices.detach_from_all(device, qpn)?;
@@ -82,14 +85,17 @@ impl<R: Region> Engine<R> {
         Ok(init)
     }
 
-    /// Changes attributes or the state of a QP: IBTA 11.2.5.2, ibv_modify_qp(3). `Invalid` for a
-    /// change that is not possible, attributes that are missing or do not belong to it, and values
-    /// out of range; `Unsupported` for an alternate path and for capabilities. To RESET everything
-    /// pending is dropped, and memory windows that it bound are unbound (see
-    /// [`Engine::is_unbinding`]); to ERR it is flushed: if it is much, by the next calls of
-    /// [`Engine::poll`] (see [`Engine::is_flushing`]). From SQE to RTS what is still to be flushed
-    /// is so at once. A QP that is connected by a stream is given no address and no depths: also
-    /// `Invalid`.
+    /// Changes attributes or the state of a QP (IBTA 11.2.5.2, ibv_modify_qp(3)).
+    ///
+    /// Returns `Invalid` for a change that is not possible, and for values out of range. Also
+    /// returns `Invalid` for attributes that are missing, or do not belong to the change. The
+    /// address and the depths of a QP that is connected by a stream cannot be set (`Invalid`).
+    /// Returns `Unsupported` for an alternate path and for capabilities.
+    ///
+    /// On the way to RESET, everything pending is dropped, and memory windows that the QP bound are
+    /// unbound (see [`Engine::is_unbinding`]). On the way to ERR, everything pending is flushed. If
+    /// that is much, the next calls of [`Engine::poll`] do so (see [`Engine::is_flushing`]). On the
+    /// way from SQE to RTS, requests that are still to be flushed end at once.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -99,14 +105,14 @@ impl<R: Region> Engine<R> {
         attr: &QpAttr,
         sink: &mut impl Sink,
     ) -> Result<(), Error> {
-        let _ = now; // No change starts a clock so far.
+        let _ = now; // No change starts a clock.
         let place = Place { device: device.0, qpn };
         let known = self.core.devices.find_mut(device)?;
         let QpEntry { qp, .. } = known.qps.get_mut(qpn.number()).ok_or(Error::NotFound)?;
         let from = qp.state;
         let to = state::check(qp.service(), from, mask, attr)?;
         state::check_values(mask, attr, &known.limits)?;
-        // A stream has no address, and its depths were agreed about.
+        // A stream has no address, and its depths were negotiated.
         let of_set_up = [AttrMask::AV, AttrMask::MAX_RD_ATOMIC, AttrMask::MAX_DEST_RD_ATOMIC];
         if qp.carrier == Carrier::Tcp && of_set_up.into_iter().any(|attribute| mask.contains(attribute)) {
             return Err(Error::Invalid);
@@ -132,9 +138,11 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// A CQ of the QP overran or lost its memory: unless it is in RESET it goes to ERR, with
-    /// [`Event::QpFatal`](crate::Event::QpFatal). What is flushed goes to `sink`, that CQ's
-    /// completions too.
+    /// Reports that a CQ of the QP overran or lost its memory.
+    ///
+    /// Unless the QP is in RESET or ERR, it goes to ERR, with
+    /// [`Event::QpFatal`](crate::Event::QpFatal). Flushed requests complete in `sink`, including
+    /// those of that CQ.
     pub fn cq_failed(&mut self, device: DeviceId, qpn: Qpn, sink: &mut impl Sink) {
         let place = Place { device: device.0, qpn };
         let state = self.core.devices.qp_mut(place).map(|qp| qp.state);
@@ -143,7 +151,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// What a QP does on its way from `from` to the state that it is in now.
+    /// Executes the effects of a transition from `from` to the present state.
     fn entered(&mut self, place: Place, from: QpState, mask: AttrMask, attr: &QpAttr, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);
         match (from, borrowed.qp.state) {
@@ -171,7 +179,7 @@ impl<R: Region> Engine<R> {
                 }
             }
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
-                // What was posted before is not sent after what comes.
+                // Requests that are still to be flushed end before those that are posted later.
                 borrowed.flush_more(&mut { usize::MAX });
                 borrowed.qp.requester.notify_drained = false;
                 borrowed.make_ready();
@@ -180,7 +188,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Everything pending is dropped, and all is as at first.
+    /// Drops everything pending, and resets the QP.
     fn reset_qp(&mut self, place: Place, sink: &mut impl Sink) {
         self.core.known(place, sink).disarm();
         self.drop_requests(place);
@@ -188,7 +196,8 @@ impl<R: Region> Engine<R> {
         self.core.devices.known_device(place.device).qps.known(place.qpn).reset();
     }
 
-    /// The windows that a QP bound name nothing any more; so many are unbound later.
+    /// Revokes the windows that a QP bound, so that they name nothing. If they are many, some are
+    /// unbound later.
     fn give_windows_up(&mut self, place: Place) {
         let device = self.core.devices.known_device(place.device);
         device.give_windows_up(place.qpn);

@@ -1,4 +1,4 @@
-//! What happens by itself: requests whose turn comes, and deadlines.
+//! Work that is due: requests whose turn comes, and deadlines.
 
 use crate::agenda::schedule::{Cost, OPERATION, QP_TURN};
 use crate::base::carrier::Carrier;
@@ -18,21 +18,23 @@ use crate::verbs::attr::QpType;
 use crate::verbs::completion::Sink;
 use core::mem;
 
-/// Long messages are copied in stretches of a multiple of so many bytes, which is one of every MTU.
+/// Long messages are copied in segments of a multiple of this, which is a multiple of every MTU.
 const GRAIN: u32 = 4096;
 const _: () = assert!(QP_TURN.is_multiple_of(GRAIN));
 
-/// Turns of QPs in one call: more may have work than fits a budget of bytes.
+/// Most turns of QPs in one call. More may have work than fits a budget of bytes.
 pub(crate) const TURNS: usize = 128;
 
-/// Deadlines that one call attends to,
+/// Most deadlines that one call handles.
 pub(crate) const DEADLINES: usize = 256;
-/// and those of one device before the next has its turn.
+/// Most deadlines of one device that are handled before the next device has its turn.
 const DEADLINES_TURN: usize = 32;
 
 impl<R: Region> Engine<R> {
-    /// Works on what is ready and due, on about `budget` bytes but at least one stretch of a
-    /// message; true if more is ready now. Devices take turns, and the QPs of each.
+    /// Works on what is ready and due. Returns whether more is ready now.
+    ///
+    /// The work is about `budget` bytes, but at least one segment of a message. Devices take turns,
+    /// and so do the QPs of each.
     pub fn poll(&mut self, now: Instant, budget: u64, sink: &mut impl Sink) -> bool {
         self.flush_some(sink);
         self.attend_to_deadlines(now, sink);
@@ -45,7 +47,7 @@ impl<R: Region> Engine<R> {
         for _ in 0..TURNS {
             self.begin_step();
             let Some((place, direction)) = self.core.schedule.local.pop() else { break };
-            // It may have been destroyed since it was ready.
+            // The QP may have been destroyed since it was ready.
             let Some(qp) = self.core.devices.qp_mut(place) else { continue };
             if !mem::take(&mut qp.requester.ready) {
                 continue;
@@ -67,7 +69,7 @@ impl<R: Region> Engine<R> {
             || self.core.schedule.deadlines.first().is_some_and(|at| at <= now)
     }
 
-    /// What was to happen by now and did not.
+    /// Handles deadlines that have come.
     fn attend_to_deadlines(&mut self, now: Instant, sink: &mut impl Sink) {
         if self.core.schedule.deadlines.first().is_none_or(|at| at > now) {
             return;
@@ -86,8 +88,10 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// When to [`poll`](Engine::poll), and with an uplink [`transmit`](Engine::transmit), next if
-    /// nothing else happens: the start of time if something is ready now, `None` if never.
+    /// Returns when to [`poll`](Engine::poll) next, if nothing else happens.
+    ///
+    /// With an uplink this is also the time to [`transmit`](Engine::transmit). It is the start of
+    /// time if something is ready now, and `None` if nothing will be.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let ready = self.core.schedule.local.len() > 0
             || self.can_transmit()
@@ -98,7 +102,8 @@ impl<R: Region> Engine<R> {
         if ready { Some(Instant(0)) } else { self.core.schedule.deadlines.first() }
     }
 
-    /// One QP's turn; what it cost: at most a [`QUANTUM`](crate::agenda::schedule::QUANTUM).
+    /// Gives one QP its turn. Returns the cost, at most a
+    /// [`QUANTUM`](crate::agenda::schedule::QUANTUM).
     fn take_turn(&mut self, now: Instant, place: Place, sink: &mut impl Sink) -> Cost {
         let mut scratch = mem::take(&mut self.core.send_scratch);
         let mut spent = 0;
@@ -114,8 +119,9 @@ impl<R: Region> Engine<R> {
         spent
     }
 
-    /// One stretch of a QP's first request, of at most `limit` bytes; what it cost, or `None` if
-    /// there is none to execute.
+    /// Executes one segment of a QP's first request, of at most `limit` bytes.
+    ///
+    /// Returns the cost, or `None` if there is no request to execute.
     fn try_first(
         &mut self,
         now: Instant,
@@ -125,7 +131,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Option<Cost> {
         let (device, qp) = self.core.devices.known(place);
-        // It may have been made ready before its address vector changed.
+        // The QP may have been made ready before its address vector changed.
         if device.suspended || qp.carrier.needs_port() || !(qp.can_send() && qp.requester.has_work()) {
             return None;
         }
@@ -156,13 +162,14 @@ impl<R: Region> Engine<R> {
         Some(cost + OPERATION)
     }
 
-    /// A QP's deadline has come.
+    /// Handles a QP's deadline, which has come.
     fn timed_out(&mut self, now: Instant, place: Place, sink: &mut impl Sink) {
-        // One that is reset or destroyed is disarmed.
+        // A QP that is reset or destroyed has no deadline, so this one exists.
         let mut borrowed = self.core.known(place, sink);
         borrowed.qp.timer = NEVER;
         if borrowed.suspended || borrowed.qp.requester.wait == Wait::Look {
-            // It is tried again when the device goes on, or the caller has looked.
+            // Its request is tried again when the device goes on, or when the caller has drained
+            // the posts.
             return;
         }
         match (borrowed.qp.carrier, borrowed.qp.service()) {

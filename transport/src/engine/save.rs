@@ -1,4 +1,4 @@
-//! An engine as a record, and back.
+//! Saving of an engine as a record, and restoring.
 
 use crate::agenda::fan_out::FanOuts;
 use crate::agenda::look::Looks;
@@ -19,8 +19,9 @@ use crate::save::{RestoreError, Violation, same_names};
 same_names!(Task { GoOn, StartOver, Sources });
 
 impl<R: Region> Engine<R> {
-    /// The record of everything that the engine knows, for [`Engine::restore`]. It can be taken
-    /// between any two calls. The memory of regions is not in it.
+    /// Returns the record of everything that the engine knows, for [`Engine::restore`].
+    ///
+    /// It can be taken between any two calls. The memory of regions is not in it.
     pub fn save(&self) -> Record {
         let Engine {
             core: Core { devices, schedule, looks, port, send_scratch: _, recv_scratch: _ },
@@ -30,7 +31,7 @@ impl<R: Region> Engine<R> {
             rng,
             place_scratch: _,
             fpdu: _,
-            // Streams of a record are not joined.
+            // A record has no loopback connections.
             joins: _,
         } = self;
         let (fan_outs, fan_out_turn) = fan_outs.save();
@@ -49,16 +50,18 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// An engine that goes on where the one of the record was: the same calls give the same
-    /// results. `region` gives the memory of each region anew, which has the length and the
-    /// addresses that the record says; `None` refuses the record.
+    /// Makes an engine that goes on where the engine of the record was.
     ///
-    /// Callers' clocks go on too: deadlines in the record are times of the same monotonic clock.
+    /// Equal calls give equal results. `region` returns the memory of each region again, with the
+    /// length and the addresses that the record has. `None` refuses the record.
+    ///
+    /// The caller's clock goes on too. Deadlines in the record are times of the same monotonic
+    /// clock.
     ///
     /// # Errors
     ///
-    /// A record that no engine can have written, or a newer one has, is refused, with what is wrong
-    /// and where.
+    /// A record is refused if no engine, or only a newer one, can have written it. The error says
+    /// what is wrong and where.
     pub fn restore(
         record: &Record,
         region: impl FnMut(DeviceId, u32, &record::MemoryRegion) -> Option<R>,
@@ -90,7 +93,7 @@ impl<R: Region> Engine<R> {
         let possible = match sweep.task.into() {
             Task::GoOn => !device.suspended,
             Task::StartOver => self.core.port.is_up(),
-            // Restored QPs have the right ones.
+            // Restored QPs have the right addresses already.
             Task::Sources => true,
         };
         if !possible {
@@ -99,7 +102,7 @@ impl<R: Region> Engine<R> {
         self.sweeps.restore(sweep, device.limits.max_qp)
     }
 
-    /// Arms the deadlines that QPs have.
+    /// Arms the deadlines of QPs.
     fn restore_timers(&mut self) {
         for index in 0..self.core.devices.indices() {
             let qps = self.core.devices.get(index).into_iter().flat_map(|device| device.qps.iter());
@@ -109,7 +112,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Gives QPs their slices that have requests to flush.
+    /// Schedules QPs that have requests to flush.
     fn restore_flushes(&mut self) {
         for index in 0..self.core.devices.indices() {
             let Some(device) = self.core.devices.get(index) else { continue };

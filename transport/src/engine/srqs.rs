@@ -1,4 +1,4 @@
-//! The lives of shared receive queues, and receives that are posted to them.
+//! Creation, changes and destruction of shared receive queues, and posts to them.
 
 use crate::base::error::Error;
 use crate::base::id::{DeviceId, OwnerId, SrqId};
@@ -10,17 +10,23 @@ use crate::verbs::completion::{Event, Sink};
 use crate::verbs::request::{PostError, RecvList, RecvRequest};
 
 impl<R: Region> Engine<R> {
-    /// Creates a shared receive queue. `Denied` if the PD is not its owner's, `Invalid` if it is to
-    /// hold more than the limits allow or nothing, `NoResources` if there are too many or their
-    /// receives could take too much memory.
+    /// Creates a shared receive queue.
+    ///
+    /// Returns `Denied` if the PD is not its owner's. Returns `Invalid` if it would hold no
+    /// receives, or more than the limits allow. Returns `NoResources` if there are too many queues,
+    /// or if their receives could take too much memory.
     pub fn create_srq(&mut self, device: DeviceId, init: SrqInit) -> Result<SrqId, Error> {
         let room = self.request_memory.saturating_sub(self.core.devices.promised());
         self.core.devices.find_mut(device)?.create_srq(init, room)
     }
 
-    /// Changes the number of receives that it can hold, and arms its limit (0: not armed): IBTA
-    /// 11.2.8.3. `Invalid` if more receives are outstanding (also those that QPs have taken, until
-    /// they end), if there may not be so many, or if the limit is beyond.
+    /// Changes how many receives a shared receive queue can hold, and arms its limit (0: not
+    /// armed): IBTA 11.2.8.3.
+    ///
+    /// Returns `Invalid` if more receives are outstanding. Receives that QPs have taken count until
+    /// they end. Also returns `Invalid` if the queue may not hold so many, or if the limit is more
+    /// than it can hold. A queue that has failed is `Invalid` too. Returns `NoResources` if the
+    /// receives could take too much memory.
     pub fn modify_srq(
         &mut self,
         device: DeviceId,
@@ -38,27 +44,28 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// What it can hold, and its limit.
+    /// Returns what a shared receive queue can hold, and its limit.
     pub fn query_srq(&self, device: DeviceId, srq: SrqId) -> Result<SrqAttr, Error> {
         let Srq { init, limit, .. } =
             self.core.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
         Ok(SrqAttr { max_wr: init.max_wr, max_sge: init.max_sge, limit: *limit })
     }
 
-    /// Who owns it.
+    /// Returns the owner of a shared receive queue.
     pub fn srq_owner(&self, device: DeviceId, srq: SrqId) -> Result<OwnerId, Error> {
         let srq = self.core.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
         Ok(srq.init.owner)
     }
 
-    /// What it was made with.
+    /// Returns the parameters with which a shared receive queue was created.
     pub fn srq_init(&self, device: DeviceId, srq: SrqId) -> Result<SrqInit, Error> {
         let srq = self.core.devices.find(device)?.srqs.get(srq.0).ok_or(Error::NotFound)?;
         Ok(srq.init)
     }
 
-    /// The CQ of an XRC shared queue overran or lost its memory: the queue fails, with
-    /// [`Event::SrqError`].
+    /// Reports that the CQ of an XRC shared queue overran or lost its memory.
+    ///
+    /// The queue fails, with [`Event::SrqError`].
     pub fn srq_cq_failed(&mut self, device: DeviceId, srq: SrqId, sink: &mut impl Sink) {
         let Some(Device { parts: DeviceParts { srqs, requests, .. }, .. }) =
             self.core.devices.get_mut(device.0)
@@ -71,17 +78,20 @@ impl<R: Region> Engine<R> {
         sink.event(device, Event::SrqError(srq));
     }
 
-    /// Destroys it; its receives end without completions. `Busy` while QPs have it. (None has an
-    /// XRC one: a receive of that which a target has taken ends, too.)
+    /// Destroys a shared receive queue. Its receives end without completions.
+    ///
+    /// Returns `Busy` while QPs have it. (No QP has an XRC queue. A receive that an XRC target has
+    /// taken from it ends too.)
     pub fn destroy_srq(&mut self, device: DeviceId, srq: SrqId) -> Result<(), Error> {
         self.core.devices.find_mut(device)?.destroy_srq(srq)?;
         self.free_dropped(device.0);
         Ok(())
     }
 
-    /// Posts a receive to a shared queue. One that is wrong in itself, or one too many, takes the
-    /// queue to its error state, with
-    /// [`Event::SrqError`]: it has no receives any more then, and takes none.
+    /// Posts a receive to a shared queue.
+    ///
+    /// An invalid receive, or one too many, takes the queue to its error state, with
+    /// [`Event::SrqError`]. The queue then loses its receives, and takes no more.
     #[inline]
     pub fn post_srq_recv(
         &mut self,
@@ -118,8 +128,8 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// Posts receives of one element each, as if each were posted by itself
-    /// ([`Engine::post_srq_recv`]). The first error of these.
+    /// Posts receives of one element each, as if [`Engine::post_srq_recv`] posted each. Returns the
+    /// first error.
     #[inline]
     pub fn post_srq_recvs(
         &mut self,
@@ -147,7 +157,8 @@ impl<R: Region> Engine<R> {
         result
     }
 
-    /// A receive for a shared queue that could not be understood: see [`Engine::post_srq_recv`].
+    /// Posts a receive to a shared queue that could not be parsed. It has the effect of an invalid
+    /// receive ([`Engine::post_srq_recv`]).
     pub fn post_invalid_srq(
         &mut self,
         device: DeviceId,
@@ -155,7 +166,7 @@ impl<R: Region> Engine<R> {
         srq: SrqId,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        // More elements than any queue takes.
+        // This is more elements than any queue takes.
         let sges = &[Default::default(); crate::verbs::request::MAX_SGE + 1];
         self.post_srq_recv(device, owner, srq, RecvRequest { id: 0, sges }, sink)
     }

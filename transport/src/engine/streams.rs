@@ -1,4 +1,4 @@
-//! Streams: QPs are connected by them, and what comes in them is handed in.
+//! Streams: they connect QPs, and the caller delivers the bytes that arrive in them.
 
 use crate::agenda::look::{Asker, Fate, Question};
 use crate::base::carrier::Carrier;
@@ -18,11 +18,14 @@ use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {
-    /// A TCP connection is the QP's from now on, in which set-up has agreed about this: from INIT
-    /// the QP goes to RTS. The stream is named by the QP. It stays until the engine ends it
-    /// ([`StreamOutlet::end_stream`](crate::StreamOutlet::end_stream)), the caller loses it, or the
-    /// QP is reset or destroyed: then it is the caller's to abort. `Invalid` if the QP is no
-    /// reliable connection or not in INIT, or if so many READs, or such an MSS, cannot be.
+    /// Connects a QP by a TCP connection with these attributes, which set-up has negotiated.
+    ///
+    /// The QP goes from INIT to RTS. It identifies the stream. The stream stays until the engine
+    /// ends it ([`StreamOutlet::end_stream`](crate::StreamOutlet::end_stream)), the caller loses
+    /// it, or the QP is reset or destroyed. In the last case the caller has to abort it.
+    ///
+    /// Returns `Invalid` if the QP is no reliable connection, or not in INIT. Also returns
+    /// `Invalid` if the numbers of READs or the MSS are out of range.
     pub fn connect_stream(&mut self, device: DeviceId, qpn: Qpn, attr: &StreamAttr) -> Result<(), Error> {
         let known = self.core.devices.find_mut(device)?;
         let limits = &known.limits;
@@ -40,10 +43,13 @@ impl<R: Region> Engine<R> {
         Ok(())
     }
 
-    /// Takes the next bytes of a QP's stream; how many. The rest is to be offered again: while a
-    /// message waits for the answer to a question, or the device is suspended, none are taken. What
-    /// comes after the connection has ended is taken and dropped. `Invalid` if the QP has no
-    /// stream.
+    /// Takes the next bytes of a QP's stream. Returns how many it took.
+    ///
+    /// The caller offers the rest again. Nothing is taken while a message waits for the answer to a
+    /// question, or while the device is suspended. Bytes after the end of the connection are taken
+    /// and dropped.
+    ///
+    /// Returns `Invalid` if the QP has no stream.
     pub fn handle_stream(
         &mut self,
         device: DeviceId,
@@ -52,7 +58,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<usize, Error> {
         let mut buffer = mem::take(&mut self.fpdu);
-        // Only the first time, and after a restoration.
+        // This allocates only the first time, and after a restoration.
         buffer.resize(MAX_FPDU, 0);
         let result = self
             .with_stream(device, qpn, sink)
@@ -65,12 +71,15 @@ impl<R: Region> Engine<R> {
         Ok(taken)
     }
 
-    /// Places what an FPDU carries that came beyond a hole of a QP's stream, in a TCP segment of
-    /// which the peer says that it begins with an FPDU: if the bytes are just one FPDU with a right
-    /// CRC, and its payload may be placed as things are. Then nothing but what this returns is to
-    /// be kept of it, for [`Engine::handle_placed`]; else the bytes, for [`Engine::handle_stream`],
-    /// which also says what is wrong with them; or nothing. Each byte of a stream is placed once:
-    /// that is the caller's to see to.
+    /// Places the payload of an FPDU that arrived beyond a gap of a QP's stream.
+    ///
+    /// The peer says of the TCP segment that it begins with an FPDU. The payload is placed if the
+    /// bytes are exactly one FPDU with a correct CRC, and if it may be placed at present.
+    ///
+    /// If it was placed, the caller keeps only the returned value, for [`Engine::handle_placed`].
+    /// Otherwise the caller keeps the bytes, for [`Engine::handle_stream`], which also reports what
+    /// is wrong with them. Or it keeps nothing ([`EarlyFpdu::NoReceive`]). The caller makes sure
+    /// that each byte of a stream is placed once.
     pub fn place_fpdu(
         &mut self,
         device: DeviceId,
@@ -84,8 +93,10 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// The turn of an FPDU has come that was placed: all before it was taken. False if it is to be
-    /// offered again, as bytes that are not taken. `Invalid` if the QP has no stream.
+    /// Delivers an FPDU that was placed, in its turn: everything before it was taken.
+    ///
+    /// Returns false if the caller has to offer it again, like bytes that are not taken. Returns
+    /// `Invalid` if the QP has no stream.
     pub fn handle_placed(
         &mut self,
         device: DeviceId,
@@ -96,22 +107,27 @@ impl<R: Region> Engine<R> {
         self.with_stream(device, qpn, sink).map(|mut borrowed| borrowed.receive_placed(placed))
     }
 
-    /// A stream has room for another FPDU, which it did not have. (It may be said for nothing.)
+    /// Reports that a stream has room for another FPDU again. A needless report is harmless.
     pub fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> Result<(), Error> {
         let no_sink = &mut NoSink;
         self.with_stream(device, qpn, no_sink).map(|mut borrowed| borrowed.stream_has_room())
     }
 
-    /// The QP's program leaves: no request begins any more, what has begun ends, then the engine
-    /// ends the stream, and the QP goes to ERR.
+    /// Ends a stream because the QP's program leaves.
+    ///
+    /// No request begins any more. After everything under way has ended, the engine ends the
+    /// stream, and the QP goes to ERR.
     pub fn finish_stream(&mut self, device: DeviceId, qpn: Qpn) -> Result<(), Error> {
         let no_sink = &mut NoSink;
         self.with_stream(device, qpn, no_sink).map(|mut borrowed| borrowed.finish_stream())
     }
 
-    /// A stream is over: the peer has ended it (`orderly`, and all of it was handed in), or it
-    /// broke. Unless it has ended in this direction already, the QP goes to ERR; with
-    /// [`Event::QpFatal`](crate::Event::QpFatal) if it broke, or something was under way.
+    /// Reports the end of a stream: the peer has ended it (`orderly`), or it broke.
+    ///
+    /// `orderly` also means that all its bytes were delivered. Unless the stream has ended in this
+    /// direction already, the QP goes to ERR. It does so with
+    /// [`Event::QpFatal`](crate::Event::QpFatal) if the stream broke, or if something was under
+    /// way.
     pub fn lose_stream(
         &mut self,
         device: DeviceId,
@@ -122,7 +138,7 @@ impl<R: Region> Engine<R> {
         self.with_stream(device, qpn, sink).map(|mut borrowed| borrowed.lose_stream(orderly))
     }
 
-    /// The QP, if it has a stream.
+    /// Returns the view of the QP, if it has a stream.
     pub(super) fn with_stream<'a, S>(
         &'a mut self,
         device: DeviceId,
@@ -133,7 +149,7 @@ impl<R: Region> Engine<R> {
         if borrowed.qp.carrier == Carrier::Tcp { Ok(borrowed.stream()) } else { Err(Error::Invalid) }
     }
 
-    /// The next message of a stream has no receive: the caller is asked to look.
+    /// Asks the caller to drain posts, because the next message of a stream has no receive.
     #[cold]
     fn ask_for_stream(&mut self, place: Place, sink: &mut impl Sink) {
         let (device, qp) = self.core.devices.known(place);
@@ -144,9 +160,9 @@ impl<R: Region> Engine<R> {
         self.core.looks.ask(Question { device: place.id(), owner }, Asker::Stream(place, number));
     }
 
-    /// The caller has looked for the message with which a stream goes on.
+    /// Resumes a stream whose next message waited. The caller has drained the posts.
     pub(super) fn handle_waiting(&mut self, place: Place, number: u32, sink: &mut impl Sink) {
-        // It may have been destroyed, or reset, since it asked.
+        // The QP may have been destroyed or reset since it asked.
         if let Ok(mut borrowed) = self.with_stream(place.id(), place.qpn, sink) {
             borrowed.receive_waiting(number);
         }

@@ -1,5 +1,5 @@
-//! What is to be done to all QPs of a device: to some of them in each [`Engine::poll`], for there
-//! may be many, and all devices wait meanwhile.
+//! Tasks for all QPs of a device. There may be many QPs, and all devices wait meanwhile, so each
+//! [`Engine::poll`] does some.
 
 use crate::agenda::sweeps::{Sweep, Task};
 use crate::base::carrier::Carrier;
@@ -11,9 +11,9 @@ use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
 use crate::verbs::completion::Sink;
 
-/// QPs that one call of [`Engine::poll`] attends to in this way,
+/// Most QPs that one call of [`Engine::poll`] handles for tasks.
 pub(crate) const SWEPT: usize = 64;
-/// and those of one task before the next has its turn.
+/// Most QPs of one task that are handled before the next task has its turn.
 const TURN: usize = 16;
 
 impl<R: Region> Engine<R> {
@@ -22,14 +22,14 @@ impl<R: Region> Engine<R> {
         self.sweeps.begin(device, task);
     }
 
-    /// The same, and does the first slice of it.
+    /// Begins a task for all QPs that a device has now, and does its first slice.
     pub(crate) fn sweep_now(&mut self, device: u32, task: Task, sink: &mut impl Sink) {
         self.sweeps.begin(device, task);
         let sweep = self.sweeps.0.pop_back().expect("it was begun just now");
         self.sweep_on(sweep, SWEPT, sink);
     }
 
-    /// Does a slice of what is to be done.
+    /// Does a slice of the tasks.
     #[inline]
     pub(crate) fn sweep_some(&mut self, sink: &mut impl Sink) {
         if self.sweeps.any() {
@@ -48,7 +48,9 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Attends to up to `most` QPs; to how many. What is left of the task is then last of all.
+    /// Executes a task for up to `most` QPs. Returns for how many.
+    ///
+    /// If some are left, the task is then the last of all.
     fn sweep_on(&mut self, sweep: Sweep, most: usize, sink: &mut impl Sink) -> usize {
         let Sweep { device, task, next } = sweep;
         self.begin_step();
@@ -77,8 +79,8 @@ impl<R: Region> Engine<R> {
     }
 }
 
-/// What a connection sent and was not answered got lost, most likely: it is sent again now, not
-/// when its time is over.
+/// Retransmits at once what a connection sent without an answer. It was most likely lost while the
+/// link was down.
 fn start_over<R: Region, S: Sink>(mut ctx: QpCtx<'_, R, S>) {
     if ctx.qp.carrier == Carrier::Tcp {
         return ctx.stream().stream_has_room();

@@ -1,10 +1,12 @@
-//! Senders that wait are woken: by a receive of their peer, and by receives of a shared queue in
-//! the order in which they began to wait, one for each.
+//! Wake-up of senders that wait for a receive.
 //!
-//! Who was woken by a receive of a shared queue may find that another message took it. Then it
-//! waits on, in its old place and until its old deadline, and has spent no retry. Who was woken and
-//! is gone by its turn, or wants nothing any more, is found by [`Engine::poll`], and the next is
-//! woken instead.
+//! A sender is woken by a receive of its peer. Receives of a shared queue wake senders in the order
+//! in which they began to wait, one sender for each receive.
+//!
+//! A sender that was woken by a receive of a shared queue may find that another message took it. It
+//! then waits on, in its old place and until its old deadline, and has spent no retry. A sender may
+//! have disappeared by its turn, or want nothing any more. [`Engine::poll`] finds such a sender,
+//! and wakes the next one instead.
 
 use crate::base::carrier::Carrier;
 use crate::base::id::SrqId;
@@ -16,7 +18,9 @@ use crate::objects::qp::requester::Wait;
 use crate::verbs::completion::Sink;
 
 impl<R: Region> Engine<R> {
-    /// What the peer of a QP waits for may have come. False if there is no peer that will try.
+    /// Wakes the peer of a QP, because what it waits for may have come.
+    ///
+    /// Returns false if there is no peer that will try.
     pub(super) fn wake_peer(&mut self, place: Place, sink: &mut impl Sink) -> bool {
         let (_, qp) = self.core.devices.known(place);
         let Ok((peer, ..)) = self.core.devices.find_peer(qp) else { return false };
@@ -25,8 +29,9 @@ impl<R: Region> Engine<R> {
         borrowed.qp.requester.ready
     }
 
-    /// The device of a QP goes on: neither it nor its peer waits any longer, but those for receives
-    /// of a shared queue, which come in their order.
+    /// Resumes a QP whose device goes on. Neither the QP nor its peer waits any longer.
+    ///
+    /// A peer that waits for a receive of a shared queue is woken in its order instead.
     pub(super) fn go_on(&mut self, place: Place, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);
         if borrowed.qp.carrier == Carrier::Tcp {
@@ -51,14 +56,15 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// A shared queue may have receives for those who wait: the next call of [`Engine::poll`] wakes
-    /// them.
+    /// Schedules the wake-up of senders that wait for receives of a shared queue.
+    ///
+    /// The next call of [`Engine::poll`] wakes them, if there are receives.
     pub(super) fn attend_to_waiters(&mut self, device: u32, srq: SrqId) {
         let known = self.core.devices.known_device(device);
         known.srqs.used(srq).list(device, &mut self.core.schedule.wakes);
     }
 
-    /// Wakes some of those who wait.
+    /// Wakes some of the waiting senders.
     #[inline]
     pub(super) fn wake_some(&mut self, sink: &mut impl Sink) {
         if self.core.schedule.wakes.any() {
@@ -69,7 +75,7 @@ impl<R: Region> Engine<R> {
     #[cold]
     fn wake_slice(&mut self, sink: &mut impl Sink) {
         let mut left = WOKEN;
-        // Each has one turn at most: who is still to try does so after this.
+        // Each queue has at most one turn. Woken senders that will try do so after this.
         for _ in 0..self.core.schedule.wakes.len() {
             if left == 0 {
                 break;
@@ -79,15 +85,15 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Attends to up to `most` of those who wait for receives of a shared queue; to how many.
+    /// Handles up to `most` senders that wait for receives of a shared queue. Returns how many.
     fn wake_waiters(&mut self, device: u32, id: SrqId, most: usize, sink: &mut impl Sink) -> usize {
         self.begin_step();
         let known = self.core.devices.known_device(device);
-        // It may have been destroyed.
+        // The queue may have been destroyed.
         let Some(srq) = known.srqs.get_mut(id.0) else { return 0 };
         srq.listed = false;
         if known.suspended {
-            // It is attended to again when the device goes on.
+            // The queue is listed again when the device goes on.
             return 0;
         }
         let mut left = most;
@@ -100,8 +106,8 @@ impl<R: Region> Engine<R> {
                 self.core.devices.known_device(device).waits_no_longer(qpn);
             }
         }
-        // There are not more receives than senders that were woken. Those that will not try leave
-        // theirs to others.
+        // There are no more receives than woken senders. Those that will not try leave their
+        // receives to others.
         let mut last = 0;
         while left > 0
             && let Some((number, qpn)) =

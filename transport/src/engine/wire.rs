@@ -1,6 +1,6 @@
-//! The port: frames come in, are parsed and find their QP; QPs with packets to send take turns.
+//! The port: received frames are parsed and find their QP, and QPs with packets to send take turns.
 //!
-//! What a packet means to its QP is the business of its service: [`rc`](crate::carrier::roce),
+//! The QP's service handles the packet: [`rc`](crate::carrier::roce),
 //! [`uc`](crate::carrier::uc::roce), [`ud`](crate::carrier::ud::roce).
 
 use crate::agenda::schedule::{Cost, OPERATION};
@@ -28,8 +28,9 @@ use vrdma_wire::Drop;
 use vrdma_wire::num::{Mac, Qpn, VlanId};
 use vrdma_wire::roce::{Packet, Parsed};
 
-/// An outlet that reckons what packets cost, and has no room once that is all that their device may
-/// spend in its turn.
+/// An outlet that adds up the cost of packets.
+///
+/// It has no room once the device has spent what it may in its turn.
 struct Metered<'a, O> {
     outlet: &'a mut O,
     credit: Cost,
@@ -104,11 +105,12 @@ impl<R: Region, O: StreamOutlet<R>> StreamOutlet<R> for Metered<'_, O> {
     }
 }
 
-/// What a datagram that is copied costs of a budget of packets: as many bytes as in the longest
-/// packet, and an operation.
+/// Cost of copied datagrams that counts as one packet of a budget.
+///
+/// It is that of the longest packet: its bytes, and an operation.
 const COPIED_PACKET: Cost = 4096 + OPERATION;
 
-/// Whom a packet is for.
+/// The destination of a packet.
 pub(super) enum Addressee {
     /// A QP of a device.
     Device(u32),
@@ -117,10 +119,11 @@ pub(super) enum Addressee {
 }
 
 impl<R: Region> Engine<R> {
-    /// Says that there is a port to other hosts, and whether its link is up. While it is down, what
-    /// QPs send is lost: so their timers run, and what they began goes on if the link is up again
-    /// in time: at once, by the next calls of [`Engine::poll`], which take some QPs each. Before
-    /// the first call there is no port.
+    /// Reports that there is a port to other hosts, and whether its link is up.
+    ///
+    /// Before the first call there is no port. While the link is down, packets that QPs send are
+    /// lost, so their timers run. If the link is up again in time, QPs go on at once. The next
+    /// calls of [`Engine::poll`] do so, each for some QPs.
     pub fn set_link(&mut self, up: bool) {
         let was_down = self.core.port.link == Some(false);
         self.core.port.link = Some(up);
@@ -137,34 +140,38 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Sets the source MAC address of a device's packets, which is also the only one that packets
-    /// for it may have as their destination.
+    /// Sets the source MAC address of a device's packets.
+    ///
+    /// It is also the only destination MAC address that packets for the device may have.
     pub fn set_mac(&mut self, device: DeviceId, mac: Mac) -> Result<(), Error> {
         self.core.devices.find_mut(device)?.mac = mac;
         Ok(())
     }
 
-    /// What was counted of packets that are no single device's business.
+    /// Returns the counters of packets that belong to no single device.
     pub fn port_counters(&self) -> &PortCounters {
         &self.core.port.counters
     }
 
-    /// What came from the wire and was no packet.
+    /// Returns the counters of frames from the wire that were no packets.
     pub fn malformed_frames(&self) -> &MalformedFrames {
         &self.core.port.malformed
     }
 
     /// Takes a frame from the wire, from the Ethernet header on: an IP packet to UDP port 4791.
-    /// Nothing that it may hold can do more than its sender's connections allow; what is refused is
-    /// counted, and no trace of it remains.
+    ///
+    /// A frame can do no more than its sender's connections allow, whatever it contains. What is
+    /// refused is counted, and leaves no other trace.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8], sink: &mut impl Sink) {
-        // The packet stays where it was put: to copy what was just stored field by field takes
-        // until these stores are done.
+        // The parsed packet is not moved. A copy right after its fields were stored would wait for
+        // these stores.
         self.handle_parsed(now, &Packet::parse(frame), frame, sink);
     }
 
-    /// Takes a frame from the wire that the caller has parsed: `parsed` is what [`Packet::parse`]
-    /// made of `frame`. Otherwise it does what [`Engine::handle_frame`] does.
+    /// Takes a frame from the wire that the caller has parsed.
+    ///
+    /// `parsed` is what [`Packet::parse`] made of `frame`. Apart from that, it does what
+    /// [`Engine::handle_frame`] does.
     #[inline]
     pub fn handle_parsed(
         &mut self,
@@ -184,14 +191,15 @@ impl<R: Region> Engine<R> {
         self.route(now, parsed, frame, sink);
     }
 
-    /// The same of a packet that was parsed, and its ICRC found right, by the caller: who wants to
-    /// know what takes how long.
+    /// Takes a packet that the caller has parsed, and whose ICRC it has found right.
+    ///
+    /// This is for callers that measure how long each part takes.
     pub fn handle_packet(&mut self, now: Instant, parsed: &Parsed<'_>, frame: &[u8], sink: &mut impl Sink) {
         self.core.port.counters.frames_in += 1;
         self.route(now, parsed, frame, sink);
     }
 
-    /// To whom it is for.
+    /// Delivers a packet to its destination.
     #[inline]
     fn route(&mut self, now: Instant, parsed: &Parsed<'_>, frame: &[u8], sink: &mut impl Sink) {
         match self.addressee(&parsed.packet) {
@@ -204,7 +212,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Whom a packet is for, unless it was dropped.
+    /// Returns the destination of a packet, unless it was dropped.
     pub(super) fn addressee(&mut self, packet: &Packet) -> Option<Addressee> {
         let counters = &mut self.core.port.counters;
         let vlan = VlanId::of(packet.path.vlan);
@@ -233,8 +241,10 @@ impl<R: Region> Engine<R> {
         Some(Addressee::Device(index))
     }
 
-    /// Gives QPs with packets to send their turns, for at most `budget` packets and as long as
-    /// `outlet` has room; true if more could be sent now. While the link is down it does nothing.
+    /// Gives QPs with packets to send their turns. Returns whether more could be sent now.
+    ///
+    /// It sends at most `budget` packets, while `outlet` has room. While the link is down it does
+    /// nothing.
     pub fn transmit(
         &mut self,
         now: Instant,
@@ -250,15 +260,15 @@ impl<R: Region> Engine<R> {
         self.can_transmit()
     }
 
-    /// Whether a call of [`Engine::transmit`] (or, while the link is down, [`Engine::poll`]) has
-    /// something to do.
+    /// Whether a call of [`Engine::transmit`] has something to do. While the link is down, this is
+    /// [`Engine::poll`].
     pub(super) fn can_transmit(&self) -> bool {
         self.core.schedule.wire.len() > 0
     }
 
-    /// While the link is down, what would be sent is lost.
+    /// Makes and loses the packets of QPs while the link is down.
     pub(super) fn lose_packets(&mut self, now: Instant, sink: &mut impl Sink) {
-        /// So much a call: all the windows of eight QPs.
+        /// Packets in one call: the full windows of eight QPs.
         const BUDGET: usize = 1024;
         if !self.core.port.is_up() && self.can_transmit() {
             let lost = self.give_turns(now, BUDGET, &mut DiscardOutlet, sink);
@@ -266,7 +276,7 @@ impl<R: Region> Engine<R> {
         }
     }
 
-    /// Gives QPs their turns; how many packets they sent.
+    /// Gives QPs their turns. Returns how many packets they sent.
     fn give_turns(
         &mut self,
         now: Instant,
@@ -282,20 +292,20 @@ impl<R: Region> Engine<R> {
             if let Some((device, qpn, lines)) = self.next_lines(place.device, direction) {
                 outlet.expect(device, qpn, lines);
             }
-            // It may have been destroyed since it was due.
+            // The QP may have been destroyed since it was due.
             let Some(mut borrowed) = self.core.borrow(place, sink) else { continue };
             let due = match direction {
                 Direction::Answers => &mut borrowed.qp.answer_due,
                 Direction::Requests => &mut borrowed.qp.turn_due,
             };
             if !mem::take(due) || borrowed.suspended {
-                // Its turns come when its device goes on.
+                // A suspended device's QPs get their turns when the device goes on.
                 continue;
             }
             let (left, credit) = (budget - spent, borrowed.schedule.wire.credit(place.device));
             let mut outlet = Metered::new(outlet, credit);
             let (packets, requests, copied) = match (borrowed.qp.carrier, borrowed.qp.service()) {
-                // Nothing of a stream is lost: it waits until the link is up.
+                // Nothing of a stream is lost. It waits until the link is up.
                 (Carrier::Tcp, _) if !is_up => {
                     borrowed.stream().conn.block();
                     (0, 0, 0)
@@ -324,29 +334,30 @@ impl<R: Region> Engine<R> {
                     let (packets, requests) = borrowed.roce().transmit(now, direction, left, &mut outlet);
                     (packets, requests, 0)
                 }
-                // It was made due before its address vector changed.
+                // The turn was scheduled before the QP's address vector changed.
                 (Carrier::Local, QpType::Uc) => {
                     borrowed.make_ready();
                     (0, 0, 0)
                 }
                 (Carrier::Local, QpType::Rc | QpType::XrcSend | QpType::XrcRecv) => (0, 0, 0),
             };
-            // Packets that left for nowhere cost an operation each, and so do requests without one,
-            // and a turn that found nothing to do.
+            // Packets that are lost because there is no source address cost an operation each. So
+            // do requests without packets, and a turn that found nothing to do.
             let done = (packets + requests).max(1);
             let cost = outlet.cost.max(copied).max(done as Cost * OPERATION);
             self.core.schedule.wire.spend(place.device, direction, cost);
             sent += packets;
-            // A turn without a packet costs too, or this would have no end; what was copied costs
-            // as packets would.
+            // A turn without packets counts too, or this loop would not end. Copied datagrams count
+            // like packets.
             spent += done.max((copied / COPIED_PACKET) as usize);
         }
         sent
     }
 
-    /// Decides which carrier the messages of a connected QP take: [`Carrier::Local`] if its peer's
-    /// address is of this engine, or if there is no port. Not while a request is under way: then it
-    /// stays with what it has.
+    /// Decides the transport kind of a connected QP.
+    ///
+    /// It is [`Carrier::Local`] if the peer's address is of this engine, or if there is no port.
+    /// While a request is under way, the QP keeps its transport kind.
     pub(super) fn choose_carrier(&mut self, place: Place) {
         let (_, qp) = self.core.devices.known(place);
         if qp.service().is_datagram() || qp.requester.started {
@@ -356,7 +367,7 @@ impl<R: Region> Engine<R> {
         let local = !self.core.port.exists() || self.core.devices.gids.owner(peer).is_some();
         let carrier = if local { Carrier::Local } else { Carrier::Roce };
         let (qp, service) = self.core.devices.known_mut(place);
-        // A question that it asked is void.
+        // A question that the QP asked is void.
         qp.requester.wait = Wait::No;
         service.set_carrier(qp, carrier);
     }

@@ -1,5 +1,4 @@
-//! How a responder takes a segment, whichever way it came: it checks it, executes it, and updates
-//! its QP.
+//! The responder's side of a segment, for all transport kinds: check, execute, update the QP.
 
 use crate::base::memory::Region;
 use crate::base::near::{Loan, NearPayload};
@@ -41,16 +40,17 @@ impl<'a, R> From<NearPayload<'a, R>> for SegmentData<'a, R> {
 
 /// Why a segment was not executed.
 pub(crate) enum Rejection {
-    /// It is as if it had not come.
+    /// The segment is dropped, as if it had not arrived.
     Dropped(Reason),
-    /// It needs a receive, and there is none.
+    /// The segment needs a receive, and there is none.
     NoReceive,
-    /// A check of the responder refuses it.
+    /// A check of the responder refuses the segment.
     Refused(Refusal),
-    /// The responder's memory, or its receive's, cannot be used.
+    /// The responder's memory, or that of its receive, cannot be used.
     Memory(Refusal),
-    /// The requester's memory cannot be read or written, or was revoked. It never happens to the
-    /// data of a packet, nor to data that were placed.
+    /// The requester's memory cannot be read or written, or was revoked.
+    ///
+    /// This never happens to data in a packet, nor to data that were placed out of order.
     Source,
 }
 

@@ -1,5 +1,4 @@
-//! What the arrival of a segment, or its refusal, means to the responder's QP, whichever way it
-//! came.
+//! Updates the responder's QP when a segment has arrived or was refused, for all transport kinds.
 
 use crate::base::memory::Region;
 use crate::message::ctx::QpCtx;
@@ -12,7 +11,8 @@ use crate::verbs::segment::Segment;
 use vrdma_wire::num::{Qpn, Rkey};
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// A segment of QP `from` arrived: its PSN, receive, completion.
+    /// Records that a segment of QP `from` arrived: updates the PSN and the receive, and completes
+    /// it.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, from: Qpn, segment: &Segment<'_>) {
         let QpCtx { qp, counters, .. } = self;
@@ -25,7 +25,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         qp.responder.accepted(segment);
         let row = segment.row;
         if row.data != DataDirection::Out {
-            // Of a READ over the wire no data moves before its responses do.
+            // The data of a READ over the wire move with its responses, and are counted then.
             counters.bytes_served += if row.answer == Answer::Data { u64::from(segment.length) } else { 0 };
             return;
         }
@@ -62,16 +62,18 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         });
     }
 
-    /// The message invalidates a key, before its receive completes: from then on no byte moves by
-    /// the key.
+    /// Invalidates a key for the peer's message, before its receive completes.
+    ///
+    /// From then on no byte moves by the key.
     fn invalidate_for_peer(&mut self, key: Rkey) {
         let done = self.mrs.invalidate(key, self.qp.holder());
         assert!(done, "the verdict found that it may be invalidated");
         self.counters.peer_invalidations += 1;
     }
 
-    /// A segment is refused: its receive, if it is that one's fault, ends now. What event goes with
-    /// it, once the QP is in ERR.
+    /// Records that a segment is refused. Returns the event to report once the QP is in ERR.
+    ///
+    /// If the receive is at fault, the receive ends here.
     #[cold]
     pub(crate) fn refuse(&mut self, refusal: Refusal) -> Option<Event> {
         let QpCtx { counters, .. } = self;
@@ -84,7 +86,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         if let Some(status) = refusal.receive {
             self.fail_claimed(status);
         }
-        // A completion with an error says it all; else an event has to.
+        // A completion with an error tells the program. Without one, an event has to.
         match refusal {
             Refusal { receive: Some(_), .. } => None,
             Refusal { nak: Nak::Invalid, .. } => Some(Event::QpRequestError(qpn)),
@@ -93,7 +95,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// The memory of the first receive may not be written: it ends so, and the QP goes to ERR.
+    /// Ends the first receive because its memory may not be written. The QP goes to ERR.
     #[cold]
     pub(crate) fn receive_failed(&mut self) {
         self.fail_claimed(WcStatus::LocProt);

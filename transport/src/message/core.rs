@@ -1,4 +1,4 @@
-//! What carrying a message between two QPs needs of the engine.
+//! The part of the engine that carries messages between QPs.
 
 use crate::agenda::look::{Asker, Looks, MAX_HELD, Question};
 use crate::agenda::schedule::Schedule;
@@ -11,13 +11,13 @@ use crate::objects::port::Port;
 use crate::objects::qp::requester::Wait;
 use vrdma_wire::roce::MAX_FRAME;
 
-/// Devices, turns, questions to the caller, and the port.
+/// The state that carries messages: devices, turns, questions to the caller, and the port.
 pub(crate) struct Core<R> {
     pub(crate) devices: Devices<R>,
     pub(crate) schedule: Schedule,
-    /// Messages that wait until it is clear whether a receive has been posted.
+    /// Messages that wait until the caller has answered whether a receive was posted.
     pub(crate) looks: Looks,
-    /// Elements of the send that is executed.
+    /// Elements of the send that is being executed.
     pub(crate) send_scratch: Scratch,
     /// Elements of the receive that this send consumes.
     pub(crate) recv_scratch: Scratch,
@@ -36,8 +36,8 @@ impl<R: Region> Core<R> {
         }
     }
 
-    /// The first request of the QP at `place` waits until the caller has looked for receives of
-    /// `peer`.
+    /// Makes the first request of the QP at `place` wait until the caller has drained posts of
+    /// receives for `peer`.
     #[cold]
     pub(crate) fn ask(&mut self, place: Place, peer: Place) {
         let (device, qp) = self.devices.known(peer);
@@ -50,8 +50,10 @@ impl<R: Region> Core<R> {
         self.looks.ask(Question { device: peer.id(), owner }, asker);
     }
 
-    /// Keeps a frame for the QP at `place` until the caller has looked for its receives; what comes
-    /// after it waits behind it.
+    /// Queues a frame for the QP at `place` until the caller has drained posts of its receives.
+    ///
+    /// Later frames for the QP are queued behind it. The frame is dropped and counted if the device
+    /// has too many queued frames, or if it is too long.
     #[cold]
     pub(crate) fn hold(&mut self, place: Place, frame: &[u8]) {
         let device = self.devices.known_device(place.device);
@@ -66,8 +68,8 @@ impl<R: Region> Core<R> {
         self.looks.ask(question, Asker::Frame(place, frame.into()));
     }
 
-    /// A near packet for the QP at `place` was dropped, for which the caller is to look for
-    /// receives.
+    /// Asks the caller to drain posts of receives for the QP at `place`, which dropped an
+    /// inter-worker packet.
     #[cold]
     pub(crate) fn look_near(&mut self, place: Place) {
         let (device, qp) = self.devices.known(place);
@@ -75,19 +77,19 @@ impl<R: Region> Core<R> {
         self.looks.ask(question, Asker::Near(place));
     }
 
-    /// How many packets a device has sent.
+    /// Returns how many packets a device has sent.
     pub(crate) fn packets_out(&self, device: u32) -> u64 {
         self.devices.get(device).map_or(0, |device| device.counters.packets_out)
     }
 
-    /// All devices, and what any QP needs of the engine.
+    /// Returns all devices, and what every QP needs of the engine.
     #[inline(always)]
     pub(crate) fn parts<'a, S>(&'a mut self, sink: &'a mut S) -> (&'a mut Devices<R>, Common<'a, S>) {
         let Core { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
         (devices, Common { schedule, send_scratch, recv_scratch, sink, has_port: port.exists() })
     }
 
-    /// The QP at `place`, if there is one.
+    /// Returns the QP at `place`, if there is one.
     #[inline]
     pub(crate) fn borrow<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Option<QpCtx<'a, R, S>> {
         let Core { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
@@ -112,8 +114,9 @@ impl<R: Region> Core<R> {
         })
     }
 
-    /// The QP at `place`, which was found before in this call of the engine. No QP goes within a
-    /// call.
+    /// Returns the QP at `place`, which was found before in this call of the engine.
+    ///
+    /// No QP disappears within a call.
     #[inline]
     pub(crate) fn known<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> QpCtx<'a, R, S> {
         self.borrow(place, sink).expect("no QP goes within a call of the engine")

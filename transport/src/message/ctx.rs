@@ -1,4 +1,4 @@
-//! A QP that was looked up once, with what it needs of its device and of the engine.
+//! The view of a QP, looked up once, with what it needs of its device and of the engine.
 
 use crate::agenda::schedule::Schedule;
 use crate::base::memory::Region;
@@ -21,11 +21,12 @@ use crate::verbs::work::Work;
 use core::mem;
 use vrdma_wire::num::Mac;
 
-/// The last deadline that there can be.
+/// The latest possible deadline.
 const LAST: Instant = Instant(NEVER.0 - 1);
 
-/// A QP with what it needs of its device, and where results go. `T` is the state of its connection:
-/// [`Service`] if it may be any, or that of one carrier.
+/// The view of a QP, with what it needs of its device and of the engine, and the sink for results.
+///
+/// `T` is the state of its connection: [`Service`] for any, or the state of one transport kind.
 pub(crate) struct QpCtx<'a, R, S, T = Service> {
     pub(crate) place: Place,
     pub(crate) qp: &'a mut Qp,
@@ -36,20 +37,20 @@ pub(crate) struct QpCtx<'a, R, S, T = Service> {
     pub(crate) srqs: &'a mut Srqs,
     pub(crate) counters: &'a mut Counters,
     pub(crate) schedule: &'a mut Schedule,
-    /// For the elements of its own send.
+    /// Buffer for the elements of the QP's own send.
     pub(crate) send_scratch: &'a mut Scratch,
-    /// For the elements of the receive that a message consumes.
+    /// Buffer for the elements of the receive that a message consumes.
     pub(crate) recv_scratch: &'a mut Scratch,
     pub(crate) sink: &'a mut S,
-    /// Source of its device's packets.
+    /// Source MAC address of the device's packets.
     pub(crate) mac: Mac,
-    /// Its device is suspended.
+    /// Whether the device is suspended.
     pub(crate) suspended: bool,
-    /// There is a port to other hosts.
+    /// Whether there is a port to other hosts.
     pub(crate) has_port: bool,
 }
 
-/// What any QP needs of the engine, and where results go.
+/// What every QP needs of the engine, and the sink for results.
 pub(crate) struct Common<'a, S> {
     pub(crate) schedule: &'a mut Schedule,
     pub(crate) send_scratch: &'a mut Scratch,
@@ -59,7 +60,7 @@ pub(crate) struct Common<'a, S> {
 }
 
 impl<S> Common<'_, S> {
-    /// With a QP of a device.
+    /// Returns the view of a QP of a device.
     #[inline(always)]
     pub(crate) fn lend<'a, R>(
         &'a mut self,
@@ -88,8 +89,10 @@ impl<S> Common<'_, S> {
 }
 
 impl<R, S, T> QpCtx<'_, R, S, T> {
-    /// A second borrow, for what rarely happens. A function that is not inlined needs all fields in
-    /// memory. They are put there only then.
+    /// Borrows the view again, for code that rarely runs.
+    ///
+    /// A function that is not inlined needs all fields in memory. With this second borrow they are
+    /// stored only then.
     #[inline(always)]
     pub(crate) fn again(&mut self) -> QpCtx<'_, R, S, T> {
         QpCtx {
@@ -112,19 +115,22 @@ impl<R, S, T> QpCtx<'_, R, S, T> {
 }
 
 impl<'a, R, S> QpCtx<'a, R, S> {
-    /// With its state as a reliable connection on RoCE, which its carrier has to be.
+    /// Returns the view with the state of a reliable connection on RoCE, which must be the QP's
+    /// transport kind.
     #[inline(always)]
     pub(crate) fn roce(self) -> QpCtx<'a, R, S, RcRoce> {
         self.with(Service::rc_roce)
     }
 
-    /// With its state as an unreliable connection on RoCE, which its carrier has to be.
+    /// Returns the view with the state of an unreliable connection on RoCE, which must be the QP's
+    /// transport kind.
     #[inline(always)]
     pub(crate) fn uc_roce(self) -> QpCtx<'a, R, S, UcRoce> {
         self.with(Service::uc_roce)
     }
 
-    /// With its state as a connection in a stream, which its carrier has to be.
+    /// Returns the view with the state of a connection in a stream, which must be the QP's
+    /// transport kind.
     #[inline(always)]
     pub(crate) fn stream(self) -> QpCtx<'a, R, S, RcTcp> {
         self.with(Service::tcp)
@@ -164,16 +170,18 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         self.sink.complete(self.place.id(), self.qp.recv_cq, completion);
     }
 
-    /// Something happened to the QP.
+    /// Reports an event of the QP.
     #[inline]
     pub(crate) fn event(&mut self, event: Event) {
         self.sink.event(self.place.id(), event);
     }
 
-    /// The first request, `work`, ends: with a completion, unless it is unsignaled and succeeded.
+    /// Ends the first request, `work`.
+    ///
+    /// It completes, unless it is unsignaled and succeeded.
     #[inline(always)]
     pub(crate) fn end_send(&mut self, work: &Work<'_>, status: WcStatus) {
-        // It is not in the queue if it was tried before it was put there.
+        // A request that is tried before it is queued is not in the queue.
         if let Some(taken) = self.requests.take_send(&mut self.qp.requester.queue, |_| ()) {
             taken.end();
         }
@@ -182,7 +190,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// Tells once, if asked to, that what had been started in SQD has ended.
+    /// Reports once, if asked to, that the requests that had started in SQD have ended.
     #[inline(always)]
     pub(crate) fn tell_if_drained(&mut self) {
         if self.qp.state == QpState::Sqd {
@@ -199,14 +207,14 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// Its deadline is `at`, and no other.
+    /// Sets the QP's only deadline.
     pub(crate) fn arm(&mut self, at: Instant) {
         self.disarm();
         self.qp.timer = at.min(LAST);
         self.schedule.deadlines.arm(self.qp.timer, self.place);
     }
 
-    /// It has no deadline.
+    /// Removes the QP's deadline.
     pub(crate) fn disarm(&mut self) {
         if self.qp.timer != NEVER {
             let at = mem::replace(&mut self.qp.timer, NEVER);
@@ -214,13 +222,13 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// It waits until `at`, or until it is woken.
+    /// Makes the first request wait until `at`, or until it is woken.
     pub(crate) fn wait_until(&mut self, at: Instant) {
         self.qp.requester.started = true;
         self.arm(at);
     }
 
-    /// It has requests to send in packets: its turn will come.
+    /// Gives the QP a turn, because it has requests to send by the port.
     #[inline]
     pub(crate) fn make_turn_due(&mut self) {
         if !mem::replace(&mut self.qp.turn_due, true) {
@@ -228,7 +236,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// It owes its peer an answer: its turn for that will come.
+    /// Gives the QP a turn for answers, because it owes its peer one.
     #[inline]
     pub(crate) fn make_answer_due(&mut self) {
         if !mem::replace(&mut self.qp.answer_due, true) {
@@ -236,13 +244,13 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// If it has work that it may do, its turn will come.
+    /// Gives the QP a turn, if it has work that it may do.
     #[inline]
     pub(crate) fn make_ready(&mut self) {
         if self.suspended || !self.conn.has_work(self.qp) {
             return;
         }
-        // Of a datagram it is seen in a turn of the port whether it needs a packet.
+        // Whether a datagram needs a packet is decided in a turn of the port.
         if self.qp.carrier.needs_port() || self.has_port && self.qp.service().is_datagram() {
             return self.make_turn_due();
         }

@@ -1,5 +1,6 @@
-//! What the end of a segment means to the requester's QP: it was executed at the peer, or sent on
-//! an unreliable service.
+//! Updates the requester's QP when a segment has ended.
+//!
+//! A segment ends when the peer has executed it, or, on an unreliable service, when it was sent.
 
 use crate::base::memory::Region;
 use crate::message::ctx::QpCtx;
@@ -9,8 +10,10 @@ use crate::verbs::segment::Segment;
 use crate::verbs::work::Work;
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// A segment of `work`, the first request, has ended: its PSNs, and if it was the last, the end
-    /// of the request. True if it was.
+    /// Records that a segment of `work`, the first request, has ended. Returns whether the request
+    /// has ended.
+    ///
+    /// This advances the PSN. The last segment ends the request.
     #[inline(always)]
     pub(crate) fn departed(&mut self, work: &Work<'_>, segment: &Segment<'_>) -> bool {
         let requester = &mut self.qp.requester;

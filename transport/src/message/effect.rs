@@ -1,4 +1,4 @@
-//! What an operation does to memory at its responder, whichever way it came.
+//! Execution of an operation in the responder's memory, for all transport kinds.
 
 use crate::base::memory::{Fault, Region};
 use crate::base::near::Loan;
@@ -18,22 +18,22 @@ use crate::verbs::work::Work;
 use core::sync::atomic::Ordering::{Release, SeqCst};
 use core::sync::atomic::{AtomicU64, fence};
 
-/// Why bytes did not arrive.
+/// Whose fault it is that bytes did not arrive.
 pub(crate) enum Failure {
-    /// The requester's own doing.
+    /// The requester's memory is at fault.
     Local,
-    /// The responder's.
+    /// The responder's memory is at fault.
     Remote(Refusal),
 }
 
 /// The requester's buffer of a segment.
 pub(crate) enum LocalBuffer<'a, R> {
-    /// Its data, in a packet or inline. What an operation returns goes with the response.
+    /// The data, in a packet or inline. A value that an operation returns goes with the response.
     Bytes(&'a [u8]),
-    /// Its memory, for data in both directions: all of the message from this offset of a region on,
-    /// checked already,
+    /// The whole message, from this offset of a region on, for data in both directions. The range
+    /// was checked.
     Region(&'a R, u64),
-    /// or elements.
+    /// Elements, for data in both directions.
     Memory(Elements<'a, R>, &'a [Sge]),
 }
 
@@ -46,9 +46,10 @@ impl<R> Clone for LocalBuffer<'_, R> {
 impl<R> Copy for LocalBuffer<'_, R> {}
 
 impl<'a, R> LocalBuffer<'a, R> {
-    /// The buffer of a request of this QP whose next stretch is about to be carried out; `None` if
-    /// it may not be used. Before the first stretch all elements are looked at, and each again when
-    /// its bytes move, unless all of this happens at once.
+    /// Returns the buffer of a request whose next segment is about to be executed.
+    ///
+    /// Returns `None` if the buffer may not be used. All elements are checked before the first
+    /// segment. Each is checked again when its bytes move, unless both happen at once.
     #[inline(always)]
     pub(crate) fn checked(
         mrs: &'a Mrs<R>,
@@ -67,7 +68,7 @@ impl<'a, R> LocalBuffer<'a, R> {
         }
     }
 
-    /// Of a request of this QP, whose operation has this row.
+    /// Returns the buffer of a request, whose operation has this row. Does not check it.
     #[inline(always)]
     pub(crate) fn new(
         mrs: &'a Mrs<R>,
@@ -88,8 +89,9 @@ impl<'a, R> LocalBuffer<'a, R> {
     }
 }
 
-/// Executes an accepted segment; the value that an atomic found. A READ in a packet is executed
-/// when it is answered.
+/// Executes an accepted segment. Returns the value that an atomic found.
+///
+/// A READ in a packet is executed when it is answered.
 #[inline(always)]
 pub(crate) fn execute<R: Region>(
     receiver: &Receiver<'_, R>,
@@ -100,8 +102,8 @@ pub(crate) fn execute<R: Region>(
 ) -> Result<Option<u64>, Failure> {
     let Some(there) = place(receiver, segment, target, scratch) else {
         if let SendOp::Flush { .. } = segment.op {
-            // Memory of guests is this host's: what was written is there. All processors see it
-            // before they see the answer.
+            // Guest memory belongs to this host, so what was written is already there. The fence
+            // makes it visible to all processors before the answer is.
             fence(SeqCst);
         }
         return Ok(None);
@@ -137,7 +139,7 @@ pub(crate) fn execute<R: Region>(
         SendOp::FetchAdd { add, .. } => atomic(there, |word| word.fetch_add(add, SeqCst))?,
         SendOp::AtomicWrite { .. } => {
             let value = word(local)?;
-            // Whoever sees it sees what was written before (IBTA annex A19).
+            // A processor that sees this value also sees what was written before (IBTA annex A19).
             return atomic(there, |word| word.store(value, Release)).map(|()| None);
         }
         SendOp::Flush { .. } => unreachable!("it has no bytes"),
@@ -150,13 +152,14 @@ pub(crate) fn execute<R: Region>(
         LocalBuffer::Region(region, at) => Span::Flat(region, at),
         LocalBuffer::Memory(elements, sges) => Span::list(elements, sges, 0),
     };
-    // In the byte order of guests, which is the host's.
+    // The value has the byte order of guests, which is the host's.
     scatter(&before.to_ne_bytes(), here).map_err(|_| Failure::Local)?;
     Ok(Some(before))
 }
 
-/// Checks that the memory of a SEND's or WRITE's segment may be used. Its data were placed there
-/// out of order.
+/// Checks that the memory of a segment of a SEND or WRITE may be used.
+///
+/// The data were placed there out of order.
 pub(crate) fn check_placed<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
@@ -171,7 +174,9 @@ pub(crate) fn check_placed<R: Region>(
 }
 
 /// Executes an accepted segment of a SEND or WRITE whose data are in a pinned region of another
-/// engine. `Failure::Local`: the region was revoked.
+/// engine.
+///
+/// Returns `Failure::Local` if the pinned region was revoked.
 pub(crate) fn execute_loan<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
@@ -183,7 +188,8 @@ pub(crate) fn execute_loan<R: Region>(
     collect(loan, there, segment.length).map_err(|error| failure(segment.row, error, Side::Source))
 }
 
-/// Where the bytes of an accepted segment go, or come from; `None` if it has none.
+/// Returns the responder's memory for the bytes of an accepted segment, or `None` if there are no
+/// bytes.
 #[inline(always)]
 fn place<'a, R>(
     receiver: &Receiver<'a, R>,
@@ -203,11 +209,11 @@ fn place<'a, R>(
     }
 }
 
-/// The 8 bytes that an operation brings, in the byte order of guests, which is the host's.
+/// Returns the 8 bytes of an operation's data, in the byte order of guests, which is the host's.
 fn word<R: Region>(local: LocalBuffer<'_, R>) -> Result<u64, Failure> {
     let mut bytes = [0; 8];
     match local {
-        // Requester and verdict have seen to the length.
+        // The requester, and the responder's checks, have checked the length.
         LocalBuffer::Bytes(data) => bytes.copy_from_slice(data),
         LocalBuffer::Region(region, at) => {
             gather(Span::Flat(region, at), &mut bytes).map_err(|_| Failure::Local)?;
@@ -228,7 +234,7 @@ fn atomic<R: Region, T>(remote: Span<'_, R>, operation: impl FnOnce(&AtomicU64) 
     }
 }
 
-/// Whose failure it is, when the requester's memory is on side `own`.
+/// Returns whose failure an error is. The requester's memory is on side `local`.
 #[cold]
 fn failure(row: &Row, error: TransferError, local: Side) -> Failure {
     if error.side == local {
@@ -237,7 +243,7 @@ fn failure(row: &Row, error: TransferError, local: Side) -> Failure {
     Failure::Remote(refusal_of_memory(row))
 }
 
-/// The responder's memory may not be used.
+/// Returns the refusal of a segment because the responder's memory may not be used.
 #[cold]
 fn refusal_of_memory(row: &Row) -> Refusal {
     let receive = (row.receive == Receive::Always).then_some(WcStatus::LocProt);

@@ -1,4 +1,4 @@
-//! How a QP fails: its first request ends with an error, and the QP goes to SQE or ERR.
+//! Failure of a QP: its first request ends with an error, and the QP goes to SQE or ERR.
 
 use crate::base::carrier::Carrier;
 use crate::base::memory::Region;
@@ -10,7 +10,9 @@ use crate::verbs::work::Work;
 use core::mem;
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// Its first request fails, and with it the QP; of an unreliable service its send queue alone.
+    /// Ends `work`, the first request, with an error, and lets the QP fail.
+    ///
+    /// On an unreliable service only the send queue fails (SQE).
     #[cold]
     pub(crate) fn fail(&mut self, work: &Work<'_>, status: WcStatus) {
         self.counters.errors += 1;
@@ -26,15 +28,14 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// The first request fails, and with it the QP.
+    /// Ends the first request in the send queue with an error, and lets the QP fail.
     pub(crate) fn fail_first(&mut self, status: WcStatus) {
         let first = self.requests.first_send(&self.qp.requester.queue);
         let send = *first.expect("what waits, or is outstanding, is in the send queue");
         self.fail(&send.work(), status);
     }
 
-    /// To SQE: what was posted after the send that failed is flushed, and receiving goes on (IBTA
-    /// 10.3.1).
+    /// Takes the QP to SQE: flushes later sends, and goes on receiving (IBTA 10.3.1).
     #[cold]
     fn enter_sqe(&mut self) {
         self.disarm();
@@ -44,7 +45,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         self.flush(false);
     }
 
-    /// To ERR: sends are flushed in order, then receives.
+    /// Takes the QP to ERR: flushes sends in order, then receives.
     #[cold]
     pub(crate) fn enter_error(&mut self) {
         self.disarm();
@@ -55,7 +56,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         self.qp.requester.notify_drained = false;
         self.conn.stop(self.qp.requester.psn);
         if self.qp.carrier == Carrier::Tcp {
-            // Its stream ends in its turn.
+            // The stream ends in the QP's turn.
             self.make_answer_due();
         }
         self.flush(true);
@@ -64,14 +65,14 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// To ERR for a reason that no completion tells.
+    /// Takes the QP to ERR for a reason that no completion reports, and reports an event.
     #[cold]
     pub(crate) fn enter_fatal(&mut self) {
         self.enter_error();
         self.event(Event::QpFatal(self.place.qpn));
     }
 
-    /// To ERR because of a peer's request, with the event that tells of it.
+    /// Takes the QP to ERR because of a peer's request, and reports `event`.
     #[cold]
     pub(crate) fn enter_error_with(&mut self, event: Option<Event>) {
         self.enter_error();

@@ -1,4 +1,4 @@
-//! A QP's requests are flushed.
+//! Flushing of a QP's requests.
 
 use crate::base::memory::Region;
 use crate::collections::flush::Flush;
@@ -9,7 +9,9 @@ use crate::verbs::attr::QpState;
 use crate::verbs::completion::{Sink, WcStatus};
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// All sends end, and `receives` too: those for which there is time now, the others in slices.
+    /// Flushes all sends, and with `receives` all receives too.
+    ///
+    /// Requests beyond the current budget are flushed later, in slices.
     pub(crate) fn flush(&mut self, receives: bool) {
         let before = self.qp.flush.take();
         let is_listed = before.is_some();
@@ -29,7 +31,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// Goes on with its flush, if there is one, for up to `left` requests.
+    /// Continues the QP's flush, if there is one, for up to `left` requests.
     pub(crate) fn flush_more(&mut self, left: &mut usize) {
         let Some(mut flush) = self.qp.flush.take() else { return };
         self.end_some(&mut flush, left);
@@ -67,7 +69,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// A receive that is wrong in itself took the QP to ERR: it ends after those before it.
+    /// Ends an invalid receive, which took the QP to ERR. It ends after the receives before it.
     pub(crate) fn end_broken_receive(&mut self, id: u32) {
         match &mut self.qp.flush {
             Some(flush) if !flush.receives.is_empty() => flush.broken = Some((id, flush.receives.len())),

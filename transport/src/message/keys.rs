@@ -1,5 +1,6 @@
-//! Requests that change keys of their own device, and need no peer: a memory window is bound,
-//! memory is registered, a key is invalidated.
+//! Requests that change keys of their own device, and need no peer.
+//!
+//! They bind a memory window, register memory or invalidate a key.
 
 use crate::base::id::OwnerId;
 use crate::base::memory::Region;
@@ -12,9 +13,10 @@ use crate::verbs::window::Binder;
 use crate::verbs::work::Work;
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// Carries out `work`, the first request, which is of own keys
-    /// [alone](crate::verbs::op::Row::alone): it ends. (It need not be in the queue yet, if that is
-    /// empty.)
+    /// Executes and ends `work`, the first request, whose operation changes only keys of its own
+    /// device ([alone](crate::verbs::op::Row::alone)).
+    ///
+    /// The request need not be in the queue yet if the queue is empty.
     pub(crate) fn change_key(&mut self, work: &Work<'_>) {
         let done = match work.error {
             Some(status) => Err(status),
@@ -39,7 +41,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
             SendOp::LocalInvalidate { key } => {
                 mrs.invalidate(*key, qp.holder()).then_some(()).ok_or(WcStatus::LocQpOp)
             }
-            // A list of pages may name any memory of the guest: that is for its kernel alone.
+            // Only the guest's kernel may register a list of pages, because the list may name any
+            // memory of the guest.
             SendOp::RegMr { .. } if qp.owner != OwnerId::KERNEL => {
                 counters.refused_registrations += 1;
                 Err(WcStatus::LocQpOp)

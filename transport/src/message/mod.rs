@@ -1,6 +1,8 @@
-//! What all services share: a message is split into segments ([`stretch`]); each is checked at its
-//! responder ([`verdict`]), executed there ([`effect`]), and ends for the responder ([`arrival`])
-//! and the requester ([`departure`]). A request of own keys alone is carried out by [`keys`].
+//! Rules of messages that all services share.
+//!
+//! [`stretch`] splits a message into segments. At the responder, [`verdict`] checks each segment,
+//! and [`effect`] executes it. [`arrival`] updates the responder, and [`departure`] the requester.
+//! [`keys`] executes a request that changes only keys of its own device.
 
 pub(crate) mod accept;
 pub(crate) mod arrival;

@@ -1,4 +1,4 @@
-//! Where packets and FPDUs go: the caller's outlet for them, and their payload.
+//! The caller's outlet, which takes packets and FPDUs, and the payload that it takes.
 
 mod fpdu;
 
@@ -17,17 +17,21 @@ use vrdma_wire::iwarp::rdmap::MAX_HEADERS;
 use vrdma_wire::num::{Mac, Qpn};
 use vrdma_wire::roce::{Packet, pad};
 
-/// The way to a MAC address.
+/// The properties of the way to a MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// Whether the packets of one turn will be taken. If not, the QP waits in its place among all
-    /// that have packets to send. Where all go the same way [`Outlet::has_room`] says it.
+    /// Whether the outlet takes the packets of one turn.
+    ///
+    /// If not, the QP waits for another turn, among all QPs that have packets to send. An outlet
+    /// whose packets all go one way reports its room by [`Outlet::has_room`].
     pub has_room: bool,
-    /// Whether it stays in this process, at another engine. Then a connection without a timeout (0)
-    /// asks now and then, for ever, as it does where both QPs are on one engine: nothing else would
-    /// find out that the peer stood still when a packet came.
+    /// Whether the way leads to another engine of this process.
+    ///
+    /// A connection with timeout 0 then retransmits at intervals, for ever, as it does if both QPs
+    /// are on one engine. Nothing else would recover a packet that came while the peer's device was
+    /// suspended.
     pub stays_here: bool,
-    /// Whether packets go that way as they are, by [`PacketOutlet::send_near`].
+    /// Whether packets go this way as inter-worker packets, by [`PacketOutlet::send_near`].
     pub is_near: bool,
 }
 
@@ -37,30 +41,36 @@ impl Default for Way {
     }
 }
 
-/// The room of an outlet. It stands below [`PacketOutlet`] and [`StreamOutlet`], which send.
+/// The part of an outlet that reports its room. [`PacketOutlet`] and [`StreamOutlet`] extend it.
 ///
 /// An outlet is passed in each call, as a [`Sink`](crate::Sink) is.
 pub trait Outlet {
-    /// Whether the next packet, or FPDU, will be taken. Asked before one is made.
+    /// Whether the outlet takes the next packet or FPDU. The engine asks before it makes one.
     fn has_room(&mut self) -> bool;
 
-    /// Names the QP whose turn may come next, and its lines. The outlet may prefetch them, and what
-    /// it keeps about that QP.
+    /// Names the QP whose turn may come next, and its cache lines.
+    ///
+    /// The outlet may prefetch them, and its own data about that QP.
     fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
         let _ = (device, qpn, lines);
     }
 }
 
-/// Takes RoCE packets to the wire, or to another engine of this process.
+/// Takes RoCE packets, to the wire or to another engine of this process.
 pub trait PacketOutlet<R: Region>: Outlet {
-    /// Describes the way to a MAC address. Asked before each turn of a connected QP.
+    /// Describes the way to a MAC address.
+    ///
+    /// The engine asks before each turn of a connected QP, and before it sends a datagram that is
+    /// not for a multicast group.
     fn way_to(&mut self, dst: Mac) -> Way {
         let _ = dst;
         Way::default()
     }
 
-    /// Takes a packet. Keys, ranges and rights of the payload have been checked. The outlet adds
-    /// padding and ICRC ([`write_frame`] does both).
+    /// Takes a packet.
+    ///
+    /// The engine has checked keys, ranges and rights of the payload. The outlet adds padding and
+    /// ICRC ([`write_frame`] does both).
     ///
     /// # Errors
     /// `Fault`: the payload's memory does not exist any more. Then nothing was sent.
@@ -72,8 +82,7 @@ pub trait PacketOutlet<R: Region>: Outlet {
         false
     }
 
-    /// Takes a packet of this device to another engine of this process. Called only where
-    /// [`Way::is_near`] says so.
+    /// Takes an inter-worker packet of this device. Called only if [`Way::is_near`] is set.
     ///
     /// # Errors
     /// `Fault`: the payload's memory does not exist any more. Then nothing was sent.
@@ -88,7 +97,7 @@ pub trait PacketOutlet<R: Region>: Outlet {
         Err(Fault)
     }
 
-    /// Takes a packet of this device: by [`PacketOutlet::send_near`] if it has such a part, or by
+    /// Takes a packet of this device, by [`PacketOutlet::send_near`] if `part` is set, or else by
     /// [`PacketOutlet::send`].
     ///
     /// # Errors
@@ -107,22 +116,25 @@ pub trait PacketOutlet<R: Region>: Outlet {
     }
 }
 
-/// Takes iWARP FPDUs to streams. A stream is named by its QP.
+/// Takes iWARP FPDUs to streams. A stream is identified by its QP.
 ///
-/// The methods that have a body are those of an outlet without streams.
+/// The default methods are those of an outlet without streams.
 pub trait StreamOutlet<R: Region>: Outlet {
-    /// Whether the stream of this QP takes another FPDU, as long as one may be (see
-    /// [`StreamAttr::mss`](crate::StreamAttr::mss)). If not, the QP waits until
-    /// [`Engine::stream_has_room`](crate::Engine::stream_has_room).
+    /// Whether the stream of this QP takes another FPDU of the greatest length (see
+    /// [`StreamAttr::mss`](crate::StreamAttr::mss)).
+    ///
+    /// If not, the QP waits until [`Engine::stream_has_room`](crate::Engine::stream_has_room) is
+    /// called.
     fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let _ = (device, qpn);
         false
     }
 
-    /// Takes an FPDU to the end of a stream that has room.
+    /// Appends an FPDU to a stream that has room.
     ///
-    /// The payload has been checked as that of a packet is. It is read before this returns
-    /// ([`write_fpdu`] does so). The request may complete then, and TCP retransmits what was sent.
+    /// The engine has checked the payload like that of a packet. The outlet reads it before this
+    /// returns ([`write_fpdu`] does so). The request may complete then, and TCP retransmits what
+    /// was sent.
     ///
     /// # Errors
     /// `Fault`: the payload's memory does not exist any more. Then nothing was taken.
@@ -137,14 +149,16 @@ pub trait StreamOutlet<R: Region>: Outlet {
         Err(Fault)
     }
 
-    /// Whether a stream takes an FPDU by [`StreamOutlet::send_placed`]. Asked of a stream that has
-    /// room and is joined with another one ([`Engine::join_streams`](crate::Engine::join_streams)).
+    /// Whether a stream takes an FPDU by [`StreamOutlet::send_placed`].
+    ///
+    /// The engine asks this for a stream that has room and is part of a loopback connection
+    /// ([`Engine::join_streams`](crate::Engine::join_streams)).
     fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let _ = (device, qpn);
         false
     }
 
-    /// Takes an FPDU to the end of a stream whose payload is at the peer already.
+    /// Appends an FPDU to a stream. The FPDU's payload is at the peer already.
     ///
     /// The peer executes it in its turn ([`Engine::handle_placed`](crate::Engine::handle_placed)).
     /// Called only right after [`StreamOutlet::takes_placed`] agreed.
@@ -153,13 +167,13 @@ pub trait StreamOutlet<R: Region>: Outlet {
         unreachable!("it takes none");
     }
 
-    /// Ends a stream: nothing more goes into it.
+    /// Ends a stream. The engine sends nothing more in it.
     fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
         let _ = (device, qpn, end);
     }
 }
 
-/// The outlet of packets that are lost, such as while the link is down.
+/// An outlet that loses all packets, for instance while the link is down.
 pub(crate) struct DiscardOutlet;
 
 impl Outlet for DiscardOutlet {
@@ -176,7 +190,7 @@ impl<R: Region> PacketOutlet<R> for DiscardOutlet {
 
 impl<R: Region> StreamOutlet<R> for DiscardOutlet {}
 
-/// An outlet without room: what is to go over the wire waits for its turn in
+/// An outlet without room. Packets wait for their turn in
 /// [`Engine::transmit`](crate::Engine::transmit).
 pub(crate) struct NoOutlet;
 
@@ -192,7 +206,7 @@ impl<R: Region> PacketOutlet<R> for NoOutlet {
     }
 }
 
-/// What a packet carries: bytes of the engine's own, or stretches of regions.
+/// The payload of a packet or FPDU: bytes of the engine, or extents of regions.
 pub struct Pieces<'a, R> {
     source: Source<'a, R>,
     length: u32,
@@ -200,34 +214,36 @@ pub struct Pieces<'a, R> {
 
 enum Source<'a, R> {
     Bytes(&'a [u8]),
-    /// Checked before.
+    /// Memory whose keys, ranges and rights were checked.
     Memory(Span<'a, R>),
 }
 
 /// One piece of a payload.
 pub enum Piece<'a, R> {
-    /// Bytes that are there during the call alone.
+    /// Bytes that exist only during the call.
     Bytes(&'a [u8]),
-    /// A stretch of a region.
+    /// An extent of a region.
     Memory {
-        /// Which.
+        /// The region.
         region: &'a R,
-        /// Its first byte in the region.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// Its bytes; not 0.
+        /// Length in bytes. Not 0.
         length: u32,
     },
 }
 
 impl<'a, R> Pieces<'a, R> {
-    /// Bytes, at most a path MTU of them.
+    /// Makes a payload of bytes, at most a path MTU.
     pub fn bytes(bytes: &'a [u8]) -> Pieces<'a, R> {
         Pieces { source: Source::Bytes(bytes), length: bytes.len() as u32 }
     }
 
-    /// The first `length` bytes of `span`, or `None` if a part of them may not be used. (Inlined: a
-    /// span that is in one piece is then never in memory, from which to load it at once would wait
-    /// for its narrow fields.)
+    /// Makes a payload of the first `length` bytes of `span`. Returns `None` if a part of them may
+    /// not be used.
+    ///
+    /// Inlined, so that a span of one piece is never stored in memory. To load it at once would
+    /// wait for the stores of its narrow fields.
     #[inline(always)]
     pub(crate) fn memory(span: Span<'a, R>, length: u32) -> Option<Pieces<'a, R>> {
         if length == 0 {
@@ -241,8 +257,10 @@ impl<'a, R> Pieces<'a, R> {
         may_be_used(rest, length - together).then_some(Pieces { source: Source::Memory(span), length })
     }
 
-    /// Copies all of it there; false if a part of either cannot be reached, which may have been
-    /// after some bytes.
+    /// Copies the whole payload to `there`. Returns false if a part of either side cannot be
+    /// reached.
+    ///
+    /// Some bytes may have been copied then.
     pub(crate) fn move_to(&self, there: Span<'_, R>) -> bool
     where
         R: Region,
@@ -254,17 +272,17 @@ impl<'a, R> Pieces<'a, R> {
         moved.is_ok()
     }
 
-    /// Bytes in all.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.length as usize
     }
 
-    /// Whether there is nothing.
+    /// Whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The pieces, in order.
+    /// Returns the pieces, in order.
     pub fn iter(&self) -> impl Iterator<Item = Piece<'a, R>> {
         let mut left = self.length;
         let (bytes, mut memory) = match &self.source {
@@ -284,7 +302,7 @@ impl<'a, R> Pieces<'a, R> {
 }
 
 impl<R: Region> Pieces<'_, R> {
-    /// Copies all into the beginning of `buf`. Panics if that is shorter.
+    /// Copies the payload into the beginning of `buf`. Panics if `buf` is shorter than the payload.
     pub fn read(&self, buf: &mut [u8]) -> Result<(), Fault> {
         let mut rest = &mut buf[..self.len()];
         for piece in self.iter() {
@@ -304,8 +322,9 @@ impl<R: Region> Pieces<'_, R> {
     }
 }
 
-/// Writes the whole frame, from the Ethernet header to the ICRC, into the beginning of `buf`;
-/// returns its length. Panics if `buf` is shorter than [`Packet::frame_len`].
+/// Writes the whole frame, from the Ethernet header to the ICRC, into the beginning of `buf`.
+///
+/// Returns the frame's length. Panics if `buf` is shorter than [`Packet::frame_len`].
 pub fn write_frame<R: Region>(
     packet: &Packet,
     payload: &Pieces<'_, R>,
@@ -321,8 +340,9 @@ pub fn write_frame<R: Region>(
     Ok(total)
 }
 
-/// Writes the whole FPDU into the beginning of `buf`; returns its length. Panics if `buf` is
-/// shorter than [`Fpdu::len`].
+/// Writes the whole FPDU into the beginning of `buf`, and returns its length.
+///
+/// Panics if `buf` is shorter than [`Fpdu::len`].
 pub fn write_fpdu<R: Region>(fpdu: &Fpdu, payload: &Pieces<'_, R>, buf: &mut [u8]) -> Result<usize, Fault> {
     let mut headers = [0; MAX_HEADERS];
     let emitted = fpdu.segment.as_ref().map_or(0, |segment| segment.emit(&mut headers));
@@ -344,7 +364,7 @@ pub fn write_fpdu<R: Region>(fpdu: &Fpdu, payload: &Pieces<'_, R>, buf: &mut [u8
     Ok(buf.len())
 }
 
-/// The same with markers, past which payload goes in pieces.
+/// Writes an FPDU with markers. The payload is copied in parts, so that markers can go between.
 fn write_marked<R: Region>(
     fpdu: &Fpdu,
     headers: &[u8],

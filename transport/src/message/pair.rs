@@ -1,4 +1,4 @@
-//! Two QPs of this engine, one connected to the other, looked up once for a whole message.
+//! Two QPs of this engine that are connected to each other, looked up once for a whole message.
 
 use crate::base::memory::Region;
 use crate::base::place::Place;
@@ -11,33 +11,34 @@ use crate::objects::qp::Qp;
 use crate::objects::qp::entry::QpEntry;
 use crate::objects::receiver::Receiver;
 
-/// Both ends of a connection within this engine. They may be of one device, and one QP that is
-/// connected to itself is both.
+/// Both ends of a connection within this engine.
+///
+/// Both may be of one device. A QP that is connected to itself is both ends.
 pub(crate) struct Ends<'a, R> {
     pub(crate) place: Place,
     own: &'a mut QpEntry,
     device: &'a mut DeviceParts<R>,
     pub(crate) peer_place: Place,
-    /// `None`: it is the same.
+    /// The peer. `None` if the QP is its own peer.
     peer: Option<&'a mut QpEntry>,
-    /// `None`: it is the same.
+    /// The peer's device. `None` if both QPs are of one device.
     peer_device: Option<&'a mut DeviceParts<R>>,
 }
 
 impl<R> Ends<'_, R> {
-    /// The requester.
+    /// Returns the requester.
     #[inline(always)]
     pub(crate) fn qp(&self) -> &Qp {
         &self.own.qp
     }
 
-    /// What the requester's elements name.
+    /// Returns the regions that the requester's elements name.
     #[inline(always)]
     pub(crate) fn mrs(&self) -> &Mrs<R> {
         &self.device.mrs
     }
 
-    /// The responder as the receiving end of a message.
+    /// Returns the responder as the receiving end of a message.
     #[inline(always)]
     pub(crate) fn receiver(&self) -> Receiver<'_, R> {
         let device = self.peer_device.as_deref().unwrap_or(self.device);
@@ -45,14 +46,16 @@ impl<R> Ends<'_, R> {
     }
 }
 
-/// Both ends, what of the engine goes with them, and where results go. Its methods are inlined
-/// wherever they are called: one that is not would want all of this in memory.
+/// Both ends of a connection, what they need of the engine, and the sink for results.
+///
+/// Its methods are inlined wherever they are called. A method that is not would need all of this in
+/// memory.
 pub(crate) struct Pair<'a, R, S> {
     pub(crate) ends: Ends<'a, R>,
     pub(crate) common: Common<'a, S>,
 }
 
-/// A QP and its peer, if that is at `peer`.
+/// Returns a QP and the QP at `peer`, if they are connected and the peer's device is not suspended.
 #[inline(always)]
 fn ends<R>(devices: &mut Devices<R>, place: Place, peer: Place) -> Option<Ends<'_, R>> {
     let (own_number, peer_number) = (place.qpn.number(), peer.qpn.number());
@@ -80,7 +83,8 @@ fn ends<R>(devices: &mut Devices<R>, place: Place, peer: Place) -> Option<Ends<'
 }
 
 impl<R: Region> Core<R> {
-    /// A QP and the QP at `peer`, if they are connected to each other and that one's device runs.
+    /// Returns a QP and the QP at `peer`, if they are connected to each other and the peer's device
+    /// is not suspended.
     #[inline(always)]
     pub(crate) fn pair<'a, S>(
         &'a mut self,
@@ -92,8 +96,9 @@ impl<R: Region> Core<R> {
         Some(Pair { ends: ends(devices, place, peer)?, common })
     }
 
-    /// Where the peer of a QP is that is not where it was found last. A message to it, if there is
-    /// none, is lost, and counted as dropped.
+    /// Searches the peer of a QP that is not where it was found last.
+    ///
+    /// If there is none, the message to it is lost, and counted as dropped.
     #[cold]
     pub(crate) fn search_peer(&mut self, place: Place) -> Option<Place> {
         let (_, qp) = self.devices.known(place);
@@ -108,14 +113,14 @@ impl<R: Region> Core<R> {
 }
 
 impl<R, S> Pair<'_, R, S> {
-    /// The requester.
+    /// Returns the view of the requester.
     #[inline(always)]
     pub(crate) fn own(&mut self) -> QpCtx<'_, R, S> {
         let Ends { place, own, device, .. } = &mut self.ends;
         self.common.lend(*place, own, device)
     }
 
-    /// The responder.
+    /// Returns the view of the responder.
     #[inline(always)]
     pub(crate) fn peer(&mut self) -> QpCtx<'_, R, S> {
         let Ends { own, device, peer_place, peer, peer_device, .. } = &mut self.ends;

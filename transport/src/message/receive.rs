@@ -1,11 +1,15 @@
-//! Receives: where a message finds its own, and how it ends.
+//! Receives: which receive a message takes, and how the receive ends.
 //!
-//! A message claims its receive when the first segment arrives that needs one, and holds it until
-//! it ends; one that is cut off leaves it to the next, or gives it back to the shared queue that it
-//! is from. What is claimed is the first of the QP's own queue, so that further segments find it
-//! there, and a flush ends it with the others. (One that comes beyond a hole of a stream claims
-//! those of the messages before it as well.) Until then a verdict looks at the first of the shared
-//! queue where it is: what is refused or dropped has taken none.
+//! A message claims its receive when the first segment arrives that needs one, and keeps it until
+//! the message ends. If the message is cut off, the receive stays for the next message, or goes
+//! back to its shared queue.
+//!
+//! A claimed receive is the first of the QP's own queue. Further segments find it there, and a
+//! flush ends it with the others. (A SEND that arrives out of order in an iWARP stream also claims
+//! the receives of the messages before it.)
+//!
+//! Before that, the responder's checks look at the first receive of the shared queue, and leave it
+//! there. A message that is refused or dropped therefore takes none.
 
 use crate::base::id::SrqId;
 use crate::base::memory::Region;
@@ -20,8 +24,9 @@ use crate::verbs::op::{Message, WcOpcode};
 use vrdma_wire::num::{Qpn, Srqn};
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// The receive that the verdict found is the message's: if it is the first of the QP's shared
-    /// queue, it becomes the QP's own.
+    /// Claims the receive that the responder's checks found.
+    ///
+    /// If it is the first of the QP's shared queue, it moves to the QP's own queue.
     #[inline]
     pub(crate) fn claim_receive(&mut self) {
         if self.qp.responder.queue.is_empty() {
@@ -29,8 +34,9 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// The first receive of the QP's shared queue becomes its own, behind those that it has; false
-    /// if there is none.
+    /// Moves the first receive of the QP's shared queue to the end of its own queue.
+    ///
+    /// Returns false if there is none.
     pub(crate) fn claim_another(&mut self) -> bool {
         let Some(srq) = self.srqs.of(self.qp) else { return false };
         if !self.requests.move_receive(&mut srq.receives, &mut self.qp.responder.queue) {
@@ -42,8 +48,9 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         true
     }
 
-    /// The first receive of the QP's shared queue ends at once, as all of its message is there: the
-    /// QP's own queue never has it.
+    /// Takes the first receive of the QP's shared queue for a message that is complete.
+    ///
+    /// The receive never enters the QP's own queue.
     #[inline]
     fn take_shared(&mut self) -> Option<Taken<u32>> {
         let srq = self.srqs.of(self.qp)?;
@@ -60,8 +67,9 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// The peer, on this host, tried again, and there is no receive for it: if it was woken, it was
-    /// in vain.
+    /// Records that the peer, on this host, tried again and found no receive.
+    ///
+    /// If it was woken, that was in vain.
     #[cold]
     pub(crate) fn still_no_receive(&mut self) {
         if self.qp.responder.sender_waits
@@ -71,8 +79,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// The QP is in ERR, and all that it had is flushed: says so, if it has a shared queue for
-    /// good.
+    /// Reports that the QP is in ERR and everything is flushed, if it is bound to a shared queue.
     #[cold]
     pub(crate) fn tell_last_wqe(&mut self) {
         if let Receives::Shared(_) = self.qp.receives() {
@@ -80,7 +87,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// The peer, on this host, waits for a receive.
+    /// Records that the peer, on this host, waits for a receive.
     #[cold]
     pub(crate) fn sender_waits(&mut self) {
         self.qp.responder.sender_waits = true;
@@ -89,22 +96,25 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         }
     }
 
-    /// A message was dropped for which the QP has taken a receive from its shared queue: that has
-    /// it again. (IBTA 9.9.3, class E, and rdma_rxe end it with an error; with an own queue, class
-    /// D, it stays for the next message.)
+    /// Returns the receive of a dropped message to the shared queue from which the QP took it.
+    ///
+    /// (IBTA 9.9.3, class E, and rdma_rxe end the receive with an error. A receive of the QP's own
+    /// queue, class D, stays for the next message.)
     #[cold]
     pub(crate) fn give_back(&mut self) {
         let Some(srq) = self.srqs.of(self.qp) else { return };
-        // One that failed has no receives any more, but what was taken before is the QP's.
+        // A failed queue has no receives any more, but the QP keeps those that it has taken.
         if !srq.failed {
             srq.take_back(&mut self.qp.responder.queue, self.requests);
             srq.list(self.place.device, &mut self.schedule.wakes);
         }
     }
 
-    /// A request of XRC, which is the one that is expected next, names a shared queue: the target
-    /// has that from now on, until another is named. It has to be of the target's domain, and the
-    /// same in all packets of a message (annex A14).
+    /// Selects the shared queue that an XRC request names, for the target.
+    ///
+    /// The request must be the one that is expected next. The target keeps the queue until a
+    /// request names another. The queue must be in the target's domain, and must be the same in all
+    /// packets of a message (annex A14).
     pub(crate) fn choose_queue(&mut self, srqn: Srqn) -> Result<(), Refusal> {
         if self.srqs.has_numbered(self.qp, srqn) {
             return Ok(());
@@ -115,8 +125,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         };
         let Some((srq, xrc)) = self.srqs.find_xrc(srqn, xrcd) else { return refuse(Nak::Access) };
         if srq.failed {
-            // It takes no receives any more, so none will ever be there; the requester can name
-            // other queues again.
+            // The queue takes no receives any more, so there will never be one. With this NAK the
+            // requester can name other queues later.
             return refuse(Nak::Operational);
         }
         if self.qp.responder.in_progress != Message::None {
@@ -128,8 +138,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         Ok(())
     }
 
-    /// The target has nothing any more of the shared queue that it had, and its peer waits for
-    /// nothing there.
+    /// Detaches the target from its shared queue. Its peer does not wait for a receive there any
+    /// more.
     #[cold]
     fn leave_queue(&mut self) {
         self.srqs.waits_no_longer(self.qp);
@@ -141,17 +151,18 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
             Some(srq) => srq.taken -= self.qp.responder.queue.len(),
             None => {}
         }
-        // What is of a queue that failed or was destroyed ended with that.
+        // A receive of a queue that failed or was destroyed ends without a completion.
         if let Some(taken) = self.requests.take_receive(&mut self.qp.responder.queue) {
             taken.end();
         }
     }
 
-    /// A receive of the QP has ended: its shared queue, if it is of one, has room for another.
-    /// False if nobody is to know, as that was destroyed.
+    /// Records that a receive of the QP has ended, so that its shared queue has room for another.
+    ///
+    /// Returns false if nobody is to be told, because the queue was destroyed.
     #[inline]
     pub(crate) fn receive_ended(&mut self) -> bool {
-        // One that uses a shared queue has no receives of its own.
+        // A QP with a shared queue has no receives of its own.
         if self.qp.caps.recv_wr != 0 {
             return true;
         }
@@ -162,7 +173,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         true
     }
 
-    /// The message in the claimed receive has arrived; `completion` is of that id.
+    /// Completes the receive of a message that has arrived. `completion` gets the receive's id.
     #[inline]
     pub(crate) fn complete_claimed(&mut self, completion: impl FnOnce(u32) -> Completion) {
         let is_claimed = !self.qp.responder.queue.is_empty();
@@ -177,7 +188,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         self.complete_receive(&completion(id));
     }
 
-    /// The receive that the verdict found ends with an error.
+    /// Ends the receive that the responder's checks found, with an error.
     #[cold]
     pub(crate) fn fail_claimed(&mut self, status: WcStatus) {
         self.claim_receive();
@@ -191,7 +202,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
     }
 }
 
-/// How a receive of a QP ends without a message.
+/// Returns the completion of a receive that ends without a message.
 pub(crate) fn recv_failure(qp: &Qp, id: u32, status: WcStatus) -> Completion {
     let opcode = WcOpcode::Recv;
     Completion {

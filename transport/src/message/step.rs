@@ -1,11 +1,11 @@
-//! One step of a send queue.
+//! Result of one step of a send queue.
 
 /// What became of the first request of a send queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// It ended, well or not.
+    /// It ended, successfully or with an error.
     Ended,
-    /// There is more of it.
+    /// More of it is left.
     More,
     /// It has to wait.
     Waits,

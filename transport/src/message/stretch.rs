@@ -1,4 +1,4 @@
-//! Which stretch of a request is next, and whether it can be sent at all.
+//! Choice of the next segment of a request, after a check whether the request can be sent.
 
 use crate::message::effect::LocalBuffer;
 use crate::message::transfer::Elements;
@@ -9,8 +9,9 @@ use crate::verbs::request::Payload;
 use crate::verbs::segment::{Segment, Segmentation};
 use crate::verbs::work::Work;
 
-/// Whether a request can be sent at all, or how it ends. All elements are looked at before anything
-/// leaves, and each again when its bytes do.
+/// Checks whether a request can be sent. Returns the status with which it ends if not.
+///
+/// All elements are checked before anything is sent. Each is checked again when its bytes are sent.
 #[inline]
 pub(crate) fn check_request<R>(
     mrs: &Mrs<R>,
@@ -27,7 +28,7 @@ pub(crate) fn check_request<R>(
     }
 }
 
-/// The same, but for its elements.
+/// Checks whether a request can be sent, without its elements.
 #[inline(always)]
 pub(crate) fn check_work(qp: &Qp, work: &Work<'_>) -> Result<(), WcStatus> {
     match work.error {
@@ -37,7 +38,8 @@ pub(crate) fn check_work(qp: &Qp, work: &Work<'_>) -> Result<(), WcStatus> {
     }
 }
 
-/// The buffer of a request whose next stretch is about to leave, or how it ends here.
+/// Returns the buffer of a request whose next segment is about to be sent, or the status with which
+/// the request ends.
 #[inline(always)]
 pub(crate) fn local_buffer<'a, R>(
     mrs: &'a Mrs<R>,
@@ -49,8 +51,9 @@ pub(crate) fn local_buffer<'a, R>(
     LocalBuffer::checked(mrs, qp, work, payload).ok_or(WcStatus::LocProt)
 }
 
-/// The next stretch of `work`, of at most `limit` bytes (a multiple of every MTU), or how the
-/// request ends here.
+/// Returns the next segment of `work`, of at most `limit` bytes (a multiple of the path MTU).
+///
+/// Returns the status with which the request ends if it cannot be sent.
 #[inline]
 pub(crate) fn next_segment<'a, R>(
     mrs: &Mrs<R>,
@@ -63,7 +66,7 @@ pub(crate) fn next_segment<'a, R>(
     Ok(stretch(qp, work, limit))
 }
 
-/// [`check_request`] before the first stretch.
+/// Checks a request by [`check_request`], if nothing of it was sent.
 #[inline]
 pub(crate) fn check_begin<R>(
     mrs: &Mrs<R>,
@@ -74,8 +77,9 @@ pub(crate) fn check_begin<R>(
     if qp.requester.offset == 0 { check_request(mrs, qp, work, payload) } else { Ok(()) }
 }
 
-/// The next stretch of a request that was checked. By itself, and not in a `Result`: to take it out
-/// of that costs a copy (see [`Work`]).
+/// Returns the next segment of a request that was checked.
+///
+/// It is not in a `Result`, because unpacking that would cost a copy (see [`Work`]).
 #[inline(always)]
 pub(crate) fn stretch<'a>(qp: &Qp, work: &Work<'a>, limit: u32) -> Segment<'a> {
     let first = qp.requester.offset == 0;

@@ -1,5 +1,6 @@
-//! Moving bytes between two sides, each in pieces of its own. Every piece is checked where it is
-//! used: there is no other way to a region's memory.
+//! Copies of bytes between two sides, each of which may be in several pieces.
+//!
+//! Every piece is checked where it is used. There is no other way to a region's memory.
 
 use crate::base::id::PdId;
 use crate::base::memory::{Access, Fault, Region};
@@ -7,20 +8,20 @@ use crate::base::near::Loan;
 use crate::objects::mr::Mrs;
 use crate::verbs::request::Sge;
 
-/// Whose fault it is.
+/// The side that is at fault.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
-    /// Where the bytes come from.
+    /// The side that the bytes come from.
     Source,
-    /// Where they go.
+    /// The side that the bytes go to.
     Destination,
 }
 
-/// Why bytes did not move, or not all.
+/// Why some or all bytes did not move.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TransferError {
     pub(crate) side: Side,
-    /// The memory does not exist any more; otherwise a key, range or right is wrong.
+    /// Whether the memory does not exist any more. If false, a key, range or right is wrong.
     pub(crate) fault: bool,
 }
 
@@ -34,7 +35,7 @@ impl TransferError {
     }
 }
 
-/// What decides whether an element may be used.
+/// What decides whether an element may be used: regions, protection domain and rights.
 pub(crate) struct Elements<'a, R> {
     pub(crate) mrs: &'a Mrs<R>,
     pub(crate) pd: PdId,
@@ -56,7 +57,7 @@ impl<'a, R> Elements<'a, R> {
         sges.iter().all(|sge| sge.length == 0 || self.find(sge, 0, sge.length).is_some())
     }
 
-    /// Bytes of an element, if they may be used: the region, and the offset in it.
+    /// Looks up bytes of an element. Returns the region and the offset in it, if they may be used.
     #[inline(always)]
     pub(crate) fn find(&self, sge: &Sge, from: u32, length: u32) -> Option<(&'a R, u64)> {
         let addr = sge.addr.checked_add(u64::from(from))?;
@@ -64,11 +65,11 @@ impl<'a, R> Elements<'a, R> {
     }
 }
 
-/// One side, as far as it is still to be used.
+/// The part of one side that is still to be copied.
 pub(crate) enum Span<'a, R> {
-    /// A region, from an offset on, as far as needed: checked already.
+    /// A region, from an offset on. The range was checked.
     Flat(&'a R, u64),
-    /// Elements, of which the first is used up to somewhere.
+    /// Elements, and how many bytes of the first one are done.
     List(Elements<'a, R>, &'a [Sge], u32),
 }
 
@@ -82,7 +83,7 @@ impl<R> Clone for Span<'_, R> {
 }
 
 impl<'a, R> Span<'a, R> {
-    /// Elements from byte `offset` on.
+    /// Returns the span of elements from byte `offset` on.
     #[inline]
     pub(crate) fn list(elements: Elements<'a, R>, mut sges: &'a [Sge], mut offset: u32) -> Span<'a, R> {
         while let Some((first, rest)) = sges.split_first()
@@ -94,8 +95,9 @@ impl<'a, R> Span<'a, R> {
         Span::List(elements, sges, offset)
     }
 
-    /// `length` bytes of elements from byte `offset` on: looked up at once where they are in one
-    /// element.
+    /// Returns the span of `length` bytes of elements from byte `offset` on.
+    ///
+    /// If the bytes are in one element, it is looked up at once.
     #[inline(always)]
     pub(crate) fn of(elements: Elements<'a, R>, sges: &'a [Sge], offset: u32, length: u32) -> Span<'a, R> {
         if let Some(sge) = sges.first()
@@ -108,8 +110,10 @@ impl<'a, R> Span<'a, R> {
         Span::list(elements, sges, offset)
     }
 
-    /// The next at most `most` bytes (not 0) that are together: region, offset, length. `None` if
-    /// they may not be used.
+    /// Takes the next contiguous piece, of at most `most` bytes (not 0). Returns region, offset and
+    /// length.
+    ///
+    /// Returns `None` if the piece may not be used.
     #[inline(always)]
     pub(crate) fn piece(&mut self, most: u32) -> Option<(&'a R, u64, u32)> {
         match self {
@@ -133,7 +137,9 @@ impl<'a, R> Span<'a, R> {
     }
 }
 
-/// Copies `length` bytes. (Inlined: a side is then in memory only where it is in pieces.)
+/// Copies `length` bytes.
+///
+/// Inlined, so that a side is stored in memory only if it is in several pieces.
 #[inline(always)]
 pub(crate) fn copy<R: Region>(
     source: Span<'_, R>,
@@ -150,7 +156,7 @@ pub(crate) fn copy<R: Region>(
     }
 }
 
-/// The same where either side is in several pieces.
+/// Copies `length` bytes of which either side is in several pieces.
 #[inline(never)]
 fn copy_pieces<R: Region>(
     mut source: Span<'_, R>,
@@ -176,7 +182,7 @@ fn copy_pieces<R: Region>(
     Ok(())
 }
 
-/// Whether the next `length` bytes may be used as things are.
+/// Whether the next `length` bytes may be used at present.
 #[inline(never)]
 pub(crate) fn may_be_used<R>(mut span: Span<'_, R>, mut length: u32) -> bool {
     while length > 0 {
@@ -186,7 +192,7 @@ pub(crate) fn may_be_used<R>(mut span: Span<'_, R>, mut length: u32) -> bool {
     true
 }
 
-/// Fills `buf`.
+/// Fills `buf` with the first bytes of `source`.
 pub(crate) fn gather<R: Region>(mut source: Span<'_, R>, mut buf: &mut [u8]) -> Result<(), TransferError> {
     while !buf.is_empty() {
         let most = buf.len().min(u32::MAX as usize) as u32;
@@ -198,7 +204,7 @@ pub(crate) fn gather<R: Region>(mut source: Span<'_, R>, mut buf: &mut [u8]) -> 
     Ok(())
 }
 
-/// Writes `data`.
+/// Writes `data` to the first bytes of `target`.
 #[inline]
 pub(crate) fn scatter<R: Region>(mut data: &[u8], mut target: Span<'_, R>) -> Result<(), TransferError> {
     while !data.is_empty() {
@@ -211,7 +217,7 @@ pub(crate) fn scatter<R: Region>(mut data: &[u8], mut target: Span<'_, R>) -> Re
     Ok(())
 }
 
-/// Copies the first `length` bytes of a loan.
+/// Copies the first `length` bytes of a pinned region.
 pub(crate) fn collect<R: Region>(
     loan: &dyn Loan<R>,
     mut target: Span<'_, R>,
@@ -230,8 +236,9 @@ pub(crate) fn collect<R: Region>(
     Ok(())
 }
 
-/// Which side of a failed copy has lost its memory: the source, if a byte of any of its pages
-/// cannot be read.
+/// Returns which side of a failed copy has lost its memory.
+///
+/// It is the source if a byte of any of its pages cannot be read.
 #[cold]
 fn blame<R: Region>(source: &R, offset: u64, length: u64) -> Side {
     const PAGE: u64 = 4096;

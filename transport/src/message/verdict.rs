@@ -1,5 +1,6 @@
-//! What a responder does with a stretch of a message, as a value (IBTA 9.7.4 and 9.9.3): rights,
-//! receives and lengths. Whether it is the one that is expected next is the carrier's business.
+//! The responder's checks of a segment (IBTA 9.7.4 and 9.9.3): rights, receives and lengths.
+//!
+//! The transport kind checks whether the segment is the expected one.
 
 use crate::base::memory::Access;
 use crate::objects::mr::Mrs;
@@ -12,37 +13,39 @@ use crate::verbs::reason::Reason;
 use crate::verbs::request::MAX_MESSAGE;
 use crate::verbs::segment::{Segment, Segmentation};
 
-/// What to do with a segment: execute it, there, or not. An objection comes by reference, a whole
-/// word as the parts of a target are: words that share their place with smaller fields are stored
-/// in parts, and to read one of these at once waits until its parts are in the cache.
+/// The result of the responder's checks of a segment: where to execute it, or why not.
+///
+/// The objection is a reference, so that it is a whole word, as the parts of a target are. A word
+/// that shares its place with smaller fields is stored in parts. Reading it at once would wait
+/// until the parts are in the cache.
 pub(crate) type Verdict<'a, R> = Result<Target<'a, R>, &'static Objection>;
 
 /// Why not to execute a segment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Objection {
-    /// Tell the requester to wait for a receive.
+    /// There is no receive. The requester is told to wait (RNR).
     Rnr,
-    /// Refuse it, and go to ERR.
+    /// The segment is refused, and the QP goes to ERR.
     Nak(Refusal),
-    /// Act as if it had not come.
+    /// The segment is dropped, as if it had not arrived.
     Drop(Reason),
 }
 
-/// Where an accepted segment takes place.
+/// The responder's memory for an accepted segment.
 pub(crate) enum Target<'a, R> {
-    /// Nowhere: it has no bytes.
+    /// None: the segment has no bytes.
     Nothing,
-    /// In the first receive.
+    /// The first receive.
     Receive(&'a RecvSlot),
-    /// In a region, from an offset on.
+    /// A region, from an offset on.
     Region(&'a R, u64),
 }
 
-/// Why a segment is refused, for the requester, and here.
+/// Why a segment is refused: what the requester is told, and how the receive ends here.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
     pub(crate) nak: Nak,
-    /// How the first receive ends because of it.
+    /// The status with which the first receive ends, if the receive is at fault.
     pub(crate) receive: Option<WcStatus>,
 }
 
@@ -58,7 +61,7 @@ pub(crate) enum Nak {
 }
 
 impl Nak {
-    /// How the requester's request ends.
+    /// Returns the status with which the requester's request ends.
     pub(crate) fn status(self) -> WcStatus {
         match self {
             Nak::Invalid => WcStatus::RemInvReq,
@@ -68,7 +71,7 @@ impl Nak {
     }
 }
 
-/// What a responder does with a segment from its peer: the checks, in the order of IBTA 9.7.4.1.
+/// Checks a segment from the peer, in the order of IBTA 9.7.4.1.
 #[inline(always)]
 pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) -> Verdict<'a, R> {
     let Receiver { mrs, qp, .. } = *receiver;
@@ -78,7 +81,7 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
     }
     check_sequence(qp, segment, row)?;
     check_lengths(qp, segment, row)?;
-    // The QP lets its peer do this at all (IBTA 9.7.4.1.4).
+    // The QP must allow its peer this kind of operation (IBTA 9.7.4.1.4).
     if !qp.access().contains(row.remote) {
         return Err(nak(Nak::Invalid));
     }
@@ -100,8 +103,10 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
     }
 }
 
-/// Where so many bytes of a WRITE go that come before their turn; `None` if they may not, as things
-/// are now. The verdict is still to be had in their turn.
+/// Returns where `length` bytes of a WRITE go that arrived out of order.
+///
+/// Returns `None` if the WRITE is not allowed at present. The segment still gets all checks
+/// ([`verdict`]) in its turn.
 pub(crate) fn placement<'a, R>(
     receiver: &Receiver<'a, R>,
     remote: Remote,
@@ -113,7 +118,7 @@ pub(crate) fn placement<'a, R>(
     may_write.then(|| mrs.remote(remote.rkey, qp.holder(), right, remote.addr, length)).flatten()
 }
 
-/// A NAK that ends no receive.
+/// Returns a NAK that ends no receive.
 fn nak(nak: Nak) -> &'static Objection {
     match nak {
         Nak::Invalid => &Objection::Nak(Refusal { nak: Nak::Invalid, receive: None }),
@@ -122,16 +127,19 @@ fn nak(nak: Nak) -> &'static Objection {
     }
 }
 
-/// Nothing but its continuation follows a message in progress, and a continuation follows nothing
-/// else (IBTA 9.7.4.1.2).
+/// Checks the order of segments (IBTA 9.7.4.1.2).
+///
+/// Only its continuation may follow a message in progress. A continuation may follow nothing else.
 #[inline(always)]
 fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
     let expected = if segment.first { Message::None } else { row.message };
     if qp.responder.in_progress == expected { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
 
-/// Packets have the lengths that the path MTU and their place in the message demand (IBTA
-/// 9.7.4.1.6); what both ends would not segment into the same packets has wrong ones.
+/// Checks lengths (IBTA 9.7.4.1.6).
+///
+/// Path MTU and position in the message determine the length of a packet. A longer segment is wrong
+/// if both ends would not cut the message into the same packets.
 #[inline(always)]
 fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
     let mtu = qp.path_mtu;
@@ -161,7 +169,7 @@ fn packet_is_right(mtu: u32, segment: &Segment<'_>, row: &Row) -> bool {
             let total = if last { so_far == u64::from(message) } else { so_far < u64::from(message) };
             size && total && message <= MAX_MESSAGE
         }
-        // What goes out in one packet is all of it.
+        // Such a message is one packet.
         Message::None => {
             let exact = row.length.is_none_or(|exact| message == exact);
             exact && message <= MAX_MESSAGE && (row.data == DataDirection::Back || length == message)
@@ -169,7 +177,9 @@ fn packet_is_right(mtu: u32, segment: &Segment<'_>, row: &Row) -> bool {
     }
 }
 
-/// There is a receive, if one is needed, or room for a READ or atomic (IBTA 9.7.4.1.5).
+/// Checks that there is a receive, if one is needed (IBTA 9.7.4.1.5).
+///
+/// An operation with a response, such as a READ, is refused if the QP allows none.
 #[inline(always)]
 fn check_resources<'a, R>(
     receiver: &Receiver<'a, R>,
@@ -185,8 +195,9 @@ fn check_resources<'a, R>(
     receiver.receive().ok_or(&Objection::Rnr).map(Some)
 }
 
-/// A SEND fits its receive (IBTA 9.7.4.1.6; the receive ends with a length error, the sender learns
-/// of an invalid request).
+/// Checks that a SEND fits its receive (IBTA 9.7.4.1.6).
+///
+/// If not, the receive ends with a length error, and the sender learns of an invalid request.
 #[inline(always)]
 fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), &'static Objection> {
     let needed = qp.responder.received.saturating_add(segment.length);
@@ -196,8 +207,10 @@ fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), 
     Err(&Objection::Nak(Refusal { nak: Nak::Invalid, receive: Some(WcStatus::LocLen) }))
 }
 
-/// What a SEND is to invalidate is the peer's to invalidate. Else the receive ends as an invalid
-/// request, as it does with rdma_rxe, and the sender learns that it had no access.
+/// Checks that the peer may invalidate the key that a SEND names.
+///
+/// If not, the receive ends as an invalid request, as it does with rdma_rxe. The sender learns that
+/// it had no access.
 #[inline(always)]
 fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
     match segment.op.invalidates() {
@@ -208,8 +221,9 @@ fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result
     }
 }
 
-/// Key, PD, range and rights for all that is left of the message (IBTA 9.7.4.1.7); none for no
-/// bytes.
+/// Checks key, PD, range and rights for the rest of the message (IBTA 9.7.4.1.7).
+///
+/// Without bytes nothing is checked.
 #[inline(always)]
 fn check_memory<'a, R>(
     mrs: &'a Mrs<R>,
@@ -232,7 +246,9 @@ fn check_memory<'a, R>(
     }
 }
 
-/// The same of a FLUSH, whose key has to be right even if it is of no bytes, as with rdma_rxe.
+/// Checks key, PD, range and rights of a FLUSH.
+///
+/// As with rdma_rxe, the key must be right even if the FLUSH covers no bytes.
 fn check_flush<'a, R>(
     mrs: &'a Mrs<R>,
     qp: &Qp,

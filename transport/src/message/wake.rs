@@ -1,4 +1,4 @@
-//! The first request of a QP waits no longer.
+//! Wake-up of the first request of a QP.
 
 use crate::base::carrier::Carrier;
 use crate::base::memory::Region;
@@ -9,22 +9,24 @@ use crate::objects::service::ConnState;
 use crate::verbs::completion::Sink;
 
 impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
-    /// What its first request waits for may have come: it is tried in its turn.
+    /// Wakes the first request, because what it waits for may have come. It is tried in its turn.
     pub(crate) fn wake(&mut self) {
         match self.qp.requester.wait {
             Wait::Receive | Wait::Answer => {
                 self.counters.retries += 1;
                 self.try_at_once();
             }
-            // There is no need to look.
+            // The caller does not have to drain posts for it any more.
             Wait::Look => self.qp.requester.wait = Wait::No,
             Wait::No | Wait::Looked | Wait::Woken => return,
         }
         self.make_ready();
     }
 
-    /// Its first request waits no longer, as far as it is up to itself. If it waits for a receive,
-    /// the time until it counts as not ready once more goes on.
+    /// Lets the first request be tried at once.
+    ///
+    /// If it waits for a receive on this host, its deadline stays. At that time it counts as not
+    /// ready once more.
     pub(crate) fn try_at_once(&mut self) {
         let has_time = self.qp.carrier == Carrier::Local && self.qp.timer != NEVER;
         self.qp.requester.wait = match self.qp.requester.wait {
@@ -36,7 +38,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         };
     }
 
-    /// Its first request was woken, and goes on.
+    /// Ends the wait of the first request, which was woken and goes on.
     #[cold]
     pub(crate) fn waited_enough(&mut self) {
         if self.qp.requester.wait == Wait::Woken {

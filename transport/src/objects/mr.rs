@@ -30,11 +30,11 @@ pub(crate) struct Key<R> {
     pub(crate) iova: u64,
     /// Length in bytes, or 0. The address of the last byte, `iova + length - 1`, does not wrap.
     pub(crate) length: u64,
-    pub(crate) kind: Kind<R>,
+    pub(crate) kind: MrKind<R>,
 }
 
 /// The object that a key names.
-pub(crate) enum Kind<R> {
+pub(crate) enum MrKind<R> {
     /// A registered region.
     Region(Mr<R>),
     /// A memory window.
@@ -76,7 +76,7 @@ impl<R> Key<R> {
         (iova, length): (u64, u64),
         region: R,
     ) -> Key<R> {
-        Key { key, pd, access, iova, length, kind: Kind::Region(Mr { region, windows: 0, fast: None }) }
+        Key { key, pd, access, iova, length, kind: MrKind::Region(Mr { region, windows: 0, fast: None }) }
     }
 }
 
@@ -115,7 +115,7 @@ impl<R> Mrs<R> {
 
     /// Whether a peer's key is that of a region, and not of a window.
     pub(crate) fn is_region(&self, key: Rkey) -> bool {
-        self.keys.get(key.0).is_some_and(|key| matches!(key.kind, Kind::Region(_)))
+        self.keys.get(key.0).is_some_and(|key| matches!(key.kind, MrKind::Region(_)))
     }
 
     /// Returns the number of regions.
@@ -138,15 +138,15 @@ impl<R> Mrs<R> {
     pub(crate) fn region(&self, key: u32) -> Option<(&Key<R>, &Mr<R>)> {
         let found = self.keys.get(key)?;
         match &found.kind {
-            Kind::Region(mr) => Some((found, mr)),
-            Kind::Window(_) => None,
+            MrKind::Region(mr) => Some((found, mr)),
+            MrKind::Window(_) => None,
         }
     }
 
     /// Removes a region, to which no windows are bound.
     pub(crate) fn take_region(&mut self, key: u32) -> R {
         match self.keys.remove(key).map(|found| found.kind) {
-            Some(Kind::Region(Mr { region, windows: 0, .. })) => region,
+            Some(MrKind::Region(Mr { region, windows: 0, .. })) => region,
             _ => unreachable!("it was looked up, and no windows are bound to it"),
         }
     }
@@ -167,7 +167,7 @@ impl<R> Mrs<R> {
         let new = if region.is_some() { old & !0xff | old.wrapping_add(1) & 0xff } else { old };
         let found = self.keys.renumber(old, new, |found| found.key = new);
         (found.pd, found.access, found.iova, found.length) = (pd, access, iova, length);
-        let Kind::Region(mr) = &mut found.kind else { unreachable!("it was looked up as a region") };
+        let MrKind::Region(mr) = &mut found.kind else { unreachable!("it was looked up as a region") };
         (new, region.map(|region| mem::replace(&mut mr.region, region)))
     }
 
@@ -187,8 +187,8 @@ impl<R> Mrs<R> {
     ) -> Option<(&R, u64)> {
         let (found, offset) = self.find(key.0, pd, rights, addr, length)?;
         match &found.kind {
-            Kind::Region(mr) => Some((&mr.region, offset)),
-            Kind::Window(_) => None,
+            MrKind::Region(mr) => Some((&mr.region, offset)),
+            MrKind::Window(_) => None,
         }
     }
 
@@ -207,8 +207,8 @@ impl<R> Mrs<R> {
     ) -> Option<(&R, u64)> {
         let (found, offset) = self.find(key.0, holder.pd, rights, addr, length)?;
         match &found.kind {
-            Kind::Region(mr) => Some((&mr.region, offset)),
-            Kind::Window(window) => self.through(window, holder, offset),
+            MrKind::Region(mr) => Some((&mr.region, offset)),
+            MrKind::Window(window) => self.through(window, holder, offset),
         }
     }
 

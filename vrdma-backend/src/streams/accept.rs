@@ -8,7 +8,7 @@ use super::watch::PAUSE;
 use super::{Host, Result, Streams};
 use crate::tcp::Doors;
 use vmm_sys_util::epoll::EventSet;
-use vrdma_transport::{DeviceId, Error, Responder};
+use vrdma_transport::{DeviceId, Error, SetUpResponder};
 
 /// Connections accepted from a listener in one round.
 const ACCEPTS: usize = 4;
@@ -111,7 +111,7 @@ impl Streams {
             return carrier.reset(&mut self.own);
         }
         let handle = self.reserve(device);
-        let phase = Phase::AwaitsRequest(Responder::default());
+        let phase = Phase::AwaitsRequest(SetUpResponder::default());
         let deadline = host.now + SET_UP_TIME;
         let mut connection = Connection::new(handle, device, carrier, phase, (local, remote), deadline);
         connection.listener = Some(listener);

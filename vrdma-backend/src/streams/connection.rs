@@ -13,7 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 use vmm_sys_util::epoll::{Epoll, EventSet};
-use vrdma_transport::{DeviceId, Initiator, Instant, Responder, SetUpRequest, StreamEnd, Wishes};
+use vrdma_transport::{DeviceId, Initiator, Instant, SetUpRequest, SetUpResponder, StreamEnd, Wishes};
 
 /// Time limit for set-up, except for the answer of the driver or of the peer's program.
 pub(super) const SET_UP_TIME: Duration = Duration::from_secs(20);
@@ -31,7 +31,7 @@ pub(super) enum Phase {
     /// The request was sent.
     AwaitsReply(Initiator),
     /// The peer has connected TCP, and is to send its request.
-    AwaitsRequest(Responder),
+    AwaitsRequest(SetUpResponder),
     /// The driver was asked to accept or reject the request.
     Requested(SetUpRequest),
     /// The connection is the stream of its QP.

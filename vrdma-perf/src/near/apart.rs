@@ -1,7 +1,7 @@
 //! Engines of two workers with a guest each, one of which writes to the other. It includes those
 //! parts of a worker that inter-worker packets pass.
 
-use super::account::{Account, Stage};
+use super::account::{WorkerAccount, WorkerStage};
 use super::pair::{MEMORY, MTU, Shape, region};
 use crate::helper::Helper;
 use crate::load::Load;
@@ -34,7 +34,7 @@ struct Side {
     start: Clock,
     now: Instant,
     turns: u32,
-    account: Account,
+    account: WorkerAccount,
     _memory: Arc<Memory>,
 }
 
@@ -96,17 +96,17 @@ impl Side {
         }
         let now = self.now;
         engine.poll(now, 1 << 20, sink);
-        end(Stage::Around);
+        end(WorkerStage::Around);
         let before = engine.port_counters().frames_out;
         engine.transmit(now, TURN, &mut Out { near, frames }, sink);
         let sent = engine.port_counters().frames_out != before;
-        end(if sent { Stage::Send } else { Stage::Around });
+        end(if sent { WorkerStage::Send } else { WorkerStage::Around });
         match near {
             Some(near) => {
                 near.publish();
-                end(Stage::Around);
+                end(WorkerStage::Around);
                 let came = near.receive(now, engine, sink);
-                end(if came { Stage::Receive } else { Stage::Around });
+                end(if came { WorkerStage::Receive } else { WorkerStage::Around });
             }
             None => {
                 frames.flush();
@@ -153,7 +153,7 @@ fn sides(as_frames: bool) -> Result<[Side; 2]> {
             start,
             now: Instant(0),
             turns: 0,
-            account: Account::default(),
+            account: WorkerAccount::default(),
             _memory: memory,
         });
     }
@@ -161,7 +161,7 @@ fn sides(as_frames: bool) -> Result<[Side; 2]> {
 }
 
 /// The load of WRITEs from one worker's guest to the other's.
-pub(super) struct Apart {
+pub(super) struct WorkerWrites {
     near: Side,
     far: Arc<Mutex<Side>>,
     rkey: u32,
@@ -174,15 +174,15 @@ pub(super) struct Apart {
     has_account: bool,
 }
 
-impl Apart {
-    pub fn new(length: u32, as_frames: bool, one_thread: bool) -> Result<Apart> {
+impl WorkerWrites {
+    pub fn new(length: u32, as_frames: bool, one_thread: bool) -> Result<WorkerWrites> {
         let [near, far] = sides(as_frames)?;
         let rkey = far.peer.key;
         let (far, stop) = (Arc::new(Mutex::new(far)), Arc::default());
-        Ok(Apart { near, far, rkey, shape: Shape::new(length), stop, one_thread, has_account: false })
+        Ok(WorkerWrites { near, far, rkey, shape: Shape::new(length), stop, one_thread, has_account: false })
     }
 
-    /// Lets the other worker run, until [`Apart::end`].
+    /// Lets the other worker run, until [`WorkerWrites::end`].
     pub fn begin(&self, helper: &Helper) {
         if self.one_thread {
             return helper.begin(|| 0.);
@@ -205,17 +205,17 @@ impl Apart {
     }
 }
 
-impl Apart {
+impl WorkerWrites {
     /// Starts to count the time of each stage, which needs a single thread.
     pub fn begin_account(&mut self) {
         assert!(self.one_thread, "a worker's stages are found where it has turns when we say so");
         self.has_account = true;
         let far = &mut *self.far.lock().expect("nobody panicked with it");
-        (self.near.account, far.account) = (Account::default(), Account::default());
+        (self.near.account, far.account) = (WorkerAccount::default(), WorkerAccount::default());
     }
 
     /// Returns the accounts of the sending worker and of the other one.
-    pub fn accounts(&self) -> [Account; 2] {
+    pub fn accounts(&self) -> [WorkerAccount; 2] {
         [self.near.account, self.far.lock().expect("nobody panicked with it").account]
     }
 
@@ -234,7 +234,7 @@ impl Apart {
     }
 }
 
-impl Load for Apart {
+impl Load for WorkerWrites {
     fn post(&mut self) -> bool {
         let room = self.shape.has_room(self.near.sink.completed);
         if room {
@@ -244,7 +244,7 @@ impl Load for Apart {
             }
             peer.post(engine, *now, self.rkey, self.shape.length, sink);
             if self.has_account {
-                account.end(Stage::Post);
+                account.end(WorkerStage::Post);
             }
         }
         room

@@ -2,7 +2,7 @@
 //! estimates machines with more processors than this one.
 
 use super::account::hertz;
-use super::apart::Apart;
+use super::apart::WorkerWrites;
 use super::pair::pairs;
 use crate::args::Figure;
 use crate::helper::Helper;
@@ -67,7 +67,7 @@ impl Costs {
         };
         let between = |one_thread| -> Result<Quartiles> {
             let mut times = histogram();
-            let apart = Apart::new(size, false, one_thread)?;
+            let apart = WorkerWrites::new(size, false, one_thread)?;
             apart.begin(helper);
             let mut windows = Windows::new(apart, kind, u32::MAX, &mut times)?;
             let rates = (0..WINDOWS).map(|_| windows.window()).collect::<Result<Vec<f64>>>();

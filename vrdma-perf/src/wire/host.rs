@@ -208,7 +208,7 @@ impl Sink for Failure {
 }
 
 /// An iWARP host, with an engine and vrdma's own TCP.
-pub struct Host {
+pub struct IwarpHost {
     engine: Engine<Memory>,
     /// The device.
     pub device: DeviceId,
@@ -231,12 +231,12 @@ pub struct Host {
     scratch: Vec<u8>,
 }
 
-impl Host {
+impl IwarpHost {
     /// Creates a host whose addresses end with this number.
     ///
     /// # Errors
     /// The device, a PD or an MR cannot be created.
-    pub fn new(last: u8, mtu: u16) -> Result<Host> {
+    pub fn new(last: u8, mtu: u16) -> Result<IwarpHost> {
         let mut engine = Engine::new(last.into());
         let device = engine.add_device(Limits::default());
         engine.set_link(true);
@@ -255,7 +255,7 @@ impl Host {
             mtu,
         );
         let failure = Failure::default();
-        Ok(Host {
+        Ok(IwarpHost {
             engine,
             device,
             pd,
@@ -372,7 +372,7 @@ impl Host {
 
     /// Handles a received frame.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) {
-        let Host { engine, device, streams, failure, readers, places, .. } = self;
+        let IwarpHost { engine, device, streams, failure, readers, places, .. } = self;
         let Streams { all, own, arrivals, .. } = streams;
         let (device, readers, places) = (*device, *readers, *places);
         let to_engine = &mut ToEngine { engine, device, all, failure, arrivals, readers, places };

@@ -10,7 +10,7 @@ pub mod hole;
 pub use apart::Apart;
 pub use hole::Hole;
 
-use super::host::Host;
+use super::host::IwarpHost;
 use super::memory::MEMORY;
 use crate::load::Load;
 use anyhow::{Context, Result, ensure};
@@ -43,8 +43,8 @@ pub fn payload(mtu: u16) -> u16 {
 
 /// The load of WRITEs from one engine to the other, over several connections in turn.
 pub struct Iwarp<'p> {
-    a: Host,
-    b: Host,
+    a: IwarpHost,
+    b: IwarpHost,
     ports: &'p RefCell<Vec<Port>>,
     length: u32,
     burst: Burst,
@@ -73,8 +73,8 @@ impl<'p> Iwarp<'p> {
         first: u8,
     ) -> Result<Iwarp<'p>> {
         let mut iwarp = Iwarp {
-            a: Host::new(first, mtu)?,
-            b: Host::new(first + 1, mtu)?,
+            a: IwarpHost::new(first, mtu)?,
+            b: IwarpHost::new(first + 1, mtu)?,
             ports,
             length,
             burst: Burst::default(),
@@ -83,7 +83,7 @@ impl<'p> Iwarp<'p> {
             free: (0..depth).flat_map(|_| 0..connections).collect(),
             counts: (0, 0),
         };
-        let Host { streams, device, address, .. } = &mut iwarp.b;
+        let IwarpHost { streams, device, address, .. } = &mut iwarp.b;
         let at = SocketAddr::from((*address, PORT));
         streams.own.listen(*device, LISTENER, at, TrafficClass::default()).context("a listener")?;
         for number in 0..connections {
@@ -122,7 +122,7 @@ impl<'p> Iwarp<'p> {
             self.a.streams.own.connect(self.now, self.a.device, ends, path, handle).context("a socket")?;
         let mut far = None;
         self.wait("a connection", |iwarp| {
-            let Host { streams, device, .. } = &mut iwarp.b;
+            let IwarpHost { streams, device, .. } = &mut iwarp.b;
             far = far.take().or_else(|| streams.own.accept(*device, LISTENER));
             far.is_some()
         })?;
@@ -184,7 +184,7 @@ impl<'p> Iwarp<'p> {
 }
 
 /// Delivers received frames to the hosts that they are for.
-fn deliver(burst: &mut Burst, hosts: [&mut Host; 2], now: Instant) {
+fn deliver(burst: &mut Burst, hosts: [&mut IwarpHost; 2], now: Instant) {
     let [a, b] = hosts;
     for frame in burst.frames() {
         let host = if frame[..6] == a.mac.0 { &mut *a } else { &mut *b };
@@ -197,7 +197,7 @@ fn deliver(burst: &mut Burst, hosts: [&mut Host; 2], now: Instant) {
 }
 
 /// Delivers received frames to a host, if they are for it.
-fn deliver_to(burst: &mut Burst, host: &mut Host, now: Instant) {
+fn deliver_to(burst: &mut Burst, host: &mut IwarpHost, now: Instant) {
     for frame in burst.frames() {
         // Other hosts use these ports too.
         if frame[..6] == host.mac.0 {

@@ -43,7 +43,7 @@ const LONG: u32 = 4096;
 
 /// The result of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
+pub struct WireFigure {
     /// What was measured.
     pub what: String,
     /// Size of a message in bytes.
@@ -65,7 +65,7 @@ pub struct Measured {
 ///
 /// # Errors
 /// The port cannot be made on this machine, or loses everything.
-pub fn measure(args: &Wire) -> Result<Measured> {
+pub fn measure(args: &Wire) -> Result<WireFigure> {
     let dir = tempfile::tempdir()?;
     let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
     pin(0, args.cpus.1);
@@ -97,7 +97,7 @@ pub fn tables(all: &[(PortKind, Parts)]) -> String {
 }
 
 /// Measures RoCE, compared with the frame rate of the ports.
-fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
     let mtu = ports::path_mtu(&ports.borrow());
     let bytes = args.size >= LONG;
     let payload = (args.size as usize).min(mtu.bytes() as usize);
@@ -123,7 +123,7 @@ fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Meas
     let limit = if bytes && args.port.is_memory() { "frames + ICRC + copy" } else { "frames" };
     let (size, mtu, limit) = (args.size, mtu.bytes(), limit.to_owned());
     let figure = if bytes { Figure::Bw } else { Figure::Rate };
-    Ok(Measured { what: "WRITEs".into(), size, mtu, limit, figure, retries: windows.load.retries(), turns })
+    Ok(WireFigure { what: "WRITEs".into(), size, mtu, limit, figure, retries: windows.load.retries(), turns })
 }
 
 /// Measures iWARP. The reference depends on the arguments:
@@ -131,7 +131,7 @@ fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Meas
 /// * One connection is compared with RoCE, or over a veth with the frame rate of its ports.
 /// * Many connections are compared with one.
 /// * Connections beside stalled peers are compared with the connections alone.
-fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
     let (shape, link) = ((args.size, args.tx_depth), ports::link_mtu(&ports.borrow()));
     let (mut times, mut other_times) = (histogram(), histogram());
     let connections = (args.qp, args.stalled);
@@ -167,12 +167,12 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
         what += &format!(", with {} stalled peers", args.stalled);
     }
     let (size, retries) = (args.size, own.load.retries());
-    Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
+    Ok(WireFigure { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
 }
 
 /// Measures iWARP between hosts with a processor each, compared with the ports' frame rate in that
 /// arrangement.
-fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
     let link = ports::link_mtu(&ports.borrow());
     let mut times = histogram();
     let hosts = Apart::new(Iwarp::new(ports, (args.size, args.tx_depth), (args.qp, 0), link, 1)?)?;
@@ -197,12 +197,12 @@ fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Resu
         args.tx_depth, args.qp
     );
     let (size, retries, limit) = (args.size, own.load.retries(), "frames of that MTU".to_owned());
-    Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
+    Ok(WireFigure { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
 }
 
 /// Measures the time from the repair of a gap to the last WRITE that waited for it. FPDUs placed
 /// out of order are compared with bytes that wait.
-fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
     ensure!(args.port == PortKind::Ring, "--hole wants net_ring, which has each frame at once");
     let link = ports::link_mtu(&ports.borrow());
     let mut placed = Hole::new(ports, (beyond, true), link, 1)?;
@@ -211,7 +211,7 @@ fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -
     let turns = turns::take(until, || line::round_trip(helper), || placed.window(), || kept.window())?;
     let what = format!("iWARP WRITEs, from the repair of a hole with {beyond} frames beyond it to the last");
     let (size, mtu, limit) = (hole::LENGTH, link.into(), "nothing placed beyond it".to_owned());
-    Ok(Measured { what, size, mtu, limit, figure: Figure::Lat, retries: 0, turns })
+    Ok(WireFigure { what, size, mtu, limit, figure: Figure::Lat, retries: 0, turns })
 }
 
 /// Size of an Ethernet header in bytes.
@@ -236,7 +236,7 @@ fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> 
 ///
 /// # Errors
 /// The last message of that process.
-pub fn measure_apart(args: &Wire) -> Result<Measured> {
+pub fn measure_apart(args: &Wire) -> Result<WireFigure> {
     apart(&words(args))
 }
 
@@ -294,16 +294,16 @@ fn apart<T: DeserializeOwned>(words: &[String]) -> Result<T> {
 }
 
 /// Returns its rows of the report's table.
-pub fn lines(name: &str, measured: &Measured, target: &str) -> Vec<String> {
-    let Measured { mtu, limit, turns, figure, retries, .. } = measured;
+pub fn lines(name: &str, measured: &WireFigure, target: &str) -> Vec<String> {
+    let WireFigure { mtu, limit, turns, figure, retries, .. } = measured;
     let unit = Unit::of(*figure);
     let losses = if *retries > 0 { format!(", {retries} losses") } else { String::new() };
     lines::regimes(&format!("{name}, MTU {mtu}{losses}"), turns, limit, unit, target)
 }
 
 /// Formats the result as lines for people.
-pub fn describe(measured: &Measured) -> String {
-    let Measured { what, size, mtu, limit, figure, retries, turns } = measured;
+pub fn describe(measured: &WireFigure) -> String {
+    let WireFigure { what, size, mtu, limit, figure, retries, turns } = measured;
     let mut text = format!("{size} B {what}, MTU {mtu}, {retries} losses, after which data was sent again");
     for regime in &turns.regimes {
         text += &format!("\n{}", table::beside(regime, limit, *figure));
@@ -319,7 +319,7 @@ mod tests {
     fn losses_are_told_beside_what_was_sent_in_spite_of_them() {
         let row = |retries| {
             let turns = Turns::default();
-            let measured = Measured {
+            let measured = WireFigure {
                 what: "WRITEs".into(),
                 size: 64,
                 mtu: 4096,

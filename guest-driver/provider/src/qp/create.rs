@@ -6,12 +6,13 @@ use std::ptr;
 use vrdma_verbs::abi::user::UserCreateQpResp;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
-use super::{Kind, Qp, by_functions};
+use super::asked::by_functions;
+use super::{Kind, Qp};
 use crate::batch;
 use crate::context::Context;
-use crate::errno::{Errno, boxed, check, object};
-use crate::ffi;
-use crate::objects::zeroed;
+use crate::errno::{Errno, check, object};
+use crate::ffi::{self, zeroed};
+use crate::heap::boxed;
 use crate::pd::Pd;
 
 /// [`ffi::ib_uverbs_create_qp_resp`] with driver data.
@@ -131,6 +132,12 @@ unsafe fn make(
         // SAFETY: made just now, and nobody knows it.
         unsafe { ffi::ibv_cmd_destroy_qp(qp.ibv()) };
         return Err(errno);
+    }
+    if by_functions(attr) {
+        let verbs = qp.verbs.get_mut();
+        verbs.comp_mask |= ffi::VERBS_QP_EX;
+        // SAFETY: `ibv_qp_ex` begins with `ibv_qp`. The rest is zero, which means no functions.
+        batch::set_functions(unsafe { &mut verbs.__bindgen_anon_1.qp_ex });
     }
     Ok(qp)
 }

@@ -103,7 +103,7 @@ fn the_time_of_the_wall_is_the_device_s_time_and_what_it_lacks() {
         kernel.serve();
         next(cq).unwrap()
     };
-    let age = |nanoseconds| unsafe { Cq::of(cq.cast()) }.poll_ex.age(nanoseconds);
+    let age = |nanoseconds| unsafe { Cq::of(cq.cast()) }.started.age(nanoseconds);
     let (_, timestamp, wall) = complete(10 * SECOND);
     assert_eq!(timestamp, 10 * SECOND);
     if kernel.state().clock_queries == 1 {

@@ -5,10 +5,11 @@ use std::mem::zeroed;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::context::{self, Entry};
+use crate::device::Entry;
 use crate::errno::Errno;
 use crate::fake::{self, Kernel};
 use crate::ffi::*;
+use crate::ops;
 
 /// An open device with one PD.
 pub struct Guest {
@@ -59,7 +60,7 @@ impl Guest {
 
     fn by(kernel: &Arc<Kernel>, entry: Entry) -> Result<Self, Errno> {
         unsafe {
-            let verbs = context::open(ptr::null_mut(), kernel.fd(), entry)?;
+            let verbs = ops::open(ptr::null_mut(), kernel.fd(), entry)?;
             let ops: &'static verbs_context_ops = fake::ops(verbs);
             let context = &raw mut (*verbs).context;
             Ok(Self { kernel: kernel.clone(), context, ops, pd: ops.alloc_pd.unwrap()(context) })

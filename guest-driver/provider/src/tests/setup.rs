@@ -12,7 +12,7 @@ use super::guest::{CAP, Guest, sge, with_sges, write};
 use crate::context::Context;
 use crate::fake::{self, Kernel};
 use crate::ffi::*;
-use crate::{driver, objects};
+use crate::{driver, queries};
 
 #[test]
 fn the_constructor_registers_a_table_that_names_our_devices() {
@@ -238,6 +238,6 @@ fn the_device_tells_its_version() {
         assert_eq!(query(guest.context, ptr::null(), &raw mut attr, size_of_val(&attr)), 0);
         assert_eq!(CStr::from_ptr(attr.orig_attr.fw_ver.as_ptr()), c"1.2.3");
     }
-    assert_eq!(objects::version_text(u64::MAX), "4294967295.65535.65535");
+    assert_eq!(queries::version_text(u64::MAX), "4294967295.65535.65535");
     guest.close(&[]);
 }

@@ -1,11 +1,11 @@
-//! The payload of a segment that came.
+//! The payload of a received segment.
 
-/// The payload of a segment.
+/// The payload of a received segment.
 #[derive(Copy, Clone)]
 pub(super) enum Data<'a> {
-    /// Its bytes.
+    /// The bytes.
     Bytes(&'a [u8]),
-    /// So many bytes, which were placed.
+    /// This many bytes, which are at their destination already.
     Placed(u32),
 }
 

@@ -1,10 +1,11 @@
-//! Streams between two QPs of this engine: long payload goes from memory to memory where it is
-//! sent.
+//! Loopback connections: streams between two QPs of this engine.
 //!
-//! Its FPDU takes its turn in the stream without it, as one does that came beyond a hole
-//! ([`placed`](super::placed)): only then does it count as come, and has its verdict. But here
-//! nothing is ever placed ahead of what comes before it: all that was sent with its payload has to
-//! have been taken. So memory changes in the order in which it would otherwise.
+//! Long payload is copied from memory to memory when it is sent. The rest of its FPDU takes its
+//! turn in the stream, like an FPDU that was placed out of order ([`placed`](super::placed)). Only
+//! in its turn does the FPDU count as received, and is checked.
+//!
+//! But here nothing is placed ahead of earlier data. All FPDUs that were sent with their payload
+//! must have been taken first. Memory therefore changes in the same order as without placement.
 
 use crate::base::id::DeviceId;
 use crate::base::memory::{Fault, Region};
@@ -24,13 +25,14 @@ use crate::verbs::op::Remote;
 use vrdma_wire::iwarp::rdmap::{Part, Segment, Tagged};
 use vrdma_wire::num::{Qpn, Rkey};
 
-/// Shorter payload is copied twice: what is placed has an entry of its own in the stream.
+/// Least payload that is placed. Shorter payload is copied twice, because a placed FPDU has an
+/// entry of its own in the stream.
 const LEAST: usize = 2048;
 
-/// SENDs before one whose turn has not come: its receive is looked for behind theirs.
+/// Most SENDs that may come before a SEND that is placed. Its receive is searched behind theirs.
 const SENDS: u32 = 16;
 
-/// The QP at the other end.
+/// The QP at the other end of a loopback connection.
 pub(crate) struct Peer<'a, R> {
     pub(crate) receiver: Receiver<'a, R>,
     pub(crate) progress: Progress,
@@ -41,7 +43,8 @@ impl<R: Region> Peer<'_, R> {
     fn place_of_send(&mut self, part: Part, length: u32) -> Option<Span<'_, R>> {
         let Receiver { requests, qp, .. } = self.receiver;
         let before = part.msn.0.wrapping_sub(self.progress.send_msn.0);
-        // Those of a shared queue are whose message comes first.
+        // A receive of a shared queue belongs to the message that arrives first, so it is unknown
+        // here.
         if before > SENDS || qp.receives() != Receives::Own || !qp.is_receiving() {
             return None;
         }
@@ -57,20 +60,21 @@ impl<R: Region> Peer<'_, R> {
     }
 }
 
-/// The outlet of a QP whose peer is in this engine.
+/// The outlet of a QP on a loopback connection, which places payload at the peer.
 struct Placing<'a, R, O> {
     outlet: &'a mut O,
-    /// If anything may be placed there now.
+    /// The peer, if anything may be placed there now.
     peer: Option<Peer<'a, R>>,
-    /// FPDUs that were sent, and which was the last with its payload.
+    /// Number of FPDUs that were sent. `whole` counts those up to the last one with its payload.
     sent: u64,
     whole: u64,
-    /// The last one was placed, and its message goes on.
+    /// Whether the last FPDU was placed, and its message goes on.
     goes_on: bool,
 }
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// [`transmit`](StreamQp::transmit) to a QP of this engine; `peer`: if it may be reached now.
+    /// Sends to a QP of this engine, like [`transmit`](StreamQp::transmit). `peer` is set if it may
+    /// be reached now.
     pub(crate) fn transmit_to(
         &mut self,
         peer: Option<Peer<'_, R>>,
@@ -93,10 +97,11 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
 }
 
 impl<R: Region, O: StreamOutlet<R>> Placing<'_, R, O> {
-    /// Places the payload of an FPDU that is next in the stream; `None` if it may not be, or is not
-    /// to be.
+    /// Places the payload of the next FPDU of the stream.
+    ///
+    /// Returns `None` if the payload may not be placed, or is too short.
     fn place(&mut self, at: (DeviceId, Qpn), fpdu: &Fpdu, payload: &Pieces<'_, R>) -> Option<PlacedFpdu> {
-        // The rest of a message goes as what was before it.
+        // The rest of a message is placed if the part before it was.
         let is_rest = self.goes_on && !payload.is_empty();
         if payload.len() < LEAST && !is_rest {
             return None;
@@ -108,8 +113,8 @@ impl<R: Region, O: StreamOutlet<R>> Placing<'_, R, O> {
         }
         let there = match segment {
             Segment::Write(to) => peer.place_of_write(to, length.into()),
-            // Whether its key may be invalidated shows in its turn, and nothing is placed before
-            // that.
+            // Whether a key may be invalidated is checked in the SEND's turn. Nothing of such a
+            // SEND may be placed before that.
             Segment::Send { part, invalidate: None, .. } => peer.place_of_send(part, length),
             Segment::ReadResponse(to) => {
                 let reads = peer.progress.reads;
@@ -117,7 +122,7 @@ impl<R: Region, O: StreamOutlet<R>> Placing<'_, R, O> {
             }
             _ => None,
         };
-        // Whose fault it is if not shows when the bytes are sent.
+        // If this fails, sending the bytes shows which side is at fault.
         if !payload.move_to(there?) {
             return None;
         }

@@ -1,12 +1,17 @@
-//! Reliable connections in streams of TCP: iWARP (RFC 5040, 5041, 5044). The TCP below is the
-//! caller's, of the host or [`vrdma-tcp`]'s: it hands the stream's bytes in, in order, and takes
-//! FPDUs. Nothing is lost here: no PSNs, timers or retransmission. Each end is a requester and a
-//! responder as on RoCE; `objects/iwarp/stream.rs` is what both share, [`set_up`] what happens
-//! before (MPA), [`receive`] what comes in, [`terminate`] how it ends.
+//! Reliable connections in TCP streams: iWARP (RFC 5040, 5041, 5044).
 //!
-//! A request is complete when its last FPDU was taken, unless it is answered (READs and atomics);
-//! completions stay in order. There is no RNR: a message without a receive waits until the caller
-//! has looked, as do all behind it, and then ends the connection.
+//! The TCP below belongs to the caller. It is the host's TCP or [`vrdma-tcp`]. The caller passes
+//! the stream's bytes, in order, and takes FPDUs. Nothing is lost here, so there are no PSNs and no
+//! retransmission with its timers.
+//!
+//! Each end is a requester and a responder, as on RoCE. `objects/iwarp/stream.rs` is what both
+//! share. [`set_up`] is what happens before (MPA), [`receive`] takes received bytes, and
+//! [`terminate`] ends a connection that fails.
+//!
+//! A request is complete when its last FPDU was taken, unless it is answered (READs and atomics).
+//! Completions stay in order. There is no RNR. A message without a receive waits until the caller
+//! has drained the posts, as do all messages behind it. If there is still no receive, the
+//! connection ends.
 //!
 //! [`vrdma-tcp`]: https://www.rfc-editor.org/rfc/rfc9293
 
@@ -33,8 +38,10 @@ use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// Sends at most `budget` FPDUs, as long as `outlet` has room, among which count requests that
-    /// need none; how many of each.
+    /// Sends FPDUs while `outlet` has room, and executes requests that need none.
+    ///
+    /// Together they count as at most `budget` FPDUs. Returns the number of FPDUs, and what the
+    /// other requests counted as.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -58,19 +65,19 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         allowance.spent()
     }
 
-    /// There is room in the stream again.
+    /// Goes on sending, because there is room in the stream again.
     pub(crate) fn stream_has_room(&mut self) {
         self.conn.stream.unblock();
         self.try_stream_again();
     }
 
-    /// The stream ends as soon as what has begun has ended: no request begins any more.
+    /// Ends the stream as soon as nothing is under way. No request begins any more.
     pub(crate) fn finish_stream(&mut self) {
         self.conn.stream.finishes = true;
         self.make_answer_due();
     }
 
-    /// Ends a stream that was to, once nothing is under way.
+    /// Ends the stream if that was requested and nothing is under way.
     fn finish_if_done(&mut self, outlet: &mut impl StreamOutlet<R>) {
         let place = self.place;
         let tcp = &mut *self.conn;
@@ -81,7 +88,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// The peer has ended the stream, or it broke.
+    /// Handles the end of the stream: the peer has ended it, or it broke.
     pub(crate) fn lose_stream(&mut self, orderly: bool) {
         let tcp = &mut *self.conn;
         let was_idle = tcp.is_idle() && tcp.input.is_between_messages();

@@ -1,15 +1,16 @@
-//! FPDUs that come beyond a hole of the stream: what they carry is placed at once if it may be, and
-//! delivered in its turn (RFC 5041, 5).
+//! Out-of-order placement: FPDUs that arrive beyond a gap of the stream (RFC 5041, 5).
 //!
-//! A tagged segment says where it goes. The message of a SEND has a number, and so has its receive:
-//! each before it takes one, so the receive with as many before it is the one, and stays so. If it
-//! is not there, the SEND is as good as lost: nothing of it is kept or acknowledged, and the peer
-//! sends it again. Of a shared queue it claims all that are missing up to its own, but never many:
-//! a peer takes no more from others.
+//! Their payload is placed at once, if that is allowed. They are delivered in their turn.
 //!
-//! What lies in the hole may have a key invalidated that is right now: that shows in the segment's
-//! turn, when it is checked once more, and ends the connection as if it had come in order. Until
-//! then the peer might have written there anyway.
+//! A tagged segment says where its payload goes. A SEND has a message number, and each message
+//! before it takes one receive. Its receive is therefore the one behind as many others, and stays
+//! so. If there is no such receive, the SEND counts as lost: nothing of it is kept or acknowledged,
+//! and the peer retransmits it. From a shared queue the SEND claims all missing receives up to its
+//! own. It never claims many, so that a peer takes no more from other QPs.
+//!
+//! Data in the gap may invalidate a key that is valid at present. The segment is therefore checked
+//! once more in its turn. If it fails, the connection ends as if the segment had arrived in order.
+//! Until then the peer could have written there anyway.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
@@ -35,24 +36,24 @@ use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Parsed, Part, Segment, Tagged};
 use vrdma_wire::iwarp::{Place, decode};
 use vrdma_wire::num::Rkey;
 
-/// How many requests are looked at for the READ that a response is to.
+/// Most requests that are searched for the READ that a response belongs to.
 const REQUESTS: usize = 256;
 
-/// What becomes of an FPDU that came beyond a hole
+/// What becomes of an FPDU that arrived beyond a gap
 /// ([`Engine::place_fpdu`](crate::Engine::place_fpdu)).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EarlyFpdu {
-    /// Its payload was placed.
+    /// The payload was placed.
     Placed(PlacedFpdu),
-    /// Nothing was: its bytes are to be kept until their turn.
+    /// Nothing counts as placed. The caller has to keep the bytes until their turn.
     Keep,
-    /// It is of a message whose receive is not there: it is to be treated as lost, so that the peer
-    /// sends it again.
+    /// The message has no receive. The caller has to treat the FPDU as lost, so that the peer
+    /// retransmits it.
     NoReceive,
 }
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// Places the payload of an FPDU that came beyond a hole, if it may be placed.
+    /// Places the payload of an FPDU that arrived beyond a gap, if it may be placed.
     pub(crate) fn place_fpdu(&mut self, fpdu: &[u8]) -> EarlyFpdu {
         let Some(Parsed { segment, payload }) = self.parse_early(fpdu) else { return EarlyFpdu::Keep };
         if self.lacks_receive(&segment) {
@@ -66,7 +67,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         EarlyFpdu::Placed(PlacedFpdu { segment, payload: payload.len() as u32, length: fpdu.len() as u32 })
     }
 
-    /// The segment of one whole FPDU with a right CRC, if the QP takes any.
+    /// Returns the segment of one whole FPDU with a correct CRC, if the QP can place any.
     fn parse_early<'b>(&mut self, fpdu: &'b [u8]) -> Option<Parsed<'b>> {
         let framing = self.conn.input.deframer.framing();
         if self.suspended
@@ -80,7 +81,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         Segment::parse(ulpdu).ok()
     }
 
-    /// `None` if it may not be placed, whatever the reason: then nothing was.
+    /// Places a payload. Returns `None` if it may not be placed. Some bytes may have been written
+    /// then.
     fn place(&mut self, segment: &Segment, payload: &[u8]) -> Option<()> {
         match *segment {
             _ if payload.is_empty() => None,
@@ -91,12 +93,12 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// How many messages that take a receive come before this one.
+    /// Returns how many messages that take a receive come before this one.
     fn messages_before(&mut self, msn: Msn) -> u32 {
         msn.0.wrapping_sub(self.conn.input.send_msn.0)
     }
 
-    /// Whether a segment is of a message whose receive is not among those of the QP.
+    /// Whether a segment belongs to a message whose receive is not among those of the QP.
     fn lacks_receive(&mut self, segment: &Segment) -> bool {
         let msn = match *segment {
             Segment::Send { part, .. } => part.msn,
@@ -134,7 +136,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         region.write(offset, payload).ok()
     }
 
-    /// What a READ returns goes to its elements, as long as it has not ended.
+    /// Places data of a READ response in the READ's elements, as long as the READ has not ended.
     fn place_response(&mut self, to: Tagged, payload: &[u8]) -> Option<()> {
         let QpCtx { qp, mrs, requests, srqs, send_scratch, conn, .. } = self;
         let RcTcp { requester: state, .. } = conn;
@@ -144,14 +146,16 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         scatter(payload, there).ok()
     }
 
-    /// The turn of an FPDU has come that was placed. False if something before it waits.
+    /// Delivers an FPDU that was placed, in its turn.
+    ///
+    /// Returns false if the device is suspended, or if a message before it waits.
     pub(crate) fn receive_placed(&mut self, placed: &PlacedFpdu) -> bool {
         let input = &mut self.conn.input;
         if self.suspended || input.waiting.is_some() {
             return false;
         }
         if self.qp.state == QpState::Err {
-            // What comes after the end is nobody's.
+            // Data after the end of the connection are dropped.
             return true;
         }
         if let Err(fault) = input.deframer.skip(placed.len()) {
@@ -168,8 +172,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
             Segment::Write(to) => self.receive_write(to, data, ulpdu),
             Segment::ReadResponse(to) => self.receive_read_response(to, data, ulpdu),
             Segment::Send { part, solicited, invalidate } => {
-                // Its receive was there when it was placed, and is there still: nobody has to look
-                // for one.
+                // Its receive existed when it was placed, and still exists. The caller need not
+                // drain posts.
                 let fate =
                     self.receive_send(part, (solicited, invalidate), data, ulpdu, PostedReceives::AllTaken);
                 debug_assert!(fate == Fate::Done, "who has looked does not ask");
@@ -181,8 +185,10 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 }
 
-/// Where a part of what a READ returns goes, as long as that has not ended; `reads`: the token of
-/// the first that is outstanding, and how many are.
+/// Returns where a part of a READ response goes, as long as the READ has not ended.
+///
+/// `token` is that of the first outstanding READ or atomic, and `reads` is how many are
+/// outstanding.
 pub(super) fn place_of_response<'a, R: Region>(
     &Receiver { mrs, requests, qp, .. }: &Receiver<'a, R>,
     (token, reads): (u32, u32),
@@ -204,7 +210,7 @@ pub(super) fn place_of_response<'a, R: Region>(
     Some(Span::list(elements, sges, to.offset as u32))
 }
 
-/// Where a part of a SEND goes whose receive this is.
+/// Returns where a part of a SEND goes whose receive is at `at`.
 pub(super) fn place_in_receive<'a, R: Region>(
     &Receiver { mrs, requests, qp, .. }: &Receiver<'a, R>,
     at: At,
@@ -221,7 +227,7 @@ pub(super) fn place_in_receive<'a, R: Region>(
     may_be_used(there.clone(), length).then_some(there)
 }
 
-/// The request behind `before` others of those that have a response.
+/// Returns the request that is behind `before` others, counting only those with a response.
 fn nth_with_response(requests: &Requests, queue: &List, before: usize) -> Option<At> {
     let all = successors(queue.head(), |at| requests.send_after(*at)).take(REQUESTS);
     all.filter(|at| requests.is_answered(*at)).nth(before)

@@ -1,4 +1,4 @@
-//! A QP with its state as a connection in a stream.
+//! The view of a QP with its state as a connection in a stream.
 
 use crate::base::memory::Region;
 use crate::message::ctx::QpCtx;
@@ -9,7 +9,7 @@ use crate::verbs::completion::Sink;
 pub(crate) type StreamQp<'a, R, S> = QpCtx<'a, R, S, RcTcp>;
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// What waits for room, or for a message of the other direction to end, is tried in its turn.
+    /// Schedules what waits for room, or for the end of a message of the other direction.
     pub(crate) fn try_stream_again(&mut self) {
         self.make_answer_due();
         self.make_ready();

@@ -1,5 +1,5 @@
-//! Bytes come from the peer: FPDUs are taken out of them, and each segment goes to the half that it
-//! is for.
+//! Bytes from the peer: FPDUs are taken out of them, and each segment goes to the requester or the
+//! responder.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
@@ -16,9 +16,10 @@ use vrdma_wire::iwarp::fault::Fault;
 use vrdma_wire::iwarp::num::Msn;
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// The next bytes of the stream; how many were taken. `buffer` has room for the longest FPDU,
-    /// and whatever it holds. [`Fate::Look`]: a message waits, and all behind it: the caller has to
-    /// look.
+    /// Takes the next bytes of the stream. Returns how many were taken.
+    ///
+    /// `buffer` has room for the longest FPDU, and may hold anything. [`Fate::Look`] means that a
+    /// message waits, with everything behind it, until the caller has drained the posts.
     pub(crate) fn receive_stream(&mut self, bytes: &[u8], buffer: &mut [u8]) -> (usize, Fate) {
         let input = &mut self.conn.input;
         if self.suspended || input.waiting.is_some() {
@@ -30,7 +31,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         let mut fate = Fate::Done;
         while fate == Fate::Done {
             if self.qp.state == QpState::Err {
-                // What comes after the end is nobody's.
+                // Data after the end of the connection are dropped.
                 return (bytes.len(), Fate::Done);
             }
             match self.conn.input.deframer.next(&mut rest, buffer) {
@@ -52,7 +53,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         (bytes.len() - rest.len(), fate)
     }
 
-    /// The caller has looked for receives: the message that waited has one now, or none at all.
+    /// Handles the message that waited, because the caller has drained the posts.
+    ///
+    /// If it has no receive now, there is none.
     pub(crate) fn receive_waiting(&mut self, number: u32) {
         let input = &mut self.conn.input;
         let Some(waiting) = input.waiting.take_if(|waiting| waiting.number == number) else { return };
@@ -62,15 +65,15 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// The message that waits has asked a question of this number.
+    /// Sets the number of the question that the waiting message has asked.
     pub(crate) fn set_waiting_number(&mut self, number: u32) {
         let waiting = self.conn.input.waiting.as_mut();
         waiting.expect("who asks waits").number = number;
     }
 
-    /// Takes a whole ULPDU.
+    /// Handles a whole ULPDU.
     fn receive_ulpdu(&mut self, ulpdu: &[u8], posted: PostedReceives) -> Fate {
-        // The peer has sent something: so may this end.
+        // The peer has sent something, so this end may send too.
         self.begin_to_send();
         let input = &mut self.conn.input;
         let ready = if input.is_new { input.ready } else { None };
@@ -126,7 +129,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         Fate::Done
     }
 
-    /// What the peer sent is no stream of FPDUs, or no segment.
+    /// Ends the connection, because the peer's bytes are no FPDUs, or no DDP segment.
     #[cold]
     pub(super) fn fail_stream(&mut self, fault: Fault, ulpdu: &[u8]) {
         self.counters.stream_faults += 1;

@@ -1,4 +1,4 @@
-//! Responses arrive: to the first READ or atomic that waits for one.
+//! The requester receives responses to the first READ or atomic that waits for one.
 
 use crate::base::memory::Region;
 use crate::carrier::iwarp::data::Data;
@@ -16,21 +16,21 @@ use vrdma_wire::iwarp::request::AtomicResponse;
 
 /// Why a response ends the connection.
 enum Wrong {
-    /// Nobody asked for it.
+    /// No request asked for it.
     Unexpected,
-    /// It is not what was asked for.
+    /// It does not fit the request.
     Different(Cause),
-    /// There is nowhere to put it.
+    /// The memory for it cannot be used.
     Memory,
 }
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// Data of a READ.
+    /// Handles data of a READ.
     pub(super) fn receive_read_response(&mut self, to: Tagged, data: Data<'_>, ulpdu: &[u8]) {
         let requester = &mut self.conn.requester;
         if requester.ready_awaited && to.last && data.is_empty() {
             requester.ready_awaited = false;
-            // A READ that the peer had no room for beside that one may be sent.
+            // The peer had no room for a further READ beside that one. Such a READ may be sent now.
             self.try_stream_again();
             return;
         }
@@ -41,7 +41,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// What an atomic found.
+    /// Handles the value that an atomic found.
     pub(super) fn receive_atomic_response(&mut self, msn: Msn, response: AtomicResponse, ulpdu: &[u8]) {
         match self.take_original(msn, response) {
             Ok(()) => self.first_is_answered(),
@@ -49,8 +49,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// Writes data to the elements of the first request, unless it is there already; whether that
-    /// has all then.
+    /// Writes data to the elements of the first request, unless they were placed already.
+    ///
+    /// Returns whether the request has all its data then.
     fn take_data(&mut self, to: Tagged, data: Data<'_>) -> Result<bool, Wrong> {
         let RcTcp { requester: state, .. } = self.conn;
         let first = self.requests.first_send(&self.qp.requester.queue).filter(|_| state.reads > 0);
@@ -85,7 +86,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
             return Err(Wrong::Different(Cause::UntaggedMsn));
         }
         state.response_msn = msn.add(1);
-        // In the byte order of guests, which is the host's.
+        // The value has the byte order of guests, which is the host's.
         self.scatter_to_first(&response.original.to_ne_bytes(), 0)
     }
 
@@ -94,7 +95,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         let first = requests.front_send(&qp.requester.queue, send_scratch);
         let (send, payload) = first.expect("it was looked at before");
         let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
-        // Nothing comes back to inline data.
+        // Nothing is returned to inline data.
         let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
         scatter(data, Span::list(elements, sges, offset)).map_err(|_| Wrong::Memory)
     }

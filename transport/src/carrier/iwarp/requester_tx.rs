@@ -1,4 +1,4 @@
-//! Requests are sent: each segment is a part of the request at the cursor.
+//! The requester sends requests: each segment is a part of the request at the cursor.
 
 use crate::base::memory::Region;
 use crate::carrier::allowance::Allowance;
@@ -8,7 +8,7 @@ use crate::message::outlet::{Fpdu, Pieces, StreamOutlet};
 use crate::message::stretch::check_request;
 use crate::message::transfer::{Elements, Span};
 use crate::objects::iwarp::operation::{headers_before_payload, immediate, is_of_iwarp, segment_of};
-use crate::objects::iwarp::requester_state::RequesterState;
+use crate::objects::iwarp::requester_state::StreamRequester;
 use crate::objects::iwarp::state::RcTcp;
 use crate::objects::iwarp::stream::{ReadyToReceive, Stream};
 use crate::objects::mr::Mrs;
@@ -27,28 +27,29 @@ use vrdma_wire::iwarp::request::ReadRequest;
 
 /// Why a QP sends no more requests for now.
 enum RequestPause {
-    /// Its turn is over.
+    /// The QP's turn is over.
     More,
-    /// Nothing is left, or what is left waits for something.
+    /// Nothing is left, or what is left has to wait.
     Idle,
     /// The request at the cursor cannot be sent.
     Broken(WcStatus),
-    /// The request at the cursor, the first of all, is to be carried out here.
+    /// The request at the cursor only changes keys of its own device. It is the first request, and
+    /// is to be executed here.
     Alone,
-    /// A request was sent as a whole.
+    /// A request was sent in full.
     Sent,
 }
 
-/// How much of a request its next segment carries.
+/// The part of a request that its next segment carries.
 struct Slice {
     offset: u32,
     length: u32,
-    /// All of it, but for immediate data.
+    /// Whether the payload ends with it. Immediate data may follow.
     last: bool,
 }
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// Sends what the send queue has; true if there is more.
+    /// Sends the requests of the send queue. Returns whether there are more.
     pub(super) fn send_requests(
         &mut self,
         allowance: &mut Allowance,
@@ -62,7 +63,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
                 RequestPause::Sent => {
                     self.end_what_is_sent();
                     if !self.conn.responder.is_idle() {
-                        // Between two messages those of the other direction have their turn.
+                        // Between two messages, the other direction has its turn.
                         self.make_answer_due();
                         return true;
                     }
@@ -72,7 +73,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
                 RequestPause::More => return true,
                 RequestPause::Idle => break,
                 RequestPause::Broken(status) => {
-                    // Not before those that are ahead of it ended.
+                    // The request fails only after the requests before it have ended.
                     if self.conn.requester.cursor_is_first() {
                         self.terminate_for_own(Cause::RdmapCatastrophic);
                         self.fail_first(status);
@@ -84,7 +85,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         false
     }
 
-    /// Sends what tells the peer that it may send, if that was agreed. False if there is no room.
+    /// Sends the message that allows the peer to send, if that was negotiated. Returns false if it
+    /// cannot be sent now.
     fn send_ready(&mut self, allowance: &mut Allowance, outlet: &mut impl StreamOutlet<R>) -> bool {
         let place = self.place;
         let RcTcp { stream, requester, .. } = self.conn;
@@ -119,7 +121,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         true
     }
 
-    /// The first request is of own keys alone, and all before it have ended.
+    /// Executes the first request, which only changes keys of its own device.
+    ///
+    /// All requests before it have ended.
     fn change_first_key(&mut self, allowance: &mut Allowance) {
         let QpCtx { qp, requests, conn, .. } = self;
         let queue = &qp.requester.queue;
@@ -130,7 +134,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         self.change_key(&send.work());
     }
 
-    /// Ends all first requests that were sent and need no answer.
+    /// Ends the first requests of the queue that were sent and need no answer.
     fn end_what_is_sent(&mut self) {
         while self.conn.requester.first_is_sent()
             && let Some(send) = self.requests.first_send(&self.qp.requester.queue)
@@ -140,12 +144,13 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// The first request ended well, and with it those behind it that were sent and need no answer.
+    /// Ends the first request, which was answered, and the requests behind it that were sent and
+    /// need no answer.
     pub(super) fn first_is_answered(&mut self) {
         self.conn.requester.first_answered();
         self.end_first();
         self.end_what_is_sent();
-        // What waited for an answer may be sent, or the stream may end.
+        // Requests that waited for an answer may be sent, or the stream may end.
         self.try_stream_again();
     }
 
@@ -219,7 +224,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
             {
                 state.send_msn = state.send_msn.add(1);
             }
-            // What belongs to a WRITE follows it at once.
+            // Immediate data follow their WRITE at once.
             let goes_on = !slice.last || work.op.imm().is_some() && !imm_is_due;
             stream.set_message(Direction::Requests, goes_on);
             if !goes_on {
@@ -230,11 +235,11 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 }
 
-/// Why a request cannot begin now.
+/// Returns why a request cannot begin now.
 fn why_not_begin<R: Region>(
     mrs: &Mrs<R>,
     qp: &Qp,
-    state: &RequesterState,
+    state: &StreamRequester,
     work: &Work<'_>,
     payload: Payload<'_>,
 ) -> Option<RequestPause> {
@@ -259,7 +264,7 @@ fn why_not_begin<R: Region>(
     waits.then_some(RequestPause::Idle)
 }
 
-/// What the next segment of a request carries: nothing if it is the immediate data that is due.
+/// Returns what the next segment of a request carries: nothing if the immediate data are due.
 fn next_slice(work: &Work<'_>, sent: u32, stream: &Stream, imm_is_due: bool) -> Slice {
     match work.row.data {
         _ if imm_is_due => Slice { offset: work.length, length: 0, last: true },
@@ -267,13 +272,14 @@ fn next_slice(work: &Work<'_>, sent: u32, stream: &Stream, imm_is_due: bool) -> 
             let (rest, most) = (work.length - sent, stream.most_behind(headers_before_payload(work.op)));
             Slice { offset: sent, length: rest.min(most), last: rest <= most }
         }
-        // It asks for all.
+        // The request asks for everything.
         DataDirection::Back => Slice { offset: 0, length: 0, last: true },
     }
 }
 
-/// The payload of a segment; `None` if the request's own memory may not be read. (Inlined, as
-/// [`Pieces::memory`] is.)
+/// Returns the payload of a segment, or `None` if the request's own memory may not be read.
+///
+/// Inlined, as [`Pieces::memory`] is.
 #[inline(always)]
 fn payload_of<'a, R: Region>(
     mrs: &'a Mrs<R>,

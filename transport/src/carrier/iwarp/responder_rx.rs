@@ -1,4 +1,4 @@
-//! Requests arrive: which are executed, and which are refused.
+//! The responder receives requests, and executes or refuses them.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
@@ -8,7 +8,7 @@ use crate::carrier::iwarp::terminate::{refused_read, refused_request, refused_wr
 use crate::message::accept::{Rejection, SegmentData};
 use crate::message::verdict::{Nak, Refusal};
 use crate::objects::iwarp::operation::{atomic_of, imm_of};
-use crate::objects::iwarp::responder_state::Response;
+use crate::objects::iwarp::responder_state::StreamResponse;
 use crate::verbs::completion::Sink;
 use crate::verbs::op::{Message, Remote, SendOp};
 use crate::verbs::segment::{Segment, Segmentation};
@@ -20,27 +20,29 @@ use vrdma_wire::num::Rkey;
 
 /// What became of a segment.
 enum Outcome {
-    /// It was executed, with the value that an atomic found.
+    /// The segment was executed, with the value that an atomic found.
     Done(Option<u64>),
-    /// It has no receive.
+    /// The segment needs a receive, and there is none.
     NoReceive,
     Refused(Refusal),
 }
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// A part of a WRITE.
+    /// Handles a segment of a WRITE.
     pub(super) fn receive_write(&mut self, to: Tagged, payload: Data<'_>, ulpdu: &[u8]) {
         let remote = Remote { addr: to.offset, rkey: Rkey(to.stag.0) };
         let op = SendOp::Write { remote, imm: None };
         let first = self.qp.responder.in_progress != Message::Write;
         let length = payload.len();
-        // Its segments name a place each: each is as if it were all.
+        // Each segment of a WRITE names its own memory, and is checked as if it were the whole
+        // message.
         let segment = Segment { first, last: to.last, ..self.whole(&op, length) };
         match self.execute(&segment, payload) {
             Outcome::Done(_) => {
                 let input = &mut self.conn.input;
                 let before = if first { 0 } else { input.written };
-                // The verdict has seen to it that no message is so long.
+                // This cannot overflow, because the responder's checks limit the length of a
+                // message.
                 input.written = before + length;
             }
             Outcome::NoReceive => unreachable!("it needs none"),
@@ -58,7 +60,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// A part of a SEND.
+    /// Handles a segment of a SEND.
     pub(super) fn receive_send(
         &mut self,
         part: Part,
@@ -107,7 +109,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         Fate::Done
     }
 
-    /// Immediate data, behind the WRITE that it goes with.
+    /// Handles immediate data, which follow their WRITE.
     pub(super) fn receive_immediate(
         &mut self,
         msn: Msn,
@@ -120,7 +122,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
             self.terminate_fatally(Cause::UntaggedMsn, ulpdu);
             return Fate::Done;
         }
-        // The end of a WRITE whose bytes have all come.
+        // This is the end of a WRITE whose payload has all arrived.
         let written = input.written;
         let op = SendOp::Write { remote: Remote::default(), imm: Some(imm_of(data)) };
         let segment = Segment { solicited, offset: written, message: written, ..self.whole(&op, 0) };
@@ -142,7 +144,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         Fate::Done
     }
 
-    /// A READ. `is_ready`: it is the message by which the peer says that this end may send.
+    /// Handles a READ. `is_ready`: it is the message by which the peer allows this end to send.
     pub(super) fn receive_read_request(
         &mut self,
         msn: Msn,
@@ -150,7 +152,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         is_ready: bool,
         ulpdu: &[u8],
     ) {
-        let response = Response::Read { request, msn, pd: self.qp.pd };
+        let response = StreamResponse::Read { request, msn, pd: self.qp.pd };
         if !self.is_next_request(msn, is_ready, ulpdu) {
             return;
         }
@@ -173,7 +175,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// An atomic.
+    /// Handles an atomic.
     pub(super) fn receive_atomic_request(&mut self, msn: Msn, request: &AtomicRequest, ulpdu: &[u8]) {
         let Some(op) = atomic_of(request) else {
             return self.terminate_fatally(Cause::RdmapOpcode, ulpdu);
@@ -186,7 +188,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         match self.execute(&segment, Data::Bytes(&[])) {
             Outcome::Done(found) => {
                 let original = found.expect("an atomic finds something");
-                self.respond(Response::Atomic(AtomicResponse { id: request.id, original }));
+                self.respond(StreamResponse::Atomic(AtomicResponse { id: request.id, original }));
             }
             Outcome::NoReceive => unreachable!("it needs none"),
             Outcome::Refused(refusal) => {
@@ -203,7 +205,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// A segment of `op` that is a message by itself.
+    /// Returns a segment of `op` that is a whole message.
     fn whole<'b>(&self, op: &'b SendOp, length: u32) -> Segment<'b> {
         Segment {
             op,
@@ -236,8 +238,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    /// A message has no receive: it waits until the caller has looked. If there is none then,
-    /// nobody can wait for one: the connection ends.
+    /// Handles a message without a receive. It waits until the caller has drained the posts.
+    ///
+    /// If there is still no receive, the connection ends, because the peer cannot be asked to wait.
     fn find_no_receive(&mut self, ulpdu: &[u8], posted: PostedReceives) -> Fate {
         if posted == PostedReceives::MayComeYet {
             return Fate::Look;
@@ -247,8 +250,10 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         Fate::Done
     }
 
-    /// Whether a READ or an atomic has the number that is next, and the peer does not ask for too
-    /// many at once.
+    /// Whether a READ or an atomic has the next number, and the peer does not ask for too many at
+    /// once.
+    ///
+    /// If not, this ends the connection.
     fn is_next_request(&mut self, msn: Msn, is_ready: bool, ulpdu: &[u8]) -> bool {
         let tcp = &mut *self.conn;
         let most = self.qp.max_dest_rd_atomic.max(u8::from(is_ready));
@@ -264,13 +269,14 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         false
     }
 
-    fn respond(&mut self, response: Response) {
+    fn respond(&mut self, response: StreamResponse) {
         self.conn.responder.respond(response);
         self.make_answer_due();
     }
 
-    /// Why a READ or an atomic is invalid: it comes in the middle of a message, or the QP does not
-    /// allow any like it.
+    /// Returns why a READ or an atomic is invalid.
+    ///
+    /// It comes in the middle of a message, or the QP does not allow it.
     fn why_invalid(&self) -> Cause {
         match self.qp.responder.in_progress {
             Message::None => Cause::RdmapAccess,

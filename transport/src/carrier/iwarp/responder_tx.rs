@@ -1,5 +1,7 @@
-//! Answers are sent: responses to READs and atomics in the order of the requests, and the TERMINATE
-//! with which a connection fails.
+//! The responder sends answers.
+//!
+//! These are responses to READs and atomics, in the order of the requests, and the TERMINATE of a
+//! connection that fails.
 
 use crate::base::id::PdId;
 use crate::base::memory::Region;
@@ -9,7 +11,7 @@ use crate::carrier::iwarp::terminate::refused_read;
 use crate::message::ctx::QpCtx;
 use crate::message::outlet::{Fpdu, Pieces, StreamEnd, StreamOutlet};
 use crate::message::transfer::Span;
-use crate::objects::iwarp::responder_state::Response;
+use crate::objects::iwarp::responder_state::StreamResponse;
 use crate::objects::iwarp::state::RcTcp;
 use crate::objects::mr::{Holder, Mrs};
 use crate::objects::qp::Direction;
@@ -26,16 +28,16 @@ use vrdma_wire::num::Rkey;
 
 /// Why a QP sends no more answers for now.
 enum ResponsePause {
-    /// Its turn is over.
+    /// The QP's turn is over.
     More,
-    /// Nothing is left, or what is left waits for something.
+    /// Nothing is left, or what is left has to wait.
     Idle,
     /// This READ cannot be answered.
     Failed(Msn, ReadRequest, Cause),
 }
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// Sends the answers that are due; true if there is more.
+    /// Sends the answers that are due. Returns whether there are more.
     pub(super) fn send_answers(
         &mut self,
         allowance: &mut Allowance,
@@ -46,7 +48,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
         match self.send_response_segments(allowance, outlet) {
             ResponsePause::More => {
-                // Between two messages those of the other direction have their turn.
+                // Between two messages, the other direction has its turn.
                 self.make_ready();
                 true
             }
@@ -81,10 +83,10 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
                 return ResponsePause::Idle;
             }
             let (segment, pieces, last) = match response {
-                Response::Atomic(response) => {
+                StreamResponse::Atomic(response) => {
                     (Segment::AtomicResponse(state.atomic_msn(), response), Pieces::bytes(&[]), true)
                 }
-                Response::Read { request, msn, pd } => {
+                StreamResponse::Read { request, msn, pd } => {
                     let offset = request.sink_offset.wrapping_add(state.sent.into());
                     let mut to = Tagged { stag: request.sink, offset, last: true };
                     let rest = request.length - state.sent;
@@ -98,7 +100,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
             };
             let fpdu = Fpdu { framing: stream.framing(), place: stream.place(), segment: Some(segment) };
             if outlet.send_fpdu(device, qpn, &fpdu, &pieces).is_err() {
-                let Response::Read { request, msn, .. } = response else {
+                let StreamResponse::Read { request, msn, .. } = response else {
                     unreachable!("no memory is behind what an atomic found")
                 };
                 return ResponsePause::Failed(msn, request, Cause::RdmapStreamCatastrophic);
@@ -117,8 +119,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         ResponsePause::Idle
     }
 
-    /// The QP is in ERR: the peer is told why, if there is a reason, and the stream ends; true if
-    /// it is to be tried again.
+    /// Ends the stream of a QP in ERR, after a TERMINATE with the reason, if there is one.
+    ///
+    /// Returns whether it is to be tried again.
     fn send_terminate(&mut self, allowance: &mut Allowance, outlet: &mut impl StreamOutlet<R>) -> bool {
         let place = self.place;
         let stream = &mut self.conn.stream;
@@ -150,8 +153,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 }
 
-/// Bytes that a READ asks for. Key, PD, range and rights are looked up for each segment, for all of
-/// the rest.
+/// Returns data that a READ asks for.
+///
+/// Key, PD, range and rights are looked up for each segment, for the whole rest of the response.
 fn data_of<'a, R: Region>(
     mrs: &'a Mrs<R>,
     (qp, pd): (&Qp, PdId),

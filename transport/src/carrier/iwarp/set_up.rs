@@ -1,10 +1,13 @@
-//! How a connection begins (MPA; RFC 5044, 7.1, and RFC 6581): who connected sends a request, who
-//! listens a reply, and then both know how FPDUs are framed and how many READs may be outstanding.
-//! Without I/O: bytes go in and out.
+//! Connection set-up (MPA; RFC 5044, 7.1, and RFC 6581).
 //!
-//! A listener knows its QP only after the request has come, so this is no part of a QP: what was
-//! agreed goes to [`Engine::connect_stream`](crate::Engine::connect_stream), and with it, to
-//! [`Engine::handle_stream`](crate::Engine::handle_stream), what came behind the request or reply.
+//! The initiator sends a request, and the responder a reply. Both ends then know how FPDUs are
+//! framed, and how many READs may be outstanding. There is no I/O: bytes are passed in and
+//! returned.
+//!
+//! A listener knows its QP only after the request has arrived. Set-up is therefore not part of a
+//! QP. The caller passes its result to [`Engine::connect_stream`](crate::Engine::connect_stream).
+//! It then passes what came behind the request or reply to
+//! [`Engine::handle_stream`](crate::Engine::handle_stream).
 
 use crate::objects::iwarp::attr::{Role, StreamAttr};
 use crate::objects::iwarp::stream::ReadyToReceive;
@@ -12,62 +15,69 @@ use core::fmt;
 use vrdma_wire::iwarp::set_up::{Depth, Enhanced, Kind, MAX_LEN, MAX_PRIVATE_DATA, Revision, Rtr, SetUp};
 use vrdma_wire::iwarp::{Cause, Fault, Framing};
 
-/// What one end wants.
+/// What one end wants of a connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Wishes {
-    /// Markers in what it receives.
+    /// Markers in the FPDUs that it receives.
     pub markers: bool,
-    /// CRCs, which are then used both ways.
+    /// CRCs. If either end wants them, both directions have them.
     pub crc: bool,
-    /// As initiator: the enhanced set-up (RFC 6581), by which `ird` and `ord` are agreed about. A
-    /// responder does what the request asks for.
+    /// As initiator: the enhanced set-up (RFC 6581), which negotiates `ird` and `ord`.
+    ///
+    /// A responder does what the request asks for.
     pub enhanced: bool,
-    /// As initiator: to be one of two peers of which each may send first. The message that this
-    /// takes is [`ReadyToReceive::Write`] if the responder takes it, else one that it does.
+    /// As initiator: to be one of two peers, each of which may send first.
+    ///
+    /// The initiator then has to send a message by itself. It is [`ReadyToReceive::Write`] if the
+    /// responder takes that, or else one that the responder takes.
     pub peer_to_peer: bool,
-    /// READs and atomics that it answers at once.
+    /// Most READs and atomics that this end answers at once.
     pub ird: u8,
-    /// READs and atomics that it has outstanding at most.
+    /// Most READs and atomics that this end has outstanding.
     pub ord: u8,
 }
 
-/// What both ends have agreed about.
+/// What both ends have negotiated, as one end sees it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Agreed {
-    /// The end that knows this.
+    /// Which end this is.
     pub role: Role,
-    /// How FPDUs are framed that it sends,
+    /// Framing of the FPDUs that this end sends.
     pub framing_out: Framing,
-    /// and those that it receives.
+    /// Framing of the FPDUs that this end receives.
     pub framing_in: Framing,
-    /// What the initiator sends by itself, so that the responder may send.
+    /// The message that the initiator sends by itself, so that the responder may send.
     pub ready: Option<ReadyToReceive>,
-    /// READs and atomics that this end answers at once,
+    /// Most READs and atomics that this end answers at once.
     pub ird: u8,
-    /// and has outstanding at most.
+    /// Most READs and atomics that this end has outstanding.
     pub ord: u8,
 }
 
 impl Agreed {
-    /// The stream, over a TCP whose segments carry so much.
+    /// Returns the attributes of the stream, over a TCP with segments of `mss` bytes.
     pub fn stream(&self, mss: u32) -> StreamAttr {
         let Agreed { role, framing_out, framing_in, ready, ird, ord } = *self;
         StreamAttr { role, framing_out, framing_in, ready, ord, ird, mss }
     }
 }
 
-/// Why there is no connection. It is closed, for nothing can be said in it; what a [`Cause`] says
-/// goes to the local program.
+/// Why set-up failed.
+///
+/// The connection is closed, because nothing can be said in it. A [`Cause`] is for the local
+/// program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SetUpError {
-    /// The peer sent no request or reply, or one that cannot be.
+    /// The peer sent no request or reply, or an impossible one.
     Malformed(Fault),
-    /// A request came where a reply belongs, or the other way round; a reply of another revision
-    /// than the request; or more behind a request, before its reply.
+    /// The message was not the expected one.
+    ///
+    /// A request came instead of a reply, or the other way round. A reply has another revision than
+    /// the request. Or data came behind a request, before its reply.
     Unexpected,
-    /// The peer refuses, with private data of its program.
+    /// The peer refuses the connection, with private data of its program.
     Rejected(Vec<u8>),
-    /// Both do not agree.
+    /// The wishes of both ends are not compatible.
     Disagreed(Cause),
 }
 
@@ -84,17 +94,17 @@ impl fmt::Display for SetUpError {
 
 impl core::error::Error for SetUpError {}
 
-/// The bytes of a request or reply, as far as they have come.
+/// The bytes of a request or reply that have arrived so far.
 #[derive(Clone, Default)]
 struct Incoming {
     bytes: Vec<u8>,
-    /// It is whole, and was handed out.
+    /// Whether the message is complete, and was returned.
     is_whole: bool,
 }
 
 impl Incoming {
-    /// Takes bytes off the front of a stream: how many, and what they and those before come to if
-    /// that is whole.
+    /// Takes bytes from the front of a stream. Returns how many were taken, and the message once it
+    /// is complete.
     fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<SetUp<'_>>), SetUpError> {
         if self.is_whole {
             return Err(SetUpError::Unexpected);
@@ -103,7 +113,8 @@ impl Incoming {
         let most = bytes.len().min(MAX_LEN - before);
         self.bytes.extend_from_slice(&bytes[..most]);
         match SetUp::parse(&self.bytes).map_err(SetUpError::Malformed)? {
-            // What is behind it is not its own: it was not whole before, so it ends in these bytes.
+            // The message was incomplete before, so it ends in these bytes. Bytes behind it are not
+            // part of it.
             Some((set_up, length)) => {
                 self.is_whole = true;
                 Ok((length - before, Some(set_up)))
@@ -113,17 +124,17 @@ impl Incoming {
     }
 }
 
-/// Longest private data of programs: with an enhanced set-up, that takes its part of it.
+/// Longest private data of programs. An enhanced set-up takes a part of the private data itself.
 pub const MAX_PROGRAM_DATA: usize = MAX_PRIVATE_DATA - 4;
 
-/// The end that connected.
+/// The end that connects.
 pub struct Initiator {
     wishes: Wishes,
     incoming: Incoming,
 }
 
 impl Initiator {
-    /// One with its request, which is to be sent first.
+    /// Makes an initiator, and its request, which is to be sent first.
     ///
     /// # Panics
     /// If there is more private data than [`MAX_PROGRAM_DATA`].
@@ -142,8 +153,9 @@ impl Initiator {
         (Initiator { wishes, incoming: Incoming::default() }, emitted(&request))
     }
 
-    /// The next bytes of the peer: how many of them belong to its reply; with what was agreed, and
-    /// private data, once that is whole.
+    /// Takes the next bytes from the peer. Returns how many of them belong to its reply.
+    ///
+    /// Once the reply is complete, it also returns what was negotiated, and the private data.
     #[expect(clippy::type_complexity, reason = "how many bytes, and what they come to")]
     pub fn handle(&mut self, bytes: &[u8]) -> Result<(usize, Option<(Agreed, Vec<u8>)>), SetUpError> {
         let wishes = self.wishes;
@@ -168,9 +180,11 @@ impl Initiator {
 }
 
 impl Wishes {
-    /// What an initiator makes of a reply: IRD, ORD, and what it sends first.
+    /// Applies a reply to an initiator's wishes. Returns IRD, ORD, and the message that it sends
+    /// first.
     fn meet(&self, theirs: &Enhanced) -> Result<(u8, u8, Option<ReadyToReceive>), SetUpError> {
-        // The responder has chosen: it asks for no more than this end gives (RFC 6581, 9.1).
+        // The responder has chosen last, so it must not ask for more than this end gives (RFC 6581,
+        // 9.1).
         if theirs.ord.count().is_some_and(|ord| ord > self.ird.into()) {
             return Err(SetUpError::Disagreed(Cause::MpaInsufficientIrd));
         }
@@ -187,7 +201,7 @@ impl Wishes {
     }
 }
 
-/// A request that has come to a listener.
+/// A request that has arrived at a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     markers: bool,
@@ -197,20 +211,22 @@ pub struct Request {
     pub private_data: Vec<u8>,
 }
 
-/// What a request is of.
+/// The revision of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum AskedRevision {
     One,
     Two(Option<Enhanced>),
 }
 
-/// The end that listened, until the request has come.
+/// The end that listens, until the request has arrived.
 #[derive(Clone, Default)]
-pub struct Responder(Incoming);
+pub struct SetUpResponder(Incoming);
 
-impl Responder {
-    /// The next bytes of the peer: how many of them belong to its request, and that once it is
-    /// whole. Nothing may come behind it before the reply.
+impl SetUpResponder {
+    /// Takes the next bytes from the peer. Returns how many of them belong to its request.
+    ///
+    /// Once the request is complete, it is returned too. Nothing may come behind it before the
+    /// reply.
     pub fn handle(&mut self, bytes: &[u8]) -> Result<(usize, Option<Request>), SetUpError> {
         let (taken, request) = self.0.take(bytes)?;
         let Some(request) = request else { return Ok((taken, None)) };
@@ -228,8 +244,9 @@ impl Responder {
 }
 
 impl Request {
-    /// READs that the peer has outstanding and answers at most, if it says: as programs see them
-    /// (ORD and IRD of the responder's side are these, swapped).
+    /// Returns the most READs that the peer has outstanding and that it answers, if it says so.
+    ///
+    /// These are its ORD and IRD. On the responder's side they are swapped: its IRD and ORD.
     pub fn depths(&self) -> Option<(u16, u16)> {
         match self.revision {
             AskedRevision::Two(Some(theirs)) => {
@@ -239,7 +256,7 @@ impl Request {
         }
     }
 
-    /// Takes the connection: what was agreed, and the reply that is to be sent.
+    /// Accepts the connection. Returns what was negotiated, and the reply to send.
     ///
     /// # Panics
     /// If there is more private data than [`MAX_PROGRAM_DATA`].
@@ -272,7 +289,7 @@ impl Request {
         Ok((agreed, emitted(&reply)))
     }
 
-    /// Refuses the connection: the reply that is to be sent, before the connection is closed.
+    /// Refuses the connection. Returns the reply to send before the connection is closed.
     ///
     /// # Panics
     /// If there is more private data than [`MAX_PROGRAM_DATA`].
@@ -290,7 +307,7 @@ impl Request {
     }
 }
 
-/// So many, but not more than the peer says.
+/// Returns `own`, but not more than the peer allows.
 fn at_most(own: u8, theirs: Depth) -> u8 {
     theirs.count().map_or(own, |theirs| u16::from(own).min(theirs) as u8)
 }
@@ -300,7 +317,7 @@ fn enhanced(wishes: &Wishes, peer_to_peer: bool, rtr: Rtr) -> Enhanced {
     Enhanced { ird: depth(wishes.ird), ord: depth(wishes.ord), peer_to_peer, rtr }
 }
 
-/// One of these messages: that which all know, if it is among them.
+/// Chooses one of these messages. A WRITE is preferred, because all implementations know it.
 fn choose(rtr: Rtr) -> Option<ReadyToReceive> {
     match rtr {
         Rtr { write: true, .. } => Some(ReadyToReceive::Write),
@@ -319,8 +336,10 @@ fn only(ready: ReadyToReceive) -> Rtr {
     Rtr { fpdu, write, read }
 }
 
-/// How FPDUs to and from the peer are framed: each end says what it wants to receive, and either
-/// wants CRCs for both.
+/// Returns the framing of FPDUs to and from the peer.
+///
+/// Each end says whether it wants to receive markers. If either end wants CRCs, both directions
+/// have them.
 fn framings(wishes: &Wishes, theirs: &SetUp<'_>) -> (Framing, Framing) {
     let crc = wishes.crc || theirs.crc;
     (Framing { markers: theirs.markers, crc }, Framing { markers: wishes.markers, crc })

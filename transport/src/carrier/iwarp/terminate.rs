@@ -1,4 +1,4 @@
-//! How a connection fails: what the peer is told, and what it tells.
+//! Failure of a connection, and the TERMINATE messages of both ends.
 
 use crate::base::memory::Region;
 use crate::carrier::iwarp::qp::StreamQp;
@@ -11,27 +11,31 @@ use vrdma_wire::iwarp::request::ReadRequest;
 use vrdma_wire::iwarp::terminate::Terminate;
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
-    /// The peer is at fault: it is told why, with the headers of its ULPDU, and the QP goes to ERR.
+    /// Ends the connection because the peer is at fault.
+    ///
+    /// The peer is told the cause, with the headers of its ULPDU. The QP goes to ERR.
     #[cold]
     pub(super) fn terminate(&mut self, cause: Cause, ulpdu: &[u8], event: Option<Event>) {
         self.conn.stream.terminate = Some(Box::new(terminate_for(cause, ulpdu)));
         self.enter_error_with(event);
     }
 
-    /// The same with the event of an error that no completion tells.
+    /// Ends the connection because the peer is at fault, with the event of an error that no
+    /// completion reports.
     #[cold]
     pub(super) fn terminate_fatally(&mut self, cause: Cause, ulpdu: &[u8]) {
         self.terminate(cause, ulpdu, Some(Event::QpFatal(self.place.qpn)));
     }
 
-    /// This end is at fault: the peer is told so once the QP is in ERR, to which the caller takes
-    /// it.
+    /// Prepares a TERMINATE because this end is at fault.
+    ///
+    /// The peer is told once the QP is in ERR. The caller takes the QP there.
     #[cold]
     pub(super) fn terminate_for_own(&mut self, cause: Cause) {
         self.conn.stream.terminate = Some(Box::new(terminate_for(cause, &[])));
     }
 
-    /// A READ that was accepted cannot be answered any more.
+    /// Ends the connection because a READ that was accepted cannot be answered any more.
     #[cold]
     pub(super) fn terminate_for_read(&mut self, msn: Msn, request: ReadRequest, cause: Cause) {
         let mut ulpdu = [0; MAX_HEADERS];
@@ -43,8 +47,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         self.terminate(cause, &ulpdu[..length], Some(event));
     }
 
-    /// The peer has found something wrong, and is gone. If it was the READ or atomic that waits for
-    /// its answer, that one fails.
+    /// Handles a TERMINATE: the peer has found an error, and is gone.
+    ///
+    /// If the error was in a READ or atomic, the first one that waits for its answer fails.
     #[cold]
     pub(super) fn receive_terminate(&mut self, terminate: &Terminate) {
         self.counters.terminates_in += 1;
@@ -59,13 +64,13 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 }
 
-/// Whether a DDP header is one of queue 1, as far as it goes.
+/// Whether a DDP header is one of queue 1. The header may be cut off.
 fn is_untagged_request(ddp: &[u8]) -> bool {
     const QUEUE: std::ops::Range<usize> = 6..10;
     ddp.first().is_some_and(|control| control & 0x80 == 0) && ddp.get(QUEUE) == Some(&[0, 0, 0, 1])
 }
 
-/// How a request ends that the peer refused so.
+/// Returns the status of a request that the peer refused with this code.
 fn status_of(code: Code) -> WcStatus {
     match (code.layer, code.etype) {
         (0, 1) | (1, 1) => WcStatus::RemAccess,
@@ -75,15 +80,15 @@ fn status_of(code: Code) -> WcStatus {
     }
 }
 
-/// What is wrong with a place in memory that a peer names.
+/// What is wrong with the memory that a peer names.
 enum Wrong {
-    /// Nothing has this key.
+    /// There is no such key.
     Key,
-    /// It is of another domain or connection.
+    /// The key is of another protection domain.
     Stranger,
-    /// It is not in there.
+    /// The range is out of bounds.
     Bounds,
-    /// It does not give the right.
+    /// The key does not give the right.
     Right,
 }
 
@@ -99,7 +104,8 @@ fn what_is_wrong<R>(mrs: &Mrs<R>, holder: Holder<'_>, Stag(stag): Stag, addr: u6
     }
 }
 
-/// Why a WRITE is refused: key and bounds are DDP's, rights RDMAP's.
+/// Returns why a WRITE is refused. Errors of key and bounds are DDP's, errors of rights are
+/// RDMAP's.
 pub(super) fn refused_write<R>(
     mrs: &Mrs<R>,
     holder: Holder<'_>,
@@ -115,12 +121,12 @@ pub(super) fn refused_write<R>(
     }
 }
 
-/// Why a READ or an atomic is refused: all is RDMAP's.
+/// Returns why a READ is refused. All its errors are RDMAP's.
 pub(super) fn refused_read<R>(mrs: &Mrs<R>, holder: Holder<'_>, request: &ReadRequest) -> Cause {
     refused_request(mrs, holder, (request.source, request.source_offset), request.length)
 }
 
-/// The same of any request for this place.
+/// Returns why a READ or an atomic for this memory is refused. All its errors are RDMAP's.
 pub(super) fn refused_request<R>(
     mrs: &Mrs<R>,
     holder: Holder<'_>,

@@ -1,8 +1,8 @@
-//! Reliable connections on packets of RoCEv2 (IBTA 9.7).
+//! Reliable connections on RoCEv2 packets (IBTA 9.7).
 //!
 //! Each end is a requester and a responder. Both send ([`requester_tx`], [`responder_tx`]) and
-//! receive ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits what got no answer. The
-//! states are in `objects/roce/`.
+//! receive ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits packets without an answer.
+//! The states are in `objects/roce/`.
 
 pub(crate) mod qp;
 mod requester_rx;
@@ -27,8 +27,9 @@ use crate::verbs::completion::Sink;
 use vrdma_wire::num::Srqn;
 use vrdma_wire::roce::{Body, Packet, Rc};
 
-/// What a packet says to a QP of a reliable service; `None` if it is of another service. A request
-/// of XRC has the shared receive queue that it names.
+/// Returns what a packet says to a QP of a reliable service, or `None` if it is of another service.
+///
+/// With a request of XRC comes the shared receive queue that it names.
 #[inline]
 pub(crate) fn body_for(service: QpType, body: &Body) -> Option<(&Rc, Option<Srqn>)> {
     match (service, body) {
@@ -39,8 +40,10 @@ pub(crate) fn body_for(service: QpType, body: &Body) -> Option<(&Rc, Option<Srqn
     }
 }
 
-/// A packet of a reliable connection came for a QP. `part`: it is a packet of another engine of
-/// this process. `srqn`: the shared receive queue that a request of XRC names.
+/// Handles a packet of a reliable connection that came for a QP.
+///
+/// `part` is set for an inter-worker packet. `srqn` is the shared receive queue that a request of
+/// XRC names.
 #[inline]
 pub(crate) fn receive<R: Region, S: Sink>(
     ctx: QpCtx<'_, R, S>,
@@ -68,8 +71,9 @@ pub(crate) fn receive<R: Region, S: Sink>(
     }
 }
 
-/// Receives of a QP were looked for: what was dropped at the PSN that is expected is asked for
-/// again.
+/// Asks the peer for the expected packet again, which was dropped because there was no receive.
+///
+/// The caller has drained posts of the QP's receives.
 pub(crate) fn looked_near<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>) {
     if ctx.qp.carrier == Carrier::Roce && ctx.qp.is_receiving() {
         let mut qp = ctx.roce();
@@ -79,8 +83,10 @@ pub(crate) fn looked_near<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>) {
 }
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// Sends at most `budget` packets, as long as `outlet` has room, among which count requests
-    /// that need none; how many of each.
+    /// Sends packets while `outlet` has room, and executes requests that need none.
+    ///
+    /// Together they count as at most `budget` packets. Returns the number of packets, and what the
+    /// other requests counted as.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -89,7 +95,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         outlet: &mut impl PacketOutlet<R>,
     ) -> (usize, usize) {
         if self.qp.sgid.is_zero() {
-            // Nothing can be sent from no address: it is lost.
+            // Without a source address nothing can be sent, so the packets are lost.
             return self.take_turn(now, direction, budget, &mut DiscardOutlet);
         }
         self.take_turn(now, direction, budget, outlet)

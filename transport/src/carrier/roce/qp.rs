@@ -1,4 +1,4 @@
-//! A QP with its state as a reliable connection on RoCE.
+//! The view of a QP with its state as a reliable connection on RoCE.
 
 use crate::message::ctx::QpCtx;
 use crate::objects::roce::state::RcRoce;

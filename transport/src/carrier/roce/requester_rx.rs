@@ -1,4 +1,4 @@
-//! Responses arrive: what they say of outstanding requests (IBTA 9.7.5.1, 9.7.5.2).
+//! The requester receives responses to its outstanding requests (IBTA 9.7.5.1, 9.7.5.2).
 
 use crate::base::memory::Region;
 use crate::base::near::NearPayload;
@@ -20,7 +20,7 @@ use vrdma_wire::num::{Msn, Psn};
 use vrdma_wire::roce::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// A response came from the peer.
+    /// Handles a response from the peer.
     pub(super) fn receive_response(&mut self, now: Instant, psn: Psn, response: Response<'_, R>) {
         if !matches!(self.qp.state, QpState::Rts | QpState::Sqd) {
             self.counters.drop_state += 1;
@@ -44,13 +44,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// Whether a response is to an outstanding PSN. What is not is dropped.
+    /// Whether a response is to an outstanding PSN. Any other response is dropped.
     fn is_outstanding(&mut self, psn: Psn, response: Response<'_, R>) -> bool {
         let state = &mut self.conn.requester;
         let outstanding = ahead(self.qp.requester.psn, state.una);
         let distance = ahead(psn, state.una);
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
-        // A peer that misses a packet names the one that it expects, and that may be yet to be
+        // A NAK for a gap names the PSN that the peer expects, which may be the next one to be
         // sent.
         let names_next = matches!(response, Response::Ack(aeth) if aeth.syndrome == gap);
         if distance < outstanding || distance == outstanding && names_next {
@@ -63,12 +63,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if let Response::Data(_, ResponseData::Read { psns, .. }) = response
             && (1..psns).contains(&ahead(state.una, psn))
         {
-            // A part of it came before, in other packets: the rest is asked for.
+            // A part of the response came before, in other packets. The requester asks for the
+            // rest.
             state.retransmitted = false;
             self.try_again(Cause::Lost);
             return false;
         }
-        // The last acknowledge, again: it may tell of more receives (IBTA 9.7.7.2.5).
+        // A repeated last acknowledge may report more receives (IBTA 9.7.7.2.5).
         if let Response::Ack(Aeth { syndrome: Syndrome::Ack(credits), msn }) = response
             && psn.add(1) == state.una
         {
@@ -78,17 +79,17 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         false
     }
 
-    /// An RNR NAK for the request at `psn`. It acknowledges all requests before it.
+    /// Handles an RNR NAK for the request at `psn`. It acknowledges all requests before it.
     fn receive_rnr_nak(&mut self, now: Instant, psn: Psn, timer: RnrTimer) {
         if self.acknowledge(now, psn) {
             self.wait_for_receive(now, rnr_delay(timer.code()));
         }
     }
 
-    /// A NAK for `psn`. It acknowledges all requests before it.
+    /// Handles a NAK for `psn`. It acknowledges all requests before it.
     fn receive_nak(&mut self, now: Instant, psn: Psn, code: NakCode) {
         let roce = &mut *self.conn;
-        // From an engine of this process none is stale or forged.
+        // A NAK from an engine of this process is never stale or forged.
         roce.requester.retransmitted &= !roce.is_near;
         let there = self.acknowledge(now, psn);
         let status = match code {
@@ -109,9 +110,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// All PSNs before `end` are acknowledged: requests end that have no responses of their own. If
-    /// there is one among them that does, its response got lost, and it is asked for again: then
-    /// false.
+    /// Acknowledges all PSNs before `end`, and ends the requests that have no responses of their
+    /// own.
+    ///
+    /// If a request among them has a response of its own, that response got lost. It is then asked
+    /// for again, and this returns false.
     fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
         let mut progress = 0;
         let mut lost = false;
@@ -138,7 +141,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         !lost
     }
 
-    /// So many PSNs were answered that had not been before.
+    /// Records that `count` more PSNs were answered.
     fn progressed(&mut self, now: Instant, count: u32) {
         let state = &mut self.conn.requester;
         state.retransmitted = false;
@@ -156,14 +159,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.conn.requester.credited(msn, credits);
     }
 
-    /// What waited for an acknowledge may be sent.
+    /// Schedules requests that waited for an acknowledge.
     fn go_on_sending(&mut self) {
         if self.qp.requester.wait == Wait::No && self.conn.has_unsent() {
             self.make_turn_due();
         }
     }
 
-    /// The first request ended well.
+    /// Ends the first request successfully.
     fn end_first(&mut self) {
         let QpCtx { qp, requests, counters, .. } = self;
         let queue = &qp.requester.queue;
@@ -178,7 +181,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.tell_if_drained();
     }
 
-    /// A response with data, to a READ or an atomic. It acknowledges all requests before its own.
+    /// Handles a response with data, to a READ or an atomic. It acknowledges all requests before
+    /// its own.
     fn receive_data(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_, R>) {
         if !self.acknowledge(now, psn) {
             return;
@@ -201,7 +205,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Writes the response's data to the elements of the first request.
-    /// An error is how the request ends.
+    ///
+    /// An error is the status with which the request ends.
     fn take_response(
         &mut self,
         aeth: Option<Aeth>,
@@ -231,7 +236,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             None => {}
         }
         let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
-        // Nothing comes back to inline data.
+        // Nothing is returned to inline data.
         let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
         let local = Span::list(elements, sges, offset);
         let (moved, psns) = match response {
@@ -239,12 +244,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             ResponseData::Read { data: NearPayload::Loan(loan, length), psns, .. } => {
                 (collect(loan, local, length), psns)
             }
-            // In the byte order of guests, which is the host's.
+            // The value has the byte order of guests, which is the host's.
             ResponseData::Atomic(before) => (scatter(&before.to_ne_bytes(), local), 1),
         };
         match moved {
             Ok(()) => Ok(Taken::Part { last: state.responded(&send.work(), qp.path_mtu, psns), psns }),
-            // The peer has taken its loan back: the response is lost.
+            // The peer has revoked its pinned region, so the response is lost.
             Err(error) if error.side == Side::Source => Ok(Taken::Lost),
             Err(_) => Err(WcStatus::LocProt),
         }
@@ -253,21 +258,21 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
 /// What became of a response.
 enum Taken {
-    /// It is not for the first request.
+    /// The response is not for the first request.
     Nothing,
-    /// Its data were taken back by the peer: as if it had not come.
+    /// The peer has revoked the pinned region with the data. The response counts as lost.
     Lost,
-    /// It was the next for the first request, of so many PSNs.
+    /// The response was the next one of the first request, and covers this many PSNs.
     Part { last: bool, psns: u32 },
 }
 
 /// How a response fits the first request.
 enum Fit {
-    /// It is for no request like that.
+    /// The first request takes no response with data.
     Not,
-    /// Its data belong there.
+    /// The response fits. Its data belong at this offset of the message.
     Offset(u32),
-    /// A response that must not be.
+    /// The response is wrong.
     Wrong,
 }
 
@@ -278,7 +283,7 @@ fn match_response<R>(send: &OutstandingSend, response: &ResponseData<'_, R>, ans
         (Answer::Data, _, &ResponseData::Read { last, psns, data }) => {
             let offset = answered * mtu;
             let rest = work.length.saturating_sub(offset);
-            // Less than the most PSNs of a near packet, so within 2^32.
+            // At most the PSNs of an inter-worker packet, so the product is within 2^32.
             let most = psns * mtu;
             let right = data.len() == rest.min(most) && last == (rest <= most);
             if right { Fit::Offset(offset) } else { Fit::Wrong }

@@ -1,4 +1,4 @@
-//! Requests are sent: each packet is a part of the request at the cursor.
+//! The requester sends requests: each packet is a part of the request at the cursor.
 
 use crate::base::memory::Region;
 use crate::base::near::{NearPart, most_psns};
@@ -26,18 +26,20 @@ use vrdma_wire::roce::{Body, Bth, Packet, Path, Xrc};
 
 /// Why a QP sends no more requests for now.
 enum RequestPause {
-    /// Its turn is over.
+    /// The QP's turn is over.
     More,
-    /// Nothing is left, or what is left waits for something.
+    /// Nothing is left, or what is left has to wait.
     Idle,
     /// The request at the cursor cannot be sent.
     Broken(WcStatus),
-    /// The request at the cursor, the first of all, is to be carried out here.
+    /// The request at the cursor only changes keys of its own device. It is the first request, and
+    /// is to be executed here.
     Alone,
 }
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// Sends the packets that the send queue has and the windows allow; true if there are more.
+    /// Sends the packets that the send queue has and the windows allow. Returns whether there are
+    /// more.
     pub(super) fn send_requests(
         &mut self,
         allowance: &mut Allowance,
@@ -50,8 +52,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 pause => break pause,
             }
         };
-        // The clock runs for the oldest packet without an answer: those sent after it don't stop
-        // it.
+        // The deadline is that of the oldest packet without an answer. Packets that are sent later
+        // do not restart it.
         if allowance.packets_sent() > before && self.conn.deadline == NEVER {
             self.restart_deadline(allowance.now);
         }
@@ -59,7 +61,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             RequestPause::Idle => false,
             RequestPause::More => true,
             RequestPause::Broken(status) => {
-                // Not before those that are ahead of it ended.
+                // The request fails only after the requests before it have ended.
                 if self.conn.requester.cursor_is_first() {
                     self.fail_first(status);
                 }
@@ -69,7 +71,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// The first request is of own keys alone, and all before it have ended.
+    /// Executes the first request, which only changes keys of its own device.
+    ///
+    /// All requests before it have ended.
     fn change_first_key(&mut self, allowance: &mut Allowance) {
         let QpCtx { qp, requests, conn, .. } = self;
         let queue = &qp.requester.queue;
@@ -80,14 +84,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.change_key(&send.work());
     }
 
-    /// The local ACK timeout begins anew.
+    /// Restarts the local ACK timeout.
     pub(super) fn restart_deadline(&mut self, now: Instant) {
         let stays_here = self.conn.stays_here;
         let timeout = ack_timeout(self.qp.attr().timeout).or(stays_here.then_some(SLOW_CHECK));
         self.set_deadline(timeout.map(|timeout| now + timeout));
     }
 
-    /// Sends packets of one request after the other.
+    /// Sends packets of requests, one request after the other.
     fn send_request_packets(
         &mut self,
         allowance: &mut Allowance,
@@ -154,7 +158,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 }
 
-/// Why the next packet of a request, its first or that after a pause, cannot be sent now.
+/// Returns why the next packet of a request cannot be sent now.
+///
+/// The packet is the request's first, or the first one of a turn.
 fn why_not_begin<R: Region>(
     mrs: &Mrs<R>,
     qp: &Qp,
@@ -175,7 +181,7 @@ fn why_not_begin<R: Region>(
     }
     if work.row.has_response() {
         let outstanding = ahead(state.next(), state.una);
-        // One that was begun may go on even if by now none were allowed.
+        // A request that has begun may go on, even if no such requests are allowed by now.
         let too_many = state.reads >= u32::from(qp.max_rd_atomic.max(1));
         if too_many || outstanding + (psns - state.cursor.sent) > HALF {
             return Some(RequestPause::Idle);
@@ -184,8 +190,10 @@ fn why_not_begin<R: Region>(
     None
 }
 
-/// The next packet of a request, of as many of the `most` PSNs as the outlet takes at once; `None`
-/// if the request's own memory may not be read.
+/// Returns the next packet of a request. Returns `None` if the request's own memory may not be
+/// read.
+///
+/// The packet has at most `most` PSNs, or only one if the outlet does not take so many at once.
 fn next_packet<'a, R: Region>(
     (mrs, qp): (&'a Mrs<R>, &Qp),
     work: &Work<'_>,
@@ -204,8 +212,9 @@ fn next_packet<'a, R: Region>(
     Some((slice, pieces))
 }
 
-/// What the next packet has of a request, of which so many of its PSNs were sent: `most` packets'
-/// worth of the path MTU.
+/// Returns which part of a request its next packet carries, after `sent` of its `psns` PSNs.
+///
+/// The part has at most `most` times the path MTU.
 fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) -> RequestSlice {
     // Less than the message's length, which is within 2^31.
     let offset = sent * mtu;
@@ -216,14 +225,14 @@ fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) ->
             let length = rest.min(count * mtu);
             RequestSlice { first, last: sent + count == psns, offset, length, psns: count }
         }
-        // It asks for all that has not come.
+        // The request asks for everything that has not arrived.
         DataDirection::Back => {
             RequestSlice { first: true, last: true, offset, length: rest, psns: psns - sent }
         }
     }
 }
 
-/// The payload of a packet; `None` if the request's own memory may not be read.
+/// Returns the payload of a packet, or `None` if the request's own memory may not be read.
 fn packet_payload<'a, R: Region>(
     mrs: &'a Mrs<R>,
     qp: &Qp,

@@ -1,4 +1,5 @@
-//! Requests arrive: which are executed, which are duplicates, and which are refused (IBTA 9.7.4).
+//! The responder receives requests: it executes them, repeats answers to duplicates, or refuses
+//! them (IBTA 9.7.4).
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
@@ -8,7 +9,7 @@ use crate::message::accept::Rejection;
 use crate::message::verdict::{Nak, Refusal};
 use crate::objects::roce::packet::{RcRequest, decode};
 use crate::objects::roce::psn::{HALF, ahead};
-use crate::objects::roce::responder_state::Kind;
+use crate::objects::roce::responder_state::ResponseKind;
 use crate::verbs::completion::Sink;
 use crate::verbs::op::{Answer, Row};
 use crate::verbs::segment::{Segment, Segmentation};
@@ -18,7 +19,7 @@ use vrdma_wire::roce::{Bth, NakCode, Rc, Reth, RnrTimer, Syndrome};
 const INVALID: Refusal = Refusal { nak: Nak::Invalid, receive: None };
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// A request came from the peer.
+    /// Handles a request from the peer.
     pub(super) fn receive_request(
         &mut self,
         bth: &Bth,
@@ -41,7 +42,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 return self.receive_expected(bth, body, data, posted);
             }
             distance if distance < HALF => self.receive_early(),
-            // A part of it came before, in other packets: the rest is asked for.
+            // A part of the request came before, in other packets. The responder asks for the rest.
             _ if data.0.is_some_and(|part| ahead(self.qp.responder.psn, bth.psn) < part.psns) => {
                 self.ask_again(self.qp.responder.psn, None);
             }
@@ -50,7 +51,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         Fate::Done
     }
 
-    /// Out of sequence: a packet before it is missing. The NAK names the PSN that is expected.
+    /// Handles a request out of sequence: a packet before it is missing.
+    ///
+    /// The NAK names the PSN that is expected, and is sent once.
     fn receive_early(&mut self) {
         self.counters.out_of_order += 1;
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
@@ -60,7 +63,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// A duplicate request: it is acknowledged or answered again.
+    /// Handles a duplicate request, which is acknowledged or answered again.
     fn receive_duplicate(&mut self, psn: Psn, body: &Rc) {
         self.counters.duplicates += 1;
         let state = &mut self.conn.responder;
@@ -80,7 +83,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// The request packet that is expected.
+    /// Handles the request packet that is expected.
     fn receive_expected(
         &mut self,
         bth: &Bth,
@@ -111,8 +114,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             offset,
             length,
             message,
-            // Those of several PSNs have the lengths that they should: an engine of this process
-            // made them.
+            // A packet of several PSNs has the right length, because an engine of this process made
+            // it.
             segmentation: match part {
                 Some(NearPart { psns: 2.., path_mtu, .. }) => Segmentation::Stretch(path_mtu),
                 _ => Segmentation::Packet,
@@ -136,14 +139,16 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 }
                 self.no_receive(bth.psn);
             }
-            // The pinned region was revoked: it is as if the packet had not come.
+            // The pinned region was revoked. This is as if the packet had not arrived.
             Err(Rejection::Source) => self.ask_again(bth.psn, None),
             Err(Rejection::Dropped(reason)) => unreachable!("the state was checked before: {reason:?}"),
         }
         Fate::Done
     }
 
-    /// A request packet was executed: its response or acknowledge is due. `found`: by an atomic.
+    /// Schedules the response to a request packet that was executed, or its acknowledge.
+    ///
+    /// `found` is the value that an atomic found.
     fn answer(
         &mut self,
         row: &Row,
@@ -155,8 +160,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     ) {
         let state = &mut self.conn.responder;
         match (row.answer, reth) {
-            (Answer::Once, _) => state.respond(bth.psn, psns, Kind::Once(found)),
-            (Answer::Data, Some(reth)) => state.respond(bth.psn, psns, Kind::Data(reth, self.qp.pd)),
+            (Answer::Once, _) => state.respond(bth.psn, psns, ResponseKind::Once(found)),
+            (Answer::Data, Some(reth)) => state.respond(bth.psn, psns, ResponseKind::Data(reth, self.qp.pd)),
             (Answer::Data, None) => unreachable!("a request for data says which"),
             (Answer::Acknowledge, reth) => {
                 if let Some(reth) = reth {
@@ -171,8 +176,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.make_answer_due();
     }
 
-    /// A near packet finds no receive: it is dropped, and the peer asked for it again once receives
-    /// were looked for. True if they were just now.
+    /// Drops an inter-worker packet that finds no receive.
+    ///
+    /// Returns true if the caller has just drained posts for this packet. Otherwise the peer is
+    /// asked for the packet again once the caller has done so.
     fn drop_until_looked(&mut self, psn: Psn) -> bool {
         let responder = &mut self.conn.responder;
         let was_looked = responder.looked.take() == Some(psn);
@@ -182,8 +189,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         was_looked
     }
 
-    /// What came at the PSN that is expected is to be sent again. `looked`: receives were looked
-    /// for it.
+    /// Asks the peer to send the expected packet, at `psn`, again.
+    ///
+    /// `looked` is its PSN if the caller has drained posts for it.
     pub(super) fn ask_again(&mut self, psn: Psn, looked: Option<Psn>) {
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
         self.counters.naks_sequence += 1;
@@ -191,7 +199,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.make_answer_due();
     }
 
-    /// The peer is told to wait for a receive.
+    /// Tells the peer to wait for a receive.
     fn no_receive(&mut self, psn: Psn) {
         let timer = RnrTimer::new(self.qp.attr().min_rnr_timer).expect("an attribute of five bits");
         self.counters.rnr_naks_sent += 1;
@@ -199,7 +207,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.make_answer_due();
     }
 
-    /// The peer's request is refused: it is told, and the QP goes to ERR.
+    /// Refuses the peer's request with a NAK, and takes the QP to ERR.
     #[cold]
     pub(super) fn nak_for_good(&mut self, psn: Psn, refusal: Refusal) {
         let event = self.refuse(refusal);
@@ -210,7 +218,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 }
 
-/// The code of a refusal on the wire.
+/// Returns the code of a NAK on the wire.
 fn nak_code(nak: Nak) -> NakCode {
     match nak {
         Nak::Invalid => NakCode::InvalidRequest,

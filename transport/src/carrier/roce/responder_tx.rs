@@ -1,5 +1,6 @@
-//! Responses are sent, in the order of the requests: those to READs and atomics, then a NAK or an
-//! acknowledge of all.
+//! The responder sends responses in the order of the requests.
+//!
+//! Responses to READs and atomics come first. Then comes a NAK, or an acknowledge of everything.
 
 use crate::base::id::PdId;
 use crate::base::memory::Region;
@@ -12,7 +13,7 @@ use crate::message::transfer::Span;
 use crate::message::verdict::{Nak, Refusal};
 use crate::objects::mr::{Holder, Mrs};
 use crate::objects::qp::Qp;
-use crate::objects::roce::responder_state::{Kind, Resource};
+use crate::objects::roce::responder_state::{Resource, ResponseKind};
 use crate::objects::roce::state::RcRoce;
 use crate::verbs::attr::{QpState, QpType};
 use crate::verbs::completion::Sink;
@@ -22,16 +23,16 @@ use vrdma_wire::roce::{Aeth, Body, Bth, Credits, Packet, Path, Rc, ReadPart, Ret
 
 /// Why a QP sends no more responses for now.
 enum ResponsePause {
-    /// Its turn is over.
+    /// The QP's turn is over.
     More,
     /// Nothing is left.
     Idle,
-    /// A response cannot be given.
+    /// A response cannot be sent. The peer gets this NAK for this PSN.
     Failed(Nak, Psn),
 }
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// Sends the responses that are due; true if there is more.
+    /// Sends the responses that are due. Returns whether there are more.
     pub(super) fn send_responses(
         &mut self,
         allowance: &mut Allowance,
@@ -114,14 +115,18 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 }
 
-/// Without end-to-end credits: RNR NAKs say all, and rdma_rxe does the same. Real credits would
-/// make senders that honour them wait for unsolicited acknowledges whenever a receive is posted.
+/// Returns an acknowledge without end-to-end credits.
+///
+/// RNR NAKs say all that is needed, and rdma_rxe does the same. Real credits would make senders
+/// that honour them wait for unsolicited acknowledges whenever a receive is posted.
 fn ack(msn: Msn) -> Aeth {
     Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
 }
 
-/// The next packet of a response; a near one, of which `part` is told, to a READ is of as many PSNs
-/// as can be. What a window shows is not loaned: it may be unbound any time.
+/// Returns the next packet of a response. `part` is set for an inter-worker packet, and is updated.
+///
+/// An inter-worker packet of a READ response has as many PSNs as possible. Memory of a window is
+/// not pinned, because the window may be unbound at any time.
 fn next_response<'a, R: Region>(
     mrs: &'a Mrs<R>,
     qp: &Qp,
@@ -142,8 +147,9 @@ fn next_response<'a, R: Region>(
     response(mrs, qp, resource, 1)
 }
 
-/// The next packet of a response, of so many PSNs; `None` if what it is of may not be read any
-/// more.
+/// Returns the next packet of a response, with `psns` PSNs.
+///
+/// Returns `None` if the memory that it reads may not be read any more.
 fn response<'a, R: Region>(
     mrs: &'a Mrs<R>,
     qp: &Qp,
@@ -152,10 +158,12 @@ fn response<'a, R: Region>(
 ) -> Option<(Rc, Pieces<'a, R>)> {
     let aeth = ack(resource.msn);
     let (reth, pd) = match resource.kind {
-        Kind::Data(reth, pd) => (reth, pd),
-        Kind::Once(Some(before)) => return Some((Rc::AtomicAck(aeth, before), Pieces::bytes(&[]))),
-        Kind::Once(None) => return Some((Rc::ReadResponse(ReadPart::Only(aeth)), Pieces::bytes(&[]))),
-        Kind::None => return None,
+        ResponseKind::Data(reth, pd) => (reth, pd),
+        ResponseKind::Once(Some(before)) => return Some((Rc::AtomicAck(aeth, before), Pieces::bytes(&[]))),
+        ResponseKind::Once(None) => {
+            return Some((Rc::ReadResponse(ReadPart::Only(aeth)), Pieces::bytes(&[])));
+        }
+        ResponseKind::None => return None,
     };
     let mtu = qp.path_mtu.bytes();
     // Less than the length, which is within 2^31.
@@ -172,7 +180,9 @@ fn response<'a, R: Region>(
     Some((Rc::ReadResponse(part), pieces))
 }
 
-/// Key, PD, range and rights are looked up for each packet, for all of the rest.
+/// Returns the payload of a packet of a READ response.
+///
+/// Key, PD, range and rights are looked up for each packet, for the whole rest of the response.
 fn stretch<'a, R: Region>(
     mrs: &'a Mrs<R>,
     (qp, pd): (&Qp, PdId),

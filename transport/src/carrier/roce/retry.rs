@@ -7,22 +7,22 @@ use crate::objects::qp::requester::Wait;
 use crate::verbs::completion::Sink;
 use core::time::Duration;
 
-/// Why to retransmit.
+/// Why packets are retransmitted.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     /// No answer in time.
     Timeout,
-    /// The peer says that it lacks something.
+    /// The peer reports that something is missing.
     Nak,
-    /// A response did not come, but one after it.
+    /// A later response arrived before an earlier one.
     Lost,
 }
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// Says when to do something if nothing happens before; `None`: not at all.
+    /// Sets the deadline at which to act if nothing happens before. `None` is no deadline.
     ///
-    /// The timer in the schedule may be earlier: it finds then that there is nothing to do yet. So
-    /// most packets touch no timer.
+    /// The timer in the schedule may be earlier. When it expires, there is nothing to do yet. Most
+    /// packets therefore do not touch a timer.
     pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
         let deadline = at.unwrap_or(NEVER);
         self.conn.deadline = deadline;
@@ -31,7 +31,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// The QP's timer has expired.
+    /// Handles the expiry of the QP's timer.
     pub(crate) fn timer_expired(&mut self, now: Instant) {
         let roce = &mut *self.conn;
         let deadline = roce.deadline;
@@ -52,11 +52,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// Retransmits all that is outstanding, if retries are left and it was not just done.
+    /// Retransmits everything outstanding, if retries are left and this was not just done.
     pub(super) fn try_again(&mut self, cause: Cause) {
         let roce = &mut *self.conn;
         let state = &mut roce.requester;
-        // A second NAK or gap for the same PSN is stale or forged: the ACK timer covers a
+        // A second NAK or gap for the same PSN is stale or forged. The ACK timer covers a
         // retransmission that got lost.
         if cause != Cause::Timeout && state.retransmitted {
             return;
@@ -67,8 +67,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let is_for_ever = match cause {
             Cause::Timeout => ack_timeout(self.qp.attr().timeout).is_none(),
-            // Its engine is there, and says what it lacks: a ring was full, or a loan was taken
-            // back.
+            // The peer's engine exists, and reports what it lacks: a ring was full, or a pinned
+            // region was revoked.
             Cause::Nak | Cause::Lost => roce.is_near,
         };
         let spent = if is_for_ever { Ok(()) } else { self.qp.requester.spend_retry() };
@@ -87,7 +87,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// The peer has no receive for the first request: it is sent again after `delay`.
+    /// Sends the first request again after `delay`, because the peer has no receive for it.
     pub(super) fn wait_for_receive(&mut self, now: Instant, delay: Duration) {
         if self.qp.requester.wait == Wait::Receive {
             return;

@@ -1,4 +1,4 @@
-//! Unreliable connections between two QPs of this engine: no packets, one copy.
+//! Unreliable connections between two QPs of this engine: one copy, without packets.
 
 use crate::base::memory::Region;
 use crate::base::place::Place;
@@ -22,23 +22,26 @@ use crate::verbs::work::Work;
 
 /// What became of a segment.
 enum UcDelivery {
-    /// It arrived; more of the message is to come.
+    /// The segment arrived. More of the message is to come.
     Part,
-    /// It arrived, and with it the message: the request has ended.
+    /// The segment and the whole message arrived. The request has ended.
     All,
     /// The peer is not where it was found last.
     Elsewhere,
-    /// It, and so the rest of its message, never arrives. The receiver, if it is named, has to go
-    /// to ERR.
+    /// The segment is lost, and with it the rest of the message. The receiver, if it is given, has
+    /// to go to ERR.
     Lost(Option<(Place, Refusal)>),
     /// The request fails.
     Failed(WcStatus),
-    /// There is no receive so far; the caller is asked to look for it.
+    /// There is no receive so far. The caller is asked to drain the posts.
     Asked,
 }
 
-/// One stretch of at most `limit` bytes of `work`, the first request of a QP that may send. (It
-/// need not be in the queue yet, if that is empty.) `peer` is where its peer was found last.
+/// Executes one segment of at most `limit` bytes of `work`, the first request of a QP that may
+/// send.
+///
+/// The request need not be in the queue yet if the queue is empty. `peer` is where the peer was
+/// found last.
 pub(crate) fn step_uc<R: Region>(
     core: &mut Core<R>,
     (place, peer): (Place, Place),
@@ -69,7 +72,7 @@ pub(crate) fn step_uc<R: Region>(
         UcDelivery::Elsewhere => unreachable!("it was found where it is"),
         UcDelivery::Lost(broken) => {
             let ended = skip_rest(core, place, &work.again(), limit, sink);
-            // After the request: it may be the same QP.
+            // This follows the end of the request, because it may be the same QP.
             if let Some((peer, refusal)) = broken {
                 placement_failed(&mut core.known(peer, sink), refusal);
             }
@@ -78,7 +81,7 @@ pub(crate) fn step_uc<R: Region>(
     }
 }
 
-/// Carries the next segment to the peer.
+/// Delivers the next segment to the peer.
 #[inline]
 fn deliver_uc<R: Region>(
     core: &mut Core<R>,
@@ -91,7 +94,7 @@ fn deliver_uc<R: Region>(
     let Some(mut pair) = core.pair(place, peer, sink) else { return UcDelivery::Elsewhere };
     let segment = stretch(pair.ends.qp(), work, limit);
     if !pair.ends.receiver().qp.responder.is_in_step(&segment) {
-        // A request that fails here does not show there.
+        // A request that fails at the requester must not affect the peer.
         if let Err(status) = buffer(pair.ends.mrs(), pair.ends.qp(), work, payload) {
             return UcDelivery::Failed(status);
         }
@@ -125,8 +128,10 @@ fn deliver_uc<R: Region>(
     }
 }
 
-/// The peer of a request that is not where it was found last; or what becomes of the request, which
-/// may fail before it leaves.
+/// Searches the peer of a request that is not where it was found last.
+///
+/// Returns what becomes of the request if there is no peer, or if the request fails before it is
+/// sent.
 #[cold]
 fn seek_uc_peer<R: Region>(
     core: &mut Core<R>,
@@ -141,7 +146,9 @@ fn seek_uc_peer<R: Region>(
     core.search_peer(place).ok_or(UcDelivery::Lost(None))
 }
 
-/// A segment got lost: the rest of its message need not be sent, but the sender sees it leave.
+/// Ends the request of a segment that got lost, as if the rest of the message had been sent.
+///
+/// Returns whether the request has ended.
 #[cold]
 fn skip_rest<R: Region>(
     core: &mut Core<R>,
@@ -157,7 +164,8 @@ fn skip_rest<R: Region>(
     borrowed.departed(work, &rest)
 }
 
-/// The buffer of a request whose next stretch is about to leave, or how it ends here.
+/// Returns the buffer of a request whose next segment is about to be sent, or the status with which
+/// the request ends.
 #[inline]
 fn buffer<'a, R>(
     mrs: &'a Mrs<R>,

@@ -1,6 +1,7 @@
-//! Unreliable connections (IBTA 9.8.2): SEND and WRITE, segmented as on reliable connections, but
-//! nobody answers. What does not arrive, or is not allowed, is dropped with the rest of its
-//! message, and the sender never learns.
+//! Unreliable connections (IBTA 9.8.2): SEND and WRITE, without answers.
+//!
+//! Messages are segmented as on reliable connections. A segment that does not arrive, or is not
+//! allowed, is dropped with the rest of its message. The sender does not learn of it.
 
 pub(crate) mod local;
 pub(crate) mod responder;

@@ -1,4 +1,4 @@
-//! The receiving half of an unreliable connection.
+//! The responder of an unreliable connection.
 
 use crate::base::memory::Region;
 use crate::message::accept::{self, Rejection, SegmentData};
@@ -15,7 +15,7 @@ use vrdma_wire::num::Psn;
 
 /// Why a segment of an unreliable connection was not executed.
 pub(crate) enum UcRejection {
-    /// It is dropped, and with it the rest of its message.
+    /// The segment is dropped, and with it the rest of its message.
     Dropped(Reason),
     /// The responder's memory cannot be used.
     Memory(Refusal),
@@ -25,8 +25,8 @@ pub(crate) enum UcRejection {
 
 /// Checks a segment and executes it.
 ///
-/// The rules are those of reliable connections. What they would answer with a NAK, or have wait for
-/// a receive, is dropped here (IBTA 9.9.3, classes D and E).
+/// The rules are those of reliable connections. A segment that would get a NAK there, or wait for a
+/// receive, is dropped here (IBTA 9.9.3, classes D and E).
 #[inline]
 pub(crate) fn accept<R: Region>(
     receiver: &Receiver<'_, R>,
@@ -34,7 +34,7 @@ pub(crate) fn accept<R: Region>(
     data: SegmentData<'_, R>,
     scratch: &mut Scratch,
 ) -> Result<(), UcRejection> {
-    // It continues a message whose beginning was dropped.
+    // The segment continues a message whose beginning was dropped.
     let lost = !segment.first && receiver.qp.responder.in_progress == Message::None;
     let rejection = match accept::accept(receiver, segment, data, scratch) {
         Ok(_) => return Ok(()),
@@ -53,9 +53,10 @@ pub(crate) fn accept<R: Region>(
     Err(UcRejection::Dropped(reason))
 }
 
-/// A segment is about to come: what a gap before it means (IBTA 9.8.2). A message begins anew,
-/// whatever came before; one that does not go on where it stopped has ended, and the receive that
-/// it was in takes the next.
+/// Handles a gap before a segment that is about to be checked (IBTA 9.8.2).
+///
+/// A first segment always begins a new message. A message that is not continued where it stopped
+/// has ended. Its receive takes the next message.
 #[cold]
 pub(crate) fn resync<R: Region, S: Sink, T: ConnState>(ctx: &mut QpCtx<'_, R, S, T>, segment: &Segment<'_>) {
     if !ctx.qp.is_receiving() {
@@ -72,7 +73,7 @@ pub(crate) fn resync<R: Region, S: Sink, T: ConnState>(ctx: &mut QpCtx<'_, R, S,
     }
 }
 
-/// A segment is dropped, and with it the rest of its message. `next` is expected then.
+/// Drops a segment, and with it the rest of its message. `next` is the PSN that is expected then.
 #[cold]
 pub(crate) fn drop_message<R: Region, S: Sink, T: ConnState>(
     ctx: &mut QpCtx<'_, R, S, T>,
@@ -84,8 +85,9 @@ pub(crate) fn drop_message<R: Region, S: Sink, T: ConnState>(
     ctx.give_back();
 }
 
-/// The memory of a segment could not be written, which is not its sender's fault: the QP goes to
-/// ERR (IBTA 9.9.3, class A).
+/// Takes the QP to ERR because the memory of a segment could not be written (IBTA 9.9.3, class A).
+///
+/// The sender is not at fault.
 #[cold]
 pub(crate) fn placement_failed<R: Region, S: Sink, T: ConnState>(
     ctx: &mut QpCtx<'_, R, S, T>,

@@ -1,4 +1,4 @@
-//! Unreliable connections on packets of RoCEv2.
+//! Unreliable connections on RoCEv2 packets.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::agenda::schedule::{OPERATION, TURN_PACKETS};
@@ -29,7 +29,7 @@ use core::mem;
 use vrdma_wire::num::{Imm, Mac, Pkey};
 use vrdma_wire::roce::{Body, Bth, Packet, Part, Reth, Uc, UcTail, WriteTail};
 
-/// A packet of an unreliable connection came for a QP.
+/// Handles a packet of an unreliable connection that came for a QP.
 #[inline]
 pub(crate) fn receive<R: Region, S: Sink>(
     ctx: QpCtx<'_, R, S>,
@@ -94,11 +94,13 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         Fate::Done
     }
 
-    /// Sends at most `budget` packets, as long as `outlet` has room, among which count requests
-    /// that need none; how many of each.
+    /// Sends packets while `outlet` has room, and executes requests that need none.
+    ///
+    /// Together they count as at most `budget` packets. Returns the number of packets, and what the
+    /// other requests counted as.
     pub(crate) fn transmit(&mut self, budget: usize, outlet: &mut impl PacketOutlet<R>) -> (usize, usize) {
         if self.qp.sgid.is_zero() {
-            // Nothing can be sent from no address: it is lost.
+            // Without a source address nothing can be sent, so the packets are lost.
             return self.take_turn(budget, &mut DiscardOutlet);
         }
         self.take_turn(budget, outlet)
@@ -121,7 +123,8 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         (packets, most - left - packets)
     }
 
-    /// Sends the packets of the first request. `Waits` if there is none, or it is not over.
+    /// Sends the packets of the first request. Returns `Waits` if there is none, or if it has not
+    /// ended.
     fn transmit_request(
         &mut self,
         left: &mut usize,
@@ -162,7 +165,7 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
     }
 }
 
-/// Sends the next packet of `work`: what it was, or how the request ends here.
+/// Sends the next packet of `work`. Returns its segment, or the status with which the request ends.
 fn send_segment<'a, R: Region>(
     (mrs, qp): (&Mrs<R>, &Qp),
     (place, mac): (Place, Mac),
@@ -199,7 +202,8 @@ fn send_segment<'a, R: Region>(
         },
         body: body(&segment),
     };
-    // It is copied: the request ends as soon as all is sent, and its memory may be used again.
+    // The payload is copied. The request ends as soon as everything is sent, and its memory may
+    // then be used again.
     let part = is_near.then_some(NearPart { psns: 1, path_mtu: qp.path_mtu, may_loan: false });
     match pieces {
         Some(pieces) if outlet.pass(place.id(), &packet, part, &pieces).is_ok() => Ok(segment),
@@ -207,7 +211,7 @@ fn send_segment<'a, R: Region>(
     }
 }
 
-/// The headers of a segment of a SEND or WRITE.
+/// Returns the headers of a segment of a SEND or WRITE.
 fn body(segment: &Segment<'_>) -> Body {
     fn part<F>(segment: &Segment<'_>, head: F, imm: Option<Imm>) -> Part<F, UcTail> {
         let tail = imm.map_or(WriteTail::Plain, WriteTail::Imm);
@@ -227,16 +231,16 @@ fn body(segment: &Segment<'_>) -> Body {
     })
 }
 
-/// What a packet says.
+/// The meaning of a request packet, in the terms of a segment.
 struct UcRequest {
     op: SendOp,
     first: bool,
     last: bool,
-    /// Bytes of the whole message, if it is a WRITE.
+    /// Length of the whole message, if it is a WRITE.
     length: Option<u32>,
 }
 
-/// What a packet says. A packet of a WRITE that is not its first continues `write`.
+/// Converts a request packet. A packet of a WRITE that is not its first continues `write`.
 fn decode(body: &Uc, write: &mut Reth) -> UcRequest {
     fn split<F: Copy>(part: &Part<F, UcTail>) -> (Option<F>, bool, Option<Imm>) {
         let imm = |tail: &UcTail| match *tail {

@@ -1,10 +1,10 @@
 //! Datagrams to multicast groups: a packet to the wire, and a copy for each member on this host
 //! (IBTA 10.5.2).
 //!
-//! There may be many members, so a step serves some of them, and the request is the first of its
-//! queue until all have theirs. Each member checks for itself whether it takes the datagram. One
-//! without a receive does not hold up the sender: its copy waits as a frame, as one from the wire
-//! would.
+//! There may be many members. A step therefore serves some of them, and the request stays the first
+//! of its queue until all are served. Each member checks for itself whether it takes the datagram.
+//! A member without a receive does not delay the sender: its copy is queued as a frame, like one
+//! from the wire.
 
 use crate::agenda::look::MAX_HELD;
 use crate::agenda::schedule::{Cost, OPERATION};
@@ -24,10 +24,10 @@ use crate::verbs::work::Work;
 use vrdma_wire::num::{Qpn, VlanId};
 use vrdma_wire::roce::Packet;
 
-/// What the copies of one step cost at most, if it is more than one.
+/// Most cost of the copies of one step, if it is more than one copy.
 const STEP_COST: Cost = 16 << 10;
 
-/// A step of the first request of the QP at `place`, which is `datagram`, to a group.
+/// Executes a step of the first request of the QP at `place`, which sends `datagram` to a group.
 pub(crate) fn send_to_group<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -52,7 +52,7 @@ pub(crate) fn send_to_group<R: Region>(
         copies = 1;
     }
     let most = (STEP_COST / (Cost::from(work.length) + OPERATION)).max(1) as u32;
-    // All members of a group are behind one number, and behind no other is any.
+    // All members of a group have this QPN, and no other QPN reaches them.
     let is_for_members = packet.bth.dest == Qpn::MULTICAST;
     while let Some(to) = next_served(core, packet, served).filter(|_| is_for_members) {
         if copies >= most {
@@ -76,13 +76,15 @@ pub(crate) fn send_to_group<R: Region>(
     Sent { step: Step::Ended, datagrams: copies.max(1) }
 }
 
-/// The member of a packet's group that comes after another.
+/// Returns the member of a packet's group that comes after `served`, or the first one.
 fn next_served<R: Region>(core: &Core<R>, packet: &Packet, served: Option<Place>) -> Option<Place> {
     core.devices.next_member(packet.path.dst, VlanId::of(packet.path.vlan), served)
 }
 
-/// Gives a copy to a member, which may be the sender. `Ended` if the request has ended thereby; an
-/// error is the request's.
+/// Gives a copy to a member, which may be the sender.
+///
+/// Returns `Ended` if this has ended the request. An error is the status with which the request
+/// ends.
 fn copy_to_member<R: Region>(
     core: &mut Core<R>,
     from: Place,
@@ -95,19 +97,19 @@ fn copy_to_member<R: Region>(
     let Datagram { ref packet, deth, imm } = *datagram;
     let (device, qp) = core.devices.known(to);
     if qp.held > 0 {
-        // What it does not take needs no copy and no place among those that wait.
+        // A datagram that the member does not take needs no copy and no place in the queue.
         if let Err(reason) = admit(device, to.qpn, deth) {
             core.devices.count_drop(to.device, reason);
             return Ok(Step::More);
         }
-        // Behind those that came before, in order.
+        // Packets keep their order, so this one is queued behind earlier ones.
         return hold_copy(core, from, to, work, datagram, payload);
     }
     match copy_datagram(core, from, to, work, datagram, payload) {
         Ok(Ok(())) => datagram_arrived(&mut core.known(to, sink), packet, (deth.src, imm), work.length),
         Ok(Err(error)) if error.side == Side::Source => return Err(WcStatus::LocProt),
         Ok(Err(_)) if to == from => {
-            // In this order: what it has posted is flushed then.
+            // The order matters: entering ERR flushes what the QP has posted.
             datagram_sent(&mut core.known(from, sink), work);
             core.known(to, sink).receive_failed();
             return Ok(Step::Ended);
@@ -119,7 +121,7 @@ fn copy_to_member<R: Region>(
     Ok(Step::More)
 }
 
-/// Keeps a copy for a member until the caller has looked for its receives.
+/// Queues a copy for a member until the caller has drained posts of its receives.
 #[cold]
 fn hold_copy<R: Region>(
     core: &mut Core<R>,
@@ -129,7 +131,7 @@ fn hold_copy<R: Region>(
     datagram: &Datagram,
     payload: Payload<'_>,
 ) -> Result<Step, WcStatus> {
-    // The other places are for packets from the wire.
+    // The other half of the places is for packets from the wire.
     if core.devices.known_device(to.device).held >= MAX_HELD / 2 {
         core.devices.known_device(to.device).counters.drop_held += 1;
         return Ok(Step::More);

@@ -1,7 +1,7 @@
 //! Unreliable datagrams, and general services (QP1), which are datagrams too (IBTA 9.8.3).
 //!
-//! A datagram is one packet, and each names where it goes. It is sent and forgotten: whether it
-//! arrives, the sender never learns.
+//! A datagram is one packet, and names its destination. The sender does not learn whether it
+//! arrives.
 
 pub(crate) mod group;
 pub(crate) mod packet;

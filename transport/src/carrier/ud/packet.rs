@@ -1,4 +1,4 @@
-//! A datagram as the packet that it is.
+//! The headers of datagrams.
 
 use crate::base::gid::GidEntry;
 use crate::objects::device::Device;
@@ -9,15 +9,17 @@ use vrdma_wire::entropy;
 use vrdma_wire::num::{FlowLabel, Imm, Pkey, Qkey, VlanTag};
 use vrdma_wire::roce::{Body, Bth, Deth, Packet, Path};
 
-/// Bytes of a global route header, which precedes the data in a receive (IBTA 9.8.3).
+/// Length of a global route header, which precedes the data in a receive (IBTA 9.8.3).
 pub(crate) const GRH: usize = 40;
 /// Q_Key of QP1 (IBTA 10.2.5).
 const GSI_QKEY: Qkey = Qkey(0x8001_0000);
-/// In a request: take the QP's own Q_Key (IBTA 10.2.5).
+/// Bit of a request's Q_Key: use the QP's own Q_Key (IBTA 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 
-/// Q_Key that `qp` demands of datagrams to it, and that those from it bear if they are to bear its
-/// own.
+/// Returns the own Q_Key of `qp`.
+///
+/// The QP demands it of datagrams that it receives. Datagrams that it sends have it if the request
+/// asks for that.
 pub(crate) fn own_qkey(qp: &Qp) -> Qkey {
     match qp.service() {
         QpType::Gsi => GSI_QKEY,
@@ -25,15 +27,15 @@ pub(crate) fn own_qkey(qp: &Qp) -> Qkey {
     }
 }
 
-/// A datagram on its way: its headers, as the packet that it is or would be.
+/// The headers of a datagram, as a packet. A datagram within this engine is not sent as one.
 pub(crate) struct Datagram {
     pub(crate) packet: Packet,
-    /// What is in the packet's body.
+    /// The DETH in the packet's body.
     pub(crate) deth: Deth,
     pub(crate) imm: Option<Imm>,
 }
 
-/// The datagram of `qp` from the own address `source` to its destination.
+/// Makes the datagram of `qp` from its device's address `source` to its destination.
 pub(crate) fn datagram<R>(
     device: &Device<R>,
     qp: &Qp,
@@ -73,15 +75,15 @@ pub(crate) fn datagram<R>(
     Datagram { packet: Packet { path, bth, body: Body::Ud { deth, imm } }, deth, imm }
 }
 
-/// What a receive shows of an IP header, of 20 or 40 bytes: that of IPv4 takes the last 20 bytes
-/// (IBTA A17.4.5).
+/// Returns how a receive shows an IP header of 20 or 40 bytes. An IPv4 header takes the last 20
+/// bytes (IBTA A17.4.5).
 pub(crate) fn grh(ip_header: &[u8]) -> [u8; GRH] {
     let mut grh = [0; GRH];
     grh[GRH - ip_header.len()..].copy_from_slice(ip_header);
     grh
 }
 
-/// The same of a packet that is never written.
+/// Returns how a receive shows the IP header of a packet that is never written.
 pub(crate) fn grh_of(packet: &Packet, payload: usize) -> [u8; GRH] {
     let mut grh = [0; GRH];
     let start = if packet.path.is_ipv4() { GRH - 20 } else { 0 };

@@ -20,22 +20,22 @@ use crate::verbs::work::Work;
 /// What became of the first request, and what that cost.
 pub(crate) struct Sent {
     pub(crate) step: Step,
-    /// How many packets and copies were made of it.
+    /// How many packets and copies were made of the request.
     pub(crate) datagrams: u32,
 }
 
 impl Sent {
     pub(crate) const WAITS: Sent = Sent { step: Step::Waits, datagrams: 0 };
-    /// As one datagram.
+    /// The request ended, as one datagram.
     pub(crate) const ENDED: Sent = Sent { step: Step::Ended, datagrams: 1 };
 
-    /// What it cost, of a request of `length` bytes.
+    /// Returns the cost, for a request of `length` bytes.
     pub(crate) fn cost(&self, length: u32) -> Cost {
         Cost::from(self.datagrams) * (Cost::from(length) + OPERATION)
     }
 }
 
-/// Copies a datagram into a receive of the QP at `peer`, if that takes it.
+/// Copies a datagram into a receive of the QP at `peer`, if that QP takes it.
 pub(crate) fn copy_datagram<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -71,7 +71,7 @@ pub(crate) fn datagram_failed<R: Region>(
     Sent::ENDED
 }
 
-/// A datagram has left: its request has ended.
+/// Ends the request of a datagram that was sent.
 pub(crate) fn datagram_sent<R: Region, S: Sink>(ctx: &mut QpCtx<'_, R, S>, work: &Work<'_>) {
     let requester = &mut ctx.qp.requester;
     requester.psn = requester.psn.add(1);
@@ -82,7 +82,7 @@ pub(crate) fn datagram_sent<R: Region, S: Sink>(ctx: &mut QpCtx<'_, R, S>, work:
     ctx.tell_if_drained();
 }
 
-/// What a request carries, or `None` if a part of it may not be used.
+/// Returns the payload of a request, or `None` if a part of it may not be used.
 pub(super) fn pieces<'a, R>(
     device: &'a Device<R>,
     qp: &Qp,
@@ -97,7 +97,7 @@ pub(super) fn pieces<'a, R>(
     }
 }
 
-/// The sender's memory.
+/// Returns what the sender's elements may use.
 pub(super) fn local_elements<'a, R>(device: &'a Device<R>, qp: &Qp, work: &Work<'_>) -> Elements<'a, R> {
     Elements { mrs: &device.mrs, pd: qp.pd, rights: work.row.local }
 }

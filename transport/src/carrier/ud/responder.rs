@@ -1,5 +1,5 @@
-//! The receiving half of a datagram QP: whether a datagram is taken, and how it lies in its receive
-//! (IBTA 9.8.3).
+//! The responder of a datagram QP: whether it takes a datagram, and the layout of the receive (IBTA
+//! 9.8.3).
 
 use crate::base::memory::Region;
 use crate::carrier::ud::packet::{GRH, own_qkey};
@@ -14,14 +14,14 @@ use crate::verbs::reason::Reason;
 use vrdma_wire::num::{Imm, Qpn, VlanTag};
 use vrdma_wire::roce::{Deth, Packet};
 
-/// Where an accepted datagram goes.
+/// The destination of an accepted datagram.
 pub(crate) struct Acceptance<'a, R> {
     device: &'a Device<R>,
     qp: &'a Qp,
     receive: &'a RecvSlot,
 }
 
-/// Whether a QP takes a datagram, if it has a receive that is long enough.
+/// Checks whether a QP takes a datagram, except for its receive.
 pub(super) fn admit<R>(device: &Device<R>, qpn: Qpn, deth: Deth) -> Result<&Qp, Reason> {
     let qp = device.qp(qpn).ok_or(Reason::NoQp)?;
     if !qp.service().is_datagram() {
@@ -36,8 +36,10 @@ pub(super) fn admit<R>(device: &Device<R>, qpn: Qpn, deth: Deth) -> Result<&Qp, 
     Ok(qp)
 }
 
-/// Whether a datagram of `length` bytes is taken. What is not is dropped, and its sender never
-/// learns (IBTA 9.8.3): also one that is longer than the receive, which stays for the next.
+/// Checks whether a QP takes a datagram of `length` bytes.
+///
+/// Other datagrams are dropped, and their senders do not learn of it (IBTA 9.8.3). That includes a
+/// datagram that is longer than the receive, which stays for the next one.
 pub(crate) fn accept<'a, R>(
     device: &'a Device<R>,
     qpn: Qpn,
@@ -53,16 +55,16 @@ pub(crate) fn accept<'a, R>(
     }
 }
 
-/// Where a datagram's bytes come from.
+/// The source of a datagram's payload.
 pub(crate) enum DatagramPayload<'a, R> {
-    /// From here.
+    /// Bytes of a packet, or inline data.
     Bytes(&'a [u8]),
-    /// From so many bytes of a region or of elements.
+    /// This many bytes of a region or of elements.
     Memory(Span<'a, R>, u32),
 }
 
 impl<R: Region> Acceptance<'_, R> {
-    /// Puts the global route header and then the data into the receive.
+    /// Writes the global route header, and then the data, into the receive.
     pub(crate) fn fill(
         &self,
         grh: &[u8; GRH],
@@ -75,7 +77,7 @@ impl<R: Region> Acceptance<'_, R> {
             DatagramPayload::Bytes(bytes) => bytes.len() as u32,
             DatagramPayload::Memory(_, length) => length,
         };
-        // Most receives have one element, which is looked up once for both.
+        // Most receives have one element. It is looked up once, for header and data.
         let (grh_place, behind) = match Span::of(elements, sges, 0, (GRH as u32).saturating_add(length)) {
             Span::Flat(region, offset) => {
                 (Span::Flat(region, offset), Span::Flat(region, offset + GRH as u64))
@@ -86,14 +88,13 @@ impl<R: Region> Acceptance<'_, R> {
         };
         scatter(grh, grh_place)?;
         match data {
-            // Of a packet, or inline.
             DatagramPayload::Bytes(bytes) => scatter(bytes, behind),
             DatagramPayload::Memory(source, length) => copy(source, behind, length),
         }
     }
 }
 
-/// A datagram of `length` bytes is in the first receive.
+/// Completes the first receive, which holds a datagram of `length` bytes.
 pub(crate) fn datagram_arrived<R: Region, S: Sink>(
     ctx: &mut QpCtx<'_, R, S>,
     packet: &Packet,

@@ -1,4 +1,4 @@
-//! Unreliable datagrams on packets of RoCEv2.
+//! Unreliable datagrams on RoCEv2 packets.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::agenda::schedule::{Cost, TURN_PACKETS};
@@ -16,8 +16,9 @@ use core::mem;
 use vrdma_wire::num::Imm;
 use vrdma_wire::roce::{Deth, Packet};
 
-/// A packet of this service came for the QP at `place`, which exists. `grh` says what its receive
-/// has before the payload.
+/// Handles a datagram packet that came for the QP at `place`, which exists.
+///
+/// `grh` returns what its receive has before the payload.
 pub(crate) fn receive_ud<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -40,9 +41,11 @@ pub(crate) fn receive_ud<R: Region>(
     Fate::Done
 }
 
-/// A QP's turn: sends datagrams that cost at most about `credit`, and no more than `budget`, as
-/// long as `outlet` has room. How many packets that were, and what all cost: datagrams to QPs of
-/// this engine, which wait here only behind others, go without packets.
+/// Gives a QP its turn: sends datagrams while `outlet` has room.
+///
+/// They are at most `budget`, and cost about `credit` at most. Returns how many packets were sent,
+/// and the cost of all datagrams. Datagrams to QPs of this engine go without packets. They wait
+/// here only behind others.
 pub(crate) fn transmit_ud<R: Region>(
     core: &mut Core<R>,
     place: Place,

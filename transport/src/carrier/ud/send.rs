@@ -1,4 +1,4 @@
-//! Which way a datagram goes, and how it is sent.
+//! Routing and sending of datagrams.
 
 use crate::base::gid::GidEntry;
 use crate::base::memory::Region;
@@ -24,20 +24,22 @@ use crate::verbs::work::Work;
 use vrdma_wire::num::{Imm, VlanId};
 use vrdma_wire::roce::Packet;
 
-/// Where a datagram goes.
+/// The route of a datagram.
 enum DatagramRoute {
-    /// To a QP of this device of the engine.
+    /// To a QP of the device with this index in the engine.
     Local(u32),
     /// To the wire.
     Wire,
-    /// To the members of a multicast group, here and beyond the wire.
+    /// To the members of a multicast group, on this host and beyond the wire.
     Group,
-    /// Nowhere.
+    /// No route.
     Unreachable,
 }
 
-/// Sends the first request of a datagram QP. `Waits` if it needs an outlet with room. (It need not
-/// be in the queue yet, if that is empty.)
+/// Sends the first request of a datagram QP. Returns `Waits` if it needs an outlet with room, or a
+/// receive.
+///
+/// The request need not be in the queue yet if the queue is empty.
 pub(crate) fn send_datagram<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -71,8 +73,8 @@ pub(crate) fn send_datagram<R: Region>(
             }
             let pieces = pieces(device, qp, work, payload);
             let packet = &datagram.packet;
-            // It is copied, and lost where its way has no room: others that this QP sends to do not
-            // wait for that.
+            // The payload is copied. The datagram is lost if its way has no room, so that the QP's
+            // datagrams to other destinations do not wait.
             let is_near = outlet.way_to(packet.path.dst_mac).is_near;
             let part = NearPart { psns: 1, path_mtu: device.active_mtu, may_loan: false };
             let part = is_near.then_some(part);
@@ -87,10 +89,10 @@ pub(crate) fn send_datagram<R: Region>(
     Sent::ENDED
 }
 
-/// Which way a packet goes.
+/// Returns the route of a packet.
 fn datagram_route<R: Region>(core: &Core<R>, packet: &Packet) -> DatagramRoute {
     let (src, dst) = (packet.path.src, packet.path.dst);
-    // Without an own address, and from one kind of address to the other, nothing can be sent.
+    // Nothing can be sent without a source address, or between IPv4 and IPv6.
     if src.is_zero() || src.ipv4().is_some() != dst.ipv4().is_some() {
         return DatagramRoute::Unreachable;
     }
@@ -104,7 +106,7 @@ fn datagram_route<R: Region>(core: &Core<R>, packet: &Packet) -> DatagramRoute {
     }
 }
 
-/// To a QP of this engine, without a packet: one copy.
+/// Delivers a datagram to a QP of this engine: one copy, without a packet.
 fn deliver_local<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -125,7 +127,7 @@ fn deliver_local<R: Region>(
             return datagram_failed(core, place, work, WcStatus::LocProt, sink);
         }
         Ok(Err(_)) => {
-            // In this order: it may be the same QP.
+            // The order matters, because it may be the same QP.
             datagram_sent(&mut core.known(place, sink), work);
             core.known(peer, sink).receive_failed();
         }
@@ -145,7 +147,7 @@ fn has_looked<R: Region>(core: &Core<R>, place: Place) -> bool {
     core.devices.known(place).1.requester.wait == Wait::Looked
 }
 
-/// Sends the first request that is in a datagram QP's queue, if there is one that may be sent.
+/// Sends the first request in a datagram QP's queue, if there is one that may be sent.
 pub(crate) fn send_first_datagram<R: Region>(
     core: &mut Core<R>,
     place: Place,
@@ -164,7 +166,8 @@ pub(crate) fn send_first_datagram<R: Region>(
     send_datagram(core, place, &send.work(), to.as_ref(), payload, outlet, sink)
 }
 
-/// Where a request goes, from which own address and with which immediate data; or how it ends here.
+/// Checks a request. Returns its destination, source address and immediate data, or the status with
+/// which it ends.
 fn check<'a, R>(
     device: &Device<R>,
     qp: &Qp,
@@ -178,7 +181,7 @@ fn check<'a, R>(
     let (true, Some(to)) = (work.row.is_of(qp.service()), to) else { return Err(WcStatus::LocQpOp) };
     let source = device.gids.get(usize::from(to.sgid_index)).copied();
     let (Some(source), true) = (source, to.pd == qp.pd) else { return Err(WcStatus::LocQpOp) };
-    // From no address nothing is sent, in whatever VLAN.
+    // Without a source address nothing is sent, in any VLAN.
     if source != GidEntry::EMPTY && !source.is_in(to.vlan) {
         return Err(WcStatus::LocQpOp);
     }

@@ -1,6 +1,6 @@
 //! Conversion between operations and iWARP segments. No other module knows both.
 
-use crate::objects::iwarp::requester_state::RequesterState;
+use crate::objects::iwarp::requester_state::StreamRequester;
 use crate::verbs::op::{Remote, SendOp};
 use crate::verbs::work::Work;
 use vrdma_wire::iwarp::ddp::{TAGGED_LEN, UNTAGGED_LEN};
@@ -36,7 +36,7 @@ pub(crate) fn headers_before_payload(op: &SendOp) -> usize {
 /// Returns the next segment of `work`. An operation without payload is a message of one segment.
 // Inlined, so that the segment stays where it is made. A move would wait for its narrow fields.
 #[inline(always)]
-pub(crate) fn segment_of(work: &Work<'_>, state: &RequesterState, last: bool) -> Segment {
+pub(crate) fn segment_of(work: &Work<'_>, state: &StreamRequester, last: bool) -> Segment {
     let (msn, offset) = (state.send_msn, state.sent);
     let part = Part { msn, offset, last };
     let solicited = work.flags.solicited();
@@ -70,7 +70,7 @@ pub(crate) fn segment_of(work: &Work<'_>, state: &RequesterState, last: bool) ->
     }
 }
 
-fn atomic(state: &RequesterState, remote: Remote, op: AtomicOp) -> Segment {
+fn atomic(state: &StreamRequester, remote: Remote, op: AtomicOp) -> Segment {
     let Remote { addr: offset, rkey } = remote;
     Segment::AtomicRequest(
         state.request_msn,

@@ -13,7 +13,7 @@ use vrdma_wire::iwarp::num::Msn;
 
 /// The requester's state.
 #[derive(Clone, Debug)]
-pub(crate) struct RequesterState {
+pub(crate) struct StreamRequester {
     /// The request that is sent next, or continued; `None` if all have been sent.
     pub(crate) cursor: Option<At>,
     /// Bytes of that request that were sent.
@@ -38,9 +38,9 @@ pub(crate) struct RequesterState {
     pub(crate) ready_awaited: bool,
 }
 
-impl RequesterState {
-    pub(crate) fn new() -> RequesterState {
-        RequesterState {
+impl StreamRequester {
+    pub(crate) fn new() -> StreamRequester {
+        StreamRequester {
             cursor: None,
             sent: 0,
             begun: false,
@@ -64,7 +64,7 @@ impl RequesterState {
 
     /// Forgets all requests: nothing more is sent, and no answer expected.
     pub(crate) fn stop(&mut self) {
-        *self = RequesterState::new();
+        *self = StreamRequester::new();
     }
 
     /// Whether the request at the cursor is the first of the queue.

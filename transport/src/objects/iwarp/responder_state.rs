@@ -9,7 +9,7 @@ use vrdma_wire::iwarp::request::{AtomicResponse, ReadRequest};
 
 /// A READ or an atomic that was accepted and is not fully answered.
 #[derive(Copy, Clone, Debug)]
-pub(crate) enum Response {
+pub(crate) enum StreamResponse {
     /// A READ, which is executed when it is answered.
     Read {
         request: ReadRequest,
@@ -24,28 +24,28 @@ pub(crate) enum Response {
 
 /// The responder's state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ResponderState {
+pub(crate) struct StreamResponder {
     /// Responses in order, at most as many as the QP takes at once.
-    pending: VecDeque<Response>,
+    pending: VecDeque<StreamResponse>,
     /// Bytes of the first response that were sent.
     pub(crate) sent: u32,
     /// Number of responses to atomics so far.
     atomics: u32,
 }
 
-impl ResponderState {
+impl StreamResponder {
     /// Whether it has room for another READ or atomic, if `most` may be pending.
     pub(crate) fn has_room(&self, most: u8) -> bool {
         self.pending.len() < usize::from(most)
     }
 
     /// Adds a response.
-    pub(crate) fn respond(&mut self, response: Response) {
+    pub(crate) fn respond(&mut self, response: StreamResponse) {
         self.pending.push_back(response);
     }
 
     /// Returns the response that is next.
-    pub(crate) fn first(&self) -> Option<Response> {
+    pub(crate) fn first(&self) -> Option<StreamResponse> {
         self.pending.front().copied()
     }
 
@@ -59,7 +59,7 @@ impl ResponderState {
         self.sent += bytes;
         if last {
             self.sent = 0;
-            if let Some(Response::Atomic(_)) = self.pending.pop_front() {
+            if let Some(StreamResponse::Atomic(_)) = self.pending.pop_front() {
                 self.atomics = self.atomics.wrapping_add(1);
             }
         }

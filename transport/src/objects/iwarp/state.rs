@@ -6,16 +6,16 @@ use crate::base::place::Place;
 use crate::collections::pool::List;
 use crate::objects::iwarp::attr::{Role, StreamAttr};
 use crate::objects::iwarp::input::Input;
-use crate::objects::iwarp::requester_state::RequesterState;
-use crate::objects::iwarp::responder_state::ResponderState;
+use crate::objects::iwarp::requester_state::StreamRequester;
+use crate::objects::iwarp::responder_state::StreamResponder;
 use crate::objects::iwarp::stream::{Joined, Stream};
 use vrdma_wire::iwarp::num::Msn;
 
 /// The state of a QP whose peer is reached by a stream.
 pub(crate) struct RcTcp {
     pub(crate) stream: Stream,
-    pub(crate) requester: RequesterState,
-    pub(crate) responder: ResponderState,
+    pub(crate) requester: StreamRequester,
+    pub(crate) responder: StreamResponder,
     pub(crate) input: Input,
 }
 
@@ -36,8 +36,8 @@ impl RcTcp {
         let (own, peers) = if is_initiator { (attr.ready, None) } else { (None, attr.ready) };
         RcTcp {
             stream: Stream::new(attr.framing_out, attr.mss, is_initiator, own),
-            requester: RequesterState::new(),
-            responder: ResponderState::default(),
+            requester: StreamRequester::new(),
+            responder: StreamResponder::default(),
             input: Input::new(attr.framing_in, peers),
         }
     }

@@ -1,6 +1,6 @@
 //! Memory windows: how they are bound to a part of a region, and unbound (IBTA 10.6.7).
 
-use super::{KEYS, Key, Kind, Mrs};
+use super::{KEYS, Key, MrKind, Mrs};
 use crate::base::id::PdId;
 use crate::base::memory::Access;
 use crate::save::Violation;
@@ -34,7 +34,7 @@ impl<R> Mrs<R> {
     /// Removes a window, whatever the tag of this key. Returns its PD, or `None` if there is no
     /// such window.
     pub(crate) fn remove_window(&mut self, key: Rkey) -> Option<PdId> {
-        let Key { key, pd, kind: Kind::Window(_), .. } = *self.keys.at(KEYS.index(key.0))? else {
+        let Key { key, pd, kind: MrKind::Window(_), .. } = *self.keys.at(KEYS.index(key.0))? else {
             return None;
         };
         self.unbind(key);
@@ -55,7 +55,7 @@ impl<R> Mrs<R> {
         }
         let (found, offset) = self.find(lkey.0, by.pd, Access::MW_BIND, addr, length).ok_or(BindError)?;
         let writes = access.has_any(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let Kind::Region(_) = found.kind else { return Err(BindError) };
+        let MrKind::Region(_) = found.kind else { return Err(BindError) };
         if writes && !found.access.contains(Access::LOCAL_WRITE) {
             return Err(BindError);
         }
@@ -69,7 +69,7 @@ impl<R> Mrs<R> {
         window.iova = if zero_based { 0 } else { addr };
         window.length = length;
         window.access = access;
-        window.kind = Kind::Window(Window { mw_type, bound: Some(Bound { region: lkey.0, offset, qp }) });
+        window.kind = MrKind::Window(Window { mw_type, bound: Some(Bound { region: lkey.0, offset, qp }) });
         self.region_windows(lkey.0, |windows| windows + 1);
         Ok(())
     }
@@ -78,7 +78,7 @@ impl<R> Mrs<R> {
     fn bindable(&self, bind: &Bind, pd: PdId) -> Option<MwType> {
         let Bind { rkey, access, length, .. } = *bind;
         let found = self.keys.get(rkey.0)?;
-        let Kind::Window(Window { mw_type, bound }) = &found.kind else { return None };
+        let MrKind::Window(Window { mw_type, bound }) = &found.kind else { return None };
         let right = match mw_type {
             // o10-36.2.2
             MwType::Type1 => !access.contains(Access::ZERO_BASED),
@@ -110,7 +110,7 @@ impl<R> Mrs<R> {
             && let Some(index) = self.unbinding.next()
         {
             *left -= 1;
-            let Some(&Key { key, kind: Kind::Window(Window { bound: Some(bound), .. }), .. }) =
+            let Some(&Key { key, kind: MrKind::Window(Window { bound: Some(bound), .. }), .. }) =
                 self.keys.at(index)
             else {
                 continue;
@@ -134,7 +134,7 @@ impl<R> Mrs<R> {
     pub(super) fn unbind(&mut self, key: u32) {
         let window = self.keys.get_mut(key).expect("it was looked up before");
         (window.access, window.iova, window.length) = (Access::NONE, 0, 0);
-        let Kind::Window(Window { bound, .. }) = &mut window.kind else {
+        let MrKind::Window(Window { bound, .. }) = &mut window.kind else {
             unreachable!("only windows are bound")
         };
         if let Some(bound) = bound.take() {
@@ -153,7 +153,7 @@ impl<R> Mrs<R> {
     /// Changes the number of windows that are bound to a region.
     fn region_windows(&mut self, region: u32, change: impl FnOnce(u32) -> u32) {
         match self.keys.get_mut(region).map(|found| &mut found.kind) {
-            Some(Kind::Region(mr)) => mr.windows = change(mr.windows),
+            Some(MrKind::Region(mr)) => mr.windows = change(mr.windows),
             _ => unreachable!("a region stays while windows are bound to it"),
         }
     }
@@ -162,7 +162,7 @@ impl<R> Mrs<R> {
 impl<R> Key<R> {
     /// Makes the key of a window that is not bound.
     fn window(key: u32, pd: PdId, mw_type: MwType) -> Key<R> {
-        let kind = Kind::Window(Window { mw_type, bound: None });
+        let kind = MrKind::Window(Window { mw_type, bound: None });
         Key { key, pd, access: Access::NONE, iova: 0, length: 0, kind }
     }
 }

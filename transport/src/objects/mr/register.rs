@@ -1,6 +1,6 @@
 //! Fast registration of memory by requests, and invalidation.
 
-use super::{Holder, KEYS, Key, Kind, Mr, Mrs, may_be_region};
+use super::{Holder, KEYS, Key, Mr, MrKind, Mrs, may_be_region};
 use crate::base::id::PdId;
 use crate::base::memory::{Access, Fault, Region};
 use crate::verbs::fast::{Fast, Registration};
@@ -27,7 +27,7 @@ impl<R: Region> Mrs<R> {
         if !fast.is_free || found.pd != pd || !right {
             return Err(RegisterError::Refused);
         }
-        let Kind::Region(mr) = &mut found.kind else { unreachable!("it was looked up as a region") };
+        let MrKind::Region(mr) = &mut found.kind else { unreachable!("it was looked up as a region") };
         let registered = mr.region.register(&list, of.offset(), length);
         registered.map_err(|Fault| RegisterError::NoMemory)?;
         mr.fast = Some(Fast { is_free: false, ..fast });
@@ -42,7 +42,7 @@ impl<R> Mrs<R> {
     /// current key.
     fn fast(&self, key: u32) -> Option<(u32, Fast)> {
         match self.keys.at(KEYS.index(key))? {
-            Key { key, kind: Kind::Region(Mr { fast: Some(fast), .. }), .. } => Some((*key, *fast)),
+            Key { key, kind: MrKind::Region(Mr { fast: Some(fast), .. }), .. } => Some((*key, *fast)),
             _ => None,
         }
     }
@@ -63,8 +63,8 @@ impl<R> Mrs<R> {
         let Some(found) = self.keys.get(key.0) else { return false };
         found.pd == holder.pd
             && match &found.kind {
-                Kind::Region(mr) => mr.fast.is_some(),
-                Kind::Window(window) => window.is_bound_by(holder.life),
+                MrKind::Region(mr) => mr.fast.is_some(),
+                MrKind::Window(window) => window.is_bound_by(holder.life),
             }
     }
 
@@ -74,7 +74,9 @@ impl<R> Mrs<R> {
     pub(crate) fn peer_may_invalidate(&self, key: Rkey, holder: Holder<'_>) -> bool {
         let reach = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let is_out_of_reach = |found: &Key<R>| match &found.kind {
-            Kind::Region(Mr { fast: Some(Fast { is_free: false, .. }), .. }) => !found.access.has_any(reach),
+            MrKind::Region(Mr { fast: Some(Fast { is_free: false, .. }), .. }) => {
+                !found.access.has_any(reach)
+            }
             _ => false,
         };
         self.may_invalidate(key, holder) && !self.keys.get(key.0).is_some_and(is_out_of_reach)
@@ -87,8 +89,8 @@ impl<R> Mrs<R> {
         }
         let found = self.keys.get_mut(key.0).expect("it was looked up just now");
         match &mut found.kind {
-            Kind::Window(_) => self.unbind(key.0),
-            Kind::Region(mr) => {
+            MrKind::Window(_) => self.unbind(key.0),
+            MrKind::Region(mr) => {
                 mr.fast = mr.fast.map(|fast| Fast { is_free: true, ..fast });
                 (found.access, found.iova, found.length) = (Access::NONE, 0, 0);
             }
@@ -101,7 +103,7 @@ impl<R> Key<R> {
     /// Makes the key of a free region for fast registration.
     pub(crate) fn fast(key: u32, pd: PdId, max_pages: u32, region: R) -> Key<R> {
         let fast = Some(Fast { max_pages, is_free: true });
-        let kind = Kind::Region(Mr { region, windows: 0, fast });
+        let kind = MrKind::Region(Mr { region, windows: 0, fast });
         Key { key, pd, access: Access::NONE, iova: 0, length: 0, kind }
     }
 }

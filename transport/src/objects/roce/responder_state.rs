@@ -28,7 +28,7 @@ pub(crate) struct Resource {
     pub(crate) psns: u32,
     /// The MSN of its response.
     pub(crate) msn: Msn,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ResponseKind,
     state: Pending,
     /// Response packet with which this response begins. It is not 0 if the rest was requested
     /// again.
@@ -39,7 +39,7 @@ pub(crate) struct Resource {
 
 /// The operation of a [`Resource`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ResponseKind {
     /// None yet.
     None,
     /// A READ of this memory, in that PD.
@@ -64,7 +64,7 @@ const UNUSED: Resource = Resource {
     psn: Psn::truncate(0),
     psns: 0,
     msn: Msn::truncate(0),
-    kind: Kind::None,
+    kind: ResponseKind::None,
     state: Pending::Nothing,
     from: 0,
     next: 0,
@@ -173,7 +173,7 @@ impl ResponderState {
     /// Adds a READ or an atomic that was accepted. There must be room for it.
     ///
     /// Its response acknowledges everything before it.
-    pub(crate) fn respond(&mut self, psn: Psn, psns: u32, kind: Kind) {
+    pub(crate) fn respond(&mut self, psn: Psn, psns: u32, kind: ResponseKind) {
         self.expected_came();
         self.msn = self.msn.next();
         (self.ack, self.unacknowledged) = (false, 0);
@@ -235,7 +235,7 @@ impl ResponderState {
     pub(crate) fn read_again(&mut self, psn: Psn, reth: &Reth, mtu: Mtu) -> bool {
         let Some(index) = self.find(psn) else { return false };
         let resource = &mut self.resources[index];
-        let Kind::Data(original, _) = resource.kind else { return false };
+        let ResponseKind::Data(original, _) = resource.kind else { return false };
         let from = ahead(psn, resource.psn);
         // This is within the original length, as `from` is within its PSNs.
         let skipped = from * mtu.bytes();
@@ -261,7 +261,7 @@ impl ResponderState {
     pub(crate) fn once_again(&mut self, psn: Psn) -> bool {
         let Some(index) = self.find(psn) else { return false };
         let resource = &mut self.resources[index];
-        if !matches!(resource.kind, Kind::Once(_)) {
+        if !matches!(resource.kind, ResponseKind::Once(_)) {
             return false;
         }
         if resource.state == Pending::Nothing {
@@ -274,7 +274,9 @@ impl ResponderState {
 
     /// Returns the index of the resource with a PSN.
     fn find(&self, psn: Psn) -> Option<usize> {
-        self.resources.iter().position(|it| it.kind != Kind::None && ahead(psn, it.psn) < it.psns.min(HALF))
+        self.resources
+            .iter()
+            .position(|it| it.kind != ResponseKind::None && ahead(psn, it.psn) < it.psns.min(HALF))
     }
 
     /// Returns the response that is to be sent first.
@@ -326,8 +328,8 @@ impl Resource {
     /// Returns the key that a READ named.
     pub(crate) fn rkey(&self) -> Option<Rkey> {
         match self.kind {
-            Kind::Data(reth, _) => Some(reth.rkey),
-            Kind::None | Kind::Once(_) => None,
+            ResponseKind::Data(reth, _) => Some(reth.rkey),
+            ResponseKind::None | ResponseKind::Once(_) => None,
         }
     }
 
@@ -364,16 +366,16 @@ mod tests {
         let mut responder = ResponderState::new(3);
         for first in [1, 2, 3] {
             assert!(responder.has_room());
-            responder.respond(psn(first), 1, Kind::Once(Some(0)));
+            responder.respond(psn(first), 1, ResponseKind::Once(Some(0)));
         }
         assert!(!responder.has_room());
         assert_eq!(pending(&mut responder), [1, 2, 3]);
-        responder.respond(psn(4), 1, Kind::Once(Some(0)));
+        responder.respond(psn(4), 1, ResponseKind::Once(Some(0)));
         assert!(
             responder.once_again(psn(3)) && responder.once_again(psn(2)) && !responder.once_again(psn(1))
         );
         assert!(responder.has_room(), "what was answered once is no longer outstanding");
-        responder.respond(psn(5), 1, Kind::Once(Some(0)));
+        responder.respond(psn(5), 1, ResponseKind::Once(Some(0)));
         assert_eq!(pending(&mut responder), [3, 4, 5]);
         assert!(!ResponderState::new(0).has_room());
     }
@@ -381,7 +383,7 @@ mod tests {
     #[test]
     fn a_read_in_progress_goes_on_where_it_is_or_is_asked_to() {
         let mut responder = ResponderState::new(2);
-        responder.respond(psn(10), 4, Kind::Data(reth(0, 1000), PdId(1)));
+        responder.respond(psn(10), 4, ResponseKind::Data(reth(0, 1000), PdId(1)));
         for _ in 0..2 {
             let (index, _) = responder.first_pending().unwrap();
             responder.response_sent(index, 1);
@@ -401,7 +403,7 @@ mod tests {
     fn a_change_of_size_keeps_the_newest() {
         let mut responder = ResponderState::new(4);
         for first in 0..6 {
-            responder.respond(psn(first), 1, Kind::Once(Some(0)));
+            responder.respond(psn(first), 1, ResponseKind::Once(Some(0)));
             let (index, _) = responder.first_pending().unwrap();
             responder.settle(index);
         }

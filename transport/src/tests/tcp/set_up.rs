@@ -9,7 +9,7 @@ const WISHES: Wishes =
 /// Negotiates the parameters of both ends, with bytes that arrive one by one.
 fn meet(a: Wishes, b: Wishes) -> Result<[Agreed; 2], SetUpError> {
     let (mut initiator, request) = Initiator::new(a, b"may I");
-    let mut responder = Responder::default();
+    let mut responder = SetUpResponder::default();
     let mut came = None;
     for (index, byte) in request.iter().enumerate() {
         let (taken, found) = responder.handle(std::slice::from_ref(byte))?;
@@ -66,7 +66,7 @@ fn without_the_enhanced_set_up_each_takes_its_own_word() {
 #[test]
 fn a_refusal_comes_with_private_data() {
     let (mut initiator, request) = Initiator::new(WISHES, b"");
-    let (_, came) = Responder::default().handle(&request).unwrap();
+    let (_, came) = SetUpResponder::default().handle(&request).unwrap();
     let reply = came.unwrap().reject(b"not today");
     assert_eq!(initiator.handle(&reply), Err(SetUpError::Rejected(b"not today".to_vec())));
 }
@@ -75,17 +75,17 @@ fn a_refusal_comes_with_private_data() {
 fn nonsense_is_refused() {
     let (mut initiator, request) = Initiator::new(WISHES, b"");
     assert_eq!(initiator.handle(&request), Err(SetUpError::Unexpected), "its own request");
-    let (_, came) = Responder::default().handle(&request).unwrap();
+    let (_, came) = SetUpResponder::default().handle(&request).unwrap();
     let (_, reply) = came.unwrap().accept(&WISHES, b"").unwrap();
-    assert_eq!(Responder::default().handle(&reply), Err(SetUpError::Unexpected));
+    assert_eq!(SetUpResponder::default().handle(&reply), Err(SetUpError::Unexpected));
     let malformed = Err(SetUpError::Malformed(Fault::Key));
-    assert_eq!(Responder::default().handle(b"GET / HTTP/1.1"), malformed);
+    assert_eq!(SetUpResponder::default().handle(b"GET / HTTP/1.1"), malformed);
     // A reply of the other revision.
     let (mut initiator, _) = Initiator::new(Wishes { enhanced: false, ..WISHES }, b"");
     assert_eq!(initiator.handle(&reply), Err(SetUpError::Unexpected));
     // A reply that asks for more READs than this end answers.
     let (_, request) = Initiator::new(WISHES, b"");
-    let (_, came) = Responder::default().handle(&request).unwrap();
+    let (_, came) = SetUpResponder::default().handle(&request).unwrap();
     let (_, reply) = came.unwrap().accept(&WISHES, b"").unwrap();
     let (mut smaller, _) = Initiator::new(Wishes { ird: 1, ..WISHES }, b"");
     assert_eq!(smaller.handle(&reply), Err(SetUpError::Disagreed(Cause::MpaInsufficientIrd)));
@@ -95,7 +95,7 @@ fn nonsense_is_refused() {
 fn the_longest_private_data_fits() {
     let data = vec![7; MAX_PROGRAM_DATA];
     let (_, request) = Initiator::new(Wishes { peer_to_peer: true, ..WISHES }, &data);
-    let (taken, came) = Responder::default().handle(&request).unwrap();
+    let (taken, came) = SetUpResponder::default().handle(&request).unwrap();
     assert_eq!(taken, request.len());
     let came = came.unwrap();
     assert_eq!(came.private_data, data);
@@ -243,7 +243,7 @@ fn the_read_that_was_agreed_is_one_of_those_that_the_peer_keeps() {
 #[test]
 fn whoever_has_it_all_takes_no_more() {
     let (mut initiator, request) = Initiator::new(WISHES, &[]);
-    let mut responder = Responder::default();
+    let mut responder = SetUpResponder::default();
     let mut more = request.clone();
     more.extend_from_slice(b"too early");
     let (taken, came) = responder.handle(&more).unwrap();

@@ -126,7 +126,7 @@ enum Kept {
 /// The state of the set-up.
 enum SetUp {
     Initiator(Box<Initiator>),
-    Responder(Responder),
+    Responder(SetUpResponder),
     Done,
 }
 
@@ -224,7 +224,7 @@ impl Host {
                     Connection::connect(config, CLIENT, initial, clock, vrdma_tcp::Instant(1_000_000_000));
                 (SetUp::Initiator(Box::new(initiator)), Some(request), Some(tcp))
             }
-            Role::Responder => (SetUp::Responder(Responder::default()), None, None),
+            Role::Responder => (SetUp::Responder(SetUpResponder::default()), None, None),
         };
         Host {
             engine,

@@ -3,7 +3,7 @@
 use super::{Iwarp, deliver_to};
 use crate::helper::Helper;
 use crate::load::Load;
-use crate::wire::host::Host;
+use crate::wire::host::IwarpHost;
 use anyhow::{Error, Result, ensure};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ impl Common {
 
 /// A host, with the state of its thread.
 struct Side {
-    host: Host,
+    host: IwarpHost,
     burst: Burst,
     start: Clock,
 }

@@ -4,7 +4,7 @@ use super::check_mr;
 use crate::base::id::{OwnerId, PdId};
 use crate::base::memory::Access;
 use crate::objects::device::{Device, DeviceParts};
-use crate::objects::mr::{KEYS, Key, Kind};
+use crate::objects::mr::{KEYS, Key, MrKind};
 use crate::save::{Violation, record, to_qpn};
 use crate::verbs::fast::{Fast, MAX_PAGES};
 use crate::verbs::window::{Bind, Binder, Bound, MwType, QpLife, Window};
@@ -13,7 +13,7 @@ use vrdma_wire::num::{Lkey, Qpn, Rkey};
 impl<R> Key<R> {
     /// Returns the record of a region.
     pub(in crate::objects::device) fn save_region(&self) -> Option<record::MemoryRegion> {
-        let Key { key, pd, access, iova, length, kind: Kind::Region(ref mr) } = *self else { return None };
+        let Key { key, pd, access, iova, length, kind: MrKind::Region(ref mr) } = *self else { return None };
         let fast = mr.fast.map(|Fast { max_pages, is_free }| record::FastRegion { max_pages, is_free });
         Some(record::MemoryRegion { key, pd: pd.0, access: access.0, iova, length, fast })
     }
@@ -23,7 +23,7 @@ impl<R> Device<R> {
     /// Returns the records of memory windows. A window of a QP that is gone is not bound.
     pub(in crate::objects::device) fn save_windows(&self) -> Vec<record::MemoryWindow> {
         let save = |found: &Key<R>| {
-            let Key { key, pd, kind: Kind::Window(Window { mw_type, bound }), .. } = found else {
+            let Key { key, pd, kind: MrKind::Window(Window { mw_type, bound }), .. } = found else {
                 return None;
             };
             let bound = bound.as_ref().and_then(|bound| self.save_bound(found, bound));
@@ -89,7 +89,7 @@ impl<R> Device<R> {
         }
         let region = region(mr).ok_or(Violation::NoRegion)?;
         let mut key = Key::region(key, pd, access, (iova, length), region);
-        if let Kind::Region(mr) = &mut key.kind {
+        if let MrKind::Region(mr) = &mut key.kind {
             mr.fast = fast;
         }
         self.parts.mrs.keys.put(key, false)

@@ -1,6 +1,6 @@
 //! The requester's state, in the record.
 
-use super::RequesterState;
+use super::StreamRequester;
 use crate::objects::iwarp::operation::is_of_iwarp;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
@@ -8,10 +8,10 @@ use crate::save::{Violation, record};
 use crate::verbs::op::Answer;
 use vrdma_wire::iwarp::num::Msn;
 
-impl RequesterState {
+impl StreamRequester {
     /// Returns the record of a QP's requester state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::TcpRequester {
-        let RequesterState {
+        let StreamRequester {
             cursor,
             sent,
             begun,
@@ -41,7 +41,7 @@ impl RequesterState {
         record: &record::TcpRequester,
         qp: &Qp,
         requests: &Requests,
-    ) -> Result<RequesterState, Violation> {
+    ) -> Result<StreamRequester, Violation> {
         let queue = &qp.requester.queue;
         let record::TcpRequester { cursor: behind, answered, ready_awaited, .. } = *record;
         if behind > queue.len() || behind == queue.len() && record.sent.is_some() {
@@ -75,7 +75,7 @@ impl RequesterState {
             return Err(Violation::Cursor);
         }
         let request_msn = Msn(record.request_msn);
-        Ok(RequesterState {
+        Ok(StreamRequester {
             cursor: requests.send_at_position(queue, behind),
             sent: record.sent.unwrap_or(0),
             begun: record.sent.is_some(),

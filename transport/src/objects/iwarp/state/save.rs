@@ -1,6 +1,6 @@
 //! The state of a connection in a stream, in the record.
 
-use super::{Input, RcTcp, RequesterState, ResponderState, Stream};
+use super::{Input, RcTcp, Stream, StreamRequester, StreamResponder};
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Direction;
 use crate::objects::qp::Qp;
@@ -21,8 +21,8 @@ impl RcTcp {
 
     /// Restores the state, for a QP with its attributes and queues.
     pub(crate) fn restore(record: &record::Tcp, qp: &Qp, requests: &Requests) -> Result<RcTcp, Violation> {
-        let requester = RequesterState::restore(&record.requester, qp, requests)?;
-        let responder = ResponderState::restore(&record.responder, qp)?;
+        let requester = StreamRequester::restore(&record.requester, qp, requests)?;
+        let responder = StreamResponder::restore(&record.responder, qp)?;
         let message = match (requester.begun, responder.sent > 0) {
             (false, false) => None,
             (true, false) => Some(Direction::Requests),

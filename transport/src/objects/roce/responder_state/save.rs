@@ -1,6 +1,6 @@
 //! The responder's state in the record.
 
-use super::{ACK_EVERY, Kind, Pending, PendingNak, Resource, ResponderState};
+use super::{ACK_EVERY, Pending, PendingNak, Resource, ResponderState, ResponseKind};
 use crate::base::id::PdId;
 use crate::objects::qp::Qp;
 use crate::save::{Violation, record, to_psn};
@@ -94,9 +94,9 @@ impl Resource {
     fn save(&self, qp: &Qp) -> Option<record::Resource> {
         let Resource { psn, psns: _, msn, kind, state, from, next } = *self;
         let (kind, pd) = match kind {
-            Kind::None => return None,
-            Kind::Data(reth, pd) => (record::ResourceKind::Data(reth.into()), Some(pd.0)),
-            Kind::Once(before) => (record::ResourceKind::Once(before), None),
+            ResponseKind::None => return None,
+            ResponseKind::Data(reth, pd) => (record::ResourceKind::Data(reth.into()), Some(pd.0)),
+            ResponseKind::Once(before) => (record::ResourceKind::Once(before), None),
         };
         let pd = pd.filter(|_| qp.service() == QpType::XrcRecv);
         let pending = match state {
@@ -115,9 +115,9 @@ impl Resource {
                 if reth.length > MAX_MESSAGE || pd.is_some() != target {
                     return Err(Violation::Resource);
                 }
-                (Kind::Data(reth.into(), pd.map_or(qp.pd, PdId)), qp.path_mtu.packets(reth.length))
+                (ResponseKind::Data(reth.into(), pd.map_or(qp.pd, PdId)), qp.path_mtu.packets(reth.length))
             }
-            (record::ResourceKind::Once(before), None) => (Kind::Once(*before), 1),
+            (record::ResourceKind::Once(before), None) => (ResponseKind::Once(*before), 1),
             (record::ResourceKind::Once(_), Some(_)) => return Err(Violation::Resource),
         };
         let state = match record.pending {

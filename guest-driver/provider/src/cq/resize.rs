@@ -8,11 +8,13 @@ use vrdma_verbs::CqLayout;
 use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::UserResizeCqReq;
 
-use crate::cq::{self, Cq, Ring};
-use crate::errno::{Errno, check, code, lock, try_lock};
-use crate::ffi;
+use super::create;
+use super::ring::Ring;
+use super::state::Cq;
+use crate::errno::{Errno, check, code};
+use crate::ffi::{self, zeroed};
+use crate::locks::{lock, try_lock};
 use crate::memory::Pages;
-use crate::objects::zeroed;
 use crate::pd::Resource;
 
 /// [`ffi::ibv_resize_cq`] with driver data.
@@ -37,7 +39,7 @@ unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
     if cq.context().device_cap & device_cap::CQ_RESIZE == 0 {
         return Err(libc::EOPNOTSUPP);
     }
-    let layout = cq::layout(cqes, cq.context())?.with_timestamps(cq.is_timed);
+    let layout = create::layout(cqes, cq.context())?.with_timestamps(cq.is_timed);
     let memory = Pages::new(cq.domain.as_ref(), layout.size(), Resource::Cq)?;
     // One resize at a time. The other resize may wait for the end of this thread's poll, so a
     // thread that polls does not wait for it.

@@ -6,17 +6,7 @@ use std::ptr;
 
 use crate::context::Context;
 use crate::errno::{Errno, check, code};
-use crate::ffi;
-
-/// Makes a C structure of which all bytes may be zero.
-macro_rules! zeroed {
-    () => {
-        // SAFETY: used for integers, pointers, optional function pointers, and pthread objects that
-        // are not in use yet.
-        unsafe { std::mem::zeroed() }
-    };
-}
-pub(crate) use zeroed;
+use crate::ffi::{self, zeroed};
 
 pub unsafe extern "C" fn query_device_ex(
     context: *mut ffi::ibv_context,

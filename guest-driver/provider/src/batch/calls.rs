@@ -1,155 +1,15 @@
-//! ibv_wr_post(3): send requests made by function calls, from ibv_wr_start() to ibv_wr_complete().
-//!
-//! A batch is collected as the list that ibv_post_send() would get. Then all of it is posted, or
-//! nothing.
+//! The functions of a queue pair that make requests, and those that begin and end a batch.
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard};
 use std::{iter, slice};
 
 use vrdma_verbs::abi::control::device_cap;
 
-use crate::errno::{Errno, code, lock, refusal};
-use crate::ffi;
-use crate::flush;
-use crate::keys;
-use crate::objects::zeroed;
-use crate::post;
+use super::list::Batch;
+use crate::errno::{code, refusal};
+use crate::ffi::{self, zeroed};
 use crate::qp::{Kind, Qp};
-
-/// The batch of a QP, and the lock on it.
-pub struct Batches {
-    /// Held by the caller from start to complete or abort. The field comes before `batch`, to which
-    /// it points, so that it is dropped first.
-    held: UnsafeCell<Option<MutexGuard<'static, Batch>>>,
-    batch: Mutex<Batch>,
-}
-
-/// The requests since ibv_wr_start(). Its memory is kept for the next batch.
-#[derive(Default)]
-struct Batch {
-    /// Requests without `next` and `sg_list`: only [`Batch::link`] sets `sg_list`, because the
-    /// vectors grow.
-    requests: Vec<ffi::ibv_send_wr>,
-    /// SGEs of all requests, those of each request contiguous. With inline data, `addr` is an index
-    /// into `inline`.
-    elements: Vec<ffi::ibv_sge>,
-    inline: Vec<u8>,
-    /// The first error, or 0.
-    error: Errno,
-}
-
-impl Batches {
-    pub fn new() -> Self {
-        Self { held: UnsafeCell::new(None), batch: Mutex::new(Batch::default()) }
-    }
-
-    /// Locks the batch, and empties it.
-    ///
-    /// # Safety
-    /// The value must not move from now on.
-    unsafe fn start(&self) {
-        let mut guard = lock(&self.batch);
-        guard.clear();
-        // SAFETY: the guard is stored next to what it points to, in a QP that does not move. It is
-        // dropped first, by the order of the fields.
-        let guard =
-            unsafe { std::mem::transmute::<MutexGuard<'_, Batch>, MutexGuard<'static, Batch>>(guard) };
-        // SAFETY: `held` is under the lock, which the caller holds.
-        unsafe { *self.held.get() = Some(guard) };
-    }
-
-    /// Unlocks the batch.
-    ///
-    /// # Safety
-    /// The caller has started a batch, or has called this in the wrong order in a single thread.
-    unsafe fn end(&self) {
-        // SAFETY: `held` is under the lock, which the caller holds. The guard is taken out first,
-        // because another thread may write here after unlocking.
-        let guard = unsafe { (*self.held.get()).take() };
-        drop(guard);
-    }
-}
-
-impl Batch {
-    fn clear(&mut self) {
-        self.requests.clear();
-        self.elements.clear();
-        self.inline.clear();
-        self.error = 0;
-    }
-
-    fn fail(&mut self, errno: Errno) {
-        if self.error == 0 {
-            self.error = errno;
-        }
-    }
-
-    /// Begins a request. A batch has at most `limit` of them.
-    fn begin(&mut self, limit: u32, request: ffi::ibv_send_wr) {
-        if self.requests.len() >= limit as usize || self.requests.try_reserve(1).is_err() {
-            return self.fail(libc::ENOMEM);
-        }
-        self.requests.push(request);
-    }
-
-    /// Adds SGEs to the last request.
-    fn add(&mut self, limit: u32, count: usize, elements: impl Iterator<Item = ffi::ibv_sge>) {
-        let Some(request) = self.requests.last_mut() else { return self.fail(libc::EINVAL) };
-        // Each request has one setter.
-        if count > limit as usize || request.num_sge != 0 {
-            return self.fail(libc::EINVAL);
-        }
-        if self.elements.try_reserve(count).is_err() {
-            return self.fail(libc::ENOMEM);
-        }
-        request.num_sge = count as c_int;
-        self.elements.extend(elements.take(count));
-    }
-
-    /// Adds a copy of `pieces` to the last request, as inline data.
-    ///
-    /// # Safety
-    /// The pieces are readable memory of this process.
-    unsafe fn add_inline(&mut self, limit: u32, pieces: &[ffi::ibv_data_buf]) {
-        let length = pieces.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.length));
-        if length > limit as usize {
-            return self.fail(libc::EINVAL);
-        }
-        if self.inline.try_reserve(length).is_err() {
-            return self.fail(libc::ENOMEM);
-        }
-        let addr = self.inline.len() as u64;
-        for piece in pieces.iter().filter(|piece| piece.length != 0) {
-            // SAFETY: by this function's own contract, the piece is readable memory. It is not
-            // empty, so it is not NULL.
-            self.inline.extend_from_slice(unsafe { slice::from_raw_parts(piece.addr.cast(), piece.length) });
-        }
-        self.add(1, 1, iter::once(ffi::ibv_sge { addr, length: length as u32, lkey: 0 }));
-        if let Some(request) = self.requests.last_mut() {
-            request.send_flags |= ffi::IBV_SEND_INLINE;
-        }
-    }
-
-    /// Sets `sg_list` of the requests, and the addresses of inline data.
-    fn link(&mut self) {
-        let inline = self.inline.as_ptr().expose_provenance() as u64;
-        let mut elements = self.elements.as_mut_slice();
-        for request in &mut self.requests {
-            let (own, rest) = std::mem::take(&mut elements)
-                .split_at_mut_checked(request.num_sge as usize)
-                .unwrap_or_default();
-            elements = rest;
-            if request.send_flags & ffi::IBV_SEND_INLINE != 0 {
-                for element in &mut *own {
-                    element.addr += inline;
-                }
-            }
-            request.sg_list = own.as_mut_ptr();
-        }
-    }
-}
+use crate::{flush, keys, post};
 
 /// Returns the requests that a QP of this kind supports by function calls, as `IBV_QP_EX_WITH_*`.
 ///
@@ -199,8 +59,10 @@ pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
     qp.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
     qp.wr_atomic_fetch_add = Some(atomic_fetch_add);
     qp.wr_atomic_write = Some(atomic_write);
-    keys::set_functions(qp);
-    flush::set_functions(qp);
+    qp.wr_bind_mw = Some(bind_mw);
+    qp.wr_local_inv = Some(local_inv);
+    qp.wr_send_inv = Some(send_inv);
+    qp.wr_flush = Some(flush);
     qp.wr_set_ud_addr = Some(set_ud_addr);
     qp.wr_set_xrc_srqn = Some(set_xrc_srqn);
     qp.wr_set_sge = Some(set_sge);
@@ -304,6 +166,42 @@ unsafe extern "C" fn atomic_write(
     }
 }
 
+unsafe extern "C" fn bind_mw(
+    qp: *mut ffi::ibv_qp_ex,
+    mw: *mut ffi::ibv_mw,
+    rkey: u32,
+    info: *const ffi::ibv_mw_bind_info,
+) {
+    // SAFETY: as for `begin`; the caller's attributes, window and region.
+    unsafe {
+        let bind = ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw, rkey, bind_info: *info };
+        begin(qp, ffi::IBV_WR_BIND_MW, |wr| wr.__bindgen_anon_2.bind_mw = bind);
+    }
+}
+
+unsafe extern "C" fn local_inv(qp: *mut ffi::ibv_qp_ex, rkey: u32) {
+    // SAFETY: as for `begin`.
+    unsafe { begin(qp, ffi::IBV_WR_LOCAL_INV, |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey) }
+}
+
+unsafe extern "C" fn send_inv(qp: *mut ffi::ibv_qp_ex, rkey: u32) {
+    // SAFETY: as for `begin`.
+    unsafe { begin(qp, ffi::IBV_WR_SEND_WITH_INV, |wr| wr.__bindgen_anon_1.invalidate_rkey = rkey) }
+}
+
+unsafe extern "C" fn flush(
+    qp: *mut ffi::ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    length: usize,
+    placement: u8,
+    level: u8,
+) {
+    let fields = flush::fields(rkey, remote_addr, length, placement, level);
+    // SAFETY: as for `begin`.
+    unsafe { begin(qp, flush::OPCODE, |wr| wr.wr.atomic = fields) }
+}
+
 unsafe extern "C" fn set_ud_addr(
     qp: *mut ffi::ibv_qp_ex,
     ah: *mut ffi::ibv_ah,
@@ -373,10 +271,10 @@ unsafe extern "C" fn set_inline_data_list(
 /// The caller's QP, of which no other thread has started a batch. An earlier result is not used any
 /// more.
 unsafe fn current<'a>(qp: *mut ffi::ibv_qp_ex) -> (&'a Qp, Option<&'a mut Batch>) {
-    // SAFETY: by this function's own contract; `held` is under the lock, which the caller holds.
+    // SAFETY: by this function's own contract.
     unsafe {
         let qp = Qp::of(qp.cast());
-        (qp, (*qp.batches.held.get()).as_deref_mut())
+        (qp, qp.batches.current())
     }
 }
 
@@ -384,7 +282,7 @@ unsafe fn current<'a>(qp: *mut ffi::ibv_qp_ex) -> (&'a Qp, Option<&'a mut Batch>
 ///
 /// # Safety
 /// The caller's QP, whose batch the caller has started.
-pub unsafe fn begin(
+unsafe fn begin(
     qp: *mut ffi::ibv_qp_ex,
     opcode: ffi::ibv_wr_opcode,
     fill: impl FnOnce(&mut ffi::ibv_send_wr),

@@ -1,78 +1,18 @@
-//! Shared receive queues.
+//! Creation of shared receive queues.
 
-use std::cell::UnsafeCell;
-use std::ffi::c_int;
 use std::ptr;
-use std::sync::Mutex;
 
 use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::UserCreateSrqResp;
 use vrdma_verbs::abi::zerocopy::FromZeros;
 
+use super::Srq;
 use crate::context::Context;
-use crate::cq::Cq;
-use crate::errno::{Errno, boxed, check, code, lock, object};
-use crate::ffi;
-use crate::objects::zeroed;
+use crate::errno::{Errno, check, object};
+use crate::ffi::{self, zeroed};
+use crate::heap::boxed;
+use crate::locks::lock;
 use crate::pd::Pd;
-use crate::refs::Ref;
-use crate::slots::Slots;
-use crate::table::Numbered;
-
-/// A shared receive queue.
-#[repr(C)]
-pub struct Srq {
-    /// rdma-core's part, which rdma-core may change at any time.
-    verbs: UnsafeCell<ffi::verbs_srq>,
-    /// Number of the queue.
-    pub srqn: u32,
-    /// Most SGEs of a request.
-    pub max_sge: u32,
-    /// Outstanding receives. Each post locks them for a moment, under the lock of
-    /// [`crate::context::Own::work`]. So does each poll that finds a completion of the queue, under
-    /// the lock of the CQ.
-    pub slots: Mutex<Slots>,
-    /// Held during a resize.
-    resizing: Mutex<()>,
-    /// CQ of the receives of an XRC queue; otherwise NULL.
-    cq: *mut ffi::ibv_cq,
-    _pd: Ref<Pd>,
-}
-
-impl Srq {
-    /// Returns the queue that libibverbs calls `srq`.
-    ///
-    /// # Safety
-    /// `srq` was made by this provider and isn't destroyed while the result is in use.
-    #[inline]
-    pub unsafe fn of<'a>(srq: *mut ffi::ibv_srq) -> &'a Self {
-        // SAFETY: `ibv_srq` is the beginning of `verbs_srq`, the first field.
-        unsafe { &*srq.cast::<Self>() }
-    }
-
-    /// Returns the context of the queue.
-    #[inline]
-    pub fn context(&self) -> &Context {
-        // SAFETY: set when the queue was made, by ibv_cmd_create_srq(); a context outlives its
-        // objects.
-        unsafe { Context::of((*self.ibv()).context) }
-    }
-
-    fn ibv(&self) -> *mut ffi::ibv_srq {
-        self.verbs.get().cast()
-    }
-}
-
-impl Numbered for Srq {
-    fn number(&self) -> u32 {
-        self.srqn
-    }
-
-    fn cqs(&self) -> [*const Cq; 2] {
-        // A `Cq` begins with the `ibv_cq` of libibverbs.
-        [self.cq.cast_const().cast(), ptr::null()]
-    }
-}
 
 /// [`ffi::ib_uverbs_create_srq_resp`] with driver data.
 #[repr(C)]
@@ -127,16 +67,8 @@ pub unsafe extern "C" fn create_srq_ex(
 /// # Safety
 /// The caller's PD is alive.
 unsafe fn prepare(pd: *mut ffi::ibv_pd, max_sge: u32, cq: *mut ffi::ibv_cq) -> Result<Box<Srq>, Errno> {
-    boxed(Srq {
-        verbs: UnsafeCell::new(zeroed!()),
-        srqn: 0,
-        max_sge,
-        slots: Mutex::new(Slots::new(0)?),
-        resizing: Mutex::new(()),
-        cq,
-        // SAFETY: by this function's own contract.
-        _pd: unsafe { Pd::of(pd) },
-    })
+    // SAFETY: by this function's own contract.
+    boxed(Srq::new(max_sge, cq, unsafe { Pd::of(pd) })?)
 }
 
 /// Makes an XRC queue, and registers it.
@@ -238,78 +170,4 @@ unsafe fn create(
         return Err(errno);
     }
     Ok(Box::into_raw(srq).cast())
-}
-
-pub unsafe extern "C" fn modify_srq(
-    ibv: *mut ffi::ibv_srq,
-    attr: *mut ffi::ibv_srq_attr,
-    mask: c_int,
-) -> c_int {
-    // SAFETY: the caller's queue and attributes.
-    let (srq, asked) = unsafe { (Srq::of(ibv), (*attr).max_wr) };
-    let modify = || {
-        let mut command: ffi::ibv_modify_srq = zeroed!();
-        // SAFETY: the caller's queue and attributes.
-        check(unsafe { ffi::ibv_cmd_modify_srq(ibv, attr, mask, &raw mut command, size_of_val(&command)) })
-    };
-    code(if mask as u32 & ffi::IBV_SRQ_MAX_WR == 0 { modify() } else { resize(srq, asked, modify) })
-}
-
-/// Resizes a queue by `modify`, so that never more receives are posted than the device takes.
-fn resize(srq: &Srq, asked: u32, modify: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
-    let context = srq.context();
-    // One resize at a time.
-    let _resizing = lock(&srq.resizing);
-    let before = lock(&srq.slots).limit();
-    if asked < before {
-        // Under this lock, each receive that has a slot is in the channel. The device takes it
-        // before the command.
-        let _work = lock(&context.work);
-        lock(&srq.slots).set_limit(asked)?;
-    }
-    let result = modify();
-    let limit = match result {
-        Ok(()) => asked,
-        // It is unknown whether the command was, or will be, executed.
-        Err(libc::EIO) => before.min(asked),
-        Err(_) => before,
-    };
-    result.and(lock(&srq.slots).set_limit(limit))
-}
-
-pub unsafe extern "C" fn query_srq(srq: *mut ffi::ibv_srq, attr: *mut ffi::ibv_srq_attr) -> c_int {
-    let mut command: ffi::ibv_query_srq = zeroed!();
-    // SAFETY: the caller's queue and attributes.
-    code(check(unsafe { ffi::ibv_cmd_query_srq(srq, attr, &raw mut command, size_of_val(&command)) }))
-}
-
-pub unsafe extern "C" fn get_srq_num(srq: *mut ffi::ibv_srq, number: *mut u32) -> c_int {
-    // SAFETY: the caller's queue, and place for its number.
-    unsafe { ptr::write(number, Srq::of(srq).srqn) };
-    0
-}
-
-pub unsafe extern "C" fn destroy_srq(ibv: *mut ffi::ibv_srq) -> c_int {
-    // SAFETY: the caller's queue, which nobody uses from now on. If it is an XRC queue, polls of
-    // its CQ may still find it.
-    let srq = unsafe { Srq::of(ibv) };
-    // No lock is held: this waits until the program has acknowledged the queue's events
-    // (ibv_destroy_srq(3)).
-    // SAFETY: the caller's queue.
-    let result = check(unsafe { ffi::ibv_cmd_destroy_srq(ibv) });
-    if result.is_ok() {
-        if !srq.cq.is_null() {
-            let srqs = &srq.context().srqs;
-            srqs.hide(srq.srqn);
-            // After this no poll uses the queue: later polls do not find it, and earlier ones have
-            // ended.
-            // SAFETY: CQs outlive the queues that use them.
-            unsafe { Cq::of(srq.cq) }.ring.lock().clean_srq(srq.srqn);
-            srqs.free(srq.srqn);
-        }
-        // SAFETY: made by create() or create_xrc(), and unused after the kernel has destroyed it:
-        // no QP uses it any more.
-        drop(unsafe { Box::from_raw(ibv.cast::<Srq>()) });
-    }
-    code(result)
 }

@@ -1,55 +1,13 @@
 //! ibv_create_cq_ex(3): completions that are read one by one, from ibv_start_poll() to
 //! ibv_end_poll().
 
-use std::cell::UnsafeCell;
 use std::ffi::c_int;
 
-use crate::clock::Wall;
-use crate::cq::Cq;
+use super::lock::RingGuard;
+use super::poll;
+use super::state::Cq;
 use crate::errno::{Errno, code, refusal};
 use crate::ffi;
-use crate::objects::zeroed;
-use crate::poll;
-use crate::ring_lock::RingGuard;
-
-/// State of a poll that a thread has started by ibv_start_poll().
-pub struct PollEx {
-    /// The lock of the CQ's ring, held by the caller from start to end.
-    held: UnsafeCell<Option<RingGuard<'static>>>,
-    /// The current completion.
-    current: UnsafeCell<ffi::ibv_wc>,
-    /// Time stamp of the current completion.
-    timestamp: UnsafeCell<u64>,
-    /// The last comparison of the wall clock with the device's clock, if completions have
-    /// wall-clock time.
-    wall: UnsafeCell<Option<Wall>>,
-}
-
-impl PollEx {
-    pub fn new() -> Self {
-        Self {
-            held: UnsafeCell::new(None),
-            current: UnsafeCell::new(zeroed!()),
-            timestamp: UnsafeCell::new(0),
-            wall: UnsafeCell::new(None),
-        }
-    }
-
-    /// Makes completions have wall-clock time.
-    pub fn compare_clocks(&mut self, cmd_fd: c_int) -> Result<(), Errno> {
-        *self.wall.get_mut() = Some(Wall::compare(cmd_fd)?);
-        Ok(())
-    }
-
-    /// Makes the last comparison of the clocks older by `nanoseconds`. No thread may poll the CQ.
-    #[cfg(test)]
-    pub fn age(&self, nanoseconds: u64) {
-        // SAFETY: nobody else uses it.
-        if let Some(wall) = unsafe { (*self.wall.get()).as_mut() } {
-            wall.age(nanoseconds);
-        }
-    }
-}
 
 /// Sets the functions of the CQ, including those for time stamps if its completions have them.
 pub fn set_functions(cq: &mut ffi::ibv_cq_ex, is_timed: bool) {
@@ -85,7 +43,7 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_pol
         let queue = Cq::of(cq.cast());
         // A thread that starts a second poll would wait for itself.
         let Some(guard) = queue.ring.lock_for_poll() else { return refusal(libc::EINVAL) };
-        *queue.poll_ex.held.get() = Some(std::mem::transmute::<RingGuard<'_>, RingGuard<'static>>(guard));
+        *queue.started.held.get() = Some(std::mem::transmute::<RingGuard<'_>, RingGuard<'static>>(guard));
         let result = advance(cq);
         if result.is_err() {
             end(queue);
@@ -124,11 +82,11 @@ unsafe fn advance(cq: *mut ffi::ibv_cq_ex) -> Result<(), Errno> {
     // holds.
     unsafe {
         let queue = Cq::of(cq.cast());
-        let ring = (*queue.poll_ex.held.get()).as_deref_mut().ok_or(libc::EINVAL)?;
+        let ring = (*queue.started.held.get()).as_deref_mut().ok_or(libc::EINVAL)?;
         let (completion, timestamp) = poll::next(queue, ring).ok_or(libc::ENOENT)?;
         ((*cq).wr_id, (*cq).status) = (completion.wr_id, completion.status);
-        *queue.poll_ex.current.get() = completion;
-        *queue.poll_ex.timestamp.get() = timestamp;
+        *queue.started.current.get() = completion;
+        *queue.started.timestamp.get() = timestamp;
     }
     Ok(())
 }
@@ -140,7 +98,7 @@ unsafe fn advance(cq: *mut ffi::ibv_cq_ex) -> Result<(), Errno> {
 unsafe fn end(cq: &Cq) {
     // SAFETY: `held` is under the lock, which the caller holds. The guard is taken out first,
     // because another thread may write here after unlocking.
-    let guard = unsafe { (*cq.poll_ex.held.get()).take() };
+    let guard = unsafe { (*cq.started.held.get()).take() };
     if let Some(mut ring) = guard {
         ring.queue.publish();
         ring.end_poll();
@@ -152,7 +110,7 @@ macro_rules! readers {
     ($($name:ident -> $type:ty = |$wc:ident| $value:expr;)*) => {
         $(unsafe extern "C" fn $name(cq: *mut ffi::ibv_cq_ex) -> $type {
             // SAFETY: the caller's CQ, on which the caller has started a poll.
-            let $wc = unsafe { &*Cq::of(cq.cast()).poll_ex.current.get() };
+            let $wc = unsafe { &*Cq::of(cq.cast()).started.current.get() };
             $value
         })*
     };
@@ -173,7 +131,7 @@ readers! {
 
 unsafe extern "C" fn read_timestamp(cq: *mut ffi::ibv_cq_ex) -> u64 {
     // SAFETY: the caller's CQ, on which the caller has started a poll.
-    unsafe { *Cq::of(cq.cast()).poll_ex.timestamp.get() }
+    unsafe { *Cq::of(cq.cast()).started.timestamp.get() }
 }
 
 /// Returns the wall-clock time of the completion, or 0 if the program did not ask for it when it
@@ -182,7 +140,7 @@ unsafe extern "C" fn read_wallclock(cq: *mut ffi::ibv_cq_ex) -> u64 {
     // SAFETY: the caller's CQ, on which the caller has started a poll. Its state is under the lock,
     // which the caller holds.
     unsafe {
-        let poll = &Cq::of(cq.cast()).poll_ex;
+        let poll = &Cq::of(cq.cast()).started;
         let (timestamp, cmd_fd) = (*poll.timestamp.get(), (*(*cq).context).cmd_fd);
         (*poll.wall.get()).as_mut().map_or(0, |wall| wall.at(timestamp, cmd_fd))
     }

@@ -6,9 +6,10 @@ use vrdma_verbs::abi::control::limit;
 use vrdma_verbs::abi::cqe::{WcStatus, flags};
 use vrdma_verbs::{Arm, Cqe};
 
-use crate::cq::{Cq, Ring};
-use crate::errno::lock;
+use super::ring::Ring;
+use super::state::Cq;
 use crate::ffi;
+use crate::locks::lock;
 use crate::srq::Srq;
 use crate::table::Table;
 
@@ -59,7 +60,7 @@ fn translate(cqe: &Cqe, ring: &mut Ring, cq: &Cq) -> Option<ffi::ibv_wc> {
     let (last_qpn, last) = ring.last;
     // The numbers are compared before the QP is dereferenced. Only a QP of this CQ is remembered or
     // found, whatever the device writes.
-    let found = if last_qpn == qpn { last } else { context.qps.find(qpn, cq) };
+    let found = if last_qpn == qpn { last } else { context.qps.find(qpn, cq.ibv()) };
     // SAFETY: before a QP of this CQ is freed, it is hidden in the table. Then it is removed from
     // `last` under the lock of this CQ, which is held here.
     let qp = unsafe { found.as_ref() }.filter(|qp| qp.qpn == qpn)?;
@@ -81,7 +82,7 @@ fn xrc_receive(cqe: &Cqe, srqs: &Table<Srq>, cq: &Cq) -> Option<u64> {
         return None;
     }
     let srqn = cqe.src_qpn.get();
-    let found: *const Srq = srqs.find(srqn, cq);
+    let found: *const Srq = srqs.find(srqn, cq.ibv());
     // SAFETY: before a queue of this CQ is freed, it is hidden in the table. Then the lock of this
     // CQ is taken once more, and it is held here.
     let srq = unsafe { found.as_ref() }.filter(|srq| srq.srqn == srqn)?;

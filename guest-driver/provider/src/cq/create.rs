@@ -1,134 +1,26 @@
-//! Completion queues.
+//! How completion queues are made, moderated and destroyed.
 
 use std::cell::UnsafeCell;
-use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::ptr;
 use std::sync::Mutex;
 
-use vrdma_verbs::abi::control::{device_cap, limit};
-use vrdma_verbs::abi::cqe::flags;
+use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::abi::user::{UserCreateCqReq, UserCreateCqResp};
 use vrdma_verbs::abi::zerocopy::FromZeros;
-use vrdma_verbs::{Cq as Queue, CqLayout, Cqe};
+use vrdma_verbs::{Cq as Queue, CqLayout};
 
+use super::lock::RingLock;
+use super::poll_ex;
+use super::ring::Ring;
+use super::started::Started;
+use super::state::Cq;
 use crate::context::Context;
-use crate::errno::{Errno, boxed, check, code, object};
-use crate::ffi;
+use crate::errno::{Errno, check, code, object};
+use crate::ffi::{self, zeroed};
+use crate::heap::boxed;
 use crate::memory::Pages;
-use crate::objects::zeroed;
 use crate::pd::{Pd, Resource};
-use crate::poll_ex::{self, PollEx};
-use crate::qp::Qp;
 use crate::refs::Ref;
-use crate::ring_lock::RingLock;
-
-/// A completion queue.
-#[repr(C)]
-pub struct Cq {
-    /// rdma-core's part, which rdma-core may change at any time.
-    verbs: UnsafeCell<ffi::verbs_cq>,
-    /// State of ibv_start_poll(). The field comes before `ring`, to which it points, so that it is
-    /// dropped first.
-    pub poll_ex: PollEx,
-    /// The ring. Each poll and each arm locks it.
-    pub ring: RingLock,
-    /// The CQEs have a time stamp.
-    pub is_timed: bool,
-    /// Held during a resize. `ring` is locked under it, but not while the resize waits for the
-    /// device.
-    pub resizing: Mutex<()>,
-    /// The parent domain of the queue, if it has one. The field comes after the memory from its
-    /// allocators.
-    pub domain: Option<Ref<Pd>>,
-}
-
-/// Value of [`Ring::last`] if there is no QP.
-const NO_QP: (u32, *const Qp) = (limit::NONE, ptr::null());
-
-/// State of a CQ that polls work on.
-pub struct Ring {
-    /// The queue in memory that the device writes.
-    pub queue: Queue,
-    /// Number of the QP of the last CQE, and the QP or NULL. The next CQE is often for that QP,
-    /// which uses this CQ.
-    pub last: (u32, *const Qp),
-    /// CQEs left over from former rings with their time stamps, the oldest first. They come before
-    /// the CQEs in `queue`.
-    pub held: VecDeque<(Cqe, u64)>,
-    /// Memory of `queue`. The field comes after it, so that it is dropped later.
-    pub memory: Pages,
-    /// Memory of the next ring during a resize, or after a resize that the device did not answer.
-    pub successor: Option<Pages>,
-}
-
-// SAFETY: `last` is only dereferenced under the lock. It is cleared under the lock before the QP is
-// freed.
-unsafe impl Send for Ring {}
-
-impl Ring {
-    /// Takes the next CQE, and its time stamp, or 0 if it has none.
-    ///
-    /// The device may reuse the entry only after [`Ring::queue`] is published.
-    #[inline]
-    pub fn take(&mut self) -> Option<(Cqe, u64)> {
-        match self.held.pop_front() {
-            None => self.queue.take_timed(),
-            held => held,
-        }
-    }
-
-    /// Invalidates the completions of `qp` that are still in the ring.
-    ///
-    /// If they include receives of its shared queue, these receives are completed.
-    pub fn clean(&mut self, qp: &Qp) {
-        if ptr::eq(self.last.1, qp) {
-            self.last = NO_QP;
-        }
-        let complete = |cqe: &Cqe| {
-            if cqe.flags & flags::RECV != 0 && !qp.has_receive_queue() {
-                qp.complete_recv(cqe.wqe_id.get());
-            }
-        };
-        // XRC receives belong to a shared queue, whichever QP took them.
-        let is_its = |cqe: &Cqe| cqe.qpn.get() == qp.qpn && cqe.flags & flags::XRC == 0;
-        self.held.retain(|(cqe, _)| {
-            if is_its(cqe) {
-                complete(cqe);
-            }
-            !is_its(cqe)
-        });
-        self.queue.rename(is_its, limit::NONE, |cqe| complete(&cqe));
-    }
-
-    /// Invalidates the completions of a destroyed XRC shared receive queue that are still in the
-    /// ring.
-    pub fn clean_srq(&mut self, srqn: u32) {
-        let is_its = |cqe: &Cqe| cqe.flags & flags::XRC != 0 && cqe.src_qpn.get() == srqn;
-        self.held.retain(|(cqe, _)| !is_its(cqe));
-        self.queue.rename(is_its, limit::NONE, |_| ());
-    }
-}
-
-impl Cq {
-    /// Returns the queue that libibverbs calls `cq`.
-    ///
-    /// # Safety
-    /// `cq` was made by this provider and isn't destroyed while the result is in use.
-    #[inline]
-    pub unsafe fn of<'a>(cq: *mut ffi::ibv_cq) -> &'a Self {
-        // SAFETY: `ibv_cq` is the beginning of `verbs_cq`, the first field.
-        unsafe { &*cq.cast::<Self>() }
-    }
-
-    /// Returns the context of the queue.
-    #[inline]
-    pub fn context(&self) -> &Context {
-        // SAFETY: set when the queue was made, by ibv_cmd_create_cq(); a context outlives its
-        // objects.
-        unsafe { Context::of((*self.verbs.get().cast::<ffi::ibv_cq>()).context) }
-    }
-}
 
 /// Flags that request CQEs with a time stamp.
 const TIMESTAMPS: u64 =
@@ -208,7 +100,7 @@ pub unsafe extern "C" fn create_cq_ex(
         let (mut cq, driver) = unsafe { prepare(own, asked, domain) }?;
         if attr.wc_flags & u64::from(ffi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0 {
             // SAFETY: the caller's context.
-            cq.poll_ex.compare_clocks(unsafe { (*context).cmd_fd })?;
+            cq.started.compare_clocks(unsafe { (*context).cmd_fd })?;
         }
         let mut command = CommandEx { ibv: zeroed!(), driver };
         let mut reply = ReplyEx { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
@@ -321,10 +213,10 @@ unsafe fn prepare(
         entries: layout.entries().into(),
         ..UserCreateCqReq::new_zeroed()
     };
-    let ring = Ring { queue, last: NO_QP, held: VecDeque::new(), memory, successor: None };
+    let ring = Ring::new(queue, memory);
     let cq = boxed(Cq {
         verbs: UnsafeCell::new(zeroed!()),
-        poll_ex: PollEx::new(),
+        started: Started::new(),
         // SAFETY: by this function's own contract.
         ring: unsafe { RingLock::new(ring, is_shared) },
         is_timed,

@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use crate::cq::Ring;
-use crate::errno::{lock, try_lock};
+use super::ring::Ring;
+use crate::locks::{lock, try_lock};
 
 /// Value of `poller` if no thread has started a poll.
 const NOBODY: usize = 0;
