@@ -1,9 +1,9 @@
 //! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with
 //! (`fuzz/README.md`).
 
-#[path = "../../fuzz/src/engine.rs"]
+#[path = "../../testing/fuzz/src/engine.rs"]
 mod engine;
-#[path = "../../fuzz/src/replay.rs"]
+#[path = "../../testing/fuzz/src/replay.rs"]
 mod replay;
 
 #[test]

@@ -44,11 +44,11 @@
 //! Each of these modules uses only those before it: `allocator`, `panics`, `hooks`, `cycles`,
 //! `ratelimit`, `nearest`, `logger`, `processors`, `allowed`, `frames`, `gids`, `port`, `config`,
 //! `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`, `worker`, `vhost`,
-//! `command`, `functions`, `session`, `stats`, `admin`, `daemon`.
+//! `command`, `functions`, `session`, `stats`, `admin`, `daemon`, `fuzzing`.
 //!
 //! Two modules convert between the types of `vrdma_abi` and of `vrdma_transport`: `command/` for
 //! the control queue, and `translate/` for the data path and events. No other module names both
-//! crates, except the backend's fuzzing code (`fuzz/src/backend/`).
+//! crates, except the backend's fuzzing code (`fuzzing/`).
 //!
 //! Unsafe code is in `memory/`, in parts of `port/`, and in the files marked *unsafe*. In `port/`
 //! it serves DPDK, the packet socket's system calls, memory attached to frames, and the rings
@@ -189,6 +189,11 @@
 //! * `worker/streams.rs` gives iWARP connections their turn.
 //! * `worker/inline.rs` and `worker/here.rs` run a worker in the thread of its caller, for fuzzing.
 //! * `worker/sync.rs` selects the atomics, which are loom's in loom tests.
+//!
+//! ## Fuzzing
+//!
+//! * `fuzzing/` speaks to the daemon as hostile guests and front-ends do. The fuzz targets call it,
+//!   and its tests replay their corpus.
 #![deny(unsafe_code)]
 
 mod admin;
@@ -202,7 +207,6 @@ mod device;
 mod frames;
 mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
-#[path = "../../fuzz/src/backend/mod.rs"]
 pub mod fuzzing;
 mod gids;
 #[cfg(feature = "hooks")]
@@ -241,6 +245,6 @@ mod worker;
 mod tests;
 // The helper of all tests: the crate that has it is above this one.
 #[cfg(test)]
-#[path = "../../guest/src/wait.rs"]
+#[path = "../../testing/guest/src/wait.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]
 mod wait;

@@ -1,11 +1,11 @@
 //! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with
 //! (`fuzz/README.md`).
 
-#[path = "../../fuzz/src/iwarp.rs"]
+#[path = "../../testing/fuzz/src/iwarp.rs"]
 mod iwarp;
-#[path = "../../fuzz/src/packet.rs"]
+#[path = "../../testing/fuzz/src/packet.rs"]
 mod packet;
-#[path = "../../fuzz/src/replay.rs"]
+#[path = "../../testing/fuzz/src/replay.rs"]
 mod replay;
 
 #[test]

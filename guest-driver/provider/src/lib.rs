@@ -99,7 +99,7 @@ mod fake;
 mod tests;
 // The helper of all tests: the crate that has it is of another workspace.
 #[cfg(test)]
-#[path = "../../../guest/src/wait.rs"]
+#[path = "../../../testing/guest/src/wait.rs"]
 #[allow(
     dead_code,
     clippy::panic,

@@ -1,13 +1,13 @@
 //! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with
 //! (`fuzz/README.md`).
 
-#[path = "../../../fuzz/src/input.rs"]
+#[path = "../../../testing/fuzz/src/input.rs"]
 mod input;
-#[path = "../../../fuzz/src/replay.rs"]
+#[path = "../../../testing/fuzz/src/replay.rs"]
 mod replay;
-#[path = "../../../fuzz/src/stack.rs"]
+#[path = "../../../testing/fuzz/src/stack.rs"]
 mod stack;
-#[path = "../../../fuzz/src/tcp.rs"]
+#[path = "../../../testing/fuzz/src/tcp.rs"]
 mod tcp;
 
 #[test]
