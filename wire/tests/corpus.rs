@@ -1,5 +1,5 @@
 //! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with
-//! (`fuzz/README.md`).
+//! (`testing/fuzz/README.md`).
 
 #[path = "../../testing/fuzz/src/iwarp.rs"]
 mod iwarp;

@@ -1,6 +1,6 @@
 //! What is fuzzed. The tests of `wire`, `transport`, its `tcp` and `vrdma-backend` include the same
-//! files, and feed them the corpus (`fuzz/corpus`) and every input that ever made them fail
-//! (`fuzz/crashes`).
+//! files, and feed them the corpus (`testing/fuzz/corpus`) and every input that ever made them fail
+//! (`testing/fuzz/crashes`).
 
 mod engine;
 mod input;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-/// Runs `fuzz/corpus/TARGET` and `fuzz/crashes/TARGET`. In the latter, NAME.txt says what NAME was.
+/// Runs `testing/fuzz/corpus/TARGET` and `testing/fuzz/crashes/TARGET`. In the latter, NAME.txt says
+/// what NAME was.
 pub fn replay(target: &str, mut run: impl FnMut(&[u8])) {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let fuzz = above

@@ -1,4 +1,4 @@
-//! A session without a thread and a socket of its own, for fuzzing (`fuzz/src/backend`): who serves
+//! A session without a thread and a socket of its own, for fuzzing (`fuzzing/`): who serves
 //! it runs it.
 
 use super::{Connection, Guest};

@@ -1,4 +1,4 @@
-//! A worker without a thread of its own, for fuzzing (`fuzz/src/backend`): who calls it runs it, so
+//! A worker without a thread of its own, for fuzzing (`fuzzing/`): who calls it runs it, so
 //! that an input does the same each time, thousands of times a second.
 
 pub use super::here::{wait, with};
