@@ -1,11 +1,13 @@
-//! Makes Rust declarations of the installed libdpdk, builds the shim, and links against the shared
+//! Generates Rust declarations of the installed libdpdk, builds the shim, and links the shared
 //! libraries.
 
 use std::path::PathBuf;
 use std::{env, panic, process};
 
-/// The libraries that hold what we call. Drivers are none of them: EAL loads those at run time from
-/// the directory that was set when DPDK was built. `log` is a library of its own since DPDK 24.
+/// The libraries of the called functions.
+///
+/// Drivers are not among them: EAL loads drivers at run time, from a directory that was set when
+/// DPDK was built. `log` is a library of its own since DPDK 24.
 const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_log"];
 
 const NO_DPDK: &str = "pkg-config finds no libdpdk 22.11 or later, on which the backend is built: apt-get install libdpdk-dev (Fedora: \
@@ -24,7 +26,7 @@ fn main() {
     for file in ["build.rs", "shim.h", "shim.c"] {
         println!("cargo::rerun-if-changed={file}");
     }
-    // Cargo shows this line, and none of the script's output.
+    // Cargo shows this line, but no other output of the script.
     if let Err(error) = run() {
         println!("cargo::error={}", error.replace('\n', "; "));
     }
@@ -46,11 +48,10 @@ fn run() -> Result<(), String> {
 
     let mut shim = cc::Build::new();
     shim.file("shim.c").includes(&library.include_paths).warnings(false);
-    // rte_config.h has to come before everything, and inline functions need the instructions that
-    // the library was built for.
+    // rte_config.h must precede everything. Inline functions need the instructions that the library
+    // was built for.
     flags.iter().for_each(|flag| _ = shim.flag(flag));
-    // Without debug assertions: some inline functions check themselves with them, at a cost per
-    // packet.
+    // Without debug assertions, because some inline functions would check them for each packet.
     shim.opt_level(2).define("ALLOW_EXPERIMENTAL_API", None);
     shim.try_compile("dpdk_shim").map_err(|error| format!("dpdk-sys/shim.c: {error}"))?;
 
@@ -84,7 +85,7 @@ fn run() -> Result<(), String> {
     bindings.write_to_file(out.join("bindings.rs")).map_err(|error| error.to_string())
 }
 
-/// The result, or the words of a panic: bindgen panics without libclang.
+/// Returns the result of `work`, or the message of its panic. bindgen panics without libclang.
 fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     panic::set_hook(Box::new(|_| {}));
     let result = panic::catch_unwind(panic::AssertUnwindSafe(work));
@@ -97,7 +98,8 @@ fn version(text: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.ok()?, parts.next()?.ok()?))
 }
 
-/// What `pkg-config --cflags` has besides directories: the crate of that name does not tell.
+/// Returns the flags of `pkg-config --cflags` other than directories. The crate `pkg_config` does
+/// not return them.
 fn other_flags() -> Result<Vec<String>, String> {
     let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let output = process::Command::new(&program).args(["--cflags-only-other", "libdpdk"]).output();

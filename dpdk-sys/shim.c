@@ -1,4 +1,4 @@
-/* Functions and fields that DPDK has only in its headers, as functions that Rust can call. */
+/* Functions that Rust can call, for functions and fields that DPDK has only in its headers. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -19,7 +19,7 @@ unsigned shim_lcore_id(void)
 
 static ssize_t stream_write(void *cookie, const char *bytes, size_t len)
 {
-	/* A pointer to a function fits a pointer to an object wherever DPDK runs (POSIX dlsym). */
+	/* A function pointer fits into an object pointer wherever DPDK runs (POSIX dlsym). */
 	((void (*)(const char *, size_t))cookie)(bytes, len);
 	return (ssize_t)len;
 }
@@ -158,8 +158,10 @@ void shim_pktmbuf_attach(struct rte_mbuf *mbuf, void *bytes, uint16_t len, void 
 	shared->free_cb = done;
 	shared->fcb_opaque = opaque;
 	rte_mbuf_ext_refcnt_set(shared, 1);
-	/* Virtual devices read through the address that we use, and others get such mbufs only
-	 * where I/O and virtual address are one. */
+	/*
+	 * Virtual devices read through the virtual address. Other devices get such mbufs only if
+	 * I/O addresses equal virtual addresses.
+	 */
 	rte_pktmbuf_attach_extbuf(mbuf, bytes, (rte_iova_t)(uintptr_t)bytes, len, shared);
 	mbuf->data_off = 0;
 	shim_pktmbuf_set_len(mbuf, len);
@@ -189,7 +191,7 @@ struct shim_asked shim_pktmbuf_asked(const struct rte_mbuf *mbuf)
 
 	if (mbuf->ol_flags & RTE_MBUF_F_TX_IP_CKSUM)
 		asked.what |= SHIM_FILL_IPV4;
-	/* Those of layer 4 are values of one field. */
+	/* The checksums of layer 4 are values of one field, not bits. */
 	if ((mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK) == RTE_MBUF_F_TX_UDP_CKSUM)
 		asked.what |= SHIM_FILL_UDP;
 	if ((mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK) == RTE_MBUF_F_TX_TCP_CKSUM)
@@ -250,7 +252,7 @@ unsigned shim_pool_recover(struct rte_mempool *pool)
 	struct recovery lost = { NULL, 0 };
 	void *obj;
 
-	/* What is in the pool is not lost: it is taken out meanwhile, and marked. */
+	/* Mbufs in the pool are not lost. Take them out meanwhile, and mark them. */
 	while (rte_mempool_get(pool, &obj) == 0) {
 		struct rte_mbuf *mbuf = obj;
 
@@ -265,7 +267,7 @@ unsigned shim_pool_recover(struct rte_mempool *pool)
 		while (mbuf != NULL) {
 			struct rte_mbuf *next = mbuf->next;
 
-			/* As a pool wants them. */
+			/* The state that a pool requires of a free mbuf. */
 			mbuf->next = NULL;
 			mbuf->nb_segs = 1;
 			mbuf->ol_flags = 0;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# One VM under cloud-hypervisor (with its generic vhost-user device): cloud-hypervisor.sh a | b
-# It wants KVM, a tap device on a bridge for the Ethernet side, and a disk image of your own: see README.md.
+# Starts a VM under cloud-hypervisor, with its generic vhost-user device: cloud-hypervisor.sh a | b
+# It needs KVM, a tap device on a bridge for Ethernet, and a disk image of your own: see README.md.
 . "$(dirname "$0")/common.sh"
 case ${1:-} in
 a) mac=52:54:00:77:00:01 ;;

@@ -1,14 +1,15 @@
-# Sourced by the other scripts. Every value can be set from outside.
+# Sourced by the other scripts. Each value here can be set in the environment.
 
 here=$(cd "$(dirname "$0")" && pwd)
 
-# What `cargo xtask image` builds: kernel, initramfs, root file system, and the share with kernel module and provider.
+# The output of `cargo xtask image`: kernel, initramfs, root file system, and the share with kernel
+# module and provider.
 VM=${VM:-$here/../target/vm}
-# Where sockets go. Keep it short: a socket's path may have 107 bytes.
+# Directory of the sockets. Keep it short: the path of a socket has at most 107 bytes.
 RUN=${RUN:-/tmp/vrdma}
-# Try KVM=1 where KVM works.
+# Set KVM=1 if KVM works.
 KVM=${KVM:-0}
-# QEMU 10.2 or later. The default is the one of xtask's root, started by that root's own loader.
+# QEMU 10.2 or later. The default is the QEMU in xtask's root, started by that root's own loader.
 QEMU=${QEMU:-$VM/qemu-root/usr/lib64/ld-linux-x86-64.so.2
     --library-path $VM/qemu-root/usr/lib/x86_64-linux-gnu
     $VM/qemu-root/usr/bin/qemu-system-x86_64
@@ -27,8 +28,10 @@ start_vm() {
     # * memory that the backend can map: memory-backend-memfd with share=on;
     # * as many queues as the backend serves: 2 + completion vectors (2) + channels (60);
     # * a doorbell page for each queue: page-per-vq=on;
-    # * virtio-net with the MAC address that the backend was told, its other function: frames as long as the backend lets pass (host_mtu),
-    #   many receive buffers; reconnect-ms, so that it comes back with the backend.
+    # * virtio-net with the MAC address that the backend knows, for the Ethernet function:
+    #   * frames as long as the backend accepts (host_mtu);
+    #   * many receive buffers;
+    #   * reconnect-ms, so that it comes back after a restart of the backend.
     # shellcheck disable=SC2086
     exec $QEMU $accel -name "$1" -nodefaults -no-user-config -display none -no-reboot \
         -machine q35,memory-backend=mem -m 1024 \

@@ -1,19 +1,21 @@
 //! Entries of the event virtqueues.
 //!
-//! The driver keeps device-writable buffers of [`Event::SIZE`] bytes available; the device fills
-//! one per event. While there is none, events wait in the device, at most one per object and kind,
-//! so nothing is lost but repetitions.
+//! The driver keeps device-writable buffers of [`Event::SIZE`] bytes available. The device fills
+//! one buffer per event. While there is no buffer, events wait in the device, at most one per
+//! object and kind. So only repetitions are lost.
 //!
 //! # Driver requirements
 //!
-//! * Each buffer MUST have at least [`Event::SIZE`] device-writable bytes; the device gives a
+//! * Each buffer MUST have at least [`Event::SIZE`] device-writable bytes. The device gives a
 //!   smaller one back unused.
-//! * It SHOULD make a buffer available again as soon as it has read it.
-//! * An event may name an object that was destroyed meanwhile: the driver MUST ignore it.
+//! * The driver SHOULD make a buffer available again as soon as it has read it.
+//! * An event may name an object that was destroyed meanwhile. The driver MUST ignore such an
+//!   event.
 //!
 //! # Device requirements
 //!
-//! * It MUST NOT drop an event of an object that lives, unless one of that kind waits already.
+//! * The device MUST NOT drop an event of an existing object, unless an event of that object and
+//!   kind already waits.
 //! * It MUST NOT raise an event of an object after it answered the command that destroyed the
 //!   object.
 
@@ -38,14 +40,14 @@ layout! {
 }
 
 open_enum! {
-    /// [`Event::kind`]; beside each the kind of its object.
+    /// [`Event::kind`]. Each entry begins with its object.
     pub enum EventKind: u16 = "VRDMA_EVENT" {
-        /// CQN: an armed CQ has a new CQE. The only kind on completion event queues, and only
-        /// there.
+        /// CQN: an armed CQ has a new CQE. Only completion event queues have this kind, and they
+        /// have no other.
         COMPLETION = 0,
-        /// CQN: overrun, or the ring's memory is gone (IBV_EVENT_CQ_ERR).
+        /// CQN: the CQ overran, or the ring's memory is gone (IBV_EVENT_CQ_ERR).
         CQ_ERR = 1,
-        /// QPN: it went to ERR for a reason that no completion tells (IBV_EVENT_QP_FATAL).
+        /// QPN: the QP went to ERR for a reason that no completion reports (IBV_EVENT_QP_FATAL).
         QP_FATAL = 2,
         /// QPN: the peer's request was invalid (IBV_EVENT_QP_REQ_ERR).
         QP_REQ_ERR = 3,
@@ -58,11 +60,11 @@ open_enum! {
         /// SRQN: fewer receives are left than the limit that was armed
         /// (IBV_EVENT_SRQ_LIMIT_REACHED).
         SRQ_LIMIT_REACHED = 7,
-        /// SRQN: a receive was wrong, or one too many; it has none any more, and takes none
-        /// (IBV_EVENT_SRQ_ERR).
+        /// SRQN: a receive was malformed, or one too many was posted. The queue has no receives any
+        /// more, and takes none (IBV_EVENT_SRQ_ERR).
         SRQ_ERR = 8,
-        /// QPN: a QP with a shared receive queue is in ERR, and takes no more from it
-        /// (IBV_EVENT_QP_LAST_WQE_REACHED).
+        /// QPN: a QP with a shared receive queue is in ERR, and takes no more receives from the
+        /// queue (IBV_EVENT_QP_LAST_WQE_REACHED).
         QP_LAST_WQE_REACHED = 9,
         /// Port 1 is up (IBV_EVENT_PORT_ACTIVE).
         PORT_ACTIVE = 16,
@@ -72,7 +74,7 @@ open_enum! {
         DEVICE_FATAL = 18,
         /// Virtqueue number: the channel is broken (see [`crate::wqe`]) until it is bound again.
         CHANNEL_ERR = 19,
-        /// 0: CM_GET_EVENT has something to tell. Of transport iWARP.
+        /// 0: CM_GET_EVENT has an event to return. Transport iWARP only.
         CM = 20,
     }
 }

@@ -1,7 +1,7 @@
 //! Declares structures and constants once, for Rust and for the C header.
 //!
-//! The macros make plain zerocopy structures and, beside them, constant tables ([`Item`]) from
-//! which the C header is rendered, comments included.
+//! The macros define plain zerocopy structures and constants. Beside them they define tables
+//! ([`Item`]) from which the C header is rendered, comments included.
 
 use zerocopy::{big_endian, little_endian};
 
@@ -51,15 +51,15 @@ pub struct FieldInfo {
 pub struct ConstsInfo {
     /// Name in Rust of the enumeration or module, e.g. `WrOpcode`.
     pub name: &'static str,
-    /// What each C name begins with, e.g. `VRDMA_WR`.
+    /// Prefix of each C name, e.g. `VRDMA_WR`.
     pub c_prefix: &'static str,
     /// Lines of documentation.
     pub doc: &'static [&'static str],
-    /// Name, value and documentation of each.
+    /// Name, value and documentation of each constant.
     pub consts: &'static [(&'static str, u64, &'static [&'static str])],
 }
 
-/// A type that may be a field.
+/// A type that a field of a structure may have.
 pub trait CType {
     /// Name of the type, or of the element type of an array.
     const NAME: &'static str;
@@ -87,7 +87,9 @@ impl<T: CType, const N: usize> CType for [T; N] {
     const ARRAY: Option<usize> = Some(N);
 }
 
-/// Declares a structure: `layout! { /// doc pub struct Name = "c_name" { /// doc field: Type, } }`.
+/// Declares a structure.
+///
+/// The form is `layout! { /// doc pub struct Name = "c_name" { /// doc field: Type, } }`.
 macro_rules! layout {
     ($(#[doc = $doc:literal])* pub struct $name:ident = $c_name:literal {
         $($(#[doc = $fdoc:literal])* $field:ident: $ty:ty,)*
@@ -136,8 +138,9 @@ macro_rules! layout {
     };
 }
 
-/// Declares an open enumeration: `open_enum! { /// doc pub enum Name: u8 = "PREFIX" { /// doc VALUE
-/// = 1, } }`.
+/// Declares an open enumeration.
+///
+/// The form is `open_enum! { /// doc pub enum Name: u8 = "PREFIX" { /// doc VALUE = 1, } }`.
 macro_rules! open_enum {
     ($(#[doc = $doc:literal])* pub enum $name:ident: $repr:ty = $prefix:literal {
         $($(#[doc = $vdoc:literal])* $value:ident = $number:literal,)*
@@ -156,7 +159,7 @@ macro_rules! open_enum {
                 consts: &[$((stringify!($value), $number as u64, &[$($vdoc),*])),*],
             };
 
-            /// The name of a known value.
+            /// Returns the name of the value, if it has one.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some(stringify!($value)),)*
@@ -176,8 +179,9 @@ macro_rules! open_enum {
     };
 }
 
-/// Declares constants in a module: `consts! { /// doc pub mod name: u16 = "PREFIX" { /// doc BIT =
-/// 1, } }`.
+/// Declares constants in a module.
+///
+/// The form is `consts! { /// doc pub mod name: u16 = "PREFIX" { /// doc BIT = 1, } }`.
 macro_rules! consts {
     ($(#[doc = $doc:literal])* pub mod $name:ident: $repr:ty = $prefix:literal {
         $($(#[doc = $vdoc:literal])* $value:ident = $number:expr,)*

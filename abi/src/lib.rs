@@ -1,8 +1,8 @@
-//! What a guest and the vrdma device say to each other in memory.
+//! Memory layouts that a guest and the vrdma device exchange.
 //!
-//! Layout only: nothing here acts. Another driver can be written from these pages alone;
-//! `docs/device.md` is the same as one chapter, with the names of C, rendered by the test
-//! `chapter_is_current` (`VRDMA_BLESS=1 cargo test -p vrdma-abi` rewrites it).
+//! This crate declares layouts only; it has no behaviour. Its pages suffice to write another
+//! driver. `docs/device.md` has the text of these pages as one chapter, with the names of C. The
+//! test `chapter_is_current` renders it (`VRDMA_BLESS=1 cargo test -p vrdma-abi` rewrites it).
 //!
 //! | module | what it lays out |
 //! |---|---|
@@ -12,49 +12,58 @@
 //! | [`cqe`] | completion queue entries and the shared words of a completion queue |
 //! | [`event`] | entries of the event virtqueues |
 //! | [`ah`] | the address handle table |
-//! | [`width`] | fields that are wider than their meaning |
-//! | [`connections`] | what a driver may rely on of connections of iWARP |
-//! | [`user`] | what the rdma-core provider and the kernel driver say to each other (the device never sees it) |
+//! | [`width`] | fields that are wider than the values they carry |
+//! | [`connections`] | the guarantees for iWARP connections |
+//! | [`user`] | the messages between the rdma-core provider and the kernel driver (the device never sees them) |
 //!
 //! # Conventions
 //!
 //! * Every integer is little-endian unless its type says otherwise (`__be32` in C).
-//! * Fields are naturally aligned, structures have no implicit padding, and fields named
-//!   `reserved*` are written as zero and ignored when read, unless a command says that it refuses
-//!   them.
-//! * Enumerations are *open*: a number without a name is a value like any other, which the reader
-//!   refuses or ignores.
-//! * An address is a guest-physical address (GPA) unless it is called `iova` (the address by which
-//!   a memory region is named in work requests) or `remote_addr` (an iova of the peer).
-//! * A *full barrier* orders a store before a load in the eyes of the device, which is another
-//!   processor than any of the guest's. On x86 it is `mfence`: a `lock`ed instruction or `xchg` is
-//!   none under an emulator that runs one virtual processor (QEMU's TCG makes it plain).
-//! * QPN, CQN, PDN, context and AH numbers are chosen by the device, apart from AH numbers, which
-//!   the driver chooses.
-//! * MUST, MUST NOT, SHOULD and MAY are those of RFC 2119. The *driver* is all that acts for the
-//!   guest: its kernel, and the processes to which the kernel gives channels and completion queues.
-//!   What a driver does against a MUST harms that guest at most, what a process does that process
-//!   at most: the device relies on none of it for its own sake, nor for that of other guests.
+//! * Fields are naturally aligned, and structures have no implicit padding.
+//! * Fields named `reserved*` are written as zero and ignored when read, unless a command says that
+//!   it refuses them.
+//! * Enumerations are *open*: a number without a name is legal. The reader refuses or ignores it.
+//! * An address is a guest-physical address (GPA) unless it is called `iova` or `remote_addr`. An
+//!   `iova` is the address by which work requests name a byte of a memory region. A `remote_addr`
+//!   is an iova of the peer.
+//! * An *extent* is a contiguous piece of guest memory (`struct vrdma_run`).
+//! * A *full barrier* orders a store before a load, as the device sees them. The device is another
+//!   processor than any of the guest's. On x86 the barrier is `mfence`. A `lock`ed instruction or
+//!   `xchg` is no full barrier under an emulator that runs one virtual processor: QEMU's TCG makes
+//!   it a plain instruction there.
+//! * The device chooses QPNs, CQNs, PDNs and context numbers. The driver chooses AH numbers.
+//! * MUST, MUST NOT, SHOULD and MAY are those of RFC 2119. The *driver* is everything that acts for
+//!   the guest: its kernel, and the processes to which the kernel gives channels and completion
+//!   queues.
+//! * A driver that violates a MUST harms at most its own guest. A process that does so harms at
+//!   most itself. The device relies on no MUST of the driver for its own safety, nor for that of
+//!   other guests.
 //!
 //! # The device
 //!
-//! The device is a virtio device (virtio specification 1.2) with split virtqueues. By the *control*
-//! virtqueue the driver makes, changes and destroys objects: user contexts, protection domains,
-//! memory regions, completion queues, queue pairs, shared receive queues. By *event* virtqueues the
-//! device tells of completions and of what happened to objects. Work requests of all queue pairs
-//! come through *channels*, virtqueues whose slots a process can fill by itself: one belongs to the
-//! kernel, each of the others to one user context at a time. Completions are written into
-//! completion queues, which are plain memory of the guest, polled without the device.
+//! The device is a virtio device (virtio specification 1.2) with split virtqueues.
 //!
-//! A process that has a channel, its doorbell and the memory of its completion queues posts and
-//! polls without its kernel. It cannot name memory but by keys of regions that the kernel
-//! registered for its context, nor objects of other contexts, nor any address to which a datagram
-//! goes but by entries of a table that the kernel alone writes.
+//! * The driver creates, changes and destroys objects by the *control* virtqueue. The objects are
+//!   user contexts, protection domains, memory regions, completion queues, queue pairs and shared
+//!   receive queues.
+//! * The device reports completions and asynchronous events by *event* virtqueues.
+//! * Work requests of all queue pairs come through *channels*: virtqueues whose slots a process can
+//!   fill without its kernel. One channel belongs to the kernel. Each of the others belongs to one
+//!   user context at a time.
+//! * The device writes completions into completion queues. These are plain guest memory, and
+//!   programs poll them without the device.
+//!
+//! A process posts and polls without its kernel if it has a channel, its doorbell and the memory of
+//! its completion queues. Such a process has these limits:
+//!
+//! * It names memory only by keys of regions that the kernel registered for its context.
+//! * It cannot name objects of other contexts.
+//! * It addresses datagrams only by entries of a table that the kernel alone writes.
 //!
 //! # The C header
 //!
-//! `guest-driver/kernel/vrdma_abi.h` is generated from the declarations here by the test
-//! `c_header_is_current` (`VRDMA_BLESS=1 cargo test -p vrdma-abi` rewrites it) and asserts each
+//! The test `c_header_is_current` generates `guest-driver/kernel/vrdma_abi.h` from the declarations
+//! of this crate (`VRDMA_BLESS=1 cargo test -p vrdma-abi` rewrites it). The header asserts each
 //! size and offset when it is compiled.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -73,6 +82,6 @@ pub mod wqe;
 
 pub use zerocopy;
 
-/// Every declaration of this crate in the order in which the C header shows them.
+/// All declarations of this crate, in the order of the C header.
 pub const HEADER: &[&[layout::Item]] =
     &[config::ITEMS, control::ITEMS, wqe::ITEMS, cqe::ITEMS, event::ITEMS, ah::ITEMS, user::ITEMS];

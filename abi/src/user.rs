@@ -1,14 +1,14 @@
-//! What the rdma-core provider and the kernel driver say to each other through uverbs. The device
-//! never sees it.
+//! Messages between the rdma-core provider and the kernel driver, through uverbs.
 //!
-//! Versions of the two mix, as those of driver and device do (see [`crate::control`]): a structure
-//! keeps its size, and a longer one begins with the former.
+//! The device never sees them. Versions of the two may differ, as those of driver and device may
+//! (see [`crate::control`]). A structure keeps its size, and a longer one begins with the former
+//! one.
 //!
-//! * **Replies.** The kernel writes as much of the reply as the provider has room for; the provider
-//!   takes the rest of its own structure as zero. Zero in a field that was added is what the former
-//!   version means.
-//! * **Requests.** What a request of the provider lacks is zero; what lies behind the structure
-//!   that the kernel knows has to be zero (EOPNOTSUPP otherwise).
+//! * **Replies.** The kernel writes as much of the reply as the provider has room for. The provider
+//!   takes the rest of its own structure as zero. In an added field, zero has the meaning of the
+//!   former version.
+//! * **Requests.** Fields that the provider's request lacks are zero. Bytes behind the structure
+//!   that the kernel knows must be zero (EOPNOTSUPP otherwise).
 
 use crate::layout::Item;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -34,40 +34,39 @@ pub const ITEMS: &[Item] = &[
 consts! {
     /// Numbers for uverbs.
     pub mod uverbs: u32 = "VRDMA_UVERBS" {
-        /// `uverbs_abi_ver` of the ib_device: the provider refuses another.
+        /// `uverbs_abi_ver` of the ib_device. The provider refuses any other.
         ABI_VERSION = 1,
-        /// Driver object (in the driver namespace of uverbs ioctls) that has the methods below.
+        /// Driver object of the methods below, in the driver namespace of uverbs ioctls.
         OBJECT_CHANNEL = 0x1000,
         /// Posts whole requests through the kernel's channel. Attribute [`ATTR_POST_UNITS`]. Fails
         /// with EINVAL, nothing posted, unless each request is well framed and names a QP or SRQ of
-        /// the calling context; with EIO once the device is lost.
+        /// the calling context. Fails with EIO once the device is lost.
         METHOD_POST = 0x1000,
-        /// Kicks the context's own channel, where the doorbell could not be mapped. No attribute.
+        /// Kicks the context's own channel, if the doorbell could not be mapped. No attribute.
         METHOD_KICK = 0x1001,
-        /// Tells a process that imports a context of it what the reply of ibv_cmd_get_context told,
-        /// but for the channel, which belongs to the process that opened the device. Attribute
-        /// [`ATTR_QUERY_RESP`]: `vrdma_uctx_ex_resp`, all fields of the channel 0. An older kernel
-        /// driver refuses this method and the next two.
+        /// For a process that imports a context: returns the reply of ibv_cmd_get_context. The
+        /// fields of the channel are 0, because the channel belongs to the process that opened the
+        /// device. Attribute [`ATTR_QUERY_RESP`]: `vrdma_uctx_ex_resp`. An older kernel driver
+        /// refuses this method, `METHOD_QUERY_PD` and `METHOD_QUERY_DM`.
         METHOD_QUERY_CONTEXT = 0x1002,
-        /// Tells a process that imports a PD of it what the reply of ibv_cmd_alloc_pd told.
-        /// Attributes [`ATTR_QUERY_HANDLE`], and [`ATTR_QUERY_RESP`]: `vrdma_upd_resp`. Fails with
-        /// ENOENT if the context has no such PD.
+        /// For a process that imports a PD: returns the reply of ibv_cmd_alloc_pd. Attributes
+        /// [`ATTR_QUERY_HANDLE`], and [`ATTR_QUERY_RESP`]: `vrdma_upd_resp`. Fails with ENOENT if
+        /// the context has no such PD.
         METHOD_QUERY_PD = 0x1003,
-        /// Tells how to map device memory. Attributes [`ATTR_QUERY_HANDLE`], and
+        /// Returns how to map device memory. Attributes [`ATTR_QUERY_HANDLE`], and
         /// [`ATTR_QUERY_RESP`]: `vrdma_udm_resp`. Fails with ENOENT if the context has no such
         /// memory.
         METHOD_QUERY_DM = 0x1004,
-        /// Tells the device's clock. Attribute [`ATTR_QUERY_RESP`]: `vrdma_uclock_resp`. Fails with
-        /// EOPNOTSUPP if the device has none, with EIO if it does not answer or did not the last
-        /// time.
+        /// Returns the device's clock. Attribute [`ATTR_QUERY_RESP`]: `vrdma_uclock_resp`. Fails
+        /// with EOPNOTSUPP if the device has no clock. Fails with EIO if the device does not
+        /// answer, or did not answer the last time.
         METHOD_QUERY_CLOCK = 0x1005,
-        /// Bytes in: one or more requests, in units of 64 bytes, at most [`POST_MAX_UNITS`] of
-        /// them.
+        /// Bytes in: one or more requests in units of 64 bytes, at most [`POST_MAX_UNITS`] units.
         ATTR_POST_UNITS = 0x1000,
-        /// Bytes out: the structure that the method tells. If there is room for more, that is
-        /// zeroed.
+        /// Bytes out: the structure that the method returns. The kernel zeroes the rest of a larger
+        /// buffer.
         ATTR_QUERY_RESP = 0x1000,
-        /// Handle of the object that is asked about, of the kind that the method is for.
+        /// Handle of the queried object. The method determines the kind of the object.
         ATTR_QUERY_HANDLE = 0x1001,
         /// Most units of one [`METHOD_POST`].
         POST_MAX_UNITS = 64,
@@ -77,14 +76,14 @@ consts! {
 consts! {
     /// [`AllocContextReq::flags`] and [`AllocContextResp::flags`].
     pub mod context_flags: u32 = "VRDMA_CONTEXT_F" {
-        /// Reply: the context has a channel of its own (the pool was not empty).
+        /// Reply: the context has a channel of its own, because the pool was not empty.
         CHANNEL = 1,
         /// Reply: kicks follow `avail_event` (VIRTIO_F_EVENT_IDX), not `used.flags`.
         EVENT_IDX = 2,
         /// Reply: the doorbell is mapped.
         DOORBELL = 4,
-        /// Request: do not give the context a channel of its own, all posts go through the
-        /// kernel's.
+        /// Request: give the context no channel of its own. All posts go through the kernel's
+        /// channel.
         NO_CHANNEL = 8,
     }
 }
@@ -100,40 +99,42 @@ layout! {
 }
 
 layout! {
-    /// Reply of ibv_cmd_get_context in version 1.0. Lengths are whole pages; offsets count from the
-    /// start of the mapping.
+    /// Reply of ibv_cmd_get_context in version 1.0.
+    ///
+    /// Lengths are whole pages. Offsets count from the start of the mapping.
     pub struct AllocContextResp = "vrdma_uctx_resp" {
         /// `VRDMA_CONTEXT_F_*`.
         flags: U32,
-        /// Context number in the device, for messages.
+        /// Context number in the device, for log messages.
         context: U32,
-        /// No two living QPs have QPNs that are equal modulo this power of two.
+        /// A power of two. No two existing QPs have QPNs that are equal modulo this number.
         max_qp: U32,
         /// Most bytes of inline data.
         max_inline: U32,
         /// Entries of the channel, a power of two.
         entries: U16,
-        /// Virtqueue number, which is what is written (16 bits, little-endian) to the doorbell.
+        /// Virtqueue number. It is the value that is written to the doorbell (16 bits,
+        /// little-endian).
         queue: U16,
         /// Most units of a request.
         max_wqe_units: U32,
         /// mmap offset of the pages with the available and the used ring.
         rings_mmap: U64,
-        /// Their length.
+        /// Length of the rings.
         rings_len: U32,
-        /// Where the available ring begins.
+        /// Offset of the available ring.
         avail_offset: U32,
-        /// Where the used ring begins.
+        /// Offset of the used ring.
         used_offset: U32,
         /// Length of the slots.
         slots_len: U32,
-        /// mmap offset of the slots; slot i is at 64 * i.
+        /// mmap offset of the slots. Slot i is at 64 * i.
         slots_mmap: U64,
         /// mmap offset of the doorbell page, which is write-only.
         doorbell_mmap: U64,
         /// Length of the doorbell page.
         doorbell_len: U32,
-        /// Where the doorbell is in it.
+        /// Offset of the doorbell in its page.
         doorbell_offset: U32,
     }
 }
@@ -141,10 +142,10 @@ layout! {
 layout! {
     /// Reply of ibv_cmd_get_context since version 1.1.
     pub struct AllocContextExResp = "vrdma_uctx_ex_resp" {
-        /// What version 1.0 tells.
+        /// The fields of version 1.0.
         base: AllocContextResp,
-        /// Functions that device and kernel driver have, `VRDMA_CAP_*`; 0 (a kernel driver of
-        /// version 1.0) is `VRDMA_CAP_V1_0`.
+        /// Functions that both device and kernel driver have, `VRDMA_CAP_*`. 0 (a kernel driver of
+        /// version 1.0) means `VRDMA_CAP_V1_0`.
         device_cap: U64,
         /// Zero.
         reserved: [u8; 56],
@@ -154,7 +155,7 @@ layout! {
 layout! {
     /// Reply of ibv_cmd_alloc_pd.
     pub struct AllocPdResp = "vrdma_upd_resp" {
-        /// PDN, for messages.
+        /// PDN, for log messages.
         pdn: U32,
         /// Zero.
         reserved: U32,
@@ -166,7 +167,7 @@ layout! {
     pub struct UserCreateCqReq = "vrdma_ucq_req" {
         /// User address of the CQ's memory (see [`crate::cqe`]), page aligned.
         buf: U64,
-        /// Number of CQEs, a power of two, at least the `cqe` asked for.
+        /// Number of CQEs: a power of two, at least the requested `cqe`.
         entries: U32,
         /// Zero.
         reserved: U32,
@@ -176,7 +177,7 @@ layout! {
 layout! {
     /// Reply of ibv_cmd_create_cq.
     pub struct UserCreateCqResp = "vrdma_ucq_resp" {
-        /// CQN, for messages.
+        /// CQN, for log messages.
         cqn: U32,
         /// Zero.
         reserved: U32,
@@ -188,9 +189,10 @@ layout! {
     pub struct UserResizeCqReq = "vrdma_uresize_cq_req" {
         /// User address of the new ring and record (see [`crate::cqe`]), page aligned.
         buf: U64,
-        /// Number of CQEs, a power of two, at least the `cqe` asked for.
+        /// Number of CQEs: a power of two, at least the requested `cqe`.
         entries: U32,
-        /// As in [`ResizeCqReq`](crate::control::ResizeCqReq).
+        /// Number of CQEs that were taken out and not polled, as in
+        /// [`ResizeCqReq`](crate::control::ResizeCqReq).
         held: U32,
     }
 }
@@ -198,7 +200,7 @@ layout! {
 layout! {
     /// Reply of ibv_cmd_create_qp.
     pub struct UserCreateQpResp = "vrdma_uqp_resp" {
-        /// QPN to name in requests.
+        /// QPN for use in requests.
         qpn: U32,
         /// Zero.
         reserved: U32,
@@ -208,7 +210,7 @@ layout! {
 layout! {
     /// Reply of ibv_cmd_create_ah.
     pub struct UserCreateAhResp = "vrdma_uah_resp" {
-        /// Index to name in UD requests.
+        /// Index for use in UD requests.
         ah: U32,
         /// Zero.
         reserved: U32,
@@ -218,7 +220,7 @@ layout! {
 layout! {
     /// Reply of ibv_cmd_create_srq.
     pub struct UserCreateSrqResp = "vrdma_usrq_resp" {
-        /// SRQN to name in requests.
+        /// SRQN for use in requests.
         srqn: U32,
         /// Zero.
         reserved: U32,
@@ -228,11 +230,12 @@ layout! {
 layout! {
     /// Reply of `METHOD_QUERY_DM`.
     pub struct QueryDmResp = "vrdma_udm_resp" {
-        /// mmap offset of the pages that hold it; it begins with the first byte of the first.
+        /// mmap offset of the pages that hold the device memory. It begins at the start of the
+        /// first page.
         mmap: U64,
-        /// Their length.
+        /// Length of these pages in bytes.
         mmap_len: U64,
-        /// Its length in bytes.
+        /// Length of the device memory in bytes.
         length: U64,
     }
 }

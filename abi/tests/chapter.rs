@@ -1,4 +1,4 @@
-//! docs/device.md is rendered from the crate's pages and declarations, with the names of C.
+//! Renders docs/device.md from the crate's pages and declarations, with the names of C.
 #![allow(missing_docs, reason = "a test has no users")]
 
 mod generated;
@@ -8,8 +8,10 @@ use std::fmt::Write;
 use vrdma_abi::layout::{ConstsInfo, Item, StructInfo};
 use vrdma_abi::{HEADER, ah, config, control, cqe, event, user, wqe};
 
-/// A page: its source, and what it declares. The provider's agreement with the kernel driver is
-/// none of the device's.
+/// A page of the chapter: its source, and its declarations.
+///
+/// The module `user` is not a page: the device does not see what provider and kernel driver
+/// exchange.
 struct Page {
     module: &'static str,
     source: &'static str,
@@ -64,7 +66,7 @@ fn render() -> String {
     for (number, page) in PAGES.iter().enumerate() {
         writeln!(out, "{}. {}", number + 1, documentation(page.source).0).unwrap();
     }
-    // Before it the crate's pages are listed.
+    // The text before this heading lists the crate's pages.
     let (_, introduction) = documentation(include_str!("../src/lib.rs"));
     let start = introduction.iter().position(|line| line == "# Conventions").expect("the conventions");
     out.push('\n');
@@ -83,7 +85,7 @@ fn render() -> String {
     out
 }
 
-/// The first line of a page's documentation, and what follows it.
+/// Returns the first line of a page's documentation, and the lines behind it.
 fn documentation(source: &str) -> (String, Vec<String>) {
     let lines = source.lines().take_while(|line| line.starts_with("//!"));
     let mut lines = lines.map(|line| line["//!".len()..].strip_prefix(' ').unwrap_or_default().to_owned());
@@ -124,7 +126,9 @@ fn render_consts(out: &mut String, info: &ConstsInfo, names: &HashMap<String, St
     }
 }
 
-/// Groups of constants may have the same prefix: the name in Rust tells them apart.
+/// Returns the heading of a group of constants.
+///
+/// Groups may share a prefix; the name in Rust distinguishes them.
 fn heading_of(info: &ConstsInfo) -> String {
     format!("{}_* ({})", info.c_prefix, info.name)
 }
@@ -139,7 +143,8 @@ fn cell(doc: &[&str], names: &HashMap<String, String>) -> String {
     in_c(&doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "), names).replace('|', "\\|")
 }
 
-/// Text with rustdoc's links as names of C: "[`Status::OK`]" becomes "`VRDMA_STATUS_OK`".
+/// Returns the text with rustdoc's links as names of C: "[`Status::OK`]" becomes
+/// "`VRDMA_STATUS_OK`".
 fn in_c(text: &str, names: &HashMap<String, String>) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, link)) = rest.split_once("[`") {
@@ -156,12 +161,12 @@ fn in_c(text: &str, names: &HashMap<String, String>) -> String {
 fn name_in_c(path: &str, names: &HashMap<String, String>) -> String {
     let parts: Vec<&str> =
         path.split("::").filter(|part| !["crate", "self", "super"].contains(part)).collect();
-    // The longest end of the path that has a name.
+    // The longest suffix of the path that has a name.
     let found = (0..parts.len()).find_map(|at| names.get(&parts[at..].join("::")));
     found.unwrap_or_else(|| panic!("`{path}` has no name in C")).clone()
 }
 
-/// What each name of the crate is called in the chapter.
+/// Returns the chapter's name of each name of the crate.
 fn names() -> HashMap<String, String> {
     let mut names = HashMap::new();
     for (number, page) in PAGES.iter().enumerate() {

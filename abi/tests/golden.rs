@@ -1,25 +1,25 @@
-//! What was released stays: the C header of each release, and that of version 1.0 of the ABI
-//! (`golden/`), holds for drivers and devices of today.
+//! Each released ABI still holds for the current one.
 //!
-//! Additions are allowed: structures, constants, and fields in the place of reserved ones.
+//! `golden/` has the C header of each release, and that of version 1.0 of the ABI. Allowed
+//! additions are structures, constants, and fields in the place of reserved ones.
 #![allow(missing_docs, reason = "a test has no users")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a header says, by name: sizes, offsets, types of fields, constants.
+/// The content of a header by name: sizes, offsets, types of fields, and constants.
 type Facts = BTreeMap<String, String>;
 
-/// The one constant that grows, with each addition.
+/// The one constant that grows with each addition.
 const MINOR: &str = "VRDMA_VERSION_MINOR";
 
-/// Ends the names of masks of all bits that have a meaning: they get further bits.
+/// Suffix of masks of all defined bits. Such masks may gain bits.
 const MASK: &str = "_ALL";
 
 #[test]
 fn every_release_still_holds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // The test `c_header_is_current` compares it with the declarations.
+    // The test `c_header_is_current` compares this header with the declarations.
     let today = facts(&read(&root.join("../guest-driver/kernel/vrdma_abi.h")));
     let mut releases = 0;
     for entry in std::fs::read_dir(root.join("golden")).unwrap() {
@@ -36,7 +36,7 @@ fn a_header_is_read_as_a_whole() {
     let text = first_version();
     let facts = facts(&text);
     let count = |text: &str, what: &str| text.lines().filter(|line| line.starts_with(what)).count();
-    // All constants but the guard against a second inclusion.
+    // All constants, except for the include guard.
     assert_eq!(facts.keys().filter(|name| name.starts_with("VRDMA_")).count(), count(&text, "#define ") - 1);
     assert_eq!(facts.keys().filter(|name| name.starts_with("sizeof")).count(), count(&text, "struct "));
     let fields = facts.keys().filter(|name| name.contains('.')).count();
@@ -86,7 +86,7 @@ fn additions_are_allowed() {
     let newer = newer.replace("#define VRDMA_VERSION_MINOR 0", "#define VRDMA_VERSION_MINOR 1");
     let newer = newer.replace("#define VRDMA_WQE_F_ALL 15", "#define VRDMA_WQE_F_ALL 31");
     assert_eq!(broken(&facts(&text), &facts(&newer)), [""; 0]);
-    // The minor version does not go back.
+    // The minor version must not go back.
     assert_eq!(
         broken(&facts(&newer), &facts(&text)).iter().filter(|line| line.starts_with(MINOR)).count(),
         1
@@ -101,7 +101,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What is another today, or gone; a line each.
+/// Returns a line for each fact of the release that has changed or is gone.
 fn broken(released: &Facts, today: &Facts) -> Vec<String> {
     let holds = |name: &str, was: &str, is: &str| match (name, was.parse::<u32>(), is.parse::<u32>()) {
         (MINOR, Ok(was), Ok(is)) => is >= was,
@@ -116,7 +116,7 @@ fn broken(released: &Facts, today: &Facts) -> Vec<String> {
     released.iter().filter_map(line).collect()
 }
 
-/// Reads a header as it is generated. Reserved fields are no facts: others may take their place.
+/// Reads a generated header. Reserved fields are not facts: other fields may take their place.
 fn facts(text: &str) -> Facts {
     let mut facts = Facts::new();
     let mut tag = None;

@@ -1,5 +1,5 @@
-//! The C header of the kernel driver is rendered from the declarations, and declarations follow the
-//! crate's conventions.
+//! Renders the C header of the kernel driver from the declarations, and checks the crate's
+//! conventions.
 #![allow(missing_docs, reason = "a test has no users")]
 
 mod generated;
@@ -150,11 +150,11 @@ fn render_doc(out: &mut String, indent: &str, doc: &[&str]) {
     }
 }
 
-/// Columns of a line, in which a tab has as many as [`TAB`].
+/// Columns of a line. A tab counts as many columns as [`TAB`].
 const COLUMNS: usize = 100;
 const TAB: &str = "        ";
 
-/// The paragraphs of a doc in lines of at most `columns`. An item of a list begins a line.
+/// Returns the paragraphs of a doc in lines of at most `columns`. A list item begins a new line.
 fn filled(doc: &[&str], columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut begins = true;
@@ -180,7 +180,7 @@ fn filled(doc: &[&str], columns: usize) -> Vec<String> {
     lines
 }
 
-/// Rustdoc links and code marks as plain text.
+/// Returns rustdoc text without its link and code marks.
 fn plain(doc: &str) -> String {
     doc.trim().replace(['[', ']', '`'], "").replace("crate::", "")
 }

@@ -1,7 +1,9 @@
-//! Raw declarations of the installed libdpdk (Debian 12's 22.11 and 13's 24.11 are known to work):
-//! what `vrdma-backend`'s port module calls, and nothing else. Functions that DPDK has only in its
-//! headers are in `shim.c`, as `shim_` and DPDK's name without `rte_`. What each does and asks for
-//! says DPDK's API documentation; the safe layer is `vrdma_backend::port`.
+//! Raw declarations of the installed libdpdk.
+//!
+//! Debian 12's 22.11 and Debian 13's 24.11 are known to work. The crate declares only what the port
+//! module of `vrdma-backend` calls. Functions that DPDK has only in its headers are in `shim.c`:
+//! their names are DPDK's with `shim_` instead of `rte_`. DPDK's API documentation describes each
+//! function and its conditions. The safe layer is `vrdma_backend::port`.
 #![allow(unsafe_code, reason = "declarations of a C library")]
 #![allow(
     non_camel_case_types,

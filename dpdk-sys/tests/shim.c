@@ -1,7 +1,7 @@
 /*
- * Calls each function of shim.c, which is built with AddressSanitizer and
- * UndefinedBehaviorSanitizer for this: `cargo xtask test --only shim-asan`. Memory that the shim
- * has no business with is poisoned.
+ * Calls each function of shim.c: `cargo xtask test --only shim-asan`. shim.c is built with
+ * AddressSanitizer and UndefinedBehaviorSanitizer. Memory that the shim must not touch is
+ * poisoned.
  */
 #include "../shim.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define ROOM 2048
-/* Longer than one call of rx_burst or tx_burst takes at most. */
+/* More than one call of rx_burst or tx_burst takes. */
 #define MBUFS 80
 
 #define CHECK(condition)                                                              \
@@ -42,7 +42,7 @@ static void stream(void)
 	CHECK(said_len == 11 && memcmp(said, "hello there", 11) == 0);
 }
 
-/* Frees memory of others, so that whoever looks at it later is seen. */
+/* Frees the attached bytes, so that AddressSanitizer finds later accesses. */
 static void release(void *bytes, void *opaque)
 {
 	CHECK(opaque == &done);
@@ -76,7 +76,7 @@ static void lengths(struct rte_mempool *pool)
 	CHECK(shim_pktmbuf_data_len(head) == ROOM && shim_pktmbuf_pkt_len(head) == ROOM + 1);
 	shim_pktmbuf_offload(head, SHIM_FILL_IPV4 | SHIM_FILL_UDP | SHIM_FILL_TCP, false, 18, 60);
 	shim_pktmbuf_offload(tail, 0, true, 14, 40);
-	/* Those of layer 4 are values of one field: all of them together are that of UDP. */
+	/* The checksums of layer 4 are values of one field. The value of UDP equals both. */
 	CHECK(shim_pktmbuf_asked(head).what == (SHIM_FILL_IPV4 | SHIM_FILL_UDP) && shim_pktmbuf_asked(head).start == 78);
 	CHECK(shim_pktmbuf_asked(tail).what == 0 && shim_pktmbuf_asked(tail).start == 54);
 	shim_pktmbuf_offload(tail, SHIM_FILL_TCP, true, 14, 40);
@@ -98,11 +98,11 @@ static void lent(struct rte_mempool *pool, uint16_t len)
 	CHECK(shim_pktmbuf_chain(head, mbuf) == 0 && shim_pktmbuf_pkt_len(head) == 14u + len && done == 0);
 	shim_pktmbuf_free(head);
 	CHECK(done == 1);
-	/* The mbuf is as any other again. */
+	/* The mbuf can be allocated again, with its own data area. */
 	shim_pktmbuf_free(alloc(pool));
 }
 
-/* What is sent to net_ring comes back. */
+/* net_ring returns what is sent to it. */
 static void bursts(struct rte_mempool *pool, uint16_t port)
 {
 	struct rte_mbuf **mbufs = malloc(MBUFS * sizeof(*mbufs));

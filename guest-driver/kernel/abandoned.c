@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is done when an abandoned command is answered: an object that it created is destroyed,
- * and memory of an object that it destroyed is freed.
+ * Handling of abandoned commands that the device has answered.
+ *
+ * An object that such a command created is destroyed. Memory of an object that it destroyed is
+ * freed.
  */
 #include "abandoned.h"
 #include "channel.h"
@@ -12,7 +14,7 @@
 #include "mem.h"
 #include "reply.h"
 
-/* Ends a BIND_CHANNEL or UNBIND_CHANNEL: the channel is not to be bound. */
+/* Ends a BIND_CHANNEL or UNBIND_CHANNEL. The channel must not stay bound. */
 static void end_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, u32 status)
 {
 	const struct vrdma_bind_channel_req *bind = payload;
@@ -30,9 +32,11 @@ static void end_channel(struct vrdma_dev *dev, u16 opcode, const void *payload, 
 }
 
 /*
- * Destroys the region of a REREG_MR, which its verbs object knows no more, by the key that it has
- * by now. Returns 0 if its memory may be freed. A region to which windows are bound still stays
- * in the device, with its memory, until a reset.
+ * Destroys the region of a REREG_MR by its present key. Its verbs object does not refer to it any
+ * more.
+ *
+ * Returns 0 if the memory may be freed. A region with bound windows stays in the device until a
+ * reset, with its memory.
  */
 static int end_rereg(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u32 status)
 {
@@ -49,9 +53,10 @@ static int end_rereg(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u32 status
 }
 
 /*
- * Destroys what @cmd created, or repeats @cmd if it was to destroy an object that was in use:
- * the abandoned commands that used it have been handled by now. Returns 0 if the memory of the
- * object may be freed.
+ * Destroys what @cmd created. Repeats @cmd if it failed to destroy an object that was in use.
+ *
+ * The abandoned commands that used the object have been handled before. Returns 0 if the memory of
+ * the object may be freed.
  */
 static int end_object(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u16 opcode, u32 status)
 {
@@ -69,7 +74,7 @@ static int end_object(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, u16 opcod
 	}
 	if (vrdma_opcode_destroys(opcode)) {
 		if (status != VRDMA_STATUS_BUSY)
-			/* The device may still have what it did not destroy. */
+			/* The device may still have an object that it did not destroy. */
 			return vrdma_status_to_errno(status);
 		return vrdma_cmd_on(dev, opcode, le32_to_cpu(payload->object), &cmd->mem);
 	}

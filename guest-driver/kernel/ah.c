@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Address handles: entries of a table that the device reads. Creating one only
- * writes memory, so it can be done in atomic context.
+ * Address handles: entries of a table that the device reads.
+ *
+ * Creating one only writes memory, so it can be done in atomic context.
  */
 #include <linux/etherdevice.h>
 #include <rdma/ib_cache.h>
@@ -13,10 +14,10 @@
 #include "objects.h"
 #include "runs.h"
 
-/* One for each QP: while the core connects one, the request of its CM has an address handle. */
+/* One for each QP: while the core connects a QP, the CM request has an address handle. */
 #define AH_ENTRIES_MAX 16384
 #define AH_ENTRIES_MIN 64
-/* Divisor for the kernel's share of the table: processes cannot keep it from connecting. */
+/* Divisor for the kernel's share of the table. Processes cannot keep the kernel from connecting. */
 #define AH_KERNEL_SHARE 8
 
 static struct vrdma_ah_entry *ah_entry(struct vrdma_dev *dev, u32 index)
@@ -24,13 +25,13 @@ static struct vrdma_ah_entry *ah_entry(struct vrdma_dev *dev, u32 index)
 	return (struct vrdma_ah_entry *)dev->ah_mem->vaddr + index;
 }
 
-/* How many entries are for the kernel alone. */
+/* Returns the number of entries that are reserved for the kernel. */
 u32 vrdma_ah_reserved(const struct vrdma_dev *dev)
 {
 	return dev->caps.max_ah / AH_KERNEL_SHARE;
 }
 
-/* A value for vrdma_ah_entry.valid that no entry had recently. */
+/* Returns a value for vrdma_ah_entry.valid that no entry had recently. */
 static u32 next_generation(struct vrdma_dev *dev)
 {
 	u32 gen;
@@ -91,7 +92,7 @@ int vrdma_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *attr, struct i
 	entry->hop_limit = grh->hop_limit;
 	entry->traffic_class = grh->traffic_class;
 	entry->sl = rdma_ah_get_sl(attr->ah_attr);
-	/* Pairs with the device's reads of the entry between two of valid. */
+	/* Pairs with the device's reads of the entry, between two reads of @valid. */
 	virt_store_release(&entry->valid, cpu_to_le32(next_generation(dev)));
 	return 0;
 }
@@ -102,13 +103,13 @@ int vrdma_destroy_ah(struct ib_ah *ibah, u32 flags)
 	u32 index = to_vah(ibah)->index;
 
 	WRITE_ONCE(ah_entry(dev, index)->valid, 0);
-	/* The next owner of the entry writes to it only after it is seen to be invalid. */
+	/* The next owner writes to the entry only after the device can see that it is invalid. */
 	virt_wmb();
 	ida_free(&dev->ah_ida, index);
 	return 0;
 }
 
-/* Gives the device the table. A device without this command has no UD. */
+/* Gives the table to the device. A device without this command has no UD. */
 int vrdma_ah_init(struct vrdma_dev *dev)
 {
 	u32 entries = min_t(u32, dev->caps.max_ah, AH_ENTRIES_MAX);
@@ -141,7 +142,7 @@ int vrdma_ah_init(struct vrdma_dev *dev)
 	return 0;
 }
 
-/* The device has been reset. */
+/* Called after the device has been reset. */
 void vrdma_ah_cleanup(struct vrdma_dev *dev)
 {
 	vrdma_mem_free(dev, dev->ah_mem);

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Whether the device is stalled or broken. Any file may report it here. The files that act on it
- * have a work, or waiters on &vrdma_dev.wait, so nothing here calls another file.
+ * Whether the device is stalled or broken.
+ *
+ * Any file may report it here. The files that act on it have a work item, or wait on
+ * &vrdma_dev.wait. So nothing here calls another file.
  */
 #include <linux/virtio_config.h>
 
 #include "broken.h"
 
 /**
- * vrdma_set_broken() - give the device up
+ * vrdma_set_broken() - give the device up for good
  * @dev: the device
- * @why: what it did, for the log
+ * @why: what the device did, for the log
  *
- * From any context, and for good: until the driver is removed no command is given any more.
+ * No command is sent any more until the driver is removed. Can be called from any context.
  */
 void vrdma_set_broken(struct vrdma_dev *dev, const char *why)
 {
@@ -27,7 +29,8 @@ void vrdma_set_broken(struct vrdma_dev *dev, const char *why)
  * vrdma_reset() - reset the device
  * @dev: the device
  *
- * It uses no memory any more. Sleeps until the device answers, even one that is stalled.
+ * Afterwards the device uses no memory any more. Sleeps until the device answers, even if it is
+ * stalled.
  */
 void vrdma_reset(struct vrdma_dev *dev)
 {
@@ -43,9 +46,9 @@ void vrdma_reset(struct vrdma_dev *dev)
  * vrdma_find_reset() - give the device up if somebody else has reset it
  * @dev: the device, which the driver has started
  *
- * A reset of the PCI function (`reset` in sysfs, or a VMM) is told to no virtio driver. The
- * device forgets its queues then and answers nothing any more; its status says so
- * (virtio 1.2, 2.1). It uses no memory any more. May sleep.
+ * No virtio driver is told of a reset of the PCI function (by `reset` in sysfs, or by a VMM). After
+ * such a reset the device has no queues, answers nothing and uses no memory. The driver finds out
+ * from the device status (virtio 1.2, 2.1). May sleep.
  */
 void vrdma_find_reset(struct vrdma_dev *dev)
 {
@@ -57,19 +60,19 @@ void vrdma_find_reset(struct vrdma_dev *dev)
 }
 
 /**
- * vrdma_set_stalled() - the device answers nothing for now
+ * vrdma_set_stalled() - note that the device does not answer at present
  * @dev: the device
- * @why: what it does not do, for the log
+ * @why: what the device does not do, for the log
  *
- * Until it answers again it is asked for nothing new: nobody waits for it, and nothing is pinned
- * for it. May sleep.
+ * The device gets no new commands until it answers again. Until then nobody waits for it, and no
+ * memory is pinned for it. May sleep.
  */
 void vrdma_set_stalled(struct vrdma_dev *dev, const char *why)
 {
 	if (vrdma_broken(dev))
 		return;
 	if (READ_ONCE(dev->removing)) {
-		/* Nobody is left to wait until it resumes. See vrdma_remove(). */
+		/* Nobody is left who could wait until the device resumes. See vrdma_remove(). */
 		vrdma_reset(dev);
 		vrdma_set_broken(dev, why);
 		return;
@@ -81,19 +84,19 @@ void vrdma_set_stalled(struct vrdma_dev *dev, const char *why)
 		return;
 	dev_warn(&dev->vdev->dev, "the device stands still: %s\n", why);
 	WRITE_ONCE(dev->stalled_since, jiffies);
-	/* Its port is down. */
+	/* The port of a stalled device is down. */
 	queue_work(dev->wq, &dev->config_work);
 	queue_delayed_work(dev->wq, &dev->recover_work, VRDMA_RECOVER_INTERVAL);
 }
 
 /**
- * vrdma_clear_stalled() - the device answers again
+ * vrdma_clear_stalled() - note that the device answers again
  * @dev: the device
  */
 void vrdma_clear_stalled(struct vrdma_dev *dev)
 {
 	WRITE_ONCE(dev->stalled, false);
 	dev_info(&dev->vdev->dev, "the device goes on\n");
-	/* The state of its port is what the device says again. */
+	/* The port has the state that the device reports again. */
 	queue_work(dev->wq, &dev->config_work);
 }

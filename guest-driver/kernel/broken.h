@@ -4,22 +4,22 @@
 
 #include "vrdma.h"
 
-/* How often recover_work looks at a stalled device, in jiffies. */
+/* How often recover_work checks a stalled device, in jiffies. */
 #define VRDMA_RECOVER_INTERVAL (HZ / 10)
 
-/* The device failed for good: no command is given any more. */
+/* Whether the device failed for good. No command is sent to it any more. */
 static inline bool vrdma_broken(const struct vrdma_dev *dev)
 {
 	return READ_ONCE(dev->broken);
 }
 
-/* The device answers nothing for now. It is not given up at once: its host may be busy. */
+/* Whether the device does not answer at present. It may recover: its host may just be busy. */
 static inline bool vrdma_stalled(const struct vrdma_dev *dev)
 {
 	return READ_ONCE(dev->stalled);
 }
 
-/* The device is stalled, broken or not, and uses the memory it was given if it resumes. */
+/* Whether the device is stalled (broken or not), so that it may use its memory again later. */
 static inline bool vrdma_may_resume(const struct vrdma_dev *dev)
 {
 	return vrdma_stalled(dev) && !READ_ONCE(dev->is_reset);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Channels: virtqueues of work requests whose descriptor i is always slot i. The first is
- * the kernel's; the others are bound to contexts, whose processes write the rings themselves.
+ * Channels: virtqueues of work requests.
  *
- * The rings belong to virtio_ring, which is asked for their addresses only: nothing is ever
- * added by virtqueue_add(), and there is no callback.
+ * Descriptor i of a channel always points to slot i. The first channel is the kernel's. The others
+ * are bound to contexts, whose processes write the rings themselves.
+ *
+ * virtio_ring owns the rings, but is only asked for their addresses. Nothing is added by
+ * virtqueue_add(), and there is no callback.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -17,8 +19,10 @@
 #include "runs.h"
 
 /*
- * The pages of the rings can be given to a process if they hold nothing else: above all no
- * part of the descriptor table, by which it could name any address.
+ * Finds the pages of the rings, and whether a process may map them.
+ *
+ * They must hold nothing else: above all no part of the descriptor table, by which a process could
+ * name any address.
  */
 static void channel_find_rings(struct vrdma_channel *chan)
 {
@@ -26,7 +30,7 @@ static void channel_find_rings(struct vrdma_channel *chan)
 	void *table_end = vring->desc + chan->num;
 	void *used_end = &vring->used->ring[chan->num];
 
-	/* Behind the used ring is avail_event. */
+	/* avail_event follows the used ring. */
 	used_end += sizeof(__virtio16);
 	chan->rings = PTR_ALIGN_DOWN((void *)vring->avail, PAGE_SIZE);
 	chan->rings_len = PAGE_ALIGN(used_end - chan->rings);
@@ -63,9 +67,9 @@ static int channel_init(struct vrdma_dev *dev, struct vrdma_channel *chan, struc
 
 /**
  * vrdma_channel_bind() - give a channel to a context
- * @chan: the channel, not bound
- * @context: the context
- * @pending: if not NULL, becomes true if the device did not answer and may bind it later
+ * @chan: the channel, which is not bound
+ * @context: number of the context
+ * @pending: if not NULL, becomes true if the device did not answer and may bind the channel later
  */
 int vrdma_channel_bind(struct vrdma_channel *chan, u32 context, bool *pending)
 {
@@ -92,7 +96,7 @@ int vrdma_channel_bind(struct vrdma_channel *chan, u32 context, bool *pending)
 /**
  * vrdma_channel_get_free() - take a channel from the pool
  * @dev: the device
- * @owner: context that will have it
+ * @owner: context that gets the channel
  *
  * Return: a channel that is not bound, with one reference; NULL if the pool is empty
  */
@@ -118,7 +122,7 @@ void vrdma_channel_hold(struct vrdma_channel *chan)
 	spin_unlock(&chan->dev->channel_lock);
 }
 
-/* A channel without references goes back to the pool, unless it may still be bound. */
+/* Drops a reference. The last one returns the channel to the pool, unless it may still be bound. */
 void vrdma_channel_put(struct vrdma_channel *chan)
 {
 	struct vrdma_dev *dev = chan->dev;
@@ -130,9 +134,9 @@ void vrdma_channel_put(struct vrdma_channel *chan)
 }
 
 /**
- * vrdma_channel_unbound() - the device says that a channel is not bound
+ * vrdma_channel_unbound() - note that the device reports a channel as not bound
  * @dev: the device
- * @queue: index of its virtqueue, as in the command
+ * @queue: index of the channel's virtqueue, as in the command
  */
 void vrdma_channel_unbound(struct vrdma_dev *dev, u32 queue)
 {
@@ -174,7 +178,7 @@ int vrdma_channels_init(struct vrdma_dev *dev, struct virtqueue *vqs[], unsigned
 	return 0;
 }
 
-/* The device has been reset. */
+/* Called after the device has been reset. */
 void vrdma_channels_cleanup(struct vrdma_dev *dev)
 {
 	unsigned int i;

@@ -11,21 +11,22 @@ struct vrdma_uctx;
 /**
  * struct vrdma_channel - a virtqueue of work requests
  * @dev: the device
- * @vq: the virtqueue, of which only notify is used: the rings are written here, or by a process
- * @vring: its rings
- * @num: entries
- * @slots: memory of the slots
- * @rings: first of the pages with the available and the used ring
- * @rings_len: length of these pages
- * @mappable: no part of the descriptor table is in these pages, and they can be mapped
+ * @vq: the virtqueue; only its notify function is used, because the driver or a process writes the
+ *   rings directly
+ * @vring: rings of @vq
+ * @num: number of entries
+ * @slots: memory of the 64-byte units, one for each entry
+ * @rings: first of the pages with the available ring and the used ring
+ * @rings_len: length of these pages in bytes
+ * @mappable: these pages contain no part of the descriptor table, and can be mapped
  * @doorbell: address of the doorbell, or 0
  * @lock: protects the rings and @avail_idx of the kernel's channel
- * @avail_idx: the kernel's channel: entries made available
- * @free: in &vrdma_dev.free_channels
- * @owner: the context that has it, or NULL (&vrdma_dev.channel_lock)
- * @refs: the owner and its mappings (&vrdma_dev.channel_lock)
- * @maybe_bound: the device did not say that it is not bound, and may still read it
- *               (&vrdma_dev.channel_lock)
+ * @avail_idx: the kernel's channel: number of entries made available
+ * @free: node in &vrdma_dev.free_channels
+ * @owner: context that has the channel, or NULL (&vrdma_dev.channel_lock)
+ * @refs: references of the owner and of its mappings (&vrdma_dev.channel_lock)
+ * @maybe_bound: the device did not confirm that the channel is unbound, and may still read it
+ *   (&vrdma_dev.channel_lock)
  */
 struct vrdma_channel {
 	struct vrdma_dev *dev;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Connections of iWARP: what iw_cm asks for goes to the device, which has the TCP, and what the
- * device says of them goes back.
+ * iWARP connections: requests of iw_cm go to the device, which has the TCP, and its events go back.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -15,7 +14,7 @@
 #include "cmroute.h"
 #include "objects.h"
 
-/* Events that are handled in one go. */
+/* Most events that are handled in one run of the work item. */
 #define EVENT_BATCH 64
 
 static u16 depth(u32 wanted, u32 most)
@@ -44,11 +43,15 @@ static struct vrdma_cm_connect_req *make_connect(struct vrdma_dev *dev,
 }
 
 /*
- * Whether the caller may connect a QP: rdma_cm hands on whatever number a process names, by
- * rdma_connect() or rdma_accept(), in whose call this is. A QP of the kernel is connected by the
- * task that has taken it to RTR just before, which rdma_cm does in the same call, and no process
- * can do: some users of the kernel connect in the system call of a process (SRP as a target is
- * added, 9P as one is mounted), others in threads of the kernel.
+ * Whether the caller may connect the QP.
+ *
+ * rdma_cm passes on any QP number that a process names in rdma_connect() or rdma_accept(). So a QP
+ * of a process is connected by that process only.
+ *
+ * A QP of the kernel is connected by the task that has just moved it to RTR. rdma_cm does this in
+ * the same call, and no process can do it. Some users of the kernel connect in a system call of a
+ * process: SRP when a target is added, 9P when a file system is mounted. Others connect in kernel
+ * threads.
  */
 static bool may_connect(struct vrdma_qp *qp)
 {
@@ -60,8 +63,10 @@ static bool may_connect(struct vrdma_qp *qp)
 }
 
 /*
- * The QP that is to be connected. As long as cm_lock is held it is not freed: whoever destroys it
- * takes it out of the table before vrdma_cm_qp_ended().
+ * Finds the QP to connect, and sets @err.
+ *
+ * The QP is not freed while cm_lock is held: its destroyer removes it from the table before it
+ * calls vrdma_cm_qp_ended().
  */
 static struct vrdma_qp *find_qp(struct vrdma_dev *dev, u32 qpn, int *err)
 {
@@ -71,7 +76,7 @@ static struct vrdma_qp *find_qp(struct vrdma_dev *dev, u32 qpn, int *err)
 	return qp;
 }
 
-/* Under cm_lock, so that no event is handled before its connection is known. */
+/* Connects under cm_lock, so that no event is handled before its connection is known. */
 static int connect_locked(struct vrdma_dev *dev, struct iw_cm_id *cm_id,
 			  const struct vrdma_cm_connect_req *req)
 {
@@ -90,7 +95,7 @@ static int connect_locked(struct vrdma_dev *dev, struct iw_cm_id *cm_id,
 	err = vrdma_reserve_port(vrdma_scope_of(cm_id).net, &cm_id->m_local_addr, &end->port);
 	if (!err) {
 		err = vrdma_cmd_cm_connect(dev, req, &end->number);
-		/* find_qp() has found no connection of the QP: it is the address or the port. */
+		/* The QP has no connection, as find_qp() checked. So address or port are in use. */
 		if (err == -EBUSY)
 			err = -EADDRINUSE;
 	}
@@ -130,8 +135,10 @@ int vrdma_iw_connect(struct iw_cm_id *cm_id, struct iw_cm_conn_param *param)
 }
 
 /*
- * The connection that iw_cm accepts or rejects by @cm_id; NULL if it is over by now. It is known by
- * a number: iw_cm may have dropped the event of another that had this place in memory.
+ * Returns the connection that iw_cm accepts or rejects by @cm_id, or NULL if it is over already.
+ *
+ * The connection is known by a number, not by its address. iw_cm may have dropped the event of
+ * another connection that was at the same address in memory.
  */
 static struct vrdma_end *take_request(struct vrdma_dev *dev, struct iw_cm_id *cm_id)
 {
@@ -204,7 +211,7 @@ int vrdma_iw_reject(struct iw_cm_id *cm_id, const void *data, u8 len)
 		req->connection = cpu_to_le32(end->number);
 		req->private_data_len = cpu_to_le16(len);
 		memcpy(req->private_data, data, len);
-		/* A device that stands still rejects it when it goes on. */
+		/* A stalled device executes the rejection when it resumes. */
 		if (!vrdma_cmd_cm_reject(dev, req, &pending) || pending) {
 			xa_erase(&dev->cm_ends, end->number);
 			vrdma_end_free(dev, end);
@@ -229,7 +236,7 @@ static void handle_event(struct vrdma_dev *dev, struct vrdma_cm_event_resp *resp
 		.private_data = resp->private_data,
 		/* iw_cm has no room for more. */
 		.private_data_len = min_t(u16, le16_to_cpu(resp->private_data_len), U8_MAX),
-		/* To programs they are the peer's. */
+		/* Programs see these values from the side of the peer. */
 		.ird = min_t(u16, le16_to_cpu(resp->ord), U8_MAX),
 		.ord = min_t(u16, le16_to_cpu(resp->ird), U8_MAX),
 	};
@@ -239,7 +246,7 @@ static void handle_event(struct vrdma_dev *dev, struct vrdma_cm_event_resp *resp
 		vrdma_get_address(&event.remote_addr, resp->remote_addr, resp->remote_port);
 		vrdma_cm_requested(dev, &event, number, le32_to_cpu(resp->listener));
 	} else if (end) {
-		/* An end instead of a reply is a reply too. */
+		/* If the connection ends instead of a reply, iw_cm gets the end as its reply. */
 		if (what != VRDMA_CM_CONNECTED)
 			event.status = what == VRDMA_CM_NOT_CONNECTED ? vrdma_cm_errno(status) :
 									-ECONNRESET;
@@ -248,8 +255,9 @@ static void handle_event(struct vrdma_dev *dev, struct vrdma_cm_event_resp *resp
 }
 
 /*
- * Fetches what has happened. A device that stands still is waited for, so that no event is lost;
- * cm_lock is free meanwhile.
+ * Fetches connection events from the device.
+ *
+ * Waits for a stalled device, so that no event is lost. cm_lock is not held meanwhile.
  */
 static void event_work(struct work_struct *work)
 {
@@ -260,7 +268,7 @@ static void event_work(struct work_struct *work)
 	for (i = 0; i < EVENT_BATCH && !READ_ONCE(dev->removing); i++) {
 		err = vrdma_cmd_cm_get_event(dev, resp);
 		if (err == -ENOMEM) {
-			/* The device does not tell again. */
+			/* The device does not announce the event again. */
 			queue_delayed_work(dev->wq, &dev->cm_event_work, HZ);
 			return;
 		}
@@ -274,14 +282,16 @@ static void event_work(struct work_struct *work)
 		queue_delayed_work(dev->wq, &dev->cm_event_work, 0);
 }
 
-/* The device has told that it has something to tell. */
+/* Called when the device announces connection events. */
 void vrdma_cm_events(struct vrdma_dev *dev)
 {
 	mod_delayed_work(dev->wq, &dev->cm_event_work, 0);
 }
 
-/* The QP is in an end state, or destroyed: what connection it had is over, whatever the device
- * says. */
+/*
+ * Ends the connection of a QP that was moved to ERR or RESET, or destroyed, whatever the device
+ * reports.
+ */
 void vrdma_cm_qp_ended(struct vrdma_dev *dev, struct vrdma_qp *qp)
 {
 	const struct iw_cm_event news = { .status = -ECONNRESET };
@@ -294,7 +304,7 @@ void vrdma_cm_qp_ended(struct vrdma_dev *dev, struct vrdma_qp *qp)
 	mutex_unlock(&dev->cm_lock);
 }
 
-/* The device is broken: all connections are over. */
+/* Ends all connections, because the device is broken. */
 void vrdma_cm_fail(struct vrdma_dev *dev)
 {
 	mutex_lock(&dev->cm_lock);
@@ -302,7 +312,7 @@ void vrdma_cm_fail(struct vrdma_dev *dev)
 	mutex_unlock(&dev->cm_lock);
 }
 
-/* The driver is removed: there are no connections from now on, so that nobody waits for one. */
+/* Ends all connections and allows no new ones, so that nobody waits when the driver is removed. */
 void vrdma_cm_stop(struct vrdma_dev *dev)
 {
 	mutex_lock(&dev->cm_lock);
@@ -318,14 +328,14 @@ void vrdma_cm_init(struct vrdma_dev *dev)
 	INIT_DELAYED_WORK(&dev->cm_event_work, event_work);
 }
 
-/* The device has been reset: waits until the last events have been handled. */
+/* Waits until the last events have been handled. Called after the device has been reset. */
 void vrdma_cm_cancel(struct vrdma_dev *dev)
 {
 	cancel_delayed_work_sync(&dev->cm_event_work);
 	vrdma_ends_cancel(dev);
 }
 
-/* The device has been reset, and has no users any more, and so no listeners. */
+/* Called after the reset of the device, when it has no users and so no listeners any more. */
 void vrdma_cm_cleanup(struct vrdma_dev *dev)
 {
 	vrdma_ends_cleanup(dev);

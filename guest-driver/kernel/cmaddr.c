@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Addresses of connections of iWARP, and their ports in the guest.
- */
+/* Addresses of iWARP connections, and the reservation of their TCP ports in the guest. */
 #include <linux/in6.h>
 #include <linux/net.h>
 #include <net/ipv6.h>
@@ -12,7 +10,7 @@
 
 #include "cmaddr.h"
 
-/* An address as the ABI has it. */
+/* Writes an address in the form of the ABI: IPv6, or IPv4 mapped to IPv6. */
 void vrdma_put_address(const struct sockaddr_storage *from, u8 *addr, __le16 *port)
 {
 	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)from;
@@ -24,7 +22,7 @@ void vrdma_put_address(const struct sockaddr_storage *from, u8 *addr, __le16 *po
 		*port = cpu_to_le16(ntohs(in6->sin6_port));
 		return;
 	}
-	/* An unspecified address is all zero, of either family. */
+	/* An unspecified address is all zero in both families. */
 	if (in->sin_addr.s_addr) {
 		ipv6_addr_set_v4mapped(in->sin_addr.s_addr, &mapped);
 		memcpy(addr, &mapped, sizeof(mapped));
@@ -32,7 +30,7 @@ void vrdma_put_address(const struct sockaddr_storage *from, u8 *addr, __le16 *po
 	*port = cpu_to_le16(ntohs(in->sin_port));
 }
 
-/* The port of an address. */
+/* Returns the TCP port of an address, in the byte order of the CPU. */
 u16 vrdma_port(const struct sockaddr_storage *of)
 {
 	if (of->ss_family == AF_INET6)
@@ -40,7 +38,7 @@ u16 vrdma_port(const struct sockaddr_storage *of)
 	return ntohs(((const struct sockaddr_in *)of)->sin_port);
 }
 
-/* An address of the ABI. */
+/* Reads an address in the form of the ABI. */
 void vrdma_get_address(struct sockaddr_storage *to, const u8 *addr, __le16 port)
 {
 	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)to;
@@ -61,9 +59,11 @@ void vrdma_get_address(struct sockaddr_storage *to, const u8 *addr, __le16 port)
 }
 
 /*
- * rdma_cm, iw_cm's only user, has its own identifier as the context of iw_cm's: it knows the
- * network namespace of who made it, which is not that of the caller if a work of the kernel
- * connects.
+ * Returns the network namespace and the interface of an identifier.
+ *
+ * rdma_cm is iw_cm's only user. The context of its iw_cm identifiers is its own identifier, which
+ * knows the network namespace of its creator. The caller may have another namespace, if a work item
+ * of the kernel connects.
  */
 struct vrdma_cm_scope vrdma_scope_of(const struct iw_cm_id *cm_id)
 {
@@ -77,7 +77,7 @@ struct vrdma_cm_scope vrdma_scope_of(const struct iw_cm_id *cm_id)
 	return scope;
 }
 
-/* Keeps programs of the guest from a port that the device uses in the network namespace @net. */
+/* Keeps programs of the guest from binding a port that the device uses in the namespace @net. */
 int vrdma_reserve_port(struct net *net, const struct sockaddr_storage *at, struct socket **port)
 {
 	size_t len = at->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
@@ -89,7 +89,7 @@ int vrdma_reserve_port(struct net *net, const struct sockaddr_storage *at, struc
 	err = sock_create_kern(net, at->ss_family, SOCK_STREAM, IPPROTO_TCP, port);
 	if (err)
 		return err;
-	/* A socket of the kernel does not keep its namespace. */
+	/* A kernel socket does not hold a reference to its namespace. */
 	get_net(net);
 	err = kernel_bind(*port, (struct sockaddr *)at, len);
 	if (err) {
@@ -99,7 +99,7 @@ int vrdma_reserve_port(struct net *net, const struct sockaddr_storage *at, struc
 	return err;
 }
 
-/* Gives a reserved port back. */
+/* Releases a reserved port. */
 void vrdma_release_port(struct socket *port)
 {
 	struct net *net = sock_net(port->sk);

@@ -9,9 +9,9 @@ struct iw_cm_id;
 struct socket;
 
 /**
- * struct vrdma_cm_scope - where an identifier of iw_cm has its addresses and routes
- * @net: its network namespace, which lives as long as the identifier
- * @oif: the interface that it is bound to, or 0
+ * struct vrdma_cm_scope - where addresses and routes of an iw_cm identifier are looked up
+ * @net: network namespace of the identifier, which lives as long as the identifier
+ * @oif: index of the interface that the identifier is bound to, or 0
  */
 struct vrdma_cm_scope {
 	struct net *net;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * The commands about connections of iWARP, one function each.
- */
+/* The commands about iWARP connections, one function each. */
 #include "cmcmds.h"
 #include "cmdexec.h"
 
@@ -33,7 +31,7 @@ int vrdma_cmd_cm_accept(struct vrdma_dev *dev, const struct vrdma_cm_accept_req 
 	return vrdma_cmd_exec(dev, &cmd, NULL);
 }
 
-/* @pending becomes true if the device did not answer, and will carry it out. */
+/* @pending becomes true if the device did not answer, and will execute the command later. */
 int vrdma_cmd_cm_reject(struct vrdma_dev *dev, const struct vrdma_cm_reject_req *req,
 			bool *pending)
 {
@@ -56,7 +54,7 @@ int vrdma_cmd_cm_release(struct vrdma_dev *dev, u32 connection)
 	return vrdma_cmd_on(dev, VRDMA_CMD_CM_RELEASE, connection, NULL);
 }
 
-/* An event that nobody waits for would be lost. */
+/* Has no timeout: an event that nobody waits for would be lost. */
 int vrdma_cmd_cm_get_event(struct vrdma_dev *dev, struct vrdma_cm_event_resp *event)
 {
 	struct vrdma_cmd cmd = { .opcode = VRDMA_CMD_CM_GET_EVENT, .no_timeout = true };

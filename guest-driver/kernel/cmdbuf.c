@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One command: its opcode, its buffers, and what its status means.
+ * One command: its opcode and its buffers.
  *
- * The buffers have two owners: the caller, and the control queue until the device has answered
- * or was reset. So a caller that times out never frees a buffer that the device may still write.
+ * The buffers have two owners: the caller, and the control queue until the device has answered or
+ * was reset. So a caller that times out never frees a buffer that the device may still write.
  */
 #include <linux/slab.h>
 
@@ -11,10 +11,10 @@
 #include "runs.h"
 
 /**
- * vrdma_opcode_destroys() - whether a command destroys or releases what another made
+ * vrdma_opcode_destroys() - whether a command destroys or releases what another command made
  * @opcode: the command
  *
- * Such a command is never dropped: a stalled device carries it out when it resumes.
+ * Such a command is never dropped. A stalled device executes it when it resumes.
  */
 bool vrdma_opcode_destroys(u16 opcode)
 {
@@ -38,7 +38,7 @@ bool vrdma_opcode_destroys(u16 opcode)
 	}
 }
 
-/* The command that destroys what @opcode creates, or 0 if there is none. */
+/* Returns the command that destroys what @opcode creates, or 0 if there is none. */
 u16 vrdma_opcode_inverse(u16 opcode)
 {
 	switch (opcode) {
@@ -83,12 +83,13 @@ void vrdma_cmdbuf_put(struct vrdma_cmdbuf *cmd)
 /**
  * vrdma_cmdbuf_alloc() - make a command
  * @opcode: the command
- * @req: its request structure, or NULL
+ * @req: request structure, or NULL
  * @req_len: length of @req
- * @resp_len: length of its reply, without the header
- * @runs: memory that belongs to it, or NULL; taken over, also on failure
+ * @resp_len: length of the reply, without the header
+ * @runs: extents that belong to the command, or NULL; taken over, also on failure
  *
- * Return: the command, with one reference; NULL if there is no memory, unless it destroys
+ * Return: the command, with one reference; NULL if there is no memory. A command that destroys
+ * never fails for lack of memory.
  */
 struct vrdma_cmdbuf *vrdma_cmdbuf_alloc(u16 opcode, const void *req, size_t req_len,
 					size_t resp_len, struct vrdma_runs *runs)

@@ -12,18 +12,18 @@ struct vrdma_runs;
 
 /**
  * struct vrdma_cmdbuf - a command, its answer, and their memory
- * @node: in a list of &struct vrdma_cmdq
- * @ref: the caller, and the queue until the device has answered or was reset
- * @done: the device has answered; see vrdma_cmdbuf_done()
- * @abandoned: its caller waits no more (lock of the queue)
+ * @node: node in a list of &struct vrdma_cmdq
+ * @ref: references of the caller, and of the queue until the device has answered or was reset
+ * @done: the device has answered; read it by vrdma_cmdbuf_done()
+ * @abandoned: the caller does not wait any more (lock of the queue)
  * @mem: memory of the object that an abandoned command creates or destroys, or NULL
- * @used_len: bytes of the answer
- * @cookie: by which the answer is recognised
+ * @used_len: number of bytes of the answer
+ * @cookie: number that the answer has to repeat
  * @req: the request
  * @resp: the answer
- * @runs: memory runs that belong to the request, or NULL
- * @out: @req and @runs, for the device to read
- * @in: @resp, for the device to write
+ * @runs: extents that belong to the request, or NULL
+ * @out: @req and @runs, which the device reads
+ * @in: @resp, which the device writes
  */
 struct vrdma_cmdbuf {
 	struct list_head node;
@@ -40,7 +40,7 @@ struct vrdma_cmdbuf {
 	struct scatterlist in;
 };
 
-/* Whether the device has answered; if so, the answer may be read. */
+/* Whether the device has answered. If so, the answer may be read. */
 static inline bool vrdma_cmdbuf_done(const struct vrdma_cmdbuf *cmd)
 {
 	/* Pairs with the release in vrdma_cmdq_drain(). */

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Having the device carry out a command: how long its caller waits, and what it is told.
- */
+/* Executing a command: how long the caller waits, and which result it gets. */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 
@@ -17,7 +15,7 @@ module_param(cmd_timeout_ms, uint, 0644);
 MODULE_PARM_DESC(cmd_timeout_ms,
 		 "Time after which a device that does not answer stands still (default 60000 ms)");
 
-/* How often a waiter polls, in case an interrupt was lost or the device is gone. */
+/* How often a waiter polls, in case that an interrupt was lost or the device is gone. */
 #define CMD_POLL_INTERVAL HZ
 
 static unsigned long cmd_deadline(void)
@@ -25,13 +23,13 @@ static unsigned long cmd_deadline(void)
 	return jiffies + msecs_to_jiffies(READ_ONCE(cmd_timeout_ms));
 }
 
-/* Whether no answer will come. Without a timeout that is so only once the device is reset. */
+/* Whether no answer will come. With @no_timeout, a stalled device has to be reset before that. */
 static bool cmd_hopeless(struct vrdma_dev *dev, bool no_timeout)
 {
 	return vrdma_broken(dev) && !(no_timeout && vrdma_may_resume(dev));
 }
 
-/* Waits for room in the queue, but not for long; -ENOSPC if there is none yet. */
+/* Waits at most CMD_POLL_INTERVAL for room in the queue. Returns -ENOSPC if there is none yet. */
 static int cmd_wait_room(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, bool no_timeout)
 {
 	int err = -ENOSPC;
@@ -42,7 +40,7 @@ static int cmd_wait_room(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, bool n
 	return err;
 }
 
-/* Waits for the answer until @deadline, but not for long; returns whether it came. */
+/* Waits for the answer until @deadline, at most CMD_POLL_INTERVAL. Returns whether it came. */
 static bool cmd_wait_done(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, bool no_timeout,
 			  unsigned long deadline)
 {
@@ -52,8 +50,10 @@ static bool cmd_wait_done(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, bool 
 }
 
 /*
- * Submits @cmd and waits for the answer: until @deadline, or with @no_timeout as long as the
- * device is stalled. @submitted becomes true once the device has it.
+ * Submits @cmd and waits for the answer until @deadline. With @no_timeout, waits as long as the
+ * device is stalled.
+ *
+ * @submitted becomes true when the device has the command.
  */
 static int cmd_run(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, unsigned long deadline,
 		   bool no_timeout, bool *submitted)
@@ -79,18 +79,18 @@ static int cmd_run(struct vrdma_dev *dev, struct vrdma_cmdbuf *cmd, unsigned lon
 			vrdma_set_broken(dev, "it was removed");
 			return -EIO;
 		}
-		/* An interrupt may be late, or lost. */
+		/* An interrupt may be late or lost. */
 		vrdma_cmdq_drain(dev);
 		vrdma_find_reset(dev);
 		if (!time_after(jiffies, deadline) || (*submitted && vrdma_cmdbuf_done(cmd)))
 			continue;
 		if (warned && !vrdma_stalled(dev) && !READ_ONCE(dev->removing)) {
-			/* It resumed, and has other commands to answer first. */
+			/* The device resumed, and has to answer other commands first. */
 			warned = false;
 			deadline = cmd_deadline();
 			continue;
 		}
-		/* More than once: the driver may be removed meanwhile. */
+		/* Called again in each round, because the driver may be removed meanwhile. */
 		vrdma_set_stalled(dev, "a command got no answer");
 		if (!no_timeout)
 			return -EIO;
@@ -125,20 +125,24 @@ static int cmd_read(struct vrdma_dev *dev, const struct vrdma_cmdbuf *cmd,
 }
 
 /**
- * vrdma_cmd_exec() - have the device carry out a command
+ * vrdma_cmd_exec() - have the device execute a command
  * @dev: the device
- * @cmd: the command; its runs are taken over, also on failure
- * @result: what it comes to, or NULL for a command that is answered with a status only
+ * @cmd: the command; its extents are taken over, also on failure
+ * @result: result of the command, or NULL if its answer is only a status
  *
- * Sleeps until the device answers, but not for longer than the module parameter says, unless the
- * command has no timeout. After an error the device did not carry the command out, except after
- * -EIO, when this is not known. A stalled device is asked for nothing new. Commands that destroy
- * are left with it, and carried out in order when it resumes.
+ * Sleeps until the device answers, but not longer than the module parameter cmd_timeout_ms allows,
+ * unless the command has no timeout.
+ *
+ * After an error other than -EIO, the device did not execute the command. After -EIO this is not
+ * known.
+ *
+ * A stalled device gets no new commands. Commands that destroy are an exception: they stay queued,
+ * and the device executes them in order when it resumes.
  */
 int vrdma_cmd_exec(struct vrdma_dev *dev, const struct vrdma_cmd *cmd,
 		   struct vrdma_cmd_result *result)
 {
-	/* The core adds a GID only once, so this command waits all the same. */
+	/* The core adds a GID only once, so this command waits for a stalled device too. */
 	bool stalled = vrdma_stalled(dev) && cmd->opcode != VRDMA_CMD_ADD_GID;
 	bool destroys = vrdma_opcode_destroys(cmd->opcode);
 	unsigned long deadline = stalled ? jiffies : cmd_deadline();
@@ -174,11 +178,11 @@ out:
 }
 
 /**
- * vrdma_cmd_on() - have the device carry out a command on one object
+ * vrdma_cmd_on() - have the device execute a command on one object
  * @dev: the device
- * @opcode: a command whose request is a number, and which is answered with a status only
- * @object: the number
- * @mem: as in &struct vrdma_cmd
+ * @opcode: a command whose request is a number, and whose answer is only a status
+ * @object: number of the object
+ * @mem: see &struct vrdma_cmd
  */
 int vrdma_cmd_on(struct vrdma_dev *dev, u16 opcode, u32 object, struct vrdma_mem **mem)
 {
@@ -192,8 +196,8 @@ int vrdma_cmd_on(struct vrdma_dev *dev, u16 opcode, u32 object, struct vrdma_mem
 /**
  * vrdma_cmd_create() - have the device create an object
  * @dev: the device
- * @cmd: a command that is answered with the number of the object
- * @object: becomes the number if it succeeds
+ * @cmd: a command whose answer is the number of the object
+ * @object: becomes the number on success
  */
 int vrdma_cmd_create(struct vrdma_dev *dev, const struct vrdma_cmd *cmd, u32 *object)
 {
@@ -210,6 +214,8 @@ int vrdma_cmd_create(struct vrdma_dev *dev, const struct vrdma_cmd *cmd, u32 *ob
 /**
  * vrdma_cmd_probe() - make sure that the device has a command to answer
  * @dev: the device
+ *
+ * Sends an abandoned QUERY_PORT if no command is outstanding.
  */
 void vrdma_cmd_probe(struct vrdma_dev *dev)
 {

@@ -8,15 +8,15 @@ struct vrdma_runs;
 
 /**
  * struct vrdma_cmd - a command for the device
- * @opcode: which
- * @req: its request structure, or NULL
+ * @opcode: opcode of the command
+ * @req: request structure, or NULL
  * @req_len: length of @req
- * @runs: memory that belongs to the command, or NULL
+ * @runs: extents that belong to the command, or NULL
  * @mem: memory of the object that the command creates or destroys, or NULL. Becomes NULL if the
- *       command is abandoned: then the memory is freed when the device has answered.
- * @no_timeout: wait until the device has answered, has been reset, or is broken and not stalled.
- *              For commands on objects whose buffers belong to other users of the kernel and
- *              cannot be kept by the driver, and for answers that must not be lost.
+ *   command is abandoned: then the memory is freed after the device has answered.
+ * @no_timeout: wait until the device has answered, has been reset, or is broken and not stalled. It
+ *   is for objects whose buffers belong to other users of the kernel, so that the driver cannot
+ *   keep them. It is also for answers that must not be lost.
  */
 struct vrdma_cmd {
 	u16 opcode;
@@ -28,12 +28,12 @@ struct vrdma_cmd {
 };
 
 /**
- * struct vrdma_cmd_result - what a command comes to
- * @resp: where its reply goes if it succeeds, or NULL
+ * struct vrdma_cmd_result - the result of a command
+ * @resp: buffer for the reply of a successful command, or NULL
  * @resp_len: length of @resp
- * @added: bytes at the end of @resp that older devices do not write: they are zero then
- * @submitted: the device was given the command
- * @pending: the command was abandoned: the device did not answer, and may still carry it out
+ * @added: bytes at the end of @resp that older devices do not write; then they are zero
+ * @submitted: the command was given to the device
+ * @pending: the command was abandoned: the device did not answer, and may still execute it
  */
 struct vrdma_cmd_result {
 	void *resp;
@@ -47,7 +47,7 @@ struct vrdma_cmd_result {
 #define VRDMA_COMMAND(op, request) \
 	{ .opcode = (op), .req = (request), .req_len = sizeof(*(request)) }
 
-/* A place for a reply structure. */
+/* A buffer for a reply structure. */
 #define VRDMA_REPLY(response) { .resp = (response), .resp_len = sizeof(*(response)) }
 
 int vrdma_cmd_exec(struct vrdma_dev *dev, const struct vrdma_cmd *cmd,

@@ -2,10 +2,11 @@
 /*
  * The control queue: commands go in, answers come out.
  *
- * An abandoned command is one whose caller waits for its answer no more. It stays in the queue
- * until the device answers; abandoned.c handles the answer. A command that destroys is never
- * dropped: if the queue has no room for it when it is abandoned, it is deferred, and sent before
- * any other command as soon as there is room.
+ * A command is abandoned when its caller does not wait for the answer any more. It stays in the
+ * queue until the device answers; abandoned.c handles the answer.
+ *
+ * A command that destroys is never dropped. If the queue has no room when it is abandoned, it is
+ * deferred. It is then sent before any other command as soon as there is room.
  */
 #include <linux/scatterlist.h>
 
@@ -14,7 +15,7 @@
 #include "cmdq.h"
 #include "mem.h"
 
-/* Adds @cmd to the queue, which is locked; -ENOSPC if there is no room. */
+/* Adds @cmd to the queue, which is locked. Returns -ENOSPC if there is no room. */
 static int cmdq_add(struct vrdma_cmdq *q, struct vrdma_cmdbuf *cmd)
 {
 	struct scatterlist *sgs[] = { cmd->out.sgl, &cmd->in };
@@ -32,8 +33,9 @@ static int cmdq_add(struct vrdma_cmdq *q, struct vrdma_cmdbuf *cmd)
 }
 
 /*
- * Moves deferred commands into the queue, which is locked, as long as there is room; returns
- * whether the device wants a kick.
+ * Moves deferred commands into the queue, which is locked, as long as there is room.
+ *
+ * Returns whether the device wants a kick.
  */
 static bool cmdq_move_deferred(struct vrdma_cmdq *q)
 {
@@ -41,7 +43,10 @@ static bool cmdq_move_deferred(struct vrdma_cmdq *q)
 	bool moved = false;
 
 	while ((cmd = list_first_entry_or_null(&q->deferred, struct vrdma_cmdbuf, node))) {
-		/* A request and a reply. An attempt that fails would kick the device. */
+		/*
+		 * A command takes two descriptors: request and reply. A failing add would kick the
+		 * device.
+		 */
 		if (q->vq->num_free < 2 || cmdq_add(q, cmd))
 			break;
 		list_del(&cmd->node);
@@ -52,11 +57,11 @@ static bool cmdq_move_deferred(struct vrdma_cmdq *q)
 }
 
 /**
- * vrdma_cmdq_submit() - hand a command to the device
+ * vrdma_cmdq_submit() - give a command to the device
  * @q: the control queue
  * @cmd: the command
  *
- * Return: -ENOSPC while the queue has no room for it
+ * Return: 0; -ENOSPC while the queue has no room; another error if the queue does not work
  */
 int vrdma_cmdq_submit(struct vrdma_cmdq *q, struct vrdma_cmdbuf *cmd)
 {
@@ -65,7 +70,7 @@ int vrdma_cmdq_submit(struct vrdma_cmdq *q, struct vrdma_cmdbuf *cmd)
 	int err;
 
 	spin_lock_irqsave(&q->lock, flags);
-	/* Deferred commands come first: children are destroyed before their parent. */
+	/* Deferred commands go first, because children are destroyed before their parent. */
 	err = list_empty(&q->deferred) ? cmdq_add(q, cmd) : -ENOSPC;
 	if (!err)
 		notify = vrdma_kick_prepare(q->vq);
@@ -79,7 +84,7 @@ int vrdma_cmdq_submit(struct vrdma_cmdq *q, struct vrdma_cmdbuf *cmd)
  * vrdma_cmdq_drain() - take answers from the queue
  * @dev: the device
  *
- * From any context.
+ * Can be called from any context.
  */
 void vrdma_cmdq_drain(struct vrdma_dev *dev)
 {
@@ -121,13 +126,14 @@ void vrdma_cmdq_interrupt(struct virtqueue *vq)
 }
 
 /**
- * vrdma_cmdq_abandon() - wait for a command no more
+ * vrdma_cmdq_abandon() - stop waiting for a command
  * @q: the control queue
  * @cmd: the command
- * @submitted: the device has it; if not, it is sent when there is room
- * @mem: memory of the object that it creates or destroys, or NULL; taken over, and set to NULL
+ * @submitted: the device has the command; if not, it is sent when there is room
+ * @mem: memory of the object that the command creates or destroys, or NULL; taken over and set to
+ *   NULL
  *
- * Return: false if the answer has just come, and the command is still the caller's
+ * Return: false if the answer has just come; then the command still belongs to the caller
  */
 bool vrdma_cmdq_abandon(struct vrdma_cmdq *q, struct vrdma_cmdbuf *cmd, bool submitted,
 			struct vrdma_mem **mem)
@@ -156,7 +162,7 @@ bool vrdma_cmdq_abandon(struct vrdma_cmdq *q, struct vrdma_cmdbuf *cmd, bool sub
 	return true;
 }
 
-/* Removes the first command from one of the lists of @q; NULL if there is none. */
+/* Removes the first command from one of the lists of @q. Returns NULL if there is none. */
 static struct vrdma_cmdbuf *cmdq_pop(struct vrdma_cmdq *q, struct list_head *list)
 {
 	struct vrdma_cmdbuf *cmd;
@@ -170,7 +176,7 @@ static struct vrdma_cmdbuf *cmdq_pop(struct vrdma_cmdq *q, struct list_head *lis
 	return cmd;
 }
 
-/* The oldest abandoned command that has been answered, with its reference; NULL if none. */
+/* Returns the oldest answered abandoned command, with its reference, or NULL. */
 struct vrdma_cmdbuf *vrdma_cmdq_pop_abandoned(struct vrdma_cmdq *q)
 {
 	return cmdq_pop(q, &q->abandoned);
@@ -183,7 +189,7 @@ void vrdma_cmdq_init(struct vrdma_cmdq *q)
 	INIT_LIST_HEAD(&q->abandoned);
 }
 
-/* The device has been reset: takes back the commands that it did not answer. */
+/* Takes back the commands that the device did not answer. Called after a reset of the device. */
 void vrdma_cmdq_cleanup(struct vrdma_dev *dev)
 {
 	struct vrdma_cmdq *q = &dev->cmdq;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The commands of the device but for those about memory and connections, one function each.
- * Arguments have the byte order of the CPU, structures of the ABI are little-endian.
+ * The device's commands, one function each, except those about memory regions and connections.
+ *
+ * Arguments have the byte order of the CPU. Structures of the ABI are little-endian.
  */
 #include "cmdexec.h"
 #include "cmds.h"
@@ -87,7 +88,10 @@ int vrdma_cmd_dealloc_context(struct vrdma_dev *dev, u32 context)
 	return vrdma_cmd_on(dev, VRDMA_CMD_DEALLOC_CONTEXT, context, NULL);
 }
 
-/* @pending, unless it is NULL, tells whether the device did not answer, and may carry it out. */
+/*
+ * @pending (unless NULL) tells whether the device did not answer, and may still execute the
+ * command.
+ */
 int vrdma_cmd_bind_channel(struct vrdma_dev *dev, u32 context, u16 queue, struct vrdma_runs *runs,
 			   bool *pending)
 {
@@ -157,7 +161,7 @@ int vrdma_cmd_destroy_cq(struct vrdma_dev *dev, u32 cqn, struct vrdma_mem **mem)
 	return vrdma_cmd_on(dev, VRDMA_CMD_DESTROY_CQ, cqn, mem);
 }
 
-/* The caller keeps former and new memory until it knows which the device uses. */
+/* The caller keeps the former and the new memory until it knows which one the device uses. */
 int vrdma_cmd_resize_cq(struct vrdma_dev *dev, const struct vrdma_resize_cq_req *req,
 			struct vrdma_runs *runs)
 {
@@ -222,7 +226,7 @@ int vrdma_cmd_destroy_qp(struct vrdma_dev *dev, u32 qpn)
 	return vrdma_cmd_on(dev, VRDMA_CMD_DESTROY_QP, qpn, NULL);
 }
 
-/* On return the device uses no buffer of the QP any more, unless it is broken. */
+/* After the return the device uses no buffer of the QP any more, unless it is broken. */
 int vrdma_cmd_destroy_qp_no_timeout(struct vrdma_dev *dev, u32 qpn)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(qpn) };
@@ -266,7 +270,7 @@ int vrdma_cmd_destroy_srq(struct vrdma_dev *dev, u32 srqn)
 	return vrdma_cmd_on(dev, VRDMA_CMD_DESTROY_SRQ, srqn, NULL);
 }
 
-/* On return the device uses no buffer of the SRQ any more, unless it is broken. */
+/* After the return the device uses no buffer of the SRQ any more, unless it is broken. */
 int vrdma_cmd_destroy_srq_no_timeout(struct vrdma_dev *dev, u32 srqn)
 {
 	struct vrdma_object_req req = { .object = cpu_to_le32(srqn) };

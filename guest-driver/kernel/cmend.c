@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The ends of connections of iWARP that this guest has: what each holds, and until when. What
- * happens to one is decided in cmstate.c; all of it is done under cm_lock.
+ * This guest's ends of iWARP connections: what each one holds, and for how long.
+ *
+ * cmstate.c decides what an event does to a connection. Everything here runs under cm_lock.
  */
 #include <linux/net.h>
 #include <linux/slab.h>
@@ -14,9 +15,11 @@
 #include "objects.h"
 
 /*
- * How long anybody may take to answer, the device, its peer, or a program. The device gives up
- * earlier (20 s for a connection and 60 s for the peer's answer at most); if it did not, nobody
- * who waits for iw_cm could be killed, and the driver not removed.
+ * How long the device, its peer or a program may take to answer.
+ *
+ * The device gives up earlier: after at most 20 s for a connection, and 60 s for the peer's answer.
+ * The limit here is for a device that does not. Without it, a process that waits for iw_cm could
+ * not be killed, and the driver could not be removed.
  */
 #define ANSWER_TIME (90 * HZ)
 
@@ -29,7 +32,7 @@ struct vrdma_end *vrdma_end_alloc(enum vrdma_cm_state state)
 	return end;
 }
 
-/* iw_cm has been told that it is over, or does not want it. */
+/* Drops everything that iw_cm has of @end. iw_cm knows that it is over, or does not want it. */
 static void leave_iw_cm(struct vrdma_dev *dev, struct vrdma_end *end)
 {
 	if (end->request)
@@ -43,7 +46,7 @@ static void leave_iw_cm(struct vrdma_dev *dev, struct vrdma_end *end)
 	end->cm_id = NULL;
 }
 
-/* Frees what the device does not have any more, or never had. */
+/* Frees an end that the device does not have any more, or never had. */
 void vrdma_end_free(struct vrdma_dev *dev, struct vrdma_end *end)
 {
 	leave_iw_cm(dev, end);
@@ -61,11 +64,11 @@ static void limit_time(struct vrdma_dev *dev, struct vrdma_end *end)
 }
 
 /**
- * vrdma_end_insert() - the device has given an end its number
+ * vrdma_end_insert() - add an end to which the device has given a number
  * @dev: the device
  * @end: the end
  *
- * After an error the device has it no more; the caller frees it.
+ * After an error the device does not have the connection any more, and the caller frees @end.
  */
 int vrdma_end_insert(struct vrdma_dev *dev, struct vrdma_end *end)
 {
@@ -82,8 +85,9 @@ int vrdma_end_insert(struct vrdma_dev *dev, struct vrdma_end *end)
 	return err;
 }
 
-/* iw_cm is told what happens to @end from now on, until it is over; @qp is the one that it
- * connects. */
+/*
+ * Gives @end to iw_cm, which is told of all events until the end is over. @qp is the QP to connect.
+ */
 void vrdma_end_use(struct vrdma_dev *dev, struct vrdma_end *end, enum vrdma_cm_state state,
 		   struct iw_cm_id *cm_id, struct vrdma_qp *qp)
 {
@@ -95,14 +99,14 @@ void vrdma_end_use(struct vrdma_dev *dev, struct vrdma_end *end, enum vrdma_cm_s
 	limit_time(dev, end);
 }
 
-/* Tells iw_cm how an attempt to connect ended; an error if it has no memory for that. */
+/* Tells iw_cm how an attempt to connect ended. Returns an error if iw_cm has no memory for it. */
 static int tell_reply(struct vrdma_end *end, const struct iw_cm_event *news)
 {
 	struct iw_cm_id *cm_id = end->cm_id;
 	struct iw_cm_event event = {
 		.event = IW_CM_EVENT_CONNECT_REPLY,
 		.status = news->status,
-		/* The addresses are those that iw_cm asked for, whatever the device says. */
+		/* The addresses are the ones that iw_cm asked for, whatever the device reports. */
 		.local_addr = news->status ? cm_id->local_addr : cm_id->m_local_addr,
 		.remote_addr = news->status ? cm_id->remote_addr : cm_id->m_remote_addr,
 		.private_data = news->private_data,
@@ -112,7 +116,10 @@ static int tell_reply(struct vrdma_end *end, const struct iw_cm_event *news)
 	};
 
 	if (event.status)
-		/* iw_cm's text; so its module stays as long as this one, which calls its cm_ids. */
+		/*
+		 * The text is in iw_cm's module. So that module stays loaded as long as this one,
+		 * which also calls the event handlers of its cm_ids.
+		 */
 		ibdev_dbg(cm_id->device, "connection %u: %s\n", end->number,
 			  iwcm_reject_msg(event.status));
 	return cm_id->event_handler(cm_id, &event);
@@ -120,7 +127,7 @@ static int tell_reply(struct vrdma_end *end, const struct iw_cm_event *news)
 
 static void tell(struct vrdma_end *end, unsigned int what, const struct iw_cm_event *news)
 {
-	/* It copies private data of no other events, so they have none. */
+	/* iw_cm copies private data of replies and requests only, so these events have none. */
 	struct iw_cm_event event = {};
 
 	if (what & VRDMA_CM_TELL_ESTABLISHED) {
@@ -140,11 +147,11 @@ static void tell(struct vrdma_end *end, unsigned int what, const struct iw_cm_ev
 }
 
 /**
- * vrdma_end_step() - something happens to a connection
+ * vrdma_end_step() - apply an event to a connection
  * @dev: the device
- * @end: this end of it; it may be gone afterwards
- * @what: what happens
- * @news: for iw_cm, if it is told: status, private data, IRD and ORD
+ * @end: this end of the connection; it may be freed
+ * @what: the event
+ * @news: status, private data, IRD and ORD for iw_cm, if it is told
  */
 void vrdma_end_step(struct vrdma_dev *dev, struct vrdma_end *end, enum vrdma_cm_what what,
 		    const struct iw_cm_event *news)
@@ -155,7 +162,7 @@ void vrdma_end_step(struct vrdma_dev *dev, struct vrdma_end *end, enum vrdma_cm_
 	if (step.next == end->state)
 		return;
 	if ((step.tell & VRDMA_CM_TELL_REPLY) && tell_reply(end, news)) {
-		/* Without private data it needs none. */
+		/* Without private data, iw_cm needs no memory. */
 		tell_reply(end, &no_memory);
 		step.next = VRDMA_CM_OVER;
 	}
@@ -172,7 +179,7 @@ void vrdma_end_step(struct vrdma_dev *dev, struct vrdma_end *end, enum vrdma_cm_
 	vrdma_end_free(dev, end);
 }
 
-/* All connections are over. */
+/* Ends all connections. */
 void vrdma_ends_fail(struct vrdma_dev *dev)
 {
 	const struct iw_cm_event news = { .status = -ECONNRESET };
@@ -183,7 +190,7 @@ void vrdma_ends_fail(struct vrdma_dev *dev)
 		vrdma_end_step(dev, end, VRDMA_CM_FAILED, &news);
 }
 
-/* Gives up those that wait for an answer that does not come. */
+/* Gives up connections that have waited too long for an answer. */
 static void expire_work(struct work_struct *work)
 {
 	struct vrdma_dev *dev = container_of(work, struct vrdma_dev, cm_expire_work.work);
@@ -214,13 +221,13 @@ void vrdma_ends_init(struct vrdma_dev *dev)
 	INIT_DELAYED_WORK(&dev->cm_expire_work, expire_work);
 }
 
-/* The device has been reset. */
+/* Called after the device has been reset. */
 void vrdma_ends_cancel(struct vrdma_dev *dev)
 {
 	cancel_delayed_work_sync(&dev->cm_expire_work);
 }
 
-/* The device has been reset, and has no users any more. */
+/* Called after the device has been reset, when it has no users any more. */
 void vrdma_ends_cleanup(struct vrdma_dev *dev)
 {
 	struct vrdma_end *end;

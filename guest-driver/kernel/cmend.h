@@ -12,13 +12,13 @@ struct vrdma_qp;
 
 /**
  * struct vrdma_end - this end of a connection (cm_lock of the device protects all of it)
- * @number: the device's number of it
- * @state: how far it is
- * @expires: jiffies when it is given up, in a state of limited time
- * @request: by which iw_cm accepts or rejects it, if it was requested; else 0
- * @cm_id: iw_cm's, with a reference, as long as it is told what happens; else NULL
- * @qp: the QP that is connected, as long as iw_cm has it connected; else NULL
- * @port: a socket that reserves its port, or NULL
+ * @number: the device's number for the connection
+ * @state: state of the connection
+ * @expires: jiffies when the connection is given up, if its state is limited in time
+ * @request: number by which iw_cm accepts or rejects an incoming connection; else 0
+ * @cm_id: iw_cm's identifier, with a reference, as long as iw_cm is told of events; else NULL
+ * @qp: the connected QP, as long as iw_cm has it connected; else NULL
+ * @port: socket that reserves the TCP port, or NULL
  */
 struct vrdma_end {
 	u32 number;

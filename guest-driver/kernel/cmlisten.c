@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Listeners of iWARP, and what peers want of them.
- */
+/* iWARP listeners, and the connection requests of peers. */
 #include <linux/net.h>
 #include <linux/slab.h>
 #include <rdma/iw_cm.h>
@@ -14,10 +12,10 @@
 #include "cmroute.h"
 
 /**
- * struct vrdma_listener - a listener (cm_lock of the device)
- * @number: the device's number of it
- * @cm_id: iw_cm's, with a reference
- * @port: a socket that reserves its port
+ * struct vrdma_listener - an iWARP listener (cm_lock of the device protects all of it)
+ * @number: the device's number for the listener
+ * @cm_id: iw_cm's identifier, with a reference
+ * @port: socket that reserves the TCP port
  */
 struct vrdma_listener {
 	u32 number;
@@ -79,7 +77,7 @@ err_free:
 	return err;
 }
 
-/* Connections that were requested from it stay until iw_cm answers, or does not. */
+/* Connections that peers have requested stay until iw_cm answers them, or they time out. */
 int vrdma_iw_destroy_listen(struct iw_cm_id *cm_id)
 {
 	struct vrdma_dev *dev = to_vdev(cm_id->device);
@@ -101,7 +99,7 @@ int vrdma_iw_destroy_listen(struct iw_cm_id *cm_id)
 	return 0;
 }
 
-/* Whether @event can be of the listener @cm_id. */
+/* Whether @event can belong to the listener @cm_id. */
 static bool is_of_listener(const struct iw_cm_id *cm_id, const struct iw_cm_event *event)
 {
 	int family = event->local_addr.ss_family;
@@ -109,20 +107,22 @@ static bool is_of_listener(const struct iw_cm_id *cm_id, const struct iw_cm_even
 	if (family != event->remote_addr.ss_family ||
 	    vrdma_port(&event->local_addr) != vrdma_port(&cm_id->m_local_addr))
 		return false;
-	/* One for all addresses of IPv6 has those of IPv4, unless its program does not want
-	 * them. */
+	/*
+	 * A listener for all IPv6 addresses gets IPv4 connections too, unless its program refuses
+	 * them.
+	 */
 	return family == cm_id->m_local_addr.ss_family ||
 	       (family == AF_INET && !cm_id->afonly);
 }
 
 /**
- * vrdma_cm_requested() - a peer wants a connection
+ * vrdma_cm_requested() - handle a peer's request for a connection
  * @dev: the device, whose cm_lock is held
- * @event: for iw_cm
- * @number: the device's number of the connection
- * @of: that of its listener
+ * @event: event for iw_cm
+ * @number: the device's number for the connection
+ * @of: the device's number for the listener
  *
- * What iw_cm does not take ends.
+ * The connection ends if iw_cm does not take it.
  */
 void vrdma_cm_requested(struct vrdma_dev *dev, struct iw_cm_event *event, u32 number, u32 of)
 {
@@ -139,7 +139,7 @@ void vrdma_cm_requested(struct vrdma_dev *dev, struct iw_cm_event *event, u32 nu
 		vrdma_end_free(dev, end);
 		return;
 	}
-	/* The listener may be gone by now. */
+	/* The listener may be gone already. */
 	if (!listener || dev->cm_stopped || !is_of_listener(listener->cm_id, event) ||
 	    xa_alloc_cyclic(&dev->cm_requests, &request, end, xa_limit_32b,
 			    &dev->cm_next_request, GFP_KERNEL) < 0)

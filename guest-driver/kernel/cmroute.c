@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * To whom frames of a connection of iWARP go: a device with a TCP of its own has neither routes
- * nor neighbours, and asks the guest for both.
+ * Next hops of iWARP connections.
+ *
+ * A device with its own TCP has neither routes nor neighbours, and asks the guest for both.
  */
 #include <linux/delay.h>
 #include <linux/if_ether.h>
@@ -18,11 +19,14 @@
 #include "cmroute.h"
 #include "mac.h"
 
-/* How often, and how long each time, a neighbour is waited for. rdma_cm has asked for it before. */
+/*
+ * Number of tries for a neighbour entry, and the wait for each in milliseconds. rdma_cm has
+ * resolved the neighbour before.
+ */
 #define NEIGHBOUR_TRIES 50
 #define NEIGHBOUR_WAIT_MS 20
 
-/* As rdma_cm has asked before: what it found a way to has one here. */
+/* Looks a route up as rdma_cm does, so that every peer with a route there has one here. */
 static struct dst_entry *find_route(const struct vrdma_cm_scope *scope,
 				    const struct sockaddr_storage *local,
 				    const struct sockaddr_storage *remote)
@@ -76,11 +80,13 @@ static int find_neighbour(struct dst_entry *dst, const struct sockaddr_storage *
 }
 
 /**
- * vrdma_traffic_class() - the DS field of what a connection sends
- * @dev: the device; one that is told of none leaves it as it is
- * @cm_id: whose program may have asked for one (rdma_set_option)
+ * vrdma_traffic_class() - get the DS field for the packets of a connection
+ * @dev: the device
+ * @cm_id: identifier whose program may have set a traffic class (rdma_set_option)
  *
- * The two bits of ECN are TCP's own, as of Linux's sockets.
+ * The two ECN bits are cleared: they belong to TCP, as with Linux sockets.
+ *
+ * Return: the traffic class; 0 if the program set none, or if the device takes none
  */
 u8 vrdma_traffic_class(const struct vrdma_dev *dev, const struct iw_cm_id *cm_id)
 {
@@ -89,7 +95,7 @@ u8 vrdma_traffic_class(const struct vrdma_dev *dev, const struct iw_cm_id *cm_id
 	return cm_id->tos & ~INET_ECN_MASK;
 }
 
-/* As rdma_cm takes the service level of RoCE: by the map of the VLAN's netdev. */
+/* Maps @tos by the VLAN netdev's egress map, as rdma_cm does for the service level of RoCE. */
 static u8 vlan_priority(struct net_device *vlan, u8 tos)
 {
 	u16 tci = vlan_dev_get_egress_qos_mask(vlan, rt_tos2priority(tos));
@@ -97,7 +103,7 @@ static u8 vlan_priority(struct net_device *vlan, u8 tos)
 	return (tci & VLAN_PRIO_MASK) >> VLAN_PRIO_SHIFT;
 }
 
-/* Puts the next hop to @remote into @req, which has its traffic class. May sleep. */
+/* Writes the next hop to @remote into @req, whose traffic class is already set. May sleep. */
 int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scope,
 			const struct sockaddr_storage *local,
 			const struct sockaddr_storage *remote, struct vrdma_cm_connect_req *req)
@@ -108,7 +114,7 @@ int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scop
 	if (IS_ERR(dst))
 		return PTR_ERR(dst);
 	if (dst->dev->flags & IFF_LOOPBACK) {
-		/* The guest itself. */
+		/* The peer is the guest itself. */
 		memcpy(req->next_hop, dev->mac, ETH_ALEN);
 	} else if (dst->dev->addr_len != ETH_ALEN) {
 		err = -EHOSTUNREACH;
@@ -131,10 +137,11 @@ int vrdma_find_next_hop(struct vrdma_dev *dev, const struct vrdma_cm_scope *scop
 /**
  * vrdma_has_address() - whether peers can reach the device by an address
  * @dev: the device
- * @scope: where the address is
- * @local: the address; if it is all of them, those that cannot be had are left out
+ * @scope: namespace of the address
+ * @local: the address; the unspecified address always passes, and does not include addresses that
+ *   the device cannot have
  *
- * A device whose TCP is that of the host has the address there, whatever the guest's netdevs are.
+ * If the device uses the host's TCP, the host has the address, whatever netdevs the guest has.
  *
  * Return: 0, or -EADDRNOTAVAIL
  */

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What becomes of a connection of iWARP, whatever the device says of it. iw_cm takes a wrong order
- * for a bug of the kernel: a reply or ESTABLISHED comes once and first, CLOSE once and last.
- * A test runs this file on the host (tests/tests/end_to_end/iw_states.rs), so it calls nothing.
+ * The states of an iWARP connection, whatever the device reports about it.
+ *
+ * iw_cm treats a wrong order of events as a kernel bug. A reply or ESTABLISHED comes once and
+ * first, CLOSE once and last.
+ *
+ * A test runs this file on the host (tests/tests/end_to_end/iw_states.rs). So it calls nothing.
  */
 #include <linux/errno.h>
 #include <linux/types.h>
@@ -10,7 +13,7 @@
 #include "cmstate.h"
 #include "vrdma_abi.h"
 
-/* What an event of the device means. */
+/* Returns what an event of the device means. */
 enum vrdma_cm_what vrdma_cm_what(u32 kind, u32 status)
 {
 	switch (kind) {
@@ -27,25 +30,29 @@ enum vrdma_cm_what vrdma_cm_what(u32 kind, u32 status)
 	}
 }
 
-/* The state after an end: the device is asked for nothing more, or still has to say that it is
- * over. */
+/*
+ * Returns the state after an end. After the end of a QP, the device still has to report the end of
+ * the connection. Otherwise nothing more is expected from it.
+ */
 static enum vrdma_cm_state ended(enum vrdma_cm_what what)
 {
 	return what == VRDMA_CM_QP_ENDED ? VRDMA_CM_ORPHANED : VRDMA_CM_OVER;
 }
 
-/* Whether it ends what has begun. */
+/* Whether an event ends a connection that has begun. */
 static bool ends(enum vrdma_cm_what what)
 {
 	return what == VRDMA_CM_CLOSED || what == VRDMA_CM_QP_ENDED || what == VRDMA_CM_FAILED;
 }
 
 /**
- * vrdma_cm_step() - what becomes of a connection
- * @state: how far it is
- * @what: what happens to it
+ * vrdma_cm_step() - apply an event to the state of a connection
+ * @state: state of the connection
+ * @what: the event
  *
- * What makes no sense in its state changes nothing.
+ * Events that make no sense in the state change nothing.
+ *
+ * Return: the new state, and what iw_cm is told
  */
 struct vrdma_cm_step vrdma_cm_step(enum vrdma_cm_state state, enum vrdma_cm_what what)
 {
@@ -59,7 +66,7 @@ struct vrdma_cm_step vrdma_cm_step(enum vrdma_cm_state state, enum vrdma_cm_what
 			step = (struct vrdma_cm_step){ ended(what), VRDMA_CM_TELL_REPLY };
 		break;
 	case VRDMA_CM_REQUESTED:
-		/* iw_cm meets the end when it answers. */
+		/* iw_cm finds out about the end when it answers. */
 		if (ends(what))
 			step.next = VRDMA_CM_OVER;
 		break;
@@ -67,7 +74,7 @@ struct vrdma_cm_step vrdma_cm_step(enum vrdma_cm_state state, enum vrdma_cm_what
 		if (what == VRDMA_CM_ESTABLISHED)
 			step = (struct vrdma_cm_step){ VRDMA_CM_OPEN, VRDMA_CM_TELL_ESTABLISHED };
 		else if (ends(what))
-			/* iw_cm knows no end before the beginning. */
+			/* iw_cm accepts no end before the beginning. */
 			step = (struct vrdma_cm_step){ ended(what), VRDMA_CM_TELL_ESTABLISHED |
 								    VRDMA_CM_TELL_CLOSE };
 		break;
@@ -92,13 +99,13 @@ struct vrdma_cm_step vrdma_cm_step(enum vrdma_cm_state state, enum vrdma_cm_what
 	return step;
 }
 
-/* Whether a connection may be in this state for a limited time only: others wait for its end. */
+/* Whether the state is limited in time, because others wait for its end. */
 bool vrdma_cm_is_limited(enum vrdma_cm_state state)
 {
 	return state != VRDMA_CM_OPEN && state != VRDMA_CM_OVER;
 }
 
-/* Whether iw_cm is told what happens, so that its cm_id is kept. */
+/* Whether iw_cm is told of events in this state, so that its cm_id is kept. */
 bool vrdma_cm_has_id(enum vrdma_cm_state state)
 {
 	switch (state) {
@@ -112,7 +119,7 @@ bool vrdma_cm_has_id(enum vrdma_cm_state state)
 	}
 }
 
-/* What iw_cm knows a status of CONNECT_REPLY by. */
+/* Returns the error number by which iw_cm knows a status of CONNECT_REPLY. */
 int vrdma_cm_errno(u32 status)
 {
 	switch (status) {

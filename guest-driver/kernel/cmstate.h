@@ -5,14 +5,14 @@
 #include <linux/types.h>
 
 /**
- * enum vrdma_cm_state - how far a connection is
+ * enum vrdma_cm_state - state of an iWARP connection
  * @VRDMA_CM_CONNECTS: iw_cm waits for the answer of the peer
- * @VRDMA_CM_REQUESTED: the peer waits for the answer of iw_cm, which has given no cm_id
- * @VRDMA_CM_ACCEPTED: iw_cm has accepted it, and waits until it is established
- * @VRDMA_CM_OPEN: it is established
- * @VRDMA_CM_CLOSING: the peer has ended it
- * @VRDMA_CM_ORPHANED: to iw_cm it is over; the device has not said so
- * @VRDMA_CM_OVER: it is over for both
+ * @VRDMA_CM_REQUESTED: the peer waits for the answer of iw_cm, which has given no cm_id yet
+ * @VRDMA_CM_ACCEPTED: iw_cm has accepted the connection, and waits until it is established
+ * @VRDMA_CM_OPEN: the connection is established
+ * @VRDMA_CM_CLOSING: the peer has ended the connection
+ * @VRDMA_CM_ORPHANED: the connection is over for iw_cm; the device has not reported its end yet
+ * @VRDMA_CM_OVER: the connection is over for iw_cm and for the device
  */
 enum vrdma_cm_state {
 	VRDMA_CM_CONNECTS,
@@ -25,15 +25,15 @@ enum vrdma_cm_state {
 };
 
 /**
- * enum vrdma_cm_what - what happens to a connection
- * @VRDMA_CM_IGNORED: nothing that the driver knows
- * @VRDMA_CM_CONNECTED: the device says that the peer has accepted
- * @VRDMA_CM_NOT_CONNECTED: the device says that it could not be connected
- * @VRDMA_CM_ESTABLISHED: the device says that what was accepted is established
- * @VRDMA_CM_DISCONNECTED: the device says that the peer has ended it
- * @VRDMA_CM_CLOSED: the device says that it is over
- * @VRDMA_CM_QP_ENDED: its QP was taken to an end, or destroyed
- * @VRDMA_CM_FAILED: the driver gives it up
+ * enum vrdma_cm_what - an event of an iWARP connection
+ * @VRDMA_CM_IGNORED: an event that the driver does not know
+ * @VRDMA_CM_CONNECTED: the device reports that the peer has accepted
+ * @VRDMA_CM_NOT_CONNECTED: the device reports that the attempt to connect failed
+ * @VRDMA_CM_ESTABLISHED: the device reports that an accepted connection is established
+ * @VRDMA_CM_DISCONNECTED: the device reports that the peer has ended the connection
+ * @VRDMA_CM_CLOSED: the device reports that the connection is over
+ * @VRDMA_CM_QP_ENDED: the QP of the connection was moved to ERR or RESET, or destroyed
+ * @VRDMA_CM_FAILED: the driver gives the connection up
  */
 enum vrdma_cm_what {
 	VRDMA_CM_IGNORED,
@@ -46,16 +46,16 @@ enum vrdma_cm_what {
 	VRDMA_CM_FAILED,
 };
 
-/* What iw_cm is told, in this order. */
+/* Events that iw_cm is told of, in this order. */
 #define VRDMA_CM_TELL_REPLY		1
 #define VRDMA_CM_TELL_ESTABLISHED	2
 #define VRDMA_CM_TELL_DISCONNECT	4
 #define VRDMA_CM_TELL_CLOSE		8
 
 /**
- * struct vrdma_cm_step - what becomes of a connection
- * @next: its state
- * @tell: what iw_cm is told of it
+ * struct vrdma_cm_step - result of an event of a connection
+ * @next: new state of the connection
+ * @tell: events that iw_cm is told of, VRDMA_CM_TELL_*
  */
 struct vrdma_cm_step {
 	enum vrdma_cm_state next;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the device counts: as hardware counters (`rdma statistic`, hw_counters/ in sysfs), and
- * as counters of the port (counters/), which the core asks for in management datagrams.
+ * The counters of the device.
+ *
+ * They appear as hardware counters (`rdma statistic`, hw_counters/ in sysfs) and as counters of the
+ * port (counters/). The core asks for the latter in management datagrams.
  */
 #include <rdma/ib_mad.h>
 #include <rdma/ib_pma.h>
@@ -9,7 +11,7 @@
 #include "cmds.h"
 #include "counters.h"
 
-/* Where an attribute begins in the data of a performance management datagram (IBTA 16.1.1). */
+/* Offset of the attribute in the data of a performance management datagram (IBTA 16.1.1). */
 #define PMA_DATA 40
 
 #define COUNTER(name_, field_)                                                                  \
@@ -18,7 +20,9 @@
 		.priv = (const void *)offsetof(struct vrdma_counters_resp, field_),             \
 	}
 
-/* The names of rdma_rxe where it has the counter. The last one is the driver's own. */
+/*
+ * Names are those of rdma_rxe where it has the same counter. The driver itself keeps the last one.
+ */
 static const struct rdma_stat_desc counters[] = {
 	COUNTER("sent_pkts", packets_sent),
 	COUNTER("rcvd_pkts", packets_received),
@@ -76,7 +80,7 @@ int vrdma_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats, u32
 	return stats->num_counters;
 }
 
-/* Data of a port are counted in units of 4 bytes (IBTA 16.1.3.5). */
+/* Data counters of a port are in units of 4 bytes (IBTA 16.1.3.5). */
 static u64 words(__le64 bytes)
 {
 	return le64_to_cpu(bytes) / 4;
@@ -106,14 +110,15 @@ static void port_counters_ext(struct ib_pma_portcounters_ext *pma,
 	pma->port_rcv_data = cpu_to_be64(words(resp->bytes_received));
 	pma->port_xmit_packets = cpu_to_be64(le64_to_cpu(resp->packets_sent));
 	pma->port_rcv_packets = cpu_to_be64(le64_to_cpu(resp->packets_received));
-	/* There is no multicast. */
+	/* The device does not count multicast packets separately. */
 	pma->port_unicast_xmit_packets = pma->port_xmit_packets;
 	pma->port_unicast_rcv_packets = pma->port_rcv_packets;
 }
 
 /*
- * Answers the core, which reads counters/ so. Peers are told nothing: what comes over the wire
- * is for the core's agents.
+ * Answers management datagrams of the core, which needs them for counters/.
+ *
+ * Datagrams from peers are not answered: they are for the core's agents.
  */
 int vrdma_process_mad(struct ib_device *ibdev, int flags, u32 port, const struct ib_wc *in_wc,
 		      const struct ib_grh *in_grh, const struct ib_mad *in, struct ib_mad *out,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Completion queues. A process polls its ring in its own memory, the kernel's are polled here.
+ * Completion queues. A process polls the ring of its CQ itself; the kernel's CQs are polled here.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
@@ -17,7 +17,7 @@
 #include "udata.h"
 #include "wq.h"
 
-/* Finds a CQ and keeps it from being freed; from any context. */
+/* Finds a CQ, and keeps it from being freed. Can be called from any context. */
 struct vrdma_cq *vrdma_cq_get(struct vrdma_dev *dev, u32 cqn)
 {
 	struct vrdma_cq *cq;
@@ -37,7 +37,7 @@ void vrdma_cq_put(struct vrdma_cq *cq)
 		complete(&cq->unused);
 }
 
-/* Memory of a process's CQ. */
+/* Pins the memory of a process's CQ. */
 static int cq_pin(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib_udata *udata,
 		  u32 *entries)
 {
@@ -56,7 +56,7 @@ static int cq_pin(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib
 	return PTR_ERR_OR_ZERO(cq->mem);
 }
 
-/* Memory of a CQ of the kernel. */
+/* Allocates the memory of a CQ of the kernel. */
 static int cq_alloc(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, u32 *entries)
 {
 	*entries = roundup_pow_of_two(cqe);
@@ -67,7 +67,7 @@ static int cq_alloc(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, u32 *en
 	return 0;
 }
 
-/* Creates the CQ in the device, with the memory that it has, and makes it known by its number. */
+/* Creates the CQ in the device, with the memory of @cq, and adds it to the table by its number. */
 static int create_and_insert(struct vrdma_dev *dev, struct vrdma_cq *cq,
 			     const struct vrdma_create_cq_req *req)
 {
@@ -96,14 +96,14 @@ err_mem:
 	return err;
 }
 
-/* What the device is to be told of the core's @flags. */
+/* Translates the core's @flags to those of the device. */
 static int device_flags(const struct vrdma_dev *dev, u32 flags, bool user, u32 *to)
 {
 	bool overruns = flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
 	bool timed = flags & IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
 	u64 cap = dev->caps.device_cap;
 
-	/* The kernel's users have no way to read a time stamp. */
+	/* Users in the kernel have no way to read a time stamp. */
 	if ((overruns && !(cap & VRDMA_CAP_CQ_IGNORE_OVERRUN)) ||
 	    (timed && !(user && (cap & VRDMA_CAP_CQ_TIMESTAMP))) ||
 	    (flags & ~(IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN |
@@ -131,7 +131,7 @@ int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	if (!attr->cqe || attr->cqe > dev->caps.max_cqe ||
 	    attr->comp_vector >= ibcq->device->num_comp_vectors)
 		return -EINVAL;
-	/* Checked before memory is pinned, which such a device would keep pinned. */
+	/* Checked before memory is pinned: it would stay pinned with such a device. */
 	if (vrdma_broken(dev) || vrdma_stalled(dev))
 		return -EIO;
 
@@ -177,9 +177,13 @@ int vrdma_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	struct vrdma_cq *cq = to_vcq(ibcq);
 	int err;
 
-	/* First, since the device may give the number of a destroyed CQ to another. */
+	/*
+	 * This is first, because the device may give the number of a destroyed CQ to another one.
+	 */
 	xa_erase_irq(&dev->cqs, cq->cqn);
-	/* The command may take the memory over: nobody polls a CQ that is being destroyed. */
+	/*
+	 * The command may take over the memory, because nobody polls a CQ that is being destroyed.
+	 */
 	err = vrdma_cmd_destroy_cq(dev, cq->cqn, &cq->mem);
 	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "CQ %u remains in the device: %d\n", cq->cqn,
@@ -187,16 +191,16 @@ int vrdma_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 	vrdma_cq_put(cq);
 	wait_for_completion(&cq->unused);
 	vrdma_mem_release(dev, cq->mem, err);
-	/* A resize that was not answered comes before this command. */
+	/* An unanswered resize comes before this command. */
 	vrdma_mem_release(dev, cq->next_mem, err);
 	vrdma_ring_cleanup(cq);
-	/* A caller cannot handle an error. */
+	/* The caller cannot handle an error. */
 	return 0;
 }
 
 static enum ib_wc_opcode wc_opcode(const struct vrdma_cqe *cqe)
 {
-	/* The opcode of a failed request is not valid. */
+	/* A failed request has no valid opcode. */
 	if (cqe->status != VRDMA_WC_SUCCESS)
 		return cqe->flags & VRDMA_CQE_F_RECV ? IB_WC_RECV : IB_WC_SEND;
 	switch (cqe->opcode) {
@@ -223,7 +227,10 @@ static enum ib_wc_opcode wc_opcode(const struct vrdma_cqe *cqe)
 	}
 }
 
-/* Takes the completion of a request of @qp, whose CQ is locked; false if there is no such one. */
+/*
+ * Takes the completion of a request of @qp, whose CQ is locked. Returns false if there is no such
+ * request.
+ */
 static bool complete_request(struct vrdma_qp *qp, const struct vrdma_cqe *cqe, u64 *wr_id)
 {
 	u32 wqe_id = le32_to_cpu(cqe->wqe_id);
@@ -235,7 +242,7 @@ static bool complete_request(struct vrdma_qp *qp, const struct vrdma_cqe *cqe, u
 	return vrdma_wq_complete(&qp->rq, wqe_id, wr_id);
 }
 
-/* Translates @cqe to @wc; returns false if no outstanding request belongs to it. */
+/* Translates @cqe to @wc. Returns false if no outstanding request belongs to it. */
 static bool cqe_to_wc(struct vrdma_dev *dev, struct vrdma_cq *cq, const struct vrdma_cqe *cqe,
 		      struct ib_wc *wc)
 {
@@ -278,8 +285,9 @@ static bool cqe_to_wc(struct vrdma_dev *dev, struct vrdma_cq *cq, const struct v
 }
 
 /*
- * Flushes requests that complete in @cq, which is locked: the device is broken and completes
- * nothing any more.
+ * Flushes requests that complete in @cq, which is locked.
+ *
+ * The device is broken, and completes nothing any more.
  */
 static int flush_wcs(struct vrdma_dev *dev, struct vrdma_cq *cq, int num, struct ib_wc *wc)
 {
@@ -288,7 +296,7 @@ static int flush_wcs(struct vrdma_dev *dev, struct vrdma_cq *cq, int num, struct
 	int n = 0;
 	u64 wr_id;
 
-	/* The lock keeps the QPs from being freed, those of other CQs too. */
+	/* The lock keeps all QPs from being freed, including those of other CQs. */
 	xa_lock_irqsave(&dev->qps, flags);
 	xa_for_each(&dev->qps, qpn, qp) {
 		bool send = !qp->uctx && qp->ibqp.send_cq == &cq->ibcq;
@@ -307,7 +315,7 @@ static int flush_wcs(struct vrdma_dev *dev, struct vrdma_cq *cq, int num, struct
 	return n;
 }
 
-/* The device is broken: notifies the users of the kernel's CQs, who poll flushed requests. */
+/* Notifies the users of the kernel's CQs, who then poll flushed requests. The device is broken. */
 void vrdma_cqs_flush(struct vrdma_dev *dev)
 {
 	unsigned long cqn;
@@ -317,7 +325,7 @@ void vrdma_cqs_flush(struct vrdma_dev *dev)
 		cq = vrdma_cq_get(dev, cqn);
 		if (!cq)
 			continue;
-		/* A user that never requested an event polls without. */
+		/* A user that never requested an event polls anyway. */
 		if (cq->ring.cqe && READ_ONCE(cq->armed) && cq->ibcq.comp_handler)
 			cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
 		vrdma_cq_put(cq);
@@ -386,7 +394,7 @@ static void clean_cqe(struct vrdma_cqe *cqe, void *arg)
  * @cq: CQ of the kernel
  * @qp: a QP that the device has destroyed or reset
  *
- * The receives of its SRQ among them are not outstanding any more.
+ * Receives from the QP's SRQ that these CQEs complete are not outstanding any more.
  */
 void vrdma_cq_clean(struct vrdma_cq *cq, struct vrdma_qp *qp)
 {

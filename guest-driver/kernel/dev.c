@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Starting and stopping a device: its queues, its limits, and what the driver keeps for it.
- */
+/* Starting and stopping a device: its queues, its limits, and what the driver keeps for it. */
 #include <linux/log2.h>
 #include <linux/slab.h>
 #include <linux/virtio_config.h>
@@ -41,7 +39,7 @@ static int find_queues(struct vrdma_dev *dev, unsigned int num_vectors, unsigned
 
 	vqs = kcalloc(num, sizeof(*vqs), GFP_KERNEL);
 	info = kcalloc(num, sizeof(*info), GFP_KERNEL);
-	/* virtio_ring keeps pointers to them. */
+	/* virtio_ring keeps pointers to the names. */
 	names = devm_kcalloc(&dev->vdev->dev, num, QUEUE_NAME_LEN, GFP_KERNEL);
 	if (!vqs || !info || !names) {
 		err = -ENOMEM;
@@ -62,7 +60,7 @@ static int find_queues(struct vrdma_dev *dev, unsigned int num_vectors, unsigned
 				 i - VRDMA_QUEUE_FIRST_COMP_EVENTS);
 			info[i].callback = vrdma_comp_interrupt;
 		} else {
-			/* No interrupts, so no callback. */
+			/* Channels have no interrupts, so no callback. */
 			snprintf(name, QUEUE_NAME_LEN, "channel.%u", i - first_channel);
 		}
 	}
@@ -87,7 +85,7 @@ static int read_config(struct vrdma_dev *dev, unsigned int *num_vectors,
 	u32 magic;
 	u8 units;
 
-	/* main.c has looked at it. */
+	/* main.c has checked the magic. */
 	virtio_cread_le(vdev, struct vrdma_config, magic, &magic);
 	dev->iwarp = magic == VRDMA_MAGIC_TRANSPORT;
 	virtio_cread_bytes(vdev, offsetof(struct vrdma_config, mac), dev->mac, sizeof(dev->mac));
@@ -158,16 +156,16 @@ int vrdma_dev_start(struct vrdma_dev *dev)
 		return err;
 	/* UD needs address handles, and QP1 is a UD QP. */
 	dev->gsi = dev->ah_mem && vrdma_probe_gsi(dev);
-	/* A device that did not answer one of these would lack it for good. */
+	/* Otherwise a device that left a command unanswered would lack that function for good. */
 	return vrdma_broken(dev) || vrdma_stalled(dev) ? -EIO : 0;
 }
 
-/* Resets the device, which then uses no memory any more, and frees what it used. */
+/* Resets the device, and frees all memory that it used. */
 void vrdma_dev_stop(struct vrdma_dev *dev)
 {
 	WRITE_ONCE(dev->removing, true);
 	vrdma_reset(dev);
-	/* Works that still run find no events, and a broken device. */
+	/* Work items that still run find no events, and a broken device. */
 	WRITE_ONCE(dev->broken, true);
 	vrdma_eqs_cancel(dev);
 	vrdma_cm_cancel(dev);
@@ -175,7 +173,7 @@ void vrdma_dev_stop(struct vrdma_dev *dev)
 	vrdma_backlog_cleanup(dev);
 
 	vrdma_cmdq_cleanup(dev);
-	/* config_work and commands of abandoned_work may have queued them again. */
+	/* config_work, and commands of abandoned_work, may have queued these work items again. */
 	vrdma_recover_cancel(dev);
 	vrdma_eqs_cleanup(dev);
 	vrdma_channels_cleanup(dev);

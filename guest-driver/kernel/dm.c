@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Device memory. The device has none of its own: it is memory of the guest that the kernel
- * allocates, so that programs written for device memory work.
+ * Device memory.
  *
- * The pages live until the object is gone, no process maps them and no region has them. The core
- * does not free the object before its regions. If the device may still use a region after that,
- * the pages are in quarantine with it.
+ * The device has no memory of its own. The kernel allocates guest memory instead, so that programs
+ * written for device memory work.
+ *
+ * The pages live until the object is gone, no process maps them, and no region uses them. The core
+ * frees the regions before the object. If the device may still use a region after that, the pages
+ * stay in quarantine with the region.
  */
 #include <linux/io.h>
 #include <linux/slab.h>
@@ -20,7 +22,7 @@ void vrdma_dm_init(struct vrdma_dev *dev)
 	spin_lock_init(&dev->dm_lock);
 }
 
-/* Counts @size bytes for @uctx and for the device, unless that is more than they may have. */
+/* Charges @size bytes to @uctx and to the device, unless that exceeds a limit. */
 static bool dm_charge(struct vrdma_dev *dev, struct vrdma_uctx *uctx, size_t size)
 {
 	bool fits;
@@ -44,7 +46,7 @@ static void dm_uncharge(struct vrdma_dev *dev, struct vrdma_uctx *uctx, size_t s
 	spin_unlock(&dev->dm_lock);
 }
 
-/* The object is gone, and no process maps its pages; the context is still there. */
+/* Called when the object is gone and no process maps its pages. The context still exists. */
 static void dm_free(struct vrdma_umap *umap)
 {
 	struct vrdma_dm *dm = container_of(umap, struct vrdma_dm, umap);
@@ -63,12 +65,12 @@ struct ib_dm *vrdma_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *ibuctx
 	struct vrdma_dm *dm;
 	size_t size;
 
-	/* The alignment is a power of two, and whole pages have that of a page. */
+	/* The alignment is a power of two, and whole pages are aligned to the page size. */
 	if (!attr->length || attr->alignment > PAGE_SHIFT)
 		return ERR_PTR(-EINVAL);
 	if (attr->length > VRDMA_DM_CONTEXT_BYTES)
 		return ERR_PTR(-ENOMEM);
-	/* What such a device may still use cannot be freed. */
+	/* Memory that such a device may still use could not be freed. */
 	if (vrdma_broken(dev) || vrdma_stalled(dev))
 		return ERR_PTR(-EIO);
 	size = PAGE_ALIGN(attr->length);
@@ -83,7 +85,7 @@ struct ib_dm *vrdma_alloc_dm(struct ib_device *ibdev, struct ib_ucontext *ibuctx
 	dm->mem = vrdma_mem_alloc_user(dev, size);
 	if (!dm->mem)
 		goto err_dm;
-	/* From here on a process can map it. */
+	/* From here on a process can map the memory. */
 	if (vrdma_umap_insert(ibuctx, &dm->umap, virt_to_phys(dm->mem->vaddr), size))
 		goto err_mem;
 	return &dm->ibdm;

@@ -6,9 +6,12 @@
 
 #include "vrdma.h"
 
-/* Most device memory of a context, in whole pages. It is in one piece each, so it is not much. */
+/*
+ * Most device memory of a context in bytes, counted in whole pages. Each allocation is in one
+ * physical piece, so the limit is low.
+ */
 #define VRDMA_DM_CONTEXT_BYTES SZ_1M
-/* Most of all contexts. */
+/* Most device memory of all contexts in bytes. */
 #define VRDMA_DM_DEVICE_BYTES SZ_16M
 
 void vrdma_dm_init(struct vrdma_dev *dev);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where the doorbells of the channels are.
+ * Addresses of the channels' doorbells.
  *
- * A process may have the notify register of its channel if that register has a page of its
- * own (QEMU: page-per-vq=on). virtio_pci does not export the addresses, so they are read from
- * the PCI capabilities again.
+ * A process may map the notify register of its channel if that register has a page of its own
+ * (QEMU: page-per-vq=on). virtio_pci does not export the addresses. So they are read from the PCI
+ * capabilities again.
  */
 #include <linux/io.h>
 #include <linux/pci.h>
@@ -14,7 +14,7 @@
 #include "channel.h"
 #include "doorbell.h"
 
-/* Finds the capability of type @cfg_type; returns its place in configuration space, or 0. */
+/* Finds the capability of type @cfg_type. Returns its offset in the configuration space, or 0. */
 static u8 find_cap(struct pci_dev *pdev, u8 cfg_type, struct virtio_pci_cap *cap)
 {
 	u8 pos, type, bar;
@@ -24,7 +24,7 @@ static u8 find_cap(struct pci_dev *pdev, u8 cfg_type, struct virtio_pci_cap *cap
 		pci_read_config_byte(pdev, pos + offsetof(struct virtio_pci_cap, cfg_type),
 				     &type);
 		pci_read_config_byte(pdev, pos + offsetof(struct virtio_pci_cap, bar), &bar);
-		/* BARs with other numbers are reserved, and such capabilities to be ignored. */
+		/* Other BAR numbers are reserved. Capabilities that have them must be ignored. */
 		if (type != cfg_type || bar >= PCI_STD_NUM_BARS ||
 		    !(pci_resource_flags(pdev, bar) & IORESOURCE_MEM))
 			continue;
@@ -39,8 +39,10 @@ static u8 find_cap(struct pci_dev *pdev, u8 cfg_type, struct virtio_pci_cap *cap
 }
 
 /*
- * Finds the doorbell of each channel that has one of its own. It selects queues, as virtio_pci
- * does: to be called after the queues have been found and before the driver's probe returns.
+ * Finds the doorbell of each channel whose doorbell has a page of its own.
+ *
+ * This selects queues, as virtio_pci does. So it must be called after the queues have been found,
+ * and before the driver's probe returns.
  */
 void vrdma_doorbells_find(struct vrdma_dev *dev)
 {

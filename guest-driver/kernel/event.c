@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Event queues. Completion events are handled in interrupt context, the others in a work.
- */
+/* Event queues. Completion events are handled in interrupt context, the others in a work item. */
 #include <linux/slab.h>
 
 #include "barrier.h"
@@ -17,8 +15,9 @@
 #define EVENT_BATCH 16
 
 /*
- * Takes up to @max events out of @eq and gives their buffers back to the device; returns how
- * many there were.
+ * Takes up to @max events from @eq, and gives their buffers back to the device.
+ *
+ * Returns the number of events.
  */
 static unsigned int eq_fetch(struct vrdma_eq *eq, struct vrdma_event *events, unsigned int max)
 {
@@ -60,7 +59,7 @@ static void eq_disable(struct vrdma_eq *eq)
 	spin_unlock_irqrestore(&eq->lock, flags);
 }
 
-/* Enables interrupts again; returns false if there are events already. */
+/* Enables interrupts again. Returns false if there are events already. */
 static bool eq_enable(struct vrdma_eq *eq)
 {
 	unsigned long flags;
@@ -128,8 +127,9 @@ static void srq_event(struct vrdma_dev *dev, u32 srqn, enum ib_event_type type)
 }
 
 /*
- * A process wrote something invalid into its channel, so the device takes no more requests from
- * it. Each QP of the process gets an event.
+ * Handles a channel in which its process wrote something invalid.
+ *
+ * The device takes no more requests from it. Each QP of the process gets an event.
  */
 static void channel_event(struct vrdma_dev *dev, u32 queue)
 {
@@ -152,7 +152,7 @@ static void channel_event(struct vrdma_dev *dev, u32 queue)
 	if (!owner)
 		return;
 	ibdev_warn_ratelimited(&dev->ibdev, "channel %u is broken by its process\n", queue);
-	/* @owner may be gone by now; it is only compared. */
+	/* @owner may be gone already; the pointer is only compared. */
 	xa_for_each(&dev->qps, qpn, qp) {
 		struct vrdma_qp *held = vrdma_qp_get(dev, qpn);
 		bool mine = held && held->uctx == owner;
@@ -212,7 +212,7 @@ static void async_event(struct vrdma_dev *dev, const struct vrdma_event *event)
 		channel_event(dev, object);
 		break;
 	default:
-		/* A newer device may know more kinds. */
+		/* A newer device may have more kinds of events. */
 		break;
 	}
 }
@@ -222,7 +222,7 @@ static bool eq_is_async(const struct vrdma_eq *eq)
 	return eq == &eq->dev->eqs[0];
 }
 
-/* Handles up to @budget events; returns false if there may be more. */
+/* Handles up to @budget events, rounded up to whole batches. Returns false if there may be more. */
 static bool eq_handle(struct vrdma_eq *eq, unsigned int budget)
 {
 	struct vrdma_event events[EVENT_BATCH];
@@ -256,7 +256,7 @@ static struct vrdma_eq *eq_of(struct virtqueue *vq)
 	return &dev->eqs[vq->index - VRDMA_QUEUE_ASYNC_EVENTS];
 }
 
-/* Handlers of asynchronous events may sleep. */
+/* Queues the work item, because handlers of asynchronous events may sleep. */
 void vrdma_async_interrupt(struct virtqueue *vq)
 {
 	struct vrdma_eq *eq = eq_of(vq);
@@ -265,7 +265,7 @@ void vrdma_async_interrupt(struct virtqueue *vq)
 	queue_work(eq->dev->wq, &eq->work);
 }
 
-/* Bounded, since the device could fill buffers as fast as it gets them. */
+/* Handles a bounded number of events: the device could fill buffers as fast as it gets them. */
 void vrdma_comp_interrupt(struct virtqueue *vq)
 {
 	struct vrdma_eq *eq = eq_of(vq);
@@ -300,7 +300,7 @@ int vrdma_eqs_init(struct vrdma_dev *dev, struct virtqueue *vqs[], unsigned int 
 	return 0;
 }
 
-/* Gives the device all buffers; it has to be ready. */
+/* Gives all buffers to the device, which has to be ready. */
 int vrdma_eqs_fill(struct vrdma_dev *dev)
 {
 	struct scatterlist sg;
@@ -323,7 +323,7 @@ int vrdma_eqs_fill(struct vrdma_dev *dev)
 	return err;
 }
 
-/* The device has been reset: waits until the last events have been handled. */
+/* Waits until the last events have been handled. Called after the device has been reset. */
 void vrdma_eqs_cancel(struct vrdma_dev *dev)
 {
 	unsigned int i;
@@ -334,7 +334,7 @@ void vrdma_eqs_cancel(struct vrdma_dev *dev)
 	}
 }
 
-/* The device has been reset. */
+/* Called after the device has been reset. */
 void vrdma_eqs_cleanup(struct vrdma_dev *dev)
 {
 	unsigned int i;

@@ -9,9 +9,9 @@
  * @dev: the device
  * @vq: the virtqueue
  * @lock: protects @vq
- * @bufs: the buffers, all of which belong to the device between interrupts
+ * @bufs: the buffers; the device has all of them between interrupts
  * @num: number of buffers
- * @work: handles events that are not for interrupt context, or too many for it
+ * @work: handles events that must not run in interrupt context, or are too many for it
  */
 struct vrdma_eq {
 	struct vrdma_dev *dev;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Regions for fast registration, of users in the kernel. What such a region names a request says,
- * by a list of pages that the device reads.
+ * Regions for fast registration, for users in the kernel.
+ *
+ * A request defines what such a region contains, by a page list that the device reads.
  */
 #include <linux/log2.h>
 #include <linux/slab.h>
@@ -12,7 +13,9 @@
 #include "mrcmds.h"
 #include "objects.h"
 
-/* Also the memory of the list, of which the region becomes the owner. */
+/*
+ * Allocates the region in the device. On failure, releases @mr->mem, the memory of the page list.
+ */
 static int alloc_in_device(struct vrdma_dev *dev, struct ib_pd *ibpd, struct vrdma_mr *mr)
 {
 	int err;
@@ -68,8 +71,10 @@ static int add_page(struct ib_mr *ibmr, u64 addr)
 }
 
 /*
- * Lists the pages for the next IB_WR_REG_MR. The device reads as many as the region's length takes,
- * which may be one less than there are here, if not all of @sg fit.
+ * Lists the pages for the next IB_WR_REG_MR.
+ *
+ * The device reads as many pages as the length of the region needs. That may be one less than are
+ * listed here, if not all of @sg fits.
  */
 int vrdma_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int sg_nents,
 		    unsigned int *sg_offset)
@@ -80,10 +85,10 @@ int vrdma_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int sg_nents,
 
 /**
  * vrdma_fill_reg() - build the request that registers what vrdma_map_mr_sg() listed
- * @wqe: the request, of which there is the header but for its units, and otherwise zero
+ * @wqe: the request; its header is filled in except for its units, and the rest is zero
  * @wr: IB_WR_REG_MR
  *
- * The device looks whether it can be.
+ * The device checks whether the registration is allowed.
  */
 int vrdma_fill_reg(u8 *wqe, const struct ib_send_wr *wr)
 {
@@ -98,7 +103,7 @@ int vrdma_fill_reg(u8 *wqe, const struct ib_send_wr *wr)
 		return -EINVAL;
 	if (access & ~VRDMA_ACCESS_V1_0)
 		return -EOPNOTSUPP;
-	/* The region is that of the request, whatever the other bits of its key say. */
+	/* The key of the region counts; the request only chooses the tag. */
 	body->key = cpu_to_le32((mr->ibmr.lkey & ~KEY_TAG) | (reg->key & KEY_TAG));
 	body->access = cpu_to_le32(access);
 	body->page_shift = ilog2(mr->ibmr.page_size);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * The verbs of the GID table: which addresses the device has.
- */
+/* The verbs of the GID table: the addresses of the device. */
 #include <rdma/ib_cache.h>
 
 #include "cmds.h"
@@ -9,7 +7,7 @@
 #include "mac.h"
 #include "objects.h"
 
-/* Whether packets under this GID come from the MAC address of its netdev, and go to it. */
+/* Whether the netdev of this GID has the MAC address of the device, so that peers can reach it. */
 static bool can_be_reached(const struct ib_gid_attr *attr)
 {
 	const struct net_device *netdev;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Whether the device has QP1, which connection management needs.
- */
+/* Whether the device has QP1, which connection management needs. */
 #include "broken.h"
 #include "cmds.h"
 #include "gsi.h"
@@ -12,7 +10,7 @@
  * vrdma_probe_gsi() - whether the device has QP1
  * @dev: the device, not registered yet
  *
- * The core creates QP1 for each port that claims to have it, and complains if it cannot.
+ * The core creates QP1 for each port that claims to have it, and logs an error if it cannot.
  */
 bool vrdma_probe_gsi(struct vrdma_dev *dev)
 {
@@ -54,7 +52,7 @@ bool vrdma_probe_gsi(struct vrdma_dev *dev)
 		err = vrdma_cmd_create_qp(dev, &req, &qpn);
 		if (!err) {
 			vrdma_cmd_destroy_qp(dev, qpn);
-			/* The core goes by the number. */
+			/* The core expects this number. */
 			err = qpn == VRDMA_GSI_QPN ? 0 : -EPROTO;
 		}
 		vrdma_cmd_dealloc_pd(dev, pdn);

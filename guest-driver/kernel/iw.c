@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * The verbs that a device of iWARP has beside the others.
- */
+/* The additional verbs of an iWARP device. */
 #include <linux/etherdevice.h>
 #include <rdma/iw_cm.h>
 
@@ -11,7 +9,7 @@
 #include "objects.h"
 #include "qp.h"
 
-/* As other devices of iWARP have it, and rdma_cm expects it. */
+/* Returns the only GID, which is made from the MAC address, as rdma_cm expects of iWARP devices. */
 static int vrdma_iw_query_gid(struct ib_device *ibdev, u32 port, int index, union ib_gid *gid)
 {
 	if (index)
@@ -22,7 +20,9 @@ static int vrdma_iw_query_gid(struct ib_device *ibdev, u32 port, int index, unio
 }
 
 /*
- * Called with interrupts disabled until iw_cm has taken a reference of its own; vrdma_destroy_qp()
+ * Finds a QP for iw_cm.
+ *
+ * The caller has disabled interrupts until iw_cm has taken its own reference. vrdma_destroy_qp()
  * waits for that.
  */
 static struct ib_qp *vrdma_iw_get_qp(struct ib_device *ibdev, int qpn)
@@ -54,11 +54,11 @@ static const struct ib_device_ops vrdma_iw_ops = {
 	.query_gid = vrdma_iw_query_gid,
 };
 
-/* Fills in a verbs device that is one of iWARP. */
+/* Fills in a verbs device that is an iWARP device. */
 void vrdma_iw_init(struct ib_device *ibdev)
 {
 	ibdev->node_type = RDMA_NODE_RNIC;
-	/* The device uses the ports of the guest. */
+	/* The device uses the TCP ports of the guest. */
 	ibdev->iw_driver_flags = IW_F_NO_PORT_MAP;
 	ib_set_device_ops(ibdev, &vrdma_iw_ops);
 }

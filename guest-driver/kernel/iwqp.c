@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * What a change of a QP of iWARP means: it is connected by the device (see cm.c), never by its
- * attributes.
- */
+/* Modification of an iWARP QP. The device connects it (see cm.c), not its attributes. */
 #include <linux/sched.h>
 
 #include "cmcmds.h"
 #include "iwqp.h"
 #include "objects.h"
 
-/* What peers may do is decided by regions and windows: rdma_cm gives a QP that connects no
- * rights. */
+/*
+ * Returns the rights that an iWARP QP gets anyway: all of them, so that regions and windows decide.
+ * rdma_cm gives no rights to a QP that connects. For RoCE there are none.
+ */
 u32 vrdma_iw_access(const struct ib_qp *ibqp)
 {
 	if (!to_vdev(ibqp->device)->iwarp)
@@ -19,12 +18,12 @@ u32 vrdma_iw_access(const struct ib_qp *ibqp)
 }
 
 /**
- * vrdma_iw_mask() - what of a change the device is told
+ * vrdma_iw_mask() - select the attributes of a modification that the device needs
  * @ibqp: the QP
- * @attr: its new attributes; what the device wants beside them is added
- * @mask: those that are given
+ * @attr: new attributes; those that the device needs in addition are set
+ * @mask: the attributes that are given
  *
- * Return: which attributes the device is told; 0 if it is done, or an error
+ * Return: mask of the attributes for the device; 0 if nothing is left to do, or an error
  */
 int vrdma_iw_mask(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask)
 {
@@ -38,15 +37,20 @@ int vrdma_iw_mask(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask)
 			attr->qp_access_flags = 0;
 		return IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
 	case IB_QPS_RTR:
-		/* rdma_cm does so at once before it connects a QP of the kernel: see
-		 * may_connect() of cm.c. */
+		/*
+		 * rdma_cm does so in the same call before it connects a QP of the kernel: see
+		 * may_connect() of cm.c.
+		 */
 		WRITE_ONCE(to_vqp(ibqp)->connecter, current);
 		return 0;
 	case IB_QPS_RTS:
-		/* It is when it is connected. */
+		/* The device moves the QP to RTS when it is connected. */
 		return 0;
 	case IB_QPS_SQD:
-		/* How iw_cm ends a connection in order; it may have ended already. */
+		/*
+		 * This is how iw_cm ends a connection in order. The connection may have ended
+		 * already.
+		 */
 		vrdma_cmd_cm_disconnect(to_vdev(ibqp->device), ibqp->qp_num);
 		return 0;
 	default:

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The kernel's channel: requests of the kernel's own QPs, and of processes that have no channel.
+ * The kernel's channel. It carries requests of the kernel's own QPs, and of processes without a
+ * channel.
  *
- * The device takes entries out at once, so there is nearly always room. If there is none, a
- * process waits. The kernel may not sleep here: its requests go to a backlog, and a work moves
- * them into the channel.
+ * The device takes entries out at once, so there is nearly always room. If there is none, a process
+ * waits. The kernel may not sleep here. So its requests go to a backlog, and a work item moves them
+ * into the channel.
  */
 #include <linux/delay.h>
 #include <linux/slab.h>
@@ -18,10 +19,10 @@
 #include "mem.h"
 #include "objects.h"
 
-/* Time without progress of the channel after which the device counts as stalled. */
+/* Milliseconds without progress of the channel after which the device counts as stalled. */
 #define STALL_MS 10000
 
-/* A request in the backlog; @target is NULL if that was destroyed: then it is dropped. */
+/* A request in the backlog. If @target is destroyed it becomes NULL, and the request is dropped. */
 struct backlog_entry {
 	struct list_head node;
 	struct vrdma_target *target;
@@ -29,7 +30,7 @@ struct backlog_entry {
 	u8 wqe[];
 };
 
-/* Caller holds the lock of the channel. */
+/* Returns the number of entries that the device has. The caller holds the lock of the channel. */
 static u16 channel_pending(struct vrdma_channel *chan)
 {
 	/* Acquire: a slot is written only after the device has returned it. */
@@ -39,8 +40,9 @@ static u16 channel_pending(struct vrdma_channel *chan)
 }
 
 /*
- * Puts requests of @n units into the channel, which is locked, if that leaves @reserve entries
- * free; returns whether there was room.
+ * Puts requests of @n units into the channel if that leaves @reserve entries free.
+ *
+ * The channel is locked. Returns whether there was room.
  */
 static bool channel_push(struct vrdma_channel *chan, const void *units, unsigned int n,
 			 unsigned int reserve)
@@ -60,12 +62,12 @@ static bool channel_push(struct vrdma_channel *chan, const void *units, unsigned
 		vring->avail->ring[slot] = cpu_to_virtio16(vdev, slot);
 	}
 	chan->avail_idx += n;
-	/* The device sees the entries before the index, which passes whole requests only. */
+	/* The device sees the entries before the index, which only moves by whole requests. */
 	virt_store_release(&vring->avail->idx, cpu_to_virtio16(vdev, chan->avail_idx));
 	return true;
 }
 
-/* Whether the device wants a kick for the entries since @old; the channel is locked. */
+/* Whether the device wants a kick for the entries since @old. The channel is locked. */
 static bool channel_wants_kick(struct vrdma_channel *chan, u16 old)
 {
 	struct virtio_device *vdev = chan->dev->vdev;
@@ -74,7 +76,7 @@ static bool channel_wants_kick(struct vrdma_channel *chan, u16 old)
 
 	if (chan->avail_idx == old)
 		return false;
-	/* Either the device sees the index, or its request for a kick is seen here. */
+	/* Either the device sees the index, or the driver sees the device's request for a kick. */
 	vrdma_mb();
 	if (virtio_has_feature(vdev, VIRTIO_RING_F_EVENT_IDX)) {
 		event = virtio16_to_cpu(vdev, READ_ONCE(vring_avail_event(vring)));
@@ -84,7 +86,7 @@ static bool channel_wants_kick(struct vrdma_channel *chan, u16 old)
 		 cpu_to_virtio16(vdev, VRING_USED_F_NO_NOTIFY));
 }
 
-/* Appends a request to the backlog; the channel is locked. */
+/* Appends a request to the backlog. The channel is locked. */
 static int backlog_add(struct vrdma_dev *dev, struct vrdma_target *target, const void *wqe,
 		       unsigned int units)
 {
@@ -103,7 +105,7 @@ static int backlog_add(struct vrdma_dev *dev, struct vrdma_target *target, const
 	return 0;
 }
 
-/* Moves requests into the channel while there is room; returns how many. */
+/* Moves requests into the channel while there is room. Returns the number of requests. */
 static unsigned int backlog_move(struct vrdma_dev *dev)
 {
 	struct vrdma_channel *chan = &dev->channels[0];
@@ -133,7 +135,7 @@ static unsigned int backlog_move(struct vrdma_dev *dev)
 /* Whether any of the first @in requests is still in the backlog. */
 static bool backlog_has(struct vrdma_dev *dev, u32 in)
 {
-	/* The counters are written under the lock, and read without. */
+	/* The counters are written under the lock, and read without it. */
 	return (s32)(in - READ_ONCE(dev->backlog_out)) > 0;
 }
 
@@ -142,7 +144,7 @@ static void backlog_work(struct work_struct *work)
 	struct vrdma_dev *dev = container_of(work, struct vrdma_dev, backlog_work);
 	unsigned long deadline = jiffies + msecs_to_jiffies(STALL_MS);
 
-	/* Requests of a broken device are flushed by vrdma_poll_cq(). */
+	/* vrdma_poll_cq() flushes the requests of a broken device. */
 	while (!vrdma_broken(dev) && backlog_has(dev, READ_ONCE(dev->backlog_in))) {
 		if (backlog_move(dev)) {
 			deadline = jiffies + msecs_to_jiffies(STALL_MS);
@@ -160,10 +162,10 @@ static void backlog_work(struct work_struct *work)
 }
 
 /**
- * vrdma_backlog_wait() - wait until the kernel's requests so far are in the channel
+ * vrdma_backlog_wait() - wait until the kernel's earlier requests are in the channel
  * @dev: the device
  *
- * A command that comes later then takes effect after them. Does not wait for a stalled device.
+ * A later command then takes effect after these requests. Does not wait for a stalled device.
  * Sleeps.
  */
 void vrdma_backlog_wait(struct vrdma_dev *dev)
@@ -175,8 +177,9 @@ void vrdma_backlog_wait(struct vrdma_dev *dev)
 }
 
 /*
- * Drops the requests in the backlog that were posted to @target. The entries stay in the list,
- * since the counters count them.
+ * Drops the requests in the backlog that were posted to @target.
+ *
+ * Their entries stay in the list, because the counters count them.
  */
 static void backlog_drop(struct vrdma_dev *dev, struct vrdma_target *target)
 {
@@ -193,8 +196,9 @@ static void backlog_drop(struct vrdma_dev *dev, struct vrdma_target *target)
 }
 
 /*
- * Waits until the device has taken the requests in the kernel's channel. Does not wait for a
- * stalled device, which takes them before any later command, too. Sleeps.
+ * Waits until the device has taken the requests in the kernel's channel.
+ *
+ * Does not wait for a stalled device, which takes them before any later command anyway. Sleeps.
  */
 static void kernel_drain(struct vrdma_dev *dev)
 {
@@ -226,12 +230,12 @@ static void kernel_drain(struct vrdma_dev *dev)
 }
 
 /**
- * vrdma_kernel_settle() - see to it that no request in the kernel's channel is for a QP or an SRQ
+ * vrdma_kernel_settle() - make sure that no request in the kernel's channel names a QP or SRQ
  * @dev: the device
- * @target: that one, to which nobody posts, and which nobody finds
+ * @target: the QP or SRQ, to which nobody posts, and which nobody can find any more
  *
- * Otherwise a request could reach another of its number. While the device is stalled requests
- * stay in the backlog: they are dropped. Sleeps.
+ * Otherwise a request could reach another QP or SRQ that gets the same number. Requests that stay
+ * in the backlog while the device is stalled are dropped. Sleeps.
  */
 void vrdma_kernel_settle(struct vrdma_dev *dev, struct vrdma_target *target)
 {
@@ -253,9 +257,9 @@ void vrdma_kernel_settle(struct vrdma_dev *dev, struct vrdma_target *target)
  * @dev: the device
  * @target: the QP or SRQ
  * @wqe: the request
- * @units: its units
+ * @units: number of 64-byte units of the request
  *
- * From any context; waits for nothing.
+ * Can be called from any context, and does not wait.
  */
 int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_target *target, const void *wqe,
 		      unsigned int units)
@@ -283,9 +287,11 @@ int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_target *target, const 
 }
 
 /*
- * Whether a process may post requests of this kind through the kernel's channel. Not those that
- * this driver does not know: the device may have some that are the kernel's alone. Keys need no
- * look: the device compares what they name with the PD of the QP, whatever the channel.
+ * Whether a process may post requests of this kind through the kernel's channel.
+ *
+ * Kinds that this driver does not know are refused: the device may have some for the kernel only.
+ * Keys need no check here. For all channels, the device compares the PD of what a key names with
+ * the PD of the QP.
  */
 static bool user_opcode(u8 opcode)
 {
@@ -293,7 +299,7 @@ static bool user_opcode(u8 opcode)
 	       opcode == VRDMA_WR_ATOMIC_WRITE || opcode == VRDMA_WR_RECV || opcode == VRDMA_WR_SRQ_RECV;
 }
 
-/* What a request names, if it is a QP or an SRQ of @uctx. */
+/* Returns the QP or SRQ that a request names, if it belongs to @uctx, or else NULL. */
 static struct vrdma_target *user_target(struct vrdma_dev *dev, struct vrdma_uctx *uctx,
 					const struct vrdma_wqe *wqe)
 {
@@ -310,9 +316,10 @@ static struct vrdma_target *user_target(struct vrdma_dev *dev, struct vrdma_uctx
 }
 
 /*
- * Whether the requests in @buf are well framed and name existing QPs and SRQs of @uctx. The caller
- * holds the channel's lock, so one that is found is not destroyed before its requests are posted
- * (see vrdma_kernel_settle()).
+ * Checks that the requests in @buf are well formed, and name existing QPs and SRQs of @uctx.
+ *
+ * The caller holds the channel's lock. So a QP or SRQ that is found is not destroyed before its
+ * requests are posted (see vrdma_kernel_settle()).
  */
 static int user_units_check(struct vrdma_dev *dev, struct vrdma_uctx *uctx,
 			    const struct vrdma_wqe *buf, unsigned int units)
@@ -336,11 +343,11 @@ static int user_units_check(struct vrdma_dev *dev, struct vrdma_uctx *uctx,
 /**
  * vrdma_user_post() - post requests of a process through the kernel's channel
  * @dev: the device
- * @uctx: its context
- * @buf: requests, a copy that the process cannot change
- * @units: units of all of them
+ * @uctx: context of the process
+ * @buf: the requests, in a copy that the process cannot change
+ * @units: number of 64-byte units of all requests
  *
- * All or nothing. Sleeps while there is no room.
+ * Posts all requests or none. Sleeps while there is no room.
  */
 int vrdma_user_post(struct vrdma_dev *dev, struct vrdma_uctx *uctx, const void *buf,
 		    unsigned int units)
@@ -385,7 +392,7 @@ void vrdma_backlog_init(struct vrdma_dev *dev)
 	INIT_WORK(&dev->backlog_work, backlog_work);
 }
 
-/* The device has been reset. */
+/* Called after the device has been reset. */
 void vrdma_backlog_cleanup(struct vrdma_dev *dev)
 {
 	struct backlog_entry *entry, *next;

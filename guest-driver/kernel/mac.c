@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Whose MAC address the device has: it sends from that of its configuration, and takes what
- * comes to that, while the netdev and its upper netdevs may have others.
+ * The MAC address of the device.
+ *
+ * The device sends from the address in its configuration, and receives frames to that address. The
+ * netdev and its upper netdevs may have other addresses.
  */
 #include <linux/etherdevice.h>
 
 #include "mac.h"
 
 /**
- * vrdma_has_mac() - whether the MAC address of a netdev is the device's
+ * vrdma_has_mac() - whether a netdev has the MAC address of the device
  * @dev: the device
- * @netdev: its netdev, or one on top of it
+ * @netdev: the netdev of the device, or an upper netdev
  *
- * Of one that is not no address may be used: peers would send to the other MAC address, which
- * ARP and neighbour discovery tell them. The log says so once for each MAC address that a netdev
- * gets.
+ * The IP addresses of a netdev with another MAC address cannot be used. Peers would send to that
+ * other MAC address, which they learn by ARP and neighbour discovery. This is logged once for each
+ * MAC address that a netdev gets.
  */
 bool vrdma_has_mac(struct vrdma_dev *dev, const struct net_device *netdev)
 {
@@ -30,7 +32,7 @@ bool vrdma_has_mac(struct vrdma_dev *dev, const struct net_device *netdev)
 	return false;
 }
 
-/* The netdev is gone; its number may be another's. */
+/* Called when the netdev is gone: its ifindex may be given to another one. */
 void vrdma_forget_mac(struct vrdma_dev *dev, const struct net_device *netdev)
 {
 	xa_erase(&dev->told_macs, netdev->ifindex);

@@ -39,8 +39,9 @@ static bool config_is_vrdma(struct virtio_device *vdev)
 }
 
 /*
- * Commands carry bus addresses: either the device uses the DMA of the platform, or bus addresses
- * must be physical.
+ * Checks that the device can reach memory by the bus addresses in commands.
+ *
+ * Either the device uses the DMA of the platform, or bus addresses must be physical.
  */
 static int check_dma(struct virtio_device *vdev)
 {
@@ -69,7 +70,7 @@ static int vrdma_validate(struct virtio_device *vdev)
 	__virtio_clear_bit(vdev, VIRTIO_F_RING_PACKED);
 	__virtio_clear_bit(vdev, VIRTIO_RING_F_INDIRECT_DESC);
 	__virtio_clear_bit(vdev, VIRTIO_F_NOTIFICATION_DATA);
-	/* Their barriers are those for memory only. */
+	/* Processes use barriers for memory only. */
 	__virtio_clear_bit(vdev, VIRTIO_F_ORDER_PLATFORM);
 	return 0;
 }
@@ -93,7 +94,7 @@ static int vrdma_probe(struct virtio_device *vdev)
 	if (!dev)
 		return -ENOMEM;
 	vdev->priv = dev;
-	/* A run may have any length. */
+	/* An extent may have any length. */
 	dma_set_max_seg_size(dev->dma_dev, UINT_MAX);
 
 	err = vrdma_dev_start(dev);
@@ -109,7 +110,7 @@ static int vrdma_probe(struct virtio_device *vdev)
 	dev->registered = true;
 	vrdma_port_update(dev);
 	vrdma_recover_watch(dev);
-	/* It may have failed before events could be dispatched. */
+	/* The device may have failed before events could be dispatched. */
 	if (vrdma_broken(dev))
 		queue_work(dev->wq, &dev->fatal_work);
 	return 0;
@@ -133,10 +134,10 @@ static void vrdma_remove(struct virtio_device *vdev)
 	mutex_lock(&dev->netdev_lock);
 	dev->registered = false;
 	mutex_unlock(&dev->netdev_lock);
-	/* From here on a stalled device counts as broken: otherwise its users would wait for it. */
+	/* From here on a stalled device counts as broken. Otherwise its users would wait for it. */
 	WRITE_ONCE(dev->removing, true);
 	if (vrdma_stalled(dev)) {
-		/* Before users free memory that it could use when it resumes. */
+		/* Done before users free memory that the device could use when it resumes. */
 		vrdma_reset(dev);
 		vrdma_set_broken(dev, "it is removed while it stands still");
 	}
@@ -147,7 +148,7 @@ static void vrdma_remove(struct virtio_device *vdev)
 	vrdma_dev_free(dev);
 }
 
-/* Connections would not survive a suspended device. */
+/* Refuses to suspend, because connections would not survive it. */
 static int vrdma_freeze(struct virtio_device *vdev)
 {
 	return -EBUSY;

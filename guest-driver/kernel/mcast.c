@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Multicast groups of QPs. The device delivers what comes for a group, and the switches of the
- * network are told by IGMP and MLD, which are the netdev's business (rdma_cm joins there too).
+ * Multicast groups of QPs.
+ *
+ * The device delivers packets to a group. The netdev tells the network's switches by IGMP and MLD;
+ * rdma_cm joins there too.
  */
 #include "cmds.h"
 #include "mcast.h"
@@ -16,7 +18,9 @@ int vrdma_detach_mcast(struct ib_qp *ibqp, union ib_gid *gid, u16 lid)
 {
 	int err = vrdma_cmd_detach_mcast(to_vdev(ibqp->device), ibqp->qp_num, gid);
 
-	/* The command is left with a stalled device. After an error the core would never let the
-	 * QP go. */
+	/*
+	 * A stalled device executes the command later. After an error the core would never let the
+	 * QP go.
+	 */
 	return err == -EIO ? 0 : err;
 }

@@ -24,8 +24,8 @@ static struct vrdma_mem *mem_new(size_t size)
 /**
  * vrdma_mem_alloc() - allocate zeroed kernel memory that the device can reach
  * @dev: the device
- * @size: bytes
- * @gfp: how
+ * @size: size in bytes
+ * @gfp: allocation flags
  */
 struct vrdma_mem *vrdma_mem_alloc(struct vrdma_dev *dev, size_t size, gfp_t gfp)
 {
@@ -66,7 +66,7 @@ static int map_pages(struct vrdma_dev *dev, struct vrdma_mem *mem)
 /**
  * vrdma_mem_alloc_pages() - allocate zeroed kernel memory that the device can reach, in pages
  * @dev: the device
- * @size: bytes, more than the kernel has in one piece if need be
+ * @size: size in bytes; may be more than the kernel has in one piece
  */
 struct vrdma_mem *vrdma_mem_alloc_pages(struct vrdma_dev *dev, size_t size)
 {
@@ -92,9 +92,9 @@ err_mem:
 /**
  * vrdma_mem_alloc_user() - allocate zeroed memory that device and processes can reach
  * @dev: the device
- * @size: bytes, whole pages
+ * @size: size in bytes, whole pages
  *
- * It is in one piece, and charged to the memory cgroup of the calling process.
+ * The memory is in one piece, and charged to the memory cgroup of the calling process.
  */
 struct vrdma_mem *vrdma_mem_alloc_user(struct vrdma_dev *dev, size_t size)
 {
@@ -121,10 +121,10 @@ err_mem:
 }
 
 /**
- * vrdma_mem_part() - make a stretch of memory the memory of an object
- * @mem: from vrdma_mem_alloc_user(), which is not freed before its parts
- * @offset: first byte, within @mem
- * @len: bytes, not more than are there
+ * vrdma_mem_part() - make a part of memory the memory of an object
+ * @mem: memory from vrdma_mem_alloc_user(), which is not freed before its parts
+ * @offset: offset of the first byte in @mem
+ * @len: length in bytes, within @mem
  */
 struct vrdma_mem *vrdma_mem_part(struct vrdma_mem *mem, u64 offset, u64 len)
 {
@@ -141,8 +141,8 @@ struct vrdma_mem *vrdma_mem_part(struct vrdma_mem *mem, u64 offset, u64 len)
 /**
  * vrdma_mem_pin() - pin memory of the calling process
  * @dev: the device
- * @addr: first byte
- * @len: bytes
+ * @addr: address of the first byte
+ * @len: length in bytes
  * @access: IB_ACCESS_*
  */
 struct vrdma_mem *vrdma_mem_pin(struct vrdma_dev *dev, u64 addr, u64 len, int access)
@@ -162,7 +162,7 @@ struct vrdma_mem *vrdma_mem_pin(struct vrdma_dev *dev, u64 addr, u64 len, int ac
 	return mem;
 }
 
-/* Only once the device cannot touch it any more. */
+/* Drops a reference. The last one may be dropped only when the device cannot touch it any more. */
 void vrdma_mem_free(struct vrdma_dev *dev, struct vrdma_mem *mem)
 {
 	if (!mem || !refcount_dec_and_test(&mem->ref))
@@ -188,9 +188,9 @@ void vrdma_mem_free(struct vrdma_dev *dev, struct vrdma_mem *mem)
  * vrdma_mem_release() - free the memory of an object
  * @dev: the device
  * @mem: the memory
- * @err: result of the command that destroyed the object, or did not create it
+ * @err: result of the command that destroyed the object, or that failed to create it
  *
- * After an error the device may still have the object: the memory is kept until the device is
+ * After an error the device may still have the object. Then the memory is kept until the device is
  * reset.
  */
 void vrdma_mem_release(struct vrdma_dev *dev, struct vrdma_mem *mem, int err)
@@ -212,7 +212,7 @@ void vrdma_quarantine_init(struct vrdma_dev *dev)
 	INIT_LIST_HEAD(&dev->quarantine);
 }
 
-/* The device has been reset. */
+/* Called after the device has been reset. */
 void vrdma_quarantine_cleanup(struct vrdma_dev *dev)
 {
 	struct vrdma_mem *mem, *next;

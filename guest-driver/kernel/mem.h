@@ -12,16 +12,16 @@ struct ib_umem;
 
 /**
  * struct vrdma_mem - memory of an object that the device may touch
- * @ref: its owner, and its parts
- * @node: in &vrdma_dev.quarantine, if the device may still touch it after the object is gone
- * @former: memory that the object had before, if the device may still touch that, or NULL
+ * @ref: references of the owner and of the parts
+ * @node: node in &vrdma_dev.quarantine, if the device may still touch it after the object is gone
+ * @former: former memory of the object, if the device may still touch it; else NULL
  * @umem: pinned memory of a process, or NULL
- * @whole: what it is a part of, or NULL
+ * @whole: the memory that this one is a part of, or NULL
  * @vaddr: memory of the kernel, or NULL
  * @user: @vaddr is whole pages, which processes map too
- * @dma: bus address of @vaddr or of the part, if it is in one piece
- * @sgt: the pages of @vaddr, if it is in pages
- * @size: bytes
+ * @dma: bus address of @vaddr or of the part, if the memory is in one piece
+ * @sgt: scatterlist of the pages of @vaddr, if the memory is in pages
+ * @size: size in bytes
  */
 struct vrdma_mem {
 	refcount_t ref;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The driver's own uverbs methods: for processes that have no channel or no doorbell, and for
- * those that import a context and its objects.
+ * The driver's own uverbs methods.
+ *
+ * They are for processes without a channel or a doorbell, and for processes that import a context
+ * and its objects.
  */
 #include "broken.h"
 #include "channel.h"
@@ -15,7 +17,7 @@
 #define UVERBS_MODULE_NAME vrdma
 #include <rdma/uverbs_named_ioctl.h>
 
-/* The macros of uverbs paste these names; the numbers are in vrdma_abi.h. */
+/* The macros of uverbs paste these names. The numbers are in vrdma_abi.h. */
 enum {
 	VRDMA_OBJECT_CHANNEL = VRDMA_UVERBS_OBJECT_CHANNEL,
 	VRDMA_METHOD_POST = VRDMA_UVERBS_METHOD_POST,
@@ -64,7 +66,10 @@ static int UVERBS_HANDLER(VRDMA_METHOD_KICK)(struct uverbs_attr_bundle *attrs)
 	return 0;
 }
 
-/* All but the channel: that belongs to the process that opened the device. */
+/*
+ * Returns all of the context except the channel, which belongs to the process that opened the
+ * device.
+ */
 static int UVERBS_HANDLER(VRDMA_METHOD_QUERY_CONTEXT)(struct uverbs_attr_bundle *attrs)
 {
 	struct ib_ucontext *ibuctx = ib_uverbs_get_ucontext(attrs);
@@ -115,7 +120,7 @@ static int UVERBS_HANDLER(VRDMA_METHOD_QUERY_CLOCK)(struct uverbs_attr_bundle *a
 	dev = to_vdev(ibuctx->device);
 	if (!(dev->caps.device_cap & VRDMA_CAP_CQ_TIMESTAMP))
 		return -EOPNOTSUPP;
-	/* A process asks while it polls: it is not to wait each time. */
+	/* A process asks while it polls, so it must not wait each time. */
 	if (vrdma_stalled(dev))
 		return -EIO;
 	err = vrdma_cmd_query_clock(dev, &clock);

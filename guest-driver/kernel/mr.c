@@ -13,9 +13,10 @@
 #include "runs.h"
 
 /*
- * The access flags for the device, which has the same numbers. Hints are ignored: huge pages are
- * found without them, and optional flags need no support. Those that the device lacks (on-demand
- * paging, flush to persistence) are -EOPNOTSUPP.
+ * Returns the access flags for the device, which has the same numbers.
+ *
+ * Hints are ignored: huge pages are found without them, and optional flags need no support. Flags
+ * that the device lacks (on-demand paging, flush to persistence) yield -EOPNOTSUPP.
  */
 static int check_access(const struct vrdma_dev *dev, int access)
 {
@@ -31,7 +32,7 @@ static int check_access(const struct vrdma_dev *dev, int access)
 	return access;
 }
 
-/* Pins @length bytes from @start on, and lists their runs. */
+/* Pins @length bytes from @start, and lists their extents. */
 static struct vrdma_mem *pin(struct vrdma_dev *dev, u64 start, u64 length, int access,
 			     struct vrdma_runs **runs)
 {
@@ -70,8 +71,10 @@ struct ib_mr *vrdma_get_dma_mr(struct ib_pd *ibpd, int access)
 }
 
 /*
- * Registers @mem, of which it becomes the owner, also on failure; NULL for a region of length 0,
- * which has keys and no memory. @access has IB_ZERO_BASED if addresses start from 0.
+ * Registers @mem, and takes its ownership, also on failure.
+ *
+ * @mem is NULL for a region of length 0, which has keys and no memory. @access has IB_ZERO_BASED if
+ * the addresses of the region start at 0.
  */
 static struct ib_mr *register_mem(struct ib_pd *ibpd, struct vrdma_mem *mem, u64 iova, u64 length,
 				  int access)
@@ -124,7 +127,7 @@ struct ib_mr *vrdma_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length, u64 v
 	int zero_based = access & IB_ZERO_BASED;
 	struct vrdma_mem *mem = NULL;
 
-	/* The addresses in such a region start from 0. */
+	/* The addresses in such a region start at 0. */
 	if (zero_based)
 		virt_addr = 0;
 	access = check_access(dev, access & ~IB_ZERO_BASED);
@@ -132,7 +135,7 @@ struct ib_mr *vrdma_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length, u64 v
 		return ERR_PTR(access);
 	if (length > dev->caps.max_mr_size)
 		return ERR_PTR(-EINVAL);
-	/* Checked before memory is pinned, which such a device would keep pinned. */
+	/* Checked before memory is pinned: it would stay pinned with such a device. */
 	if (vrdma_broken(dev) || vrdma_stalled(dev))
 		return ERR_PTR(-EIO);
 	if (length) {
@@ -143,7 +146,7 @@ struct ib_mr *vrdma_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length, u64 v
 	return register_mem(ibpd, mem, virt_addr, length, access | zero_based);
 }
 
-/* The core has checked that the region is within @ibdm, and that its addresses start from 0. */
+/* The core has checked that the region is within @ibdm, and that its addresses start at 0. */
 struct ib_mr *vrdma_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm, struct ib_dm_mr_attr *attr,
 			      struct uverbs_attr_bundle *attrs)
 {
@@ -164,8 +167,10 @@ struct ib_mr *vrdma_reg_dm_mr(struct ib_pd *ibpd, struct ib_dm *ibdm, struct ib_
 }
 
 /*
- * Changes the region in the device. @mem is its new memory, which has the former one with it, if
- * @req has a new translation.
+ * Changes the region in the device.
+ *
+ * If @req has a new translation, @mem is the new memory, which refers to the former one. Otherwise
+ * @mem is NULL.
  */
 static int rereg(struct vrdma_dev *dev, struct vrdma_mr *mr, const struct vrdma_rereg_mr_req *req,
 		 struct vrdma_mem *mem, struct vrdma_runs *runs)
@@ -178,7 +183,7 @@ static int rereg(struct vrdma_dev *dev, struct vrdma_mr *mr, const struct vrdma_
 		mem->former = mr->mem;
 	err = vrdma_cmd_rereg_mr(dev, req, runs, &mr->ibmr, &all, &pending, &submitted);
 	if (pending) {
-		/* The region is destroyed when the device has answered. See abandoned.c. */
+		/* abandoned.c destroys the region after the device has answered. */
 		mr->mem = NULL;
 		mr->lost = true;
 		return err;
@@ -186,8 +191,7 @@ static int rereg(struct vrdma_dev *dev, struct vrdma_mr *mr, const struct vrdma_
 	if (!mem)
 		return err;
 	if (err == -EIO && submitted) {
-		/* The device may use either memory, and the region may have a key that nobody
-		 * knows. */
+		/* The device may use either memory, and the key of the region may be unknown. */
 		vrdma_mem_release(dev, mem, err);
 		mr->mem = NULL;
 		mr->lost = true;
@@ -204,8 +208,9 @@ static int rereg(struct vrdma_dev *dev, struct vrdma_mr *mr, const struct vrdma_
 }
 
 /*
- * Changes a region in place. Where its addresses start, and so whether that is 0, changes only
- * with IB_MR_REREG_TRANS.
+ * Changes a region in place.
+ *
+ * The start of its addresses, and whether that is 0, changes only with IB_MR_REREG_TRANS.
  */
 struct ib_mr *vrdma_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 length,
 				  u64 virt_addr, int access, struct ib_pd *ibpd,
@@ -227,17 +232,17 @@ struct ib_mr *vrdma_rereg_user_mr(struct ib_mr *ibmr, int flags, u64 start, u64 
 		return ERR_PTR(access);
 	if ((flags & IB_MR_REREG_TRANS) && (!length || length > dev->caps.max_mr_size))
 		return ERR_PTR(-EINVAL);
-	/* Checked before memory is pinned, which such a device would keep pinned. */
+	/* Checked before memory is pinned: it would stay pinned with such a device. */
 	if (mr->lost || vrdma_broken(dev) || vrdma_stalled(dev))
 		return ERR_PTR(-EIO);
-	/* The core removes the flag of a PD that is the region's already. */
+	/* The core clears IB_MR_REREG_PD if the region already has that PD. */
 	if (!flags)
 		return NULL;
 
 	if (flags & IB_MR_REREG_TRANS) {
 		virt_addr = zero_based ? 0 : virt_addr;
 	} else if (ib_umem_check_rereg(umem, flags, access)) {
-		/* It will be written to, and was not pinned for that: it is pinned again. */
+		/* The region becomes writable, but was pinned read-only. So it is pinned again. */
 		if (umem->owning_mm != current->mm)
 			return ERR_PTR(-EACCES);
 		start = umem->address;
@@ -276,7 +281,7 @@ int vrdma_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	if (mr->lost)
 		goto out;
 	err = vrdma_cmd_dereg_mr(dev, ibmr->lkey, &mr->mem);
-	/* Windows are bound to it. The core tries again when it has destroyed them. */
+	/* Windows are bound to the region. The core tries again after it has destroyed them. */
 	if (err == -EBUSY && udata)
 		return err;
 	if (err && err != -EIO)
@@ -285,6 +290,6 @@ int vrdma_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 	vrdma_mem_release(dev, mr->mem, err);
 out:
 	kfree(mr);
-	/* Other errors a caller cannot handle. */
+	/* The caller cannot handle any other error. */
 	return 0;
 }

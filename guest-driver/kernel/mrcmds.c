@@ -5,7 +5,7 @@
 #include "cmdexec.h"
 #include "mrcmds.h"
 
-/* A command that is answered with the keys of a region, which @ibmr takes. */
+/* Executes a command whose answer is the keys of a region, and stores the keys in @ibmr. */
 static int keys_cmd(struct vrdma_dev *dev, const struct vrdma_cmd *cmd, struct ib_mr *ibmr)
 {
 	struct vrdma_reg_mr_resp resp;
@@ -47,9 +47,13 @@ int vrdma_cmd_get_dma_mr(struct vrdma_dev *dev, u32 pdn, u32 access, struct ib_m
 }
 
 /*
- * The region may have new keys if this succeeds, and is as before if not; unless @pending becomes
- * true: then it is the command's with all of @mem, and destroyed when the device has answered.
- * After -EIO of a command that was @submitted nobody knows how it is.
+ * Changes a region in the device.
+ *
+ * On success the region may have new keys. After an error it is unchanged, with two exceptions:
+ *
+ * - If @pending becomes true, the abandoned command has the region and all of @mem. The region is
+ *   destroyed after the device has answered.
+ * - After -EIO of a command that was @submitted, the state of the region is unknown.
  */
 int vrdma_cmd_rereg_mr(struct vrdma_dev *dev, const struct vrdma_rereg_mr_req *req,
 		       struct vrdma_runs *runs, struct ib_mr *ibmr, struct vrdma_mem **mem,

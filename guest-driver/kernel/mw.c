@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Memory windows. They are bound and invalidated by requests, which the device checks.
- */
+/* Memory windows. Requests bind and invalidate them, and the device checks these requests. */
 #include "broken.h"
 #include "mrcmds.h"
 #include "mw.h"
@@ -25,16 +23,16 @@ int vrdma_dealloc_mw(struct ib_mw *ibmw)
 	struct vrdma_dev *dev = to_vdev(ibmw->device);
 	int err;
 
-	/* It may have another tag by now, which does not count. */
+	/* The window may have another key tag already, which does not matter to the device. */
 	err = vrdma_cmd_dealloc_mw(dev, ibmw->rkey);
 	if (err == -ENOENT)
-		/* Then it shows nothing either, and holds no region. */
+		/* A window that the device does not have is not bound, and blocks no region. */
 		ibdev_warn_ratelimited(&dev->ibdev, "the device has no window %#x\n", ibmw->rkey);
 	else if (err && err != -EIO)
 		/*
-		 * A caller cannot handle an error, and the window's region could never be
-		 * deregistered, nor its pages unpinned. No process can cause this: a device has
-		 * to dealloc each window.
+		 * The caller cannot handle an error. The window's region could never be
+		 * deregistered, nor its pages unpinned. No process can cause this: the device has
+		 * to deallocate every window.
 		 */
 		vrdma_set_broken(dev, "a memory window cannot be deallocated");
 	return 0;

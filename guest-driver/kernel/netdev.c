@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pairing with the netdev that has the same MAC address. It may come after the device, go
- * before it, and come back; without it the device has no GIDs and its port is down.
+ * Pairing with the netdev that has the same MAC address.
+ *
+ * The netdev may appear after the device, disappear before it, and come back. Without it the device
+ * has no GIDs, and its port is down.
  */
 #include <linux/etherdevice.h>
 #include <linux/netdevice.h>
@@ -11,9 +13,11 @@
 #include "port.h"
 
 /*
- * The netdev of the device's Ethernet function. Others may have the same address: VLANs, IPVLANs,
- * bonds and the like on top of it. They have no parent on a bus, or have lower netdevs. Their
- * addresses become GIDs all the same, since the core looks at the upper netdevs.
+ * Whether @netdev is the netdev of the device's Ethernet function.
+ *
+ * Other netdevs on top of it may have the same address, for example VLANs, IPVLANs and bonds. They
+ * have no parent on a bus, or have lower netdevs. Their addresses become GIDs nevertheless, because
+ * the core also asks for those of upper netdevs.
  */
 static bool is_our_netdev(struct vrdma_dev *dev, const struct net_device *netdev)
 {
@@ -37,7 +41,10 @@ static void pair(struct vrdma_dev *dev, struct net_device *netdev)
 		strscpy(dev->ibdev.iw_ifname, netdev->name, sizeof(dev->ibdev.iw_ifname));
 }
 
-/* Has the log say that a netdev cannot be used whose addresses would be the device's. */
+/*
+ * Logs that a netdev with another MAC address cannot be used, if its addresses would be the
+ * device's.
+ */
 static void tell_other_mac(struct vrdma_dev *dev, struct net_device *netdev)
 {
 	if (dev->netdev == netdev ||
@@ -66,12 +73,15 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *in
 		}
 		break;
 	case NETDEV_CHANGEADDR:
-		/* The core asks for all its GIDs anew. A device of iWARP has no such. */
+		/*
+		 * For RoCE, the core adds all GIDs again, which logs it. A device of iWARP has no
+		 * such GIDs.
+		 */
 		tell_other_mac(dev, netdev);
 		break;
 	case NETDEV_UP:
 		tell_other_mac(dev, netdev);
-		/* A bond that is deleted gives its ports their MTU back without an event of it. */
+		/* A deleted bond restores the MTU of its ports without an MTU event. */
 		if (dev->netdev == netdev)
 			queue_work(dev->wq, &dev->config_work);
 		fallthrough;
@@ -88,13 +98,16 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *in
 	return NOTIFY_DONE;
 }
 
-/* Pairs with the netdev, now if it is there. Before the device is registered. */
+/* Pairs with the netdev, immediately if it is there. Called before the device is registered. */
 int vrdma_netdev_init(struct vrdma_dev *dev)
 {
 	int err;
 
 	dev->netdev_nb.notifier_call = netdev_event;
-	/* Runs before the core's notifier, which makes GIDs for netdevs that are paired by then. */
+	/*
+	 * Runs before the core's notifier, which adds GIDs only for netdevs that are paired
+	 * already.
+	 */
 	dev->netdev_nb.priority = 1;
 	err = register_netdevice_notifier(&dev->netdev_nb);
 	if (err)
@@ -102,7 +115,7 @@ int vrdma_netdev_init(struct vrdma_dev *dev)
 	return err;
 }
 
-/* Unregistering reports each netdev as gone, which unpairs. */
+/* Unregistering reports each netdev as gone, which ends the pairing. */
 void vrdma_netdev_cleanup(struct vrdma_dev *dev)
 {
 	if (!dev->netdev_nb.notifier_call)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The verbs objects. Their types are known on all floors that handle requests and completions;
- * their verbs are in cq.h, qp.h and the like.
+ * The verbs objects.
+ *
+ * All floors that handle requests and completions know these types. The verbs of the objects are in
+ * cq.h, qp.h and similar headers.
  */
 #ifndef VRDMA_OBJECTS_H
 #define VRDMA_OBJECTS_H
@@ -20,14 +22,14 @@ struct vrdma_end;
 struct vrdma_mem;
 
 /**
- * struct vrdma_uctx - context of a process
+ * struct vrdma_uctx - the verbs context of a process
  * @ibuctx: the verbs object
- * @context: its number
- * @chan: its channel, or NULL
- * @rings: mapping of the available and the used ring of @chan
- * @slots: mapping of the slots of @chan
+ * @context: number of the context
+ * @chan: channel of the context, or NULL
+ * @rings: mapping of the available ring and the used ring of @chan
+ * @slots: mapping of the 64-byte units of @chan
  * @doorbell: mapping of the doorbell of @chan, or NULL
- * @dm_bytes: device memory that it has (@dm_lock of the device)
+ * @dm_bytes: bytes of device memory that the context has (@dm_lock of the device)
  */
 struct vrdma_uctx {
 	struct ib_ucontext ibuctx;
@@ -47,7 +49,7 @@ struct vrdma_pd {
 /**
  * struct vrdma_cq_ring - a ring of CQEs in memory of the kernel
  * @cqe: the CQEs; NULL if there is no such ring
- * @rec: the shared words
+ * @rec: the words that driver and device share
  * @entries: number of CQEs, a power of two
  */
 struct vrdma_cq_ring {
@@ -59,20 +61,21 @@ struct vrdma_cq_ring {
 /**
  * struct vrdma_cq - a completion queue
  * @ibcq: the verbs object
- * @cqn: its number
- * @ref: event handlers, and the owner
+ * @cqn: number of the CQ
+ * @ref: references of event handlers and of the owner
  * @unused: completed when @ref drops to 0
  * @timed: CQEs have a time stamp
- * @resize_lock: serialises resizing, protects @mem and @next_mem
- * @mem: ring and record
- * @next_mem: those of a resize that is under way, or that the device did not answer; or NULL
- * @lock: the kernel's CQs: protects what follows
- * @ring: the kernel's CQs: the ring
- * @next: the kernel's CQs: the ring that it goes on in when the device does
- * @consumer: CQEs consumed of @ring
- * @held: CQEs that were left in former rings
- * @held_first: the first of those that were not taken
- * @held_end: their end
+ * @resize_lock: serialises resizing; protects @mem and @next_mem
+ * @mem: memory of the ring and its record
+ * @next_mem: memory of the next ring while a resize is under way, or if the device did not answer
+ *   the resize; else NULL
+ * @lock: kernel CQs: protects all members below
+ * @ring: kernel CQs: the ring that is polled
+ * @next: kernel CQs: the ring in which the device continues after a resize
+ * @consumer: number of CQEs consumed from @ring
+ * @held: CQEs saved from rings that were replaced
+ * @held_first: index of the first CQE in @held that was not taken
+ * @held_end: index after the last CQE in @held
  * @armed: an event has been requested at least once
  */
 struct vrdma_cq {
@@ -96,8 +99,8 @@ struct vrdma_cq {
 
 /**
  * struct vrdma_request - an outstanding request of a kernel QP
- * @wr_id: its wr_id
- * @continues: the next one belongs to it
+ * @wr_id: identifier from the work request
+ * @continues: the next entry belongs to the same work request
  */
 struct vrdma_request {
 	u64 wr_id;
@@ -107,11 +110,11 @@ struct vrdma_request {
 /**
  * struct vrdma_wq - one direction of a kernel QP
  * @lock: serialises posting
- * @requests: those that are outstanding
+ * @requests: ring of outstanding requests
  * @mask: size of @requests - 1
- * @max: most requests outstanding
- * @head: requests posted
- * @tail: requests that completed; written under the lock of the CQ
+ * @max: most requests that may be outstanding
+ * @head: number of requests posted
+ * @tail: number of requests completed; written under the lock of the CQ
  */
 struct vrdma_wq {
 	spinlock_t lock;
@@ -124,7 +127,7 @@ struct vrdma_wq {
 
 /**
  * struct vrdma_target - what requests are posted to: a QP or an SRQ
- * @via_kernel: requests for it went through the kernel's channel (lock of that channel)
+ * @via_kernel: some of its requests went through the kernel's channel (lock of that channel)
  */
 struct vrdma_target {
 	bool via_kernel;
@@ -133,17 +136,17 @@ struct vrdma_target {
 /**
  * struct vrdma_qp - a queue pair
  * @ibqp: the verbs object
- * @uctx: the context that has it, or NULL if the kernel has it
- * @ref: event handlers, and the owner
+ * @uctx: context of the owner, or NULL if the kernel has the QP
+ * @ref: references of event handlers and of the owner
  * @unused: completed when @ref drops to 0
  * @cap: capabilities
- * @sig_all: each send makes a CQE
- * @target: what its requests are posted to
- * @end: iWARP: the connection that iw_cm has it connected by, or NULL (@cm_lock of the device)
- * @connecter: iWARP, the kernel's QPs: the task that has made it ready to be connected, or NULL; it
- *	       is compared, and never followed
- * @sq: the kernel's QPs: sends
- * @rq: the kernel's QPs: receives
+ * @sig_all: every send creates a CQE
+ * @target: posting state of the QP
+ * @end: iWARP: the connection by which iw_cm has the QP connected, or NULL (@cm_lock of the device)
+ * @connecter: iWARP, kernel QPs: the task that made the QP ready for connecting, or NULL. The
+ *   pointer is compared, and never followed.
+ * @sq: kernel QPs: outstanding sends
+ * @rq: kernel QPs: outstanding receives
  */
 struct vrdma_qp {
 	struct ib_qp ibqp;
@@ -160,9 +163,9 @@ struct vrdma_qp {
 };
 
 /**
- * struct vrdma_slot - a receive of a kernel SRQ
- * @wr_id: its wr_id, if it is outstanding
- * @next: the next free slot, if it is not
+ * struct vrdma_slot - an entry for one receive of a kernel SRQ
+ * @wr_id: identifier from the work request, if the receive is outstanding
+ * @next: index of the next free entry, if this one is free
  */
 struct vrdma_slot {
 	u64 wr_id;
@@ -171,12 +174,12 @@ struct vrdma_slot {
 
 /**
  * struct vrdma_slots - the receives of a kernel SRQ
- * @lock: protects the others; no other lock is taken under it
- * @slot: the slots
- * @num: their number
- * @max: most that may be taken
- * @taken: how many are
- * @free: the first free one
+ * @lock: protects the other members; no other lock is taken under it
+ * @slot: the entries
+ * @num: number of entries
+ * @max: most entries that may be taken
+ * @taken: number of entries that are taken
+ * @free: index of the first free entry
  */
 struct vrdma_slots {
 	spinlock_t lock;
@@ -190,14 +193,14 @@ struct vrdma_slots {
 /**
  * struct vrdma_srq - a shared receive queue
  * @ibsrq: the verbs object
- * @uctx: the context that has it, or NULL if the kernel has it
- * @srqn: its number
- * @max_sge: most elements of a receive
- * @ref: event handlers, and the owner
+ * @uctx: context of the owner, or NULL if the kernel has the SRQ
+ * @srqn: number of the SRQ
+ * @max_sge: most SGEs of a receive
+ * @ref: references of event handlers and of the owner
  * @unused: completed when @ref drops to 0
- * @target: what its receives are posted to
- * @lock: the kernel's SRQs: serialises posting
- * @slots: the kernel's SRQs: receives that are outstanding
+ * @target: posting state of the SRQ
+ * @lock: kernel SRQs: serialises posting
+ * @slots: kernel SRQs: receives that are outstanding
  */
 struct vrdma_srq {
 	struct ib_srq ibsrq;
@@ -214,14 +217,14 @@ struct vrdma_srq {
 /**
  * struct vrdma_mr - a memory region
  * @ibmr: the verbs object
- * @mem: its memory, or NULL
- * @iova: address by which requests name its first byte
+ * @mem: memory of the region, or NULL
+ * @iova: address by which requests name the first byte
  * @access: IB_ACCESS_* and IB_ZERO_BASED
- * @lost: an abandoned command, or a device that failed, has the region and its memory
- * @pages: for fast registration: the list of pages, which is in @mem; otherwise NULL
- * @page_list: where the device finds it
- * @num_pages: pages in the list
- * @max_pages: most pages in the list
+ * @lost: region and memory belong to an abandoned command, or to a device that failed
+ * @pages: fast registration: the page list, which is in @mem; otherwise NULL
+ * @page_list: bus address of the page list
+ * @num_pages: number of pages in the list
+ * @max_pages: most pages that the list can have
  */
 struct vrdma_mr {
 	struct ib_mr ibmr;
@@ -247,8 +250,8 @@ struct vrdma_xrcd {
 /**
  * struct vrdma_dm - device memory: pages of the kernel that a process maps
  * @ibdm: the verbs object
- * @umap: the mapping, by which the whole is freed
- * @uctx: the context that has it
+ * @umap: the mapping; the whole object is freed through it
+ * @uctx: context of the owner
  * @mem: the pages
  */
 struct vrdma_dm {
@@ -279,13 +282,13 @@ VRDMA_CONVERT(dm, dm, ibdm)
 VRDMA_CONVERT(ah, ah, ibah)
 VRDMA_CONVERT(xrcd, xrcd, ibxrcd)
 
-/* Whether the kernel posts to it. (XRC targets have no context either, and no requests.) */
+/* Whether the kernel posts to the QP. (XRC targets have no context either, but no requests.) */
 static inline bool vrdma_is_of_kernel(const struct vrdma_qp *qp)
 {
 	return !qp->uctx && qp->ibqp.qp_type != IB_QPT_XRC_TGT;
 }
 
-/* Context number of an object: that of @uctx, or the kernel's. */
+/* Context number of an object: the one of @uctx, or the kernel's if @uctx is NULL. */
 static inline u32 vrdma_context(const struct vrdma_uctx *uctx)
 {
 	return uctx ? uctx->context : VRDMA_KERNEL_CONTEXT;

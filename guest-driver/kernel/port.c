@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * The port: its state follows the carrier of the netdev and the link of the device.
- */
+/* The port: its state follows the carrier of the netdev and the link of the device. */
 #include <linux/netdevice.h>
 #include <linux/virtio_config.h>
 #include <rdma/ib_addr.h>
@@ -10,7 +8,10 @@
 #include "cmds.h"
 #include "port.h"
 
-/* Neither sleeps nor sends a command: it may be called under the RTNL. */
+/*
+ * Whether the device's link is up. Neither sleeps nor sends a command, because the RTNL may be
+ * held.
+ */
 static bool link_up(struct vrdma_dev *dev)
 {
 	u8 link;
@@ -22,9 +23,9 @@ static bool link_up(struct vrdma_dev *dev)
 }
 
 /**
- * vrdma_port_state() - state of the port
+ * vrdma_port_state() - get the state of the port
  * @dev: the device
- * @mtu: gets the largest path MTU that the netdev's frames can hold
+ * @mtu: becomes the largest path MTU that fits into the netdev's frames
  */
 enum ib_port_state vrdma_port_state(struct vrdma_dev *dev, enum ib_mtu *mtu)
 {
@@ -39,14 +40,17 @@ enum ib_port_state vrdma_port_state(struct vrdma_dev *dev, enum ib_mtu *mtu)
 	    !vrdma_stalled(dev) && link_up(dev))
 		state = IB_PORT_ACTIVE;
 	*mtu = iboe_get_mtu(netdev->mtu);
-	/* Less than the smallest path MTU: nothing can be sent, but a port must have an MTU. */
+	/*
+	 * The netdev's MTU is below the smallest path MTU. Nothing can be sent, but a port needs an
+	 * MTU.
+	 */
 	if (!*mtu)
 		*mtu = IB_MTU_256;
 	dev_put(netdev);
 	return state;
 }
 
-/* The speed and width for @mbps, or the next below. */
+/* Sets speed and width for @mbps, or for the next lower rate that exists. */
 void vrdma_port_set_speed(struct ib_port_attr *attr, u32 mbps)
 {
 	static const struct {
@@ -73,11 +77,11 @@ void vrdma_port_set_speed(struct ib_port_attr *attr, u32 mbps)
 }
 
 /**
- * vrdma_phys_state() - physical state of the port
+ * vrdma_phys_state() - get the physical state of the port
  * @dev: the device
- * @state: its state
+ * @state: logical state of the port
  *
- * A port that is up and has no link polls for one.
+ * A port that is enabled but has no link is polling for one.
  */
 u8 vrdma_phys_state(struct vrdma_dev *dev, enum ib_port_state state)
 {
@@ -107,7 +111,7 @@ void vrdma_port_update(struct vrdma_dev *dev)
 
 	mutex_lock(&dev->netdev_lock);
 	state = vrdma_port_state(dev, &mtu);
-	/* Before the device is registered there is nobody to tell. */
+	/* Nobody can be told before the device is registered. */
 	if (dev->registered && state != dev->last_state) {
 		dev->last_state = state;
 		if (state != IB_PORT_ACTIVE)
@@ -119,11 +123,11 @@ void vrdma_port_update(struct vrdma_dev *dev)
 }
 
 /**
- * vrdma_link_event() - the device reports a change of its link
+ * vrdma_link_event() - handle a report of the device that its link has changed
  * @dev: the device
  * @link: IB_PORT_ACTIVE or IB_PORT_DOWN
  *
- * Each change is dispatched, even one that does not last.
+ * Each change is dispatched, even if it does not last.
  */
 void vrdma_link_event(struct vrdma_dev *dev, enum ib_port_state link)
 {
@@ -133,7 +137,7 @@ void vrdma_link_event(struct vrdma_dev *dev, enum ib_port_state link)
 	vrdma_port_update(dev);
 }
 
-/* Sends the device the path MTU that fits the netdev's frames, if it has changed. */
+/* Sends the device the path MTU that fits into the netdev's frames, if it has changed. */
 static void mtu_update(struct vrdma_dev *dev)
 {
 	enum ib_mtu mtu;
@@ -146,7 +150,7 @@ static void mtu_update(struct vrdma_dev *dev)
 		dev->sent_mtu = bytes;
 }
 
-/* Queries the link when the device starts. From then on there are events. */
+/* Queries the link when the device starts. Later changes come as events. */
 int vrdma_link_query(struct vrdma_dev *dev)
 {
 	struct vrdma_query_port_resp resp;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Posting to the kernel's own QPs. Requests are built here and go into the kernel's channel. The
- * device is not given the wr_id; a CQE has the index of the request.
+ * Posting to the kernel's own QPs.
+ *
+ * Requests are built here and go into the kernel's channel. The device does not get the wr_id: a
+ * CQE has the index of its request.
  */
 #include "broken.h"
 #include "fast.h"
@@ -10,7 +12,7 @@
 #include "slots.h"
 #include "wq.h"
 
-/* A request while it is being built; a READ that invalidates a key is two. */
+/* Buffer in which a request is built. A READ that invalidates a key takes two requests. */
 union wqe_buf {
 	struct vrdma_wqe header;
 	u8 bytes[(VRDMA_WQE_MAX_UNITS_V1_1 + 1) * VRDMA_WQE_UNIT_SIZE];
@@ -29,7 +31,7 @@ static void fill_sges(union wqe_buf *wqe, size_t offset, const struct ib_sge *sg
 	wqe->header.sge_count = num;
 }
 
-/* Units of a request with @data bytes after its body. */
+/* Returns the number of units of a request with @data bytes after its body. */
 static unsigned int wqe_units(size_t data)
 {
 	return DIV_ROUND_UP(VRDMA_WQE_DATA_OFFSET + data, VRDMA_WQE_UNIT_SIZE);
@@ -111,7 +113,7 @@ static int send_opcode(const struct ib_send_wr *wr)
 	}
 }
 
-/* Whether the QP takes a request of this kind, as far as the device does not look by itself. */
+/* Checks that the QP takes this kind of request, as far as the device does not check it itself. */
 static int check_send(const struct vrdma_qp *qp, const struct ib_send_wr *wr)
 {
 	bool ud = qp->ibqp.qp_type == IB_QPT_UD || qp->ibqp.qp_type == IB_QPT_GSI;
@@ -133,7 +135,7 @@ static int check_send(const struct vrdma_qp *qp, const struct ib_send_wr *wr)
 	return qp->ibqp.qp_type == IB_QPT_RC ? 0 : -EINVAL;
 }
 
-/* What a request of a connected QP says of the peer's memory, or of a key. */
+/* Fills in the peer's memory that a request of a connected QP names, or its key. */
 static void fill_rdma(union wqe_buf *wqe, const struct ib_send_wr *wr, __be32 imm)
 {
 	struct vrdma_wqe_rdma *rdma = (void *)&wqe->bytes[VRDMA_WQE_BODY_OFFSET];
@@ -199,9 +201,10 @@ static int fill_send(struct vrdma_qp *qp, union wqe_buf *wqe, const struct ib_se
 }
 
 /*
- * Makes of a READ in @wqe one that invalidates the key of its buffer when it has ended: a second
- * request behind it does, and completes for both. (What the caller has in ex.invalidate_rkey is
- * older than the key if it is rdma_rw; all drivers of iWARP take the buffer's.)
+ * Makes the READ in @wqe invalidate the key of its buffer when it has ended.
+ *
+ * A second request after it does so, and completes for both. The key is the buffer's, as in all
+ * iWARP drivers, and not ex.invalidate_rkey, which rdma_rw may have set to an older key.
  */
 static void add_invalidation(union wqe_buf *wqe, u32 key)
 {
@@ -217,8 +220,7 @@ static void add_invalidation(union wqe_buf *wqe, u32 key)
 	rdma->rkey = cpu_to_le32(key);
 }
 
-/* Posts @count requests, which lie one behind the other and complete as one in @ibcq; the queue
- * is locked. */
+/* Posts @count requests, which are contiguous and complete as one in @ibcq. The queue is locked. */
 static int post(struct vrdma_dev *dev, struct vrdma_qp *qp, struct vrdma_wq *wq,
 		struct ib_cq *ibcq, union wqe_buf *wqe, u32 count, u64 wr_id)
 {
@@ -238,10 +240,13 @@ static int post(struct vrdma_dev *dev, struct vrdma_qp *qp, struct vrdma_wq *wq,
 	if (!err)
 		return 0;
 
-	/* Under the lock it is not flushed while it is removed again. */
+	/* Under the lock the request is not flushed while it is removed again. */
 	spin_lock(&cq->lock);
 	if (vrdma_broken(dev)) {
-		/* The caller may wait for its completion, to drain the QP: flush it. */
+		/*
+		 * The caller may wait for its completion to drain the QP. So the request is
+		 * flushed.
+		 */
 		queue_work(dev->wq, &dev->fatal_work);
 		err = 0;
 	} else {
@@ -293,7 +298,7 @@ int vrdma_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 	return err;
 }
 
-/* A receive of at most @max_sge elements for the QP or SRQ @object. */
+/* Builds a receive of at most @max_sge SGEs for the QP or SRQ @object. */
 static int fill_recv(union wqe_buf *wqe, u8 opcode, u32 object, u32 max_sge,
 		     const struct ib_recv_wr *wr)
 {
@@ -336,7 +341,7 @@ int vrdma_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 	return err;
 }
 
-/* Posts a receive; the SRQ is locked. */
+/* Posts a receive to an SRQ, which is locked. */
 static int post_srq(struct vrdma_dev *dev, struct vrdma_srq *srq, union wqe_buf *wqe, u64 wr_id)
 {
 	u32 slot;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Queue pairs. The device keeps their states; the driver translates attributes.
- */
+/* Queue pairs. The device keeps their states; the driver translates attributes. */
 #include <linux/delay.h>
 #include <linux/etherdevice.h>
 #include <rdma/ib_cache.h>
@@ -16,7 +14,7 @@
 #include "qp.h"
 #include "wq.h"
 
-/* Finds a QP and keeps it from being freed; from any context. */
+/* Finds a QP, and keeps it from being freed. Can be called from any context. */
 struct vrdma_qp *vrdma_qp_get(struct vrdma_dev *dev, u32 qpn)
 {
 	struct vrdma_qp *qp;
@@ -41,7 +39,10 @@ static bool is_target(const struct ib_qp *ibqp)
 	return ibqp->qp_type == IB_QPT_XRC_TGT;
 }
 
-/* @user: a process wants the QP. The kernel has no verbs for requests of XRC. */
+/*
+ * Checks the attributes of a new QP, which is for a process if @user. The kernel has no verbs to
+ * post XRC requests.
+ */
 static int check_init_attr(struct vrdma_dev *dev, const struct ib_qp_init_attr *attr, bool user)
 {
 	const struct ib_qp_cap *cap = &attr->cap;
@@ -106,7 +107,7 @@ static int create_and_insert(struct vrdma_dev *dev, struct vrdma_qp *qp,
 	return err;
 }
 
-/* The holder may wait for the device for long; mutex_lock() would be reported as a hung task. */
+/* The holder may wait for the device for long. mutex_lock() would then report a hung task. */
 static void lock_kernel_qps(struct vrdma_dev *dev)
 {
 	while (!mutex_trylock(&dev->kqp_lock))
@@ -120,7 +121,7 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 	struct vrdma_uqp_resp resp = {};
 	int err;
 
-	/* What a QP has no queue for does not count. */
+	/* Capacities of a queue that the QP does not have do not count. */
 	if (is_target(ibqp))
 		attr->cap = (struct ib_qp_cap){};
 	if (attr->srq || attr->qp_type == IB_QPT_XRC_INI) {
@@ -147,7 +148,7 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 		return err;
 	}
 
-	/* The core has it of the kernel, and shares it between processes. */
+	/* The kernel owns an XRC target; the core shares it between processes. */
 	if (is_target(ibqp))
 		return create_and_insert(dev, qp, attr);
 
@@ -169,7 +170,7 @@ int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_
 	return err;
 }
 
-/* @dest_qpn is 0 if it is not known. */
+/* Fills in the path. @dest_qpn is 0 if it is not known. */
 static void fill_av(struct vrdma_qp_attr *to, const struct rdma_ah_attr *ah, u32 qpn, u32 dest_qpn)
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(ah);
@@ -190,8 +191,9 @@ static void fill_av(struct vrdma_qp_attr *to, const struct rdma_ah_attr *ah, u32
 }
 
 /*
- * Translates the attributes in @mask; the numbers of masks, states, access flags and MTUs are
- * those of the verbs.
+ * Translates the attributes in @mask.
+ *
+ * The numbers of masks, states, access flags and MTUs are those of the verbs.
  */
 static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, int mask,
 		      const struct ib_qp *ibqp)
@@ -240,15 +242,16 @@ static void fill_attr(struct vrdma_qp_attr *to, const struct ib_qp_attr *from, i
 		to->dest_qpn = cpu_to_le32(from->dest_qp_num);
 }
 
-/* Removes the CQEs of a QP of the kernel, which is destroyed or reset. */
+/* Removes the CQEs of a kernel QP that is destroyed or reset. */
 static void clean_cqs(struct vrdma_qp *qp)
 {
 	vrdma_cq_clean(to_vcq(qp->ibqp.send_cq), qp);
 	vrdma_cq_clean(to_vcq(qp->ibqp.recv_cq), qp);
 }
 
-/* Says in place of a broken device that no more is taken from the SRQ: ib_drain_qp() waits for
- * it. */
+/*
+ * Reports for a broken device that the QP takes no more from its SRQ. ib_drain_qp() waits for this.
+ */
 static void tell_last_wqe(struct vrdma_qp *qp)
 {
 	struct ib_event event = {
@@ -296,7 +299,7 @@ int vrdma_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	/* After an error ib_drain_qp() does not wait, and buffers in use would be freed. */
 	err = kernel_to_error ? vrdma_cmd_modify_qp_no_timeout(dev, &req) :
 				vrdma_cmd_modify_qp(dev, &req);
-	/* On a broken device each QP is in error; vrdma_poll_cq() flushes its requests. */
+	/* On a broken device each QP is in error. vrdma_poll_cq() flushes its requests. */
 	if (err && vrdma_broken(dev) && kernel_to_error) {
 		tell_last_wqe(qp);
 		return 0;
@@ -375,18 +378,20 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 		lock_kernel_qps(dev);
 	/* From here on the device may give the number to another QP. */
 	xa_erase_irq(&dev->qps, ibqp->qp_num);
-	/* iw_cm may just have found it, and takes a reference with interrupts disabled. */
+	/* iw_cm may just have found the QP, and takes a reference with interrupts disabled. */
 	if (dev->iwarp)
 		synchronize_rcu_expedited();
 	vrdma_kernel_settle(dev, &qp->target);
-	/* Buffers of a process stay pinned in their regions; those of the kernel could be freed. */
+	/*
+	 * Buffers of a process stay pinned in their regions. Buffers of the kernel could be freed.
+	 */
 	err = vrdma_is_of_kernel(qp) ? vrdma_cmd_destroy_qp_no_timeout(dev, ibqp->qp_num) :
 				 vrdma_cmd_destroy_qp(dev, ibqp->qp_num);
 	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "QP %u remains in the device: %d\n",
 				       ibqp->qp_num, err);
 	if (vrdma_is_of_kernel(qp)) {
-		/* Takes the locks of the CQs: vrdma_poll_cq() may use the QP under them. */
+		/* Takes the locks of the CQs, under which vrdma_poll_cq() may use the QP. */
 		clean_cqs(qp);
 		mutex_unlock(&dev->kqp_lock);
 	}
@@ -396,6 +401,6 @@ int vrdma_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	wait_for_completion(&qp->unused);
 	vrdma_wq_cleanup(&qp->sq);
 	vrdma_wq_cleanup(&qp->rq);
-	/* A caller cannot handle an error. */
+	/* The caller cannot handle an error. */
 	return 0;
 }

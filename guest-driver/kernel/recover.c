@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * What is done about a device that is stalled or broken: see broken.c.
- */
+/* Recovery of a stalled device, and the end of a broken one. See broken.c. */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 
@@ -17,10 +15,10 @@ module_param(fatal_timeout_s, uint, 0644);
 MODULE_PARM_DESC(fatal_timeout_s,
 		 "Time for which a device may stand still before it is given up for good (default 120 s; 0: never given up)");
 
-/* How often the device is asked whether it was reset, in jiffies. */
+/* How often the device is checked for a reset by somebody else, in jiffies. */
 #define WATCH_INTERVAL (2 * HZ)
 
-/* Polls a stalled device, until it answers or is given up and reset. */
+/* Polls a stalled device until it answers, or until it is given up and reset. */
 static void recover_work(struct work_struct *work)
 {
 	struct vrdma_dev *dev = container_of(work, struct vrdma_dev, recover_work.work);
@@ -29,7 +27,7 @@ static void recover_work(struct work_struct *work)
 	if (vrdma_broken(dev) && !vrdma_may_resume(dev))
 		return;
 	if (READ_ONCE(dev->removing)) {
-		/* vrdma_remove() did not see that it is stalled. */
+		/* vrdma_remove() did not see that the device is stalled. */
 		vrdma_reset(dev);
 		vrdma_set_broken(dev, "it is removed while it stands still");
 		return;
@@ -42,7 +40,7 @@ static void recover_work(struct work_struct *work)
 		return;
 	}
 	if (vrdma_broken(dev)) {
-		/* Not earlier: a reset waits for the device, and the whole VM with it. */
+		/* Not earlier: a reset waits for the device, and stops the whole VM meanwhile. */
 		vrdma_reset(dev);
 		dev_info(&dev->vdev->dev, "the device that was given up is reset\n");
 		return;
@@ -51,8 +49,10 @@ static void recover_work(struct work_struct *work)
 }
 
 /*
- * Looks whether somebody else has reset the device: programs that wait for completions alone would
- * never know. Deferrable, so that an idle processor is not woken for it.
+ * Checks whether somebody else has reset the device.
+ *
+ * Otherwise programs that only wait for completions would never know. The work item is deferrable,
+ * so that an idle processor is not woken for it.
  */
 static void watch_work(struct work_struct *work)
 {
@@ -91,15 +91,17 @@ void vrdma_recover_init(struct vrdma_dev *dev)
 	INIT_DEFERRABLE_WORK(&dev->watch_work, watch_work);
 }
 
-/* The device has been started: from here on somebody else may reset it. */
+/* Starts watching for resets by somebody else, after the device has been started. */
 void vrdma_recover_watch(struct vrdma_dev *dev)
 {
 	queue_delayed_work(dev->wq, &dev->watch_work, WATCH_INTERVAL);
 }
 
 /*
- * The device has been reset. Each of these works may queue those after it, and config_work the
- * first, so this is called again once no command is left.
+ * Cancels the work items. Called after the device has been reset.
+ *
+ * Each of them may queue those after it, and config_work may queue the first one. So this is called
+ * again when no command is left.
  */
 void vrdma_recover_cancel(struct vrdma_dev *dev)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What replies say, whatever version of the device wrote them. A test runs this file on the host
- * (tests/tests/end_to_end/versions.rs), so it uses nothing but byte orders, error numbers and
- * strings.
+ * Reading replies of any version of the device.
+ *
+ * A test runs this file on the host (tests/tests/end_to_end/versions.rs). So it uses nothing except
+ * byte orders, error numbers and strings.
  */
 #include <linux/errno.h>
 #include <linux/minmax.h>
@@ -12,14 +13,14 @@
 #include "reply.h"
 
 /**
- * vrdma_reply_read() - read a reply structure, which may be shorter or longer than the device's
- * @resp: where it goes, or NULL if @size is 0
- * @size: its size
- * @least: bytes that every device writes
+ * vrdma_reply_read() - read a reply that may be shorter or longer than the driver's structure
+ * @resp: where the reply goes, or NULL if @size is 0
+ * @size: size of @resp
+ * @least: number of bytes that every device writes
  * @from: the reply
- * @len: bytes of it that the device wrote
+ * @len: number of bytes that the device wrote
  *
- * What an older device did not write is zero.
+ * Bytes that an older device did not write are zero.
  *
  * Return: whether the reply is long enough
  */
@@ -41,7 +42,7 @@ void vrdma_caps_read(struct vrdma_caps *caps, const struct vrdma_query_device_ex
 	const struct vrdma_query_device_resp *base = &resp->base;
 
 	caps->device_cap = le64_to_cpu(resp->device_cap);
-	/* A device of version 1.0, which does not say. */
+	/* A device of version 1.0 does not report its functions. */
 	if (!caps->device_cap)
 		caps->device_cap = VRDMA_CAP_V1_0;
 	caps->device_cap &= VRDMA_DRIVER_CAPS;
@@ -72,7 +73,7 @@ void vrdma_caps_read(struct vrdma_caps *caps, const struct vrdma_query_device_ex
 		caps->max_fast_reg_pages = le32_to_cpu(resp->max_fast_reg_pages);
 }
 
-/* The error that the user of a verb meets. */
+/* Returns the error number that the user of a verb gets. */
 int vrdma_status_to_errno(u32 status)
 {
 	switch (status) {

@@ -4,10 +4,10 @@
 
 #include "vrdma_abi.h"
 
-/* Memory windows of any type. */
+/* Memory windows of all types. */
 #define VRDMA_CAP_WINDOWS (VRDMA_CAP_MEM_WINDOW | VRDMA_CAP_MEM_WINDOW_TYPE_2B)
 
-/* Functions that this driver knows. */
+/* Functions of the device that this driver knows. */
 #define VRDMA_DRIVER_CAPS \
 	(VRDMA_CAP_V1_0 | VRDMA_CAP_SRQ | VRDMA_CAP_SRQ_RESIZE | VRDMA_CAP_XRC | \
 	 VRDMA_CAP_ATOMIC_WRITE | \
@@ -18,8 +18,8 @@
 	 VRDMA_CAP_NEXT_HOP | VRDMA_CAP_WQE_LIST | VRDMA_CAP_CM_TRAFFIC_CLASS)
 
 /**
- * struct vrdma_caps - what the device can do, from QUERY_DEVICE and the configuration space
- * @device_cap: functions that device and driver have, VRDMA_CAP_*
+ * struct vrdma_caps - abilities of the device, from QUERY_DEVICE and the configuration space
+ * @device_cap: functions that both device and driver have, VRDMA_CAP_*
  */
 struct vrdma_caps {
 	u64 device_cap;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Resizing of CQs: the device goes on in other memory, while a process polls its CQ in its own
- * memory, or users in the kernel poll theirs.
+ * Resizing of CQs: the device moves to a new ring, while the CQ is in use.
+ *
+ * Processes poll their rings in their own memory meanwhile, and users in the kernel poll theirs.
  */
 #include <linux/log2.h>
 
@@ -13,7 +14,7 @@
 #include "runs.h"
 #include "udata.h"
 
-/* New memory of a process's CQ, whose provider holds @held CQEs of former rings. */
+/* Pins the new memory of a process's CQ, whose provider holds @held CQEs of former rings. */
 static int pin_next(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib_udata *udata,
 		    u32 *entries, u32 *held)
 {
@@ -35,7 +36,7 @@ static int pin_next(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct 
 	return 0;
 }
 
-/* New memory of a CQ of the kernel. */
+/* Allocates the new memory of a CQ of the kernel. */
 static int alloc_next(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, u32 *entries, u32 *held)
 {
 	struct vrdma_mem *mem;
@@ -54,7 +55,7 @@ static int alloc_next(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, u32 *
 	return 0;
 }
 
-/* The device does not use the new memory. */
+/* Drops the new memory, which the device does not use. */
 static void cancel(struct vrdma_dev *dev, struct vrdma_cq *cq)
 {
 	vrdma_ring_cancel_resize(cq);
@@ -70,7 +71,7 @@ static int resize(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib
 	u32 entries, held;
 	int err;
 
-	/* The device never said whether it carried out the last one. */
+	/* It is unknown whether the device executed the last resize. */
 	if (cq->next_mem)
 		return -EIO;
 	if (udata)
@@ -90,8 +91,8 @@ static int resize(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib
 		req.flags = cpu_to_le32(VRDMA_CQ_F_TIMESTAMP);
 	err = vrdma_cmd_resize_cq(dev, &req, runs);
 	/*
-	 * It may have carried it out, or do so later: both memories stay until the CQ is
-	 * destroyed, and which of them it uses shows in them.
+	 * The device may have executed the command, or do so later. So both memories stay until the
+	 * CQ is destroyed, and the rings show which one it uses.
 	 */
 	if (err == -EIO)
 		return err;
@@ -116,10 +117,10 @@ int vrdma_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
 
 	if (cqe <= 0 || cqe > dev->caps.max_cqe)
 		return -EINVAL;
-	/* Checked before memory is pinned, which such a device would keep pinned. */
+	/* Checked before memory is pinned: it would stay pinned with such a device. */
 	if (vrdma_broken(dev))
 		return -EIO;
-	/* EIO would say that the device may have done it. */
+	/* EIO would mean that the device may have executed the resize. */
 	if (vrdma_stalled(dev))
 		return -EAGAIN;
 	mutex_lock(&cq->resize_lock);

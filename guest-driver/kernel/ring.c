@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The rings of CQs: their memory, and those of the kernel's CQs in which completions are found.
+ * The rings of CQs: their memory, and the polling of the kernel's CQs.
  *
- * While a CQ is resized it has two rings. The device turns to the new one at a moment that shows
- * in it: once its first CQE is valid, all that the former ring got is visible. What is left in
- * the former ring when the device has answered is copied, so that its memory can be freed.
+ * While a CQ is resized it has two rings. The device switches to the new ring at some moment. Once
+ * the first CQE of the new ring is valid, all CQEs of the former ring are visible. When the device
+ * has answered the resize, the CQEs left in the former ring are copied, so that its memory can be
+ * freed.
  */
 #include <linux/log2.h>
 #include <linux/mm.h>
@@ -20,13 +21,16 @@ static size_t ring_bytes(u32 entries, bool timed)
 	return entries * size + sizeof(struct vrdma_cq_record);
 }
 
-/* Memory for a ring of the kernel; in pages, since a large one may not fit in one piece. */
+/* Allocates a ring of the kernel. It is in pages, because a large ring may not fit in one piece. */
 struct vrdma_mem *vrdma_ring_alloc(struct vrdma_dev *dev, u32 entries)
 {
 	return vrdma_mem_alloc_pages(dev, ring_bytes(entries, false)) ?: ERR_PTR(-ENOMEM);
 }
 
-/* Memory of a process's ring of @entries at @buf, which is to hold @cqe, @timed or not. */
+/*
+ * Pins a process's ring of @entries CQEs at @buf. It must have room for @cqe CQEs. @timed CQEs have
+ * a time stamp.
+ */
 struct vrdma_mem *vrdma_ring_pin(struct vrdma_dev *dev, u64 buf, u32 entries, u32 cqe, bool timed)
 {
 	if (!PAGE_ALIGNED(buf) || !is_power_of_2(entries) || entries < cqe ||
@@ -35,7 +39,7 @@ struct vrdma_mem *vrdma_ring_pin(struct vrdma_dev *dev, u64 buf, u32 entries, u3
 	return vrdma_mem_pin(dev, buf, ring_bytes(entries, timed), IB_ACCESS_LOCAL_WRITE);
 }
 
-/* The ring of @entries in memory of the kernel. */
+/* Returns the ring of @entries in memory of the kernel. */
 static struct vrdma_cq_ring ring_in(const struct vrdma_mem *mem, u32 entries)
 {
 	struct vrdma_cq_ring ring = { .cqe = mem->vaddr, .entries = entries };
@@ -44,25 +48,25 @@ static struct vrdma_cq_ring ring_in(const struct vrdma_mem *mem, u32 entries)
 	return ring;
 }
 
-/* The kernel polls @cq in its memory, a ring of @entries. */
+/* Makes the kernel poll @cq in its memory, a ring of @entries. */
 void vrdma_ring_start(struct vrdma_cq *cq, u32 entries)
 {
 	cq->ring = ring_in(cq->mem, entries);
 }
 
-/* The CQE of @index, or NULL if it has not been written. */
+/* Returns the CQE of @index, or NULL if it has not been written. */
 static struct vrdma_cqe *ring_cqe(const struct vrdma_cq_ring *ring, u32 index)
 {
 	struct vrdma_cqe *cqe = &ring->cqe[index & (ring->entries - 1)];
 
 	if (!!(READ_ONCE(cqe->phase) & 1) == !!(index & ring->entries))
 		return NULL;
-	/* The rest of the CQE is read after its phase. */
+	/* The rest of the CQE must be read after its phase. */
 	virt_rmb();
 	return cqe;
 }
 
-/* The device uses @ring alone from now on. */
+/* Continues in @ring, the only one that the device still uses. */
 static void go_on_in(struct vrdma_cq *cq, struct vrdma_cq_ring ring)
 {
 	cq->ring = ring;
@@ -74,7 +78,7 @@ static void go_on_in(struct vrdma_cq *cq, struct vrdma_cq_ring ring)
  * vrdma_ring_take() - take the next CQE
  * @cq: CQ of the kernel, locked
  *
- * Return: the CQE, which stays until vrdma_ring_publish(), or NULL
+ * Return: the CQE, which is valid until vrdma_ring_publish(), or NULL
  */
 struct vrdma_cqe *vrdma_ring_take(struct vrdma_cq *cq)
 {
@@ -84,7 +88,10 @@ struct vrdma_cqe *vrdma_ring_take(struct vrdma_cq *cq)
 		return &cq->held[cq->held_first++];
 	cqe = ring_cqe(&cq->ring, cq->consumer);
 	if (!cqe && cq->next.cqe && ring_cqe(&cq->next, 0)) {
-		/* Its last CQE here was visible before that, but maybe after the look here. */
+		/*
+		 * The last CQE of this ring became visible before that, but maybe after it was
+		 * polled here. So it is polled again.
+		 */
 		cqe = ring_cqe(&cq->ring, cq->consumer);
 		if (!cqe) {
 			go_on_in(cq, cq->next);
@@ -102,7 +109,7 @@ static void visit(const struct vrdma_cq_ring *ring, u32 first,
 	struct vrdma_cqe *cqe;
 	u32 i;
 
-	/* At most one lap: beyond it the phases would say that there is something again. */
+	/* At most one lap: beyond it the phase bits would show CQEs again. */
 	for (i = 0; i < ring->entries; i++) {
 		cqe = ring_cqe(ring, first + i);
 		if (!cqe)
@@ -111,7 +118,7 @@ static void visit(const struct vrdma_cq_ring *ring, u32 first,
 	}
 }
 
-/* Calls @fn with each CQE that has not been taken; @cq is locked. */
+/* Calls @fn with each CQE that has not been taken. @cq is locked. */
 void vrdma_ring_visit(struct vrdma_cq *cq, void (*fn)(struct vrdma_cqe *cqe, void *arg), void *arg)
 {
 	u32 i;
@@ -122,27 +129,27 @@ void vrdma_ring_visit(struct vrdma_cq *cq, void (*fn)(struct vrdma_cqe *cqe, voi
 	visit(&cq->next, 0, fn, arg);
 }
 
-/* Whether there is a CQE to take; @cq is locked. */
+/* Whether there is a CQE to take. @cq is locked. */
 bool vrdma_ring_ready(struct vrdma_cq *cq)
 {
 	return cq->held_first != cq->held_end || ring_cqe(&cq->ring, cq->consumer) ||
 	       (cq->next.cqe && ring_cqe(&cq->next, 0));
 }
 
-/* Gives the room of what was taken back to the device; @cq is locked. */
+/* Returns the room of the taken CQEs to the device. @cq is locked. */
 void vrdma_ring_publish(struct vrdma_cq *cq)
 {
-	/* Release: the device overwrites CQEs only after they have been read. */
+	/* Release: the device must overwrite CQEs only after they have been read. */
 	virt_store_release(&cq->ring.rec->consumer, cpu_to_le32(cq->consumer));
 }
 
-/* Asks the device for an event; @cq is locked. */
+/* Asks the device for an event. @cq is locked. */
 void vrdma_ring_arm(struct vrdma_cq *cq, bool solicited)
 {
 	struct vrdma_cq_record *rec = cq->ring.rec;
 	__le32 count;
 
-	/* The device looks at one of the records, and it does not show which. */
+	/* During a resize the device reads one of two records, and it is not known which. */
 	if (solicited) {
 		count = cpu_to_le32(le32_to_cpu(rec->arm_solicited) + 1);
 		WRITE_ONCE(rec->arm_solicited, count);
@@ -154,16 +161,16 @@ void vrdma_ring_arm(struct vrdma_cq *cq, bool solicited)
 		if (cq->next.rec)
 			WRITE_ONCE(cq->next.rec->arm_next, count);
 	}
-	/* Either the device sees the request, or we see its CQE. */
+	/* Either the device sees the arming, or the driver sees the CQE. */
 	vrdma_mb();
 }
 
 /**
- * vrdma_ring_begin_resize() - have a CQ go on in other memory as soon as the device does
+ * vrdma_ring_begin_resize() - let a CQ continue in other memory as soon as the device does
  * @cq: CQ of the kernel, for which no resize is under way
  * @mem: memory for the new ring
- * @entries: its size
- * @held: where the number of CQEs goes that were left in former rings
+ * @entries: size of the new ring
+ * @held: becomes the number of CQEs left over from former rings
  *
  * Return: 0, or -ENOMEM
  */
@@ -173,7 +180,10 @@ int vrdma_ring_begin_resize(struct vrdma_cq *cq, struct vrdma_mem *mem, u32 entr
 	struct vrdma_cqe *former, *room;
 	unsigned long flags;
 
-	/* Without the lock: what is held becomes only less, but by a resize. */
+	/*
+	 * Read without the lock: except for a resize, the number of saved CQEs only becomes
+	 * smaller.
+	 */
 	*held = READ_ONCE(cq->held_end) - READ_ONCE(cq->held_first);
 	room = kvcalloc((size_t)*held + cq->ring.entries, sizeof(*room), GFP_KERNEL);
 	if (!room)
@@ -194,7 +204,7 @@ int vrdma_ring_begin_resize(struct vrdma_cq *cq, struct vrdma_mem *mem, u32 entr
 	return 0;
 }
 
-/* The device has resized @cq. */
+/* Switches @cq to the new ring, because the device has resized it. */
 void vrdma_ring_end_resize(struct vrdma_cq *cq)
 {
 	struct vrdma_cqe *cqe;
@@ -202,7 +212,9 @@ void vrdma_ring_end_resize(struct vrdma_cq *cq)
 	u32 left;
 
 	spin_lock_irqsave(&cq->lock, flags);
-	/* Otherwise this has been found, and the former ring was empty then. */
+	/*
+	 * If there is no next ring, the poller has switched already, and the former ring was empty.
+	 */
 	if (cq->next.cqe) {
 		for (left = cq->ring.entries; left; left--) {
 			cqe = ring_cqe(&cq->ring, cq->consumer);
@@ -216,7 +228,7 @@ void vrdma_ring_end_resize(struct vrdma_cq *cq)
 	spin_unlock_irqrestore(&cq->lock, flags);
 }
 
-/* The device has refused to resize @cq. */
+/* Drops the new ring of @cq, because the device has refused to resize it. */
 void vrdma_ring_cancel_resize(struct vrdma_cq *cq)
 {
 	unsigned long flags;
@@ -226,7 +238,7 @@ void vrdma_ring_cancel_resize(struct vrdma_cq *cq)
 	spin_unlock_irqrestore(&cq->lock, flags);
 }
 
-/* Nobody uses @cq any more. */
+/* Frees what belongs to the rings of @cq, which nobody uses any more. */
 void vrdma_ring_cleanup(struct vrdma_cq *cq)
 {
 	kvfree(cq->held);

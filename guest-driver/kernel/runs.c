@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * How a command names memory: as runs of contiguous bus addresses.
- */
+/* How a command names memory: as extents of contiguous bus addresses. */
 #include <linux/log2.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
@@ -10,7 +8,7 @@
 #include "mem.h"
 #include "runs.h"
 
-/* Bytes of a chunk of runs: what the page allocator gives even when memory is fragmented. */
+/* Bytes of a chunk of extents. The page allocator has that much even when memory is fragmented. */
 #define RUNS_CHUNK_BYTES SZ_32K
 
 static void runs_set(struct vrdma_runs *runs, u32 n, u64 addr, u64 len)
@@ -22,9 +20,10 @@ static void runs_set(struct vrdma_runs *runs, u32 n, u64 addr, u64 len)
 }
 
 /*
- * Merges contiguous pages of @sgt to runs: @left bytes, after the first @offset. Returns the
- * number of runs; writes them to @runs, if it is not NULL. The scatterlist is merged already, but
- * only up to the DMA segment size.
+ * Merges contiguous pages of @sgt into extents, for @left bytes after the first @offset bytes.
+ *
+ * Returns the number of extents. Writes them to @runs unless it is NULL. The scatterlist is merged
+ * already, but only up to the DMA segment size.
  */
 static u32 merge_pages(const struct sg_table *sgt, u64 offset, u64 left, struct vrdma_runs *runs)
 {
@@ -61,7 +60,7 @@ static u32 merge_pages(const struct sg_table *sgt, u64 offset, u64 left, struct 
 	return n;
 }
 
-/* Same as merge_pages(), for any memory. */
+/* Lists the extents of any kind of memory. Arguments and result are as for merge_pages(). */
 static u32 merge_mem(const struct vrdma_mem *mem, struct vrdma_runs *runs)
 {
 	const struct ib_umem *umem = mem->umem;
@@ -78,7 +77,7 @@ static u32 merge_mem(const struct vrdma_mem *mem, struct vrdma_runs *runs)
 
 static struct vrdma_runs *runs_alloc(struct vrdma_dev *dev, u32 nr)
 {
-	/* The request itself and the reply take a descriptor each. */
+	/* The request itself and the reply take one descriptor each. */
 	u32 max_chunks = virtqueue_get_vring_size(dev->cmdq.vq) - 2;
 	size_t bytes = array_size(nr, sizeof(struct vrdma_run));
 	struct vrdma_runs *runs;
@@ -122,11 +121,11 @@ void vrdma_runs_free(struct vrdma_runs *runs)
 }
 
 /**
- * vrdma_mem_runs() - list the runs of memory
+ * vrdma_mem_runs() - list the extents of memory
  * @dev: the device
  * @mem: the memory
  *
- * Return: the runs, or an ERR_PTR if they are more than the device takes
+ * Return: the extents; an ERR_PTR if there are none, more than the device takes, or no memory
  */
 struct vrdma_runs *vrdma_mem_runs(struct vrdma_dev *dev, const struct vrdma_mem *mem)
 {
@@ -135,7 +134,7 @@ struct vrdma_runs *vrdma_mem_runs(struct vrdma_dev *dev, const struct vrdma_mem 
 
 	if (!nr)
 		return ERR_PTR(-EINVAL);
-	/* A single run is within any limit. */
+	/* A single extent is within any limit. */
 	if (nr > 1 && nr > dev->caps.max_mr_runs)
 		return ERR_PTR(-ENOMEM);
 	runs = runs_alloc(dev, nr);

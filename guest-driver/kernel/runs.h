@@ -5,11 +5,11 @@
 #include "vrdma.h"
 
 /**
- * struct vrdma_runs - list of memory runs for a command
- * @nr: number of runs
- * @per_chunk: number of runs in each chunk but the last
+ * struct vrdma_runs - list of memory extents for a command
+ * @nr: number of extents
+ * @per_chunk: number of extents in each chunk except the last
  * @nr_chunks: number of chunks
- * @chunk: the runs; in pieces, since a long list is more than kmalloc gives readily
+ * @chunk: the extents, in several allocations because kmalloc may not have a large one
  */
 struct vrdma_runs {
 	u32 nr;

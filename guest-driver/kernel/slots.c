@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Receives of an SRQ of the kernel, which complete in any order: each has a slot, by whose index
- * the device names it.
+ * Receives of a kernel SRQ, which complete in any order.
+ *
+ * Each receive has a slot. The device names the receive by the index of the slot.
  */
 #include <linux/mm.h>
 
 #include "slots.h"
 
-/* &vrdma_slot.next of a slot that is taken, and of the last that is free. */
+/* Values of &vrdma_slot.next: for a taken slot, and for the last free slot. */
 #define SLOT_TAKEN U32_MAX
 #define SLOT_LAST (U32_MAX - 1)
 
@@ -16,7 +17,7 @@ static struct vrdma_slot *slots_alloc(u32 num)
 	return kvcalloc(num, sizeof(struct vrdma_slot), GFP_KERNEL);
 }
 
-/* Makes slots from @first on free; locked, or not in use yet. */
+/* Makes the slots from @first on free. @slots is locked, or not in use yet. */
 static void slots_free_from(struct vrdma_slots *slots, u32 first)
 {
 	u32 i;
@@ -47,7 +48,7 @@ void vrdma_slots_cleanup(struct vrdma_slots *slots)
 	slots->slot = NULL;
 }
 
-/* Makes room for @num slots; how many may be taken does not change. Sleeps. */
+/* Makes room for @num slots. The limit of taken slots does not change. Sleeps. */
 int vrdma_slots_grow(struct vrdma_slots *slots, u32 num)
 {
 	struct vrdma_slot *slot = slots_alloc(num);
@@ -69,7 +70,9 @@ int vrdma_slots_grow(struct vrdma_slots *slots, u32 num)
 	return 0;
 }
 
-/* Sets how many slots may be taken. If more are, none is until some have been completed. */
+/*
+ * Sets how many slots may be taken. If more are taken already, none is free until enough complete.
+ */
 void vrdma_slots_limit(struct vrdma_slots *slots, u32 max)
 {
 	unsigned long flags;
@@ -79,7 +82,7 @@ void vrdma_slots_limit(struct vrdma_slots *slots, u32 max)
 	spin_unlock_irqrestore(&slots->lock, flags);
 }
 
-/* Takes a slot, whose number @index becomes; returns false if as many are taken as may be. */
+/* Takes a slot, and stores its index in @index. Returns false if the limit is reached. */
 bool vrdma_slots_take(struct vrdma_slots *slots, u64 wr_id, u32 *index)
 {
 	unsigned long flags;
@@ -103,8 +106,8 @@ bool vrdma_slots_take(struct vrdma_slots *slots, u64 wr_id, u32 *index)
 /**
  * vrdma_slots_complete() - take the completion of a receive
  * @slots: the slots
- * @index: its slot, as the device says
- * @wr_id: becomes its wr_id
+ * @index: index of the slot, as reported by the device
+ * @wr_id: becomes the wr_id of the receive
  *
  * Return: whether there is such a receive
  */

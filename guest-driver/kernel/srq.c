@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Shared receive queues. The device keeps their receives; the driver keeps the wr_ids of the
- * kernel's.
+ * Shared receive queues. The device keeps their receives. The driver keeps wr_ids for kernel SRQs.
  */
 #include <rdma/uverbs_ioctl.h>
 
@@ -11,7 +10,7 @@
 #include "slots.h"
 #include "srq.h"
 
-/* Finds an SRQ and keeps it from being freed; from any context. */
+/* Finds an SRQ, and keeps it from being freed. Can be called from any context. */
 struct vrdma_srq *vrdma_srq_get(struct vrdma_dev *dev, u32 srqn)
 {
 	struct vrdma_srq *srq;
@@ -68,7 +67,7 @@ int vrdma_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr, struct
 	u32 max_wr = attr->attr.max_wr;
 	int err;
 
-	/* vrdma_poll_cq() knows no receives of XRC: the kernel has no verbs for them. */
+	/* vrdma_poll_cq() does not handle XRC receives, for which the kernel has no verbs. */
 	if (attr->srq_type != IB_SRQT_BASIC &&
 	    (attr->srq_type != IB_SRQT_XRC || !udata || !attr->ext.xrc.xrcd ||
 	     !(dev->caps.device_cap & VRDMA_CAP_XRC)))
@@ -103,8 +102,9 @@ int vrdma_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *attr, struct
 }
 
 /*
- * Resizes an SRQ of the kernel, so that never more receives are posted than the device takes.
- * Others may post meanwhile; as with all verbs, nobody else modifies it.
+ * Resizes a kernel SRQ, so that never more receives are posted than the device takes.
+ *
+ * Others may post meanwhile. As with all verbs, nobody else modifies the SRQ.
  */
 static int resize_kernel_srq(struct vrdma_dev *dev, struct vrdma_srq *srq,
 			     const struct vrdma_modify_srq_req *req, u32 max_wr)
@@ -116,7 +116,7 @@ static int resize_kernel_srq(struct vrdma_dev *dev, struct vrdma_srq *srq,
 	err = vrdma_slots_grow(&srq->slots, max_wr);
 	if (err)
 		return err;
-	/* Under the lock each request that has a slot is in the channel, or in the backlog. */
+	/* Under the lock, each request that has a slot is in the channel or in the backlog. */
 	spin_lock_irqsave(&srq->lock, flags);
 	vrdma_slots_limit(&srq->slots, min(before, max_wr));
 	spin_unlock_irqrestore(&srq->lock, flags);
@@ -126,7 +126,7 @@ static int resize_kernel_srq(struct vrdma_dev *dev, struct vrdma_srq *srq,
 		vrdma_slots_limit(&srq->slots, max_wr);
 	else if (err != -EIO)
 		vrdma_slots_limit(&srq->slots, before);
-	/* After -EIO it may have carried it out, or do so later: the lesser limit stays. */
+	/* After -EIO the device may have resized it, or do so later. So the lower limit stays. */
 	return err;
 }
 
@@ -180,7 +180,9 @@ int vrdma_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	/* From here on the device may give the number to another SRQ. */
 	xa_erase_irq(&dev->srqs, srq->srqn);
 	vrdma_kernel_settle(dev, &srq->target);
-	/* Buffers of a process stay pinned in their regions; those of the kernel could be freed. */
+	/*
+	 * Buffers of a process stay pinned in their regions. Buffers of the kernel could be freed.
+	 */
 	err = srq->uctx ? vrdma_cmd_destroy_srq(dev, srq->srqn) :
 			  vrdma_cmd_destroy_srq_no_timeout(dev, srq->srqn);
 	if (err && err != -EIO)
@@ -189,6 +191,6 @@ int vrdma_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 	vrdma_srq_put(srq);
 	wait_for_completion(&srq->unused);
 	vrdma_slots_cleanup(&srq->slots);
-	/* A caller cannot handle an error. */
+	/* The caller cannot handle an error. */
 	return 0;
 }

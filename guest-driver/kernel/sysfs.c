@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * What ibstat and its like read of the device in sysfs.
- */
+/* The device's attributes in sysfs, which ibstat and similar tools read. */
 #include <linux/sysfs.h>
 
 #include "sysfs.h"

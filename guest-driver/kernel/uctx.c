@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * User contexts: their channel, and what a process may map of it.
- */
+/* User contexts: their channels, and what a process may map of them. */
 #include <linux/slab.h>
 #include <linux/virtio_config.h>
 
@@ -15,9 +13,9 @@
 #include "umap.h"
 
 /**
- * struct vrdma_chan_umap - what a process may map of a channel
+ * struct vrdma_chan_umap - a part of a channel that a process may map
  * @umap: the mapping
- * @chan: the channel, to which this is a reference
+ * @chan: the channel, to which the mapping has a reference
  */
 struct vrdma_chan_umap {
 	struct vrdma_umap umap;
@@ -52,7 +50,7 @@ static struct vrdma_umap *chan_umap_insert(struct vrdma_uctx *uctx, phys_addr_t 
 	return &map->umap;
 }
 
-/* Nothing can be mapped from here on; what is still mapped holds the channel. */
+/* Prevents further mappings of the channel. Existing mappings keep their references to it. */
 static void umaps_remove(struct vrdma_uctx *uctx)
 {
 	if (uctx->doorbell)
@@ -63,7 +61,7 @@ static void umaps_remove(struct vrdma_uctx *uctx)
 		rdma_user_mmap_entry_remove(&uctx->rings->rdma);
 }
 
-/* Called before the command that binds or unbinds, which may be answered late or never. */
+/* Called before the command that binds or unbinds, whose answer may come late or never. */
 static void set_maybe_bound(struct vrdma_channel *chan)
 {
 	spin_lock(&chan->dev->channel_lock);
@@ -90,7 +88,9 @@ static void uctx_put_channel(struct vrdma_uctx *uctx)
 	uctx->chan = NULL;
 }
 
-/* Binds a channel to @uctx. If that fails it has none, which is an error only if it is -EIO. */
+/*
+ * Binds a channel to @uctx. On failure @uctx has no channel, which is an error only if it is -EIO.
+ */
 static int uctx_bind_channel(struct vrdma_uctx *uctx, struct vrdma_channel *chan)
 {
 	struct vrdma_dev *dev = chan->dev;
@@ -101,7 +101,7 @@ static int uctx_bind_channel(struct vrdma_uctx *uctx, struct vrdma_channel *chan
 	set_maybe_bound(chan);
 	err = vrdma_channel_bind(chan, uctx->context, &pending);
 	spin_lock(&dev->channel_lock);
-	/* It may be bound if the device did not answer, or is broken. */
+	/* The channel may be bound if the device did not answer, or is broken. */
 	if (!pending && !vrdma_broken(dev))
 		chan->maybe_bound = false;
 	if (err)
@@ -116,7 +116,7 @@ static int uctx_bind_channel(struct vrdma_uctx *uctx, struct vrdma_channel *chan
 	return err == -EIO ? err : 0;
 }
 
-/* Gives @uctx a channel if there is one; without one its process posts by system calls. */
+/* Gives @uctx a channel if one is free. Otherwise its process posts by system calls. */
 static int uctx_get_channel(struct vrdma_uctx *uctx, struct vrdma_uctx_resp *resp)
 {
 	struct vrdma_dev *dev = to_vdev(uctx->ibuctx.device);
@@ -166,9 +166,9 @@ err_channel:
 }
 
 /**
- * vrdma_uctx_describe() - what each process that uses a context has to know
+ * vrdma_uctx_describe() - describe a context to a process that uses it
  * @uctx: the context
- * @resp: filled in, but for its channel
+ * @resp: filled in, except for the channel
  */
 void vrdma_uctx_describe(const struct vrdma_uctx *uctx, struct vrdma_uctx_ex_resp *resp)
 {
@@ -232,8 +232,9 @@ void vrdma_dealloc_ucontext(struct ib_ucontext *ibuctx)
 }
 
 /*
- * For a process that imports a context: the core tells what is the core's, and the method
- * QUERY_CONTEXT the rest.
+ * Does nothing for a process that imports a context: the core returns its own part.
+ *
+ * The method QUERY_CONTEXT returns the rest.
  */
 int vrdma_query_ucontext(struct ib_ucontext *ibuctx, struct uverbs_attr_bundle *attrs)
 {

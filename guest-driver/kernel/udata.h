@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * What a provider adds to the requests of a process.
- */
+/* The provider's own part of the requests of a process. */
 #ifndef VRDMA_UDATA_H
 #define VRDMA_UDATA_H
 
 #include <rdma/ib_verbs.h>
 
 /*
- * Reads the provider's part of a request. What an older provider does not send is zero; what a
- * newer one sends in addition has to be zero.
+ * Reads the provider's part of a request.
+ *
+ * Bytes that an older provider does not send are zero. Additional bytes of a newer provider must be
+ * zero; otherwise the result is -EOPNOTSUPP.
  */
 static inline int vrdma_udata_read(struct ib_udata *udata, void *req, size_t size)
 {

@@ -6,10 +6,10 @@
 
 /**
  * struct vrdma_umap - pages, or a register, that a process may map
- * @rdma: the entry of the core
- * @pfn: the first page
- * @io: it is a register, not memory
- * @free: called once it is removed and nobody maps it any more; frees it
+ * @rdma: mmap entry of the core
+ * @pfn: number of the first page
+ * @io: the page is a register, not memory
+ * @free: frees the structure; called once it is removed and nobody maps it any more
  */
 struct vrdma_umap {
 	struct rdma_user_mmap_entry rdma;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * The verbs of the device, its port and its PDs, and the table of all verbs.
- */
+/* The verbs of the device, its port and its PDs, and the table of all verbs. */
 #include <linux/overflow.h>
 #include <net/addrconf.h>
 #include <rdma/ib_addr.h>
@@ -33,7 +31,9 @@
 #include "verbs.h"
 #include "xrcd.h"
 
-/* How long the device takes to acknowledge at most, as 4.096 us * 2^n: as in rdma_rxe. */
+/*
+ * Longest time until an acknowledgement of the device, as 4.096 us * 2^n. The value is rdma_rxe's.
+ */
 #define LOCAL_CA_ACK_DELAY 15
 
 static int int_cap(u32 cap)
@@ -41,7 +41,7 @@ static int int_cap(u32 cap)
 	return min_t(u32, cap, INT_MAX);
 }
 
-/* What verbs call the functions of the device. */
+/* Translates the functions of the device to the flags of the verbs. */
 static u64 device_cap_flags(u64 device_cap)
 {
 	static const struct {
@@ -97,7 +97,7 @@ static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *at
 	attr->max_cq = int_cap(caps->max_cq - core);
 	attr->max_cqe = int_cap(caps->max_cqe);
 	attr->max_mr = int_cap(caps->max_mr - core);
-	/* They have their keys of the table of the regions. */
+	/* Windows take their keys from the table of regions. */
 	attr->max_mw = caps->device_cap & VRDMA_CAP_WINDOWS ? attr->max_mr : 0;
 	attr->max_pd = int_cap(caps->max_pd - core);
 	attr->max_srq = int_cap(caps->max_srq);
@@ -120,7 +120,7 @@ static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *at
 	if (caps->device_cap & VRDMA_CAP_CQ_MODERATION)
 		attr->cq_caps = (struct ib_cq_caps){ U16_MAX, U16_MAX };
 	if (caps->device_cap & VRDMA_CAP_CQ_TIMESTAMP) {
-		/* Nanoseconds. */
+		/* The clock counts nanoseconds. */
 		attr->hca_core_clock = 1000000;
 		attr->timestamp_mask = U64_MAX;
 	}
@@ -145,8 +145,8 @@ static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_at
 	err = vrdma_cmd_query_port(dev, &resp);
 	if (err == -EIO) {
 		/*
-		 * The port of a device that does not answer is down. The other attributes are
-		 * those from the start: the core reads the length of the GID table only once.
+		 * The port of a device that does not answer is down. The other attributes are those
+		 * from the start, because the core reads the length of the GID table only once.
 		 */
 		resp = dev->port;
 		resp.state = VRDMA_PORT_DOWN;
@@ -159,7 +159,7 @@ static int vrdma_query_port(struct ib_device *ibdev, u32 port, struct ib_port_at
 	attr->phys_state = vrdma_phys_state(dev, attr->state);
 	attr->max_mtu = ib_mtu_int_to_enum(dev->caps.max_mtu);
 	attr->active_mtu = min(ib_mtu_int_to_enum(le32_to_cpu(resp.active_mtu)), mtu);
-	/* A GID index has 8 bits in a request. Of iWARP there is one, from the MAC address. */
+	/* A GID index has 8 bits in a request. iWARP has one GID, made from the MAC address. */
 	attr->gid_tbl_len = dev->iwarp ? 1 :
 		min_t(u16, le16_to_cpu(resp.gid_table_len), U8_MAX + 1);
 	attr->ip_gids = true;
@@ -196,7 +196,7 @@ static int vrdma_get_port_immutable(struct ib_device *ibdev, u32 port,
 		immutable->core_cap_flags = RDMA_CORE_PORT_IWARP;
 		return 0;
 	}
-	/* RC works without QP1 too, but the port type of RoCE needs it. */
+	/* RC works without QP1 too, but the RoCE port type needs it. */
 	immutable->core_cap_flags = RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP | RDMA_CORE_CAP_AF_IB |
 				    RDMA_CORE_CAP_ETH_AH;
 	if (to_vdev(ibdev)->gsi) {
@@ -247,7 +247,7 @@ static int vrdma_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	if (err && err != -EIO)
 		ibdev_warn_ratelimited(&dev->ibdev, "PD %u remains in the device: %d\n", pd->pdn,
 				       err);
-	/* A caller cannot handle an error. */
+	/* The caller cannot handle an error. */
 	return 0;
 }
 
@@ -299,7 +299,7 @@ static const struct ib_device_ops vrdma_dev_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, vrdma_uctx, ibuctx),
 };
 
-/* Only for a device that has a table for them. */
+/* Only for a device that has a table of address handles. */
 static const struct ib_device_ops vrdma_ah_ops = {
 	.create_ah = vrdma_create_ah,
 	.create_user_ah = vrdma_create_ah,
@@ -308,7 +308,7 @@ static const struct ib_device_ops vrdma_ah_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_ah, vrdma_ah, ibah),
 };
 
-/* Only for a device that has them. */
+/* Only for a device that has SRQs. */
 static const struct ib_device_ops vrdma_srq_ops = {
 	.create_srq = vrdma_create_srq,
 	.destroy_srq = vrdma_destroy_srq,
@@ -319,7 +319,7 @@ static const struct ib_device_ops vrdma_srq_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_srq, vrdma_srq, ibsrq),
 };
 
-/* Each only for a device that has it. */
+/* Each of these tables is only for a device that has the function. */
 static const struct ib_device_ops vrdma_resize_ops = { .resize_cq = vrdma_resize_cq };
 static const struct ib_device_ops vrdma_moderation_ops = { .modify_cq = vrdma_modify_cq };
 static const struct ib_device_ops vrdma_mcast_ops = {
@@ -338,14 +338,14 @@ static const struct ib_device_ops vrdma_xrcd_ops = {
 };
 static const struct ib_device_ops vrdma_rereg_ops = { .rereg_user_mr = vrdma_rereg_user_mr };
 
-/* Only for a device that tells them. */
+/* Only for a device that has counters. */
 static const struct ib_device_ops vrdma_counter_ops = {
 	.alloc_hw_port_stats = vrdma_alloc_hw_port_stats,
 	.get_hw_stats = vrdma_get_hw_stats,
 	.process_mad = vrdma_process_mad,
 };
 
-/* Fills in the verbs device, when the limits are known. */
+/* Fills in the verbs device. Called when the limits are known. */
 void vrdma_verbs_init(struct vrdma_dev *dev)
 {
 	struct ib_device *ibdev = &dev->ibdev;
@@ -355,7 +355,7 @@ void vrdma_verbs_init(struct vrdma_dev *dev)
 	ibdev->num_comp_vectors = dev->num_eqs - 1;
 	ibdev->dev.parent = &dev->vdev->dev;
 	ibdev->driver_def = vrdma_uapi_defs;
-	/* Processes arm their CQs in memory. The method is there to refuse handles of no CQ. */
+	/* Processes arm their CQs in memory. This method only refuses invalid CQ handles. */
 	ibdev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
 	addrconf_addr_eui48((u8 *)&ibdev->node_guid, dev->mac);
 	ib_set_device_ops(ibdev, &vrdma_dev_ops);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The device, which every file knows. What else a file may know is in the headers that it
- * includes: those of the floors below it, see README.md.
+ * The device structure, which every file of the driver knows.
+ *
+ * A file includes the headers of lower floors only. README.md lists the floors.
  */
 #ifndef VRDMA_H
 #define VRDMA_H
@@ -30,10 +31,10 @@ struct vrdma_mem;
  * @vq: the virtqueue
  * @lock: protects @vq and @next_cookie
  * @next_cookie: cookie of the next command
- * @outstanding: commands that the device has (@lock)
- * @deferred: commands that destroy, abandoned before there was room for them (@lock)
- * @abandoned: abandoned commands that have been answered (@lock)
- * @abandoned_work: handles them
+ * @outstanding: number of commands that the device has not answered yet (@lock)
+ * @deferred: destroying commands that were abandoned while the queue had no room (@lock)
+ * @abandoned: abandoned commands that the device has answered (@lock)
+ * @abandoned_work: handles the commands in @abandoned
  */
 struct vrdma_cmdq {
 	struct virtqueue *vq;
@@ -50,64 +51,64 @@ struct vrdma_cmdq {
  * @ibdev: the verbs device
  * @vdev: the virtio device
  * @dma_dev: the device that memory is mapped for; commands carry its bus addresses
- * @wq: for all works
- * @caps: limits
- * @mac: MAC address of the netdev that it belongs to, which its packets have
- * @told_macs: the last other MAC address of each netdev of which the log says so, by ifindex
- * @iwarp: its transport is iWARP, else RoCE
+ * @wq: workqueue for all work items of the device
+ * @caps: limits and functions of the device
+ * @mac: permanent MAC address of the paired netdev; the device's packets carry it
+ * @told_macs: for each netdev, by ifindex: the last other MAC address that was logged
+ * @iwarp: the transport is iWARP; if false, RoCE
  * @gsi: the device has QP1
  * @registered: verbs events can be dispatched
- * @broken: set for good when the device fails; commands fail from then on
- * @stalled: the device answers nothing for now, and is asked for nothing new
+ * @broken: the device has failed; never cleared, and all later commands fail
+ * @stalled: the device does not answer at present, and gets no new commands
  * @removing: the driver is being removed from the device
  * @is_reset: the device has been reset, and uses no memory any more
- * @wait: woken when a command completes, the device breaks or is reset
- * @answered: commands that the device ever answered (written under the lock of @cmdq)
- * @answered_at_stall: @answered when it stalled
- * @stalled_since: jiffies when it stalled
- * @recover_work: looks whether a stalled device answers again
- * @watch_work: looks whether somebody else has reset the device
+ * @wait: woken when a command completes, and when the device breaks or is reset
+ * @answered: number of commands answered so far (written under the lock of @cmdq)
+ * @answered_at_stall: @answered when the device stalled
+ * @stalled_since: jiffies when the device stalled
+ * @recover_work: checks whether a stalled device answers again
+ * @watch_work: checks whether somebody else has reset the device
  * @fatal_work: reports a broken device
- * @fatal_dispatched: the event has been dispatched (@fatal_work)
+ * @fatal_dispatched: the fatal event has been dispatched (@fatal_work)
  * @config_work: reads the configuration space
  * @netdev_nb: netdevice notifier
  * @netdev_lock: protects @netdev, @link, @last_state and, for writers, @link_downed
- * @netdev: the netdev that it is paired with, for comparison only
- * @link: what the device last said of its link, enum ib_port_state; IB_PORT_NOP if nothing yet
- * @port: what the device said of its port when it started
+ * @netdev: the paired netdev; the pointer is compared, and never followed
+ * @link: link state that the device last reported, enum ib_port_state; IB_PORT_NOP if none yet
+ * @port: reply of QUERY_PORT at the start of the device
  * @last_state: port state that was last announced
- * @link_downed: how often it was announced that the port is down
+ * @link_downed: how often the port was announced to be down
  * @sent_mtu: path MTU that was last sent to the device (@config_work)
  * @cmdq: the control queue
  * @eqs: event queues, the async event queue first
- * @num_eqs: their number
+ * @num_eqs: number of @eqs
  * @channels: channels, the kernel's first
- * @num_channels: their number
+ * @num_channels: number of @channels
  * @channel_lock: protects the pool of channels
  * @free_channels: channels that no context has
- * @backlog: requests of the kernel that its channel had no room for (lock of that channel)
- * @backlog_in: requests that were ever added to @backlog
- * @backlog_out: requests that were ever removed from it
- * @backlog_work: moves them into the channel
+ * @backlog: kernel requests that found no room in the kernel's channel (lock of that channel)
+ * @backlog_in: number of requests ever added to @backlog
+ * @backlog_out: number of requests ever removed from @backlog
+ * @backlog_work: moves requests from @backlog into the channel
  * @cqs: CQs by number
  * @qps: QPs by number
  * @srqs: SRQs by number
- * @kqp_lock: serialises creation and destruction of the kernel's QPs, whose stale CQEs are
- *            removed from CQs by QPN
+ * @kqp_lock: serialises creation and destruction of the kernel's QPs, because stale CQEs of a QP
+ *   are removed from CQs by QPN
  * @ah_mem: the address handle table, or NULL
- * @ah_ida: entries in use
- * @ah_gen: last generation that an entry got
- * @cm_lock: serialises what happens to connections of iWARP
- * @cm_stopped: there are no new connections (@cm_lock)
+ * @ah_ida: entries of the table in use
+ * @ah_gen: last generation number given to an entry
+ * @cm_lock: serialises the handling of iWARP connections
+ * @cm_stopped: no new connections are allowed (@cm_lock)
  * @cm_listeners: listeners by number (@cm_lock)
  * @cm_ends: connections by number (@cm_lock)
- * @cm_requests: connections that iw_cm was asked about, by what it knows them by (@cm_lock)
- * @cm_next_request: where the search for the next of these begins (@cm_lock)
- * @cm_event: what happened last (@cm_event_work)
- * @cm_event_work: fetches what happens to connections
+ * @cm_requests: incoming connections reported to iw_cm, by the number that iw_cm uses (@cm_lock)
+ * @cm_next_request: where the search for the next free number begins (@cm_lock)
+ * @cm_event: connection event that was fetched last (@cm_event_work)
+ * @cm_event_work: fetches connection events from the device
  * @cm_expire_work: gives up connections that wait for too long
- * @dm_lock: protects @dm_bytes and those of the contexts
- * @dm_bytes: device memory that all contexts have
+ * @dm_lock: protects @dm_bytes and &vrdma_uctx.dm_bytes
+ * @dm_bytes: bytes of device memory that all contexts have
  * @quarantine_lock: protects @quarantine
  * @quarantine: memory of former objects that the device may use until it is reset
  */

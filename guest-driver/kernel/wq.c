@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * Which requests of the kernel's QPs are outstanding. A CQE has the index of its request.
- */
+/* Outstanding requests of the kernel's QPs. A CQE has the index of its request. */
 #include <linux/log2.h>
 #include <linux/slab.h>
 
@@ -26,13 +24,14 @@ void vrdma_wq_cleanup(struct vrdma_wq *wq)
 
 /**
  * vrdma_wq_complete() - take the completion of a request
- * @wq: the queue; its CQ is locked
+ * @wq: the queue, whose CQ is locked
  * @wqe_id: index of the request
- * @wr_id: becomes its wr_id
+ * @wr_id: becomes the wr_id of the request
  *
- * Requests complete in order, so those before it that were not signalled are complete too. One
- * that another belongs to completes by itself only if it fails: the other, which is flushed, has
- * no completion of its own then.
+ * Requests complete in order, so earlier unsignalled requests are complete too.
+ *
+ * If a work request has two parts, the first part has a completion only if it fails. The second
+ * part is then flushed without a completion of its own.
  *
  * Return: whether there is such a request
  */
@@ -51,13 +50,13 @@ bool vrdma_wq_complete(struct vrdma_wq *wq, u32 wqe_id, u64 *wr_id)
 	return true;
 }
 
-/* Completes the oldest request in place of a broken device; false if there is none. */
+/* Completes the oldest request for a broken device. Returns false if there is none. */
 bool vrdma_wq_flush(struct vrdma_wq *wq, u64 *wr_id)
 {
 	return vrdma_wq_complete(wq, wq->tail, wr_id);
 }
 
-/* Whether @count more requests fit; the queue is locked. */
+/* Whether @count more requests fit. The queue is locked. */
 bool vrdma_wq_has_room(struct vrdma_wq *wq, u32 count)
 {
 	/* Pairs with the release in vrdma_wq_complete(). */
@@ -74,6 +73,6 @@ void vrdma_wq_posted(struct vrdma_wq *wq, u64 wr_id, u32 count)
 			.wr_id = wr_id,
 			.continues = i + 1 < count,
 		};
-	/* Release: vrdma_wq_complete() sees them. */
+	/* Release: vrdma_wq_complete() sees the entries. */
 	smp_store_release(&wq->head, wq->head + count);
 }

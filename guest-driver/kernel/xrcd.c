@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * XRC domains. The core shares them, and the targets in them, between processes: they belong to
- * the kernel's context.
+ * XRC domains.
+ *
+ * They belong to the kernel's context, because the core shares them, and the XRC targets in them,
+ * between processes.
  */
 #include "cmds.h"
 #include "objects.h"

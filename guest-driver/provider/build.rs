@@ -34,9 +34,11 @@ fn run() -> Result<(), String> {
 
     bind(&root, &include)?;
 
-    // By its full path: a search directory in the guest's root would offer the guest's libc too.
-    // What libibverbs itself needs is there in the guest, and not of the host's version. Only the
-    // provider is linked like this; the tests bring a libibverbs of their own (src/fake).
+    // Linked by its full path: a search directory in the guest's root would offer the guest's libc
+    // too.
+    // The dependencies of libibverbs exist in the guest, and may have other versions on the host.
+    // So unresolved symbols in shared libraries are allowed.
+    // Only the provider is linked like this. The tests have their own libibverbs (`src/fake`).
     println!("cargo::rustc-cdylib-link-arg={}", library.display());
     println!("cargo::rustc-cdylib-link-arg=-Wl,--unresolved-symbols=ignore-in-shared-libs");
     Ok(())
@@ -44,7 +46,7 @@ fn run() -> Result<(), String> {
 
 fn bind(root: &Path, include: &Path) -> Result<(), String> {
     let pabi = private_abi(&include.join("config.h"))?;
-    // rdma-core wires its private ABI version into the name of this function.
+    // rdma-core puts the version of its private ABI into the name of this function.
     let alias = format!("pub use self::verbs_register_driver_{pabi} as verbs_register_driver;");
     let builder = bindgen::Builder::default()
         .header("wrapper.h")
@@ -68,7 +70,8 @@ fn bind(root: &Path, include: &Path) -> Result<(), String> {
     bindings.write_to_file(&out).map_err(|error| format!("{}: {error}", out.display()))
 }
 
-/// The result, or the words of a panic: bindgen panics without libclang.
+/// Runs `work`. Returns its result, or the message of a panic, because bindgen panics without
+/// libclang.
 fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     panic::set_hook(Box::new(|_| {}));
     let result = panic::catch_unwind(panic::AssertUnwindSafe(work));
@@ -76,8 +79,9 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|words| words.downcast::<String>().map_or_else(|_| "panic".to_owned(), |words| *words))
 }
 
-/// The number in `#define IBVERBS_PABI_VERSION 34`; also that of the provider's file name,
-/// libvrdma-rdmav34.so.
+/// Returns the number in `#define IBVERBS_PABI_VERSION 34`.
+///
+/// It is also in the file name of the provider, libvrdma-rdmav34.so.
 fn private_abi(config_h: &Path) -> Result<String, String> {
     let config = fs::read_to_string(config_h).map_err(|error| format!("{}: {error}", config_h.display()))?;
     config

@@ -1,12 +1,18 @@
-//! What a guest notices of another whose process has 16,000 QPs with 256 KiB pending each: rate and
-//! latencies of its ping-pong, in which each byte is checked, alone, beside one busy QP, and beside
-//! all. One thread plays both guests. Beside one and beside all the same work is waiting for the
-//! same worker, so what differs is how turns are given. Ends with 1 if a victim gets less than its
-//! share. Last without a verdict: the same over a path that holds many frames, in which requests of
-//! 16,000 QPs may lie, of one QP only as many as it may have outstanding.
+//! Measures how much a greedy guest with 16,000 busy QPs disturbs another guest's ping-pong.
 //!
-//! `cargo bench -p vrdma-tests --bench fairness [-- PART]`: only the parts whose names contain
-//! this.
+//! Each of the greedy guest's QPs has 256 KiB pending. The victim's ping-pong checks each byte. Its
+//! rate and latencies are measured alone, beside one busy QP, and beside all QPs. One thread plays
+//! both guests.
+//!
+//! Beside one QP and beside all, the same worker has work waiting all the time. The results
+//! therefore differ only by how the worker schedules QPs. The program ends with 1 if a victim gets
+//! less than its share.
+//!
+//! The last parts are not judged: they run over a path that holds many frames. Requests of all
+//! 16,000 QPs can be queued there, but a single QP has only its limit of outstanding frames.
+//!
+//! `cargo bench -p vrdma-tests --bench fairness [-- PART]` runs only the parts whose names contain
+//! PART.
 
 use std::process::ExitCode;
 use std::thread;
@@ -19,54 +25,55 @@ use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::wait::PATIENCE;
 use vrdma_tests::{CableOptions, Context, Cq, Lab, LabOptions, Mr, Qp, QpOptions, Rng, proc};
 
-/// QPs of the guest that wants more than its share.
+/// QPs of the greedy guest.
 const QPS: usize = 16_000;
-/// What is pending of each,
+/// Bytes that each of the many QPs has pending.
 const PENDING: u32 = 256 << 10;
-/// and of the single one, which is never without work.
+/// Bytes that the one busy QP has pending, so that it is never without work.
 const PENDING_OF_ONE: u32 = 4 * PENDING;
-/// How long each measurement takes, at least.
+/// Shortest time of a measurement.
 const TIME: Duration = Duration::from_secs(6);
-/// A measurement goes on for so long if it has not had enough rounds.
+/// Longest time of a measurement that has not reached [`ENOUGH`] rounds.
 const LONGEST: Duration = Duration::from_secs(20);
 /// Rounds of the ping-pong that a 99.9th percentile needs.
 const ENOUGH: usize = 3000;
-/// Bytes of a small message, which may be carried where it is posted,
+/// Bytes of a small message, which the worker may execute as soon as it is posted.
 const SMALL: u32 = 1000;
-/// and of a long one, which waits for its turn.
+/// Bytes of a long message, which waits for its turn.
 const LONG: u32 = 80_000;
-/// Random bytes of which messages are parts.
+/// Random bytes that messages are parts of.
 const BYTES: u64 = 1 << 20;
-/// Frames that lie between the two hosts at most: as many as one QP may have outstanding. What lies
-/// in rings is past all turns, and where two workers and this program share two processors, a
-/// worker fills them while the other does not run.
+/// Most frames in flight between the two hosts: as many as one QP may have outstanding.
+///
+/// Scheduling no longer affects frames in rings. If two workers and this program share two
+/// processors, a worker fills the rings while the peer does not run.
 const RINGS: usize = 128;
-/// Completions that are taken, and requests that are posted, between two looks at the ping-pong.
+/// Completions taken, and requests posted, between two polls of the ping-pong.
 const STEP: usize = 8;
 
-/// The least rate, as a part of that beside one busy QP,
+/// Lowest accepted rate, as a fraction of the rate beside one busy QP.
 const RATE: f64 = 0.4;
-/// and the most that the 99.9th percentile may be, in multiples of that.
+/// Highest accepted 99.9th percentile, as a multiple of that beside one busy QP.
 const LATENCY: f64 = 10.0;
 
-/// A guest's process that always wants more.
+/// A process of the greedy guest, which always has more work.
 struct Greedy {
     process: Context,
     cq: Cq,
     from: Mr,
     to: Mr,
-    /// All its QPs, and their peers of another guest.
+    /// Its QPs, each with its peer in another guest.
     qps: Vec<(Qp, Qp)>,
-    /// QPs that have nothing pending, by position.
+    /// QPs without a pending request, by position. A QP appears once for each request to post.
     idle: Vec<u32>,
-    /// How many of them are used,
+    /// Number of QPs in use.
     used: usize,
-    /// and how much is to be pending of each.
+    /// Bytes that each QP in use has pending.
     pending: u32,
     outstanding: usize,
-    /// Bytes that arrived.
+    /// Bytes of completed requests.
     bytes: u64,
-    /// The first completion that was no success.
+    /// Status of the first completion that was no success.
     failed: Option<WcStatus>,
 }
 
@@ -83,7 +90,7 @@ impl Greedy {
             ends
         });
         let qps = pairs.collect();
-        // All name the same buffers.
+        // All QPs use the same two buffers.
         let (from, to) = (process.mr(PENDING.into()), peer.mr(PENDING.into()));
         Greedy {
             process,
@@ -100,7 +107,7 @@ impl Greedy {
         }
     }
 
-    /// From now on `used` QPs have `pending` bytes to send; returns when they have.
+    /// Starts traffic: each of `used` QPs has `pending` bytes to send. Returns when all are posted.
     fn begin(&mut self, used: usize, pending: u32) {
         (self.used, self.pending, self.bytes) = (used, pending, 0);
         let requests = pending / PENDING;
@@ -110,7 +117,7 @@ impl Greedy {
         }
     }
 
-    /// Posts and takes completions, a few of each.
+    /// Posts a few requests, and takes a few completions.
     fn step(&mut self) {
         let mut posted = false;
         for _ in 0..STEP {
@@ -144,7 +151,7 @@ impl Greedy {
         }
     }
 
-    /// Posts nothing more, and waits until all has ended.
+    /// Stops posting, and waits until all requests have completed.
     fn end(&mut self) {
         let start = Instant::now();
         while self.outstanding > 0 {
@@ -155,15 +162,15 @@ impl Greedy {
     }
 }
 
-/// What a ping-pong reached.
+/// The results of a ping-pong.
 struct Figures {
-    /// Rounds a second.
+    /// Rounds per second.
     rate: f64,
-    /// 99.9th percentile of what a round took.
+    /// 99.9th percentile of the duration of a round.
     tail: Duration,
 }
 
-/// The guest that is to have its share.
+/// The guest that has to get its share.
 struct Victim {
     a: Side,
     b: Side,
@@ -182,8 +189,7 @@ impl Victim {
         Victim { a, b, bytes, rng }
     }
 
-    /// There with a message of `there` bytes and back with one of `back`, each checked when it has
-    /// come.
+    /// Sends `there` bytes and gets `back` bytes in return. Each message is checked on arrival.
     fn round(&mut self, there: u32, back: u32, meanwhile: &mut impl FnMut()) -> Result<(), WcStatus> {
         let Victim { a, b, bytes, rng } = self;
         let offset = rng.below(BYTES - u64::from(there.max(back)));
@@ -191,7 +197,7 @@ impl Victim {
         send(b, a, offset, back, bytes, meanwhile)
     }
 
-    /// Rounds for some time; `meanwhile` is what the other guest does.
+    /// Plays rounds for some time and measures them. `meanwhile` plays the greedy guest.
     fn measure(&mut self, mut meanwhile: impl FnMut()) -> Result<Figures, WcStatus> {
         let start = Instant::now();
         let mut times = Vec::new();
@@ -209,7 +215,7 @@ impl Victim {
     }
 }
 
-/// A SEND of bytes at `offset`, which the receiver checks.
+/// Sends bytes at `offset`, and checks them at the receiver.
 fn send(
     from: &mut Side,
     to: &mut Side,
@@ -237,20 +243,20 @@ fn send(
     Ok(())
 }
 
-/// One way and one service.
+/// A path and a QP type to measure.
 struct Part {
     name: &'static str,
     service: QpType,
     cable: Option<CableOptions>,
-    /// Whether there is a share that the victim has to get.
+    /// Whether the part fails if the victim does not get its share.
     judged: bool,
 }
 
-/// Whether the victim got its share.
+/// Measures one part, and returns whether the victim got its share.
 fn run(Part { name, service, cable, judged }: Part) -> bool {
     let pin = cable.is_none();
     let options = LabOptions { cable, ..LabOptions::default() };
-    // On the wire the odd ones are behind it.
+    // With a cable, guests with odd numbers are on the remote host.
     let lab = Lab::with(4, options);
     if pin && let Some(worker) = proc::thread_named("worker") {
         proc::pin(worker, 1);
@@ -298,7 +304,7 @@ fn run(Part { name, service, cable, judged }: Part) -> bool {
 }
 
 fn main() -> ExitCode {
-    // cargo says "--bench".
+    // cargo passes "--bench".
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let same_host = |name, service| Part { name, service, cable: None, judged: true };
     let wire = |name, service, depth, judged| {
@@ -317,8 +323,8 @@ fn main() -> ExitCode {
     let mut passed = true;
     for part in parts {
         if wanted.is_empty() || wanted.iter().any(|word| part.name.contains(word.as_str())) {
-            // On a thread of its own: where one part keeps it, the threads of the next shall not be
-            // kept.
+            // Each part has a thread of its own. Pinning in one part must not pin the threads of
+            // the next.
             passed &= thread::scope(|scope| scope.spawn(|| run(part)).join().expect("it does not panic"));
         }
     }

@@ -1,7 +1,10 @@
-//! What an interrupt costs a program that sleeps until its completion: WRITEs between two guests of
-//! one host, large enough that the program is asleep when they are done, beside the same WRITEs
-//! while it polls. The limit, measured in turns: a thread that polls a word in memory, lets the
-//! same time go by, and rings an eventfd.
+//! Measures what an interrupt costs a program that sleeps until its completion.
+//!
+//! Two guests of one host exchange WRITEs. These are large enough that the program is asleep when
+//! they complete. The same WRITEs are measured with a program that polls.
+//!
+//! The lower limit is measured alternately. There a thread polls a word in memory, spins for the
+//! same time, and signals an eventfd.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,11 +17,11 @@ use vrdma_tests::{Lab, LabOptions, QpOptions, proc, wait};
 
 /// Processor of the program.
 const PROGRAM: usize = 0;
-/// Processor of the worker, or of the thread that rings in its place.
+/// Processor of the worker, or of the thread that signals in its place.
 const WORKER: usize = 1;
 const ROUNDS: usize = 30;
 const COUNT: u32 = 500;
-/// Bytes of a WRITE: some ten microseconds.
+/// Bytes of a WRITE, which takes some ten microseconds.
 const LEN: u32 = 256 << 10;
 
 fn median(mut operation: impl FnMut(u32)) -> Duration {
@@ -38,7 +41,7 @@ fn post(a: &mut Side, b: &Side, id: u32) {
     a.process.post(&Request::write(a.qp.tag(id), b.mr.remote(0), Data::Sges(&own)).signaled(true));
 }
 
-/// Through the daemon, with a program that polls,
+/// Measures WRITEs through the daemon with a program that polls.
 fn polled(a: &mut Side, b: &Side) -> Duration {
     median(|id| {
         post(a, b, id);
@@ -48,7 +51,7 @@ fn polled(a: &mut Side, b: &Side) -> Duration {
     })
 }
 
-/// and with one that sleeps.
+/// Measures WRITEs through the daemon with a program that sleeps until the interrupt.
 fn interrupted(a: &mut Side, b: &Side) -> Duration {
     let guest = a.guest().clone();
     let mut events = guest.comp_events(0);
@@ -60,7 +63,9 @@ fn interrupted(a: &mut Side, b: &Side) -> Duration {
     })
 }
 
-/// What rings an eventfd some time after a word in memory changed, until that is `u32::MAX`.
+/// A thread that signals an eventfd some time after a word in memory changed.
+///
+/// It ends when the word is `u32::MAX`.
 struct Bare {
     word: Arc<AtomicU32>,
     eventfd: Arc<EventFd>,
@@ -109,7 +114,7 @@ impl Drop for Bare {
     }
 }
 
-/// Through the daemon, polled and interrupted: medians of windows.
+/// Measures through the daemon, polled and interrupted, and appends medians of windows.
 fn through_the_daemon(polls: &mut Vec<Duration>, interrupts: &mut Vec<Duration>) {
     let lab = Lab::with(2, LabOptions { busy_poll: true, ..LabOptions::default() });
     proc::pin(proc::thread_named("worker").expect("the daemon's worker"), WORKER);

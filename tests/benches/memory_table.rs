@@ -1,14 +1,17 @@
-//! What a guest notices of another one whose memory table changes 1,000 times while a million runs
-//! are registered: latencies of its 8 B WRITEs, at a fixed rate, beside those without. Ends with 1
-//! if their 99.9th percentile is more than ten times that without.
+//! Measures how much a guest whose memory table changes 1,000 times disturbs another guest.
 //!
-//! The worker has processor 1 for itself. This thread, which measures, is pinned to processor 0,
-//! and so are the guest's session, the thread that unmaps old tables and the one that plays its
-//! VMM, under SCHED_IDLE: what changes the table runs only while the measuring thread sleeps. There
-//! may be no third processor, and what the scheduler gives two busy threads of one would be
-//! measured instead of what the worker gives a guest. For the same reason, the time for which the
-//! worker or this thread waited for a processor while a WRITE was under way is taken off that
-//! WRITE: another program of the machine had it.
+//! The changing guest has a million extents registered. The other guest posts 8 B WRITEs at a fixed
+//! rate, and its latencies are compared with those without changes. The program ends with 1 if the
+//! 99.9th percentile is more than ten times that without changes.
+//!
+//! The worker has processor 1 for itself. This measuring thread is pinned to processor 0. So are
+//! the guest's session, the thread that unmaps old tables, and the thread that plays its VMM. These
+//! three have the policy `SCHED_IDLE`: the table changes only while the measuring thread sleeps.
+//!
+//! The reason is that there may be no third processor. Two busy threads on one processor would
+//! measure the scheduler instead of what the worker gives a guest. For the same reason, time in
+//! which the worker or this thread waited for a processor is subtracted from the WRITE. Another
+//! program of the machine had the processor then.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +24,9 @@ use vrdma_tests::{Context, Lab, LabOptions, Mr, QpOptions, proc};
 
 const RUNS: u64 = 1 << 20;
 const CHANGES: u32 = 1000;
-/// The most that the 99.9th percentile may be, in multiples of that without changes.
+/// Highest accepted 99.9th percentile, as a multiple of that without changes.
 const LATENCY: f64 = 10.0;
-/// Between two WRITEs.
+/// Pause between two WRITEs.
 const PERIOD: Duration = Duration::from_micros(200);
 
 /// How long the threads that a WRITE needs waited for a processor.
@@ -35,8 +38,10 @@ impl Waiting {
     }
 }
 
-/// Latencies of WRITEs until `done`, sorted. A WRITE that takes longer than a period kept others
-/// from being posted: they count, too, with what they would have waited.
+/// Returns the latencies of WRITEs until `done`, sorted.
+///
+/// A WRITE that takes longer than a period delays the ones after it. Each delayed WRITE counts with
+/// the time that it would have waited.
 fn latencies(from: &mut Side, to: &Side, waiting: &Waiting, done: impl Fn(usize) -> bool) -> Vec<Duration> {
     let own = [from.mr.sge(0, 8)];
     let mut all = Vec::new();
@@ -75,19 +80,20 @@ fn main() -> ExitCode {
     let lab = Lab::with(3, LabOptions { busy_poll: true, ..LabOptions::default() });
     let worker = proc::thread_named("worker").expect("the daemon has one");
     proc::pin(worker, 1);
-    // All that take part in a change: who maps the table, who unmaps the old one.
+    // All threads that take part in a change of the table: they map the new table and unmap the old
+    // one.
     for thread in ["RDMA g0", "ring g0", "reaper"].into_iter().filter_map(proc::thread_named) {
         proc::pin(thread, 0);
         proc::only_when_idle(thread);
     }
     proc::pin(0, 0);
-    // SAFETY: takes nothing, cannot fail.
+    // SAFETY: the call has no arguments and cannot fail.
     let this = unsafe { libc::gettid() };
     let waiting = Waiting([worker, this].into_iter().filter_map(Waits::of).collect());
     let guest = lab.guests[0].clone();
     let process = Context::open(&guest).expect("a context");
     let pages = guest.memory.alloc(8192);
-    // No two that are adjacent, so that none become one.
+    // No two extents are adjacent, so none are merged.
     let runs: Vec<_> = (0..RUNS).map(|i| (pages + 4096 * ((i + 1) % 2), 4096)).collect();
     let _mr = Mr::register_runs(&guest, process.pd, access::ALL, 0x1000, &runs).expect("a region");
     let (mut a, b) = pair_between(&lab.guests[1], &lab.guests[2], 4096, &QpOptions::default());

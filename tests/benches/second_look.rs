@@ -1,7 +1,8 @@
-//! What it costs that the worker looks once more at what guests wrote, with that look and without,
-//! in turns. Of a worker that sleeps: the processor time of a request that comes when it sleeps for
-//! good, and its latency. Of one that never sleeps, and looks every 4,096 turns: the time of a
-//! request.
+//! Measures the cost of the worker's second check of guest memory, alternately with and without it.
+//!
+//! For a worker that sleeps, it measures a request that arrives when the worker sleeps until a
+//! kick. The results are the worker's processor time and the latency of that request. For a worker
+//! that never sleeps, and makes the check every 4,096 rounds, it measures the time of a request.
 
 use std::time::{Duration, Instant};
 use vrdma_backend::hooks;
@@ -9,16 +10,16 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{Lab, LabOptions, QpOptions, proc};
 
-/// Windows with the look, and as many without.
+/// Number of windows with the second check, and of windows without.
 const WINDOWS: usize = 40;
-/// Requests in a window while the worker sleeps between them,
+/// Requests in a window if the worker sleeps between them.
 const SLEEPS: u32 = 50;
-/// and while it does not.
+/// Requests in a window if the worker does not sleep.
 const POLLS: u32 = 20_000;
-/// From one to the next: it has looked once more by then.
+/// Pause between two requests, after which the worker has made its second check.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// What a window gives, by the processor time of the worker and by the clock, for each request.
+/// Results of a window for each request: the worker's processor time, and the latency.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     processor: Duration,
@@ -32,7 +33,7 @@ fn write(a: &mut Side, b: &Side, id: u32) {
     }
 }
 
-/// Requests so far apart that the worker sleeps for good between them.
+/// Measures requests that are so far apart that the worker sleeps until a kick between them.
 fn asleep(a: &mut Side, b: &Side) -> Cost {
     let used = || proc::thread_cpu_time(std::process::id(), "worker");
     let (before, mut latency) = (used(), Duration::ZERO);
@@ -46,7 +47,7 @@ fn asleep(a: &mut Side, b: &Side) -> Cost {
     Cost { processor: (used() - before) / SLEEPS, latency: latency / SLEEPS }
 }
 
-/// Requests one after the other.
+/// Measures back-to-back requests.
 fn awake(a: &mut Side, b: &Side) -> Cost {
     let start = Instant::now();
     (0..POLLS).for_each(|id| write(a, b, id));
@@ -54,12 +55,13 @@ fn awake(a: &mut Side, b: &Side) -> Cost {
     Cost { processor: latency, latency }
 }
 
-/// Windows with the second look and without, in turns; the medians, and that of the ratios of
-/// neighbours.
+/// Measures windows with and without the second check, alternately.
+///
+/// Prints the medians, and the median of the ratios of neighbouring windows.
 fn compare(what: &str, mut window: impl FnMut() -> Cost) {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for index in 0..2 * WINDOWS {
-        // Whichever comes first has no advantage.
+        // The order alternates, so neither variant gains by coming first.
         let look = (index / 2 + index) % 2 == 0;
         hooks::set_second_looks(look);
         let windows = if look { &mut with } else { &mut without };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Faults on purpose, each of which the kernel has to report: else its silence about vrdma.ko
- * would say nothing. The parameter "fault" says which. Loading always fails, so nothing has to
+ * Deliberate faults, each of which the kernel has to report. Otherwise its silence about vrdma.ko
+ * would prove nothing. The parameter "fault" selects one. Loading always fails, so nothing has to
  * be unloaded.
  */
 #include <linux/list.h>
@@ -20,7 +20,7 @@ static int use_after_free(void)
 	if (!bytes)
 		return -ENOMEM;
 	kfree(bytes);
-	/* The compiler is not to know that it is the same memory. */
+	/* Hides from the compiler that it is the same memory. */
 	OPTIMIZER_HIDE_VAR(bytes);
 	(void)READ_ONCE(bytes[8]);
 	return 0;
@@ -40,7 +40,7 @@ static int out_of_bounds(void)
 
 static int leak(void)
 {
-	/* Several, as a word that happens to lie about somewhere may look like a pointer to one. */
+	/* Several, because a stray word in memory may look like a pointer to one of them. */
 	for (int i = 0; i < 16; i++) {
 		void *lost = kmalloc(1000, GFP_KERNEL);
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A user of the verbs inside the kernel, for tests in VMs: on each vrdma device it has a CQ of the
- * largest size, a QP with a receive, and an SRQ that another QP uses; before, it has resized a CQ
- * with completions in it, and had READs that invalidate flushed. It says in the log what it
- * could not have, when it is ready, when its QP is drained, and when that has been destroyed.
+ * A user of the verbs inside the kernel, for tests in VMs.
+ *
+ * On each vrdma device it creates a CQ of the largest size, a QP with a receive, and an SRQ that
+ * another QP uses. Before that, it resizes a CQ with completions in it, and has READs flushed
+ * that invalidate their local key.
+ *
+ * The kernel log says what it could not get, when it is ready, when its QP is drained, and when
+ * the QP is destroyed.
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
@@ -67,7 +71,7 @@ static int ulp_receive(struct ulp *ulp)
 	return err;
 }
 
-/* An SRQ of two receives that is made to hold three, and a QP that uses it. */
+/* Creates an SRQ of two receives, resizes it to three, and creates a QP that uses it. */
 static int ulp_share(struct ulp *ulp, struct ib_qp_init_attr *attr)
 {
 	struct ib_srq_init_attr init = {
@@ -111,7 +115,7 @@ static int ulp_share(struct ulp *ulp, struct ib_qp_init_attr *attr)
 static void ulp_unshare(struct ulp *ulp)
 {
 	if (ulp->srq_qp) {
-		/* Waits until the QP takes no more from the SRQ. */
+		/* Waits until the QP takes no more receives from the SRQ. */
 		ib_drain_qp(ulp->srq_qp);
 		ib_destroy_qp(ulp->srq_qp);
 	}
@@ -123,7 +127,7 @@ static void ulp_free(struct ulp *ulp)
 {
 	ulp_unshare(ulp);
 	if (ulp->qp) {
-		/* From here on the buffer is this module's again. */
+		/* From here on the buffer belongs to this module alone. */
 		ib_drain_qp(ulp->qp);
 		if (ulp->posted && !ulp->completed)
 			pr_err("vrdma_test_ulp: drained, and the receive has failed to end\n");
@@ -185,13 +189,14 @@ static int resize_with(struct ib_cq *cq, struct ib_qp *qp)
 	int err;
 
 	err = ulp_to_init(qp) ?: ib_modify_qp(qp, &attr, IB_QP_STATE);
-	/* Four are in the CQ, or come while it is resized; then more than it held before. */
+	/* Four completions are in the CQ, or come during the resize. Eight more exceed its old
+	 * size. */
 	err = err ?: post_flushed(qp, &flushed, 4);
 	err = err ?: ib_resize_cq(cq, 10);
 	err = err ?: cq->cqe == 16 ? 0 : -EINVAL;
 	err = err ?: post_flushed(qp, &flushed, 8);
 	err = err ?: poll_flushed(cq, &flushed, 12);
-	/* It is empty. */
+	/* The CQ is empty here. */
 	err = err ?: ib_resize_cq(cq, 2);
 	err = err ?: post_flushed(qp, &flushed, 2);
 	err = err ?: poll_flushed(cq, &flushed, 14);
@@ -227,7 +232,7 @@ static int ulp_resize(struct ulp *ulp)
 	return err;
 }
 
-/* READs that invalidate take two places each, and complete once. */
+/* Posts READs that invalidate: each takes two entries of the send queue, and completes once. */
 static int flush_reads(struct ib_cq *cq, struct ib_qp *qp)
 {
 	struct flushed flushed = { .cqe = { .done = flushed_done } };
@@ -282,7 +287,7 @@ static int ulp_flush_reads(struct ulp *ulp)
 static int ulp_alloc(struct ulp *ulp)
 {
 	struct ib_qp_init_attr attr = {
-		/* ib_drain_qp() posts one to each queue. */
+		/* ib_drain_qp() posts one request to each queue. */
 		.cap = { .max_send_wr = 1, .max_recv_wr = 2, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IB_QPT_RC,
 		.sq_sig_type = IB_SIGNAL_ALL_WR,

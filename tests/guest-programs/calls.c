@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- random things ---- */
+/* ---- random choices ---- */
 
 uint64_t below(struct world *w, uint64_t limit)
 {
@@ -267,7 +267,7 @@ static bool take_event(struct world *w)
 
 	if (!channel || ibv_get_cq_event(channel, &cq, &context))
 		return false;
-	/* An event that is not acknowledged keeps its CQ from being destroyed by the library. */
+	/* The library does not destroy a CQ while one of its events is unacknowledged. */
 	ibv_ack_cq_events(cq, 1);
 	return true;
 }
@@ -354,7 +354,7 @@ static bool close_xrcd(struct world *w)
 	return destroy_any(w, XRCD, free_xrcd);
 }
 
-/* ---- the rest ---- */
+/* ---- other objects ---- */
 
 static bool create_ah(struct world *w)
 {
@@ -398,8 +398,8 @@ static bool query_gid(struct world *w)
 	return !ibv_query_gid_ex(w->context, 1, odd_number(&w->rng), &entry, 0);
 }
 
-/* A second context of the same file, as another process has it that got the file: it names a PD,
- * a region and device memory of the first by their numbers. */
+/* Opens a second context of the same device file, as another process does that received the
+ * file. Imports a PD, a region and device memory of the first context by their numbers. */
 static bool import(struct world *w)
 {
 	const struct ibv_pd *pd = any_object(w, PD);
@@ -423,7 +423,7 @@ static bool import(struct world *w)
 	return !ibv_close_device(context) && own_mr;
 }
 
-/* What regions pin changes under them. */
+/* Discards pages that regions pin. */
 static bool change_memory(struct world *w)
 {
 	const size_t at = below(w, MEMORY) & ~4095, length = 4096 * (1 + below(w, 20));
@@ -431,7 +431,8 @@ static bool change_memory(struct world *w)
 	return !madvise(w->memory + at, length < MEMORY - at ? length : MEMORY - at, MADV_DONTNEED);
 }
 
-/* A child has the device's file and mappings, too, and ends before its parent or after. */
+/* Forks a child, which has the device's file and mappings too. It ends before or after its
+ * parent. */
 static bool fork_child(struct world *w)
 {
 	const unsigned ms = below(w, 100);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * For vr-random: verbs calls with random arguments, on whatever objects there are.
+ * For vr-random: verbs calls with random arguments, on any existing objects.
  */
 #ifndef CALLS_H
 #define CALLS_H
@@ -25,28 +25,29 @@ struct world {
 
 struct call {
 	const char *name;
-	/* Whether it succeeded. */
+	/* Returns whether the call succeeded. */
 	bool (*make)(struct world *world);
-	/* How often it is made, beside the others. */
+	/* How often the call is made, relative to the others. */
 	unsigned weight;
 };
 
-/* The last one has no name. */
+/* An entry without a name ends the list. */
 extern const struct call calls[];
 #define MOST_CALLS 48
 
-/* One of these at random: a number as it is usual, at a border, or none that makes sense. */
+/* Returns a random number: a usual one, one at a limit, or one that makes no sense. */
 uint64_t odd_number(struct rng *rng);
 
-/* For the files of calls: random things, and the lists of objects. */
+/* For the files of calls: random choices, and the lists of objects. */
 uint64_t below(struct world *w, uint64_t limit);
 bool one_in(struct world *w, unsigned n);
 int any_access(struct world *w);
 void *any_object(struct world *w, enum kind kind);
-/* Whether there was an object to keep. */
+/* Adds an object to its list. Returns false for NULL. */
 bool keep(struct world *w, enum kind kind, void *object);
 bool full(const struct world *w, enum kind kind);
-/* Destroys one at random. One that cannot be destroyed now mostly stays in the list. */
+/* Destroys a random object. One that cannot be destroyed at the moment mostly stays in the
+ * list. */
 bool destroy_any(struct world *w, enum kind kind, int (*destroy)(void *));
 
 bool create_qp(struct world *w);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Of vr-random's calls, those of queue pairs, and requests.
+ * vr-random's calls for queue pairs and requests.
  */
 #include "calls.h"
 
@@ -41,7 +41,7 @@ bool create_xrc_qp(struct world *w)
 	return keep(w, QP, ibv_create_qp_ex(w->context, &attr));
 }
 
-/* Any attributes; mostly those that the state wants. */
+/* Modifies any attributes, mostly those that the state requires. */
 bool modify_qp(struct world *w)
 {
 	static const int masks[] = {
@@ -167,7 +167,7 @@ bool post_send(struct world *w)
 
 	if (!qp)
 		return false;
-	/* The library reads what goes inline. */
+	/* The library reads inline data, so it has to be in valid memory. */
 	if (wr.send_flags & IBV_SEND_INLINE)
 		for (int i = 0; i < 2; i++)
 			sge[i] = (struct ibv_sge){.addr = (uintptr_t)w->memory, .length = below(w, 40)};

@@ -65,7 +65,7 @@ unsigned mappings_probe(int fd, const struct mapping *own, size_t count, struct 
 		for (size_t pages = 1; pages <= 6; pages++, ++*tried)
 			faults += try_map(fd, own, count, page * PAGE, pages * PAGE, rng);
 	for (int i = 0; i < 400; i++, ++*tried) {
-		/* Up to the largest offset that fits, with all magnitudes alike. */
+		/* Up to the largest offset that fits, with all magnitudes equally likely. */
 		const uint64_t offset = (rng_next(rng) >> (1 + rng_below(rng, 63))) & ~(PAGE - 1);
 
 		faults += try_map(fd, own, count, offset, (1 + rng_below(rng, 600)) * PAGE, rng);
@@ -122,7 +122,7 @@ bool channel_find(struct channel *channel)
 
 	memset(channel, 0, sizeof(*channel));
 	for (size_t i = 0; i < count; i++) {
-		/* The driver's order of offsets: rings, slots, doorbell. */
+		/* In the driver's order of offsets: rings, slots, doorbell. */
 		if (!found[i].readable)
 			channel->doorbell = found[i];
 		else if (!channel->rings.start || found[i].offset < channel->rings.offset) {
@@ -136,7 +136,7 @@ bool channel_find(struct channel *channel)
 	if (!channel->rings.start || !channel->slots.start || !channel->doorbell.start)
 		die("%zu mappings of the device, but not rings, slots and doorbell", count);
 	channel->entries = channel->slots.length / VRDMA_WQE_UNIT_SIZE;
-	/* As Linux lays a virtqueue out: the used ring begins at a cache line. */
+	/* The used ring begins at a cache line, as in Linux' layout of virtqueues. */
 	channel->used_offset = (6 + 2 * channel->entries + 63) / 64 * 64;
 	return true;
 }
@@ -164,8 +164,8 @@ void channel_check_fresh(const struct channel *channel)
 	for (size_t i = 0; i < channel->slots.length; i++)
 		if (channel->slots.start[i])
 			die("a fresh slot holds somebody's data at %#zx", i);
-	/* The library numbers the available ring; avail_event and used.flags may say whether the
-	 * device sleeps. */
+	/* The library numbers the available ring. `used.flags` and `avail_event` may say
+	 * whether the device sleeps. */
 	for (size_t i = 0; i < channel->rings.length; i++) {
 		const bool numbers = i >= 4 && i < avail_end;
 		const bool wishes = (i >= channel->used_offset && i < channel->used_offset + 2) ||
@@ -234,13 +234,13 @@ static uint64_t odd_number(struct rng *rng)
 				 : rng_next(rng) >> rng_below(rng, 64);
 }
 
-/* Memory of ours to which everything is allowed. */
+/* Returns own memory that allows every access. */
 static struct target good_target(struct forge *forge)
 {
 	return forge->own[rng_below(forge->rng, 2)];
 }
 
-/* Memory that may not be used, or that the request is not about. */
+/* Returns memory that may not be used, or that the request is not meant for. */
 static struct target bad_target(struct forge *forge)
 {
 	struct target target = good_target(forge);
@@ -281,7 +281,7 @@ static uint32_t pick_qp(struct forge *forge)
 		/* fall through */
 	case 1:
 		return odd_number(forge->rng);
-	case 2: /* another generation of an own one */
+	case 2: /* another generation of an own QP */
 		return forge->own_qps[0] ^ 1u << rng_below(forge->rng, 32);
 	default:
 		return forge->own_qps[rng_below(forge->rng, forge->own_qp_count)];

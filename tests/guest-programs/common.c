@@ -234,7 +234,7 @@ int link_open(void)
 		return STDIN_FILENO;
 	link = common.peer ? link_connect() : link_listen();
 	setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	/* A peer whose machine is gone does not even close the connection. */
+	/* If a peer's machine is gone, the connection does not even close. */
 	setsockopt(link, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	return link;
 }
@@ -472,7 +472,7 @@ static int poll_cq(struct waiter *waiter, struct ibv_wc *wc, int max)
 	return count;
 }
 
-/* Waits for an event; there may be completions that came before. */
+/* Waits for an event. Completions that came earlier may be in the CQ without one. */
 static void wait_event(struct waiter *waiter, double ms)
 {
 	struct pollfd ready = {.fd = waiter->channel->fd, .events = POLLIN};
@@ -499,7 +499,7 @@ int wait_completions(struct waiter *waiter, struct ibv_wc *wc, int max, double m
 		error = ibv_req_notify_cq(waiter->cq, 0);
 		if (error)
 			die("ibv_req_notify_cq: %s", strerror(error));
-		/* What came before the request is not told. */
+		/* Completions that came before the CQ was armed raise no event. */
 		count = poll_cq(waiter, wc, max);
 		if (count)
 			return count;
@@ -514,7 +514,7 @@ int wait_completions(struct waiter *waiter, struct ibv_wc *wc, int max, double m
 			return count;
 		}
 		waiter->idle++;
-		/* A peer on the same processor wants to run too. */
+		/* Let a peer on the same processor run. */
 		if (waiter->idle > 1000)
 			sleep_ms(waiter->idle > 3000 ? 1 : 0.05);
 		if (waiter->idle % 64 == 0 && seconds() > deadline)

@@ -8,8 +8,8 @@
 
 /* ---- memory with canaries ---- */
 
-/* The area begins so far behind the first page's end, so that it shares its first and last page
- * with canaries. */
+/* Distance from the first page's end to the beginning of the area. The area therefore shares
+ * its first and last page with canaries. */
 #define SHIFT 192
 
 static uint8_t canary(size_t index)

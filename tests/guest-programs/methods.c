@@ -15,12 +15,12 @@
 #define METHOD(object, method) {#method, UVERBS_OBJECT_##object, UVERBS_METHOD_##method, 0}
 #define OWN(method) {"own_" #method, VRDMA_UVERBS_OBJECT_CHANNEL, VRDMA_UVERBS_METHOD_##method, 0}
 
-/* Those of Linux 6.12 for what our driver has. It has no flows, counters, work queues, dma-bufs
- * or advice. */
+/* Methods of Linux 6.12 that this driver supports. It has no flows, counters, work queues,
+ * dma-bufs or advice. */
 static const struct method {
 	const char *name;
 	uint16_t object, method;
-	/* Of INVOKE_WRITE. */
+	/* Command of INVOKE_WRITE. */
 	uint32_t command;
 } methods[] = {
 	METHOD(DEVICE, INFO_HANDLES),

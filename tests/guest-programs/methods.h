@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * For vr-random: which methods of uverbs that our device has were called, and how often they
- * succeeded.
+ * For vr-random: which uverbs methods of the device were called, and how often they succeeded.
  */
 #ifndef METHODS_H
 #define METHODS_H
@@ -12,16 +11,17 @@
 
 #define MOST_METHODS 96
 
-/* Written by children; zero at first. */
+/* Counters that children write. They begin at zero. */
 struct method_counts {
 	uint64_t done[MOST_METHODS], refused[MOST_METHODS];
 };
 
-/* Counts a call by ioctl(): nothing, if it is of no method of the table. */
+/* Counts a call by ioctl(). A call of a method that is not in the table is not counted. */
 void count_method(struct method_counts *counts, const struct ib_uverbs_ioctl_hdr *header, bool done);
 /* Counts a command by write(). */
 void count_command(struct method_counts *counts, uint32_t command, bool done);
-/* A line for each method: its name, how often it succeeded, how often it was refused. */
+/* Prints a line for each method: its name, how often it succeeded, and how often it was
+ * refused. */
 void print_methods(const struct method_counts *counts);
 
 #endif

@@ -2,9 +2,9 @@
 /*
  * vr-answer: a server of datagrams that knows its clients by ibv_create_ah_from_wc(3) alone.
  *
- * The first 40 bytes of a receive are the IPv6 header of the datagram, or 20 bytes of nothing and
- * its IPv4 header (IBTA A17.4.5.1). Both ends compare what stands there with the addresses that
- * they were told, and the sum of an IPv4 header with its bytes.
+ * The first 40 bytes of a receive are the IPv6 header of the datagram, or 20 unused bytes and its
+ * IPv4 header (IBTA A17.4.5.1). Both ends compare this header with the known addresses, and the
+ * checksum of an IPv4 header with its bytes.
  */
 #include "common.h"
 
@@ -45,7 +45,7 @@ static void post_receive(void)
 		die("ibv_post_recv");
 }
 
-/* The next completion, which has to be a success. */
+/* Returns the next completion, which has to be a success. */
 static struct ibv_wc completion(const char *of)
 {
 	struct waiter waiter = {.cq = qp->send_cq};
@@ -84,7 +84,8 @@ static uint16_t sum_of(const uint8_t *header)
 	return sum;
 }
 
-/* A datagram of LENGTH bytes with this pattern, and the header of one from `from` to our GID. */
+/* Checks a datagram of LENGTH bytes with this pattern, and its header from `from` to the own
+ * GID. */
 static void check(const struct ibv_wc *wc, const union ibv_gid *from, uint64_t seed)
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -115,7 +116,8 @@ static void serve(const struct address *client)
 		ah = ibv_create_ah_from_wc(dev.pd, &wc, (struct ibv_grh *)region.area, 1);
 		if (!ah)
 			die_errno("ibv_create_ah_from_wc");
-		/* Before the answer, or the next request finds no receive. */
+		/* The receive is posted before the answer. Otherwise the next request finds no
+		 * receive. */
 		post_receive();
 		send_to(ah, wc.src_qp, ~round);
 		completion("an answer");

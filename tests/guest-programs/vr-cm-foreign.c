@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Names the QP of another process when it connects and when it accepts: neither may be. Then the
- * QP's own process connects it, which nobody has done.
+ * Names the QP of another process when it connects and when it accepts: both have to be refused.
+ * Afterwards the QP's own process connects it, which shows that nobody else did.
  *
  *   vr-cm-foreign SERVER PORT OWN-ADDRESS [QPN]
  *
- * A server of rping that stays listens at SERVER. A client has to ask at OWN-ADDRESS, with the
- * same port, and is rejected. With QPN it is that QP that is named, of a user in the kernel, and
+ * A server of rping, which stays, listens at SERVER. A client has to connect to OWN-ADDRESS with
+ * the same port, and is rejected. With QPN, the named QP is that of a user in the kernel, and
  * there is no other process.
  */
 #include <errno.h>
@@ -39,7 +39,7 @@ static struct rdma_cm_event *expect(struct rdma_event_channel *channel, enum rdm
 	return event;
 }
 
-/* An identifier that knows the way to the address. */
+/* Returns an identifier with a resolved address and route. */
 static struct rdma_cm_id *resolved(struct rdma_event_channel *channel, const char *address, const char *port)
 {
 	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP }, *found;
@@ -78,7 +78,7 @@ static void create_qp(struct rdma_cm_id *id)
 		die("rdma_create_qp");
 }
 
-/* Says the number of its QP, waits until others have tried, and connects it. */
+/* Reports the number of its QP, waits until the other processes have tried, and connects it. */
 static void own(int tell, int wait, const char *address, const char *port)
 {
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1 };
@@ -133,7 +133,7 @@ static pid_t start(void)
 	return child;
 }
 
-/* Listens, and waits for a request. */
+/* Listens, waits for a request, and tries to accept it with a foreign QP. */
 static void try_accept(uint32_t qpn, const char *address, const char *port)
 {
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1 };
@@ -151,8 +151,7 @@ static void try_accept(uint32_t qpn, const char *address, const char *port)
 	if (rdma_listen(id, 1))
 		die("rdma_listen");
 	event = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
-	/* The library accepts with a QP of the identifier alone, whose number it takes from
-	 * here. */
+	/* The library accepts only with a QP of the identifier, whose number it reads here. */
 	create_qp(event->id);
 	event->id->qp->qp_num = qpn;
 	expect_refused(rdma_accept(event->id, &param), "rdma_accept");
@@ -178,7 +177,8 @@ int main(int argc, char **argv)
 	}
 	if (pipe(tell) || pipe(wait))
 		die("pipe");
-	/* Before this process has a device: none is meant for both. */
+	/* The child starts before this process opens a device, because they must not share
+	 * one. */
 	owner = start();
 	if (!owner)
 		own(tell[1], wait[0], argv[1], argv[2]);

@@ -1,7 +1,7 @@
 /*
- * Connects to a server of rdma_cm, posts one operation that the server's device may not know,
- * and waits until the connection is over: the peer's device has to end it, not to leave it
- * hanging.
+ * Connects to a server of rdma_cm, posts one operation that the server's device may not support,
+ * and waits until the connection ends. The peer's device has to end the connection, and must not
+ * let it hang.
  *
  *   vr-cm-op ADDRESS PORT OPERATION     fetch-add, compare-swap or write-imm
  */
@@ -55,7 +55,8 @@ static void post(struct rdma_cm_id *id, enum ibv_wr_opcode opcode)
 {
 	static uint64_t data;
 	struct ibv_mr *mr = rdma_reg_msgs(id, &data, sizeof(data));
-	/* A WRITE of no bytes names no memory; an atomic does, but its opcode comes first. */
+	/* A WRITE of no bytes names no memory. An atomic does, but its opcode is checked
+	 * first. */
 	int is_write = opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 	struct ibv_sge sge = { .addr = (uintptr_t)&data, .length = sizeof(data), .lkey = mr ? mr->lkey : 0 };
 	struct ibv_send_wr wr = { .wr_id = 1, .opcode = opcode, .num_sge = is_write ? 0 : 1, .sg_list = &sge }, *bad;
@@ -68,7 +69,7 @@ static void post(struct rdma_cm_id *id, enum ibv_wr_opcode opcode)
 		die("ibv_post_send");
 }
 
-/* The next event of the connection, as long as there is one within a minute. */
+/* Returns the next event of the connection, if one comes within a minute. */
 static enum rdma_cm_event_type next_event(struct rdma_cm_id *id)
 {
 	struct pollfd channel = { .fd = id->channel->fd, .events = POLLIN };
@@ -98,7 +99,7 @@ int main(int argc, char **argv)
 	}
 	enum ibv_wr_opcode opcode = opcode_of(argv[3]);
 	id = connected(argv[1], argv[2]);
-	/* With a channel of the library's own, events are not waited for by calls. */
+	/* On an event channel of its own, the identifier's calls do not wait for events. */
 	if (rdma_migrate_id(id, rdma_create_event_channel()))
 		die("rdma_migrate_id");
 	post(id, opcode);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * vr-destroyed: a client takes away all that a request was made of, as soon as its completion is
- * there: its QP, its region and its address handle, and it overwrites the memory. A client of
- * every so many ends with the completion instead. What was asked for still has to happen: the
- * server counts datagrams and looks for what was written.
+ * vr-destroyed: a client destroys everything that a request used, as soon as its completion is
+ * there. It destroys the QP, the region and the address handle, and overwrites the memory. The
+ * last request of each batch ends its process instead. The requests still have to take effect:
+ * the server counts datagrams and checks what was written.
  *
- * A completion says that the memory may be used again (IBTA 10.8.5.1), and of a datagram or an
- * unreliable WRITE that it was sent. What is on its way is not the QP's any more.
+ * A completion says that the memory may be reused (IBTA 10.8.5.1). For a datagram or an
+ * unreliable WRITE it says that the message was sent. A message in flight no longer belongs to
+ * the QP.
  */
 #include "common.h"
 
@@ -28,7 +29,7 @@ static const struct option_spec table[] = {
 	{.name = "batch", .kind = NUMBER, .value = &batch, .help = "requests of a process, the last of which it ends with [100]"},
 	{.name = NULL}};
 
-/* What the client of a WRITE has to know. */
+/* What the client of a WRITE needs to know. */
 struct target {
 	struct address address;
 	uint64_t to;
@@ -64,7 +65,7 @@ static struct ibv_qp *create(unsigned receives)
 	return qp;
 }
 
-/* To RTS: of a datagram's QP without a peer. */
+/* Changes the state to RTS; a datagram QP gets no peer. */
 static void connect_to(struct ibv_qp *qp, const struct address *peer)
 {
 	struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR}, rts = {.qp_state = IBV_QPS_RTS};
@@ -165,7 +166,7 @@ static void serve_writes(int link)
 		link_barrier(link);
 		if (!link_recv(link, &gone, 1))
 			die("the client ended in round %ld", round);
-		/* The acknowledge that a reliable WRITE waited for comes after its bytes. */
+		/* The ACK of a reliable WRITE comes after its bytes. */
 		while (pattern_check(region.area, WRITTEN, round) >= 0) {
 			if (type == IBV_QPT_RC || seconds() > deadline)
 				die("round %ld: byte %ld was not written", round, pattern_check(region.area, WRITTEN, round));
@@ -179,7 +180,7 @@ static void serve_writes(int link)
 
 /* ---- the client ---- */
 
-/* One request. The last of a process ends with it. */
+/* Sends one request. The last request of a process ends it. */
 static void ask(int link, const struct address *server, long round, bool last)
 {
 	const size_t length = type == IBV_QPT_UD ? DATAGRAM : WRITTEN;
@@ -232,7 +233,7 @@ static void ask(int link, const struct address *server, long round, bool last)
 	munmap(region.map, region.map_length);
 }
 
-/* Processes that end one after the other. */
+/* Runs processes that end one after the other. */
 static void ask_all(int link)
 {
 	struct address server = {0};
@@ -291,7 +292,7 @@ int main(int argc, char **argv)
 		else
 			serve_writes(link);
 	}
-	/* The server has seen all, or it is gone. */
+	/* The server has seen all requests, or it is gone. */
 	link_barrier(link);
 	say("%ld requests of %s", rounds, service);
 	return OK;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A process that breaks every rule it can: garbage in its rings, slots, CQs and doorbell,
- * requests for other processes' QPs and memory, objects that vanish under way. It works in
- * short-lived children, half of which are killed, and its parent checks that memory which the
- * device may not touch was not touched.
+ * A process that breaks every rule it can. It writes garbage into its rings, slots, CQs and
+ * doorbell, names other processes' QPs and memory, and destroys objects in use. It works in
+ * short-lived children, half of which are killed. Their parent checks that forbidden memory was
+ * not touched.
  */
 #include "channel.h"
 
@@ -39,7 +39,7 @@ static const struct option_spec table[] = {
 	{NULL, 0, FLAG, NULL, NULL},
 };
 
-/* Regions. The first may be overwritten by requests, the others not, for the reasons given. */
+/* Regions. Requests may overwrite only the first; the names say why not the others. */
 enum { OPEN, READ_ONLY, OTHER_PD, DEREGISTERED, UNREGISTERED, REGIONS };
 static const char *const region_names[REGIONS] = {"open region", "read-only region", "region of another PD",
 						  "deregistered region", "unregistered region"};
@@ -51,7 +51,7 @@ static const char *const region_names[REGIONS] = {"open region", "read-only regi
 static struct shared {
 	uint64_t requests, by_kernel, refused, garbage, mappings, deaths, contexts, completions;
 	uint32_t violations;
-	bool abusing; /* the child of now has begun to write garbage */
+	bool abusing; /* the current child has begun to write garbage */
 } *shared;
 
 static struct region regions[REGIONS];
@@ -76,7 +76,7 @@ static void connect_pair(int first)
 	qp_connect(&dev, qps[first + 1], two.psn, &one);
 }
 
-/* Makes a pair usable again; with garbage in its CQ, the library may not know what to think. */
+/* Makes a pair usable again. The library may fail, because its CQ may hold garbage. */
 static void revive_pair(int first)
 {
 	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
@@ -154,7 +154,7 @@ static void create_objects(void)
 	for (int i = 0; i < QPS; i++)
 		forge.own_qps[i] = qps[i]->qp_num;
 
-	/* The library's own first request shows where its CQ is. */
+	/* The library's first own request shows where its CQ is. */
 	write_by_library(0);
 	for (double deadline = seconds() + 60; !cq_memory; cq_memory = cq_find(qps[0]->qp_num))
 		if (seconds() > deadline)
@@ -178,8 +178,8 @@ static void scribble(uint8_t *start, size_t length, unsigned words)
 	}
 }
 
-/* Forged requests by the rules of the ring; false if the device does not listen to this channel
- * any more. */
+/* Posts forged requests that follow the rules of the ring. Returns false if the device ignores
+ * this channel. */
 static bool post_forged(void)
 {
 	uint8_t units[VRDMA_WQE_MAX_UNITS_V1_1 * VRDMA_WQE_UNIT_SIZE];
@@ -252,7 +252,7 @@ static void break_cq(void)
 		record->arm_next += 1 + rng_below(&rng, 5);
 		record->arm_solicited = rng_next(&rng);
 		break;
-	default: /* as a program that polls; else the CQ overruns soon */
+	default: /* as a program that polls; otherwise the CQ overruns soon */
 		record->consumer += rng_below(&rng, 64);
 		break;
 	}
@@ -288,7 +288,7 @@ static void pull_away(void)
 	case 0:
 		madvise(cq_memory, 8192, MADV_DONTNEED);
 		break;
-	case 1: /* a region, while requests use it; it comes back under another key */
+	case 1: /* a region that requests use; it returns under another key */
 		if (ibv_dereg_mr(mrs[OPEN]))
 			die("ibv_dereg_mr");
 		mrs[OPEN] = mr_create(&dev, regions[OPEN].area, REGION_SIZE, IBV_ACCESS_LOCAL_WRITE);
@@ -303,7 +303,7 @@ static void pull_away(void)
 	}
 }
 
-/* Garbage and forgeries through the kernel. */
+/* Posts garbage and forged requests through the kernel. */
 static void post_by_kernel(void)
 {
 	uint8_t units[(VRDMA_UVERBS_POST_MAX_UNITS + VRDMA_WQE_MAX_UNITS_V1_1) * VRDMA_WQE_UNIT_SIZE];
@@ -351,7 +351,7 @@ static void linger(void)
 
 static void attack_by_channel(double end)
 {
-	/* Forgeries first: what breaks the rings ends the channel's life. */
+	/* Forged requests first: broken rings end the channel's life. */
 	unsigned patience = 1 + rng_below(&rng, 300);
 
 	while (seconds() < end) {
@@ -365,7 +365,7 @@ static void attack_by_channel(double end)
 		case 2:
 			pull_away();
 			break;
-		case 10: /* The library knows nothing of what was posted, so the index goes back. */
+		case 10: /* The library does not know these requests, so the index goes back. */
 			write_by_library(0);
 			break;
 		case 11:
@@ -374,7 +374,7 @@ static void attack_by_channel(double end)
 			break_rings();
 			break;
 		default:
-			/* A QP in error flushes whatever it is given, which is dull. */
+			/* A QP in ERR only flushes requests, which tests little. */
 			revive_pair(rng_below(&rng, 2) * 2);
 			if (!post_forged()) {
 				count(&shared->deaths, 1);
@@ -404,7 +404,7 @@ static void attack(bool by_kernel, double duration)
 	fflush(stdout);
 	create_objects();
 	shared->abusing = true;
-	/* What the library says of what it finds in its own memory from now on is noise. */
+	/* From here on, the library's messages about garbage in its own memory are noise. */
 	if (!opts.verbose && !freopen("/dev/null", "w", stderr))
 		die_errno("/dev/null");
 	if (by_kernel) {
@@ -423,7 +423,7 @@ static void attack(bool by_kernel, double duration)
 	attack_by_channel(seconds() + duration);
 	linger();
 	sleep_ms(rng_below(&rng, 20));
-	/* The library may trip over what it finds in its own memory now; so be it. */
+	/* The library may crash on garbage in its own memory, which is accepted. */
 	if (rng_below(&rng, 2)) {
 		struct ibv_wc wc[16];
 
@@ -452,7 +452,7 @@ static void check_regions(void)
 		die("%u mappings that must not be", shared->violations);
 }
 
-/* Runs a child and ends it; false if a check of its failed. */
+/* Runs a child and ends it. Returns false if one of its checks failed. */
 static bool run_child(uint64_t seed)
 {
 	const double duration = 0.1 + mix(seed) % 1000 / 500.0, start = seconds();
@@ -488,8 +488,8 @@ static bool run_child(uint64_t seed)
 	if (opts.verbose)
 		printf("child of seed %lu: %s, %.1f s, status %#x\n", seed, by_kernel ? "by the kernel" : "by its channel",
 		       duration, status);
-	/* What a process does whose library's memory is full of garbage is its own affair; what
-	 * it finds before is not. */
+	/* A child may crash once its library's memory is full of garbage. Failures before that
+	 * count. */
 	return shared->abusing || (murder && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Many connected QPs that do nothing, and then a single operation now and then: each has to wake
- * whoever sleeps, the device and the peer's process.
+ * Many idle connected QPs, with a single operation now and then. Each operation has to wake the
+ * device and the peer's process if they sleep.
  */
 #include "common.h"
 
@@ -83,7 +83,7 @@ static void check(const struct ibv_wc *wc)
 		die("QP %lu: %s", (unsigned long)wc->wr_id, ibv_wc_status_str(wc->status));
 }
 
-/* ---- the server: answers SENDs, asleep in between ---- */
+/* ---- the server: answers SENDs, and sleeps in between ---- */
 
 static void serve(int link)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Many QPs of one process, which share its channel: requests on all of them in random order. No
- * completion may be lost, doubled, or out of its QP's order, and what was sent has to be what
- * arrives.
+ * Many QPs of one process, which share its channel, with requests on all of them in random order.
+ * No completion may be lost, doubled, or out of its QP's order. The received bytes have to be
+ * those sent.
  */
 #include "common.h"
 
@@ -151,7 +151,7 @@ static void post_all(struct rng *rng)
 	while (posted < opts.ops || outstanding) {
 		int tries = 0;
 
-		/* A few posts between two polls, so that rings fill up. */
+		/* A few posts between two polls, so that the rings fill up. */
 		while (posted < opts.ops && tries++ < 64) {
 			size_t qp = rng_below(rng, opts.qps);
 
@@ -167,8 +167,8 @@ static void post_all(struct rng *rng)
 	}
 }
 
-/* The peer, whose receives are all in, wants ours until it is done; then its numbers are
- * compared. */
+/* Compares the totals with the peer's. The peer may still wait for messages of this side, so
+ * this keeps polling until the peer is done. */
 static void compare(int link)
 {
 	struct totals *theirs = calloc(opts.qps, sizeof(*theirs));

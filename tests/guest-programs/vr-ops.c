@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * WRITEs, one at a time, with nothing else in between: for counting system calls (`strace -f -c
- * vr-ops -n 1000`). Between two values of -n, the difference is what posting and polling do.
+ * Posts WRITEs one at a time, with nothing else in between, to count system calls
+ * (`strace -f -c vr-ops -n 1000`). The difference between two values of -n is caused by posting
+ * and polling.
  */
 #include "common.h"
 
@@ -60,7 +61,7 @@ static void write_one(uint64_t value, const struct target *target)
 	for (unsigned long polls = 0; !(count = ibv_poll_cq(cq, 1, &wc)); polls++) {
 		static double deadline;
 
-		/* Asked rarely, as it may be a system call. */
+		/* The time is read rarely, as that may be a system call. */
 		if (polls % 10000000 == 9999999) {
 			if (deadline && seconds() > deadline)
 				die("WRITE %lu did not complete", value);

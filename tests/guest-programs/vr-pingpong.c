@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A ping-pong that checks everything: each byte that arrives, each byte beside it, the order of
- * completions, and canaries around all memory. On each QP the two sides take turns; a turn is
- * one of five exchanges that end with a completion at the receiver.
+ * A ping-pong that checks everything: each received byte, each byte beside it, the order of
+ * completions, and canaries around all memory. On each QP the two sides take turns. A turn is one
+ * of five exchanges, each of which ends with a completion at the receiver.
  */
 #include "common.h"
 
@@ -37,30 +37,30 @@ static const struct option_spec table[] = {
 	{NULL, 0, FLAG, NULL, NULL},
 };
 
-/* What a turn does. The last message of each consumes a receive of the peer, with the number of
- * the turn as immediate. */
+/* The exchange of a turn. Its last message consumes a receive of the peer, and carries the
+ * turn's number as immediate data. */
 enum exchange { SEND, WRITE_SEND, WRITE_IMM, READ_SEND, ADD_SEND, EXCHANGES };
 
-/* Bytes between two slots, which nothing may touch. */
+/* Bytes between two slots. Nothing may change them. */
 #define GAP 64
-#define SLOTS 2	 /* of receives, and of messages being sent, of each QP */
-#define SENDS 4	 /* requests outstanding of each QP's send queue */
+#define SLOTS 2	 /* for each QP: slots of receives, and slots of messages being sent */
+#define SENDS 4	 /* outstanding requests in each QP's send queue */
 #define PROBE 255 /* in wr_id, instead of an exchange */
 
-/* Each region has a slot, or two, of each QP. */
+/* Each region has one or two slots for each QP. */
 enum area { RECEIVE, TARGET, LANDING, SOURCE, OUTGOING, COUNTERS, AREAS };
 static const char *const area_names[AREAS] = {"receive area", "write target", "read landing",
 					      "read source",  "outgoing",     "counters"};
 
 struct conn {
 	struct ibv_qp *qp;
-	uint32_t round;			 /* the turn that is next, ours or the peer's */
-	bool ours;			 /* whose */
+	uint32_t round;			 /* the next turn, of either side */
+	bool ours;			 /* whether the next turn is this side's */
 	uint64_t sent, sends_done;	 /* requests: posted, completed */
 	uint64_t received, receives_done;
 	uint64_t added;			 /* to the peer's counter so far */
 	uint8_t kinds[SENDS];		 /* exchange of each outstanding request */
-	bool reads[SENDS];		 /* is it the READ or atomic of the exchange? */
+	bool reads[SENDS];		 /* whether it is the READ or atomic of the exchange */
 	bool broken;
 };
 
@@ -91,7 +91,7 @@ static void on_signal(int signal)
 	stop = 1;
 }
 
-/* ---- what is where, and what it holds ---- */
+/* ---- the slots and their contents ---- */
 
 static size_t slot_offset(enum area area, size_t qp, uint64_t slot)
 {
@@ -100,7 +100,7 @@ static size_t slot_offset(enum area area, size_t qp, uint64_t slot)
 	case OUTGOING:
 		return (qp * SLOTS + slot % SLOTS) * (slot_size + GAP);
 	case COUNTERS:
-		/* The peer's counter, then the place where the old value of ours arrives. */
+		/* The peer's counter, then the slot for the old value of the own counter. */
 		return (qp * 2 + slot) * 8;
 	default:
 		return qp * (slot_size + GAP);
@@ -117,7 +117,7 @@ static uint64_t seed(bool from_client, size_t qp, uint32_t round)
 	return mix((uint64_t)qp << 33 | (uint64_t)from_client << 32 | round);
 }
 
-/* READs find the same at all times. */
+/* READs find the same data at all times. */
 static uint64_t source_seed(bool from_client, size_t qp)
 {
 	return mix(~((uint64_t)qp << 1 | from_client));
@@ -256,7 +256,7 @@ static void check_receive(size_t qp, const struct ibv_wc *wc)
 	if (wc->byte_len != (whole ? length : 0) || wc->qp_num != conn->qp->qp_num)
 		die("QP %zu, turn %u: length %u of %zu, QPN %#x of %#x", qp, conn->round, wc->byte_len, length,
 		    wc->qp_num, conn->qp->qp_num);
-	/* The receive's own slot: a message, or nothing at all. */
+	/* The receive's own slot holds the message, or is untouched. */
 	check_slot(RECEIVE, qp, conn->receives_done - 1, kind == SEND ? length : 0, seed(!client, qp, conn->round),
 		   conn->round);
 	if (kind == WRITE_SEND || kind == WRITE_IMM)
@@ -270,7 +270,7 @@ static void check_receive(size_t qp, const struct ibv_wc *wc)
 static void check_send(size_t qp, uint64_t index)
 {
 	struct conn *conn = &conns[qp];
-	/* The peer's answer can come before our completion. */
+	/* The peer's answer can arrive before the local completion. */
 	const uint32_t turn = conn->round - (conn->ours ? 2 : 1);
 	const size_t length = length_of(qp, turn);
 	uint64_t old;
@@ -287,7 +287,7 @@ static void check_send(size_t qp, uint64_t index)
 	conn->added += length;
 }
 
-/* Accounts for one completion; order is checked for failed ones too. */
+/* Accounts for one completion. The order of failed ones is checked, too. */
 static void complete(const struct ibv_wc *wc)
 {
 	const size_t qp = wc->wr_id >> 32;
@@ -337,10 +337,10 @@ static bool poll_some(double ms)
 	return count > 0;
 }
 
-/* ---- the course of it ---- */
+/* ---- the course of the game ---- */
 
-/* A request on each QP that has none, so that a peer that is gone is noticed, as by any program
- * that keeps alive. */
+/* Posts a request on each idle QP, so that a dead peer is noticed, as a program's keep-alives
+ * do. */
 static void probe(void)
 {
 	for (size_t qp = 0; qp < (size_t)opts.qps; qp++) {
@@ -356,13 +356,13 @@ static void flush_all(void)
 	const double deadline = seconds() + opts.stall;
 	bool all = false;
 
-	/* One more each: what is posted to a QP in error is flushed as well. */
+	/* Post one more request each: requests posted to a QP in ERR are flushed as well. */
 	for (size_t qp = 0; qp < (size_t)opts.qps; qp++) {
 		struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
 
 		if (!conns[qp].broken)
 			qp_to_error(conns[qp].qp);
-		/* From now on, nothing but flushes; the first may be what was under way. */
+		/* From here on there are only flushes; the first may be of earlier requests. */
 		if (conns[qp].sent - conns[qp].sends_done < SENDS)
 			post(qp, &wr, PROBE, false);
 	}
@@ -379,7 +379,7 @@ static void flush_all(void)
 	    flushed);
 }
 
-/* Whether the peer says that it is done. */
+/* Returns whether the peer reports that it is done. */
 static bool peer_done(void)
 {
 	char byte;
@@ -400,7 +400,7 @@ static void check_regions(void)
 		region_check(&areas[area], area_names[area]);
 }
 
-/* Ends with a picture of what waits for what. */
+/* Ends the program, and prints the state of each QP. */
 static _Noreturn void stalled(void)
 {
 	for (size_t qp = 0; qp < (size_t)opts.qps; qp++) {
@@ -413,7 +413,7 @@ static _Noreturn void stalled(void)
 	die("no progress for %ld s", opts.stall);
 }
 
-/* Returns when all turns are done, or an expected error came. */
+/* Returns when all turns are done, or when an expected error came. */
 static void run(void)
 {
 	const double start = seconds(), end = opts.seconds ? start + opts.seconds : 1e18;
@@ -456,11 +456,11 @@ static void run(void)
 	}
 }
 
-/* ---- the beginning ---- */
+/* ---- set-up ---- */
 
 static void announce(void)
 {
-	/* Written aside, so that nobody reads half of it. */
+	/* The file gets its final name when it is complete, so nobody reads half of it. */
 	char name[4096];
 	uint64_t gid[2];
 	FILE *file;
@@ -522,7 +522,7 @@ static void meet(void)
 	struct hello ours = {.magic = 0x7672706f, .qps = opts.qps, .size = opts.size};
 	struct ibv_qp **qps;
 
-	/* The client's numbers count. */
+	/* Both sides use the client's numbers. */
 	if (client) {
 		link_send(server_link, &ours, sizeof(ours));
 	} else {

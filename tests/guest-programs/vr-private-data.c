@@ -2,15 +2,15 @@
 /*
  * vr-private-data: the private data of rdma_connect, rdma_accept and rdma_reject, of all lengths.
  *
- * RoCE has 56, 196 and 148 bytes for it (rdma_connect(3), rdma_accept(3), rdma_reject(3)): less
- * comes filled up with zeroes, more is EINVAL. With iWARP as many bytes come as were sent (RFC 5044
- * 7.1), up to the 255 that a program can ask for.
+ * RoCE has 56, 196 and 148 bytes for it (rdma_connect(3), rdma_accept(3), rdma_reject(3)).
+ * Shorter data arrives padded with zeroes, longer data is EINVAL. With iWARP the data arrives in
+ * its own length (RFC 5044 7.1), up to the 255 bytes that a program can request.
  *
- * Server and client go through the same list, a connection each. Where a message of RoCE has less
- * room than the list says, that many bytes are refused first, and then as many are sent as fit. An
- * accept that is refused rejects the connection: it comes last.
+ * Server and client go through the same list, with one connection for each entry. If a RoCE
+ * message has less room than an entry, the entry's length is refused first. Then as many bytes
+ * are sent as fit. A refused accept rejects the connection, so that case comes last.
  *
- * All may be of a traffic class (RDMA_OPTION_ID_TOS of rdma_set_option(3)).
+ * All connections may have a traffic class (RDMA_OPTION_ID_TOS of rdma_set_option(3)).
  */
 #include "common.h"
 
@@ -28,10 +28,10 @@ enum { CONNECT = 56, ACCEPT = 196, REJECT = 148 };
 
 static struct rdma_event_channel *channel;
 static bool iwarp;
-/* The traffic class, as IP's header has it; negative: none is asked for. */
+/* The traffic class as in the IP header; negative if none is requested. */
 static int tos = -1;
 
-/* The next event, which has to be this one. */
+/* Waits for the next event and checks its kind. */
 static struct rdma_cm_event *expect(enum rdma_cm_event_type wanted)
 {
 	struct rdma_cm_event *event;
@@ -56,7 +56,7 @@ static void fill(uint8_t *data, int length, int seed)
 		data[i] = (uint8_t)(seed + i) | 1;
 }
 
-/* What came is what was sent, and zeroes as far as a message of RoCE has more. */
+/* Checks that the data arrived as sent, padded with zeroes if a RoCE message has more room. */
 static void check(const struct rdma_cm_event *event, int length, int room, int seed)
 {
 	const struct rdma_conn_param *conn = &event->param.conn;
@@ -93,26 +93,26 @@ static void destroy(struct rdma_cm_id *id)
 		die_errno("rdma_destroy_id");
 }
 
-/* The answer's length is another than the request's. */
+/* Returns the answer's length, which differs from the request's. */
 static int answer_of(int number)
 {
 	return LENGTHS[COUNT - 1 - number];
 }
 
-/* How many bytes of that many are sent in a message that has room for so many. */
+/* Returns how many of `length` bytes are sent in a message that has room for `room` bytes. */
 static int sent(int length, int room)
 {
 	return iwarp || length <= room ? length : room;
 }
 
-/* What was done with more bytes than fit. */
+/* Checks that private data that does not fit was refused. */
 static void expect_refusal(int result, int length, const char *what)
 {
 	if (result != -1 || errno != EINVAL)
 		die("%s with %d bytes of private data: %s, not EINVAL", what, length, result ? strerror(errno) : "done");
 }
 
-/* The next request, which has to have so many bytes. */
+/* Waits for the next request, which has to have `length` bytes. */
 static struct rdma_cm_id *requested(int length)
 {
 	struct rdma_cm_event *event = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -149,7 +149,7 @@ static void serve_one(int number, bool accept)
 	destroy(id);
 }
 
-/* An accept of RoCE with a byte too many. */
+/* Tries a RoCE accept with one byte too many. */
 static void serve_too_much(void)
 {
 	struct rdma_cm_id *id = requested(0);
@@ -173,7 +173,7 @@ static struct rdma_cm_id *make_id(void)
 	return id;
 }
 
-/* An identifier with a route to the server, and a QP. */
+/* Returns an identifier with a route to the server, and a QP. */
 static struct rdma_cm_id *routed(struct sockaddr_in *to)
 {
 	struct rdma_cm_id *id = make_id();
@@ -230,7 +230,7 @@ static void connect_one(struct sockaddr_in *to, int number, bool accepted)
 	destroy(id);
 }
 
-/* The other end of serve_too_much(). */
+/* The client's side of serve_too_much(). */
 static void connect_too_much(struct sockaddr_in *to)
 {
 	struct rdma_cm_id *id = routed(to);

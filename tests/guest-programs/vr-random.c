@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Random calls of the kernel's verbs, for a kernel that finds faults: children make verbs calls
- * through the library, some of them changed on their way into the kernel, while a second thread
- * of each calls the kernel directly, with random objects, methods and attributes. Their parent
- * kills them at random moments. What is answered is no matter; that the kernel survives is.
+ * Random calls of the kernel's verbs, for a kernel that detects faults. Children make verbs calls
+ * through the library, some of which are changed on their way into the kernel. A second thread of
+ * each child calls the kernel directly, with random objects, methods and attributes. Their parent
+ * kills them at random moments. The answers do not matter; the kernel has to survive.
  */
 #include "calls.h"
 #include "methods.h"
@@ -57,14 +57,14 @@ static void count(uint64_t *counter)
 	__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
-/* ---- calls that change on their way into the kernel ---- */
+/* ---- calls that are changed on their way into the kernel ---- */
 
-/* One of so many calls is changed; 0: none. Of each thread, as is its random number generator. */
+/* One in this many calls is changed; 0: none. Each thread has its own value and random number
+ * generator. */
 static __thread unsigned change_one_in;
 static __thread struct rng change_rng;
 
-/* Memory for pointers that are wrong in a way: a page that is there, followed by one that is
- * not. */
+/* Memory for bad pointers: a page that exists, followed by one that does not. */
 static uint8_t *edge;
 
 static uint64_t odd_pointer(struct rng *rng)
@@ -100,7 +100,8 @@ static void change_attr(struct ib_uverbs_attr *attr, struct rng *rng)
 		attr->data = odd_pointer(rng);
 		break;
 	default:
-		/* A word of what it points to, or what is in place of a pointer. */
+		/* Changes a word of the attribute's data, or the data itself if it is no
+		 * pointer. */
 		if (attr->len > 8 && attr->len <= 4096) {
 			const size_t at = rng_below(rng, attr->len / 4) * 4;
 			uint8_t *word = (uint8_t *)(uintptr_t)attr->data + at;
@@ -147,7 +148,7 @@ static void change(struct ib_uverbs_ioctl_hdr *header, struct rng *rng)
 	}
 }
 
-/* In place of libc's, for the library too. */
+/* Replaces libc's ioctl, for the library too. */
 int ioctl(int fd, unsigned long request, ...)
 {
 	bool is_changed = false;
@@ -165,7 +166,7 @@ int ioctl(int fd, unsigned long request, ...)
 		is_changed = true;
 	}
 	result = syscall(SYS_ioctl, fd, request, argument);
-	/* What a changed one was is not known: its number of attributes may be wrong. */
+	/* A changed call is not counted: its number of attributes may be wrong. */
 	if (shared && !is_changed) {
 		const int error = errno;
 
@@ -175,7 +176,7 @@ int ioctl(int fd, unsigned long request, ...)
 	return result;
 }
 
-/* ---- calls past the library ---- */
+/* ---- calls without the library ---- */
 
 #define MOST_ATTRS 12
 
@@ -194,10 +195,10 @@ static bool raw_ioctl(int fd, struct raw *raw, unsigned attrs)
 	return done;
 }
 
-/* Destroys whatever object has this handle, behind the library's back. */
+/* Destroys any object with a random handle, without the library's knowledge. */
 static bool destroy_raw(int fd, struct rng *rng)
 {
-	/* Object, method, attribute: each method's first attribute is the handle. */
+	/* Object, method, attribute. The handle is each method's first attribute. */
 	static const uint16_t methods[][3] = {
 		{UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, UVERBS_ATTR_DESTROY_PD_HANDLE},
 		{UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, UVERBS_ATTR_DESTROY_MR_HANDLE},
@@ -219,11 +220,11 @@ static bool destroy_raw(int fd, struct rng *rng)
 					       .flags = UVERBS_ATTR_F_MANDATORY,
 					       .len = rng_below(rng, 2) ? 4 : 8,
 					       .data = (uintptr_t)response};
-	/* Some have a response. */
+	/* Some methods have a response. */
 	return raw_ioctl(fd, &raw, rng_below(rng, 2) + 1);
 }
 
-/* The driver's own methods. */
+/* Calls one of the driver's own methods. */
 static bool own_method(int fd, struct rng *rng)
 {
 	uint8_t data[VRDMA_UVERBS_POST_MAX_UNITS * VRDMA_WQE_UNIT_SIZE];
@@ -244,7 +245,7 @@ static bool own_method(int fd, struct rng *rng)
 	return raw_ioctl(fd, &raw, raw.header.method_id == VRDMA_UVERBS_METHOD_KICK ? 0 : 1 + ask);
 }
 
-/* Any method of any object, with any attributes. */
+/* Calls any method of any object, with any attributes. */
 static bool any_method(int fd, struct rng *rng)
 {
 	const unsigned attrs = rng_below(rng, MOST_ATTRS + 1);
@@ -261,7 +262,7 @@ static bool any_method(int fd, struct rng *rng)
 	return raw_ioctl(fd, &raw, attrs);
 }
 
-/* The older way: a command and its words, by write(). */
+/* Calls the older interface: a command and its words, by write(). */
 static bool write_command(int fd, struct rng *rng)
 {
 	struct {
@@ -284,11 +285,11 @@ static bool write_command(int fd, struct rng *rng)
 	return done;
 }
 
-/* Commands by write() as a library of old makes them, of objects with random handles. */
+/* Sends commands by write() as an old library makes them, for objects with random handles. */
 static bool sound_command(int fd, struct rng *rng)
 {
-	/* Where the handle stands, in words of 4 bytes behind the header, and words in all. The
-	 * response's address is first, where there is one. */
+	/* Position of the handle and number of words, both in 4-byte words after the header.
+	 * The response's address comes first, if there is one. */
 	static const struct {
 		uint8_t command, handle, words, response;
 	} kinds[] = {
@@ -326,7 +327,7 @@ static bool sound_command(int fd, struct rng *rng)
 	return done;
 }
 
-/* The handles of all objects of a kind. */
+/* Queries the handles of all objects of a kind. */
 static bool info_handles(int fd, struct rng *rng)
 {
 	static const uint16_t kinds[] = {UVERBS_OBJECT_PD, UVERBS_OBJECT_CQ, UVERBS_OBJECT_QP, UVERBS_OBJECT_SRQ,
@@ -349,7 +350,7 @@ static bool info_handles(int fd, struct rng *rng)
 	return raw_ioctl(fd, &raw, 3);
 }
 
-/* Other offsets of the device's file, and other rights. */
+/* Maps other offsets of the device's file, with other rights. */
 static bool map_any(int fd, struct rng *rng)
 {
 	const size_t length = 4096 * (1 + rng_below(rng, 20));
@@ -362,7 +363,7 @@ static bool map_any(int fd, struct rng *rng)
 	count(&shared->mapped);
 	if (rng_below(rng, 2) && rights & PROT_WRITE)
 		*(volatile uint16_t *)map = rng_next(rng);
-	/* The rest goes when the process does. */
+	/* Remaining mappings end with the process. */
 	if (rng_below(rng, 2))
 		munmap(map, length);
 	return true;
@@ -385,7 +386,7 @@ static void *race(void *argument)
 		const bool done = kinds[rng_below(rng, sizeof(kinds) / sizeof(*kinds))](racer->fd, rng);
 
 		count(done ? &shared->raw_done : &shared->raw_refused);
-		/* Not so often that nothing lives long enough to be used. */
+		/* Not too often, so that some objects live long enough to be used. */
 		sleep_ms(rng_below(rng, 8));
 	}
 	return NULL;
@@ -420,7 +421,7 @@ static const struct call *choose(struct rng *rng)
 	}
 }
 
-/* A context for so many calls. */
+/* Uses a context for `length` calls. */
 static bool live(struct rng seeds, unsigned length)
 {
 	struct world *world = calloc(1, sizeof(*world));
@@ -459,7 +460,7 @@ static bool live(struct rng seeds, unsigned length)
 		if (!ibv_get_async_event(world->context, &event))
 			ibv_ack_async_event(&event);
 	}
-	/* With all its objects; a racer goes on with another file, or none. */
+	/* This closes all its objects, too. A racer continues with another file, or none. */
 	ibv_close_device(world->context);
 	return true;
 }
@@ -467,7 +468,7 @@ static bool live(struct rng seeds, unsigned length)
 _Noreturn static void work(struct rng rng)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* What libraries say of all this is noise. */
+	/* Messages of the libraries are noise here. */
 	if (!freopen("/dev/null", "w", stderr))
 		_exit(FAILED);
 	if (rng_below(&rng, 4) == 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * XRC among the processes of a machine: one makes a target, another opens it and has the
- * receives, a third sends. The target outlives the process that made it, and is gone with the
- * last that has it open.
+ * XRC among the processes of a machine. One process creates a target, another opens it and posts
+ * the receives, and a third sends. The target outlives its creator, and is destroyed with the
+ * last process that has it open.
  */
 #include "common.h"
 
@@ -66,7 +66,7 @@ static void to_init(struct ibv_qp *qp)
 	modify(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-/* A target that goes to RTR, or an initiator that goes to RTS, with what each of them has. */
+/* Connects a target (to RTR) or an initiator (to RTS), with the attributes of its kind. */
 static void connect_xrc(struct ibv_qp *qp, uint32_t psn, const struct address *to)
 {
 	const bool target = qp->qp_type == IBV_QPT_XRC_RECV;
@@ -98,20 +98,20 @@ static void connect_xrc(struct ibv_qp *qp, uint32_t psn, const struct address *t
 		       IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* A QP whose requests have all succeeded waits for half a second from now on: 4.096 us * 2^14,
+/* Lets a QP whose requests have all succeeded give up after half a second: 4.096 us * 2^14,
  * eight times. */
 static void gives_up_soon(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .timeout = 14};
 
 	modify(qp, &attr, IBV_QP_STATE);
-	/* The kernel says when the send queue is drained; nothing is in it. */
+	/* The kernel reports when the send queue is drained. It is empty here. */
 	modify(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT);
 	attr.qp_state = IBV_QPS_RTS;
 	modify(qp, &attr, IBV_QP_STATE);
 }
 
-/* Something from another process of ours, which must be there. */
+/* Receives data from another process, which must be there. */
 static void expect(int link, void *data, size_t length)
 {
 	if (!link_recv(link, data, length))
@@ -140,7 +140,7 @@ static struct ibv_wc completion(struct ibv_cq *cq, const char *of)
 	return wc;
 }
 
-/* Makes a target, and ends without destroying it. */
+/* Creates a target, and ends without destroying it. */
 static void maker(int link)
 {
 	struct ibv_qp_init_attr_ex init = {
@@ -224,7 +224,7 @@ static void receiver(int link)
 	device_close(&dev);
 }
 
-/* Starts a process; returns its id, and the link to it. */
+/* Starts a process. Returns its id, and the link to it. */
 static pid_t start(void (*process)(int link), int *link)
 {
 	int ends[2];
@@ -238,7 +238,7 @@ static pid_t start(void (*process)(int link), int *link)
 	if (!pid) {
 		close(ends[0]);
 		process(ends[1]);
-		/* The kernel takes what is left. */
+		/* The kernel destroys what is left. */
 		_exit(OK);
 	}
 	close(ends[1]);
@@ -330,7 +330,7 @@ int main(int argc, char **argv)
 			expect_end(maker_pid, "maker of the target");
 		}
 	}
-	/* The last that has the target open destroys it. */
+	/* The target is destroyed with the last process that has it open. */
 	step(receiver_link);
 	expect_step(receiver_link);
 	expect_end(receiver_pid, "receiver");

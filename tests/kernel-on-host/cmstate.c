@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Runs the kernel module's cmstate.c. Prints the whole table, a line for each state and what may
- * happen: "state what next tell id limited"; then a line "event kind status what" for each kind
- * of event with some statuses, and a line "status number errno" for each status.
+ * Runs the kernel module's cmstate.c and prints its whole table. There is a line for each state
+ * and happening: "state what next tell id limited". Then comes a line "event kind status what"
+ * for each kind of event with some statuses, and a line "status number errno" for each status.
  */
 #include <linux/types.h>
 #include <stdio.h>

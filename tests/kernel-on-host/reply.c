@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Runs the kernel module's reply.c: reads a reply of QUERY_DEVICE, without its header, from
- * standard input. The argument says how many bytes of it the device wrote. Prints what the
- * module makes of it. Two arguments, "status" and a number: prints the error number that the
- * status of a reply becomes.
+ * Runs the kernel module's reply.c. It reads a reply of QUERY_DEVICE, without its header, from
+ * standard input. The argument says how many bytes of it the device wrote. It prints the module's
+ * interpretation. With two arguments, "status" and a number, it prints the errno for that status
+ * of a reply.
  */
 #include <linux/types.h>
 #include <stdio.h>

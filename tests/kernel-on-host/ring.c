@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Runs the kernel module's ring.c against a device in plain memory: a CQ is polled, armed and
- * resized in random order. Each completion has to come once, in order, and each request for an
- * event has to be seen once. Prints what happened how often.
+ * resized in random order. Each completion has to come once and in order, and each request for an
+ * event has to be seen once. Prints how often each thing happened.
  */
 #include <linux/types.h>
 #include <stdio.h>
 
-/* These are played here. */
+/* This file replaces these headers. */
 #define VRDMA_H
 #define VRDMA_MEM_H
 #define VRDMA_BARRIER_H
@@ -48,7 +48,7 @@ static struct vrdma_mem *vrdma_mem_pin(struct vrdma_dev *dev, u64 addr, u64 len,
 
 static void mem_free(struct vrdma_mem *mem, u32 entries)
 {
-	/* Who still looks there finds nonsense. */
+	/* Later accesses find nonsense. */
 	memset(mem->vaddr, 0xa5, ring_bytes(entries, false));
 	free(mem->vaddr);
 	free(mem);
@@ -62,7 +62,7 @@ static void mem_free(struct vrdma_mem *mem, u32 entries)
 		}								\
 	} while (0)
 
-/* The device's end. */
+/* The device's end of the CQ. */
 static struct vrdma_cq_ring ring;
 static u32 head, seen;
 

@@ -1,5 +1,6 @@
-//! The daemon: in a thread of this process, or as a process of its own whose memory and descriptors
-//! can be counted.
+//! The daemon, in a thread of this process or as a process of its own.
+//!
+//! Tests can count the memory and descriptors of a separate process.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -13,43 +14,43 @@ use vrdma_backend::daemon;
 use vrdma_backend::port::Port;
 use vrdma_guest::wait;
 
-/// A running daemon; it ends when dropped.
+/// A running daemon. It ends when dropped.
 #[derive(Debug)]
 pub enum Daemon {
     /// In threads of this process.
     Thread(daemon::Daemon),
-    /// As a child.
+    /// As a child process.
     Process {
         /// The child. It ends when its standard input is closed.
         child: Child,
-        /// Where it tells what it counts.
+        /// Path of its admin socket.
         admin: PathBuf,
-        /// Where it writes messages.
+        /// Path of its log.
         log: PathBuf,
     },
 }
 
 impl Daemon {
-    /// Starts it in this process.
+    /// Starts the daemon in this process.
     ///
     /// # Errors
-    /// As [`daemon::Daemon::start`].
+    /// Those of [`daemon::Daemon::start`].
     pub fn start(config: Config) -> Result<Daemon> {
         Ok(Daemon::Thread(daemon::Daemon::start(config)?))
     }
 
-    /// Starts it in this process, with this uplink.
+    /// Starts the daemon in this process, with the uplink `uplink`.
     ///
     /// # Errors
-    /// As [`daemon::Daemon::start_with`].
+    /// Those of [`daemon::Daemon::start_with`].
     pub fn start_with(config: Config, uplink: Port) -> Result<Daemon> {
         Ok(Daemon::Thread(daemon::Daemon::start_with(config, Some(uplink))?))
     }
 
-    /// Starts it as a child: `program` is the helper `vrdma-test-daemon`.
+    /// Starts the daemon as a child. `program` is the helper `vrdma-test-daemon`.
     ///
     /// # Errors
-    /// It does not start.
+    /// The child does not start.
     pub fn spawn(program: &Path, config: &Config) -> Result<Daemon> {
         let admin = config.admin.clone().context("a child is asked through its admin socket")?;
         let file = admin.with_extension("toml");
@@ -65,7 +66,7 @@ impl Daemon {
         Ok(Daemon::Process { child, admin, log })
     }
 
-    /// Process in which it runs.
+    /// Returns the process in which the daemon runs.
     pub fn pid(&self) -> u32 {
         match self {
             Daemon::Thread(_) => std::process::id(),
@@ -73,7 +74,7 @@ impl Daemon {
         }
     }
 
-    /// Its messages, if it is a child.
+    /// Returns the daemon's log if it is a child, or an empty string.
     pub fn messages(&self) -> String {
         match self {
             Daemon::Thread(_) => String::new(),
@@ -81,10 +82,10 @@ impl Daemon {
         }
     }
 
-    /// What it counts now.
+    /// Returns the daemon's counters.
     ///
     /// # Errors
-    /// It is not alive.
+    /// The daemon is not alive.
     pub fn stats(&self) -> Result<Stats> {
         match self {
             Daemon::Thread(daemon) => Ok(Stats(serde_json::to_value(daemon.stats()?)?)),
@@ -96,8 +97,10 @@ impl Daemon {
     }
 }
 
-/// One line of answer; none if the daemon closed the connection, as it does if a busy machine keeps
-/// the question back for seconds.
+/// Asks the admin socket and returns one line of answer.
+///
+/// It is `None` if the daemon closed the connection. The daemon does so if a busy machine delays
+/// the question for seconds.
 fn ask(admin: &Path, question: &[u8]) -> std::io::Result<Option<String>> {
     let mut stream = UnixStream::connect(admin)?;
     let mut line = String::new();
@@ -116,7 +119,7 @@ impl Drop for Daemon {
             if std::thread::panicking() {
                 let last: Vec<&str> = messages.lines().rev().take(20).collect();
                 last.iter().rev().for_each(|line| eprintln!("daemon: {line}"));
-                // Whatever went wrong may keep it from ending by itself.
+                // The failure may keep the child from ending by itself.
                 let _ = child.kill();
                 let _ = child.wait();
             } else {
@@ -126,117 +129,117 @@ impl Drop for Daemon {
     }
 }
 
-/// What most tests let their guests do.
+/// Permissions of guests in most tests.
 const ANYTHING: &str = "any-gid=true,any-vlan=true";
 
-/// A guest in the daemon's configuration, which may use any address and VLAN.
+/// Returns the configuration of a guest that may use any address and VLAN.
 pub fn guest_config(name: &str, socket: &Path, host: u8) -> GuestConfig {
     let spec = format!("name={name},socket={},mac=52:54:00:00:00:{host:02x},{ANYTHING}", socket.display());
     spec.parse().expect("a valid guest")
 }
 
-/// What a daemon counts, by name; panics for names that are not there.
+/// The daemon's counters by name. Methods panic for a name that does not exist.
 #[derive(Clone, Debug)]
 pub struct Stats(Value);
 
 impl Stats {
-    /// Whether the uplink's link is up.
+    /// Returns whether the uplink's link is up.
     pub fn is_link_up(&self) -> bool {
         self.0["link"]["up"].as_bool().unwrap_or_else(|| panic!("no link in {}", self.0))
     }
 
-    /// How many objects of a kind a guest has.
+    /// Returns how many objects of a kind a guest has.
     pub fn objects(&self, guest: usize, kind: &str) -> u64 {
         self.number(guest, "objects", kind)
     }
 
-    /// Ports at which a guest takes connections of iWARP.
+    /// Returns the ports at which a guest accepts iWARP connections.
     pub fn listening(&self, guest: usize) -> Vec<u64> {
         let ports = self.0["guests"][guest]["listening"].as_array().expect("a list");
         ports.iter().map(|port| port.as_u64().expect("a port")).collect()
     }
 
-    /// All kinds of objects of which a guest has some.
+    /// Returns all kinds of objects that a guest has, with their numbers.
     pub fn all_objects(&self, guest: usize) -> Vec<(String, u64)> {
         let all = self.0["guests"][guest]["objects"].as_object().expect("a map");
         let all = all.iter().map(|(kind, count)| (kind.clone(), count.as_u64().expect("a number")));
         all.filter(|(_, count)| *count != 0).collect()
     }
 
-    /// A counter between guest and device.
+    /// Returns a counter between guest and device.
     pub fn device(&self, guest: usize, counter: &str) -> u64 {
         self.number(guest, "device", counter)
     }
 
-    /// A counter of a guest's own TCP.
+    /// Returns a counter of the daemon's own TCP for a guest.
     pub fn tcp(&self, guest: usize, counter: &str) -> u64 {
         self.number(guest, "tcp", counter)
     }
 
-    /// A counter between queue pairs.
+    /// Returns a counter between queue pairs.
     pub fn transport(&self, guest: usize, counter: &str) -> u64 {
         self.number(guest, "transport", counter)
     }
 
-    /// A counter of a guest's Ethernet function.
+    /// Returns a counter of a guest's Ethernet function.
     pub fn net(&self, guest: usize, counter: &str) -> u64 {
         self.number(guest, "net", counter)
     }
 
-    /// A counter of the uplink.
+    /// Returns a counter of the uplink.
     pub fn uplink(&self, counter: &str) -> u64 {
         self.0["uplink"][counter].as_u64().unwrap_or_else(|| panic!("no uplink.{counter} in {}", self.0))
     }
 
-    /// A counter of RoCE packets that are no single guest's business.
+    /// Returns a counter of RoCE packets that belong to no single guest.
     pub fn roce(&self, counter: &str) -> u64 {
         self.0["roce"][counter].as_u64().unwrap_or_else(|| panic!("no roce.{counter} in {}", self.0))
     }
 
-    /// Frames that were no RoCE packets, for this reason.
+    /// Returns the number of frames that were malformed for this reason.
     pub fn malformed(&self, reason: &str) -> u64 {
         self.0["malformed"][reason].as_u64().unwrap_or_else(|| panic!("no malformed.{reason} in {}", self.0))
     }
 
-    /// A counter of the switch.
+    /// Returns a counter of the switch.
     pub fn switch(&self, counter: &str) -> u64 {
         self.0["switch"][counter].as_u64().unwrap_or_else(|| panic!("no switch.{counter} in {}", self.0))
     }
 
-    /// Memory regions whose file a front-end cut short.
+    /// Returns the number of memory regions whose file a front-end truncated.
     pub fn memory_faults(&self) -> u64 {
         self.0["memory_faults"].as_u64().expect("a number")
     }
 
-    /// A counter of a worker.
+    /// Returns a counter of a worker.
     pub fn worker(&self, worker: usize, counter: &str) -> u64 {
         let number = self.0["workers"][worker][counter].as_u64();
         number.unwrap_or_else(|| panic!("no {counter} of worker {worker} in {}", self.0))
     }
 
-    /// Whether a worker takes no turns.
+    /// Returns whether a worker is stuck.
     pub fn is_stuck(&self, worker: usize) -> bool {
         self.0["workers"][worker]["stuck"].as_bool().expect("a truth value")
     }
 
-    /// Whether some worker takes none.
+    /// Returns whether any worker is stuck.
     pub fn has_stuck_worker(&self) -> bool {
         let workers = self.0["workers"].as_array().expect("a list");
         workers.iter().any(|worker| worker["stuck"] == true)
     }
 
-    /// The names of a worker's guests.
+    /// Returns the names of a worker's guests.
     pub fn guests_of(&self, worker: usize) -> Vec<&str> {
         let names = self.0["workers"][worker]["guests"].as_array().expect("a list");
         names.iter().map(|name| name.as_str().expect("a name")).collect()
     }
 
-    /// Guests of which it says more than the name.
+    /// Returns the number of guests with counters of their own in the answer.
     pub fn guests(&self) -> usize {
         self.0["guests"].as_array().expect("a list").len()
     }
 
-    /// Times that the worker slept.
+    /// Returns how often the worker slept.
     pub fn worker_sleeps(&self) -> u64 {
         self.0["worker_sleeps"].as_u64().expect("a number")
     }

@@ -1,5 +1,7 @@
-//! A host on the wire beyond the daemon whose TCP is another's: smoltcp. It is to guests with TCP
-//! of their own what sockets of the test are to those with the kernel's.
+//! A host on the wire with an independent TCP implementation, smoltcp.
+//!
+//! It serves guests with the daemon's own TCP as the test's sockets serve guests with the kernel's
+//! TCP.
 
 use crate::wait;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
@@ -16,23 +18,23 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use vrdma_backend::port::{Burst, Port};
 
-/// Its address.
+/// Address of the host.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 153);
-/// To whom frames to it go.
+/// MAC address of the host.
 pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
 
-/// Bytes of Ethernet's header.
+/// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
-/// Its EtherType.
+/// EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
-/// Where an IPv4 header has the destination.
+/// Offset of the destination in an IPv4 header.
 const DESTINATION: usize = 16;
-/// Bytes that a socket keeps in each direction.
+/// Bytes of a socket's buffer in each direction.
 const BUFFER: usize = 256 << 10;
-/// How often the host looks what came.
+/// How often the host polls for frames.
 const PERIOD: Duration = Duration::from_micros(100);
 
-/// See the module.
+/// A host on the wire that runs smoltcp in a thread.
 #[derive(Debug)]
 pub struct Far {
     host: Arc<Mutex<Host>>,
@@ -69,7 +71,7 @@ impl Host {
     }
 }
 
-/// The end of a cable.
+/// The host's end of a cable.
 struct Wire {
     port: Port,
     burst: Burst,
@@ -122,10 +124,10 @@ impl TxToken for Departs<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
         let mut packet = vec![0; len];
         let result = write(&mut packet);
-        // One that finds no room is lost, as on any wire.
+        // A packet that finds no room is lost, as on any wire.
         if let Some(mut frame) = self.0.transmit(ETHERNET + len) {
             let (header, rest) = frame.buf().split_at_mut(ETHERNET);
-            // A guest's address and its MAC end alike.
+            // The last byte of a guest's MAC address is that of its IP address.
             header[..6].copy_from_slice(&[0x52, 0x54, 0, 0, 0, packet[DESTINATION + 3]]);
             header[6..12].copy_from_slice(&MAC);
             header[12..].copy_from_slice(&IPV4);
@@ -137,7 +139,7 @@ impl TxToken for Departs<'_> {
 }
 
 impl Far {
-    /// At this end of the cable.
+    /// Starts a host at this end of the cable.
     pub fn new(port: Port) -> Far {
         let mut wire = Wire { port, burst: Burst::default(), arrived: VecDeque::new() };
         let mut interface = Interface::new(Config::new(HardwareAddress::Ip), &mut wire, Instant::now());
@@ -154,11 +156,11 @@ impl Far {
                 }
             })
         };
-        // Not those of guests, which begin at 61000.
+        // Guests use ports from 61000 on.
         Far { host, is_over, thread: Some(thread), ports: AtomicU16::new(40_000) }
     }
 
-    /// Connects to a guest; waits until it is.
+    /// Connects to a guest, and waits until the connection is established.
     ///
     /// # Errors
     /// `ConnectionRefused`: nobody listens there.
@@ -178,7 +180,7 @@ impl Far {
         if state == State::Closed { Err(ErrorKind::ConnectionRefused.into()) } else { Ok(socket) }
     }
 
-    /// Listens for one connection, at a port that none has.
+    /// Listens for one connection at an unused port.
     pub fn listen(&self) -> Listener {
         let port = self.ports.fetch_add(1, Ordering::Relaxed);
         let handle = lock(&self.host).add();
@@ -195,16 +197,16 @@ impl Drop for Far {
     }
 }
 
-/// Waits for a connection.
+/// A socket that waits for a connection.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
-    /// Where.
+    /// The port.
     pub port: u16,
 }
 
 impl Listener {
-    /// The connection.
+    /// Waits for the connection.
     pub fn accept(self) -> Socket {
         wait::until("somebody to connect", || {
             let state = self.socket.with(|socket| socket.state());
@@ -214,8 +216,9 @@ impl Listener {
     }
 }
 
-/// A connection. As with one of the kernel, one that is dropped ends by a RST if something that
-/// came was not read.
+/// A TCP connection.
+///
+/// As with the kernel's TCP, dropping it while received data is unread sends a RST.
 #[derive(Debug)]
 pub struct Socket {
     host: Arc<Mutex<Host>>,
@@ -227,12 +230,12 @@ impl Socket {
         take(lock(&self.host).sockets.get_mut(self.handle))
     }
 
-    /// No more is written.
+    /// Closes the sending direction.
     pub fn finish(&self) {
         self.with(tcp::Socket::close);
     }
 
-    /// Ends it by a RST.
+    /// Ends the connection by a RST.
     pub fn reset(self) {
         self.with(tcp::Socket::abort);
     }

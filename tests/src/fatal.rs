@@ -1,25 +1,28 @@
-//! A test's process that a signal ends says so itself: which one, and who sent it or what was
-//! touched. The runner knows the number alone, and what the test's threads printed is lost with the
-//! process.
+//! A report from a test's process that a signal ends.
+//!
+//! It says which signal came, and who sent it or which address was touched. The test runner knows
+//! the number alone, and the output of the test's threads is lost with the process.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Signals that are told. Of SIGSEGV the kernel tells, and the language's handler for it knows
-/// stack overflows.
+/// Signals that are reported.
+///
+/// SIGSEGV is not among them: the kernel reports it, and Rust's handler for it detects stack
+/// overflows.
 const TOLD: [i32; 5] = [libc::SIGABRT, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTERM];
 
-/// What was done on each of them before.
+/// The previous action of each signal.
 static PREVIOUS: [AtomicPtr<libc::sigaction>; TOLD.len()] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; TOLD.len()];
 
-/// From now on they are told, on standard error.
+/// Installs handlers that report these signals on standard error.
 pub fn tell_of_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for (signal, previous) in TOLD.into_iter().zip(&PREVIOUS) {
-            // SAFETY: all-zero is a valid sigaction, and what the handler does in a process that
-            // ends anyway harms nobody.
+            // SAFETY: an all-zero sigaction is valid. The handler does no harm, because the process
+            // ends anyway.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 let handle = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
@@ -34,26 +37,27 @@ pub fn tell_of_signals() {
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // Whoever was interrupted may have the allocator's lock: then the process hangs here, and ends
-    // by another signal. SAFETY: a plain system call.
+    // The interrupted thread may hold the allocator's lock. Then the process hangs here, and the
+    // alarm ends it.
+    // SAFETY: a plain system call.
     unsafe { libc::alarm(10) };
-    // SAFETY: the kernel passes a valid siginfo_t; which of its fields are set the code tells.
+    // SAFETY: the kernel passes a valid `siginfo_t`. The code says which of its fields are set.
     let (code, from, address) =
         unsafe { ((*info).si_code, (*info).si_pid(), (*info).si_addr().expose_provenance()) };
-    // What a process or a thread sent has a code that is not positive (sigaction(2)).
+    // The code is not positive if a process or a thread sent the signal (sigaction(2)).
     let cause = if code <= 0 { format!("from process {from}") } else { format!("at {address:#x}") };
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("without a name");
     let trace = std::backtrace::Backtrace::force_capture();
     let text = format!("\nsignal {signal}, code {code}, {cause}, in thread {name}:\n{trace}\n");
-    // SAFETY: the bytes are there.
+    // SAFETY: the pointer and length describe `text`.
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
-    // Whoever had the signal before may know what to do about it.
+    // The previous handler may know what to do with the signal.
     // SAFETY: a plain system call.
     unsafe { libc::alarm(0) };
     let Some(index) = TOLD.iter().position(|&told| told == signal) else { return };
-    // SAFETY: `tell_of_signals` stored what sigaction returned. The signal comes again, as this one
-    // ends: it was sent again, or the instruction is tried again.
+    // SAFETY: `tell_of_signals` stored what sigaction returned. The signal comes again after this
+    // handler: it is raised again, or the instruction is executed again.
     unsafe {
         libc::sigaction(signal, PREVIOUS[index].load(Ordering::Acquire), std::ptr::null_mut());
         if code <= 0 {

@@ -1,15 +1,15 @@
-//! The C header of a version of the ABI, and requests and replies as a driver lays them out that
-//! was built with it.
+//! The C header of an ABI version, and requests and replies as a driver built with it lays them
+//! out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a header says.
+/// The contents of a C header.
 #[derive(Debug)]
 pub struct Header {
     constants: BTreeMap<String, u64>,
     sizes: BTreeMap<String, usize>,
-    /// By structure and field: offset, and width in bytes of an element.
+    /// Offset and element width in bytes, by structure and field.
     fields: BTreeMap<(String, String), (usize, usize)>,
 }
 
@@ -55,17 +55,17 @@ impl Header {
         header
     }
 
-    /// The value of a constant.
+    /// Returns the value of a constant.
     pub fn constant(&self, name: &str) -> u64 {
         *self.constants.get(name).unwrap_or_else(|| panic!("no {name}"))
     }
 
-    /// The size of a structure; that of none, which has no name, is 0.
+    /// Returns the size of a structure. The empty name means no structure, of size 0.
     pub fn size(&self, tag: &str) -> usize {
         if tag.is_empty() { 0 } else { *self.sizes.get(tag).unwrap_or_else(|| panic!("no struct {tag}")) }
     }
 
-    /// A structure with these integers, and zero elsewhere.
+    /// Returns a structure with these integers, and zero elsewhere.
     pub fn make(&self, tag: &str, integers: &[(&str, u64)]) -> Vec<u8> {
         let mut bytes = vec![0; self.size(tag)];
         for (field, value) in integers {
@@ -75,12 +75,12 @@ impl Header {
         bytes
     }
 
-    /// Where an array begins.
+    /// Returns the offset of an array.
     pub fn offset(&self, tag: &str, field: &str) -> usize {
         self.field(tag, field).0
     }
 
-    /// An integer in the bytes of a structure.
+    /// Returns an integer from the bytes of a structure.
     pub fn get(&self, tag: &str, field: &str, bytes: &[u8]) -> u64 {
         let (at, width) = self.field(tag, field);
         let mut value = [0; 8];
@@ -94,7 +94,7 @@ impl Header {
     }
 }
 
-/// A number as the header writes it.
+/// Parses a number in the header's notation.
 fn number(word: &str) -> Option<u64> {
     let word = word.trim_end_matches('u');
     match word.strip_prefix("0x") {

@@ -22,34 +22,37 @@ pub struct LabOptions {
     pub poll_us: u64,
     /// Whether the worker never sleeps.
     pub busy_poll: bool,
-    /// Workers of each daemon, over which its guests are spread: guest i is on worker i modulo
-    /// their number. Where a test does not say it, the environment variable `VRDMA_TEST_WORKERS`
-    /// does.
+    /// Workers of each daemon. Guest i is on worker i modulo their number.
+    ///
+    /// The default comes from the environment variable `VRDMA_TEST_WORKERS`.
     pub workers: u16,
-    /// What a guest may have.
+    /// Limits of each guest.
     pub limits: GuestLimits,
-    /// Seconds after which a peer of iWARP is asked whether it is still there.
+    /// Idle seconds after which an iWARP peer is probed.
     pub tcp_keepalive: u16,
-    /// iWARP between guests of one daemon goes over TCP.
+    /// Whether iWARP between guests of one daemon goes over TCP.
     pub tcp_between_guests: bool,
-    /// What all guests have in common.
+    /// Options that all guests have in common.
     pub guest: GuestOptions,
-    /// The program of the daemon, if it shall be a process of its own.
+    /// Path of the daemon's program, if the daemon is to be a process of its own.
     pub program: Option<PathBuf>,
-    /// A cable between two daemons, if there shall be two: guests with odd numbers are on the
+    /// A cable between two daemons, if there are to be two. Guests with odd numbers are on the
     /// remote one.
     pub cable: Option<CableOptions>,
-    /// Devices of DPDK between two daemons in the place of a cable: the near one's, which is opened
-    /// first, and the remote one's.
+    /// DPDK devices between two daemons in place of a cable.
+    ///
+    /// The first device is the local daemon's and is opened first. The second is the remote
+    /// daemon's.
     pub uplinks: Option<[UplinkDevice; 2]>,
-    /// Last byte of guest `index`'s address, and its VLAN.
+    /// Returns the last byte of guest `index`'s address, and its VLAN.
     pub address: fn(u8) -> (u8, Option<u16>),
-    /// What the hosts say of guest `index`, from what [`guest_config`] says of all. Not for a
-    /// daemon that is a process of its own.
+    /// Changes the configuration of guest `index`, starting from that of [`guest_config`].
+    ///
+    /// It is not supported if the daemon is a process of its own.
     pub host_says: fn(u8, GuestConfig) -> GuestConfig,
 }
 
-/// Where two guests are.
+/// The location of two guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// On one worker.
@@ -61,31 +64,31 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// All of them.
+    /// All settings.
     pub const ALL: [Setting; 3] = [Setting::OneWorker, Setting::TwoWorkers, Setting::TwoHosts];
 
-    /// Options of a lab that is so.
+    /// Returns the options of a lab with this setting.
     pub fn options(self) -> LabOptions {
         let cable = (self == Setting::TwoHosts).then(CableOptions::default);
         let options = LabOptions { cable, ..LabOptions::default() };
         match self {
-            // One that has no guest is there too.
+            // The third worker has no guest.
             Setting::TwoWorkers => LabOptions { workers: 3, ..options },
             Setting::OneWorker | Setting::TwoHosts => options,
         }
     }
 }
 
-/// The way between two daemons.
+/// The path between two daemons.
 #[derive(Clone, Copy, Debug)]
 pub struct CableOptions {
     /// Longest IP packet in bytes.
     pub mtu: u16,
-    /// Frames that lie in each direction of it at most.
+    /// Most frames in flight in each direction.
     pub depth: usize,
-    /// What goes wrong at the near daemon's end.
+    /// Faults injected at the local daemon's end.
     pub faults: Option<FaultsConfig>,
-    /// The test itself is at the remote end ([`Lab::outside`]), and there is no remote daemon.
+    /// Whether the test itself is at the remote end ([`Lab::outside`]), without a remote daemon.
     pub held: bool,
 }
 
@@ -119,46 +122,48 @@ impl Default for LabOptions {
 /// A daemon with guests whose GIDs are set.
 #[derive(Debug)]
 pub struct Lab {
-    /// The guests; number i is 10.0.0.(i+1), if [`LabOptions::address`] says nothing else.
+    /// The guests. Guest i is 10.0.0.(i+1) unless [`LabOptions::address`] says otherwise.
     pub guests: Vec<Arc<Guest>>,
     /// The daemon.
     pub daemon: Daemon,
-    /// The daemon at the other end of the cable,
+    /// The daemon at the other end of the cable, if there is one.
     pub remote: Option<Daemon>,
-    /// or the end itself,
+    /// The remote end of the cable, if the test holds it.
     pub outside: Option<Port>,
-    /// and the cable.
+    /// The cable, if there is one.
     pub cable: Option<Cable>,
     options: LabOptions,
     dir: TempDir,
 }
 
 impl Lab {
-    /// With `guests` guests.
+    /// Starts a daemon with `guests` guests and default options.
     pub fn new(guests: u8) -> Lab {
         Lab::with(guests, LabOptions::default())
     }
 
-    /// With `guests` guests and other options.
+    /// Starts a daemon with `guests` guests and other options.
     pub fn with(guests: u8, options: LabOptions) -> Lab {
         let mut lab = Lab::without_guests(guests, options);
         lab.guests = (0..guests).map(|index| lab.connect(index)).collect();
         lab
     }
 
-    /// Two guests with functions of iWARP over the kernel's TCP, on one host or two.
+    /// Starts two guests with iWARP functions over the kernel's TCP, on one host or two.
     pub fn of_iwarp(hosts: u8) -> Lab {
         let cable = (hosts == 2).then(CableOptions::default);
         Lab::with(2, LabOptions { cable, host_says: over_tcp, ..LabOptions::default() })
     }
 
-    /// Two guests with functions of iWARP over this TCP, on one host or two. (The daemon's own goes
-    /// by an uplink, also where nobody is at its other end.)
+    /// Starts two guests with iWARP functions over this TCP, on one host or two.
+    ///
+    /// The daemon's own TCP needs an uplink, even if nobody is at its remote end.
     pub fn of_tcp(tcp: GuestTcp, hosts: u8) -> Lab {
         Lab::of_tcp_with(tcp, hosts, LabOptions::default())
     }
 
-    /// The same, with other options.
+    /// Starts two guests with iWARP functions over this TCP, on one host or two, with other
+    /// options.
     pub fn of_tcp_with(tcp: GuestTcp, hosts: u8, options: LabOptions) -> Lab {
         let held = hosts == 1;
         let needs_cable = tcp == GuestTcp::Own || !held;
@@ -169,12 +174,12 @@ impl Lab {
         Lab::with(2, LabOptions { cable, host_says, guest, ..options })
     }
 
-    /// Two guests of one host with functions of iWARP, by the way that needs no TCP.
+    /// Starts two guests of one host with iWARP functions that connect without TCP.
     pub fn of_local_way() -> Lab {
         Lab::of_tcp_with(GuestTcp::Own, 1, LabOptions { tcp_between_guests: false, ..LabOptions::default() })
     }
 
-    /// A daemon for `guests` guests that are not there yet.
+    /// Starts a daemon for `guests` guests that connect later.
     pub fn without_guests(guests: u8, options: LabOptions) -> Lab {
         let _ = env_logger::Builder::from_env("RUST_LOG").is_test(true).try_init();
         crate::fatal::tell_of_signals();
@@ -234,12 +239,12 @@ impl Lab {
         Lab { guests: Vec::new(), daemon, remote, outside, cable, options, dir: temporary }
     }
 
-    /// Connects guest `index`; its GID is set.
+    /// Connects guest `index` and sets its GID.
     pub fn connect(&self, index: u8) -> Arc<Guest> {
         self.connect_to(index, &self.socket(index))
     }
 
-    /// Connects to the second function of guest `index`, which [`with_both`] gave it.
+    /// Connects to the second function of guest `index`, which [`with_both`] configured.
     pub fn connect_iwarp(&self, index: u8) -> Arc<Guest> {
         self.connect_to(index, &self.socket(index).with_extension(SECOND))
     }
@@ -254,13 +259,15 @@ impl Lab {
         guest
     }
 
-    /// Whether two guests of a daemon are on different workers of it.
+    /// Returns whether two guests of a daemon are on different workers.
     pub fn are_apart(&self, one: u8, other: u8) -> bool {
         let worker = |guest| u16::from(guest) % self.options.workers;
         worker(one) != worker(other)
     }
 
-    /// What a guest gets of a frame that another sends: between workers it is padded, as on a wire.
+    /// Returns what a guest receives of a frame that another guest sends.
+    ///
+    /// Between workers a frame is padded to 60 bytes, as on a wire.
     pub fn arrives(&self, from: u8, to: u8, frame: &[u8]) -> Vec<u8> {
         let mut frame = frame.to_vec();
         if self.are_apart(from, to) && frame.len() < 60 {
@@ -269,44 +276,46 @@ impl Lab {
         frame
     }
 
-    /// Workers of each daemon.
+    /// Returns the number of workers of each daemon.
     pub fn workers(&self) -> u16 {
         self.options.workers
     }
 
-    /// The thread that serves guest 0.
+    /// Returns the name of the thread that serves guest 0.
     pub fn first_worker(&self) -> &'static str {
         if self.options.workers == 1 { "worker" } else { "worker 0" }
     }
 
-    /// Where the front-end of guest `index` connects.
+    /// Returns the socket to which the front-end of guest `index` connects.
     pub fn socket(&self, index: u8) -> PathBuf {
         socket(self.dir.path(), index)
     }
 
-    /// Where the front-end of the Ethernet function of guest `index` connects.
+    /// Returns the socket to which the front-end of guest `index`'s Ethernet function connects.
     pub fn net_socket(&self, index: u8) -> PathBuf {
         net_socket(self.dir.path(), index)
     }
 
-    /// What the remote daemon counts; its guests are those with odd numbers.
+    /// Returns the remote daemon's counters. Its guests are those with odd numbers.
     pub fn remote_stats(&self) -> Stats {
         let daemon = self.remote.as_ref().expect("a remote daemon");
         when_no_worker_is_stuck(|| daemon.stats().expect("it is alive"))
     }
 
-    /// What the daemon counts. A worker that a busy machine kept from its processor for seconds is
-    /// taken for stuck, and its guests are left out: then it is asked again.
+    /// Returns the daemon's counters, when no worker is stuck.
+    ///
+    /// If a busy machine keeps a worker from its processor for seconds, the daemon takes it for
+    /// stuck. The answer then leaves out its guests, so this function asks again.
     pub fn stats(&self) -> Stats {
         when_no_worker_is_stuck(|| self.stats_at_once())
     }
 
-    /// What the daemon counts, with what it says of workers that are stuck.
+    /// Returns the daemon's counters at once, even if workers are stuck.
     pub fn stats_at_once(&self) -> Stats {
         self.daemon.stats().expect("the daemon is alive")
     }
 
-    /// A counter between queue pairs of guest `guest`, whichever daemon it is on.
+    /// Returns a counter between queue pairs of guest `guest`, on either daemon.
     pub fn transport(&self, guest: usize, counter: &str) -> u64 {
         match guest {
             guest if self.remote.is_none() => self.stats().transport(guest, counter),
@@ -315,7 +324,7 @@ impl Lab {
         }
     }
 
-    /// Waits until a guest has nothing in the daemon: its front-end is gone.
+    /// Waits until a guest whose front-end has gone has no objects left in the daemon.
     pub fn expect_nothing_left(&self, guest: usize) {
         let left =
             || format!("of guest {guest}, but there are {:?}", self.stats_at_once().all_objects(guest));
@@ -334,7 +343,7 @@ impl Drop for Lab {
     }
 }
 
-/// For [`LabOptions::host_says`]: guest `index` may use 10.0.0.(index+1) and fe80::(index+1) alone.
+/// For [`LabOptions::host_says`]: allows guest `index` 10.0.0.(index+1) and fe80::(index+1) alone.
 pub fn listed(index: u8, guest: GuestConfig) -> GuestConfig {
     let host = index + 1;
     let addresses = [format!("10.0.0.{host}"), format!("fe80::{host:x}")];
@@ -342,24 +351,24 @@ pub fn listed(index: u8, guest: GuestConfig) -> GuestConfig {
     GuestConfig { gids, any_gid: false, ..guest }
 }
 
-/// For [`LabOptions::host_says`]: the guest has a function of iWARP over the kernel's TCP.
+/// For [`LabOptions::host_says`]: gives the guest an iWARP function over the kernel's TCP.
 pub fn over_tcp(index: u8, guest: GuestConfig) -> GuestConfig {
     let host_addresses = vec![HostAddress(host_address(index).into())];
     GuestConfig { transport: Transport::Iwarp, host_addresses, ..guest }
 }
 
-/// For [`LabOptions::host_says`]: the guest has a function of iWARP over the daemon's own TCP.
+/// For [`LabOptions::host_says`]: gives the guest an iWARP function over the daemon's own TCP.
 pub fn over_own_tcp(index: u8, guest: GuestConfig) -> GuestConfig {
     GuestConfig { transport: Transport::Iwarp, ..listed(index, guest) }
 }
 
-/// The same of a guest that has a function of RoCE beside it.
+/// Gives a guest both functions: RoCE, and iWARP on a second socket.
 pub fn with_both(guest: GuestConfig) -> GuestConfig {
     let iwarp = guest.socket.as_ref().map(|socket| socket.with_extension(SECOND));
     GuestConfig { transport: Transport::Both, iwarp, ..guest }
 }
 
-/// What the socket of a second function ends with.
+/// Extension of the second function's socket.
 const SECOND: &str = "iwarp";
 
 fn socket(dir: &Path, guest: u8) -> PathBuf {

@@ -1,24 +1,23 @@
-//! A guest in this process, for tests and benchmarks: it drives the real daemon over a real socket,
-//! without a VM.
+//! A guest in this process, for tests and benchmarks, without a VM.
 //!
-//! The guest itself is [`vrdma_guest`], whose modules are handed on here. What tests have beside
-//! it:
+//! It drives the real daemon over a real socket. The guest itself is [`vrdma_guest`], whose modules
+//! are re-exported here. Tests also have:
 //!
 //! | module | what it plays |
 //! |---|---|
 //! | [`side`] | a process of the guest with all that a connection needs |
 //! | [`raw`] | a process that writes its requests word by word |
-//! | [`net`], [`packets`] | the guest kernel's driver of its Ethernet function, and what it sends |
+//! | [`net`], [`packets`] | the guest kernel's driver of its Ethernet function, and the packets it sends |
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`vm_peer`] | a guest without a VM that plays ping-pong with a VM's process |
 //! | [`stock_peer`] | a guest without a VM that plays with a server of `ibv_*_pingpong` |
-//! | [`far`] | a host on the wire with another's TCP |
+//! | [`far`] | a host on the wire with an independent TCP implementation |
 //! | [`lab`] | a daemon with some guests |
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
-//! | [`fatal`] | last words of a test's process that a signal ends |
+//! | [`fatal`] | a report from a test's process that a signal ends |
 //!
-//! What a well-behaved guest cannot run into panics here with a message; each wait has an end
-//! ([`wait::PATIENCE`]).
+//! If something happens that a well-behaved guest cannot run into, this crate panics with a
+//! message. Each wait has a limit ([`wait::PATIENCE`]).
 
 pub mod daemon;
 pub mod far;

@@ -1,5 +1,4 @@
-//! A guest's driver of its Ethernet function: virtio-net (virtio 1.2, 5.1) with one pair of
-//! virtqueues.
+//! A guest's virtio-net driver of its Ethernet function (virtio 1.2, 5.1), with one queue pair.
 
 use crate::front_end::{EVENT_IDX, FrontEnd, Queue};
 use crate::memory::{Memory, PAGE};
@@ -14,23 +13,23 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 /// Feature bits (virtio 1.2, 5.1.3).
 pub mod feature {
-    /// The device takes frames whose checksum is not complete.
+    /// The device accepts frames whose checksum is incomplete.
     pub const CSUM: u64 = 1 << 0;
-    /// The driver does.
+    /// The driver accepts frames whose checksum is incomplete.
     pub const GUEST_CSUM: u64 = 1 << 1;
-    /// The driver takes TCP over IPv4 that is not cut into segments.
+    /// The driver accepts TCP over IPv4 that is not segmented.
     pub const GUEST_TSO4: u64 = 1 << 7;
-    /// The same over IPv6.
+    /// The driver accepts TCP over IPv6 that is not segmented.
     pub const GUEST_TSO6: u64 = 1 << 8;
-    /// The device takes TCP over IPv4 that is not cut into segments.
+    /// The device accepts TCP over IPv4 that is not segmented.
     pub const HOST_TSO4: u64 = 1 << 11;
-    /// The same over IPv6.
+    /// The device accepts TCP over IPv6 that is not segmented.
     pub const HOST_TSO6: u64 = 1 << 12;
-    /// A frame may be in several receive buffers.
+    /// A frame may occupy several receive buffers.
     pub const MRG_RXBUF: u64 = 1 << 15;
     /// Chains may be in tables of their own (VIRTIO_F_INDIRECT_DESC).
     pub const INDIRECT: u64 = 1 << 28;
-    /// What Linux takes.
+    /// The features that Linux negotiates.
     pub const ALL: u64 =
         CSUM | GUEST_CSUM | GUEST_TSO4 | GUEST_TSO6 | HOST_TSO4 | HOST_TSO6 | MRG_RXBUF | INDIRECT;
 }
@@ -55,7 +54,7 @@ pub struct Header {
     pub num_buffers: u16,
 }
 
-/// `flags`: the checksum is to be completed.
+/// `flags`: the checksum has to be completed.
 pub const NEEDS_CSUM: u8 = 1;
 /// `gso_type`: TCP over IPv4.
 pub const GSO_TCPV4: u8 = 1;
@@ -63,7 +62,7 @@ pub const GSO_TCPV4: u8 = 1;
 pub const GSO_TCPV6: u8 = 4;
 
 impl Header {
-    /// As it lies in memory.
+    /// Returns the header's bytes in memory.
     pub fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         (bytes[0], bytes[1]) = (self.flags, self.gso_type);
@@ -74,7 +73,7 @@ impl Header {
         bytes
     }
 
-    /// From memory.
+    /// Parses the header's bytes in memory.
     pub fn from_bytes(bytes: &[u8]) -> Header {
         let field = |at: usize| u16::from_le_bytes([bytes[2 + 2 * at], bytes[3 + 2 * at]]);
         Header {
@@ -92,15 +91,15 @@ impl Header {
 /// How a driver is made.
 #[derive(Clone, Debug)]
 pub struct NetOptions {
-    /// Features that it takes.
+    /// Features to negotiate.
     pub features: u64,
-    /// Whether EVENT_IDX is one of them.
+    /// Whether to negotiate `EVENT_IDX` too.
     pub event_idx: bool,
     /// Entries of each virtqueue.
     pub size: u16,
-    /// Buffers that it posts.
+    /// Number of receive buffers to post.
     pub buffers: u16,
-    /// Bytes of each.
+    /// Bytes of each receive buffer.
     pub buffer_len: u32,
 }
 
@@ -110,34 +109,34 @@ impl Default for NetOptions {
     }
 }
 
-/// A guest's Ethernet function, driven.
+/// A guest's Ethernet function and its driver.
 #[derive(Debug)]
 pub struct NetGuest {
-    /// Its memory.
+    /// The guest's memory.
     pub memory: Arc<Memory>,
     /// The VMM.
     pub front_end: FrontEnd,
-    /// How it was made.
+    /// The options it was created with.
     pub options: NetOptions,
     /// Both virtqueues, receive first.
     pub queues: [Queue; 2],
     receive: Virtqueue,
     transmit: Virtqueue,
-    /// Its receive buffers.
+    /// Guest-physical addresses of the receive buffers.
     buffers: Vec<u64>,
-    /// The buffer of the chain that begins with each descriptor.
+    /// The posted buffer of each chain, by the chain's head.
     posted: Vec<u64>,
-    /// Room for what it sends.
+    /// Buffer of the frame being sent.
     out: u64,
-    /// More of it, for frames that are not waited for,
+    /// Free buffers of frames that are sent without waiting.
     free: Vec<u64>,
-    /// and what is in use of that, by the head of the chain.
+    /// Buffers in use of frames that are sent without waiting, by the head of the chain.
     under_way: Vec<(u16, u64)>,
 }
 
-/// Bytes of that room.
+/// Bytes of the buffer `out`.
 const OUT: u64 = 128 << 10;
-/// Frames that [`NetGuest::try_send`] has on their way at most.
+/// Most frames that [`NetGuest::try_send`] has in flight.
 pub const WINDOW: usize = 32;
 
 impl NetGuest {
@@ -188,7 +187,7 @@ impl NetGuest {
         Ok(())
     }
 
-    /// Pauses the guest: where its virtqueues may go on.
+    /// Pauses the guest, and returns the indices at which its virtqueues may continue.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -196,7 +195,7 @@ impl NetGuest {
         Ok([self.front_end.stop(RECEIVE)?, self.front_end.stop(TRANSMIT)?])
     }
 
-    /// Lets a paused guest go on.
+    /// Resumes a paused guest.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -207,8 +206,9 @@ impl NetGuest {
         Ok(())
     }
 
-    /// A driver that begins anew: clears both virtqueues, starts them at 0 and posts buffers. What
-    /// was in flight is lost.
+    /// Starts the driver anew: clears both virtqueues, starts them at 0 and posts buffers.
+    ///
+    /// Frames in flight are lost.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -224,7 +224,7 @@ impl NetGuest {
         Ok(())
     }
 
-    /// The virtqueue of frames that it sends.
+    /// Returns the transmit virtqueue.
     pub fn transmit(&mut self) -> &mut Virtqueue {
         &mut self.transmit
     }
@@ -235,13 +235,14 @@ impl NetGuest {
         self.posted[usize::from(head.expect("room in the receive queue"))] = gpa;
     }
 
-    /// Sends a frame for which nothing is left to be done.
+    /// Sends a frame that is complete, without any offload.
     pub fn send(&mut self, frame: &[u8]) {
         self.send_with(Header::default(), frame, &[]);
     }
 
-    /// Sends a frame: header and frame are cut at these places, each piece a descriptor. Waits
-    /// until the device has taken it.
+    /// Sends a frame, and waits until the device has taken it.
+    ///
+    /// Header and frame together are cut at `cuts`, and each piece gets a descriptor.
     pub fn send_with(&mut self, header: Header, frame: &[u8], cuts: &[usize]) {
         let bytes = [&header.to_bytes()[..], frame].concat();
         self.memory.write(self.out, &bytes);
@@ -259,8 +260,9 @@ impl NetGuest {
         self.transmit.wait_used(wait::PATIENCE).expect("the device takes the frame");
     }
 
-    /// Sends a frame without waiting for the device; false if [`WINDOW`] frames are on their way
-    /// already. Not to be mixed with the others.
+    /// Sends a frame without waiting. Returns false if [`WINDOW`] frames are already in flight.
+    ///
+    /// Do not mix it with the other methods that send.
     pub fn try_send(&mut self, header: Header, frame: &[u8]) -> bool {
         while let Some((head, _)) = self.transmit.take_used() {
             let at = self.under_way.iter().position(|&(of, _)| of == head).expect("it was sent");
@@ -275,12 +277,12 @@ impl NetGuest {
         true
     }
 
-    /// The next frame, for which it waits asleep: only an interrupt wakes it.
+    /// Waits for the next frame. It sleeps meanwhile: only an interrupt wakes it.
     pub fn recv(&mut self) -> (Header, Vec<u8>) {
         self.recv_within(wait::PATIENCE).expect("a frame comes")
     }
 
-    /// The next frame if it comes in that time.
+    /// Waits for the next frame, or returns `None` when `time` is over.
     pub fn recv_within(&mut self, time: Duration) -> Option<(Header, Vec<u8>)> {
         let mut bytes = self.take_buffer(time)?;
         let header = Header::from_bytes(&bytes);
@@ -290,7 +292,9 @@ impl NetGuest {
         Some((header, bytes.split_off(HEADER)))
     }
 
-    /// Asserts that no frame comes. The sender's chain has come back, so that it would be here.
+    /// Asserts that no frame has come.
+    ///
+    /// The caller has seen the sender's chain come back, so a frame would have arrived.
     #[track_caller]
     pub fn expect_nothing(&mut self) {
         let found = self.recv_within(Duration::ZERO);
@@ -302,7 +306,7 @@ impl NetGuest {
         let gpa = self.posted[usize::from(head)];
         assert!(len <= self.options.buffer_len, "{len} bytes in a buffer");
         let bytes = self.memory.bytes(gpa, len.into());
-        // So that a frame that is not written shows.
+        // Overwrites the buffer, so that a frame that is not written shows.
         self.memory.fill(gpa, u64::from(self.options.buffer_len).next_multiple_of(PAGE), 0xee);
         self.post(gpa);
         Some(bytes)
@@ -313,12 +317,12 @@ fn virtqueue(queue: &Queue, event_idx: bool) -> Virtqueue {
     Virtqueue::new(queue.ring.clone(), queue.kick.clone(), queue.call.clone(), event_idx)
 }
 
-/// MAC address of guest `host` of a lab, whose number begins with 1.
+/// Returns the MAC address of guest `host` of a lab, counted from 1.
 pub fn mac(host: u8) -> [u8; 6] {
     [0x52, 0x54, 0, 0, 0, host]
 }
 
-/// An Ethernet frame.
+/// Builds an Ethernet frame.
 pub fn frame(dst: [u8; 6], src: [u8; 6], ethertype: u16, payload: &[u8]) -> Vec<u8> {
     [&dst[..], &src, &ethertype.to_be_bytes(), payload].concat()
 }

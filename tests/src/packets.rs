@@ -1,29 +1,30 @@
-//! IP packets for Ethernet functions: made and checked by a library that shares nothing with the
-//! daemon.
+//! IP packets for Ethernet functions.
+//!
+//! A library that shares nothing with the daemon makes and checks them.
 
 use crate::net::{GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM, mac};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 
-/// A TCP or UDP packet to be made.
+/// A TCP or UDP packet to build.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// Guest that sends it, and guest that gets it.
+    /// Guest that sends it, and guest that receives it.
     pub hosts: (u8, u8),
-    /// Over IPv6.
+    /// Over IPv6 if true, else over IPv4.
     pub v6: bool,
-    /// TCP, else UDP.
+    /// TCP if true, else UDP.
     pub tcp: bool,
-    /// With an 802.1Q tag.
+    /// VLAN of its 802.1Q tag, if it has one.
     pub vlan: Option<u16>,
 }
 
-/// TCP sequence number of packets made here: so that it wraps soon.
+/// TCP sequence number of these packets, which wraps soon.
 pub const SEQ: u32 = 0xffff_f000;
-/// IPv4 identification of packets made here.
+/// IPv4 identification of these packets.
 pub const ID: u16 = 0xfffe;
 
 impl Packet {
-    /// The frame with all checksums right, TCP with FIN, PSH, CWR and ACK.
+    /// Builds the frame with all checksums correct. A TCP segment has FIN, PSH, CWR and ACK.
     pub fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let (src, dst) = self.hosts;
         let ethernet = PacketBuilder::ethernet2(mac(src), mac(dst));
@@ -56,8 +57,9 @@ impl Packet {
         frame
     }
 
-    /// The frame as a driver hands it over whose device completes checksums, and the header that
-    /// says so.
+    /// Builds the frame with an incomplete checksum, and the header that requests its completion.
+    ///
+    /// A driver passes such a frame to a device that completes checksums.
     pub fn unfinished(&self, payload: &[u8]) -> (Header, Vec<u8>) {
         let mut frame = self.frame(payload);
         let ip = if self.vlan.is_some() { 18 } else { 14 };
@@ -75,7 +77,9 @@ impl Packet {
         (Header { flags: NEEDS_CSUM, csum_start, csum_offset, ..Header::default() }, frame)
     }
 
-    /// The same with TCP payload that is to be cut into pieces of `size` bytes.
+    /// Builds a frame whose TCP payload the device has to cut into segments of `size` bytes.
+    ///
+    /// Its checksum is incomplete too.
     pub fn uncut(&self, payload: &[u8], size: u16) -> (Header, Vec<u8>) {
         let (header, frame) = self.unfinished(payload);
         let gso_type = if self.v6 { GSO_TCPV6 } else { GSO_TCPV4 };
@@ -84,7 +88,7 @@ impl Packet {
     }
 }
 
-/// What is checked of a packet.
+/// Fields of a checked packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// TCP sequence number.
@@ -93,11 +97,11 @@ pub struct Checked {
     pub id: u16,
     /// TCP's FIN, PSH and CWR.
     pub flags: [bool; 3],
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
-/// Takes a packet apart; panics if a length or checksum is wrong.
+/// Parses a packet. Panics if a length or checksum is wrong.
 pub fn check(frame: &[u8]) -> Checked {
     let sliced = SlicedPacket::from_ethernet(frame).expect("a packet");
     let net = sliced.net.expect("an IP packet");

@@ -1,5 +1,6 @@
-//! A checked ping-pong between two guests that goes on beside a test, and canaries: for what a
-//! hostile guest must not reach.
+//! A checked ping-pong between two guests that runs beside a test, and canaries in guest memory.
+//!
+//! Both show whether a hostile guest disturbs what it must not reach.
 
 use crate::guest::Guest;
 use crate::memory::Memory;
@@ -16,8 +17,9 @@ use vrdma_verbs::{Data, Request};
 /// Bytes of each message.
 const LEN: u64 = 9000;
 
-/// A ping-pong in a thread of its own. Any wrong byte, wrong completion or silence is a panic in
-/// [`PingPong::stop`].
+/// A ping-pong in a thread of its own.
+///
+/// Any wrong byte, wrong completion or missing answer becomes a panic in [`PingPong::stop`].
 #[derive(Debug)]
 pub struct PingPong {
     shared: Arc<Shared>,
@@ -31,12 +33,12 @@ struct Shared {
 }
 
 impl PingPong {
-    /// Starts it between two guests.
+    /// Starts a ping-pong between two guests.
     pub fn start(a: &Arc<Guest>, b: &Arc<Guest>) -> PingPong {
         PingPong::start_with(a, b, &QpOptions::default())
     }
 
-    /// The same, with QPs that are so.
+    /// Starts a ping-pong between two guests, with these options of the QPs.
     pub fn start_with(a: &Arc<Guest>, b: &Arc<Guest>, options: &QpOptions) -> PingPong {
         let (mut a, mut b) = pair_between(a, b, 4 * LEN, options);
         let shared = Arc::new(Shared::default());
@@ -56,18 +58,18 @@ impl PingPong {
         PingPong { shared, thread: Some(thread) }
     }
 
-    /// Rounds so far.
+    /// Returns the number of rounds so far.
     pub fn rounds(&self) -> u64 {
         self.shared.rounds.load(Ordering::Relaxed)
     }
 
-    /// Waits until another round is done, from here on.
+    /// Waits until one more round has been played completely from here on.
     pub fn expect_another_round(&self) {
         let wanted = self.rounds() + 2;
         crate::wait::until("the ping-pong to go on", || (self.rounds() >= wanted).then_some(()));
     }
 
-    /// Ends it; panics if anything went wrong.
+    /// Stops the ping-pong and returns its rounds. Panics if anything went wrong.
     pub fn stop(mut self) -> u64 {
         self.expect_another_round();
         self.shared.stop.store(true, Ordering::Relaxed);
@@ -76,7 +78,7 @@ impl PingPong {
     }
 }
 
-/// A SEND, a WRITE and a READ of random bytes from one side to the other.
+/// Transfers random bytes from one side to the other by a SEND, a WRITE and a READ.
 fn round(from: &mut Side, to: &mut Side, rng: &mut Rng) {
     let data = rng.bytes(LEN as usize);
     from.mr.put(0, &data);
@@ -95,7 +97,7 @@ fn round(from: &mut Side, to: &mut Side, rng: &mut Rng) {
     assert!(from.mr.get(3 * LEN, LEN) == data, "bytes of the READ");
 }
 
-/// Pages that nobody may write to: nothing of them is registered.
+/// Pages that nobody may write to. None of them is registered.
 #[derive(Debug)]
 pub struct Canary {
     memory: Arc<Memory>,
@@ -103,15 +105,14 @@ pub struct Canary {
 }
 
 impl Canary {
-    /// In the pages that are allocated next, with random bytes.
+    /// Allocates canary pages with random bytes.
     pub fn new(memory: &Arc<Memory>, seed: u64) -> Canary {
         let mut canary = Canary { memory: memory.clone(), pages: Vec::new() };
         canary.extend(seed);
         canary
     }
 
-    /// Also in the pages that are allocated next. Between allocations for a device there are
-    /// canaries then.
+    /// Adds canary pages. A test thus gets canaries between its allocations for a device.
     pub fn extend(&mut self, seed: u64) {
         let gpa = self.memory.alloc(2 * crate::memory::PAGE);
         let bytes = Rng::new(seed).bytes(2 * crate::memory::PAGE as usize);
@@ -119,7 +120,7 @@ impl Canary {
         self.pages.push((gpa, bytes));
     }
 
-    /// That all is as it was.
+    /// Asserts that all canary pages are unchanged.
     pub fn check(&self) {
         for (gpa, bytes) in &self.pages {
             let found = self.memory.bytes(*gpa, bytes.len() as u64);

@@ -1,4 +1,5 @@
-//! Requests word by word, as a process may write them: those too that no driver would.
+//! Requests written word by word, as a process may write them. They include requests that no driver
+//! makes.
 
 use crate::context::BoundChannel;
 use crate::wait;
@@ -6,17 +7,17 @@ use std::sync::atomic::Ordering;
 use vrdma_abi::wqe::{WrOpcode, flags};
 use vrdma_verbs::{Remote, Sge};
 
-/// Words of a unit.
+/// 64-bit words of a 64-byte unit.
 const WORDS: usize = 8;
 
-/// Puts requests into a channel as they are. Nobody else posts to it.
+/// Writes requests into a channel unchanged. Nothing else may post to that channel.
 #[derive(Debug, Default)]
 pub struct RawPoster {
     next: u16,
 }
 
 impl RawPoster {
-    /// Puts a request into the channel; waits while that is full.
+    /// Writes a request into the channel, and waits while the channel is full.
     pub fn post(&mut self, channel: &mut BoundChannel, words: &[u64]) {
         let (ring, next) = (&channel.ring, &mut self.next);
         let units = (words.len() / WORDS) as u16;
@@ -39,7 +40,7 @@ impl RawPoster {
 }
 
 impl RawPoster {
-    /// Waits until the device has taken everything.
+    /// Waits until the device has taken all requests.
     pub fn drain(&self, channel: &BoundChannel) {
         channel.driver.kick();
         let taken = || (channel.ring.used_idx() == self.next).then_some(());
@@ -47,7 +48,7 @@ impl RawPoster {
     }
 }
 
-/// A bind of a memory window.
+/// Fields of a memory window's bind.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "fields are named as in vrdma_abi::wqe")]
 pub struct Bind {
@@ -59,7 +60,7 @@ pub struct Bind {
     pub length: u64,
 }
 
-/// A fast registration.
+/// Fields of a fast registration.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "fields are named as in vrdma_abi::wqe")]
 pub struct RegMr {
@@ -71,7 +72,7 @@ pub struct RegMr {
     pub page_list: u64,
 }
 
-/// A signaled request of one unit for QP `qpn`.
+/// Builds a signaled request of one unit for QP `qpn`.
 pub fn request(opcode: WrOpcode, (qpn, id): (u32, u32), body: [u64; 2], sge: Option<Sge>) -> [u64; WORDS] {
     let header = u64::from(opcode.0) | 1 << 8 | u64::from(flags::SIGNALED) << 16 | u64::from(qpn) << 32;
     let (count, [addr, rest]) = match sge {
@@ -81,24 +82,24 @@ pub fn request(opcode: WrOpcode, (qpn, id): (u32, u32), body: [u64; 2], sge: Opt
     [header, u64::from(id) | count << 32, body[0], body[1], addr, rest, 0, 0]
 }
 
-/// One that names a place in the peer's memory.
+/// Builds a request that names an address in the peer's memory.
 pub fn remote(opcode: WrOpcode, of: (u32, u32), to: Remote, sge: Option<Sge>) -> [u64; WORDS] {
     request(opcode, of, [to.addr, to.rkey.into()], sge)
 }
 
-/// One that names a key alone: LOCAL_INV, SEND_WITH_INV.
+/// Builds a request that names only a key: `LOCAL_INV`, `SEND_WITH_INV`.
 pub fn key(opcode: WrOpcode, of: (u32, u32), rkey: u32, sge: Option<Sge>) -> [u64; WORDS] {
     request(opcode, of, [0, rkey.into()], sge)
 }
 
-/// A receive.
+/// Builds a receive.
 pub fn recv((qpn, id): (u32, u32), sge: Option<Sge>) -> [u64; WORDS] {
     let mut words = request(WrOpcode::RECV, (qpn, id), [0; 2], sge);
     words[0] &= !(0xffff << 16);
     words
 }
 
-/// BIND_MW.
+/// Builds a `BIND_MW`.
 pub fn bind_mw(of: (u32, u32), bind: &Bind) -> [u64; WORDS] {
     let body = [
         u64::from(bind.rkey) | u64::from(bind.new_rkey) << 32,
@@ -109,7 +110,7 @@ pub fn bind_mw(of: (u32, u32), bind: &Bind) -> [u64; WORDS] {
     words
 }
 
-/// REG_MR.
+/// Builds a `REG_MR`.
 pub fn reg_mr(of: (u32, u32), reg: &RegMr) -> [u64; WORDS] {
     let body = [u64::from(reg.key) | u64::from(reg.access) << 32, reg.page_shift.into()];
     let mut words = request(WrOpcode::REG_MR, of, body, None);

@@ -1,17 +1,19 @@
-//! Random numbers that a printed seed brings back.
+//! Random numbers that a printed seed reproduces.
 
-/// xorshift64*.
+/// A generator of random numbers: xorshift64*.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// From a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// From VRDMA_SEED, or from the test's name: each run has the same numbers unless others are
-    /// asked for. It prints the seed.
+    /// Creates a generator from the seed in `VRDMA_SEED`, or from the test's name, and prints the
+    /// seed.
+    ///
+    /// Each run has the same numbers unless the variable asks for others.
     pub fn from_env(test: &str) -> Rng {
         let given =
             std::env::var("VRDMA_SEED").ok().map(|text| text.parse().expect("VRDMA_SEED is a number"));
@@ -22,7 +24,7 @@ impl Rng {
         Rng::new(seed)
     }
 
-    /// Any number.
+    /// Returns any 64-bit number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -30,22 +32,22 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Any number.
+    /// Returns any 32-bit number.
     pub fn next_u32(&mut self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
 
-    /// A number less than `end`.
+    /// Returns a number less than `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next_u64() % end.max(1)
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of them.
+    /// Returns one of the elements.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }
@@ -57,14 +59,14 @@ impl Rng {
         }
     }
 
-    /// Random bytes.
+    /// Returns random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.fill(&mut bytes);
         bytes
     }
 
-    /// A number like those at which arithmetic goes wrong.
+    /// Returns a number near values at which arithmetic goes wrong.
     pub fn nasty(&mut self) -> u64 {
         const EDGES: [u64; 14] = [
             0,

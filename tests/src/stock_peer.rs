@@ -1,10 +1,12 @@
-//! The client of libibverbs' `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` as a guest
-//! without a VM: the server, on another host, sends back what it gets, and so each byte is checked.
-//! The server's TCP connection, by which the two get to know each other, is standard input and
-//! output; the input ends when the server has ended.
+//! A guest without a VM as the client of libibverbs' ping-pong programs.
 //!
-//! The QP lives as long as the server. An ACK that comes while rdma_rxe resends the message
-//! completes nothing there: it waits, without end, for the ACK of the duplicate.
+//! These are `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong`. The server, on another
+//! host, sends back what it receives, so each byte is checked. Standard input and output are the
+//! server's TCP connection, over which both exchange addresses. The input ends when the server has
+//! ended.
+//!
+//! The QP lives as long as the server. If an ACK arrives while `rdma_rxe` resends the message,
+//! `rdma_rxe` completes nothing. It then waits forever for the ACK of the duplicate.
 
 use crate::abi::control::QpType;
 use crate::ah::{AhTable, entry};
@@ -15,38 +17,39 @@ use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// What is played.
+/// What to play.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Service of the QP.
+    /// QP type.
     pub service: QpType,
-    /// Messages there and back.
+    /// Number of messages in each direction.
     pub messages: u32,
-    /// Bytes of each.
+    /// Bytes of each message.
     pub size: u32,
     /// Path MTU, as `enum ibv_mtu`.
     pub mtu: u8,
 }
 
-/// A side's address in a message of the servers: LID, QPN, PSN and GID as hexadecimal digits, and a
-/// zero.
+/// Length of a side's address in the servers' protocol.
+///
+/// It consists of LID, QPN, PSN and GID as hexadecimal digits, and a zero.
 const ADDRESS: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
-/// Of the servers' datagram QPs.
+/// `Q_Key` of the servers' datagram QPs.
 const QKEY: u32 = 0x1111_1111;
-/// What a datagram's receive has before the data.
+/// Bytes of the GRH, which precede the data in a datagram's receive.
 const GRH: u32 = 40;
-/// The servers look at the first byte of each page.
+/// Page size. The servers check the first byte of each page.
 const PAGE: usize = 4096;
 /// Index of the server's address handle.
 const SERVER: u32 = 0;
 
-/// Plays until all messages are back, says so, and stays until the server has ended.
+/// Plays until all messages are back, tells the server, and stays until the server has ended.
 ///
 /// # Errors
-/// The daemon or the server does not do its part.
+/// The daemon or the server fails.
 ///
 /// # Panics
-/// Something is not as it was sent, or does not come.
+/// A message comes back changed or not at all.
 pub fn play(socket: &Path, plan: Plan) -> Result<()> {
     let Plan { service, messages, size, mtu } = plan;
     let guest = Guest::connect(socket, GuestOptions::default())?;
@@ -100,7 +103,7 @@ struct Server {
     gid: [u8; 16],
 }
 
-/// Tells the server who we are, and learns who it is.
+/// Exchanges addresses with the server.
 fn meet(side: &Side) -> Result<Server> {
     let gid: String = side.guest().gid().iter().map(|byte| format!("{byte:02x}")).collect();
     let address = format!("{:04x}:{:06x}:{:06x}:{gid}\0", 0, side.qp.number, side.qp.options.sq_psn);

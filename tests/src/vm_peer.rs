@@ -1,8 +1,8 @@
-//! The server of `vr-pingpong` (tests/guest-programs) as a guest without a VM: a VM's process plays
-//! ping-pong with it. The link over which the two get to know each other is standard input and
-//! output, passed on by `cargo xtask test`.
+//! The server of `vr-pingpong` (tests/guest-programs) as a guest without a VM.
 //!
-//! `vr-pingpong.c` says what a turn is; numbers and patterns here are the same.
+//! A VM's process plays ping-pong with it. Standard input and output are the link over which both
+//! exchange addresses. `cargo xtask test` forwards that link. `vr-pingpong.c` defines what a turn
+//! is, and this file uses the same numbers and patterns.
 
 use crate::pingpong::Canary;
 use crate::{Context, Cq, Guest, GuestOptions, Mr, Qp, QpOptions, wait};
@@ -16,13 +16,13 @@ use vrdma_abi::cqe::WcStatus;
 use vrdma_verbs::{Data, Remote, Request};
 
 const MAGIC: u32 = 0x7672_706f;
-/// Path MTU, as `enum ibv_mtu`: 1024 bytes, which is what suits the Ethernet of the VMs.
+/// Path MTU, as `enum ibv_mtu`: 1024 bytes, which suits the Ethernet of the VMs.
 const MTU: u8 = 3;
 const GAP: u64 = 64;
 const POISON: u8 = 0xc5;
 const SLOTS: u64 = 2;
 const SENDS: usize = 4;
-/// How long nothing may happen.
+/// Longest time without any progress.
 const STALL: Duration = wait::PATIENCE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ enum Exchange {
     AddSend,
 }
 
-/// Where messages come from and go to, in the order of the C program.
+/// Buffers that messages come from and go to, in the order of the C program.
 #[derive(Clone, Copy, Debug)]
 enum Area {
     Receive,
@@ -46,7 +46,7 @@ enum Area {
 }
 const AREAS: usize = 6;
 
-/// What each side tells of itself.
+/// The parameters that each side sends to its peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hello {
     qps: u32,
@@ -80,7 +80,7 @@ impl Hello {
     }
 }
 
-/// A QP and whose turn it is.
+/// A QP and the state of its exchange, including whose turn it is.
 #[derive(Debug)]
 struct Conn {
     qp: Qp,
@@ -91,7 +91,7 @@ struct Conn {
     received: u64,
     receives_done: u64,
     added: u64,
-    /// The READ or atomic among the outstanding requests.
+    /// For each outstanding request, the exchange of its READ or atomic.
     reads: [Option<Exchange>; SENDS],
 }
 
@@ -106,13 +106,13 @@ struct Peer {
     turns: u64,
 }
 
-/// Plays until the client has enough; returns the number of turns.
+/// Plays until the client ends the game, and returns the number of turns.
 ///
 /// # Errors
-/// The daemon or the client does not do its part.
+/// The daemon or the client fails.
 ///
 /// # Panics
-/// Something is not as it was sent.
+/// A message arrives changed.
 pub fn serve(socket: &Path, gid: [u8; 16]) -> Result<u64> {
     let memory = vec![(0x1000, 32 << 20)];
     let guest = Guest::connect(socket, GuestOptions { memory, ..GuestOptions::default() })?;
@@ -139,7 +139,7 @@ fn receive<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Gives the client's next byte; nothing if the link ends.
+/// Reads the client's next byte in a thread. The channel closes without a byte if the link ends.
 fn watch_link() -> Receiver<u8> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || receive().map(|[byte]| sender.send(byte)));
@@ -152,12 +152,12 @@ fn mix(value: u64) -> u64 {
     value ^ value >> 33
 }
 
-/// What a turn sends.
+/// Returns the seed of a turn's payload.
 fn seed(from_client: bool, qp: usize, round: u32) -> u64 {
     mix((qp as u64) << 33 | u64::from(from_client) << 32 | u64::from(round))
 }
 
-/// What READs find.
+/// Returns the seed of the data that READs find.
 fn source_seed(from_client: bool, qp: usize) -> u64 {
     mix(!((qp as u64) << 1 | u64::from(from_client)))
 }
@@ -301,7 +301,7 @@ impl Peer {
         }
     }
 
-    /// What waits for what.
+    /// Describes what each QP waits for.
     fn states(&self) -> Vec<String> {
         let state = |conn: &Conn| {
             let whose = if conn.ours { "ours" } else { "the client's" };
@@ -418,7 +418,7 @@ impl Peer {
 
     fn check_read(&mut self, qp: usize, kind: Exchange) {
         let Conn { round, ours, added, .. } = self.conns[qp];
-        // The client's answer can come before our completion.
+        // The client's answer can arrive before the completion of the local request.
         let turn = round - if ours { 2 } else { 1 };
         let length = self.length_of(qp, turn);
         if kind == Exchange::ReadSend {

@@ -1,9 +1,10 @@
-//! How long single calls of the engine take at worst: while one runs, all guests wait. Each case is
-//! set up with as much as a guest may have; printed are the call, and for what goes on in
-//! [`Engine::poll`] how many calls there are, and the longest.
+//! The longest time of single calls of the engine, during which all guests wait.
+//!
+//! Each case is set up with as much as a guest may have. It prints the time of the call. If work
+//! continues in [`Engine::poll`], it also prints the number of polls and the longest one.
 //!
 //! `cargo bench -p vrdma-transport --bench longest [-- PART]`: only the cases whose names contain
-//! this.
+//! PART.
 
 #![expect(
     clippy::disallowed_types,
@@ -17,13 +18,13 @@ use vrdma_transport::*;
 use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
 
 const OWNER: OwnerId = OwnerId(1);
-/// QPs of a guest.
+/// The number of QPs of a guest.
 const QPS: u32 = 16_000;
-/// The deepest queue.
+/// The depth of the deepest queue.
 const DEPTH: u32 = 1 << 15;
 const NOW: Instant = Instant(1);
 
-/// Memory that nobody looks at.
+/// Memory without content.
 struct Nothing;
 
 impl Region for Nothing {
@@ -44,7 +45,7 @@ impl Region for Nothing {
     }
 }
 
-/// Keeps the last CQEs, as a ring in memory does.
+/// A sink that keeps the last CQEs, as a ring in memory does.
 struct Ring(Vec<Option<Completion>>, usize);
 
 impl Ring {
@@ -63,7 +64,7 @@ impl Sink for Ring {
     fn event(&mut self, _: DeviceId, _: Event) {}
 }
 
-/// An engine, and two guests of it.
+/// An engine with two guests.
 struct World {
     engine: Engine<Nothing>,
     sink: Ring,
@@ -116,7 +117,7 @@ impl World {
         self.engine.modify_qp(NOW, device, qpn, mask, &attr, &mut self.sink).expect("it is allowed");
     }
 
-    /// To RTS, connected with a QP at that address.
+    /// Takes a QP to RTS, connected with a QP at that address.
     fn connect(&mut self, guest: usize, qpn: Qpn, dgid: Gid, peer: Qpn) {
         let attr = QpAttr {
             access: Access::ALL,
@@ -151,7 +152,7 @@ impl World {
         self.modify(guest, qpn, AttrMask::STATE, QpAttr { state, ..QpAttr::default() });
     }
 
-    /// A SEND of so many bytes in so many elements.
+    /// Posts a WRITE of SGEs with this length, or an empty SEND for one SGE of length 0.
     fn send(&mut self, guest: usize, qpn: Qpn, length: u32, elements: usize) {
         let sges = vec![Sge { addr: 0, length, lkey: Lkey(self.guests[guest].key) }; elements];
         let op = if elements == 1 && length == 0 { SendOp::Send { imm: None } } else { WRITE };
@@ -168,7 +169,7 @@ impl World {
         self.engine.post_recv(NOW, device, OWNER, qpn, request, &mut self.sink).expect("there is room");
     }
 
-    /// One QP whose queues are full, of requests with this many elements.
+    /// Creates a QP whose queues are full of requests with this number of SGEs.
     fn full_qp(&mut self, depth: u32, elements: usize) -> Qpn {
         let qpn = self.qp(0, depth, depth);
         let dgid = self.guests[1].gid;
@@ -181,7 +182,7 @@ impl World {
         qpn
     }
 
-    /// Pairs of QPs of both guests.
+    /// Creates connected pairs of QPs, one of each guest.
     fn pairs(&mut self, count: u32) -> Vec<[Qpn; 2]> {
         let gids = self.guests.map(|guest| guest.gid);
         let pair = |_| {
@@ -193,7 +194,7 @@ impl World {
         (0..count).map(pair).collect()
     }
 
-    /// Polls until nothing is ready: how long each took.
+    /// Polls until nothing is ready. Returns the time of each call.
     fn poll(&mut self, now: Instant) -> Vec<Duration> {
         let mut times = Vec::new();
         loop {
@@ -214,7 +215,7 @@ fn timed<T>(f: impl FnOnce() -> T) -> (Duration, T) {
     (start.elapsed(), result)
 }
 
-/// A case: sets up, and returns how long the call took, and each poll after it.
+/// A case: sets up, and returns the time of the call, and of each poll after it.
 type Case = fn() -> (Duration, Vec<Duration>);
 
 const CASES: [(&str, Case); 12] = [
@@ -333,15 +334,15 @@ const CASES: [(&str, Case); 12] = [
 ];
 
 fn main() {
-    // cargo says "--bench".
+    // cargo passes "--bench".
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     println!("{:<40} {:>12} {:>8} {:>12}", "case", "call", "polls", "longest");
     for (name, case) in CASES {
         if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
             continue;
         }
-        // The least of several, of each poll for itself: the same is done each time, and what the
-        // machine adds differs.
+        // The minimum of several runs, separately for each poll. All runs do equal work, but the
+        // machine adds varying delays.
         let (mut call, mut polls) = case();
         for _ in 0..5 {
             let (again, times) = case();

@@ -1,7 +1,9 @@
-//! RC between two engines, packet by packet and without a port: each frame is written by one engine
-//! and read by the other. Beside it what the frames alone cost (headers, one copy of the payload,
-//! ICRC made and checked), and the same requests between two devices of one engine. Then ATOMIC
-//! WRITEs, and SENDs into receives that are posted for them: to their own QP, or to a shared queue.
+//! RC between two engines, packet by packet and without a port.
+//!
+//! Each frame is written by one engine and read by the other. For comparison it measures the frames
+//! alone: headers, one copy of the payload, making and checking the ICRC. It also measures the same
+//! requests between two devices of one engine. Then it measures ATOMIC WRITEs, and SENDs with
+//! posted receives: in a receive queue of the QP, or in a shared one.
 //!
 //! `cargo bench -p vrdma-transport`
 
@@ -19,7 +21,7 @@ const IOVA: u64 = 0x10_0000;
 const MEMORY: usize = 4 << 20;
 const SEND_CQ: CqId = CqId(0);
 
-/// What requests are, and where their receives are posted.
+/// The operation of requests, and where their receives are posted.
 #[derive(Copy, Clone, PartialEq)]
 enum Kind {
     Write,
@@ -42,7 +44,7 @@ impl Kind {
     }
 }
 
-/// Memory of a host.
+/// The memory of a host.
 #[derive(Clone)]
 struct Mem(Rc<RefCell<Vec<u8>>>);
 
@@ -70,7 +72,7 @@ impl Region for Mem {
     }
 }
 
-/// Counts completions of sends.
+/// A sink that counts completions of sends.
 #[derive(Default)]
 struct Count(u64);
 
@@ -85,18 +87,20 @@ impl Sink for Count {
     }
 }
 
-/// Frames on their way, in buffers that are used again and again.
+/// Frames in flight, in reused buffers.
 #[derive(Default)]
 struct Frames {
     buffers: Vec<Vec<u8>>,
     used: usize,
 }
 
-impl Outlet<Mem> for Frames {
+impl Outlet for Frames {
     fn has_room(&mut self) -> bool {
         self.used < 64
     }
+}
 
+impl PacketOutlet<Mem> for Frames {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
         if self.used == self.buffers.len() {
             self.buffers.push(Vec::with_capacity(roce::MAX_FRAME));
@@ -108,6 +112,8 @@ impl Outlet<Mem> for Frames {
         Ok(())
     }
 }
+
+impl StreamOutlet<Mem> for Frames {}
 
 struct End {
     device: DeviceId,
@@ -182,10 +188,10 @@ fn connect(engine: &mut Engine<Mem>, own: &End, peer: &End) {
     }
 }
 
-/// Requests posted together; the last one is signaled.
+/// The number of requests that are posted together. Only the last one is signaled.
 const BATCH: u32 = 32;
 
-/// A batch of requests of `size` bytes.
+/// Posts a batch of requests of `size` bytes.
 fn post(engine: &mut Engine<Mem>, (own, peer): (&End, &End), kind: Kind, size: u32, sink: &mut Count) {
     let payload = [Sge { addr: IOVA, length: size, lkey: Lkey(own.key) }];
     let remote = Remote { addr: IOVA, rkey: Rkey(peer.key) };
@@ -206,7 +212,7 @@ fn post(engine: &mut Engine<Mem>, (own, peer): (&End, &End), kind: Kind, size: u
     }
 }
 
-/// The receives of a batch.
+/// Posts the receives of a batch.
 fn post_receives(engine: &mut Engine<Mem>, own: &End, kind: Kind, size: u32, sink: &mut Count) {
     if !kind.takes_receives() {
         return;
@@ -241,7 +247,7 @@ impl Wire {
         Wire { engines, ends, frames: [Frames::default(), Frames::default()] }
     }
 
-    /// A batch, up to the completion of the last.
+    /// Runs a batch until its last request completes.
     fn batch(&mut self, kind: Kind, size: u32) {
         let now = Instant(1);
         let mut sink = Count::default();
@@ -261,7 +267,7 @@ impl Wire {
     }
 }
 
-/// The frames of a WRITE of `size` bytes, written and read, and nothing else.
+/// Writes and reads the frames of a WRITE of `size` bytes, and does nothing else.
 fn frames_alone(memory: &Mem, into: &Mem, buffer: &mut [u8], size: usize) {
     let path = Path {
         src_mac: Mac([2, 0, 0, 0, 0, 1]),
@@ -302,7 +308,7 @@ impl Host {
         Host { engine, ends }
     }
 
-    /// A batch, up to the completion of the last.
+    /// Runs a batch until its last request completes.
     fn batch(&mut self, kind: Kind, size: u32) {
         let Host { engine, ends: [own, peer] } = self;
         let mut sink = Count::default();

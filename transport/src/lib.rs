@@ -1,165 +1,177 @@
-//! The protocol engine of vrdma: queue pairs, memory regions and the rules between them, without
-//! I/O.
+//! The protocol engine of vrdma, without I/O: queue pairs, memory regions and the rules between
+//! them.
 //!
 //! # The contract
 //!
-//! An [`Engine`] holds *devices*, one per guest, and everything that they have: protection domains,
-//! memory regions, queue pairs, GIDs, pending requests. It has no clock, thread, socket or pointer
-//! to guest memory. Whoever drives it (one thread)
+//! An [`Engine`] holds *devices*, one per guest. A device has protection domains, memory regions,
+//! queue pairs, GIDs and pending requests. The engine has no clock, thread, socket or pointer to
+//! guest memory. Its caller is one thread, which
 //!
-//! * tells the time: `now` is an argument, on any monotonic clock;
+//! * passes the time: `now` is an argument, on any monotonic clock;
 //! * gives access to memory: each region that it registers is a value of its own type, a
 //!   [`Region`];
 //! * passes a [`Sink`] in each call, which takes completions and events;
-//! * calls [`Engine::poll`] again while that says so, and at [`Engine::poll_timeout`] at the
+//! * calls [`Engine::poll`] again while that asks for it, and at [`Engine::poll_timeout`] at the
 //!   latest;
-//! * takes the questions that [`Engine::poll_question`] has, and answers them;
-//! * if it has a port to other hosts, says so ([`Engine::set_link`], [`Engine::set_mac`]), hands
-//!   RoCE frames in ([`Engine::handle_frame`]), and passes an [`Outlet`] that takes packets
-//!   ([`Engine::transmit`]);
-//! * if QPs are connected by streams ([`Engine::connect_stream`]), hands in what comes in these
-//!   ([`Engine::handle_stream`]), says when there is room ([`Engine::stream_has_room`]), and passes
-//!   an outlet that takes FPDUs too.
+//! * takes the questions that [`Engine::poll_question`] returns, and answers them;
+//! * if it has a port to other hosts, reports it ([`Engine::set_link`], [`Engine::set_mac`]),
+//!   passes received RoCE frames ([`Engine::handle_frame`]), and passes an [`Outlet`] that takes
+//!   packets ([`Engine::transmit`]);
+//! * if QPs are connected by streams ([`Engine::connect_stream`]), passes the received bytes
+//!   ([`Engine::handle_stream`]) and an outlet that also takes FPDUs. It also reports when a stream
+//!   has room ([`Engine::stream_has_room`]).
 //!
-//! Methods come in four kinds: *commands* (`create_qp`, `reg_mr`...) return a value or an [`Error`]
-//! and, if refused, change nothing; `post_*` take work requests; `poll*` do what is due; the others
-//! only read.
+//! Methods come in four kinds. *Commands* (`create_qp`, `reg_mr`...) return a value or an
+//! [`Error`]; a refused command changes nothing. `post_*` take work requests. `poll*` do the work
+//! that is due. All others only read.
 //!
 //! # Promises
 //!
-//! * A request that was posted (`Ok`) ends exactly once: with a completion, or silently if it is
-//!   unsignaled and succeeds, or if its QP is reset or destroyed. Requests of a queue end in the
-//!   order of posting.
-//! * No byte outside of a range that key, PD, rights and bounds allow is read or written. Keys are
-//!   looked up each time that bytes move, so a deregistered region is not touched again.
-//! * Nothing that a guest or a packet says makes it panic, loop without end, or take more memory
-//!   than [`Limits`] say.
-//! * Each packet that is refused is counted by name, in the [`Counters`] of the device that it came
-//!   for, or the port's ([`PortCounters`], [`MalformedFrames`]).
+//! * A request that was posted (`Ok`) ends exactly once, with a completion in general. It ends
+//!   without one if it is unsignaled and succeeds, or if its QP is reset or destroyed. Requests of
+//!   a queue end in the order of posting.
+//! * No byte is read or written outside the range that key, PD, rights and bounds allow. Keys are
+//!   looked up each time that bytes move, so a deregistered region is not accessed again.
+//! * Nothing that a guest or a packet contains makes the engine panic, loop without end, or take
+//!   more memory than [`Limits`] allow.
+//! * Each refused packet is counted by name. The count is in the [`Counters`] of the device that
+//!   the packet came for, or in those of the port ([`PortCounters`], [`MalformedFrames`]).
 //! * Equal seeds and equal calls give equal results. An engine that is restored in between goes on
-//!   to the same completions and packets; only in which of the next calls a long flush ends may
-//!   differ.
+//!   to the same completions and packets. Only the call in which a long flush ends may differ.
 //!
 //! # How a message goes (same host)
 //!
-//! `post_send` -> [`Engine`] finds the QP (an index and a comparison) -> the *requester* checks the
-//! request and its elements and names the next segment and its PSN -> the peer is found: the device
-//! that has the GID, the QP that the number names, connected back to us -> the *responder* gives
-//! its verdict: execute it there, RNR, NAK, or drop -> the bytes are copied once -> the responder
-//! advances its PSN and completes a receive -> the requester does the same for its request.
-//! Segments of up to 64 KiB go within the post, up to 4 MiB in all, the rest in `poll`, 256 KiB a
-//! turn.
+//! 1. A caller posts with `post_send`. The [`Engine`] finds the QP by an index and a comparison.
+//! 2. The *requester* checks the request and its elements, and names the next segment and its PSN.
+//! 3. The engine finds the peer: the device that has the GID, and the QP with that number, which is
+//!    connected back.
+//! 4. The *responder* decides: execute, RNR, NAK, or drop.
+//! 5. The bytes are copied once.
+//! 6. The responder advances its PSN and completes a receive. The requester advances its PSN and
+//!    completes its request.
 //!
-//! Which carrier a connected QP's messages take is decided as it goes to RTR, and when its address
-//! vector changes: the copy above if a device of this engine has the peer's GID then, or if there
-//! is no port. A datagram decides for itself.
+//! A post copies messages of up to 64 KiB itself, until the device has copied about 4 MiB since the
+//! last `poll`. `poll` copies the rest, 256 KiB in each turn of a QP.
+//!
+//! The engine chooses the transport kind of a connected QP when the QP goes to RTR, and when its
+//! address vector changes. It chooses the copy above if a device of this engine has the peer's GID
+//! at that time, or if there is no port. For datagrams, it chooses for each one.
 //!
 //! # How a message goes (reliable connection, on the wire)
 //!
-//! 1. `post_send` puts the request into the send queue, which is the retransmit buffer too: payload
-//!    is read from guest memory each time that it is sent. The QP's turn is due.
-//! 2. `transmit` gives QPs their turns, 256 KiB each. The *cursor* says which request is next and
-//!    how much of it was sent; the next packet is a part of it of at most the path MTU, if window
-//!    (128 packets), `max_rd_atomic`, fence and the peer's credits allow. Keys are looked up, the
-//!    outlet takes headers as a value and payload as [`Pieces`] of regions, and adds padding and
-//!    ICRC. The local ACK timeout runs for the oldest packet without an answer.
-//! 3. At the peer, `handle_frame` parses the frame, checks its ICRC, finds the device by
-//!    destination GID and MAC, and the QP by number; source and destination have to be those of the
+//! 1. `post_send` puts the request into the send queue and makes the QP's turn due. The send queue
+//!    is also the retransmit buffer: payload is read from guest memory each time that it is sent.
+//! 2. `transmit` gives QPs their turns, 256 KiB each. The *cursor* tells which request is next and
+//!    how much of it was sent. The next packet takes at most a path MTU from the cursor on. The
+//!    window (128 packets at first, 4 to 512 later), `max_rd_atomic`, fence and the peer's credits
+//!    can delay it. Keys are looked up. The outlet takes headers as a value and payload as
+//!    [`Pieces`] of regions, and adds padding and ICRC. The local ACK timeout runs for the oldest
+//!    packet without an answer.
+//! 3. At the peer, `handle_frame` parses the frame and checks its ICRC. It finds the device by
+//!    destination GID and MAC, and the QP by number. Source and destination have to be those of the
 //!    connection. A response goes to the requester's half, a request to the responder's.
-//! 4. The responder compares PSNs: what it expects gets the same *verdict* as on the same host,
-//!    with a packet as the segment; a duplicate is acknowledged or answered again, but not executed
-//!    again (a READ is; atomics' results are remembered); what is out of sequence gets one NAK.
-//! 5. What the responder has to send (responses in order, then a NAK or an acknowledge of all)
-//!    leaves in its turns. A NAK that ends the connection takes the QP to ERR and is the last
-//!    packet that it sends.
-//! 6. A response ends all requests that it covers, in order; one for a READ or an atomic
-//!    acknowledges what was before it. If it shows that an earlier response is missing, or is a NAK
-//!    for a gap, or the timeout runs out, the cursor goes back to the oldest PSN without an answer
-//!    (a READ then asks for the rest alone), as often as `retry_cnt` allows without progress; after
-//!    an RNR NAK it does so when the time is over, as often as `rnr_retry` says.
+//! 4. The responder compares PSNs. An expected request gets the same decision as on the same host,
+//!    with a packet as the segment. A duplicate is acknowledged or answered again, but not executed
+//!    again. (A READ is executed again; results of atomics are remembered.) A request out of
+//!    sequence gets one NAK.
+//! 5. The responder sends in its own turns: responses in order, then a NAK or an acknowledge of
+//!    everything. A NAK that ends the connection takes the QP to ERR, and is the last packet that
+//!    it sends.
+//! 6. A response ends all requests that it covers, in order. The response to a READ or an atomic
+//!    also acknowledges the requests before it. A response that shows an earlier one missing, a NAK
+//!    for a gap, or the timeout moves the cursor back to the oldest unanswered PSN. (A READ then
+//!    asks for the rest only.) This happens as often as `retry_cnt` allows without progress. After
+//!    an RNR NAK the cursor goes back when the RNR time is over, as often as `rnr_retry` allows.
 //!
-//! While the link is down packets are made, and lost: so time runs as it would. When it is up
-//! again, connections start over at once.
+//! While the link is down, packets are still made, and are lost. Timeouts therefore run as usual.
+//! When the link is up again, connections retransmit at once.
 //!
 //! # How a message goes (in a stream: iWARP)
 //!
 //! The caller has a TCP connection, its own or the host's, and sets it up by MPA ([`Initiator`],
-//! [`Responder`]). From then on the QP's requests become DDP segments of at most what a TCP segment
-//! carries, each in an FPDU, in the order of posting; a request that needs no answer is complete
-//! when its last FPDU was taken. What comes is handed in as bytes, in order: FPDUs are put
-//! together, their CRCs checked, and each segment gets the same verdict as on the same host. READs
-//! and atomics of the peer are answered in order, in turns with requests, message by message. A
-//! SEND without a receive stops the stream until the caller has looked, and ends the connection if
-//! there is none. Whatever the peer sends and should not ends it too: with a TERMINATE that says
-//! what it was.
+//! [`Responder`]). From then on the QP's requests become DDP segments, in the order of posting. A
+//! segment is no longer than a TCP segment carries, and has an FPDU of its own. A request that
+//! needs no answer is complete when the outlet has taken its last FPDU.
+//!
+//! The caller passes received bytes in order. The engine reassembles FPDUs and checks their CRCs.
+//! Each segment gets the same decision as on the same host. READs and atomics of the peer are
+//! answered in order. Answers and requests alternate, message by message.
+//!
+//! A SEND without a receive stops the stream until the caller has drained the receiver's posts. If
+//! there is still no receive, the connection ends. Anything else that the peer must not send also
+//! ends it, with a TERMINATE that names the error.
 //!
 //! # Unreliable services
 //!
-//! An unreliable connection (`uc`) goes the same way, but the peer answers nothing: what it would
-//! refuse or ask to wait for is dropped there, with the rest of its message, and the request ends
-//! well as soon as its last byte has left. Datagrams (`ud`, and QP1) are posted by
-//! [`Engine::post_datagram`] and are routed one by one: to a QP of this engine in one copy, else to
-//! the port as a packet. A receive shows the IP header that the packet had, or would have had. A
-//! send that is wrong in itself stops the send queue alone (SQE). A datagram to a multicast group
-//! leaves by the port once, and each member on this host ([`Engine::attach_mcast`]) gets a copy:
-//! the sender too, if it is one. Members are served in slices. What comes from the wire to a group
-//! goes to all members likewise; either way each member checks Q_Key, receive and length for
-//! itself.
+//! An unreliable connection (`uc`) sends in the same way, but the peer answers nothing. A message
+//! that the peer would refuse or delay is dropped there, with all that follows of it. The request
+//! succeeds as soon as its last byte has left.
+//!
+//! Datagrams (`ud`, and QP1) are posted by [`Engine::post_datagram`], and routed one by one. A
+//! datagram to a QP of this engine takes one copy; any other goes to the port as a packet. The
+//! receive shows the IP header that the packet had, or would have had. A send that is wrong in
+//! itself stops only the send queue (SQE).
+//!
+//! A datagram to a multicast group leaves by the port once. Each member on this host
+//! ([`Engine::attach_mcast`]) gets a copy, also the sender if it is a member. Members are served in
+//! slices. A datagram from the wire to a group goes to all members too. In both cases each member
+//! checks Q_Key, receive and length for itself.
 //!
 //! # XRC
 //!
-//! An XRC connection ([`QpType::XrcSend`] to [`QpType::XrcRecv`]) is the half of a reliable one:
-//! the same rules and the same code. Its requests are posted by [`Engine::post_xrc`] and name a
-//! shared receive queue of the peer. The target looks it up in its XRC domain
-//! ([`Engine::alloc_xrcd`]) before it does anything else with a request: the queue says which
-//! receive is taken, where that completes, and memory of which PD the request may reach.
+//! An XRC connection ([`QpType::XrcSend`] to [`QpType::XrcRecv`]) is one half of a reliable
+//! connection, with the same rules and the same code. Its requests are posted by
+//! [`Engine::post_xrc`], and name a shared receive queue of the peer. The target looks that up in
+//! its XRC domain ([`Engine::alloc_xrcd`]) before it does anything else with a request. The queue
+//! determines which receive is taken, where it completes, and in which PD the request may access
+//! memory.
 //!
 //! # Save and restore
 //!
-//! [`Engine::save`] writes everything that an engine knows as a [`Record`]: plain data with names
-//! and a version, for any encoding that serde has. [`Engine::restore`] makes an engine of it that
-//! goes on as the first would have. Its caller registers the memory anew, and its clock goes on. A
-//! record is checked like anything that comes from outside: what no engine can have written is
-//! refused by name ([`Violation`]). How the format may change stands in [`record`].
+//! [`Engine::save`] writes the whole state of an engine as a [`Record`]: plain data with names and
+//! a version, for any encoding that serde has. [`Engine::restore`] makes an engine of it that goes
+//! on as the first would have. The caller registers the memory again, and its clock goes on. A
+//! record is checked like any other external input. A record that no engine can have written is
+//! refused by name ([`Violation`]). [`record`] documents how the format may change.
 //!
-//! Rules are cited by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and
-//! manual pages of rdma-core.
+//! Comments cite rules by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and
+//! by manual page of rdma-core.
 //!
 //! # Floors
 //!
-//! The folders are floors. A file uses files of its own folder and of the folders before it, and
-//! the behaviour of a type stands in the folder of the type. The import graph of the files has no
-//! cycles, also if calls of methods are counted as far as their names tell whose they are. `cargo
+//! The folders are layers, called floors. A file uses files of its own folder and of the folders
+//! before it. The behaviour of a type stands in the folder of the type. The import graph of the
+//! files has no cycles. Method calls count in it too, as far as their names tell their type. `cargo
 //! xtask test --only floors --only cycles` checks that.
 //!
-//! 1. `base/`: what every floor knows. Identifiers (`id.rs`, `place.rs`, `gid.rs`), time, random
-//!    numbers, regions of memory, errors, and which carrier a QP has.
+//! 1. `base/`: common definitions. Identifiers (`id.rs`, `place.rs`, `gid.rs`), time, random
+//!    numbers, regions of memory, errors, and the transport kind of a QP.
 //! 2. `save/`: the format of records (`record.rs`) and why one is refused (`error.rs`).
 //! 3. `collections/`: objects by number (`table.rs`), lists in one pool (`pool.rs`), and queues of
-//!    work that takes turns (`flush.rs`, `wakes.rs`).
-//! 4. `verbs/`: what callers say and hear. Operations (`op.rs` and its folder), requests as they
-//!    are posted (`request.rs`) and as they are executed (`work.rs`), segments, completions,
+//!    work that is done in slices (`flush.rs`, `wakes.rs`).
+//! 4. `verbs/`: the interface to callers. Operations (`op.rs` and its folder), requests as they are
+//!    posted (`request.rs`) and as they are executed (`work.rs`), segments, completions,
 //!    attributes, limits and counters.
-//! 5. `objects/`: what a device has. Regions and windows (`mr.rs`), queues of requests
+//! 5. `objects/`: the objects of a device. Regions and windows (`mr.rs`), queues of requests
 //!    (`outstanding.rs`), QPs, shared receive queues, groups, the device itself and the port.
 //!    `roce/`, `uc.rs` and `iwarp/` are the states of connections, and `service.rs` selects one.
-//! 6. `agenda/`: what is to be done, and in which order. Turns (`schedule.rs`), deadlines, tasks
-//!    for all QPs of a device (`sweeps.rs`), multicast packets that wait (`fan_out.rs`), and
-//!    questions to the caller (`look.rs`).
-//! 7. `message/`: rules of all services. `stretch.rs` chooses the next segment of a request,
-//!    `verdict.rs` decides what the responder does with it, `effect.rs` and `transfer.rs` execute
-//!    it, `arrival.rs` and `departure.rs` update both ends. `ctx.rs` is a QP with what it needs of
-//!    its device, and `fail.rs` takes it to ERR. `core.rs` is what of the engine carries messages.
-//!    `outlet.rs` takes packets and FPDUs.
+//! 6. `agenda/`: pending work and its order. Turns (`schedule.rs`), deadlines, tasks for all QPs of
+//!    a device (`sweeps.rs`), multicast packets that wait (`fan_out.rs`), and questions to the
+//!    caller (`look.rs`).
+//! 7. `message/`: rules of all services. `stretch.rs` chooses the next segment of a request. Its
+//!    responder takes it by `accept.rs`: `verdict.rs` checks it, `effect.rs` and `transfer.rs`
+//!    execute it, and `arrival.rs` updates the QP. `departure.rs` updates the requester. `ctx.rs`
+//!    is a QP with what it needs of its device, and `fail.rs` takes it to ERR. `core.rs` is the
+//!    part of the engine that carries messages. `outlet.rs` takes packets and FPDUs.
 //! 8. `carrier/`: how messages reach the peer. `local.rs` copies within the engine, `roce/` sends
-//!    packets, `iwarp/` sends FPDUs, `uc/` and `ud/` are the unreliable services. None of
-//!    these folders uses another.
-//! 9. `engine/`: the calls of callers. Each file has the calls about one subject.
+//!    packets, `iwarp/` sends FPDUs, `uc/` and `ud/` are the unreliable services. None of these
+//!    folders uses another.
+//! 9. `engine/`: the public calls. Each file has the calls about one subject.
 //!
 //! A connection's methods are those of a view: `QpCtx` (`message/ctx.rs`) with the state of one
-//! carrier. `RoceQp`, `UcQp` and `StreamQp` are such views, and their folders have the methods.
-//! Code that has looked at the QP's carrier selects the view: the files of `engine/`, and the
-//! functions of `carrier/` that receive packets.
+//! transport kind. `RoceQp`, `UcQp` and `StreamQp` are such views, and their folders have the
+//! methods. Code that has checked the QP's transport kind selects the view: the files of `engine/`,
+//! and the functions of `carrier/` that receive packets.
 //!
 //! A `save.rs` in the folder of a module writes and restores the module's part of a record.
 //!
@@ -177,9 +189,9 @@
 //!
 //! # Carriers
 //!
-//! A *carrier* is the way by which the messages of a connected QP reach its peer: a copy within the
-//! engine, RoCE packets, or an iWARP stream. `objects/service.rs` lists its tasks and the places in
-//! the code.
+//! A *carrier* is the transport kind of a connected QP: the way its messages reach the peer. It is
+//! a copy within the engine, RoCE packets, or an iWARP stream. `objects/service.rs` lists its tasks
+//! and the places in the code.
 //!
 //! The carrier and the service of a QP take one byte each in its first two cache lines. The state
 //! of a carrier is in a box beside the QP, which same-host connections do not have. One enum with
@@ -191,15 +203,17 @@
 //!
 //! A connection has one deadline, because only one thing can be due at a time. Its state tells
 //! which: the end of the ACK timeout, of an RNR wait, or of the silence at the beginning of a
-//! stream. A carrier that needs two deadlines has to keep them itself, and report the first.
+//! stream. A carrier that needs two deadlines has to keep them itself, and report the earlier one.
 //!
 //! # Receives
 //!
-//! The receive that a message has claimed is the first of the QP's own queue. (A SEND beyond a gap
-//! of an iWARP stream also claims the receives of the messages before it.) A receive of a shared
-//! queue moves there when its message begins to arrive, unless the whole message is there at once.
-//! Segments, completion and flush therefore need not know about shared queues. If the message is
-//! dropped, or the QP is reset or destroyed, the receive moves back to its old place at the front.
+//! The receive that a message has claimed is the first of the QP's own queue. (A SEND that arrives
+//! out of order in an iWARP stream also claims the receives of the messages before it.)
+//!
+//! A receive of a shared queue moves to the QP's own queue when its message begins to arrive,
+//! unless the whole message arrives at once. Segments, completion and flush therefore need not know
+//! about shared queues. If the message is dropped, or the QP is reset or destroyed, the receive
+//! moves back to its old place at the front.
 //!
 //! Senders of this engine that wait for a shared receive are woken in the order in which they began
 //! to wait. Each receive wakes one of them (`engine/wake.rs`). The next `poll` wakes them, some at
@@ -209,8 +223,9 @@
 //!
 //! * Another operation: `verbs/op.rs` (its row), `message/effect.rs` and `objects/roce/packet.rs`.
 //!   A separate counter goes into `verbs/counters.rs`, and a new right into `base/memory.rs`.
-//! * iWARP that lends memory to the TCP below, if the connection has no CRCs: `message/outlet.rs`
-//!   and `objects/iwarp/requester_state.rs`. Such requests complete by acknowledgments.
+//! * iWARP that pins payload for the TCP below instead of copying it, if the connection has no
+//!   CRCs: `message/outlet.rs` and `objects/iwarp/requester_state.rs`. Such requests complete by
+//!   acknowledgments.
 //! * iWARP between two QPs of one engine without FPDUs: `carrier/local.rs`. Today guests of one
 //!   worker use `streams/own/pipe.rs` of the backend.
 //! * DCQCN: `objects/roce/requester_state.rs` (a rate beside the window), `carrier/roce/mod.rs` and
@@ -260,7 +275,10 @@ pub use carrier::iwarp::set_up::{
 };
 pub use engine::Engine;
 pub use engine::lines::{KeyLines, PeerHint};
-pub use message::outlet::{Fpdu, Outlet, Piece, Pieces, PlacedFpdu, StreamEnd, Way, write_fpdu, write_frame};
+pub use message::outlet::{
+    Fpdu, Outlet, PacketOutlet, Piece, Pieces, PlacedFpdu, StreamEnd, StreamOutlet, Way, write_fpdu,
+    write_frame,
+};
 pub use objects::device::Remains;
 pub use objects::device::keys::Rereg;
 pub use objects::iwarp::attr::{Role, StreamAttr};

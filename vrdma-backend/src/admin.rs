@@ -1,4 +1,4 @@
-//! The admin socket: a line asks, a line answers.
+//! The admin socket: each request is a line, and each answer is a line.
 
 use crate::session::{PAUSE, retry};
 use crate::socket::Listener;
@@ -14,11 +14,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A client that has not asked and read its answer by then is left.
+/// How long a client may take to send its request and read its answer. After that it is dropped.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most bytes of a request.
+/// Maximum length of a request in bytes.
 const MAX_REQUEST: usize = 256;
-/// Clients that are served at a time; for one more the oldest that says nothing is left.
+/// Maximum number of clients served at the same time.
+///
+/// If one more connects, the oldest client that has not sent its request is dropped. If all have
+/// sent theirs, the oldest of all is dropped.
 const MAX_CLIENTS: usize = 32;
 
 /// The running admin socket.
@@ -29,10 +32,10 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Starts to answer.
+    /// Starts the thread that answers requests.
     ///
     /// # Errors
-    /// The system is out of something.
+    /// The system is out of a resource.
     pub fn start(listener: Arc<Listener>, observer: Observer) -> Result<Admin> {
         let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
@@ -54,14 +57,14 @@ impl Drop for Admin {
     }
 }
 
-/// A client: it asks, then it is answered. None waits for another.
+/// A connected client. It sends a request, then gets an answer. No client waits for another.
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
-    /// When it is left.
+    /// When the client is dropped.
     until: Instant,
     request: Vec<u8>,
-    /// What of the answer it has still to get, once it has asked.
+    /// The rest of the answer that is still to be sent; `None` until the whole request has come.
     answer: Option<Vec<u8>>,
 }
 
@@ -72,7 +75,8 @@ fn serve(listener: &Listener, stopped: &OwnedFd, observer: &Observer) -> Result<
             return Ok(());
         }
         clients.retain_mut(|client| client.step(observer).unwrap_or(false) && Instant::now() < client.until);
-        // All that has come of a request was read before its client may be left.
+        // Accept only after the clients' steps: what had come of a request is read before its
+        // client may be dropped.
         match listener.accept().and_then(Client::new) {
             Ok(client) => {
                 if clients.len() == MAX_CLIENTS {
@@ -82,13 +86,14 @@ fn serve(listener: &Listener, stopped: &OwnedFd, observer: &Observer) -> Result<
                 clients.push(client);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            // Out of file descriptors, most likely: who waits to be accepted is seen again at once.
+            // Most likely out of file descriptors. `poll` reports the waiting client again at once,
+            // so pause.
             Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }
 
-/// Waits until there is something to do; true if that is to stop.
+/// Waits until there is something to do. Returns true if the thread is to stop.
 fn wait(listener: &Listener, stopped: &OwnedFd, clients: &[Client]) -> Result<bool> {
     let mut fds = vec![PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
     fds.extend(clients.iter().map(|client| {
@@ -111,7 +116,7 @@ impl Client {
         Ok(Client { stream, until: Instant::now() + PATIENCE, request: Vec::new(), answer: None })
     }
 
-    /// Goes on without waiting; false if it is done with.
+    /// Continues without blocking. Returns false if the client is finished.
     fn step(&mut self, observer: &Observer) -> Result<bool> {
         if self.answer.is_none() {
             let mut bytes = [0; MAX_REQUEST];
@@ -138,7 +143,7 @@ impl Client {
     }
 }
 
-/// What a call that may not wait gives; `None` if it would have to.
+/// Calls a non-blocking function. Returns `None` if it would have to wait.
 fn now<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
     match retry(call) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),

@@ -1,23 +1,26 @@
-//! Memory of the process for what is large: tables of thousands of QPs.
+//! The global allocator, which puts large allocations into huge pages: tables of thousands of QPs.
 //!
-//! In pages of 4 KiB a table of 10,000 QPs has more of them than a processor remembers translations
-//! of, and in a VM each that it forgot takes it long to find (8 B WRITEs over 10,000 QPs in random
-//! order: 0.75 of one QP's rate, 0.84 in huge pages). So allocations of 4 MiB and more lie on a
-//! boundary of huge pages, and the kernel is asked for such: under 8 MiB in their first half, which
-//! collections have filled when they grow so large, so that no page is partly used.
+//! In pages of 4 KiB, a table of 10,000 QPs has more pages than a processor's TLB has entries. In a
+//! VM each TLB miss is expensive. Measured with 8-byte WRITEs over 10,000 QPs in random order: 0.75
+//! of one QP's rate with small pages, 0.84 with huge pages.
+//!
+//! So allocations of 4 MiB and more are aligned to huge pages, and the kernel is asked for huge
+//! pages. Allocations under 8 MiB ask for them in their first half only. A collection that grew to
+//! this size has filled that half, so no huge page is partly used.
 #![allow(unsafe_code, reason = "the system's calls for memory")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-/// The system's allocator, but for what is large.
+/// The system's allocator, except for large allocations, which are mappings of their own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allocator;
 
-/// From so many bytes on an allocation is large.
+/// Size in bytes from which on an allocation is large.
 const LARGE: usize = 2 * HUGE;
-/// From so many on all of it is to be in huge pages: what is not used of the last one is a small
-/// part.
+/// Size in bytes from which on a whole allocation is to be in huge pages.
+///
+/// The unused part of its last huge page is a small part of the allocation then.
 const WHOLE: usize = 4 * HUGE;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
@@ -28,33 +31,33 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= HUGE
 }
 
-// SAFETY: what is not large is System's. What is large is a private mapping of its own, as long as
-// the layout says, and aligned to what `is_large` allows at most; each layout tells again which of
-// both it was.
+// SAFETY: small allocations are those of `System`. A large allocation is a private mapping of its
+// own. The mapping is as long as the layout says, and aligned to the most that `is_large` allows.
+// `is_large` tells both kinds apart by the layout, which each call passes again.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
             return advised(map(layout.size(), libc::PROT_READ | libc::PROT_WRITE), layout.size());
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
-            // Perhaps used sparsely: pages as usual.
+            // It may be used sparsely, so do not ask for huge pages.
             return map(layout.size(), libc::PROT_READ | libc::PROT_WRITE);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise that it was allocated with this layout: so it is a mapping
-        // if it is large.
+        // SAFETY: the caller promises that `at` was allocated with this layout. So it is a mapping
+        // if the layout is large.
         unsafe {
             if is_large(layout) {
                 libc::munmap(at.cast(), in_pages(layout.size()));
@@ -66,14 +69,14 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise that the alignment allows this size.
+        // SAFETY: the caller promises that the alignment allows this size.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        // SAFETY: the caller's promise about `at` and `layout`.
+        // SAFETY: the caller promises that `at` was allocated with `layout`.
         unsafe {
             match (is_large(layout), is_large(new)) {
                 (false, false) => System.realloc(at, layout, new_size),
-                // Longer alone: a shorter one is cut before it is moved, and whether it was nobody
-                // tells if that fails.
+                // Only to grow. To shrink, `mremap` cuts the mapping before it moves it. If the
+                // call then fails, nothing tells whether it was cut.
                 (true, true) if layout.size() >= WHOLE && new_size > layout.size() => {
                     let moved = remap(at, layout.size(), new_size);
                     if moved.is_null() { self.copied(at, layout, new) } else { moved }
@@ -85,14 +88,15 @@ unsafe impl GlobalAlloc for Allocator {
 }
 
 impl Allocator {
-    /// Copies an allocation into another; null, and nothing is changed, if there is no memory.
+    /// Copies an allocation into another one. Returns null, and changes nothing, if there is no
+    /// memory.
     ///
     /// # Safety
     /// `at` was allocated with `old`.
     #[cold]
     unsafe fn copied(&self, at: *mut u8, old: Layout, new: Layout) -> *mut u8 {
-        // SAFETY: both are allocations, of at least so many bytes, and the new one is nobody
-        // else's.
+        // SAFETY: both allocations have at least as many bytes as are copied. The new one is not
+        // shared.
         unsafe {
             let to = self.alloc(new);
             if !to.is_null() {
@@ -108,13 +112,13 @@ fn in_pages(size: usize) -> usize {
     size.next_multiple_of(PAGE)
 }
 
-/// A mapping of so many bytes, on a boundary of huge pages; null if there is no room.
+/// Maps `size` bytes, aligned to a huge page. Returns null if there is no room.
 #[cold]
 fn map(size: usize, protection: i32) -> *mut u8 {
     // The address space ends long before this overflows.
     let (size, flags) = (in_pages(size), libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, of which all but `size` bytes from the boundary on are taken away
-    // again.
+    // SAFETY: the mapping is new. All of it is unmapped again except `size` bytes from the boundary
+    // on.
     unsafe {
         let all = libc::mmap(ptr::null_mut(), size + HUGE, protection, flags, -1, 0);
         if all == libc::MAP_FAILED {
@@ -130,21 +134,23 @@ fn map(size: usize, protection: i32) -> *mut u8 {
     }
 }
 
-/// Asks for huge pages in a mapping. Where there are none it has others.
+/// Asks for huge pages in a mapping. If the system has none, the mapping uses small pages.
 fn advised(at: *mut u8, size: usize) -> *mut u8 {
     if !at.is_null() {
         let part = if size < WHOLE { size / 2 / HUGE * HUGE } else { in_pages(size) };
-        // SAFETY: the mapping is ours, and keeps what it holds.
+        // SAFETY: the mapping is ours, and the advice keeps its contents.
         unsafe { libc::madvise(at.cast(), part, libc::MADV_HUGEPAGE) };
     }
     at
 }
 
-/// Makes a mapping longer, elsewhere, without a copy: a worker waits for it. Null, and nothing is
-/// changed, if the system does not.
+/// Moves a mapping to a longer one without copying, because a worker waits for it.
+///
+/// Returns null, and changes nothing, if the system refuses.
 ///
 /// # Safety
-/// `at` is a mapping of `old` bytes, of [`map`], and all of it was advised alike; `new` is more.
+/// `at` is a mapping of `old` bytes from [`map`]. All of it was advised alike. `new` is more than
+/// `old`.
 #[cold]
 unsafe fn remap(at: *mut u8, old: usize, new: usize) -> *mut u8 {
     let to = map(new, libc::PROT_NONE);
@@ -152,12 +158,12 @@ unsafe fn remap(at: *mut u8, old: usize, new: usize) -> *mut u8 {
         return to;
     }
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: the old mapping is the caller's, and what it is moved over is a new one of our own.
+    // SAFETY: the old mapping is the caller's. The mapping that it replaces is new and ours.
     let moved =
         unsafe { libc::mremap(at.cast(), in_pages(old), in_pages(new), flags, to.cast::<libc::c_void>()) };
     if moved == libc::MAP_FAILED {
-        // Addresses alone are lost. Linux may have unmapped `to` before it failed, so that it may
-        // be another thread's by now: it is not ours to unmap.
+        // Only address space is lost. Linux may have unmapped `to` before it failed, so another
+        // thread may have mapped it since. It must not be unmapped here.
         return ptr::null_mut();
     }
     advised(to, new)
@@ -167,17 +173,17 @@ unsafe fn remap(at: *mut u8, old: usize, new: usize) -> *mut u8 {
 mod tests {
     use super::*;
 
-    /// Sizes around both borders, in an order that goes over each of them in both directions.
+    /// Sizes around both limits. Their order crosses each limit in both directions.
     const SIZES: [usize; 9] =
         [100, LARGE - 1, LARGE, 3 * LARGE + 1, LARGE + PAGE, 5 * LARGE, LARGE, 4000, 2 * LARGE - 3];
 
     fn fill(at: *mut u8, from: usize, to: usize) {
-        // SAFETY: the tests' own allocations, of at least `to` bytes.
+        // SAFETY: the tests pass their own allocations, of at least `to` bytes.
         (from..to).step_by(509).for_each(|index| unsafe { at.add(index).write(index as u8 ^ 0x5a) });
     }
 
     fn check(at: *mut u8, to: usize) {
-        // SAFETY: as above, filled before.
+        // SAFETY: the tests pass their own allocations, of at least `to` bytes that `fill` wrote.
         let is_right = |index: usize| unsafe { at.add(index).read() } == index as u8 ^ 0x5a;
         assert!((0..to).step_by(509).all(is_right));
     }
@@ -187,11 +193,11 @@ mod tests {
         for align in [1, 64, PAGE] {
             let layout = |size| Layout::from_size_align(size, align).unwrap();
             let mut size = 8;
-            // SAFETY: each size is that of the call before.
+            // SAFETY: `size` is always the size of the preceding call.
             let mut at = unsafe { Allocator.alloc(layout(size)) };
             for new in SIZES {
                 fill(at, 0, size);
-                // SAFETY: see above.
+                // SAFETY: `size` is the size of the preceding call.
                 at = unsafe { Allocator.realloc(at, layout(size), new) };
                 assert!(!at.is_null() && at.align_offset(align) == 0);
                 assert!(new < LARGE || at.align_offset(HUGE) == 0, "{new}");
@@ -200,7 +206,7 @@ mod tests {
                 check(at, new);
                 size = new;
             }
-            // SAFETY: see above.
+            // SAFETY: `size` is the size of the preceding call.
             unsafe { Allocator.dealloc(at, layout(size)) };
         }
     }
@@ -223,11 +229,11 @@ mod tests {
     fn mappings_are_given_back_whole() {
         let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap();
         let layout = Layout::from_size_align(7 * LARGE, 8).unwrap();
-        // SAFETY: freed with the layout that it has then.
+        // SAFETY: freed with the layout that it then has.
         let at = unsafe { Allocator.realloc(Allocator.alloc(layout), layout, 9 * LARGE) };
         let begins = format!("{:x}-", at as usize);
         assert!(mappings().contains(&begins));
-        // SAFETY: see above.
+        // SAFETY: allocated with this layout by `realloc`.
         unsafe { Allocator.dealloc(at, Layout::from_size_align(9 * LARGE, 8).unwrap()) };
         assert!(!mappings().contains(&begins));
     }
@@ -236,7 +242,7 @@ mod tests {
     fn what_there_is_no_room_for_is_null_and_changes_nothing() {
         let layout = Layout::from_size_align(LARGE, 8).unwrap();
         let huge = isize::MAX as usize & !(HUGE - 1);
-        // SAFETY: freed with its layout; the larger one was never made.
+        // SAFETY: freed with its layout. The larger allocation was never made.
         unsafe {
             let at = Allocator.alloc(layout);
             fill(at, 0, LARGE);

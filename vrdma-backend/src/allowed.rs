@@ -7,22 +7,25 @@ use std::str::FromStr;
 use vrdma_wire::eth::{self, Eth};
 use vrdma_wire::num::{Gid, Mac, VlanId};
 
-/// EtherTypes of tags other than 802.1Q's own: service tags (IEEE 802.1Q table 9-1), and what was
-/// used for them before.
+/// EtherTypes of VLAN tags other than 802.1Q's own 0x8100.
+///
+/// 0x88a8 is the service tag (IEEE 802.1Q table 9-1). 0x9100 is an older type for the same purpose.
 pub const OTHER_TAGS: [u16; 2] = [0x88a8, 0x9100];
 
 /// The VLAN of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameVlan {
-    /// That of its only tag; [`VlanId::UNTAGGED`] if it has none, or one with a priority alone.
+    /// The VLAN of the frame's only tag.
+    ///
+    /// It is [`VlanId::UNTAGGED`] if the frame has no tag, or only a priority tag.
     One(VlanId),
-    /// It has several tags, or one that is not 802.1Q's (0x8100): its VLAN depends on how many of
-    /// them its reader takes off.
+    /// The frame has several tags, or a tag that is not 802.1Q's (0x8100). Its VLAN depends on how
+    /// many tags the reader removes.
     Stacked,
 }
 
 impl FrameVlan {
-    /// That of a frame with this header.
+    /// Returns the VLAN of a frame with this header.
     pub fn of(header: &Eth) -> FrameVlan {
         if header.ethertype == eth::VLAN || OTHER_TAGS.contains(&header.ethertype) {
             FrameVlan::Stacked
@@ -42,16 +45,18 @@ impl fmt::Display for FrameVlan {
     }
 }
 
-/// VLANs of which a guest is a member: frames in others neither come from it nor reach it.
+/// The VLANs that a guest is a member of.
+///
+/// Frames in other VLANs neither come from the guest nor reach it.
 #[derive(Clone)]
 pub struct Vlans {
-    /// A bit for each number; 0 is [`VlanId::UNTAGGED`].
+    /// A bit for each VLAN number. Bit 0 is [`VlanId::UNTAGGED`].
     members: Box<[u64; 64]>,
     stacked: bool,
 }
 
 impl Vlans {
-    /// Every VLAN, frames without a tag, and frames with several.
+    /// Returns every VLAN, with untagged frames and frames with several tags.
     pub fn any() -> Vlans {
         let mut vlans = Vlans { members: Box::new([0; 64]), stacked: true };
         (0..4095).filter_map(VlanId::new).for_each(|vlan| vlans.insert(vlan));
@@ -63,17 +68,17 @@ impl Vlans {
         self.members[usize::from(vlan.number() / 64)] |= 1 << (vlan.number() % 64);
     }
 
-    /// Whether these are all there are, and frames with several tags too.
+    /// Whether these are all VLANs, including frames with several tags.
     pub fn are_all(&self) -> bool {
         self.stacked
     }
 
-    /// Whether a VLAN is among them.
+    /// Whether a VLAN is a member.
     pub fn contains(&self, vlan: VlanId) -> bool {
         self.members[usize::from(vlan.number() / 64)] >> (vlan.number() % 64) & 1 != 0
     }
 
-    /// Whether frames in this VLAN may come from the guest, and reach it.
+    /// Whether frames in this VLAN may come from the guest and reach it.
     pub fn admits(&self, vlan: FrameVlan) -> bool {
         match vlan {
             FrameVlan::One(vlan) => self.contains(vlan),
@@ -81,12 +86,12 @@ impl Vlans {
         }
     }
 
-    /// A VLAN that is among both.
+    /// Returns a VLAN that is a member of both sets.
     pub fn common(&self, other: &Vlans) -> Option<VlanId> {
         self.iter().find(|&vlan| other.contains(vlan))
     }
 
-    /// Each of them, in order.
+    /// Iterates over the members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = VlanId> {
         (0..4095).filter_map(VlanId::new).filter(|&vlan| self.contains(vlan))
     }
@@ -106,26 +111,28 @@ impl fmt::Debug for Vlans {
     }
 }
 
-/// An IP address that a guest may use: `ADDRESS` in each of its VLANs, `ADDRESS@VLAN` in that one,
-/// `ADDRESS@untagged` in frames without a tag.
+/// An IP address that a guest may use.
+///
+/// As text, `ADDRESS` is allowed in each VLAN of the guest, `ADDRESS@VLAN` in that VLAN only, and
+/// `ADDRESS@untagged` in untagged frames only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllowedGid {
     /// The address.
     pub address: IpAddr,
-    /// Where; `None`: in each VLAN of the guest.
+    /// The VLAN in which it is allowed; `None`: each VLAN of the guest.
     pub vlan: Option<VlanId>,
 }
 
 impl AllowedGid {
-    /// The link-local address that a netdev makes of its MAC address (RFC 4291, appendix A). It is
-    /// the guest's as its MAC address is.
+    /// Returns the link-local address that a netdev derives from its MAC address (RFC 4291,
+    /// appendix A). It belongs to the guest, like the MAC address.
     pub fn link_local(mac: Mac) -> AllowedGid {
         let [a, b, c, d, e, f] = mac.0;
         let address = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f];
         AllowedGid { address: IpAddr::from(address), vlan: None }
     }
 
-    /// The address as a GID; that of IPv4 is mapped (RFC 4291 2.5.5.2).
+    /// Returns the address as a GID. An IPv4 address is mapped to IPv6 (RFC 4291 2.5.5.2).
     pub fn gid(&self) -> Gid {
         match self.address {
             IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
@@ -133,13 +140,13 @@ impl AllowedGid {
         }
     }
 
-    /// Whether it allows `gid` in one of its guest's VLANs.
+    /// Whether this entry allows `gid` in `vlan`, which is one of the guest's VLANs.
     pub fn allows(&self, vlan: VlanId, gid: Gid) -> bool {
         self.vlan.is_none_or(|only| only == vlan) && self.gid() == gid
     }
 }
 
-/// A text that is none.
+/// The error for a text that is not an [`AllowedGid`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAllowedGid;
 
@@ -156,7 +163,7 @@ impl FromStr for AllowedGid {
     }
 }
 
-/// The VLAN that a text names by its number, from 1 on.
+/// Parses a VLAN number. 0 is not accepted.
 fn vlan_id(text: &str) -> Option<VlanId> {
     text.parse().ok().and_then(VlanId::new).filter(|&vlan| vlan != VlanId::UNTAGGED)
 }
@@ -171,26 +178,27 @@ impl fmt::Display for AllowedGid {
     }
 }
 
-/// Which guest has which address by name, in which VLAN. A guest is known by its MAC address.
+/// The owners of listed addresses by VLAN. A guest is identified by its MAC address.
 #[derive(Clone, Debug, Default)]
 pub struct Listed(HashMap<Gid, Holders>);
 
-/// Who has one address.
+/// The owners of one address.
 #[derive(Clone, Debug)]
 struct Holders {
-    /// The first guest that has it, wherever.
+    /// The first guest that was listed with it, in whatever VLAN.
     first: Mac,
-    /// Other guests have it too, in other VLANs.
+    /// Whether other guests have it too, in other VLANs.
     several: bool,
     /// The guest that has it in all VLANs.
     everywhere: Option<Mac>,
-    /// Guests that have it in one VLAN.
+    /// The guest that has it in a VLAN.
     in_vlan: HashMap<VlanId, Mac>,
 }
 
 impl Listed {
-    /// Adds the addresses of a guest that uses these VLANs. The configuration has no address twice
-    /// in a VLAN; if there is one, whoever came first has it.
+    /// Adds the addresses of a guest that uses these VLANs.
+    ///
+    /// The configuration lists no address twice in a VLAN. If it did, the first guest would own it.
     pub fn insert(&mut self, guest: Mac, gids: &[AllowedGid], vlans: &Vlans) {
         for allowed in gids {
             let holders = self.0.entry(allowed.gid()).or_insert_with(|| Holders {
@@ -214,13 +222,15 @@ impl Listed {
         }
     }
 
-    /// Whether no guest has any.
+    /// Whether no guest has a listed address.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an address in a frame is another guest's. In one with several tags it is, if another
-    /// has it in any VLAN: which VLAN counts depends on who reads it.
+    /// Whether an address in a frame belongs to another guest.
+    ///
+    /// In a frame with several tags it does if another guest has the address in any VLAN: which
+    /// VLAN counts depends on the reader.
     pub fn is_anothers(&self, guest: Mac, vlan: FrameVlan, gid: Gid) -> bool {
         let Some(holders) = self.0.get(&gid) else { return false };
         match vlan {
@@ -267,7 +277,7 @@ mod tests {
             assert_eq!(vlans.contains(vlan(number)), [10, 4094].contains(&number));
             assert!(Vlans::any().contains(vlan(number)));
         }
-        // 4095 is none.
+        // 4095 is not a VLAN.
         let tag = vrdma_wire::num::VlanTag(0xfff);
         assert!(!Vlans::any().contains(tag.id()) && !vlans.contains(tag.id()));
         assert!(!vlans.admits(FrameVlan::Stacked) && Vlans::any().admits(FrameVlan::Stacked));

@@ -1,9 +1,10 @@
-//! The cycle account: what the worker's time goes to, by stage. With the feature `cycles` alone;
-//! without it nothing of this is left in the program.
+//! The cycle account: how the worker's time is spent, by stage.
 //!
-//! Each moment counts for one stage, the innermost that was entered. A turn that found nothing to
-//! do is idle as a whole. Reading the counter of the processor takes time itself: how often it was
-//! read, and how long that takes, is told too.
+//! It exists with the feature `cycles` only. Without the feature none of it is compiled in.
+//!
+//! Each moment counts for one stage: the innermost that was entered. A round without work counts as
+//! idle as a whole. Reading the processor's counter takes time itself, so the account also reports
+//! how often it was read and how long a read takes.
 
 #[cfg(not(feature = "cycles"))]
 mod off;
@@ -17,7 +18,7 @@ pub use off::{begin, end_turn, enter};
 pub use on::{Account, begin, end_turn, enter, tell};
 pub use stage::Stage;
 
-/// Does something that is of a stage.
+/// Runs `work` and accounts its time to `stage`.
 #[inline(always)]
 pub fn within<R>(stage: Stage, work: impl FnOnce() -> R) -> R {
     let _mark = enter(stage);

@@ -15,12 +15,13 @@ use std::time::Instant;
 
 pub use crate::stats::{Connected, GuestStats, Link, Stats, WorkerStats};
 
-/// A running daemon; it stops when dropped.
+/// A running daemon. It stops when dropped.
 #[derive(Debug)]
 pub struct Daemon {
-    /// Ends before the sockets do, whose files go with them.
+    /// It ends before the sockets do: dropping a socket deletes its file, which must not be bound
+    /// again.
     watch: Option<Watch>,
-    // Sessions end first: they talk to the workers.
+    // Admin thread and sessions end before the workers, because they talk to them.
     admin: Option<Admin>,
     sessions: Vec<Session>,
     observer: Observer,
@@ -28,24 +29,24 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts everything; from now on front-ends can connect.
+    /// Starts everything. After that, front-ends can connect.
     ///
     /// # Errors
-    /// A socket or the uplink cannot be had, or the system is out of something. Nothing is left
+    /// A socket or the uplink is not available, or the system is out of a resource. Nothing is left
     /// behind then.
     pub fn start(config: Config) -> Result<Daemon> {
         config.check()?;
-        // Sockets first: another daemon that has them uses the same uplink, most likely, and must
+        // Sockets first. Another daemon that has them most likely uses the same uplink, and must
         // not notice this one.
         let sockets = Sockets::claim(&config)?;
         let uplink = open_uplink(&config).context("uplink")?;
         Daemon::run(&config, sockets, uplink)
     }
 
-    /// The same with a port that is there already, whatever the configuration says of one.
+    /// Starts a daemon on a port that is open already, and ignores the configuration's uplink.
     ///
     /// # Errors
-    /// As of [`Daemon::start`].
+    /// The errors of [`Daemon::start`], except those of opening the uplink.
     pub fn start_with(config: Config, uplink: Option<Port>) -> Result<Daemon> {
         config.check_with(uplink.is_some())?;
         let sockets = Sockets::claim(&config)?;
@@ -61,11 +62,12 @@ impl Daemon {
         let watch = sockets.watch();
         let mut daemon = Daemon { watch, admin: None, sessions: Vec::new(), observer, workers };
         let max_mtu = daemon.workers.path_mtu()?;
-        // All of them are known before any can connect: a guest has no address that another lists.
+        // The workers know all guests before any can connect, so that no guest takes an address
+        // that another one lists.
         let guests = config.resolved_guests();
         let places = daemon.workers.add(config, &guests)?;
         for ((guest, place), (rdma, net)) in guests.iter().zip(places).zip(sockets.guests) {
-            // The uplink's worker alone loans it memory.
+            // Only the worker of the uplink pins guest memory for it.
             let dma = dma.as_ref().filter(|_| place.number == 0).map(Dma::of_another);
             let rdma = rdma.map(|socket| {
                 let function = RdmaFunction::new(place.worker.clone(), place.device, config, guest, max_mtu);
@@ -89,7 +91,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// What an operator can see now.
+    /// Returns the counters for the operator.
     ///
     /// # Errors
     /// The worker has stopped.
@@ -98,8 +100,9 @@ impl Daemon {
     }
 }
 
-/// In one line, what a daemon of this configuration that has started serves: its version, sockets,
-/// uplink, and size.
+/// Returns a line that says what a started daemon of this configuration serves.
+///
+/// It names version, sockets, uplink and size.
 pub fn ready(config: &Config) -> String {
     let show = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let guests = config.guests.iter().map(|guest| {
@@ -122,13 +125,13 @@ pub fn ready(config: &Config) -> String {
     )
 }
 
-/// The uplink that the configuration asks for, if any.
+/// Opens the uplink of the configuration, if there is one.
 ///
 /// # Errors
-/// EAL, the device, or the capture file cannot be had; the message says why and what helps.
+/// EAL, the device, or the capture file is not available. The message says why and what helps.
 fn open_uplink(config: &Config) -> Result<Option<Port>> {
     let Some(device) = &config.uplink else { return Ok(None) };
-    // The device last: what is refused before has changed nothing.
+    // The capture file before the device: an error here has changed nothing.
     let capture = config
         .capture
         .as_ref()
@@ -136,7 +139,7 @@ fn open_uplink(config: &Config) -> Result<Option<Port>> {
     let capture = capture.transpose()?;
     let eal = Eal::start(config.eal.as_deref().unwrap_or_default(), device)?;
     let mtu = config.uplink_mtu.map(u16::try_from).transpose()?;
-    // What is captured or spoiled is all in one order.
+    // A capture and injected faults need all frames in one order, so one worker handles them all.
     let is_watched = capture.is_some() || config.faults.is_some();
     if is_watched && config.workers > 1 {
         log::info!("uplink {device}: with a capture or faults the first worker sends and receives for all");
@@ -152,7 +155,7 @@ fn open_uplink(config: &Config) -> Result<Option<Port>> {
     Ok(Some(Port::new(driver)))
 }
 
-/// The longest IP packet between guests and uplink.
+/// Returns the longest IP packet between guests and uplink, in bytes.
 fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
     let mtu = u16::try_from(config.mtu)?;
     let Some(port) = uplink else { return Ok(mtu) };
@@ -165,13 +168,14 @@ fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
     Ok(mtu.min(most))
 }
 
-/// That of a function, if the guest has it.
+/// The socket of a function, if the guest has the function.
 type OneSocket = Option<Arc<Listener>>;
 
-/// The sockets of the configuration, all of them.
+/// All sockets of the configuration.
 struct Sockets {
     admin: OneSocket,
-    /// Of each of [`Config::resolved_guests`]: its RDMA function's, its Ethernet function's.
+    /// For each of [`Config::resolved_guests`]: the sockets of its RDMA and of its Ethernet
+    /// function.
     guests: Vec<(OneSocket, OneSocket)>,
 }
 
@@ -192,7 +196,7 @@ impl Sockets {
         Ok(Sockets { admin, guests: guests.collect::<Result<_>>()? })
     }
 
-    /// Has those made again whose files are deleted.
+    /// Starts the thread that binds sockets again after their files were deleted.
     fn watch(&self) -> Option<Watch> {
         let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]);
         let all = of_guests.chain([&self.admin]).flatten().map(Arc::downgrade);

@@ -1,8 +1,9 @@
-//! Which guest has which GID in which VLAN, where there are several workers: each worker's engine
-//! knows only its own guests'.
+//! The owner of each GID and VLAN, if there are several workers.
 //!
-//! It changes by control commands alone, each time as a whole: who reads it has a snapshot, and
-//! asks for the next one only when there is one.
+//! Each worker's engine knows only the GIDs of its own guests.
+//!
+//! Only control commands change the table, and each replaces it as a whole. A reader has a
+//! snapshot, and fetches another one only if the version has changed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +14,14 @@ use vrdma_wire::num::{Gid, Mac, VlanId};
 type Key = (Gid, VlanId);
 type Table = HashMap<Key, Arc<Holder>>;
 
-/// Who has a GID.
+/// The owner of a GID.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The guest's worker.
+    /// Number of the guest's worker.
     pub worker: usize,
-    /// Its name.
+    /// Name of the guest.
     pub name: String,
-    /// Its MAC address.
+    /// MAC address of the guest.
     pub mac: Mac,
 }
 
@@ -30,26 +31,27 @@ pub struct Gids(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Held for one change, or for as long as it takes to clone an `Arc`.
+    /// Held for one change, or while an `Arc` is cloned.
     table: Mutex<Arc<Table>>,
-    /// Changes so far.
+    /// Number of changes so far.
     version: AtomicU64,
 }
 
-/// They as one worker knows them.
+/// One worker's view of the GIDs of all guests.
 #[derive(Debug)]
 pub struct GidView {
     gids: Gids,
-    /// The worker.
+    /// Number of the worker.
     worker: usize,
     seen: Arc<Table>,
     version: u64,
-    /// RoCE packets that came under a GID of a guest of another worker, and not from its engine.
+    /// Spoofed RoCE packets: their source is a GID of another worker's guest, but they did not come
+    /// from that worker's engine.
     pub spoofed: u64,
 }
 
 impl Gids {
-    /// As the worker with this number will know them.
+    /// Returns the view of the worker with this number.
     pub fn view(&self, worker: usize) -> GidView {
         GidView { gids: self.clone(), worker, seen: Arc::default(), version: 0, spoofed: 0 }
     }
@@ -60,10 +62,10 @@ impl Gids {
 }
 
 impl GidView {
-    /// A guest of this worker takes a GID, which it may have already.
+    /// Claims a GID for a guest of this worker, which may have it already.
     ///
     /// # Errors
-    /// Another guest has it: its name.
+    /// Another guest has it. The error is the name of that guest.
     pub fn claim(&mut self, key: Key, (guest, mac): (&str, Mac)) -> Result<(), String> {
         let mut table = self.gids.table();
         let holder = Holder { worker: self.worker, name: guest.to_owned(), mac };
@@ -77,7 +79,7 @@ impl GidView {
         Ok(())
     }
 
-    /// A guest of this worker has a GID no longer, if it had it.
+    /// Releases a GID, if this guest of this worker has it.
     pub fn release(&mut self, key: Key, guest: &str) {
         let mut table = self.gids.table();
         if table.get(&key).is_some_and(|holder| holder.worker == self.worker && holder.name == guest) {
@@ -91,7 +93,7 @@ impl GidView {
         self.elsewhere(key).is_some()
     }
 
-    /// The guest of another worker that has a GID, by its MAC address.
+    /// Returns the MAC address of the guest of another worker that has a GID.
     pub fn elsewhere(&mut self, key: Key) -> Option<Mac> {
         let version = self.gids.0.version.load(Ordering::Acquire);
         if version != self.version {
@@ -99,7 +101,7 @@ impl GidView {
                 Ok(table) => {
                     (self.seen, self.version) = (table.clone(), self.gids.0.version.load(Ordering::Relaxed))
                 }
-                // Whoever changes it now: the table as it was will do.
+                // A command is changing the table. The last snapshot is good enough.
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Poisoned(_)) => panic!("nothing panics while it holds the lock"),
             }

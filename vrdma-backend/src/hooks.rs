@@ -1,8 +1,10 @@
-//! What a test does between a thread's two looks at what guests wrote, with the feature `hooks`
-//! alone: a guest's store that shows too late for the first look, and about which nobody is told.
-//! Or whether there is a second look at all, to measure what it costs. And what it does while a
-//! worker copies from memory that another worker's guest has lent. And where a thread panics on
-//! purpose.
+//! Hooks of tests into the daemon's threads. They exist with the feature `hooks` only.
+//!
+//! * A test acts between a thread's first and second look at what guests wrote. It makes a guest's
+//!   store that the first look does not see, and for which no kick comes.
+//! * A benchmark switches second looks off, to measure their cost.
+//! * A test acts while a worker copies from the pinned region of another worker's guest.
+//! * A test makes a thread panic at a chosen step.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -10,24 +12,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 type Hook = Box<dyn FnMut() -> bool + Send>;
 
-/// By name of the thread.
+/// The hooks by name of the thread.
 static HOOKS: Mutex<BTreeMap<String, Hook>> = Mutex::new(BTreeMap::new());
 
 static SECOND_LOOKS: AtomicBool = AtomicBool::new(true);
 
-/// Whether the workers of this process look twice from now on, as they do without this call. What
-/// shows late is missed meanwhile.
+/// Sets whether the workers of this process take second looks. By default they do.
+///
+/// Without second looks, late stores of guests are missed.
 pub fn set_second_looks(look: bool) {
     SECOND_LOOKS.store(look, Ordering::Relaxed);
 }
 
-/// Whether there are second looks.
+/// Whether workers take second looks.
 pub(crate) fn has_second_looks() -> bool {
     SECOND_LOOKS.load(Ordering::Relaxed)
 }
 
-/// Has threads of that name call `hook` each time that they are about to wait for the second look,
-/// until it returns true.
+/// Makes threads of this name call `hook` each time before they wait for the second look.
+///
+/// The hook is removed once it returns true.
 ///
 /// # Panics
 /// A hook has panicked.
@@ -35,14 +39,15 @@ pub fn before_second_look(thread: &str, hook: impl FnMut() -> bool + Send + 'sta
     HOOKS.lock().expect("no hook has panicked").insert(thread.into(), Box::new(hook));
 }
 
-/// Threads that are to panic, and where.
+/// Threads or guests that are to panic, and the step where.
 static PANICS: Mutex<Vec<(String, &'static str)>> = Mutex::new(Vec::new());
 
-/// There are such. Looked at first: steps are many.
+/// Whether `PANICS` may have entries. It is checked first, because steps are frequent.
 static MAY_PANIC: AtomicBool = AtomicBool::new(false);
 
-/// Has the next thread of that name that comes to a step panic there, or the worker that comes to a
-/// step of the guest of that name.
+/// Makes a step panic once.
+///
+/// `who` is the name of a thread, or of a guest whose worker comes to the step.
 ///
 /// # Panics
 /// A hook has panicked.
@@ -51,7 +56,7 @@ pub fn panic_at(who: &str, step: &'static str) {
     MAY_PANIC.store(true, Ordering::Relaxed);
 }
 
-/// Whether all of those have panicked.
+/// Whether all panics that [`panic_at`] asked for have happened.
 ///
 /// # Panics
 /// A hook has panicked.
@@ -59,14 +64,14 @@ pub fn have_panicked() -> bool {
     PANICS.lock().expect("no hook has panicked").is_empty()
 }
 
-/// A worker has something of a guest at hand, in the step that it is in.
+/// Marks that the worker's current step handles something of this guest.
 pub(crate) fn guest_step(guest: &str) {
     if MAY_PANIC.load(Ordering::Relaxed) {
         panic_if(guest, crate::panics::step());
     }
 }
 
-/// A thread comes to a step.
+/// Marks that a thread comes to a step.
 pub(crate) fn step(step: &'static str) {
     if MAY_PANIC.load(Ordering::Relaxed) {
         panic_if(std::thread::current().name().unwrap_or_default(), step);
@@ -84,8 +89,9 @@ fn panic_if(who: &str, step: &'static str) {
 
 static COPY: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
-/// Has the worker that next copies from memory of another's guest call `hook`, as it is about to:
-/// whoever takes the memory back then waits for it.
+/// Makes the next worker that copies from memory of another worker's guest call `hook` first.
+///
+/// A thread that takes the memory back then waits for the hook.
 ///
 /// # Panics
 /// A hook has panicked.
@@ -93,7 +99,7 @@ pub fn within_next_copy(hook: impl FnOnce() + Send + 'static) {
     *COPY.lock().expect("no hook has panicked") = Some(Box::new(hook));
 }
 
-/// Calls that hook.
+/// Calls the hook of [`within_next_copy`].
 pub(crate) fn copies() {
     let hook = COPY.lock().expect("no hook has panicked").take();
     if let Some(hook) = hook {
@@ -101,7 +107,7 @@ pub(crate) fn copies() {
     }
 }
 
-/// Calls the hook of this thread.
+/// Calls this thread's hook of [`before_second_look`].
 pub(crate) fn run() {
     let thread = std::thread::current();
     let Some(name) = thread.name() else { return };

@@ -1,45 +1,51 @@
-//! The vhost-user daemon that is a virtual machine's RDMA NIC: each guest has an RDMA function and
-//! an Ethernet function, which meet in a switch with an uplink that DPDK drives. What people do
-//! with it is in `docs/vrdma-backend.md`; `ARCHITECTURE.md` walks through how the parts work
-//! together.
+//! The vhost-user daemon that acts as a virtual machine's RDMA NIC.
 //!
-//! This page is a place to begin. The crates, from the inside out:
+//! Each guest has an RDMA function and an Ethernet function. A switch connects the functions of all
+//! guests and an uplink that DPDK drives. `docs/vrdma-backend.md` tells how to use the daemon.
+//! `ARCHITECTURE.md` walks through how the parts work together.
+//!
+//! Begin reading here. The crates, from the inside out:
 //!
 //! | crate | question |
 //! |---|---|
-//! | [`vrdma_abi`] | what do guest and device say to each other in memory? |
-//! | [`vrdma_wire`] | what do two NICs say to each other? |
+//! | [`vrdma_abi`] | what do guest and device exchange in memory? |
+//! | [`vrdma_wire`] | what do two NICs exchange on the wire? |
 //! | [`vrdma_transport`] | what does a queue pair do? No I/O, clock, or unsafe code |
 //! | [`dpdk_sys`] | how are functions of the installed libdpdk called? |
 //! | `vrdma_backend` | the daemon: the only crate that touches the world |
 //! | `vrdma_verbs` | the guest driver's data path, for the provider and for tests |
 //! | `vrdma_guest` | a guest without a VM, for `vrdma-perf` and for tests |
-//! | `vrdma_tests` | such guests against the real daemon |
+//! | `vrdma_tests` | end-to-end tests: guests without a VM against the real daemon |
 //!
 //! # How it runs
 //!
 //! [`daemon::Daemon`] claims the sockets of its [`config::Config`], opens the uplink, and starts
 //!
-//! * one worker thread (`worker`), which owns the engine, all rings, the switch (`net`) and the
-//!   [`port::Port`]: nothing in it is locked;
+//! * worker threads (`worker`), by default one. A worker owns an engine, the rings of its guests, a
+//!   switch (`net`) and a [`port::Port`]. None of these is behind a lock.
 //! * a thread for each function of a guest (`session`, `vhost`), which speaks vhost-user with the
-//!   VMM; that of an RDMA function parses control commands (`command`) and hands them to the worker
-//!   as closures;
-//! * a thread that rings the front-ends whose eventfds are slow (`queue::call`), and one that frees
-//!   what takes long to free (`memory`);
+//!   VMM. The thread of an RDMA function parses control commands (`command`) and passes them to the
+//!   worker as closures.
+//! * threads that interrupt front-ends whose eventfds are slow to signal (`queue::call`), one for
+//!   each function.
+//! * a thread that frees what takes long to free (`memory`).
 //! * a thread for the admin socket (`admin`).
 //!
-//! `streams` has the connections of iWARP functions, in sockets of the host's TCP (`tcp`). `device`
-//! says what a guest's objects are, `translate` says the words of abi in those of transport and
-//! back, `queue` moves rings, `memory` is where guest memory is mapped and touched, `frames` what
-//! lies in an Ethernet frame, `socket` who may connect. The modules are private, but documented:
-//! `cargo doc --document-private-items -p vrdma-backend`.
+//! The modules in short:
+//!
+//! * `streams` has the connections of iWARP functions: kernel sockets (`tcp`) or vrdma's own TCP.
+//! * `device` defines a guest's objects. `translate` converts between the types of abi and
+//!   transport.
+//! * `queue` moves rings. `memory` maps and accesses guest memory.
+//! * `frames` parses Ethernet frames. `socket` decides who may connect.
+//!
+//! The modules are private, but documented: `cargo doc --document-private-items -p vrdma-backend`.
 //!
 //! # Files
 //!
 //! The import graph of the files has no cycles: `cargo xtask test --only cycles` checks that. The
-//! tests in `tests.rs` read the two lists that follow, and compare them with the sources. They also
-//! check that this page names every file, or the folder of the file.
+//! tests in `tests.rs` compare the two lists that follow with the sources. They also check that
+//! this page names every file, or the folder of the file.
 //!
 //! Each of these modules uses only those before it: `allocator`, `panics`, `hooks`, `cycles`,
 //! `ratelimit`, `nearest`, `logger`, `processors`, `allowed`, `frames`, `gids`, `port`, `config`,
@@ -63,13 +69,13 @@
 //!   thread.
 //! * `stats.rs` collects the counters that an operator can see. `admin.rs` serves the admin socket.
 //! * `allocator.rs` (*unsafe*) places large allocations so that the kernel can use huge pages.
-//! * `panics.rs` decides whether a panic ends the process or only the guests that the step had
+//! * `panics.rs` decides whether a panic ends the process, or only the guests that the step had
 //!   changed (docs/design/panics.md).
 //! * `logger.rs` sets the log level. `ratelimit.rs` limits messages that others can provoke.
 //! * `nearest.rs` suggests the name that a mistyped name probably stands for.
 //! * `processors.rs` pins threads to processors.
 //! * `cycles.rs` and `cycles/` account for the worker's time by stage, with the feature `cycles`.
-//!   Without the feature nothing of it is compiled in. `cycles/on.rs` is *unsafe*.
+//!   Without the feature none of this is compiled in. `cycles/on.rs` is *unsafe*.
 //! * `hooks.rs` lets tests act at chosen points of a thread, with the feature `hooks`.
 //!
 //! ## Front-ends and control commands
@@ -81,12 +87,12 @@
 //!   thread, for fuzzing.
 //! * `vhost.rs` keeps the queues and memory that a front-end has set up, and passes them to the
 //!   function. `vhost/messages.rs` handles each vhost-user message.
-//! * `functions/rdma.rs` and `functions/ethernet.rs` say what starting, stopping and resetting mean
-//!   for an RDMA function and for an Ethernet function.
+//! * `functions/rdma.rs` and `functions/ethernet.rs` start, stop and reset an RDMA function and an
+//!   Ethernet function.
 //! * `functions/remap.rs` translates all regions and CQs of a guest after a new memory table.
-//! * `command/` has control commands. A file has the commands about one kind of object, from
+//! * `command/` has control commands. Each file has the commands for one kind of object, from
 //!   request to reply.
-//! * `command/base.rs` says what a command is, and `command/rows.rs` lists all commands.
+//! * `command/base.rs` defines what a command is, and `command/rows.rs` lists all commands.
 //! * `command/queue.rs` copies a command out of its descriptor chain and writes the reply.
 //!   `command/request.rs` reads the header and finds the command. `command/body.rs` reads the rest,
 //!   and `command/caller.rs` holds the data of the guest that parsing needs.
@@ -103,10 +109,11 @@
 //! * `device/ah.rs` reads entries of the address handle table, which is in guest memory.
 //! * `device/quota.rs` counts objects against the guest's limits. `device/counters.rs` counts
 //!   events that the engine does not count.
-//! * `device/queues.rs` says which virtqueue has which purpose.
+//! * `device/queues.rs` maps virtqueue numbers to their purposes.
 //! * `device/outputs.rs` receives completions and events from the engine, and writes CQEs.
 //! * `device/outputs/telling.rs` notifies guests of new CQEs and events, if they asked for it.
-//! * `device/moderation.rs` delays completion events until enough completions came or time is up.
+//! * `device/moderation.rs` delays completion events until enough completions came, or until a time
+//!   limit.
 //! * `device/clock.rs` provides the time stamps of completions.
 //! * `device/broken.rs` runs a step so that a panic ends only the devices that the step had
 //!   changed.
@@ -114,11 +121,11 @@
 //! ## Memory, rings, frames and ports
 //!
 //! * `memory/` maps guest memory and accesses it. It has registered regions, the SIGBUS handler,
-//!   regions lent to other workers, and the reaper thread that unmaps memory.
+//!   pinned regions for other workers, and the reaper thread that unmaps memory.
 //! * `queue/` moves the rings: channels, CQs, event queues, Ethernet virtqueues, kicks and
 //!   interrupts. It does not know what the entries mean.
-//! * `frames/` parses headers, checksums and offloads of Ethernet frames. Its `sum.rs` is *unsafe*:
-//!   it uses instructions that not every processor has.
+//! * `frames/` handles headers, checksums and offloads of Ethernet frames. Its `sum.rs` is
+//!   *unsafe*: it uses instructions that not every processor has.
 //! * `net/` contains the Ethernet functions and the switch between guests, engine and uplink.
 //! * `port/` sends and receives frames. It has DPDK devices, the packet socket driver (`packet/`),
 //!   the rings between workers (`mesh/`), captures, injected faults and a port pair in memory. It
@@ -129,19 +136,19 @@
 //! ## iWARP connections
 //!
 //! * `streams/mod.rs` has all connections of a worker. `streams/tests/` has tests.
-//! * `tcp.rs` has the addresses of connections and listeners, and creates their sockets if they use
+//! * `tcp.rs` has the addresses of connections and listeners. It creates their sockets if they use
 //!   the host's TCP.
-//! * `streams/cm.rs` defines what drivers ask for, and what they are told.
-//! * `streams/commands.rs` and `streams/accept.rs` carry out commands on connections and listeners.
+//! * `streams/cm.rs` defines the drivers' requests and the events for them.
+//! * `streams/commands.rs` and `streams/accept.rs` execute commands on connections and listeners.
 //! * `streams/connection.rs` is the state of a connection. `streams/listener.rs` is that of a
 //!   listener.
-//! * `streams/table.rs` stores both by number. `streams/handle.rs` names an entry; numbers are used
-//!   again, handles are not.
+//! * `streams/table.rs` stores both by number. `streams/handle.rs` identifies an entry: numbers are
+//!   reused, handles are not.
 //! * `streams/bindings.rs` records which QP has which connection. `streams/guest.rs` keeps the
 //!   entries of each guest, and events that its driver has not received yet.
-//! * `streams/turn.rs` does the work of one worker turn. `streams/ready.rs` picks the next
+//! * `streams/turn.rs` does the work of one worker round. `streams/ready.rs` picks the next
 //!   connection, fairly between guests. `streams/deadlines.rs` finds connections whose deadline has
-//!   come.
+//!   passed.
 //! * `streams/input.rs` passes received bytes to the MPA set-up or to the engine.
 //!   `streams/pending.rs` keeps bytes that the engine has not taken yet.
 //! * `streams/taker.rs` passes segments of vrdma's own TCP to the engine without buffering.
@@ -149,20 +156,21 @@
 //!   sent. `streams/buffers.rs` keeps buffers for reuse. `streams/hash.rs` hashes numbers that
 //!   vrdma itself assigned.
 //! * `streams/end.rs` ends connections: by the peer, the engine, the driver, or time.
-//! * `streams/carrier.rs` hides whether the connection uses a kernel socket, vrdma's own TCP, or a
-//!   pipe between two guests of one worker.
+//! * `streams/carrier.rs` hides whether a connection uses a kernel socket, vrdma's own TCP, or a
+//!   loopback connection between two guests of one worker.
 //! * `streams/own/` adapts the crate `vrdma-tcp`:
 //!   * `node.rs` is the TCP of one guest. `doors.rs` has its listeners.
 //!   * `end.rs` is one end of a connection. `user.rs` has the calls of its user.
 //!   * `send.rs` and `receive.rs` are the buffers. `budget.rs` limits their memory.
 //!   * `taker.rs` is the interface that takes payload directly from a frame.
 //!   * `transmit.rs` sends segments. `fetch.rs` prefetches connections into the caches.
-//!   * `pipe.rs` connects two guests of one worker. `stats.rs` has the counters.
+//!   * `pipe.rs` is the loopback connection between two guests of one worker. `stats.rs` has the
+//!     counters.
 //!
 //! ## The worker
 //!
 //! * `worker.rs` is the loop. `worker/handle.rs` starts a worker and lets other threads call into
-//!   it; `worker/mail.rs` is a flag that says whether a message waits.
+//!   it. `worker/mail.rs` is a flag that says whether a message waits.
 //! * `worker/all.rs` starts and stops all workers. `worker/watch.rs` notices a worker that is
 //!   stuck.
 //! * `worker/elsewhere.rs` adds the guests and GIDs of other workers.
@@ -172,21 +180,21 @@
 //! * `worker/channels.rs` takes requests from channels, `worker/fetched.rs` holds those copied out,
 //!   `worker/turns.rs` remembers the next channel of each guest, and `worker/post.rs` calls the
 //!   engine.
-//! * `worker/execute.rs` carries out commands. `worker/order.rs` makes a command or a message wait
-//!   for requests that were posted before it. `worker/addresses.rs` decides which addresses a guest
+//! * `worker/execute.rs` executes commands. `worker/order.rs` makes a command or a message wait for
+//!   requests that were posted before it. `worker/addresses.rs` decides which addresses a guest
 //!   gets.
 //! * `worker/guests.rs` adds, starts, stops and resets guests. `worker/remap.rs` installs the
 //!   regions and CQs that were translated for a new memory table.
 //! * `worker/failures.rs` moves QPs to ERR after their CQ failed. `worker/broken.rs` ends the
 //!   guests of a step that panicked.
-//! * `worker/loans.rs` makes answers wait until the uplink's driver has returned guest memory.
-//!   `worker/recall.rs` defines such a wait.
+//! * `worker/loans.rs` makes answers wait until the uplink's driver has released pinned guest
+//!   memory. `worker/recall.rs` defines such a wait.
 //! * `worker/uplink.rs` connects engine, switch and port. `worker/beyond.rs` is the switch's view
 //!   of the engine, of vrdma's own TCP and of the port. `worker/link.rs` keeps the state of the
 //!   link.
-//! * `worker/near/` carries RoCE packets between the engines of different workers without making
-//!   frames of them.
-//! * `worker/streams.rs` gives iWARP connections their turn.
+//! * `worker/near/` carries inter-worker RoCE packets, between the engines of different workers,
+//!   without building frames.
+//! * `worker/streams.rs` runs the round of the iWARP connections.
 //! * `worker/inline.rs` and `worker/here.rs` run a worker in the thread of its caller, for fuzzing.
 //! * `worker/sync.rs` selects the atomics, which are loom's in loom tests.
 //!
@@ -224,13 +232,17 @@ mod session;
 mod socket;
 mod stats;
 mod streams;
-/// Our own TCP as the worker has it, for who measures it alone (`vrdma-perf wire --iwarp`).
+/// vrdma's own TCP as the worker uses it.
+///
+/// It is public so that `vrdma-perf wire --iwarp` can measure it alone.
 pub mod own_tcp {
     pub use crate::memory::fetch_ahead;
     pub use crate::streams::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
     pub use crate::tcp::{Path, TrafficClass};
 }
-/// What leads workers to each other, for who measures it alone (`vrdma-perf near`).
+/// The inter-worker transport of RoCE packets.
+///
+/// It is public so that `vrdma-perf near` can measure it alone.
 pub mod near {
     pub use crate::memory::{GuestMemory, LoanGate, MapOptions, MrMemory, RegionSpec, Run};
     pub use crate::port::Station;
@@ -243,7 +255,8 @@ mod worker;
 
 #[cfg(test)]
 mod tests;
-// The helper of all tests: the crate that has it is above this one.
+// Tests of all crates share this helper. It is included by path, because this crate cannot depend
+// on the crate `guest`, which is above it.
 #[cfg(test)]
 #[path = "../../testing/guest/src/wait.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]

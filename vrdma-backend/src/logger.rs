@@ -1,16 +1,17 @@
-//! What is logged: by our own level, or by RUST_LOG, which is for developers.
+//! The log filter: the `--log` level, or `RUST_LOG` for developers.
 
 use crate::nearest::nearest;
 use clap::ValueEnum;
 use log::LevelFilter;
 use serde::{Deserialize, Serialize};
 
-/// Where neither an option nor RUST_LOG says anything.
+/// The level if neither the option nor `RUST_LOG` names one.
 const USUAL: LevelFilter = LevelFilter::Info;
-/// Levels that RUST_LOG may name.
+/// Levels that `RUST_LOG` may name.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// Parts of this program that log: what RUST_LOG may name beside levels, and what is below them
-/// (`vrdma_backend::net`).
+/// Parts of this program that log.
+///
+/// `RUST_LOG` may name them and the modules below them (`vrdma_backend::net`).
 const PARTS: [&str; 7] =
     ["vrdma_backend", "vrdma_perf", "dpdk", "vhost", "virtio_queue", "vm_memory", "vmm_sys_util"];
 
@@ -42,9 +43,11 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
-/// Starts to log to standard error: messages of `level`; without one what RUST_LOG says, and
-/// messages of level info of all that it does not name. A RUST_LOG that makes no sense is said in
-/// one line, and left out.
+/// Starts to log to standard error.
+///
+/// Messages of `level` and above are logged. Without a level, `RUST_LOG` decides, and level info
+/// applies to everything that it does not name. A `RUST_LOG` with a mistake is ignored, and one
+/// line says so.
 pub fn start(level: Option<LogLevel>) {
     let filter = std::env::var("RUST_LOG").unwrap_or_default();
     let mistake = if level.is_none() { mistake(&filter) } else { None };
@@ -54,8 +57,7 @@ pub fn start(level: Option<LogLevel>) {
     if level.is_none() && mistake.is_none() {
         builder.parse_filters(&filter);
     }
-    // What it says of a driver's mistakes it says as often as they are made. Whoever calls it says
-    // it once more.
+    // It logs each mistake of a driver, without a rate limit. Its callers log them too.
     builder.filter_module("virtio_queue", LevelFilter::Off);
     builder.init();
     if let Some(mistake) = mistake {
@@ -65,7 +67,7 @@ pub fn start(level: Option<LogLevel>) {
     }
 }
 
-/// What makes no sense of RUST_LOG's `LEVEL,PART=LEVEL,.../TEXT`, if anything.
+/// Returns the first mistake in `RUST_LOG`, which has the form `LEVEL,PART=LEVEL,.../TEXT`.
 fn mistake(filter: &str) -> Option<String> {
     let (parts, _text) = filter.split_once('/').unwrap_or((filter, ""));
     parts.split(',').map(str::trim).filter(|part| !part.is_empty()).find_map(|part| {

@@ -1,4 +1,4 @@
-//! `vrdma-backend`: from the command line to a running daemon, and to its end by a signal.
+//! `vrdma-backend`: parses the command line, runs the daemon, and stops it on a signal.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -18,7 +18,7 @@ fn main() -> std::process::ExitCode {
     match run(&args) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody may read it any more: then the exit status alone tells.
+            // Standard error may be closed. Then only the exit status tells.
             let _ = writeln!(std::io::stderr(), "vrdma-backend: {error:#}");
             std::process::ExitCode::FAILURE
         }
@@ -50,7 +50,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Writes to standard output; a reader who has seen enough (`--check | head`) is no failure.
+/// Writes to standard output. A reader that closes it early (`--check | head`) is not an error.
 fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output"),
@@ -58,9 +58,10 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// As many file descriptors as the system lets us have: each region of guest memory and each
-/// virtqueue has some, and one guest's shall not be the reason that another's front-end cannot
-/// connect.
+/// Raises the limit of file descriptors to the system's maximum.
+///
+/// Each region of guest memory and each virtqueue needs some. One guest's use must not keep another
+/// guest's front-end from connecting.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

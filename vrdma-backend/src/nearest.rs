@@ -1,7 +1,9 @@
-//! Which name was meant by one that is mistyped.
+//! Suggests the name that a mistyped name stands for.
 
-/// The known name that is nearest to this one; none if all are too far to have been meant: each
-/// third letter may be wrong, missing, too many, or swapped with its neighbour.
+/// Returns the known name that is nearest to `name`, or `None` if none is near enough.
+///
+/// Near enough means: at most every third letter is wrong, missing, superfluous, or swapped with
+/// its neighbour.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     let far = |known: &str| strsim::damerau_levenshtein(&name, &known.to_lowercase());

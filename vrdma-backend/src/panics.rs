@@ -1,29 +1,31 @@
-//! What a panic ends: the process, or a guest's connection alone, where all that was at hand is
-//! that guest's (docs/design/panics.md).
+//! What a panic ends: the process, or a single guest's connection.
+//!
+//! A panic ends only the guest's connection if the step had only that guest's state in use
+//! (docs/design/panics.md).
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// This thread is in a step of one guest, whose state is thrown away if it panics.
+    /// Whether this thread is in a step of one guest, whose state is discarded if the step panics.
     static IS_CONTAINED: Cell<bool> = const { Cell::new(false) };
-    /// What that step is about.
+    /// What the current step is about.
     static STEP: Cell<&'static str> = const { Cell::new("") };
 }
 
-/// A step of a worker panicked.
+/// The error of a worker's step that panicked.
 #[derive(Debug)]
 pub struct Panicked {
     /// What the step was about.
     pub step: &'static str,
-    /// What the panic said.
+    /// The panic's message.
     pub text: String,
 }
 
-/// From now on a panic ends the process, at once, unless it is within [`contain`].
+/// Makes each panic end the process at once, unless it happens within [`contain`].
 pub fn end_the_process() {
-    // Guests see a device that is gone, instead of one that never answers.
+    // Guests then see a device that is gone, instead of one that never answers.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
@@ -33,18 +35,20 @@ pub fn end_the_process() {
     }));
 }
 
-/// Carries out a step of one guest. Whatever it changes, but for what lies within [`shared`], is
-/// that guest's, and who calls throws it away if this fails.
+/// Runs a step of one guest and catches a panic.
+///
+/// Everything that the step changes belongs to that guest, except within [`shared`]. The caller
+/// discards it if this fails.
 ///
 /// # Errors
 /// The step panicked, with this message.
 pub fn contain<R>(step: impl FnOnce() -> R) -> Result<R, String> {
     let _mark = Mark::set(true);
-    // Nobody sees what it left half done: see above.
+    // Unwind safe: the caller discards what the step left half done.
     catch_unwind(AssertUnwindSafe(step)).map_err(|panic| text(&*panic))
 }
 
-/// The same of a worker, which is about this.
+/// Runs a worker's step and catches a panic, like [`contain`]. `step` says what it is about.
 ///
 /// # Errors
 /// The step panicked.
@@ -54,26 +58,26 @@ pub fn contain_step<R>(step: &'static str, carry_out: impl FnOnce() -> R) -> Res
     contain(carry_out).map_err(|text| Panicked { step, text })
 }
 
-/// What the step is about that this thread is in.
+/// Returns what this thread's current step is about.
 #[cfg(feature = "hooks")]
 pub(crate) fn step() -> &'static str {
     if IS_CONTAINED.get() { STEP.get() } else { "" }
 }
 
-/// What was to be put right after a panic cannot be: the process ends.
+/// Ends the process, because the state after a panic cannot be repaired.
 pub fn give_up(panicked: &Panicked, why: &dyn std::fmt::Display) -> ! {
     log::error!("all guests end, for a fault of this program in {}: {}; {why}", panicked.step, panicked.text);
     std::process::abort()
 }
 
-/// Carries out what changes things that guests share: a panic within ends the process, also inside
-/// of [`contain`].
+/// Runs code that changes what guests share. A panic in it ends the process, even inside
+/// [`contain`].
 pub fn shared<R>(part: impl FnOnce() -> R) -> R {
     let _mark = Mark::set(false);
     part()
 }
 
-/// What the thread was in before.
+/// The value of `IS_CONTAINED` that is restored on drop.
 struct Mark(bool);
 
 impl Mark {

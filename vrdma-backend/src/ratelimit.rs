@@ -1,9 +1,9 @@
-//! Messages that others can provoke are logged, but not as often as they like.
+//! Rate limits for log messages that others can provoke.
 
 use log::Level;
 use std::time::{Duration, Instant};
 
-/// Lets a few messages through in each period, and says how many it swallowed.
+/// Lets a few messages pass in each period, and reports how many it suppressed.
 #[derive(Debug)]
 pub struct RateLimit {
     burst: u32,
@@ -22,22 +22,24 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
-    /// Lets `burst` messages through in ten seconds.
+    /// Returns a limit of `burst` messages in ten seconds.
     pub const fn new(burst: u32) -> RateLimit {
         RateLimit { burst, period_start: None, left: burst, swallowed: 0 }
     }
 
-    /// Logs a warning, or counts it.
+    /// Logs a warning, or counts it as suppressed.
     pub fn warn(&mut self, message: impl FnOnce() -> String) {
         self.log(Level::Warn, message);
     }
 
-    /// Logs a message, or counts it.
+    /// Logs a message, or counts it as suppressed.
     pub fn log(&mut self, level: Level, message: impl FnOnce() -> String) {
         self.log_as(module_path!(), level, message);
     }
 
-    /// Logs a message of this target, or counts it. What would not be logged is not counted.
+    /// Logs a message of this target, or counts it as suppressed.
+    ///
+    /// A message that the log filter drops is not counted.
     pub fn log_as(&mut self, target: &str, level: Level, message: impl FnOnce() -> String) {
         if !log::log_enabled!(target: target, level) {
             return;
@@ -50,7 +52,7 @@ impl RateLimit {
         }
     }
 
-    /// How many messages were swallowed before this one; `None` if this one is too.
+    /// Returns how many messages were suppressed before this one, or `None` if this one is too.
     fn pass(&mut self, now: Instant) -> Option<u64> {
         if self.period_start.is_none_or(|start| now.duration_since(start) >= PERIOD) {
             self.period_start = Some(now);

@@ -1,5 +1,7 @@
-//! The control plane of one function of a guest: a thread that listens for its front-end, speaks
-//! vhost-user with it, and serves what virtqueue the function leaves to it.
+//! The control plane of one function of a guest.
+//!
+//! A session is a thread. It listens for the function's front-end and speaks vhost-user with it. It
+//! also serves the one virtqueue that the function leaves to the session, if there is one.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
@@ -35,11 +37,10 @@ pub struct Session {
     connection: Connection,
 }
 
-/// The connection of the moment, so that a stop can end a read that waits for the rest of a
-/// message.
+/// The current connection. A stop uses it to end a read that waits for the rest of a message.
 type Connection = Arc<Mutex<Option<UnixStream>>>;
 
-/// How long to wait before the next front-end when one could not be served.
+/// How long to wait before the next front-end after one could not be served.
 pub const PAUSE: Duration = Duration::from_millis(100);
 
 const SOCKET: u64 = 0;
@@ -48,14 +49,14 @@ const KICK: u64 = 2;
 const ANOTHER: u64 = 3;
 
 impl Session {
-    /// Starts the thread that listens.
+    /// Starts the thread that listens for front-ends.
     ///
     /// # Errors
-    /// The system is out of something.
+    /// The system is out of a resource.
     pub fn start<F: Function>(name: &str, listener: Arc<Listener>, function: F) -> Result<Session> {
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
         let connection = Connection::default();
-        // Of a thread's name the system keeps 15 bytes.
+        // The system keeps 15 bytes of a thread's name.
         let ringer = Ringer::start(&format!("ring {name}")).context("no thread")?;
         let guest = Guest {
             name: format!("{name}, {}", F::NAME),
@@ -71,19 +72,19 @@ impl Session {
             .name(format!("{} {name}", F::NAME))
             .spawn(move || guest.run(ready))?;
         let session = Session { thread: Some(thread), stop, connection };
-        // From here on the session has what it needs of the system but for what its front-end
+        // After this, the session needs nothing more of the system, except for what its front-end
         // brings.
         is_ready.recv().with_context(|| format!("guest {name}: its thread ended"))?;
         Ok(session)
     }
 
-    /// What tells whether there is a front-end.
+    /// Returns a handle that tells whether a front-end is connected.
     pub fn presence(&self) -> Presence {
         Presence(self.connection.clone())
     }
 }
 
-/// Tells whether a session has a front-end, also after its end.
+/// Tells whether a session has a front-end. It works after the session's end, too.
 #[derive(Clone, Debug)]
 pub struct Presence(Connection);
 
@@ -106,9 +107,10 @@ impl Drop for Session {
     }
 }
 
-/// Milliseconds after which a queue is looked at once more before the thread sleeps for good: a
-/// driver whose barrier is none may have published without having seen that it is to kick, or wait
-/// for an interrupt that it had not asked for in time.
+/// Milliseconds until an idle queue is looked at again before the thread sleeps without a limit.
+///
+/// A driver with a weak barrier may have published a request without seeing that it has to kick. Or
+/// it may wait for an interrupt that it requested too late.
 const SECOND_LOOK: i32 = 1;
 
 struct Guest<F> {
@@ -117,9 +119,9 @@ struct Guest<F> {
     stopped: EventConsumer,
     connection: Connection,
     front_end: Arc<Mutex<FrontEnd<F>>>,
-    /// Messages of front-ends that come and leave,
+    /// Limits messages about front-ends that come and leave.
     visits: RefCell<RateLimit>,
-    /// and of what they did wrong.
+    /// Limits messages about the front-ends' violations.
     violations: RefCell<RateLimit>,
 }
 
@@ -130,12 +132,12 @@ impl<F: Function> Guest<F> {
         }
     }
 
-    /// One front-end after the other.
+    /// Serves one front-end after another.
     fn accept_loop(&self, ready: Sender<()>) -> Result<()> {
         let epoll = Epoll::new()?;
         epoll.ctl(ControlOperation::Add, self.listener.as_raw_fd(), EpollEvent::new(EventSet::IN, SOCKET))?;
         epoll.ctl(ControlOperation::Add, self.stopped.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
-        // Whoever starts the session waits for it.
+        // The thread that starts the session waits for this.
         let _ = ready.send(());
         let mut events = [EpollEvent::default(); 4];
         loop {
@@ -149,16 +151,17 @@ impl<F: Function> Guest<F> {
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = served {
-                // Out of file descriptors, most likely. Who waits to be accepted waits on, and is
-                // seen again at once.
+                // Most likely out of file descriptors. The client stays in the queue, and epoll
+                // reports it again at once, so pause.
                 self.violation(|| format!("cannot serve a front-end: {error:#}"));
                 std::thread::sleep(PAUSE);
             }
         }
     }
 
-    /// Serves a front-end until it leaves, breaks the rules, or comes upon a fault of ours, which
-    /// ends its connection and nobody else's.
+    /// Serves a front-end until it leaves, breaks the rules, or triggers a panic.
+    ///
+    /// A panic ends only this front-end's connection.
     fn serve_contained(&self, stream: UnixStream) -> Result<()> {
         match panics::contain(|| self.serve(stream)) {
             Ok(served) => served,
@@ -167,7 +170,8 @@ impl<F: Function> Guest<F> {
                 if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
                     let _ = stream.shutdown(Shutdown::Both);
                 }
-                // What the step left half changed goes: next it is as if no front-end had come.
+                // Discard what the step left half changed. The state is then that before a
+                // front-end came.
                 self.front_end.clear_poison();
                 self.front_end().panicked();
                 Ok(())
@@ -178,15 +182,15 @@ impl<F: Function> Guest<F> {
     /// Serves a front-end until it leaves or breaks the rules.
     fn serve(&self, stream: UnixStream) -> Result<()> {
         self.visit("connected");
-        // Both before anything has one of them: its front-end sees its end at once if there is no
-        // other.
+        // Clone both before either is in use. If one clone fails, no other copy is left, and the
+        // front-end sees at once that the connection ended.
         let (for_memory, for_end) = (stream.try_clone()?, stream.try_clone()?);
         self.front_end().connect(for_memory);
         *self.connection.lock().expect("no thread panics with it") = Some(for_end);
         let result = self.converse(stream);
         if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
-            // What is still to be unmapped has the connection, too: the front-end shall see its end
-            // now.
+            // Memory that is not unmapped yet has the connection, too. Shut it down, so that the
+            // front-end sees its end now.
             let _ = stream.shutdown(Shutdown::Both);
         }
         let lost = self.front_end().has_lost_memory();
@@ -217,17 +221,19 @@ impl<F: Function> Guest<F> {
         self.violations.borrow_mut().warn(|| format!("guest {}: {}", self.name, what()));
     }
 
-    /// Somebody connects while a front-end is served. True if that one has left, so that it is the
-    /// next one's turn.
+    /// Refuses a client that connects while a front-end is served.
+    ///
+    /// Returns true, and refuses nothing, if that front-end has left: then it is the client's turn.
     fn refuse_another(&self, stream: &UnixStream) -> bool {
         let mut poll = [PollFd::new(stream, PollFlags::RDHUP)];
         if rustix::event::poll(&mut poll, Some(&Timespec::default())).is_ok_and(|ready| ready != 0) {
             return true;
         }
-        // Dropped at once, so that the other end sees it closed.
+        // The accepted stream is dropped at the end of this function, so the client sees it closed.
         let accepted = self.listener.accept();
         if accepted.as_ref().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
-            // Out of file descriptors, most likely: it waits on, and is seen again at once.
+            // Most likely out of file descriptors. The client stays in the queue, and epoll reports
+            // it again at once, so pause.
             std::thread::sleep(PAUSE);
         } else if accepted.is_ok() {
             self.violation(|| {
@@ -256,8 +262,8 @@ impl<F: Function> Guest<F> {
         let mut events = [EpollEvent::default(); 4];
         let (mut served, mut looked) = (Served::Nothing, false);
         loop {
-            // After all is done it looks once more, and if there was nothing it sleeps for good:
-            // see SECOND_LOOK.
+            // Once there is no work, look at the queue once more after SECOND_LOOK. If it is still
+            // empty, sleep without a limit.
             let timeout = match (served, looked) {
                 (Served::More, _) => 0,
                 (Served::Nothing, true) => -1,
@@ -270,8 +276,8 @@ impl<F: Function> Guest<F> {
             let count = retry(|| epoll.wait(timeout, &mut events)).map_err(VhostError::SocketError)?;
             looked = count == 0 && served != Served::More;
             let has = |token| events[..count].iter().any(|event| event.data() == token);
-            // First: a stop that came before the connection was known to it has nothing else to end
-            // a read with.
+            // Check this first. A stop may have come before it could see the connection. Then it
+            // had no way to end a read.
             if has(STOP) {
                 return Ok(());
             }
@@ -291,9 +297,10 @@ impl<F: Function> Guest<F> {
         }
     }
 
-    /// Takes a SET_VRING_ENABLE that comes before the features are acknowledged, and says whether
-    /// there was one. QEMU sends such for an Ethernet function, and no other after that; the
-    /// handler would refuse it and end the connection.
+    /// Takes a SET_VRING_ENABLE that comes before the features are acknowledged.
+    ///
+    /// Returns whether there was one. QEMU sends it this early for an Ethernet function, and does
+    /// not repeat it later. The handler would refuse it and end the connection.
     fn take_early_enable(&self, mut stream: &UnixStream) -> Result<bool, VhostError> {
         const SET_VRING_ENABLE: u32 = FrontendReq::SET_VRING_ENABLE as u32;
         const VERSION_AND_REPLY: u32 = 0x1 | 0x4;
@@ -302,7 +309,7 @@ impl<F: Function> Guest<F> {
             return Ok(false);
         }
         // Header: request, flags, size of the payload. Payload: index and state of the virtqueue.
-        // All in the machine's byte order (vhost-user, "Message Specification").
+        // All are in the machine's byte order (vhost-user, "Message Specification").
         let mut message = [0; 20];
         let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let word = |message: &[u8; 20], index: usize| {
@@ -310,7 +317,7 @@ impl<F: Function> Guest<F> {
         };
         match rustix::net::recv(stream, &mut message, peek) {
             Ok((_, 20)) if word(&message, 0) == SET_VRING_ENABLE && word(&message, 2) == 8 => {}
-            // Anything else, errors too, is the handler's.
+            // Anything else, including errors, is left to the handler.
             _ => return Ok(false),
         }
         stream.read_exact(&mut message).map_err(VhostError::SocketError)?;
@@ -325,10 +332,10 @@ impl<F: Function> Guest<F> {
     }
 }
 
-/// Why a conversation ended.
+/// Why the conversation with a front-end ended.
 #[derive(Debug)]
 struct Ended {
-    /// The request at hand, if it was one.
+    /// The request in progress, if there was one.
     request: Option<u32>,
     error: VhostError,
 }
@@ -348,14 +355,14 @@ impl Display for Ended {
             }
         }
         match &self.error {
-            // Said by this daemon, in full.
+            // This daemon's own error, whose text is complete.
             VhostError::ReqHandlerError(error) => write!(f, "{error}"),
             error => write!(f, "{error}"),
         }
     }
 }
 
-/// What the message that comes next asks for, if its header is there.
+/// Returns the request number of the next message, if its header has come.
 fn peek_request(stream: &UnixStream) -> Option<u32> {
     let mut request = [0; 4];
     let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -363,7 +370,7 @@ fn peek_request(stream: &UnixStream) -> Option<u32> {
     (length == 4).then_some(u32::from_ne_bytes(request))
 }
 
-/// The kick of the virtqueue that this thread serves, as far as it is watched.
+/// The kick that this thread's epoll set watches, of the virtqueue that the thread serves.
 struct WatchedKick<'a> {
     epoll: &'a Epoll,
     kick: Option<Arc<Kick>>,
@@ -386,7 +393,7 @@ impl WatchedKick<'_> {
     }
 }
 
-/// Repeats a call that a signal interrupted.
+/// Calls `f` again as long as a signal interrupts it.
 pub fn retry<T>(mut f: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     loop {
         match f() {

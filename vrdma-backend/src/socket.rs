@@ -1,4 +1,4 @@
-//! Unix sockets that listen: claimed for this process, and open to those alone who are meant.
+//! Listening Unix sockets, claimed for this process and open only to permitted users.
 
 mod watch;
 
@@ -19,59 +19,63 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Connections that wait to be accepted.
+/// Most connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
 /// Who may connect to a socket.
 #[derive(Clone, Debug)]
 pub struct SocketAccess {
-    /// Mode of its file.
+    /// Mode of the socket's file.
     pub mode: Mode,
-    /// User and group of its file; those of the process if not given.
+    /// User that owns the socket's file; `None`: the user of the process.
     pub owner: Option<u32>,
-    /// As `owner`.
+    /// Group of the socket's file; `None`: the group of the process.
     pub group: Option<u32>,
-    /// Users who may connect; if empty, all whom the file's mode lets in.
+    /// Users who may connect. If empty, the file's mode alone decides.
     pub users: Vec<User>,
 }
 
-/// A socket that listens, without ever blocking. Its file goes when this is dropped.
+/// A listening socket that never blocks. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Listener {
     path: PathBuf,
     access: SocketAccess,
-    /// An epoll set with the socket of the moment, which whoever waits need not know.
+    /// An epoll set with the current socket. A thread that waits on it need not know which socket
+    /// that is.
     gate: OwnedFd,
     refusals: Mutex<RateLimit>,
-    /// Messages of what happened to the file.
+    /// Limits messages about what happened to the file.
     changes: Mutex<RateLimit>,
     bound: Mutex<Bound>,
 }
 
-/// What a [`Listener`] has of its path, until somebody deletes it.
+/// What a [`Listener`] holds of its path, until the socket's file is deleted.
 #[derive(Debug)]
 struct Bound {
     listener: UnixListener,
     file: FileId,
-    /// Others wait for its end.
+    /// Keeps other daemons from claiming the path.
     lock: Lock,
 }
 
 /// Device and inode of a file.
 type FileId = (u64, u64);
 
-/// Which file is at a path; it may be a link.
+/// Returns which file is at a path. It does not follow links.
 fn file_at(path: &Path) -> io::Result<FileId> {
     fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
 impl SocketAccess {
-    /// For this process's own user, and root.
+    /// Returns the access for this process's own user and root only.
     pub fn private() -> SocketAccess {
         SocketAccess { mode: Mode(0o600), owner: None, group: None, users: Vec::new() }
     }
 
-    /// For a guest's VMM. Without a mode: the sockets' owner, and their group if one is given.
+    /// Returns the access for a guest's VMM.
+    ///
+    /// Without a configured mode, the sockets' owner may connect, and their group if one is
+    /// configured.
     pub fn to_guest(config: &Config, guest: &GuestConfig) -> SocketAccess {
         let usual = Mode(if config.socket_group.is_some() { 0o660 } else { 0o600 });
         SocketAccess {
@@ -84,14 +88,14 @@ impl SocketAccess {
 }
 
 impl Listener {
-    /// Binds the socket; a file that a process which is gone left behind is replaced.
+    /// Binds the socket. It replaces a socket file that a dead process left behind.
     ///
     /// # Errors
-    /// Somebody listens there or may do so, something else than a socket is there, or the path
-    /// cannot be had.
+    /// Another process listens there or may do so, something other than a socket is there, or the
+    /// path cannot be used.
     pub fn claim(path: &Path, access: &SocketAccess) -> Result<Listener> {
         let shown = path.display();
-        // From the first look to the last: nobody else replaces a socket meanwhile.
+        // Hold the lock from the check to the end, so that nobody else replaces a socket meanwhile.
         let lock = Lock::take(path)?;
         if let Ok(found) = fs::symlink_metadata(path) {
             ensure!(
@@ -114,7 +118,9 @@ impl Listener {
         })
     }
 
-    /// Binds the socket anew if its file was deleted. False if there is none now, which is said.
+    /// Binds the socket again if its file was deleted.
+    ///
+    /// Returns false, and logs it, if the file is missing or another one afterwards.
     pub fn mend(&self) -> bool {
         let mut bound = self.bound.lock().expect(NO_PANIC);
         let shown = self.path.display();
@@ -141,32 +147,33 @@ impl Listener {
     }
 
     fn bind_again(&self, bound: &mut Bound) -> Result<()> {
-        // Its lock's file may be gone, too, and then the lock is worth nothing.
+        // The lock's file may be gone, too. Then the lock protects nothing.
         if !bound.lock.is_at(&self.path) {
             bound.lock = Lock::take(&self.path)?;
         }
         let (listener, file) = bind(&self.path, &self.access)?;
         watch(&self.gate, &listener).context("epoll")?;
-        // The old socket leaves the set as it is closed.
+        // Closing the old socket removes it from the epoll set.
         (bound.listener, bound.file) = (listener, file);
         Ok(())
     }
 
-    /// The directory of its file.
+    /// Returns the directory of the socket's file.
     pub fn directory(&self) -> &Path {
         directory_of(&self.path)
     }
 
-    /// Where it is.
+    /// Returns the path of the socket's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next connection, which blocks. Users who may not connect are sent away, and the log
-    /// tells.
+    /// Accepts the next connection, as a blocking stream.
+    ///
+    /// Connections of users who may not connect are closed and logged.
     ///
     /// # Errors
-    /// There is none (`WouldBlock`), or the system is out of something.
+    /// There is no connection (`WouldBlock`), or the system is out of a resource.
     pub fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.bound.lock().expect(NO_PANIC).listener.accept()?;
         stream.set_nonblocking(false)?;
@@ -201,16 +208,16 @@ impl AsRawFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // If it is ours still. Its lock ends after it.
+        // Removes the file only if it is still ours. The lock is released after that.
         let bound = self.bound.get_mut().expect(NO_PANIC);
         remove(&self.path, bound.file);
     }
 }
 
-/// Of mutexes.
+/// Why locking the mutexes does not fail.
 const NO_PANIC: &str = "no thread panics with it";
 
-/// Binds a socket, which listens, where no file is; its file.
+/// Binds a listening socket at a path without a file. Returns the socket and its file.
 fn bind(path: &Path, access: &SocketAccess) -> Result<(UnixListener, FileId)> {
     let shown = path.display();
     let socket = stream_socket().with_context(|| shown.to_string())?;
@@ -218,11 +225,12 @@ fn bind(path: &Path, access: &SocketAccess) -> Result<(UnixListener, FileId)> {
     rustix::net::bind(&socket, &address).with_context(|| format!("cannot bind {shown}"))?;
     let file = file_at(path).with_context(|| shown.to_string())?;
     let open_to = || {
-        // Nobody can connect until it listens, so nobody slips in before.
+        // Nobody can connect before `listen`, so nobody connects before the rights are set.
         let mode = fs::Permissions::from_mode(access.mode.0);
         fs::set_permissions(path, mode)
             .with_context(|| format!("{shown} cannot have mode {}", access.mode))?;
-        // Last: its owner may put a link in its place, which the mode would go to.
+        // After the mode: the new owner may replace the file by a link, and the mode would be set
+        // on the link's target.
         lchown(path, access.owner, access.group)
             .with_context(|| format!("{shown} cannot be given to its owner and group"))?;
         rustix::net::listen(&socket, BACKLOG).with_context(|| format!("cannot listen on {shown}"))
@@ -231,45 +239,46 @@ fn bind(path: &Path, access: &SocketAccess) -> Result<(UnixListener, FileId)> {
     Ok((socket.into(), file))
 }
 
-/// Removes a file, if it is this one still.
+/// Removes a file, if it still is this file.
 fn remove(path: &Path, file: FileId) {
     if file_at(path).is_ok_and(|found| found == file) {
         let _ = fs::remove_file(path);
     }
 }
 
-/// Has a socket make the set readable.
+/// Adds a socket to the epoll set.
 fn watch(gate: &OwnedFd, socket: &UnixListener) -> rustix::io::Result<()> {
     epoll::add(gate, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
 }
 
-/// The directory of a path.
+/// Returns the directory of a path.
 fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The file of a socket's lock.
+/// Returns the path of a socket's lock file.
 fn lock_of(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
     path.into()
 }
 
-/// The right to a socket's path, among daemons: a lock (flock(2)) of the file `PATH.lock` for as
-/// long as this lives. The file stays, for whoever removed it would take it from under those who
-/// opened it meanwhile.
+/// The exclusive right to a socket's path among daemons.
+///
+/// It is a lock (flock(2)) on the file `PATH.lock` for as long as this lives. The file stays:
+/// removing it would invalidate the lock of a daemon that opened it meanwhile.
 #[derive(Debug)]
 struct Lock(File);
 
 impl Lock {
-    /// Takes the lock of a socket's path, and writes who has it into its file.
+    /// Takes the lock of a socket's path, and writes this process's number into its file.
     ///
     /// # Errors
-    /// Another process has it, or its file cannot be had.
+    /// Another process has the lock, or its file cannot be used.
     fn take(socket: &Path) -> Result<Lock> {
         let path = lock_of(socket);
         let shown = path.display();
-        // Whatever is there, to open it neither follows a link nor waits.
+        // Whatever is at the path, the flags keep `open` from following a link and from blocking.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = rustix::fs::open(&path, flags, FileMode::RUSR | FileMode::WUSR);
         let opened = opened.or_else(|error| match directory_fault(socket, error) {
@@ -282,7 +291,7 @@ impl Lock {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let mut owner = String::new();
-                // It may not have written it yet.
+                // The owner may not have written its number yet.
                 let _ = file.take(32).read_to_string(&mut owner);
                 let process = owner.trim().parse::<u32>().map_or(String::new(), |pid| format!(", {pid}"));
                 let socket = socket.display();
@@ -297,15 +306,16 @@ impl Lock {
         Ok(Lock(file))
     }
 
-    /// Whether its file is where others look for it.
+    /// Whether the lock's file is still at the path where other daemons look for it.
     fn is_at(&self, socket: &Path) -> bool {
         let own = self.0.metadata().map(|own| (own.dev(), own.ino()));
         own.is_ok_and(|own| file_at(&lock_of(socket)).is_ok_and(|found| found == own))
     }
 }
 
-/// What is wrong with the directory of a path at which no file could be made; none if it is
-/// something else.
+/// Describes why no file could be created in the directory of a path.
+///
+/// Returns `None` if the directory is not the cause.
 fn directory_fault(path: &Path, error: Errno) -> Option<String> {
     let shown = directory_of(path).display();
     match error {
@@ -326,14 +336,16 @@ fn stream_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Only a refused connection tells that nobody listens; any other failure may come from a socket
-/// that lives.
+/// Fails unless the socket is stale.
+///
+/// Only a refused connection proves that nobody listens. Any other failure may come from a live
+/// socket.
 fn ensure_stale(path: &Path) -> Result<()> {
     let shown = path.display();
     let address = SocketAddrUnix::new(path).with_context(|| shown.to_string())?;
     match rustix::net::connect(&stream_socket()?, &address) {
         Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(()),
-        // A queue of connections that is full belongs to somebody.
+        // A full queue of connections belongs to a live process.
         Ok(()) | Err(Errno::AGAIN) => {
             bail!("{shown} is in use by another process: stop it, or name another path")
         }
@@ -351,7 +363,7 @@ mod tests {
     use std::sync::Barrier;
     use tempfile::TempDir;
 
-    /// A directory that goes with the test.
+    /// A temporary directory that is removed after the test.
     struct Dir(TempDir);
 
     impl Dir {
@@ -385,7 +397,7 @@ mod tests {
         UnixStream::connect(dir.path()).unwrap();
         drop(listener);
         assert!(!dir.path().exists());
-        // One that knows nothing of the lock.
+        // A process that does not use the lock.
         let _living = UnixListener::bind(dir.path()).unwrap();
         assert!(refused(&dir).contains("is in use by another process: stop it"));
     }
@@ -412,14 +424,15 @@ mod tests {
         let dir = Dir::new();
         drop(UnixListener::bind(dir.path()).unwrap());
         let barrier = Barrier::new(2);
-        // Nothing is asserted in between: whoever ended there would leave the other at the barrier.
+        // No assertion in the loop: a thread that ended there would leave the other one at the
+        // barrier.
         let start = || {
             let mut outcomes = Vec::with_capacity(ROUNDS);
             for _ in 0..ROUNDS {
                 barrier.wait();
                 let claimed = claim(&dir);
                 barrier.wait();
-                // Both have tried: whoever has it can be reached.
+                // Both threads have tried, so the one that has the socket can be reached.
                 outcomes.push(match &claimed {
                     Ok(listener) => match UnixStream::connect(dir.path()).and_then(|_| listener.accept()) {
                         Ok(_) => "has it".to_owned(),
@@ -428,7 +441,7 @@ mod tests {
                     Err(error) => format!("{error:#}"),
                 });
                 barrier.wait();
-                // As a process that is killed leaves it: the next two find a stale socket.
+                // Leave a stale socket for the next round, as a killed process does.
                 if claimed.is_ok() {
                     drop(claimed);
                     let _ = UnixListener::bind(dir.path());
@@ -485,7 +498,7 @@ mod tests {
         assert!(error("file/s").contains(&format!("{shown}/file is no directory")), "{}", error("file/s"));
     }
 
-    /// Whoever cannot connect, for whatever reason, does not know that the socket is stale.
+    /// A failure to connect, for other reasons than refusal, does not prove that a socket is stale.
     #[test]
     fn what_cannot_be_told_is_left_alone() {
         let dir = Dir::new();
@@ -519,13 +532,13 @@ mod tests {
         fs::remove_file(dir.path()).unwrap();
         assert!(!is_reached() && listener.mend() && is_reached());
         assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o640);
-        // With its lock, whose file another daemon would make anew.
+        // The lock's file is deleted, too. Another daemon would make a new one.
         fs::remove_dir_all(dir.0.path()).unwrap();
         assert!(!listener.mend());
         fs::create_dir(dir.0.path()).unwrap();
         assert!(listener.mend() && is_reached());
         assert!(refused(&dir).contains(&format!("in use by another process, {}", std::process::id())));
-        // What somebody else put there is theirs.
+        // A file that somebody else put there is not replaced.
         fs::remove_file(dir.path()).unwrap();
         fs::write(dir.path(), "").unwrap();
         assert!(!listener.mend());

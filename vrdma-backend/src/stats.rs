@@ -1,4 +1,4 @@
-//! What an operator can see of a daemon.
+//! The counters that an operator can see.
 
 use crate::device::counters::{DeviceCounters, ObjectCounts};
 use crate::memory::sigbus;
@@ -12,46 +12,46 @@ use std::time::Instant;
 /// Version of the daemon.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What an operator can see.
+/// The counters of the daemon.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
     /// Version of the daemon.
     pub version: &'static str,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime: u64,
-    /// The uplink's link; none without an uplink.
+    /// The uplink's link; `None` without an uplink.
     pub link: Option<Link>,
-    /// Each guest, in the order of the configuration.
+    /// The guests, in the order of the configuration.
     pub guests: Vec<GuestStats>,
-    /// Frames of the uplink; empty without one.
+    /// Frame counters of the uplink; empty without one.
     pub uplink: BTreeMap<&'static str, u64>,
-    /// RoCE packets that are no single guest's business.
+    /// RoCE packet counters that belong to no single guest.
     pub roce: BTreeMap<&'static str, u64>,
-    /// Frames to the RoCE port that were no packets, by reason.
+    /// Frames to the RoCE port that were not valid packets, by reason.
     pub malformed: BTreeMap<&'static str, u64>,
-    /// What happened in the Ethernet switch.
+    /// Counters of the Ethernet switch.
     pub switch: SwitchStats,
-    /// Each worker.
+    /// The workers, in order of their numbers.
     pub workers: Vec<WorkerStats>,
-    /// Times that workers slept.
+    /// Number of times that workers slept.
     pub worker_sleeps: u64,
-    /// Memory regions whose file a front-end cut short.
+    /// Memory regions whose file a front-end truncated.
     pub memory_faults: u64,
-    /// What the first worker's time went to.
+    /// How the first worker's time is spent.
     #[cfg(feature = "cycles")]
     pub cycles: crate::cycles::Account,
 }
 
-/// The uplink's link.
+/// State of the uplink's link.
 #[derive(Clone, Debug, Serialize)]
 pub struct Link {
     /// Whether it is up.
     pub up: bool,
-    /// Longest IP packet in bytes.
+    /// Longest IP packet, in bytes.
     pub mtu: u16,
 }
 
-/// Which of a guest's functions a front-end is connected to; none where the guest has no such
+/// Whether a front-end is connected to each of a guest's functions; `None` if the guest lacks the
 /// function.
 #[derive(Clone, Debug, Serialize)]
 pub struct Connected {
@@ -61,61 +61,63 @@ pub struct Connected {
     pub net: Option<bool>,
 }
 
-/// What an operator can see of a guest.
+/// The counters of a guest.
 #[derive(Clone, Debug, Serialize)]
 pub struct GuestStats {
     /// Its name.
     pub name: String,
-    /// Whether its VMM is there.
+    /// Whether its VMM is connected.
     pub connected: Connected,
-    /// Objects that exist.
+    /// Objects that exist now.
     pub objects: ObjectCounts,
-    /// TCP ports at which it takes connections of iWARP.
+    /// TCP ports on which it accepts iWARP connections.
     pub listening: Vec<u16>,
-    /// What happened between guest and device.
+    /// Counters of what happened between guest and device.
     pub device: DeviceCounters,
-    /// What happened between queue pairs.
+    /// Counters of what happened between queue pairs.
     pub transport: BTreeMap<&'static str, u64>,
-    /// What happened in its own TCP; empty without one.
+    /// Counters of its own TCP; empty without one.
     pub tcp: BTreeMap<&'static str, u64>,
-    /// What happened at its Ethernet function.
+    /// Counters of its Ethernet function.
     pub net: NetCounters,
 }
 
-/// What an operator can see of a worker.
+/// The counters of a worker.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WorkerStats {
     /// Names of its guests.
     pub guests: Vec<String>,
-    /// It takes no turns: its guests wait, and are left out.
+    /// Whether the worker is stuck. Its guests wait then, and their counters are missing.
     pub stuck: bool,
-    /// Times that it slept.
+    /// Number of times that it slept.
     pub sleeps: u64,
-    /// Frames that it sent to other workers.
+    /// Frames sent to other workers.
     pub frames_sent: u64,
-    /// Frames of theirs that it took.
+    /// Frames received from other workers.
     pub frames_received: u64,
-    /// Frames to others that found no room in the ring.
+    /// Frames to other workers that found no room in the ring.
     pub frames_lost: u64,
-    /// Frames that it sent by its own queue pair of the uplink.
+    /// Frames sent by this worker's own queue pair of the uplink.
     pub uplink_sent: u64,
-    /// Frames that came there, also those that it handed over.
+    /// Frames received by this worker's own queue pair of the uplink, including those passed to
+    /// other workers.
     pub uplink_received: u64,
-    /// Packets that its engine gave to those of other workers as they are.
+    /// Inter-worker packets that its engine sent to other engines without building frames.
     pub packets_sent: u64,
-    /// Packets of theirs that it took.
+    /// Inter-worker packets received from other engines.
     pub packets_received: u64,
-    /// Packets that it sent with memory of their guest.
+    /// Inter-worker packets sent with a pinned region of its guest instead of a copy.
     pub packets_lent: u64,
-    /// Packets to others that found no room in the ring.
+    /// Inter-worker packets that found no room in the ring.
     pub packets_lost: u64,
-    /// Buffers for frames to others that it has made, each as long as the longest frame.
+    /// Buffers made for frames to other workers, each as long as the longest frame.
     pub buffers: u64,
-    /// RoCE packets under a GID of a guest of another worker that were not from its engine.
+    /// Spoofed RoCE packets: their source is a GID of another worker's guest, but they did not come
+    /// from that worker's engine.
     pub drop_spoofed: u64,
 }
 
-/// Answers what an operator can see.
+/// Collects the counters for the operator.
 #[derive(Clone, Debug)]
 pub struct Observer {
     /// The daemon's workers.
@@ -126,22 +128,22 @@ pub struct Observer {
     pub guests: Vec<Observed>,
 }
 
-/// A guest that is seen.
+/// A guest whose counters are collected.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// Its name.
+    /// Name of the guest.
     pub name: String,
-    /// Where it is served.
+    /// The worker, device and port that serve it.
     pub place: Place,
-    /// Its RDMA function's session, its Ethernet function's.
+    /// Presence of front-ends: of its RDMA function, then of its Ethernet function.
     pub presence: [Option<Presence>; 2],
-    /// It is the second RDMA function of the one before, which has the Ethernet function.
+    /// Whether it is a second RDMA function of the guest before, which has the Ethernet function.
     pub is_beside: bool,
 }
 
-/// What one worker says.
+/// The counters that one worker reports.
 struct Part {
-    /// Its guests, in the order of the configuration.
+    /// The worker's guests, in the order of the configuration.
     guests: Vec<GuestStats>,
     worker: WorkerStats,
     link: Option<Link>,
@@ -154,7 +156,9 @@ struct Part {
 }
 
 impl Observer {
-    /// What an operator can see now. Of a worker that is stuck, and of its guests, nothing else.
+    /// Collects the counters of all workers.
+    ///
+    /// A stuck worker is marked as stuck. Its other counters and its guests are missing.
     ///
     /// # Errors
     /// A worker has stopped.
@@ -190,7 +194,7 @@ impl Observer {
             stats.workers.push(WorkerStats { guests: names, ..part.worker });
             guests.extend(positions.into_iter().zip(part.guests));
             add(&mut stats.uplink, part.uplink);
-            // The first worker looks at the link.
+            // Only the first worker watches the link.
             if number == 0 {
                 stats.link = part.link;
                 #[cfg(feature = "cycles")]
@@ -262,7 +266,7 @@ fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
     }
 }
 
-/// Adds up what several count.
+/// Adds counters to sums by name.
 fn add(sum: &mut BTreeMap<&'static str, u64>, part: BTreeMap<&'static str, u64>) {
     for (name, count) in part {
         *sum.entry(name).or_default() += count;

@@ -1,7 +1,9 @@
-//! What connections of iWARP begin with: sockets of the host's TCP (`tcp = "kernel"`), which never
-//! block, or where ours (`tcp = "own"`) is to go.
+//! The sockets and addresses with which iWARP connections begin.
 //!
-//! They are made where commands are parsed, in the guest's session, and used by the worker.
+//! With `tcp = "kernel"` these are non-blocking sockets of the host's TCP. With `tcp = "own"` they
+//! are addresses and paths for vrdma's own TCP.
+//!
+//! The guest's session creates them while it parses commands. The worker uses them.
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::io;
@@ -10,14 +12,16 @@ use std::time::Duration;
 use vrdma_tcp::NextHop;
 use vrdma_transport::Error;
 
-/// Connections that the kernel may keep until the worker takes them.
+/// Most connections that the kernel queues until the worker accepts them.
 const BACKLOG: i32 = 128;
 
-/// Times that a peer is asked whether it is still there.
+/// Number of keep-alive probes.
 const PROBES: u8 = 6;
 
-/// After so many seconds without a word the peer is asked; one that does not answer for as long
-/// again has vanished. 0: it is never asked.
+/// Returns the keep-alive times of a connection; `None` if `seconds` is 0.
+///
+/// The first probe goes out after `seconds` without a word from the peer. A peer that does not
+/// answer for as long again is considered gone.
 pub fn asked_after(seconds: u16) -> Option<vrdma_tcp::KeepAlive> {
     (seconds > 0).then(|| {
         let probes = seconds.min(PROBES.into()) as u8;
@@ -27,12 +31,12 @@ pub fn asked_after(seconds: u16) -> Option<vrdma_tcp::KeepAlive> {
     })
 }
 
-/// How peers are noticed that vanish without a word, while there is nothing to send to them.
+/// How to detect peers that vanish while nothing is sent to them.
 #[derive(Clone, Debug)]
 pub struct KeepAlive(Option<TcpKeepalive>);
 
 impl KeepAlive {
-    /// See [`asked_after`].
+    /// Returns the setting for a keep-alive time in seconds, computed by [`asked_after`].
     pub fn after(seconds: u16) -> KeepAlive {
         KeepAlive(asked_after(seconds).map(|vrdma_tcp::KeepAlive { idle, interval, probes }| {
             TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes.into())
@@ -41,36 +45,36 @@ impl KeepAlive {
 }
 
 fn socket(address: SocketAddr, keep_alive: &KeepAlive, traffic_class: TrafficClass) -> io::Result<Socket> {
-    // It is made with SOCK_CLOEXEC.
+    // `Socket::new` sets SOCK_CLOEXEC.
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
-    // A port is in use no longer than its listener or connection is, as far as the guest can see.
+    // For the guest, a port is in use only as long as its listener or connection is.
     socket.set_reuse_address(true)?;
-    // Connections of a listener have it of that, too.
+    // Accepted connections inherit it from their listener.
     traffic_class.set(&socket, address)?;
     if let Some(keep_alive) = &keep_alive.0 {
-        // Connections of a listener have it of that.
+        // Accepted connections inherit it from their listener.
         socket.set_tcp_keepalive(keep_alive)?;
     }
     Ok(socket)
 }
 
-/// Where a guest listens.
+/// Where a guest listens for connections.
 #[derive(Debug)]
 pub enum Doors {
-    /// At sockets of the kernel.
+    /// On kernel sockets.
     Kernel(Vec<Socket>),
-    /// At an address of its own TCP; if unspecified, at each.
+    /// On an address of the guest's own TCP. If it is unspecified, on each of its addresses.
     Own {
-        /// The address, and the port.
+        /// Address and port.
         at: SocketAddr,
-        /// Of what its connections send.
+        /// The traffic class of what its connections send.
         traffic_class: TrafficClass,
     },
 }
 
 impl Doors {
-    /// How many sockets these are.
+    /// Returns the number of sockets, at least 1.
     pub fn sockets(&self) -> u32 {
         match self {
             Doors::Kernel(sockets) => (sockets.len() as u32).max(1),
@@ -78,10 +82,10 @@ impl Doors {
         }
     }
 
-    /// At which port.
+    /// Returns the TCP port.
     pub fn port(&self) -> u16 {
         let at = match self {
-            // All of a listener's sockets have the same.
+            // All sockets of a listener have the same port.
             Doors::Kernel(sockets) => {
                 sockets.first().and_then(|socket| socket.local_addr().ok()?.as_socket())
             }
@@ -94,40 +98,41 @@ impl Doors {
 /// How a guest connects.
 #[derive(Debug)]
 pub enum Way {
-    /// By a socket of the kernel, which is on its way.
+    /// By a kernel socket that is connecting.
     Kernel(Socket),
-    /// By its own TCP.
+    /// By the guest's own TCP.
     Own(Path),
 }
 
-/// The path of a connection of our TCP.
+/// The path of a connection of vrdma's own TCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Path {
-    /// To whom frames go.
+    /// The destination of its frames.
     pub hop: NextHop,
-    /// Longest IP packet; 0: nobody knows.
+    /// Longest IP packet in bytes; 0 if unknown.
     pub mtu: u16,
-    /// Of what is sent.
+    /// The traffic class of what is sent.
     pub traffic_class: TrafficClass,
 }
 
-/// The DS field of IP packets (RFC 2474): type of service of IPv4, traffic class of IPv6. The two
-/// bits of ECN are zero.
+/// The DS field of IP packets (RFC 2474): IPv4's type of service, IPv6's traffic class.
+///
+/// The two ECN bits are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficClass(u8);
 
 impl TrafficClass {
-    /// None if a bit of ECN is set: those are TCP's own (RFC 3168).
+    /// Returns the class, or `None` if an ECN bit is set. TCP itself uses those bits (RFC 3168).
     pub fn new(value: u8) -> Option<TrafficClass> {
         (value & 3 == 0).then_some(TrafficClass(value))
     }
 
-    /// As it stands in the packet.
+    /// Returns the value as it stands in the packet.
     pub fn number(self) -> u8 {
         self.0
     }
 
-    /// Has what a socket of the kernel sends be of this class.
+    /// Sets the class of what a kernel socket sends.
     fn set(self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
         match address {
             _ if self == TrafficClass::default() => Ok(()),
@@ -137,10 +142,11 @@ impl TrafficClass {
     }
 }
 
-/// Listens there.
+/// Opens a listening kernel socket.
 ///
 /// # Errors
-/// Another has the port, the address is none of this host's, or the system is out of something.
+/// The port is in use, the address does not belong to this host, or the system is out of a
+/// resource.
 pub fn listen(at: SocketAddr, keep_alive: &KeepAlive, traffic_class: TrafficClass) -> io::Result<Socket> {
     let socket = socket(at, keep_alive, traffic_class)?;
     if at.is_ipv6() {
@@ -151,10 +157,10 @@ pub fn listen(at: SocketAddr, keep_alive: &KeepAlive, traffic_class: TrafficClas
     Ok(socket)
 }
 
-/// A socket with this end's address, of a connection that is to begin.
+/// Opens a kernel socket with the local address of a connection that is to be started.
 ///
 /// # Errors
-/// As of [`listen`].
+/// The errors of [`listen`].
 pub fn bind(from: SocketAddr, keep_alive: &KeepAlive, traffic_class: TrafficClass) -> io::Result<Socket> {
     let socket = socket(from, keep_alive, traffic_class)?;
     socket.set_tcp_nodelay(true)?;
@@ -162,7 +168,8 @@ pub fn bind(from: SocketAddr, keep_alive: &KeepAlive, traffic_class: TrafficClas
     Ok(socket)
 }
 
-/// Begins to connect: the SYN goes out. The socket is writable once it is connected, or not.
+/// Starts to connect: the SYN is sent. The socket becomes writable once the attempt succeeds or
+/// fails.
 ///
 /// # Errors
 /// The peer cannot be reached at all, or another connection has these addresses.
@@ -173,7 +180,7 @@ pub fn begin(socket: &Socket, to: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// What the driver is told if a socket cannot be had, or cannot connect.
+/// Returns the driver's error if a socket cannot be created or cannot connect.
 pub fn refusal(error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Error::Busy,
@@ -187,21 +194,21 @@ pub fn refusal(error: &io::Error) -> Error {
     }
 }
 
-/// A connection of a listener, with the addresses of both ends.
+/// An accepted connection, with the addresses of both ends.
 #[derive(Debug)]
 pub struct Accepted {
-    /// It does not block.
+    /// The socket, which does not block.
     pub socket: Socket,
-    /// The listener's end.
+    /// Address of the listener's end.
     pub local: SocketAddr,
-    /// The peer's.
+    /// Address of the peer.
     pub remote: SocketAddr,
 }
 
-/// Takes a connection of a listener; `None` if none has come, or it has gone already.
+/// Accepts a connection; `None` if there is none, or if it has ended already.
 ///
 /// # Errors
-/// The system is out of what a connection needs. It waits until there is some.
+/// The system is out of what a connection needs. The connection waits in the queue until then.
 pub fn accept(listener: &Socket) -> io::Result<Option<Accepted>> {
     let (socket, remote) = match listener.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
         Ok(accepted) => accepted,
@@ -217,9 +224,9 @@ pub fn accept(listener: &Socket) -> io::Result<Option<Accepted>> {
     Ok(ends.map(|(local, remote)| Accepted { socket, local, remote }))
 }
 
-/// Ends a connection by a RST.
+/// Ends a connection with a RST.
 pub fn reset(socket: Socket) {
-    // Without that it ends by a FIN, and what was sent may still arrive.
+    // Without this, closing sends a FIN, and queued data may still arrive.
     let _ = socket.set_linger(Some(Duration::ZERO));
 }
 

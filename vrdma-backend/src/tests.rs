@@ -42,7 +42,8 @@ fn documentation() -> String {
     text.lines().filter_map(|line| line.strip_prefix("//!")).map(str::trim).collect::<Vec<_>>().join("\n")
 }
 
-/// The names in backticks between these words of the documentation and the end of their paragraph.
+/// Returns the names in backticks between `begin` and the end of its paragraph in the
+/// documentation.
 fn listed(begin: &str) -> Vec<String> {
     let text = documentation();
     let (_, rest) =
@@ -77,8 +78,9 @@ fn modules_use_only_modules_listed_before_them() {
     }
 }
 
-/// The modules of the crate's root that a file names: by `crate::`, or by as many `super::` as lead
-/// there.
+/// Returns the modules of the crate's root that a file names.
+///
+/// A file names them by `crate::`, or by as many `super::` as lead to the root.
 fn modules_named<'a>(file: &str, code: &'a str) -> Vec<&'a str> {
     let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
     let supers = "super::".repeat(path.split('/').count());

@@ -1,9 +1,8 @@
-//! The vhost-user protocol: what the front-end (the VMM) sets up, handed on to the [`Function`]
-//! that it sets up.
+//! The vhost-user protocol: passes what the front-end (the VMM) sets up to a [`Function`].
 //!
-//! This is the adapter alone: messages come in one at a time, each leaves the function in a state
-//! that makes sense. `vhost-user-backend` is not used: it keeps each virtqueue behind a lock and
-//! reads rings by itself, and its device has at most 64 of them.
+//! This is an adapter only. Messages come in one at a time, and each leaves the function in a
+//! consistent state. The crate `vhost-user-backend` is not used. It keeps each virtqueue behind a
+//! lock, reads rings itself, and its device has at most 64 of them.
 
 mod messages;
 
@@ -18,121 +17,126 @@ use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatu
 use vhost::vhost_user::{Error, Result};
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
-/// A virtio device of a guest's NIC: what its front-end sets up has a meaning here.
+/// A virtio device of a guest's NIC. It defines what the front-end's settings mean.
 ///
-/// The session's thread calls it. Each call leaves the device in a state that makes sense.
+/// The session's thread calls it. Each call leaves the device in a consistent state.
 pub trait Function: Send + 'static {
-    /// What log messages call it.
+    /// Name of the function in log messages.
     const NAME: &'static str;
-    /// Feature bits on offer beside those that all functions have.
+    /// Feature bits offered in addition to those of all functions.
     const FEATURES: u64;
-    /// Protocol features on offer beside those that all functions have.
+    /// Protocol features offered in addition to those of all functions.
     const PROTOCOL: VhostUserProtocolFeatures;
 
-    /// Number of virtqueues.
+    /// Returns the number of virtqueues.
     fn num_queues(&self) -> usize;
 
-    /// Most bytes of guest memory that a front-end may have mapped.
+    /// Returns the most bytes of guest memory that a front-end may have mapped.
     fn memory_max(&self) -> u64;
 
-    /// How many pages of its guest's memory this process may make.
+    /// Returns the account of pages that this process may allocate in its guest's memory.
     fn ledger(&self) -> Arc<Ledger> {
         Arc::default()
     }
 
-    /// The device that is to reach its guest's memory by itself.
+    /// Returns the device that is to access the guest's memory by DMA.
     fn dma(&self) -> Option<Dma> {
         None
     }
 
-    /// What `VHOST_USER_GET_QUEUE_NUM` answers: virtqueues, but for a network device pairs of them.
+    /// Returns the answer to `VHOST_USER_GET_QUEUE_NUM`.
+    ///
+    /// It is the number of virtqueues. For a network device it is the number of pairs of
+    /// virtqueues.
     fn queue_num(&self) -> u64 {
         self.num_queues() as u64
     }
 
-    /// The configuration space; empty if the front-end has one of its own.
+    /// Returns the configuration space. It is empty if the front-end has its own.
     fn config_space(&self) -> &[u8] {
         &[]
     }
 
-    /// Serves a virtqueue from index `base` on.
+    /// Starts to serve a virtqueue from index `base` on.
     ///
     /// # Errors
     /// The worker has stopped.
     fn start(&mut self, setup: VirtqueueSetup, base: u16, front: &Setup) -> std::result::Result<(), Stopped>;
 
-    /// Serves a virtqueue no longer; the index at which it may go on, if the device has used it.
+    /// Stops serving a virtqueue.
+    ///
+    /// Returns the index at which it can continue, if the device has used the queue.
     ///
     /// # Errors
     /// The worker has stopped.
     fn stop(&mut self, index: u16) -> std::result::Result<Option<u16>, Stopped>;
 
-    /// What rings the driver for a virtqueue that is served has changed.
+    /// Replaces the driver's interrupt for a virtqueue that is served.
     ///
     /// # Errors
     /// The worker has stopped.
     fn set_call(&mut self, index: u16, call: Option<Arc<Call>>) -> std::result::Result<(), Stopped>;
 
-    /// Follows a new memory table.
+    /// Changes to a new memory table.
     ///
     /// # Errors
     /// The worker has stopped.
     fn remap(&mut self, memory: &Arc<GuestMemory>) -> std::result::Result<(), Stopped>;
 
-    /// The front-end resets the device.
+    /// Resets the device, as the front-end asked.
     ///
     /// # Errors
     /// The worker has stopped.
     fn reset(&mut self) -> std::result::Result<(), Stopped>;
 
-    /// The front-end is gone.
+    /// Ends the service, because the front-end is gone.
     fn detach(&mut self);
 
-    /// A step of its session panicked. Its front-end is gone.
+    /// Cleans up after a step of the session panicked. The front-end is gone.
     fn panicked(&mut self);
 
-    /// What the driver kicks for the virtqueue that the session's own thread serves, if there is
-    /// one and it runs.
+    /// Returns the kick of the virtqueue that the session's thread serves, if there is one and it
+    /// runs.
     fn kick<'a>(&self, _front: &'a Setup) -> Option<&'a Arc<Kick>> {
         None
     }
 
-    /// Serves that virtqueue.
+    /// Serves the virtqueue that belongs to the session's thread.
     fn serve(&mut self, _front: &Setup) -> Served {
         Served::Nothing
     }
 }
 
-/// What a look at a virtqueue came to.
+/// The result of serving a virtqueue once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// There was nothing to do.
     Nothing,
-    /// Something was done, and that is all for now.
+    /// Some work was done, and no more is left for now.
     Some,
     /// There may be more to do at once.
     More,
 }
 
-/// What a front-end has set up.
+/// The settings of a front-end.
 #[derive(Debug)]
 pub struct Setup {
     /// The guest's memory.
     pub memory: Arc<GuestMemory>,
-    /// Feature bits that the driver took.
+    /// Feature bits that the driver accepted.
     pub features: u64,
     queues: Vec<Virtqueue>,
 }
 
-/// A guest's device as its front-end has set it up.
+/// A guest's device, with its front-end's settings.
 #[derive(Debug)]
 pub struct FrontEnd<F> {
     function: F,
     setup: Setup,
     ringer: Ringer,
-    /// Memory tables that are still to be unmapped, of this front-end and of those before it.
+    /// Memory tables to be unmapped, of this front-end and of those before it.
     backlog: Arc<Backlog>,
-    /// Eventfds, in use or still to be closed, likewise.
+    /// Eventfds in use or to be closed, of this front-end and of those before it.
     open: Arc<Backlog>,
 }
 
@@ -145,22 +149,22 @@ struct Virtqueue {
     base: u16,
     kick: Option<Arc<Kick>>,
     call: Option<Arc<Call>>,
-    /// Between SET_VRING_KICK and GET_VRING_BASE.
+    /// Whether it is between SET_VRING_KICK and GET_VRING_BASE.
     started: bool,
     enabled: bool,
-    /// The device serves it.
+    /// Whether the device serves it.
     active: bool,
 }
 
 impl<F: Function> FrontEnd<F> {
-    /// A device that no front-end has set up yet.
+    /// Returns a device that no front-end has set up yet.
     pub fn new(function: F, ringer: Ringer) -> FrontEnd<F> {
         let queues = (0..function.num_queues()).map(|_| Virtqueue::default()).collect();
         let setup = Setup { memory: Arc::default(), features: 0, queues };
         FrontEnd { function, setup, ringer, backlog: Arc::default(), open: Arc::default() }
     }
 
-    /// A front-end came; `connection` is shut down if it cuts its memory short.
+    /// Starts a front-end. `connection` is shut down if the front-end truncates its memory.
     pub fn connect(&mut self, connection: UnixStream) {
         let memory_max = self.function.memory_max();
         let (backlog, connection) = (self.backlog.clone(), Some(Arc::new(connection)));
@@ -174,37 +178,36 @@ impl<F: Function> FrontEnd<F> {
         self.setup.memory = Arc::new(GuestMemory::empty(options));
     }
 
-    /// Whether the front-end has cut its memory short.
+    /// Whether the front-end has truncated its memory.
     pub fn has_lost_memory(&self) -> bool {
         self.setup.memory.is_lost()
     }
 
-    /// What the driver kicks for the session's thread.
+    /// Returns the kick of the virtqueue that the session's thread serves.
     pub fn kick(&self) -> Option<&Arc<Kick>> {
         self.function.kick(&self.setup)
     }
 
-    /// Serves the virtqueue that the session's own thread serves.
+    /// Serves the virtqueue that belongs to the session's thread.
     pub fn serve(&mut self) -> Served {
         #[cfg(feature = "hooks")]
         crate::hooks::step("queue");
         self.function.serve(&self.setup)
     }
 
-    /// The front-end is gone: everything is as before it came.
+    /// Resets everything to the state before a front-end came, because it is gone.
     pub fn disconnect(&mut self) {
         self.forget();
         self.setup.memory = Arc::default();
     }
 
-    /// The same, because a step of the session panicked.
+    /// Resets everything after a step of the session panicked.
     pub fn panicked(&mut self) {
         self.disconnect();
         self.function.panicked();
     }
 
-    /// What the front-end has set up is forgotten. If it sets up more, that is on the same
-    /// conditions.
+    /// Discards what the front-end has set up. The options of its memory stay for further settings.
     fn forget(&mut self) {
         self.function.detach();
         self.setup.memory = Arc::new(self.setup.memory.emptied());
@@ -227,7 +230,7 @@ impl<F: Function> FrontEnd<F> {
         self.setup.queues.len() as u32
     }
 
-    /// Starts or stops serving a virtqueue, whatever its settings now say.
+    /// Starts or stops serving a virtqueue, according to its settings.
     fn update(&mut self, index: u32) -> Result<()> {
         let protocol_features = self.has_protocol_features();
         let queue = self.queue(index)?;
@@ -246,7 +249,7 @@ impl<F: Function> FrontEnd<F> {
         let Some(setup) = self.setup.virtqueue(index) else { return Ok(()) };
         let [desc, avail, used] = ring_lens(setup.size);
         let rings = [(setup.desc, desc), (setup.avail, avail), (setup.used, used)];
-        // What would be too much comes when it is used.
+        // Pages beyond the limit are allocated when they are used, so the error is ignored.
         let _ = self.setup.memory.populate(&rings.map(|(gpa, len)| Run { gpa, len }), &mut { u64::MAX });
         self.function.start(setup, base, &self.setup).map_err(stopped)
     }
@@ -259,7 +262,10 @@ impl<F: Function> FrontEnd<F> {
         Ok(())
     }
 
-    /// The virtqueue, to set it up.
+    /// Returns a virtqueue to be set up.
+    ///
+    /// # Errors
+    /// It runs. GET_VRING_BASE stops it.
     fn stopped_queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
         let queue = self.queue(index)?;
         if queue.active {
@@ -278,14 +284,13 @@ fn stopped(_: Stopped) -> Error {
     Error::BackendInternalError
 }
 
-/// Refuses a message; the session says which it was.
+/// Returns the error that refuses a message. The session adds which message it was.
 fn refused(why: String) -> Error {
     Error::ReqHandlerError(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
 impl Setup {
-    /// A virtqueue, for those who serve it; `None` while it is not active, or if there is no such
-    /// virtqueue.
+    /// Returns the setup of a virtqueue; `None` if it is not active or does not exist.
     pub fn virtqueue(&self, index: u16) -> Option<VirtqueueSetup> {
         let queue = self.queues.get(usize::from(index)).filter(|queue| queue.active)?;
         Some(VirtqueueSetup {
@@ -300,12 +305,12 @@ impl Setup {
         })
     }
 
-    /// What the driver of a virtqueue kicks.
+    /// Returns the kick of a virtqueue.
     pub fn kick(&self, index: u16) -> Option<&Arc<Kick>> {
         self.queues.get(usize::from(index))?.kick.as_ref()
     }
 
-    /// What rings the driver of a virtqueue.
+    /// Returns the interrupt of a virtqueue.
     pub fn call(&self, index: u16) -> Option<&Arc<Call>> {
         self.queues.get(usize::from(index))?.call.as_ref()
     }

@@ -1,8 +1,7 @@
-//! The loop that does all the work: takes requests from channels, drives the engine, tells of
-//! completions.
+//! The worker's loop: takes requests from channels, drives the engine, and reports completions.
 //!
-//! A worker owns its devices' engines, queues and regions, so there are no locks inside. Others
-//! talk to it by sending closures ([`WorkerHandle::call`]), which it runs between two turns.
+//! A worker owns its guests' engine, queues and regions, so it needs no locks. Other threads send
+//! it closures ([`WorkerHandle::call`]), which it runs between two rounds.
 
 mod addresses;
 mod all;
@@ -68,82 +67,80 @@ use vmm_sys_util::event::EventConsumer;
 use vrdma_transport::{self as transport, DeviceId, Engine, GidEntry, OwnerId, Question, Sge};
 use vrdma_wire::num::Qpn;
 
-/// Bytes that the engine may copy in one turn before channels are looked at again.
+/// Bytes that the engine may copy in one round before channels are drained again.
 const COPY_BUDGET: u64 = 1 << 20;
-/// Messages carried out in one turn: guests that never stop giving commands leave the others their
-/// turns.
+/// Messages executed in one round. The limit keeps guests that give commands without end from
+/// starving others.
 const MESSAGES: usize = 16;
-/// Turns for which a reading of the clock is good enough while nothing waits for a deadline: a few
+/// Rounds for which one reading of the clock is good enough while no deadline is pending: a few
 /// microseconds.
 const CLOCK_TURNS: u32 = 16;
-/// Turns without work before each waits a little, for the sake of who shares the processor's core.
+/// Rounds without work before each pauses briefly, in favour of other threads on the same core.
 const PROMPT: u32 = 8;
-/// Turns without work after which the processor is offered to others between two turns.
+/// Rounds without work after which the worker offers its processor to others between rounds.
 const SPINS: u32 = 256;
-/// Turns after which a worker that does not sleep looks at them once more.
+/// Rounds after which a worker that does not sleep takes a second look at consumers.
 const LOOK_TURNS: u32 = 4096;
 
-/// In what epoll returns: the kick of an Ethernet function, of the guest whose number is in the
-/// upper half.
+/// Marks the kick of an Ethernet function in an epoll token. The upper half is the guest's number.
 const NET: u64 = 1 << 31;
 
 type Message = Box<dyn FnOnce(&mut Worker) + Send>;
 
-/// See the module.
+/// A worker: an engine with its devices, queues and ports, and the loop that runs them.
 pub struct Worker {
-    /// Queue pairs, regions and what flows between them.
+    /// Queue pairs, regions and the traffic between them.
     pub engine: Engine<MrMemory>,
-    /// Devices, and the way to their guests.
+    /// The devices, and their outputs to the guests.
     pub outputs: Outputs,
     /// The port of all RDMA functions.
     pub port: PortState,
-    /// Guests' Ethernet functions and their switch.
+    /// The guests' Ethernet functions and their switch.
     pub net: Net,
     uplink: Option<Uplink>,
-    /// The way to engines of other workers, if there are any.
+    /// The inter-worker endpoint to other engines, if there are other workers.
     near: Option<NearPort>,
-    /// GIDs of all guests, if there are other workers,
+    /// The GIDs of all guests, if there are other workers.
     gids: Option<GidView>,
-    /// and those among them that guests of this worker have.
+    /// The GIDs that guests of this worker have claimed in `gids`.
     claimed: Vec<(DeviceId, GidEntry)>,
-    /// Connections of iWARP functions,
+    /// The connections of iWARP functions.
     pub(crate) streams: Streams,
-    /// of which there are.
+    /// Whether any guest has an iWARP function.
     has_streams: bool,
-    /// Those of a guest are adjacent.
+    /// The channels. Those of a guest are adjacent.
     channels: Vec<BoundChannel>,
     channel_turns: Turns,
-    /// Channels bound so far.
+    /// Number of channels bound so far.
     serials: u64,
-    /// What waits until channels are drained.
+    /// Commands and messages that wait until channels are drained.
     barriers: Vec<Barrier>,
-    /// What waits until the uplink has given memory back.
+    /// Callers that wait until the uplink has released pinned memory.
     recalls: Vec<Recall>,
-    /// Turns since the uplink was asked for memory.
+    /// Rounds since the uplink was asked to release memory.
     since_reclaim: u32,
-    /// QPs and shared receive queues whose CQs failed, of each of these guests, in the order of
-    /// their turns.
+    /// QPs and shared receive queues whose CQs failed, by guest, in the order of the guests' turns.
     failing: VecDeque<(DeviceId, Vec<CqUser>)>,
     inbox: Receiver<Message>,
-    /// There may be something in the inbox: cheaper to look at than the inbox.
+    /// Whether the inbox may have a message. Checking this is cheaper than checking the inbox.
     mail: Arc<Mail>,
     wake: EventConsumer,
     epoll: Epoll,
     second_look: SecondLook,
-    /// The engine's clock as last read, and for how many turns more that will do.
+    /// The engine's clock as last read, and for how many more rounds this reading is used.
     clock: (transport::Instant, u32),
     polling: Polling,
     stop: bool,
-    /// Requests that were copied out of a channel.
+    /// Requests copied out of a channel.
     fetched: Box<Fetched>,
     sges: Vec<Sge>,
-    /// What guests did wrong, for the log.
+    /// Limits log messages about guests' violations.
     pub violations: RateLimit,
-    /// Requests taken from all channels.
+    /// Number of requests taken from all channels.
     requests: u64,
-    /// Times that the worker slept.
+    /// Number of times that the worker slept.
     sleeps: u64,
-    /// Turns since the last second look.
+    /// Rounds since the last second look.
     turns: u32,
 }
 
@@ -152,13 +149,13 @@ struct BoundChannel {
     device: DeviceId,
     owner: OwnerId,
     channel: Channel,
-    /// No other channel has or had this number.
+    /// Serial number, which no other channel of this worker has or had.
     serial: u64,
-    /// Its kick is in the epoll set: also while the channel is broken.
+    /// Whether its kick is in the epoll set. It may be there while the channel is broken.
     watched: bool,
 }
 
-/// Something that waits for channels, and for the engine.
+/// A command or message that waits until channels are drained and the engine has done its part.
 struct Barrier {
     device: DeviceId,
     marks: Vec<Mark>,
@@ -166,55 +163,57 @@ struct Barrier {
     then: Then,
 }
 
-/// What of a device the engine is to have done.
+/// What the engine has to finish for a device first.
 #[derive(Debug)]
 enum Until {
     /// Nothing.
     Now,
-    /// All is flushed of this QP that is to be, and windows of QPs that were reset or destroyed are
-    /// unbound.
+    /// The flush of this QP, and the unbinding of memory windows of QPs that were reset or
+    /// destroyed.
     Flushed(Qpn),
     /// All QPs have the addresses of the GID table.
     GidsSet,
-    /// These QPs have no request that can go on at once, or when its receive was looked for. Not
-    /// beyond this time: a process may go on to post.
+    /// None of these QPs has a request that can go on at once, or a message for which the peer's
+    /// receive is looked for.
+    ///
+    /// The wait ends at this time at the latest, because a process may go on to post.
     Settled(Vec<Qpn>, transport::Instant),
 }
 
-/// Where a channel is to be drained to.
+/// The position up to which a channel is to be drained.
 struct Mark {
-    /// The channel's serial number,
+    /// The channel's serial number.
     serial: u64,
-    /// and where it was found last.
+    /// The channel's position in `Worker::channels` when it was last found.
     position: usize,
     index: u16,
 }
 
-/// What happens then.
+/// What to do when a barrier is passed.
 enum Then {
-    /// The engine is told that it has all receives.
+    /// Tell the engine that it has all receives.
     Answer(Question),
-    /// Something else is done.
+    /// Run a message.
     Run(Message),
 }
 
-/// The worker's thread ended. It does so only when the daemon stops.
+/// The error that the worker's thread has ended. It ends only when the daemon stops.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the worker has stopped")]
 pub struct Stopped;
 
 impl Worker {
-    /// Ends the loop after this turn.
+    /// Ends the loop after this round.
     pub fn stop(&mut self) {
         self.stop = true;
     }
 
-    /// The engine's clock.
+    /// Reads the engine's clock.
     pub fn now(&self) -> transport::Instant {
         self.outputs.clock.now()
     }
 
-    /// Times that the worker slept.
+    /// Returns how many times the worker slept.
     pub fn sleeps(&self) -> u64 {
         self.sleeps
     }
@@ -243,7 +242,7 @@ impl Worker {
         }
     }
 
-    /// Between two turns without work.
+    /// Waits between two rounds without work.
     fn pause(&mut self, idle_turns: &mut u32) {
         let now = Instant::now();
         match self.polling.pause(now, self.requests) {
@@ -264,7 +263,7 @@ impl Worker {
         }
     }
 
-    /// Does what there is to do; true if there was anything.
+    /// Runs one round. Returns true if there was work.
     fn turn(&mut self) -> bool {
         let _mark = cycles::enter(Stage::Poll);
         let mut busy = self.mail.may_be_there() && self.run_messages();
@@ -297,16 +296,16 @@ impl Worker {
         busy
     }
 
-    /// Has the engine do what it does by itself; true if there is more.
+    /// Runs the engine's own work. Returns true if there is more.
     fn poll_engine(&mut self, now: transport::Instant) -> bool {
         let Worker { engine, outputs, .. } = self;
         let poll =
             |engine: &mut Engine<MrMemory>, outputs: &mut Outputs| engine.poll(now, COPY_BUDGET, outputs);
-        // Of what is left there may be more.
+        // After a panic, the remaining devices may have more.
         contained(step::TURN, None, engine, outputs, poll).unwrap_or(true)
     }
 
-    /// The time as of a few turns ago, or now if anything waits for a deadline.
+    /// Returns a time that is at most a few rounds old, or now if a deadline is pending.
     fn recent(&mut self) -> transport::Instant {
         let waits = self.engine.poll_timeout().is_some()
             || self.outputs.next_timer().is_some()
@@ -349,7 +348,7 @@ impl Worker {
 }
 
 impl BoundChannel {
-    /// Watches its kick, or no longer.
+    /// Adds the channel's kick to the epoll set, or removes it.
     fn watch(&mut self, epoll: &Epoll, watched: bool) {
         let Some(kick) = self.channel.kick().filter(|_| self.watched != watched) else { return };
         match kick.watch(epoll, self.token(), watched) {
@@ -358,7 +357,7 @@ impl BoundChannel {
         }
     }
 
-    /// What epoll returns for its kick; never 0, and without [`NET`].
+    /// Returns the epoll token of the channel's kick. It is never 0, and never has [`NET`] set.
     fn token(&self) -> u64 {
         u64::from(self.device.0) << 32 | u64::from(self.channel.index())
     }

@@ -1,5 +1,5 @@
-//! An EAL that cannot start says why: once in each process, so each attempt is a process of its
-//! own.
+//! An EAL that cannot start names the cause. EAL starts once in a process, so each attempt is a
+//! process of its own.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use vrdma_backend::port::Eal;
 
 const ATTEMPT: &str = "VRDMA_TEST_EAL";
 
-/// What starting EAL with these arguments says.
+/// Returns the message of starting EAL with these arguments.
 fn attempt(arguments: &str, device: &str) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "an_eal_that_cannot_start_names_the_cause_and_the_mend", "--nocapture"]);
@@ -25,7 +25,7 @@ fn an_eal_that_cannot_start_names_the_cause_and_the_mend() {
         match Eal::start(arguments, &device.parse().unwrap()) {
             Ok(_) => println!("EAL SAYS it runs"),
             Err(error) => {
-                // A second attempt says the same.
+                // A second attempt reports the same error.
                 let again = Eal::start("", &device.parse().unwrap()).unwrap_err();
                 assert_eq!(error.to_string(), again.to_string());
                 println!("EAL SAYS {error:#}");

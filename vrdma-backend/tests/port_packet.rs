@@ -1,5 +1,5 @@
-//! Two ports over `net_packet`, at the two ends of a veth in a network namespace that goes with the
-//! test. Root only.
+//! Tests two ports over `net_packet`, at the two ends of a veth in the test's own network
+//! namespace. They need root.
 
 mod veth;
 
@@ -24,7 +24,7 @@ fn our_packet_sockets_carry_frames_and_segments_that_pass_as_one() {
     let mut b = open("net_packet1,iface=vb", Some(9000));
     carry_frames(&mut a, &mut b);
     segments_pass_as_one(&mut a, &mut b, true);
-    // Of a device that takes no long ones the kernel cuts them.
+    // If a device accepts no long segments, the kernel cuts them.
     ip("link set va gso_max_size 2000");
     segments_pass_as_one(&mut a, &mut b, false);
     ip("link set va gso_max_size 65536");
@@ -34,7 +34,7 @@ fn our_packet_sockets_carry_frames_and_segments_that_pass_as_one() {
     a_full_socket(&mut a, &mut b);
     what_the_kernel_refuses_is_counted(&mut a, &mut b);
     the_link_flaps(&mut a, &mut b);
-    // The device can be had again, and its interface has its own MTU back.
+    // The device can be opened again, and its interface has its own MTU back.
     drop(b);
     assert_eq!(mtu("vb"), 1500);
     a_device_that_cannot_be_had_changes_nothing();
@@ -42,7 +42,7 @@ fn our_packet_sockets_carry_frames_and_segments_that_pass_as_one() {
     let mut b = open("net_packet1,iface=vb", None);
     assert_eq!(b.capabilities().mtu, 9000, "the interface's");
     every_length_both_ways(&mut a, &mut b);
-    // Frames are the same as those of DPDK's driver.
+    // DPDK's driver produces the same frames.
     drop(a);
     let mut a = open("net_af_packet0,iface=va", Some(9000));
     wait_link(&mut a, true);
@@ -58,7 +58,7 @@ fn a_device_that_cannot_be_had_changes_nothing() {
     assert_eq!(mtu("vb"), 1500);
 }
 
-/// Segments of a connection, each with so many bytes of data.
+/// Makes TCP segments of a connection, each with `length` bytes of data.
 fn segments(count: usize, length: usize) -> Vec<Vec<u8>> {
     let gid = |last| Gid::from_ipv4([192, 0, 2, last]);
     let segment = |number: usize| {
@@ -89,7 +89,7 @@ fn segments(count: usize, length: usize) -> Vec<Vec<u8>> {
     (0..count).map(segment).collect()
 }
 
-/// What nobody takes is lost at an end, which is counted, and the rest is there.
+/// Fills a socket that nobody reads. Lost frames are counted, and the rest arrives.
 fn a_full_socket(a: &mut Port, b: &mut Port) {
     let mut sent = 0;
     wait::until("a full socket to be counted", || {
@@ -107,7 +107,7 @@ fn a_full_socket(a: &mut Port, b: &mut Port) {
     while b.receive(&mut burst) != 0 {}
 }
 
-/// The interface is down before the port has looked.
+/// Sends while the interface is down and the port has not noticed.
 fn what_the_kernel_refuses_is_counted(a: &mut Port, b: &mut Port) {
     let before = a.stats()["tx_refused"];
     ip("link set va down");
@@ -123,8 +123,10 @@ fn what_the_kernel_refuses_is_counted(a: &mut Port, b: &mut Port) {
     send_some(a, b, 1000);
 }
 
-/// Those that follow each other do, also if a burst ends within or their checksum is left to the
-/// port; who gets them sees all of them as they were. `together` says whether they come so.
+/// Checks that consecutive segments travel as one, even if a burst ends between them or their
+/// checksum is offloaded.
+///
+/// The receiver sees all of them unchanged. `together` says whether they travel as one.
 fn segments_pass_as_one(a: &mut Port, b: &mut Port, together: bool) {
     for (length, count, is_open) in
         [(8948, 2 * BURST, false), (8948, 7, true), (1000, 3 * BURST, true), (300, 1, true)]
@@ -135,7 +137,7 @@ fn segments_pass_as_one(a: &mut Port, b: &mut Port, together: bool) {
             let mut token = a.transmit(frame.len()).unwrap();
             token.buf()[..frame.len()].copy_from_slice(frame);
             if is_open {
-                // The sum of the pseudo header: addresses, protocol, length.
+                // The sum of the pseudo-header: addresses, protocol, length.
                 let mut sum = Sum::of(&frame[26..34]);
                 sum.add(&[0, 6]);
                 sum.add(&((frame.len() - 34) as u16).to_be_bytes());
@@ -164,21 +166,23 @@ fn segments_pass_as_one(a: &mut Port, b: &mut Port, together: bool) {
     }
 }
 
-/// A neighbour in another namespace sends segments as one, which fill the MTU or not, behind any
-/// number of tags. Those that a buffer has no room for are counted.
+/// Receives joined segments from a neighbour in another namespace, behind any number of tags. They
+/// fill the MTU or not.
+///
+/// Segments that fit into no buffer are counted.
 fn messages_with_any_number_of_tags() {
     ip("link add near type veth peer name far");
     let mut port = open("net_packet2,iface=near", Some(1500));
     let ((to_neighbour, messages), (says, said)) = (channel::<Vec<u8>>(), channel());
     let neighbour = std::thread::spawn(move || {
-        // SAFETY: plain system calls. The thread, and programs that it starts, are in a namespace
-        // that goes with it.
+        // SAFETY: these are plain system calls. The thread and the programs that it starts are in a
+        // namespace that ends with the thread.
         let thread = unsafe {
             assert_eq!(libc::unshare(libc::CLONE_NEWNET), 0);
             libc::gettid()
         };
         says.send(thread).unwrap();
-        // The interface is here.
+        // The interface has been moved to this namespace.
         let Ok(first) = messages.recv() else { return };
         ip("link set far up");
         let socket = packet_socket("far");
@@ -202,7 +206,7 @@ fn messages_with_any_number_of_tags() {
     ] {
         let before = port.stats();
         to_neighbour.send(message(tags, size)).unwrap();
-        // What follows comes behind it.
+        // The next message arrives after it.
         to_neighbour.send(message(0, 200)).unwrap();
         let wanted = if comes { vec![size, size, size, size, 200, 200, 200, 200] } else { vec![200; 4] };
         assert_eq!(tcp_received(&mut port, wanted.len()), wanted, "{tags} tags: {:?}", port.stats());
@@ -214,11 +218,11 @@ fn messages_with_any_number_of_tags() {
     neighbour.join().unwrap();
 }
 
-/// Four segments of so many bytes in one, as a kernel would give them, behind so many tags.
+/// Makes four segments of `size` bytes joined in one frame, as a kernel would, behind `tags` tags.
 fn message(tags: usize, size: usize) -> Vec<u8> {
     let mut frame = [[2; 6], [4; 6]].concat();
     (0..tags).for_each(|tag| frame.extend([if tag + 1 == tags { 0x81 } else { 0x88 }, 0, 0, 7]));
-    // The outer tags are of 802.1ad.
+    // The outer tags are those of 802.1ad.
     (0..tags.saturating_sub(1)).for_each(|tag| frame[13 + 4 * tag] = 0xa8);
     frame.extend([8, 0]);
     let start = frame.len() as u16;
@@ -229,7 +233,7 @@ fn message(tags: usize, size: usize) -> Vec<u8> {
     let checksum = Sum::of(&packet).finish();
     packet[10..12].copy_from_slice(&checksum.to_be_bytes());
     packet.extend([4, 210, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 255, 255, 0, 0, 0, 0]);
-    // The sum of the pseudo header: addresses, protocol, length.
+    // The sum of the pseudo-header: addresses, protocol, length.
     let mut sum = Sum::of(&addresses);
     sum.add(&[0, 6]);
     sum.add(&((total - 20) as u16).to_be_bytes());
@@ -239,7 +243,7 @@ fn message(tags: usize, size: usize) -> Vec<u8> {
     [vec![1, 1], fields, frame, packet].concat()
 }
 
-/// Bytes of data in each of the next segments.
+/// Returns the number of data bytes in each of the next segments.
 fn tcp_received(port: &mut Port, count: usize) -> Vec<usize> {
     let (mut burst, mut lengths) = (Burst::default(), Vec::new());
     wait::until(&format!("{count} segments"), || {
@@ -255,11 +259,11 @@ fn tcp_received(port: &mut Port, count: usize) -> Vec<usize> {
     lengths
 }
 
-/// One that says with each frame what is left to be done to it (PACKET_VNET_HDR, 15 in
-/// linux/if_packet.h).
+/// Opens a packet socket that passes offload data with each frame (PACKET_VNET_HDR, 15 in
+/// `linux/if_packet.h`).
 fn packet_socket(interface: &str) -> OwnedFd {
-    // SAFETY: plain system calls: the descriptor is ours alone, the option is an int, and the
-    // address, of which zero is a value, is as long as said.
+    // SAFETY: these are plain system calls. The descriptor is owned here alone, and the option is
+    // an int. The address may be all zeros, and has the given length.
     unsafe {
         let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
@@ -274,7 +278,8 @@ fn packet_socket(interface: &str) -> OwnedFd {
     }
 }
 
-/// The other end of a veth may leave checksums to a device that is none.
+/// Checks that checksums are complete. The other end of a veth may offload them to a device that
+/// does not exist.
 fn what_the_host_left_open_is_complete(b: &mut Port) {
     ip("addr add 192.0.2.1/24 dev va");
     ip("neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev va");
@@ -286,7 +291,7 @@ fn what_the_host_left_open_is_complete(b: &mut Port) {
         let ours = burst.frames().iter().find(|frame| frame[12..14] == [8, 0] && frame[23] == 17);
         ours.map(|frame| frame.to_vec())
     });
-    // With the protocol and the length in a pseudo header before it.
+    // The sum includes a pseudo-header with protocol and length.
     let mut sum = Sum::of(&[0, 17]);
     sum.add(&((frame.len() - 34) as u16).to_be_bytes());
     sum.add(&frame[26..]);

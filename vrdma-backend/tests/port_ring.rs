@@ -1,5 +1,5 @@
-//! Ports over `net_ring`, where what is sent comes back, `net_memif`, and `net_vhost` with
-//! `net_virtio_user`. No privilege is needed.
+//! Tests ports over `net_ring`, which returns what is sent, `net_memif`, and `net_vhost` with
+//! `net_virtio_user`. They need no privilege.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, External, Faults, LINK_POL
 #[allow(dead_code, reason = "tests of other crates use the rest")]
 mod wait;
 
-/// Each port has buffers of its own, which stay to the end of the process.
+/// Each port has its own buffers, which are never freed.
 const MEMORY: &str = "--no-huge -m 2048";
 
 fn device(name: &str) -> Port {
@@ -26,7 +26,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31).wrapping_add(seed) as u8).collect()
 }
 
-/// Everything that comes back at once.
+/// Returns all frames that are there.
 fn received(port: &mut Port) -> Vec<Vec<u8>> {
     let (mut burst, mut all) = (Burst::default(), Vec::new());
     while port.receive(&mut burst) != 0 {
@@ -61,7 +61,7 @@ fn frames_of_all_lengths_come_back_in_order() {
     assert_eq!(port.stats()["tx_oversize"], 1);
 }
 
-/// Tells how often it was let go.
+/// The owner of a frame's bytes. It counts how often it is dropped.
 struct Owner {
     bytes: Vec<u8>,
     gone: Arc<AtomicUsize>,
@@ -98,7 +98,7 @@ fn memory_of_others_goes_out_and_is_let_go_once() {
         assert_eq!(gone.load(Ordering::SeqCst), round + 1, "let go");
     }
     assert_eq!(port.stats()["rx_linearized"], FRAMES as u64);
-    // What is not sent is let go too.
+    // A piece that is not sent is dropped too.
     let owner = Arc::new(Owner { bytes: pattern(64, 0), gone: gone.clone() });
     // SAFETY: the bytes are the owner's.
     let piece = unsafe { External::new(owner.bytes.as_ptr(), 64, owner.clone()) };
@@ -110,7 +110,7 @@ fn memory_of_others_goes_out_and_is_let_go_once() {
 fn a_pool_run_dry_is_survived_and_counted() {
     let mut port = device("net_ring3");
     let (mut held, mut sent) = (Vec::new(), 0);
-    // Receives and keeps everything, until there are no buffers.
+    // Receives and keeps all frames, until there are no buffers.
     while port.transmit(60).map(|token| token.commit(60)).is_some() {
         port.flush();
         sent += 1;
@@ -137,8 +137,8 @@ fn a_device_that_is_wanted_back_is_let_go_and_its_port_stays_down() {
     port.flush();
     assert_eq!(received(&mut port).len(), 1);
     port.transmit(60).unwrap().commit(60);
-    // What EAL calls when the kernel wants a device back, as `device_del` of QEMU's has it do.
-    // SAFETY: EAL runs, and knows a device of this name.
+    // EAL calls this if the kernel wants a device back, for instance after QEMU's `device_del`.
+    // SAFETY: EAL runs, and has a device of this name.
     unsafe {
         dpdk_sys::rte_dev_event_callback_process(c"net_ring31".as_ptr(), dpdk_sys::RTE_DEV_EVENT_REMOVE)
     };
@@ -150,7 +150,7 @@ fn a_device_that_is_wanted_back_is_let_go_and_its_port_stays_down() {
     port.arm();
     port.disarm();
     assert_eq!((port.poll_link(), port.stats()["tx_link_down"]), (None, 2));
-    // EAL has it no more, and it can be had again while the old port is still there.
+    // EAL does not have it any more. It can be opened again while the old port still exists.
     let mut again = device(name);
     drop(port);
     again.transmit(60).unwrap().commit(60);
@@ -169,7 +169,7 @@ fn a_driver_that_takes_no_more_is_survived_and_counted() {
     let stats = port.stats();
     assert!(stats["tx_full"] + stats["tx_no_buffer"] == 1 && sent > 512, "{sent} sent, {stats:?}");
     let mut back = 0;
-    // What waited follows.
+    // The queued frames follow.
     loop {
         let now = received(&mut port).len();
         port.flush();
@@ -230,7 +230,7 @@ fn devices_that_are_not_there_are_named() {
     }
 }
 
-/// Both ends of a memif, whose numbers are this one and the next.
+/// Makes both ends of a memif. Their device numbers are `number` and the next one.
 fn memif(number: u8, dir: &tempfile::TempDir) -> (Port, Port) {
     let socket = dir.path().join("memif.sock");
     let name = |number, role| {
@@ -289,14 +289,14 @@ fn a_full_memif_ring_loses_nothing() {
     }
 }
 
-/// Two devices with more to offer: they interrupt, and fill in checksums.
+/// Tests two devices with more features: they interrupt, and fill in checksums.
 #[test]
 fn vhost_user_joins_two_ports() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("vhost.sock");
     let mut server = device(&format!("net_vhost1,iface={}", socket.display()));
     let mut client = device(&format!("net_virtio_user1,path={},queues=1", socket.display()));
-    // Each copies frames itself.
+    // Both copy frames themselves.
     assert!(!server.capabilities().external && !client.capabilities().external);
     wait_link(&mut [&mut server, &mut client], true);
     for (seed, len) in [60, 1500, 4200].into_iter().enumerate() {
@@ -324,7 +324,7 @@ fn vhost_user_joins_two_ports() {
     }
     drop(client);
     wait_link(&mut [&mut server], false);
-    // Frames that faults copy would lose what is still to be done.
+    // Fault injection may copy frames, which would lose offload requests. It therefore offers none.
     drop(server);
     let name = format!("net_vhost1,iface={}", socket.display()).parse().unwrap();
     let driver = Ethdev::open(Eal::start(MEMORY, &name).unwrap(), &name, None).unwrap();
@@ -347,7 +347,7 @@ fn wait_link(ports: &mut [&mut Port], up: bool) {
     });
 }
 
-/// What comes next.
+/// Waits for the next frames.
 fn next(port: &mut Port) -> Vec<Vec<u8>> {
     wait::until("a frame", || Some(received(port)).filter(|got| !got.is_empty()))
 }
@@ -357,7 +357,7 @@ fn carry(from: &mut Port, to: &mut Port, bytes: &[u8]) {
     token.buf()[..bytes.len()].copy_from_slice(bytes);
     token.commit(bytes.len());
     let got = wait::until("a frame", || {
-        // The receiver may have to give buffers first.
+        // The receiver may have to return buffers first.
         from.flush();
         Some(received(to)).filter(|got| !got.is_empty())
     });
@@ -370,7 +370,7 @@ fn is_woken(sleeper: &mut Port, other: &mut Port) {
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::try_from(time).unwrap())).unwrap() != 0
     };
     for seed in 0..3 {
-        // What it did before may still ring, but not for ever.
+        // Earlier events may still signal, but not for ever.
         let mut rings = 0;
         loop {
             sleeper.arm();
@@ -393,7 +393,7 @@ fn is_woken(sleeper: &mut Port, other: &mut Port) {
     }
 }
 
-/// A frame with UDP or TCP, whole, and with the pseudo header's sum alone.
+/// Makes a frame with UDP or TCP twice: complete, and with the pseudo-header's sum only.
 fn checksummed(ipv6: bool, tcp: bool) -> [Vec<u8>; 2] {
     let sum = |bytes: &[u8]| {
         let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));

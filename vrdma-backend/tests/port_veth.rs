@@ -1,5 +1,5 @@
-//! Two ports over `net_af_packet`, at the two ends of a veth in a network namespace that goes with
-//! the test. Root only.
+//! Tests two ports over `net_af_packet`, at the two ends of a veth in the test's own network
+//! namespace. They need root.
 
 mod veth;
 
@@ -7,7 +7,7 @@ use veth::{
     a_pool_run_dry, carry_frames, every_length_both_ways, frame, ip, mtu, open, received, send,
     sleepers_are_woken, the_interface_goes, the_link_flaps, wait, wait_link,
 };
-use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, Port};
+use vrdma_backend::port::{Burst, Driver, Eal, Ethdev, Port, Queues};
 
 fn a_device_that_cannot_be_had_changes_nothing() {
     let device = "net_af_packet1,iface=vb,blocksz=1".parse().unwrap();
@@ -26,7 +26,7 @@ fn packet_sockets_carry_frames_and_tell_of_the_link() {
     a_pool_run_dry(&mut a, &mut b);
     a_full_ring(&mut a, &mut b);
     the_link_flaps(&mut a, &mut b);
-    // The device can be had again, and its interface has its own MTU back.
+    // The device can be opened again, and its interface has its own MTU back.
     drop(b);
     assert_eq!(mtu("vb"), 1500);
     a_device_that_cannot_be_had_changes_nothing();
@@ -40,7 +40,8 @@ fn packet_sockets_carry_frames_and_tell_of_the_link() {
     the_interface_goes(&mut a, &mut b);
 }
 
-/// Both queues of a device send and receive, and it stays while one of them has not let go.
+/// Checks that both queues of a device send and receive. The device stays until both queues are
+/// dropped.
 fn two_queues(a: &mut Port, b: Port) -> Port {
     drop(b);
     let device = "net_af_packet3,iface=vb,qpairs=2".parse().unwrap();
@@ -55,7 +56,7 @@ fn two_queues(a: &mut Port, b: Port) -> Port {
         [Box::new(first) as Box<dyn Driver>].into_iter().chain(others).map(Port::new).collect();
     wait_link(a, true);
     queues.iter_mut().for_each(|queue| wait_link(queue, true));
-    // Each frame comes to one of them, whichever the kernel likes.
+    // The kernel chooses the queue of each frame.
     for seed in 0..20 {
         send(a, &frame(100, seed));
         let came = wait::until("a frame at one of the queues", || {
@@ -68,7 +69,7 @@ fn two_queues(a: &mut Port, b: Port) -> Port {
         send(queue, &frame(100, 1));
         assert!(received(a, 1) == [frame(100, 1)]);
     }
-    // SAFETY: EAL runs, and knows a device of this name.
+    // SAFETY: EAL runs, and has a device of this name.
     unsafe {
         dpdk_sys::rte_dev_event_callback_process(c"net_af_packet3".as_ptr(), dpdk_sys::RTE_DEV_EVENT_REMOVE)
     };
@@ -84,7 +85,7 @@ fn two_queues(a: &mut Port, b: Port) -> Port {
     open("net_af_packet1,iface=vb", None)
 }
 
-/// What came by now.
+/// Returns the frames that have arrived.
 fn received_now(port: &mut Port) -> Vec<Vec<u8>> {
     let mut burst = Burst::default();
     port.receive(&mut burst);
@@ -92,7 +93,7 @@ fn received_now(port: &mut Port) -> Vec<Vec<u8>> {
     ours.map(|frame| frame.to_vec()).collect()
 }
 
-/// Where the kernel and libxdp can do it.
+/// Tests AF_XDP, if the kernel and libxdp support it.
 fn xdp_socket(a: &mut Port, b: Port) {
     drop(b);
     ip("link set va mtu 1500");
@@ -116,7 +117,8 @@ fn xdp_socket(a: &mut Port, b: Port) {
     buffers_of_all_the_pool_take_frames(a, &mut b);
 }
 
-/// The first buffers of a pool are those that are used, as long as nobody holds many frames.
+/// Checks all buffers of a pool. Only its first buffers are in use unless somebody keeps many
+/// frames.
 fn buffers_of_all_the_pool_take_frames(a: &mut Port, b: &mut Port) {
     let mut held: Vec<Burst> = Vec::new();
     for seed in 0..5000 {

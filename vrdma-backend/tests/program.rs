@@ -1,4 +1,4 @@
-//! The program as a person meets it: what it prints, and how it ends.
+//! Tests the program as a person uses it: its output, and how it ends.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ fn a_reader_who_leaves_is_no_failure() {
         let output = program().args(GUEST).arg(flag).stdout(writer).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{flag}: {output:?}");
     }
-    // Nobody reads the reason: the exit status still tells.
+    // Nobody reads the reason. The exit status still shows the failure.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let status = program().arg("--check").stdout(Stdio::null()).stderr(writer).status().unwrap();
@@ -46,12 +46,12 @@ fn what_check_prints_can_be_fed_back() {
     assert!(second.status.success() && second.stderr.is_empty());
 }
 
-/// A daemon that runs; it ends by SIGTERM when dropped.
+/// A running daemon. It is ended by SIGTERM when dropped.
 struct Running {
     child: Child,
-    /// What it wrote until it was ready.
+    /// The lines that it wrote until it was ready.
     log: Vec<String>,
-    /// What it wrote since.
+    /// The lines that it wrote since.
     lines: Receiver<String>,
 }
 
@@ -72,13 +72,13 @@ impl Running {
         Running { child, log, lines: since }
     }
 
-    /// Whether it wrote this until it was ready.
+    /// Returns whether it wrote this text until it was ready.
     fn said(&self, text: &str) -> bool {
         self.log.iter().any(|line| line.contains(text))
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: a plain system call; the process is a child that was not waited for.
+        // SAFETY: this is a plain system call. The process is a child that was not waited for.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
 }
@@ -91,14 +91,14 @@ impl Drop for Running {
     }
 }
 
-/// What a daemon that does not start says.
+/// Returns the output of a daemon that refuses to start.
 fn refused(arguments: &[&str]) -> String {
     let output = program().args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// A directory that goes with the test.
+/// A directory that is deleted with the test.
 struct Dir(TempDir);
 
 impl Dir {
@@ -115,15 +115,17 @@ impl Dir {
     }
 }
 
-/// Says so past the capture of what tests print, which shows nothing of those that pass.
+/// Reports a skipped test on stderr, which the test harness does not capture. The output of passing
+/// tests is otherwise not shown.
 fn skipped(why: &str) {
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "{}: skipped: {why}", thread.name().unwrap_or("a test"));
 }
 
-/// A network namespace for this thread and what it starts, with a veth; none without root.
+/// Creates a network namespace with a veth, for this thread and what it starts. Returns false
+/// without root.
 fn namespace() -> bool {
-    // SAFETY: a plain system call.
+    // SAFETY: this is a plain system call.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         skipped("a network namespace needs root");
         return false;
@@ -164,7 +166,7 @@ fn a_daemon_that_is_refused_leaves_the_one_that_runs_alone() {
     drop(first);
     mtu(1500);
     assert!(!dir.path().join("a").exists());
-    // What fails later leaves nothing behind either.
+    // A later failure leaves nothing behind either.
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(capture, &link).unwrap();
     let mut wrong = arguments("4200");
@@ -191,7 +193,7 @@ fn ready_names_what_is_served() {
     ] {
         assert!(running.log.last().unwrap().contains(part), "{part}: {:?}", running.log);
     }
-    // It reads no configuration again, and does not end.
+    // It does not read the configuration again, and does not end.
     running.signal(libc::SIGHUP);
     assert!(running.lines.recv().unwrap().contains("SIGHUP is ignored"));
     assert!(ask(&UnixStream::connect(&admin).unwrap(), "stats").contains("\"version\""));
@@ -216,7 +218,7 @@ fn a_client_that_is_silent_holds_up_nobody() {
     for part in ["\"uptime\":", "\"link\":null", "\"connected\":{\"rdma\":false,\"net\":null}"] {
         assert!(answer.contains(part), "{part}: {answer}");
     }
-    // The others were not left for it: they are served still.
+    // The other clients were not disconnected for it.
     assert!(ask(&halting, "ts").contains("\"version\""));
     assert!(ask(&silent, "colour").contains("known: stats"));
 }
@@ -227,14 +229,17 @@ fn silent_clients_of_the_admin_socket_delay_nobody() {
     let admin = dir.path().join("admin");
     let _running = Running::start(&["--guest", &dir.guest(), "--admin", admin.to_str().unwrap()]);
     let connect = || UnixStream::connect(&admin).unwrap();
-    // A client has two seconds, which a slow machine may take for less than this.
+    // A client has two seconds. On a slow machine the check may take longer than that, and is tried
+    // again.
     wait::until("a client that is served beside silent ones", || {
         a_new_client_is_served_at_once(&connect).then_some(())
     });
 }
 
-/// Whether one more than the admin socket has places for is answered while the silent ones before
-/// it, but for the oldest, have theirs still.
+/// Connects more clients than the admin socket has room for. Returns whether the last one is
+/// answered.
+///
+/// The silent clients before it, except the oldest ones, must still be connected.
 fn a_new_client_is_served_at_once(connect: &impl Fn() -> UnixStream) -> bool {
     let silent: Vec<UnixStream> = (0..40).map(|_| connect()).collect();
     assert!(ask(&connect(), "stats").contains("\"version\""));
@@ -261,15 +266,15 @@ fn sockets_whose_files_are_deleted_are_there_again() {
             let line = wait::receive("a line for each socket", &running.lines);
             left.retain(|name| !line.contains(&format!("{} was deleted: it is bound anew", path(name))));
         }
-        // Some lines may be of an earlier deletion.
+        // Some lines may be about an earlier deletion.
         let connect = |name| wait::until("a socket bound anew", || UnixStream::connect(path(name)).ok());
         ["a", "net"].iter().for_each(|name| drop(connect(name)));
         assert!(ask(&connect("admin"), "stats").contains("\"version\""));
     };
     ["a", "net", "admin"].iter().for_each(|name| std::fs::remove_file(path(name)).unwrap());
     expect_all_again();
-    // As who tidies up does it: all that is there, and the directory. Where that takes longer than
-    // the daemon waits, sockets bound anew are in the way.
+    // Deletes everything and the directory, as somebody who tidies up does. If that takes longer
+    // than the daemon waits, sockets that are bound again are in the way.
     wait::until("a directory without sockets", || std::fs::remove_dir_all(&sockets).ok());
     std::fs::create_dir(&sockets).unwrap();
     expect_all_again();
@@ -277,11 +282,11 @@ fn sockets_whose_files_are_deleted_are_there_again() {
     assert!(["a", "net", "admin"].iter().all(|name| !sockets.join(name).exists()));
 }
 
-/// With the capabilities that the unit file leaves it, root may give a guest's socket to the VMM's
-/// group.
+/// Tests that root may give a guest's socket to the VMM's group, with only the capabilities of the
+/// unit file.
 #[test]
 fn the_service_may_give_sockets_to_others() {
-    // SAFETY: a plain system call.
+    // SAFETY: this is a plain system call.
     if unsafe { libc::geteuid() } != 0 {
         skipped("only root gives files to others");
         return;
@@ -323,7 +328,7 @@ fn an_admin_socket_is_private() {
     }
 }
 
-/// Keys of the tables of docs/monitoring.md, by the heading above them.
+/// Returns the keys in the tables of docs/monitoring.md, by the heading above them.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let text = include_str!("../../docs/monitoring.md");
     let (_, text) = text.split_once("\n## Counters\n").unwrap();
@@ -351,7 +356,7 @@ fn documented_counters_are_those_that_are_emitted() {
     let (admin, capture) = (format!("{path}/admin"), format!("{path}/capture"));
     let uplink =
         ["--uplink", "net_ring0", "--eal", "--no-huge -m 64", "--faults", "loss=0", "--capture", &capture];
-    // One of iWARP has its own TCP.
+    // An iWARP guest with vrdma's own TCP.
     let streams = format!("name=b,socket={path}/b,mac=52:54:00:00:00:02,transport=iwarp,any-gid=true");
     let guests = ["--guest", &guest, "--guest", &streams, "--admin", &admin, "--workers", "2"];
     let _running = Running::start(&[&guests, &uplink[..]].concat());
@@ -386,7 +391,7 @@ fn documented_counters_are_those_that_are_emitted() {
     assert_eq!(documented.len(), emitted.len());
 }
 
-/// What an uplink of this driver counts; none without root.
+/// Returns the counters of an uplink of this driver. `None` without root.
 fn keys_of_net_packet() -> Option<BTreeSet<String>> {
     let dir = Dir::new();
     let (guest, admin) = (dir.guest(), format!("{}/admin", dir.path().display()));
@@ -397,7 +402,8 @@ fn keys_of_net_packet() -> Option<BTreeSet<String>> {
     Some(all["uplink"].as_object()?.keys().cloned().collect())
 }
 
-/// What a start with this uplink says, when it is refused; EAL can be started once in a process.
+/// Checks the message of a refused uplink. EAL can start only once in a process, so each check is a
+/// process.
 #[test]
 fn mistakes_about_the_uplink_are_told_in_a_line() {
     if !namespace() {
@@ -430,7 +436,7 @@ fn mistakes_about_the_uplink_are_told_in_a_line() {
             assert!(said.contains(part), "{uplink}: {said}");
         }
     }
-    // A root whose capabilities are bounded.
+    // Root with a restricted capability bounding set.
     let mut bounded = Command::new("setpriv");
     bounded.args(["--bounding-set=-net_raw", "--inh-caps=-net_raw"]).arg(env!("CARGO_BIN_EXE_vrdma-backend"));
     let output = bounded.args(["--guest", &guest, "--uplink", "net_af_packet0,iface=va"]).output().unwrap();
@@ -477,9 +483,9 @@ fn a_level_of_messages_that_makes_no_sense_does_not_silence_the_daemon() {
         );
         assert!(running.said(said), "{:?}", running.log);
     }
-    // What RUST_LOG does not name is logged as ever.
+    // Modules that RUST_LOG does not name are logged as usual.
     assert!(!start("vrdma_backend::net=debug", &[]).said("RUST_LOG"));
-    // A flag and a key win over it, and nobody looks at it.
+    // A flag or a configuration key overrides RUST_LOG, which is then not even parsed.
     assert!(!start("debgu", &["--log", "info"]).said("RUST_LOG"));
     let file = dir.path().join("toml");
     std::fs::write(&file, "log = 'debug'\n").unwrap();
@@ -530,7 +536,7 @@ fn an_interface_is_the_uplink_of_one_daemon() {
             assert!(said.contains(&text), "{driver}, {uplink}: {said}");
             assert!(ip("-o link show va").contains(" mtu 4200 "));
         }
-        // Its other end is another interface.
+        // The other end of the veth is another interface.
         drop(Running::start(&["--guest", &second, "--uplink", "net_packet0,iface=vb"]));
     }
     drop(Running::start(&["--guest", &second, "--uplink", "net_packet0,iface=va"]));

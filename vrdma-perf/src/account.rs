@@ -1,8 +1,10 @@
-//! The cycle account: what the worker's time of a request goes to, by stage, of the loads that the
-//! report holds against targets. The daemon keeps it, if it was built so.
+//! The cycle account: where the worker's time for a request goes, by stage. It covers the loads
+//! that have targets in the report.
+//!
+//! The daemon keeps the account, if it was built with the feature `cycles`.
 
 use crate::args::{DaemonArgs, Figure, Report};
-use crate::beside::Limit;
+use crate::beside::Reference;
 use crate::document;
 use crate::flow::Flows;
 use crate::helper::Helper;
@@ -18,7 +20,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Each load, and the command that it is.
+/// The name and the command of each load.
 const LOADS: &[(&str, &str)] = &[
     ("8 B WRITE", "write rate"),
     ("8 B SEND", "send rate"),
@@ -35,7 +37,7 @@ const LOADS: &[(&str, &str)] = &[
     ("1 MiB READ", "read bw -s 1048576"),
     ("1 MiB SEND", "send bw -s 1048576"),
 ];
-/// Stages in their order, and what each is.
+/// The stages in their order, and a description of each.
 const STAGES: &[(&str, &str)] = &[
     ("poll", "looking for work"),
     ("fetch", "copying units out of channels"),
@@ -46,46 +48,46 @@ const STAGES: &[(&str, &str)] = &[
     ("wire", "frames"),
     ("idle", "waiting for us"),
 ];
-/// The stage that is no work.
+/// The stage in which the worker waits.
 const IDLE: &str = "idle";
-/// Operations between two looks at the clock.
+/// Number of operations between two reads of the clock.
 const ROUND: u32 = 2000;
 const LONG_ROUND: u32 = 64;
-/// Windows of a limit.
+/// Number of windows of a limit.
 const WINDOWS: usize = 7;
 
-/// What the daemon tells.
+/// The account that the daemon reports.
 #[derive(Clone, Debug, Deserialize)]
 struct Told {
     ns: BTreeMap<String, u64>,
-    /// Times that each stage ended,
+    /// Number of times that each stage ended.
     marks: BTreeMap<String, u64>,
-    /// and what that takes.
+    /// Nanoseconds that one such mark costs.
     mark_ns: f64,
 }
 
 impl Told {
-    /// Nanoseconds of a stage, and what the account took of them.
+    /// Returns the nanoseconds of a stage, and the overhead of the account in them.
     fn of(&self, stage: &str) -> [f64; 2] {
         let of = |all: &BTreeMap<String, u64>| all.get(stage).copied().unwrap_or_default() as f64;
         [of(&self.ns), of(&self.marks) * self.mark_ns]
     }
 }
 
-/// Of one load, in nanoseconds of an operation.
+/// The account of one load, in nanoseconds for each operation.
 #[derive(Clone, Debug)]
 struct Row {
     name: &'static str,
-    /// In the order of [`STAGES`], without what the account took.
+    /// The stages in the order of [`STAGES`], without the overhead of the account.
     stages: Vec<f64>,
-    /// What it took while there was work.
+    /// Overhead of the account in the busy stages.
     marks: f64,
     limit: String,
     limit_ns: f64,
 }
 
 impl Row {
-    /// Of so many operations between two accounts.
+    /// Makes a row for this number of operations between two accounts.
     fn new(name: &'static str, [before, after]: [&Told; 2], operations: u64, limit: (String, f64)) -> Row {
         let each = |ns: f64| ns / operations.max(1) as f64;
         let between = |stage: &str| {
@@ -106,12 +108,12 @@ impl Row {
         }
     }
 
-    /// Each stage, what it is, and what it took.
+    /// Returns each stage, its description and its time.
     fn stages(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
         STAGES.iter().zip(&self.stages).map(|(&(stage, what), &ns)| (stage, what, ns))
     }
 
-    /// What the worker was busy for, without the account.
+    /// Returns the time that the worker was busy, without the overhead of the account.
     fn busy(&self) -> f64 {
         self.stages().filter(|(stage, ..)| *stage != IDLE).map(|(.., ns)| ns).sum()
     }
@@ -128,7 +130,7 @@ impl Row {
         )
     }
 
-    /// In a sentence: what most of the time goes to.
+    /// Says in a sentence where most of the time goes.
     fn words(&self) -> String {
         let mut stages: Vec<_> = self.stages().filter(|(stage, ..)| *stage != IDLE).collect();
         stages.sort_by(|(.., a), (.., b)| b.total_cmp(a));
@@ -148,7 +150,7 @@ impl Row {
 /// Measures and prints the account of each load.
 ///
 /// # Errors
-/// The daemon keeps none, or something fails.
+/// The daemon keeps no account, or a measurement fails.
 pub fn report(args: &Report) -> Result<()> {
     let mut text = machine::describe();
     text += "\n\n| ns an operation |";
@@ -170,7 +172,7 @@ pub fn report(args: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Measures a load.
+/// Measures the account of one load.
 fn one(name: &'static str, command: &str, time: f64, daemon: &DaemonArgs) -> Result<Row> {
     let (plan, args) = plan(command)?;
     let host = Host::new(daemon, plan.guests, plan.memory(), plan.transport)?;
@@ -186,15 +188,15 @@ fn one(name: &'static str, command: &str, time: f64, daemon: &DaemonArgs) -> Res
     let helper = Helper::start(daemon.cpus.1);
     std::thread::sleep(crate::beside::ASLEEP);
     let mut times = histogram();
-    let mut limit = Limit::new(&helper, &flows, &plan, args.figure, &mut times)?;
+    let mut limit = Reference::new(&helper, &flows, &plan, args.figure, &mut times)?;
     let windows = (0..WINDOWS).map(|_| limit.window(&helper)).collect::<Result<Vec<f64>>>()?;
-    // Bytes or operations a second.
+    // In bandwidths, a value is in bytes per second; in rates, in operations per second.
     let bytes = if args.figure == Figure::Bw { f64::from(plan.size) } else { 1. };
     let limit_ns = 1e9 * bytes / Quartiles::of(windows).median;
     Ok(Row::new(name, [&before, &after], operations, (limit.name(), limit_ns)))
 }
 
-/// The daemon's account so far.
+/// Returns the daemon's account so far.
 fn told(host: &Host) -> Result<Told> {
     let mut stats = host.stats()?;
     let account = stats.get_mut("cycles").map(serde_json::Value::take);

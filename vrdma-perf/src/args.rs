@@ -1,4 +1,4 @@
-//! The command line. Options that perftest has too have its letters.
+//! The command line. Options that perftest also has use its letters.
 
 use crate::words::{processors, seconds};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 /// RDMA between guests at the speed of this machine, without a VM.
 ///
-/// It plays the guests itself: through the daemon's real sockets, the real rings in memory that
-/// both map, and the driver that guests have. One thread posts and polls for all guests on one
-/// processor, the daemon's worker has another. Beside each figure stands the limit that was
-/// measured in turns with it: the ring floor (a bare virtqueue and CQ ring between the same two
-/// processors, with no check at all), or the best plain copy.
+/// This program plays the guests itself. It uses the daemon's real sockets, real rings in memory
+/// that both map, and the driver that guests have. One thread posts and polls for all guests on one
+/// processor, and the daemon's worker has another. Each figure stands beside a limit that is
+/// measured alternately with it. The limit is the ring floor (a bare virtqueue and CQ ring between
+/// the same two processors, without any check), or the best plain copy.
 #[derive(Debug, Parser)]
 #[command(name = "vrdma-perf", version)]
 pub struct Cli {
@@ -35,21 +35,21 @@ pub enum Command {
     Bind(Measure),
     /// WRITE between two engines over a port that needs no NIC
     Wire(Wire),
-    /// WRITE between guests of two workers, beside two guests of one
+    /// WRITE between guests of two workers, beside two guests of one worker
     Near(Near),
     /// What this machine can do at best
     Limits(Limits),
-    /// The standard set, each figure beside its limit, as a table in Markdown
+    /// The standard set, each figure beside its limit, as a Markdown table
     Report(Report),
-    /// The standard set through two daemons in turns: the ratios of the first to the second
+    /// The standard set through two daemons alternately: the ratios of the first to the second
     Compare(Compare),
-    /// Is a daemon, for the other commands
+    /// Runs as a daemon, for the other commands
     #[command(hide = true)]
     Daemon(vrdma_backend::config::Args),
 }
 
 impl Command {
-    /// The processors that it wants, ours first.
+    /// Returns the processors that the command uses, this program's first.
     pub fn cpus(&self) -> Option<(usize, usize)> {
         match self {
             Command::Write(args)
@@ -67,19 +67,19 @@ impl Command {
     }
 }
 
-/// What of an operation is measured.
+/// The measured quantity of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Figure {
-    /// Time from the post of an operation until it has ended, one after the other
+    /// Time from posting an operation to its completion, one operation at a time
     Lat,
-    /// Bytes a second
+    /// Bytes per second
     Bw,
-    /// Operations a second
+    /// Operations per second
     Rate,
 }
 
-/// Service of the QPs.
+/// Transport service of the QPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[value(rename_all = "UPPER")]
 #[serde(rename_all = "UPPERCASE")]
@@ -91,7 +91,7 @@ pub enum Connection {
     Xrc,
 }
 
-/// Which atomic operation.
+/// The atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -115,24 +115,24 @@ pub enum WindowType {
     Type2b,
 }
 
-/// One measurement, or one for each size.
+/// Arguments of one measurement, or of one for each size.
 #[derive(Clone, Debug, Args)]
 pub struct Measure {
-    /// What is measured
+    /// The measured quantity
     #[arg(value_enum)]
     pub figure: Figure,
-    /// How
+    /// What is posted
     #[command(flatten)]
     pub load: LoadArgs,
-    /// How long
+    /// How long it is measured
     #[command(flatten)]
     pub run: Run,
-    /// With which daemon
+    /// Which daemon is measured
     #[command(flatten)]
     pub daemon: DaemonArgs,
 }
 
-/// What is posted.
+/// Arguments that describe the load.
 #[derive(Clone, Debug, Args)]
 pub struct LoadArgs {
     /// Bytes of a message [default: 8 for lat and rate, 65536 for bw]
@@ -141,74 +141,74 @@ pub struct LoadArgs {
     /// All sizes from 2 bytes to 8 MiB (UD: to 4096 bytes)
     #[arg(short, long, conflicts_with = "size")]
     pub all: bool,
-    /// QPs of each guest that sends to another; requests go to them in a random order
+    /// QPs of each guest to the guest that it sends to. Requests use them in random order
     #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub qp: u32,
-    /// Requests outstanding in each direction, on all QPs together (lat: one)
+    /// Outstanding requests in each direction, on all QPs together (lat: one)
     #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=16384))]
     pub tx_depth: u32,
-    /// WRITEs and SENDs of up to so many bytes travel in their requests
+    /// Post WRITEs and SENDs of up to this size inline
     #[arg(short = 'I', long, default_value_t = 0, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(..=220))]
     pub inline_size: u32,
-    /// Sleep until an event tells of completions, instead of polling
+    /// Sleep until a completion event, instead of polling
     #[arg(short, long)]
     pub events: bool,
-    /// Both ways at once (not for lat)
+    /// Both directions at once (not for lat)
     #[arg(short, long)]
     pub bidirectional: bool,
-    /// Service
+    /// Transport service
     #[arg(short, long, value_enum, ignore_case = true, default_value = "RC")]
     pub connection: Connection,
-    /// Guests have iWARP functions over our own TCP, and their QPs are connected as programs with
-    /// rdma_cm do: two guests of one worker go without TCP. Services are RC alone, and there is no
-    /// ATOMIC WRITE. The completion of a WRITE or SEND says that it was taken, not that it arrived:
-    /// for a way there and back take READ, for what has arrived SEND or --imm
+    /// Give the guests iWARP functions over vrdma's own TCP. QPs are connected as programs with
+    /// rdma_cm do, and two guests of one worker use no TCP. The only service is RC, and there is no
+    /// ATOMIC WRITE. A completed WRITE or SEND was taken, but need not have arrived. Use READ to
+    /// measure a round trip, and SEND or --imm to measure arrival
     #[arg(long)]
     pub iwarp: bool,
-    /// The guests' TCP is the host's instead, over lo
+    /// Use the host's TCP over lo for the guests instead
     #[arg(long, requires = "iwarp", conflicts_with = "attach")]
     pub kernel_tcp: bool,
     /// Which atomic operation [default: FETCH_AND_ADD]
     #[arg(short = 'A', long = "atomic", value_enum, ignore_case = true, value_name = "TYPE")]
     pub atomic: Option<Atomic>,
-    /// Guests: one sends to itself, of two the first to the second, of more each to the next
+    /// Number of guests. One sends to itself, of two the first sends to the second, of more each
+    /// sends to the next
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub guests: u8,
-    /// Receives come from a shared queue
+    /// Take receives from a shared receive queue
     #[arg(long)]
     pub srq: bool,
-    /// Messages lie one behind the other in 256 MiB, instead of all in the same place
+    /// Place messages one after the other in 256 MiB, instead of all at the same address
     #[arg(long, conflicts_with = "hot")]
     pub cold: bool,
-    /// All messages in the same place (as without --cold)
+    /// Place all messages at the same address (as without --cold)
     #[arg(long)]
     pub hot: bool,
-    /// One request in so many has a completion (lat: each)
+    /// One request in N has a completion (lat: each)
     #[arg(short = 'Q', long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cq_mod: u32,
-    /// WRITEs have immediate data, and so take receives
+    /// WRITEs have immediate data, and therefore take receives
     #[arg(long)]
     pub imm: bool,
-    /// WRITEs, READs and atomics name a memory window of this type
+    /// WRITEs, READs and atomics use a memory window of this type
     #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
     pub window: Option<WindowType>,
-    /// WRITEs, READs and atomics name so many regions of the receiver, one after the other in a
-    /// random order
+    /// WRITEs, READs and atomics use N regions of the receiver, one after the other in random order
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=120_000))]
     pub regions: u32,
-    /// So many further QPs are connected, and do nothing
+    /// Number of further QPs that are connected and idle
     #[arg(long, default_value_t = 0, value_name = "QPS", value_parser = clap::value_parser!(u32).range(..=65536))]
     pub idle: u32,
     /// Microseconds between two operations whose latency is measured (with --poll-us 0, the worker
-    /// goes to sleep in them)
+    /// sleeps in the pause)
     #[arg(long, default_value_t = 0, value_name = "US", value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub pause: u32,
 }
 
-/// How long it takes, and what comes out.
+/// Arguments for the duration and the output.
 #[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// Operations, instead of a duration
+    /// Number of operations, instead of a duration
     #[arg(short = 'n', long, conflicts_with = "duration", value_parser = clap::value_parser!(u32).range(1..))]
     pub iters: Option<u32>,
     /// Seconds for each size, for the measurement and its limit together
@@ -220,37 +220,37 @@ pub struct Run {
     /// JSON instead of a table
     #[arg(long)]
     pub json: bool,
-    /// Draw it by size, beside its limit
+    /// Draw the results by size, beside their limit
     #[arg(long, value_name = "FILE.svg", requires = "all")]
     pub plot: Option<PathBuf>,
 }
 
-/// Which daemon, and where it and we run.
+/// Arguments that name the daemon, and the processors.
 #[derive(Clone, Debug, Default, Args)]
 pub struct DaemonArgs {
-    /// Socket of a guest of a daemon that runs, once for each guest; --cpus has to name its
-    /// worker's processor [default: a daemon of our own]
+    /// Socket of a guest of a running daemon, once for each guest. --cpus has to name its worker's
+    /// processor [default: a daemon that this program starts]
     #[arg(long, value_name = "SOCKET", action = ArgAction::Append)]
     pub attach: Vec<PathBuf>,
-    /// Another program as our daemon: a vrdma-backend of another version
+    /// Program to start as the daemon: a vrdma-backend of another version
     #[arg(long, value_name = "PROGRAM", conflicts_with = "attach")]
     pub daemon: Option<PathBuf>,
-    /// Microseconds without work after which the worker of our daemon sleeps
+    /// Microseconds without work after which the worker of the started daemon sleeps
     #[arg(long, default_value_t = 200, value_name = "US", conflicts_with = "attach")]
     pub poll_us: u64,
-    /// Processors of our thread, and of the worker and the limits
+    /// Processors of this program's thread, and of the worker and the limits
     #[arg(long, default_value = "0,1", value_name = "OURS,WORKER'S", value_parser = processors)]
     pub cpus: (usize, usize),
 }
 
-/// A port that needs no NIC.
+/// The kind of a port that needs no NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PortKind {
     /// Shared memory between two ports
     Memif,
-    /// A queue of DPDK that brings back what is sent
+    /// A queue of DPDK that returns what is sent
     Ring,
-    /// Packet sockets of our driver (net_packet) at both ends of a veth
+    /// Packet sockets of vrdma's driver (net_packet) at both ends of a veth
     Packet,
     /// Packet sockets of DPDK's driver at both ends of a veth
     #[value(name = "af_packet")]
@@ -261,7 +261,7 @@ pub enum PortKind {
 }
 
 impl PortKind {
-    /// As on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             PortKind::Memif => "memif",
@@ -272,53 +272,53 @@ impl PortKind {
         }
     }
 
-    /// Whether its driver moves frames in memory, without the kernel.
+    /// Returns whether its driver moves frames in memory, without the kernel.
     pub fn is_memory(self) -> bool {
         matches!(self, PortKind::Memif | PortKind::Ring)
     }
 }
 
-/// `vrdma-perf wire`.
+/// Arguments of `vrdma-perf wire`.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Wire {
-    /// Over what
+    /// The kind of port
     #[arg(value_enum)]
     pub port: PortKind,
     /// Bytes of a message
     #[arg(short, long, default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub size: u32,
-    /// iWARP over our own TCP, beside RoCE, or over a veth beside full frames; several connections
-    /// beside one
+    /// iWARP over vrdma's own TCP, beside RoCE; over a veth, beside full frames; with several
+    /// connections, beside one
     #[arg(long)]
     pub iwarp: bool,
-    /// Connections
+    /// Number of connections
     #[arg(short, long, default_value_t = 1, requires = "iwarp", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub qp: u32,
-    /// Further connections whose peers take nothing, so that their windows are closed: with these
-    /// beside without them
+    /// Number of further connections whose peers take nothing, so that their windows are closed.
+    /// Measured beside none
     #[arg(long, default_value_t = 0, requires = "iwarp", value_parser = clap::value_parser!(u32).range(..=2048))]
     pub stalled: u32,
-    /// The time from the repair of a hole, beyond which so many frames came, to the last WRITE:
-    /// where FPDUs are placed as they come, beside where they wait
+    /// Measure the time from the repair of a gap to the last WRITE, after this many frames arrived
+    /// beyond the gap. FPDUs that are placed out of order stand beside FPDUs that wait
     #[arg(long, value_name = "FRAMES", requires = "iwarp", conflicts_with_all = ["size", "qp", "stalled", "tx_depth"], value_parser = clap::value_parser!(u32).range(1..=100))]
     pub hole: Option<u32>,
-    /// Each host has a thread and a processor of its own
+    /// Give each host its own thread and processor
     #[arg(long, requires = "iwarp", conflicts_with_all = ["stalled", "hole"])]
     pub apart: bool,
-    /// Requests outstanding on each
+    /// Outstanding requests on each connection
     #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=128))]
     pub tx_depth: u32,
-    /// MTU of the link [default: what suits RoCE]
+    /// MTU of the link [default: suitable for RoCE]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1500..=9600))]
     pub mtu: Option<u16>,
     /// Seconds
     #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
     pub duration: f64,
-    /// Processors of the helper, and of the thread that has engines and ports
+    /// Processors of the helper, and of the thread with engines and ports
     #[arg(long, default_value = "0,1", value_name = "OTHER,OURS", value_parser = processors)]
     pub cpus: (usize, usize),
-    /// What the time of a packet goes to instead, of messages of 64 bytes and of 64 KiB, and what
-    /// follows from it for a NIC of 100 Gb/s
+    /// Account for the time of a packet instead, with messages of 64 bytes and 64 KiB. Also model a
+    /// NIC of 100 Gb/s
     #[arg(long, conflicts_with = "iwarp")]
     pub account: bool,
     /// JSON instead of a line
@@ -326,48 +326,48 @@ pub struct Wire {
     pub json: bool,
 }
 
-/// `vrdma-perf near`.
+/// Arguments of `vrdma-perf near`.
 #[derive(Clone, Debug, Args)]
 pub struct Near {
-    /// What is measured
+    /// The measured quantity
     #[arg(value_enum)]
     pub figure: Figure,
     /// Bytes of a message [default: 8 for lat and rate, 65536 for bw]
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub size: Option<u32>,
-    /// As frames, as what goes to multicast groups does
+    /// Send frames, as messages to multicast groups are sent
     #[arg(long)]
     pub frames: bool,
-    /// Two workers with a pair of guests each instead, beside one of them alone: what they take
-    /// from each other
+    /// Measure two workers with a pair of guests each instead, beside one of them alone, to show
+    /// how much they slow each other down
     #[arg(long, conflicts_with = "frames")]
     pub pairs: bool,
-    /// Both workers' turns in one thread: what they do, without the way of cache lines between
-    /// processors
+    /// Run both workers' rounds in one thread: this measures their work without moving cache lines
+    /// between processors
     #[arg(long, conflicts_with = "pairs")]
     pub one_thread: bool,
-    /// What the stages of a WRITE take instead, in one thread: for lat
+    /// Account for the stages of a WRITE instead, in one thread (for lat)
     #[arg(long, requires = "one_thread")]
     pub account: bool,
-    /// Cycles of WRITEs of 8 B and 64 KiB instead, within a worker and between two, and a model of
+    /// Count cycles of WRITEs of 8 B and 64 KiB instead, within a worker and between two, and model
     /// more workers
     #[arg(long, conflicts_with_all = ["pairs", "one_thread", "frames", "size"])]
     pub model: bool,
     /// Seconds
     #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
     pub duration: f64,
-    /// Processors of the worker that sends, and plays its driver, and of the other
+    /// Processors of the sending worker, which also plays its driver, and of the other worker
     #[arg(long, default_value = "0,1", value_name = "SENDER'S,OTHER", value_parser = processors)]
     pub cpus: (usize, usize),
 }
 
-/// `vrdma-perf limits`.
+/// Arguments of `vrdma-perf limits`.
 #[derive(Clone, Debug, Args)]
 pub struct Limits {
     /// Sizes [default: 8, 4096, 65536, 1048576]
     #[arg(short, long, action = ArgAction::Append)]
     pub size: Vec<u32>,
-    /// Processors of our thread, and of the other
+    /// Processors of this program's thread, and of the helper
     #[arg(long, default_value = "0,1", value_name = "OURS,OTHER", value_parser = processors)]
     pub cpus: (usize, usize),
     /// JSON instead of a table
@@ -375,41 +375,41 @@ pub struct Limits {
     pub json: bool,
 }
 
-/// `vrdma-perf report`.
+/// Arguments of `vrdma-perf report`.
 #[derive(Clone, Debug, Args)]
 pub struct Report {
-    /// Rows whose names have this in them
+    /// Measure only rows whose names contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
     /// Seconds for each row
     #[arg(short = 'D', long, default_value_t = 1.5, value_parser = seconds)]
     pub duration: f64,
-    /// Put the table into DIR/report.md, between its marks, and plots beside it
+    /// Put the table into DIR/report.md, between its marks, and plots next to it
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// What the worker's time goes to instead, by stage: the daemon has to be built with the
-    /// feature cycles
+    /// Account for the worker's time by stage instead. The daemon has to be built with the feature
+    /// cycles
     #[arg(long)]
     pub account: bool,
-    /// With which daemon
+    /// Which daemon is measured
     #[command(flatten)]
     pub daemon: DaemonArgs,
 }
 
-/// `vrdma-perf compare`.
+/// Arguments of `vrdma-perf compare`.
 #[derive(Clone, Debug, Args)]
 pub struct Compare {
-    /// A vrdma-backend
+    /// A vrdma-backend program
     pub first: PathBuf,
-    /// Another
+    /// Another vrdma-backend program
     pub second: PathBuf,
-    /// Rows whose names have this in them
+    /// Measure only rows whose names contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
     /// Seconds for each row
     #[arg(short = 'D', long, default_value_t = 4.0, value_parser = seconds)]
     pub duration: f64,
-    /// Processors of our thread, and of both workers
+    /// Processors of this program's thread, and of both workers
     #[arg(long, default_value = "0,1", value_name = "OURS,WORKERS'", value_parser = processors)]
     pub cpus: (usize, usize),
 }

@@ -1,5 +1,4 @@
-//! What two threads that sleep need at least to speak to each other: an eventfd there, and another
-//! back.
+//! The least that two sleeping threads need to wake each other: an eventfd in each direction.
 
 use crate::helper::Helper;
 use crate::load::Load;
@@ -8,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Two eventfds between this thread and a helper. Each rings, and sleeps in a read until the other
-/// one has rung.
+/// Two eventfds between this thread and a helper. Each side signals one, and sleeps in a read of
+/// the other.
 #[derive(Debug)]
 pub struct Bells {
     there: Arc<EventFd>,
@@ -19,16 +18,16 @@ pub struct Bells {
 }
 
 impl Bells {
-    /// Nobody answers yet.
+    /// Creates the eventfds. No helper answers yet.
     ///
     /// # Errors
-    /// The system has no eventfds left.
+    /// The system has no file descriptors left.
     pub fn new() -> Result<Bells> {
         let bell = || Ok::<_, std::io::Error>(Arc::new(EventFd::new(libc::EFD_CLOEXEC)?));
         Ok(Bells { there: bell()?, back: bell()?, stop: Arc::default(), rung: false })
     }
 
-    /// Has the helper answer.
+    /// Makes the helper answer.
     pub fn begin(&self, helper: &Helper) {
         let (there, back, stop) = (self.there.clone(), self.back.clone(), self.stop.clone());
         stop.store(false, Ordering::Relaxed);
@@ -43,7 +42,7 @@ impl Bells {
         });
     }
 
-    /// Ends that.
+    /// Makes the helper stop answering.
     pub fn end(&self, helper: &Helper) {
         self.stop.store(true, Ordering::Release);
         self.there.write(1).expect("who is woken reads the counter");

@@ -1,4 +1,4 @@
-//! What operations are held against, ready to be measured in turns with them.
+//! The references that operations are compared with, measured alternately with them.
 
 use crate::args::{DaemonArgs, Figure};
 use crate::bells::Bells;
@@ -14,52 +14,54 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// After so long without work the worker is asleep, and leaves its processor to the limit.
+/// Time without work after which the worker sleeps, and leaves its processor to the limit.
 pub const ASLEEP: Duration = Duration::from_millis(3);
-/// Messages of so many bytes are limited by their copy, shorter ones by their way.
+/// Size in bytes from which messages are limited by their copy. Shorter ones are limited by their
+/// rings.
 const LONG: u32 = 4096;
 
-/// What operations are to be held against.
+/// The kind of reference that operations are compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum Beside<'a> {
-    /// Nothing.
+    /// No reference.
     Nothing,
-    /// What the machine can do at best.
-    Limit,
+    /// The best that the machine can do.
+    Reference,
     /// Other operations between the same guests.
     Plan(&'a Plan),
     /// Other operations, between guests of another daemon of the same kind.
     Apart(&'a Plan),
-    /// The same operations through another daemon.
+    /// These operations through another daemon.
     Daemon(&'a DaemonArgs),
-    /// Latencies: the 99.9th percentile of each window against its own median.
+    /// For latencies: the 99.9th percentile of each window, compared with its median.
     Median,
-    /// Latencies: their 99.9th percentile against that of the ring floor.
+    /// For latencies: the 99.9th percentile, compared with that of the ring floor.
     FloorTail,
-    /// UCX's puts over shared memory.
+    /// UCX's put operations over shared memory.
     Ucx,
 }
 
-/// The same, ready to be measured.
-pub enum Limit<'a> {
+/// A reference that is ready to be measured.
+pub enum Reference<'a> {
     /// A ring without checks.
     Floor(Windows<'a, Floor>),
-    /// An eventfd there, and one back.
+    /// An eventfd in each direction.
     Bells(Windows<'a, Bells>),
     /// The best copy.
     Copy(Copying),
-    /// Other operations, or another daemon's, with their name.
+    /// Other operations, or another daemon, with a name.
     Operations(Windows<'a, Flows>, String),
-    /// Another program.
+    /// UCX's benchmark program.
     Ucx(Ucx),
 }
 
-impl<'a> Limit<'a> {
-    /// What the machine can do: copies between the same buffers that the messages go through, the
-    /// ring floor, or two eventfds.
+impl<'a> Reference<'a> {
+    /// Makes the limit of the machine.
+    ///
+    /// This is a copy between the buffers that the messages use, the ring floor, or two eventfds.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is not enough memory.
     pub fn new(
         helper: &Helper,
         flows: &Flows,
@@ -69,62 +71,62 @@ impl<'a> Limit<'a> {
     ) -> Result<Self> {
         if figure == Figure::Bw && plan.size >= LONG {
             let copying = Copying::new(helper, flows.buffers(), plan.size, plan.stride, plan.span, WINDOW_MS);
-            return Ok(Limit::Copy(copying));
+            return Ok(Reference::Copy(copying));
         }
         let kind = Kind::of(plan, figure);
-        // Both sleep: we for an event, the worker between operations.
+        // Both sides sleep: this thread for an event, and the worker between operations.
         if figure == Figure::Lat && plan.events && !plan.pause.is_zero() {
             let bells = Bells::new()?;
             bells.begin(helper);
             let windows = Windows::new(bells, kind, u32::MAX, times)?;
             windows.load.end(helper);
-            return Ok(Limit::Bells(windows));
+            return Ok(Reference::Bells(windows));
         }
         let memory = memory((1 << 20) + 4 * plan.span)?;
         let floor = Floor::new(&memory, ENTRIES, plan.size, plan.depth);
         floor.begin(helper);
         let windows = Windows::new(floor, kind, u32::MAX, times)?;
         windows.load.end(helper);
-        Ok(Limit::Floor(windows))
+        Ok(Reference::Floor(windows))
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub fn name(&self) -> String {
         match self {
-            Limit::Floor(_) => "ring floor".to_owned(),
-            Limit::Bells(_) => "eventfd there, eventfd back".to_owned(),
-            Limit::Operations(_, name) => name.clone(),
-            Limit::Copy(copying) => format!("copy by {}", copying.name),
-            Limit::Ucx(ucx) => ucx.name().to_owned(),
+            Reference::Floor(_) => "ring floor".to_owned(),
+            Reference::Bells(_) => "eventfd there, eventfd back".to_owned(),
+            Reference::Operations(_, name) => name.clone(),
+            Reference::Copy(copying) => format!("copy by {}", copying.name),
+            Reference::Ucx(ucx) => ucx.name().to_owned(),
         }
     }
 
-    /// A window of it.
+    /// Measures one window.
     ///
     /// # Errors
-    /// What is measured fails.
+    /// The measurement fails.
     pub fn window(&mut self, helper: &Helper) -> Result<f64> {
         match self {
-            Limit::Floor(windows) => {
+            Reference::Floor(windows) => {
                 windows.load.begin(helper);
                 let value = windows.window();
                 windows.load.end(helper);
                 value
             }
-            Limit::Bells(windows) => {
+            Reference::Bells(windows) => {
                 windows.load.begin(helper);
                 let value = windows.window();
                 windows.load.end(helper);
                 value
             }
-            Limit::Copy(copying) => Ok(copying.window(helper)),
-            Limit::Operations(windows, _) => alone(windows),
-            Limit::Ucx(ucx) => ucx.window(),
+            Reference::Copy(copying) => Ok(copying.window(helper)),
+            Reference::Operations(windows, _) => alone(windows),
+            Reference::Ucx(ucx) => ucx.window(),
         }
     }
 }
 
-/// A window, after which the worker gets time to go to sleep.
+/// Measures a window, and then gives the worker time to go to sleep.
 ///
 /// # Errors
 /// An operation fails.

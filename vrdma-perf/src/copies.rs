@@ -1,22 +1,23 @@
-//! Ways to copy memory: the best of them is what this machine can do.
+//! Methods to copy memory. The best of them is the limit of this machine.
 
-/// A way to copy memory.
+/// A method to copy memory.
 ///
 /// # Safety
 /// `len` bytes are readable at `from` and writable at `to`, and the two do not overlap. `len` and
 /// `to` are multiples of [`ALIGNMENT`].
 pub type CopyFn = unsafe fn(from: *const u8, to: *mut u8, len: usize);
 
-/// Bytes of a non-temporal store of AVX, which faults at an address that is no multiple of them.
+/// Size in bytes of a non-temporal AVX store, which faults unless its address is a multiple of
+/// this.
 pub const ALIGNMENT: usize = 32;
 
-/// Ways to copy memory, by name: the best of them is what a machine can do.
+/// Returns the methods by name.
 pub fn copies() -> Vec<(&'static str, CopyFn)> {
     let mut all: Vec<(&'static str, CopyFn)> = vec![("memcpy", memcpy)];
     #[cfg(target_arch = "x86_64")]
     {
         all.push(("rep movsb", movsb));
-        // Its contract asks for it.
+        // The contract of `non_temporal` requires AVX.
         if std::arch::is_x86_feature_detected!("avx") {
             all.push(("non-temporal", non_temporal));
         }
@@ -24,15 +25,19 @@ pub fn copies() -> Vec<(&'static str, CopyFn)> {
     all
 }
 
+/// Copies with `memcpy`.
+///
 /// # Safety
-/// That of [`CopyFn`].
+/// The contract is that of [`CopyFn`].
 unsafe fn memcpy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the contract of `CopyFn`.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
 }
 
+/// Copies with `rep movsb`.
+///
 /// # Safety
-/// That of [`CopyFn`].
+/// The contract is that of [`CopyFn`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn movsb(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the contract of `CopyFn`.
@@ -45,17 +50,21 @@ unsafe fn movsb(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies with non-temporal stores.
+///
 /// # Safety
-/// That of [`CopyFn`], and the processor has AVX.
+/// The contract is that of [`CopyFn`]. In addition, the processor has AVX.
 #[cfg(target_arch = "x86_64")]
 unsafe fn non_temporal(from: *const u8, to: *mut u8, len: usize) {
+    /// Copies, compiled for AVX.
+    ///
     /// # Safety
-    /// That of [`CopyFn`].
+    /// The contract is that of [`CopyFn`].
     #[target_feature(enable = "avx")]
     unsafe fn inner(from: *const u8, to: *mut u8, len: usize) {
         use std::arch::x86_64::{_mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
-        // SAFETY: the contract of `CopyFn`: `to` and `len` are multiples of 32, and so each address
-        // that is stored to.
+        // SAFETY: by the contract of `CopyFn`, `to` and `len` are multiples of 32. So is each
+        // address that is stored to.
         unsafe {
             for at in (0..len).step_by(ALIGNMENT) {
                 _mm256_stream_si256(to.add(at).cast(), _mm256_loadu_si256(from.add(at).cast()));
@@ -63,6 +72,6 @@ unsafe fn non_temporal(from: *const u8, to: *mut u8, len: usize) {
             _mm_sfence();
         }
     }
-    // SAFETY: this function's contract.
+    // SAFETY: this function's contract covers the call.
     unsafe { inner(from, to, len) }
 }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Instant;
 use vrdma_guest::memory::Memory;
 
-/// Windows in which each way is tried.
+/// Number of windows in which each method is tried.
 const TRIES: usize = 3;
 
-/// A buffer: whose memory, and where in it.
+/// A buffer: the memory, and its guest-physical address.
 pub type Buffer<'a> = (&'a Arc<Memory>, u64);
 
-/// Copies of messages of a size, by the way that is the fastest here.
+/// Copies of messages of one size, by the fastest method on this machine.
 #[derive(Clone, Debug)]
 pub struct Copying {
-    /// What that way is called.
+    /// Name of the method.
     pub name: &'static str,
     copy: CopyFn,
     from: usize,
@@ -23,14 +23,16 @@ pub struct Copying {
     len: usize,
     stride: usize,
     span: usize,
-    /// Messages in a window.
+    /// Number of messages in a window.
     count: usize,
     _memory: [Arc<Memory>; 2],
 }
 
 impl Copying {
-    /// Between two buffers of `span` bytes, `len` bytes at a time, each `stride` behind the one
-    /// before. A window takes about `millis`.
+    /// Finds the fastest method between two buffers of `span` bytes. Each message has `len` bytes,
+    /// and begins `stride` bytes after the previous one.
+    ///
+    /// A window takes about `millis` milliseconds.
     pub fn new(
         helper: &Helper,
         buffers: [Buffer<'_>; 2],
@@ -67,7 +69,7 @@ impl Copying {
         copying
     }
 
-    /// Bytes per second.
+    /// Measures a window. Returns bytes per second.
     pub fn window(&self, helper: &Helper) -> f64 {
         let this = self.clone();
         helper.begin(move || this.run());
@@ -78,9 +80,9 @@ impl Copying {
         let [from, to] = [self.from, self.to].map(std::ptr::with_exposed_provenance_mut::<u8>);
         let (mut at, start) = (0, Instant::now());
         for _ in 0..self.count {
-            // SAFETY: both buffers have `span` bytes and begin with pages; `len` and `stride` are
-            // multiples of 32 where the way wants it, as new() sees to, and `at` never passes the
-            // last whole message.
+            // SAFETY: both buffers have `span` bytes and begin at pages. `new()` makes sure that
+            // `len` and `stride` are multiples of 32 if the method requires it. `at` never passes
+            // the last whole message.
             unsafe { (self.copy)(from.add(at), to.add(at), self.len) };
             at += self.stride;
             if at + self.len > self.span {

@@ -1,4 +1,4 @@
-//! A daemon of our own, in a process of its own, as guests have it.
+//! A daemon that this program starts, in a process of its own as with real guests.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -10,18 +10,18 @@ use toml::Table;
 use vrdma_backend::config::{Args, Config};
 use vrdma_guest::threads::thread_of;
 
-/// How long a daemon may take to start.
+/// Time limit for a daemon to start.
 const START: Duration = Duration::from_secs(20);
 
-/// What a configuration says besides what is so anyway: a daemon of another version may not know
-/// all of that.
+/// Returns the settings that differ from the defaults. A daemon of another version may not know all
+/// others.
 fn unusual(config: &Config) -> Result<String> {
     let (mut all, usual) = (Table::try_from(config)?, Table::try_from(Config::default())?);
     all.retain(|key, value| usual.get(key) != Some(value));
     Ok(toml::to_string(&all)?)
 }
 
-/// A child that ends when dropped, and with this process.
+/// A child process that ends when dropped, and when this process ends.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -29,10 +29,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `program`, or this one as a daemon; its files are in `dir`.
+    /// Starts `program`, or this program as a daemon. Its files are in `dir`.
     ///
     /// # Errors
-    /// It does not start; the message has what it said.
+    /// It does not start. The message contains its last output.
     pub fn start(program: Option<&Path>, config: &Config, dir: &Path) -> Result<Daemon> {
         let [file, log] = ["daemon.toml", "daemon.log"].map(|name| dir.join(name));
         std::fs::write(&file, unusual(config)?)?;
@@ -50,7 +50,7 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log)?);
-        // SAFETY: a plain system call, which may be made between fork and exec.
+        // SAFETY: this is a plain system call, which may be made between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
@@ -70,18 +70,18 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Number of its worker's thread.
+    /// Returns the thread id of its worker.
     pub fn worker(&self) -> Option<i32> {
         thread_of(self.child.id(), "worker")
     }
 
-    /// Processor time that it has had.
+    /// Returns the processor time that it has used.
     ///
     /// # Errors
     /// It has ended.
     pub fn processor_time(&self) -> Result<Duration> {
         let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-        // SAFETY: both point to values of their types.
+        // SAFETY: both pointers refer to values of their types.
         let failed = unsafe {
             libc::clock_getcpuclockid(self.child.id() as i32, &raw mut clock) != 0
                 || libc::clock_gettime(clock, &raw mut time) != 0
@@ -90,11 +90,11 @@ impl Daemon {
         Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
     }
 
-    /// Bytes of memory that it has for itself: not those of files, nor of what it shares with
-    /// guests.
+    /// Returns the bytes of its anonymous memory. Files, and memory shared with guests, do not
+    /// count.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system does not report it.
     pub fn memory(&self) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -102,7 +102,7 @@ impl Daemon {
         kib.map(|kib| kib << 10).context("/proc/PID/status has no RssAnon")
     }
 
-    /// The last line that it wrote.
+    /// Returns the last line that it wrote.
     pub fn last_words(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().next_back().unwrap_or("it said nothing").to_owned()
@@ -116,13 +116,13 @@ impl Drop for Daemon {
     }
 }
 
-/// Is the daemon, until a signal ends it.
+/// Runs as the daemon, until a signal ends it.
 ///
 /// # Errors
-/// As of [`vrdma_backend::daemon::Daemon::start`].
+/// The errors of [`vrdma_backend::daemon::Daemon::start`].
 pub fn run(args: &Args) -> Result<()> {
     vrdma_backend::logger::start(None);
-    // As in the program itself: a broken invariant of ours ends the process.
+    // As in the daemon's own program, a panic ends the process.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);

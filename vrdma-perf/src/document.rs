@@ -1,5 +1,5 @@
-//! What `report` puts into a folder: its table, between two marks of a document, and the plots
-//! beside that.
+//! The output of `report` in a folder: the table between two marks of a document, and plots next to
+//! it.
 
 use crate::args::Figure;
 use crate::lines::Unit;
@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
 
-/// The document. Its plots lie in the same folder.
+/// The document. Its plots are in the same folder.
 const FILE: &str = "report.md";
 
-/// Puts the report's table into the document of a folder, and plots beside it.
+/// Puts the report's table into the document of a folder, and writes plots next to it.
 ///
 /// # Errors
 /// Files cannot be written, or the document's marks are wrong.
@@ -40,7 +40,8 @@ pub fn report(dir: &Path, text: &str, points: &[((Curve, u32), Turns)]) -> Resul
     put(dir, "report", &text)
 }
 
-/// What was measured, and one QP between two guests beside it, in the regime that most windows had.
+/// Returns the curve of the measured values, and that of one QP between two guests. Both are of the
+/// regime with the most windows.
 fn series(points: &[(u32, &Turns)]) -> Vec<Series> {
     let factor = Unit::of(Figure::Rate).factor;
     let of = |value: fn(&crate::turns::Regime) -> f64| {
@@ -54,11 +55,11 @@ fn series(points: &[(u32, &Turns)]) -> Vec<Series> {
     ]
 }
 
-/// Puts a text between the marks of that name in the document; a document that is not there is made
-/// of it.
+/// Puts a text between the marks of that name in the document. Creates the document if it does not
+/// exist.
 ///
 /// # Errors
-/// The document has not got both marks once, or cannot be written.
+/// The document does not have exactly these two marks, or cannot be written.
 pub fn put(dir: &Path, name: &str, text: &str) -> Result<()> {
     let file = dir.join(FILE);
     let old = match fs::read_to_string(&file) {
@@ -77,7 +78,7 @@ fn replaced(old: &str, name: &str, text: &str) -> Result<String> {
     let [begin, end] = ["begin", "end"].map(|which| format!("<!-- {name}: {which} -->\n"));
     let text = format!("{begin}{}\n{end}", text.trim_end());
     if !old.contains(&begin) && !old.contains(&end) && (old.is_empty() || old.starts_with("<!-- ")) {
-        // A document of ours alone.
+        // The document contains nothing but such marks and texts.
         return Ok(format!("{old}{text}"));
     }
     let Some((before, rest)) = old.split_once(&begin) else {

@@ -1,5 +1,5 @@
-//! The *ring floor*: a bare split virtqueue and CQ ring between two threads. It is what any device
-//! of this kind needs at least.
+//! The *ring floor*: a bare split virtqueue and CQ ring between two threads. Any device of this
+//! kind needs at least this time.
 
 use crate::helper::Helper;
 use crate::load::Load;
@@ -10,9 +10,11 @@ use vrdma_guest::memory::Memory;
 use vrdma_guest::ring::Ring;
 use vrdma_guest::verbs::{Channel, ChannelParts, Cq, CqLayout, Data, Remote, Request, Sge, Tag};
 
-/// A device that does nothing but the work: takes each request out of the ring, copies its payload
-/// and publishes its completion. There is not one check. Addresses in requests are those of this
-/// process. The device runs on a helper, from [`Floor::begin`] to [`Floor::end`].
+/// A minimal device. It takes each request out of the ring, copies its payload, and publishes its
+/// completion, without any check.
+///
+/// Addresses in requests are those of this process. The device runs on a helper, from
+/// [`Floor::begin`] to [`Floor::end`].
 #[derive(Debug)]
 pub struct Floor {
     channel: Channel<fn()>,
@@ -27,16 +29,16 @@ pub struct Floor {
     _memory: Arc<Memory>,
 }
 
-/// What the device's thread knows.
+/// The state of the device's thread.
 #[derive(Debug)]
 struct Device {
     words: Words,
-    /// Requests taken, and completions made.
+    /// Numbers of requests taken, and of completions made.
     taken: u16,
     made: u32,
 }
 
-/// Where the device finds its words.
+/// The addresses of the ring's words.
 #[derive(Debug)]
 struct Words {
     avail_idx: *const AtomicU16,
@@ -49,12 +51,12 @@ struct Words {
     cq_entries: u32,
 }
 
-// SAFETY: the pointers lead to memory that Floor keeps until the device has stopped.
+// SAFETY: the pointers lead to memory that `Floor` keeps until the device has stopped.
 unsafe impl Send for Words {}
 
 impl Floor {
-    /// With rings of so many entries in `memory`, for requests of `len` bytes of which `depth` are
-    /// outstanding.
+    /// Creates the floor with rings of `entries` entries in `memory`. Requests have `len` bytes,
+    /// and `depth` of them are outstanding.
     pub fn new(memory: &Arc<Memory>, entries: u16, len: u32, depth: u32) -> Floor {
         let ring = Ring::new(memory, entries);
         let slots = memory.alloc(64 * u64::from(entries));
@@ -77,14 +79,16 @@ impl Floor {
             used: host(ring.used),
             slots: host(slots).cast(),
             entries,
-            // With flags, and the flag that asks for no kick.
+            // Without EVENT_IDX, the driver reads the flag that asks for no kick.
             event_idx: false,
             doorbell: never as fn(),
         };
         memory.word16(ring.used).store(1, Ordering::Relaxed);
-        // SAFETY: fresh pages that are kept beside the value; nobody else uses them but the device.
+        // SAFETY: these are fresh pages that are kept with the value. Only the channel and the
+        // device use them.
         let channel = unsafe { Channel::new(parts) }.expect("pages are aligned");
-        // SAFETY: the same.
+        // SAFETY: these are fresh pages that are kept with the value. Only the CQ and the device
+        // use them.
         let cq = unsafe { Cq::new(host(cq), layout) }.expect("pages are aligned");
         let room = u64::from(len).max(8);
         let [from, to] = [memory.alloc(room), memory.alloc(room)]
@@ -94,7 +98,8 @@ impl Floor {
             cq,
             from: Sge { addr: from, length: len, lkey: 0 },
             to: Remote { addr: to, rkey: 0 },
-            // The device looks at no consumer index: completions must have room.
+            // The device checks no consumer index, so the depth must leave room for all
+            // completions.
             depth: depth.min(entries.into()),
             posted: 0,
             done: 0,
@@ -104,19 +109,19 @@ impl Floor {
         }
     }
 
-    /// Lets the device run.
+    /// Starts the device.
     pub fn begin(&self, helper: &Helper) {
         let (device, stop) = (self.device.clone(), self.stop.clone());
         stop.store(false, Ordering::Relaxed);
         helper.begin(move || {
-            // SAFETY: the words are those of the value, which ends only after the device; requests
-            // are those of post().
+            // SAFETY: the words belong to the value, which waits for the device before it is
+            // dropped. The requests are those of `post()`.
             unsafe { device.lock().expect("no panic with it").serve(&stop) };
             0.
         });
     }
 
-    /// Stops it.
+    /// Stops the device.
     pub fn end(&self, helper: &Helper) {
         self.stop.store(true, Ordering::Relaxed);
         helper.end();
@@ -126,7 +131,8 @@ impl Floor {
 impl Drop for Floor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // The device keeps the lock while it runs. One that was poisoned does not run.
+        // The device holds the lock while it runs. If the lock is poisoned, the device does not
+        // run.
         drop(self.device.lock());
     }
 }
@@ -173,13 +179,16 @@ fn never() {
 }
 
 impl Device {
+    /// Serves requests until `stop`.
+    ///
     /// # Safety
-    /// The words are those of living rings with so many entries, and each request is a signaled one
-    /// of one unit, from one element to a remote address, both in this process.
+    /// The words are those of living rings with these numbers of entries. Each request is signaled
+    /// and has one 64-byte unit. It copies one element to a remote address, and both are in this
+    /// process.
     unsafe fn serve(&mut self, stop: &AtomicBool) {
         let words = &self.words;
         let (mut taken, mut made) = (self.taken, self.made);
-        // SAFETY: this function's contract.
+        // SAFETY: this function's contract covers all accesses.
         unsafe {
             while !stop.load(Ordering::Relaxed) {
                 let available = (*words.avail_idx).load(Ordering::Acquire);
@@ -212,12 +221,14 @@ impl Device {
     }
 }
 
+/// Copies the payload.
+///
 /// # Safety
-/// `len` bytes at `from` are readable, at `to` writable.
+/// `len` bytes at `from` are readable, and `len` bytes at `to` are writable.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: `len` bytes are readable and writable (this function's contract); the two do not
-    // overlap: a Floor's buffers are apart.
+    // SAFETY: `len` bytes are readable and writable (this function's contract). The two do not
+    // overlap, because the buffers of a `Floor` are separate.
     unsafe {
         if len == 8 {
             to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());

@@ -1,4 +1,4 @@
-//! Messages from a process of one guest to one of another, and all such flows together.
+//! Messages between processes of two guests, and all such flows together.
 
 use crate::args::{Atomic, Connection};
 use crate::copying::Buffer;
@@ -18,55 +18,56 @@ use vrdma_guest::cm::connect_streams;
 use vrdma_guest::memory::PAGE;
 use vrdma_guest::verbs::{Arm, Data, Remote, Request, Sge, Tag, UdTarget};
 
-/// Entries of a table of address handles.
+/// Number of entries of a table of address handles.
 const HANDLES: u32 = 64;
-/// How long an event may take.
+/// Time limit for an event.
 const EVENT: Duration = Duration::from_secs(10);
 static INLINE: [u8; 256] = [1; 256];
 
-/// A QP as requests need it.
+/// A QP, as far as requests need it.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// Its place among the receives.
+    /// Its index among the receives.
     index: u32,
-    /// The own QP.
+    /// Number of the sender's QP.
     qpn: u32,
-    /// The peer's, for datagrams.
+    /// Number of the peer's QP, for datagrams.
     peer: u32,
 }
 
-/// One direction.
+/// The messages in one direction.
 #[derive(Debug)]
 struct Flow {
     plan: Plan,
     from: Process,
     to: Process,
-    /// In the order in which they are taken.
+    /// The QPs, in the order in which they are used.
     ways: Vec<Way>,
     /// Keys of the receiver's buffer.
     rkeys: Keys,
     /// Memory windows of the sender that are bound and invalidated in turn.
     windows: Vec<u32>,
     receives: Option<Receives>,
-    /// For datagrams, where they go: all but the QP.
+    /// The destination of datagrams, except the QP.
     handle: Option<UdTarget>,
-    /// The way of the next request, and whether it has a completion: with several QPs the last of
-    /// some rounds do.
+    /// Index of the QP for the next request. With several QPs, all requests of the last round of
+    /// `cq_mod` have completions.
     cursor: usize,
     rounds_left: u32,
     at: u64,
     posted: u32,
-    /// Posted requests whose completion will come.
+    /// Number of posted requests whose completion is outstanding.
     signaled: u32,
     sent: u32,
     received: u32,
     ended: u32,
-    /// Places of receives that completed just now.
+    /// Indices of receives that have just completed.
     taken: Vec<u32>,
 }
 
 impl Flow {
-    /// From one guest to another; `handles` is the table of the sender's guest, for datagrams.
+    /// Creates the flow from one guest to another. `handles` is the table of the sender's guest,
+    /// for datagrams.
     fn new(host: &Host, plan: &Plan, (from, to): (usize, usize), handles: Option<&AhTable>) -> Result<Flow> {
         let takes = plan.takes_receives();
         let receives = if plan.srq { shared_receives(plan) } else { receives_of_each(plan) * plan.qps };
@@ -226,7 +227,7 @@ impl Flow {
         Ok(ended)
     }
 
-    /// Sleeps until there are completions of requests.
+    /// Sleeps until requests have completed.
     fn sleep(&mut self) -> Result<()> {
         let cq = &mut self.from.cq.driver;
         cq.arm(Arm::Next);
@@ -237,7 +238,7 @@ impl Flow {
     }
 }
 
-/// Puts a handle that leads to the receiver into the table of the sender's guest.
+/// Puts a handle for the receiver into the table of the sender's guest.
 fn put_handle(table: &AhTable, from: &Process, to: &Process, qkey: u32) -> UdTarget {
     let peer = &to.context.guest;
     let index = u32::from(peer.options.host) % HANDLES;
@@ -245,7 +246,7 @@ fn put_handle(table: &AhTable, from: &Process, to: &Process, qkey: u32) -> UdTar
     UdTarget { ah: index, qpn: 0, qkey }
 }
 
-/// Connects QPs of one process with those of another, each with one.
+/// Connects each QP of one process with one QP of another.
 fn connect(plan: &Plan, near: &[Qp], far: &[Qp]) {
     for (near, far) in near.iter().zip(far) {
         match plan.transport {
@@ -255,7 +256,7 @@ fn connect(plan: &Plan, near: &[Qp], far: &[Qp]) {
     }
 }
 
-/// Into an order that is the same in each run.
+/// Shuffles a slice into an order that is the same in each run.
 fn shuffle<T>(all: &mut [T]) {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     for last in (1..all.len()).rev() {
@@ -266,7 +267,7 @@ fn shuffle<T>(all: &mut [T]) {
     }
 }
 
-/// All directions of a plan.
+/// The flows of all directions of a plan.
 #[derive(Debug)]
 pub struct Flows {
     all: Vec<Flow>,
@@ -276,12 +277,13 @@ pub struct Flows {
     _idle: Vec<Process>,
 }
 
-/// A plan by which so many QPs have room for a request each.
+/// Returns a plan in which each of `count` QPs has room for one request.
 pub fn one_of_each(plan: &Plan, count: u32) -> Plan {
     Plan { qps: count, depth: 1, cq_mod: 1, span: PAGE, ..plan.clone() }
 }
 
-/// Connects so many QPs of one guest with those of another, of a process each, which nobody uses.
+/// Connects `count` QPs of one guest with QPs of another. Each guest has one process for them, and
+/// they stay idle.
 ///
 /// # Errors
 /// The device refuses.
@@ -295,10 +297,10 @@ pub fn idle(host: &Host, plan: &Plan, (from, to): (usize, usize), count: u32) ->
 }
 
 impl Flows {
-    /// Between the guests of `host`.
+    /// Creates the flows between the guests of `host`.
     ///
     /// # Errors
-    /// The device refuses something.
+    /// The device refuses a command.
     pub fn new(host: &Host, plan: &Plan) -> Result<Flows> {
         let table = |guest| refused(AhTable::new(guest, HANDLES), "a table of address handles");
         let handles: Vec<AhTable> = match plan.connection {
@@ -314,12 +316,12 @@ impl Flows {
 }
 
 impl Flows {
-    /// Operations that have ended since the beginning.
+    /// Returns the number of operations that have ended since the start.
     pub fn ended(&self) -> u64 {
         self.all.iter().map(|flow| u64::from(flow.ended)).sum()
     }
 
-    /// The buffers of the first direction, the sender's first.
+    /// Returns the buffers of the first direction, the sender's first.
     pub fn buffers(&self) -> [Buffer<'_>; 2] {
         [&self.all[0].from.mr, &self.all[0].to.mr].map(|mr| (mr.memory(), mr.gpa(0)))
     }

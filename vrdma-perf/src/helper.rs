@@ -1,4 +1,4 @@
-//! A second thread, on the worker's processor, which limits are measured with. It sleeps between
+//! A second thread, on the worker's processor, by which limits are measured. It sleeps between
 //! jobs.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -8,7 +8,7 @@ use vrdma_guest::threads::pin;
 
 type Job = Box<dyn FnOnce() -> f64 + Send>;
 
-/// The thread. It ends when dropped.
+/// The handle of the thread. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Helper {
     jobs: Option<Sender<Job>>,
@@ -17,20 +17,20 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// On processor `cpu`.
+    /// Starts the thread on processor `cpu`.
     pub fn start(cpu: usize) -> Helper {
         let (jobs, theirs) = channel::<Job>();
         let (done, results) = channel();
         let work = move || {
             pin(0, cpu);
             let _ = done.send(0.);
-            // Nobody waits for the last result any more when the owner is gone.
+            // If the owner is gone, nobody waits for the last result.
             theirs.into_iter().for_each(|job| _ = done.send(job()));
         };
         let thread = std::thread::Builder::new().name("helper".into()).spawn(work).expect("a thread");
         let helper = Helper { jobs: Some(jobs), results, thread: Some(thread) };
-        // It begins on our processor, where it would not come to its turn while we wait for a job
-        // without sleeping.
+        // The thread starts on this thread's processor. It could not move from there while this
+        // thread spins, so this waits for it.
         helper.end();
         helper
     }
@@ -41,7 +41,7 @@ impl Helper {
         jobs.send(Box::new(job)).expect("the thread lives as long as the value");
     }
 
-    /// Waits for its result.
+    /// Waits for the result of the job.
     pub fn end(&self) -> f64 {
         self.results.recv_timeout(Duration::from_secs(60)).expect("each job was told to end")
     }

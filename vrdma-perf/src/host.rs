@@ -1,4 +1,4 @@
-//! The machine: a daemon with guests that this process plays.
+//! A daemon with guests that this process plays.
 
 use crate::args::DaemonArgs;
 use crate::daemon::Daemon;
@@ -19,30 +19,30 @@ use vrdma_guest::memory::{HUGE_PAGE, Memory};
 use vrdma_guest::threads::pin;
 use vrdma_guest::{Guest, GuestOptions, GuestTcp};
 
-/// Entries of channels.
+/// Number of entries of a channel.
 pub const ENTRIES: u16 = 256;
-/// Memory that a guest has beside its buffers: rings, CQs.
+/// Bytes of a guest's memory beside its buffers, for rings and CQs.
 const OWN_MEMORY: u64 = 64 << 20;
 
-/// Connections of iWARP that a guest may have.
+/// Largest number of iWARP connections of a guest.
 const CONNECTIONS: u32 = 1 << 15;
 
 /// Name of the daemon's admin socket.
 const ADMIN: &str = "admin.sock";
-/// How long its answer may take.
+/// Time limit for its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What connections are made of.
+/// The transport of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// RoCE.
     Roce,
-    /// iWARP.
+    /// iWARP, over this kind of TCP.
     Iwarp(Tcp),
 }
 
 impl Transport {
-    /// As it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Roce => "RoCE",
@@ -52,23 +52,24 @@ impl Transport {
     }
 }
 
-/// A device of DPDK.
+/// A device of DPDK, as the daemon's uplink.
 #[derive(Clone, Copy, Debug)]
 pub struct Uplink(pub &'static str);
 
-/// Guests, and their daemon if it is ours.
+/// Guests, and their daemon if this program started it.
 #[derive(Debug)]
 pub struct Host {
-    /// Number i is 10.0.0.(i+1).
+    /// The guests. Number i has the address 10.0.0.(i+1).
     pub guests: Vec<Arc<Guest>>,
-    // Below the guests: they leave first.
+    // After `guests`, so that guests are dropped first.
     daemon: Option<Daemon>,
     dir: TempDir,
 }
 
 impl Host {
-    /// So many guests with room for `buffers` bytes each. From now on this thread and the worker
-    /// have the processors that `args` say.
+    /// Connects `guests` guests with room for `buffers` bytes each.
+    ///
+    /// This pins this thread and the worker to the processors that `args` names.
     ///
     /// # Errors
     /// The daemon does not start, or refuses a guest.
@@ -76,10 +77,10 @@ impl Host {
         Host::with(args, guests, buffers, transport, None)
     }
 
-    /// The same with an uplink.
+    /// Connects guests to a daemon with an uplink.
     ///
     /// # Errors
-    /// As of [`Host::new`].
+    /// The errors of [`Host::new`].
     pub fn with(
         args: &DaemonArgs,
         guests: u8,
@@ -145,15 +146,15 @@ impl Host {
         Ok(Host { guests, daemon, dir })
     }
 
-    /// The daemon, if it is ours.
+    /// Returns the daemon, if this program started it.
     pub fn daemon(&self) -> Option<&Daemon> {
         self.daemon.as_ref()
     }
 
-    /// What the daemon counted.
+    /// Returns the daemon's counters.
     ///
     /// # Errors
-    /// It is not ours, or does not answer.
+    /// This program did not start it, or it does not answer.
     pub fn stats(&self) -> Result<Value> {
         if self.daemon.is_none() {
             return Err(missing("the counters of a daemon that is attached to are not ours to ask for"));
@@ -167,13 +168,13 @@ impl Host {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Whether all guests' memory is in huge pages.
+    /// Returns whether all guests' memory is in huge pages.
     pub fn has_huge_pages(&self) -> bool {
         self.guests.iter().all(|guest| guest.memory.is_huge())
     }
 }
 
-/// Memory of at least so many bytes as guests have it: in huge pages, if there are enough of them
+/// Allocates at least `len` bytes of memory as guests have it: in huge pages, if enough of them are
 /// free.
 ///
 /// # Errors
@@ -183,10 +184,10 @@ pub fn memory(len: u64) -> Result<Arc<Memory>> {
     Ok(Memory::huge(&layout).or_else(|_| Memory::new(&layout))?)
 }
 
-/// What the device refused, in words.
+/// Turns a refusal of the device into an error that names `what`.
 ///
 /// # Errors
-/// It did refuse.
+/// The device refused.
 pub fn refused<T>(answer: Result<T, Status>, what: &str) -> Result<T> {
     answer.map_err(|status| anyhow!("the device refuses {what}: {status:?}"))
 }
@@ -213,10 +214,10 @@ fn config(
     };
     let guests = sockets.iter().enumerate().map(guest).collect::<Result<_>>()?;
     let mut config = Config { guests, poll_us: args.poll_us, admin: Some(admin), ..Config::default() };
-    // All that one guest sends goes through one channel; one more is its kernel's, one for what it
-    // receives.
+    // One guest sends everything through one channel. Its kernel needs another one, and receiving a
+    // third.
     config.channels = 8;
-    // Our own TCP goes by an uplink, if it goes at all.
+    // vrdma's own TCP needs an uplink, even if nothing is sent there.
     let uplink = uplink.or((transport == Transport::Iwarp(Tcp::Own)).then_some(Uplink("net_ring0")));
     config.uplink = uplink.map(|Uplink(device)| device.parse()).transpose()?;
     if let Transport::Iwarp(tcp) = transport {

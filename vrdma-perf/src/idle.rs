@@ -1,4 +1,4 @@
-//! What connections cost that do nothing: memory, and processor time while the worker sleeps.
+//! The costs of idle connections: memory, and processor time while the worker sleeps.
 
 use crate::args::DaemonArgs;
 use crate::daemon::Daemon;
@@ -13,26 +13,26 @@ use std::time::{Duration, Instant};
 use vrdma_guest::Qp;
 use vrdma_guest::abi::control::{QpType, limit};
 
-/// Windows of a measurement of processor time.
+/// Number of windows of a measurement of processor time.
 const WINDOWS: u32 = 10;
-/// Time after which what was set up is over.
+/// Time until the effects of the set-up are over.
 const SETTLED: Duration = Duration::from_millis(300);
-/// Connections that are there before those that count: what they all share is there by then.
+/// Number of connections before those that count. Memory that all connections share is allocated by
+/// then.
 const BEFORE: u32 = 1000;
-/// Path MTU that the uplink's usual link has room for, by its code.
+/// Code of the largest path MTU that fits the default link MTU of the uplink.
 const MTU_1024: u8 = 3;
 /// An address that no guest has.
 const ELSEWHERE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 200];
 
-/// Processor time of the daemon beside `qps` connected QPs that nobody uses, in percent of a
-/// processor.
+/// Measures the daemon's processor time with `qps` connected idle QPs, in percent of a processor.
 ///
 /// # Errors
-/// The daemon is not ours, or refuses something.
+/// This program did not start the daemon, or the daemon refuses a command.
 pub fn processor(plan: &Plan, daemon: &DaemonArgs, qps: u32, time: Duration) -> Result<Quartiles> {
     let host = Host::new(daemon, 2, plan.memory(), plan.transport)?;
     let daemon = own(&host)?;
-    // Each connection has two of them.
+    // Each connection has two QPs.
     let _idle = flow::idle(&host, plan, (0, 1), qps / 2)?;
     std::thread::sleep(SETTLED);
     let window = || {
@@ -44,11 +44,11 @@ pub fn processor(plan: &Plan, daemon: &DaemonArgs, qps: u32, time: Duration) -> 
     Ok(Quartiles::of((0..WINDOWS).map(|_| window()).collect::<Result<Vec<f64>>>()?))
 }
 
-/// Bytes that the daemon has for each of `qps` connected QPs: to QPs of this host, or to others'
-/// over an uplink.
+/// Measures the daemon's bytes for each of `qps` connected QPs. Their peers are on this host, or on
+/// another over an uplink.
 ///
 /// # Errors
-/// The daemon is not ours, or refuses something.
+/// This program did not start the daemon, or the daemon refuses a command.
 pub fn memory(plan: &Plan, daemon: &DaemonArgs, qps: u32, wire: bool) -> Result<f64> {
     let uplink = wire.then_some(Uplink("net_ring0"));
     let host = Host::with(daemon, 2, 2 * plan.memory(), plan.transport, uplink)?;
@@ -68,12 +68,12 @@ pub fn memory(plan: &Plan, daemon: &DaemonArgs, qps: u32, wire: bool) -> Result<
     Ok((daemon.memory()? as f64 - before as f64) / f64::from(qps))
 }
 
-/// The daemon, if it is ours: what it takes is known of no other.
+/// Returns the daemon, if this program started it. The costs of another one are unknown.
 fn own(host: &Host) -> Result<&Daemon> {
     host.daemon().ok_or_else(|| missing("it wants a daemon of our own"))
 }
 
-/// A process whose QPs are connected to those of another host, which never answers.
+/// Creates a process whose QPs are connected to QPs of another host, which never answers.
 fn outwards(host: &Host, plan: &Plan, qps: u32) -> Result<Process> {
     let plan = flow::one_of_each(plan, qps);
     let process = Process::new(&host.guests[0], 64, &plan)?;

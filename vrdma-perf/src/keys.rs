@@ -10,13 +10,13 @@ use vrdma_guest::abi::cqe::WcStatus;
 use vrdma_guest::verbs::{Bind, Request, Tag};
 use vrdma_guest::{Mr, Qp};
 
-/// Windows that are bound and invalidated in turn: more than half of the requests that are
-/// outstanding at most are never used twice at a time.
+/// Number of windows that are bound and invalidated in turn. It is half of the default number of
+/// outstanding requests, so that no window is used by two pairs of them at a time.
 const WINDOWS: u32 = 64;
-/// How long a bind may take.
+/// Time limit of a bind.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Keys by which remote memory is named, one after the other.
+/// Keys that name remote memory, used in turn.
 #[derive(Debug)]
 pub struct Keys {
     all: Vec<u32>,
@@ -24,19 +24,19 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// In this order.
+    /// Creates the list, in this order.
     pub fn new(all: Vec<u32>) -> Keys {
         assert!(!all.is_empty(), "remote memory has a key");
         Keys { all, at: 0 }
     }
 
-    /// That of the next request.
+    /// Returns the key of the next request.
     #[inline]
     pub fn next(&self) -> u32 {
         self.all[self.at]
     }
 
-    /// The request was posted.
+    /// Advances after a request was posted.
     #[inline]
     pub fn pushed(&mut self) {
         self.at += 1;
@@ -46,7 +46,8 @@ impl Keys {
     }
 }
 
-/// Keys of `count` regions that are a process's buffer each: of its own, and of further ones.
+/// Returns keys of `count` regions that each are a process's buffer. The first is the existing
+/// region.
 ///
 /// # Errors
 /// The device refuses.
@@ -60,7 +61,7 @@ pub fn regions(process: &Process, count: u32) -> Result<Vec<u32>> {
     std::iter::once(Ok(mr.key)).chain(others).collect()
 }
 
-/// The key of a new window of a process, bound to its whole buffer by its QP.
+/// Returns the key of a new window of a process, which its QP binds to its whole buffer.
 ///
 /// # Errors
 /// The device refuses, or the bind fails.
@@ -81,7 +82,7 @@ pub fn bound(process: &mut Process, qp: &Qp, of: WindowType) -> Result<u32> {
     Ok(bind.new_rkey)
 }
 
-/// Windows that are not bound.
+/// Returns the keys of new windows that are not bound.
 ///
 /// # Errors
 /// The device refuses.
@@ -90,7 +91,7 @@ pub fn unbound(process: &Process) -> Result<Vec<u32>> {
     (0..WINDOWS).map(|_| refused(guest.alloc_mw(pd, mw_type::TYPE_2B), "a memory window")).collect()
 }
 
-/// Request number `tag.wqe_id`: each window is bound, and then invalidated.
+/// Makes request number `tag.wqe_id`. Successive requests bind a window, then invalidate it.
 #[inline]
 pub fn request<'a>(process: &Process, windows: &[u32], tag: Tag) -> Request<'a> {
     let bind = whole(process, windows[place(tag.wqe_id)]);
@@ -100,7 +101,7 @@ pub fn request<'a>(process: &Process, windows: &[u32], tag: Tag) -> Request<'a> 
     }
 }
 
-/// Request `id` was posted: an invalidated window has another key from now on.
+/// Records that request `id` was posted. An invalidated window gets its next key.
 #[inline]
 pub fn pushed(windows: &mut [u32], id: u32) {
     if id % 2 == 1 {
@@ -114,7 +115,7 @@ fn place(id: u32) -> usize {
     (id / 2 % WINDOWS) as usize
 }
 
-/// Binds a window to the whole buffer, with the next key.
+/// Makes a bind of a window to the whole buffer, with the next key.
 #[inline]
 fn whole(process: &Process, rkey: u32) -> Bind {
     let access = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
@@ -122,7 +123,7 @@ fn whole(process: &Process, rkey: u32) -> Bind {
     Bind { rkey, new_rkey: next(rkey), lkey: mr.key, access, addr: mr.iova, length: mr.len }
 }
 
-/// The key with another last byte.
+/// Returns the key with its last byte incremented.
 #[inline]
 fn next(rkey: u32) -> u32 {
     rkey & !0xff | (rkey.wrapping_add(1) & 0xff)

@@ -14,30 +14,30 @@ use serde::Serialize;
 use std::time::Duration;
 use vrdma_guest::threads::pin;
 
-/// Windows of each figure, and operations in those of the floor.
+/// Number of windows for each figure, and numbers of operations in windows of the floor.
 const WINDOWS: usize = 20;
 const ONE_BY_ONE: u32 = 10_000;
 const MANY: u32 = 200_000;
 const WINDOW_MS: f64 = 5.;
 const DEPTH: u32 = 128;
-/// Round trips between threads that sleep, and the time between two.
+/// Number of round trips between sleeping threads, and the pause between two.
 const ASLEEP: u32 = 500;
 const PAUSE: Duration = Duration::from_micros(200);
-/// Sizes of copies.
+/// Sizes of copies in bytes.
 const SIZES: [u32; 4] = [8, 4096, 65536, 1 << 20];
-/// Messages go through so many bytes where copies are cold.
+/// Size in bytes of the buffer for cold copies.
 const COLD: u64 = 256 << 20;
 
 /// A limit, with its spread.
 #[derive(Debug, Serialize)]
 pub struct Limit {
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// Bytes of a message, if it has any.
+    /// Size of a message in bytes. 0 if there is none.
     pub size: u32,
-    /// Its unit.
+    /// The unit of `value`.
     pub unit: &'static str,
-    /// Of windows.
+    /// Quartiles of the windows.
     pub value: Quartiles,
 }
 
@@ -47,10 +47,10 @@ impl Limit {
     }
 }
 
-/// Measures all of them.
+/// Measures all limits.
 ///
 /// # Errors
-/// There is no memory.
+/// There is not enough memory.
 pub fn measure(args: &Limits) -> Result<Vec<Limit>> {
     pin(0, args.cpus.0);
     let helper = Helper::start(args.cpus.1);
@@ -116,7 +116,7 @@ fn copies(helper: &Helper, size: u32) -> Result<Vec<Limit>> {
     kinds.into_iter().map(copy).collect()
 }
 
-/// As a table.
+/// Formats the limits as a table.
 pub fn table(limits: &[Limit]) -> String {
     let mut text = format!("{:<44} {:>8} {:>12}  (quartiles)", "limit", "#bytes", "median");
     for Limit { name, size, unit, value } in limits {

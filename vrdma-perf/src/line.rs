@@ -1,6 +1,8 @@
-//! How long a cache line takes to the worker's processor and back. On a shared machine that changes
-//! from one moment to the next, as processors change places: 60 ns where they share a cache, 500 ns
-//! where they are far apart. Windows with the same round trip alone can be compared.
+//! Measures the round trip of a cache line to the worker's processor.
+//!
+//! On a shared machine this time changes from one moment to the next, when the hypervisor moves
+//! virtual processors. It is 60 ns if they share a cache, and 500 ns if they are far apart. Only
+//! windows with similar round trips can be compared.
 
 use crate::helper::Helper;
 use crate::stats::Quartiles;
@@ -8,20 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Round trips that are timed together, and how many such there are.
+/// Number of round trips in a batch, and number of batches.
 const TOGETHER: u32 = 100;
 const BATCHES: u32 = 15;
-/// Round trips before the first that counts.
+/// Number of round trips before the first batch.
 const WARM_UP: u32 = 100;
-/// Looks without an answer after which the other side seems to have no processor.
+/// Number of polls without an answer after which the other side seems to have no processor.
 const PATIENCE: u32 = 2000;
-/// What ends the other side.
+/// The value that ends the other side.
 const END: u32 = u32::MAX;
 
 #[repr(align(128))]
 struct Line(AtomicU32);
 
-/// Nanoseconds of a round trip now: the median of some batches.
+/// Returns the present round trip time in nanoseconds: the median of the batches.
 pub fn round_trip(helper: &Helper) -> f64 {
     let line = Arc::new(Line(AtomicU32::new(0)));
     let theirs = line.clone();
@@ -50,7 +52,7 @@ pub fn round_trip(helper: &Helper) -> f64 {
     Quartiles::of(batches).median
 }
 
-/// Answers each odd value with the next.
+/// Answers each odd value with the next value.
 fn answer(line: &Line) -> f64 {
     let mut turns = 0;
     loop {
@@ -65,7 +67,7 @@ fn answer(line: &Line) -> f64 {
     }
 }
 
-/// Spins, and lets others run where the answer is not on its way.
+/// Spins, and yields the processor if the answer takes long.
 fn spin(turns: &mut u32) {
     *turns += 1;
     match *turns > PATIENCE {

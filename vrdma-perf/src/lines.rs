@@ -5,22 +5,22 @@ use crate::measure::Measured;
 use crate::stats::Quartiles;
 use crate::turns::{Regime, Turns};
 
-/// What stands above the report's rows,
+/// The head of the report's table.
 pub const HEAD: &str = "| figure | measured | beside | | ratio (quartiles) | line | pairs | target |\n|---|---|---|---|---|---|---|---|";
-/// and above those of a comparison of two daemons.
+/// The head of the table that compares two daemons.
 pub const COMPARED: &str = "| figure | first | second | | first / second (quartiles) | line | pairs | |\n|---|---|---|---|---|---|---|---|";
 
-/// How values of a figure are shown.
+/// The unit in which values of a figure are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
-    /// A value times this
+    /// Factor from measured values to this unit.
     pub factor: f64,
-    /// is in these units.
+    /// Name of the unit.
     pub name: &'static str,
 }
 
 impl Unit {
-    /// Of what windows of a figure give.
+    /// Returns the unit for values of a figure's windows.
     pub fn of(figure: Figure) -> Unit {
         let (factor, name) = match figure {
             Figure::Lat => (1., "us"),
@@ -31,7 +31,7 @@ impl Unit {
     }
 }
 
-/// A row for each regime.
+/// Makes a row for each regime of a measurement.
 pub fn of(name: &str, measured: &Measured, target: &str) -> Vec<String> {
     let limit = measured.limit.as_deref().unwrap_or("nothing");
     match &measured.turns {
@@ -40,7 +40,7 @@ pub fn of(name: &str, measured: &Measured, target: &str) -> Vec<String> {
     }
 }
 
-/// A row for each regime of these.
+/// Makes a row for each regime of `turns`.
 pub fn regimes(name: &str, turns: &Turns, limit: &str, unit: Unit, target: &str) -> Vec<String> {
     let row = |regime: &Regime| {
         let [own, its_limit] = [regime.own, regime.limit].map(|values| values.scaled(unit.factor).median);
@@ -61,14 +61,14 @@ pub fn regimes(name: &str, turns: &Turns, limit: &str, unit: Unit, target: &str)
     lines
 }
 
-/// The row of a figure that is held against a number.
+/// Makes the row of a figure that is compared with a number.
 pub fn absolute(name: &str, value: &str, target: &str) -> String {
     format!("| {name} | {value} | | | | | | {target} |")
 }
 
-/// The row of what could not be measured.
+/// Makes the row of a figure that could not be measured.
 pub fn left_out(name: &str, why: &str, target: &str) -> String {
-    // A bar would end the cell, and an end of a line the row.
+    // A bar would end the cell, and a line break the row.
     let why = why.replace('|', "/").replace('\n', " ");
     format!("| {name} | not measured: {why} | | | | | | {target} |")
 }

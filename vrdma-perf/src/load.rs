@@ -1,32 +1,32 @@
-//! The loops that measure, whatever they drive: the daemon, or the ring floor.
+//! The measuring loops. They drive any load: the daemon, or the ring floor.
 
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
-/// How long nothing may happen.
+/// Time limit without a completion.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a loop drives.
+/// A load that a measuring loop drives.
 pub trait Load {
-    /// Posts one more operation, if as many as wanted are not outstanding.
+    /// Posts one more operation, unless the wanted number is outstanding.
     fn post(&mut self) -> bool;
-    /// Makes what was posted known to the device.
+    /// Notifies the device of what was posted.
     fn ring(&mut self);
-    /// Takes completions: how many operations have ended.
+    /// Takes completions. Returns how many operations have ended.
     ///
     /// # Errors
-    /// One of them failed.
+    /// An operation failed.
     fn poll(&mut self) -> Result<u32>;
-    /// Waits for completions: a moment, or until an event tells of some.
+    /// Waits for completions: a moment, or until a completion event.
     ///
     /// # Errors
-    /// None does.
+    /// There was no event in time.
     fn idle(&mut self) -> Result<()>;
-    /// Operations posted whose completion will come.
+    /// Returns the number of posted operations whose completion is outstanding.
     fn outstanding(&self) -> u32;
 }
 
-/// Sees that a loop that waits in vain ends.
+/// Ends a loop that waits in vain.
 #[derive(Default)]
 struct Patience {
     turns: u32,
@@ -53,11 +53,12 @@ impl Patience {
     }
 }
 
-/// The time of each of `count` operations, one after the other, from its post until it has ended.
-/// Before each this thread spins for `pause`.
+/// Measures the time of each of `count` operations, one at a time, from its post to its end.
+///
+/// Before each operation this thread spins for `pause`.
 ///
 /// # Errors
-/// An operation fails, or never ends.
+/// An operation fails, or does not end.
 pub fn latency(
     load: &mut impl Load,
     count: u32,
@@ -83,11 +84,12 @@ pub fn latency(
     Ok(())
 }
 
-/// How long `count` operations take with as many outstanding as the load wants. What is still
-/// outstanding then ends uncounted.
+/// Measures how long `count` operations take, with as many outstanding as the load wants.
+///
+/// It then waits for the outstanding operations without counting them.
 ///
 /// # Errors
-/// An operation fails, or never ends.
+/// An operation fails, or does not end.
 pub fn rate(load: &mut impl Load, count: u32) -> Result<Duration> {
     let mut done = 0;
     let mut patience = Patience::default();

@@ -1,8 +1,8 @@
-//! The machine on which something was measured.
+//! The machine that runs a measurement.
 
 use std::fs;
 
-/// In a line: when, on which processors, in which pages.
+/// Describes in a line the date, the processors, the kernel and the page size.
 pub fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let kernel = read("/proc/sys/kernel/osrelease");
@@ -21,26 +21,26 @@ pub fn describe() -> String {
     )
 }
 
-/// Huge pages of 2 MiB that are free.
+/// Returns the number of free huge pages of 2 MiB.
 pub fn huge_pages() -> u64 {
     let path = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
     fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
 }
 
-/// A field of /proc/cpuinfo.
+/// Returns a field of `/proc/cpuinfo`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim()))
 }
 
-/// The day, as YEAR-MONTH-DAY in UTC.
+/// Returns the date in UTC, as YEAR-MONTH-DAY.
 fn today() -> String {
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let (year, month, day) = date((since.as_secs() / 86_400) as i64);
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// The date of a day, counted from 1970 on: years begin with March, so that the leap day is the
-/// last.
+/// Returns the date of a day, counted from 1970. Internally years begin in March, so that the leap
+/// day is the last.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);

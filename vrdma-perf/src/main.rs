@@ -1,23 +1,24 @@
-//! RDMA between guests at the speed of this machine, without a VM: perftest's figures, each beside
-//! the limit that was measured in turns with it.
+//! Measures RDMA between guests at the speed of this machine, without a VM. Each of perftest's
+//! figures stands beside its limit, measured alternately with it.
 //!
-//! It plays the guests itself ([`vrdma_guest`]): a vhost-user front-end with the driver that guests
-//! have. The daemon is a process of its own, as guests have it. Each file uses only those above it:
+//! This program plays the guests itself ([`vrdma_guest`]): a vhost-user front-end with the driver
+//! that guests have. The daemon is a separate process, as with real guests. Each file uses only
+//! those above it:
 //!
 //! | file | question |
 //! |---|---|
 //! | `words`, `args` | what is asked for? |
-//! | `missing`, `machine` | what has this machine not got, and what is it? |
-//! | `stats`, `load` | what is said of many measurements; the loops that measure, whatever they drive |
-//! | `helper`, `line`, `copies`, `copying`, `floor`, `bells`, `ucx` | what can the machine do: a second thread, round trips of a cache line, copies, a ring without checks, two eventfds; what do others do? |
+//! | `missing`, `machine` | what does this machine lack, and what is it? |
+//! | `stats`, `load` | how are many measurements summed up; the measuring loops for any load |
+//! | `helper`, `line`, `copies`, `copying`, `floor`, `bells`, `ucx` | what can the machine do: a second thread, round trips of a cache line, copies, a ring without checks, two eventfds; what does UCX do? |
 //! | `turns` | how are two things compared on a machine that changes? |
 //! | `daemon`, `host` | which daemon, which guests? |
-//! | `plan`, `process`, `keys`, `flow` | what is posted: checked; from and to which processes, with which keys; by which requests |
-//! | `windows`, `beside` | in which pieces of time is it measured, and beside what? |
-//! | `measure`, `limits`, `idle` | what came out; what do connections take that do nothing? |
+//! | `plan`, `process`, `keys`, `flow` | what is posted, and is it valid; from and to which processes, with which keys; by which requests |
+//! | `windows`, `beside` | in which windows of time is it measured, and beside what? |
+//! | `measure`, `limits`, `idle` | what are the results; what do idle connections cost? |
 //! | `table`, `lines`, `plot` | how is it shown: to people, in Markdown, as a curve? |
-//! | `wire`, `near` | two engines over a port, and those of two workers |
-//! | `rows`, `document`, `report`, `account` | the standard set; what the worker's time goes to |
+//! | `wire`, `near` | two engines over a port, and the engines of two workers |
+//! | `rows`, `document`, `report`, `account` | the standard set; where does the worker's time go? |
 
 mod account;
 mod args;
@@ -64,7 +65,7 @@ use std::process::ExitCode;
 use vrdma_backend::allocator::Allocator;
 use vrdma_guest::threads::may_run_on;
 
-/// As the daemon has it, which this program may be.
+/// The allocator of the daemon, because this program may run as the daemon.
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
@@ -83,7 +84,7 @@ fn run(command: Command) -> Result<()> {
         let there = std::thread::available_parallelism().map_or(1, |n| n.get());
         ensure!(there >= 2, "we and the daemon's worker need a processor each: there is {there}");
     }
-    // Threads that were pinned nowhere would be measured as if they were.
+    // Threads that cannot be pinned would give misleading figures.
     if let Some(cpu) = command.cpus().into_iter().flat_map(<[usize; 2]>::from).find(|cpu| !may_run_on(*cpu)) {
         bail!("processor {cpu} is none that we may run on: --cpus says on which");
     }
@@ -132,7 +133,7 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-/// What was measured of each size, beside its limit, in the regime that most windows had.
+/// Draws the results of each size beside their limits, in the regime with the most windows.
 fn sweep(all: &[measure::Measured], figure: Figure) -> Drawing {
     let unit = lines::Unit::of(figure);
     let name = all.first().map_or("", |measured| measured.operation);

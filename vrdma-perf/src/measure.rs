@@ -1,7 +1,7 @@
-//! One measurement: windows of operations and of their limit in turns.
+//! Measures windows of operations and of their limit alternately.
 
 use crate::args::{Connection, DaemonArgs, Figure, Run};
-use crate::beside::{ASLEEP, Beside, Limit, alone};
+use crate::beside::{ASLEEP, Beside, Reference, alone};
 use crate::floor::Floor;
 use crate::flow::Flows;
 use crate::helper::Helper;
@@ -17,46 +17,46 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What came out.
+/// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// What was posted.
+    /// Name of the operation.
     pub operation: &'static str,
-    /// What of it was measured.
+    /// The measured quantity.
     pub figure: Figure,
-    /// Service.
+    /// Transport service.
     pub connection: Connection,
-    /// Bytes of a message.
+    /// Size of a message in bytes.
     pub size: u32,
-    /// QPs in each direction.
+    /// Number of QPs in each direction.
     pub qps: u32,
-    /// Guests.
+    /// Number of guests.
     pub guests: u8,
     /// Whether guests' memory is in huge pages.
     pub huge_pages: bool,
-    /// Operations that were measured.
+    /// Number of operations that were measured.
     pub iterations: u64,
-    /// Of latencies: their distribution.
+    /// Distribution of latencies, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<Latency>,
-    /// Of rates: operations per second, of windows.
+    /// Quartiles of the windows' rates, in operations per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Quartiles>,
-    /// The best window.
+    /// Rate of the best window, in operations per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak: Option<f64>,
-    /// What limits it.
+    /// Name of the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// Both beside each other: microseconds, operations per second, or bytes per second.
+    /// Measurement and limit compared: in microseconds, operations per second, or bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<Turns>,
 }
 
-/// Measures what a plan says.
+/// Measures what a plan describes.
 ///
 /// # Errors
-/// The daemon does not start, refuses something, or ends; an operation fails.
+/// The daemon does not start, refuses a command, or ends. Or an operation fails.
 pub fn measure(
     plan: &Plan,
     figure: Figure,
@@ -101,7 +101,7 @@ pub fn measure(
             let line = || line::round_trip(&helper);
             let name = limit.name();
             let turns = match (&mut limit, beside) {
-                (Limit::Floor(floor), Beside::FloorTail) => {
+                (Reference::Floor(floor), Beside::FloorTail) => {
                     tails_of_both(&mut windows, floor, until, &helper)?
                 }
                 _ => turns::take(until, line, || alone(&mut windows), || limit.window(&helper))?,
@@ -113,7 +113,7 @@ pub fn measure(
     Ok(Measured { huge_pages, ..measured(&windows, plan, figure, compared) })
 }
 
-/// How the limit is found.
+/// The parameters for finding the limit.
 struct Limits<'a> {
     plan: &'a Plan,
     figure: Figure,
@@ -123,14 +123,15 @@ struct Limits<'a> {
 }
 
 impl Limits<'_> {
-    /// Ready to be measured. Other operations go between the guests of this host, or of the other.
+    /// Prepares the limit. Operations of a reference use the guests of the first or the second
+    /// host.
     fn limit<'t>(
         &self,
         helper: &Helper,
         [host, other_host]: [&Host; 2],
         own: &Flows,
         times: &'t mut Histogram<u64>,
-    ) -> Result<Limit<'t>> {
+    ) -> Result<Reference<'t>> {
         let &Limits { plan, figure, most, cpus, beside } = self;
         let (host, plan, name) = match beside {
             Beside::Plan(other) => (host, other, other.operation.name().to_owned()),
@@ -139,17 +140,17 @@ impl Limits<'_> {
             }
             Beside::Apart(other) => (other_host, other, other.operation.name().to_owned()),
             Beside::Daemon(_) => (other_host, plan, "the other".to_owned()),
-            Beside::Ucx => return Ok(Limit::Ucx(Ucx::new(figure, plan.size, cpus)?)),
-            Beside::Limit | Beside::Nothing | Beside::Median | Beside::FloorTail => {
-                return Limit::new(helper, own, plan, figure, times);
+            Beside::Ucx => return Ok(Reference::Ucx(Ucx::new(figure, plan.size, cpus)?)),
+            Beside::Reference | Beside::Nothing | Beside::Median | Beside::FloorTail => {
+                return Reference::new(helper, own, plan, figure, times);
             }
         };
         let windows = Windows::new(Flows::new(host, plan)?, Kind::of(plan, figure), most, times)?;
-        Ok(Limit::Operations(windows, name))
+        Ok(Reference::Operations(windows, name))
     }
 }
 
-/// The 99.9th percentile of each window beside its median.
+/// Compares the 99.9th percentile of each window with the window's median.
 fn tails(windows: &mut Windows<'_, Flows>, until: Until, cpu: usize) -> Result<(String, Turns)> {
     let helper = Helper::start(cpu);
     std::thread::sleep(ASLEEP);
@@ -162,8 +163,9 @@ fn tails(windows: &mut Windows<'_, Flows>, until: Until, cpu: usize) -> Result<(
     Ok(("the median of the same windows".to_owned(), turns))
 }
 
-/// The 99.9th percentile of each window beside that of a window of the ring floor: what the machine
-/// interrupts stops both.
+/// Compares the 99.9th percentile of each window with that of a window of the ring floor.
+///
+/// Interruptions by the machine delay both.
 fn tails_of_both(
     windows: &mut Windows<'_, Flows>,
     floor: &mut Windows<'_, Floor>,
@@ -182,7 +184,7 @@ fn tails_of_both(
     turns::take(until, || line::round_trip(helper), own, other)
 }
 
-/// What all windows gave.
+/// Sums up the results of all windows.
 fn measured(
     windows: &Windows<'_, Flows>,
     plan: &Plan,
@@ -208,17 +210,16 @@ fn measured(
     }
 }
 
-/// Measures an operation in all sizes that are asked for, and hands on each result as soon as it is
-/// there.
+/// Measures an operation in all requested sizes. Passes on each result as soon as it is measured.
 ///
 /// # Errors
-/// As of [`measure`], or what is asked for makes no sense.
+/// The errors of [`measure`]. Also invalid arguments.
 pub fn all(
     operation: Operation,
     args: &crate::args::Measure,
     mut each: impl FnMut(&Plan, Measured) -> Result<()>,
 ) -> Result<()> {
-    let beside = if args.run.no_limits { Beside::Nothing } else { Beside::Limit };
+    let beside = if args.run.no_limits { Beside::Nothing } else { Beside::Reference };
     for plan in Plan::all(operation, args.figure, &args.load)? {
         each(&plan, measure(&plan, args.figure, &args.run, &args.daemon, beside)?)?;
     }

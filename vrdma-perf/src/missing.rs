@@ -1,12 +1,12 @@
-//! What a machine may lack, so that a figure cannot be measured on it: no fault of ours.
+//! What a machine may lack for a measurement. This is no fault of vrdma.
 
 use anyhow::Error;
 use std::fmt;
 
-/// What our process ends with then.
+/// Exit status of the program in this case.
 pub const LACKS: u8 = 3;
 
-/// Why a figure cannot be measured here.
+/// The reason why a figure cannot be measured on this machine.
 #[derive(Clone, Debug)]
 pub struct Missing(pub String);
 
@@ -18,12 +18,12 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// An error that says what this machine lacks.
+/// Returns an error that says what this machine lacks.
 pub fn missing(why: impl Into<String>) -> Error {
     Error::new(Missing(why.into()))
 }
 
-/// Whether it does.
+/// Returns whether the error is about something that this machine lacks.
 pub fn is_missing(error: &Error) -> bool {
     error.is::<Missing>()
 }

@@ -1,10 +1,10 @@
-//! Two workers' engines, and what is between them: WRITEs from a guest of one to a guest of the
-//! other, beside the same between two guests of one engine.
+//! Engines of two workers and the rings between them. WRITEs go from a guest of one to a guest of
+//! the other, and are compared with WRITEs between two guests of one engine.
 //!
-//! Each engine has a thread and a processor; that of the sender also plays its driver, by calls of
-//! the engine. So rings of guests are no part of it, and two processors are enough. The daemon's
-//! own code is what is measured: [`NearPort`](vrdma_backend::near::NearPort), and the port of
-//! frames for what does not go that way.
+//! Each engine has a thread and a processor. The sender's thread also plays its driver, by calling
+//! the engine. Guest rings are therefore no part of the measurement, and two processors are enough.
+//! It measures the daemon's own code: [`NearPort`](vrdma_backend::near::NearPort), and the port
+//! that carries frames for all other traffic.
 
 mod account;
 mod apart;
@@ -20,16 +20,16 @@ use crate::table;
 use crate::turns::{self, Turns, Until};
 use crate::windows::{Kind, Windows, histogram};
 use anyhow::Result;
-use apart::Apart;
+use apart::WorkerWrites;
 use hdrhistogram::Histogram;
 use pair::{Together, pairs};
 use std::time::Duration;
 use vrdma_guest::threads::pin;
 
-/// Measures, and says it in a line for each regime.
+/// Measures, and returns a line for each regime.
 ///
 /// # Errors
-/// There is no memory, or a WRITE fails.
+/// There is not enough memory, or a WRITE fails.
 pub fn measure(args: &Near) -> Result<String> {
     if args.model {
         return tables(args.duration, args.cpus);
@@ -45,7 +45,7 @@ pub fn measure(args: &Near) -> Result<String> {
     if args.account {
         return account_of(length, args.duration, &mut times, kind);
     }
-    let apart = Apart::new(length, args.frames, args.one_thread)?;
+    let apart = WorkerWrites::new(length, args.frames, args.one_thread)?;
     apart.begin(&helper);
     let mut windows = Windows::new(apart, kind, u32::MAX, &mut times)?;
     windows.load.end(&helper);
@@ -62,9 +62,9 @@ pub fn measure(args: &Near) -> Result<String> {
     Ok(describe(&turns, args.figure, length, way))
 }
 
-/// What the stages of a WRITE take, in one thread.
+/// Accounts for the stages of a WRITE, in one thread.
 fn account_of(length: u32, duration: f64, times: &mut Histogram<u64>, kind: Kind) -> Result<String> {
-    let mut windows = Windows::new(Apart::new(length, false, true)?, kind, u32::MAX, times)?;
+    let mut windows = Windows::new(WorkerWrites::new(length, false, true)?, kind, u32::MAX, times)?;
     windows.load.begin_account();
     let before = windows.load.completed();
     windows.alone(Until::Time(Duration::from_secs_f64(duration)))?;
@@ -73,8 +73,8 @@ fn account_of(length: u32, duration: f64, times: &mut Histogram<u64>, kind: Kind
     Ok(account::table([&near, &far], operations.into(), account::reading(), account::hertz()))
 }
 
-/// The same of a pair of guests of one worker, while another worker has such a pair too, beside
-/// alone.
+/// Measures a pair of guests of one worker while another worker has such a pair too. The reference
+/// is the pair alone.
 fn measure_pairs(
     args: &Near,
     helper: &Helper,

@@ -1,4 +1,4 @@
-//! What is posted, and what of it makes no sense.
+//! The plan of a measurement, and the checks of its arguments.
 
 use crate::args::{Atomic, Command, Connection, Figure, LoadArgs, Measure, WindowType};
 use crate::host::Transport;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use vrdma_backend::config::Tcp;
 use vrdma_guest::memory::PAGE;
 
-/// Bytes of the header before a datagram in its receive.
+/// Size in bytes of the GRH before a datagram in its receive.
 pub const GRH: u32 = 40;
-/// Bytes that messages without `--hot` go through.
+/// Size in bytes of the buffer with `--cold`.
 const COLD: u64 = 256 << 20;
-/// Bytes of a cache line: messages begin with one.
+/// Size of a cache line in bytes. Messages start at a line.
 const LINE: u64 = 64;
 const ATOMIC_SIZE: u32 = 8;
 const MAX_SIZE: u32 = 8 << 20;
@@ -29,7 +29,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// What a command measures, if it is one that does.
+    /// Returns the operation of a command, if the command measures one.
     pub fn of(command: &Command) -> Option<(Operation, &Measure)> {
         match command {
             Command::Write(args) => Some((Operation::Write, args)),
@@ -43,7 +43,7 @@ impl Operation {
         }
     }
 
-    /// As it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Operation::Write => "WRITE",
@@ -57,54 +57,54 @@ impl Operation {
     }
 }
 
-/// What is posted, all of it checked.
+/// The checked description of what is posted.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The operation.
     pub operation: Operation,
-    /// Bytes of a message.
+    /// Size of a message in bytes.
     pub size: u32,
-    /// Service.
+    /// Transport service.
     pub connection: Connection,
-    /// What connections are made of.
+    /// Transport of the connections.
     pub transport: Transport,
-    /// QPs in each direction.
+    /// Number of QPs in each direction.
     pub qps: u32,
-    /// Requests outstanding in each direction.
+    /// Number of outstanding requests in each direction.
     pub depth: u32,
-    /// Whether messages travel in their requests.
+    /// Whether messages are posted inline.
     pub inlined: bool,
     /// Whether the thread sleeps until an event.
     pub events: bool,
-    /// Both ways at once.
+    /// Whether both directions are used at once.
     pub bidirectional: bool,
-    /// Guests.
+    /// Number of guests.
     pub guests: u8,
-    /// Whether receives come from a shared queue.
+    /// Whether receives come from a shared receive queue.
     pub srq: bool,
-    /// One request in so many has a completion.
+    /// One request in this number has a completion.
     pub cq_mod: u32,
     /// Whether WRITEs have immediate data.
     pub imm: bool,
-    /// The memory window that remote memory is named by.
+    /// The type of the memory window that names remote memory, if any.
     pub window: Option<WindowType>,
-    /// Regions that remote memory is named by, in turn.
+    /// Number of regions that name remote memory, in turn.
     pub regions: u32,
-    /// QPs that are connected beside, and do nothing.
+    /// Number of further QPs that are connected and idle.
     pub idle: u32,
     /// Time between two operations whose latency is measured.
     pub pause: Duration,
-    /// Bytes of each buffer, through which messages go.
+    /// Size in bytes of each buffer, through which messages go.
     pub span: u64,
-    /// From one message to the next in it; 0 if all are in the same place.
+    /// Distance between successive messages in bytes. 0 if all have the same address.
     pub stride: u64,
 }
 
 impl Plan {
-    /// A plan for each size that is asked for.
+    /// Makes a plan for each requested size.
     ///
     /// # Errors
-    /// What is asked for makes no sense.
+    /// The arguments are invalid.
     pub fn all(operation: Operation, figure: Figure, args: &LoadArgs) -> Result<Vec<Plan>> {
         let most = if args.connection == Connection::Ud { MAX_DATAGRAM } else { MAX_SIZE };
         let sizes = match (operation, args.all, args.size) {
@@ -184,7 +184,7 @@ impl Plan {
         })
     }
 
-    /// What is bound is bound on one QP of RC.
+    /// Checks windows and regions. A window is bound on one QP of RC.
     fn check_windows(operation: Operation, args: &LoadArgs) -> Result<()> {
         let alone = args.qp == 1 && args.connection == Connection::Rc;
         ensure!(args.window.is_none() || alone, "--window wants one QP of RC");
@@ -201,7 +201,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What iWARP has not.
+    /// Checks for features that iWARP lacks.
     fn check_iwarp(operation: Operation, args: &LoadArgs) -> Result<()> {
         let name = format!("{:?}", args.connection).to_uppercase();
         ensure!(!args.iwarp || args.connection == Connection::Rc, "iWARP has RC alone: no {}", name);
@@ -209,8 +209,9 @@ impl Plan {
         Ok(())
     }
 
-    /// What the operation or figure has no use for is not ignored; but depth and `--cq-mod` may be
-    /// given for a latency, as perftest has it.
+    /// Refuses arguments that the operation or figure would ignore.
+    ///
+    /// `--tx-depth` and `--cq-mod` are accepted for a latency, as in perftest.
     fn check_use(operation: Operation, figure: Figure, args: &LoadArgs) -> Result<()> {
         let inlines = matches!(operation, Operation::Write | Operation::Send);
         ensure!(args.inline_size == 0 || inlines, "--inline-size is for WRITE and SEND");
@@ -222,12 +223,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether each operation takes a receive.
+    /// Returns whether each operation takes a receive.
     pub fn takes_receives(&self) -> bool {
         self.operation == Operation::Send || self.imm
     }
 
-    /// From which guest to which messages go.
+    /// Returns the pairs of sending and receiving guest.
     pub fn directions(&self) -> Vec<(usize, usize)> {
         let guests = usize::from(self.guests);
         let mut all: Vec<_> = match guests {
@@ -241,9 +242,9 @@ impl Plan {
         all
     }
 
-    /// Bytes of buffers that a guest has at most.
+    /// Returns the largest size of all buffers of one guest, in bytes.
     pub fn memory(&self) -> u64 {
-        // The most directions that a guest is at an end of.
+        // The largest number of directions that have a guest at one end.
         let ends = if self.guests == 2 { 1 } else { 2 } * if self.bidirectional { 2 } else { 1 };
         self.span * ends
     }

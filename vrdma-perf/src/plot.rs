@@ -6,37 +6,37 @@ use std::path::Path;
 
 const SIZE: (u32, u32) = (900, 540);
 const FONT: &str = "sans-serif";
-/// Colours of curves, in their order.
+/// Colours of the curves, in their order.
 const COLOURS: [RGBColor; 3] = [RGBColor(0, 90, 181), RGBColor(220, 50, 32), RGBColor(120, 120, 120)];
 
-/// Points by a count or a size.
+/// The points of a curve.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What they are.
+    /// Name of the curve.
     pub name: String,
-    /// Where, and what was measured there.
+    /// Position (a count or a size) and value of each point.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a drawing shows.
+/// The contents of a drawing.
 #[derive(Clone, Debug)]
 pub struct Drawing {
-    /// What it is about.
+    /// Its title.
     pub title: String,
-    /// What is counted along it, by powers,
+    /// Label of the horizontal axis, which is logarithmic.
     pub along: String,
-    /// and up it.
+    /// Label of the vertical axis.
     pub up: String,
-    /// Whether values are shown by powers, too.
+    /// Whether the vertical axis is logarithmic, too.
     pub powers: bool,
-    /// What it shows.
+    /// The curves.
     pub series: Vec<Series>,
 }
 
 /// Writes a drawing.
 ///
 /// # Errors
-/// There is no point in it, or the file cannot be written.
+/// It has no points, or the file cannot be written.
 pub fn write(drawing: &Drawing, file: &Path) -> Result<()> {
     let all = || drawing.series.iter().flat_map(|series| &series.points);
     let range = |of: fn(&(f64, f64)) -> f64| {
@@ -52,7 +52,7 @@ pub fn write(drawing: &Drawing, file: &Path) -> Result<()> {
     root.fill(&WHITE).map_err(|error| wrong(&error))?;
     let mut builder = ChartBuilder::on(&root);
     builder.caption(&drawing.title, (FONT, 20)).margin(16).x_label_area_size(44).y_label_area_size(76);
-    // A single point needs room, too.
+    // A single point needs a range, too.
     let along = (left / 1.2..right * 1.2).log_scale();
     if drawing.powers {
         let chart = builder.build_cartesian_2d(along, (low / 1.5..high * 1.5).log_scale());
@@ -66,7 +66,7 @@ pub fn write(drawing: &Drawing, file: &Path) -> Result<()> {
 
 type Fault<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
 
-/// Draws axes, curves, and what they are.
+/// Draws axes, curves and legend.
 fn curves<'a, X, Y>(
     mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     drawing: &Drawing,
@@ -98,7 +98,7 @@ where
         .draw()
 }
 
-/// A count or a size in few characters.
+/// Formats a count or a size in few characters.
 fn count(value: f64) -> String {
     const UNITS: [(f64, &str); 2] = [(1048576., "Mi"), (1024., "Ki")];
     let whole = |(size, _): &&(f64, &str)| value >= *size && value % size == 0.;

@@ -1,4 +1,4 @@
-//! A process of a guest, with what it needs to send to another or to receive from one.
+//! A guest's process, with the objects that it needs to send or receive.
 
 use crate::args::Connection;
 use crate::host::refused;
@@ -9,7 +9,7 @@ use vrdma_guest::abi::control::{CreateSrqReq, QpType, access, limit};
 use vrdma_guest::verbs::{Request, Tag};
 use vrdma_guest::{Context, Cq, Guest, Mr, Qp, QpOptions};
 
-/// Most requests that the send queues of all QPs have room for.
+/// Largest number of requests in the send queues of all QPs.
 const ALL_REQUESTS: u32 = 1 << 20;
 
 /// A process with a CQ and a buffer.
@@ -24,10 +24,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// With room for so many completions.
+    /// Creates a process with a CQ for `completions` completions.
     ///
     /// # Errors
-    /// The device refuses something.
+    /// The device refuses a command.
     pub fn new(guest: &Arc<Guest>, completions: u32, plan: &Plan) -> Result<Process> {
         let context = refused(Context::open(guest), "a context")?;
         let cq = refused(Cq::create(guest, context.number, completions, 0), "a CQ")?;
@@ -36,7 +36,7 @@ impl Process {
         Ok(Process { context, cq, mr })
     }
 
-    /// QPs of a type; `srqn` and `xrcdn` as in [`QpOptions`].
+    /// Creates the QPs. `srqn` and `xrcdn` are those of [`QpOptions`].
     ///
     /// # Errors
     /// The device refuses.
@@ -66,7 +66,7 @@ impl Process {
         (0..plan.qps).map(make).collect()
     }
 
-    /// A shared receive queue, of an XRC domain or of none.
+    /// Creates a shared receive queue, in an XRC domain if one is given.
     ///
     /// # Errors
     /// The device refuses.
@@ -84,29 +84,30 @@ impl Process {
     }
 }
 
-/// Room of a send queue: for all requests that may be outstanding, but for very many QPs, which get
-/// one request in turn.
+/// Returns the size of each send queue. It has room for all outstanding requests, unless there are
+/// very many QPs. These get one request each in turn.
 fn requests_of_each(plan: &Plan) -> u32 {
     let all = plan.depth.max(plan.cq_mod);
     if all.saturating_mul(plan.qps) <= ALL_REQUESTS { all } else { all.div_ceil(plan.qps) * 4 }
 }
 
-/// Receives that each QP has.
+/// Returns the number of receives of each QP.
 pub fn receives_of_each(plan: &Plan) -> u32 {
     (2 * plan.depth).div_ceil(plan.qps).max(2)
 }
 
-/// Receives of a shared queue.
+/// Returns the number of receives of a shared receive queue.
 pub fn shared_receives(plan: &Plan) -> u32 {
     2 * plan.depth
 }
 
-/// What posts receives, and knows where they stand.
+/// Posts receives, and counts those that are posted.
 #[derive(Debug)]
 pub struct Receives {
-    /// Of the shared queue, if there is one; else of each QP.
+    /// Number of posted receives: of the shared receive queue if there is one, otherwise of each
+    /// QP.
     pub ready: Vec<u32>,
-    /// Number of the shared queue.
+    /// Number of the shared receive queue.
     pub srqn: Option<u32>,
     /// Numbers of the QPs.
     qps: Vec<u32>,
@@ -117,7 +118,7 @@ pub struct Receives {
 }
 
 impl Receives {
-    /// None yet.
+    /// Creates it, without posted receives.
     pub fn new(plan: &Plan, srqn: Option<u32>, qps: &[Qp]) -> Receives {
         let length = plan.size + if plan.connection == Connection::Ud { GRH } else { 0 };
         Receives {
@@ -131,7 +132,7 @@ impl Receives {
         }
     }
 
-    /// As many as there is room for.
+    /// Posts as many receives as there is room for.
     pub fn post_all(&mut self, process: &mut Process, plan: &Plan) {
         let each = if self.srqn.is_some() { shared_receives(plan) } else { receives_of_each(plan) };
         for index in 0..self.ready.len() {
@@ -140,8 +141,10 @@ impl Receives {
         process.context.channel.driver.ring();
     }
 
-    /// One for QP `index`, or for the shared queue. The device is told when the channel is rung, at
-    /// the latest when it is full.
+    /// Posts a receive for QP `index`, or for the shared receive queue.
+    ///
+    /// The device sees it when the channel's doorbell is rung, at the latest when the channel is
+    /// full.
     #[inline]
     pub fn post(&mut self, process: &mut Process, index: usize) {
         let own = [process.mr.sge(self.at, self.length)];
@@ -157,7 +160,7 @@ impl Receives {
     }
 }
 
-/// Where the message behind the one at `at` begins.
+/// Returns the offset of the message after the one at `at`.
 #[inline]
 pub fn next(at: u64, stride: u64, length: u32, span: u64) -> u64 {
     let next = at + stride;

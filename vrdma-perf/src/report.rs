@@ -18,7 +18,7 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The one plan that a command is.
+/// Returns the plan of a command, which has one size.
 pub fn plan(command: &str) -> Result<(Plan, Measure)> {
     let cli = Cli::try_parse_from(format!("vrdma-perf {command}").split(' '))?;
     let (operation, args) = Operation::of(&cli.command).context("a row measures an operation")?;
@@ -26,14 +26,14 @@ pub fn plan(command: &str) -> Result<(Plan, Measure)> {
     Ok((plan.context("a row has one size")?, args.clone()))
 }
 
-/// What a row gave: its lines, and its windows, if it has any.
+/// The result of a row: its lines, and its windows, if it has any.
 struct Shown {
     lines: Vec<String>,
     turns: Option<Turns>,
     small_pages: bool,
 }
 
-/// Measures a command, beside another daemon or what is said.
+/// Measures a command, beside another daemon or the reference `with`.
 fn command(
     text: &str,
     with: With,
@@ -59,12 +59,12 @@ fn command(
         (None, With::Median, None) => Beside::Median,
         (None, With::FloorTail, None) => Beside::FloorTail,
         (None, With::Ucx, None) => Beside::Ucx,
-        (None, _, None) => Beside::Limit,
+        (None, _, None) => Beside::Reference,
     };
     measure(&own, args.figure, &args.run, &daemon, beside).context(text.to_owned())
 }
 
-/// The daemons of a row: each sleeps after the time that the row's command says, if it says one.
+/// Returns the daemons of a row. Each polls for as long as the row's command says, if it says so.
 fn daemons(
     poll_us: Option<u64>,
     first: &DaemonArgs,
@@ -113,7 +113,7 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
     }
 }
 
-/// What a row measures over a port, if it does.
+/// Returns the arguments of a row that is measured over a port.
 fn wire_of(what: What, time: f64, daemon: &DaemonArgs) -> Option<Wire> {
     let roce = |port| over(port, time, daemon);
     let iwarp = |port, mtu| Wire { mtu: Some(mtu), iwarp: true, ..roce(port) };
@@ -130,12 +130,12 @@ fn wire_of(what: What, time: f64, daemon: &DaemonArgs) -> Option<Wire> {
     })
 }
 
-/// Whether the engines that are measured over ports are those of the daemon.
+/// Returns whether the engines measured over ports are the same program as the daemon.
 fn ports_are_ours(daemon: &DaemonArgs) -> bool {
     daemon.daemon.is_none() && daemon.attach.is_empty()
 }
 
-/// 64 KiB WRITEs over a port, as RoCE.
+/// Returns the arguments for 64 KiB WRITEs over a port by RoCE.
 fn over(port: PortKind, duration: f64, daemon: &DaemonArgs) -> Wire {
     let cpus = daemon.cpus;
     let (size, qp, tx_depth, mtu) = (65536, 1, 128, None);
@@ -156,7 +156,7 @@ fn over(port: PortKind, duration: f64, daemon: &DaemonArgs) -> Wire {
     }
 }
 
-/// What the time of a packet goes to: over memif, and over a veth where there can be one.
+/// Accounts for the time of a packet over memif, and over a veth if there can be one.
 fn parts(args: &Report) -> Result<String> {
     let mut all = Vec::new();
     for port in [PortKind::Memif, PortKind::AfPacket, PortKind::AfXdp] {
@@ -169,7 +169,7 @@ fn parts(args: &Report) -> Result<String> {
     Ok(wire::tables(&all))
 }
 
-/// What WRITEs cost workers, and a model of more of them than there are processors.
+/// Reports what WRITEs cost workers, and a model of more workers than there are processors.
 fn workers(args: &Report) -> Result<()> {
     let text = match on_its_own(|| near::tables(args.duration, args.daemon.cpus)) {
         Err(error) if is_missing(&error) => {
@@ -192,7 +192,7 @@ fn apart(name: &str, wire: &Wire, target: &str) -> Result<Shown> {
     Ok(Shown { lines, turns: Some(measured.turns), small_pages: false })
 }
 
-/// What is printed, and kept for a file.
+/// Text that is printed and also kept for a file.
 #[derive(Default)]
 struct Text(String);
 
@@ -204,11 +204,12 @@ impl Text {
     }
 }
 
-/// The standard set, each row as soon as it is measured. What this machine has not got is said in
-/// its row.
+/// Measures the standard set, and prints each row as soon as it is measured.
+///
+/// A row that this machine cannot measure says what is missing.
 ///
 /// # Errors
-/// No row is meant, something else fails, or the files cannot be written.
+/// No row matches, a measurement fails for another reason, or the files cannot be written.
 pub fn report(args: &Report) -> Result<()> {
     let start = Instant::now();
     let mut text = Text::default();
@@ -253,21 +254,22 @@ pub fn report(args: &Report) -> Result<()> {
     Ok(())
 }
 
-/// The same through two daemons in turns: what a daemon does, and nothing of the machine alone.
+/// Measures the standard set through two daemons alternately. The ratio shows the difference of the
+/// daemons, not of the machine.
 ///
 /// # Errors
-/// Of a measurement.
+/// A measurement fails.
 pub fn compare(args: &Compare) -> Result<()> {
     let daemon = |program: &PathBuf| {
         ensure!(program.is_file(), "{} is no program", program.display());
-        // A name alone would be looked up in the path.
+        // A bare name would be searched in PATH.
         let program = std::path::absolute(program)?;
         Ok(DaemonArgs { daemon: Some(program), cpus: args.cpus, poll_us: 200, ..DaemonArgs::default() })
     };
     let (first, second) = (daemon(&args.first)?, daemon(&args.second)?);
     println!("{}", lines::COMPARED);
     for row in picked(&args.only)? {
-        // The others are the same commands beside something else, or no windows.
+        // The other rows have the same commands beside another reference, or no windows.
         let What::Command(text, With::Limit | With::Command(_) | With::Apart(_)) = row.what else { continue };
         let measured = on_its_own(|| command(text, With::Limit, args.duration, &first, Some(&second)))?;
         lines::of(row.name, &measured, "").iter().for_each(|line| println!("{line}"));
@@ -275,8 +277,10 @@ pub fn compare(args: &Compare) -> Result<()> {
     Ok(())
 }
 
-/// In a thread of its own: what is measured pins its thread, and whom that starts (a daemon, the
-/// wire's process) would have its one processor.
+/// Runs a measurement in another thread.
+///
+/// A measurement pins its thread. The processes that it starts (a daemon, the wire's process) would
+/// inherit this one processor.
 fn on_its_own<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
     let result = std::thread::scope(|scope| scope.spawn(measure).join());
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))

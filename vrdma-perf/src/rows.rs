@@ -1,81 +1,82 @@
-//! The standard set: which figures there are, beside what each stands, and what is wanted of it.
+//! The standard set: all figures, their references and their targets.
 
 use crate::args::PortKind;
 
 /// A figure of the report.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What is measured.
+    /// What it measures.
     pub what: What,
-    /// The ratio, or the value, that is wanted.
+    /// The target for the ratio or the value.
     pub target: &'static str,
-    /// The curve that it is a point of, and where.
+    /// The curve that it is a point of, and the position.
     pub point: Option<(Curve, u32)>,
 }
 
-/// What a row measures.
+/// The measurement of a row.
 #[derive(Clone, Copy, Debug)]
 pub enum What {
-    /// A command of this program beside something.
+    /// A command of this program, beside a reference.
     Command(&'static str, With),
-    /// WRITEs of so many bytes over a port.
+    /// WRITEs of this size in bytes over a port.
     Wire(PortKind, u32),
-    /// WRITEs of so many bytes by iWARP over a port with an MTU of 9000: connections, and requests
-    /// outstanding on each.
+    /// WRITEs by iWARP over a port with an MTU of 9000. The numbers are bytes, connections, and
+    /// outstanding requests on each.
     Iwarp(PortKind, u32, u32, u32),
-    /// WRITEs of so many bytes by iWARP over net_memif with an MTU of 9000, by hosts that have a
-    /// processor each: connections, and requests outstanding on each.
+    /// WRITEs by iWARP over net_memif with an MTU of 9000, between hosts with a processor each. The
+    /// numbers are bytes, connections, and outstanding requests on each.
     IwarpApart(u32, u32, u32),
-    /// WRITEs of 64 KiB by iWARP over a veth: the driver at both ends, the link's MTU, and whether
-    /// hosts have a processor each.
+    /// WRITEs of 64 KiB by iWARP over a veth. Gives the driver at both ends, the link's MTU, and
+    /// whether each host has its own processor.
     IwarpVeth(PortKind, u16, bool),
-    /// WRITEs of 64 KiB over net_ring, by iWARP on one connection with an MTU of 9000, beside so
-    /// many whose peers take nothing.
+    /// WRITEs of 64 KiB over net_ring, by iWARP on one connection with an MTU of 9000. Gives the
+    /// number of further connections whose peers take nothing.
     Stalled(u32),
-    /// From the repair of a hole to the last WRITE of iWARP over net_ring with an MTU of 9000, by
-    /// the frames that came beyond the hole.
+    /// The time from the repair of a gap to the last WRITE, by iWARP over net_ring with an MTU of
+    /// 9000. Gives the number of frames that arrived beyond the gap.
     Hole(u32),
-    /// Processor time of a daemon that sleeps, beside so many connected QPs.
+    /// Processor time of a sleeping daemon with this number of connected QPs.
     Processor(u32),
-    /// Bytes of each of so many connected QPs: of the same host, or of others.
+    /// Bytes of memory for each of this number of connected QPs. The flag is true for peers on
+    /// other hosts.
     Memory(u32, bool),
 }
 
-/// What a command stands beside.
+/// The reference that a command stands beside.
 #[derive(Clone, Copy, Debug)]
 pub enum With {
-    /// What the machine can do at best.
+    /// The best that the machine can do.
     Limit,
     /// Another command, between the same guests, or two of them.
     Command(&'static str),
-    /// Another command, through another daemon of the same kind.
+    /// Another command, through a second daemon of the same kind.
     Apart(&'static str),
-    /// Its own median: it is a 99.9th percentile.
+    /// The median of the same measurement, which is a 99.9th percentile.
     Median,
-    /// The same of the ring floor: both are 99.9th percentiles.
+    /// The 99.9th percentile of the ring floor, for a measurement of a 99.9th percentile.
     FloorTail,
-    /// UCX's puts over shared memory.
+    /// UCX's put operations over shared memory.
     Ucx,
 }
 
-/// Rows that make a curve.
+/// A curve that several rows form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curve {
-    /// By active QPs.
+    /// By the number of active QPs.
     Qps,
-    /// By regions.
+    /// By the number of regions.
     Regions,
-    /// By guests.
+    /// By the number of guests.
     Guests,
 }
 
 impl Curve {
-    /// All of them.
+    /// All curves.
     pub const ALL: [Curve; 3] = [Curve::Qps, Curve::Regions, Curve::Guests];
 
-    /// Name of its file, its title, and what is counted along it.
+    /// Returns the name of its file, its title, and the label of its axis.
     pub fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Curve::Qps => ("qps", "8 B WRITE rate by active QPs, in random order", "active QPs"),
@@ -105,7 +106,7 @@ const fn point(
 
 const WRITE: With = With::Command("write rate");
 
-/// All of them, in their order.
+/// All rows, in the order of the report.
 pub const ROWS: &[Row] = &[
     row("8 B WRITE, post to CQE, one outstanding", "write lat", With::Limit, "<= 1.3"),
     row("8 B WRITE, post to CQE, 99.9th percentile", "write lat", With::Median, "<= 3"),

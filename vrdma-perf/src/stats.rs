@@ -1,4 +1,4 @@
-//! What is said of many measurements of the same thing.
+//! Statistics of repeated measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub struct Quartiles {
 }
 
 impl Quartiles {
-    /// Of these values; zeroes of none.
+    /// Returns the quartiles of the values. Without values they are 0.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Quartiles {
         let mut all: Vec<f64> = values.into_iter().collect();
         all.sort_unstable_by(f64::total_cmp);
@@ -21,7 +21,7 @@ impl Quartiles {
         Quartiles { low, median, high }
     }
 
-    /// All three times a factor.
+    /// Multiplies all three by a factor.
     pub fn scaled(self, factor: f64) -> Quartiles {
         Quartiles { low: self.low * factor, median: self.median * factor, high: self.high * factor }
     }

@@ -1,4 +1,4 @@
-//! Tables for people: perftest's columns, and below each row what its limit was.
+//! Tables for people: perftest's columns, and the limits below each row.
 
 use crate::args::{Connection, Figure};
 use crate::measure::Measured;
@@ -8,7 +8,7 @@ use crate::turns::{Regime, Turns};
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// What stands above the rows.
+/// Returns the head of a table.
 pub fn header(plan: &Plan, figure: Figure) -> String {
     let rule = "-".repeat(120);
     let what = match figure {
@@ -53,7 +53,7 @@ pub fn header(plan: &Plan, figure: Figure) -> String {
     format!("{rule}\n {} {what}\n {details}\n{rule}\n{columns}", plan.operation.name())
 }
 
-/// A result: its row, and one for each regime.
+/// Returns the row of a result, and a line for each regime.
 pub fn rows(measured: &Measured) -> String {
     let front = format!(" {:<8} {:>11}", measured.size, measured.iterations);
     let mut text = match (&measured.latency_us, measured.rate, measured.peak) {
@@ -93,7 +93,7 @@ fn limits(turns: &Turns, limit: &str, figure: Figure) -> String {
     text
 }
 
-/// A regime in a line.
+/// Returns the line of a regime.
 pub fn beside(regime: &Regime, limit: &str, figure: Figure) -> String {
     let (factor, unit) = match figure {
         Figure::Lat => (1., "us"),

@@ -1,29 +1,31 @@
-//! Two things measured in turns, so that their ratio means something. Processors of a shared
-//! machine change places, and speed, from one moment to the next. So each window of time is
-//! bracketed by round trips of a cache line; a ratio is taken between neighbours that had the same
-//! round trips; and each *regime*, windows whose round trips are alike, is a result of its own.
+//! Measures two things alternately, so that their ratio is meaningful.
+//!
+//! Virtual processors of a shared machine move, and change speed, from one moment to the next.
+//! Therefore each window of time is bracketed by round trips of a cache line. A ratio is taken
+//! between neighbouring windows with similar round trips. Each *regime*, which is all windows with
+//! similar round trips, has its own result.
 
 use crate::stats::Quartiles;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Round trips of a cache line that differ by less than this factor are alike.
+/// Round trips of a cache line are similar if they differ by less than this factor.
 const ALIKE: f64 = 1.5;
-/// A regime has at least so many pairs of windows.
+/// Least number of pairs of windows in a regime.
 const LEAST: usize = 3;
 
-/// When it is enough.
+/// The end of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// After so long, but not before some pairs.
+    /// After this time, but not before [`LEAST`] pairs.
     Time(Duration),
-    /// After so many pairs.
+    /// After this number of pairs.
     Pairs(usize),
 }
 
-/// Neighbouring windows, and the round trips of a line in nanoseconds: before, between and after
-/// them.
+/// A pair of neighbouring windows. `lines` are round trips of a cache line in nanoseconds: before,
+/// between and after them.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     lines: [f64; 3],
@@ -31,35 +33,35 @@ struct Pair {
     limit: f64,
 }
 
-/// What windows with the same round trips gave.
+/// The result of windows with similar round trips.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Regime {
-    /// Nanoseconds of a round trip.
+    /// Round trips of a cache line, in nanoseconds.
     pub line: Quartiles,
-    /// Pairs of windows.
+    /// Number of pairs of windows.
     pub pairs: usize,
-    /// What was measured,
+    /// The measured values.
     pub own: Quartiles,
-    /// its limit,
+    /// The values of the limit.
     pub limit: Quartiles,
-    /// and the one by the other, of neighbours.
+    /// The ratios of measured value to limit in each pair.
     pub ratio: Quartiles,
 }
 
-/// All regimes, the one with the most pairs first.
+/// The results of an alternating measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Turns {
-    /// The regimes.
+    /// The regimes, the one with the most pairs first.
     pub regimes: Vec<Regime>,
-    /// Pairs left out: their round trips differed, or few others were like them.
+    /// Number of pairs left out. Their round trips differed, or too few others were similar.
     pub left_out: usize,
 }
 
-/// Measures windows of both in turns, and `line` between them; whichever comes first has no
-/// advantage.
+/// Measures windows of both alternately, and `line` between them. They take turns in being first,
+/// so neither has an advantage.
 ///
 /// # Errors
-/// Of a window.
+/// A window fails.
 pub fn take(
     until: Until,
     line: impl FnMut() -> f64,
@@ -76,10 +78,10 @@ pub fn take(
     })
 }
 
-/// Measures windows that give both at once, and `line` between them.
+/// Measures windows that give both values at once, and `line` between them.
 ///
 /// # Errors
-/// Of a window.
+/// A window fails.
 pub fn take_both(
     until: Until,
     line: impl FnMut() -> f64,
@@ -92,7 +94,8 @@ pub fn take_both(
     })
 }
 
-/// Pairs until it is enough; `pair` gets their number so far, and the line before it.
+/// Collects pairs until the end. `pair` gets the number of pairs so far, and the round trip before
+/// it.
 fn collect<L: FnMut() -> f64>(
     until: Until,
     mut line: L,
@@ -154,7 +157,7 @@ mod tests {
         let mut pairs = vec![pair([60., 62., 61.], 2., 1.); 4];
         pairs.extend([pair([500., 510., 505.], 9., 3.); 3]);
         pairs.extend([pair([60., 500., 500.], 9., 1.), pair([60., 60., 500.], 2., 3.)]);
-        // Too few to be a regime.
+        // Too few for a regime.
         pairs.push(pair([2000., 2000., 2000.], 7., 1.));
         let Turns { regimes, left_out } = regimes(&pairs);
         assert_eq!((regimes.len(), left_out), (2, 3));
@@ -173,7 +176,7 @@ mod tests {
     fn windows_that_give_both_are_bracketed_too() {
         let mut lines = [60., 60., 500., 60., 60., 60., 60.].into_iter().chain(std::iter::repeat(60.));
         let turns = take_both(Until::Pairs(6), || lines.next().unwrap(), || Ok((6., 2.))).unwrap();
-        // Before and after the second and the third the line took different times.
+        // The round trips before and after the second and the third window differ.
         assert_eq!((turns.regimes[0].pairs, turns.left_out, turns.regimes[0].ratio.median), (4, 2, 3.));
     }
 

@@ -1,5 +1,5 @@
-//! UCX's puts over shared memory, as its own `ucx_perftest` measures them: what a memory that both
-//! sides may write to does without any protection.
+//! UCX's put operations over shared memory, measured by its own `ucx_perftest`. They show the speed
+//! of memory that both sides may write to, without any protection.
 
 use crate::args::Figure;
 use crate::missing::missing;
@@ -8,16 +8,16 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Its program.
+/// Name of the program.
 const PROGRAM: &str = "ucx_perftest";
-/// Puts of a window: some ten milliseconds.
+/// Number of puts in a window, which takes some ten milliseconds.
 const RATE_COUNT: u32 = 500_000;
 const LAT_COUNT: u32 = 50_000;
-/// How long a window may take, and how long its server to listen.
+/// Time limits for a window, and for its server to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 const START: Duration = Duration::from_secs(2);
 
-/// Puts of so many bytes between two processes on these processors.
+/// Puts of one size in bytes between two processes, on these processors.
 #[derive(Clone, Debug)]
 pub struct Ucx {
     figure: Figure,
@@ -26,17 +26,17 @@ pub struct Ucx {
 }
 
 impl Ucx {
-    /// Measures one window, to see that it can be.
+    /// Creates it, and measures one window as a check.
     ///
     /// # Errors
-    /// There is no such program, or it fails.
+    /// The program does not exist, or fails.
     pub fn new(figure: Figure, size: u32, cpus: (usize, usize)) -> Result<Ucx> {
         let ucx = Ucx { figure, size, cpus };
         ucx.window()?;
         Ok(ucx)
     }
 
-    /// How it is called beside ours.
+    /// Returns its name in comparisons.
     pub fn name(&self) -> &'static str {
         match self.figure {
             Figure::Lat => "UCX put, half a ping-pong",
@@ -44,7 +44,7 @@ impl Ucx {
         }
     }
 
-    /// A window: the mean of its latencies in microseconds, or puts per second.
+    /// Measures a window. Returns the mean latency in microseconds, or puts per second.
     ///
     /// # Errors
     /// The program fails.
@@ -75,7 +75,7 @@ impl Ucx {
             let output = within(client.spawn()?, PATIENCE)?;
             match parse(&String::from_utf8_lossy(&output.stdout), self.figure) {
                 Some(value) => return Ok(value),
-                // The server does not listen yet.
+                // The server is not listening yet.
                 None if start.elapsed() < START => std::thread::sleep(Duration::from_millis(2)),
                 None => bail!("{PROGRAM} measures nothing: {}", last_line(&output)),
             }
@@ -85,15 +85,15 @@ impl Ucx {
 
 fn command(port: &str, cpu: usize) -> Command {
     let mut command = Command::new(PROGRAM);
-    // It wants a transport for its own handshake beside that of the puts.
+    // UCX needs one transport for its own handshake, and another one for the puts.
     command.env("UCX_TLS", "posix,tcp").env("UCX_LOG_LEVEL", "fatal");
     command.args(["-p", port, "-c", &cpu.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// What is in the last line of its table: percentile, mean and overall latency, mean and overall
-/// bandwidth, mean and overall rate.
+/// Parses the last line of its table. The fields are: iterations; percentile, mean and overall
+/// latency; mean and overall bandwidth; mean and overall rate.
 fn parse(text: &str, figure: Figure) -> Option<f64> {
     let fields: Vec<f64> =
         text.lines().next_back()?.split(',').map_while(|field| field.parse().ok()).collect();
@@ -106,7 +106,7 @@ fn last_line(output: &Output) -> String {
     text.lines().next_back().unwrap_or("it says nothing").to_owned()
 }
 
-/// The output of a program that has to end in time.
+/// Returns the output of a program, which has to end in time.
 fn within(child: Child, time: Duration) -> Result<Output> {
     let mut child = End(child);
     let start = Instant::now();
@@ -124,7 +124,7 @@ fn within(child: Child, time: Duration) -> Result<Output> {
     Ok(Output { status: child.0.wait()?, stdout, stderr })
 }
 
-/// A program that ends with this value.
+/// A program that is ended when this is dropped.
 struct End(Child);
 
 impl Drop for End {

@@ -10,18 +10,18 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Milliseconds of a window: short, so that processors seldom change places in it.
+/// Length of a window in milliseconds. It is short, so that processors seldom move during it.
 pub const WINDOW_MS: f64 = 5.;
-/// Operations before those that count: they wake the worker, and fill caches.
+/// Number of operations before those that count. They wake the worker and fill the caches.
 const WARM_UP: u32 = 200;
-/// Operations by which it is found out how long one takes,
+/// Number of operations that determine the time of one.
 const TRIAL: u32 = 2000;
-/// and where there is a pause between them.
+/// Number of such operations if there are pauses between them.
 const SLOW_TRIAL: u32 = 20;
-/// Operations of a window of which a 99.9th percentile is wanted: of few it would be the worst one,
-/// and of one the median.
+/// Number of operations in a window for a 99.9th percentile. With few operations it would be the
+/// worst one, and with one operation the median.
 const TAIL: u32 = 2000;
-/// Bytes of a trial at most.
+/// Largest number of bytes in a trial.
 const TRIAL_BYTES: u32 = 256 << 20;
 
 /// A distribution of times in microseconds.
@@ -38,7 +38,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Of times in nanoseconds.
+    /// Makes the distribution of times in nanoseconds.
     pub fn of(times: &Histogram<u64>) -> Latency {
         let us = |nanos: u64| nanos as f64 / 1e3;
         Latency {
@@ -53,7 +53,7 @@ impl Latency {
     }
 }
 
-/// Of nanoseconds up to a minute, to three digits.
+/// Creates a histogram for up to a minute in nanoseconds, with three significant digits.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("possible bounds")
 }
@@ -61,43 +61,43 @@ pub fn histogram() -> Histogram<u64> {
 /// What the windows of a load measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// What is measured.
+    /// The measured quantity.
     pub figure: Figure,
-    /// Bytes of an operation.
+    /// Size of an operation in bytes.
     pub size: u32,
     /// Time between two operations whose latency is measured.
     pub pause: Duration,
 }
 
 impl Kind {
-    /// What those of a plan measure.
+    /// Returns the kind for the windows of a plan.
     pub fn of(plan: &Plan, figure: Figure) -> Kind {
         Kind { figure, size: plan.size, pause: plan.pause }
     }
 }
 
-/// A load whose windows are measured.
+/// A load that is measured in windows.
 pub struct Windows<'a, L> {
     /// The load.
     pub load: L,
     kind: Kind,
-    /// Operations of a window.
+    /// Number of operations in a window.
     pub count: u32,
     /// All latencies in nanoseconds.
     pub times: &'a mut Histogram<u64>,
-    /// Operations of all windows,
+    /// Number of operations in all windows.
     pub operations: u64,
-    /// and the rate of each.
+    /// The rate of each window.
     pub rates: Vec<f64>,
-    /// The 99.9th percentile of the latencies of the last window, in microseconds.
+    /// The 99.9th percentile of the latencies in the last window, in microseconds.
     pub tail: f64,
 }
 
 impl<'a, L: Load> Windows<'a, L> {
-    /// Finds out how many operations make a window; `most` at most.
+    /// Determines the number of operations in a window, at most `most`.
     ///
     /// # Errors
-    /// As of [`Windows::window`].
+    /// The errors of [`Windows::window`].
     pub fn new(load: L, kind: Kind, most: u32, times: &'a mut Histogram<u64>) -> Result<Self> {
         let (operations, rates) = (0, Vec::new());
         let mut windows = Windows { load, kind, count: 1, times, operations, rates, tail: 0. };
@@ -112,22 +112,23 @@ impl<'a, L: Load> Windows<'a, L> {
         Ok(windows)
     }
 
-    /// Makes windows long enough for a 99.9th percentile, on a machine that is slow, too.
+    /// Makes windows long enough for a 99.9th percentile, even on a slow machine.
     pub fn for_tails(&mut self) {
         self.count = self.count.max(TAIL);
     }
 
-    /// Forgets what was measured so far.
+    /// Discards the results so far.
     fn forget(&mut self) {
         self.times.reset();
         self.operations = 0;
         self.rates.clear();
     }
 
-    /// A window: its median in microseconds, or its rate in operations or bytes per second.
+    /// Measures a window. Returns its median in microseconds, or its rate in operations or bytes
+    /// per second.
     ///
     /// # Errors
-    /// An operation fails, or never ends.
+    /// An operation fails, or does not end.
     pub fn window(&mut self) -> Result<f64> {
         self.operations += u64::from(self.count);
         let warm_up = WARM_UP.min(self.count);
@@ -151,10 +152,10 @@ impl<'a, L: Load> Windows<'a, L> {
         Ok(if figure == Figure::Bw { rate * f64::from(size) } else { rate })
     }
 
-    /// Windows one after the other.
+    /// Measures windows one after the other.
     ///
     /// # Errors
-    /// As of [`Windows::window`].
+    /// The errors of [`Windows::window`].
     pub fn alone(&mut self, until: Until) -> Result<()> {
         let (start, mut count) = (Instant::now(), 0);
         loop {
@@ -170,7 +171,7 @@ impl<'a, L: Load> Windows<'a, L> {
         }
     }
 
-    /// What all windows gave: latencies, or the rates' quartiles and their best.
+    /// Returns the results of all windows: latencies, or the rates' quartiles and the best rate.
     pub fn results(&self) -> (Option<Latency>, Option<Quartiles>, Option<f64>) {
         match self.kind.figure {
             Figure::Lat => (Some(Latency::of(self.times)), None, None),
@@ -186,7 +187,7 @@ impl<'a, L: Load> Windows<'a, L> {
 mod tests {
     use super::*;
 
-    /// Of each thousand operations the last five are slow; one operation after the other.
+    /// A load with one operation at a time. The last five of each thousand are slow.
     #[derive(Default)]
     struct Uneven {
         posted: u32,

@@ -1,9 +1,9 @@
-//! Words of the command line that are more than a number.
+//! Parsers for arguments that are not just a number.
 
-/// Two processors, as in `0,1`.
+/// Parses two processor numbers, such as `0,1`.
 ///
 /// # Errors
-/// Why these are none.
+/// The text is no valid pair.
 pub fn processors(text: &str) -> Result<(usize, usize), String> {
     let two = text.split_once(',').and_then(|(ours, other)| Some((ours.parse().ok()?, other.parse().ok()?)));
     let two: (usize, usize) = two.ok_or("two numbers of processors, such as 0,1")?;
@@ -15,10 +15,10 @@ pub fn processors(text: &str) -> Result<(usize, usize), String> {
     }
 }
 
-/// A time.
+/// Parses a duration.
 ///
 /// # Errors
-/// It is none that anything is measured for.
+/// The duration is not from 0.01 to 3600 seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.01..=3600.).contains(&seconds) => Ok(seconds),

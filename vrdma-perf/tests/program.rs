@@ -1,5 +1,5 @@
-//! The program as a person runs it: each operation through a daemon of its own, with few
-//! operations, and what it says of mistakes.
+//! Tests the program as a person runs it. Each operation has its own daemon and few iterations. Its
+//! error messages are checked, too.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -8,13 +8,13 @@ fn perf(line: &str) -> Output {
     perf_with(&line.split(' ').collect::<Vec<_>>())
 }
 
-/// With arguments that may have spaces in them.
+/// Runs the program with arguments that may contain spaces.
 fn perf_with(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
     command.args(arguments).output().expect("the program runs")
 }
 
-/// The results of a measurement that has to succeed.
+/// Returns the results of a measurement that has to succeed.
 fn results(line: &str) -> Vec<Value> {
     let output = perf(&format!("{line} --json"));
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -158,7 +158,7 @@ fn a_report_is_put_between_the_marks_of_its_document() {
     let text = std::fs::read_to_string(&file).expect("still there");
     assert!(text.starts_with("before\n") && text.ends_with("after\n") && !text.contains("old"), "{text}");
     assert!(text.contains("| 8 B WRITE rate, 10 QPs in random order |"), "{text}");
-    // A plot that is drawn lies beside the document. There is none if no two windows were alike.
+    // The plot is written next to the document. There is none if no two windows were alike.
     assert_eq!(text.contains("](qps.svg)"), dir.path().join("qps.svg").is_file(), "{text}");
 }
 
@@ -186,7 +186,7 @@ fn what_a_machine_has_not_got_is_said_in_its_row() {
     let output = command.output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("not measured: write lat: ucx_perftest"), "{text}");
-    // Engines over a port are no figure of another daemon.
+    // Engines over a port run in this program, so another daemon gives no figure for them.
     let arguments = ["report", "--only", "64 B WRITEs over net_memif", "--daemon", "/nowhere/vrdma-backend"];
     let output = perf_with(&arguments);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -194,7 +194,7 @@ fn what_a_machine_has_not_got_is_said_in_its_row() {
         output.status.success() && text.contains("not measured: its engines are this program's"),
         "{text}"
     );
-    // And in a measurement of its own it is an error.
+    // Measured alone, a missing program is an error.
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
     command.args(["wire", "af_packet", "-D", "0.05"]).env("PATH", "/nowhere");
     let output = command.output().expect("the program runs");

@@ -1,5 +1,6 @@
-//! What headers and the ICRC of a packet cost, and those and the CRC of an FPDU, next to the CRC
-//! alone and a copy of the same bytes in the same run.
+//! Cost of a packet's headers and ICRC, and of an FPDU's headers and CRC.
+//!
+//! Each run also measures the CRC alone, and a copy of the bytes.
 //!
 //! `cargo bench -p vrdma-wire`
 
@@ -39,7 +40,7 @@ fn write() -> Body {
     Body::Rc(Rc::Write(Part::Only(reth, WriteTail::Plain)))
 }
 
-/// Headers, payload, ICRC.
+/// Writes headers, payload and ICRC.
 fn frame(packet: &Packet, payload: &[u8], buf: &mut [u8]) -> usize {
     let headers = packet.emit(payload.len(), buf);
     let end = headers + payload.len();
@@ -100,7 +101,7 @@ fn icrc(c: &mut Criterion) {
     group.finish();
 }
 
-/// An FPDU with a WRITE, made and taken apart, next to CRC32c alone.
+/// Measures writing and reading an FPDU with a WRITE, and the CRC32c alone.
 fn fpdu(c: &mut Criterion) {
     let mut group = c.benchmark_group("fpdu");
     let write = Segment::Write(Tagged { stag: Stag(0x1234), offset: 0x7f00_1234_5000, last: true });

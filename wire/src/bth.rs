@@ -15,21 +15,22 @@ struct RawBth {
     /// Solicited event, MigReq, pad count (2 bits), version (4 bits).
     flags: u8,
     pkey: U16,
-    /// FECN and BECN (annex A17); the rest is reserved. No part of the ICRC.
+    /// FECN and BECN (annex A17); the other bits are reserved. The ICRC does not cover this byte.
     congestion: u8,
     dest: [u8; 3],
-    /// AckReq; the rest is reserved, and part of the ICRC.
+    /// AckReq; the other bits are reserved. The ICRC covers this byte.
     ack_req: u8,
     psn: [u8; 3],
 }
 
-/// The base transport header, apart from what follows from a packet's other parts: the opcode from
-/// its body, the pad count from its payload.
+/// The base transport header.
+///
+/// The opcode and the pad count are not fields: they follow from the packet's body and its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Bth {
-    /// The receiver is to raise a solicited event.
+    /// The receiver should raise a solicited event.
     pub solicited: bool,
-    /// The migration state is "migrated". Without a meaning here: carried only.
+    /// The migration state is "migrated". The value is only carried; nothing here interprets it.
     pub mig: bool,
     /// The partition.
     pub pkey: Pkey,
@@ -39,13 +40,13 @@ pub struct Bth {
     pub becn: bool,
     /// The receiver's QP.
     pub dest: Qpn,
-    /// The receiver is to acknowledge this packet.
+    /// The receiver should acknowledge this packet.
     pub ack_req: bool,
-    /// The packet's number.
+    /// The packet's PSN.
     pub psn: Psn,
 }
 
-/// A header as it was read: its fields, the opcode, the pad count.
+/// A header as read: its fields, the opcode, and the pad count.
 pub(crate) struct Read {
     pub bth: Bth,
     pub opcode: u8,
@@ -86,13 +87,13 @@ impl Bth {
     }
 }
 
-/// A 24-bit number from its bytes.
+/// Converts three big-endian bytes to a 24-bit number.
 #[inline]
 pub(crate) fn get24([a, b, c]: [u8; 3]) -> u32 {
     u32::from_be_bytes([0, a, b, c])
 }
 
-/// The bytes of a 24-bit number.
+/// Converts a 24-bit number to three big-endian bytes.
 #[inline]
 pub(crate) fn put24(number: u32) -> [u8; 3] {
     let [_, a, b, c] = number.to_be_bytes();

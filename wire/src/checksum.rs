@@ -1,21 +1,22 @@
-//! The Internet checksum (RFC 1071) of what comes in pieces.
+//! The Internet checksum (RFC 1071) of data in pieces.
 
 use crate::num::Gid;
 
-/// Words of four bytes that are added at once.
+/// Number of lanes: words of four bytes that are added at once.
 const LANES: usize = 8;
 
-/// A sum of 16-bit words that is not folded yet. Pieces may have any length; the next one goes on
-/// where the last one ended.
+/// A sum of 16-bit words that is not folded yet.
+///
+/// Pieces may have any length, also an odd one. The next piece continues where the last one ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     words: u64,
-    /// Bytes that were added.
+    /// Bytes added so far.
     len: usize,
 }
 
 impl Sum {
-    /// The sum of one piece.
+    /// Returns the sum of one piece.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Sum {
         let mut sum = Sum::default();
@@ -23,8 +24,10 @@ impl Sum {
         sum
     }
 
-    /// The sum of a piece of `len` bytes, an even number, whose words of 16 bits, as this processor
-    /// reads them, add up to `words`: for who has a faster way to add.
+    /// Returns the sum of a piece of `len` bytes, for callers with a faster way to add.
+    ///
+    /// `words` is the sum of the piece's 16-bit words in the byte order of this processor. `len`
+    /// must be even.
     #[must_use]
     pub const fn of_words(words: u64, len: usize) -> Sum {
         Sum { words: in_order(words), len }
@@ -42,21 +45,23 @@ impl Sum {
         self.len += piece.len;
     }
 
-    /// How many bytes were added.
+    /// Returns the number of bytes added.
     #[allow(clippy::len_without_is_empty, reason = "it is a length of what was summed up, not of this")]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// The checksum: the complement of the folded sum. 0 if a right checksum was among what was
-    /// added.
+    /// Returns the checksum: the complement of the folded sum.
+    ///
+    /// It is 0 if the added bytes include a correct checksum.
     pub const fn finish(self) -> u16 {
         !(fold(self.words) as u16)
     }
 }
 
-/// The sum of an IPv4 or IPv6 pseudo header (RFC 9293, 3.1; RFC 8200, 8.1). IPv4 addresses are
-/// mapped.
+/// Returns the sum of an IPv4 or IPv6 pseudo header (RFC 9293, 3.1; RFC 8200, 8.1).
+///
+/// IPv4 addresses are mapped.
 pub(crate) fn pseudo_header(src: Gid, dst: Gid, protocol: u8, length: usize) -> Sum {
     let mut sum = match (src.ipv4(), dst.ipv4()) {
         (Some(src), Some(dst)) => Sum { words: Sum::of(&src).words + Sum::of(&dst).words, len: 0 },
@@ -66,9 +71,10 @@ pub(crate) fn pseudo_header(src: Gid, dst: Gid, protocol: u8, length: usize) -> 
     sum
 }
 
-/// The sum of words of a piece, the last one with a byte of zeros if there is an odd number. The
-/// order of bytes in a word does not matter until the sum is folded (RFC 1071, 2), nor does a
-/// word's length: so four bytes are added at a time, in lanes that a processor adds at once.
+/// Returns the sum of the words of a piece. An odd last byte is followed by a zero byte.
+///
+/// Neither the byte order in a word nor the word's length matters until the sum is folded (RFC
+/// 1071, 2). So four bytes are added at a time, in lanes that a processor adds at once.
 fn sum(bytes: &[u8]) -> u64 {
     let mut lanes = [0_u64; LANES];
     let mut blocks = bytes.chunks_exact(4 * LANES);
@@ -84,13 +90,15 @@ fn sum(bytes: &[u8]) -> u64 {
     in_order(words)
 }
 
-/// A sum of words as this processor reads them, as one of words as they are sent.
+/// Converts a sum of words in this processor's byte order to one in network byte order.
 const fn in_order(words: u64) -> u64 {
     u16::from_be(fold(words) as u16) as u64
 }
 
-/// The sum of a piece that follows `before` bytes. After an odd number each byte is the other half
-/// of its word, which swaps the sum's bytes.
+/// Returns the sum of a piece that follows `before` bytes.
+///
+/// After an odd number of bytes, each byte is the other half of its word. That swaps the sum's
+/// bytes.
 const fn aligned(words: u64, before: usize) -> u64 {
     let folded = fold(words);
     if before.is_multiple_of(2) { folded } else { (folded as u16).swap_bytes() as u64 }
@@ -116,7 +124,7 @@ mod tests {
         assert_eq!(!Sum::of(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]).finish(), 0xddf2);
     }
 
-    /// Word by word, as RFC 1071 says it.
+    /// Returns the checksum computed word by word, as in RFC 1071.
     fn plain(bytes: &[u8]) -> u16 {
         let mut sum: u32 = 0;
         for pair in bytes.chunks(2) {

@@ -1,14 +1,14 @@
 //! UDP source ports, by which routers spread flows over paths.
 //!
-//! The functions are those of Linux's RDMA core, so that both ends of a connection, whoever they
-//! are, agree about what a capture shows.
+//! The functions are those of Linux's RDMA core. So both ends of a connection, of any
+//! implementation, choose ports by the same rules, which helps to read captures.
 
 use crate::num::{FlowLabel, Qpn};
 
-/// The least source port of RoCE: the dynamic ports of RFC 6335 from 0xc000 on.
+/// The least source port of RoCE: 0xc000, the first dynamic port of RFC 6335.
 const MIN_PORT: u16 = 0xc000;
 
-/// A flow label for a connection: its two QPNs, folded; never mind which is whose (Linux:
+/// Returns a flow label for a connection: its two QPNs, folded, in any order (Linux:
 /// `rdma_calc_flow_label`).
 pub const fn flow_label(local: Qpn, remote: Qpn) -> FlowLabel {
     let product = local.number() as u64 * remote.number() as u64;
@@ -16,15 +16,17 @@ pub const fn flow_label(local: Qpn, remote: Qpn) -> FlowLabel {
     FlowLabel::truncate((folded ^ folded >> 40) as u32)
 }
 
-/// The source port, 0xc000 to 0xffff, that goes with a flow label (Linux:
+/// Returns the source port of a flow label, 0xc000 to 0xffff (Linux:
 /// `rdma_flow_label_to_udp_sport`).
 pub const fn udp_source_port(label: FlowLabel) -> u16 {
     let label = label.number();
     MIN_PORT | ((label & 0x3fff) ^ (label >> 14)) as u16
 }
 
-/// The source port of a connection: by its flow label, or if that is 0 by its QPNs (Linux:
+/// Returns the source port of a connection, from its flow label or its QPNs (Linux:
 /// `rdma_get_udp_sport`).
+///
+/// The QPNs count if the flow label is 0.
 pub const fn connection_source_port(label: FlowLabel, local: Qpn, remote: Qpn) -> u16 {
     udp_source_port(if label.number() == 0 { flow_label(local, remote) } else { label })
 }
@@ -46,7 +48,7 @@ mod tests {
 
     #[test]
     fn known_values() {
-        // Worked out by hand from the C of include/rdma/ib_verbs.h.
+        // Calculated by hand from the C code of include/rdma/ib_verbs.h.
         let qpn = |n| Qpn::new(n).unwrap();
         assert_eq!(flow_label(qpn(0x11), qpn(0x12)).number(), 0x132);
         assert_eq!(flow_label(qpn(0xabcdef), qpn(0x123456)).number(), 0xac3e3);

@@ -1,4 +1,4 @@
-//! The Ethernet header, with one 802.1Q tag or none.
+//! The Ethernet header, with at most one 802.1Q tag.
 
 use crate::Drop;
 use crate::num::{Mac, VlanTag};
@@ -14,7 +14,7 @@ pub const ARP: u16 = 0x0806;
 pub const VLAN: u16 = 0x8100;
 /// EtherType of IPv6.
 pub const IPV6: u16 = 0x86dd;
-/// Longest Ethernet header: with a tag.
+/// Length of the longest Ethernet header, which has a tag.
 pub const MAX_LEN: usize = 18;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -25,7 +25,7 @@ struct RawEth {
     ethertype: U16,
 }
 
-/// What follows the EtherType 0x8100 (IEEE 802.1Q 9.6).
+/// The bytes that follow the EtherType 0x8100 (IEEE 802.1Q 9.6).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawTag {
@@ -42,12 +42,12 @@ pub struct Eth {
     pub src: Mac,
     /// The first 802.1Q tag, if there is one.
     pub vlan: Option<VlanTag>,
-    /// What the frame carries: the EtherType after the tag (or a length, below 0x600).
+    /// EtherType after the tag (or a length, below 0x600).
     pub ethertype: u16,
 }
 
 impl Eth {
-    /// Takes the header from the front of a frame: the header, and what follows it.
+    /// Reads the header at the front of a frame. Returns the header, and the bytes behind it.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<(Eth, &[u8]), Drop> {
         let mut reader = Reader(frame);
@@ -61,17 +61,17 @@ impl Eth {
         Ok((Eth { dst: Mac(raw.dst), src: Mac(raw.src), vlan, ethertype }, reader.0))
     }
 
-    /// Length of the header: 14 or 18.
+    /// Returns the length of the header: 14 or 18.
     #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
     #[inline]
     pub const fn len(&self) -> usize {
         if self.vlan.is_some() { 18 } else { 14 }
     }
 
-    /// Writes the header to the front of `buf`; returns its length.
+    /// Writes the header to the front of `buf`, and returns its length.
     ///
     /// # Panics
-    /// If `buf` is shorter than that.
+    /// If `buf` is shorter than the header.
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let mut writer = Writer::new(buf);

@@ -28,14 +28,14 @@ struct RawReth {
     length: U32,
 }
 
-/// RDMA extended transport header (9.3.3): which memory of the receiver.
+/// RDMA extended transport header (9.3.3): names memory of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reth {
     /// Address of the first byte.
     pub va: u64,
     /// Key of the region.
     pub rkey: Rkey,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub length: u32,
 }
 
@@ -68,9 +68,9 @@ pub struct AtomicEth {
     pub va: u64,
     /// Key of the region.
     pub rkey: Rkey,
-    /// What to store, or to add.
+    /// Value to store, or to add.
     pub swap_or_add: u64,
-    /// What to compare with; without meaning for FetchAdd.
+    /// Value to compare with. Without meaning for FetchAdd.
     pub compare: u64,
 }
 
@@ -97,7 +97,8 @@ impl AtomicEth {
     }
 }
 
-/// ATOMIC acknowledge extended transport header (9.3.5.3): the value before the operation.
+/// Reads an ATOMIC acknowledge extended transport header (9.3.5.3). Returns the value before the
+/// operation.
 #[inline]
 pub(crate) fn parse_atomic_ack(reader: &mut Reader<'_>) -> Result<u64, Drop> {
     Ok(reader.take::<U64>()?.get())
@@ -145,7 +146,7 @@ struct RawXrceth {
     srqn: [u8; 3],
 }
 
-/// XRC extended transport header (annex A14): the receiver's shared receive queue.
+/// Reads an XRC extended transport header (annex A14). Returns the receiver's shared receive queue.
 #[inline]
 pub(crate) fn parse_xrceth(reader: &mut Reader<'_>) -> Result<Srqn, Drop> {
     Ok(Srqn::truncate(get24(reader.take::<RawXrceth>()?.srqn)))
@@ -166,9 +167,9 @@ struct RawAeth {
 /// ACK extended transport header (9.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// Acknowledged or not, and why not.
+    /// Acknowledgement or refusal, with the reason.
     pub syndrome: Syndrome,
-    /// Messages that the responder has completed.
+    /// Number of messages that the responder has completed.
     pub msn: Msn,
 }
 
@@ -186,12 +187,12 @@ impl Aeth {
     }
 }
 
-/// What an AETH says (IBTA 9.7.5.1).
+/// Meaning of an AETH (IBTA 9.7.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
-    /// Acknowledged; so many more messages may come.
+    /// Acknowledged, with the number of further messages that the receiver allows.
     Ack(Credits),
-    /// The receiver has no receive yet: ask again after that time.
+    /// The receiver has no receive yet. The requester retries after this time.
     Rnr(RnrTimer),
     /// Refused.
     Nak(NakCode),
@@ -223,35 +224,35 @@ impl Syndrome {
     }
 }
 
-/// Why a request was refused (IBTA 9.7.5.2).
+/// Reason of a NAK (IBTA 9.7.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NakCode {
-    /// A packet before it is missing.
+    /// An earlier packet is missing.
     PsnSequenceError = 0,
-    /// No such operation here, or a length or an order that cannot be.
+    /// The operation is not supported, or a length or an order is impossible.
     InvalidRequest = 1,
-    /// Key, range or rights do not allow it.
+    /// Key, range or rights do not allow the access.
     RemoteAccessError = 2,
-    /// The responder failed at it.
+    /// The responder failed to execute the request.
     RemoteOperationalError = 3,
-    /// For RD services alone.
+    /// For RD services only.
     InvalidRdRequest = 4,
 }
 
-/// A credit count as AETH codes it: 5 bits (IBTA 9.7.7.2).
+/// A credit count in the 5-bit code of the AETH (IBTA 9.7.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits(u8);
 
 impl Credits {
-    /// The responder does no flow control of this kind.
+    /// The responder does no end-to-end flow control.
     pub const UNLIMITED: Credits = Credits(31);
 
-    /// The credits of this code, or `None` beyond 5 bits.
+    /// Returns the credits of this code, or `None` if it exceeds 5 bits.
     pub const fn new(code: u8) -> Option<Credits> {
         if code < 32 { Some(Credits(code)) } else { None }
     }
 
-    /// The greatest that is not above `count`.
+    /// Returns the greatest credits that are not above `count`.
     pub fn at_most(count: u32) -> Credits {
         let mut code = 30;
         while Credits(code).count().is_some_and(|n| n > count) {
@@ -260,14 +261,16 @@ impl Credits {
         Credits(code)
     }
 
-    /// The code.
+    /// Returns the code.
     #[inline]
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// How many messages; `None` without limit. Codes go up in steps of a half: 0, 1, 2, 3, 4, 6,
-    /// 8, 12, ... 32768.
+    /// Returns the number of messages, or `None` without a limit.
+    ///
+    /// Each power of two is followed by one and a half times it: 0, 1, 2, 3, 4, 6, 8, 12, ...
+    /// 32768.
     #[inline]
     pub const fn count(self) -> Option<u32> {
         match self.0 {
@@ -279,24 +282,24 @@ impl Credits {
     }
 }
 
-/// How long a sender is to wait after an RNR NAK, as a code: 5 bits (IBTA 9.7.5.2, table 45).
+/// Time that a requester waits after an RNR NAK, as a 5-bit code (IBTA 9.7.5.2, table 45).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RnrTimer(u8);
 
 impl RnrTimer {
-    /// The timer of this code, or `None` beyond 5 bits.
+    /// Returns the timer of this code, or `None` if it exceeds 5 bits.
     pub const fn new(code: u8) -> Option<RnrTimer> {
         if code < 32 { Some(RnrTimer(code)) } else { None }
     }
 
-    /// The code.
+    /// Returns the code.
     #[inline]
     pub const fn code(self) -> u8 {
         self.0
     }
 }
 
-/// FLUSH extended transport header (annex A19): what is flushed, and how far.
+/// FLUSH extended transport header (annex A19): placement type and selectivity level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feth(u8);
 
@@ -306,8 +309,9 @@ impl Feth {
     const REGION: u8 = 0x10;
     const MASK: u8 = 0x3f;
 
-    /// A FLUSH to global visibility, to persistence, or both; of the range that the RETH names, or
-    /// of the whole region.
+    /// Returns the header of a FLUSH to global visibility, to persistence, or both.
+    ///
+    /// The FLUSH covers the whole region if `region` is true, else the range that the RETH names.
     pub const fn new(global: bool, persistent: bool, region: bool) -> Feth {
         Feth(
             if global { Self::GLOBAL } else { 0 }
@@ -316,13 +320,15 @@ impl Feth {
         )
     }
 
-    /// From placement type (4 bits) and selectivity level (2 bits above) as they are on the wire,
-    /// reserved values too. Other bits do not count.
+    /// Returns the header with these bits of the wire, reserved values included.
+    ///
+    /// The placement type is the low 4 bits, and the selectivity level the 2 bits above. Other bits
+    /// are ignored.
     pub const fn from_bits(bits: u8) -> Feth {
         Feth(bits & Self::MASK)
     }
 
-    /// Placement type and selectivity level as they are on the wire.
+    /// Returns placement type and selectivity level as on the wire.
     #[inline]
     pub const fn bits(self) -> u8 {
         self.0

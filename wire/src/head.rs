@@ -1,42 +1,42 @@
-//! The first headers of a frame, read once for all who need them.
+//! The first headers of a frame, read once for all users.
 
 use crate::Drop;
 use crate::eth::Eth;
 use crate::num::Gid;
 use crate::{icmp, ip, tcp, udp};
 
-/// The first headers of a frame: what a switch decides by.
+/// The first headers of a frame, by which a switch decides.
 ///
-/// Whoever takes the frame goes on behind the Ethernet header, for example with
+/// Readers of the frame continue behind the Ethernet header, for example with
 /// [`roce::Packet::parse_behind`](crate::roce::Packet::parse_behind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The Ethernet header.
     pub eth: Eth,
-    /// What the frame carries.
+    /// Content of the frame.
     pub kind: Kind,
 }
 
-/// What a frame carries, at first sight: a frame of a kind may still turn out to be malformed.
+/// Content of a frame, as its first headers show it. The frame may still turn out to be malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// RoCEv2: UDP to port 4791 over IPv4 or IPv6, not fragmented.
     Roce,
     /// TCP over IPv4 or IPv6, not fragmented, without IP options or extension headers.
     Tcp(Ends),
-    /// ICMP's complaint that a packet was too long ([`icmp`]), over IPv4 or IPv6, not fragmented,
-    /// without IP options or extension headers.
+    /// ICMP's report that a packet was too long ([`icmp`]). It comes over IPv4 or IPv6, not
+    /// fragmented, without IP options or extension headers.
     TooLong,
     /// Anything else.
     Other,
 }
 
-/// Who speaks to whom in a TCP segment.
+/// Addresses and ports of a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// Address of the sender: an IPv4 address is mapped.
+    /// Address of the sender. An IPv4 address is mapped.
     pub src: Gid,
-    /// Address of the receiver: an IPv4 address is mapped.
+    /// Address of the receiver. An IPv4 address is mapped.
     pub dst: Gid,
     /// Port of the sender.
     pub src_port: u16,
@@ -55,13 +55,13 @@ impl Head {
         Ok(Head { eth, kind: Kind::of(eth.ethertype, packet) })
     }
 
-    /// What follows the Ethernet header of its frame; nothing if the frame ends before.
+    /// Returns the bytes behind the Ethernet header; none if the frame ends earlier.
     #[inline]
     pub(crate) fn packet<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         frame.get(self.eth.len()..).unwrap_or_default()
     }
 
-    /// Who speaks to whom, if the frame is a TCP segment.
+    /// Returns addresses and ports, if the frame is a TCP segment.
     #[inline]
     pub fn ends(&self) -> Option<&Ends> {
         match &self.kind {
@@ -72,7 +72,7 @@ impl Head {
 }
 
 impl Kind {
-    /// The kind of what follows an Ethernet header with this EtherType.
+    /// Returns the kind of the bytes behind an Ethernet header with this EtherType.
     #[inline]
     fn of(ethertype: u16, packet: &[u8]) -> Kind {
         match ip::protocol_of(ethertype, packet) {

@@ -1,7 +1,7 @@
-//! ICMP's complaint that a packet is too long for a path: "fragmentation needed" (RFC 792, RFC
-//! 1191) and "packet too big" (RFC 4443, 3.2), about segments of TCP.
+//! ICMP's report that a TCP segment is too long for a path.
 //!
-//! Anybody can send one: what it says counts only if it quotes what only those on the path know
+//! It is "fragmentation needed" (RFC 792, RFC 1191), or "packet too big" (RFC 4443, 3.2). Anybody
+//! can send such a report. So it counts only if it quotes facts that only hosts on the path know
 //! (RFC 5927, 4).
 
 use crate::checksum::{Sum, pseudo_header};
@@ -10,51 +10,54 @@ use crate::ip::{self, Ip};
 use crate::num::Gid;
 use crate::tcp;
 
-/// IP's protocol numbers of ICMP, and of ICMPv6.
+/// Protocol numbers of ICMP and ICMPv6 in IP.
 pub(crate) const ICMP: u8 = 1;
 pub(crate) const ICMPV6: u8 = 58;
-/// Type and code: of "destination unreachable, fragmentation needed", and of "packet too big".
+/// Type and code of "destination unreachable, fragmentation needed", and of "packet too big".
 const V4_TOO_LONG: [u8; 2] = [3, 4];
 const V6_TOO_LONG: [u8; 2] = [2, 0];
-/// What stands before the packet that is quoted.
+/// Length of the header before the quoted packet.
 const HEADER_LEN: usize = 8;
 
-/// A router cannot forward a segment of TCP whole. The ends are named as the segment's sender sees
-/// them, who gets this.
+/// A report that a router cannot forward a TCP segment whole.
+///
+/// The report goes to the segment's sender. The ends are named from the sender's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// The Ethernet header of the complaint.
+    /// The Ethernet header of the report.
     pub eth: Eth,
-    /// Who sent the segment: an IPv4 address is mapped.
+    /// Address of the segment's sender. An IPv4 address is mapped.
     pub local: Gid,
-    /// Whom it was for, likewise.
+    /// Address of the segment's receiver. An IPv4 address is mapped.
     pub remote: Gid,
-    /// Port of its sender.
+    /// Port of the segment's sender.
     pub local_port: u16,
-    /// Port of its receiver.
+    /// Port of the segment's receiver.
     pub remote_port: u16,
-    /// Its sequence number.
+    /// Sequence number of the segment.
     pub seq: u32,
-    /// Longest IP packet that the router can forward, in bytes; 0 from those that do not say
+    /// Longest IP packet that the router can forward, in bytes. 0 if the router does not say
     /// (before RFC 1191).
     pub mtu: u16,
 }
 
-/// Whether what follows an Ethernet header with this EtherType is such a complaint at first sight:
-/// over IPv4 or IPv6, without options or extension headers, not fragmented.
+/// Returns whether the bytes behind an Ethernet header with this EtherType look like such a report.
+///
+/// It must come over IPv4 or IPv6, without options or extension headers, and not fragmented.
 pub(crate) fn seems_too_long(ethertype: u16, packet: &[u8]) -> bool {
     let (protocol, kind) = of(ethertype);
     ip::plain_of(ethertype, packet, protocol).is_some_and(|(_, _, message)| message.starts_with(&kind))
 }
 
-/// ICMP's protocol number, and type and code, of this EtherType.
+/// Returns ICMP's protocol number for this EtherType, and the report's type and code.
 fn of(ethertype: u16) -> (u8, [u8; 2]) {
     if ethertype == eth::IPV6 { (ICMPV6, V6_TOO_LONG) } else { (ICMP, V4_TOO_LONG) }
 }
 
 impl TooLong {
-    /// Reads a frame; `None` if it is anything else, or its checksum is wrong. The segment may be
-    /// quoted in part: only what is returned has to be there.
+    /// Reads a frame. Returns `None` if it is anything else, or its checksum is wrong.
+    ///
+    /// The segment may be quoted in part: only the returned fields must be there.
     pub fn parse(frame: &[u8]) -> Option<TooLong> {
         let (eth, packet) = Eth::parse(frame).ok()?;
         let (protocol, kind) = of(eth.ethertype);
@@ -71,14 +74,16 @@ impl TooLong {
         let (local, remote, segment) = ip::plain_of(eth.ethertype, quoted, tcp::PROTOCOL)?;
         let [a, b, c, d, seq @ ..] = *segment.first_chunk::<8>()?;
         let (local_port, remote_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-        // It is for who sent the segment.
+        // The report must be addressed to the segment's sender.
         let complaint =
             TooLong { eth, local, remote, local_port, remote_port, seq: u32::from_be_bytes(seq), mtu };
         (ip.dst == local).then_some(complaint)
     }
 }
 
-/// Whether the checksum of a message is right. (ICMPv6's has a pseudo header: RFC 4443, 2.3.)
+/// Returns whether the checksum of a message is correct.
+///
+/// ICMPv6's checksum includes a pseudo header (RFC 4443, 2.3).
 fn is_sound(ip: &Ip, message: &[u8]) -> bool {
     let mut sum = match Ip::is_v4(ip.src, ip.dst) {
         true => Sum::default(),
@@ -112,7 +117,7 @@ mod tests {
         Gid([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last])
     }
 
-    /// The IP packet of a segment, with some data.
+    /// Returns the IP packet of a segment with some data.
     fn segment([local, remote, _]: [Gid; 3]) -> Vec<u8> {
         let header = Header {
             src_port: 1234,
@@ -138,7 +143,7 @@ mod tests {
         frame.split_off(14)
     }
 
-    /// What a router says of a packet.
+    /// Returns a router's report about a packet.
     fn complaint([local, _, router]: [Gid; 3], vlan: Option<VlanTag>, mtu: u32, quoted: &[u8]) -> Vec<u8> {
         let is_v4 = Ip::is_v4(local, router);
         let ethertype = if is_v4 { eth::IPV4 } else { eth::IPV6 };
@@ -175,7 +180,7 @@ mod tests {
             for vlan in [None, Some(VlanTag(0x2005))] {
                 let segment = segment(who);
                 let headers = if who == V4 { 20 } else { 40 };
-                // All of it, and as little as RFC 792 has quoted.
+                // Quote all of the segment, or the minimum of RFC 792.
                 for length in [segment.len(), headers + 8] {
                     let frame = complaint(who, vlan, 1400, &segment[..length]);
                     assert!(seems_too_long(&frame));
@@ -205,7 +210,7 @@ mod tests {
             for length in 0..whole.len() {
                 assert_eq!(TooLong::parse(&whole[..length]), None, "{length} bytes");
             }
-            // Too little of the segment, another protocol, a fragment, or for somebody else.
+            // Too few bytes of the segment, another protocol, or a report for another host.
             let protocol = if who == V4 { 9 } else { 6 };
             let mut udp = segment.clone();
             udp[protocol] = 17;
@@ -217,7 +222,7 @@ mod tests {
             ] {
                 assert_eq!(TooLong::parse(&frame), None);
             }
-            // The segment itself is none.
+            // The segment itself is not a report.
             assert!(!seems_too_long(&[&whole[..14], &segment].concat()));
         }
     }

@@ -1,29 +1,33 @@
 //! The invariant CRC of RoCEv2 (IBTA 7.8.1, annex A17).
 //!
-//! It is the CRC-32 of Ethernet over 8 bytes of ones (in place of InfiniBand's LRH), the IP, UDP
-//! and IB headers, payload and padding, where every field that a router may change counts as ones:
-//! traffic class, flow label, TTL or hop limit, the checksums of IP and UDP, and the byte of the
-//! BTH with FECN and BECN. It goes on the wire least significant byte first.
+//! It is the CRC-32 of Ethernet. It covers 8 bytes of ones (in place of InfiniBand's LRH), then the
+//! IP, UDP and IB headers, payload and padding. The CRC goes on the wire least significant byte
+//! first. Every field that a router may change counts as ones:
+//!
+//! * traffic class and flow label;
+//! * TTL or hop limit;
+//! * the checksums of IP and UDP;
+//! * the byte of the BTH with FECN and BECN.
 
 use crate::{bth, eth, ip, udp};
 use crc32fast::Hasher;
 
-/// Bytes of an ICRC.
+/// Length of an ICRC in bytes.
 pub const LEN: usize = 4;
 
-/// The CRC of 8 bytes of ones, with which each ICRC begins.
+/// CRC of 8 bytes of ones, the initial state of each ICRC.
 const AFTER_ONES: u32 = !0xdebb_20e3;
-/// At most so much of a packet is copied and masked at once.
+/// Most bytes of a packet that are copied and masked at once.
 const HEAD: usize = 128;
-/// What counts as ones is in the first bytes of a packet,
+/// Masked bits lie in this many first bytes of a packet.
 const MASKED: usize = 64;
-/// and of short packets these alone are copied.
+/// Bytes that are copied of a short packet.
 const SHORT: usize = 64;
-/// Of a long packet the CRC takes the rest fastest in whole strides, which payloads of a path MTU
-/// are.
+/// Stride of the rest of a long packet. The CRC is fastest over whole strides, and the payload of a
+/// full packet is a multiple of it.
 const STRIDE: usize = 256;
 
-/// The bits that count as ones, from the IP header on.
+/// Returns the mask of the bits that count as ones, from the IP header on.
 const fn mask(v4: bool) -> [u8; MASKED] {
     let mut mask = [0; MASKED];
     let udp = if v4 {
@@ -42,44 +46,44 @@ const fn mask(v4: bool) -> [u8; MASKED] {
     mask
 }
 
-/// The BTH's byte with FECN, BECN and 6 reserved bits.
+/// Offset of the BTH's byte with FECN, BECN and 6 reserved bits.
 const BTH_CONGESTION: usize = 4;
 const MASKS: [[u8; MASKED]; 2] = [mask(false), mask(true)];
 
-/// Puts the ICRC into the last bytes of a frame, from the Ethernet header on, that is whole but for
-/// it.
+/// Writes the ICRC to the last bytes of a frame that is otherwise complete.
+///
+/// `frame` begins with the Ethernet header.
 ///
 /// # Panics
-/// If it is no RoCE packet with room for an ICRC.
+/// If the frame is not a RoCE packet with room for an ICRC.
 pub fn seal(frame: &mut [u8]) {
     let (covered, trailer) = frame.split_last_chunk_mut::<LEN>().expect("a frame has room for its ICRC");
     *trailer = Icrc::new(covered).finish();
 }
 
-/// An ICRC in the making.
+/// An ICRC in computation.
 #[derive(Clone, Debug)]
 pub struct Icrc(Hasher);
 
 impl Icrc {
-    /// Begins with a packet's headers, from the Ethernet header on, up to where its payload begins
-    /// (or further).
+    /// Begins with a packet's headers, from the Ethernet header to the payload or further.
     ///
     /// # Panics
-    /// If `headers` are not those of a RoCE packet up to the BTH at least:
-    /// [`Packet::emit`](crate::roce::Packet::emit) wrote them.
+    /// If `headers` are not those of a RoCE packet, up to the BTH at least.
+    /// [`Packet::emit`](crate::roce::Packet::emit) writes such headers.
     pub fn new(headers: &[u8]) -> Icrc {
         let (eth, rest) = eth::Eth::parse(headers).expect("emitted headers begin with Ethernet's");
         Icrc::of_ip(eth.ethertype == eth::IPV4, rest)
     }
 
-    /// Begins with what follows the Ethernet header: IP, UDP and BTH at least.
+    /// Begins with the bytes behind the Ethernet header: IP, UDP and BTH at least.
     pub(crate) fn of_ip(v4: bool, packet: &[u8]) -> Icrc {
         let shortest = if v4 { ip::V4_LEN } else { ip::V6_LEN } + udp::LEN + bth::LEN;
         assert!(packet.len() >= shortest, "a packet has a BTH");
         let mask = &MASKS[usize::from(v4)];
         let mut hasher = Hasher::new_with_initial(AFTER_ONES);
-        // Whole words are masked as they are copied: a byte that is stored alone, and then read
-        // with others, is waited for.
+        // Mask whole words while copying. Loading a word right after a store to one of its bytes
+        // stalls.
         if let Some(head) = packet.first_chunk::<HEAD>() {
             let mut masked = *head;
             masked.iter_mut().zip(mask).for_each(|(byte, mask)| *byte |= mask);
@@ -100,12 +104,12 @@ impl Icrc {
         Icrc(hasher)
     }
 
-    /// Goes on with payload, and at its end with padding.
+    /// Continues with payload, and at its end with padding.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The ICRC as it goes on the wire.
+    /// Returns the ICRC as it goes on the wire.
     pub fn finish(self) -> [u8; LEN] {
         self.0.finalize().to_le_bytes()
     }

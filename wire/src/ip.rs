@@ -12,7 +12,7 @@ pub(crate) const UDP: u8 = 17;
 pub(crate) const V4_LEN: usize = 20;
 pub(crate) const V6_LEN: usize = 40;
 
-/// RFC 791, 3.1, without options.
+/// An IPv4 header without options (RFC 791, 3.1).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawV4 {
@@ -29,10 +29,10 @@ struct RawV4 {
 }
 
 const DONT_FRAGMENT: u16 = 0x4000;
-/// "More fragments", and the offset: a packet in which any of these is set is a fragment.
+/// "More fragments" and the fragment offset. A packet with any of these bits is a fragment.
 const FRAGMENT: u16 = 0x3fff;
 
-/// RFC 8200, 3.
+/// An IPv6 header (RFC 8200, 3).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawV6 {
@@ -44,9 +44,9 @@ struct RawV6 {
     dst: [u8; 16],
 }
 
-/// An IP header of either version, apart from its lengths.
+/// An IP header of either version, without its lengths.
 pub(crate) struct Ip {
-    /// IPv4 addresses are mapped; both are of one kind.
+    /// IPv4 addresses are mapped. Both addresses are of one version.
     pub src: Gid,
     pub dst: Gid,
     pub traffic_class: u8,
@@ -55,7 +55,9 @@ pub(crate) struct Ip {
     pub hop_limit: u8,
 }
 
-/// The protocol in the first header of an IP packet, at first sight: `None` for anything else.
+/// Returns the protocol in the first header of an IP packet, without further checks.
+///
+/// Returns `None` for anything else.
 #[inline]
 pub(crate) fn protocol_of(ethertype: u16, packet: &[u8]) -> Option<u8> {
     match ethertype {
@@ -65,8 +67,9 @@ pub(crate) fn protocol_of(ethertype: u16, packet: &[u8]) -> Option<u8> {
     }
 }
 
-/// Whether what follows the Ethernet header is an unfragmented UDP packet; if so, what follows the
-/// IP header.
+/// Returns the bytes behind the IP header, if the packet is an unfragmented UDP packet.
+///
+/// `packet` begins behind the Ethernet header.
 pub(crate) fn udp_of(ethertype: u16, packet: &[u8]) -> Option<&[u8]> {
     match ethertype {
         eth::IPV4 => {
@@ -83,8 +86,10 @@ pub(crate) fn udp_of(ethertype: u16, packet: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The addresses of an unfragmented packet of this protocol whose IP header has neither options nor
-/// extension headers, and what follows it, at first sight.
+/// Returns the addresses of a plain packet of this protocol, and the bytes behind its IP header.
+///
+/// A plain packet is not fragmented, and its IP header has neither options nor extension headers.
+/// Other fields are not checked.
 pub(crate) fn plain_of(ethertype: u16, packet: &[u8], protocol: u8) -> Option<(Gid, Gid, &[u8])> {
     match ethertype {
         eth::IPV4 => {
@@ -105,8 +110,10 @@ pub(crate) fn plain_of(ethertype: u16, packet: &[u8], protocol: u8) -> Option<(G
 }
 
 impl Ip {
-    /// Takes an IP header with this protocol after it: the header, and what it says to be its
-    /// payload, without the padding of short Ethernet frames.
+    /// Reads an IP header that is followed by this protocol. Returns the header, and its payload.
+    ///
+    /// The payload has the length that the header names, without the padding of short Ethernet
+    /// frames.
     #[inline]
     pub fn parse(ethertype: u16, packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), Drop> {
         match ethertype {
@@ -128,7 +135,7 @@ impl Ip {
         if raw.version_ihl & 0xf != 5 {
             return Err(Drop::IpHeaderLength);
         }
-        // The sum of a header with its checksum is all ones (RFC 1071).
+        // The sum of a header, its checksum included, is all ones (RFC 1071).
         if checksum(raw) != 0 {
             return Err(Drop::IpChecksum);
         }
@@ -176,14 +183,16 @@ impl Ip {
         Ok((ip, payload))
     }
 
-    /// Whether it is written as IPv4: both addresses are IPv4's.
+    /// Returns whether a packet with these addresses is written as IPv4: both are IPv4's.
     #[inline]
     pub fn is_v4(src: Gid, dst: Gid) -> bool {
         src.ipv4().is_some() && dst.ipv4().is_some()
     }
 
-    /// The checksum of its header of IPv4, from the fields: to read them again right after they
-    /// were stored, in other words than they were, takes longer.
+    /// Returns the checksum of the IPv4 header, computed from the fields.
+    ///
+    /// Reading the header back right after it was stored, in words of another size, would take
+    /// longer.
     #[inline]
     fn checksum(&self, total: u16, protocol: u8, src: [u8; 4], dst: [u8; 4]) -> u16 {
         let halves = |bytes: [u8; 4]| {
@@ -195,7 +204,7 @@ impl Ip {
         inverted(first + u32::from(total) + u32::from(DONT_FRAGMENT) + fourth + halves(src) + halves(dst))
     }
 
-    /// Writes the header for that much payload of a protocol.
+    /// Writes the header of a packet with `payload` bytes of this protocol.
     #[inline]
     pub fn put(&self, payload: u16, protocol: u8, writer: &mut Writer<'_>) {
         if let (Some(src), Some(dst)) = (self.src.ipv4(), self.dst.ipv4()) {
@@ -204,7 +213,7 @@ impl Ip {
                 version_ihl: 0x45,
                 tos: self.traffic_class,
                 total_length: total.into(),
-                // Free for what is never fragmented (RFC 6864, 4.1).
+                // Any value is allowed if the packet is never fragmented (RFC 6864, 4.1).
                 identification: U16::ZERO,
                 flags_offset: DONT_FRAGMENT.into(),
                 ttl: self.hop_limit,
@@ -228,14 +237,15 @@ impl Ip {
     }
 }
 
-/// The ones' complement sum of a header (RFC 1071), inverted: zero if its checksum is right.
+/// Returns the inverted ones' complement sum of a header (RFC 1071). It is zero if the header's
+/// checksum is correct.
 #[inline]
 fn checksum(header: &RawV4) -> u16 {
     let words = header.as_bytes().chunks_exact(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]])));
     inverted(words.sum())
 }
 
-/// What makes a sum of 16-bit words the sum of all ones.
+/// Returns the complement of a folded sum of 16-bit words.
 #[inline]
 fn inverted(sum: u32) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);

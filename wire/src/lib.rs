@@ -1,25 +1,25 @@
-//! What two RDMA NICs say to each other.
+//! Formats of the packets and frames between two RDMA NICs.
 //!
-//! Bytes to values and back, and nothing more: no state, no clock, no I/O.
+//! The crate converts bytes to values and back. It has no state, no clock and no I/O.
 //!
-//! | module | what it knows |
+//! | module | contents |
 //! |---|---|
-//! | [`num`] | numbers that name things: PSN, QPN, keys, GIDs |
-//! | [`roce`] | a RoCEv2 packet as a value, and how it is read and written |
-//! | [`icrc`] | its invariant CRC |
-//! | [`head`] | what the first headers of a frame say to whoever forwards it |
+//! | [`num`] | identifiers: PSN, QPN, keys, GIDs |
+//! | [`roce`] | RoCEv2 packets as values, and how to read and write them |
+//! | [`icrc`] | the invariant CRC of RoCEv2 |
+//! | [`head`] | the first headers of a frame, by which a switch forwards it |
 //! | [`eth`] | the Ethernet header and its 802.1Q tag |
-//! | [`opcode`] | what IB packets there are |
+//! | [`opcode`] | the opcodes of IB packets |
 //! | [`entropy`] | UDP source ports |
 //! | [`iwarp`] | iWARP: MPA, DDP and RDMAP (with the feature `std`, which its CRC needs) |
 //! | [`tcp`] | the header of a TCP segment and its options |
-//! | [`icmp`] | the complaint of a router that a segment is too long |
+//! | [`icmp`] | a router's report that a segment is too long |
 //! | [`checksum`] | the Internet checksum |
 //!
-//! Each header is a view: a structure of bytes that is laid over a frame where the frame is long
-//! enough ([`zerocopy`]). What is read from it becomes a value in which nonsense cannot be
-//! expressed; what cannot become one has a [`Drop`] for a reason, or a [`Fault`](iwarp::Fault). All
-//! multi-byte fields are big-endian on the wire (IBTA 1.5, RFC 791), but for CRCs.
+//! Each header is a view ([`zerocopy`]): a structure of bytes that is laid over a frame, if the
+//! frame is long enough. Reading a view gives a value that cannot express nonsense. Bytes that do
+//! not form such a value give a reason: a [`Drop`], or a [`Fault`](iwarp::Fault). All multi-byte
+//! fields are big-endian on the wire (IBTA 1.5, RFC 791), except CRCs.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Numbers that name things on the wire, as types of their own.
+//! Types for identifiers and numbers on the wire.
 
 use core::fmt;
 
@@ -7,36 +7,36 @@ use core::fmt;
 pub struct Psn(u32);
 
 impl Psn {
-    /// Half the number space: what lies less than this ahead is new, the rest old.
+    /// Half of the number space. A PSN less than this ahead is new; the others are old.
     const HALF: u32 = 1 << 23;
     const MASK: u32 = (1 << 24) - 1;
 
-    /// The PSN with this number, or `None` beyond 24 bits.
+    /// Returns the PSN with this number, or `None` if it exceeds 24 bits.
     #[inline]
     pub const fn new(number: u32) -> Option<Psn> {
         if number <= Self::MASK { Some(Psn(number)) } else { None }
     }
 
-    /// The low 24 bits of `number`.
+    /// Returns the PSN of the low 24 bits of `number`.
     #[inline]
     pub const fn truncate(number: u32) -> Psn {
         Psn(number & Self::MASK)
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// The PSN `packets` later.
+    /// Returns the PSN that is `packets` later.
     #[must_use]
     #[inline]
     pub const fn add(self, packets: u32) -> Psn {
         Psn(self.0.wrapping_add(packets) & Self::MASK)
     }
 
-    /// How far `self` is ahead of `other`, from -2^23 to 2^23 - 1.
+    /// Returns how far `self` is ahead of `other`, from -2^23 to 2^23 - 1.
     #[inline]
     pub const fn distance(self, other: Psn) -> i32 {
         let ahead = self.0.wrapping_sub(other.0) & Self::MASK;
@@ -51,46 +51,46 @@ pub struct Qpn(u32);
 impl Qpn {
     /// The general services QP.
     pub const GSI: Qpn = Qpn(1);
-    /// Where datagrams to a multicast group go: to all its members (IBTA 9.6.1.4).
+    /// Destination of datagrams to all members of a multicast group (IBTA 9.6.1.4).
     pub const MULTICAST: Qpn = Qpn(0xff_ffff);
 
-    /// The QPN with this number, or `None` beyond 24 bits.
+    /// Returns the QPN with this number, or `None` if it exceeds 24 bits.
     #[inline]
     pub const fn new(number: u32) -> Option<Qpn> {
         if number < 1 << 24 { Some(Qpn(number)) } else { None }
     }
 
-    /// The low 24 bits of `number`.
+    /// Returns the QPN of the low 24 bits of `number`.
     #[inline]
     pub const fn truncate(number: u32) -> Qpn {
         Qpn(number & 0xff_ffff)
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub const fn number(self) -> u32 {
         self.0
     }
 }
 
-/// The number of a shared receive queue, as requests of XRC name it: 24 bits.
+/// The number of a shared receive queue in XRC requests: 24 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Srqn(u32);
 
 impl Srqn {
-    /// The SRQN with this number, or `None` beyond 24 bits.
+    /// Returns the SRQN with this number, or `None` if it exceeds 24 bits.
     #[inline]
     pub const fn new(number: u32) -> Option<Srqn> {
         if number < 1 << 24 { Some(Srqn(number)) } else { None }
     }
 
-    /// The low 24 bits of `number`.
+    /// Returns the SRQN of the low 24 bits of `number`.
     #[inline]
     pub const fn truncate(number: u32) -> Srqn {
         Srqn(number & 0xff_ffff)
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub const fn number(self) -> u32 {
         self.0
@@ -102,19 +102,19 @@ impl Srqn {
 pub struct Msn(u32);
 
 impl Msn {
-    /// The low 24 bits of `number`.
+    /// Returns the MSN of the low 24 bits of `number`.
     #[inline]
     pub const fn truncate(number: u32) -> Msn {
         Msn(number & 0xff_ffff)
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// The MSN after this one.
+    /// Returns the next MSN.
     #[must_use]
     #[inline]
     pub const fn next(self) -> Msn {
@@ -122,16 +122,17 @@ impl Msn {
     }
 }
 
-/// A partition key (IBTA 10.9.1): the high bit says full membership.
+/// A partition key (IBTA 10.9.1). The high bit means full membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pkey(pub u16);
 
 impl Pkey {
-    /// Full member of the default partition: the one that RoCE has.
+    /// Full member of the default partition, the one that RoCE has.
     pub const DEFAULT: Pkey = Pkey(0xffff);
 
-    /// Whether two ports whose P_Keys these are may talk (IBTA 10.9.3): of one partition, which is
-    /// not 0, and not both limited members of it.
+    /// Returns whether ports with these P_Keys may communicate (IBTA 10.9.3).
+    ///
+    /// They must be of one partition, which is not 0, and not both limited members of it.
     #[inline]
     pub const fn matches(self, other: Pkey) -> bool {
         const FULL: u16 = 1 << 15;
@@ -150,13 +151,13 @@ impl Default for Pkey {
 pub struct FlowLabel(u32);
 
 impl FlowLabel {
-    /// The low 20 bits of `number`.
+    /// Returns the flow label of the low 20 bits of `number`.
     #[inline]
     pub const fn truncate(number: u32) -> FlowLabel {
         FlowLabel(number & 0xf_ffff)
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub const fn number(self) -> u32 {
         self.0
@@ -168,11 +169,11 @@ impl FlowLabel {
 pub struct VlanId(u16);
 
 impl VlanId {
-    /// That of frames without a tag, and of those whose tag has a priority alone (IEEE 802.1Q
+    /// VLAN of frames without a tag, and of frames whose tag has only a priority (IEEE 802.1Q
     /// 6.9.1).
     pub const UNTAGGED: VlanId = VlanId(0);
 
-    /// The VLAN of a frame with this tag or none.
+    /// Returns the VLAN of a frame with this tag, or without a tag.
     #[inline]
     pub const fn of(tag: Option<VlanTag>) -> VlanId {
         match tag {
@@ -181,13 +182,13 @@ impl VlanId {
         }
     }
 
-    /// The VLAN of this number, or `None` for what is none (IEEE 802.1Q).
+    /// Returns the VLAN of this number, or `None` for a reserved number (IEEE 802.1Q).
     #[inline]
     pub const fn new(number: u16) -> Option<VlanId> {
         if number < 0xfff { Some(VlanId(number)) } else { None }
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub const fn number(self) -> u16 {
         self.0
@@ -199,42 +200,42 @@ impl VlanId {
 pub struct VlanTag(pub u16);
 
 impl VlanTag {
-    /// A tag of that VLAN and priority (the low 3 bits count).
+    /// Returns a tag with this VLAN and priority. Only the low 3 bits of the priority count.
     #[inline]
     pub const fn new(id: VlanId, priority: u8) -> VlanTag {
         VlanTag((priority as u16 & 7) << 13 | id.0)
     }
 
-    /// The tag of a packet in that VLAN, with this priority: none outside VLANs.
+    /// Returns the tag of a packet in this VLAN, with this priority. Returns `None` outside VLANs.
     #[inline]
     pub const fn in_vlan(id: VlanId, priority: u8) -> Option<VlanTag> {
         if id.0 == VlanId::UNTAGGED.0 { None } else { Some(VlanTag::new(id, priority)) }
     }
 
-    /// The number of the VLAN that it names; `None` for a tag with a priority alone.
+    /// Returns the number of the tag's VLAN, or `None` for a tag with only a priority.
     #[inline]
     pub fn named(self) -> Option<u16> {
         Some(self.id().number()).filter(|&number| number != VlanId::UNTAGGED.number())
     }
 
-    /// The VLAN; 0xfff, which is none, comes as it is.
+    /// Returns the VLAN. The reserved number 0xfff is returned unchanged.
     #[inline]
     pub const fn id(self) -> VlanId {
         VlanId(self.0 & 0xfff)
     }
 
-    /// The priority, 0 to 7.
+    /// Returns the priority, 0 to 7.
     #[inline]
     pub const fn priority(self) -> u8 {
         (self.0 >> 13) as u8
     }
 }
 
-/// A key of a memory region as peers name it.
+/// A remote key: peers name a memory region by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rkey(pub u32);
 
-/// A key of a memory region as its owner names it.
+/// A local key: the owner names a memory region by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lkey(pub u32);
 
@@ -242,22 +243,22 @@ pub struct Lkey(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Qkey(pub u32);
 
-/// Immediate data: 4 bytes that go from a request to the peer's completion as they are.
+/// Immediate data: 4 bytes that go unchanged from a request to the peer's completion.
 ///
-/// A word of its own, not an array: bytes that are stored one by one and then loaded together stall
-/// the processor until its store buffer has drained, which on the data path costs more than all the
-/// rest.
+/// They are one word, not an array. Loading a word whose bytes were stored one by one stalls the
+/// processor until its store buffer has drained. On the data path that costs more than everything
+/// else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Imm(u32);
 
 impl Imm {
-    /// From bytes in the order in which they lie in a request or packet.
+    /// Converts from bytes in the order of a request or packet.
     #[inline]
     pub const fn from_bytes(bytes: [u8; 4]) -> Imm {
         Imm(u32::from_ne_bytes(bytes))
     }
 
-    /// The bytes in the order in which they lie in a request or packet.
+    /// Returns the bytes in the order of a request or packet.
     #[inline]
     pub const fn to_bytes(self) -> [u8; 4] {
         self.0.to_ne_bytes()
@@ -269,7 +270,7 @@ impl Imm {
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Whether a NIC may have this address as its own: not a group address, not zero.
+    /// Returns whether a NIC may have this address as its own: not a group address, not zero.
     #[inline]
     pub const fn is_unicast(self) -> bool {
         let [a, b, c, d, e, f] = self.0;
@@ -290,8 +291,9 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// A global identifier, in network byte order: for RoCE an IPv6 address, or an IPv4 address mapped
-/// into one.
+/// A global identifier, in network byte order.
+///
+/// For RoCE it is an IPv6 address, or an IPv4 address mapped into one.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gid(pub [u8; 16]);
 
@@ -299,28 +301,29 @@ impl Gid {
     /// The empty GID.
     pub const ZERO: Gid = Gid([0; 16]);
 
-    /// The GID of an IPv4 address: `::ffff:a.b.c.d` (IBTA annex A17).
+    /// Returns the GID of an IPv4 address: `::ffff:a.b.c.d` (IBTA annex A17).
     #[inline]
     pub const fn from_ipv4([a, b, c, d]: [u8; 4]) -> Gid {
         Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
     }
 
-    /// The IPv4 address that it is the GID of.
+    /// Returns the IPv4 address, if this is the GID of one.
     #[inline]
     pub const fn ipv4(self) -> Option<[u8; 4]> {
-        // As one number: compilers take many more steps to compare the bytes.
+        // Compare as one number: compilers need many more steps to compare the bytes.
         let address = u128::from_be_bytes(self.0);
         if address >> 32 == 0xffff { Some((address as u32).to_be_bytes()) } else { None }
     }
 
-    /// Whether it is the empty GID.
+    /// Returns whether it is the empty GID.
     #[inline]
     pub fn is_zero(self) -> bool {
         self == Gid::ZERO
     }
 
-    /// The Ethernet address of a multicast group (RFC 1112, 6.4; RFC 2464, 7), which the last bytes
-    /// of its address are in.
+    /// Returns the Ethernet address of a multicast group (RFC 1112, 6.4; RFC 2464, 7).
+    ///
+    /// It contains the last bytes of the group's address.
     #[inline]
     pub const fn group_mac(self) -> Mac {
         let [.., a, b, c, d] = self.0;
@@ -330,7 +333,7 @@ impl Gid {
         }
     }
 
-    /// Whether it is a multicast address, of IPv6 or of IPv4.
+    /// Returns whether it is a multicast address, of IPv6 or of IPv4.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         match self.ipv4() {
@@ -352,7 +355,7 @@ impl fmt::Debug for Gid {
     }
 }
 
-/// A path MTU: the most payload of one packet.
+/// A path MTU: the largest payload of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Mtu {
     /// 256 bytes.
@@ -369,7 +372,7 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// From the code of IBTA 9.4.3 and enum ibv_mtu: 1 to 5.
+    /// Returns the MTU of a code of IBTA 9.4.3 and enum ibv_mtu: 1 to 5.
     #[inline]
     pub const fn from_code(code: u8) -> Option<Mtu> {
         Some(match code {
@@ -382,19 +385,19 @@ impl Mtu {
         })
     }
 
-    /// The code.
+    /// Returns the code.
     #[inline]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The MTU in bytes.
+    /// Returns the MTU in bytes.
     #[inline]
     pub const fn bytes(self) -> u32 {
         128 << self as u32
     }
 
-    /// Packets of a message of `length` bytes: at least one.
+    /// Returns the number of packets of a message of `length` bytes: at least one.
     #[inline]
     pub const fn packets(self, length: u32) -> u32 {
         let shift = 7 + self as u32;

@@ -1,9 +1,10 @@
-//! What IB packets there are (IBTA 9.2.1).
+//! The opcodes of IB packets (IBTA 9.2.1).
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $variant:ident $number:literal,)*) => {
-        /// The opcode of a packet: service and operation. Those of XRC are not among them: they
-        /// have RC's operations (`of_xrc`).
+        /// The opcode of a packet: service and operation.
+        ///
+        /// XRC's opcodes are not variants. They have the operations of RC's opcodes (`of_xrc`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Opcode {
@@ -11,11 +12,12 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// Every opcode, in ascending order.
+            /// All opcodes, in ascending order.
             pub const ALL: &[Opcode] = &[$(Opcode::$variant,)*];
 
-            /// The opcode of this number, or `None` for what is not spoken here: reserved ones, RD,
-            /// vendors' own.
+            /// Returns the opcode of this number, or `None` if it is not supported.
+            ///
+            /// Reserved opcodes, RD, and vendors' own opcodes are not supported.
             pub const fn from_number(number: u8) -> Option<Opcode> {
                 Some(match number {
                     $($number => Opcode::$variant,)*
@@ -109,19 +111,20 @@ opcodes! {
     Cnp 0x81,
 }
 
-/// The bits of an opcode that say which service it is of: the upper three,
+/// The bits of an opcode that name its service: the upper three.
 const SERVICE: u8 = 0b1110_0000;
-/// which are these of XRC (annex A14).
+/// The service bits of XRC (annex A14).
 const XRC: u8 = 0b1010_0000;
 
 impl Opcode {
-    /// The opcode of RC with the operation that the opcode of XRC with this number has; `None` if
-    /// it is no opcode of XRC.
+    /// Returns the opcode of RC with the operation of the XRC opcode `number`.
+    ///
+    /// Returns `None` if `number` is not an opcode of XRC.
     pub(crate) const fn of_xrc(number: u8) -> Option<Opcode> {
         if number & SERVICE == XRC { Opcode::from_number(number & !SERVICE) } else { None }
     }
 
-    /// Whether packets of RC with it go from the responder to the requester.
+    /// Returns whether RC packets with this opcode go from the responder to the requester.
     pub(crate) const fn is_response(self) -> bool {
         use Opcode as O;
         matches!(
@@ -135,7 +138,7 @@ impl Opcode {
         )
     }
 
-    /// The number of the opcode of XRC that has the operation of this one of RC.
+    /// Returns the number of the XRC opcode with the operation of this RC opcode.
     pub(crate) const fn xrc_number(self) -> u8 {
         XRC | self as u8 & !SERVICE
     }

@@ -1,4 +1,4 @@
-//! A RoCEv2 packet as a value (IBTA annex A17), read from and written to frames.
+//! RoCEv2 packets as values (IBTA annex A17), read from and written to frames.
 
 mod body;
 mod part;
@@ -17,27 +17,63 @@ use crate::num::{FlowLabel, Gid, Mac, VlanTag};
 use crate::rw::{Reader, Writer};
 use crate::{bth, udp};
 
-/// The UDP port that RoCEv2 packets go to.
+/// The UDP destination port of RoCEv2 packets.
 pub const UDP_PORT: u16 = udp::ROCE_PORT;
-/// Longest payload of a packet: the greatest path MTU.
+/// Length of the longest payload of a packet: the greatest path MTU.
 pub const MAX_PAYLOAD: usize = 4096;
-/// Longest headers, from Ethernet's on: tagged, IPv6, an atomic request of XRC.
+/// Length of the longest headers, Ethernet's included: tagged, IPv6, an atomic request of XRC.
 pub const MAX_HEADERS: usize = eth::MAX_LEN + ip::V6_LEN + udp::LEN + bth::LEN + body::MAX_LEN;
-/// Longest frame, without Ethernet's own CRC.
+/// Length of the longest frame, without Ethernet's own CRC.
 pub const MAX_FRAME: usize = MAX_HEADERS + MAX_PAYLOAD + icrc::LEN;
 
-/// A packet: everything but its payload.
+/// The headers of a packet: everything but its payload.
+///
+/// # Example
+///
+/// A WRITE of five bytes is written as a frame, and read again:
+///
+/// ```
+/// use vrdma_wire::icrc;
+/// use vrdma_wire::num::{FlowLabel, Gid, Mac, Psn, Qpn, Rkey};
+/// use vrdma_wire::roce::{Body, Bth, MAX_FRAME, Packet, Part, Path, Rc, Reth, WriteTail};
+///
+/// let path = Path {
+///     src_mac: Mac([2, 0, 0, 0, 0, 1]),
+///     dst_mac: Mac([2, 0, 0, 0, 0, 2]),
+///     vlan: None,
+///     src: Gid::from_ipv4([10, 0, 0, 1]),
+///     dst: Gid::from_ipv4([10, 0, 0, 2]),
+///     traffic_class: 0,
+///     flow_label: FlowLabel::default(),
+///     hop_limit: 64,
+///     src_port: 0xc000,
+/// };
+/// let bth = Bth { dest: Qpn::truncate(17), psn: Psn::truncate(100), ack_req: true, ..Bth::default() };
+/// let reth = Reth { va: 0x1000, rkey: Rkey(7), length: 5 };
+/// let packet = Packet { path, bth, body: Body::Rc(Rc::Write(Part::Only(reth, WriteTail::Plain))) };
+///
+/// let mut frame = [0; MAX_FRAME];
+/// let headers = packet.emit(5, &mut frame);
+/// frame[headers..][..5].copy_from_slice(b"hello"); // Three bytes of padding follow.
+/// let length = packet.frame_len(5);
+/// icrc::seal(&mut frame[..length]);
+///
+/// let parsed = Packet::parse(&frame[..length]).expect("a RoCE packet");
+/// assert_eq!(parsed.packet, packet);
+/// assert_eq!(parsed.payload, b"hello");
+/// assert_eq!(parsed.check_icrc(), Ok(()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// From where to where.
+    /// Addresses: Ethernet, IP and UDP.
     pub path: Path,
     /// The base transport header.
     pub bth: Bth,
-    /// What it is, with its extended headers.
+    /// Operation of the packet, with its extended headers.
     pub body: Body,
 }
 
-/// Ethernet, IP and UDP of a packet, in terms of RoCE.
+/// Ethernet, IP and UDP headers of a packet, in the terms of RoCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Ethernet source.
@@ -48,12 +84,12 @@ pub struct Path {
     pub vlan: Option<VlanTag>,
     /// IP source. An IPv4-mapped address means IPv4.
     pub src: Gid,
-    /// IP destination, of the same kind as the source: packets between an IPv4 and an IPv6 address
-    /// are written, but no one takes them.
+    /// IP destination, of the same version as the source. Packets between an IPv4 and an IPv6
+    /// address are written, but every receiver drops them.
     pub dst: Gid,
     /// Traffic class of IPv6, type of service of IPv4: DSCP (6 bits) and ECN (2 bits).
     pub traffic_class: u8,
-    /// Flow label of IPv6; nothing in IPv4.
+    /// Flow label of IPv6. Unused in IPv4.
     pub flow_label: FlowLabel,
     /// Hop limit of IPv6, TTL of IPv4.
     pub hop_limit: u8,
@@ -73,7 +109,7 @@ impl Path {
         }
     }
 
-    /// Length of Ethernet, IP and UDP headers.
+    /// Returns the length of the Ethernet, IP and UDP headers.
     #[inline]
     fn len(&self) -> usize {
         self.eth().len() + self.ip_len() + udp::LEN
@@ -90,61 +126,66 @@ impl Path {
         Eth { dst: self.dst_mac, src: self.src_mac, vlan: self.vlan, ethertype }
     }
 
-    /// Whether it goes over IPv4.
+    /// Returns whether the packet goes over IPv4.
     #[inline]
     pub fn is_ipv4(&self) -> bool {
         Ip::is_v4(self.src, self.dst)
     }
 }
 
-/// A packet as it was read from a frame. Its ICRC has not been checked.
+/// A packet as read from a frame. Its ICRC is not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Parsed<'a> {
     /// The packet.
     pub packet: Packet,
     /// Its payload, without padding.
     pub payload: &'a [u8],
-    /// From the IP header to the padding: what the ICRC covers.
+    /// The bytes that the ICRC covers: from the IP header to the padding.
     covered: &'a [u8],
     icrc: [u8; icrc::LEN],
 }
 
 impl<'a> Parsed<'a> {
-    /// Checks the ICRC; wrong is [`Drop::Icrc`].
+    /// Checks the ICRC.
+    ///
+    /// # Errors
+    /// [`Drop::Icrc`]: the ICRC is wrong.
     #[inline]
     pub fn check_icrc(&self) -> Result<(), Drop> {
         let right = Icrc::of_ip(self.packet.path.is_ipv4(), self.covered).finish();
         if right == self.icrc { Ok(()) } else { Err(Drop::Icrc) }
     }
 
-    /// The IP header as it came, 20 or 40 bytes: what a UD receive shows as GRH.
+    /// Returns the IP header as received, 20 or 40 bytes. A UD receive shows it as the GRH.
     #[inline]
     pub fn ip_header(&self) -> &'a [u8] {
         &self.covered[..self.packet.path.ip_len()]
     }
 }
 
-/// Whether a frame is of [`Kind::Roce`].
+/// Returns whether a frame is of [`Kind::Roce`].
 pub fn is_roce(frame: &[u8]) -> bool {
     Head::parse(frame).is_ok_and(|head| head.kind == Kind::Roce)
 }
 
-/// Whether a frame is a RoCE packet with the right ICRC. Who needs the packet too asks
-/// [`Parsed::check_icrc`].
+/// Returns whether a frame is a RoCE packet with a correct ICRC.
+///
+/// Callers that also need the packet use [`Parsed::check_icrc`].
 pub fn check_icrc(frame: &[u8]) -> bool {
     Packet::parse(frame).is_ok_and(|parsed| parsed.check_icrc().is_ok())
 }
 
 impl Packet {
-    /// Reads a frame, from the Ethernet header on, without Ethernet's own CRC; what Ethernet padded
-    /// it with does not matter. Everything is checked that needs no state, but for the ICRC
-    /// ([`Parsed::check_icrc`]).
+    /// Reads a frame, from the Ethernet header on, without Ethernet's own CRC.
+    ///
+    /// Ethernet's padding is ignored. Everything that needs no state is checked, except for the
+    /// ICRC ([`Parsed::check_icrc`]).
     pub fn parse(frame: &[u8]) -> Result<Parsed<'_>, Drop> {
         let (eth, packet) = Eth::parse(frame)?;
         Packet::parse_ip(&eth, packet)
     }
 
-    /// Reads a frame whose head was read before, as [`Packet::parse`] does.
+    /// Reads a frame whose first headers were read before, with the checks of [`Packet::parse`].
     #[inline]
     pub fn parse_behind<'a>(head: &Head, frame: &'a [u8]) -> Result<Parsed<'a>, Drop> {
         Packet::parse_ip(&head.eth, head.packet(frame))
@@ -179,7 +220,7 @@ impl Packet {
             hop_limit: ip.hop_limit,
             src_port,
         };
-        // IP header, UDP header and IB packet lie one after the other.
+        // The IP header, the UDP header and the IB packet are adjacent.
         let covered = &packet[..path.ip_len() + udp::LEN + ib.len()];
         Ok(Parsed {
             packet: Packet { path, bth: head.bth, body },
@@ -189,29 +230,32 @@ impl Packet {
         })
     }
 
-    /// The head of its frame.
+    /// Returns the first headers of the frame.
     #[inline]
     pub fn head(&self) -> Head {
         Head { eth: self.path.eth(), kind: Kind::Roce }
     }
 
-    /// Length of the headers, from Ethernet's on.
+    /// Returns the length of the headers, Ethernet's included.
     #[inline]
     pub fn header_len(&self) -> usize {
         self.path.len() + bth::LEN + self.body.len()
     }
 
-    /// Length of the frame, from the Ethernet header to the ICRC, with that much payload.
+    /// Returns the length of the frame with `payload` bytes of payload, from the Ethernet header to
+    /// the ICRC.
     #[inline]
     pub fn frame_len(&self, payload: usize) -> usize {
         self.header_len() + payload + pad(payload) + icrc::LEN
     }
 
-    /// Writes all headers of a packet with that much payload into `buf`; returns their length.
-    /// Payload, [`pad`] bytes of zero and [`Icrc`] are the caller's.
+    /// Writes all headers of a packet with `payload` bytes of payload into `buf`. Returns their
+    /// length.
+    ///
+    /// The caller adds the payload, [`pad`] bytes of zero, and the [`Icrc`].
     ///
     /// # Panics
-    /// If `buf` is shorter than the headers ([`MAX_HEADERS`] is always enough), or `payload`
+    /// If `buf` is shorter than the headers ([`MAX_HEADERS`] is always enough). If `payload`
     /// exceeds [`MAX_PAYLOAD`]: no path MTU is greater.
     pub fn emit(&self, payload: usize, buf: &mut [u8]) -> usize {
         let (pad, ib) = self.ib_len(payload);
@@ -224,11 +268,13 @@ impl Packet {
         writer.len()
     }
 
-    /// Writes the IP header alone of a packet with that much payload into `buf`: what a UD receive
-    /// shows as GRH of one that is never written. Returns its length.
+    /// Writes only the IP header of a packet with `payload` bytes of payload into `buf`. Returns
+    /// its length.
+    ///
+    /// A UD receive shows it as the GRH, if the packet itself is never written.
     ///
     /// # Panics
-    /// As [`Packet::emit`].
+    /// If `buf` is shorter than the header, or `payload` exceeds [`MAX_PAYLOAD`].
     pub fn emit_ip(&self, payload: usize, buf: &mut [u8]) -> usize {
         let (_, ib) = self.ib_len(payload);
         let mut writer = Writer::new(buf);
@@ -236,7 +282,8 @@ impl Packet {
         writer.len()
     }
 
-    /// Bytes of padding behind that much payload, and of all that follows the UDP header.
+    /// Returns the number of padding bytes behind the payload, and the number of bytes behind the
+    /// UDP header.
     fn ib_len(&self, payload: usize) -> (usize, u16) {
         assert!(payload <= MAX_PAYLOAD, "a payload is within the greatest path MTU");
         let pad = pad(payload);
@@ -244,7 +291,9 @@ impl Packet {
     }
 }
 
-/// Bytes of padding after a payload of that length: up to a multiple of 4 (IBTA 9.2.3).
+/// Returns the number of padding bytes behind a payload of this length.
+///
+/// Together they are a multiple of 4 (IBTA 9.2.3).
 pub const fn pad(payload: usize) -> usize {
     payload.wrapping_neg() & 3
 }

@@ -1,14 +1,14 @@
-//! Headers one after the other: taken from a frame, put into a buffer.
+//! Reads headers from a frame, and writes headers to a buffer, one after the other.
 
 use crate::Drop;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The rest of a frame, from which headers are taken.
+/// The rest of a frame, from which headers are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The next header, as a view of the frame.
+    /// Returns the next header, as a view of the frame.
     #[inline]
     pub fn take<T: FromBytes + KnownLayout + Immutable + Unaligned>(&mut self) -> Result<&'a T, Drop> {
         let (header, rest) = T::ref_from_prefix(self.0).map_err(|_| Drop::Truncated)?;
@@ -17,7 +17,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A buffer that headers are put into.
+/// A buffer to which headers are written.
 pub(crate) struct Writer<'a> {
     buf: &'a mut [u8],
     len: usize,
@@ -31,8 +31,8 @@ impl<'a> Writer<'a> {
     /// Appends a header.
     ///
     /// # Panics
-    /// If the buffer is full: whoever has packets written gives room for
-    /// [`MAX_HEADERS`](crate::roce::MAX_HEADERS), or what iWARP names.
+    /// If the buffer is full. Callers provide a buffer of
+    /// [`MAX_HEADERS`](crate::roce::MAX_HEADERS), or of iWARP's equivalent.
     #[inline]
     pub fn put<T: IntoBytes + Immutable + ?Sized>(&mut self, header: &T) {
         let bytes = header.as_bytes();
@@ -41,7 +41,7 @@ impl<'a> Writer<'a> {
         self.len = end;
     }
 
-    /// Bytes written.
+    /// Returns the number of bytes written.
     pub fn len(&self) -> usize {
         self.len
     }

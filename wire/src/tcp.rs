@@ -1,6 +1,6 @@
 //! The header of a TCP segment (RFC 9293, 3.1), and its checksum.
 //!
-//! A segment is what an IP packet carries. [`Header::parse`] reads it as a value, [`is_sound`]
+//! A segment is the payload of an IP packet. [`Header::parse`] reads it as a value, [`is_sound`]
 //! checks its checksum, [`Header::emit`] writes it.
 
 mod malformed;
@@ -17,13 +17,13 @@ use core::ops::{BitOr, BitOrAssign};
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// IP's protocol number of TCP.
+/// Protocol number of TCP in IP.
 pub const PROTOCOL: u8 = 6;
 /// Length of a header without options.
 pub const MIN_LEN: usize = 20;
-/// Where the checksum is.
+/// Position of the checksum in the header.
 const CHECKSUM: core::ops::Range<usize> = 16..18;
-/// Longest header: its length is told in 4 bits, in units of 4 bytes.
+/// Length of the longest header. The length field has 4 bits, in units of 4 bytes.
 pub const MAX_LEN: usize = 60;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -33,7 +33,7 @@ struct RawTcp {
     dst_port: U16,
     seq: U32,
     ack: U32,
-    /// 4 bits of data offset, 4 reserved, 8 of control bits.
+    /// 4 bits of data offset, 4 reserved bits, 8 control bits.
     offset_flags: U16,
     window: U16,
     checksum: U16,
@@ -45,7 +45,7 @@ struct RawTcp {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: Flags = Flags(0x01);
     /// Synchronise sequence numbers.
     pub const SYN: Flags = Flags(0x02);
@@ -53,16 +53,16 @@ impl Flags {
     pub const RST: Flags = Flags(0x04);
     /// Push.
     pub const PSH: Flags = Flags(0x08);
-    /// The acknowledgment number counts.
+    /// The acknowledgment number is valid.
     pub const ACK: Flags = Flags(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer is valid.
     pub const URG: Flags = Flags(0x20);
     /// ECN echo (RFC 3168).
     pub const ECE: Flags = Flags(0x40);
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Flags = Flags(0x80);
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -95,7 +95,7 @@ pub struct Header {
     pub ack: u32,
     /// Control bits.
     pub flags: Flags,
-    /// The window as it is written: not scaled.
+    /// The window as written in the header, not scaled.
     pub window: u16,
     /// The urgent pointer.
     pub urgent: u16,
@@ -104,8 +104,10 @@ pub struct Header {
 }
 
 impl Header {
-    /// Takes the header of all that an IP header carries: the header, and the data. The checksum is
-    /// left to [`is_sound`].
+    /// Reads the header of a segment, the whole payload of an IP packet. Returns the header, and
+    /// the data.
+    ///
+    /// The checksum is not checked; see [`is_sound`].
     pub fn parse(segment: &[u8]) -> Result<(Header, &[u8]), Malformed> {
         let (raw, _) = RawTcp::ref_from_prefix(segment).map_err(|_| Malformed::Truncated)?;
         let length = usize::from(raw.offset_flags.get() >> 12) * 4;
@@ -126,17 +128,18 @@ impl Header {
         Ok((header, &segment[length..]))
     }
 
-    /// Length of the header with its options: a multiple of 4.
+    /// Returns the length of the header with its options: a multiple of 4.
     #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         MIN_LEN + self.options.len()
     }
 
-    /// Writes the header of a segment between these addresses (IPv4's are mapped) with data of this
-    /// sum to the front of `buf`; returns its length.
+    /// Writes the header of a segment to the front of `buf`. Returns its length.
+    ///
+    /// `src` and `dst` are its addresses; IPv4's are mapped. `data` is the sum of its data.
     ///
     /// # Panics
-    /// If `buf` is shorter than that.
+    /// If `buf` is shorter than the header.
     pub fn emit(&self, src: Gid, dst: Gid, data: Sum, buf: &mut [u8]) -> usize {
         let head = self.emit_blank(buf);
         let length = head.len();
@@ -147,11 +150,14 @@ impl Header {
         length
     }
 
-    /// The same, with so many bytes of data: the checksum is left to whoever sends the frame, who
-    /// wants the sum of the pseudo header in its place.
+    /// Writes the header of a segment with `data` bytes of data, with an open checksum. Returns its
+    /// length.
+    ///
+    /// The sender of the frame completes the checksum. The header has the sum of the pseudo header
+    /// in its place.
     ///
     /// # Panics
-    /// As of [`Header::emit`].
+    /// If `buf` is shorter than the header.
     pub fn emit_open(&self, src: Gid, dst: Gid, data: usize, buf: &mut [u8]) -> usize {
         let head = self.emit_blank(buf);
         let length = head.len();
@@ -160,7 +166,7 @@ impl Header {
         length
     }
 
-    /// The header with a checksum of 0.
+    /// Writes the header with a checksum of 0, and returns it.
     fn emit_blank<'a>(&self, buf: &'a mut [u8]) -> &'a mut [u8] {
         let length = self.len();
         let head = &mut buf[..length];
@@ -180,12 +186,12 @@ impl Header {
     }
 }
 
-/// Whether the checksum of a segment between these addresses is right.
+/// Returns whether the checksum of a segment between these addresses is correct.
 pub fn is_sound(src: Gid, dst: Gid, segment: &[u8]) -> bool {
     is_sum_sound(src, dst, Sum::of(segment))
 }
 
-/// The same of a segment of this sum.
+/// Returns whether the checksum of a segment with this sum is correct.
 fn is_sum_sound(src: Gid, dst: Gid, segment: Sum) -> bool {
     let mut sum = pseudo_header(src, dst, PROTOCOL, segment.len());
     sum.append(segment);

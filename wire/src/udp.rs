@@ -5,7 +5,7 @@ use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The port of RoCEv2 (IBTA annex A17).
+/// The UDP port of RoCEv2 (IBTA annex A17).
 pub(crate) const ROCE_PORT: u16 = 4791;
 pub(crate) const LEN: usize = 8;
 
@@ -18,12 +18,14 @@ struct RawUdp {
     checksum: U16,
 }
 
-/// Whether a UDP packet goes to RoCE's port.
+/// Returns whether a UDP packet goes to RoCE's port.
 pub(crate) fn is_roce(packet: &[u8]) -> bool {
     RawUdp::ref_from_prefix(packet).is_ok_and(|(raw, _)| raw.dst_port.get() == ROCE_PORT)
 }
 
-/// Takes the header of all that an IP header carries: the source port, and the payload.
+/// Reads the header of a UDP packet. Returns the source port, and the payload.
+///
+/// `packet` is the whole payload of the IP packet.
 #[inline]
 pub(crate) fn parse(packet: &[u8]) -> Result<(u16, &[u8]), Drop> {
     let mut reader = Reader(packet);
@@ -34,12 +36,13 @@ pub(crate) fn parse(packet: &[u8]) -> Result<(u16, &[u8]), Drop> {
     if usize::from(raw.length.get()) != packet.len() {
         return Err(Drop::UdpLength);
     }
-    // The checksum is left alone: the ICRC covers more, and RoCE hardware sends 0 even over IPv6.
+    // The checksum is not checked. The ICRC covers more, and RoCE hardware sends 0 even over IPv6.
     Ok((raw.src_port.get(), reader.0))
 }
 
-/// Writes the header for that much payload. The checksum is 0, "none" (annex A17 allows it for both
-/// versions of IP).
+/// Writes the header of a packet with `payload` bytes of payload.
+///
+/// The checksum is 0, "none". Annex A17 allows it for both versions of IP.
 #[inline]
 pub(crate) fn put(src_port: u16, payload: u16, writer: &mut Writer<'_>) {
     writer.put(&RawUdp {

@@ -1,23 +1,24 @@
-//! Why a frame is dropped.
+//! Reasons to drop a frame.
 
 use core::fmt;
 
 macro_rules! drops {
     ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
-        /// Why a frame is no packet that anybody could take. The fault is the sender's or the
-        /// wire's; each is worth a counter.
+        /// Reason why a frame is not a valid packet.
+        ///
+        /// The sender or the wire is at fault. Each reason has a counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Drop {
             $($(#[$doc])* $variant,)*
         }
 
         impl Drop {
-            /// Every reason, in the order of their declaration: `ALL[reason as usize] == reason`.
+            /// All reasons, in the order of their declaration: `ALL[reason as usize] == reason`.
             pub const ALL: &[Drop] = &[$(Drop::$variant,)*];
-            /// How many reasons there are.
+            /// Number of reasons.
             pub const COUNT: usize = Drop::ALL.len();
 
-            /// The name of this reason's counter; it stays.
+            /// Returns the stable name of this reason's counter.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Drop::$variant => $name,)*
@@ -28,13 +29,13 @@ macro_rules! drops {
 }
 
 drops! {
-    /// It ends before a header or length of it says.
+    /// The frame ends before the end of a header, or before the end that a length field names.
     Truncated "truncated",
-    /// Not UDP over IP to port 4791.
+    /// Not UDP over IP to port 4791. For a reader of TCP: not TCP over IP.
     NotRoce "not_roce",
-    /// The IP header is not of the version that the EtherType says.
+    /// The version of the IP header contradicts the EtherType.
     IpVersion "ip_version",
-    /// An IPv4 header with options (annex A17 knows none), or shorter than a header is.
+    /// An IPv4 header with options (annex A17 has none), or with an impossibly small length.
     IpHeaderLength "ip_header_length",
     /// The IPv4 header's checksum is wrong.
     IpChecksum "ip_checksum",
@@ -44,17 +45,17 @@ drops! {
     Fragment "fragment",
     /// An IPv4-mapped address in an IPv6 header: it would pass for the GID of an IPv4 host.
     MappedAddress "mapped_address",
-    /// The UDP length is not what the IP header leaves.
+    /// The UDP length contradicts the length of the IP payload.
     UdpLength "udp_length",
     /// A transport header version other than 0 (IBTA 9.2.5).
     BthVersion "bth_version",
-    /// An opcode of no service that is spoken here (IBTA 9.2.1).
+    /// An opcode of an unsupported service or operation (IBTA 9.2.1).
     UnknownOpcode "unknown_opcode",
-    /// The payload with its padding is no multiple of 4 bytes, or less than the padding.
+    /// The payload with its padding is not a multiple of 4 bytes, or is shorter than the padding.
     Pad "pad",
-    /// A payload where the opcode has none, or another length than it has.
+    /// The payload's length is not one that the opcode allows.
     PayloadLength "payload_length",
-    /// An AETH syndrome without a meaning (IBTA 9.7.5.1).
+    /// A reserved AETH syndrome (IBTA 9.7.5.1).
     Syndrome "syndrome",
     /// The invariant CRC is wrong.
     Icrc "icrc",

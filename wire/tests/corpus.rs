@@ -1,4 +1,4 @@
-//! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with
+//! Replays the inputs that fuzzing kept, and the inputs of former crashes
 //! (`testing/fuzz/README.md`).
 
 #[path = "../../testing/fuzz/src/iwarp.rs"]

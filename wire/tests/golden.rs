@@ -1,5 +1,7 @@
-//! Packets that scapy wrote and tshark read (see `vectors/README.md`), and some that Linux's
-//! soft-RoCE sent: here they are written and read alike.
+//! Writes and reads packets of other implementations.
+//!
+//! scapy wrote them and tshark read them (see `vectors/README.md`). Linux's soft-RoCE sent some
+//! more.
 
 mod support;
 
@@ -8,7 +10,7 @@ use std::net::IpAddr;
 use vrdma_wire::num::*;
 use vrdma_wire::roce::*;
 
-/// A line of `packets.txt`: what was put into which field.
+/// A line of `packets.txt`: the value of each field.
 struct Vector<'a>(BTreeMap<&'a str, &'a str>);
 
 impl<'a> Vector<'a> {
@@ -152,7 +154,7 @@ impl<'a> Vector<'a> {
     }
 }
 
-/// Which part of a message its name says.
+/// Returns the position in a message that a packet's name tells.
 fn part<F, L>(name: &str, head: impl Fn() -> F, tail: impl Fn() -> L) -> Part<F, L> {
     match name.split('_').nth(1).unwrap() {
         "first" => Part::First(head()),
@@ -179,13 +181,13 @@ fn packets_of_others_are_written_and_read_alike() {
         assert_eq!(parsed.check_icrc(), Ok(()), "{name}");
         seen += 1;
     }
-    // XRC has the operations of RC, whose opcodes are below those of UC.
+    // XRC has the operations of RC. RC's opcodes are those below UC's.
     let all = vrdma_wire::opcode::Opcode::ALL;
     let of_rc = all.iter().filter(|&&opcode| (opcode as u8) < 0x20).count();
     assert_eq!(seen, 2 * (all.len() + of_rc));
 }
 
-/// The frames of a pcap file (little-endian, of Ethernet).
+/// Returns the frames of a pcap file (little-endian, Ethernet).
 fn frames(pcap: &[u8]) -> Vec<&[u8]> {
     let (head, mut rest) = pcap.split_at(24);
     assert_eq!(head[..4], [0xd4, 0xc3, 0xb2, 0xa1]);
@@ -199,7 +201,7 @@ fn frames(pcap: &[u8]) -> Vec<&[u8]> {
     frames
 }
 
-/// A capture of two machines with `rdma_rxe` that talk to each other.
+/// Reads a capture of two machines that communicate by `rdma_rxe`.
 #[test]
 fn packets_of_rxe_are_read_and_written_alike() {
     let frames = frames(include_bytes!("../../testing/conformance/checks/rxe.pcap"));
@@ -209,7 +211,7 @@ fn packets_of_rxe_are_read_and_written_alike() {
         assert_eq!(parsed.check_icrc(), Ok(()), "frame {n}");
         let mut ours = support::frame(&parsed.packet, parsed.payload);
         if parsed.packet.path.is_ipv4() {
-            // The identification is free, and with it the checksum and the ICRC.
+            // The IP identification is arbitrary. So are the checksum and the ICRC, which cover it.
             for range in [18..20, 24..26, theirs.len() - 4..theirs.len()] {
                 ours[range.clone()].copy_from_slice(&theirs[range]);
             }

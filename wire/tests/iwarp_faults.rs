@@ -1,4 +1,4 @@
-//! Each fault of iWARP by bytes that have just that, and what a TERMINATE says of it.
+//! Provokes each fault of iWARP alone, and checks its TERMINATE.
 
 #[path = "support/iwarp.rs"]
 mod support;
@@ -21,7 +21,7 @@ const READ: ReadRequest =
 const ATOMIC: AtomicRequest =
     AtomicRequest { id: 5, stag: Stag(6), offset: 0x40, op: AtomicOp::FetchAdd { add: 1, mask: 0 } };
 
-/// What comes of a ULPDU once `bend` has been at it.
+/// Returns the result of reading a ULPDU that `bend` has changed.
 fn bent(segment: Segment, payload: &[u8], bend: impl FnOnce(&mut Vec<u8>)) -> Result<(), Fault> {
     let mut bytes = ulpdu(&segment, payload);
     bend(&mut bytes);
@@ -32,7 +32,7 @@ fn set(at: usize, value: u8) -> impl FnOnce(&mut Vec<u8>) {
     move |bytes| bytes[at] = value
 }
 
-/// What comes of the only FPDU of a stream once `bend` has been at it.
+/// Returns the result of reading a stream of one FPDU that `bend` has changed.
 fn bent_fpdu(framing: Framing, bend: impl FnOnce(&mut Vec<u8>)) -> Result<bool, Fault> {
     let mut stream = fpdu(framing, Place::START, &[3; 600]);
     bend(&mut stream);
@@ -40,7 +40,7 @@ fn bent_fpdu(framing: Framing, bend: impl FnOnce(&mut Vec<u8>)) -> Result<bool, 
     Deframer::new(framing).next(&mut &stream[..], &mut buffer).map(|ulpdu| ulpdu.is_some())
 }
 
-/// What comes of a request with 8 bytes of private data once `bend` has been at it.
+/// Returns the result of reading a request with 8 bytes of private data that `bend` has changed.
 fn bent_request(revision: Revision, bend: impl FnOnce(&mut Vec<u8>)) -> Result<bool, Fault> {
     let request = SetUp {
         kind: Kind::Request,
@@ -63,7 +63,7 @@ fn faults_of_requests() {
     assert_eq!(plain(&|_| ()), Ok(true));
     assert_eq!(plain(&|b| b[0] = b'm'), Err(Fault::Key));
     assert_eq!(plain(&|b| b[15] = b'E'), Err(Fault::Key));
-    // What cannot become a key is refused at once.
+    // Bytes that cannot become a key are refused at once.
     assert_eq!((SetUp::parse(b"G"), SetUp::parse(b"GET / HTTP")), (Err(Fault::Key), Err(Fault::Key)));
     assert_eq!(SetUp::parse(b"MPA ID R"), Ok(None));
     assert_eq!(SetUp::parse(b"MPA ID Rex"), Err(Fault::Key));
@@ -71,9 +71,9 @@ fn faults_of_requests() {
         assert_eq!(plain(&|b| b[17] = revision), Err(Fault::Revision));
     }
     assert_eq!(plain(&|b| b[18..20].copy_from_slice(&513u16.to_be_bytes())), Err(Fault::PrivateDataLength));
-    // Of 512 bytes, 504 are still to come.
+    // 504 of 512 bytes are still missing.
     assert_eq!(plain(&|b| b[18..20].copy_from_slice(&512u16.to_be_bytes())), Ok(false));
-    // Reserved bits do not count, nor does the enhanced set-up's flag in revision 1.
+    // Reserved bits are ignored. So is the enhanced set-up's flag in revision 1.
     assert_eq!(plain(&|b| b[16] |= 0x1f), Ok(true));
     let two =
         |length: u8| bent_request(Revision::Two(None), move |b| (b[16], b[19]) = (b[16] | 0x10, length));
@@ -88,12 +88,12 @@ fn faults_of_fpdus() {
     assert_eq!(bent_fpdu(marked, |b| b[2] ^= 1), Err(Fault::Crc));
     assert_eq!(bent_fpdu(bare, |b| b[300] ^= 1), Err(Fault::Crc));
     assert_eq!(bent_fpdu(bare, |b| *b.last_mut().unwrap() ^= 0x80), Err(Fault::Crc));
-    // Nobody looks at CRCs that are not in use.
+    // CRCs are not checked if they are not in use.
     assert_eq!(bent_fpdu(Framing { crc: false, ..bare }, |b| *b.last_mut().unwrap() ^= 0x80), Ok(true));
     assert_eq!(bent_fpdu(uncovered, |b| b[3] = 4), Err(Fault::Marker));
     assert_eq!(bent_fpdu(uncovered, |b| b[512 + 3] ^= 4), Err(Fault::Marker));
     assert_eq!(bent_fpdu(bare, |b| b[0] = 0xff), Err(Fault::FpduTooLong));
-    // One of no bytes is an FPDU, and no segment.
+    // An FPDU may have a ULPDU of no bytes, which is not a segment.
     let mut stream = &fpdu(marked, Place::START, &[])[..];
     assert_eq!(Deframer::new(marked).next(&mut stream, &mut [0; 12]), Ok(Some(&[][..])));
     assert_eq!(Segment::parse(&[]), Err(Fault::SegmentLength));
@@ -107,7 +107,7 @@ fn faults_of_ddp_headers() {
         assert_eq!(bent(write, b"", set(0, 0xc0 | version)), Err(Fault::TaggedVersion));
         assert_eq!(bent(SEND, b"", set(0, 0x40 | version)), Err(Fault::UntaggedVersion));
     }
-    // Reserved bits do not count.
+    // Reserved bits are ignored.
     assert_eq!((bent(write, b"", set(0, 0xfd)), bent(SEND, b"", set(0, 0x7d))), (Ok(()), Ok(())));
     assert_eq!(bent(write, b"", |b| b.truncate(13)), Err(Fault::SegmentLength));
     assert_eq!(bent(SEND, b"", |b| b.truncate(17)), Err(Fault::SegmentLength));
@@ -131,7 +131,7 @@ fn faults_of_rdmap() {
         assert_eq!(bent(write, b"", set(1, version)), Err(Fault::RdmapVersion));
         assert_eq!(bent(SEND, b"", set(1, version | 3)), Err(Fault::RdmapVersion));
     }
-    // Those of the other kind, and those that are not there.
+    // Opcodes of the other kind of segment, and undefined opcodes.
     for opcode in [1, 3, 7, 8, 10, 11, 12, 15] {
         assert_eq!(bent(write, b"", set(1, 0x40 | opcode)), Err(Fault::Opcode), "{opcode}");
     }

@@ -1,5 +1,6 @@
-//! iWARP that others wrote: that of `vectors/iwarp.py`, which tshark read, and the examples of RFC
-//! 5044. Here it is written and read alike.
+//! Writes and reads iWARP data of other implementations.
+//!
+//! `vectors/iwarp.py` wrote the data and tshark read it. The examples of RFC 5044 come in addition.
 
 #[path = "support/iwarp.rs"]
 mod support;
@@ -13,7 +14,7 @@ use vrdma_wire::iwarp::set_up::*;
 use vrdma_wire::iwarp::terminate::{Terminate, Terminated};
 use vrdma_wire::iwarp::{Code, Framing, Place, Segment, decode};
 
-/// A line of `iwarp.txt`: what was put into which field.
+/// A line of `iwarp.txt`: the value of each field.
 struct Vector<'a>(BTreeMap<&'a str, &'a str>);
 
 impl<'a> Vector<'a> {
@@ -178,7 +179,7 @@ fn fpdus_of_others_are_written_and_read_alike() {
         if let Segment::Terminate(_, terminate) = parsed.segment {
             check_terminated(&vector, terminate);
         }
-        // We say the length of each segment whose headers we give back: one without it is only
+        // The encoder always writes the segment's length with its headers. Other messages are only
         // read.
         if vector.flag("m") || !vector.flag("d") {
             assert_eq!(parsed.segment, vector.segment(), "{what}");
@@ -198,8 +199,10 @@ fn check_terminated(vector: &Vector<'_>, terminate: Terminate) {
     assert_eq!(its.read().map(|read| read.to_vec()), vector.flag("r").then(|| vector.bytes("its_read")));
 }
 
-/// RFC 5044, appendix: a SEND of 24 zeros as the first FPDU, where a marker lies before it, and as
-/// the second of a queue with a marker in it.
+/// The examples of RFC 5044, appendix.
+///
+/// One is a SEND of 24 zeros as the first FPDU, where a marker lies before it. The other is the
+/// second of a queue, with a marker in it.
 #[test]
 fn the_examples_of_rfc_5044_are_written_and_read_alike() {
     let framing = Framing { markers: true, crc: true };

@@ -1,4 +1,4 @@
-//! What holds for all of iWARP, and for every string of bytes.
+//! Properties of all iWARP data, and of arbitrary bytes.
 
 #[path = "support/iwarp.rs"]
 mod support;
@@ -11,8 +11,9 @@ use vrdma_wire::iwarp::rdmap::{self, MAX_HEADERS};
 use vrdma_wire::iwarp::set_up::{self as frames, SetUp};
 use vrdma_wire::iwarp::{Cause, Deframer, Fault, Framing, Place, Segment, aligned, decode};
 
-/// All ULPDUs of a stream that comes in pieces, and what was wrong with it. After each piece the
-/// deframer is replaced by its saved state.
+/// Returns all ULPDUs of a stream that comes in pieces, and its fault.
+///
+/// After each piece the deframer is replaced by its saved state.
 fn deframe<'a>(framing: Framing, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, Option<Fault>) {
     let (mut deframer, mut ulpdus) = (Deframer::new(framing), Vec::new());
     let mut buffer = vec![0; MAX_FPDU];
@@ -31,14 +32,14 @@ fn deframe<'a>(framing: Framing, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec
             assert!(input.len() < before, "each FPDU has bytes");
         }
         assert!(input.is_empty());
-        // What is not held does not matter.
+        // Bytes that are not held may change.
         buffer[deframer.held()..].fill(0xdd);
         deframer = Deframer::resume(deframer.framing(), deframer.place(), deframer.held());
     }
     (ulpdus, None)
 }
 
-/// The pieces of a stream, cut at these bytes.
+/// Returns the pieces of a stream, cut at these bytes.
 fn pieces<'a>(stream: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
     cuts.extend([0, stream.len()]);
@@ -61,7 +62,7 @@ proptest! {
         let cut = cut.index(segment.header_len());
         let result = Segment::parse(&bytes[..cut]);
         match (segment, result) {
-            // The connection ends however little a TERMINATE says.
+            // The connection ends, however little a TERMINATE says.
             (Segment::Terminate(_, whole), Ok(parsed)) => {
                 let Segment::Terminate(_, cut) = parsed.segment else { panic!("{parsed:?}") };
                 prop_assert_eq!(cut.code, whole.code);
@@ -82,7 +83,7 @@ proptest! {
             }
         }
         if let Ok(parsed) = Segment::parse(&bytes) {
-            // What was understood can be said again, and means the same.
+            // A parsed value can be written again, and reads the same.
             let again = ulpdu(&parsed.segment, parsed.payload);
             prop_assert_eq!(Segment::parse(&again), Ok(rdmap::Parsed { payload: parsed.payload, ..parsed }));
         }
@@ -108,7 +109,7 @@ proptest! {
         stream[at] ^= 1 << bit;
         let bent = begins.partition_point(|begin| *begin <= at) - 1;
         let (seen, fault) = deframe(framing, pieces(&stream, &cuts).into_iter());
-        // Of a length that grew, the end is still awaited.
+        // If the length grew, the deframer still waits for the FPDU's end.
         prop_assert_eq!(seen, &ulpdus[..bent]);
         prop_assert!(matches!(fault, None | Some(Fault::Crc)), "{:?}", fault);
         prop_assert!(fault.is_some() || at - begins[bent] < 6, "only a length makes one wait");
@@ -176,8 +177,8 @@ proptest! {
         prop_assert!(!aligned::is_whole(framing, place, &segment[..segment.len() - 1]));
     }
 
-    /// However a middlebox cuts the stream, and whatever payload looks like, what markers show as
-    /// an FPDU is one.
+    /// An FPDU that markers show is one, however a middlebox cuts the stream, and whatever the
+    /// payload is.
     #[test]
     fn markers_show_fpdus_and_nothing_else(crc: bool, ulpdus in ulpdus(), cuts: [prop::sample::Index; 2]) {
         let framing = Framing { markers: true, crc };
@@ -227,8 +228,8 @@ proptest! {
     }
 }
 
-/// A TERMINATE for that cause, and a segment: it can be read, says why, and gives back the headers
-/// that it is to.
+/// Checks a TERMINATE for this cause and segment. It can be read, has the cause, and returns the
+/// required headers.
 fn check_terminate(cause: Cause, of: &[u8]) {
     let segment = rdmap::terminate_for(cause, of);
     let bytes = ulpdu(&segment, &[]);
@@ -262,7 +263,7 @@ fn a_stream_may_be_cut_at_every_byte() {
                 (ulpdus.clone(), None),
                 "{framing:?} at {cut}"
             );
-            // What is there before the cut has been had, and nothing else.
+            // The whole FPDUs before the cut were returned, and nothing else.
             let (seen, fault) = deframe(framing, [head].into_iter());
             assert_eq!((&seen[..], fault), (&ulpdus[..seen.len()], None), "{framing:?} at {cut}");
         }
@@ -283,8 +284,8 @@ fn markers_show_fpdus_wherever_a_segment_begins() {
     }
 }
 
-/// What markers show in a part of a stream is the first FPDU that begins in it and has a marker in
-/// it.
+/// Checks that markers in a part of a stream show the first FPDU that begins in it and has a marker
+/// in it.
 fn check_first(framing: Framing, stream: &[u8], begins: &[usize], from: usize, to: usize) {
     let (segment, place) = (&stream[from..to], Place::of(from as u32));
     let markers = (from.next_multiple_of(512)..).step_by(512).take_while(|marker| marker + 4 <= to);

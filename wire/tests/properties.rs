@@ -1,4 +1,4 @@
-//! What holds for every packet, and for every string of bytes.
+//! Properties of every packet, and of arbitrary bytes.
 
 mod support;
 
@@ -7,8 +7,9 @@ use support::{frame, packet};
 use vrdma_wire::Drop;
 use vrdma_wire::roce::{self, Packet};
 
-/// Bytes of a frame, from the Ethernet header on, and masks of their bits that the ICRC does not
-/// cover.
+/// Returns bytes of a frame with masks of the bits that the ICRC does not cover.
+///
+/// The bytes count from the Ethernet header on.
 fn variant_bits(packet: &Packet) -> Vec<(usize, u8)> {
     let ip = if packet.path.vlan.is_some() { 18 } else { 14 };
     let mut bits: Vec<(usize, u8)> = (0..ip).map(|i| (i, 0xff)).collect();
@@ -87,7 +88,7 @@ proptest! {
         if let Ok(parsed) = Packet::parse(&frame) {
             let _ = parsed.check_icrc();
             prop_assert!(roce::is_roce(&frame));
-            // What was understood can be said again, and means the same.
+            // A parsed value can be written again, and reads the same.
             let again = support::frame(&parsed.packet, parsed.payload);
             prop_assert_eq!(Packet::parse(&again).unwrap().packet, parsed.packet);
         }

@@ -1,4 +1,4 @@
-//! Each reason to drop a frame, by a frame that has just that fault.
+//! Provokes each reason to drop a frame alone.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn send() -> Body {
     Body::Rc(Rc::Send(Part::Only((), SendTail::Plain)))
 }
 
-/// A frame with a SEND of 6 bytes; what comes of it once `bend` has been at it.
+/// Returns the result of reading a frame with a SEND of 6 bytes that `bend` has changed.
 fn bent(v4: bool, bend: impl FnOnce(&mut Vec<u8>)) -> Result<(), Drop> {
     bent_packet(packet(v4, send()), b"abcdef", bend)
 }
@@ -43,7 +43,7 @@ fn bent_packet(packet: Packet, payload: &[u8], bend: impl FnOnce(&mut Vec<u8>)) 
     Packet::parse(&frame)?.check_icrc()
 }
 
-/// Makes the IPv4 header's checksum right again.
+/// Corrects the checksum of the IPv4 header.
 fn mend_checksum(frame: &mut [u8]) {
     frame[IP + 10..IP + 12].fill(0);
     let sum: u32 = frame[IP..IP + 20].chunks(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).sum();
@@ -51,8 +51,8 @@ fn mend_checksum(frame: &mut [u8]) {
     frame[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// A packet as an implementation would send it that puts a payload (and no padding) where none
-/// belongs.
+/// Returns the result of reading a packet with a payload (and no padding) that its opcode does not
+/// allow.
 fn with_payload(body: Body, payload: &[u8]) -> Result<(), Drop> {
     bent_packet(packet(true, body), payload, |_| ())
 }
@@ -95,7 +95,7 @@ fn faults_of_ip() {
     assert_eq!(header(9, 6), Err(Drop::NotRoce));
     assert_eq!(header(6, 0x20), Err(Drop::Fragment));
     assert_eq!(header(7, 1), Err(Drop::Fragment));
-    // A hop on the way counts TTL down, and mends the sum: that is no fault.
+    // A router decrements TTL and adjusts the sum. That is not a fault.
     assert_eq!(header(8, 3), Ok(()));
     // An extension header before UDP.
     assert_eq!(bent(false, |f| f[IP + 6] = 44), Err(Drop::NotRoce));
@@ -108,7 +108,7 @@ fn faults_of_ip() {
 #[test]
 fn faults_of_payloads() {
     let bth = IP + 28;
-    // The payload has 6 bytes and 2 of padding.
+    // The payload has 6 bytes, and 2 bytes of padding.
     let cut = |bytes: usize| {
         bent(true, |f| {
             f.drain(bth + 12..bth + 12 + bytes);
@@ -157,7 +157,7 @@ fn requests_of_xrc_name_a_queue_and_answers_none() {
     for answer in [Rc::Ack(aeth), Rc::AtomicAck(aeth, 5), Rc::ReadResponse(ReadPart::Middle)] {
         assert!(Xrc::new(answer, srqn).is_none() && Xrc::new(answer, None).is_some(), "{answer:?}");
     }
-    // The XRCETH is right behind the BTH, and its reserved bits do not count.
+    // The XRCETH is directly behind the BTH. Its reserved bits are ignored.
     let (at, body) = (IP + 28 + 12, Body::Xrc(Xrc::new(Rc::ReadRequest(reth), srqn).unwrap()));
     let mut frame = support::frame(&packet(true, body), b"");
     assert_eq!(frame[at..at + 4], [0, 0xab, 0xcd, 0xef]);
@@ -174,7 +174,8 @@ fn the_switch_sees_roce_at_first_sight() {
         let udp = IP + if v4 { 20 } else { 40 };
         assert!(is_roce(&frame[..udp + 8]) && !is_roce(&frame[..udp + 7]));
         if v4 {
-            // Options do not hide it; of fragments there are none in RoCE.
+            // A packet with IP options still counts as RoCE. A fragment does not: RoCE has no
+            // fragments.
             let mut options = frame.clone();
             options[IP] = 0x46;
             options.splice(udp..udp, [1; 4]);

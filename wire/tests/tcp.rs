@@ -1,5 +1,4 @@
-//! TCP segments that scapy wrote and tshark read (see `vectors/README.md`): here they are written
-//! and read alike.
+//! Writes and reads TCP segments that scapy wrote and tshark read (see `vectors/README.md`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +6,7 @@ use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::Gid;
 use vrdma_wire::tcp::{Flags, Header, Options, is_sound};
 
-/// A line of `tcp.txt`: what was put into which field.
+/// A line of `tcp.txt`: the value of each field.
 struct Vector<'a>(BTreeMap<&'a str, &'a str>);
 
 impl Vector<'_> {

@@ -1,9 +1,9 @@
-//! What commands say of the device as a whole, of its port, and of the port's GIDs.
+//! Commands about the device as a whole, its port, and the port's GIDs.
 
 use zerocopy::little_endian::{U16, U32, U64};
 
 layout! {
-    /// Limits of the device; what version 1.0 tells.
+    /// Limits of the device, as in version 1.0.
     pub struct QueryDeviceResp = "vrdma_query_device_resp" {
         /// Version of the device's software, major << 32 | minor << 16 | patch.
         fw_version: U64,
@@ -11,7 +11,7 @@ layout! {
         sys_image_guid: [u8; 8],
         /// Largest region, bytes.
         max_mr_size: U64,
-        /// Most runs of one region.
+        /// Most extents of one region.
         max_mr_runs: U32,
         /// Most user contexts.
         max_contexts: U32,
@@ -23,8 +23,9 @@ layout! {
         max_cqe: U32,
         /// Most MRs and memory windows together.
         max_mr: U32,
-        /// A power of two: no two living QPs have QPNs that are equal modulo this. Two of the
-        /// numbers are not for ordinary QPs (0, and 1 for QP1), so there are two QPs less.
+        /// A power of two. No two existing QPs have QPNs that are equal modulo this number. Two of
+        /// the QPNs are not for ordinary QPs (0, and 1 for QP1), so there are at most `max_qp - 2`
+        /// of them.
         max_qp: U32,
         /// Most requests outstanding of one send or receive queue.
         max_qp_wr: U32,
@@ -38,12 +39,13 @@ layout! {
         max_rd_atomic: U32,
         /// Most READs and atomics outstanding of one QP, as responder.
         max_dest_rd_atomic: U32,
-        /// Most entries of the AH table, those of the kernel's own among them.
+        /// Most entries of the AH table, the kernel's own included.
         max_ah: U32,
-        /// 0: no atomics; 1: atomic with respect to this device (IB_ATOMIC_HCA); 2 or more: with
-        /// respect to processors too (IB_ATOMIC_GLOB), for they are the host's own instructions. An
-        /// emulator that makes its guest's `lock`ed instructions plain ones, as QEMU's TCG does for
-        /// a VM with one processor, breaks that promise on the guest's side.
+        /// 0: no atomics. 1: atomic with respect to this device (IB_ATOMIC_HCA). 2 or more: atomic
+        /// with respect to processors too (IB_ATOMIC_GLOB), because atomics are the host's own
+        /// instructions. An emulator may break that promise on the guest's side, by making the
+        /// guest's `lock`ed instructions plain ones. QEMU's TCG does so for a VM with one
+        /// processor.
         atomic_cap: U32,
         /// Written as zero.
         reserved: U32,
@@ -53,11 +55,11 @@ layout! {
 layout! {
     /// Limits and capabilities of the device.
     pub struct QueryDeviceExResp = "vrdma_query_device_ex_resp" {
-        /// What version 1.0 tells.
+        /// The limits of version 1.0.
         base: QueryDeviceResp,
-        /// `VRDMA_CAP_*`; 0 (a device of version 1.0) is `VRDMA_CAP_V1_0`.
+        /// `VRDMA_CAP_*`. 0 (a device of version 1.0) means `VRDMA_CAP_V1_0`.
         device_cap: U64,
-        /// Most shared receive queues. Their receives are limited as those of QPs are.
+        /// Most shared receive queues. The limits of their receives are those of QPs.
         max_srq: U32,
         /// Most multicast groups with members; 0 without `VRDMA_CAP_MULTICAST`.
         max_mcast_grp: U32,
@@ -73,27 +75,28 @@ layout! {
 }
 
 consts! {
-    /// [`QueryDeviceExResp::device_cap`]. A device sets a bit only if it has the whole function.
-    /// Those without a description of theirs in this crate are reserved by name: no device has them
-    /// yet.
+    /// [`QueryDeviceExResp::device_cap`].
+    ///
+    /// A device sets a bit only if it has the whole function. Bits whose function this crate does
+    /// not describe are reserved by name: no device has them yet.
     pub mod device_cap: u64 = "VRDMA_CAP" {
         /// MODIFY_QP compares the current state with `cur_state`.
         CUR_QP_STATE = 1 << 0,
-        /// `VRDMA_EVENT_PORT_ACTIVE` tells that the port is up.
+        /// `VRDMA_EVENT_PORT_ACTIVE` reports that the port is up.
         PORT_ACTIVE_EVENT = 1 << 1,
         /// `sys_image_guid` is valid.
         SYS_IMAGE_GUID = 1 << 2,
         /// A missing receive of a reliable connection gives an RNR NAK.
         RNR_NAK = 1 << 3,
-        /// `bad_qkeys` counts.
+        /// The counter `bad_qkeys` is maintained.
         BAD_QKEY_COUNTER = 1 << 4,
-        /// What a device of version 1.0 has.
+        /// The functions of a device of version 1.0.
         V1_0 = 0x1f,
         /// Shared receive queues, with limit events and `LAST_WQE_REACHED`.
         SRQ = 1 << 8,
         /// Shared receive queues can be resized.
         SRQ_RESIZE = 1 << 9,
-        /// XRC: domains, shared receive queues, both types of QP.
+        /// XRC: domains, shared receive queues, and both types of QP.
         XRC = 1 << 10,
         /// Memory windows of type 1.
         MEM_WINDOW = 1 << 11,
@@ -114,7 +117,7 @@ consts! {
         CQ_RESIZE = 1 << 18,
         /// Completion events can be moderated, by count and time.
         CQ_MODERATION = 1 << 19,
-        /// CQs whose CQEs have a time stamp, and a clock that can be asked for.
+        /// CQs whose CQEs have a time stamp, and a clock to query.
         CQ_TIMESTAMP = 1 << 20,
         /// CQs that ignore an overrun.
         CQ_IGNORE_OVERRUN = 1 << 21,
@@ -122,12 +125,12 @@ consts! {
         MULTICAST = 1 << 22,
         /// Counters of the port, of the device and of its protocol.
         HW_COUNTERS = 1 << 23,
-        /// CM_CONNECT has to say the next hop: the device has no routes and no neighbours of its
-        /// own.
+        /// CM_CONNECT must name the next hop, because the device has no routes and no neighbours of
+        /// its own.
         NEXT_HOP = 1 << 24,
-        /// Lists of requests (`VRDMA_WQE_F_LIST`); `max_wqe_units` is 2 at least.
+        /// Lists of requests (`VRDMA_WQE_F_LIST`). `max_wqe_units` is at least 2.
         WQE_LIST = 1 << 25,
-        /// CM_CONNECT and CM_LISTEN say of which traffic class connections are.
+        /// CM_CONNECT and CM_LISTEN set the traffic class of connections.
         CM_TRAFFIC_CLASS = 1 << 26,
     }
 }
@@ -143,9 +146,10 @@ layout! {
         gid_table_len: U16,
         /// Largest path MTU, bytes.
         max_mtu: U32,
-        /// Path MTU in use, bytes: the largest, or what SET_PORT_MTU said.
+        /// Path MTU in use, bytes: the largest, or the value of SET_PORT_MTU.
         active_mtu: U32,
-        /// Speed of the uplink in Mb/s; 100,000 if there is none, or none that tells.
+        /// Speed of the uplink in Mb/s; 100,000 if there is no uplink, or it does not report its
+        /// speed.
         speed: U32,
         /// Largest message, bytes.
         max_msg_size: U32,
@@ -167,8 +171,9 @@ consts! {
 }
 
 layout! {
-    /// Says what the guest's netdev allows: no datagram may be longer. The device does not know
-    /// that netdev's MTU.
+    /// Sets the largest datagram that the guest's netdev allows.
+    ///
+    /// The device does not know the MTU of that netdev.
     pub struct SetPortMtuReq = "vrdma_set_port_mtu_req" {
         /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, and at most `max_mtu`.
         mtu: U32,
@@ -186,8 +191,7 @@ layout! {
         gid_type: u8,
         /// Reserved, zero.
         reserved0: u8,
-        /// The VLAN in which the device has the address: 1..4094, or 0xffff for frames without a
-        /// tag.
+        /// VLAN in which the device has the address: 1..4094, or 0xffff for frames without a tag.
         vlan: U16,
         /// The GID, in network byte order.
         gid: [u8; 16],

@@ -1,4 +1,4 @@
-//! What commands say of queue pairs.
+//! Commands about queue pairs.
 
 use zerocopy::little_endian::{U16, U32};
 
@@ -7,18 +7,18 @@ layout! {
     pub struct CreateQpReq = "vrdma_create_qp_req" {
         /// Context that owns it.
         context: U32,
-        /// Protection domain; `VRDMA_NONE` of `VRDMA_QPT_XRC_RECV`.
+        /// Protection domain; `VRDMA_NONE` for `VRDMA_QPT_XRC_RECV`.
         pdn: U32,
         /// `VRDMA_QPT_*`.
         qp_type: U32,
-        /// CQ of send completions; `VRDMA_NONE` of `VRDMA_QPT_XRC_RECV`.
+        /// CQ of send completions; `VRDMA_NONE` for `VRDMA_QPT_XRC_RECV`.
         send_cqn: U32,
-        /// CQ of receive completions; may be the same. `VRDMA_NONE` of `VRDMA_QPT_XRC_SEND` and
-        /// `VRDMA_QPT_XRC_RECV`.
+        /// CQ of receive completions; may equal `send_cqn`. `VRDMA_NONE` for `VRDMA_QPT_XRC_SEND`
+        /// and `VRDMA_QPT_XRC_RECV`.
         recv_cqn: U32,
         /// Shared receive queue of the same context, or `VRDMA_NONE`. With one, `max_recv_wr` and
-        /// `max_recv_sge` do not count, and receives that the QP has taken and that did not
-        /// complete are the first of the shared queue again when it is reset or destroyed.
+        /// `max_recv_sge` do not count. Receives that the QP has taken from it but not completed go
+        /// back to its head when the QP is reset or destroyed.
         srqn: U32,
         /// Most send requests outstanding.
         max_send_wr: U32,
@@ -30,13 +30,13 @@ layout! {
         max_recv_sge: U32,
         /// Most bytes of inline data.
         max_inline: U32,
-        /// XRC domain of `VRDMA_QPT_XRC_RECV`; of others written as zero, and refused otherwise.
+        /// XRC domain of `VRDMA_QPT_XRC_RECV`. Other types write zero, and are refused otherwise.
         xrcdn: U32,
     }
 }
 
 layout! {
-    /// The new queue pair. Its capabilities are those asked for.
+    /// The new queue pair. Its capabilities are those requested.
     pub struct CreateQpResp = "vrdma_create_qp_resp" {
         /// Its number, 24 bits.
         qpn: U32,
@@ -48,7 +48,7 @@ layout! {
 open_enum! {
     /// [`CreateQpReq::qp_type`], with the numbers of enum ib_qp_type.
     pub enum QpType: u32 = "VRDMA_QPT" {
-        /// General services (QP1), a UD QP of the kernel.
+        /// General services QP (QP1): a UD QP of the kernel.
         GSI = 1,
         /// Reliable connection.
         RC = 2,
@@ -57,15 +57,16 @@ open_enum! {
         /// Unreliable datagram.
         UD = 4,
         /// XRC initiator: the sending half of a reliable connection. Each request names a shared
-        /// receive queue of the peer (`VRDMA_WQE_F_XRC`). It has no receives: `max_recv_wr` and
-        /// `max_recv_sge` do not count, `srqn` is `VRDMA_NONE`. With `VRDMA_CAP_XRC`, as the next.
+        /// receive queue of the peer (`VRDMA_WQE_F_XRC`). The QP has no receives: `max_recv_wr` and
+        /// `max_recv_sge` do not count, and `srqn` is `VRDMA_NONE`. Needs `VRDMA_CAP_XRC`.
         XRC_SEND = 9,
-        /// XRC target: the receiving half. It sends nothing: `max_send_wr`, `max_send_sge` and
-        /// `max_inline` do not count either. The shared receive queue that a request names has to
-        /// be in the QP's XRC domain: otherwise it ends as `VRDMA_WC_REM_ACCESS_ERR`, and
-        /// `VRDMA_EVENT_QP_ACCESS_ERR` is raised. From it the message takes its receive, which
-        /// completes at that queue's CQ; and memory of that queue's PD is what keys in the request
-        /// name.
+        /// XRC target: the receiving half of a reliable connection. It sends nothing:
+        /// `max_send_wr`, `max_send_sge`, `max_inline`, `max_recv_wr` and `max_recv_sge` do not
+        /// count, and `srqn` is `VRDMA_NONE`. The shared receive queue that a request names must be
+        /// in the QP's XRC domain. Otherwise the request ends as `VRDMA_WC_REM_ACCESS_ERR`, and
+        /// `VRDMA_EVENT_QP_ACCESS_ERR` is raised. The message takes its receive from that queue,
+        /// and the receive completes at the queue's CQ. Keys in the request name memory of the
+        /// queue's PD. Needs `VRDMA_CAP_XRC`.
         XRC_RECV = 10,
     }
 }
@@ -85,7 +86,7 @@ open_enum! {
         SQD = 4,
         /// Send queue in error.
         SQE = 5,
-        /// Error; everything posted is flushed.
+        /// Error. Everything posted is flushed.
         ERR = 6,
     }
 }
@@ -96,7 +97,7 @@ consts! {
     pub mod qp_attr: u32 = "VRDMA_QP" {
         /// `state`
         STATE = 1 << 0,
-        /// `cur_state`: refuse unless the QP is in it.
+        /// `cur_state`: refuse the command unless the QP is in this state.
         CUR_STATE = 1 << 1,
         /// `en_sqd_async_notify`
         EN_SQD_ASYNC_NOTIFY = 1 << 2,
@@ -130,7 +131,7 @@ consts! {
         SQ_PSN = 1 << 16,
         /// `max_dest_rd_atomic`
         MAX_DEST_RD_ATOMIC = 1 << 17,
-        /// Path migration state: ignored. A QP is MIGRATED always; drivers refuse other states
+        /// Path migration state: ignored. A QP is always MIGRATED; drivers refuse other states
         /// (EINVAL).
         PATH_MIG_STATE = 1 << 18,
         /// Capabilities: refused.
@@ -141,19 +142,20 @@ consts! {
 }
 
 layout! {
-    /// Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3). Of `sl`,
-    /// `flow_label`, the PSNs, `dest_qpn`, the retries and `min_rnr_timer` the low bits count (see
-    /// [`crate::width`]).
+    /// Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3).
+    ///
+    /// Only the low bits of `sl`, `flow_label`, the PSNs, `dest_qpn`, the retries and
+    /// `min_rnr_timer` count (see [`crate::width`]).
     pub struct QpAttr = "vrdma_qp_attr" {
-        /// `VRDMA_QPS_*`.
+        /// `VRDMA_QPS_*`: the state.
         state: u8,
-        /// `VRDMA_QPS_*`.
+        /// `VRDMA_QPS_*`: the state that the driver assumes.
         cur_state: u8,
-        /// 1: raise `VRDMA_EVENT_SQ_DRAINED` once drained.
+        /// 1: raise `VRDMA_EVENT_SQ_DRAINED` once the send queue is drained.
         en_sqd_async_notify: u8,
-        /// 1 in a reply: in state SQD, the send queue is still draining.
+        /// 1 in a reply: the QP is in state SQD, and its send queue is still draining.
         sq_draining: u8,
-        /// `VRDMA_ACCESS_*`: what peers may use at all. Other bits are refused.
+        /// `VRDMA_ACCESS_*`: the rights of peers. Other bits are refused.
         access: U32,
         /// Index of the P_Key: 0.
         pkey_index: U16,
@@ -163,7 +165,7 @@ layout! {
         path_mtu: u8,
         /// Q_Key.
         qkey: U32,
-        /// PSN expected first from the peer, 24 bits.
+        /// First PSN expected from the peer, 24 bits.
         rq_psn: U32,
         /// First PSN sent, 24 bits.
         sq_psn: U32,
@@ -175,11 +177,11 @@ layout! {
         max_dest_rd_atomic: u8,
         /// RNR NAK timer code, 0..31 (IBTA table 45).
         min_rnr_timer: u8,
-        /// Local ACK timeout code, 0..31: 4.096 us * 2^timeout, 0 is for ever.
+        /// Local ACK timeout code, 0..31: 4.096 us * 2^timeout; 0 is no timeout.
         timeout: u8,
         /// Retries, 0..7.
         retry_cnt: u8,
-        /// RNR retries, 0..7; 7 is for ever.
+        /// RNR retries, 0..7; 7 means without limit.
         rnr_retry: u8,
         /// Service level.
         sl: u8,
@@ -187,7 +189,7 @@ layout! {
         sgid_index: u8,
         /// GID of the peer, in network byte order.
         dgid: [u8; 16],
-        /// MAC address that leads to the peer.
+        /// MAC address to which frames for the peer are sent.
         dmac: [u8; 6],
         /// Hop limit.
         hop_limit: u8,
@@ -195,9 +197,9 @@ layout! {
         traffic_class: u8,
         /// Flow label, 20 bits.
         flow_label: U32,
-        /// UDP source port, or 0 for the device's choice.
+        /// UDP source port; 0 lets the device choose it.
         udp_sport: U16,
-        /// That of the own GID: 1..4094, or 0xffff for none.
+        /// VLAN of the own GID: 1..4094, or 0xffff for none.
         vlan: U16,
     }
 }

@@ -1,9 +1,10 @@
-//! Files in git that are made from the declarations.
+//! Generated files in git that must match the declarations.
 
 use std::path::Path;
 
-/// Fails if the file, named from the crate's directory, is not `wanted`; with `VRDMA_BLESS` in the
-/// environment it is written first.
+/// Fails if the file at `path` (from the crate's directory) is not `wanted`.
+///
+/// With `VRDMA_BLESS` in the environment, the file is written first.
 pub fn assert_current(path: &str, wanted: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("VRDMA_BLESS").is_some() {

@@ -11,7 +11,7 @@ use crate::objects::zeroed;
 use crate::pd::Pd;
 use crate::refs::Ref;
 
-/// Reply of ibv_cmd_create_ah with driver data.
+/// Reply of `ibv_cmd_create_ah` with driver data.
 #[repr(C)]
 struct Reply {
     ibv: ffi::ib_uverbs_create_ah_resp,
@@ -22,19 +22,19 @@ struct Reply {
 #[repr(C)]
 pub struct Ah {
     verbs: ffi::ibv_ah,
-    /// Index in the AH table.
+    /// Index in the table of address handles.
     pub index: u32,
     _pd: Ref<Pd>,
 }
 
 impl Ah {
-    /// Index of the address handle that libibverbs calls `ah`.
+    /// Returns the index of the address handle that libibverbs calls `ah`, or `None` for NULL.
     ///
     /// # Safety
     /// `ah` is NULL or was made by this provider and is not destroyed.
     #[inline]
     pub unsafe fn index_of(ah: *const ffi::ibv_ah) -> Option<u32> {
-        // SAFETY: the caller's; ibv_ah is the first field.
+        // SAFETY: by this function's own contract; `ibv_ah` is the first field.
         unsafe { ah.cast::<Self>().as_ref() }.map(|ah| ah.index)
     }
 }
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn create_ah(pd: *mut ffi::ibv_pd, attr: *mut ffi::ibv_ah_
         // SAFETY: the caller's PD.
         let mut ah = boxed(Ah { verbs: zeroed!(), index: 0, _pd: unsafe { Pd::of(pd) } })?;
         let mut reply = Reply { ibv: zeroed!(), driver: UserCreateAhResp::new_zeroed() };
-        // SAFETY: the caller's PD and attributes; the reply is as long as said.
+        // SAFETY: the caller's PD and attributes; the reply is as long as stated.
         check(unsafe {
             ffi::ibv_cmd_create_ah(pd, &raw mut ah.verbs, attr, &raw mut reply.ibv, size_of::<Reply>())
         })?;
@@ -55,6 +55,6 @@ pub unsafe extern "C" fn create_ah(pd: *mut ffi::ibv_pd, attr: *mut ffi::ibv_ah_
 }
 
 pub unsafe extern "C" fn destroy_ah(ah: *mut ffi::ibv_ah) -> c_int {
-    // SAFETY: made by create_ah(), and unused once the kernel has let it go.
+    // SAFETY: made by create_ah(), and unused after the kernel has destroyed it.
     unsafe { code(check(ffi::ibv_cmd_destroy_ah(ah)).map(|()| drop(Box::from_raw(ah.cast::<Ah>())))) }
 }

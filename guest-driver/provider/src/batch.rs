@@ -1,7 +1,6 @@
-//! ibv_wr_post(3): send requests that are made by function calls, between ibv_wr_start() and
-//! ibv_wr_complete().
+//! ibv_wr_post(3): send requests made by function calls, from ibv_wr_start() to ibv_wr_complete().
 //!
-//! A batch is gathered as the list that ibv_post_send() would get, and then posted, all of it or
+//! A batch is collected as the list that ibv_post_send() would get. Then all of it is posted, or
 //! nothing.
 
 use std::cell::UnsafeCell;
@@ -21,19 +20,20 @@ use crate::qp::{Kind, Qp};
 
 /// The batch of a QP, and the lock on it.
 pub struct Batches {
-    /// Held by the caller from start to complete or abort. Before `batch`, to which it points, so
-    /// that it is dropped first.
+    /// Held by the caller from start to complete or abort. The field comes before `batch`, to which
+    /// it points, so that it is dropped first.
     held: UnsafeCell<Option<MutexGuard<'static, Batch>>>,
     batch: Mutex<Batch>,
 }
 
-/// Requests since ibv_wr_start(). It keeps its memory from one batch to the next.
+/// The requests since ibv_wr_start(). Its memory is kept for the next batch.
 #[derive(Default)]
 struct Batch {
-    /// Without `next` and `sg_list`, which only [`Batch::link`] sets: the vectors grow.
+    /// Requests without `next` and `sg_list`: only [`Batch::link`] sets `sg_list`, because the
+    /// vectors grow.
     requests: Vec<ffi::ibv_send_wr>,
-    /// Elements of all requests, those of a request one after the other. With inline data `addr` is
-    /// an index in `inline`.
+    /// SGEs of all requests, those of each request contiguous. With inline data, `addr` is an index
+    /// into `inline`.
     elements: Vec<ffi::ibv_sge>,
     inline: Vec<u8>,
     /// The first error, or 0.
@@ -45,24 +45,28 @@ impl Batches {
         Self { held: UnsafeCell::new(None), batch: Mutex::new(Batch::default()) }
     }
 
+    /// Locks the batch, and empties it.
+    ///
     /// # Safety
-    /// The value does not move from now on.
+    /// The value must not move from now on.
     unsafe fn start(&self) {
         let mut guard = lock(&self.batch);
         guard.clear();
-        // SAFETY: the guard lives beside what it points to, in a QP that does not move; it is
+        // SAFETY: the guard is stored next to what it points to, in a QP that does not move. It is
         // dropped first, by the order of the fields.
         let guard =
             unsafe { std::mem::transmute::<MutexGuard<'_, Batch>, MutexGuard<'static, Batch>>(guard) };
-        // SAFETY: this is under the lock, which the caller holds.
+        // SAFETY: `held` is under the lock, which the caller holds.
         unsafe { *self.held.get() = Some(guard) };
     }
 
+    /// Unlocks the batch.
+    ///
     /// # Safety
-    /// The caller has started a batch, or has mistaken the order of its calls in a single thread.
+    /// The caller has started a batch, or has called this in the wrong order in a single thread.
     unsafe fn end(&self) {
-        // SAFETY: this is under the lock, which the caller holds. Taken out first: after unlocking,
-        // another thread may write here.
+        // SAFETY: `held` is under the lock, which the caller holds. The guard is taken out first,
+        // because another thread may write here after unlocking.
         let guard = unsafe { (*self.held.get()).take() };
         drop(guard);
     }
@@ -82,7 +86,7 @@ impl Batch {
         }
     }
 
-    /// Begins a request; at most `limit`.
+    /// Begins a request. A batch has at most `limit` of them.
     fn begin(&mut self, limit: u32, request: ffi::ibv_send_wr) {
         if self.requests.len() >= limit as usize || self.requests.try_reserve(1).is_err() {
             return self.fail(libc::ENOMEM);
@@ -90,10 +94,10 @@ impl Batch {
         self.requests.push(request);
     }
 
-    /// Gives the last request its elements.
+    /// Adds SGEs to the last request.
     fn add(&mut self, limit: u32, count: usize, elements: impl Iterator<Item = ffi::ibv_sge>) {
         let Some(request) = self.requests.last_mut() else { return self.fail(libc::EINVAL) };
-        // There is one setter to a request.
+        // Each request has one setter.
         if count > limit as usize || request.num_sge != 0 {
             return self.fail(libc::EINVAL);
         }
@@ -104,7 +108,7 @@ impl Batch {
         self.elements.extend(elements.take(count));
     }
 
-    /// Gives the last request a copy of `pieces` as inline data.
+    /// Adds a copy of `pieces` to the last request, as inline data.
     ///
     /// # Safety
     /// The pieces are readable memory of this process.
@@ -118,7 +122,7 @@ impl Batch {
         }
         let addr = self.inline.len() as u64;
         for piece in pieces.iter().filter(|piece| piece.length != 0) {
-            // SAFETY: by this function's own contract, the piece is readable memory; it is not
+            // SAFETY: by this function's own contract, the piece is readable memory. It is not
             // empty, so it is not NULL.
             self.inline.extend_from_slice(unsafe { slice::from_raw_parts(piece.addr.cast(), piece.length) });
         }
@@ -128,7 +132,7 @@ impl Batch {
         }
     }
 
-    /// Sets the pointers of the requests.
+    /// Sets `sg_list` of the requests, and the addresses of inline data.
     fn link(&mut self) {
         let inline = self.inline.as_ptr().expose_provenance() as u64;
         let mut elements = self.elements.as_mut_slice();
@@ -147,8 +151,9 @@ impl Batch {
     }
 }
 
-/// Requests that a QP of this kind takes by these functions on a device with `device_cap`, as
-/// `IBV_QP_EX_WITH_*`.
+/// Returns the requests that a QP of this kind supports by function calls, as `IBV_QP_EX_WITH_*`.
+///
+/// `device_cap` has the functions of the device.
 pub fn operations(kind: Kind, device_cap: u64) -> u32 {
     let datagram = ffi::IBV_QP_EX_WITH_SEND | ffi::IBV_QP_EX_WITH_SEND_WITH_IMM;
     let unreliable = datagram | ffi::IBV_QP_EX_WITH_RDMA_WRITE | ffi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
@@ -174,13 +179,14 @@ pub fn operations(kind: Kind, device_cap: u64) -> u32 {
 /// Bytes of an ATOMIC WRITE.
 const ATOMIC_WRITE_LENGTH: u32 = 8;
 
-/// Bytes of inline data that these requests need beside what the program puts into others itself.
+/// Returns the bytes of inline data that `operations` need in addition to the program's own inline
+/// data.
 pub fn inline_data(operations: u64) -> u32 {
     if operations & u64::from(ffi::IBV_QP_EX_WITH_ATOMIC_WRITE) == 0 { 0 } else { ATOMIC_WRITE_LENGTH }
 }
 
-/// Sets the functions of the QP. Which of them the program may call was checked when it made the
-/// QP.
+/// Sets the functions of the QP. The functions that the program may call were checked when it made
+/// the QP.
 pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
     qp.wr_start = Some(start);
     qp.wr_complete = Some(complete);
@@ -204,7 +210,7 @@ pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
 }
 
 unsafe extern "C" fn start(qp: *mut ffi::ibv_qp_ex) {
-    // SAFETY: the caller's QP, which stays where it is.
+    // SAFETY: the caller's QP, which does not move.
     unsafe { Qp::of(qp.cast()).batches.start() }
 }
 
@@ -214,13 +220,13 @@ unsafe extern "C" fn complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
     let Some(batch) = batch else { return refusal(libc::EINVAL) };
     let result = if batch.error == 0 {
         batch.link();
-        // SAFETY: linked just now; inline data was copied to the batch, and address handles are
-        // alive.
+        // SAFETY: the requests were linked just now. Inline data was copied to the batch, and
+        // address handles are alive.
         unsafe { post::post_all(qp, &batch.requests) }
     } else {
         Err(batch.error)
     };
-    // SAFETY: as above.
+    // SAFETY: the caller's QP, whose batch the caller has started.
     unsafe { qp.batches.end() };
     code(result)
 }
@@ -283,15 +289,15 @@ unsafe extern "C" fn atomic_fetch_add(
     unsafe { begin(qp, ffi::IBV_WR_ATOMIC_FETCH_AND_ADD, |wr| wr.wr.atomic = atomic) }
 }
 
-/// The value is in the call, so it goes as inline data, for which the QP has room
-/// ([`inline_data`]).
+/// Begins an ATOMIC WRITE. Its value is an argument, so it becomes inline data, for which the QP
+/// has room ([`inline_data`]).
 unsafe extern "C" fn atomic_write(
     qp: *mut ffi::ibv_qp_ex,
     rkey: u32,
     remote_addr: u64,
     value: *const c_void,
 ) {
-    // SAFETY: as for `begin`; the caller's 8 bytes.
+    // SAFETY: as for `begin`; `value` has 8 bytes.
     unsafe {
         begin(qp, ffi::IBV_WR_ATOMIC_WRITE, |wr| wr.wr.rdma = rdma(rkey, remote_addr));
         set_inline_data(qp, value.cast_mut(), ATOMIC_WRITE_LENGTH as usize);
@@ -335,7 +341,7 @@ unsafe extern "C" fn set_sge(qp: *mut ffi::ibv_qp_ex, lkey: u32, addr: u64, leng
 unsafe extern "C" fn set_sge_list(qp: *mut ffi::ibv_qp_ex, count: usize, list: *const ffi::ibv_sge) {
     // SAFETY: the caller's QP, whose batch the caller has started.
     if let (qp, Some(batch)) = unsafe { current(qp) } {
-        // SAFETY: the caller's list; the batch takes no more of it than there is.
+        // SAFETY: the caller's list; the batch reads no more of it than there is.
         batch.add(qp.max_send_sge, count, (0..count).map(|i| unsafe { *list.add(i) }));
     }
 }
@@ -351,7 +357,7 @@ unsafe extern "C" fn set_inline_data_list(
     count: usize,
     list: *const ffi::ibv_data_buf,
 ) {
-    // SAFETY: the caller's list, and a list without elements may be anywhere.
+    // SAFETY: the caller's list; a list without elements may have any address.
     let pieces = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
     // SAFETY: the caller's QP, whose batch the caller has started, and the caller's data.
     unsafe {
@@ -361,13 +367,13 @@ unsafe extern "C" fn set_inline_data_list(
     }
 }
 
-/// The caller's batch, if it has started one.
+/// Returns the QP, and the caller's batch if it has started one.
 ///
 /// # Safety
-/// The caller's QP, of which no other thread has started a batch; and the result before is not used
-/// any more.
+/// The caller's QP, of which no other thread has started a batch. An earlier result is not used any
+/// more.
 unsafe fn current<'a>(qp: *mut ffi::ibv_qp_ex) -> (&'a Qp, Option<&'a mut Batch>) {
-    // SAFETY: the caller's; this is under the lock, which the caller holds.
+    // SAFETY: by this function's own contract; `held` is under the lock, which the caller holds.
     unsafe {
         let qp = Qp::of(qp.cast());
         (qp, (*qp.batches.held.get()).as_deref_mut())
@@ -383,13 +389,13 @@ pub unsafe fn begin(
     opcode: ffi::ibv_wr_opcode,
     fill: impl FnOnce(&mut ffi::ibv_send_wr),
 ) {
-    // SAFETY: by this function's own contract, `qp` is one of ours, and its fields are this
-    // thread's since it started a batch.
+    // SAFETY: by this function's own contract, `qp` is one of ours. Its fields belong to this
+    // thread since it started a batch.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     let mut wr: ffi::ibv_send_wr = zeroed!();
     (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, opcode, flags & !ffi::IBV_SEND_INLINE);
     fill(&mut wr);
-    // SAFETY: the same; no other batch of it is borrowed.
+    // SAFETY: by this function's own contract; no other borrow of its batch exists.
     if let (qp, Some(batch)) = unsafe { current(qp) } {
         batch.begin(qp.sends.limit(), wr);
     }

@@ -24,14 +24,16 @@ use crate::table::Table;
 use crate::work::{ContextDoorbell, KernelPath, OwnChannel, Work};
 use crate::{ah, clock, cq, dm, ffi, mr, objects, pd, poll, post, qp, resize, srq, uverbs, windows, xrcd};
 
-/// What the kernel driver's enumeration calls RDMA_DRIVER_UNKNOWN.
+/// The driver ID of `vrdma.ko`, called `RDMA_DRIVER_UNKNOWN` in the kernel's enumeration.
 const DRIVER_UNKNOWN: u32 = 0;
 
-/// No two living shared receive queues have numbers that are equal modulo this: a device has at
-/// most as many.
+/// Size of the table of shared receive queues.
+///
+/// A device has at most this many of them. So no two living ones have numbers that are equal modulo
+/// this.
 const SRQ_NUMBERS: u32 = 1 << 16;
 
-/// An open device. libibverbs allocates it, see [`open`].
+/// An open device. libibverbs allocates it (see [`open`]).
 #[repr(C)]
 pub struct Context {
     /// rdma-core's part, which rdma-core may change at any time.
@@ -39,10 +41,10 @@ pub struct Context {
     own: Own,
 }
 
-/// Our part of a [`Context`].
+/// The provider's own part of a [`Context`].
 pub struct Own {
-    /// How requests reach the device. Each post takes this lock, and no lock of a QP: it protects
-    /// the posting side of all QPs.
+    /// The path of requests to the device. Each post takes this lock, and no lock of a QP: this
+    /// lock protects the posting side of all QPs.
     pub work: Mutex<Work>,
     /// All QPs by their numbers.
     pub qps: Table<Qp>,
@@ -50,20 +52,21 @@ pub struct Own {
     pub srqs: Table<Srq>,
     /// Most bytes of inline data in a request.
     pub max_inline: u32,
-    /// Most elements of a request.
+    /// Most elements (SGEs) of a request.
     pub max_sge: u32,
     /// Most entries of a CQ.
     pub max_cqe: u32,
-    /// Functions that device and kernel driver have (`VRDMA_CAP_*`).
+    /// Functions that both device and kernel driver have (`VRDMA_CAP_*`).
     pub device_cap: u64,
-    /// The device is lost, and nobody waits for it. Beside the lock of `work`, which who waits for
-    /// the device holds.
+    /// The device is lost for good, so posts do not wait for it. This flag is outside of the lock
+    /// of `work`, because a waiting post holds that lock.
     lost: Ref<AtomicBool>,
-    /// What `work` points into; after it, so that it is dropped last.
+    /// The mappings that `work` points into. The field comes after `work`, so that it is dropped
+    /// later.
     _mappings: Vec<Mapping>,
 }
 
-// What calloc() gives is aligned for any of C's types.
+// Memory of calloc() is aligned for all types of C.
 const _: () = assert!(align_of::<Context>() <= 16);
 
 impl Deref for Context {
@@ -75,14 +78,14 @@ impl Deref for Context {
     }
 }
 
-/// As [`ffi::ibv_get_context`] with driver data.
+/// [`ffi::ibv_get_context`] with driver data.
 #[repr(C)]
 struct Command {
     ibv: ffi::ibv_get_context,
     driver: AllocContextReq,
 }
 
-/// As [`ffi::ib_uverbs_get_context_resp`] with driver data.
+/// [`ffi::ib_uverbs_get_context_resp`] with driver data.
 #[repr(C)]
 struct Reply {
     ibv: ffi::ib_uverbs_get_context_resp,
@@ -90,19 +93,19 @@ struct Reply {
 }
 
 impl Context {
-    /// The context that libibverbs calls `context`.
+    /// Returns the context that libibverbs calls `context`.
     ///
     /// # Safety
     /// `context` was opened by this provider and isn't closed while the result is in use.
     #[inline]
     pub unsafe fn of<'a>(context: *mut ffi::ibv_context) -> &'a Self {
         const OFFSET: usize = offset_of!(Context, verbs) + offset_of!(ffi::verbs_context, context);
-        // SAFETY: it is the part at that offset of a Context.
+        // SAFETY: `context` is the part at that offset of a Context.
         unsafe { &*context.byte_sub(OFFSET).cast::<Self>() }
     }
 }
 
-/// `alloc_context` of libibverbs: ibv_open_device(3).
+/// Opens a device: `alloc_context` of libibverbs, ibv_open_device(3).
 pub unsafe extern "C" fn alloc_context(
     device: *mut ffi::ibv_device,
     cmd_fd: c_int,
@@ -113,30 +116,30 @@ pub unsafe extern "C" fn alloc_context(
     errno::object(unsafe { open(device, cmd_fd, Entry::Open { wants_channel }) })
 }
 
-/// `import_context` of libibverbs: ibv_import_device(3).
+/// Imports a context: `import_context` of libibverbs, ibv_import_device(3).
 pub unsafe extern "C" fn import_context(
     device: *mut ffi::ibv_device,
     cmd_fd: c_int,
 ) -> *mut ffi::verbs_context {
-    // SAFETY: the caller's device, and a file descriptor of a context that this provider, or that
-    // of another process, has opened.
+    // SAFETY: the caller's device, and a file descriptor of a context that this provider has
+    // opened, in this process or in another one.
     errno::object(unsafe { open(device, cmd_fd, Entry::Import) })
 }
 
-/// How a process comes to a context.
+/// How a process gets a context.
 #[derive(Clone, Copy)]
 pub enum Entry {
     /// It opens the device.
     Open {
-        /// With a channel of its own, if there is one.
+        /// The context gets its own channel, if one is free.
         wants_channel: bool,
     },
-    /// Another has opened it, or it has done so itself. A channel has one poster, so an import
-    /// posts through the kernel's.
+    /// It imports a context that this process or another one has opened. A channel has one poster,
+    /// so an import posts through the kernel's channel.
     Import,
 }
 
-/// Whether an environment variable with this value asks for something.
+/// Whether an environment variable with this value is set: neither empty nor `0`.
 fn is_set(value: Option<&OsStr>) -> bool {
     value.is_some_and(|value| !value.is_empty() && value != "0")
 }
@@ -151,25 +154,27 @@ unsafe extern "C" fn free_context(context: *mut ffi::ibv_context) {
 }
 
 unsafe extern "C" fn async_event(context: *mut ffi::ibv_context, event: *mut ffi::ibv_async_event) {
-    // SAFETY: libibverbs' open context, and the event it has just read.
+    // SAFETY: the open context of libibverbs, and the event that it has just read.
     unsafe {
         if (*event).event_type == ffi::IBV_EVENT_DEVICE_FATAL {
-            // Relaxed: posters have nothing else to see.
+            // Relaxed: posters read no other data with this flag.
             Context::of(context).lost.store(true, Ordering::Relaxed);
         }
     }
 }
 
+/// Makes a context for [`alloc_context`] and [`import_context`].
+///
 /// # Safety
-/// As for the arguments of `alloc_context`.
+/// `device` and `cmd_fd` are as for `alloc_context`.
 pub unsafe fn open(
     device: *mut ffi::ibv_device,
     cmd_fd: c_int,
     entry: Entry,
 ) -> Result<*mut ffi::verbs_context, Errno> {
     const OFFSET: *mut ffi::verbs_context = ptr::without_provenance_mut(offset_of!(Context, verbs));
-    // SAFETY: the caller's device and file descriptor. The new memory is a Context but for our
-    // part, which is written last; if it isn't, what libibverbs made is undone.
+    // SAFETY: the caller's device and file descriptor. The new memory is a Context except for our
+    // part, which is written last. If that fails, what libibverbs made is undone.
     unsafe {
         let size = size_of::<Context>();
         let context: *mut Context =
@@ -194,15 +199,17 @@ pub unsafe fn open(
 /// Undoes `_verbs_init_and_alloc_context`.
 ///
 /// # Safety
-/// Nobody uses the context any more, and our part of it is not there (any more).
+/// Nobody uses the context any more, and it does not contain our part (any more).
 unsafe fn discard(context: *mut Context) {
-    // SAFETY: the caller's; the memory is calloc's.
+    // SAFETY: by this function's own contract; the memory is calloc's.
     unsafe {
         ffi::verbs_uninit_context((*context).verbs.get());
         libc::free(context.cast());
     }
 }
 
+/// Sets up the provider's own part of a context.
+///
 /// # Safety
 /// `verbs` is initialised.
 unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) -> Result<Own, Errno> {
@@ -210,14 +217,14 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) ->
         // SAFETY: by this function's own contract.
         Entry::Open { wants_channel } => unsafe { allocate(verbs, wants_channel) }?,
         Entry::Import => {
-            // What the core knows of it.
+            // The core's part of the context, which the kernel fills in.
             // SAFETY: by this function's own contract.
             errno::check(unsafe { ffi::ibv_cmd_query_context(&raw mut (*verbs).context, ptr::null_mut()) })?;
             uverbs::query_context(cmd_fd)?
         }
     };
     let lost = Ref::new(AtomicBool::new(false))?;
-    // Each path to the device has an upper limit for a request of its own.
+    // Each of the two paths to the device has its own limit for the size of a request.
     let (work, mappings, path_units) = if reply.flags.get() & context_flags::CHANNEL != 0 {
         let (channel, mappings) = own_channel(&reply, device_cap.get(), cmd_fd)?;
         let entries = u32::from(channel.entries());
@@ -225,8 +232,7 @@ unsafe fn set_up(verbs: *mut ffi::verbs_context, cmd_fd: c_int, entry: Entry) ->
     } else {
         (Work::Kernel(KernelPath::new(cmd_fd)?), Vec::new(), uverbs::POST_MAX_UNITS as u32)
     };
-    // What the largest request holds bounds what a QP may ask for, so that posting need not look at
-    // it.
+    // The largest request limits what a QP may ask for. So posting need not check it.
     let units = reply.max_wqe_units.get().clamp(1, unit::MAX_UNITS_V1_1).min(path_units);
     let bytes = units * unit::UNIT_SIZE - unit::DATA_OFFSET;
     let own = Own {
@@ -255,7 +261,7 @@ unsafe fn allocate(verbs: *mut ffi::verbs_context, wants_channel: bool) -> Resul
     let driver = AllocContextReq { flags: flags.into(), ..Default::default() };
     let mut command = Command { ibv: zeroed!(), driver };
     let mut reply = Reply { ibv: zeroed!(), driver: AllocContextExResp::new_zeroed() };
-    // SAFETY: command and reply begin with what rdma-core expects and are as long as said.
+    // SAFETY: command and reply begin with what rdma-core expects, and are as long as stated.
     errno::check(unsafe {
         ffi::ibv_cmd_get_context(
             verbs,
@@ -268,8 +274,10 @@ unsafe fn allocate(verbs: *mut ffi::verbs_context, wants_channel: bool) -> Resul
     Ok(reply.driver)
 }
 
-/// Maps the channel. The kernel is trusted, but a provider and a driver that do not belong together
-/// should fail here and not in somebody's memory.
+/// Maps the channel.
+///
+/// The kernel is trusted. But if provider and driver do not fit together, that should fail here,
+/// and not corrupt memory.
 fn own_channel(
     reply: &AllocContextResp,
     device_cap: u64,
@@ -292,20 +300,21 @@ fn own_channel(
             return Err(libc::EPROTO);
         }
         mappings.push(page);
-        // SAFETY: inside the page, aligned, and the page is kept as long as the channel.
+        // SAFETY: inside the page and aligned; the page is kept as long as the channel.
         ContextDoorbell::Mapped(unsafe { MappedDoorbell::new(register, reply.queue.get()) })
     } else {
         ContextDoorbell::Ioctl(cmd_fd)
     };
     let lists = device_cap & device_cap::WQE_LIST != 0;
     let parts = ChannelParts { avail, used, slots: first_slot, entries, event_idx, lists, doorbell };
-    // SAFETY: all of it lies in mappings of the right length that live as long as the channel. The
-    // kernel has just bound it to this context, which alone uses it.
+    // SAFETY: all parts are in mappings of the right length, which live as long as the channel. The
+    // kernel has just bound the channel to this context, which alone uses it.
     let channel = unsafe { Channel::new(parts) }.ok_or(libc::EPROTO)?;
     Ok((channel, mappings))
 }
 
-/// The operations of this provider; libibverbs has defaults for the others (mostly EOPNOTSUPP).
+/// Returns the operations of this provider. libibverbs has defaults for the others (mostly
+/// EOPNOTSUPP).
 fn ops() -> ffi::verbs_context_ops {
     ffi::verbs_context_ops {
         alloc_dm: Some(dm::alloc_dm),

@@ -28,45 +28,48 @@ use crate::ring_lock::RingLock;
 pub struct Cq {
     /// rdma-core's part, which rdma-core may change at any time.
     verbs: UnsafeCell<ffi::verbs_cq>,
-    /// State of ibv_start_poll(). Before `ring`, to which it points, so that it is dropped first.
+    /// State of ibv_start_poll(). The field comes before `ring`, to which it points, so that it is
+    /// dropped first.
     pub poll_ex: PollEx,
-    /// Locked by each poll and each arm.
+    /// The ring. Each poll and each arm locks it.
     pub ring: RingLock,
-    /// Its CQEs have a time stamp.
+    /// The CQEs have a time stamp.
     pub is_timed: bool,
-    /// Held while the queue is resized; `ring` is locked under it, and not meanwhile.
+    /// Held during a resize. `ring` is locked under it, but not while the resize waits for the
+    /// device.
     pub resizing: Mutex<()>,
-    /// The parent domain that it was made with; after what its allocators gave.
+    /// The parent domain of the queue, if it has one. The field comes after the memory from its
+    /// allocators.
     pub domain: Option<Ref<Pd>>,
 }
 
-/// No [`Ring::last`].
+/// Value of [`Ring::last`] if there is no QP.
 const NO_QP: (u32, *const Qp) = (limit::NONE, ptr::null());
 
-/// What a poll works on.
+/// State of a CQ that polls work on.
 pub struct Ring {
-    /// The queue itself.
+    /// The queue in memory that the device writes.
     pub queue: Queue,
-    /// QP of the last CQE, of this CQ, and its number: the next CQE is often for the same QP. Or
-    /// NULL.
+    /// Number of the QP of the last CQE, and the QP or NULL. The next CQE is often for that QP,
+    /// which uses this CQ.
     pub last: (u32, *const Qp),
-    /// What was left in former rings, the oldest first, with its time stamps. It comes before what
-    /// is in the queue.
+    /// CQEs left over from former rings with their time stamps, the oldest first. They come before
+    /// the CQEs in `queue`.
     pub held: VecDeque<(Cqe, u64)>,
-    /// What `queue` lies in; after it, so that it is dropped later.
+    /// Memory of `queue`. The field comes after it, so that it is dropped later.
     pub memory: Pages,
-    /// What it goes on in, while a resize is under way, or after one that the device did not
-    /// answer.
+    /// Memory of the next ring during a resize, or after a resize that the device did not answer.
     pub successor: Option<Pages>,
 }
 
-// SAFETY: `last` is only followed under the lock, under which it is also cleared before the QP is
+// SAFETY: `last` is only dereferenced under the lock. It is cleared under the lock before the QP is
 // freed.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// The next CQE, and its time stamp, 0 if it has none; the device may reuse its entry only
-    /// after [`Ring::queue`] is published.
+    /// Takes the next CQE, and its time stamp, or 0 if it has none.
+    ///
+    /// The device may reuse the entry only after [`Ring::queue`] is published.
     #[inline]
     pub fn take(&mut self) -> Option<(Cqe, u64)> {
         match self.held.pop_front() {
@@ -75,8 +78,9 @@ impl Ring {
         }
     }
 
-    /// Invalidates the completions of `qp` that are still in the ring. Receives of its shared queue
-    /// among them have completed.
+    /// Invalidates the completions of `qp` that are still in the ring.
+    ///
+    /// If they include receives of its shared queue, these receives are completed.
     pub fn clean(&mut self, qp: &Qp) {
         if ptr::eq(self.last.1, qp) {
             self.last = NO_QP;
@@ -86,7 +90,7 @@ impl Ring {
                 qp.complete_recv(cqe.wqe_id.get());
             }
         };
-        // Receives of XRC are of shared queues alone, whichever QP had them.
+        // XRC receives belong to a shared queue, whichever QP took them.
         let is_its = |cqe: &Cqe| cqe.qpn.get() == qp.qpn && cqe.flags & flags::XRC == 0;
         self.held.retain(|(cqe, _)| {
             if is_its(cqe) {
@@ -97,8 +101,8 @@ impl Ring {
         self.queue.rename(is_its, limit::NONE, |cqe| complete(&cqe));
     }
 
-    /// Invalidates the completions of an XRC shared receive queue that are still in the ring. It
-    /// has gone.
+    /// Invalidates the completions of a destroyed XRC shared receive queue that are still in the
+    /// ring.
     pub fn clean_srq(&mut self, srqn: u32) {
         let is_its = |cqe: &Cqe| cqe.flags & flags::XRC != 0 && cqe.src_qpn.get() == srqn;
         self.held.retain(|(cqe, _)| !is_its(cqe));
@@ -107,17 +111,17 @@ impl Ring {
 }
 
 impl Cq {
-    /// The queue that libibverbs calls `cq`.
+    /// Returns the queue that libibverbs calls `cq`.
     ///
     /// # Safety
     /// `cq` was made by this provider and isn't destroyed while the result is in use.
     #[inline]
     pub unsafe fn of<'a>(cq: *mut ffi::ibv_cq) -> &'a Self {
-        // SAFETY: ibv_cq is what verbs_cq, the first field, begins with.
+        // SAFETY: `ibv_cq` is the beginning of `verbs_cq`, the first field.
         unsafe { &*cq.cast::<Self>() }
     }
 
-    /// The context it belongs to.
+    /// Returns the context of the queue.
     #[inline]
     pub fn context(&self) -> &Context {
         // SAFETY: set when the queue was made, by ibv_cmd_create_cq(); a context outlives its
@@ -126,32 +130,32 @@ impl Cq {
     }
 }
 
-/// What asks for CQEs with a time stamp.
+/// Flags that request CQEs with a time stamp.
 const TIMESTAMPS: u64 =
     (ffi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | ffi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
 
-/// As [`ffi::ibv_create_cq`] with driver data.
+/// [`ffi::ibv_create_cq`] with driver data.
 #[repr(C)]
 struct Command {
     ibv: ffi::ibv_create_cq,
     driver: UserCreateCqReq,
 }
 
-/// As [`ffi::ib_uverbs_create_cq_resp`] with driver data.
+/// [`ffi::ib_uverbs_create_cq_resp`] with driver data.
 #[repr(C)]
 struct Reply {
     ibv: ffi::ib_uverbs_create_cq_resp,
     driver: UserCreateCqResp,
 }
 
-/// As [`ffi::ibv_create_cq_ex`] with driver data.
+/// [`ffi::ibv_create_cq_ex`] with driver data.
 #[repr(C)]
 struct CommandEx {
     ibv: ffi::ibv_create_cq_ex,
     driver: UserCreateCqReq,
 }
 
-/// As [`ffi::ib_uverbs_ex_create_cq_resp`] with driver data.
+/// [`ffi::ib_uverbs_ex_create_cq_resp`] with driver data.
 #[repr(C)]
 struct ReplyEx {
     ibv: ffi::ib_uverbs_ex_create_cq_resp,
@@ -170,8 +174,8 @@ pub unsafe extern "C" fn create_cq(
         let (cq, driver) = unsafe { prepare(Context::of(context), asked, None) }?;
         let mut command = Command { ibv: zeroed!(), driver };
         let mut reply = Reply { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
-        // SAFETY: the caller's context and channel; command and reply begin with what rdma-core
-        // expects and are as long as said.
+        // SAFETY: the caller's context and channel. Command and reply begin with what rdma-core
+        // expects, and are as long as stated.
         check(unsafe {
             ffi::ibv_cmd_create_cq(
                 context,
@@ -195,12 +199,12 @@ pub unsafe extern "C" fn create_cq_ex(
     attr: *mut ffi::ibv_cq_init_attr_ex,
 ) -> *mut ffi::ibv_cq_ex {
     let create = || -> Result<*mut ffi::ibv_cq_ex, Errno> {
-        // SAFETY: the caller's attributes, and open context.
+        // SAFETY: the caller's attributes and open context.
         let (attr, own) = unsafe { (&*attr, Context::of(context)) };
         let asked = Asked::of(attr, own.device_cap)?;
         // SAFETY: the caller's parent domain.
         let domain = unsafe { domain(context, attr) }?;
-        // SAFETY: that a single thread uses it is what the program says by a flag.
+        // SAFETY: by a flag the program promises that a single thread uses the queue.
         let (mut cq, driver) = unsafe { prepare(own, asked, domain) }?;
         if attr.wc_flags & u64::from(ffi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0 {
             // SAFETY: the caller's context.
@@ -208,8 +212,8 @@ pub unsafe extern "C" fn create_cq_ex(
         }
         let mut command = CommandEx { ibv: zeroed!(), driver };
         let mut reply = ReplyEx { ibv: zeroed!(), driver: UserCreateCqResp::new_zeroed() };
-        // SAFETY: the caller's context and attributes; command and reply begin with what rdma-core
-        // expects and are as long as said.
+        // SAFETY: the caller's context and attributes. Command and reply begin with what rdma-core
+        // expects, and are as long as stated.
         check(unsafe {
             ffi::ibv_cmd_create_cq_ex(
                 context,
@@ -223,26 +227,26 @@ pub unsafe extern "C" fn create_cq_ex(
             )
         })?;
         let is_timed = cq.is_timed;
-        // SAFETY: ibv_cq_ex begins with ibv_cq, and what follows is zero: no functions.
+        // SAFETY: `ibv_cq_ex` begins with `ibv_cq`. The rest is zero, which means no functions.
         poll_ex::set_functions(unsafe { &mut cq.verbs.get_mut().__bindgen_anon_1.cq_ex }, is_timed);
         Ok(Box::into_raw(cq).cast())
     };
     object(create())
 }
 
-/// What a queue is to be.
+/// Requested properties of a new queue.
 #[derive(Clone, Copy)]
 struct Asked {
     /// Least number of entries.
     cqes: c_int,
     /// Completions have a time stamp.
     is_timed: bool,
-    /// Several threads use it.
+    /// Several threads use the queue.
     is_shared: bool,
 }
 
 impl Asked {
-    /// What these attributes ask for; EOPNOTSUPP if that is more than there is.
+    /// Reads the attributes. Fails with EOPNOTSUPP if they request an unsupported function.
     fn of(attr: &ffi::ibv_cq_init_attr_ex, device_cap: u64) -> Result<Self, Errno> {
         let has_flags = attr.comp_mask & ffi::IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
         let flags = if has_flags { attr.flags } else { 0 };
@@ -268,10 +272,10 @@ impl Asked {
     }
 }
 
-/// The parent domain that a queue is to be made with.
+/// Returns the parent domain for a new queue, if the attributes name one.
 ///
 /// # Safety
-/// It is alive.
+/// The domain is alive.
 unsafe fn domain(
     context: *mut ffi::ibv_context,
     attr: &ffi::ibv_cq_init_attr_ex,
@@ -287,8 +291,10 @@ unsafe fn domain(
     if domain.is_parent() && domain.context() == context { Ok(Some(domain)) } else { Err(libc::EINVAL) }
 }
 
-/// Of a queue with at least so many entries. EINVAL if the device has none: the kernel refuses it
-/// as well, but its memory would be there already.
+/// Returns the layout of a queue with at least `cqes` entries.
+///
+/// Fails with EINVAL if the device has no such queue. The kernel would refuse it too, but only
+/// after its memory was allocated.
 pub fn layout(cqes: c_int, context: &Context) -> Result<CqLayout, Errno> {
     let cqes = u32::try_from(cqes).map_err(|_| libc::EINVAL)?;
     if cqes == 0 || cqes > context.max_cqe {
@@ -297,10 +303,10 @@ pub fn layout(cqes: c_int, context: &Context) -> Result<CqLayout, Errno> {
     CqLayout::for_entries(cqes).ok_or(libc::EINVAL)
 }
 
-/// A queue that the kernel does not know yet, and what it is to be told.
+/// Makes a queue that the kernel does not know yet, and the driver data for the kernel.
 ///
 /// # Safety
-/// If it is not shared, a single thread at a time uses the queue, and all QPs that use it.
+/// If it is not shared, a single thread at a time uses the queue and all QPs that use it.
 unsafe fn prepare(
     context: &Context,
     Asked { cqes, is_timed, is_shared }: Asked,
@@ -308,7 +314,7 @@ unsafe fn prepare(
 ) -> Result<(Box<Cq>, UserCreateCqReq), Errno> {
     let layout = layout(cqes, context)?.with_timestamps(is_timed);
     let memory = Pages::new(domain.as_ref(), layout.size(), Resource::Cq)?;
-    // SAFETY: zeroed, page-aligned memory of that size which lives as long as the queue.
+    // SAFETY: zeroed, page-aligned memory of that size, which lives as long as the queue.
     let queue = unsafe { Queue::new(memory.start(), layout) }.ok_or(libc::EINVAL)?;
     let driver = UserCreateCqReq {
         buf: (memory.start().as_ptr().expose_provenance() as u64).into(),
@@ -330,12 +336,12 @@ unsafe fn prepare(
 
 pub unsafe extern "C" fn modify_cq(cq: *mut ffi::ibv_cq, attr: *mut ffi::ibv_modify_cq_attr) -> c_int {
     let mut command: ffi::ibv_modify_cq = zeroed!();
-    // SAFETY: the caller's CQ and attributes; the command is as long as said.
+    // SAFETY: the caller's CQ and attributes; the command is as long as stated.
     code(check(unsafe { ffi::ibv_cmd_modify_cq(cq, attr, &raw mut command, size_of_val(&command)) }))
 }
 
 pub unsafe extern "C" fn destroy_cq(cq: *mut ffi::ibv_cq) -> c_int {
-    // SAFETY: made by create(), and unused once the kernel has let it go: the device writes no
-    // more.
+    // SAFETY: made by create_cq() or create_cq_ex(), and unused after the kernel has destroyed it:
+    // the device does not write to it any more.
     unsafe { code(check(ffi::ibv_cmd_destroy_cq(cq)).map(|()| drop(Box::from_raw(cq.cast::<Cq>())))) }
 }

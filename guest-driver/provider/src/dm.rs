@@ -1,5 +1,6 @@
-//! Device memory: pages of the guest's kernel that this process maps (vrdma has no memory of its
-//! own).
+//! Device memory: pages of the guest's kernel that this process maps.
+//!
+//! vrdma has no memory of its own.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +11,9 @@ use crate::mr::Mr;
 use crate::objects::zeroed;
 use crate::{ffi, uverbs};
 
-/// What is copied is whole words of this many bytes: no less is written at once where the device
-/// looks on. Devices that have memory ask for the same, and rdma-core's tests rely on it.
+/// Bytes of a word. Copies consist of whole words, so the device never sees a part of one.
+///
+/// Devices that have memory require whole words too, and rdma-core's tests rely on it.
 const WORD: usize = size_of::<u32>();
 
 /// Device memory.
@@ -19,12 +21,12 @@ const WORD: usize = size_of::<u32>();
 struct Dm {
     verbs: ffi::verbs_dm,
     pages: Mapping,
-    /// Its bytes, from the first of the pages on.
+    /// Size in bytes, from the start of `pages`.
     length: usize,
 }
 
 impl Dm {
-    /// What libibverbs gets of memory that the kernel knows by a handle.
+    /// Maps memory that the kernel knows by a handle, and returns its object for libibverbs.
     ///
     /// # Safety
     /// The context in `verbs` is open.
@@ -43,7 +45,7 @@ impl Dm {
         Ok(Box::into_raw(boxed(Self { verbs, pages, length: length as usize })?).cast())
     }
 
-    /// The words at `offset`; EINVAL if they are not whole words of this memory.
+    /// Returns the words at `offset`. Fails with EINVAL if they are not whole words of this memory.
     fn words(&self, offset: u64, length: usize) -> Result<&[AtomicU32], Errno> {
         let offset = usize::try_from(offset).map_err(|_| libc::EINVAL)?;
         let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.length);
@@ -51,9 +53,9 @@ impl Dm {
             return Err(libc::EINVAL);
         }
         let first = self.pages.part(offset, length).ok_or(libc::EINVAL)?;
-        // SAFETY: in the mapping, which is readable and writable and starts with a page, and
-        // aligned. Whoever else accesses it is another process, the device, or another thread by
-        // these functions.
+        // SAFETY: inside the mapping, which is readable and writable and starts with a page, and
+        // aligned. All other accesses are by another process, the device, or these functions in
+        // another thread.
         Ok(unsafe { std::slice::from_raw_parts(first.as_ptr().cast(), length / WORD) })
     }
 }
@@ -79,8 +81,8 @@ pub unsafe extern "C" fn alloc_dm(
 }
 
 pub unsafe extern "C" fn free_dm(dm: *mut ffi::ibv_dm) -> c_int {
-    // SAFETY: made by Dm::map(), and unused once the kernel has let it go. verbs_dm is the first
-    // field, and ibv_dm that of it.
+    // SAFETY: made by Dm::map(), and unused after the kernel has freed it. `verbs_dm` is the first
+    // field, and `ibv_dm` the first field of that.
     unsafe { code(check(ffi::ibv_cmd_free_dm(dm.cast())).map(|()| drop(Box::from_raw(dm.cast::<Dm>())))) }
 }
 
@@ -105,7 +107,7 @@ pub unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: u32,
 ) -> *mut ffi::ibv_mr {
-    // SAFETY: the caller's PD and memory; the kernel checks that the region is within.
+    // SAFETY: the caller's PD and memory; the kernel checks that the region is inside the memory.
     object(unsafe {
         Mr::make(pd, |mr| {
             ffi::ibv_cmd_reg_dm_mr(pd, dm.cast(), offset, length, access, mr, std::ptr::null_mut())

@@ -9,17 +9,21 @@ use vrdma_verbs::abi::user::uverbs::ABI_VERSION;
 use crate::objects::zeroed;
 use crate::{context, errno, ffi};
 
-/// Lets statics hold pointers to other statics.
+/// A static value that may hold pointers to other statics.
 #[repr(transparent)]
 struct Static<T>(T);
-// SAFETY: only used for values that are never written and point to such values.
+// SAFETY: it is only used for values that are never written, and that point to such values.
 unsafe impl<T> Sync for Static<T> {}
 
-/// libibverbs looks for a match of the device's name first, then of the modalias of its parent.
-/// udev renames RDMA devices (to rocep0s4 or the like), so it is the modalias that counts: the
-/// parent is a virtio device. The kernel driver has bound a device with the stand-in id only if it
-/// carries our magic, so being an RDMA device is proof enough. The name is for kernels whose RDMA
-/// device has another parent, e.g. the PCI function.
+/// Patterns by which libibverbs matches a device.
+///
+/// libibverbs matches the name of the device first, then the modalias of its parent. udev renames
+/// RDMA devices (for example to rocep0s4), so the modalias counts: the parent is a virtio device.
+///
+/// The kernel driver binds a device with the stand-in id only if it carries our magic. So an RDMA
+/// device with that parent is ours.
+///
+/// The name is for kernels whose RDMA device has another parent, for example the PCI function.
 static MATCHES: Static<[ffi::verbs_match_ent; 4]> = {
     assert!(VIRTIO_ID == 0x2a && VIRTIO_ID_STANDIN == 0x26);
     Static([
@@ -45,7 +49,7 @@ static OPS: Static<ffi::verbs_device_ops> = Static(ffi::verbs_device_ops {
     uninit_device: Some(uninit_device),
 });
 
-/// Run by the dynamic linker when libibverbs loads the provider.
+/// Registers the provider. The dynamic linker calls it when libibverbs loads the provider.
 #[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
 static REGISTER: extern "C" fn() = register;
 
@@ -66,7 +70,7 @@ const fn modalias(pattern: &'static CStr) -> ffi::verbs_match_ent {
 }
 
 unsafe extern "C" fn alloc_device(_sysfs: *mut ffi::verbs_sysfs_dev) -> *mut ffi::verbs_device {
-    // libibverbs fills it in.
+    // libibverbs fills the structure in.
     errno::object(errno::boxed(zeroed!()).map(Box::into_raw))
 }
 
@@ -75,7 +79,7 @@ unsafe extern "C" fn uninit_device(device: *mut ffi::verbs_device) {
     drop(unsafe { Box::from_raw(device) });
 }
 
-/// What the tests look at.
+/// Returns the registered operations, for the tests.
 #[cfg(test)]
 pub fn registered() -> (&'static ffi::verbs_device_ops, extern "C" fn()) {
     (&OPS.0, REGISTER)

@@ -8,22 +8,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// A positive errno value.
 pub type Errno = c_int;
 
-/// Of a libibverbs function that returns 0 or an errno.
+/// Turns the result of a libibverbs function that returns 0 or an errno into a `Result`.
 pub fn check(ret: c_int) -> Result<(), Errno> {
     match ret {
         0 => Ok(()),
-        // Some return -1 and set errno.
+        // Some functions return -1 and set errno.
         ret if ret < 0 => Err(last()),
         ret => Err(ret),
     }
 }
 
-/// errno of the last system call of this thread.
+/// Returns the errno of this thread's last system call.
 pub fn last() -> Errno {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// What an operation returns that gives an errno or 0. errno is set too: many programs print that.
+/// Returns 0 or an errno, as operations do. It also sets errno, which many programs print.
 #[inline]
 pub fn code(result: Result<(), Errno>) -> c_int {
     match result {
@@ -32,14 +32,14 @@ pub fn code(result: Result<(), Errno>) -> c_int {
     }
 }
 
-/// What an operation returns that fails with `errno`, which it sets as well.
+/// Returns `errno`, as operations that fail do, and sets it as errno.
 #[cold]
 pub fn refusal(errno: Errno) -> c_int {
     set(errno);
     errno
 }
 
-/// What an operation returns that makes an object: NULL with errno set if it failed.
+/// Returns the object that an operation makes, or NULL, with errno set, if it failed.
 pub fn object<T>(result: Result<*mut T, Errno>) -> *mut T {
     result.unwrap_or_else(|errno| {
         set(errno);
@@ -53,11 +53,11 @@ pub fn set(errno: Errno) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// A Box, or ENOMEM where Box::new would abort the process.
+/// Makes a `Box`, or returns ENOMEM where `Box::new` would abort the process.
 pub fn boxed<T>(value: T) -> Result<Box<T>, Errno> {
     let layout = Layout::new::<T>();
     assert_not_empty::<T>();
-    // SAFETY: the layout is not empty. The memory is written before it becomes a Box, with the
+    // SAFETY: the layout is not empty. The memory is written before it becomes a Box with the
     // layout of its type.
     unsafe {
         let memory = NonNull::new(alloc(layout).cast::<T>()).ok_or(libc::ENOMEM)?;
@@ -70,7 +70,7 @@ const fn assert_not_empty<T>() {
     const { assert!(size_of::<T>() != 0) }
 }
 
-/// `len` values, or ENOMEM.
+/// Makes `len` values, or returns ENOMEM.
 pub fn boxed_slice<T>(len: usize, make: impl FnMut() -> T) -> Result<Box<[T]>, Errno> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| libc::ENOMEM)?;
@@ -78,13 +78,13 @@ pub fn boxed_slice<T>(len: usize, make: impl FnMut() -> T) -> Result<Box<[T]>, E
     Ok(values.into_boxed_slice())
 }
 
-/// Locks; what a panicking thread left behind is of no interest, as nothing panics.
+/// Locks a mutex. Poisoning is ignored, because nothing panics.
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks if nobody has.
+/// Locks a mutex if nobody holds it.
 #[inline]
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {

@@ -1,8 +1,8 @@
-//! A libibverbs and a kernel driver for the tests: the functions that the provider calls, and a
-//! device to look at what arrives.
+//! A fake libibverbs and a fake kernel driver for tests: the functions that the provider calls, and
+//! a device that shows what arrives.
 //!
-//! A [`Kernel`] is found by the command file descriptor of its context, which is a memfd that holds
-//! the channel's memory.
+//! A [`Kernel`] is found by the command file descriptor of its context. This is a memfd with the
+//! channel's memory.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -51,12 +51,12 @@ pub const MAX_CQE: c_int = 1 << 15;
 /// All kernels by file descriptor.
 static KERNELS: Mutex<Option<HashMap<c_int, Arc<Kernel>>>> = Mutex::new(None);
 
-/// What one open device talks to.
+/// The kernel that one open device talks to.
 pub struct Kernel {
     file: File,
-    /// Answer to ibv_cmd_get_context,
+    /// Answer to `ibv_cmd_get_context`.
     pub reply: AllocContextExResp,
-    /// and how many bytes of it the kernel knows.
+    /// Number of bytes of the answer that the kernel knows.
     pub reply_len: usize,
     rings: Mapping,
     slots: Mapping,
@@ -64,16 +64,16 @@ pub struct Kernel {
     state: Mutex<State>,
 }
 
-/// When something happens in a command.
+/// Time of an action during a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// The device has not carried it out.
+    /// The device has not executed the command.
     Before,
-    /// The device has, and nobody knows.
+    /// The device has executed the command, and nobody knows yet.
     After,
 }
 
-/// What ibv_cmd_rereg_mr was asked for.
+/// Arguments of `ibv_cmd_rereg_mr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rereg {
     pub flags: u32,
@@ -83,20 +83,20 @@ pub struct Rereg {
     pub access: c_int,
 }
 
-/// What else happens while a verb waits for the kernel.
+/// An action that happens while a verb waits for the kernel.
 pub type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// What changes in a [`Kernel`].
+/// The changing part of a [`Kernel`].
 #[derive(Default)]
 pub struct State {
-    /// Units that came by METHOD_POST.
+    /// Units that came by `METHOD_POST`.
     pub posted: VecDeque<Unit>,
-    /// Requests of a list that was taken, behind its first.
+    /// Requests after the first one of a list that was taken.
     pub listed: VecDeque<Parsed>,
-    /// Calls of METHOD_POST and METHOD_KICK.
+    /// Number of calls of `METHOD_POST`. The next field counts those of `METHOD_KICK`.
     pub posts: u32,
     pub kicks: u32,
-    /// Errors for the next calls of METHOD_POST; 0 is none.
+    /// Errors for the next calls of `METHOD_POST`; 0 is none.
     pub post_errors: VecDeque<c_int>,
     /// Error for the next command.
     pub command_error: c_int,
@@ -104,44 +104,44 @@ pub struct State {
     pub contexts: i32,
     /// Flags of the request for a context.
     pub context_flags: u32,
-    /// QPs that were attached to multicast groups, with the LID that the caller gave.
+    /// QPs attached to multicast groups: QPN, GID, and the LID that the caller gave.
     pub groups: Vec<(u32, [u8; 16], u16)>,
-    /// Address handles that were made.
+    /// Number of address handles that were made.
     pub ahs: u32,
     /// Memory windows that were made and not destroyed.
     pub mws: i32,
-    /// The last region that was registered again.
+    /// Arguments of the last re-registration.
     pub rereg: Option<Rereg>,
     /// Number of the next QP.
     pub next_qpn: u32,
     /// QPs and shared receive queues that were made and not destroyed.
     pub queues: i32,
-    /// Number of the next shared receive queue of XRC, if it is to have a certain one.
+    /// Number of the next XRC shared receive queue, if a test sets it.
     pub next_srqn: Option<u32>,
-    /// Called by the next query of a QP, which finds the state that this returns.
+    /// Called by the next query of a QP, which returns the state that this function returns.
     pub during_query: Option<fn(*mut ffi::ibv_qp) -> u32>,
-    /// Called by the next destroy of a QP or a shared receive queue when the kernel has carried it
-    /// out, as long as the program's events are not acknowledged.
+    /// Called by the next destroy of a QP or a shared receive queue. The kernel has executed it,
+    /// and the program has not acknowledged its events.
     pub during_destroy: Option<Meanwhile>,
-    /// Called by the next METHOD_POST, before the kernel looks at it.
+    /// Called by the next `METHOD_POST`, before the kernel reads it.
     pub during_post: Option<Meanwhile>,
-    /// Called by the next resize of a CQ, before the device carries it out and after.
+    /// Called by the next resize of a CQ, before and after the device executes it.
     pub during_resize: Option<fn(&Kernel, Moment)>,
-    /// What completion events were last said to wait for.
+    /// The last moderation of completion events: count and period.
     pub moderation: Option<(u16, u16)>,
-    /// The device's clock, which gives completions their time stamps,
+    /// The device's clock, by which completions get their time stamps.
     pub clock: u64,
-    /// and how often it was asked for.
+    /// Number of queries of the clock.
     pub clock_queries: u32,
     cqs: HashMap<u32, device::FakeCq>,
     qp_cqs: HashMap<u32, (u32, u32)>,
-    /// Shared receive queues: most receives, and the limit.
+    /// Shared receive queues: the most receives, and the limit.
     srqs: HashMap<u32, (u32, u32)>,
     /// CQs of XRC shared receive queues, by their numbers.
     xrc_cqs: HashMap<u32, u32>,
     /// XRC domains that are open.
     pub xrcds: i32,
-    /// Protection domains, and regions with their lengths.
+    /// Handles of protection domains. The next field has the handles and lengths of regions.
     pub pds: HashSet<u32>,
     pub mrs: HashMap<u32, usize>,
     /// Device memory: offset for mmap, and length.
@@ -159,20 +159,20 @@ impl State {
 }
 
 impl Kernel {
-    /// A kernel whose contexts get a channel of their own, with a mapped doorbell and EVENT_IDX.
+    /// Makes a kernel whose contexts get their own channel, with a mapped doorbell and `EVENT_IDX`.
     pub fn new() -> Arc<Self> {
         use context_flags::{CHANNEL, DOORBELL, EVENT_IDX};
         Self::with(|reply| reply.flags = (CHANNEL | DOORBELL | EVENT_IDX).into())
     }
 
-    /// A kernel whose reply is changed.
+    /// Makes a kernel whose reply is changed by `change`.
     pub fn with(change: impl FnOnce(&mut AllocContextResp)) -> Arc<Self> {
         Self::of_version(size_of::<AllocContextExResp>(), |reply| change(&mut reply.base))
     }
 
-    /// A kernel that knows the first `reply_len` bytes of the reply.
+    /// Makes a kernel that knows the first `reply_len` bytes of the reply.
     pub fn of_version(reply_len: usize, change: impl FnOnce(&mut AllocContextExResp)) -> Arc<Self> {
-        // SAFETY: a new file descriptor that this File alone owns.
+        // SAFETY: a new file descriptor, which this File alone owns.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"kernel".as_ptr(), libc::MFD_CLOEXEC)) };
         let rings_mmap = 0;
         let slots_mmap = u64::from(RINGS_LEN);
@@ -223,12 +223,12 @@ impl Kernel {
         kernel
     }
 
-    /// The command file descriptor.
+    /// Returns the command file descriptor.
     pub fn fd(&self) -> c_int {
         self.file.as_raw_fd()
     }
 
-    /// What the kernel shows of memory.
+    /// Returns the file with the memory that the kernel offers.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -242,10 +242,10 @@ impl Kernel {
     }
 }
 
-/// The driver's ioctls.
+/// Answers the driver's ioctls.
 ///
 /// # Safety
-/// The attributes' buffers are as long as they say.
+/// The buffers of the attributes are as long as stated.
 pub unsafe fn ioctl(
     fd: c_int,
     header: &ffi::ib_uverbs_ioctl_hdr,
@@ -274,7 +274,7 @@ pub unsafe fn ioctl(
             let count = usize::from(attribute.len) / 64;
             assert!(count * 64 == usize::from(attribute.len) && (1..=64).contains(&count));
             // SAFETY: by this function's own contract, the attribute points to as many bytes as it
-            // says; they are whole units.
+            // states; they are whole units.
             let units = unsafe {
                 let data = attribute.__bindgen_anon_1.data as usize;
                 std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<Unit>(data), count)

@@ -1,4 +1,4 @@
-//! rdma-core's declarations, and what this provider assumes of them.
+//! rdma-core's declarations, and what this provider assumes about them.
 #![allow(
     warnings,
     missing_docs,
@@ -12,7 +12,7 @@
 
 include!(concat!(env!("OUT_DIR"), "/rdma_core.rs"));
 
-/// The device's numbers are those of verbs, so they pass through as they are.
+/// The device uses the numbers of the verbs, so they are passed on unchanged.
 const _: () = {
     use vrdma_verbs::abi::cqe::{WcOpcode, WcStatus};
     use vrdma_verbs::abi::wqe::WrOpcode;
@@ -56,7 +56,7 @@ const _: () = {
     );
 };
 
-/// Elements pass through too: `&[ibv_sge]` is read as `&[Sge]`.
+/// SGEs are passed on unchanged too: `&[ibv_sge]` is read as `&[Sge]`.
 const _: () = {
     use core::mem::{align_of, offset_of, size_of};
     use vrdma_verbs::Sge;
@@ -66,7 +66,7 @@ const _: () = {
     assert!(offset_of!(ibv_sge, lkey) == offset_of!(Sge, lkey));
 };
 
-/// Driver data follows each of these at once (in C they end in an array of no elements).
+/// Driver data follows directly after each of these. (In C they end in an array without elements.)
 const _: () = {
     use core::mem::size_of;
     assert!(size_of::<ibv_get_context>() == 16 && size_of::<ib_uverbs_get_context_resp>() == 8);

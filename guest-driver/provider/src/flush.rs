@@ -1,4 +1,4 @@
-//! FLUSH: ibv_wr_flush(3).
+//! FLUSH requests: ibv_wr_flush(3).
 
 use vrdma_verbs::abi::control::device_cap;
 use vrdma_verbs::{Flush, Remote, Request, Tag};
@@ -8,20 +8,22 @@ use crate::errno::Errno;
 use crate::ffi;
 use crate::qp::{Kind, Qp};
 
-/// The opcode of a FLUSH as [`flush`] writes it. `ibv_send_wr` has no fields for one, so
-/// `IBV_WR_FLUSH` itself, by ibv_post_send(3), is refused.
+/// The opcode of a FLUSH as [`flush`] writes it.
+///
+/// `ibv_send_wr` has no fields for a FLUSH. So `IBV_WR_FLUSH` itself, by ibv_post_send(3), is
+/// refused.
 pub const OPCODE: ffi::ibv_wr_opcode = ffi::IBV_WR_FLUSH | 1 << 31;
 
-/// The request by function calls, as `IBV_QP_EX_WITH_*`, if a QP of this kind takes it on a device
-/// with `cap`.
+/// Returns `IBV_QP_EX_WITH_FLUSH` if a QP of this kind supports FLUSH on a device with `cap`, or
+/// else 0.
 pub fn operations(kind: Kind, cap: u64) -> u32 {
     let has_it = kind.is_reliable() && cap & device_cap::FLUSH_GLOBAL != 0;
     if has_it { ffi::IBV_QP_EX_WITH_FLUSH } else { 0 }
 }
 
-/// What the device is to do for `wr`, a FLUSH as [`flush`] writes it.
+/// Translates `wr`, a FLUSH as [`flush`] writes it, for the device.
 pub fn translate<'a>(wr: &ffi::ibv_send_wr, qp: &Qp, tag: Tag) -> Result<Request<'a>, Errno> {
-    // SAFETY: any bytes are integers.
+    // SAFETY: any bytes are valid integers.
     let ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add: length, swap, rkey } =
         unsafe { wr.wr.atomic };
     let (placement, level) = (swap as u32, (swap >> 32) as u32);
@@ -30,7 +32,7 @@ pub fn translate<'a>(wr: &ffi::ibv_send_wr, qp: &Qp, tag: Tag) -> Result<Request
         ffi::IBV_FLUSH_MR => true,
         _ => return Err(libc::EINVAL),
     };
-    // Neither a device nor a wire has room for more.
+    // Neither the device nor the wire has room for more than 32 bits.
     let length = match u32::try_from(length) {
         Ok(length) => length,
         Err(_) if whole => 0,
@@ -48,7 +50,7 @@ pub fn translate<'a>(wr: &ffi::ibv_send_wr, qp: &Qp, tag: Tag) -> Result<Request
     Ok(Request::flush(tag, Remote { addr: remote_addr, rkey }, flush))
 }
 
-/// Sets the function of the QP, as [`crate::batch::set_functions`].
+/// Sets the FLUSH function of the QP (see [`crate::batch::set_functions`]).
 pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
     qp.wr_flush = Some(flush);
 }

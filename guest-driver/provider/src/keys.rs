@@ -8,11 +8,11 @@ use crate::errno::Errno;
 use crate::ffi;
 use crate::qp::{Kind, Qp};
 
-/// Rights that a bind may name, and that mean nothing: what the owner may do is a matter of the
+/// Rights that a bind may name, but that have no effect. The rights of the owner belong to the
 /// region, and those of the optional range are hints.
 const IGNORED_RIGHTS: u32 = ffi::IBV_ACCESS_LOCAL_WRITE | ffi::IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 
-/// What a device can do with keys.
+/// Functions of a device that concern keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Functions {
     /// Windows of type 1.
@@ -24,7 +24,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Those of a device with `cap` (`VRDMA_CAP_*`).
+    /// Returns the functions of a device with `cap` (`VRDMA_CAP_*`).
     pub fn of(cap: u64) -> Self {
         let has = |bits| cap & bits != 0;
         Self {
@@ -34,12 +34,13 @@ impl Functions {
         }
     }
 
-    /// BIND_MW.
+    /// Whether the device has BIND_MW.
     pub fn bind(self) -> bool {
         self.type_1 || self.type_2
     }
 
-    /// Requests that a QP of this kind takes by function calls, as `IBV_QP_EX_WITH_*`.
+    /// Returns the requests that a QP of this kind supports by function calls, as
+    /// `IBV_QP_EX_WITH_*`.
     pub fn operations(self, kind: Kind) -> u32 {
         let flag = |has, flag| if has { flag } else { 0 };
         let own = flag(self.bind(), ffi::IBV_QP_EX_WITH_BIND_MW)
@@ -52,11 +53,12 @@ impl Functions {
     }
 }
 
-/// What the device is to do for `wr`, if it is a request that changes what a key names. `data` is
-/// its payload, if it has one.
+/// Translates `wr` for the device, if it is a request that changes what a key names.
+///
+/// Fails with EINVAL for other requests. `data` is the payload, if the request has one.
 ///
 /// # Safety
-/// Of a BIND_MW the window, and the region if it names one, are alive.
+/// The window of a BIND_MW, and the region if it names one, are alive.
 pub unsafe fn translate<'a>(
     wr: &ffi::ibv_send_wr,
     qp: &Qp,
@@ -64,7 +66,7 @@ pub unsafe fn translate<'a>(
     data: Data<'a>,
 ) -> Result<Request<'a>, Errno> {
     let invalidate = || Functions::of(qp.context().device_cap).invalidate;
-    // SAFETY: any bytes are an integer.
+    // SAFETY: any bytes are a valid integer.
     let rkey = unsafe { wr.__bindgen_anon_1.invalidate_rkey };
     match wr.opcode {
         ffi::IBV_WR_SEND_WITH_INV if qp.kind.is_reliable() && invalidate() => {
@@ -72,14 +74,17 @@ pub unsafe fn translate<'a>(
         }
         ffi::IBV_WR_LOCAL_INV if wr.num_sge == 0 && invalidate() => Ok(Request::local_inv(tag, rkey)),
         ffi::IBV_WR_BIND_MW if wr.num_sge == 0 => {
-            // SAFETY: by this function's own contract; for this opcode it is the field that counts.
+            // SAFETY: by this function's own contract; for this opcode `bind_mw` is the field that
+            // counts.
             unsafe { bind(&wr.__bindgen_anon_2.bind_mw) }.map(|bind| Request::bind_mw(tag, &bind))
         }
         _ => Err(libc::EINVAL),
     }
 }
 
-/// The window keeps its `rkey`: of type 2 the program gives it the new one, as with other
+/// Translates a BIND_MW.
+///
+/// The `rkey` of the window does not change. For type 2 the program sets the new one, as with other
 /// providers.
 ///
 /// # Safety
@@ -101,7 +106,7 @@ unsafe fn bind(wr: &ffi::ibv_send_wr__bindgen_ty_4__bindgen_ty_1) -> Result<Bind
     Ok(Bind { rkey: mw.rkey, new_rkey: wr.rkey, lkey, access: rights, addr: info.addr, length: info.length })
 }
 
-/// Sets the functions of the QP, as [`crate::batch::set_functions`].
+/// Sets the functions of the QP that change keys (see [`crate::batch::set_functions`]).
 pub fn set_functions(qp: &mut ffi::ibv_qp_ex) {
     qp.wr_bind_mw = Some(bind_mw);
     qp.wr_local_inv = Some(local_inv);

@@ -10,19 +10,20 @@ use crate::ffi;
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// It was taken out of what a fork copies.
+    /// The mapping is excluded from forks.
     kept_from_fork: bool,
 }
 
-// SAFETY: memory, not tied to a thread.
+// SAFETY: memory is not tied to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: a Mapping itself only tells where the memory is.
+// SAFETY: a Mapping only has the address of the memory.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of this process that a device will write. Pinned pages must not become copies
-    /// in a parent that forks, so they are kept from children, if the process asked for that with
-    /// ibv_fork_init.
+    /// Maps zeroed memory of this process that a device will write.
+    ///
+    /// Pinned pages must not become copies in a parent that forks. So they are not inherited by
+    /// children, if the process requested that by `ibv_fork_init`.
     pub fn anonymous(len: usize) -> Result<Self, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let mut mapping = Self::new(len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)?;
@@ -32,22 +33,22 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// `len` bytes of what the driver shows at `offset`, readable and writable.
+    /// Maps `len` bytes of what the driver offers at `offset`, readable and writable.
     pub fn shared(fd: c_int, offset: u64, len: u32) -> Result<Self, Errno> {
         Self::of_driver(fd, offset, len, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    /// The same, writable only.
+    /// Maps `len` bytes of what the driver offers at `offset`, writable only.
     pub fn write_only(fd: c_int, offset: u64, len: u32) -> Result<Self, Errno> {
         Self::of_driver(fd, offset, len, libc::PROT_WRITE)
     }
 
-    /// Where it starts.
+    /// Returns the first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// `len` bytes at `offset`; `None` if that is not inside.
+    /// Returns the address of `len` bytes at `offset`, or `None` if they are not inside.
     pub fn part(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         // SAFETY: inside the mapping.
@@ -72,7 +73,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this value's own mapping; whoever uses the memory drops it after its pointers.
+        // SAFETY: this value's own mapping. Every user of the memory drops the mapping after its
+        // pointers.
         unsafe {
             if self.kept_from_fork {
                 ffi::ibv_dofork_range(self.start.as_ptr().cast(), self.len);

@@ -1,5 +1,4 @@
-//! Memory of queues: the provider's own, or of an allocator of the parent domain that the object is
-//! made with.
+//! Memory of queues, from the provider or from an allocator of the object's parent domain.
 
 use std::ptr::NonNull;
 use std::slice;
@@ -12,16 +11,16 @@ use crate::refs::Ref;
 
 /// Zeroed memory that the device writes.
 pub enum Pages {
-    /// Of the provider.
+    /// Memory of the provider.
     Own(Mapping),
-    /// Of an allocator. It has to keep it from forks.
+    /// Memory of an allocator, which has to protect it from forks.
     Allocated(Allocated),
 }
 
 impl Pages {
-    /// `size` bytes, from the start of a page on.
+    /// Allocates `size` bytes, page-aligned.
     pub fn new(domain: Option<&Ref<Pd>>, size: usize, resource: Resource) -> Result<Self, Errno> {
-        // SAFETY: a query.
+        // SAFETY: a query without preconditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page = usize::try_from(page).map_err(|_| libc::EINVAL)?;
         let allocated = match domain {
@@ -34,7 +33,7 @@ impl Pages {
         })
     }
 
-    /// Where they start.
+    /// Returns the first byte.
     pub fn start(&self) -> NonNull<u8> {
         match self {
             Self::Own(mapping) => mapping.start(),
@@ -43,16 +42,16 @@ impl Pages {
     }
 }
 
-/// wr_ids, 0 at first.
+/// Memory for wr_ids, which are 0 at first.
 pub enum WrIds {
-    /// Of the provider.
+    /// Memory of the provider.
     Own(Box<[AtomicU64]>),
-    /// So many, of an allocator.
+    /// Memory of an allocator, and the number of wr_ids.
     Allocated(Allocated, usize),
 }
 
 impl WrIds {
-    /// `len` of them.
+    /// Allocates `len` wr_ids, by the allocator of `domain` if it has one.
     pub fn new(domain: &Ref<Pd>, len: usize, resource: Resource) -> Result<Self, Errno> {
         let size = len.checked_mul(size_of::<AtomicU64>()).ok_or(libc::ENOMEM)?;
         match domain.allocate(size, align_of::<AtomicU64>(), resource)? {
@@ -61,7 +60,7 @@ impl WrIds {
         }
     }
 
-    /// `len` of them, of the provider.
+    /// Allocates `len` wr_ids from the provider's memory.
     pub fn own(len: usize) -> Result<Self, Errno> {
         Ok(Self::Own(boxed_slice(len, || AtomicU64::new(0))?))
     }

@@ -17,12 +17,13 @@ use crate::refs::Ref;
 pub struct Mr {
     /// rdma-core's part, which rdma-core may change at any time.
     verbs: UnsafeCell<ffi::verbs_mr>,
-    /// That of the last registration.
+    /// PD of the last registration.
     pd: Ref<Pd>,
 }
 
 impl Mr {
-    /// What libibverbs gets of a region that `fill` has made known to the kernel, or found there.
+    /// Makes the object of a region for libibverbs. `fill` registers the region in the kernel, or
+    /// finds it there.
     ///
     /// # Safety
     /// `pd` was made by this provider, and is not deallocated.
@@ -33,7 +34,7 @@ impl Mr {
         // SAFETY: by this function's own contract.
         let mr = boxed(Self { verbs: UnsafeCell::new(zeroed!()), pd: unsafe { Pd::of(pd) } })?;
         check(fill(mr.verbs.get()))?;
-        // ibv_mr is the first field of verbs_mr.
+        // `ibv_mr` is the first field of `verbs_mr`.
         Ok(Box::into_raw(mr).cast())
     }
 }
@@ -68,7 +69,8 @@ pub unsafe extern "C" fn reg_mr(
     })
 }
 
-/// Of the codes of ibv_rereg_mr(3) libibverbs chooses one by itself; errno says why.
+/// Registers a region again. libibverbs chooses one of the codes of ibv_rereg_mr(3); errno has the
+/// reason.
 pub unsafe extern "C" fn rereg_mr(
     mr: *mut ffi::verbs_mr,
     flags: c_int,
@@ -105,7 +107,8 @@ pub unsafe extern "C" fn rereg_mr(
     match register() {
         Ok(()) => {
             if flags & ffi::IBV_REREG_MR_CHANGE_PD as c_int != 0 {
-                // SAFETY: the caller's region, which nobody else uses meanwhile, and PD.
+                // SAFETY: the caller's region, which nobody else uses meanwhile, and the caller's
+                // PD.
                 unsafe { (*mr.cast::<Mr>()).pd = Pd::of(pd) };
             }
             0
@@ -118,7 +121,7 @@ pub unsafe extern "C" fn rereg_mr(
 }
 
 pub unsafe extern "C" fn dereg_mr(mr: *mut ffi::verbs_mr) -> c_int {
-    // SAFETY: made by Mr::make(), and unused once the kernel has let it go.
+    // SAFETY: made by Mr::make(), and unused after the kernel has deregistered it.
     unsafe { code(check(ffi::ibv_cmd_dereg_mr(mr)).map(|()| drop(Box::from_raw(mr.cast::<Mr>())))) }
 }
 

@@ -1,4 +1,4 @@
-//! Queries of device and port: what the kernel does.
+//! Queries of device and port, which the kernel answers.
 
 use std::ffi::c_int;
 use std::fmt::Write;
@@ -8,11 +8,11 @@ use crate::context::Context;
 use crate::errno::{Errno, check, code};
 use crate::ffi;
 
-/// A C structure of which all bytes may be zero.
+/// Makes a C structure of which all bytes may be zero.
 macro_rules! zeroed {
     () => {
-        // SAFETY: used for integers, pointers, options of function pointers and pthread objects
-        // that are not in use yet.
+        // SAFETY: used for integers, pointers, optional function pointers, and pthread objects that
+        // are not in use yet.
         unsafe { std::mem::zeroed() }
     };
 }
@@ -38,22 +38,22 @@ pub unsafe extern "C" fn query_device_ex(
     })
 }
 
-/// Most entries of a CQ. The context need not be set up.
+/// Queries the most entries of a CQ. The context need not be set up.
 ///
 /// # Safety
 /// libibverbs has made the context.
 pub unsafe fn max_cqe(context: *mut ffi::ibv_context) -> Result<u32, Errno> {
     let mut attr: ffi::ibv_device_attr_ex = zeroed!();
-    // SAFETY: by this function's own contract; the attributes are as long as said.
+    // SAFETY: by this function's own contract; the attributes are as long as stated.
     unsafe { query_device(context, ptr::null(), &raw mut attr, size_of_val(&attr)) }?;
     u32::try_from(attr.orig_attr.max_cqe).map_err(|_| libc::EPROTO)
 }
 
-/// Asks the kernel; the version of the device.
+/// Queries the device by the kernel, and returns the device's version.
 ///
 /// # Safety
-/// As for the arguments of ibv_query_device_ex(3), but that our part of the context need not be
-/// there.
+/// As for the arguments of ibv_query_device_ex(3), except that the context need not contain our
+/// part.
 unsafe fn query_device(
     context: *mut ffi::ibv_context,
     input: *const ffi::ibv_query_device_ex_input,
@@ -82,7 +82,7 @@ fn write_version(version: u64, to: &mut [core::ffi::c_char; 64]) {
     }
     to.fill(0);
     let (major, minor, patch) = (version >> 32, version >> 16 & 0xffff, version & 0xffff);
-    // At most 22 characters, so it fits and the string ends.
+    // At most 22 characters, so the text fits and the string ends.
     let _ = write!(Text(to.iter_mut()), "{major}.{minor}.{patch}");
 }
 

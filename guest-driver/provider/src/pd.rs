@@ -1,9 +1,9 @@
-//! Protection domains, thread domains, and parent domains: a protection domain with a thread domain
-//! and with allocators.
+//! Protection domains, thread domains, and parent domains.
 //!
-//! A domain counts the objects that were made with it, so that none of them is left with a domain
-//! that is gone. Of a protection domain the kernel counts too, and for all processes that have
-//! imported it.
+//! A parent domain is a protection domain with a thread domain and with allocators.
+//!
+//! A domain counts the objects that were made with it. So no object outlives its domain. The kernel
+//! also counts the objects of a protection domain, for all processes that have imported it.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -17,7 +17,7 @@ use crate::objects::zeroed;
 use crate::refs::Ref;
 use crate::{ffi, uverbs};
 
-/// IBV_ALLOCATOR_USE_DEFAULT.
+/// `IBV_ALLOCATOR_USE_DEFAULT`.
 const USE_DEFAULT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 
 /// A protection domain, or a parent domain.
@@ -25,39 +25,41 @@ const USE_DEFAULT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 pub struct Pd {
     /// rdma-core's part, which rdma-core may change at any time.
     verbs: UnsafeCell<ffi::ibv_pd>,
-    /// What makes it a parent domain.
+    /// Additional parts of a parent domain.
     parent: Option<Parent>,
 }
 
-/// What a parent domain has.
+/// The parts of a parent domain.
 struct Parent {
-    /// The protection domain that it stands for; it may be a parent domain in turn.
+    /// The protection domain that it stands for, which may be a parent domain itself.
     _contained: Ref<Pd>,
-    /// Objects of a thread domain are locked as all others are: a program that keeps its promise
-    /// never waits.
+    /// Thread domain. Its objects are locked like all others: if the program keeps its promise, it
+    /// never waits for these locks.
     _td: Option<Ref<Td>>,
     allocators: Option<Allocators>,
 }
 
-/// Who gives the memory of objects that are made with a parent domain.
+/// The program's functions for the memory of objects that are made with a parent domain.
 #[derive(Clone, Copy)]
 struct Allocators {
     alloc: unsafe extern "C" fn(*mut ffi::ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void,
     free: unsafe extern "C" fn(*mut ffi::ibv_pd, *mut c_void, *mut c_void, u64),
-    /// Handed to both.
+    /// Argument of both functions.
     context: *mut c_void,
 }
 
-/// What memory is for, as allocators are told: the kernel's number of the driver, which is 0, in
-/// the upper half, and one of these.
+/// Purpose of memory, as allocators are told.
+///
+/// The upper half is the kernel's ID of the driver, which is 0. The lower half is one of these
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Resource {
     /// The ring of a CQ.
     Cq = 1,
-    /// What a QP keeps of its send requests.
+    /// A QP's records of its send requests.
     SendQueue = 2,
-    /// What a QP keeps of its receive requests.
+    /// A QP's records of its receive requests.
     RecvQueue = 3,
 }
 
@@ -70,7 +72,7 @@ pub struct Allocated {
 }
 
 impl Allocated {
-    /// Where it starts.
+    /// Returns the first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -79,7 +81,7 @@ impl Allocated {
 impl Drop for Allocated {
     fn drop(&mut self) {
         let Allocators { free, context, .. } = self.allocators;
-        // SAFETY: the program's function, with what its other function gave.
+        // SAFETY: the program's function, with what its other function returned.
         unsafe { free(self.pd.ibv(), context, self.start.as_ptr().cast(), self.resource as u64) };
     }
 }
@@ -91,12 +93,12 @@ pub struct Td {
 }
 
 impl Pd {
-    /// A further reference to the domain that libibverbs calls `pd`.
+    /// Returns a further reference to the domain that libibverbs calls `pd`.
     ///
     /// # Safety
     /// `pd` was made by this provider, and is not deallocated.
     pub unsafe fn of(pd: *mut ffi::ibv_pd) -> Ref<Self> {
-        // SAFETY: the caller's; ibv_pd is the first field.
+        // SAFETY: by this function's own contract; `ibv_pd` is the first field.
         unsafe { Ref::to(pd.cast()) }
     }
 
@@ -105,7 +107,7 @@ impl Pd {
         self.parent.is_some()
     }
 
-    /// The context it belongs to.
+    /// Returns the context of the domain.
     pub fn context(&self) -> *mut ffi::ibv_context {
         // SAFETY: set when the domain was made.
         unsafe { (*self.verbs.get()).context }
@@ -113,11 +115,12 @@ impl Pd {
 }
 
 impl Ref<Pd> {
-    /// `size` zeroed bytes for an object that is made with this domain. `None` if the provider is
-    /// to take its own memory.
+    /// Allocates `size` zeroed bytes for an object that is made with this domain.
+    ///
+    /// Returns `None` if the provider has to use its own memory.
     ///
     /// # Errors
-    /// ENOMEM if the allocator has none; EINVAL if it does not keep to the alignment.
+    /// ENOMEM if the allocator has no memory; EINVAL if it ignores the alignment.
     pub fn allocate(
         &self,
         size: usize,
@@ -127,8 +130,8 @@ impl Ref<Pd> {
         let Some(allocators) = self.parent.as_ref().and_then(|parent| parent.allocators) else {
             return Ok(None);
         };
-        // SAFETY: the program's function, called as ibv_alloc_parent_domain(3) says; no lock is
-        // held.
+        // SAFETY: the program's function, called as ibv_alloc_parent_domain(3) specifies; no lock
+        // is held.
         let start =
             unsafe { (allocators.alloc)(self.ibv(), allocators.context, size, alignment, resource as u64) };
         if start == USE_DEFAULT {
@@ -139,8 +142,8 @@ impl Ref<Pd> {
         if !start.as_ptr().addr().is_multiple_of(alignment) {
             return Err(libc::EINVAL);
         }
-        // The program has to zero it; what is left there would be taken for completions.
-        // SAFETY: the program gives as many bytes as it was asked for.
+        // The program should have zeroed the memory. Other bytes would be read as completions.
+        // SAFETY: the program returns as many bytes as it was asked for.
         unsafe { start.write_bytes(0, size) };
         Ok(Some(memory))
     }
@@ -150,7 +153,7 @@ impl Ref<Pd> {
     }
 }
 
-/// Reply of ibv_cmd_alloc_pd with driver data.
+/// Reply of `ibv_cmd_alloc_pd` with driver data.
 #[repr(C)]
 struct Reply {
     ibv: ffi::ib_uverbs_alloc_pd_resp,
@@ -162,7 +165,7 @@ pub unsafe extern "C" fn alloc_pd(context: *mut ffi::ibv_context) -> *mut ffi::i
         let pd = Ref::new(Pd { verbs: UnsafeCell::new(zeroed!()), parent: None })?;
         let mut command: ffi::ibv_alloc_pd = zeroed!();
         let mut reply = Reply { ibv: zeroed!(), driver: AllocPdResp::new_zeroed() };
-        // SAFETY: the caller's context; the reply is as long as said.
+        // SAFETY: the caller's context; the reply is as long as stated.
         check(unsafe {
             ffi::ibv_cmd_alloc_pd(
                 context,
@@ -186,6 +189,8 @@ pub unsafe extern "C" fn alloc_parent_domain(
     object(unsafe { parent_domain(context, &*attr) })
 }
 
+/// Makes a parent domain.
+///
 /// # Safety
 /// The domains in `attr` are alive.
 unsafe fn parent_domain(
@@ -198,7 +203,7 @@ unsafe fn parent_domain(
     if attr.pd.is_null() || attr.comp_mask & !(allocators | pd_context) != 0 {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the caller's, of this provider as those of all its contexts.
+    // SAFETY: by this function's own contract; all domains of this context are of this provider.
     let (contained, td) =
         unsafe { (Pd::of(attr.pd), (!attr.td.is_null()).then(|| Ref::<Td>::to(attr.td.cast()))) };
     if contained.context() != context || td.as_ref().is_some_and(|td| td.verbs.context != context) {
@@ -212,14 +217,15 @@ unsafe fn parent_domain(
         }
         (true, ..) => return Err(libc::EINVAL),
     };
-    // SAFETY: alive. What the kernel is asked with a parent domain is about the protection domain
-    // in it.
+    // SAFETY: the domain is alive. For the kernel, a parent domain has the handle of its protection
+    // domain.
     let verbs = ffi::ibv_pd { context, handle: unsafe { (*attr.pd).handle } };
     let parent = Parent { _contained: contained, _td: td, allocators };
     Ok(Ref::new(Pd { verbs: UnsafeCell::new(verbs), parent: Some(parent) })?.into_raw().cast())
 }
 
-/// Of parent domains too. EBUSY while an object of this process was made with it.
+/// Deallocates a protection domain or parent domain. Fails with EBUSY while an object of this
+/// process that was made with it exists.
 pub unsafe extern "C" fn dealloc_pd(pd: *mut ffi::ibv_pd) -> c_int {
     // SAFETY: libibverbs gives its reference back.
     let owned: Ref<Pd> = unsafe { Ref::from_raw(pd.cast()) };
@@ -231,7 +237,7 @@ pub unsafe extern "C" fn dealloc_pd(pd: *mut ffi::ibv_pd) -> c_int {
     };
     let result = dealloc();
     if result.is_err() {
-        // It stays libibverbs'.
+        // libibverbs keeps its reference.
         owned.into_raw();
     }
     code(result)
@@ -247,7 +253,8 @@ pub unsafe extern "C" fn import_pd(context: *mut ffi::ibv_context, handle: u32) 
     object(import())
 }
 
-/// The objects that were made with it may be destroyed later: the last of them frees it.
+/// Ends the import of a PD. Objects that were made with it may be destroyed later: the last one
+/// frees it.
 pub unsafe extern "C" fn unimport_pd(pd: *mut ffi::ibv_pd) {
     // SAFETY: libibverbs gives its reference back; the kernel keeps the PD.
     drop(unsafe { Ref::<Pd>::from_raw(pd.cast()) });
@@ -263,14 +270,14 @@ pub unsafe extern "C" fn alloc_td(
     object(td().map(|td| td.into_raw().cast()))
 }
 
-/// EBUSY while a parent domain has it.
+/// Deallocates a thread domain. Fails with EBUSY while a parent domain refers to it.
 pub unsafe extern "C" fn dealloc_td(td: *mut ffi::ibv_td) -> c_int {
     // SAFETY: libibverbs gives its reference back.
     let owned: Ref<Td> = unsafe { Ref::from_raw(td.cast()) };
     if owned.is_only() {
         return 0;
     }
-    // It stays libibverbs'.
+    // libibverbs keeps its reference.
     owned.into_raw();
     refusal(libc::EBUSY)
 }

@@ -1,4 +1,4 @@
-//! From CQEs to work completions.
+//! Translation of CQEs to work completions.
 
 use std::ffi::c_int;
 
@@ -13,8 +13,8 @@ use crate::srq::Srq;
 use crate::table::Table;
 
 pub unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, count: c_int, wc: *mut ffi::ibv_wc) -> c_int {
-    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not taken
-    // (ibv_poll_cq(3)).
+    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not
+    // destroyed (ibv_poll_cq(3)).
     let cq = unsafe { Cq::of(cq) };
     let mut ring = cq.ring.lock();
     let mut found = 0;
@@ -30,14 +30,14 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, count: c_int, wc: *mut ff
 }
 
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ffi::ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not taken
-    // (ibv_req_notify_cq(3)).
+    // SAFETY: libibverbs calls this with a CQ that `create_cq` made and `destroy_cq` has not
+    // destroyed (ibv_req_notify_cq(3)).
     let cq = unsafe { Cq::of(cq) };
     cq.ring.lock().queue.arm(if solicited_only == 0 { Arm::Next } else { Arm::Solicited });
     0
 }
 
-/// The next completion of a QP that exists, and its time stamp, as [`Ring::take`].
+/// Takes the next completion of a QP that exists, and its time stamp (see [`Ring::take`]).
 #[inline]
 pub fn next(cq: &Cq, ring: &mut Ring) -> Option<(ffi::ibv_wc, u64)> {
     loop {
@@ -57,11 +57,11 @@ fn translate(cqe: &Cqe, ring: &mut Ring, cq: &Cq) -> Option<ffi::ibv_wc> {
         return completion(cqe, xrc_receive(cqe, &context.srqs, cq)?, 0);
     }
     let (last_qpn, last) = ring.last;
-    // The numbers are compared before a QP is looked at, and only one of this CQ is remembered or
-    // found, whatever the device says.
+    // The numbers are compared before the QP is dereferenced. Only a QP of this CQ is remembered or
+    // found, whatever the device writes.
     let found = if last_qpn == qpn { last } else { context.qps.find(qpn, cq) };
-    // SAFETY: before a QP of this CQ is freed it is hidden in the table, and after that removed
-    // from `last` under the lock of this CQ, which is held.
+    // SAFETY: before a QP of this CQ is freed, it is hidden in the table. Then it is removed from
+    // `last` under the lock of this CQ, which is held here.
     let qp = unsafe { found.as_ref() }.filter(|qp| qp.qpn == qpn)?;
     ring.last = (qpn, found);
     let wqe_id = cqe.wqe_id.get();
@@ -70,18 +70,20 @@ fn translate(cqe: &Cqe, ring: &mut Ring, cq: &Cq) -> Option<ffi::ibv_wc> {
     completion(cqe, wr_id, cqe.src_qpn.get())
 }
 
-/// A receive of an XRC shared queue has completed, whichever process' QP took it; gives back its
-/// wr_id. `None` if there is no such one. Under the lock of the CQ.
+/// Completes a receive of an XRC shared receive queue, and returns its wr_id.
+///
+/// The QP that took the receive may be of any process. Returns `None` if there is no such receive.
+/// The lock of the CQ is held.
 #[cold]
 fn xrc_receive(cqe: &Cqe, srqs: &Table<Srq>, cq: &Cq) -> Option<u64> {
-    // Of a destroyed queue: another may have its number.
+    // The queue is destroyed, and another one may have its number.
     if cqe.qpn.get() == limit::NONE {
         return None;
     }
     let srqn = cqe.src_qpn.get();
     let found: *const Srq = srqs.find(srqn, cq);
-    // SAFETY: before a queue of this CQ is freed it is hidden in the table, and after that the lock
-    // of this CQ is taken once more; it is held.
+    // SAFETY: before a queue of this CQ is freed, it is hidden in the table. Then the lock of this
+    // CQ is taken once more, and it is held here.
     let srq = unsafe { found.as_ref() }.filter(|srq| srq.srqn == srqn)?;
     lock(&srq.slots).complete(cqe.wqe_id.get())
 }
@@ -95,7 +97,7 @@ fn completion(cqe: &Cqe, wr_id: u64, src_qp: u32) -> Option<ffi::ibv_wc> {
     if cqe.flags & flags::GRH != 0 {
         wc_flags |= ffi::IBV_WC_GRH;
     }
-    // Immediate data stay as they are, the key is a number.
+    // Immediate data keep their byte order. The key is a number.
     let imm = if cqe.flags & flags::INV != 0 {
         wc_flags |= ffi::IBV_WC_WITH_INV;
         ffi::ibv_wc__bindgen_ty_1 { invalidated_rkey: cqe.imm.get() }
@@ -109,7 +111,7 @@ fn completion(cqe: &Cqe, wr_id: u64, src_qp: u32) -> Option<ffi::ibv_wc> {
             None => ffi::IBV_WC_GENERAL_ERR,
         },
         opcode: u32::from(cqe.opcode),
-        // The status as the device wrote it, even if it has no name.
+        // The status that the device wrote, even if it has no name.
         vendor_err: u32::from(cqe.status),
         byte_len: cqe.byte_len.get(),
         __bindgen_anon_1: imm,

@@ -1,4 +1,4 @@
-//! ibv_create_cq_ex(3): completions that are read one by one, between ibv_start_poll() and
+//! ibv_create_cq_ex(3): completions that are read one by one, from ibv_start_poll() to
 //! ibv_end_poll().
 
 use std::cell::UnsafeCell;
@@ -12,16 +12,16 @@ use crate::objects::zeroed;
 use crate::poll;
 use crate::ring_lock::RingGuard;
 
-/// The poll of a CQ that a thread has started by ibv_start_poll().
+/// State of a poll that a thread has started by ibv_start_poll().
 pub struct PollEx {
     /// The lock of the CQ's ring, held by the caller from start to end.
     held: UnsafeCell<Option<RingGuard<'static>>>,
     /// The current completion.
     current: UnsafeCell<ffi::ibv_wc>,
-    /// Its time stamp.
+    /// Time stamp of the current completion.
     timestamp: UnsafeCell<u64>,
-    /// How the clock of the wall was last compared with the device's, if completions are to have
-    /// its time.
+    /// The last comparison of the wall clock with the device's clock, if completions have
+    /// wall-clock time.
     wall: UnsafeCell<Option<Wall>>,
 }
 
@@ -35,13 +35,13 @@ impl PollEx {
         }
     }
 
-    /// Has completions have the time of the clock of the wall.
+    /// Makes completions have wall-clock time.
     pub fn compare_clocks(&mut self, cmd_fd: c_int) -> Result<(), Errno> {
         *self.wall.get_mut() = Some(Wall::compare(cmd_fd)?);
         Ok(())
     }
 
-    /// As if the clocks had been compared so long before. No thread polls the CQ.
+    /// Makes the last comparison of the clocks older by `nanoseconds`. No thread may poll the CQ.
     #[cfg(test)]
     pub fn age(&self, nanoseconds: u64) {
         // SAFETY: nobody else uses it.
@@ -51,7 +51,7 @@ impl PollEx {
     }
 }
 
-/// Sets the functions of the CQ; those for time stamps if its completions have them.
+/// Sets the functions of the CQ, including those for time stamps if its completions have them.
 pub fn set_functions(cq: &mut ffi::ibv_cq_ex, is_timed: bool) {
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);
@@ -78,12 +78,12 @@ unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, attr: *mut ffi::ibv_pol
     if unsafe { (*attr).comp_mask } != 0 {
         return refusal(libc::EINVAL);
     }
-    // SAFETY: the caller's CQ. The guard lives beside what it points to, in a CQ that does not
-    // move, and is dropped first, by the order of the fields. `held` is under the lock, which this
+    // SAFETY: the caller's CQ. The guard is stored next to what it points to, in a CQ that does not
+    // move. It is dropped first, by the order of the fields. `held` is under the lock, which this
     // thread has taken.
     unsafe {
         let queue = Cq::of(cq.cast());
-        // Who has started a poll and starts another would wait for itself.
+        // A thread that starts a second poll would wait for itself.
         let Some(guard) = queue.ring.lock_for_poll() else { return refusal(libc::EINVAL) };
         *queue.poll_ex.held.get() = Some(std::mem::transmute::<RingGuard<'_>, RingGuard<'static>>(guard));
         let result = advance(cq);
@@ -99,8 +99,9 @@ unsafe extern "C" fn next_poll(cq: *mut ffi::ibv_cq_ex) -> c_int {
     found(unsafe { advance(cq) })
 }
 
-/// What a poll returns. ENOENT says that there is no completion, which is no failure: errno stays
-/// as it is.
+/// Returns the result of a poll for C.
+///
+/// ENOENT means that there is no completion. That is no failure, so errno does not change.
 #[inline]
 fn found(result: Result<(), Errno>) -> c_int {
     match result {
@@ -114,10 +115,13 @@ unsafe extern "C" fn end_poll(cq: *mut ffi::ibv_cq_ex) {
     unsafe { end(Cq::of(cq.cast())) }
 }
 
+/// Moves to the next completion.
+///
 /// # Safety
 /// The caller's CQ, on which the caller has started a poll.
 unsafe fn advance(cq: *mut ffi::ibv_cq_ex) -> Result<(), Errno> {
-    // SAFETY: the caller's; these are under the lock, which the caller holds.
+    // SAFETY: by this function's own contract; these fields are under the lock, which the caller
+    // holds.
     unsafe {
         let queue = Cq::of(cq.cast());
         let ring = (*queue.poll_ex.held.get()).as_deref_mut().ok_or(libc::EINVAL)?;
@@ -129,11 +133,13 @@ unsafe fn advance(cq: *mut ffi::ibv_cq_ex) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Ends the poll.
+///
 /// # Safety
 /// The caller has started a poll of the CQ.
 unsafe fn end(cq: &Cq) {
-    // SAFETY: this is under the lock, which the caller holds. Taken out first: after unlocking,
-    // another thread may write here.
+    // SAFETY: `held` is under the lock, which the caller holds. The guard is taken out first,
+    // because another thread may write here after unlocking.
     let guard = unsafe { (*cq.poll_ex.held.get()).take() };
     if let Some(mut ring) = guard {
         ring.queue.publish();
@@ -141,7 +147,7 @@ unsafe fn end(cq: &Cq) {
     }
 }
 
-/// Functions that read a field of the current completion.
+/// Defines functions that read a field of the current completion.
 macro_rules! readers {
     ($($name:ident -> $type:ty = |$wc:ident| $value:expr;)*) => {
         $(unsafe extern "C" fn $name(cq: *mut ffi::ibv_cq_ex) -> $type {
@@ -156,7 +162,7 @@ readers! {
     read_opcode -> ffi::ibv_wc_opcode = |wc| wc.opcode;
     read_vendor_err -> u32 = |wc| wc.vendor_err;
     read_byte_len -> u32 = |wc| wc.byte_len;
-    // SAFETY: any bytes are an integer. With `IBV_WC_WITH_INV` it is the invalidated key.
+    // SAFETY: any bytes are a valid integer. With `IBV_WC_WITH_INV` it is the invalidated key.
     read_imm_data -> ffi::__be32 = |wc| unsafe { wc.__bindgen_anon_1.imm_data };
     read_qp_num -> u32 = |wc| wc.qp_num;
     read_src_qp -> u32 = |wc| wc.src_qp;
@@ -170,10 +176,11 @@ unsafe extern "C" fn read_timestamp(cq: *mut ffi::ibv_cq_ex) -> u64 {
     unsafe { *Cq::of(cq.cast()).poll_ex.timestamp.get() }
 }
 
-/// 0 if the program did not ask for it when it made the CQ.
+/// Returns the wall-clock time of the completion, or 0 if the program did not ask for it when it
+/// made the CQ.
 unsafe extern "C" fn read_wallclock(cq: *mut ffi::ibv_cq_ex) -> u64 {
-    // SAFETY: the caller's CQ, on which the caller has started a poll: what it has is under the
-    // lock, which the caller holds.
+    // SAFETY: the caller's CQ, on which the caller has started a poll. Its state is under the lock,
+    // which the caller holds.
     unsafe {
         let poll = &Cq::of(cq.cast()).poll_ex;
         let (timestamp, cmd_fd) = (*poll.timestamp.get(), (*(*cq).context).cmd_fd);

@@ -1,4 +1,4 @@
-//! Posts verbs requests to the device.
+//! Posting of verbs requests to the device.
 
 mod requests;
 
@@ -54,34 +54,39 @@ pub unsafe extern "C" fn post_srq_recv(
 
 /// A request as verbs programs write it.
 trait WorkRequest {
-    /// The program's ID for it.
+    /// Returns the program's ID of the request.
     fn wr_id(&self) -> u64;
-    /// The request behind it.
+    /// Returns the next request of the list.
     fn next(&self) -> *mut Self;
 }
 
-/// Where requests are posted.
+/// A queue to which requests are posted.
 trait Queue {
-    /// What they look like.
+    /// Type of the queue's requests.
     type Wr: WorkRequest;
-    /// The context it belongs to.
+    /// Returns the context of the queue.
     fn context(&self) -> &Context;
-    /// wqe_id of a request that is posted now; `None` if as many as allowed are outstanding. Under
-    /// the lock of [`crate::context::Own::work`], as the next.
+    /// Returns the wqe_id of a request that is about to be posted.
+    ///
+    /// Returns `None` if as many requests as allowed are outstanding. The lock of
+    /// [`crate::context::Own::work`] is held.
     fn take(&self, wr_id: u64) -> Option<u32>;
-    /// Forgets the `count` youngest requests, which the device has never seen.
+    /// Forgets the `count` youngest requests, which the device has never seen. The lock of
+    /// [`crate::context::Own::work`] is held.
     fn take_back(&self, count: u32);
-    /// A request as the device wants it.
+    /// Translates a request for the device.
     ///
     /// # Safety
-    /// What it points to is as ibv_post_send(3) wants it.
+    /// All pointers in `wr` are valid as ibv_post_send(3) requires.
     unsafe fn translate<'a>(&self, wr: &'a Self::Wr, wqe_id: u32) -> Result<Request<'a>, Errno>;
 }
 
-/// Posts a list. Up to the request that `bad_wr` is set to, if the result is not 0, all are posted.
+/// Posts a list of requests.
+///
+/// Sets `bad_wr` if the result is not 0. All requests before that one are posted.
 ///
 /// # Safety
-/// `wr` is NULL or a list as ibv_post_send(3) wants it, and `bad_wr` can be written.
+/// `wr` is NULL or a list as ibv_post_send(3) requires it, and `bad_wr` can be written.
 #[inline]
 unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr) -> c_int {
     let first = wr;
@@ -91,7 +96,7 @@ unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr)
     // SAFETY: by this function's own contract, each element of the list may be read until the call
     // returns.
     while let Some(request) = unsafe { wr.as_ref() } {
-        // SAFETY: the same.
+        // SAFETY: by this function's own contract, `request` is an element of a valid list.
         if let Err(error) = unsafe { push(&mut work, queue, request) } {
             result = Err(error);
             break;
@@ -102,7 +107,8 @@ unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr)
     // The requests before a bad one are posted.
     if let Err(lost) = work.finish() {
         result = Err(lost.errno);
-        // SAFETY: by this function's own contract the list may be read; `posted` of it were pushed.
+        // SAFETY: by this function's own contract the list may be read; `posted` requests of it
+        // were pushed.
         wr = unsafe { give_back(queue, first, posted, &lost) };
     }
     drop(work);
@@ -113,26 +119,25 @@ unsafe fn post<Q: Queue>(queue: &Q, mut wr: *mut Q::Wr, bad_wr: *mut *mut Q::Wr)
     code(result)
 }
 
-/// Posts send requests, all or nothing (unless the device is lost meanwhile).
+/// Posts all send requests, or none (unless the device is lost meanwhile).
 ///
 /// # Safety
-/// As for [`Queue::translate`] with each of them; `next` is not looked at.
+/// As for [`Queue::translate`] with each of them. Their `next` is not read.
 pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
     let queue = &Sends(qp);
     let mut work = lock(&qp.context().work);
     if wrs.len() > qp.sends.limit().saturating_sub(qp.sends.outstanding()) as usize {
         return Err(libc::ENOMEM);
     }
-    // Invalid requests are found before any is pushed.
+    // All requests are checked before any of them is pushed.
     for wr in wrs {
-        // SAFETY: by this function's own contract, each of `wrs` is one that `translate` may be
-        // given.
+        // SAFETY: by this function's own contract, each of `wrs` meets the contract of `translate`.
         unsafe { queue.translate(wr, 0) }?;
     }
     let mut posted = 0;
     let mut result = Ok(());
     for wr in wrs {
-        // SAFETY: the same.
+        // SAFETY: by this function's own contract, each of `wrs` meets the contract of `translate`.
         result = unsafe { push(&mut work, queue, wr) };
         if result.is_err() {
             break;
@@ -146,6 +151,8 @@ pub unsafe fn post_all(qp: &Qp, wrs: &[ffi::ibv_send_wr]) -> Result<(), Errno> {
     result
 }
 
+/// Pushes one request. On an error the queue is as before.
+///
 /// # Safety
 /// As for [`Queue::translate`].
 #[inline]
@@ -159,17 +166,16 @@ unsafe fn push<Q: Queue>(work: &mut Work, queue: &Q, wr: &Q::Wr) -> Result<(), E
     pushed
 }
 
-/// Takes the last requests of a list of which `posted` were pushed back from the queue; gives the
-/// first of these.
+/// Takes back lost requests of a list of which `posted` were pushed. Returns the first lost one.
 ///
 /// # Safety
-/// `first` is a list of more than `posted` requests, or of as many.
+/// `first` is a list of at least `posted` requests.
 #[cold]
 unsafe fn give_back<Q: Queue>(queue: &Q, first: *mut Q::Wr, posted: u32, lost: &Lost) -> *mut Q::Wr {
     queue.take_back(lost.requests.min(posted));
     let mut wr = first;
     for _ in lost.requests..posted {
-        // SAFETY: one of the list.
+        // SAFETY: an element of the list.
         wr = unsafe { wr.as_ref() }.map_or(ptr::null_mut(), Q::Wr::next);
     }
     wr
@@ -197,8 +203,8 @@ impl Queue for Sends<'_> {
 
     #[inline]
     unsafe fn translate<'a>(&self, wr: &'a ffi::ibv_send_wr, wqe_id: u32) -> Result<Request<'a>, Errno> {
-        // SAFETY: by this function's own contract, the request's elements and its address handle
-        // are as ibv_post_send(3) wants them.
+        // SAFETY: by this function's own contract, the request's SGEs and its address handle are as
+        // ibv_post_send(3) requires them.
         unsafe { wr.translate(self.0, wqe_id) }
     }
 }
@@ -259,7 +265,7 @@ impl Queue for Srq {
     }
 }
 
-/// wqe_id of a request that is posted now.
+/// Returns the wqe_id of a request that is about to be posted, and records its wr_id.
 #[inline]
 fn take(queue: &Requests, wr_id: u64) -> Option<u32> {
     let wqe_id = queue.next()?;

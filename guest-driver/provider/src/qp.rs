@@ -25,7 +25,7 @@ pub use create::{create_qp, create_qp_ex, open_qp};
 pub use kind::Kind;
 use kind::by_functions;
 
-/// wr_ids of the requests outstanding on one side of a QP.
+/// wr_ids of the outstanding requests on one side of a QP.
 pub type Requests = WrRing<WrIds>;
 
 /// A queue pair.
@@ -33,40 +33,40 @@ pub type Requests = WrRing<WrIds>;
 pub struct Qp {
     /// rdma-core's part, which rdma-core may change at any time.
     verbs: UnsafeCell<ffi::verbs_qp>,
-    /// Its number.
+    /// Number of the QP.
     pub qpn: u32,
-    /// Its transport service.
+    /// Transport service of the QP.
     pub kind: Kind,
     /// Each send request generates a completion.
     pub signal_all: bool,
-    /// State in which the last modify left it; it may have gone to an error state since.
+    /// State after the last modify. The QP may have moved to an error state since then.
     state: AtomicU32,
-    /// Most elements of a send request.
+    /// Most SGEs of a send request.
     pub max_send_sge: u32,
-    /// Most elements of a receive request.
+    /// Most SGEs of a receive request.
     pub max_recv_sge: u32,
     /// Most bytes of inline data.
     pub max_inline: u32,
-    /// Send queue. Its posting side is under the lock of [`crate::context::Own::work`], its
-    /// completing side under that of the send CQ.
+    /// Send queue. The lock of [`crate::context::Own::work`] protects its posting side, and the
+    /// lock of the send CQ its completing side.
     pub sends: Requests,
-    /// Receive queue. Its posting side is under the lock of [`crate::context::Own::work`], its
-    /// completing side under that of the receive CQ. Nothing is in it if the QP has a shared
-    /// receive queue.
+    /// Receive queue. The lock of [`crate::context::Own::work`] protects its posting side, and the
+    /// lock of the receive CQ its completing side. It is empty if the QP has a shared receive
+    /// queue.
     pub recvs: Requests,
-    /// CQs of its sends and of its receives, or NULL: XRC targets have none, and XRC initiators
-    /// one. CQs outlive the QPs that use them.
+    /// CQs of sends and of receives, or NULL. XRC targets have none, and XRC initiators have one.
+    /// CQs outlive the QPs that use them.
     cqs: [*const Cq; 2],
-    /// Its shared receive queue, or NULL.
+    /// Shared receive queue, or NULL.
     srq: *mut ffi::ibv_srq,
-    /// XRC targets have none.
+    /// PD of the QP. XRC targets have none.
     pd: Option<Ref<Pd>>,
     /// Requests that ibv_wr_complete() will post.
     pub batches: Batches,
 }
 
 impl Qp {
-    /// A QP that the kernel does not know yet.
+    /// Makes a QP that the kernel does not know yet.
     fn new(kind: Kind, signal_all: bool, pd: Option<Ref<Pd>>) -> Result<Self, Errno> {
         Ok(Self {
             verbs: UnsafeCell::new(zeroed!()),
@@ -86,7 +86,7 @@ impl Qp {
         })
     }
 
-    /// Takes over what the kernel gave it: its number, and the capabilities in `attr`.
+    /// Stores what the kernel returned: the number, and the capabilities in `attr`.
     fn set_up(&mut self, qpn: u32, attr: &ffi::ibv_qp_init_attr_ex) -> Result<(), Errno> {
         let cap = &attr.cap;
         self.qpn = qpn;
@@ -95,44 +95,47 @@ impl Qp {
         self.max_inline = cap.max_inline_data;
         self.sends = requests(self.pd.as_ref(), cap.max_send_wr, Resource::SendQueue)?;
         self.recvs = requests(self.pd.as_ref(), cap.max_recv_wr, Resource::RecvQueue)?;
-        // What libibverbs calls a CQ is what one begins with.
+        // A `Cq` begins with the `ibv_cq` of libibverbs.
         self.cqs = [attr.send_cq, attr.recv_cq].map(|cq| cq.cast_const().cast());
         self.srq = attr.srq;
         if by_functions(attr) {
             let verbs = self.verbs.get_mut();
             verbs.comp_mask |= ffi::VERBS_QP_EX;
-            // SAFETY: ibv_qp_ex begins with ibv_qp, and what follows is zero: no functions.
+            // SAFETY: `ibv_qp_ex` begins with `ibv_qp`. The rest is zero, which means no functions.
             batch::set_functions(unsafe { &mut verbs.__bindgen_anon_1.qp_ex });
         }
         Ok(())
     }
 
-    /// The QP that libibverbs calls `qp`.
+    /// Returns the QP that libibverbs calls `qp`.
     ///
     /// # Safety
     /// `qp` was made by this provider and isn't destroyed while the result is in use.
     #[inline]
     pub unsafe fn of<'a>(qp: *mut ffi::ibv_qp) -> &'a Self {
-        // SAFETY: ibv_qp is what verbs_qp, the first field, begins with.
+        // SAFETY: `ibv_qp` is the beginning of `verbs_qp`, the first field.
         unsafe { &*qp.cast::<Self>() }
     }
 
-    /// The context it belongs to.
+    /// Returns the context of the QP.
     #[inline]
     pub fn context(&self) -> &Context {
         // SAFETY: set when the QP was made, by ibv_cmd_create_qp(); a context outlives its objects.
         unsafe { Context::of((*self.ibv()).context) }
     }
 
-    /// Remembers the state that a modify led to.
+    /// Stores the state after a modify.
     fn set_state(&self, state: u32) {
         self.state.store(self.for_posts(state), Ordering::Relaxed);
     }
 
-    /// What a state means for posts. A QP of iWARP goes to RTS by itself, when it is connected, so
-    /// from INIT on it may be there.
+    /// Returns the state that decides about posts.
+    ///
+    /// An iWARP QP moves to RTS without a modify, when it is connected. So from INIT on it may be
+    /// in RTS.
     fn for_posts(&self, state: u32) -> u32 {
-        // SAFETY: as above; a context's device outlives it. (That of a test may have none.)
+        // SAFETY: the context is set as in context(), and its device outlives it. (In tests there
+        // may be no device.)
         let device = unsafe { (*(*self.ibv()).context).device.as_ref() };
         let is_iwarp = device.is_some_and(|device| device.transport_type == ffi::IBV_TRANSPORT_IWARP);
         let connects = matches!(state, ffi::IBV_QPS_INIT | ffi::IBV_QPS_RTR);
@@ -151,13 +154,13 @@ impl Qp {
         self.state.load(Ordering::Relaxed) != ffi::IBV_QPS_RESET
     }
 
-    /// Whether it has a receive queue of its own: no shared one, and none of XRC.
+    /// Whether the QP has its own receive queue: it neither uses a shared one nor is an XRC QP.
     #[inline]
     pub fn has_receive_queue(&self) -> bool {
         self.srq.is_null() && !matches!(self.kind, Kind::XrcSend | Kind::XrcRecv)
     }
 
-    /// A receive has completed; gives back its wr_id. `None` if there is no such one.
+    /// Completes a receive, and returns its wr_id. Returns `None` if there is no such receive.
     #[inline]
     pub fn complete_recv(&self, wqe_id: u32) -> Option<u64> {
         if self.has_receive_queue() {
@@ -172,7 +175,7 @@ impl Qp {
         self.verbs.get().cast()
     }
 
-    /// Its CQs, each once.
+    /// Iterates over the CQs of the QP, each once.
     fn each_cq(&self) -> impl Iterator<Item = &Cq> {
         let [send, recv] = self.cqs;
         let second = if ptr::eq(recv, send) { ptr::null() } else { recv };
@@ -180,22 +183,22 @@ impl Qp {
         [send, second].into_iter().filter_map(|cq| unsafe { cq.as_ref() })
     }
 
-    /// Invalidates its completions, so that none is taken for one of another QP with its number.
+    /// Invalidates completions of this QP, so that a later QP with its number does not get them.
     fn clean_cqs(&self) {
         for cq in self.each_cq() {
             cq.ring.lock().clean(self);
         }
     }
 
-    /// Invalidates its completions, so that none is taken for one of a later request, and forgets
-    /// the requests outstanding. It takes no posts.
+    /// Invalidates completions of this QP, and forgets its outstanding requests.
+    ///
+    /// So later requests do not get these completions. The QP takes no posts now.
     fn forget_requests(&self) {
         for cq in self.each_cq() {
             let mut ring = cq.ring.lock();
             ring.clean(self);
-            // Both sides of a ring of requests stand still. Completing is done under the lock of
-            // the CQ. Posting is done under this one, up to where a request that is refused is
-            // taken back.
+            // Both sides of the ring of requests must be idle. Completing needs the lock of the CQ.
+            // Posting needs the lock below, until a refused request has been taken back.
             let _work = lock(&self.context().work);
             let [send, recv] = self.cqs;
             if ptr::eq(cq, send) {
@@ -237,7 +240,7 @@ pub unsafe extern "C" fn modify_qp(ibv: *mut ffi::ibv_qp, attr: *mut ffi::ibv_qp
     if result.is_ok() && mask as u32 & ffi::IBV_QP_STATE != 0 {
         // SAFETY: the caller's attributes.
         let state = unsafe { (*attr).qp_state };
-        // First, so that what other threads post from here on is refused in RESET.
+        // Set first, so that later posts of other threads are refused in RESET.
         qp.set_state(state);
         if state == ffi::IBV_QPS_RESET {
             qp.forget_requests();
@@ -261,9 +264,9 @@ pub unsafe extern "C" fn query_qp(
         ffi::ibv_cmd_query_qp(qp, attr, mask, init_attr, &raw mut command, size_of_val(&command))
     });
     if result.is_ok() && mask as u32 & ffi::IBV_QP_STATE != 0 {
-        // The state may have changed without a modify, and posting depends on it. What a modify of
-        // another thread has stored meanwhile is newer than what was found. SAFETY: attributes just
-        // filled in.
+        // The state may have changed without a modify, and posting depends on it. If a modify of
+        // another thread has stored a state meanwhile, that one is newer.
+        // SAFETY: attributes just filled in.
         let found = known.for_posts(unsafe { (*attr).qp_state });
         let _ = known.state.compare_exchange(before, found, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -271,21 +274,22 @@ pub unsafe extern "C" fn query_qp(
 }
 
 pub unsafe extern "C" fn destroy_qp(ibv: *mut ffi::ibv_qp) -> c_int {
-    // SAFETY: the caller's QP, which nobody uses from now on; only polls of its CQs may meet it.
+    // SAFETY: the caller's QP, which nobody uses from now on; only polls of its CQs may find it.
     let (qp, context) = unsafe { (Qp::of(ibv), Context::of((*ibv).context)) };
-    // No lock is held: this waits until the program has acknowledged its events
-    // (ibv_destroy_qp(3)). SAFETY: the caller's QP.
+    // No lock is held: this waits until the program has acknowledged the QP's events
+    // (ibv_destroy_qp(3)).
+    // SAFETY: the caller's QP.
     let result = check(unsafe { ffi::ibv_cmd_destroy_qp(ibv) });
     if result.is_ok() {
-        // Targets are not there.
+        // Targets are not in the table.
         if qp.kind != Kind::XrcRecv {
             context.qps.hide(qp.qpn);
-            // After this no poll uses the QP: later ones do not find it, and earlier ones have
+            // After this no poll uses the QP: later polls do not find it, and earlier ones have
             // ended.
             qp.clean_cqs();
             context.qps.free(qp.qpn);
         }
-        // SAFETY: made by create(), and found by nobody any more.
+        // SAFETY: made by create(), and no longer found by anybody.
         drop(unsafe { Box::from_raw(ibv.cast::<Qp>()) });
     }
     code(result)

@@ -1,4 +1,4 @@
-//! Objects that other objects refer to.
+//! Reference counts of objects that other objects refer to.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -6,58 +6,62 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use crate::errno::{Errno, boxed};
 
-/// An object and its references. The object comes first, so that a pointer to this is one to what
-/// the object begins with.
+/// An object and its reference count.
+///
+/// The object comes first. So a pointer to this is also a pointer to the beginning of the object.
 #[repr(C)]
 struct Counted<T> {
     object: T,
     references: AtomicUsize,
 }
 
-/// A reference. The object lives as long as any. (As `Arc`, which ends the process where memory is
-/// short.)
+/// A counted reference. The object lives as long as any reference.
+///
+/// It is like `Arc`, but `Arc` would end the process if memory is short.
 pub struct Ref<T>(NonNull<Counted<T>>);
 
 impl<T> Ref<T> {
-    /// The first reference to a new object.
+    /// Makes a new object, and returns the first reference to it.
     pub fn new(object: T) -> Result<Self, Errno> {
         let counted = boxed(Counted { object, references: AtomicUsize::new(1) })?;
         Ok(Self(NonNull::from(Box::leak(counted))))
     }
 
-    /// What libibverbs gets: this reference, until [`Self::from_raw`] takes it back. It begins with
-    /// the object.
+    /// Turns this reference into the pointer that libibverbs gets, until [`Self::from_raw`] takes
+    /// it back.
+    ///
+    /// The pointer points to the object.
     pub fn into_raw(self) -> *mut T {
         let object = self.0.as_ptr().cast();
         std::mem::forget(self);
         object
     }
 
-    /// The reference that libibverbs has.
+    /// Takes back the reference of libibverbs.
     ///
     /// # Safety
-    /// `object` is of [`Self::into_raw`], and nobody else takes it back.
+    /// `object` comes from [`Self::into_raw`], and nobody else takes it back.
     pub unsafe fn from_raw(object: *mut T) -> Self {
-        // SAFETY: by this function's own contract it is no null pointer.
+        // SAFETY: by this function's own contract it is not a null pointer.
         Self(unsafe { NonNull::new_unchecked(object.cast()) })
     }
 
-    /// A further reference to an object that libibverbs has.
+    /// Returns a further reference to an object that libibverbs has.
     ///
     /// # Safety
-    /// `object` is of [`Self::into_raw`], and was not taken back.
+    /// `object` comes from [`Self::into_raw`], and was not taken back.
     pub unsafe fn to(object: *mut T) -> Self {
-        // SAFETY: by this function's own contract; that reference stays where it is.
+        // SAFETY: by this function's own contract; ManuallyDrop keeps the reference of libibverbs.
         let theirs = std::mem::ManuallyDrop::new(unsafe { Self::from_raw(object) });
         (*theirs).clone()
     }
 
-    /// Whether there is no other reference.
+    /// Whether this is the only reference.
     pub fn is_only(&self) -> bool {
         self.counted().references.load(Ordering::Acquire) == 1
     }
 
-    /// The object, for C.
+    /// Returns the pointer to the object, for C.
     pub fn as_ptr(&self) -> *mut T {
         self.0.as_ptr().cast()
     }
@@ -70,7 +74,7 @@ impl<T> Ref<T> {
 
 impl<T> Clone for Ref<T> {
     fn clone(&self) -> Self {
-        // Relaxed: who clones has a reference already.
+        // Relaxed: the caller has a reference already.
         self.counted().references.fetch_add(1, Ordering::Relaxed);
         Self(self.0)
     }
@@ -86,7 +90,8 @@ impl<T> Deref for Ref<T> {
 
 impl<T> Drop for Ref<T> {
     fn drop(&mut self) {
-        // Release, and acquire by the last: what others did with the object comes before its end.
+        // Release, and acquire by the last reference: all earlier uses of the object come before
+        // its end.
         if self.counted().references.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
             // SAFETY: made by new(), and this was the last reference.

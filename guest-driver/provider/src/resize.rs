@@ -1,4 +1,4 @@
-//! ibv_resize_cq(3): a completion queue goes on in other memory, while threads poll and arm it.
+//! ibv_resize_cq(3): a completion queue moves to other memory, while threads poll and arm it.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -15,7 +15,7 @@ use crate::memory::Pages;
 use crate::objects::zeroed;
 use crate::pd::Resource;
 
-/// As [`ffi::ibv_resize_cq`] with driver data.
+/// [`ffi::ibv_resize_cq`] with driver data.
 #[repr(C)]
 struct Command {
     ibv: ffi::ibv_resize_cq,
@@ -27,8 +27,10 @@ pub unsafe extern "C" fn resize_cq(cq: *mut ffi::ibv_cq, cqes: c_int) -> c_int {
     code(unsafe { resize(cq, cqes) })
 }
 
+/// Resizes a CQ.
+///
 /// # Safety
-/// The caller's CQ.
+/// `ibv` is the caller's CQ.
 unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
     // SAFETY: the caller's CQ.
     let cq = unsafe { Cq::of(ibv) };
@@ -37,8 +39,8 @@ unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
     }
     let layout = cq::layout(cqes, cq.context())?.with_timestamps(cq.is_timed);
     let memory = Pages::new(cq.domain.as_ref(), layout.size(), Resource::Cq)?;
-    // One at a time. Another may wait for the end of this thread's poll: who polls does not wait
-    // for it.
+    // One resize at a time. The other resize may wait for the end of this thread's poll, so a
+    // thread that polls does not wait for it.
     let resizing = if cq.ring.is_polled_here() { try_lock(&cq.resizing) } else { Some(lock(&cq.resizing)) };
     let resizing = resizing.ok_or(libc::EBUSY)?;
     let begun = begin(&mut cq.ring.lock(), memory, layout);
@@ -46,8 +48,8 @@ unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
         Ok(driver) => {
             let mut command = Command { ibv: zeroed!(), driver };
             let mut reply: ffi::ib_uverbs_resize_cq_resp = zeroed!();
-            // SAFETY: the caller's CQ; the command begins with what rdma-core expects and is as
-            // long as said, and so is the reply.
+            // SAFETY: the caller's CQ. The command begins with what rdma-core expects. Command and
+            // reply are as long as stated.
             let result = check(unsafe {
                 ffi::ibv_cmd_resize_cq(
                     ibv,
@@ -63,24 +65,25 @@ unsafe fn resize(ibv: *mut ffi::ibv_cq, cqes: c_int) -> Result<(), Errno> {
         Err((errno, memory)) => (Err(errno), Some(memory)),
     };
     drop(resizing);
-    // It may be given back by a function of the program: none of our locks is held.
+    // A function of the program may take the memory back, so none of our locks is held here.
     drop(unused);
     result
 }
 
-/// From here on the queue goes on in `memory` as soon as it shows that the device does; what the
-/// kernel is to be told.
+/// Begins a resize, and returns the driver data for the kernel.
+///
+/// From here on the queue moves to `memory` as soon as the rings show that the device does.
 fn begin(ring: &mut Ring, memory: Pages, layout: CqLayout) -> Result<UserResizeCqReq, (Errno, Pages)> {
     if ring.successor.is_some() {
-        // The device never said whether it carried out the last one.
+        // It is unknown whether the device executed the last resize.
         return Err((libc::EIO, memory));
     }
-    // Room for all that may be left in the ring, as there must be when the device has answered.
+    // Room for everything that may be left in the ring: it is needed when the device has answered.
     if ring.held.try_reserve(ring.queue.layout().entries() as usize).is_err() {
         return Err((libc::ENOMEM, memory));
     }
-    // SAFETY: zeroed, page-aligned memory of that size. It and the present one are kept beside the
-    // queue until end(), and both if that finds no answer.
+    // SAFETY: zeroed, page-aligned memory of that size. New and present memory are kept until
+    // end(), and longer if the device did not answer.
     if !unsafe { ring.queue.begin_resize(memory.start(), layout) } {
         return Err((libc::EIO, memory));
     }
@@ -93,8 +96,10 @@ fn begin(ring: &mut Ring, memory: Pages, layout: CqLayout) -> Result<UserResizeC
     Ok(driver)
 }
 
-/// The kernel has answered. Without an answer of the device (EIO) it may go on in either memory:
-/// both stay, and which it is shows in them. Otherwise the one that is not in use any more.
+/// Ends a resize after the kernel's answer, and returns the memory that is not used any more.
+///
+/// If the device did not answer (EIO), it may use either memory. Then both stay, and the rings show
+/// which one it uses.
 fn end(ring: &mut Ring, result: Result<(), Errno>) -> Option<Pages> {
     let unused = match result {
         Ok(()) => {

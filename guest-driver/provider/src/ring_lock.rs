@@ -1,4 +1,4 @@
-//! The lock of a completion queue, which a program may do without.
+//! The lock of a completion queue, which a program may turn off.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -8,11 +8,13 @@ use std::sync::{Mutex, MutexGuard};
 use crate::cq::Ring;
 use crate::errno::{lock, try_lock};
 
-/// No thread.
+/// Value of `poller` if no thread has started a poll.
 const NOBODY: usize = 0;
 
-/// A ring that is locked by each poll and each arm, unless the program has promised that a single
-/// thread uses the queue (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
+/// A CQ ring and its lock.
+///
+/// Each poll and each arm takes the lock, unless the program has promised that a single thread uses
+/// the queue (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
 pub struct RingLock {
     mutex: Mutex<()>,
     is_shared: bool,
@@ -21,28 +23,32 @@ pub struct RingLock {
     ring: UnsafeCell<Ring>,
 }
 
-// SAFETY: the ring is used under the lock, or by a single thread, as the program has promised; what
-// it holds may go to other threads.
+// SAFETY: the ring is used under the lock, or by a single thread, as the program has promised. Its
+// contents may move to other threads.
 unsafe impl Sync for RingLock {}
 
 impl RingLock {
+    /// Makes the lock of `ring`.
+    ///
     /// # Safety
-    /// If it is not shared, a single thread at a time uses the queue, and all QPs that use it.
+    /// If it is not shared, a single thread at a time uses the queue and all QPs that use it.
     pub unsafe fn new(ring: Ring, is_shared: bool) -> Self {
         let poller = AtomicUsize::new(NOBODY);
         Self { mutex: Mutex::new(()), is_shared, poller, ring: UnsafeCell::new(ring) }
     }
 
-    /// The ring, for this thread alone. A thread that has started a poll has it already, and does
-    /// not wait for itself: between ibv_start_poll() and ibv_end_poll() a program may arm the
-    /// queue, and destroy QPs that use it.
+    /// Locks the ring.
+    ///
+    /// A thread that has started a poll has the lock already, and does not wait for itself. Between
+    /// ibv_start_poll() and ibv_end_poll() it may arm the queue, and destroy QPs that use it.
     #[inline]
     pub fn lock(&self) -> RingGuard<'_> {
         let held = if self.is_shared { self.acquire() } else { None };
         RingGuard { lock: self, held }
     }
 
-    /// The ring for a poll that this thread starts; `None` if it has started one.
+    /// Locks the ring for a poll that this thread starts. Returns `None` if it has started one
+    /// already.
     #[inline]
     pub fn lock_for_poll(&self) -> Option<RingGuard<'_>> {
         let guard = self.lock();
@@ -56,7 +62,7 @@ impl RingLock {
     /// Whether this thread has started a poll.
     #[inline]
     pub fn is_polled_here(&self) -> bool {
-        // Relaxed: only what this thread has stored itself is equal.
+        // Relaxed: only a value that this thread stored itself can be equal.
         self.poller.load(Ordering::Relaxed) == this_thread()
     }
 
@@ -74,17 +80,17 @@ impl RingLock {
     }
 }
 
-/// What no other living thread has; not 0.
+/// Returns a value that no other living thread has, and that is not 0.
 #[inline]
 fn this_thread() -> usize {
     // SAFETY: it has no preconditions.
     unsafe { libc::pthread_self() as usize }
 }
 
-/// A ring that this thread alone uses.
+/// Access of this thread to a locked ring.
 pub struct RingGuard<'a> {
     lock: &'a RingLock,
-    /// None if the queue is not shared, or if this thread has the lock by a poll that it has
+    /// `None` if the queue is not shared, or if this thread has the lock by a poll that it has
     /// started.
     held: Option<MutexGuard<'a, ()>>,
 }
@@ -111,8 +117,9 @@ impl Deref for RingGuard<'_> {
 impl DerefMut for RingGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Ring {
-        // SAFETY: as above. Of two guards of one thread only one is looked through at a time: that
-        // of a poll is, within its own functions.
+        // SAFETY: under the lock, or by the promise of RingLock::new(). If one thread has two
+        // guards, only one is dereferenced at a time: that of a poll is dereferenced only within
+        // its own functions.
         unsafe { &mut *self.lock.ring.get() }
     }
 }

@@ -1,54 +1,57 @@
-//! Receives of a shared receive queue that are outstanding.
+//! Outstanding receives of a shared receive queue.
 
 use crate::errno::Errno;
 
-/// No slot.
+/// Index that means no slot.
 const NONE: u32 = u32::MAX;
 
-/// Outstanding receives by the indices that the device names them by: they complete in any order,
-/// so each has a slot, and a slot that is free is used again.
+/// Outstanding receives of a shared receive queue.
+///
+/// The device names a receive by the index of its slot. Receives complete in any order, and free
+/// slots are used again.
 pub struct Slots {
     slots: Vec<Slot>,
     /// The first free slot.
     free: u32,
     /// The slot taken last.
     last: u32,
-    /// How many are taken.
+    /// Number of taken slots.
     taken: u32,
-    /// Most that may be.
+    /// Most slots that may be taken.
     limit: u32,
 }
 
 struct Slot {
     wr_id: u64,
-    /// The next free one; of one that is taken, the one taken before it.
+    /// The next free slot. For a taken slot: the slot taken before it.
     link: u32,
     is_taken: bool,
 }
 
 impl Slots {
-    /// For up to `limit` receives.
+    /// Makes slots for up to `limit` receives.
     pub fn new(limit: u32) -> Result<Self, Errno> {
         let mut slots = Self { slots: Vec::new(), free: NONE, last: NONE, taken: 0, limit: 0 };
         slots.set_limit(limit)?;
         Ok(slots)
     }
 
-    /// Most receives outstanding.
+    /// Returns the largest number of outstanding receives.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// From now on for up to `limit` receives. If more are outstanding there is room for another
-    /// when enough of them have completed.
+    /// Sets the largest number of outstanding receives.
+    ///
+    /// If more are outstanding, there is room for another one when enough of them have completed.
     ///
     /// # Errors
-    /// ENOMEM; nothing has changed then.
+    /// ENOMEM. Then nothing has changed.
     pub fn set_limit(&mut self, limit: u32) -> Result<(), Errno> {
         let before = self.slots.len() as u32;
         if limit > before {
             self.slots.try_reserve_exact((limit - before) as usize).map_err(|_| libc::ENOMEM)?;
-            // The lowest index is the first that is taken.
+            // The lowest index is taken first.
             let link = |index| if index + 1 == limit { self.free } else { index + 1 };
             self.slots.extend((before..limit).map(|index| Slot {
                 wr_id: 0,
@@ -61,7 +64,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Takes a slot for a receive; `None` if as many as allowed are outstanding.
+    /// Takes a slot for a receive. Returns `None` if as many as allowed are outstanding.
     #[inline]
     pub fn take(&mut self, wr_id: u64) -> Option<u32> {
         if self.taken >= self.limit {
@@ -86,8 +89,8 @@ impl Slots {
         }
     }
 
-    /// The receive in this slot has completed; gives back its wr_id. `None` if none is outstanding
-    /// there.
+    /// Completes the receive in this slot, and returns its wr_id. Returns `None` if none is
+    /// outstanding there.
     #[inline]
     pub fn complete(&mut self, index: u32) -> Option<u64> {
         let slot = self.slots.get_mut(index as usize).filter(|slot| slot.is_taken)?;
@@ -120,7 +123,7 @@ mod tests {
     fn what_the_device_has_not_seen_is_taken_back() {
         let mut slots = Slots::new(4).unwrap();
         (0..3).for_each(|wr_id| assert!(slots.take(wr_id).is_some()));
-        // An older one completes meanwhile.
+        // Meanwhile an older receive completes.
         assert_eq!(slots.complete(0), Some(0));
         slots.take_back(2);
         assert_eq!([1, 2].map(|index| slots.complete(index)), [None; 2]);

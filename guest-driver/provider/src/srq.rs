@@ -24,33 +24,33 @@ use crate::table::Numbered;
 pub struct Srq {
     /// rdma-core's part, which rdma-core may change at any time.
     verbs: UnsafeCell<ffi::verbs_srq>,
-    /// Its number.
+    /// Number of the queue.
     pub srqn: u32,
-    /// Most elements of a request.
+    /// Most SGEs of a request.
     pub max_sge: u32,
-    /// Its outstanding requests. Locked for moments by each post, under the lock of
-    /// [`crate::context::Own::work`], and by each poll that finds a completion of it, under that of
-    /// the CQ.
+    /// Outstanding receives. Each post locks them for a moment, under the lock of
+    /// [`crate::context::Own::work`]. So does each poll that finds a completion of the queue, under
+    /// the lock of the CQ.
     pub slots: Mutex<Slots>,
-    /// Held while the queue is resized.
+    /// Held during a resize.
     resizing: Mutex<()>,
-    /// Where its receives complete, if it is one of XRC; otherwise NULL.
+    /// CQ of the receives of an XRC queue; otherwise NULL.
     cq: *mut ffi::ibv_cq,
     _pd: Ref<Pd>,
 }
 
 impl Srq {
-    /// The queue that libibverbs calls `srq`.
+    /// Returns the queue that libibverbs calls `srq`.
     ///
     /// # Safety
     /// `srq` was made by this provider and isn't destroyed while the result is in use.
     #[inline]
     pub unsafe fn of<'a>(srq: *mut ffi::ibv_srq) -> &'a Self {
-        // SAFETY: ibv_srq is what verbs_srq, the first field, begins with.
+        // SAFETY: `ibv_srq` is the beginning of `verbs_srq`, the first field.
         unsafe { &*srq.cast::<Self>() }
     }
 
-    /// The context it belongs to.
+    /// Returns the context of the queue.
     #[inline]
     pub fn context(&self) -> &Context {
         // SAFETY: set when the queue was made, by ibv_cmd_create_srq(); a context outlives its
@@ -69,12 +69,12 @@ impl Numbered for Srq {
     }
 
     fn cqs(&self) -> [*const Cq; 2] {
-        // A CQ begins with what libibverbs calls so.
+        // A `Cq` begins with the `ibv_cq` of libibverbs.
         [self.cq.cast_const().cast(), ptr::null()]
     }
 }
 
-/// As [`ffi::ib_uverbs_create_srq_resp`] with driver data.
+/// [`ffi::ib_uverbs_create_srq_resp`] with driver data.
 #[repr(C)]
 struct Reply {
     ibv: ffi::ib_uverbs_create_srq_resp,
@@ -89,8 +89,10 @@ pub unsafe extern "C" fn create_srq(
     object(unsafe { create(pd, &mut *attr) })
 }
 
-/// libibverbs calls it for what [`create_srq`] is not enough for: queues of XRC, and what there is
-/// not.
+/// Makes a queue by extended attributes.
+///
+/// libibverbs calls it if [`create_srq`] is not enough: for XRC queues, and for kinds that are not
+/// supported.
 pub unsafe extern "C" fn create_srq_ex(
     context: *mut ffi::ibv_context,
     attr: *mut ffi::ibv_srq_init_attr_ex,
@@ -120,7 +122,7 @@ pub unsafe extern "C" fn create_srq_ex(
     object(create())
 }
 
-/// A queue that the kernel does not know yet.
+/// Makes a queue that the kernel does not know yet.
 ///
 /// # Safety
 /// The caller's PD is alive.
@@ -137,10 +139,10 @@ unsafe fn prepare(pd: *mut ffi::ibv_pd, max_sge: u32, cq: *mut ffi::ibv_cq) -> R
     })
 }
 
-/// A queue of XRC.
+/// Makes an XRC queue, and registers it.
 ///
 /// # Safety
-/// The caller's open context; the objects in `attr` are alive.
+/// `ibv_context` is the caller's open context. The objects in `attr` are alive.
 unsafe fn create_xrc(
     ibv_context: *mut ffi::ibv_context,
     attr: &mut ffi::ibv_srq_init_attr_ex,
@@ -165,10 +167,10 @@ unsafe fn create_xrc(
     Ok(Box::into_raw(context.srqs.register(make, undo)?).cast())
 }
 
-/// A queue of XRC that the kernel has made.
+/// Has the kernel make an XRC queue.
 ///
 /// # Safety
-/// The caller's open context; the objects in `attr` are there, and alive.
+/// `ibv_context` is the caller's open context. The objects in `attr` are present and alive.
 unsafe fn make_xrc(
     ibv_context: *mut ffi::ibv_context,
     attr: &mut ffi::ibv_srq_init_attr_ex,
@@ -177,7 +179,7 @@ unsafe fn make_xrc(
     let mut srq = unsafe { prepare(attr.pd, attr.attr.max_sge, attr.cq) }?;
     let mut command: ffi::ibv_create_xsrq = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateSrqResp::new_zeroed() };
-    // SAFETY: the caller's context and attributes; the reply is as long as said.
+    // SAFETY: the caller's context and attributes; the reply is as long as stated.
     check(unsafe {
         ffi::ibv_cmd_create_srq_ex(
             ibv_context,
@@ -190,7 +192,7 @@ unsafe fn make_xrc(
         )
     })?;
     srq.srqn = reply.driver.srqn.get();
-    // The kernel has found it to be within the limits.
+    // The kernel has checked that the number is within the limits.
     if let Err(errno) = lock(&srq.slots).set_limit(attr.attr.max_wr) {
         // SAFETY: made just now, and nobody knows it.
         unsafe { ffi::ibv_cmd_destroy_srq(srq.ibv()) };
@@ -199,13 +201,15 @@ unsafe fn make_xrc(
     Ok(srq)
 }
 
+/// Makes a basic queue.
+///
 /// # Safety
 /// The caller's PD belongs to an open context.
 unsafe fn create(
     pd: *mut ffi::ibv_pd,
     attr: &mut ffi::ibv_srq_init_attr,
 ) -> Result<*mut ffi::ibv_srq, Errno> {
-    // SAFETY: by this function's own contract, the PD is alive, and of a context of ours.
+    // SAFETY: by this function's own contract, the PD is alive, and belongs to a context of ours.
     let context = unsafe { Context::of((*pd).context) };
     if attr.attr.max_sge > context.max_sge {
         return Err(libc::EINVAL);
@@ -214,7 +218,7 @@ unsafe fn create(
     let mut srq = unsafe { prepare(pd, attr.attr.max_sge, ptr::null_mut()) }?;
     let mut command: ffi::ibv_create_srq = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateSrqResp::new_zeroed() };
-    // SAFETY: the caller's PD and attributes; the reply is as long as said.
+    // SAFETY: the caller's PD and attributes; the reply is as long as stated.
     check(unsafe {
         ffi::ibv_cmd_create_srq(
             pd,
@@ -227,7 +231,7 @@ unsafe fn create(
         )
     })?;
     srq.srqn = reply.driver.srqn.get();
-    // The kernel has found it to be within the limits.
+    // The kernel has checked that the number is within the limits.
     if let Err(errno) = lock(&srq.slots).set_limit(attr.attr.max_wr) {
         // SAFETY: made just now, and nobody knows it.
         unsafe { ffi::ibv_cmd_destroy_srq(srq.ibv()) };
@@ -254,19 +258,19 @@ pub unsafe extern "C" fn modify_srq(
 /// Resizes a queue by `modify`, so that never more receives are posted than the device takes.
 fn resize(srq: &Srq, asked: u32, modify: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
     let context = srq.context();
-    // One at a time.
+    // One resize at a time.
     let _resizing = lock(&srq.resizing);
     let before = lock(&srq.slots).limit();
     if asked < before {
-        // Under this lock whatever has a slot is in the channel, which the device takes before the
-        // command.
+        // Under this lock, each receive that has a slot is in the channel. The device takes it
+        // before the command.
         let _work = lock(&context.work);
         lock(&srq.slots).set_limit(asked)?;
     }
     let result = modify();
     let limit = match result {
         Ok(()) => asked,
-        // Whether it was, or will be, carried out is not known.
+        // It is unknown whether the command was, or will be, executed.
         Err(libc::EIO) => before.min(asked),
         Err(_) => before,
     };
@@ -286,23 +290,25 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ffi::ibv_srq, number: *mut u32) -
 }
 
 pub unsafe extern "C" fn destroy_srq(ibv: *mut ffi::ibv_srq) -> c_int {
-    // SAFETY: the caller's queue, which nobody uses from now on; only polls of the CQ of one of XRC
-    // may meet it.
+    // SAFETY: the caller's queue, which nobody uses from now on. If it is an XRC queue, polls of
+    // its CQ may still find it.
     let srq = unsafe { Srq::of(ibv) };
-    // No lock is held: this waits until the program has acknowledged its events
-    // (ibv_destroy_srq(3)). SAFETY: the caller's queue.
+    // No lock is held: this waits until the program has acknowledged the queue's events
+    // (ibv_destroy_srq(3)).
+    // SAFETY: the caller's queue.
     let result = check(unsafe { ffi::ibv_cmd_destroy_srq(ibv) });
     if result.is_ok() {
         if !srq.cq.is_null() {
             let srqs = &srq.context().srqs;
             srqs.hide(srq.srqn);
-            // After this no poll uses it: later ones do not find it, and earlier ones have ended.
+            // After this no poll uses the queue: later polls do not find it, and earlier ones have
+            // ended.
             // SAFETY: CQs outlive the queues that use them.
             unsafe { Cq::of(srq.cq) }.ring.lock().clean_srq(srq.srqn);
             srqs.free(srq.srqn);
         }
-        // SAFETY: made by create() or create_xrc(), and unused once the kernel has let it go: no QP
-        // has it any more.
+        // SAFETY: made by create() or create_xrc(), and unused after the kernel has destroyed it:
+        // no QP uses it any more.
         drop(unsafe { Box::from_raw(ibv.cast::<Srq>()) });
     }
     code(result)

@@ -1,4 +1,4 @@
-//! From a number to its object, without a lock.
+//! Lookup of an object by its number, without a lock.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -11,11 +11,11 @@ const LEAF: usize = 512;
 
 type Leaf<T> = [Entry<T>; LEAF];
 
-/// A number's place.
+/// The entry of a number.
 struct Entry<T> {
-    /// NULL if nothing is found here.
+    /// The object, or NULL if none can be found here.
     object: AtomicPtr<T>,
-    /// The CQs of the object. The place is free if the first is NULL.
+    /// The CQs of the object. The entry is free if the first one is NULL.
     cqs: [AtomicPtr<Cq>; 2],
 }
 
@@ -26,34 +26,33 @@ impl<T> Entry<T> {
     }
 }
 
-/// What an object that has CQs is registered by.
+/// An object with a number and CQs, which can be registered.
 pub trait Numbered {
-    /// Its number.
+    /// Returns the number.
     fn number(&self) -> u32;
-    /// Its CQs: the first is one, the second may be the same or NULL.
+    /// Returns the CQs. The first is never NULL; the second may be equal to it, or NULL.
     fn cqs(&self) -> [*const Cq; 2];
 }
 
-/// What is registered under numbers no two of which are equal modulo the size. Grows by leaves.
+/// A table of objects by number, of which no two are equal modulo the size. It grows by leaves.
 ///
-/// An object that is destroyed goes in three steps, after each of which others may do what they
-/// like:
-/// 1. It has gone in the kernel, which may give its number to a new object at once.
-/// 2. [`Self::hide`]: it is not found any more. Then its completions are removed, under the lock of
-///    each of its CQs.
-/// 3. [`Self::free`]: a new object may have its place. [`Self::register`] makes another one until
-///    then.
+/// An object is destroyed in three steps. Other threads may do anything between them:
+/// 1. The object is destroyed in the kernel, which may give its number to a new object at once.
+/// 2. [`Self::hide`]: the object is not found any more. Then its completions are removed, under the
+///    lock of each of its CQs.
+/// 3. [`Self::free`]: a new object may get its entry. Until then [`Self::register`] makes another
+///    one.
 ///
 /// No lock is held from one step to the next. The kernel's answer waits until the program has
-/// acknowledged the object's events. And a thread of the program may hold the lock of a CQ, from
-/// ibv_start_poll() to ibv_end_poll(), while it makes or destroys others.
+/// acknowledged the object's events. A thread of the program may hold the lock of a CQ, from
+/// ibv_start_poll() to ibv_end_poll(), while it makes or destroys other objects.
 pub struct Table<T> {
     leaves: Box<[AtomicPtr<Leaf<T>>]>,
     mask: u32,
 }
 
 impl<T: Numbered> Table<T> {
-    /// For `size` numbers, a power of two.
+    /// Makes a table of `size` numbers, a power of two.
     pub fn new(size: u32) -> Result<Self, Errno> {
         if !size.is_power_of_two() || size > 1 << 24 {
             return Err(libc::EPROTO);
@@ -62,21 +61,25 @@ impl<T: Numbered> Table<T> {
         Ok(Self { leaves, mask: size - 1 })
     }
 
-    /// What is registered under `number`, or under one equal to it modulo the size, and has `cq`;
-    /// NULL if nothing. While the caller holds the lock of that CQ, the object is not freed.
+    /// Returns the object that has `cq`, and a number equal to `number` modulo the size. NULL if
+    /// there is none.
+    ///
+    /// While the caller holds the lock of that CQ, the object is not freed.
     #[inline]
     pub fn find(&self, number: u32, cq: &Cq) -> *mut T {
         let Some(entry) = self.entry(number) else { return ptr::null_mut() };
-        // Acquire: what the pointer leads to was written before it was registered.
+        // Acquire: the object was written before it was registered.
         let object = entry.object.load(Ordering::Acquire);
-        // Acquire: if the place has another object by now, its former one is not seen below.
+        // Acquire: if the entry has another object by now, the former object is not seen below.
         let is_its = entry.cqs.iter().any(|of| ptr::eq(of.load(Ordering::Acquire), cq));
-        // The CQs are those of this object only if it is still there.
+        // The CQs belong to this object only if it is still there.
         if is_its && entry.object.load(Ordering::Acquire) == object { object } else { ptr::null_mut() }
     }
 
-    /// Registers an object that `make` makes in the kernel. One whose place is not free yet is kept
-    /// until another has got one, and goes by `undo` then.
+    /// Registers an object that `make` makes in the kernel.
+    ///
+    /// If the entry of the object is not free yet, the object is kept until another one is
+    /// registered. Then `undo` destroys it.
     pub fn register(
         &self,
         mut make: impl FnMut() -> Result<Box<T>, Errno>,
@@ -101,15 +104,15 @@ impl<T: Numbered> Table<T> {
         made
     }
 
-    /// From now on the object of this number is not found. It is registered.
+    /// Hides the registered object of this number, so that it is not found any more.
     pub fn hide(&self, number: u32) {
         if let Some(entry) = self.entry(number) {
             entry.object.store(ptr::null_mut(), Ordering::Release);
         }
     }
 
-    /// From now on a new object may be registered under this number. The former is hidden, and none
-    /// of its completions is left in a CQ.
+    /// Lets a new object register under this number. The former object is hidden, and has no
+    /// completions in a CQ.
     pub fn free(&self, number: u32) {
         if let Some(entry) = self.entry(number) {
             let [first, second] = &entry.cqs;
@@ -118,14 +121,14 @@ impl<T: Numbered> Table<T> {
         }
     }
 
-    /// False if its place is not free.
+    /// Registers an object. Returns false if its entry is not free.
     fn insert(&self, object: &mut T) -> Result<bool, Errno> {
         let (number, [first, second]) = (object.number(), object.cqs());
         self.grow(number)?;
         let entry = self.entry(number).filter(|_| !first.is_null()).ok_or(libc::EINVAL)?;
         let [of_first, of_second] = &entry.cqs;
-        // Acquire: the former object of this place is hidden. Release: who sees one of these CQs
-        // sees that as well.
+        // Acquire: the former object of this entry is hidden. Release: a thread that sees one of
+        // these CQs sees that as well.
         let claimed =
             of_first.compare_exchange(ptr::null_mut(), first.cast_mut(), Ordering::AcqRel, Ordering::Relaxed);
         if claimed.is_err() {
@@ -164,7 +167,7 @@ impl<T> Drop for Table<T> {
         for leaf in &mut self.leaves {
             let leaf = *leaf.get_mut();
             if !leaf.is_null() {
-                // SAFETY: made by grow(), and nobody looks any more.
+                // SAFETY: made by grow(), and used by nobody any more.
                 drop(unsafe { Box::from_raw(leaf) });
             }
         }

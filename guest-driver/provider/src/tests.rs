@@ -1,4 +1,4 @@
-//! The provider as libibverbs sees it, against a kernel and a device played by [`crate::fake`].
+//! Tests of the provider as libibverbs sees it. [`crate::fake`] plays the kernel and the device.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

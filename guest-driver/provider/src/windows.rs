@@ -42,7 +42,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ffi::ibv_pd, kind: ffi::ibv_mw_type) 
         let mut mw = boxed(Mw { verbs: zeroed!(), _pd: unsafe { Pd::of(pd) } })?;
         let mut command: ffi::ibv_alloc_mw = zeroed!();
         let mut reply: ffi::ib_uverbs_alloc_mw_resp = zeroed!();
-        // SAFETY: the caller's PD; command and reply are as long as said.
+        // SAFETY: the caller's PD; command and reply are as long as stated.
         check(unsafe {
             ffi::ibv_cmd_alloc_mw(
                 pd,
@@ -60,11 +60,11 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ffi::ibv_pd, kind: ffi::ibv_mw_type) 
 }
 
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ffi::ibv_mw) -> c_int {
-    // SAFETY: made by alloc_mw(), and unused once the kernel has let it go.
+    // SAFETY: made by alloc_mw(), and unused after the kernel has deallocated it.
     unsafe { code(check(ffi::ibv_cmd_dealloc_mw(mw)).map(|()| drop(Box::from_raw(mw.cast::<Mw>())))) }
 }
 
-/// Binds a window of type 1; libibverbs has looked at type and PDs.
+/// Binds a window of type 1. libibverbs has checked its type, and the PDs.
 pub unsafe extern "C" fn bind_mw(
     qp: *mut ffi::ibv_qp,
     mw: *mut ffi::ibv_mw,
@@ -84,14 +84,15 @@ pub unsafe extern "C" fn bind_mw(
     // SAFETY: the caller's QP, window and region.
     let posted = unsafe { post::post_all(Qp::of(qp), slice::from_ref(&wr)) };
     if posted.is_ok() {
-        // As ibv_bind_mw(3) has it: if the request fails the program puts the former key back.
+        // The key changes as ibv_bind_mw(3) specifies: if the request fails, the program restores
+        // the former key.
         // SAFETY: the caller's window.
         unsafe { (*mw).rkey = rkey };
     }
     code(posted)
 }
 
-/// As ibv_inc_rkey(3).
+/// Returns the next key with another tag, as ibv_inc_rkey(3) does.
 fn next_rkey(rkey: u32) -> u32 {
     rkey & !TAG | rkey.wrapping_add(1) & TAG
 }

@@ -1,4 +1,4 @@
-//! How requests reach the device: through the context's own channel, or the kernel's.
+//! Paths of requests to the device: the context's own channel, or the kernel's.
 
 use std::ffi::c_int;
 use std::hint::spin_loop;
@@ -11,15 +11,16 @@ use crate::errno::{Errno, boxed};
 use crate::refs::Ref;
 use crate::uverbs;
 
-/// Time without progress of a full channel after which the device is given up. Normally it takes
-/// requests within microseconds, but its host may be busy.
+/// Time without progress of a full channel after which the device is given up.
+///
+/// Normally the device takes requests within microseconds, but its host may be busy.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Tries before a poster gives up its CPU.
+/// Tries before a poster yields its CPU.
 const SPINS: u32 = 2_000;
-/// How often a waiting poster kicks, in case a kick was lost.
+/// How often a waiting poster kicks, in case that a kick was lost.
 const KICK_EVERY: Duration = Duration::from_millis(10);
 
-/// A path to the device. [`Self::push`] any number of requests, then [`Self::finish`].
+/// A path to the device. Users [`Self::push`] any number of requests, and then [`Self::finish`].
 pub enum Work {
     /// Through the context's own channel.
     Own(OwnChannel),
@@ -27,12 +28,12 @@ pub enum Work {
     Kernel(KernelPath),
 }
 
-/// Requests that were pushed but can't reach the device.
+/// Requests that were pushed but cannot reach the device.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// How many: the youngest ones.
+    /// Number of lost requests, which are the youngest ones.
     pub requests: u32,
-    /// Why.
+    /// Reason of the loss.
     pub errno: Errno,
 }
 
@@ -40,8 +41,8 @@ impl Work {
     /// Appends a request.
     ///
     /// # Errors
-    /// EINVAL if the request is invalid, EIO if the device takes no requests any more; or the
-    /// reason why earlier requests are lost, which [`Self::finish`] returns then too.
+    /// EINVAL if the request is invalid, EIO if the device takes no requests any more. It may also
+    /// be the reason why earlier requests are lost, which [`Self::finish`] then returns too.
     #[inline]
     pub fn push(&mut self, request: &Request<'_>) -> Result<(), Errno> {
         match self {
@@ -56,7 +57,7 @@ impl Work {
     /// Submits the requests that were pushed since the last call to the device.
     ///
     /// # Errors
-    /// The requests that the device will not get.
+    /// Returns the requests that the device will not get.
     #[inline]
     pub fn finish(&mut self) -> Result<(), Lost> {
         match self {
@@ -80,16 +81,16 @@ impl Work {
 /// The context's own channel.
 pub struct OwnChannel {
     channel: Channel<ContextDoorbell>,
-    /// The device was given up: until it makes progress again no post waits for it.
+    /// The device was given up: no post waits for it until it makes progress again.
     given_up: bool,
-    /// It is lost for good. Set by others, while a post waits.
+    /// The device is lost for good. Others may set this while a post waits.
     lost: Ref<AtomicBool>,
     stall_timeout: Duration,
 }
 
 impl OwnChannel {
-    /// The driver's end of a channel that was just bound; no post waits for its device while `lost`
-    /// is true.
+    /// Makes the driver's end of a channel that was just bound. No post waits for the device while
+    /// `lost` is true.
     pub fn new(channel: Channel<ContextDoorbell>, lost: Ref<AtomicBool>) -> Self {
         Self { channel, given_up: false, lost, stall_timeout: STALL_TIMEOUT }
     }
@@ -99,7 +100,7 @@ impl OwnChannel {
         if let PostError::Request(_) = error {
             return Err(libc::EINVAL);
         }
-        // The device has to know of the requests so far, or no room becomes free.
+        // The device must know of the earlier requests, or no room becomes free.
         self.channel.ring();
         let mut pending = self.channel.pending();
         let (mut moved, mut kicked) = (Instant::now(), Instant::now());
@@ -155,7 +156,7 @@ impl Doorbell for ContextDoorbell {
     }
 }
 
-/// Requests gathered for a system call.
+/// Requests collected for a system call.
 pub struct KernelPath {
     cmd_fd: c_int,
     units: Box<[Unit; uverbs::POST_MAX_UNITS]>,
@@ -165,7 +166,7 @@ pub struct KernelPath {
 }
 
 impl KernelPath {
-    /// Posts by `cmd_fd`.
+    /// Makes a path that posts by `cmd_fd`.
     pub fn new(cmd_fd: c_int) -> Result<Self, Errno> {
         let units = boxed([Unit::default(); uverbs::POST_MAX_UNITS])?;
         Ok(Self { cmd_fd, units, used: 0, requests: 0, failed: None })
@@ -192,7 +193,7 @@ impl KernelPath {
         flushed.map_err(|errno| Lost { requests, errno })
     }
 
-    /// All of them are posted, or none and they stay here.
+    /// Posts all collected requests, or none: then they stay here.
     fn flush(&mut self) -> Result<(), Errno> {
         let units = self.units.get(..self.used).unwrap_or_default();
         if units.is_empty() {

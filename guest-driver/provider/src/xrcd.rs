@@ -14,7 +14,7 @@ pub unsafe extern "C" fn open_xrcd(
         let mut xrcd: Box<ffi::verbs_xrcd> = boxed(zeroed!())?;
         let mut command: ffi::ibv_open_xrcd = zeroed!();
         let mut reply: ffi::ib_uverbs_open_xrcd_resp = zeroed!();
-        // SAFETY: the caller's context and attributes; all lengths are as said.
+        // SAFETY: the caller's context and attributes; all lengths are as stated.
         check(unsafe {
             ffi::ibv_cmd_open_xrcd(
                 context,
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn open_xrcd(
                 size_of_val(&reply),
             )
         })?;
-        // verbs_xrcd begins with ibv_xrcd.
+        // `verbs_xrcd` begins with `ibv_xrcd`.
         Ok(Box::into_raw(xrcd).cast())
     };
     object(open())
@@ -35,6 +35,6 @@ pub unsafe extern "C" fn open_xrcd(
 
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ffi::ibv_xrcd) -> c_int {
     let xrcd: *mut ffi::verbs_xrcd = xrcd.cast();
-    // SAFETY: made by open_xrcd(), and unused once the kernel has let it go.
+    // SAFETY: made by open_xrcd(), and unused after the kernel has closed it.
     unsafe { code(check(ffi::ibv_cmd_close_xrcd(xrcd)).map(|()| drop(Box::from_raw(xrcd)))) }
 }

@@ -9,16 +9,16 @@ use vrdma_abi::zerocopy::transmute;
 
 pub use vrdma_abi::cqe::Cqe;
 
-/// Words of a CQE.
+/// The number of 64-bit words of a CQE.
 const CQE_WORDS: usize = Cqe::SIZE / 8;
-/// Where the time stamp is in a CQE that has one.
+/// The offset of the time stamp in a CQE that has one.
 const TIMESTAMP_OFFSET: usize = core::mem::offset_of!(TimedCqe, timestamp);
-/// Where the phase byte is in a CQE.
+/// The offset of the phase byte in a CQE.
 const PHASE_OFFSET: usize = core::mem::offset_of!(Cqe, phase);
-/// Where the QPN is in a CQE.
+/// The offset of the QPN in a CQE.
 const QPN_OFFSET: usize = core::mem::offset_of!(Cqe, qpn);
 
-/// Size and shape of a completion queue's memory: the CQEs, then the record.
+/// The size and layout of a completion queue's memory: the CQEs, then the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqLayout {
     entries: u32,
@@ -27,14 +27,17 @@ pub struct CqLayout {
 }
 
 impl CqLayout {
-    /// Alignment of the memory in bytes. Whole pages are the usual choice, as no line may straddle
-    /// two runs.
+    /// The alignment of the memory in bytes.
+    ///
+    /// Whole pages are the usual choice, because no cache line may straddle two extents.
     pub const ALIGN: usize = 64;
 
-    /// Fewest CQEs: with one alone the record's lines would not be lines of the memory.
+    /// The minimum number of CQEs. With one CQE, the lines of the record would not be lines of the
+    /// memory.
     const MIN_ENTRIES: u32 = 2;
 
-    /// For at least `cqes` entries, rounded up to a power of two. `None` beyond 2^31.
+    /// Returns the layout for at least `cqes` entries, rounded up to a power of two; `None` beyond
+    /// 2^31.
     pub const fn for_entries(cqes: u32) -> Option<Self> {
         let least = if cqes < Self::MIN_ENTRIES { Self::MIN_ENTRIES } else { cqes };
         match least.checked_next_power_of_two() {
@@ -43,38 +46,38 @@ impl CqLayout {
         }
     }
 
-    /// The same with CQEs that have a time stamp, if that is `timed`.
+    /// Returns this layout with CQEs that have a time stamp, or without if `timed` is false.
     pub const fn with_timestamps(self, timed: bool) -> Self {
         Self { cqe_size: if timed { TimedCqe::SIZE } else { Cqe::SIZE }, ..self }
     }
 
-    /// Whether CQEs have a time stamp.
+    /// Returns whether CQEs have a time stamp.
     pub const fn is_timed(self) -> bool {
         self.cqe_size == TimedCqe::SIZE
     }
 
-    /// Bytes of a CQE.
+    /// Returns the bytes of a CQE.
     pub const fn cqe_size(self) -> usize {
         self.cqe_size
     }
 
-    /// Number of CQEs, a power of two.
+    /// Returns the number of CQEs, a power of two.
     pub const fn entries(self) -> u32 {
         self.entries
     }
 
-    /// Where the record begins, in bytes.
+    /// Returns the offset of the record in bytes.
     pub const fn record_offset(self) -> usize {
         self.entries as usize * self.cqe_size
     }
 
-    /// Length of the memory in bytes.
+    /// Returns the length of the memory in bytes.
     pub const fn size(self) -> usize {
         self.record_offset() + CqRecord::SIZE
     }
 }
 
-/// Which completions [`Cq::arm`] asks to be told of.
+/// Which completions cause an event after [`Cq::arm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     /// The next one.
@@ -87,11 +90,11 @@ pub enum Arm {
 #[derive(Debug)]
 pub struct Cq {
     ring: Ring,
-    /// Index of the CQE to come, free-running.
+    /// The free-running index of the next CQE.
     next: u32,
-    /// What the record says was consumed.
+    /// The consumer index in the record.
     published: u32,
-    /// The ring that the device goes on in at some moment of a resize, which has not shown yet.
+    /// The new ring of a resize. The device switches to it at some moment, which was not seen yet.
     successor: Option<Ring>,
 }
 
@@ -103,24 +106,26 @@ struct Ring {
     layout: CqLayout,
 }
 
-// SAFETY: the pointers lead to memory that is not tied to a thread, and a Cq is the only one on the
-// driver's side that uses it.
+// SAFETY: the pointers lead to memory that is not tied to a thread. Nothing else on the driver's
+// side uses that memory.
 unsafe impl Send for Cq {}
 
 impl Cq {
-    /// The queue in `memory`, from its start. `None` if that is not aligned to [`CqLayout::ALIGN`].
+    /// Takes over the queue at the start of `memory`.
+    ///
+    /// Returns `None` if that is not aligned to [`CqLayout::ALIGN`].
     ///
     /// # Safety
-    /// `memory` has [`CqLayout::size`] bytes, readable and writable, all zero before the device was
-    /// told of them, and stays so as long as the value lives, or until it goes on in other memory;
-    /// nobody else but the device writes it.
+    /// `memory` has [`CqLayout::size`] bytes, readable and writable. They were all zero before the
+    /// device was told of them. The memory stays as long as the value lives, or until the queue
+    /// switches to other memory. Only the device also writes it.
     pub unsafe fn new(memory: NonNull<u8>, layout: CqLayout) -> Option<Self> {
         // SAFETY: by this function's own contract.
         let ring = unsafe { Ring::new(memory, layout) }?;
         Some(Self { ring, next: 0, published: 0, successor: None })
     }
 
-    /// The next completion, if there is one.
+    /// Takes the next completion, if there is one.
     #[inline]
     pub fn poll(&mut self) -> Option<Cqe> {
         let cqe = self.take()?;
@@ -128,8 +133,9 @@ impl Cq {
         Some(cqe)
     }
 
-    /// Hands up to `max` completions to `each`, and gives their room back to the device in one
-    /// step; says how many.
+    /// Passes up to `max` completions to `each`, then returns their room to the device in one step.
+    ///
+    /// Returns how many there were.
     #[inline]
     pub fn poll_batch(&mut self, max: usize, mut each: impl FnMut(Cqe)) -> usize {
         let mut count = 0;
@@ -145,13 +151,15 @@ impl Cq {
         count
     }
 
-    /// Like [`Self::poll`], but the device gets the room back only at [`Self::publish`].
+    /// Takes the next completion, but returns its room to the device only at [`Self::publish`].
     #[inline]
     pub fn take(&mut self) -> Option<Cqe> {
         self.take_timed().map(|(cqe, _)| cqe)
     }
 
-    /// Like [`Self::take`], with the time stamp; that is 0 in a queue without.
+    /// Takes the next completion as [`Self::take`] does, with its time stamp.
+    ///
+    /// The time stamp is 0 in a queue without time stamps.
     #[inline]
     pub fn take_timed(&mut self) -> Option<(Cqe, u64)> {
         if !self.ring.is_new(self.next) && !self.find_in_successor() {
@@ -162,7 +170,7 @@ impl Cq {
         Some(found)
     }
 
-    /// Gives the room of everything taken back to the device.
+    /// Returns the room of all taken completions to the device.
     #[inline]
     pub fn publish(&mut self) {
         if self.published != self.next {
@@ -173,34 +181,35 @@ impl Cq {
         }
     }
 
-    /// Whether [`Self::poll`] would find something.
+    /// Returns whether [`Self::poll`] would find a completion.
     #[inline]
     pub fn is_ready(&self) -> bool {
         self.ring.is_new(self.next) || self.successor.is_some_and(|ring| ring.is_new(0))
     }
 
-    /// Asks for an event. The caller must poll once more before it waits: what came before is not
-    /// told.
+    /// Asks for an event. The caller must poll once more before it waits, because earlier
+    /// completions cause no event.
     pub fn arm(&mut self, kind: Arm) {
         let offset = match kind {
             Arm::Next => core::mem::offset_of!(CqRecord, arm_next),
             Arm::Solicited => core::mem::offset_of!(CqRecord, arm_solicited),
         };
-        // This side alone writes the word.
+        // Only this side writes the word.
         let count = u32::from_le(self.ring.word(offset).load(Ordering::Relaxed)).wrapping_add(1);
-        // The device looks at one of them, and it does not show which.
+        // The device reads one of the two records, and does not show which.
         for ring in [Some(self.ring), self.successor].into_iter().flatten() {
             ring.word(offset).store(count.to_le(), Ordering::Release);
         }
-        // The word is out before the caller looks for completions; the device has the mirror image
-        // of this.
+        // The word is visible before the caller looks for completions. The device has the mirrored
+        // barrier.
         barrier::full();
     }
 
-    /// Renames the completions that are waiting here and are of what is gone to those of QP `to`,
-    /// so that they can't be taken for those of something new with the same number, and hands each
-    /// to `renamed`. For after DESTROY_QP, DESTROY_SRQ, or a modify to RESET; `to` should be a QPN
-    /// that never exists.
+    /// Renames waiting completions of destroyed objects to those of QP `to`, and passes each to
+    /// `renamed`.
+    ///
+    /// So they cannot be taken for those of a new object with the same number. This is for use
+    /// after DESTROY_QP, DESTROY_SRQ, or a modify to RESET. `to` should be a QPN that never exists.
     pub fn rename(&mut self, is_gone: impl Fn(&Cqe) -> bool, to: u32, mut renamed: impl FnMut(Cqe)) {
         self.ring.rename(self.next, &is_gone, to, &mut renamed);
         if let Some(successor) = &self.successor {
@@ -208,13 +217,15 @@ impl Cq {
         }
     }
 
-    /// Begins to resize it: for before RESIZE_CQ. The queue goes on in `memory` as soon as it shows
-    /// that the device does. False, and nothing happens, if the memory is not aligned to
-    /// [`CqLayout::ALIGN`], its CQEs are of another kind, or a resize is under way.
+    /// Begins a resize, before RESIZE_CQ. The queue continues in `memory` when the device is seen
+    /// to do so.
+    ///
+    /// Returns false, without effect, if the memory is not aligned to [`CqLayout::ALIGN`], or its
+    /// CQEs are of another kind. It does so too if a resize is in progress.
     ///
     /// # Safety
     /// As for [`Self::new`]. Both memories stay until [`Self::end_resize`] or
-    /// [`Self::cancel_resize`]; if neither is called, as long as the value lives.
+    /// [`Self::cancel_resize`]. If neither is called, they stay as long as the value lives.
     pub unsafe fn begin_resize(&mut self, memory: NonNull<u8>, layout: CqLayout) -> bool {
         // SAFETY: by this function's own contract.
         let Some(ring) = (unsafe { Ring::new(memory, layout) }) else { return false };
@@ -231,12 +242,13 @@ impl Cq {
         true
     }
 
-    /// The device has answered that it resized the queue: what is left in the former ring, the
-    /// oldest first, is handed to `left` as by [`Self::take_timed`], and that memory is not used
-    /// any more.
+    /// Ends a resize after the device has answered that it resized the queue.
+    ///
+    /// The rest of the former ring, the oldest first, is passed to `left` as by
+    /// [`Self::take_timed`]. The former memory is not used any more.
     pub fn end_resize(&mut self, mut left: impl FnMut((Cqe, u64))) {
         let Some(successor) = self.successor else { return };
-        // The device has written its last here, so this ends within the ring.
+        // The device has written its last CQE here, so this ends within the ring.
         for _ in 0..self.ring.layout.entries {
             if !self.ring.is_new(self.next) {
                 break;
@@ -247,30 +259,29 @@ impl Cq {
         self.go_on_in(successor);
     }
 
-    /// The device has refused to resize the queue: the new memory is not used.
+    /// Cancels a resize that the device has refused. The new memory is not used.
     pub fn cancel_resize(&mut self) {
         self.successor = None;
     }
 
-    /// Whether it was begun to resize it, and the device has not been seen to go on in the new
-    /// ring.
+    /// Returns whether a resize was begun, and the device was not yet seen to use the new ring.
     pub fn is_resizing(&self) -> bool {
         self.successor.is_some()
     }
 
-    /// Shape of the queue.
+    /// Returns the layout of the queue.
     pub fn layout(&self) -> CqLayout {
         self.ring.layout
     }
 
-    /// After nothing new was found: whether there is something all the same, since the device goes
-    /// on in another ring.
+    /// Returns whether there is a completion, if a first look found none, because the device uses
+    /// another ring.
     #[inline]
     fn find_in_successor(&mut self) -> bool {
         match self.successor {
             Some(successor) if successor.is_new(0) => {
-                // The device had its last CQE here visible before that one, but maybe after the
-                // look here.
+                // The device made its last CQE of this ring visible before that of the new ring,
+                // but perhaps after the first look here.
                 if !self.ring.is_new(self.next) {
                     self.go_on_in(successor);
                 }
@@ -287,6 +298,8 @@ impl Cq {
 }
 
 impl Ring {
+    /// Returns the ring in `memory`; `None` if that is not aligned.
+    ///
     /// # Safety
     /// As for [`Cq::new`].
     unsafe fn new(memory: NonNull<u8>, layout: CqLayout) -> Option<Self> {
@@ -298,10 +311,10 @@ impl Ring {
         Some(Self { cqes: memory.cast(), record, layout })
     }
 
-    /// Renames completions from that of index `first` on.
+    /// Renames completions from index `first` on.
     fn rename(&self, first: u32, is_gone: impl Fn(&Cqe) -> bool, to: u32, mut renamed: impl FnMut(Cqe)) {
         let mut index = first;
-        // At most one lap: beyond it the phases would say "new" again.
+        // At most one lap: beyond it, the phases would say "new" again.
         for _ in 0..self.layout.entries {
             if !self.is_new(index) {
                 break;
@@ -309,8 +322,8 @@ impl Ring {
             let cqe = self.read(index);
             if is_gone(&cqe) {
                 renamed(cqe);
-                // SAFETY: inside the CQE, aligned for 4 bytes; until it is consumed it is this
-                // side's.
+                // SAFETY: the field is inside the CQE, and aligned for 4 bytes. A CQE belongs to
+                // this side until it is consumed.
                 unsafe {
                     let field = self.cqe(index).cast::<u8>().add(QPN_OFFSET).cast::<u32>();
                     field.write_volatile(to.to_le());
@@ -320,10 +333,10 @@ impl Ring {
         }
     }
 
-    /// Whether the CQE of `index` has been written in this lap.
+    /// Returns whether the CQE at `index` was written in this lap.
     #[inline]
     fn is_new(&self, index: u32) -> bool {
-        // SAFETY: the phase byte of a CQE; this side reads it by atomics.
+        // SAFETY: it is the phase byte of a CQE, which this side reads by atomics.
         let phase = unsafe { AtomicU8::from_ptr(self.cqe(index).cast::<u8>().add(PHASE_OFFSET).as_ptr()) };
         // Acquire: the device wrote the rest of the CQE before.
         let phase = phase.load(Ordering::Acquire) & 1;
@@ -331,38 +344,39 @@ impl Ring {
         (phase != 0) != lap
     }
 
-    /// The CQE of `index`, which has been written.
+    /// Returns the CQE at `index`, which was written.
     #[inline]
     fn read(&self, index: u32) -> Cqe {
         let words = self.cqe(index);
-        // SAFETY: a whole CQE lies there. The device wrote it before the phase and won't again
-        // before publish(); should it do so all the same, volatile reads give some value.
+        // SAFETY: a whole CQE lies there. The device wrote it before the phase, and must not write
+        // it again before publish(). If it does so anyway, volatile reads give some value.
         let words: [u64; CQE_WORDS] = core::array::from_fn(|i| unsafe { words.add(i).read_volatile() });
         transmute!(words)
     }
 
-    /// The time stamp of the CQE of `index`, which has been written; 0 if it has none.
+    /// Returns the time stamp of the CQE at `index`, which was written; 0 if it has none.
     #[inline]
     fn timestamp(&self, index: u32) -> u64 {
         if !self.layout.is_timed() {
             return 0;
         }
-        // SAFETY: it lies in the CQE, aligned; as for the rest of it.
+        // SAFETY: it lies in the CQE, and is aligned. What holds for the rest of the CQE holds
+        // here.
         u64::from_le(unsafe { self.cqe(index).byte_add(TIMESTAMP_OFFSET).read_volatile() })
     }
 
     #[inline]
     fn cqe(&self, index: u32) -> NonNull<u64> {
         let slot = (index & (self.layout.entries - 1)) as usize;
-        // SAFETY: masked, so inside the ring.
+        // SAFETY: the index is masked, so the CQE is inside the ring.
         unsafe { self.cqes.byte_add(slot * self.layout.cqe_size) }
     }
 
-    /// A word of the record.
+    /// Returns a word of the record.
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: `offset` is a field of the record, which is 64-byte aligned; accessed by atomics
-        // only.
+        // SAFETY: `offset` is a field of the record, which is 64-byte aligned. It is accessed by
+        // atomics only.
         unsafe { AtomicU32::from_ptr(self.record.add(offset).cast().as_ptr()) }
     }
 }

@@ -1,17 +1,17 @@
 //! The data path of a vrdma driver: requests into channels, completions out of completion queues.
 //!
-//! Used by the rdma-core provider in a guest, and on the host by tests and the perf harness, which
-//! play the guest. Everything here works on memory that the caller has mapped; nothing allocates,
-//! locks or makes a system call (but for whatever a [`Doorbell`] does).
+//! The rdma-core provider in a guest uses it. On the host, tests and the perf harness use it as if
+//! they were a guest. Everything here works on memory that the caller has mapped. Nothing
+//! allocates, locks or makes a system call, except for what a [`Doorbell`] does.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`wqe`] | a work request as a value ([`Request`]), and how it becomes 64-byte units |
-//! | [`channel`] | the ring that takes units to the device ([`Channel`]), and when to kick |
+//! | [`wqe`] | a work request as a value ([`Request`]), and its encoding into 64-byte units |
+//! | [`channel`] | the ring that passes units to the device ([`Channel`]), and when to kick |
 //! | [`cq`] | polling and arming a completion queue ([`Cq`]) |
-//! | [`qp`] | which requests of a QP are outstanding, and their wr_ids ([`WrRing`]) |
+//! | [`qp`] | the outstanding requests of a QP and their wr_ids ([`WrRing`]) |
 //!
-//! The layouts are those of [`vrdma_abi`]; its pages are the specification.
+//! [`vrdma_abi`] specifies the layouts.
 //!
 //! # One request, from post to completion
 //!
@@ -23,7 +23,7 @@
 //! let element = [Sge { addr: 0x1000, length: 64, lkey: 7 }];
 //! let request = Request::send(Tag { qpn: 5, wqe_id }, Data::Sges(&element)).signaled(true);
 //!
-//! // channel.push(&request)?, then channel.ring(); here into plain memory:
+//! // channel.push(&request)?, then channel.ring(); here it is written into plain memory:
 //! let mut units = [Unit::default(); 1];
 //! assert_eq!(request.encode(&mut units), Ok(1));
 //! sends.push(0xfeed);
@@ -42,7 +42,7 @@ mod litmus;
 mod model;
 #[cfg(test)]
 mod stress;
-// The helper of all tests: the crate that has it is above this one.
+// The helper of all tests. Its crate depends on this one, so the file is included.
 #[cfg(test)]
 #[path = "../../../testing/guest/src/wait.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]

@@ -1,9 +1,9 @@
-//! The arm-and-sleep races at their narrowest: both sides act at the same moment, and one must
-//! notice the other.
+//! The races between arming and sleeping at their narrowest.
 //!
-//! On x86 a store that is still in the store buffer while its own side looks already loses the
-//! wake-up: without one of the barriers these tests fail now and then here, and nearly always under
-//! miri (`cargo +nightly miri test -p vrdma-verbs`).
+//! Both sides act at the same moment, and one must notice the other. On x86, a store that is still
+//! in the store buffer while its side already reads loses the wake-up. Without one of the barriers
+//! these tests fail at times here, and nearly always under miri (`cargo +nightly miri test -p
+//! vrdma-verbs`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -14,16 +14,16 @@ use crate::wait::Spell;
 use crate::{Arm, Channel, Cq, CqLayout, Cqe, Request, Tag};
 
 const ROUNDS: u32 = if cfg!(miri) { 200 } else { 300_000 };
-/// On a busy machine there are fewer rounds.
+/// The time limit. On a busy machine there are fewer rounds.
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 3 });
-/// Round in which the driver ends.
+/// The round in which the driver ends.
 const END: u32 = u32::MAX >> 1;
 
-/// What a side does in a round; says whether it noticed the other.
+/// The action of a side in a round. It returns whether it noticed the peer.
 trait Side: FnMut(u32) -> bool {}
 impl<F: FnMut(u32) -> bool> Side for F {}
 
-/// Runs `driver` and `device` at once, after `prepare` alone, `ROUNDS` times.
+/// Runs `driver` and `device` in parallel, after `prepare` alone, `ROUNDS` times.
 fn one_notices_the_other(mut driver: impl Side + Send, mut device: impl Side, prepare: impl Fn()) {
     let mut lost = 0;
     let (start, done) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -56,7 +56,7 @@ fn one_notices_the_other(mut driver: impl Side + Send, mut device: impl Side, pr
     assert_eq!(lost, 0, "rounds in which neither noticed the other, of {ROUNDS}");
 }
 
-/// Waits for `round`; gives back the bit below it. True at the end.
+/// Waits for `round`, and returns the bit below it. Returns true at the end.
 fn wait(word: &AtomicU32, round: u32) -> bool {
     let mut spins = 0u32;
     loop {
@@ -74,7 +74,7 @@ fn wait(word: &AtomicU32, round: u32) -> bool {
     }
 }
 
-/// A few cycles a step, so that the sides meet at every distance from one another.
+/// Pauses for a few cycles per step, so that the sides meet at every distance.
 fn pause(steps: u32) {
     for step in 0..steps {
         core::hint::black_box(step);
@@ -124,7 +124,7 @@ fn a_completion_meets_a_driver_that_goes_to_sleep() {
     let mut cq = unsafe { Cq::new(memory.at(0), layout) }.unwrap();
     one_notices_the_other(
         move |round| {
-            // The completion of the round before; that of this round is left where it is.
+            // This takes the completion of the round before. That of this round is left.
             if round > 1 {
                 cq.poll();
             }

@@ -17,9 +17,9 @@ pub struct Memory {
     layout: Layout,
 }
 
-// SAFETY: plain memory; what is done with it is the business of those who hold pointers.
+// SAFETY: plain memory. The users of its pointers are responsible for their accesses.
 unsafe impl Send for Memory {}
-// SAFETY: the same.
+// SAFETY: plain memory. The users of its pointers are responsible for their accesses.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -37,12 +37,12 @@ impl Memory {
     }
 
     pub fn u16(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: inside and, with even offsets, aligned.
+        // SAFETY: inside, and aligned for even offsets.
         unsafe { AtomicU16::from_ptr(self.at(offset).cast().as_ptr()) }
     }
 
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: inside and, with offsets that 4 divides, aligned.
+        // SAFETY: inside, and aligned for offsets that are multiples of 4.
         unsafe { AtomicU32::from_ptr(self.at(offset).cast().as_ptr()) }
     }
 }
@@ -75,7 +75,7 @@ impl DeviceChannel {
         Self { memory, entries, event_idx, lists: false, taken: 0, used, slots }
     }
 
-    /// What the driver's end is made of.
+    /// Returns the parts of the driver's end.
     pub fn parts<D>(&self, doorbell: D) -> ChannelParts<D> {
         ChannelParts {
             avail: self.memory.at(0),
@@ -88,7 +88,7 @@ impl DeviceChannel {
         }
     }
 
-    /// Takes an entry out and gives it back.
+    /// Takes an entry, and returns it to the driver.
     pub fn take(&mut self) -> Option<Unit> {
         if !self.has_work() {
             return None;
@@ -96,7 +96,7 @@ impl DeviceChannel {
         let position = usize::from(self.taken & (self.entries - 1));
         let slot = usize::from(self.memory.u16(4 + 2 * position).load(Ordering::Relaxed));
         assert!(slot < usize::from(self.entries), "slot {slot} does not exist");
-        // SAFETY: the slot is the device's until it is given back.
+        // SAFETY: the slot belongs to the device until it is returned.
         let unit = unsafe { self.memory.at(self.slots + 64 * slot).cast::<Unit>().read() };
         self.memory.u32(self.used + 4 + 8 * position).store(slot as u32, Ordering::Relaxed);
         self.taken = self.taken.wrapping_add(1);
@@ -108,7 +108,7 @@ impl DeviceChannel {
         self.memory.u16(2).load(Ordering::Acquire) != self.taken
     }
 
-    /// Asks to be kicked for the next entry; the caller looks once more before it sleeps.
+    /// Asks to be kicked for the next entry. The caller looks once more before it sleeps.
     pub fn arm(&self) {
         self.set_notify(self.taken, 0);
         fence(Ordering::SeqCst);
@@ -119,8 +119,8 @@ impl DeviceChannel {
         self.set_notify(self.taken.wrapping_sub(1), 1);
     }
 
-    /// Has both ends start at index `start`, as after many laps. The driver's end is set by its own
-    /// test.
+    /// Makes the device start at index `start`, as after many laps. The test sets the driver's end
+    /// itself.
     pub fn start_at(&mut self, start: u16) {
         self.taken = start;
         self.memory.u16(2).store(start, Ordering::Relaxed);
@@ -155,26 +155,26 @@ impl DeviceCq {
         Self { memory: Memory::new(layout.size()), layout, next: 0, seen: [0; 2] }
     }
 
-    /// Goes on in the ring of `next`, which is new; the former one stays in memory.
+    /// Continues in the ring of `next`, which is new. The former ring stays in memory.
     pub fn followed_by(self, next: Self, former: &mut Vec<Self>) -> Self {
         let seen = self.seen;
         former.push(self);
         Self { seen, ..next }
     }
 
-    /// Has both ends start at `start`, a multiple of twice the entries. The driver's end is set by
-    /// its own test.
+    /// Makes the device start at `start`, a multiple of twice the entries. The test sets the
+    /// driver's end itself.
     pub fn start_at(&mut self, start: u32) {
         self.next = start;
         self.memory.u32(self.layout.record_offset() + 64).store(start, Ordering::Relaxed);
     }
 
-    /// Writes a CQE. False if the queue is full.
+    /// Writes a CQE. Returns false if the queue is full.
     pub fn put(&mut self, cqe: Cqe) -> bool {
         self.put_timed(cqe, 0)
     }
 
-    /// The same with a time stamp, if the CQEs have one.
+    /// Writes a CQE with a time stamp, if the CQEs have one. Returns false if the queue is full.
     pub fn put_timed(&mut self, mut cqe: Cqe, timestamp: u64) -> bool {
         let consumer = self.memory.u32(self.layout.record_offset() + 64).load(Ordering::Acquire);
         let entries = self.layout.entries();
@@ -184,7 +184,7 @@ impl DeviceCq {
         cqe.phase = u8::from(self.next & entries == 0);
         let bytes: [u8; Cqe::SIZE] = transmute!(cqe);
         let at = self.memory.at((self.next & (entries - 1)) as usize * self.layout.cqe_size());
-        // SAFETY: inside the ring; the entry is the device's until the phase is written.
+        // SAFETY: inside the ring. The entry belongs to the device until the phase is written.
         unsafe {
             if self.layout.is_timed() {
                 at.add(Cqe::SIZE).cast::<u64>().write(timestamp.to_le());
@@ -196,7 +196,7 @@ impl DeviceCq {
         true
     }
 
-    /// After CQEs were put: whether the driver asked for an event.
+    /// Returns whether the driver asked for an event, after CQEs were put.
     pub fn wants_event(&mut self, solicited: bool) -> bool {
         fence(Ordering::SeqCst);
         let record = self.layout.record_offset();

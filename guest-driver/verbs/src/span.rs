@@ -1,35 +1,35 @@
-//! Where a request is written.
+//! The memory into which a request is written.
 
 use core::marker::PhantomData;
 use core::ptr;
 
 use crate::unit::Unit;
 
-/// Bytes of a unit.
+/// The size of a unit in bytes.
 const UNIT: usize = size_of::<Unit>();
 
-/// The units of one request: slots, which may go on at the start of the ring.
+/// The units of one request: slots, which may continue at the start of the ring.
 pub(crate) struct Span<'a> {
     head: *mut u8,
-    /// Bytes up to the break.
+    /// The number of bytes before the break at the end of the ring.
     head_len: usize,
-    /// Where byte `head_len` is.
+    /// The address of byte `head_len`.
     tail: *mut u8,
     _units: PhantomData<&'a mut [Unit]>,
 }
 
 impl<'a> Span<'a> {
-    /// All of `units`.
+    /// Returns a span of all of `units`.
     pub(crate) fn contiguous(units: &'a mut [Unit]) -> Self {
         let head = units.as_mut_ptr().cast();
         Self { head, head_len: size_of_val(units), tail: head, _units: PhantomData }
     }
 
-    /// Slot `first` of `entries` and those behind it, around the end of the ring.
+    /// Returns a span from slot `first` of `entries` on, which continues at the start of the ring.
     ///
     /// # Safety
-    /// `slots` points to `entries` units, `first` is one of them, and as many as will be written
-    /// are the caller's for as long as the span lives.
+    /// `slots` points to `entries` units, and `first` is one of them. The units that will be
+    /// written belong to the caller for as long as the span lives.
     #[inline]
     pub(crate) unsafe fn ring(slots: *mut Unit, first: usize, entries: usize) -> Self {
         // SAFETY: `first` is inside the ring.
@@ -43,9 +43,9 @@ impl<'a> Span<'a> {
     /// The bytes are inside the span.
     #[inline]
     pub(crate) unsafe fn put_pair(&self, offset: usize, words: [u64; 2]) {
-        // SAFETY: the caller keeps inside the span, and 16-byte pieces do not straddle the break
+        // SAFETY: the caller stays inside the span, and 16-byte pieces do not straddle the break
         // between units. The slots belong to this side until the index is released, so a plain
-        // write races with nothing.
+        // write has no race.
         unsafe { self.at(offset).cast::<[u64; 2]>().write(words) }
     }
 
@@ -56,7 +56,7 @@ impl<'a> Span<'a> {
     #[inline]
     pub(crate) unsafe fn put_bytes(&self, offset: usize, from: *const u8, len: usize) {
         let before_break = self.head_len.saturating_sub(offset).min(len);
-        // SAFETY: as for put_pair; the two parts lie on their sides of the break.
+        // SAFETY: as for put_pair. Each of the two parts is on its side of the break.
         unsafe {
             if before_break != 0 {
                 ptr::copy_nonoverlapping(from, self.head.add(offset), before_break);

@@ -1,8 +1,8 @@
-//! Threads against each other: the races of arming and sleeping.
+//! Races between arming and sleeping, with threads that run against each other.
 //!
-//! The side that consumes asks to be woken, looks once more and sleeps; the side that produces
-//! publishes and looks whether it must wake. If both may miss each other a thread sleeps for ever,
-//! which shows here as a time-out.
+//! The consuming side asks to be woken, looks once more and sleeps. The producing side publishes,
+//! and checks whether it must wake. If both can miss each other, a thread sleeps for ever. This
+//! shows here as a time-out.
 
 use std::sync::mpsc::{Receiver, Sender, channel as wakes};
 use std::thread;
@@ -14,19 +14,19 @@ use crate::{Arm, Channel, Cq, CqLayout, Cqe, Data, PostError, Request, Sge, Tag}
 
 const ROUNDS: u32 = if cfg!(miri) { 100 } else { 50_000 };
 
-/// Waits for a wake-up; those that came too early are wasted, which is allowed.
+/// Waits for a wake-up. Spurious wake-ups are allowed.
 fn sleep(wake: &Receiver<()>) {
-    // Who has ended wakes nobody, and needs nobody.
+    // A side that has ended wakes nobody, and needs no wake-up.
     let _ = wait::receive_or_end("a wake-up, which was lost", wake);
 }
 
-/// Waits for something that another thread does, but not for ever: should that one have failed,
-/// this one fails too.
+/// Waits for an action of another thread, with a time limit. If that thread has failed, this one
+/// fails too.
 fn until(mut done: impl FnMut() -> bool) {
     wait::until("the other side, which is gone", || done().then_some(()));
 }
 
-/// Wakes; a sleeper that has gone already needs no waking.
+/// Wakes the sleeper. One that has ended needs no wake-up.
 fn send(wake: &Sender<()>) {
     let _ = wake.send(());
 }
@@ -72,7 +72,7 @@ fn no_kick_is_lost(event_idx: bool, requests_at_once: u32) {
                 }
             }
             driver.ring();
-            // Keeps the kick's sender alive until all is taken.
+            // Keeps the kick's sender alive until everything is taken.
             until(|| driver.pending() == 0);
         });
         let mut expected = 0;
@@ -125,7 +125,7 @@ fn no_event_is_lost(kind: Arm) {
             for wqe_id in 0..ROUNDS {
                 pause(wqe_id);
                 until(|| device.put(Cqe { wqe_id: wqe_id.into(), ..Cqe::default() }));
-                // Only every other completion is of the kind; what precedes it must come with it.
+                // Only every second completion is solicited. Those before it must come with it.
                 if device.wants_event(wqe_id % 2 == 1 || wqe_id + 1 == ROUNDS) {
                     send(&event);
                 }
@@ -158,7 +158,8 @@ fn no_event_is_lost_for_solicited_completions() {
     no_event_is_lost(Arm::Solicited);
 }
 
-/// A poster, a device and a poller, with unsignaled requests between: each wr_id once, in order.
+/// A poster, a device and a poller, with unsignaled requests between: each wr_id comes once and in
+/// order.
 #[test]
 fn a_queue_pair_between_three_threads() {
     const LIMIT: u32 = 7;

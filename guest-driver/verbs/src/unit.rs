@@ -1,6 +1,6 @@
-//! What requests are made of.
+//! The unit of which requests consist.
 
-/// 64 bytes of a request: what a slot holds.
+/// 64 bytes of a request: the content of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Unit(

@@ -1,4 +1,4 @@
-//! A work request as a value, and how it becomes 64-byte units.
+//! A work request as a value, and its encoding into 64-byte units.
 
 pub(crate) mod list;
 mod parts;
@@ -18,17 +18,17 @@ pub use parts::{Bind, Data, Flush, Gather, Remote, Sge, Tag, UdTarget, WqeError}
 
 /// Bytes of a unit.
 const UNIT: usize = unit::UNIT_SIZE as usize;
-/// Where elements, inline data or atomic operands begin in a request that is not of XRC.
+/// Where SGEs, inline data or atomic operands begin in a request that is not of XRC.
 const DATA_OFFSET: usize = unit::DATA_OFFSET as usize;
-/// Bytes of atomic operands and the like.
+/// Bytes of atomic operands and similar ones.
 const OPERANDS: usize = unit::ATOMIC_SGE_OFFSET as usize - DATA_OFFSET;
-/// Bytes of an element.
+/// Bytes of an SGE.
 const SGE: usize = size_of::<Sge>();
 
 /// A work request.
 ///
-/// Made by the constructor of its kind; the `bool` methods then set flags. What a QP's own
-/// capabilities allow is for the caller to check.
+/// It is made by the constructor of its kind. The `bool` methods then set flags. The caller checks
+/// the capabilities of the QP.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     opcode: WrOpcode,
@@ -39,60 +39,62 @@ pub struct Request<'a> {
     /// The peer's shared receive queue, with [`flags::XRC`].
     srqn: u32,
     data: Data<'a>,
-    /// Of an operation that a list may have.
+    /// Whether a list may contain its operation.
     listable: bool,
 }
 
 impl<'a> Request<'a> {
-    /// SEND on an RC or UC QP.
+    /// Makes a SEND on an RC or UC QP.
     #[inline]
     pub fn send(tag: Tag, data: Data<'a>) -> Self {
         Self::new(WrOpcode::SEND, tag, [0; 2], data).listable()
     }
 
-    /// SEND with immediate data: `imm` reaches the peer's CQE as it is.
+    /// Makes a SEND with immediate data. `imm` reaches the peer's CQE unchanged.
     #[inline]
     pub fn send_imm(tag: Tag, imm: [u8; 4], data: Data<'a>) -> Self {
         Self::new(WrOpcode::SEND_WITH_IMM, tag, rdma_body(Remote { addr: 0, rkey: 0 }, imm), data)
     }
 
-    /// RDMA WRITE.
+    /// Makes an RDMA WRITE.
     #[inline]
     pub fn write(tag: Tag, remote: Remote, data: Data<'a>) -> Self {
         Self::new(WrOpcode::RDMA_WRITE, tag, rdma_body(remote, [0; 4]), data)
     }
 
-    /// RDMA WRITE with immediate data, which consumes a receive of the peer.
+    /// Makes an RDMA WRITE with immediate data, which consumes a receive of the peer.
     #[inline]
     pub fn write_imm(tag: Tag, remote: Remote, imm: [u8; 4], data: Data<'a>) -> Self {
         Self::new(WrOpcode::RDMA_WRITE_WITH_IMM, tag, rdma_body(remote, imm), data)
     }
 
-    /// RDMA READ into `sges`.
+    /// Makes an RDMA READ into `sges`.
     #[inline]
     pub fn read(tag: Tag, remote: Remote, sges: &'a [Sge]) -> Self {
         Self::new(WrOpcode::RDMA_READ, tag, rdma_body(remote, [0; 4]), Data::Sges(sges))
     }
 
-    /// Compare 8 bytes with `compare`, store `swap` if equal; `result` receives the value before.
+    /// Makes an atomic that compares 8 bytes with `compare`, and stores `swap` if they are equal.
+    ///
+    /// `result` receives the former value.
     #[inline]
     pub fn compare_swap(tag: Tag, remote: Remote, compare: u64, swap: u64, result: &'a Sge) -> Self {
         Self::atomic(WrOpcode::ATOMIC_CMP_AND_SWP, tag, remote, compare, swap, result)
     }
 
-    /// Add `add` to 8 bytes; `result` receives the value before.
+    /// Makes an atomic that adds `add` to 8 bytes. `result` receives the former value.
     #[inline]
     pub fn fetch_add(tag: Tag, remote: Remote, add: u64, result: &'a Sge) -> Self {
         Self::atomic(WrOpcode::ATOMIC_FETCH_AND_ADD, tag, remote, add, 0, result)
     }
 
-    /// ATOMIC WRITE: store the 8 bytes of `data` at once, after all that came before.
+    /// Makes an ATOMIC WRITE: it stores the 8 bytes of `data` at once, after all earlier requests.
     #[inline]
     pub fn atomic_write(tag: Tag, remote: Remote, data: Data<'a>) -> Self {
         Self::new(WrOpcode::ATOMIC_WRITE, tag, rdma_body(remote, [0; 4]), data)
     }
 
-    /// FLUSH: ends when what was written before is placed at the peer as `flush` says.
+    /// Makes a FLUSH: it completes when earlier writes are placed at the peer as `flush` requires.
     #[inline]
     pub fn flush(tag: Tag, remote: Remote, flush: Flush) -> Self {
         let body = transmute!(FlushBody {
@@ -106,19 +108,19 @@ impl<'a> Request<'a> {
         Self { operands, ..Self::new(WrOpcode::FLUSH, tag, body, Data::EMPTY) }
     }
 
-    /// SEND that invalidates the peer's key `rkey`, on an RC QP.
+    /// Makes a SEND that invalidates the peer's key `rkey`, on an RC QP.
     #[inline]
     pub fn send_inv(tag: Tag, rkey: u32, data: Data<'a>) -> Self {
         Self::new(WrOpcode::SEND_WITH_INV, tag, rdma_body(Remote { addr: 0, rkey }, [0; 4]), data)
     }
 
-    /// Invalidates the own key `rkey`, when all requests before it are complete.
+    /// Makes a request that invalidates the own key `rkey` when all earlier requests are complete.
     #[inline]
     pub fn local_inv(tag: Tag, rkey: u32) -> Self {
         Self::new(WrOpcode::LOCAL_INV, tag, rdma_body(Remote { addr: 0, rkey }, [0; 4]), Data::EMPTY)
     }
 
-    /// Binds a memory window.
+    /// Makes a bind of a memory window.
     #[inline]
     pub fn bind_mw(tag: Tag, bind: &Bind) -> Self {
         let body = transmute!(BindMwBody {
@@ -131,58 +133,58 @@ impl<'a> Request<'a> {
         Self { operands, ..Self::new(WrOpcode::BIND_MW, tag, body, Data::EMPTY) }
     }
 
-    /// SEND on a UD QP.
+    /// Makes a SEND on a UD QP.
     #[inline]
     pub fn ud_send(tag: Tag, to: UdTarget, data: Data<'a>) -> Self {
         Self::new(WrOpcode::SEND, tag, ud_body(to, [0; 4]), data)
     }
 
-    /// SEND with immediate data on a UD QP.
+    /// Makes a SEND with immediate data on a UD QP.
     #[inline]
     pub fn ud_send_imm(tag: Tag, to: UdTarget, imm: [u8; 4], data: Data<'a>) -> Self {
         Self::new(WrOpcode::SEND_WITH_IMM, tag, ud_body(to, imm), data)
     }
 
-    /// RECV, for the receive queue.
+    /// Makes a RECV for the receive queue.
     #[inline]
     pub fn recv(tag: Tag, sges: &'a [Sge]) -> Self {
         Self::new(WrOpcode::RECV, tag, [0; 2], Data::Sges(sges)).listable()
     }
 
-    /// RECV, for shared receive queue `srqn`.
+    /// Makes a RECV for shared receive queue `srqn`.
     #[inline]
     pub fn srq_recv(srqn: u32, wqe_id: u32, sges: &'a [Sge]) -> Self {
         Self::new(WrOpcode::SRQ_RECV, Tag { qpn: srqn, wqe_id }, [0; 2], Data::Sges(sges)).listable()
     }
 
-    /// Whether success makes a CQE too. Meaningless for RECV, which always makes one.
+    /// Sets whether success makes a CQE too. It has no meaning for RECV, which always makes one.
     #[inline]
     pub fn signaled(self, yes: bool) -> Self {
         self.with(flags::SIGNALED, yes)
     }
 
-    /// Whether the receiver gets a solicited event.
+    /// Sets whether the receiver gets a solicited event.
     #[inline]
     pub fn solicited(self, yes: bool) -> Self {
         self.with(flags::SOLICITED, yes)
     }
 
-    /// Whether it waits for the READs and atomics before it.
+    /// Sets whether it waits for earlier READs and atomics.
     #[inline]
     pub fn fence(self, yes: bool) -> Self {
         self.with(flags::FENCE, yes)
     }
 
-    /// On an XRC initiator: which shared receive queue of the peer it is for.
+    /// Sets the peer's shared receive queue, for a request on an XRC initiator.
     #[inline]
     pub fn xrc(self, srqn: u32) -> Self {
         Self { srqn, listable: false, ..self.with(flags::XRC, true) }
     }
 
-    /// Number of units that hold it.
+    /// Returns the number of units that it takes.
     ///
     /// # Errors
-    /// If the largest possible request does not.
+    /// Fails if it is longer than the largest possible request.
     #[inline]
     pub fn units(&self) -> Result<usize, WqeError> {
         let operands = if self.has_operands() { OPERANDS } else { 0 };
@@ -202,18 +204,19 @@ impl<'a> Request<'a> {
         Ok((self.data_offset() + operands + bytes).div_ceil(UNIT))
     }
 
-    /// Writes it to the front of `units`, for the kernel's slow path and for tests; says how many
-    /// it took.
+    /// Writes it to the front of `units`, for the kernel's slow path and for tests.
+    ///
+    /// Returns how many units it took.
     ///
     /// # Errors
-    /// If it cannot be expressed, or not in `units`; nothing is written then.
+    /// Fails if it cannot be expressed, or not in `units`. Nothing is written then.
     pub fn encode(&self, units: &mut [Unit]) -> Result<usize, WqeError> {
         let count = self.units()?;
         let Some(front) = units.get_mut(..count) else { return Err(WqeError::TooManyUnits) };
-        // What the request leaves untouched in its last unit must not be somebody's old bytes: the
-        // buffer may be on its way out of the process.
+        // The request leaves a part of its last unit untouched. That part must not contain old
+        // bytes, because the buffer may leave the process.
         front.fill(Unit::default());
-        // SAFETY: the span covers exactly the units that the request was just said to need.
+        // SAFETY: the span covers exactly the units that the request needs.
         unsafe { self.write_to(&Span::contiguous(front), count) };
         Ok(count)
     }
@@ -221,17 +224,17 @@ impl<'a> Request<'a> {
     /// Writes it to its units.
     ///
     /// # Safety
-    /// `span` has at least `units` units, and `units` is what [`Self::units`] said.
-    // Into its caller: a request that is put together in memory is read there in other pieces than
-    // it was stored in, which takes until these stores are done. They stand behind those to units
-    // that the device's processor has.
+    /// `span` has at least `units` units, and `units` is the result of [`Self::units`].
+    // Inlined into its caller. A request that is assembled in memory is read there in other pieces
+    // than it was stored in, which takes until these stores are done. They queue behind stores to
+    // units whose cache lines the device's processor has.
     #[inline(always)]
     pub(crate) unsafe fn write_to(&self, span: &Span<'_>, units: usize) {
         let (sge_count, inline_len, inline_flag) = match self.data {
             Data::Sges(sges) => (sges.len() as u8, 0, 0),
             Data::Inline(_) | Data::Gather(_) => {
                 let len = self.inline_len() as u16;
-                // Without a byte there is nothing inline.
+                // Without a byte there is no inline data.
                 (0, len, if len == 0 { 0 } else { flags::INLINE })
             }
         };
@@ -244,8 +247,7 @@ impl<'a> Request<'a> {
             u64::from(self.tag.wqe_id) | u64::from(sge_count) << 32 | u64::from(inline_len) << 48,
         ]
         .map(u64::to_le);
-        // SAFETY: header, body and what follows lie inside `units` units, which is how units()
-        // counted them.
+        // SAFETY: header, body and the rest lie inside `units` units, as units() counted them.
         unsafe {
             span.put_pair(0, header);
             span.put_pair(unit::BODY_OFFSET as usize, self.body);
@@ -286,13 +288,13 @@ impl<'a> Request<'a> {
         Self { listable: true, ..self }
     }
 
-    /// Whether a list may have its operation.
+    /// Returns whether a list may contain its operation.
     #[inline]
     pub(crate) fn is_listable(&self) -> bool {
         self.listable
     }
 
-    /// The request as one of a list, if it can be.
+    /// Returns the request as one of a list, if that is possible.
     #[inline]
     pub(crate) fn listed(&self) -> Option<Listed<'_>> {
         match self.data {
@@ -317,14 +319,13 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Where elements, inline data or operands begin.
+    /// Returns the offset of SGEs, inline data or operands.
     #[inline]
     fn data_offset(&self) -> usize {
         DATA_OFFSET + if self.flags & flags::XRC != 0 { unit::XRC_SHIFT as usize } else { 0 }
     }
 
-    /// Whether [`Self::operands`] stand before the elements. Such a request has one element at
-    /// most.
+    /// Returns whether [`Self::operands`] precede the SGEs. Such a request has at most one SGE.
     #[inline]
     fn has_operands(&self) -> bool {
         matches!(

@@ -1,8 +1,8 @@
-//! An engine whose peer says anything.
+//! Fuzzes an engine by packets of a hostile peer.
 //!
-//! The input is a list of steps: packets with fields and a valid ICRC, raw frames, time that
-//! passes, requests of the own programs, changes of state. Numbers that matter (PSNs, QPNs, keys,
-//! addresses) come near those that are right, or nothing would ever be reached.
+//! The input is a list of steps: packets with fields and a valid ICRC, raw frames, passing time,
+//! requests of own programs, changes of state. Important numbers (PSNs, QPNs, keys, addresses) are
+//! close to right ones. Otherwise nothing would ever be reached.
 
 #[path = "engine/edits.rs"]
 mod edits;
@@ -26,12 +26,12 @@ use vrdma_wire::num::*;
 use vrdma_wire::roce::{self, *};
 use world::{Input, Log, Mem, Pending, Wire};
 
-/// Feeds a responder: QPs that wait for requests.
+/// Fuzzes a responder: QPs that wait for requests.
 pub fn responder(data: &[u8]) {
     run(data, false);
 }
 
-/// Feeds a requester: QPs whose programs have requests under way too.
+/// Fuzzes a requester: QPs whose programs have requests in progress too.
 pub fn requester(data: &[u8]) {
     run(data, true);
 }
@@ -51,7 +51,7 @@ struct Lab<'a> {
     qps: Vec<(Qpn, QpType, Pending)>,
     memory: Mem,
     key: u32,
-    /// Key of a memory window, as far as its binds ended well.
+    /// The key of a memory window, assuming that its binds succeeded.
     window: u32,
     log: Log,
     wire: Wire,
@@ -61,7 +61,7 @@ struct Lab<'a> {
 
 const OWN_GID: Gid = Gid::from_ipv4([10, 0, 0, 1]);
 const PEER_GID: Gid = Gid::from_ipv4([10, 0, 0, 2]);
-/// Not always somebody's.
+/// An address that is assigned to a device only at times.
 const OTHER_GID: Gid = Gid::from_ipv4([10, 0, 0, 3]);
 const OWN_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
@@ -119,7 +119,7 @@ impl<'a> Lab<'a> {
         Lab { input, engine, device, pd, now, qps, memory, key, window, log, wire, next_id, requests }
     }
 
-    /// Takes a QP to RTS anew, whose peer is on the wire.
+    /// Takes a QP to RTS again, with a peer on the wire.
     fn connect(&mut self, index: usize) {
         self.connect_to(index, Qpn::truncate(PEER_QPN), PEER_GID);
     }
@@ -204,7 +204,7 @@ impl<'a> Lab<'a> {
         usize::from(self.input.byte() % 8) % self.qps.len().max(1)
     }
 
-    /// Time passes, up to the next deadline or so.
+    /// Lets time pass, up to about the next deadline.
     fn sleep(&mut self) {
         let deadline = self.engine.poll_timeout().unwrap_or(self.now);
         let pause = match self.input.byte() {
@@ -220,7 +220,7 @@ impl<'a> Lab<'a> {
         self.look();
     }
 
-    /// Answers all questions: what the engine has not been told was not posted.
+    /// Answers all questions of the engine: no further request was posted.
     fn look(&mut self) {
         while let Some(question) = self.engine.poll_question() {
             self.engine.answer(self.now, question, &mut self.log);
@@ -234,7 +234,7 @@ impl<'a> Lab<'a> {
         Sge { addr, length, lkey: Lkey(self.input.near(self.key)) }
     }
 
-    /// A bind of the window, mostly one that could be meant.
+    /// Returns a bind of the window, mostly a plausible one.
     fn bind(&mut self) -> SendOp {
         let rkey = Rkey(self.input.near(self.window));
         let new_rkey = Rkey(rkey.0 ^ u32::from(self.input.byte()));
@@ -350,7 +350,7 @@ impl<'a> Lab<'a> {
                     self.engine.modify_qp(self.now, self.device, qpn, AttrMask::STATE, &state, &mut self.log);
             }
             4 => {
-                // Its address vector leads elsewhere, as far as its state lets it.
+                // The address vector changes, if the state of the QP permits it.
                 let dgid = self.gid();
                 let qpn = self.qps[index].0;
                 let attr =
@@ -362,7 +362,7 @@ impl<'a> Lab<'a> {
                 let _ = self.engine.set_gid(self.device, 1, entry);
             }
             6 => {
-                // Its peer is of the same guest, or itself.
+                // The peer is a QP of the same guest, or the QP itself.
                 let (peer, dgid) = (self.qp(), self.gid());
                 self.check();
                 self.connect_to(index, self.qps[peer].0, dgid);
@@ -374,12 +374,12 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// An own address, one that may be, or that of the peer on the wire.
+    /// Returns an own address, one that may be assigned, or that of the peer on the wire.
     fn gid(&mut self) -> Gid {
         [OWN_GID, OTHER_GID, PEER_GID][usize::from(self.input.byte() % 3)]
     }
 
-    /// What completed was pending, and the first of its queue.
+    /// Checks that each completion is of the first pending request of its queue.
     fn check(&mut self) {
         self.log.events.clear();
         for (_, _, completion) in self.log.completions.drain(..) {

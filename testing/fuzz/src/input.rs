@@ -1,27 +1,27 @@
-//! An input as numbers.
+//! Reads an input as numbers.
 
-/// The rest of the input. Where it ends, all is 0.
+/// The rest of the input. After its end, all reads return 0.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl Input<'_> {
-    /// One byte.
+    /// Takes one byte.
     pub fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         *first
     }
 
-    /// Two bytes, little-endian.
+    /// Takes two bytes, little-endian.
     pub fn short(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// Four bytes, little-endian.
+    /// Takes four bytes, little-endian.
     pub fn word(&mut self) -> u32 {
         u32::from(self.short()) | u32::from(self.short()) << 16
     }
 
-    /// A number near one that is right, or any.
+    /// Returns one of the right numbers, a number near it, or any number.
     pub fn near(&mut self, right: &[u32]) -> u32 {
         let kind = self.byte();
         let base = right[usize::from(kind & 7) % right.len()];

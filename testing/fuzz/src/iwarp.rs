@@ -1,12 +1,12 @@
-//! iWARP from any bytes.
+//! Fuzzes the parsers of iWARP.
 
 use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::iwarp::rdmap::{self, MAX_HEADERS};
 use vrdma_wire::iwarp::set_up::{MAX_LEN, SetUp};
 use vrdma_wire::iwarp::{Cause, Deframer, Encoder, Fault, Framing, Place, Segment, aligned};
 
-/// Reads `data` as a request or reply. What can be read is written again, and must then mean the
-/// same.
+/// Parses `data` as an MPA request or reply. What parses is written again, and must parse to an
+/// equal one.
 pub fn mpa_set_up(data: &[u8]) {
     let Ok(Some((set_up, length))) = SetUp::parse(data) else { return };
     assert!(length <= MAX_LEN.min(data.len()));
@@ -18,8 +18,9 @@ pub fn mpa_set_up(data: &[u8]) {
     assert_eq!(SetUp::parse(&again[..length]), Ok(Some((set_up, length))));
 }
 
-/// Reads `data` as a segment. What can be read is written again, and must then mean the same.
-/// Whatever it is, there is a TERMINATE for it.
+/// Parses `data` as a segment. What parses is written again, and must parse to an equal one.
+///
+/// For any data, a TERMINATE can be made.
 pub fn rdmap(data: &[u8]) {
     let data = &data[..data.len().min(usize::from(u16::MAX))];
     let mut buffer = [0; MAX_HEADERS];
@@ -37,8 +38,10 @@ pub fn rdmap(data: &[u8]) {
     assert_eq!(Segment::parse(&again), Ok(parsed));
 }
 
-/// Reads `data`, behind a byte that says how, as a stream. How it comes in pieces must not matter,
-/// nor whether its FPDUs are found in a TCP segment.
+/// Reads `data` as a stream, with a first byte that chooses the framing.
+///
+/// The result must not depend on how the stream is cut, nor on finding its FPDUs within a TCP
+/// segment.
 pub fn fpdu(data: &[u8]) {
     let Some((how, data)) = data.split_first() else { return };
     let framing = Framing { markers: how & 1 != 0, crc: how & 2 != 0 };
@@ -64,8 +67,8 @@ pub fn fpdu(data: &[u8]) {
         aligned::is_whole(framing, Place::START, &stream),
         spans.last().map_or(0, |s| s.end) == stream.len()
     );
-    // Up to where FPDUs are right, what markers show from anywhere on begins one. A marker of what
-    // follows may lead anywhere.
+    // Up to where FPDUs are right, a search by markers from any position must find the beginning of
+    // one. A marker in the rest may lead anywhere.
     let end = spans.last().filter(|_| fault.is_none()).map_or(0, |span| span.end);
     for from in (0..end).step_by(97) {
         if let Some(first) = aligned::first(framing, Place::of(from as u32), &stream[from..end]) {
@@ -74,7 +77,7 @@ pub fn fpdu(data: &[u8]) {
     }
 }
 
-/// All ULPDUs of a stream that comes in pieces of that length, and what is wrong with it.
+/// Returns all ULPDUs of a stream that is cut into pieces of this length, and its fault.
 fn deframe(framing: Framing, stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Fault>) {
     let (mut deframer, mut ulpdus) = (Deframer::new(framing), Vec::new());
     let mut buffer = vec![0; MAX_FPDU];
@@ -89,7 +92,7 @@ fn deframe(framing: Framing, stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Opti
     (ulpdus, None)
 }
 
-/// A stream of ULPDUs whose lengths and contents the input gives, and bytes of it to change.
+/// Returns a stream of ULPDUs with lengths, contents and wrong bits from the input.
 fn nearly_right(framing: Framing, mut data: &[u8]) -> Vec<u8> {
     let mut stream = Vec::new();
     while let Some(([bend, long, short], rest)) = data.split_first_chunk() {

@@ -1,6 +1,7 @@
-//! What is fuzzed. The tests of `wire`, `transport`, its `tcp` and `vrdma-backend` include the same
-//! files, and feed them the corpus (`testing/fuzz/corpus`) and every input that ever made them fail
-//! (`testing/fuzz/crashes`).
+//! The fuzz targets.
+//!
+//! The tests of `wire`, `transport`, its `tcp` and `vrdma-backend` include these files. They run
+//! them with the corpus (`corpus/`) and with every input that ever failed (`crashes/`).
 
 mod engine;
 mod input;
@@ -14,5 +15,5 @@ pub use iwarp::{fpdu, mpa_set_up, rdmap};
 pub use packet::packet;
 pub use stack::stack;
 pub use tcp::tcp;
-// `backend/` is compiled as a module of vrdma-backend, whose insides it needs.
+// `backend/` is compiled as a module of vrdma-backend, because it needs private items of it.
 pub use vrdma_backend::fuzzing::{connections, control, ethernet, rings, segments, vhost_user, wqe};

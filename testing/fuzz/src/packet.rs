@@ -1,12 +1,13 @@
-//! Packets from any bytes.
+//! Fuzzes the parser of packets.
 
 use vrdma_wire::head::{Head, Kind};
 use vrdma_wire::icmp::TooLong;
 use vrdma_wire::icrc::Icrc;
 use vrdma_wire::roce::{self, MAX_HEADERS, Packet};
 
-/// Reads `data` as a frame. What can be read is written again, and must then mean the same. What is
-/// a router's complaint looks like one.
+/// Parses `data` as a frame. A parsed packet is written again, and must parse to an equal one.
+///
+/// A frame that parses as an ICMP error about the MTU must be classified as one.
 pub fn packet(data: &[u8]) {
     let head = Head::parse(data);
     let kind = head.map(|head| head.kind);

@@ -1,9 +1,10 @@
-//! Feeds a target what fuzzing found worth keeping, and what it once failed with.
+//! Replays the corpus and former crashes of a target.
 
 use std::path::Path;
 
-/// Runs `testing/fuzz/corpus/TARGET` and `testing/fuzz/crashes/TARGET`. In the latter, NAME.txt says
-/// what NAME was.
+/// Runs all inputs in `testing/fuzz/corpus/TARGET` and `testing/fuzz/crashes/TARGET`.
+///
+/// For each crash NAME, the file NAME.txt describes it.
 pub fn replay(target: &str, mut run: impl FnMut(&[u8])) {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let fuzz = above

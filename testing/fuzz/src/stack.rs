@@ -1,11 +1,14 @@
-//! All TCP connections of a host, whose peers say anything.
+//! Fuzzes all TCP connections of a host, with hostile peers.
 //!
-//! The input is a list of steps: SYNs of anybody, answers that are nearly right to what the host
-//! sent, its cookies among them, what the user does, and time that passes. What holds then: nothing
-//! panics; there are never more connections than there may be; it stops sending, and sends only
-//! what the user has; the user hears of a connection once that it is there, and once that it is
-//! over, and nothing of one that never was. In the end, when the user has given all up and time has
-//! passed, no connection is left.
+//! The input is a list of steps: SYNs of any host, nearly right answers to what the host sent (also
+//! to its cookies), calls of the user, and passing time. Invariants:
+//!
+//! - Nothing panics.
+//! - The number of connections stays within its limit.
+//! - Sending ends, and only data of the user is sent.
+//! - The user is told once that a connection is set up, and once that it has ended. It is told
+//!   nothing of one that was never set up.
+//! - In the end the user aborts all connections and time passes. Then no connection is left.
 
 use crate::input::Input;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +20,12 @@ use vrdma_tcp::{
 use vrdma_wire::num::{Gid, Mac, VlanId};
 use vrdma_wire::tcp::{Flags, Header, Options};
 
-/// Few of each, so that inputs meet them again.
+/// Small limits, so that inputs reach them often.
 const LIMITS: StackLimits = StackLimits { connections: 6, half_open: 3, time_wait: 2 };
 const LOCAL: Gid = Gid::from_ipv4([10, 0, 0, 1]);
 const HOP: NextHop = NextHop { mac: Mac([2, 0, 0, 0, 0, 9]), vlan: None };
 
-/// What the user has to send on each connection.
+/// The data that the user has to send on each connection.
 #[derive(Default)]
 struct Streams(BTreeMap<ConnectionId, u64>);
 
@@ -38,15 +41,15 @@ struct Lab<'a> {
     stack: Stack,
     now: Instant,
     streams: Streams,
-    /// What it sent last, the latest first.
+    /// The last sent segments, the latest first.
     heard: Vec<Outgoing>,
-    /// Connections that the user began or was told of, and is to be told the end of.
+    /// Connections that the user began or was told of, and whose end it must be told.
     open: Vec<ConnectionId>,
     /// Those of them that are set up, as the user was told.
     set_up: BTreeSet<ConnectionId>,
 }
 
-/// Runs an input. Returns what the stack counted.
+/// Runs an input. Returns the counters of the stack.
 pub fn stack(data: &[u8]) -> StackCounters {
     let mut lab = Lab {
         input: Input(data),
@@ -111,7 +114,7 @@ impl Lab<'_> {
 
     fn tuple(&mut self) -> Tuple {
         let host = self.input.byte();
-        // Some of these are nobody's address.
+        // Some of these are no unicast addresses.
         let remote = if host < 250 { [10, 0, 0, 2 + host % 3] } else { [224, 0, 0, host] };
         let ports = Ports { local: self.port(), remote: 100 + self.port() };
         Tuple { local: LOCAL, remote: Gid::from_ipv4(remote), ports }
@@ -130,7 +133,7 @@ impl Lab<'_> {
         }
     }
 
-    /// Something that the user does to a connection, or to a listener.
+    /// Calls a function of the user on a connection, or on a listener.
     fn user(&mut self) {
         let (what, which) = (self.input.byte(), self.input.byte());
         let id = self.open.get(usize::from(which) % self.open.len().max(1)).copied();
@@ -153,7 +156,7 @@ impl Lab<'_> {
         }
     }
 
-    /// A segment that is nearly what the peer of an earlier one would say.
+    /// Delivers a segment that is nearly what the peer would answer to an earlier one.
     fn answer(&mut self) {
         if self.heard.is_empty() {
             return;
@@ -223,7 +226,7 @@ impl Lab<'_> {
             match (event, known) {
                 (Event::Established, _) => {
                     assert!(self.set_up.insert(id), "it is set up twice");
-                    // The user's own were there before.
+                    // The user's own connections were there before.
                     if known.is_none() {
                         self.open.push(id);
                     }
@@ -240,7 +243,7 @@ impl Lab<'_> {
         }
     }
 
-    /// The user gives all up; no peer says anything more.
+    /// The user aborts everything, and no peer answers any more.
     fn end(&mut self) {
         for (local, port) in
             [LOCAL, Gid([0; 16])].into_iter().flat_map(|local| (0..3).map(move |port| (local, port)))
@@ -264,7 +267,7 @@ impl Lab<'_> {
     }
 }
 
-/// A peer's segment. Its options are these bits.
+/// Returns a header of a peer's segment, whose options are chosen by these bits.
 fn header(tuple: &Tuple, (flags, seq, ack): (Flags, u32, u32), options: u8) -> Header {
     let is_syn = flags.has(Flags::SYN);
     Header {

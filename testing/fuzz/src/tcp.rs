@@ -1,9 +1,14 @@
-//! A TCP connection whose peer says anything.
+//! Fuzzes a TCP connection by segments of a hostile peer.
 //!
-//! The input brings a connection into a state, and is then a list of steps: segments whose numbers
-//! come near those that are right, raw ones, time that passes, what the user does. What holds then:
-//! nothing panics; the connection can be written, read, and is then the same; no byte is handed up
-//! twice; only what the user has is sent; it stops sending; and what is outstanding has a timer.
+//! The input first brings a connection into a state. Then it is a list of steps: segments with
+//! nearly right numbers, raw segments, passing time, calls of the user. Invariants:
+//!
+//! - Nothing panics.
+//! - A saved and restored connection is equal to the original.
+//! - No byte is delivered twice.
+//! - Only data of the user is sent.
+//! - Sending ends.
+//! - Outstanding data has a timer.
 
 use crate::input::Input;
 use std::ops::Range;
@@ -11,7 +16,7 @@ use std::time::Duration;
 use vrdma_tcp::{Arrival, Config, Connection, Instant, KeepAlive, Ports, Segment, Source, State};
 use vrdma_wire::tcp::{Flags, Header, Options};
 
-/// As much as the user has by now, in segments of 700 bytes.
+/// A stream of the present length, in segments of 700 bytes.
 struct Stream(u64);
 
 impl Source for Stream {
@@ -32,11 +37,11 @@ struct Lab<'a> {
     stream: Stream,
     /// It offers the option that says which segments are whole FPDUs.
     has_fpdus: bool,
-    /// Stretches of the peer's stream that were taken, in order.
+    /// The ranges of the peer's stream that were taken, in order.
     taken: Vec<(u64, u64)>,
-    /// The last header that it sent.
+    /// The last header that the connection sent.
     heard: Header,
-    /// The highest number that it sent, and the lowest.
+    /// The end of the highest segment that it sent, and the number of the latest one.
     sent: (u32, u32),
 }
 
@@ -113,7 +118,7 @@ fn header(flags: Flags, seq: u32, ack: u32, config: &Config) -> Header {
 }
 
 impl Lab<'_> {
-    /// Goes to a state by right segments.
+    /// Takes the connection to a state by right segments.
     fn begin(&mut self, state: u8, is_passive: bool, config: &Config) {
         let state = state % 8;
         if state == 0 {
@@ -126,7 +131,7 @@ impl Lab<'_> {
         self.drain();
         let next = THEIRS.wrapping_add(1);
         let fin = Flags::FIN | Flags::ACK;
-        // Those in which we have closed, and those in which the peer has.
+        // In some of these states this end has closed, in others the peer.
         if [2, 3, 6].contains(&state) {
             self.arrive(header(fin, next, self.sent.0, config), 0);
         }
@@ -183,7 +188,7 @@ impl Lab<'_> {
         self.drain();
     }
 
-    /// A segment that is nearly right.
+    /// Returns a nearly right segment.
     fn segment(&mut self, config: &Config) -> (Header, usize) {
         let edge = self.heard.ack.wrapping_add(u32::from(self.heard.window));
         let flags = match self.input.byte() {
@@ -267,7 +272,7 @@ impl Lab<'_> {
         let saved = self.connection.save();
         assert_eq!(saved.restore().as_ref(), Ok(&self.connection));
         let complete = self.connection.complete();
-        // What is complete was taken.
+        // Complete data was taken.
         let mut sorted = self.taken.clone();
         sorted.sort_unstable();
         let end = sorted.iter().fold(0, |end, (from, to)| if *from <= end { end.max(*to) } else { end });

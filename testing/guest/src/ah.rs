@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use vrdma_abi::ah::AhEntry;
 use vrdma_abi::zerocopy::IntoBytes;
 
-/// The table of address handles of a guest, which the kernel's driver keeps.
+/// The guest kernel's table of address handles.
 #[derive(Debug)]
 pub struct AhTable {
-    /// Where it lies.
+    /// Guest-physical address of the table.
     pub gpa: u64,
-    /// Its entries.
+    /// Number of entries.
     pub entries: u32,
     generation: AtomicU32,
     memory: Arc<Memory>,
 }
 
 impl AhTable {
-    /// A table in new pages, of which the device is told.
+    /// Allocates a table in new pages and reports it to the device.
     ///
     /// # Errors
-    /// The device refuses.
+    /// The device refuses the table.
     pub fn new(guest: &Arc<Guest>, entries: u32) -> Answer<AhTable> {
         let len = u64::from(entries) * AhEntry::SIZE as u64;
         let gpa = guest.memory.alloc(len);
@@ -31,7 +31,9 @@ impl AhTable {
         Ok(AhTable { gpa, entries, generation: AtomicU32::new(1), memory: guest.memory.clone() })
     }
 
-    /// Writes an entry as a driver does; its `valid` is set here.
+    /// Writes an entry as a driver does.
+    ///
+    /// This function sets `valid`, to a new generation each time, and stores it last.
     pub fn put(&self, index: u32, entry: &AhEntry) {
         assert!(index < self.entries);
         let at = self.gpa + u64::from(index) * AhEntry::SIZE as u64;
@@ -42,19 +44,20 @@ impl AhTable {
         self.memory.word32(at).store(generation.to_le(), Ordering::Release);
     }
 
-    /// Empties an entry.
+    /// Invalidates an entry.
     pub fn remove(&self, index: u32) {
         let at = self.gpa + u64::from(index) * AhEntry::SIZE as u64;
         self.memory.word32(at).store(0, Ordering::Release);
     }
 }
 
-/// An entry of PD `pdn` that leads to a GID from GID 0.
+/// Returns an entry of PD `pdn` whose destination is `dgid` and whose source is GID index 0.
 pub fn entry(pdn: u32, dgid: [u8; 16]) -> AhEntry {
     AhEntry {
         pdn: pdn.into(),
         dgid,
-        // As daemon::guest_config() gives them to those whose GIDs are guest::gid()'s.
+        // The MAC addresses that `daemon::guest_config()` gives to guests with GIDs of
+        // `guest::gid()`.
         dmac: [0x52, 0x54, 0, 0, 0, dgid[15]],
         vlan: 0xffff.into(),
         hop_limit: 64,

@@ -1,4 +1,4 @@
-//! Connections that the device makes (iWARP).
+//! Connections that the device makes for a guest (iWARP).
 
 use crate::control::Answer;
 use crate::guest::{Guest, GuestTcp};
@@ -12,18 +12,19 @@ use std::time::Duration;
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::FromZeros;
 
-/// READs and atomics that tests ask for.
+/// Number of READs and atomics (IRD and ORD) that tests request.
 const DEPTH: u16 = 16;
 
-/// The address of this host that guest `index` has for its connections: each process that tests has
-/// its own.
+/// Returns the address of this host from which guest `index` connects.
+///
+/// It depends on the process number, so concurrent test processes use different addresses.
 pub fn host_address(index: u8) -> Ipv4Addr {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high, low, index + 1)
 }
 
 impl GuestTcp {
-    /// The address from which guest `index` connects, and where it listens.
+    /// Returns the address from which guest `index` connects, and on which it listens.
     pub fn address(self, index: u8) -> Ipv4Addr {
         match self {
             GuestTcp::Kernel => host_address(index),
@@ -31,12 +32,14 @@ impl GuestTcp {
         }
     }
 
-    /// To whom frames to guest `index` go; none if that is not for the guest to say.
+    /// Returns the MAC address for frames to guest `index`.
+    ///
+    /// It is `None` over the host's TCP, where the guest does not choose the next hop.
     pub fn next_hop(self, index: u8) -> Option<[u8; 6]> {
         (self == GuestTcp::Own).then_some([0x52, 0x54, 0, 0, 0, index + 1])
     }
 
-    /// A port of guest `index` that nobody has, for now.
+    /// Returns a port of guest `index` that is unused at the moment.
     pub fn free_port(self, index: u8) -> u16 {
         static NEXT: AtomicU16 = AtomicU16::new(20_000);
         match self {
@@ -46,7 +49,7 @@ impl GuestTcp {
     }
 }
 
-/// An address as commands have it.
+/// Returns an address in the format of commands: IPv4 as an IPv4-mapped IPv6 address.
 pub fn mapped(address: impl Into<IpAddr>) -> [u8; 16] {
     match address.into() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -54,13 +57,13 @@ pub fn mapped(address: impl Into<IpAddr>) -> [u8; 16] {
     }
 }
 
-/// A port that nobody has, for now.
+/// Returns a port of `address` that is unused at the moment.
 pub fn free_port(address: Ipv4Addr) -> u16 {
     let listener = TcpListener::bind((address, 0)).expect("an address of this host");
     listener.local_addr().expect("it is bound").port()
 }
 
-/// A request to connect a QP of guest `from` to a port of guest `to`.
+/// Builds a request that connects a QP of guest `from` to a port of guest `to`.
 pub fn request(qp: &Qp, from: u8, to: u8, port: u16, private_data: &[u8]) -> CmConnectReq {
     let tcp = qp.guest().options.tcp;
     let next_hop = tcp.next_hop(to);
@@ -81,12 +84,12 @@ pub fn request(qp: &Qp, from: u8, to: u8, port: u16, private_data: &[u8]) -> CmC
     req
 }
 
-/// Private data of an event.
+/// Returns the private data of an event.
 pub fn data_of(event: &CmEventResp) -> &[u8] {
     &event.private_data[..usize::from(event.private_data_len.get())]
 }
 
-/// The commands about connections. What each does is said in [`vrdma_abi::control`].
+/// The commands for connections. [`vrdma_abi::control`] specifies each of them.
 #[allow(missing_docs, reason = "each is the command of that name")]
 impl Guest {
     pub fn cm_listen(&self, address: impl Into<IpAddr>, port: u16, backlog: u32) -> Answer<u32> {
@@ -148,7 +151,9 @@ impl Guest {
         self.command(Opcode::CM_GET_EVENT, &[0u8; 0], &[])
     }
 
-    /// The next event of connections, if it comes in time. (That it is told of is another matter.)
+    /// Takes the next connection event, or `None` if none comes within `time`.
+    ///
+    /// It polls with the command `CM_GET_EVENT` and does not wait for a notification.
     pub fn cm_event_within(&self, time: Duration) -> Option<CmEventResp> {
         wait::within(time, || {
             let event = self.cm_get_event().expect("a function of iWARP");
@@ -156,7 +161,7 @@ impl Guest {
         })
     }
 
-    /// The next event of connections, which has to be of this kind.
+    /// Waits for the next connection event and asserts its kind.
     pub fn cm_event(&self, kind: CmEventKind) -> CmEventResp {
         let event = self.cm_event_within(wait::PATIENCE).unwrap_or_else(|| panic!("no event {kind:?}"));
         assert_eq!(CmEventKind(event.kind.get()), kind, "status {}", event.status.get());
@@ -165,7 +170,7 @@ impl Guest {
 }
 
 impl Guest {
-    /// This connection ends, as its driver is told: the next two events of all.
+    /// Asserts that the next two events report the end of `connection`: `DISCONNECT`, then `CLOSE`.
     pub fn cm_expect_end(&self, connection: u32) {
         for kind in [CmEventKind::DISCONNECT, CmEventKind::CLOSE] {
             assert_eq!(self.cm_event(kind).connection.get(), connection, "{kind:?}");
@@ -173,8 +178,9 @@ impl Guest {
     }
 }
 
-/// Two sides of guests 0 and 1 that are connected, the first as initiator; the numbers of their
-/// connections.
+/// Creates a side in guest 0 and one in guest 1, and connects them.
+///
+/// The first side is the initiator. Each side is returned with the number of its connection.
 pub fn connected(
     a: &Arc<Guest>,
     b: &Arc<Guest>,
@@ -186,8 +192,9 @@ pub fn connected(
     ((a, of_a), (b, of_b))
 }
 
-/// Brings two QPs from RESET to RTS, connected with each other; the numbers of their connections.
-/// Their guests have the addresses that [`GuestOptions::host`](crate::GuestOptions::host) says.
+/// Connects two QPs, from RESET to RTS, and returns the numbers of their connections.
+///
+/// The addresses of both guests follow from [`GuestOptions::host`](crate::GuestOptions::host).
 pub fn connect_streams(a: &Qp, b: &Qp) -> (u32, u32) {
     let [from, to] = [a, b].map(|qp| qp.guest().options.host - 1);
     let tcp = b.guest().options.tcp;
@@ -198,8 +205,10 @@ pub fn connect_streams(a: &Qp, b: &Qp) -> (u32, u32) {
     numbers
 }
 
-/// Connects `a` as this request says, with the private data `hello`, to `b`, whose guest listens:
-/// both from RESET to RTS; the numbers of their connections.
+/// Connects `a` to `b` by request `req`, from RESET to RTS.
+///
+/// The guest of `b` listens with `listener`. The request has to carry the private data `hello`.
+/// Returns the numbers of both connections.
 pub fn connect_to(listener: u32, req: &CmConnectReq, a: &Qp, b: &Qp) -> (u32, u32) {
     a.to_init().expect("to INIT");
     b.to_init().expect("to INIT");

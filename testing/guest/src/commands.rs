@@ -1,14 +1,14 @@
-//! One method for each command.
+//! Methods of the guest, one for each control command.
 
 use crate::control::Answer;
 use crate::guest::Guest;
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The commands. What each does is said in [`vrdma_abi::control`].
+/// The control commands. [`vrdma_abi::control`] specifies each of them.
 #[allow(missing_docs, reason = "each is the command of that name")]
 impl Guest {
-    /// Any well-formed command.
+    /// Executes any well-formed command.
     pub fn command<T: FromBytes>(
         &self,
         opcode: Opcode,

@@ -15,7 +15,7 @@ use vrdma_abi::control::{Status, access, limit};
 use vrdma_abi::wqe::unit;
 use vrdma_verbs::{Channel, ChannelParts, Doorbell, PostError, Request};
 
-/// A doorbell that counts.
+/// A doorbell that counts how often it was rung.
 #[derive(Clone, Debug)]
 pub struct Bell {
     kick: Arc<EventFd>,
@@ -23,7 +23,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// How often it was rung.
+    /// Returns how often the doorbell was rung.
     pub fn count(&self) -> u64 {
         self.rung.load(Ordering::Relaxed)
     }
@@ -32,31 +32,31 @@ impl Bell {
 impl Doorbell for Bell {
     fn kick(&self) {
         self.rung.fetch_add(1, Ordering::Relaxed);
-        // A full counter means that the device has been told often enough.
+        // If the eventfd's counter is full, the device has been notified often enough.
         let _ = self.kick.write(1);
     }
 }
 
-/// A channel that is bound, with its memory.
+/// A channel that is bound to a context, with its memory.
 #[derive(Debug)]
 pub struct BoundChannel {
     /// The driver's end.
     pub driver: Channel<Bell>,
-    /// Virtqueue number.
+    /// Number of the virtqueue.
     pub queue: u16,
     /// The virtqueue.
     pub ring: Ring,
-    /// Where the slots are.
+    /// Guest-physical address of the slots.
     pub slots: u64,
-    // Keeps what `driver` points to mapped.
+    // Keeps the memory mapped that `driver` points to.
     _memory: Arc<Memory>,
 }
 
 impl BoundChannel {
-    /// Sets up virtqueue `queue` with slots in new pages and binds it to a context.
+    /// Binds virtqueue `queue` to a context, with slots in new pages.
     ///
     /// # Errors
-    /// The device refuses.
+    /// The device refuses the channel.
     pub fn bind(guest: &Guest, context: u32, queue: u16) -> Answer<BoundChannel> {
         let virtqueue = &guest.queues[usize::from(queue)];
         let ring = virtqueue.ring.clone();
@@ -80,13 +80,13 @@ impl BoundChannel {
             lists: guest.has_lists(),
             doorbell: bell,
         };
-        // SAFETY: rings and slots are pages of the memory that is kept beside the driver; the rings
+        // SAFETY: rings and slots are pages of the memory that is kept beside the driver. The rings
         // were just cleared.
         let driver = unsafe { Channel::new(parts) }.expect("pages are aligned");
         Ok(BoundChannel { driver, queue, ring, slots, _memory: guest.memory.clone() })
     }
 
-    /// Posts a request; waits while the channel is full.
+    /// Posts a request, and waits while the channel is full.
     #[inline]
     pub fn post(&mut self, request: &Request<'_>) {
         match self.driver.post(request) {
@@ -101,27 +101,27 @@ impl BoundChannel {
         wait::until("room in the channel", || self.driver.post(request).ok());
     }
 
-    /// Waits until the device has taken everything that was posted.
+    /// Waits until the device has taken all posted requests.
     pub fn drain(&mut self) {
         wait::until("the device to take all requests", || (self.driver.pending() == 0).then_some(()));
     }
 }
 
-/// A user context with a PD and a channel of its own; or the kernel's.
+/// A user context with a PD and a channel of its own, or the kernel's context.
 #[derive(Debug)]
 pub struct Context {
-    /// Whose it is.
+    /// The guest it belongs to.
     pub guest: Arc<Guest>,
-    /// Its number.
+    /// Number of the context.
     pub number: u32,
-    /// A protection domain.
+    /// Number of its protection domain.
     pub pd: u32,
     /// Its channel.
     pub channel: BoundChannel,
 }
 
 impl Context {
-    /// A process that gets a channel of its own.
+    /// Opens a user context with a channel of its own.
     ///
     /// # Errors
     /// The device refuses, or no channel is left.
@@ -130,10 +130,7 @@ impl Context {
         Context::with(guest, guest.alloc_context()?, queue)
     }
 
-    /// The kernel, with the first channel.
-    ///
-    /// # Errors
-    /// The device refuses.
+    /// Opens the kernel's context with the first channel.
     pub fn kernel(guest: &Arc<Guest>) -> Answer<Context> {
         Context::with(guest, limit::KERNEL_CONTEXT, guest.first_channel())
     }
@@ -144,7 +141,9 @@ impl Context {
         Ok(Context { guest: guest.clone(), number, pd, channel })
     }
 
-    /// Ends it: all of its QPs, CQs and regions have to be gone.
+    /// Closes the context.
+    ///
+    /// All of its QPs, CQs and regions have to be destroyed first.
     ///
     /// # Errors
     /// The device refuses.
@@ -160,28 +159,28 @@ impl Context {
         Ok(())
     }
 
-    /// Posts a request; waits while the channel is full.
+    /// Posts a request, and waits while the channel is full.
     #[inline]
     pub fn post(&mut self, request: &Request<'_>) {
         self.channel.post(request);
     }
 
-    /// A CQ with at least `entries`, on vector 0.
+    /// Creates a CQ with at least `entries` entries, on vector 0.
     pub fn cq(&self, entries: u32) -> Cq {
         Cq::create(&self.guest, self.number, entries, 0).expect("a CQ")
     }
 
-    /// A region of new memory with all rights.
+    /// Registers a region of new memory with all rights.
     pub fn mr(&self, len: u64) -> Mr {
         self.mr_with(len, access::REGION)
     }
 
-    /// A region of new memory.
+    /// Registers a region of new memory with the rights `access`.
     pub fn mr_with(&self, len: u64, access: u32) -> Mr {
         Mr::register(&self.guest, self.pd, access, len).expect("an MR")
     }
 
-    /// A QP in state RESET.
+    /// Creates a QP, in state RESET.
     pub fn qp(&self, send_cq: &Cq, recv_cq: &Cq, options: &QpOptions) -> Qp {
         Qp::create(&self.guest, self.number, self.pd, send_cq.number, recv_cq.number, options).expect("a QP")
     }

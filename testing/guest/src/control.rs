@@ -9,7 +9,7 @@ use std::time::Duration;
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes that are kept for the requests and replies of usual commands.
+/// Bytes reserved for the requests and replies of usual commands.
 const ARENA: u64 = 4 * PAGE;
 /// Bytes at the end of the arena for the reply.
 const REPLY: u64 = 512;
@@ -25,14 +25,16 @@ pub struct ControlQueue {
 }
 
 impl ControlQueue {
-    /// On a clear virtqueue.
+    /// Creates the driver's end on a clear virtqueue.
     pub fn new(queue: &Queue, memory: &Arc<Memory>, event_idx: bool) -> ControlQueue {
         let virtqueue = Virtqueue::new(queue.ring.clone(), queue.kick.clone(), queue.call.clone(), event_idx);
         ControlQueue { queue: virtqueue, memory: memory.clone(), arena: memory.alloc(ARENA), cookie: 0x1000 }
     }
 
-    /// Gives a request of any bytes to the device, with room for `reply_len` bytes of reply; the
-    /// reply as it came. `None` if there was no answer in time.
+    /// Gives a request of arbitrary bytes to the device, with `reply_len` bytes of room for the
+    /// reply.
+    ///
+    /// Returns the reply as written by the device, or `None` if there was no answer in time.
     pub fn exchange(&mut self, request: &[u8], reply_len: u64, time: Duration) -> Option<Vec<u8>> {
         let large = request.len() as u64 + REPLY > ARENA || reply_len > REPLY;
         let room = request.len() as u64 + reply_len;
@@ -58,7 +60,7 @@ impl ControlQueue {
         Some(reply)
     }
 
-    /// A well-formed command; the reply's bytes behind its header.
+    /// Executes a well-formed command and returns the reply's bytes after its header.
     pub fn command(
         &mut self,
         opcode: Opcode,
@@ -93,10 +95,10 @@ impl ControlQueue {
     }
 }
 
-/// What a command gives: the reply, or the status with which the device refused it.
+/// The result of a command: its reply, or the status with which the device refused it.
 pub type Answer<T> = Result<T, Status>;
 
-/// A run of guest memory.
+/// Returns an extent of guest memory in the format of commands.
 pub fn run(addr: u64, len: u64) -> Run {
     Run { addr: addr.into(), len: len.into() }
 }

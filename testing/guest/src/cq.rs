@@ -12,27 +12,27 @@ use vrdma_abi::control::{ResizeCqReq, cq_flags};
 use vrdma_abi::cqe::{WcOpcode, WcStatus, flags};
 use vrdma_verbs::{Arm, Cq as Driver, CqLayout, Cqe};
 
-/// A completion queue in pages of its own. They stay allocated until [`Cq::destroy`].
+/// A completion queue in pages of its own, which stay allocated until [`Cq::destroy`].
 #[derive(Debug)]
 pub struct Cq {
-    /// Its number.
+    /// Number of the CQ.
     pub number: u32,
     /// The driver's end.
     pub driver: Driver,
-    /// Where it lies.
+    /// Guest-physical address of the ring.
     pub gpa: u64,
     /// Completion vector.
     pub vector: u16,
     layout: CqLayout,
-    /// What was left in former rings.
+    /// Completions that were left in former rings after a resize.
     held: VecDeque<(Cqe, u64)>,
     guest: Arc<Guest>,
-    // Keeps what `driver` points to mapped.
+    // Keeps the memory mapped that `driver` points to.
     _memory: Arc<Memory>,
 }
 
 impl Cq {
-    /// Creates a CQ with at least `entries`.
+    /// Creates a CQ with at least `entries` entries.
     ///
     /// # Errors
     /// The device refuses.
@@ -40,7 +40,7 @@ impl Cq {
         Cq::create_with(guest, context, entries, vector, 0)
     }
 
-    /// The same with flags (`cq_flags`).
+    /// Creates a CQ with at least `entries` entries and with flags (`cq_flags`).
     ///
     /// # Errors
     /// The device refuses.
@@ -60,34 +60,34 @@ impl Cq {
             .inspect_err(|_| {
                 guest.memory.free(gpa, len);
             })?;
-        // SAFETY: fresh pages of the memory that is kept beside the driver.
+        // SAFETY: these are fresh pages of the memory that is kept beside the driver.
         let driver = unsafe { Driver::new(guest.memory.host(gpa, len), layout) }.expect("pages are aligned");
         let (held, _memory) = (VecDeque::new(), guest.memory.clone());
         Ok(Cq { number, driver, gpa, vector, layout, held, guest: guest.clone(), _memory })
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn entries(&self) -> u32 {
         self.layout.entries()
     }
 
-    /// The memory it lies in.
+    /// Returns the memory that the CQ lies in.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.guest.memory
     }
 
-    /// Where the record of shared words is.
+    /// Returns the guest-physical address of the record of shared words.
     pub fn record(&self) -> u64 {
         self.gpa + self.layout.record_offset() as u64
     }
 
-    /// The next completion, if there is one.
+    /// Takes the next completion, if there is one.
     #[inline]
     pub fn poll(&mut self) -> Option<Wc> {
         self.poll_timed().map(|(wc, _)| wc)
     }
 
-    /// The same with its time stamp; that is 0 in a CQ without.
+    /// Takes the next completion with its timestamp, which is 0 in a CQ without timestamps.
     #[inline]
     pub fn poll_timed(&mut self) -> Option<(Wc, u64)> {
         let found = self.held.pop_front().or_else(|| self.driver.take_timed());
@@ -95,7 +95,7 @@ impl Cq {
         found.map(|(cqe, timestamp)| (Wc(cqe), timestamp))
     }
 
-    /// Has it go on in a ring of at least `entries`.
+    /// Resizes the CQ to a new ring of at least `entries` entries.
     ///
     /// # Errors
     /// The device refuses.
@@ -103,8 +103,9 @@ impl Cq {
         self.resize_while(entries, |_| ())
     }
 
-    /// The same; `meanwhile` is done again and again until the device has answered, and once at
-    /// least.
+    /// Resizes the CQ, and calls `meanwhile` repeatedly until the device has answered.
+    ///
+    /// It calls `meanwhile` at least once.
     ///
     /// # Errors
     /// The device refuses.
@@ -115,7 +116,7 @@ impl Cq {
         let (guest, number, held) = (self.guest.clone(), self.number, self.held.len() as u32);
         let gpa = guest.memory.alloc(len);
         guest.memory.fill(gpa, len, 0);
-        // SAFETY: pages of the memory that is kept beside the driver; they are free again only
+        // SAFETY: these are pages of the memory that is kept beside the driver. They are freed only
         // after the end of the resize.
         assert!(unsafe { self.driver.begin_resize(guest.memory.host(gpa, len), layout) });
         let req = ResizeCqReq {
@@ -143,19 +144,19 @@ impl Cq {
         Ok(())
     }
 
-    /// The next completion, which must come.
+    /// Waits for the next completion, which must come.
     pub fn wait(&mut self) -> Wc {
         let number = self.number;
         self.wait_within(wait::PATIENCE)
             .unwrap_or_else(|| panic!("waited in vain for a completion in CQ {number}"))
     }
 
-    /// The next completion, if it comes in time.
+    /// Waits for the next completion, or returns `None` when `time` is over.
     pub fn wait_within(&mut self, time: Duration) -> Option<Wc> {
         wait::within(time, || self.poll())
     }
 
-    /// The next completion, which must be a success.
+    /// Waits for the next completion and asserts that it is a success.
     #[track_caller]
     pub fn expect_success(&mut self) -> Wc {
         let wc = self.wait();
@@ -163,7 +164,7 @@ impl Cq {
         wc
     }
 
-    /// The next completion, which must be this one's and have this status.
+    /// Waits for the next completion and asserts its QP, request and status.
     #[track_caller]
     pub fn expect(&mut self, qpn: u32, wqe_id: u32, status: WcStatus) -> Wc {
         let wc = self.wait();
@@ -171,7 +172,7 @@ impl Cq {
         wc
     }
 
-    /// That nothing comes for some time.
+    /// Asserts that no completion comes within `time`.
     #[track_caller]
     pub fn expect_nothing(&mut self, time: Duration) {
         if let Some(wc) = self.wait_within(time) {
@@ -179,13 +180,13 @@ impl Cq {
         }
     }
 
-    /// Asks for an event, and looks once more.
+    /// Arms the CQ for an event, then polls it once.
     pub fn arm(&mut self, kind: Arm) -> Option<Wc> {
         self.driver.arm(kind);
         self.poll()
     }
 
-    /// Destroys it and gives the pages back.
+    /// Destroys the CQ and frees its pages.
     ///
     /// # Errors
     /// The device refuses.
@@ -226,12 +227,12 @@ impl Wc {
         WcOpcode(self.0.opcode)
     }
 
-    /// Immediate data, if it has any.
+    /// Returns the immediate data, if the completion has any.
     pub fn imm(&self) -> Option<[u8; 4]> {
         (self.0.flags & flags::IMM != 0).then(|| self.0.imm.to_bytes())
     }
 
-    /// The own key that the message invalidated, if it did.
+    /// Returns the local key that the message invalidated, if it did.
     pub fn invalidated(&self) -> Option<u32> {
         (self.0.flags & flags::INV != 0).then(|| self.0.imm.get())
     }
@@ -244,12 +245,12 @@ impl Wc {
         self.0.src_qpn.get()
     }
 
-    /// The own XRC shared receive queue that the receive was posted to.
+    /// Returns the local XRC shared receive queue that the receive was posted to.
     pub fn xrc_srqn(&self) -> Option<u32> {
         (self.0.flags & flags::XRC != 0).then_some(self.0.src_qpn.get())
     }
 
-    /// Whether a global route header comes before the data.
+    /// Returns whether a global route header comes before the data.
     pub fn has_grh(&self) -> bool {
         self.0.flags & flags::GRH != 0
     }

@@ -1,4 +1,4 @@
-//! Events of the device.
+//! Events from the device.
 
 use crate::front_end::Queue;
 use crate::memory::Memory;
@@ -14,7 +14,7 @@ use vrdma_abi::zerocopy::FromBytes;
 pub struct Told {
     /// What happened.
     pub kind: EventKind,
-    /// To which object.
+    /// Number of the object that the event is about.
     pub object: u32,
 }
 
@@ -23,12 +23,14 @@ pub struct Told {
 pub struct EventReceiver {
     queue: Virtqueue,
     memory: Arc<Memory>,
-    /// Where the buffer of each chain is.
+    /// Guest-physical address of the buffer of each chain.
     buffers: Vec<u64>,
 }
 
 impl EventReceiver {
-    /// Fills a clear queue with buffers. The device is told of them by [`EventReceiver::kick`].
+    /// Fills a clear queue with buffers.
+    ///
+    /// [`EventReceiver::kick`] reports the buffers to the device.
     pub fn new(queue: &Queue, memory: &Arc<Memory>, event_idx: bool) -> EventReceiver {
         let size = queue.ring.size;
         let at = memory.alloc(u64::from(size) * Event::SIZE as u64);
@@ -43,12 +45,12 @@ impl EventReceiver {
         receiver
     }
 
-    /// The virtqueue, for who does not want its buffers posted again.
+    /// Returns the virtqueue, for callers that do not want its buffers posted again.
     pub fn queue(&mut self) -> &mut Virtqueue {
         &mut self.queue
     }
 
-    /// Tells the device that there are buffers.
+    /// Kicks, so that the device sees the buffers.
     pub fn kick(&self) {
         self.queue.kick();
     }
@@ -58,12 +60,12 @@ impl EventReceiver {
         self.buffers[usize::from(head.expect("room for each buffer"))] = gpa;
     }
 
-    /// The next event, which must come. Sleeps meanwhile: only an interrupt wakes it.
+    /// Waits for the next event. It sleeps meanwhile: only an interrupt wakes it.
     pub fn recv(&mut self) -> Told {
         self.recv_within(wait::PATIENCE).expect("waited in vain: an event")
     }
 
-    /// The next event, if it comes in time.
+    /// Waits for the next event, or returns `None` when `time` is over.
     pub fn recv_within(&mut self, time: Duration) -> Option<Told> {
         let (head, len) = self.queue.wait_used(time)?;
         assert_eq!(len as usize, Event::SIZE, "length of an event");

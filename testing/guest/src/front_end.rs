@@ -1,4 +1,4 @@
-//! The VMM: a vhost-user front-end that sets the device up in the order in which QEMU does.
+//! The VMM: a vhost-user front-end that sets up the device in QEMU's order.
 
 use crate::memory::{Memory, Region};
 use crate::ring::Ring;
@@ -20,27 +20,28 @@ pub const VERSION_1: u64 = 1 << 32;
 /// Virtio feature bit VIRTIO_F_EVENT_IDX.
 pub const EVENT_IDX: u64 = 1 << 29;
 
-/// A virtqueue as the front-end knows it.
+/// A virtqueue in the front-end's view.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    /// Where it lies.
+    /// Where the virtqueue lies.
     pub ring: Ring,
-    /// The driver rings it.
+    /// The eventfd by which the driver notifies the device.
     pub kick: Arc<EventFd>,
-    /// The device rings it.
+    /// The eventfd by which the device interrupts the driver.
     pub call: Arc<EventFd>,
 }
 
-/// A connection to the daemon.
+/// A vhost-user connection to the daemon.
 pub struct FrontEnd {
     link: Frontend,
-    /// Number of virtqueues of the device; for a network device, of pairs of them.
+    /// Number of virtqueues of the device, or of queue pairs of a network device.
     pub num_queues: u16,
 }
 
 impl FrontEnd {
-    /// Connects to an RDMA function, negotiates and gives the device its memory; what the device
-    /// says of itself. No virtqueue runs yet.
+    /// Connects to an RDMA function, negotiates and gives the device its memory.
+    ///
+    /// Returns the device's configuration too. No virtqueue runs yet.
     ///
     /// # Errors
     /// The daemon is not there, or refuses something.
@@ -52,8 +53,9 @@ impl FrontEnd {
         Ok((front_end, config))
     }
 
-    /// Connects to any function, takes `features` and VERSION_1, and gives the device its memory.
-    /// No virtqueue runs yet.
+    /// Connects to any function, negotiates and gives the device its memory.
+    ///
+    /// It negotiates `features` and `VERSION_1`. No virtqueue runs yet.
     ///
     /// # Errors
     /// The daemon is not there, or refuses something.
@@ -73,7 +75,8 @@ impl FrontEnd {
             true => u16::try_from(link.get_queue_num().context("GET_QUEUE_NUM")?)?,
             false => 1,
         };
-        // From here on each message is acknowledged, so that a refusal shows where it belongs.
+        // The daemon acknowledges each message that follows, so an error shows at the message it
+        // belongs to.
         link.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
         link.set_features(wanted).context("SET_FEATURES")?;
         let mut front_end = FrontEnd { link, num_queues };
@@ -102,7 +105,7 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Adds a region to the table.
+    /// Adds a region to the memory table.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -111,7 +114,7 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Takes a region out of the table.
+    /// Removes a region from the memory table.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -119,7 +122,7 @@ impl FrontEnd {
         self.link.remove_mem_region(&info(memory, region)).context("REM_MEM_REG")
     }
 
-    /// Sets a virtqueue up and lets it run from index `base` on.
+    /// Sets up a virtqueue and starts it at index `base`.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -144,7 +147,7 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Stops a virtqueue; the index at which it may go on.
+    /// Stops a virtqueue and returns the index at which it may continue.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -153,19 +156,21 @@ impl FrontEnd {
         Ok(u16::try_from(base)?)
     }
 
-    /// The connection, for what no decent VMM says. Each message is acknowledged.
+    /// Returns the connection, for messages that no well-behaved VMM sends.
+    ///
+    /// The daemon acknowledges each message.
     pub fn link(&mut self) -> &mut Frontend {
         &mut self.link
     }
 
-    /// Whether the daemon has closed the connection.
+    /// Returns whether the daemon has closed the connection.
     pub fn is_closed(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.link.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
         // SAFETY: one valid entry.
         unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
     }
 
-    /// Leaves without a word, as a VMM that is killed does.
+    /// Closes the connection without a message, as the connection of a killed VMM closes.
     pub fn disconnect(&self) {
         // SAFETY: shuts down a socket that this value owns.
         unsafe { libc::shutdown(self.link.as_raw_fd(), libc::SHUT_RDWR) };

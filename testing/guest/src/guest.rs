@@ -17,7 +17,7 @@ use vrdma_abi::control::device_cap;
 pub struct GuestOptions {
     /// Regions of memory: guest-physical address and length.
     pub memory: Vec<(u64, u64)>,
-    /// In huge pages, if there are enough of them free.
+    /// Whether to use huge pages, if enough of them are free.
     pub huge_pages: bool,
     /// Whether VIRTIO_F_EVENT_IDX is negotiated.
     pub event_idx: bool,
@@ -27,28 +27,30 @@ pub struct GuestOptions {
     pub event_size: u16,
     /// Entries of each channel.
     pub channel_size: u16,
-    /// Last byte of its address 10.0.0.x, which is its GID.
+    /// Last byte of the guest's address 10.0.0.x, which is its GID.
     pub host: u8,
-    /// The VLAN in which it has that address.
+    /// VLAN in which the guest has that address.
     pub vlan: Option<u16>,
-    /// Whose TCP the connections of guests go over.
+    /// The TCP implementation that carries the guests' connections.
     pub tcp: GuestTcp,
 }
 
-/// Whose TCP the connections of guests go over: from which addresses, and to whom frames go.
+/// The TCP implementation that carries the guests' connections.
+///
+/// It decides the guests' addresses and the next hop of their frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GuestTcp {
-    /// The host's.
+    /// The TCP of the host's kernel.
     #[default]
     Kernel,
-    /// The daemon's own: guest i has 10.0.0.(i+1), and the MAC address 52:54:00:00:00:(i+1).
+    /// The daemon's own TCP. Guest i has address 10.0.0.(i+1) and MAC address 52:54:00:00:00:(i+1).
     Own,
 }
 
 impl Default for GuestOptions {
     fn default() -> Self {
         GuestOptions {
-            // As in QEMU's machines: some below 4 GiB, a hole, the rest above.
+            // As in QEMU's machines: some memory below 4 GiB, a gap, the rest above.
             memory: vec![(0x1000, 32 << 20), (1 << 32, 96 << 20)],
             huge_pages: false,
             event_idx: true,
@@ -62,23 +64,23 @@ impl Default for GuestOptions {
     }
 }
 
-/// A guest that is connected to the daemon. All of it can be used from several threads.
+/// A guest that is connected to the daemon. Several threads can use it at once.
 #[derive(Debug)]
 pub struct Guest {
-    /// Its memory.
+    /// The guest's memory.
     pub memory: Arc<Memory>,
-    /// How it was made.
+    /// The options it was created with.
     pub options: GuestOptions,
-    /// What the device says of itself.
+    /// The device's configuration.
     pub config: Config,
     /// All virtqueues.
     pub queues: Vec<Queue>,
     front_end: Mutex<FrontEnd>,
     control: Mutex<ControlQueue>,
-    /// Async events first, then a queue for each completion vector.
+    /// The queue of asynchronous events, then one queue for each completion vector.
     events: Vec<Mutex<EventReceiver>>,
     free_channels: Mutex<Vec<u16>>,
-    /// The device's functions, once it was asked.
+    /// The device's capabilities (`device_cap`), cached after the first query.
     functions: OnceLock<u64>,
 }
 
@@ -86,7 +88,7 @@ impl Guest {
     /// Connects to the daemon's socket and starts the driver.
     ///
     /// # Errors
-    /// The daemon is not there, or refuses something; the system is out of something.
+    /// The daemon is not there or refuses something, or a resource of the system is exhausted.
     pub fn connect(socket: &Path, options: GuestOptions) -> Result<Arc<Guest>> {
         let huge = options.huge_pages.then(|| Memory::huge(&options.memory).ok()).flatten();
         let memory = huge.map_or_else(|| Memory::new(&options.memory), Ok)?;
@@ -126,32 +128,32 @@ impl Guest {
         Ok(Arc::new(guest))
     }
 
-    /// The VMM.
+    /// Locks the VMM.
     pub fn front_end(&self) -> MutexGuard<'_, FrontEnd> {
         self.front_end.lock().expect("no panic with it")
     }
 
-    /// The control queue.
+    /// Locks the control queue.
     pub fn control(&self) -> MutexGuard<'_, ControlQueue> {
         self.control.lock().expect("no panic with it")
     }
 
-    /// The queue of async events.
+    /// Locks the queue of asynchronous events.
     pub fn async_events(&self) -> MutexGuard<'_, EventReceiver> {
         self.events[0].lock().expect("no panic with it")
     }
 
-    /// The queue of completion events of a vector.
+    /// Locks the queue of completion events of a vector.
     pub fn comp_events(&self, vector: u16) -> MutexGuard<'_, EventReceiver> {
         self.events[1 + usize::from(vector)].lock().expect("no panic with it")
     }
 
-    /// Virtqueue number of the first channel, the kernel's.
+    /// Returns the virtqueue number of the first channel, which is the kernel's.
     pub fn first_channel(&self) -> u16 {
         queue::FIRST_COMP_EVENTS + self.config.num_comp_vectors.get()
     }
 
-    /// Whether the device takes lists of requests.
+    /// Returns whether the device accepts lists of requests.
     pub fn has_lists(&self) -> bool {
         let known = self.functions.get().copied();
         let functions = known.or_else(|| {
@@ -166,7 +168,7 @@ impl Guest {
         self.free_channels.lock().expect("no panic with it").pop()
     }
 
-    /// Gives a channel back to the pool.
+    /// Returns a channel to the pool.
     pub fn return_channel(&self, queue: u16) {
         self.free_channels.lock().expect("no panic with it").push(queue);
     }
@@ -176,18 +178,20 @@ impl Guest {
         *self.free_channels.lock().expect("no panic with it") = all;
     }
 
-    /// The address that [`Guest::set_gid`] registers: ::ffff:10.0.0.x.
+    /// Returns the address that [`Guest::set_gid`] registers: ::ffff:10.0.0.x.
     pub fn gid(&self) -> [u8; 16] {
         gid(self.options.host)
     }
 
-    /// Registers its address as GID 0.
+    /// Registers the guest's address as GID 0.
     pub fn set_gid(&self) {
         self.add_gid_in(self.options.vlan, 0, self.gid())
             .expect("the daemon lets the guest have its address");
     }
 
-    /// Pauses the guest as a VMM does: stops all virtqueues; where they may go on.
+    /// Pauses the guest as a VMM does: stops all virtqueues.
+    ///
+    /// Returns the index at which each virtqueue may continue.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -196,7 +200,7 @@ impl Guest {
         (0..self.queues.len() as u16).map(|index| front_end.stop(index)).collect()
     }
 
-    /// Lets a paused guest go on.
+    /// Resumes a paused guest.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -208,8 +212,9 @@ impl Guest {
         Ok(())
     }
 
-    /// Resets the guest: all virtqueues stop, are cleared, and begin anew. Contexts and objects
-    /// made before are void.
+    /// Resets the guest: stops all virtqueues, clears them and starts them again at 0.
+    ///
+    /// Existing contexts and objects become invalid.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -218,7 +223,7 @@ impl Guest {
         self.restart()
     }
 
-    /// A driver that starts: clears all virtqueues and starts them at 0.
+    /// Starts the driver anew: clears all virtqueues and starts them at 0.
     ///
     /// # Errors
     /// The daemon refuses.
@@ -234,7 +239,7 @@ impl Guest {
     }
 }
 
-/// The GID ::ffff:10.0.0.`host`.
+/// Returns the GID ::ffff:10.0.0.`host`.
 pub fn gid(host: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, host]
 }

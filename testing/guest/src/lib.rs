@@ -1,21 +1,23 @@
-//! A guest without a VM: it drives a daemon over a real socket, with real rings in memory that both
-//! map, as fast as this host is. Tests play their guests with it, and `vrdma-perf` measures with
-//! it.
+//! A guest without a VM, for tests and benchmarks.
+//!
+//! It drives a daemon over a real vhost-user socket, with real rings in memory that both processes
+//! map. It runs as fast as this host. Tests play their guests with it, and `vrdma-perf` measures
+//! with it.
 //!
 //! | module | what it plays |
 //! |---|---|
-//! | [`memory`] | the guest's memory: memfds that the daemon maps too, with holes if wanted |
+//! | [`memory`] | the guest's memory: memfds that the daemon maps too, with gaps between regions if wanted |
 //! | [`front_end`] | the VMM: a vhost-user front-end |
-//! | [`ring`], [`virtqueue`] | split virtqueues as a driver sees them; every word of them can be written, for hostile guests |
+//! | [`ring`], [`virtqueue`] | split virtqueues as a driver sees them; hostile guests can write every word |
 //! | [`guest`], [`control`], [`commands`], [`events`] | the guest kernel's driver: its control queue, commands, events |
-//! | [`ah`] | its table of address handles |
-//! | [`cm`] | its connection manager, where the device makes connections (iWARP) |
+//! | [`ah`] | the guest kernel's table of address handles |
+//! | [`cm`] | the guest kernel's connection manager, for connections that the device makes (iWARP) |
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
-//! | [`threads`] | where its threads, and the daemon's, run |
+//! | [`threads`] | where threads of the guest and of the daemon run |
 //! | [`wait`], [`mod@readable`] | how tests wait for what must happen |
 //!
-//! What a well-behaved guest cannot run into panics here with a message; each wait has an end
-//! ([`wait::PATIENCE`]).
+//! If something happens that a well-behaved guest cannot run into, this crate panics with a
+//! message. Each wait has a limit ([`wait::PATIENCE`]).
 
 pub mod ah;
 pub mod cm;

@@ -7,52 +7,56 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub const PAGE: u64 = 4096;
-/// Bytes of a huge page.
+/// Size of a huge page in bytes.
 pub const HUGE_PAGE: u64 = 2 << 20;
 
 /// A region of the memory table.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// First byte, guest-physical.
+    /// First byte: guest-physical address.
     pub gpa: u64,
     /// Length in bytes.
     pub len: u64,
-    /// Where it begins in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     host: NonNull<u8>,
 }
 
 impl Region {
-    /// First byte in this process, which is what vhost-user calls the front-end's address.
+    /// Returns the address of the first byte in this process: vhost-user's front-end address.
     pub fn front_end_addr(&self) -> u64 {
         self.host.as_ptr().addr() as u64
     }
 }
 
-/// Guest memory in a memfd, and a tiny allocator of its pages. Allocated pages are never in use by
-/// two, and are given back only by [`Memory::free`]: a device may write to them as long as it
-/// likes.
+/// Guest memory in a memfd, with a small allocator of its pages.
+///
+/// Allocated pages never have two users. They are freed by [`Memory::free`] alone, because a device
+/// may write to them at any time.
 #[derive(Debug)]
 pub struct Memory {
     file: File,
     regions: Vec<Region>,
-    /// Bytes of its pages.
+    /// Page size in bytes.
     page: u64,
     /// Free ranges by address: start and length.
     free: Mutex<Vec<(u64, u64)>>,
 }
 
-// SAFETY: the pointers lead to shared mappings that live as long as the value; what is done with
-// them is raw memory access.
+// SAFETY: the pointers lead to shared mappings that live as long as the value. All accesses through
+// them are raw memory accesses.
 unsafe impl Send for Memory {}
-// SAFETY: the same.
+// SAFETY: the pointers lead to shared mappings that live as long as the value. All accesses through
+// them are raw memory accesses.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory with these regions (guest-physical address and length, multiples of a page, in
-    /// order).
+    /// Creates memory with these regions.
+    ///
+    /// Each region has a guest-physical address and a length, both multiples of a page. The regions
+    /// are in ascending order.
     ///
     /// # Errors
     /// The system refuses the memory.
@@ -60,10 +64,12 @@ impl Memory {
         Memory::of_pages(layout, PAGE)
     }
 
-    /// The same in huge pages, of which the lengths have to be multiples.
+    /// Creates memory with these regions in huge pages.
+    ///
+    /// The lengths have to be multiples of a huge page.
     ///
     /// # Errors
-    /// The system has not enough of them.
+    /// The system has not enough huge pages.
     pub fn huge(layout: &[(u64, u64)]) -> io::Result<Arc<Memory>> {
         Memory::of_pages(layout, HUGE_PAGE)
     }
@@ -75,7 +81,7 @@ impl Memory {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the descriptor was just made, and nothing else owns it.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(layout.iter().map(|(_, len)| len).sum())?;
         let mut memory = Memory { file, regions: Vec::new(), page, free: Mutex::new(layout.to_vec()) };
@@ -88,88 +94,92 @@ impl Memory {
         Ok(Arc::new(memory))
     }
 
-    /// Whether it is in huge pages.
+    /// Returns whether the memory is in huge pages.
     pub fn is_huge(&self) -> bool {
         self.page == HUGE_PAGE
     }
 
-    /// The regions.
+    /// Returns the regions.
     pub fn regions(&self) -> &[Region] {
         &self.regions
     }
 
-    /// Changes the length of the file behind the memory: less cuts it off from the end.
+    /// Changes the length of the file behind the memory; a shorter length cuts it off at the end.
     pub fn truncate(&self, len: u64) {
         self.file.set_len(len).expect("the file is ours");
     }
 
-    /// What the daemon maps.
+    /// Returns the file descriptor that the daemon maps.
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// Where `len` bytes at `gpa` are in this process, if they are in one region.
+    /// Returns the address of `len` bytes at `gpa` in this process, if they are in one region.
     pub fn try_host(&self, gpa: u64, len: u64) -> Option<NonNull<u8>> {
         let region = self.regions.iter().find(|r| gpa >= r.gpa && gpa - r.gpa < r.len)?;
         let offset = gpa - region.gpa;
-        // SAFETY: inside the region's mapping.
+        // SAFETY: the address is inside the region's mapping.
         (region.len - offset >= len).then(|| unsafe { region.host.add(offset as usize) })
     }
 
-    /// Where `len` bytes at `gpa` are in this process.
+    /// Returns the address of `len` bytes at `gpa` in this process. Panics if they are not in one
+    /// region.
     pub fn host(&self, gpa: u64, len: u64) -> NonNull<u8> {
         self.try_host(gpa, len).unwrap_or_else(|| panic!("{gpa:#x}+{len:#x} is not in one region"))
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into guest memory.
     pub fn write(&self, gpa: u64, bytes: &[u8]) {
         let to = self.host(gpa, bytes.len() as u64);
         // SAFETY: the range is mapped, and a slice of this process does not overlap it.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) }
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of guest memory into a slice.
     pub fn read(&self, gpa: u64, bytes: &mut [u8]) {
         let from = self.host(gpa, bytes.len() as u64);
         // SAFETY: the range is mapped, and a slice of this process does not overlap it.
         unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) }
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of guest memory into a vector.
     pub fn bytes(&self, gpa: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         self.read(gpa, &mut bytes);
         bytes
     }
 
-    /// Sets bytes.
+    /// Sets `len` bytes at `gpa` to `byte`.
     pub fn fill(&self, gpa: u64, len: u64, byte: u8) {
         // SAFETY: the range is mapped.
         unsafe { self.host(gpa, len).write_bytes(byte, len as usize) }
     }
 
-    /// A 16-bit word.
+    /// Returns the 16-bit word at `gpa`, which must be aligned.
     pub fn word16(&self, gpa: u64) -> &AtomicU16 {
         assert!(gpa.is_multiple_of(2));
-        // SAFETY: mapped, aligned (regions begin with pages), and lives as long as `self`.
+        // SAFETY: the word is mapped and aligned (regions begin at pages), and it lives as long as
+        // `self`.
         unsafe { AtomicU16::from_ptr(self.host(gpa, 2).cast().as_ptr()) }
     }
 
-    /// A 32-bit word.
+    /// Returns the 32-bit word at `gpa`, which must be aligned.
     pub fn word32(&self, gpa: u64) -> &AtomicU32 {
         assert!(gpa.is_multiple_of(4));
-        // SAFETY: as in word16().
+        // SAFETY: the word is mapped and aligned (regions begin at pages), and it lives as long as
+        // `self`.
         unsafe { AtomicU32::from_ptr(self.host(gpa, 4).cast().as_ptr()) }
     }
 
-    /// A 64-bit word.
+    /// Returns the 64-bit word at `gpa`, which must be aligned.
     pub fn word64(&self, gpa: u64) -> &AtomicU64 {
         assert!(gpa.is_multiple_of(8));
-        // SAFETY: as in word16().
+        // SAFETY: the word is mapped and aligned (regions begin at pages), and it lives as long as
+        // `self`.
         unsafe { AtomicU64::from_ptr(self.host(gpa, 8).cast().as_ptr()) }
     }
 
-    /// Whole pages, zeroed, one behind the other, that hold `len` bytes.
+    /// Allocates contiguous, zeroed pages for `len` bytes and returns their address.
     pub fn alloc(&self, len: u64) -> u64 {
         let len = len.max(1).next_multiple_of(PAGE);
         let mut free = self.free.lock().expect("no panic with it");
@@ -182,7 +192,7 @@ impl Memory {
         gpa
     }
 
-    /// Takes exactly these pages out of the allocator, if they are free.
+    /// Takes exactly these pages out of the allocator, and returns whether they were free.
     pub fn reserve(&self, gpa: u64, len: u64) -> bool {
         let mut free = self.free.lock().expect("no panic with it");
         let Some(at) = free.iter().position(|(s, l)| *s <= gpa && gpa + len <= s + l) else { return false };
@@ -192,7 +202,7 @@ impl Memory {
         true
     }
 
-    /// Gives pages of [`Memory::alloc`] back.
+    /// Frees pages of [`Memory::alloc`].
     pub fn free(&self, gpa: u64, len: u64) {
         let len = len.max(1).next_multiple_of(PAGE);
         let mut free = self.free.lock().expect("no panic with it");
@@ -211,7 +221,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         for region in &self.regions {
-            // SAFETY: mapped by map() with this length; nobody who borrows from `self` is left.
+            // SAFETY: `map()` mapped this region with this length. Nothing borrows from `self` any
+            // more.
             unsafe { libc::munmap(region.host.as_ptr().cast(), region.len as usize) };
         }
     }
@@ -219,7 +230,8 @@ impl Drop for Memory {
 
 fn map(file: &File, offset: u64, len: u64) -> io::Result<NonNull<u8>> {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: a new mapping, where the kernel likes; nothing of this process is touched.
+    // SAFETY: a new mapping at an address that the kernel chooses affects no other memory of this
+    // process.
     let at = unsafe {
         libc::mmap(std::ptr::null_mut(), len as usize, protection, flags, file.as_raw_fd(), offset as i64)
     };
@@ -247,7 +259,7 @@ mod tests {
 
     #[test]
     fn huge_pages_are_memory_or_an_error() {
-        // Many machines have none.
+        // Many machines have no huge pages.
         if let Ok(memory) = Memory::huge(&[(HUGE_PAGE, HUGE_PAGE)]) {
             assert!(memory.is_huge());
             memory.write(HUGE_PAGE, &[1, 2, 3]);

@@ -7,23 +7,24 @@ use std::sync::Arc;
 use vrdma_abi::control::Run;
 use vrdma_verbs::{Remote, Sge};
 
-/// A registered region, in one run or scattered.
+/// A registered memory region, in one extent or scattered.
 #[derive(Clone, Debug)]
 pub struct Mr {
-    /// Local and remote key.
+    /// Key of the region, both lkey and rkey.
     pub key: u32,
-    /// Address of the first byte in requests. Not its guest-physical address, so that nobody gets
-    /// away with confusing them.
+    /// Address of the first byte in requests.
+    ///
+    /// It differs from the guest-physical address, so that confusing the two fails.
     pub iova: u64,
     /// Length in bytes.
     pub len: u64,
-    /// Where it lies: guest-physical address and length.
+    /// Extents of the region: guest-physical address and length.
     pub runs: Vec<(u64, u64)>,
     guest: Arc<Guest>,
 }
 
 impl Mr {
-    /// New pages in one run.
+    /// Registers new pages in one extent.
     ///
     /// # Errors
     /// The device refuses.
@@ -32,7 +33,9 @@ impl Mr {
         Mr::register_runs(guest, pd, access, 0x7f00_0000_0000 + gpa, &[(gpa, len)])
     }
 
-    /// New pages in no order, beginning `skip` bytes into the first.
+    /// Registers new pages that are neither contiguous nor ascending.
+    ///
+    /// The region begins `skip` bytes into its first page.
     ///
     /// # Errors
     /// The device refuses.
@@ -51,7 +54,7 @@ impl Mr {
         Mr::register_runs(guest, pd, access, 0x7f00_0000_0000 + first + skip, &runs)
     }
 
-    /// Memory that the caller has chosen.
+    /// Registers memory that the caller has chosen.
     ///
     /// # Errors
     /// The device refuses.
@@ -69,7 +72,7 @@ impl Mr {
         Ok(Mr { key: keys.lkey.get(), iova, len, runs: runs.to_vec(), guest: guest.clone() })
     }
 
-    /// Ends the registration. The pages are not given back.
+    /// Deregisters the region. Its pages stay allocated.
     ///
     /// # Errors
     /// The device refuses.
@@ -77,19 +80,19 @@ impl Mr {
         self.guest.dereg_mr(self.key)
     }
 
-    /// An element of a request.
+    /// Returns a scatter/gather element of a request.
     #[inline]
     pub fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { addr: self.iova + offset, length, lkey: self.key }
     }
 
-    /// A place for the peer's requests.
+    /// Returns the address and rkey for requests of the peer.
     #[inline]
     pub fn remote(&self, offset: u64) -> Remote {
         Remote { addr: self.iova + offset, rkey: self.key }
     }
 
-    /// Where byte `offset` lies.
+    /// Returns the guest-physical address of byte `offset`.
     pub fn gpa(&self, offset: u64) -> u64 {
         let mut before = 0;
         for &(gpa, len) in &self.runs {
@@ -101,24 +104,24 @@ impl Mr {
         panic!("offset {offset} of {}", self.len);
     }
 
-    /// The memory it is part of.
+    /// Returns the memory that the region is part of.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.guest.memory
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into the region.
     pub fn put(&self, offset: u64, bytes: &[u8]) {
         self.pieces(offset, bytes.len() as u64, |gpa, range| self.guest.memory.write(gpa, &bytes[range]));
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the region.
     pub fn get(&self, offset: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         self.pieces(offset, len, |gpa, range| self.guest.memory.read(gpa, &mut bytes[range]));
         bytes
     }
 
-    /// Sets all bytes.
+    /// Sets all bytes of the region.
     pub fn fill(&self, byte: u8) {
         for &(gpa, len) in &self.runs {
             self.guest.memory.fill(gpa, len, byte);

@@ -31,7 +31,7 @@ pub struct QpOptions {
 }
 
 impl QpOptions {
-    /// The same for another service.
+    /// Returns the default options for a QP type.
     pub fn of(qp_type: QpType) -> QpOptions {
         QpOptions { qp_type, ..QpOptions::default() }
     }
@@ -49,9 +49,9 @@ impl Default for QpOptions {
             path_mtu: 5,
             rd_atomic: 16,
             min_rnr_timer: 1,
-            // 4.096 us * 2^20: 4.3 s, so 34 s with all retries: more than a crowded machine keeps a
-            // worker waiting. A QP that is to give up gets less by [`Qp::gives_up_soon`], when it
-            // has succeeded for the last time.
+            // 4.096 us * 2^20 are 4.3 s, so 34 s with all retries. That is longer than a busy
+            // machine keeps a worker waiting. To give up sooner, a test calls [`Qp::gives_up_soon`]
+            // after the last request that has to succeed.
             timeout: 20,
             retry_cnt: 7,
             rnr_retry: 7,
@@ -66,9 +66,9 @@ impl Default for QpOptions {
 /// A queue pair.
 #[derive(Clone, Debug)]
 pub struct Qp {
-    /// Its number.
+    /// Number of the QP.
     pub number: u32,
-    /// How it was made.
+    /// The options it was created with.
     pub options: QpOptions,
     guest: Arc<Guest>,
 }
@@ -103,18 +103,18 @@ impl Qp {
         Ok(Qp { number, options: options.clone(), guest: guest.clone() })
     }
 
-    /// Whose it is.
+    /// Returns the guest it belongs to.
     pub fn guest(&self) -> &Arc<Guest> {
         &self.guest
     }
 
-    /// Names a request of it.
+    /// Returns the tag of a request to this QP.
     #[inline]
     pub fn tag(&self, wqe_id: u32) -> Tag {
         Tag { qpn: self.number, wqe_id }
     }
 
-    /// RESET to INIT.
+    /// Changes the state from RESET to INIT.
     ///
     /// # Errors
     /// The device refuses.
@@ -136,13 +136,14 @@ impl Qp {
         self.guest.modify_qp(self.number, mask, attr)
     }
 
-    /// INIT to RTR, with QP `peer` of the guest that has `gid` (which datagram QPs do not want to
-    /// know).
+    /// Changes the state from INIT to RTR, with QP `peer` of the guest that has `gid`.
+    ///
+    /// Datagram QPs ignore peer and GID.
     ///
     /// # Errors
     /// The device refuses.
     pub fn to_rtr(&self, gid: [u8; 16], peer: u32, peer_psn: u32) -> Answer<()> {
-        // Most guests' MAC addresses end as their IP addresses do.
+        // The last byte of most guests' MAC addresses is that of their IP addresses.
         self.to_rtr_by((gid, [0x52, 0x54, 0, 0, 0, gid[15]]), peer, peer_psn)
     }
 
@@ -173,7 +174,7 @@ impl Qp {
         self.guest.modify_qp(self.number, mask, attr)
     }
 
-    /// RTR to RTS.
+    /// Changes the state from RTR to RTS.
     ///
     /// # Errors
     /// The device refuses.
@@ -197,7 +198,7 @@ impl Qp {
         self.guest.modify_qp(self.number, mask, attr)
     }
 
-    /// RESET to RTS without a peer: for datagram QPs.
+    /// Changes the state of a datagram QP from RESET to RTS, without a peer.
     ///
     /// # Errors
     /// The device refuses.
@@ -207,7 +208,7 @@ impl Qp {
         self.to_rts()
     }
 
-    /// To a state that needs nothing else: RESET, ERR, SQD, or from there RTS.
+    /// Changes to a state that needs no other attribute: RESET, ERR or SQD, or from SQD to RTS.
     ///
     /// # Errors
     /// The device refuses.
@@ -216,25 +217,26 @@ impl Qp {
         self.guest.modify_qp(self.number, qp_attr::STATE, attr)
     }
 
-    /// From now on it gives up soon on a peer that does not answer: after 134 ms. Nothing of it is
-    /// under way; what has to succeed did so before.
+    /// Lets the QP give up soon, after 134 ms, on a peer that does not answer.
+    ///
+    /// The QP must have no request in progress. Requests that have to succeed must have completed.
     ///
     /// # Errors
     /// The device refuses.
     pub fn gives_up_soon(&self) -> Answer<()> {
         self.to_state(QpState::SQD)?;
-        // 4.096 us * 2^12, eight times with all retries.
+        // 4.096 us * 2^12 are 16.8 ms; all retries take eight times as long.
         let attr = QpAttr { state: QpState::SQD.0 as u8, timeout: 12, ..QpAttr::default() };
         self.guest.modify_qp(self.number, qp_attr::STATE | qp_attr::TIMEOUT, attr)?;
         self.to_state(QpState::RTS)
     }
 
-    /// The state that the device says it is in.
+    /// Returns the state that the device reports.
     pub fn state(&self) -> QpState {
         QpState(self.guest.query_qp(self.number).expect("the QP exists").state.into())
     }
 
-    /// Destroys it.
+    /// Destroys the QP.
     ///
     /// # Errors
     /// The device refuses.
@@ -243,7 +245,7 @@ impl Qp {
     }
 }
 
-/// Brings two QPs from RESET to RTS, connected with each other if they can be.
+/// Brings two QPs from RESET to RTS, connected with each other if their type can connect.
 pub fn connect(a: &Qp, b: &Qp) {
     for (own, peer) in [(a, b), (b, a)] {
         own.to_init().expect("to INIT");

@@ -1,33 +1,35 @@
-//! A split virtqueue in guest memory, word by word. Nothing here keeps to any rule.
+//! A split virtqueue in guest memory, word by word. Nothing here enforces the rules of virtio.
 
 use crate::memory::{Memory, PAGE};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Descriptor flag: another one follows.
+/// Descriptor flag: another descriptor follows.
 pub const NEXT: u16 = 1;
-/// Descriptor flag: the device writes it.
+/// Descriptor flag: the device writes the buffer.
 pub const WRITE: u16 = 2;
-/// Descriptor flag: it is a table of descriptors.
+/// Descriptor flag: the buffer is a table of descriptors.
 pub const INDIRECT: u16 = 4;
 
-/// Where a virtqueue lies.
+/// The addresses of a virtqueue's parts in guest memory.
 #[derive(Clone, Debug)]
 pub struct Ring {
     /// The guest's memory.
     pub memory: Arc<Memory>,
     /// Number of entries.
     pub size: u16,
-    /// Descriptor table.
+    /// Guest-physical address of the descriptor table.
     pub desc: u64,
-    /// Available ring.
+    /// Guest-physical address of the available ring.
     pub avail: u64,
-    /// Used ring.
+    /// Guest-physical address of the used ring.
     pub used: u64,
 }
 
 impl Ring {
-    /// In new pages: the descriptors in some of their own, as for channels.
+    /// Allocates a virtqueue in new pages.
+    ///
+    /// The descriptor table has pages of its own, as for channels.
     pub fn new(memory: &Arc<Memory>, size: u16) -> Ring {
         let desc = memory.alloc(16 * u64::from(size));
         let avail_len = (6 + 2 * u64::from(size)).next_multiple_of(64);
@@ -35,20 +37,22 @@ impl Ring {
         Ring { memory: memory.clone(), size, desc, avail, used: avail + avail_len }
     }
 
-    /// Zeroes everything, as a driver does before it starts the queue.
+    /// Zeroes the whole virtqueue, as a driver does before it starts the queue.
     pub fn clear(&self) {
         self.memory.fill(self.desc, 16 * u64::from(self.size), 0);
         let end = self.used + 6 + 8 * u64::from(self.size);
         self.memory.fill(self.avail, end - self.avail, 0);
     }
 
-    /// Zeroes available and used ring.
+    /// Zeroes the available and the used ring.
     pub fn clear_indices(&self) {
         let end = self.used + 6 + 8 * u64::from(self.size);
         self.memory.fill(self.avail, end - self.avail, 0);
     }
 
-    /// Pages that the rings occupy, without the descriptor table: what a process would have mapped.
+    /// Returns the pages of both rings, which a process would map: address and length.
+    ///
+    /// They do not include the descriptor table.
     pub fn mapped_pages(&self) -> (u64, u64) {
         (self.avail, (self.used + 6 + 8 * u64::from(self.size) - self.avail).next_multiple_of(PAGE))
     }
@@ -61,7 +65,7 @@ impl Ring {
         self.memory.word64(at + 8).store(rest.to_le(), Ordering::Relaxed);
     }
 
-    /// Entry for free-running index `index` of the available ring.
+    /// Writes the available ring's entry for the free-running index `index`.
     pub fn set_avail_entry(&self, index: u16, head: u16) {
         let at = self.avail + 4 + 2 * u64::from(index & (self.size - 1));
         self.memory.word16(at).store(head.to_le(), Ordering::Relaxed);
@@ -72,40 +76,40 @@ impl Ring {
         self.memory.word16(self.avail + 2).store(index.to_le(), Ordering::SeqCst);
     }
 
-    /// The available index.
+    /// Returns the available index.
     pub fn avail_idx(&self) -> u16 {
         u16::from_le(self.memory.word16(self.avail + 2).load(Ordering::SeqCst))
     }
 
-    /// `avail.flags`.
+    /// Writes `avail.flags`.
     pub fn set_avail_flags(&self, flags: u16) {
         self.memory.word16(self.avail).store(flags.to_le(), Ordering::SeqCst);
     }
 
-    /// `used_event`, at the end of the available ring.
+    /// Writes `used_event`, at the end of the available ring.
     pub fn set_used_event(&self, index: u16) {
         let at = self.avail + 4 + 2 * u64::from(self.size);
         self.memory.word16(at).store(index.to_le(), Ordering::SeqCst);
     }
 
-    /// The used index.
+    /// Returns the used index.
     pub fn used_idx(&self) -> u16 {
         u16::from_le(self.memory.word16(self.used + 2).load(Ordering::SeqCst))
     }
 
-    /// `used.flags`.
+    /// Returns `used.flags`.
     pub fn used_flags(&self) -> u16 {
         u16::from_le(self.memory.word16(self.used).load(Ordering::SeqCst))
     }
 
-    /// Entry for free-running index `index` of the used ring: head and length.
+    /// Returns the used ring's entry for the free-running index `index`: head and length.
     pub fn used_entry(&self, index: u16) -> (u32, u32) {
         let at = self.used + 4 + 8 * u64::from(index & (self.size - 1));
         let word = |at| u32::from_le(self.memory.word32(at).load(Ordering::Acquire));
         (word(at), word(at + 4))
     }
 
-    /// `avail_event`, at the end of the used ring.
+    /// Returns `avail_event`, at the end of the used ring.
     pub fn avail_event(&self) -> u16 {
         let at = self.used + 4 + 8 * u64::from(self.size);
         u16::from_le(self.memory.word16(at).load(Ordering::SeqCst))

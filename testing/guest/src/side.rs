@@ -1,4 +1,4 @@
-//! A process with all that a connection needs.
+//! One side of a connection: a process with all objects that a connection needs.
 
 use crate::context::Context;
 use crate::cq::Cq;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use vrdma_abi::control::QpType;
 use vrdma_verbs::{Request, Sge};
 
-/// A side of a connection: a process with a CQ, a region and a QP.
+/// One side of a connection: a process with a CQ, a region and a QP.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "each field is named after its kind of object")]
 pub struct Side {
@@ -20,12 +20,12 @@ pub struct Side {
 }
 
 impl Side {
-    /// A process with a channel of its own, a region of `len` bytes and a QP in RESET.
+    /// Creates a process with a channel of its own, a region of `len` bytes and a QP in RESET.
     pub fn new(guest: &Arc<Guest>, len: u64, options: &QpOptions) -> Side {
         Side::with_cq(guest, 256, len, options)
     }
 
-    /// The same with so many entries in its CQ.
+    /// Creates a side whose CQ has at least `entries` entries.
     pub fn with_cq(guest: &Arc<Guest>, entries: u32, len: u64, options: &QpOptions) -> Side {
         let process = Context::open(guest).expect("a context with a channel");
         let (cq, mr) = (process.cq(entries), process.mr(len));
@@ -33,7 +33,7 @@ impl Side {
         Side { process, cq, mr, qp }
     }
 
-    /// A process with an unreliable QP that is connected to itself.
+    /// Creates a process with a UC QP that is connected to itself.
     pub fn looped(guest: &Arc<Guest>, len: u64) -> Side {
         let side = Side::new(guest, len, &QpOptions::of(QpType::UC));
         side.qp.to_init().expect("to INIT");
@@ -42,7 +42,7 @@ impl Side {
         side
     }
 
-    /// The guest.
+    /// Returns the guest.
     pub fn guest(&self) -> &Arc<Guest> {
         &self.process.guest
     }
@@ -64,7 +64,7 @@ impl Side {
         self.recv(id, &[sge]);
     }
 
-    /// Ends it, in the order in which a process does.
+    /// Destroys all objects in the order in which a process does.
     pub fn close(self) {
         self.qp.destroy().expect("destroy the QP");
         self.mr.deregister().expect("deregister the region");
@@ -73,7 +73,7 @@ impl Side {
     }
 }
 
-/// Two connected sides in these guests, each with a region of `len` bytes.
+/// Connects two sides in these guests, each with a region of `len` bytes.
 pub fn pair_between(a: &Arc<Guest>, b: &Arc<Guest>, len: u64, options: &QpOptions) -> (Side, Side) {
     let (a, b) = (Side::new(a, len, options), Side::new(b, len, options));
     connect(&a.qp, &b.qp);

@@ -1,13 +1,13 @@
-//! Threads of processes: what they are called, and on which processor they run.
+//! Threads of processes: their names and their processors.
 
 use std::fs;
 
-/// Number of the first thread of this process with that name.
+/// Returns the number of the first thread of this process with that name.
 pub fn thread_named(name: &str) -> Option<i32> {
     thread_of(std::process::id(), name)
 }
 
-/// Number of the first thread of a process with that name.
+/// Returns the number of the first thread of process `pid` with that name.
 pub fn thread_of(pid: u32, name: &str) -> Option<i32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the process is alive");
     let named = tasks
@@ -16,22 +16,22 @@ pub fn thread_of(pid: u32, name: &str) -> Option<i32> {
     named?.file_name().to_str()?.parse().ok()
 }
 
-/// Whether this thread may run on a processor.
+/// Returns whether this thread may run on a processor.
 pub fn may_run_on(cpu: usize) -> bool {
-    // SAFETY: a set of processors is plain bits, and zero is none.
+    // SAFETY: a `cpu_set_t` is plain bits; all zeros is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is valid, and so is its size.
+    // SAFETY: the set and its size are valid.
     let known = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) == 0 };
-    // SAFETY: a processor beyond the set's bits is in none.
+    // SAFETY: the check of `cpu` before this call keeps the access within the set's bits.
     known && cpu < libc::CPU_SETSIZE as usize && unsafe { libc::CPU_ISSET(cpu, &set) }
 }
 
-/// Keeps a thread (0: this one) on one processor, if there are so many.
+/// Pins a thread (0: this one) to one processor, if that processor exists.
 pub fn pin(thread: i32, cpu: usize) {
-    // SAFETY: a set of processors is plain bits, and zero is none.
+    // SAFETY: a `cpu_set_t` is plain bits; all zeros is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: sets a bit of it.
+    // SAFETY: the set is a valid value of this function.
     unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set is valid, and so is its size. Where it fails the thread runs anywhere.
+    // SAFETY: the set and its size are valid. If the call fails, the thread runs on any processor.
     unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &raw const set) };
 }

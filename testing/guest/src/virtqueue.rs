@@ -14,7 +14,7 @@ pub struct Piece {
     pub gpa: u64,
     /// Length in bytes.
     pub len: u32,
-    /// The device writes it.
+    /// Whether the device writes the buffer.
     pub writable: bool,
 }
 
@@ -26,14 +26,14 @@ pub struct Virtqueue {
     call: Arc<EventFd>,
     event_idx: bool,
     free: Vec<u16>,
-    /// The descriptors of the chain that begins with each.
+    /// The descriptors of each chain, by the chain's head.
     chains: Vec<Vec<u16>>,
     next_avail: u16,
     next_used: u16,
 }
 
 impl Virtqueue {
-    /// A queue that is clear.
+    /// Creates the driver's end of a clear queue.
     pub fn new(ring: Ring, kick: Arc<EventFd>, call: Arc<EventFd>, event_idx: bool) -> Virtqueue {
         let (free, chains) = ((0..ring.size).rev().collect(), vec![Vec::new(); ring.size.into()]);
         Virtqueue { ring, kick, call, event_idx, free, chains, next_avail: 0, next_used: 0 }
@@ -46,13 +46,14 @@ impl Virtqueue {
         self.ring.memory.word16(self.ring.used + 2).store(index.to_le(), Ordering::SeqCst);
     }
 
-    /// The memory of it.
+    /// Returns the queue's ring in memory.
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// Makes a chain available and kicks if the device wants that; the chain's head, or `None`
-    /// while there is no room.
+    /// Makes a chain available, and kicks if the device asks for kicks.
+    ///
+    /// Returns the chain's head, or `None` if there is no room.
     pub fn add(&mut self, pieces: &[Piece]) -> Option<u16> {
         let head = self.prepare(pieces)?;
         self.ring.set_avail_idx(self.next_avail);
@@ -68,8 +69,10 @@ impl Virtqueue {
         Some(head)
     }
 
-    /// Does all that makes a chain available but for the index, which is to be
-    /// [`Virtqueue::next_avail`]; the chain's head.
+    /// Prepares a chain without publishing the available index, which becomes
+    /// [`Virtqueue::next_avail`].
+    ///
+    /// Returns the chain's head, or `None` if there is no room.
     pub fn prepare(&mut self, pieces: &[Piece]) -> Option<u16> {
         if pieces.is_empty() || pieces.len() > self.free.len() {
             return None;
@@ -87,12 +90,12 @@ impl Virtqueue {
         Some(head)
     }
 
-    /// Kicks.
+    /// Kicks the device.
     pub fn kick(&self) {
         self.kick.write(1).expect("the counter is not full");
     }
 
-    /// The next chain that the device has used: its head, and how many bytes it wrote.
+    /// Takes the next used chain: its head, and how many bytes the device wrote.
     pub fn take_used(&mut self) -> Option<(u16, u32)> {
         if self.ring.used_idx() == self.next_used {
             return None;
@@ -106,8 +109,9 @@ impl Virtqueue {
         Some((head, len))
     }
 
-    /// Waits for the next chain that the device has used, asleep: only an interrupt wakes it.
-    /// `None` when the time is over.
+    /// Waits for the next used chain, or returns `None` when `time` is over.
+    ///
+    /// It sleeps meanwhile: only an interrupt wakes it.
     pub fn wait_used(&mut self, time: Duration) -> Option<(u16, u32)> {
         let start = Instant::now();
         loop {
@@ -123,14 +127,14 @@ impl Virtqueue {
             }
             let left = time.checked_sub(start.elapsed())?;
             if readable(&*self.call, left) {
-                // Somebody else may have emptied it: then there is nothing to read, and nothing
-                // lost.
+                // Another thread may have read the eventfd first. Then there is nothing to read,
+                // and nothing is lost.
                 let _ = self.call.read();
             }
         }
     }
 
-    /// Index at which the device may go on: that of the entry after the last one.
+    /// Returns the next available index, which is one past the last entry.
     pub fn next_avail(&self) -> u16 {
         self.next_avail
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * vr-mpi [-c] LARGEST: collective operations of all ranks, and without -c one-sided ones, with
- * messages of up to so many numbers; each number of each result is compared with what it has to
- * be. Is built with each of the MPI libraries.
+ * messages of up to LARGEST numbers. Each number of each result is compared with the expected
+ * one. The program is built with each of the MPI libraries.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 
 static int rank, ranks;
 
-/* What a rank says to another one at this place of the message: all differ. */
+/* Returns the number that a rank sends to another at this place of the message. All differ. */
 static int64_t number(int from, int to, int place, int round)
 {
 	return ((int64_t)from << 48) + ((int64_t)to << 40) + ((int64_t)round << 24) + place;
@@ -72,7 +72,7 @@ static void all_to_all(int count, int round)
 	free(in);
 }
 
-/* Each puts to the next rank, gets from the one before, and all add to a number of rank 0. */
+/* Each rank puts to the next rank, gets from the previous one, and adds to a number of rank 0. */
 static void one_sided(int count, int round)
 {
 	int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
@@ -80,7 +80,8 @@ static void one_sided(int count, int round)
 	int64_t one = 1;
 	MPI_Win win;
 
-	/* The first half is put to, the second is got from; then the number that all add to. */
+	/* Puts go to the first half, gets come from the second half. The number that all add
+	 * to follows. */
 	MPI_Win_allocate((MPI_Aint)(2 * count + 1) * 8, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &window, &win);
 	for (int i = 0; i < count; i++) {
 		mine[i] = number(rank, next, i, round);
@@ -104,7 +105,7 @@ static void one_sided(int count, int round)
 	free(got);
 }
 
-/* How many hosts the ranks are on. */
+/* Returns how many hosts the ranks are on. */
 static int count_hosts(void)
 {
 	char name[MPI_MAX_PROCESSOR_NAME] = "", *all = malloc((size_t)ranks * sizeof(name));
@@ -139,8 +140,8 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	hosts = count_hosts();
 	for (int count = 1; count <= largest; count *= 8) {
-		/* One less and one more, too: sizes at which libraries change their way are
-		 * often powers of two. */
+		/* One less and one more, too: libraries often change their algorithm at powers
+		 * of two. */
 		for (int more = count > 1 ? -1 : 0; more <= 1; more++) {
 			allreduce(count + more, round);
 			all_to_all(count + more, round);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Stands in LD_PRELOAD before librspreload, for programs that open sockets with SOCK_CLOEXEC and
- * accept connections by accept4, as Python does. librspreload takes the first for an unknown
- * type of socket, and does not know the second: all would go by TCP.
+ * A library for LD_PRELOAD before librspreload, for programs that open sockets with SOCK_CLOEXEC
+ * and accept connections by accept4, as Python does. librspreload takes the former for an unknown
+ * type of socket, and does not intercept the latter. All connections would go by TCP.
  */
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,2 +1,2 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the module needs of it is in rdma/ib_verbs.h. */
+/* What the module needs of this header is in rdma/ib_verbs.h. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the kernel's header of this name has beside the one for programs, as far as reply.c and
- * ring.c need it. */
+/* The kernel's additions to the header of this name for programs, as far as reply.c and ring.c
+ * need them. */
 #include_next <linux/types.h>
 #include <endian.h>
 #include <stdbool.h>

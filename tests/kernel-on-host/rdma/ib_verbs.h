@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the kernel's headers have, as far as ring.c and the verbs objects need it. One thread:
- * locks and barriers do nothing. */
+/* The contents of the kernel's headers, as far as ring.c and the verbs objects need them.
+ * There is one thread, so locks and barriers do nothing. */
 #ifndef IB_VERBS_H
 #define IB_VERBS_H
 

@@ -1,5 +1,6 @@
-//! The daemon as a process of its own, for tests that count its memory and descriptors. Ends with
-//! its standard input.
+//! The daemon as a process of its own, for tests that count its memory and descriptors.
+//!
+//! It ends when its standard input ends.
 
 use clap::Parser;
 use std::io::Read;

@@ -1,7 +1,7 @@
-//! A guest without a VM, of a daemon on another machine than the test's: what `cargo xtask demo
-//! pci-nic` runs beside the daemon.
+//! A guest without a VM, for a daemon on another machine than the test.
 //!
-//! It is 10.0.0.1, and its peer, a VM with `rdma_rxe`, 10.0.0.2.
+//! `cargo xtask demo pci-nic` runs it beside the daemon. The guest is 10.0.0.1, and its peer, a VM
+//! with `rdma_rxe`, is 10.0.0.2.
 
 use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -23,8 +23,8 @@ enum Args {
         /// The socket of the RDMA function.
         socket: PathBuf,
     },
-    /// Plays with a server of `ibv_*_pingpong`, whose TCP connection is standard input and output;
-    /// the input ends when the server has ended.
+    /// Plays with a server of `ibv_*_pingpong`, whose TCP connection is standard input and output.
+    /// The input ends when the server has ended.
     Echo {
         socket: PathBuf,
         service: Service,
@@ -43,14 +43,14 @@ enum Args {
         #[command(subcommand)]
         protocol: Protocol,
     },
-    /// 10.0.0.3, which sends to itself: a message for each line of standard input, which is
-    /// answered.
+    /// Plays guest 10.0.0.3, which sends messages to itself. It sends one for each line of standard
+    /// input, and prints an answer.
     Alone {
         /// The socket of the RDMA function.
         socket: PathBuf,
     },
-    /// No guest of a daemon: two daemons of its own over a tap, whose flow rules bring frames to
-    /// the queues of their workers.
+    /// Plays no guest: starts two daemons of its own over a tap. Flow rules steer frames to the
+    /// queues of their workers.
     Rules,
     /// Prints the daemon's counters.
     Stats {
@@ -72,8 +72,10 @@ enum Protocol {
     Tcp,
 }
 
-/// Packets of [`Args::Packets`]. The first have payloads of 0, 1, ... bytes, so that some are
-/// padded to the shortest frame; the others are at most so long.
+/// Packets of [`Args::Packets`].
+///
+/// The first [`SHORT`] have payloads of 0, 1, ... bytes, so that some are padded to the shortest
+/// frame. The others have random lengths below [`LONGEST`].
 const PACKETS: usize = 50;
 const SHORT: usize = 20;
 const LONGEST: u64 = 1400;

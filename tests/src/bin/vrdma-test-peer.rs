@@ -1,4 +1,4 @@
-//! A guest without a VM that plays ping-pong with a process of a VM, see `vrdma_tests::vm_peer`.
+//! A guest without a VM that plays ping-pong with a process of a VM (`vrdma_tests::vm_peer`).
 
 use clap::Parser;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 struct Args {
     /// The daemon's socket for this guest.
     socket: PathBuf,
-    /// The address that is its GID.
+    /// The guest's IPv4 address, which is its GID.
     address: Ipv4Addr,
 }
 

@@ -1,5 +1,4 @@
-//! Guests that have a function of RoCE and one of iWARP (`transport = "both"`), with one MAC
-//! address.
+//! Guests with both a RoCE and an iWARP function (`transport = "both"`), with one MAC address.
 
 use std::sync::Arc;
 use vrdma_tests::abi::config::transport;
@@ -13,7 +12,7 @@ use vrdma_tests::{CableOptions, Guest, GuestOptions, GuestTcp, Lab, LabOptions, 
 
 const LEN: u64 = 1 << 20;
 
-/// Two guests with both functions, on so many hosts; those of iWARP.
+/// Returns labs with two guests on `hosts` hosts, and the guests' iWARP functions.
 fn labs(hosts: u8) -> impl Iterator<Item = (Lab, [Arc<Guest>; 2])> {
     [GuestTcp::Kernel, GuestTcp::Own].into_iter().map(move |tcp| {
         let cable = CableOptions { held: hosts == 1, ..CableOptions::default() };
@@ -28,7 +27,7 @@ fn labs(hosts: u8) -> impl Iterator<Item = (Lab, [Arc<Guest>; 2])> {
     })
 }
 
-/// Writes all of one region into the other, and reads it back.
+/// Writes all of one region into the peer's region, and reads it back.
 fn exchange((a, b): &mut (Side, Side), seed: u64) {
     let data: Vec<u8> = (0..LEN).map(|i| (i * 7 + seed * 31 + (i >> 8)) as u8).collect();
     a.mr.put(0, &data);
@@ -59,7 +58,7 @@ fn both_functions_of_a_guest_work_side_by_side() {
                 exchange(&mut roce, 2 * round);
                 exchange(&mut iwarp, 2 * round + 1);
             }
-            // Each function counts by itself: two entries for each guest.
+            // Each function has counters of its own: two entries for each guest.
             let stats = lab.stats();
             assert_eq!((stats.objects(0, "connections"), stats.objects(1, "connections")), (0, 1));
             assert_eq!((stats.objects(0, "qps"), stats.objects(1, "qps")), (1, 1));
@@ -74,13 +73,14 @@ fn a_function_has_nothing_of_the_other() {
     for (lab, second) in labs(1) {
         let roce = pair_between(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
         let ((mut a, _), (b, _)) = connected(&second[0], &second[1], LEN, &QpOptions::default());
-        // What one does not know the other does.
+        // Each function supports commands that the other rejects.
         let tcp = second[0].options.tcp;
         let listen = |guest: &Guest| guest.cm_listen(tcp.address(0), tcp.free_port(0), 1);
         assert_eq!(listen(&lab.guests[0]), Err(Status::UNSUPPORTED));
         listen(&second[0]).expect("a function of iWARP listens");
         assert_eq!(second[0].add_gid(0, lab.guests[0].gid()), Err(Status::UNSUPPORTED));
-        // A key of the peer's first function is none of its second, which has one region.
+        // The key is of the peer's first function. The peer's second function does not know it: it
+        // has one region.
         let other = roce.1.process.mr(64);
         other.fill(7);
         b.mr.fill(7);
@@ -89,7 +89,8 @@ fn a_function_has_nothing_of_the_other() {
         let remote = Remote { rkey: other.key, ..other.remote(0) };
         a.post(&Request::write(a.qp.tag(1), remote, Data::Sges(&own)));
         a.post(&Request::read(a.qp.tag(2), b.mr.remote(0), &own).signaled(true));
-        // The WRITE ended when TCP had it; what is behind it learns that it was refused.
+        // The WRITE completed when TCP had taken it. The READ after it fails because the WRITE was
+        // refused.
         assert_ne!(a.cq.wait().status(), WcStatus::SUCCESS);
         assert_eq!((other.get(0, 64), b.mr.get(0, 64)), (vec![7; 64], vec![7; 64]));
     }
@@ -111,7 +112,7 @@ fn one_function_goes_and_comes_back_beside_the_other() {
         let mut iwarp = (a, b);
         exchange(&mut iwarp, 2);
         exchange(&mut roce, 3);
-        // And the other way round.
+        // Repeat with the roles of the functions exchanged.
         drop(roce);
         lab.guests.remove(0);
         lab.expect_nothing_left(0);

@@ -1,4 +1,4 @@
-//! Control commands: what they return, what they refuse.
+//! Control commands: what they return, and what they reject.
 
 use vrdma_backend::config::GuestLimits;
 use vrdma_tests::abi::control::{Opcode, Status, access, limit, port_state};

@@ -1,5 +1,6 @@
-//! Ten thousand random control commands: each is answered, those that succeed are counted, and a
-//! reset forgets them all.
+//! Ten thousand random control commands.
+//!
+//! Each command is answered, those that succeed are counted, and a reset removes all objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use vrdma_tests::abi::control::*;
@@ -11,29 +12,28 @@ use vrdma_tests::wait::PATIENCE;
 use vrdma_tests::{Guest, Lab, Rng};
 
 const COMMANDS: usize = 10_000;
-/// Kinds of objects, as the daemon calls them.
+/// Kinds of objects, by their names in the daemon's counters.
 const KINDS: [&str; 9] = ["contexts", "channels", "pds", "cqs", "mrs", "qps", "mws", "srqs", "xrcds"];
-/// Bits of the key of a window or of a region for fast registration that do not count when it is
-/// freed.
+/// Key bits of a window or a fast-registration region that are ignored when it is freed.
 const VARIANT: u32 = 0xff;
 
-/// What a driver would know of its objects.
+/// A driver's knowledge of its objects.
 struct Model {
     rng: Rng,
-    /// Memory for the device to use: nothing else lies there.
+    /// Memory for the device to use. Nothing else is there.
     scratch: (u64, u64),
     /// Numbers of the objects of each kind.
     objects: [BTreeSet<u32>; 9],
-    /// The MRs for fast registration, without the bits that do not count.
+    /// Regions for fast registration, by their keys without the ignored bits.
     fast: BTreeSet<u32>,
     /// Contexts of PDs and CQs, by kind and number.
     owners: BTreeMap<(usize, u32), u32>,
-    /// Channels of the guest that can be bound, each with its rings.
+    /// Channels of the guest that can be bound, each with its ring.
     rings: Vec<Ring>,
     first_channel: u16,
 }
 
-/// Which of the kinds an opcode makes or destroys.
+/// Returns the kind of objects that an opcode creates (true) or destroys (false).
 fn kind(opcode: Opcode) -> Option<(usize, bool)> {
     Some(match opcode {
         Opcode::ALLOC_CONTEXT => (0, true),
@@ -98,7 +98,7 @@ const OPCODES: [Opcode; 36] = [
 ];
 
 impl Model {
-    /// An object of a kind, or something that is none.
+    /// Returns an object of a kind, or a number that is none.
     fn object(&mut self, kind: usize) -> u32 {
         let of = &self.objects[kind];
         if of.is_empty() || self.rng.one_in(10) {
@@ -115,7 +115,7 @@ impl Model {
         }
     }
 
-    /// One of the objects of a kind that a context owns, or any.
+    /// Returns an object of a kind that a context owns, or any object of that kind.
     fn owned(&mut self, kind: usize, context: u32) -> u32 {
         let of = |&(_, owner): &(&(usize, u32), &u32)| *owner == context;
         let range = self.owners.range((kind, 0)..(kind + 1, 0)).filter(of);
@@ -127,7 +127,7 @@ impl Model {
         if self.rng.one_in(10) { self.rng.nasty() as u32 } else { self.rng.below(9) as u32 }
     }
 
-    /// Runs with `len` bytes in all, mostly in the scratch memory.
+    /// Returns extents of `len` bytes in all, mostly in the scratch memory.
     fn runs(&mut self, len: u64) -> Vec<Run> {
         let mut runs = Vec::new();
         let mut left = len.min(self.scratch.1);
@@ -148,7 +148,7 @@ impl Model {
         runs
     }
 
-    /// The request structure of a command, and its memory.
+    /// Returns the request structure of a command, and its memory.
     fn body(&mut self, opcode: Opcode) -> (Vec<u8>, Vec<Run>) {
         let object =
             |number: u32| ObjectReq { object: number.into(), reserved: 0.into() }.as_bytes().to_vec();
@@ -159,7 +159,7 @@ impl Model {
         match opcode {
             Opcode::QUERY_GID | Opcode::DEL_GID => (object(self.small()), vec![]),
             Opcode::ADD_GID => {
-                // Not GID 0, nor that of others.
+                // Neither GID 0 nor another guest's GID.
                 let gid = vrdma_tests::guest::gid(100 + self.rng.below(100) as u8);
                 let index = self.small().max(1).into();
                 let vlan = if self.rng.one_in(4) { self.rng.nasty() as u16 } else { 0xffff }.into();
@@ -298,7 +298,7 @@ impl Model {
                     _ => QpType::RC.0,
                 };
                 let srqn = if self.rng.one_in(5) { self.object(7) } else { limit::NONE };
-                // What the halves of an XRC connection do not have, mostly.
+                // Mostly, an XRC QP gets only the objects that its half of a connection has.
                 let none = limit::NONE;
                 let (pd, cq, recv_cq, srqn, xrcdn) = match QpType(qp_type) {
                     _ if self.rng.one_in(10) => (pd, cq, recv_cq, srqn, self.object(8)),
@@ -333,10 +333,10 @@ impl Model {
         }
     }
 
-    /// Mostly one of the usual steps, so that QPs come to all states.
+    /// Builds mostly one of the usual state changes, so that QPs reach all states.
     fn modify(&mut self) -> Vec<u8> {
-        // To INIT as a connection, a datagram QP and QP1, to RTR as each service, to RTS reliably
-        // or not, and anywhere else.
+        // To INIT as connected QP, datagram QP and QP1; to RTR as each QP type; to RTS reliable or
+        // not; and any other state.
         let steps = [
             (1u8, 0x39),
             (1, 0x71),
@@ -372,9 +372,9 @@ impl Model {
         req.as_bytes().to_vec()
     }
 
-    /// Any command: its bytes, and room for the reply.
+    /// Returns any command: its opcode and bytes, and room for the reply.
     fn command(&mut self, cookie: u64) -> (Opcode, Vec<u8>, u64) {
-        // More is made than destroyed, or there would hardly be anything.
+        // More objects are created than destroyed. Otherwise there would hardly be any.
         let mut opcode = *self.rng.pick(&OPCODES);
         if matches!(kind(opcode), Some((_, false))) && !self.rng.one_in(3) {
             opcode = *self.rng.pick(&[Opcode::CREATE_CQ, Opcode::CREATE_QP, Opcode::MODIFY_QP]);
@@ -411,8 +411,10 @@ impl Model {
         (opcode, bytes, room)
     }
 
-    /// Notes what a successful command did. The opcode is the one that went out, whatever was
-    /// meant.
+    /// Records what a successful command did.
+    ///
+    /// The opcode is taken from the request as it was sent, because it may differ from the intended
+    /// one.
     fn done(&mut self, request: &[u8], reply: &[u8]) {
         let opcode = Opcode(u16::from_le_bytes([request[0], request[1]]));
         let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -422,7 +424,7 @@ impl Model {
         }
         let Some((kind, made)) = kind(opcode) else { return };
         let mut number = match opcode {
-            // Which virtqueue, behind the context.
+            // The virtqueue's number follows the context's.
             Opcode::BIND_CHANNEL => word(request, 20) & 0xffff,
             _ if made => word(reply, 16),
             _ => word(request, 16),

@@ -1,4 +1,4 @@
-//! What a guest is told of what was counted.
+//! The counters that a guest reads from its device.
 
 use vrdma_tests::abi::control::{CountersResp, device_cap};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -6,7 +6,7 @@ use vrdma_tests::side::pair;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions};
 
-/// The difference of a counter, in both guests.
+/// Returns the difference of a counter, in both guests.
 fn moved(
     before: &[CountersResp; 2],
     after: &[CountersResp; 2],
@@ -25,13 +25,14 @@ fn requests_bytes_and_packets_of_both_ends_are_told() {
         let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
         let device = lab.guests[0].query_device_ex().unwrap();
         assert_ne!(device.device_cap.get() & device_cap::HW_COUNTERS, 0);
-        // However long the worker waits for its turn: nothing is sent again. (Without a timeout who
-        // is on another worker is asked again soon.)
+        // Nothing is retransmitted, however long the worker waits for a processor. Without a
+        // timeout, a QP soon asks a peer on another worker again.
         let options = QpOptions { timeout: if lab.are_apart(0, 1) { 23 } else { 0 }, ..QpOptions::default() };
         let (mut a, mut b) = pair(&lab, 1, 4096, &options);
         let before = both(&lab);
         b.recv_any(1);
-        // A SEND from another worker may come before its receive is seen: it would be sent again.
+        // A SEND from another worker may arrive before the device has taken the receive. It would
+        // be retransmitted.
         b.process.channel.drain();
         let payload = [a.mr.sge(0, 1000)];
         a.post(&Request::send(a.qp.tag(2), Data::Sges(&payload)).signaled(true));
@@ -57,7 +58,7 @@ fn requests_bytes_and_packets_of_both_ends_are_told() {
             assert_eq!((sent, received), ((0, 0), (0, 0)), "no packets between guests of one worker");
         } else {
             assert_eq!((sent.0, sent.1), (received.1, received.0));
-            // One acknowledge may be of several requests.
+            // One ACK may acknowledge several requests.
             assert!(sent.0 >= 4 && sent.1 >= 2, "{sent:?}");
         }
         assert_eq!(moved(|c| c.errors.get() + c.dropped.get() + c.retries.get()), (0, 0));

@@ -1,4 +1,4 @@
-//! Completion events wait for more completions where a CQ is moderated, and none is missed.
+//! A moderated CQ raises a completion event for several completions, and no event is missed.
 
 use std::time::Duration;
 use vrdma_tests::abi::control::{QpState, Status};
@@ -9,15 +9,16 @@ use vrdma_tests::verbs::{Arm, Data, Request};
 use vrdma_tests::wait::Spell;
 use vrdma_tests::{Lab, LabOptions, wait};
 
-/// Long enough for an event that is wrong to show.
+/// Long enough for a wrong event to show.
 const QUIET: Duration = Duration::from_millis(10);
-/// A test that was itself held up for so long has seen nothing.
+/// Longest attempt that counts. An attempt that the machine delayed longer proves nothing.
 const CERTAIN: Duration = Duration::from_millis(50);
-/// Microseconds, more than that.
+/// Moderation period in microseconds, longer than [`CERTAIN`].
 const PERIOD: u16 = u16::MAX;
 
-/// Both a worker that sleeps and one that does not. Others without a guest would but take its
-/// processor.
+/// Returns one lab with a worker that sleeps, and one with a worker that never sleeps.
+///
+/// Further workers without a guest would only take processor time.
 fn labs() -> impl Iterator<Item = Lab> {
     let lab = |busy_poll| Lab::with(1, LabOptions { busy_poll, workers: 1, ..LabOptions::default() });
     [false, true].into_iter().map(lab)
@@ -30,7 +31,7 @@ fn event(side: &Side, time: Duration) -> bool {
     told.is_some()
 }
 
-/// So many successes, which are in the CQ when this returns.
+/// Posts requests that succeed, `count` of them. All completions are in the CQ when this returns.
 fn complete(lab: &Lab, side: &mut Side, count: u64, solicited: bool) {
     let wanted = lab.stats().device(0, "completions") + count;
     for id in 0..count as u32 {
@@ -44,7 +45,7 @@ fn drain(side: &mut Side) {
     while side.cq.poll().is_some() {}
 }
 
-/// Arms the CQ and tries, until the machine was quick enough to tell.
+/// Arms the CQ and runs `attempt`, repeatedly until the machine did not delay an attempt.
 fn certainly(lab: &Lab, side: &mut Side, mut attempt: impl FnMut(&Lab, &mut Side) -> bool) {
     let result = wait::until("an attempt that the machine does not hold up", || {
         drain(side);
@@ -68,7 +69,7 @@ fn an_event_is_raised_by_number() {
             complete(lab, side, 1, false);
             !early && event(side, wait::PATIENCE)
         });
-        // One event for each time that it is armed.
+        // One event each time that it is armed.
         complete(&lab, &mut side, 8, false);
         assert!(!event(&side, Duration::from_millis(100)));
     }
@@ -145,7 +146,7 @@ fn a_cq_that_is_resized_or_destroyed_while_its_event_waits() {
     }
 }
 
-/// As programs wait, thousands of times: no event is missed, whatever is waited for.
+/// Waits as programs wait, thousands of times, with changing moderation: no event is missed.
 #[test]
 fn no_event_is_missed() {
     for lab in labs() {

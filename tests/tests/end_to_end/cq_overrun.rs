@@ -1,5 +1,6 @@
-//! A CQ that ignores an overrun loses completions and nothing else; others fail (statuses.rs,
-//! hostile_process.rs).
+//! A CQ that ignores an overrun loses completions, and nothing else fails.
+//!
+//! For CQs that do not ignore overruns see `statuses.rs` and `hostile_process.rs`.
 
 use std::time::Duration;
 use vrdma_tests::abi::control::{QpState, Status, cq_flags};
@@ -24,12 +25,13 @@ fn a_cq_that_ignores_an_overrun_goes_on() {
     qp.to_init().unwrap();
     qp.to_state(QpState::ERR).unwrap();
     complete(&lab, &mut process, &qp, 0..16);
-    // Two laps later the places look new again: the second lap is gone for the first's.
+    // Two laps later the phase bits look new again. The completions of the second lap have replaced
+    // those of the first.
     complete(&lab, &mut process, &qp, 16..24);
     let found: Vec<u32> = std::iter::from_fn(|| cq.poll()).map(|wc| wc.id()).collect();
     assert_eq!(found, (16..24).collect::<Vec<_>>());
-    // A smaller ring than what is in it is refused as of any CQ, and the new one ignores overruns,
-    // too.
+    // A ring too small for the pending completions is refused, as for any CQ. The new ring ignores
+    // overruns, too.
     complete(&lab, &mut process, &qp, 24..100);
     assert_eq!(cq.resize(4), Err(Status::INVALID));
     cq.resize(16).unwrap();

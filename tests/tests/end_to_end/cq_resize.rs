@@ -1,5 +1,6 @@
-//! A CQ gets another ring while completions come: none is lost, none comes twice, and what was
-//! armed stays armed.
+//! A CQ is resized while completions arrive.
+//!
+//! None is lost, none is reported twice, and an armed CQ stays armed.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,10 +20,10 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Arm, CqLayout, Data, Request, UdTarget};
 use vrdma_tests::{Cq, Lab, LabOptions, QpOptions, Rng, wait};
 
-/// Long enough for anything that is wrong to show.
+/// Long enough for any error to show.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// A side whose requests complete as soon as they are posted: its QP is in ERR.
+/// Creates a side whose requests complete as soon as they are posted, because its QP is in ERR.
 fn failing(lab: &Lab, entries: u32) -> Side {
     let options = QpOptions { recv_wr: 512, ..QpOptions::default() };
     let side = Side::with_cq(&lab.guests[0], entries, 4096, &options);
@@ -31,7 +32,7 @@ fn failing(lab: &Lab, entries: u32) -> Side {
     side
 }
 
-/// Completions with these ids, which are in the CQ when this returns.
+/// Produces completions with these ids. All are in the CQ when this returns.
 fn complete(lab: &Lab, side: &mut Side, ids: std::ops::Range<u32>) {
     let before = lab.stats().device(0, "completions");
     let wanted = before + u64::from(ids.end - ids.start);
@@ -62,7 +63,7 @@ fn what_is_in_it_stays_and_the_new_ring_holds_as_many_as_it_says() {
     assert_eq!(side.cq.entries(), 64);
     complete(&lab, &mut side, 6..70);
     expect_ids(&mut side.cq, 2..70);
-    // Many laps, then smaller ones, the same once more, and larger.
+    // Many laps in smaller rings, one ring of equal size, and larger rings.
     let mut next = 70;
     for entries in [4, 4, 2, 16, 256, 8] {
         side.cq.resize(entries).unwrap();
@@ -85,7 +86,7 @@ fn a_ring_that_is_too_small_for_what_nobody_polled_is_refused() {
     assert_eq!(side.cq.resize(4), Err(Status::INVALID));
     assert_eq!(side.cq.poll().unwrap().id(), 0);
     side.cq.resize(4).unwrap();
-    // Those in the driver's hands count, too.
+    // Completions that the driver took over from former rings count, too.
     assert_eq!(side.cq.resize(2), Err(Status::INVALID));
     complete(&lab, &mut side, 5..7);
     assert_eq!(side.cq.resize(4), Err(Status::INVALID));
@@ -93,15 +94,17 @@ fn a_ring_that_is_too_small_for_what_nobody_polled_is_refused() {
     complete(&lab, &mut side, 7..9);
     expect_ids(&mut side.cq, 1..9);
     side.cq.resize(2).unwrap();
-    // One more than the new ring holds.
+    // One more completion than the new ring holds.
     complete(&lab, &mut side, 9..12);
     let event = lab.guests[0].async_events().recv_within(wait::PATIENCE);
     assert_eq!(event, Some(Told { kind: EventKind::CQ_ERR, object: side.cq.number }));
     assert_eq!(side.cq.resize(64), Err(Status::INVALID), "a CQ that lost completions is not mended");
 }
 
-/// Datagrams that nobody has a receive for complete too, after a look for one: a ring that is too
-/// small for those that were posted before is refused.
+/// A ring too small for the requests posted earlier is refused.
+///
+/// This includes datagrams without a receive at the peer: they complete too, after the device has
+/// looked for one.
 #[test]
 fn what_was_posted_before_counts_even_if_its_receive_is_looked_for() {
     let lab = Lab::new(2);
@@ -161,7 +164,7 @@ fn what_was_armed_stays_armed_and_what_was_answered_is_answered() {
     }
 }
 
-/// Polls until there is nothing: the ids follow on each other.
+/// Polls until the CQ is empty, and asserts that the ids are consecutive.
 fn take(cq: &mut Cq, found: &mut u32) {
     while let Some(wc) = cq.poll() {
         assert_eq!((wc.id(), wc.status()), (*found, WcStatus::SUCCESS));
@@ -169,8 +172,9 @@ fn take(cq: &mut Cq, found: &mut u32) {
     }
 }
 
-/// A peer sends without pause, and one thread polls, arms and resizes: each completion comes once,
-/// in order, and no event is missed.
+/// A peer sends without pause, while one thread polls, arms and resizes.
+///
+/// Each completion is reported once and in order, and no event is missed.
 #[test]
 fn resizes_and_events_while_a_peer_completes() {
     const MESSAGES: u32 = 4_000;
@@ -189,7 +193,7 @@ fn resizes_and_events_while_a_peer_completes() {
     let mut posted = 64;
     while found < MESSAGES {
         take(&mut b.cq, &mut found);
-        // Always room for the 64 that may come.
+        // There is always room for the 64 completions that may come.
         let entries = 64 << rng.below(4);
         let armed = rng.one_in(2);
         let result = b.cq.resize_while(entries, |cq| {
@@ -204,15 +208,15 @@ fn resizes_and_events_while_a_peer_completes() {
             b.recv(posted, &[]);
             posted += 1;
         }
-        // As programs wait: arm, poll, and sleep until an event.
+        // Wait as programs do: arm, poll, and sleep until an event.
         if found < MESSAGES && rng.one_in(4) {
             b.cq.driver.arm(Arm::Next);
             let before = found;
             take(&mut b.cq, &mut found);
             while found == before {
                 assert_eq!(b.guest().comp_events(0).recv(), completion(&b.cq).unwrap());
-                // An event may come for nothing: that what was left in a former ring is taken does
-                // not show to the device.
+                // An event may be spurious. The device does not see that the driver took what was
+                // left in a former ring.
                 b.cq.driver.arm(Arm::Next);
                 take(&mut b.cq, &mut found);
             }
@@ -266,7 +270,7 @@ fn nonsense_is_refused_and_changes_nothing() {
     refused(good, &[run(page, 40), run(page + 4096, bytes(4) - 40)], Status::FAULT);
     assert_eq!(lab.stats().all_objects(0), before);
     expect_ids(&mut side.cq, 0..3);
-    // A consumer that is ahead of the device, or more than the ring behind.
+    // Consumer indices ahead of the device, and one more than a ring behind.
     for nonsense in [4u32, 1000, 0u32.wrapping_sub(100)] {
         let consumer = guest.memory.word32(side.cq.record() + 64);
         let saved = consumer.swap(nonsense.to_le(), Ordering::SeqCst);
@@ -288,7 +292,7 @@ fn runs_count_once() {
     let side = failing(&lab, 8);
     let used = lab.stats().objects(0, "runs");
     let page = guest.memory.alloc(1 << 20);
-    // Pieces of one CQE each, and the record.
+    // Extents of one CQE each, and one of the record.
     let scattered = |entries: u64, at: u64| -> Vec<Run> {
         let cqes = (0..entries).map(|i| run(at + 64 * i, 32));
         cqes.chain([run(at + 64 * entries, 128)]).collect()
@@ -299,7 +303,7 @@ fn runs_count_once() {
         let req = ResizeCqReq { cqn, entries, ..ResizeCqReq::default() };
         guest.resize_cq(&req, &scattered(entries.get().into(), at))
     };
-    // Forth and back, more often than there are runs.
+    // Back and forth, more often than the quota of extents would allow if extents leaked.
     for i in 0..20 {
         resize(128, page + (1 << 16) * (i % 2)).unwrap();
         assert_eq!(lab.stats().objects(0, "runs"), used - 1 + 129);
@@ -313,8 +317,7 @@ fn runs_count_once() {
     side.process.close().unwrap();
 }
 
-/// A guest whose driver resizes as it likes, over memory that it uses for other rings, hurts itself
-/// alone.
+/// A guest whose driver resizes at random, over memory of its other rings, harms itself alone.
 #[test]
 fn a_storm_of_wild_resizes_hurts_nobody_else() {
     let lab = Lab::new(4);
@@ -357,7 +360,7 @@ fn a_storm_of_wild_resizes_hurts_nobody_else() {
     assert_eq!(lab.stats().all_objects(0), []);
 }
 
-/// The kernel module's side, with a device in plain memory.
+/// Runs the kernel module's CQ code with a device in plain memory.
 #[test]
 fn the_kernel_module_polls_and_arms_whichever_ring_the_device_is_in() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! CQEs with time stamps: when a completion came, by the device's clock.
+//! CQEs with timestamps: the time of a completion by the device's clock.
 
 use vrdma_tests::abi::control::{QpState, QpType, Status, cq_flags};
 use vrdma_tests::abi::cqe::{TimedCqe, WcStatus};
@@ -10,7 +10,7 @@ use vrdma_tests::{Context, Cq, Guest, Lab, LabOptions, Mr, Qp, QpOptions, connec
 
 use std::sync::Arc;
 
-/// A process with a CQ of time stamps.
+/// A process with a CQ that has timestamps.
 struct Process {
     context: Context,
     cq: Cq,
@@ -26,7 +26,8 @@ impl Process {
         Process { context, cq, mr, qp }
     }
 
-    /// One whose requests complete as soon as they are posted: its QP is in ERR.
+    /// Creates a process whose requests complete as soon as they are posted, because its QP is in
+    /// ERR.
     fn failing(guest: &Arc<Guest>, entries: u32) -> Process {
         let process = Process::new(guest, entries, &QpOptions { recv_wr: 512, ..QpOptions::default() });
         process.qp.to_init().unwrap();
@@ -38,14 +39,15 @@ impl Process {
         &self.context.guest
     }
 
-    /// Completions with these ids, which are in the CQ when this returns.
+    /// Produces completions with these ids. All are in the CQ when this returns.
     fn complete(&mut self, lab: &Lab, ids: std::ops::Range<u32>) {
         let wanted = lab.stats().device(0, "completions") + u64::from(ids.end - ids.start);
         ids.for_each(|id| self.context.post(&Request::recv(self.qp.tag(id), &[])));
         wait::until("all completions", || (lab.stats().device(0, "completions") == wanted).then_some(()));
     }
 
-    /// The time stamps of completions with these ids, all that are there.
+    /// Takes completions with these ids and returns their timestamps. Asserts that the CQ is empty
+    /// then.
     fn take(&mut self, ids: std::ops::Range<u32>) -> Vec<u64> {
         let stamps = ids.map(|id| {
             let (wc, timestamp) = wait::until("a completion", || self.cq.poll_timed());
@@ -65,7 +67,7 @@ impl Process {
     }
 }
 
-/// That each is in its place in time.
+/// Asserts that times are in ascending order.
 #[track_caller]
 fn assert_ordered(times: &[u64]) {
     assert!(times.is_sorted(), "{times:?}");
@@ -78,7 +80,7 @@ fn a_completion_came_after_its_post_and_before_it_was_found() {
         let before = lab.stats().all_objects(0);
         let mut process = Process::failing(&lab.guests[0], 8);
         let mut times = Vec::new();
-        // Laps of the ring, one completion a time and several.
+        // Laps of the ring, with one or several completions at once.
         for round in 0..60 {
             times.push(process.guest().query_clock().unwrap());
             let ids = round * 5..round * 5 + 1 + round % 5;
@@ -93,7 +95,7 @@ fn a_completion_came_after_its_post_and_before_it_was_found() {
     }
 }
 
-/// Nobody asks for the clock meanwhile.
+/// Timestamps advance from completion to completion, although nothing queries the clock meanwhile.
 #[test]
 fn time_goes_on_from_completion_to_completion() {
     let lab = Lab::new(1);
@@ -118,7 +120,7 @@ fn what_a_peer_does_has_a_time_on_both_sides() {
     let mut times = Vec::new();
     for id in 0..100 {
         b.context.post(&Request::recv(b.qp.tag(id), &[b.mr.sge(0, 64)]));
-        // One host, one clock.
+        // Both guests are on one host, with one clock.
         times.push(a.guest().query_clock().unwrap());
         let element = [a.mr.sge(0, 64)];
         a.context.post(&Request::send(a.qp.tag(id), Data::Sges(&element)).signaled(true));
@@ -141,7 +143,7 @@ fn a_resize_takes_time_stamps_along() {
     let mut process = Process::failing(&lab.guests[0], 8);
     let (mut times, mut next) = (vec![process.guest().query_clock().unwrap()], 0);
     for entries in [16, 8, 64, 4, 2, 4] {
-        // Some of them stay in the former ring.
+        // Half of the completions are still in the former ring.
         let left = process.cq.entries().min(entries) / 2;
         process.complete(&lab, next..next + left);
         process.cq.resize(entries).unwrap();
@@ -167,13 +169,13 @@ fn events_and_moderation_are_as_without() {
         assert_eq!(guest.comp_events(0).recv(), told);
         process.take(2 * round..2 * round + 2);
     }
-    // What fails is not put off, so a moderated CQ tells of it at once.
+    // A failed completion is not delayed, so a moderated CQ reports it at once.
     guest.modify_cq(process.cq.number, 16, u16::MAX).unwrap();
     assert_eq!(process.cq.arm(Arm::Next), None);
     process.complete(&lab, 6..7);
     assert_eq!(guest.comp_events(0).recv(), told);
     process.take(6..7);
-    // More than there is room for.
+    // More completions than the ring holds.
     process.complete(&lab, 7..16);
     let told = guest.async_events().recv();
     assert_eq!(told, Told { kind: EventKind::CQ_ERR, object: process.cq.number });
@@ -218,7 +220,7 @@ fn a_cq_of_time_stamps_that_ignores_an_overrun_goes_on() {
     let clock = process.guest().query_clock().unwrap();
     (8..12).for_each(|id| process.context.post(&Request::recv(qp.tag(id), &[])));
     wait::until("all", || (lab.stats().device(0, "completions") == wanted).then_some(()));
-    // Two laps later the places look new again, with the times of the third lap.
+    // Two laps later the phase bits look new again, with the times of the third lap.
     let found: Vec<_> = std::iter::from_fn(|| cq.poll_timed()).collect();
     assert_eq!(found.iter().map(|(wc, _)| wc.id()).collect::<Vec<_>>(), [8, 9, 10, 11]);
     assert!(found.iter().all(|(_, timestamp)| *timestamp >= clock));

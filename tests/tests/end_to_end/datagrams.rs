@@ -1,5 +1,6 @@
-//! Datagrams and general services between guests: address handles in guest memory, the header
-//! before the data, and what is dropped.
+//! Datagrams and QP1 between guests.
+//!
+//! Tests cover address handles in guest memory, the GRH before the data, and dropped datagrams.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use vrdma_tests::abi::ah::AhEntry;
@@ -10,7 +11,7 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request, UdTarget};
 use vrdma_tests::{Context, Lab, Mr, Qp, QpOptions, Setting, wait};
 
-/// Index of the handle that leads from side a to side b.
+/// Index of the address handle from side a to side b.
 const TO_B: u32 = 3;
 
 struct Ud {
@@ -37,13 +38,13 @@ impl Ud {
         UdTarget { ah: TO_B, qpn: self.b.qp.number, qkey: self.b.qp.options.qkey }
     }
 
-    /// Waits until the receiver's side has counted one.
+    /// Waits until `counter` of the receiver's guest is 1.
     #[track_caller]
     fn expect_dropped(&self, counter: &str) {
         wait::until(counter, || (self.lab.transport(1, counter) == 1).then_some(()));
     }
 
-    /// Sends to `to`; how that ends.
+    /// Sends to `to` and returns the status of the completion.
     fn status_of(&mut self, to: UdTarget, data: Data<'_>) -> WcStatus {
         self.a.post(&Request::ud_send(self.a.qp.tag(7), to, data).signaled(true));
         let wc = self.a.cq.wait();
@@ -136,7 +137,7 @@ fn what_is_dropped_is_counted_and_the_sender_learns_nothing() {
     let to = UdTarget { qkey: 5, ..ud.to_b() };
     ud.handles.put(TO_B, &entry(ud.a.process.pd, ud.b.guest().gid()));
     ud.status_of(to, Data::EMPTY);
-    // A guest of another worker has it after the sender's completion.
+    // A guest on another worker may count after the sender's completion.
     wait::until("a wrong Q_Key to be counted", || {
         (ud.lab.guests[1].query_port().unwrap().bad_qkeys.get() == 1).then_some(())
     });
@@ -167,7 +168,7 @@ fn an_address_handle_has_to_be_there_and_of_the_pd() {
         assert_eq!(ud.a.qp.state(), QpState::SQE);
         ud.a.qp.to_state(QpState::RTS).unwrap();
     }
-    // One that was emptied is gone, one that is written anew is good.
+    // A removed entry is invalid. An entry written again is valid.
     ud.handles.remove(TO_B);
     assert_eq!(ud.status_of(ud.to_b(), Data::EMPTY), WcStatus::LOC_QP_OP_ERR);
     ud.a.qp.to_state(QpState::RTS).unwrap();
@@ -196,7 +197,8 @@ fn no_datagram_is_longer_than_the_active_mtu() {
     assert_eq!(ud.status_of(ud.to_b(), Data::Sges(&whole)), WcStatus::SUCCESS);
     let more = [ud.a.mr.sge(0, 1025)];
     assert_eq!(ud.status_of(ud.to_b(), Data::Sges(&more)), WcStatus::LOC_LEN_ERR);
-    // What a connection's packets carry is the QPs' own affair.
+    // The port's MTU does not limit the packets of connected QPs, which have a path MTU of their
+    // own.
     guest.set_port_mtu(4096).unwrap();
     ud.a.qp.to_state(QpState::RTS).unwrap();
     ud.b.recv_any(2);
@@ -204,7 +206,9 @@ fn no_datagram_is_longer_than_the_active_mtu() {
     assert_eq!(ud.status_of(ud.to_b(), Data::Sges(&more)), WcStatus::SUCCESS);
 }
 
-/// UCX says "no flow label" with all bits set, and keeps other things in the upper byte of a QPN.
+/// Only the low bits of wide fields count.
+///
+/// UCX writes all ones for "no flow label", and keeps other data in the upper byte of a QPN.
 #[test]
 fn of_wide_fields_the_low_bits_count() {
     for setting in Setting::ALL {
@@ -272,7 +276,7 @@ fn a_send_that_is_wrong_flushes_what_follows_until_the_queue_is_mended() {
     ud.a.cq.expect(ud.a.qp.number, 8, WcStatus::LOC_QP_OP_ERR);
 }
 
-/// A side of the kernel with QP1, brought up as drivers/infiniband/core/mad.c does.
+/// Creates a kernel's side with QP1, set up as drivers/infiniband/core/mad.c does.
 fn gsi(lab: &Lab, guest: usize) -> Side {
     let options = QpOptions { qkey: 0x8001_0000, ..QpOptions::of(QpType::GSI) };
     let process = Context::kernel(&lab.guests[guest]).unwrap();
@@ -303,7 +307,7 @@ fn kernels_talk(lab: &Lab) {
     let wc = b.cq.expect(1, 1, WcStatus::SUCCESS);
     assert_eq!((wc.len(), wc.src_qpn(), wc.has_grh()), (296, 1, true));
     assert_eq!(b.mr.get(40, 256), [0x5a; 256]);
-    // There is one, and it is the kernel's.
+    // There is only one QP1, and it belongs to the kernel.
     let again = Qp::create(a.guest(), 0, a.process.pd, a.cq.number, a.cq.number, &a.qp.options);
     assert_eq!(again.map(|qp| qp.number), Err(Status::BUSY));
     let process = Context::open(&lab.guests[0]).unwrap();

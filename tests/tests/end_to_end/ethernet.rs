@@ -1,10 +1,10 @@
-//! Guests' Ethernet functions and the switch between them.
+//! Guests' Ethernet functions, and the switch between them.
 
 use vrdma_tests::net::{NetGuest, NetOptions, TRANSMIT, frame, mac};
 use vrdma_tests::{Lab, LabOptions, Rng, wait};
 
 const ALL: [u8; 6] = [0xff; 6];
-/// An EtherType for experiments (IEEE 802).
+/// EtherType for experiments (IEEE 802).
 const TEST: u16 = 0x88b5;
 
 fn lab(guests: u8) -> Lab {
@@ -72,7 +72,7 @@ fn a_broadcast_reaches_all_others_and_a_spoofed_frame_nobody() {
         (4, 2, 0)
     );
     let switch = ["group", "unknown", "drop_spoofed", "drop_group_source", "drop_reserved", "drop_runt"];
-    // The broadcast is counted by each worker's switch.
+    // Each worker's switch counts the broadcast.
     assert_eq!(switch.map(|name| stats.switch(name)), [lab.workers().into(), 1, 3, 1, 1, 1]);
 }
 
@@ -91,7 +91,7 @@ fn a_guest_without_room_loses_frames_and_holds_nobody_up() {
         a.send(&frame(mac(3), mac(1), TEST, &[9; 100]));
         assert_eq!(c.recv().1[14..], [9; 100]);
     }
-    // On a worker of its own it may be behind the other guest.
+    // A receiver on a worker of its own may lag behind the sender.
     let (lost, taken) = wait::until("all frames to be lost or taken", || {
         let stats = lab.stats();
         let both = (stats.net(1, "rx_no_buffer"), stats.net(1, "rx_frames"));
@@ -120,7 +120,8 @@ fn a_worker_that_sleeps_is_woken_by_a_frame() {
             a.send(&sent);
             assert_eq!(b.recv().1, sent);
         }
-        // While it is awake kicks are not asked for, so that there may be less of them than frames.
+        // While the worker is awake it does not ask for kicks, so there may be fewer kicks than
+        // frames.
         assert_ne!(lab.stats().net(0, "kicks"), 0);
         assert_eq!(lab.stats().net(1, "kicks"), 0, "nobody asks to be told of receive buffers");
     }

@@ -1,5 +1,6 @@
-//! A guest's netdev that sends RoCE under an address that is not its own, disguised by a checksum
-//! that is still to be completed.
+//! A guest's netdev that sends RoCE under a source address that is not its own.
+//!
+//! It disguises the packet by a checksum that the device still has to complete.
 
 use vrdma_tests::abi::control::QpType;
 use vrdma_tests::lab::listed;
@@ -10,15 +11,16 @@ use vrdma_wire::icrc::Icrc;
 use vrdma_wire::num::{FlowLabel, Gid, Mac, Qkey, Qpn};
 use vrdma_wire::roce::{self, Body, Bth, Deth, Path};
 
-/// A guest whose netdev sends a datagram of RDMA to the QP of another guest, under an address that
-/// neither guest has.
+/// A guest whose netdev sends an RDMA datagram to the QP of another guest.
+///
+/// The source address belongs to neither guest.
 struct Forger {
     lab: Lab,
     guest: NetGuest,
     victim: Side,
 }
 
-/// Where fields are in a frame with IPv4 and no tag.
+/// Offsets of fields in an untagged IPv4 frame.
 const SOURCE: usize = 26;
 const UDP: usize = 34;
 const UDP_CHECKSUM: usize = UDP + 6;
@@ -33,7 +35,7 @@ impl Forger {
         Forger { lab, guest, victim }
     }
 
-    /// A datagram from 10.0.0.77, which its ICRC says too.
+    /// Builds a datagram from 10.0.0.77 with the matching ICRC.
     fn datagram(&self) -> Vec<u8> {
         let packet = roce::Packet {
             path: Path {
@@ -62,13 +64,14 @@ impl Forger {
         frame
     }
 
-    /// Sends the datagram with `innocent` at `at`, where the "checksum" from `start` on puts the
-    /// right bytes again.
+    /// Sends the datagram with the bytes `innocent` at `at`.
+    ///
+    /// The checksum from `start` on, when completed, would restore the forged bytes at `at`.
     fn send(&mut self, at: usize, innocent: [u8; 2], start: usize) {
         let mut frame = self.datagram();
         let wanted = u16::from_be_bytes([frame[at], frame[at + 1]]);
         frame[at..at + 2].copy_from_slice(&innocent);
-        // The checksum of UDP is free: neither ICRC nor engine look at it.
+        // The UDP checksum can have any value: neither ICRC nor engine check it.
         let sum = |bytes: &[u8]| {
             let words =
                 bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |&b| b.into()));
@@ -87,10 +90,10 @@ impl Forger {
         );
     }
 
-    /// Nothing reached the QP.
+    /// Asserts that nothing reached the QP.
     fn expect_refused(&mut self) {
-        // Under its own address it may send what it likes, right or not: when this came, all before
-        // it has.
+        // Under its own address the guest may send anything, even a malformed packet. When this
+        // packet has been counted, all earlier ones have been processed.
         let mut honest = self.datagram();
         honest[SOURCE + 3] = 1;
         self.guest.send(&honest);
@@ -101,7 +104,7 @@ impl Forger {
         assert_eq!(self.victim.cq.poll(), None, "a forged datagram reached the QP");
         let stats = self.lab.stats();
         assert_eq!((stats.net(0, "tx_bad_checksum"), stats.net(0, "tx_frames")), (1, 1));
-        // Without a disguise it is dropped by its address.
+        // Without the disguise, the switch drops the packet for its source address.
         self.guest.send(&self.datagram());
         assert_eq!(self.lab.stats().switch("drop_spoofed_gid"), 1);
     }

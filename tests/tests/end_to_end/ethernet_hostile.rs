@@ -1,4 +1,5 @@
-//! Guests that break every rule of their Ethernet function: they lose it, and nobody else anything.
+//! Guests that break every rule of their Ethernet function. They lose the function, and no other
+//! guest loses anything.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +18,7 @@ fn connect(lab: &Lab, index: u8, features: u64) -> NetGuest {
     NetGuest::connect(&lab.net_socket(index), options).expect("the daemon accepts the guest")
 }
 
-/// Two guests that talk, whatever the first one of the lab does.
+/// Two guests that exchange frames, whatever the lab's first guest does.
 struct Bystanders {
     a: NetGuest,
     b: NetGuest,
@@ -29,7 +30,7 @@ impl Bystanders {
         Bystanders { a: connect(lab, 1, feature::ALL), b: connect(lab, 2, feature::MRG_RXBUF), count: 0 }
     }
 
-    /// A frame each way.
+    /// Exchanges a frame in each direction.
     fn talk(&mut self) {
         self.count += 1;
         self.tell(mac(3), mac(2));
@@ -38,8 +39,9 @@ impl Bystanders {
         std::mem::swap(&mut self.a, &mut self.b);
     }
 
-    /// A frame from `a` to `b`; another one if it is lost, as frames may be while somebody fills
-    /// the receiver's buffers.
+    /// Sends a frame from `a` to `b`, and sends again if it is lost.
+    ///
+    /// Frames may be lost while the hostile guest fills the receiver's buffers.
     fn tell(&mut self, dst: [u8; 6], src: [u8; 6]) {
         let with = |count: u32| frame(dst, src, TEST, &count.to_be_bytes().repeat(50));
         let arrived = wait::within(wait::PATIENCE, || {
@@ -60,7 +62,7 @@ impl Bystanders {
     }
 }
 
-/// What a hostile driver writes.
+/// A hostile driver that writes random rings.
 struct Vandal {
     rng: Rng,
     guest: NetGuest,
@@ -69,11 +71,12 @@ struct Vandal {
     next: [u16; 2],
 }
 
-/// Bytes of that memory.
+/// Bytes of `Vandal::area`.
 const AREA: u64 = 256 << 10;
 
 impl Vandal {
-    /// An address and a length: most often in memory, sometimes at its edges, sometimes anywhere.
+    /// Returns an address and a length: mostly in memory, sometimes at its edges, sometimes
+    /// anywhere.
     fn place(&mut self) -> (u64, u32) {
         let rng = &mut self.rng;
         match rng.below(20) {
@@ -85,7 +88,7 @@ impl Vandal {
         }
     }
 
-    /// Flags and next descriptor: most often those that make sense in this queue.
+    /// Returns flags and next descriptor, which mostly make sense in this queue.
     fn link(&mut self, queue: usize, of: u64) -> (u16, u16) {
         let rng = &mut self.rng;
         let good = if queue == usize::from(RECEIVE) { WRITE } else { 0 };
@@ -100,7 +103,7 @@ impl Vandal {
         (flags, next)
     }
 
-    /// Frames that nearly make sense, where buffers and tables may point to.
+    /// Writes frames that nearly make sense to memory that buffers and tables may point to.
     fn fill(&mut self) {
         let packet = Packet {
             hosts: (1, *self.rng.pick(&[2, 3, 200])),
@@ -138,7 +141,7 @@ impl Vandal {
         }
     }
 
-    /// An indirect table.
+    /// Writes an indirect table, and returns its address and length.
     fn table(&mut self, queue: usize) -> (u64, u32) {
         let count = 1 + self.rng.below(20);
         let gpa = self.area + AREA / 2 + (self.rng.below(AREA / 2 - 400) & !15);
@@ -152,7 +155,7 @@ impl Vandal {
         (gpa, 16 * count as u32)
     }
 
-    /// Makes some entries available, or more than there are.
+    /// Makes some entries available, sometimes more than the ring has.
     fn offer(&mut self) {
         for queue in 0..2 {
             let ring = self.guest.queues[queue].ring.clone();
@@ -173,7 +176,7 @@ impl Vandal {
         }
     }
 
-    /// Begins anew with clear rings.
+    /// Starts the driver anew with clear rings.
     fn restart(&mut self) {
         self.guest.restart().unwrap();
         self.next = [SIZE, 0];
@@ -193,7 +196,7 @@ fn thousands_of_random_chains_hurt_nobody() {
         vandal.offer();
         if round % 4 == 0 {
             bystanders.talk();
-            // Something for it to receive.
+            // A frame for the hostile guest.
             bystanders.a.send(&frame(mac(1), mac(2), TEST, &[9; 3000]));
         }
         if vandal.rng.one_in(10) {
@@ -207,7 +210,7 @@ fn thousands_of_random_chains_hurt_nobody() {
     }
     bystanders.talk();
     while bystanders.b.recv_within(Duration::ZERO).is_some() {}
-    // It may behave from now on.
+    // The guest behaves well after a restart.
     vandal.restart();
     let sent = frame(mac(3), mac(1), TEST, b"sorry");
     vandal.guest.send(&sent);
@@ -228,7 +231,7 @@ fn a_queue_that_breaks_is_left_alone_until_it_is_started_again() {
     let broken = |count| {
         wait::until("the queue to break", || (lab.stats().net(0, "tx_broken") == count).then_some(()))
     };
-    // A loop, and an index that is a ring and more ahead.
+    // First a loop of descriptors. Later an index more than a ring ahead.
     ring.set_desc(0, 1 << 32, 10, NEXT, 0);
     ring.set_avail_entry(0, 0);
     ring.set_avail_idx(1);
@@ -247,7 +250,7 @@ fn a_queue_that_breaks_is_left_alone_until_it_is_started_again() {
     guest.restart().unwrap();
     guest.send(&good);
     assert_eq!(bystanders.a.recv().1, good);
-    // Receive buffers without room for a header.
+    // Receive buffers too small for the virtio-net header.
     let receive = guest.queues[usize::from(RECEIVE)].ring.clone();
     (0..SIZE).for_each(|index| receive.set_desc(index, 1 << 32, 11, WRITE, 0));
     bystanders.a.send(&frame(mac(1), mac(2), TEST, &[1; 100]));
@@ -271,7 +274,7 @@ fn a_pause_loses_nothing_that_is_in_the_rings() {
             wait::until("the frame to be there", || is_there().then_some(()));
             let bases = guest.pause().unwrap();
             assert_eq!(bases, [(2 * u16::from(round) + 2), round.into()]);
-            // While it is paused nothing reaches it.
+            // A paused guest receives nothing.
             bystanders.a.send(&sent);
             let is_lost = || lab.stats().net(0, "rx_no_driver") == u64::from(round) + 1;
             wait::until("the frame to be lost", || is_lost().then_some(()));
@@ -291,13 +294,13 @@ fn memory_that_goes_takes_the_function_with_it() {
     let lab = Lab::without_guests(3, LabOptions::default());
     let mut bystanders = Bystanders::new(&lab);
     let mut guest = connect(&lab, 0, feature::ALL);
-    // A part in which nothing lies goes and comes.
+    // A region without anything in it is removed and added again.
     let regions = guest.memory.regions().to_vec();
     guest.front_end.remove_region(&guest.memory, &regions[1]).unwrap();
     bystanders.a.send(&frame(mac(1), mac(2), TEST, &[5; 5000]));
     guest.front_end.add_region(&guest.memory, &regions[1]).unwrap();
     assert_eq!(guest.recv().1.len(), 5014);
-    // The rings go.
+    // The region of the rings is removed.
     guest.front_end.remove_region(&guest.memory, &regions[0]).unwrap();
     let stats = lab.stats();
     assert_eq!((stats.net(0, "tx_broken"), stats.net(0, "rx_broken")), (1, 1));
@@ -307,8 +310,8 @@ fn memory_that_goes_takes_the_function_with_it() {
     guest.restart().unwrap();
     bystanders.a.send(&frame(mac(1), mac(2), TEST, &[6; 5000]));
     assert_eq!(guest.recv().1[14..], [6; 5000]);
-    // The file is cut short: from here on its memory must not be touched by this process either.
-    // SAFETY: changes the length of a file.
+    // The file is truncated. This process must not touch its memory either from here on.
+    // SAFETY: the call changes the length of a file.
     assert_eq!(unsafe { libc::ftruncate(guest.memory.fd(), 0) }, 0);
     for _ in 0..100 {
         bystanders.a.send(&frame(mac(1), mac(2), TEST, &[7; 5000]));
@@ -361,7 +364,7 @@ fn a_frame_to_all_is_not_cut_into_thousands() {
     assert_eq!((stats.net(1, "rx_frames"), stats.net(2, "rx_frames")), (0, 0), "1,355 frames of each");
     assert_eq!(stats.net(0, "tx_flood_limited"), 10);
     bystanders.talk();
-    // To one guest, and cut into what TCP would cut it into, it goes.
+    // A frame to one guest, cut into segments as TCP would, is forwarded.
     let (header, mut sent) = packet.uncut(&[7; 60_000], 1448);
     sent[..6].copy_from_slice(&ALL);
     guest.send_with(header, &sent, &[]);
@@ -381,7 +384,7 @@ fn a_storm_is_limited_and_costs_its_sender_alone() {
     assert!((64..400).contains(&passed), "{passed} of 500 passed");
     assert_eq!(stats.net(0, "tx_frames"), 500);
     while bystanders.a.recv_within(Duration::ZERO).is_some() {}
-    // To one guest it sends as before, and another to all.
+    // The guest can still send to one guest, and another guest can still broadcast.
     let sent = frame(mac(2), mac(1), TEST, &[8; 60]);
     guest.send(&sent);
     assert_eq!(bystanders.a.recv().1, sent);

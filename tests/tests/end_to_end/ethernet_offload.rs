@@ -1,17 +1,21 @@
-//! Checksums and segmentation: left undone between guests that both know of it, done by the daemon
-//! for others.
+//! Checksum and segmentation offload.
+//!
+//! Both are left undone between guests that negotiated them, and the daemon does them for other
+//! guests.
 
 use std::time::Duration;
 use vrdma_tests::net::{GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM, NetGuest, NetOptions, feature, frame, mac};
 use vrdma_tests::packets::{ID, Packet, SEQ, check};
 use vrdma_tests::{Lab, LabOptions, Rng, wait};
 
-/// A guest that takes what Linux does, and one with these features that gets what it sends.
+/// Connects a sender with Linux's features, and a receiver with the options `receiver`.
 fn pair(receiver: NetOptions) -> (Lab, NetGuest, NetGuest) {
     pair_on(LabOptions::default().workers, receiver)
 }
 
-/// The same on so many workers. Between two of them nothing is left undone, as on a wire.
+/// Connects a sender with Linux's features and a receiver, on a lab with this number of workers.
+///
+/// Between two workers nothing is left undone, as on a wire.
 fn pair_on(workers: u16, receiver: NetOptions) -> (Lab, NetGuest, NetGuest) {
     let lab = Lab::without_guests(2, LabOptions { workers, ..LabOptions::default() });
     let connect =
@@ -38,7 +42,7 @@ fn what_both_know_of_is_left_undone() {
             assert_eq!(Header { num_buffers: 0, ..found }, header, "{packet:?}");
         }
         if packet.tcp {
-            // As long as an IP packet can be; a driver may lie about the length of the headers.
+            // Up to the longest IP packet. A driver may give a wrong length of the headers.
             let most = 65535 - 60 - if packet.v6 { 0 } else { 20 };
             for (len, size) in [(2000, 1448), (most, 1448), (most, 8900), (30_000, 48)] {
                 let (header, sent) = packet.uncut(&rng.bytes(len), size);
@@ -52,7 +56,7 @@ fn what_both_know_of_is_left_undone() {
     assert_eq!(lab.stats().net(0, "tx_bad_header"), 0);
 }
 
-/// As TCP does between two kernels: with a window, so that nothing is lost.
+/// Sends with a window, as TCP does between two kernels, so that nothing is lost.
 #[test]
 fn a_stream_arrives_whole_and_in_order() {
     let wide = NetOptions { size: 1024, buffers: 1024, buffer_len: 4096, ..NetOptions::default() };
@@ -92,7 +96,7 @@ fn checksums_are_completed_for_those_who_want_them_whole() {
         let (lab, mut a, mut b) = pair(NetOptions { features, buffer_len: 12_000, ..NetOptions::default() });
         let mut rng = Rng::from_env("ethernet_offload");
         for packet in packets() {
-            // Payload whose checksum comes out as 0, which UDP writes in another way.
+            // This payload's checksum comes out as 0, which UDP encodes differently.
             let (header, _) = packet.unfinished(&[0; 2]);
             let at = usize::from(header.csum_start + header.csum_offset);
             let zero = packet.frame(&[0; 2])[at..at + 2].to_vec();
@@ -113,7 +117,7 @@ fn checksums_are_completed_for_those_who_want_them_whole() {
 #[test]
 fn tcp_is_cut_for_those_who_want_it_so() {
     let both = feature::MRG_RXBUF | feature::GUEST_CSUM;
-    // Who takes only the other kind uncut does not take this one.
+    // A receiver that accepts only the other IP version unsegmented does not accept this one.
     for (features, v6) in [
         (0, false),
         (both, false),
@@ -205,10 +209,10 @@ fn headers_that_make_no_sense_cost_the_frame_alone() {
     }
     let [headers, checksums] = refused(&lab);
     assert_eq!((headers, checksums), (8, 12), "of {} cases", cases.len());
-    // A TCP header may be as long as it likes, up to the payload.
+    // A TCP header may have any length, up to the payload.
     a.send_with(good, &long_tcp, &[12]);
     assert_eq!(b.recv().1.len(), 14 + 20 + 60 + 1448);
-    // Longer than the MTU, and than anything.
+    // One frame longer than the MTU, and one longer than any packet.
     a.send(&frame(mac(2), mac(1), 0x88b5, &[0; 9009]));
     a.send_with(good, &[&sent[..], &[0; 65000]].concat(), &[]);
     assert_eq!((refused(&lab), lab.stats().net(0, "tx_oversize")), ([headers, checksums], 2));

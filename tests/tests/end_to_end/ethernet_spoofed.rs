@@ -1,5 +1,7 @@
-//! Guests that speak under addresses that are not theirs, their own being listed or others': in
-//! ARP, in neighbour discovery, as routers, as RoCE in disguise.
+//! Guests that use addresses that are not theirs.
+//!
+//! Either the guest's own addresses are listed, or those of another guest are. The guest uses ARP,
+//! neighbour discovery, router messages, and RoCE in disguise.
 
 use vrdma_backend::config::GuestConfig;
 use vrdma_tests::lab::listed;
@@ -11,12 +13,12 @@ const ALL_NODES: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 
-/// Guest 0, which sends, and guest 1, which hears of it what it may.
+/// Guest 0, which sends, and guest 1, which receives what is allowed.
 struct Pair {
     lab: Lab,
     a: NetGuest,
     b: NetGuest,
-    /// Counters of drops, and what they should be.
+    /// Counters of drops, with their expected values.
     drops: Vec<(&'static str, u64)>,
 }
 
@@ -39,13 +41,15 @@ impl Pair {
         assert_eq!(self.b.recv().1, self.lab.arrives(0, 1, sent));
     }
 
-    /// RoCE to a group is for QPs, not for the netdev of a guest that has an RDMA function.
+    /// Sends RoCE to a group, and asserts that it does not reach the netdev.
+    ///
+    /// Such a packet is for QPs, not for the netdev of a guest that has an RDMA function.
     #[track_caller]
     fn goes_to_members(&mut self, sent: &[u8]) {
         let before = self.lab.stats().switch("group");
         self.a.send(sent);
         self.b.expect_nothing();
-        // Each worker's switch counts it.
+        // Each worker's switch counts the packet.
         let wanted = before + u64::from(self.lab.workers());
         wait::until("the switches", || (self.lab.stats().switch("group") == wanted).then_some(()));
         self.b.expect_nothing();
@@ -76,14 +80,14 @@ fn address(host: u8) -> [u8; 16] {
     [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]
 }
 
-/// An IPv6 packet with `next` in it.
+/// Builds an IPv6 packet with `payload` under the next header `next`.
 fn ipv6(next: u8, source: [u8; 16], payload: &[u8]) -> Vec<u8> {
     let header =
         [&[0x60, 0, 0, 0, 0, payload.len() as u8, next, 255][..], &source, &[0xff, 2], &[0; 13], &[1]];
     frame(ALL_NODES, mac(1), IPV6, &[&header.concat(), payload].concat())
 }
 
-/// Neighbour discovery: type, target, and the Ethernet address in an option.
+/// Builds a neighbour discovery message: type, target, and an option with the Ethernet address.
 fn neighbour(kind: u8, source: [u8; 16], target: [u8; 16], hardware: [u8; 6]) -> Vec<u8> {
     let option = [if kind == 136 { 2 } else { 1 }, 1];
     ipv6(58, source, &[&[kind, 0, 0, 0, 0, 0, 0, 0][..], &target, &option, &hardware].concat())
@@ -98,11 +102,11 @@ fn arp_teaches_nobody_anothers_address() {
         pair.is_dropped("drop_spoofed_arp", &arp(operation, mac(3), [10, 0, 0, 1]));
     }
     pair.passes(&arp(1, mac(1), [0; 4]));
-    // Priority tags change nothing.
+    // Priority tags make no difference.
     let mut tagged = arp(2, mac(1), [10, 0, 0, 3]);
     tagged.splice(12..12, [0x81, 0, 0, 0]);
     pair.is_dropped("drop_spoofed_arp", &tagged);
-    // Where nobody lists addresses each may use any.
+    // If no guest has listed addresses, each may use any.
     let lab = Lab::without_guests(2, LabOptions::default());
     let connect = |index| NetGuest::connect(&lab.net_socket(index), NetOptions::default()).expect("accepted");
     let (mut a, mut b) = (connect(0), connect(1));
@@ -130,14 +134,14 @@ fn neighbour_discovery_teaches_nobody_anothers_address() {
     ] {
         pair.is_dropped("drop_spoofed_nd", &neighbour(kind, source, target, hardware));
     }
-    // Behind an extension header too.
+    // Behind an extension header, the message is found too.
     let message = neighbour(136, own, other, mac(1))[54..].to_vec();
     let extended = [&[58, 0, 1, 4, 0, 0, 0, 0][..], &message].concat();
     pair.is_dropped("drop_spoofed_nd", &ipv6(0, own, &extended));
-    // It is no router for others, whatever its address.
+    // The guest may not act as a router, even from its own address.
     pair.is_dropped("drop_router", &neighbour(134, own, own, mac(1)));
     pair.is_dropped("drop_router", &neighbour(137, own, own, mac(1)));
-    // What is no neighbour discovery is not asked.
+    // Messages other than neighbour discovery are not checked.
     pair.passes(&ipv6(58, other, &[128, 0, 0, 0, 0, 0, 0, 1]));
 }
 
@@ -155,15 +159,16 @@ fn roce_in_disguise_is_roce() {
     let mut tags = ipv6(17, address(3), &udp(4791));
     tags.splice(12..12, [0x81, 0, 0, 0]);
     pair.is_dropped("drop_spoofed_gid", &tags);
-    // Headers without end.
+    // An endless chain of extension headers.
     pair.is_dropped(
         "drop_opaque",
         &ipv6(60, address(3), &[[60, 1, 1, 12].as_slice(), &[0; 12]].concat().repeat(15)),
     );
 }
 
-/// Guest 0 lists no addresses; guest 1 lists 10.0.0.2 in VLAN 10 and without a tag, and fe80::2
-/// wherever it is.
+/// Configures guest 0 without listed addresses, and guest 1 with a list.
+///
+/// Guest 1 has 10.0.0.2 in VLAN 10 and untagged, and fe80::2 in any VLAN.
 fn one_is_listed(index: u8, guest: GuestConfig) -> GuestConfig {
     if index == 0 {
         return guest;
@@ -172,7 +177,7 @@ fn one_is_listed(index: u8, guest: GuestConfig) -> GuestConfig {
     GuestConfig { gids, any_gid: false, ..guest }
 }
 
-/// The frame in a VLAN, and behind further tags.
+/// Adds VLAN tags to a frame.
 fn tagged(tags: &[u8], frame: &[u8]) -> Vec<u8> {
     let tags = tags.iter().flat_map(|&vlan| [0x81, 0, 0, vlan]);
     frame[..12].iter().copied().chain(tags).chain(frame[12..].iter().copied()).collect()
@@ -182,8 +187,8 @@ fn tagged(tags: &[u8], frame: &[u8]) -> Vec<u8> {
 fn who_may_use_any_address_uses_none_of_another_guest() {
     let mut pair = Pair::with(one_is_listed);
     let (own, other) = (address(1), address(2));
-    // ARP: in the VLANs in which the address is the other's, and behind several tags, whose VLAN is
-    // anybody's guess.
+    // ARP in the VLANs in which the address is the other guest's. Behind several tags the effective
+    // VLAN is unknown.
     for operation in [1, 2] {
         let theirs = arp(operation, mac(1), [10, 0, 0, 2]);
         pair.is_dropped("drop_spoofed_arp", &theirs);
@@ -196,7 +201,7 @@ fn who_may_use_any_address_uses_none_of_another_guest() {
         pair.passes(&arp(operation, mac(7), [10, 0, 0, 3]));
         pair.passes(&arp(operation, mac(1), [0; 4]));
     }
-    // Neighbour discovery: as another, for another, and its own.
+    // Neighbour discovery from another guest's address, about another guest's address, and its own.
     for (kind, source, target, hardware) in [
         (135, other, address(3), mac(1)),
         (135, [0; 16], other, mac(1)),
@@ -212,13 +217,13 @@ fn who_may_use_any_address_uses_none_of_another_guest() {
     for (kind, source, target) in [(135, own, other), (135, [0; 16], own), (136, own, own)] {
         pair.passes(&neighbour(kind, source, target, mac(1)));
     }
-    // It may be a router, but not the other guest.
+    // The guest may act as a router, but not under the other guest's address.
     let advertisement =
         |source, hardware: [u8; 6]| ipv6(58, source, &[&[134][..], &[0; 15], &[1, 1], &hardware].concat());
     pair.passes(&advertisement(own, mac(1)));
     pair.is_dropped("drop_spoofed_nd", &advertisement(other, mac(1)));
     pair.is_dropped("drop_spoofed_nd", &advertisement(own, mac(2)));
-    // RoCE of its netdev.
+    // RoCE from the guest's netdev.
     let udp = |port: u16| [&[0xc0, 0][..], &port.to_be_bytes(), &[0, 40, 0, 0], &[0; 32]].concat();
     let extended = |port| [&[17, 0, 1, 4, 0, 0, 0, 0][..], &udp(port)].concat();
     pair.goes_to_members(&ipv6(17, own, &udp(4791)));
@@ -236,7 +241,7 @@ fn who_may_use_any_address_uses_none_of_another_guest() {
     pair.is_dropped("drop_spoofed_gid", &tagged(&[10], &v4(2)));
     pair.passes(&tagged(&[20], &v4(2)));
     pair.passes(&v4(3));
-    // What is behind headers without end may be any of these.
+    // Any of these may be hidden behind an endless chain of headers.
     let endless = [[60, 1, 1, 12].as_slice(), &[0; 12]].concat().repeat(15);
     pair.is_dropped("drop_opaque", &ipv6(60, own, &endless));
 }

@@ -1,4 +1,4 @@
-//! The switch and the world: the test holds the other end of the uplink's cable.
+//! The switch and the uplink. The test holds the remote end of the uplink's cable.
 
 use std::time::Duration;
 use vrdma_backend::port::{Burst, Port};
@@ -8,7 +8,7 @@ use vrdma_tests::packets::{ID, Packet, SEQ, check};
 use vrdma_tests::{Lab, LabOptions, Rng, wait};
 
 const ALL: [u8; 6] = [0xff; 6];
-/// Somebody out there.
+/// MAC address of a remote host.
 const FAR: [u8; 6] = [2, 0, 0, 0, 0, 77];
 const TEST: u16 = 0x88b5;
 
@@ -38,7 +38,7 @@ impl Host {
         self.outside.flush();
     }
 
-    /// The next frame that leaves the host.
+    /// Receives the next frame that leaves the host.
     fn recv(&mut self) -> Vec<u8> {
         let mut burst = Burst::default();
         wait::until("a frame on the wire", || {
@@ -50,21 +50,23 @@ impl Host {
         })
     }
 
-    /// Nothing but this leaves the host.
+    /// Asserts that only the frame sent by `last` leaves the host.
     fn expect_silence(&mut self, last: &mut impl FnMut(&mut Host) -> Vec<u8>) {
         let marker = last(self);
         assert_eq!(self.recv()[..marker.len()], marker);
         assert!(self.came.is_empty(), "{:?}", self.came);
     }
 
-    /// Frames that were lost because the link is down. Where there are other workers the switch
-    /// sends them, for its way leads there too.
+    /// Returns how many frames were lost because the link is down.
+    ///
+    /// With several workers, the switch still forwards frames to the uplink, because that path also
+    /// leads to the other workers.
     fn lost(&self) -> u64 {
         let stats = self.lab.stats();
         stats.switch("uplink_lost") + if self.lab.workers() > 1 { stats.uplink("tx_link_down") } else { 0 }
     }
 
-    /// Waits until a counter of the switch is there.
+    /// Waits until a counter of the switch has reached `wanted`, and asserts that it is equal.
     fn expect_count(&self, counter: &str, wanted: u64) {
         let found =
             wait::within(wait::PATIENCE, || (self.lab.stats().switch(counter) >= wanted).then_some(()));
@@ -73,7 +75,7 @@ impl Host {
     }
 }
 
-/// A broadcast of guest 0, which comes after all that it has sent.
+/// Sends a broadcast from guest 0, which leaves after everything the guest sent earlier.
 fn marker(host: &mut Host) -> Vec<u8> {
     let sent = frame(ALL, mac(1), TEST, &[0x77; 60]);
     host.guests[0].send(&sent);
@@ -83,7 +85,7 @@ fn marker(host: &mut Host) -> Vec<u8> {
 #[test]
 fn guests_and_the_world_talk_and_the_host_s_own_affairs_stay_in() {
     let mut host = Host::new(2);
-    // To somebody that nobody knows: out, and padded to what a wire wants.
+    // To an unknown address: it leaves the host, padded to the shortest frame.
     let question = frame(FAR, mac(1), TEST, b"are you there?");
     host.guests[0].send(&question);
     let found = host.recv();
@@ -94,14 +96,15 @@ fn guests_and_the_world_talk_and_the_host_s_own_affairs_stay_in() {
     let answer = frame(mac(1), FAR, TEST, &[1; 9000]);
     host.send(&answer);
     assert_eq!(host.guests[0].recv().1, answer);
-    // A broadcast of either side reaches all others.
+    // A broadcast from either side reaches all others.
     let shout = frame(ALL, mac(2), TEST, &[2; 100]);
     host.guests[1].send(&shout);
     assert_eq!((host.recv(), host.guests[0].recv().1), (shout.clone(), shout));
     let shout = [&frame(ALL, FAR, 0x8100, &[0x20, 5])[..], &[0x88, 0xb5], &[3; 100]].concat();
     host.send(&shout);
     assert_eq!((host.guests[0].recv().1, host.guests[1].recv().1), (shout.clone(), shout));
-    // Guest to guest, and what is for nobody here.
+    // A frame from guest to guest stays inside. A frame to an address that is not here goes
+    // nowhere.
     let inside = frame(mac(2), mac(1), TEST, &[4; 100]);
     host.guests[0].send(&inside);
     assert_eq!(host.guests[1].recv().1, inside);
@@ -119,7 +122,7 @@ fn what_comes_in_as_a_guest_of_ours_is_dropped() {
         host.send(&frame(dst, src, TEST, &[9; 100]));
     }
     host.expect_count("drop_own_source", 3);
-    // And a guest that speaks as somebody out there is not heard outside.
+    // A frame from a guest under a remote host's address does not leave.
     host.guests[0].send(&frame(ALL, FAR, TEST, &[9; 100]));
     host.expect_silence(&mut marker);
     assert_eq!(host.guests[1].recv().1[6..12], mac(1));
@@ -166,7 +169,7 @@ fn roce_goes_to_the_engine_and_never_to_the_netdev() {
     host.send(&packet);
     host.expect_count("roce", 1);
     assert_eq!(host.lab.stats().roce("frames_in"), 1);
-    // From a guest's netdev too: it may run soft-RoCE.
+    // From a guest's netdev, too, which may run soft-RoCE.
     packet[6..12].copy_from_slice(&mac(2));
     host.guests[1].send(&packet);
     host.expect_count("roce", 2);

@@ -1,4 +1,4 @@
-//! Completion events and async events: each that is due, none that is not.
+//! Completion events and asynchronous events: each due event comes, and no other.
 
 use std::time::Duration;
 use vrdma_tests::abi::control::{CreateSrqReq, QpState, limit, qp_attr};
@@ -9,7 +9,7 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Arm, Data, Remote, Request};
 use vrdma_tests::{Context, Cq, Lab, LabOptions, QpOptions, connect, wait};
 
-/// Long enough for anything that is wrong to show.
+/// Long enough for any error to show.
 const QUIET: Duration = Duration::from_millis(20);
 
 fn completion(cq: &Cq) -> Option<Told> {
@@ -64,7 +64,7 @@ fn solicited_means_solicited_or_failed() {
         assert_eq!(event(QUIET), None);
         send(&mut a, 1, true);
         assert_eq!(event(wait::PATIENCE), completion(&b.cq));
-        // A request for all is not taken back by one for solicited ones.
+        // Arming for solicited completions does not revoke arming for all completions.
         while b.cq.poll().is_some() {}
         assert_eq!((b.cq.arm(Arm::Next), b.cq.arm(Arm::Solicited)), (None, None));
         send(&mut a, 2, false);
@@ -125,7 +125,7 @@ fn events_wait_with(mut options: LabOptions) {
     assert_eq!(told, cqs.iter().map(|cq| cq.number).collect::<Vec<_>>());
 }
 
-/// QPN of the completion that comes next.
+/// Reads the QPN of the next completion without consuming it.
 trait PollQpn {
     fn poll_qpn(&self) -> u32;
 }
@@ -198,7 +198,7 @@ fn the_first_message_in_rtr_establishes_communication() {
 fn a_drained_send_queue_is_told_and_goes_on() {
     let lab = Lab::new(2);
     let (mut a, mut b) = pair(&lab, 1, 4096, &QpOptions::default());
-    // The first message is begun and cannot end: it finds no receive.
+    // The first message is started and cannot complete: it finds no receive.
     for id in 0..20 {
         a.post(&Request::send(a.qp.tag(id), Data::Inline(b"hi")).signaled(true));
     }
@@ -213,8 +213,8 @@ fn a_drained_send_queue_is_told_and_goes_on() {
     assert_eq!(events.recv_within(QUIET), None, "the first message is not finished");
     (0..20).for_each(|id| b.recv_any(id));
     assert_eq!(events.recv(), Told { kind: EventKind::SQ_DRAINED, object: a.qp.number });
-    // What was begun is finished, nothing else is. On a wire others were sent before their peer
-    // could say that it has no receive.
+    // Messages already started complete, and no others. On a wire, further messages were sent
+    // before the peer could report that it has no receive.
     let begun = if lab.are_apart(0, 1) { 20 } else { 1 };
     for id in 0..begun {
         a.cq.expect(a.qp.number, id, WcStatus::SUCCESS);
@@ -256,8 +256,8 @@ fn events_of_a_shared_queue_that_is_destroyed_are_forgotten() {
     let guest = &lab.guests[0];
     let mut side = Side::new(guest, 4096, &QpOptions::default());
     let mut events = guest.async_events();
-    // Both fail, but there is a buffer for one event only; the other is destroyed while its event
-    // waits.
+    // Both SRQs raise an event, but there is a buffer for one only. The other SRQ is destroyed
+    // while its event is queued.
     let srqs = [(); 2].map(|()| {
         let Side { process, .. } = &mut side;
         let none = limit::NONE.into();
@@ -284,8 +284,8 @@ fn events_of_what_is_destroyed_are_forgotten() {
     let mut options = LabOptions::default();
     options.guest.event_size = 1;
     let lab = Lab::with(2, options);
-    // Two QPs fail, but there is a buffer for one event only; the other's QP is destroyed while it
-    // waits.
+    // Two QPs fail, but there is a buffer for one event only. The other QP is destroyed while its
+    // event is queued.
     let sides: Vec<_> = (0..2).map(|_| pair(&lab, 1, 4096, &QpOptions::default())).collect();
     let guest = &lab.guests[1];
     let mut events = guest.async_events();

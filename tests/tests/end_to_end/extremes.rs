@@ -1,5 +1,6 @@
-//! Values at the ends of their ranges: regions of no byte and at the end of all addresses, QP
-//! attributes wider than their meaning.
+//! Values at the limits of their ranges.
+//!
+//! Regions are empty or end at the last address, and QP attributes are wider than their meaning.
 
 use vrdma_tests::abi::control::{QpAttr, QpState, Status, access, limit, qp_attr};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -9,7 +10,7 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Remote, Request, Sge};
 use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions};
 
-/// On one host, and with a cable between the guests.
+/// Returns a lab on one host, and one with a cable between the guests.
 fn labs() -> [Lab; 2] {
     [None, Some(CableOptions::default())]
         .map(|cable| Lab::with(2, LabOptions { cable, ..LabOptions::default() }))
@@ -28,7 +29,7 @@ fn a_region_can_end_where_addresses_do() {
         let page = guest.memory.alloc(8192);
         let iova = u64::MAX - 8191;
         let key = guest.reg_mr(b.process.pd, access::ALL, iova, 8192, &[run(page, 8192)]).unwrap().rkey.get();
-        // More than a packet, and the last byte.
+        // A write longer than a packet, and one to the last byte.
         let data = [0x5a; 4096];
         a.mr.put(0, &data);
         let whole = [a.mr.sge(0, 4096)];
@@ -41,13 +42,13 @@ fn a_region_can_end_where_addresses_do() {
             WcStatus::SUCCESS
         );
         assert_eq!(guest.memory.bytes(page + 4096, 4096), [&data[..4095], b"!"].concat());
-        // The local side, and a READ.
+        // The same address as local buffer of a WRITE and of a READ.
         let local = [Sge { addr: u64::MAX - 4095, length: 4096, lkey: key }];
         assert_eq!(write(&mut b, 3, a.mr.remote(0), Data::Sges(&local)), WcStatus::SUCCESS);
         assert_eq!(a.mr.get(4095, 1), b"!");
         b.post(&Request::read(b.qp.tag(4), a.mr.remote(0), &local).signaled(true));
         assert_eq!(b.cq.wait().status(), WcStatus::SUCCESS);
-        // Beyond the end is the beginning of all addresses, which is not in the region.
+        // The address after the last one wraps to 0, which is not in the region.
         let remote = Remote { addr: u64::MAX, rkey: key };
         assert_eq!(write(&mut a, 5, remote, Data::Inline(b"..")), WcStatus::REM_ACCESS_ERR);
     }
@@ -142,7 +143,7 @@ fn rights_that_a_qp_cannot_have_are_refused() {
     modify(&lab.guests[0], side.qp.number, mask, QpAttr { access: access::ALL.into(), ..attr }).unwrap();
 }
 
-/// More runs than a region may have is another matter than a quota that is used up.
+/// A list longer than a region allows gives another status than an exhausted quota.
 #[test]
 fn a_list_of_too_many_runs_is_too_large() {
     let lab = Lab::new(1);

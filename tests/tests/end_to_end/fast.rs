@@ -1,5 +1,7 @@
-//! Fast registration: a request of the kernel says what memory a region names. What it names peers
-//! and the kernel reach, until it is invalidated; a process has no way to it.
+//! Fast registration: a request of the kernel sets the memory of a region.
+//!
+//! Peers and the kernel can access that memory until the region is invalidated. A process cannot
+//! register.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,16 +20,16 @@ use vrdma_tests::{CableOptions, Context, Guest, Lab, LabOptions, QpOptions, Rng,
 const MOST: u32 = 512;
 /// Bytes of each side's ordinary region.
 const LEN: u64 = 4 << 20;
-/// A guest with a hole in its memory behind this address.
+/// First guest-physical address of a gap in the guest's memory.
 const HOLE: u64 = (32 << 20) + 0x1000;
-/// What requests name the first byte of a registration: 16 bytes into a page.
+/// I/O virtual address of a registration's first byte, 16 bytes into a page.
 const FIRST: u64 = 0x6000_0000_0010;
 
-/// A kernel, or a process, that writes its requests word by word.
+/// A kernel or a process that writes its requests word by word.
 struct Poster {
     side: Side,
     poster: RawPoster,
-    /// A page for lists.
+    /// A page for page lists.
     list: u64,
 }
 
@@ -37,7 +39,7 @@ impl Poster {
         Poster { side, poster: RawPoster::default(), list }
     }
 
-    /// A guest's kernel, with a QP of its own.
+    /// Creates a guest's kernel with a QP of its own.
     fn kernel(guest: &Arc<Guest>) -> Poster {
         let process = Context::kernel(guest).expect("the kernel's channel");
         let (cq, mr) = (process.cq(256), process.mr(LEN));
@@ -51,7 +53,7 @@ impl Poster {
         (wc.status(), wc.opcode())
     }
 
-    /// Posts a request, and waits for its end.
+    /// Posts a request, waits for its completion and returns the status.
     fn ends(&mut self, words: &[u64]) -> WcStatus {
         self.ends_as(words).0
     }
@@ -60,7 +62,7 @@ impl Poster {
         (self.side.qp.number, id)
     }
 
-    /// A new region for registrations of so many pages; its key.
+    /// Allocates a region for registrations of up to `max_pages` pages, and returns its key.
     fn region(&self, max_pages: u32) -> u32 {
         let keys = self.side.guest().alloc_fast_mr(self.side.process.pd, max_pages).expect("a region");
         assert_eq!(keys.lkey, keys.rkey);
@@ -72,7 +74,7 @@ impl Poster {
         self.side.guest().memory.write(self.list, &list);
     }
 
-    /// What registers so many bytes of the list's pages.
+    /// Returns a registration of `length` bytes of the list's pages.
     fn reg(&self, key: u32, length: u64) -> RegMr {
         let (access, page_list) = (access::ALL, self.list);
         RegMr { key, access, page_shift: 12, iova: FIRST, length, page_list }
@@ -86,7 +88,7 @@ impl Poster {
         self.ends(&raw::key(WrOpcode::LOCAL_INV, self.of(2), key, None))
     }
 
-    /// WRITEs bytes to a place of the peer.
+    /// WRITEs bytes to an address of the peer.
     fn write(&mut self, remote: Remote, bytes: &[u8]) -> WcStatus {
         self.side.mr.put(0, bytes);
         let sge = Some(self.side.mr.sge(0, bytes.len() as u32));
@@ -98,14 +100,14 @@ fn at(rkey: u32, offset: u64) -> Remote {
     Remote { addr: FIRST + offset, rkey }
 }
 
-/// The kernels of the first two guests, connected.
+/// Connects the kernels of the first two guests.
 fn kernels(lab: &Lab) -> [Poster; 2] {
     let [a, b] = [0, 1].map(|guest| Poster::kernel(&lab.guests[guest]));
     connect(&a.side.qp, &b.side.qp);
     [a, b]
 }
 
-/// Both QPs from the beginning, and nothing in the CQs.
+/// Resets and reconnects both QPs, and empties the CQs.
 fn connect_again(a: &mut Poster, b: &mut Poster) {
     for poster in [&mut *a, &mut *b] {
         poster.side.qp.to_state(QpState::RESET).unwrap();
@@ -114,7 +116,7 @@ fn connect_again(a: &mut Poster, b: &mut Poster) {
     connect(&a.side.qp, &b.side.qp);
 }
 
-/// On one host, and between two.
+/// Returns a lab on one host, and one on two hosts.
 fn labs() -> [Lab; 2] {
     let cable = Some(CableOptions::default());
     [Lab::new(2), Lab::with(2, LabOptions { cable, ..LabOptions::default() })]
@@ -135,14 +137,14 @@ fn memory_is_registered_used_here_and_there_and_invalidated() {
         let key = free ^ 0x42;
         let reg = raw::reg_mr(b.of(1), &b.reg(key, length));
         assert_eq!(b.ends_as(&reg), (WcStatus::SUCCESS, WcOpcode::REG_MR));
-        // The list is read once.
+        // The device reads the list only once, so a later change has no effect.
         b.write_list(&[HOLE; 4]);
         let data = Rng::new(7).bytes(length as usize);
         assert_eq!(a.write(at(key, 0), &data), WcStatus::SUCCESS);
         let found: Vec<u8> = pages.iter().flat_map(|page| memory.bytes(*page, PAGE)).collect();
         assert!(found[16..16 + length as usize] == data, "each byte in its page");
         assert!(found[..16].iter().chain(&found[16 + length as usize..]).all(|byte| *byte == 0));
-        // By the local key.
+        // Access by the local key.
         let sge = Sge { addr: FIRST + 100, length: 9000, lkey: key };
         let to = a.side.mr.remote(1 << 20);
         let request = raw::remote(WrOpcode::RDMA_WRITE, b.of(4), to, Some(sge));
@@ -153,7 +155,7 @@ fn memory_is_registered_used_here_and_there_and_invalidated() {
         assert_eq!(b.ends(&request), WcStatus::SUCCESS);
         let found: Vec<u8> = pages.iter().flat_map(|page| memory.bytes(*page, PAGE)).collect();
         assert!(found[116..9116] == [9; 9000]);
-        // Nothing beyond it, and nothing after it was invalidated.
+        // Access past the end fails, and so does any access after invalidation.
         assert_eq!(a.write(at(key, length - 7), b"past it."), WcStatus::REM_ACCESS_ERR);
         connect_again(&mut a, &mut b);
         assert_eq!(b.invalidate(key), WcStatus::SUCCESS);
@@ -185,7 +187,7 @@ fn a_send_of_the_peer_invalidates_and_the_kernel_is_told_which_key() {
         assert_eq!(wc.invalidated(), Some(key));
         assert_eq!(a.write(at(key, 0), b"too late"), WcStatus::REM_ACCESS_ERR);
         connect_again(&mut a, &mut b);
-        // It is free, and the request that does not know it does no harm.
+        // The region is free already. A local invalidation that does not know that does no harm.
         assert_eq!(b.invalidate(key), WcStatus::SUCCESS);
         assert_eq!(b.register(&b.reg(key ^ 1, 64)), WcStatus::SUCCESS);
         assert_eq!(a.write(at(key ^ 1, 0), b"in time."), WcStatus::SUCCESS);
@@ -200,7 +202,7 @@ fn many_pages_and_large_ones_are_registered() {
     let memory = b.side.guest().memory.clone();
     let key = b.region(MOST);
     let pages = memory.alloc(u64::from(MOST) * PAGE);
-    // From the last to the first.
+    // Pages in descending order.
     let list: Vec<u64> = (0..u64::from(MOST)).rev().map(|page| pages + page * PAGE).collect();
     b.write_list(&list);
     let whole = u64::from(MOST) * PAGE - 16;
@@ -233,25 +235,25 @@ fn a_process_cannot_register() {
     let list = guest.memory.alloc(PAGE);
     guest.memory.write(list, &page.to_le_bytes());
     let reg = RegMr { page_list: list, ..b.reg(key, 64) };
-    // By its own channel, for its own QP: of the kernel's region, and of its own.
+    // By its own channel for its own QP: first the kernel's region, then its own.
     for key in [key, thief.side.mr.key] {
         let words = raw::reg_mr(thief.of(1), &RegMr { key, ..reg });
         assert_eq!(thief.ends(&words), WcStatus::LOC_QP_OP_ERR);
         connect_again(&mut thief, &mut peer);
     }
     assert_eq!(lab.transport(1, "refused_registrations"), 2);
-    // For the kernel's QP.
+    // By its own channel for the kernel's QP.
     let words = raw::reg_mr(b.of(1), &reg);
     thief.poster.post(&mut thief.side.process.channel, &words);
     thief.poster.drain(&thief.side.process.channel);
     assert_eq!(lab.transport(1, "post_not_owner"), 1);
-    // By the kernel's channel, as a kernel that does not look would post for it.
+    // By the kernel's channel, as a kernel without checks would post for the process.
     let words = raw::reg_mr(thief.of(1), &reg);
     b.poster.post(&mut b.side.process.channel, &words);
     assert_eq!(thief.side.cq.wait().status(), WcStatus::LOC_QP_OP_ERR);
     connect_again(&mut thief, &mut peer);
     assert_eq!((lab.transport(1, "refused_registrations"), lab.transport(1, "registrations")), (3, 0));
-    // Nor does it invalidate what the kernel registered, or reach it.
+    // The process can neither invalidate nor access what the kernel registered.
     b.write_list(&[page]);
     assert_eq!(b.register(&b.reg(key, 64)), WcStatus::SUCCESS);
     assert_eq!(thief.invalidate(key), WcStatus::LOC_QP_OP_ERR);
@@ -316,7 +318,7 @@ fn bad_registrations_end_with_their_status_and_change_nothing() {
     assert_eq!(memory.bytes(page + 16, 8), b"as it is");
 }
 
-/// A guest with a third region of memory, which can be taken away.
+/// A third region of guest memory, which can be removed.
 const EXTRA: (u64, u64) = (0x2_0000_0000, 1 << 20);
 
 fn lab_with_extra() -> Lab {
@@ -350,7 +352,7 @@ fn what_is_registered_goes_and_comes_with_its_memory() {
     assert!([WcStatus::REM_OP_ERR, WcStatus::REM_ACCESS_ERR].contains(&status), "{status:?}");
     connect_again(&mut a, &mut b);
     assert_eq!(guest.memory.bytes(EXTRA.0 + PAGE + 16, 6), b"before", "what is gone is not written");
-    // What is gone cannot be registered, nor have a list.
+    // Removed memory cannot be registered, and cannot hold a page list.
     let second = b.region(4);
     assert_eq!(b.register(&b.reg(second, 64)), WcStatus::LOC_PROT_ERR);
     connect_again(&mut a, &mut b);
@@ -364,8 +366,9 @@ fn what_is_registered_goes_and_comes_with_its_memory() {
     assert_eq!(a.write(at(second, 0), b"second"), WcStatus::SUCCESS);
 }
 
-/// The table changes all the time while pages are registered: what a key names is what was
-/// registered last, in each table.
+/// Registers pages while the memory table changes all the time.
+///
+/// In each table, a key names what was registered last.
 #[test]
 fn tables_change_while_memory_is_registered() {
     let lab = lab_with_extra();
@@ -420,7 +423,7 @@ fn regions_for_registration_count_as_regions_and_their_pages_as_runs() {
     assert_eq!(guest.alloc_fast_mr(pd, MOST).err(), Some(Status::NO_RESOURCES));
     assert_eq!(guest.dealloc_pd(pd), Err(Status::BUSY));
     assert_eq!(guest.dealloc_mw(keys[0]), Err(Status::NOT_FOUND), "it is no window");
-    // Whatever the tag: a request that was flushed may have been to change it.
+    // The tag does not matter: a flushed request may have been meant to change it.
     guest.dereg_mr(keys[0] ^ 0xff).unwrap();
     assert_eq!(guest.dereg_mr(keys[0]), Err(Status::NOT_FOUND));
     guest.alloc_fast_mr(pd, MOST).unwrap();
@@ -428,8 +431,7 @@ fn regions_for_registration_count_as_regions_and_their_pages_as_runs() {
     assert_eq!(lab.stats().all_objects(0), []);
 }
 
-/// A kernel that registers whatever it likes, with lists that change meanwhile: it harms nobody
-/// else.
+/// A kernel that registers anything, with lists that change meanwhile, harms no other guest.
 #[test]
 fn random_registrations_reach_no_other_guest() {
     let lab = Lab::new(3);

@@ -1,10 +1,10 @@
-//! What a test's process says that a signal ends.
+//! The report of a test's process that a signal ends.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use vrdma_tests::Lab;
 
-/// Set in the process that is to end.
+/// Environment variable, set in the process that is to end.
 const VICTIM: &str = "VRDMA_TEST_VICTIM";
 
 #[test]
@@ -14,7 +14,7 @@ fn a_signal_that_ends_the_process_is_told_with_who_sent_it() {
         let _lab = Lab::new(1);
         let signal: i32 = signal.parse().unwrap();
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: a valid limit: it leaves no core behind.
+        // SAFETY: the limit is valid. It prevents a core file.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) }, 0);
         if signal == libc::SIGABRT {
             std::process::abort();

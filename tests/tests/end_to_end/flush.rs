@@ -1,4 +1,4 @@
-//! FLUSH: what was written before is placed when it ends, and who may ask for it.
+//! FLUSH: earlier writes are placed when it completes, and rights are checked.
 
 use vrdma_tests::abi::control::{Status, access, device_cap};
 use vrdma_tests::abi::cqe::{WcOpcode, WcStatus};
@@ -8,7 +8,7 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Flush, Remote, Request};
 use vrdma_tests::{CableOptions, Lab, LabOptions, Mr, QpOptions};
 
-/// To global visibility, of a range.
+/// Returns a FLUSH of a range, to global visibility.
 fn range(length: u32) -> Flush {
     Flush { placement: GLOBAL, whole: false, length }
 }
@@ -17,7 +17,9 @@ fn options() -> QpOptions {
     QpOptions { access: access::QP, ..QpOptions::default() }
 }
 
-/// Two sides on one host, and on two, and a region of the second that may be flushed.
+/// Runs `test` with two sides on one host, and again on two hosts.
+///
+/// The region passed to it belongs to the second side and may be flushed.
 fn both(mut test: impl FnMut(Side, Side, Mr)) {
     for cable in [None, Some(CableOptions::default())] {
         let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
@@ -50,7 +52,7 @@ fn it_ends_when_what_was_written_is_there() {
     });
 }
 
-/// A region with every right but this one.
+/// Returns the address of a region with every right except global FLUSH.
 fn without(side: &Side) -> Remote {
     side.process.mr_with(4096, access::ALL).remote(0)
 }
@@ -127,7 +129,7 @@ fn no_region_is_persistent() {
         assert_eq!(register(rights).err(), Some(Status::INVALID), "{rights:#x}");
     }
     assert_eq!(lab.stats().all_objects(0), before);
-    // It needs no other right.
+    // The region needs no other right.
     let key = register(access::FLUSH_GLOBAL).unwrap();
     guest.dereg_mr(key.lkey.get()).unwrap();
     side.close();

@@ -1,6 +1,8 @@
-//! A guest kernel, with its VMM, that does anything at all: garbage in every ring and page,
-//! commands and requests made of it, queues that start and stop anywhere, memory that comes and
-//! goes. Two other guests play ping-pong meanwhile.
+//! A guest kernel, with its VMM, that does anything at all.
+//!
+//! It writes garbage into every ring and page, and sends commands and requests made of garbage. Its
+//! queues start and stop at any index, and its memory comes and goes. Two other guests play
+//! ping-pong meanwhile.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,30 +18,30 @@ use vrdma_tests::side::{Side, pair_between};
 use vrdma_tests::verbs::{Arm, Data, Request};
 use vrdma_tests::{Guest, Lab, LabOptions, QpOptions, Rng, proc, wait};
 
-/// Seconds of it; VRDMA_SECONDS has more.
+/// Returns how long the test runs: 5 s, or `VRDMA_SECONDS` seconds.
 fn duration() -> Duration {
     let given = std::env::var("VRDMA_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs_f64(given.unwrap_or(5.0))
 }
 
-/// A guest of which nothing good is to be expected.
+/// A guest that does random things.
 struct Hostile {
     guest: Arc<Guest>,
     rng: Rng,
-    /// Where requests of commands are written.
+    /// Address at which requests of commands are written.
     scratch: u64,
     /// Numbers that mean something to the device.
     numbers: Vec<u32>,
 }
 
 impl Hostile {
-    /// An address of guest memory, or not.
+    /// Returns an address, mostly of guest memory.
     fn address(&mut self) -> u64 {
         if self.rng.one_in(20) {
             return self.rng.nasty();
         }
         let region = *self.rng.pick(self.guest.memory.regions());
-        // What is in use lies at the beginning.
+        // Memory in use is at the beginning of each region.
         region.gpa + self.rng.below(region.len.min(4 << 20))
     }
 
@@ -48,7 +50,7 @@ impl Hostile {
     }
 
     fn ring(&mut self) -> (usize, Ring) {
-        // The control queue and the first channels are the interesting ones.
+        // The control queue and the first channels are the most interesting ones.
         let all = self.guest.queues.len() as u64;
         let end = if self.rng.one_in(4) { all } else { 6 };
         let index = self.rng.below(end) as usize;
@@ -59,7 +61,7 @@ impl Hostile {
         let _ = self.guest.queues[index].kick.write(1);
     }
 
-    /// Does something. False if the daemon has closed the connection.
+    /// Does something random. Returns false if the daemon has closed the connection.
     fn act(&mut self) -> bool {
         match self.rng.below(16) {
             0..4 => self.scribble(),
@@ -78,7 +80,7 @@ impl Hostile {
         true
     }
 
-    /// Random bytes in a ring, or anywhere else.
+    /// Writes random bytes into a ring or anywhere else.
     fn scribble(&mut self) {
         let ring = self.ring().1;
         let (start, len) = match self.rng.below(4) {
@@ -96,8 +98,8 @@ impl Hostile {
         }
     }
 
-    /// A control command with a known opcode and numbers that may mean something, behind those that
-    /// are there.
+    /// Posts a control command with a known opcode and plausible numbers, after those already
+    /// queued.
     fn command(&mut self) {
         let ring = self.guest.queues[0].ring.clone();
         let runs: Vec<Run> = (0..self.rng.below(4))
@@ -126,14 +128,14 @@ impl Hostile {
         self.kick(0);
     }
 
-    /// Requests in a channel, of numbers that may mean something.
+    /// Posts requests with plausible numbers in a channel.
     fn requests(&mut self) {
         let index = usize::from(self.guest.first_channel()) + self.rng.below(3) as usize;
         let ring = self.guest.queues[index].ring.clone();
         for _ in 0..self.rng.below(10) {
             let next = ring.avail_idx();
             let slot = self.rng.below(ring.size.into()) as u16;
-            // Where its descriptor says, if that is anywhere.
+            // At the address in its descriptor, if that is in memory.
             let desc = ring.desc + 16 * u64::from(slot);
             let at = u64::from_le(self.guest.memory.word64(desc).load(Ordering::Relaxed));
             let opcode = if self.rng.one_in(3) { 128 } else { self.rng.below(8) };
@@ -154,7 +156,7 @@ impl Hostile {
         self.kick(index);
     }
 
-    /// A chain of descriptors that leads anywhere.
+    /// Writes a random chain of descriptors.
     fn chain(&mut self) {
         let (index, ring) = self.ring();
         for _ in 0..1 + self.rng.below(6) {
@@ -180,7 +182,7 @@ impl Hostile {
         self.kick(index);
     }
 
-    /// False if the daemon refused, and with it the connection.
+    /// Stops and starts a virtqueue. Returns false if the daemon refused and closed the connection.
     fn start_and_stop(&mut self) -> bool {
         let index = self.rng.below(self.guest.queues.len() as u64) as u16;
         let mut front_end = self.guest.front_end();
@@ -190,7 +192,7 @@ impl Hostile {
             1 => base,
             _ => self.rng.next_u64() as u16,
         };
-        // Its rings may lie in memory that is missing.
+        // The ring may be in memory that is missing.
         front_end.start(index, &self.guest.queues[usize::from(index)], base).is_ok()
     }
 
@@ -205,7 +207,7 @@ impl Hostile {
     }
 }
 
-/// A connection with a decent guest, with work under way.
+/// Connects the hostile guest with another guest, and starts work between them.
 fn begin(hostile: &mut Hostile, other: &Arc<Guest>) -> Side {
     let options = QpOptions { timeout: 4, retry_cnt: 1, rnr_retry: 1, ..QpOptions::default() };
     let (mut a, mut b) = pair_between(&hostile.guest, other, 64 << 10, &options);
@@ -245,7 +247,7 @@ fn a_guest_that_does_anything_at_all_harms_nobody_else() {
             let mut b = begin(&mut hostile, &lab.guests[0]);
             let connected = (0..rng.below(4000)).all(|_| hostile.act());
             if connected {
-                // Its VMM resets it.
+                // The VMM resets the hostile guest.
                 let guest = &hostile.guest;
                 guest.front_end().set_memory(&guest.memory, guest.memory.regions()).unwrap();
                 guest.reset().unwrap();
@@ -254,7 +256,7 @@ fn a_guest_that_does_anything_at_all_harms_nobody_else() {
             } else {
                 lab.expect_nothing_left(0);
             }
-            // Whatever came of it, the other end is told.
+            // Whatever happened, the peer gets a completion.
             b.post(&Request::send(b.qp.tag(99), Data::EMPTY).signaled(true));
             wait::until("the end of what was under way", || b.cq.poll().filter(|wc| wc.id() == 99));
             b.close();

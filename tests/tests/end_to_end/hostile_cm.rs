@@ -1,5 +1,6 @@
-//! A guest kernel that breaks each rule of the commands about connections, one at a time, beside
-//! two guests that are connected with each other.
+//! A guest kernel that breaks the rules of the connection commands, one at a time.
+//!
+//! Meanwhile two other guests stay connected with each other.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -16,7 +17,7 @@ use vrdma_transport::{Initiator, Wishes};
 
 const LEN: u64 = 4096;
 
-/// Guests 0 and 1 are connected, guest 2 is the culprit.
+/// A lab in which guests 0 and 1 are connected, and guest 2 is the culprit.
 struct Besieged {
     lab: Lab,
     sides: Option<[(Side, u32); 2]>,
@@ -36,7 +37,7 @@ impl Besieged {
         &self.lab.guests[2]
     }
 
-    /// The other two notice nothing.
+    /// Asserts that the two other guests notice nothing.
     fn check(&mut self) {
         self.rounds += 1;
         let (id, rounds) = (self.rounds % 4, self.rounds);
@@ -63,7 +64,7 @@ fn exchange(from: &mut Side, to: &mut Side, id: u32, rounds: u32) {
     assert_eq!(to.cq.expect(to.qp.number, id, WcStatus::SUCCESS).len(), 4);
 }
 
-/// What the device says to a command of these bytes.
+/// Executes a command with these bytes, and returns its status.
 fn say(guest: &Guest, opcode: Opcode, body: &[u8]) -> Status {
     let room = match opcode {
         Opcode::CM_LISTEN | Opcode::CM_CONNECT => size_of::<ObjectResp>(),
@@ -73,10 +74,10 @@ fn say(guest: &Guest, opcode: Opcode, body: &[u8]) -> Status {
     reply.unwrap_or(Status::OK)
 }
 
-/// What is wrong in a request, who makes it so, and what is said to that.
+/// A wrong request: what is wrong, the function that makes it wrong, and the expected status.
 type Wrong<T> = (&'static str, fn(&mut T), Status);
 
-/// The same request with something wrong in it, and what is said to that.
+/// Executes the request with each fault, and asserts the status.
 fn expect<T: IntoBytes + Immutable + Clone>(guest: &Guest, opcode: Opcode, good: &T, wrong: &[Wrong<T>]) {
     for (what, spoil, status) in wrong {
         let mut req = good.clone();
@@ -89,7 +90,7 @@ fn expect<T: IntoBytes + Immutable + Clone>(guest: &Guest, opcode: Opcode, good:
     }
 }
 
-/// Asks for a connection; the socket is to be kept.
+/// Sends a connection request. The caller has to keep the socket.
 fn ask(at: (Ipv4Addr, u16)) -> TcpStream {
     let wishes = Wishes { markers: false, crc: true, enhanced: true, peer_to_peer: false, ird: 1, ord: 1 };
     let mut peer = TcpStream::connect(at).unwrap();
@@ -192,7 +193,7 @@ fn fields_that_cannot_be_are_refused() {
             ],
         );
     }
-    // All of it is still there, and as it was.
+    // All objects still exist, unchanged.
     guest.cm_accept(asked, side.qp.number, b"").unwrap();
     guest.cm_event(CmEventKind::ESTABLISHED);
     guest.cm_close_listener(listener).unwrap();
@@ -208,7 +209,7 @@ fn commands_again_and_out_of_order_are_refused() {
     let qpn = side.qp.number;
     side.qp.to_init().unwrap();
     spare.qp.to_init().unwrap();
-    // Before there is anything: whatever number the others' connections have.
+    // At first nothing exists: numbers of the other guests' connections mean nothing either.
     for number in (0..8).chain(others) {
         assert_eq!(guest.cm_accept(number, qpn, b""), Err(Status::NOT_FOUND));
         assert_eq!(guest.cm_reject(number, b""), Err(Status::NOT_FOUND));
@@ -223,7 +224,7 @@ fn commands_again_and_out_of_order_are_refused() {
     {
         assert_eq!(result, Err(Status::NOT_FOUND), "a listener is no connection");
     }
-    // Accepted twice, rejected after that, and connected while it is.
+    // Accept twice, then reject the accepted connection.
     let _peer = ask(at);
     let asked = guest.cm_event(CmEventKind::CONNECT_REQUEST).connection.get();
     assert_eq!(guest.cm_close_listener(asked), Err(Status::NOT_FOUND));
@@ -231,7 +232,7 @@ fn commands_again_and_out_of_order_are_refused() {
     assert_eq!(guest.cm_accept(asked, qpn, b""), Err(Status::INVALID));
     assert_eq!(guest.cm_accept(asked, spare.qp.number, b""), Err(Status::INVALID));
     assert_eq!(guest.cm_reject(asked, b""), Err(Status::INVALID));
-    // A QP of one connection for another.
+    // Accept a second connection with a QP that already has one.
     let second = ask(at);
     guest.cm_event(CmEventKind::ESTABLISHED);
     let next = guest.cm_event(CmEventKind::CONNECT_REQUEST).connection.get();
@@ -239,14 +240,14 @@ fn commands_again_and_out_of_order_are_refused() {
     guest.cm_reject(next, b"no").unwrap();
     assert_eq!(guest.cm_reject(next, b"no"), Err(Status::NOT_FOUND));
     assert_eq!(guest.cm_accept(next, spare.qp.number, b""), Err(Status::NOT_FOUND));
-    // Ended again and again, and released twice.
+    // Disconnect again and again, and release twice.
     guest.cm_disconnect(qpn).unwrap();
     guest.cm_disconnect(qpn).unwrap();
     guest.cm_release(asked).unwrap();
     assert_eq!(guest.cm_release(asked), Err(Status::NOT_FOUND));
     guest.cm_close_listener(listener).unwrap();
     assert_eq!(guest.cm_close_listener(listener), Err(Status::NOT_FOUND));
-    // A QP that is destroyed while it connects, to a listener that never was.
+    // Destroy a QP while it connects to a listener that never existed.
     let mut req = CmConnectReq {
         qpn: spare.qp.number.into(),
         local_addr: mapped(at.0),
@@ -260,7 +261,7 @@ fn commands_again_and_out_of_order_are_refused() {
     req.private_data_len = 1.into();
     assert_eq!(guest.cm_connect(&req), Err(Status::NOT_FOUND));
     guest.cm_release(number).unwrap();
-    // The peer that was rejected has heard of it by now.
+    // The rejected peer has got its answer by now.
     drop(second);
     let none = || (besieged.lab.stats().objects(2, "connections") == 0).then_some(());
     wait::until("all connections to be gone", none);

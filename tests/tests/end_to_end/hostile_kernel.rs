@@ -1,5 +1,6 @@
-//! A guest kernel that breaks each rule of the control queue, of binding channels and of limits,
-//! one at a time.
+//! A guest kernel that breaks the rules of the control queue, of binding channels and of limits.
+//!
+//! It breaks one rule at a time.
 
 use std::time::Duration;
 use vrdma_backend::config::GuestLimits;
@@ -11,10 +12,10 @@ use vrdma_tests::ring::{INDIRECT, NEXT, Ring, WRITE};
 use vrdma_tests::wait::{self, PATIENCE};
 use vrdma_tests::{Context, Cq, Guest, Lab, LabOptions, Mr, Qp, QpOptions};
 
-/// A guest with a hole in its memory behind this address.
+/// First guest-physical address of a gap in the guest's memory.
 const HOLE: u64 = (32 << 20) + 0x1000;
 
-/// Guest 0 is the culprit, the other two play ping-pong.
+/// Runs `test` with guest 0 as the culprit, while two other guests play ping-pong.
 fn besieged(test: impl FnOnce(&Lab, &Guest)) {
     let lab = Lab::new(3);
     let canaries = [1, 2].map(|i| Canary::new(&lab.guests[i].memory, i as u64));
@@ -80,7 +81,9 @@ fn a_descriptor_table_that_is_not_the_window_is_refused() {
     });
 }
 
-/// A chain as a kernel writes it: address, length, flags, next; and what comes of it.
+/// The expected outcome of a chain that a kernel writes by hand.
+///
+/// Such a chain is a list of descriptors: address, length, flags, next.
 #[derive(Debug)]
 enum Outcome {
     /// Answered, with this status.
@@ -155,7 +158,7 @@ fn chains_of_any_shape_are_answered_or_returned() {
                 Returned => assert_eq!(len, 0, "{what}"),
             }
         }
-        // What is no chain at all may be returned or break the queue, but only its own.
+        // An invalid chain may be returned or break its own queue, but no other.
         for (what, chain) in [
             ("a loop", vec![(at, 8, NEXT, 1), (at, 8, NEXT, 0)]),
             ("a loop of one", vec![(at, 16, NEXT, 0)]),
@@ -177,8 +180,9 @@ fn chains_of_any_shape_are_answered_or_returned() {
     });
 }
 
-/// Puts a chain into the control queue by hand, as its first entry; what the used ring says then,
-/// if it comes in time.
+/// Writes a chain into the control queue as its first entry.
+///
+/// Returns the entry of the used ring, or `None` if none comes in time.
 fn play(guest: &Guest, chain: &[(u64, u32, u16, u16)], time: Duration) -> Option<(u32, u32)> {
     guest.reset().unwrap();
     let queue = &guest.queues[0];
@@ -220,7 +224,7 @@ fn a_control_ring_that_makes_no_sense_stops_only_itself() {
             guest.reset().unwrap();
             assert!(guest.query_port().is_ok(), "{what}");
         }
-        // The same with event queues.
+        // Event queues with invalid indices.
         for queue in [1, 2] {
             guest.queues[queue].ring.set_avail_idx(0x4000);
             guest.queues[queue].ring.set_avail_entry(0, 0xffff);
@@ -241,8 +245,7 @@ fn guest_of(lab: &Lab) -> &std::sync::Arc<Guest> {
     &lab.guests[0]
 }
 
-/// An event queue that cannot be read is left alone: it costs neither wake-ups nor messages in the
-/// log.
+/// The device leaves an unreadable event queue alone: it costs neither wake-ups nor log messages.
 #[test]
 fn a_broken_event_queue_is_not_tried_for_ever() {
     let program = Some(std::path::PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
@@ -273,7 +276,7 @@ fn sizes_that_overflow_are_refused() {
         let pd = guest.alloc_pd(0).unwrap();
         let page = guest.memory.alloc(8192);
         let before = lab.stats().all_objects(0);
-        // A number of runs that is not that of the bytes.
+        // A number of extents that does not match the length of the request.
         for num_runs in [2, 1 << 28, u32::MAX] {
             let header = ReqHeader {
                 opcode: Opcode::REG_MR.0.into(),
@@ -286,10 +289,10 @@ fn sizes_that_overflow_are_refused() {
             let status = Status(u32::from_le_bytes(reply[..4].try_into().unwrap()));
             assert!([Status::INVALID, Status::TOO_LARGE].contains(&status), "{num_runs}: {status:?}");
         }
-        // Lengths whose sum wraps to the right one.
+        // Lengths whose sum wraps around to the right one.
         let wraps = [run(page, 1 << 63), run(page, 1 << 63), run(page, 4096)];
         assert_eq!(guest.reg_mr(pd, 1, 0, 4096, &wraps).err(), Some(Status::FAULT));
-        // More memory than there is, named again and again: that is no more than a list.
+        // More memory than exists, by repeating an extent. It costs only the list.
         let many: Vec<Run> = (0..60_000).map(|_| run(page, 8192)).collect();
         let mr = guest.reg_mr(pd, 1, 0, 60_000 * 8192, &many).unwrap();
         guest.dereg_mr(mr.lkey.get()).unwrap();
@@ -297,7 +300,7 @@ fn sizes_that_overflow_are_refused() {
             let answer = guest.create_cq(0, entries, 0, &[run(page, len)]);
             assert!(answer.is_err(), "{entries} entries in {len} bytes: {answer:?}");
         }
-        // A CQE or the record cut by two runs, or misaligned.
+        // A CQE or the record that two extents share, or a misaligned ring.
         for runs in [
             vec![run(page, 40), run(page + 4096, 24 + 128)],
             vec![run(page, 64 + 64), run(page + 4096, 64)],
@@ -312,7 +315,9 @@ fn sizes_that_overflow_are_refused() {
     });
 }
 
-/// In a daemon of its own, which can be killed should it count for hours.
+/// A CQ with one extent for each entry takes no longer than others.
+///
+/// The daemon is a process of its own, which can be killed if it counts for hours.
 #[test]
 fn a_cq_in_as_many_pieces_as_it_has_entries_takes_no_longer_than_others() {
     const ENTRIES: u32 = 1 << 18;
@@ -323,13 +328,15 @@ fn a_cq_in_as_many_pieces_as_it_has_entries_takes_no_longer_than_others() {
     let mut runs: Vec<Run> = (0..u64::from(ENTRIES)).rev().map(|i| run(at + 64 * i, 32)).collect();
     runs.push(run(at + 64 * u64::from(ENTRIES), 128));
     let cqn = guest.create_cq(0, ENTRIES, 0, &runs).unwrap();
-    // Nor does a new memory table.
+    // A new memory table takes no longer either.
     guest.front_end().set_memory(&guest.memory, guest.memory.regions()).unwrap();
     guest.destroy_cq(cqn).unwrap();
 }
 
-/// Shared receive queues of a guest that may have 1,000 requests outstanding, 100 in a queue; none
-/// is in use before or after. A QP that uses one has 100 sends.
+/// Shared receive queues count against the guest's limit of outstanding requests.
+///
+/// The guest may have 1,000 requests outstanding, and 100 in a queue. None is in use before and
+/// after. A QP that uses a shared receive queue has 100 sends.
 fn shared_queues_share_requests(guest: &Guest, pdn: u32, make: impl Fn(u32) -> Result<Qp, Status>) {
     let create = |max_wr: u32| {
         let (none, context) = (limit::NONE.into(), 0.into());
@@ -352,13 +359,14 @@ fn shared_queues_share_requests(guest: &Guest, pdn: u32, make: impl Fn(u32) -> R
     assert_eq!(make(srqs[0]).map(|qp| qp.number).err(), refused);
     resize(srqs[9], 1).unwrap();
     resize(srqs[8], 1).unwrap();
-    // Of 198 the sends take 100; a QP that uses a shared queue has no receives of its own.
+    // Of the remaining 198 requests the QP's sends take 100. A QP with a shared receive queue has
+    // no receives of its own.
     let qp = make(srqs[0]).unwrap();
     assert_eq!(create(99).err(), refused);
     srqs.push(create(98).unwrap());
     qp.destroy().unwrap();
     srqs.into_iter().for_each(|srqn| guest.destroy_srq(srqn).unwrap());
-    // All is there again.
+    // All requests are available again.
     let all: Vec<u32> = (0..10).map(|_| create(100).unwrap()).collect();
     all.into_iter().for_each(|srqn| guest.destroy_srq(srqn).unwrap());
 }
@@ -380,7 +388,7 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
     };
     let lab = Lab::with(2, LabOptions { limits, ..LabOptions::default() });
     let guest = &lab.guests[0];
-    /// How many can be made until `NO_RESOURCES`.
+    /// Creates objects until `NO_RESOURCES`, and returns them.
     fn most<T>(mut make: impl FnMut() -> Result<T, Status>) -> Vec<T> {
         let mut made = Vec::new();
         for _ in 0..1000 {
@@ -408,7 +416,7 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
         let make = |options: &QpOptions| Qp::create(guest, 0, pds[0], cq, cq, options);
         let small = QpOptions { send_wr: 10, recv_wr: 10, ..QpOptions::default() };
         let qps = most(|| make(&small));
-        // Two numbers are not for ordinary QPs.
+        // Two QP numbers are not for ordinary QPs.
         assert_eq!(qps.len(), 14);
         qps.iter().for_each(|qp| qp.destroy().unwrap());
         let large = QpOptions { send_wr: 100, recv_wr: 100, ..QpOptions::default() };
@@ -429,14 +437,14 @@ fn limits_hold_and_what_is_freed_can_be_had_again() {
             );
         }
         mrs.iter().for_each(|mr| mr.deregister().unwrap());
-        // Runs: 5 for the CQs are taken.
+        // Extents: the CQs already use 5.
         let page = guest.memory.alloc(4096);
         let many = vec![run(page, 4096); 10];
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).map(|_| ()), Ok(()));
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).map(|_| ()), Ok(()));
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 40_960, &many).err(), Some(Status::NO_RESOURCES));
         assert_eq!(guest.reg_mr(pds[0], 1, 0, 45_056, &[run(page, 4096); 11]).err(), Some(Status::TOO_LARGE));
-        // The other guest's quota is its own.
+        // The other guest has a quota of its own.
         assert!(lab.guests[1].alloc_pd(0).is_ok());
         lab.guests[1].reset().unwrap();
         guest.reset().unwrap();
@@ -462,7 +470,7 @@ fn no_guest_has_more_requests_than_the_memory_for_them_allows() {
                 }
             }
         }
-        // What one had, another can have.
+        // What one object used is available to another.
         made.pop().expect("a QP").destroy().unwrap();
         made.push(make().unwrap());
         made.len()

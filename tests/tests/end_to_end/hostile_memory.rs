@@ -1,4 +1,4 @@
-//! A VMM whose memory is not what it says: too much of it, shorter than said, cut short later.
+//! A VMM whose memory differs from its memory table: it is huge, too short, or truncated later.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use vrdma_tests::side::pair;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{Lab, LabOptions, QpOptions, proc, wait};
 
-/// A daemon of its own with a ping-pong between guests 1 and 2.
+/// Starts a daemon as a process of its own, with a ping-pong between guests 1 and 2.
 fn lab(memory: Option<(u64, u64)>) -> (Lab, PingPong) {
     let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
     let mut options = LabOptions { program, ..LabOptions::default() };
@@ -50,9 +50,11 @@ fn ten_thousand_tries_of_two_colluding_front_ends_hurt_nobody() {
     colluding_front_ends(10_000);
 }
 
-/// One front-end lets its memory go again and again; another has its memory where that was, cuts it
-/// short and has it touched. A third guest's memory, mapped anew all the time, may lie in the rest
-/// of the hole.
+/// Runs two front-ends that try to make the daemon touch unmapped memory.
+///
+/// The first front-end unmaps its memory again and again. The second maps memory at the same place,
+/// truncates its file, and has the daemon touch it. A third guest's memory, mapped anew all the
+/// time, may get into the rest of the gap.
 fn colluding_front_ends(tries: u64) {
     const LEN: u64 = 8 << 20;
     let (lab, pingpong) = lab(Some((0x1000, LEN)));
@@ -60,7 +62,7 @@ fn colluding_front_ends(tries: u64) {
     let (first_socket, victim) = (lab.net_socket(0), lab.guests[0].clone());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // In order of addresses: what is large goes first.
+            // Regions are mapped in order of addresses, so the large one is unmapped first.
             let more = (1..20).map(|i| (i << 32, 0x1000));
             let layout: Vec<_> = [(0, 2 * LEN)].into_iter().chain(more).collect();
             let memory = Memory::new(&layout).unwrap();
@@ -112,7 +114,7 @@ fn terabytes_of_nothing_are_refused() {
         let mut front_end = FrontEnd::open(&socket, 0, &memory).unwrap();
         assert!(front_end.link().add_mem_region(&region).is_err());
         wait_for_message(&lab, &format!("{name}: front-end disconnected: ADD_MEM_REG: a memory region of"));
-        // Nor more regions than there are slots.
+        // More regions than there are slots are refused, too.
         let mut front_end = FrontEnd::open(&socket, 0, &memory).unwrap();
         let one = |i: u64| VhostUserMemoryRegionInfo {
             guest_phys_addr: (i + 1) << 32,
@@ -130,7 +132,7 @@ fn terabytes_of_nothing_are_refused() {
     pingpong.stop();
 }
 
-/// A front-end that has sent RESET_OWNER, and may go on.
+/// Opens a front-end that has sent `RESET_OWNER` and continues.
 fn open_and_reset(socket: &Path, memory: &Memory) -> FrontEnd {
     let mut front_end = FrontEnd::open(socket, 0, memory).unwrap();
     let link = front_end.link();
@@ -165,7 +167,7 @@ fn memory_that_is_cut_short_after_a_reset_owner_ends_the_connection() {
     let (lab, pingpong) = lab(None);
     let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
     let queue = queue(&memory);
-    // The virtqueue that a kick has the function read: control queue, transmit queue.
+    // The virtqueue that the function reads after a kick: control queue, transmit queue.
     for (socket, index) in [(lab.socket(0), 0), (lab.net_socket(0), 1)] {
         memory.truncate(1 << 20);
         let mut front_end = open_and_reset(&socket, &memory);
@@ -179,9 +181,10 @@ fn memory_that_is_cut_short_after_a_reset_owner_ends_the_connection() {
     pingpong.stop();
 }
 
-/// A VMM may plug a device in anew over the connection of the one before it, as QEMU does by
-/// `device_del` and `device_add` with one chardev. It then says all from the beginning, and nothing
-/// of what it said before.
+/// A new owner of a connection starts without any state.
+///
+/// A VMM may plug a device anew over its previous connection, as QEMU does by `device_del` and
+/// `device_add` with one chardev. It then sends everything again, and nothing from before applies.
 #[test]
 fn who_owns_a_connection_anew_starts_from_nothing() {
     let (lab, pingpong) = lab(None);
@@ -218,8 +221,10 @@ fn a_file_shorter_than_its_region_is_refused() {
     pingpong.stop();
 }
 
-/// CQs, channels and virtqueues in memory that comes and goes with the tables: none of them keeps
-/// an old table mapped, for as long as their guest leaves them as they are.
+/// Objects in memory that a new table leaves out keep no old table mapped.
+///
+/// CQs, channels and virtqueues are in memory that comes and goes with the tables. The guest leaves
+/// them unchanged meanwhile.
 #[test]
 fn what_a_new_table_leaves_out_keeps_no_old_one_mapped() {
     const EXTRA: (u64, u64) = (0x2_0000_0000, 1 << 20);
@@ -272,7 +277,7 @@ fn what_a_new_table_leaves_out_keeps_no_old_one_mapped() {
     let back = wait::within(wait::PATIENCE, || (mapped() == whole - 2 * EXTRA.1).then_some(()));
     assert!(back.is_some(), "{} bytes of guests are mapped, {whole} with the extra memory", mapped());
     assert_eq!((cqs.len() as u64, channels.len()), (ROUNDS, 12));
-    // They stay broken when their memory returns, and can be ended.
+    // They stay broken when their memory returns, and can be destroyed.
     set_memory(&mut net, all);
     channels.into_iter().for_each(|queue| guest.unbind_channel(queue).unwrap());
     cqs.into_iter().for_each(|cqn| guest.destroy_cq(cqn).unwrap());
@@ -280,7 +285,10 @@ fn what_a_new_table_leaves_out_keeps_no_old_one_mapped() {
     pingpong.stop();
 }
 
-/// What the device writes where memory was would stay with the daemon: it lets go of the guest.
+/// The daemon disconnects a guest that truncates its memory, and keeps nothing.
+///
+/// Otherwise the pages that the device writes in place of the truncated file would stay with the
+/// daemon.
 #[test]
 fn memory_that_is_cut_short_costs_its_guest_the_device_and_the_daemon_nothing() {
     const LEN: u64 = 16 << 20;
@@ -293,13 +301,13 @@ fn memory_that_is_cut_short_costs_its_guest_the_device_and_the_daemon_nothing() 
         let (a, mut b) = pair(&lab, 1, LEN, &QpOptions { timeout: 14, retry_cnt: 1, ..QpOptions::default() });
         let victim = a.guest().clone();
         victim.memory.truncate(0);
-        // What comes now lands in pages that nobody else has.
+        // Data that arrives from here on goes to pages that nothing else uses.
         let own = [b.mr.sge(0, LEN as u32)];
         b.post(&Request::write(b.qp.tag(1), a.mr.remote(0), Data::Sges(&own)).signaled(true));
         let closed = || victim.front_end().is_closed().then_some(());
         wait::until("the daemon to close the connection", closed);
         b.cq.wait();
-        // What is left of it in this process must not be touched either.
+        // This process must not touch the guest's remaining memory either.
         std::mem::forget(a);
         lab.guests.remove(0);
         lab.expect_nothing_left(0);

@@ -1,6 +1,7 @@
-//! A process that writes garbage into everything that it has mapped: its rings, slots, completion
-//! queues and doorbell. Its kernel is decent: it binds the channel again when it broke, and makes
-//! new queues.
+//! A process that writes garbage into everything that it has mapped.
+//!
+//! It maps its rings, slots, completion queues and doorbell. Its kernel behaves well: it binds a
+//! broken channel again, and creates new queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,19 +15,19 @@ use vrdma_tests::ring::Ring;
 use vrdma_tests::side::Side;
 use vrdma_tests::{Context, Cq, Guest, Lab, Mr, Qp, QpOptions, Rng, connect, wait};
 
-/// Seconds of garbage; VRDMA_SECONDS has more.
+/// Returns how long garbage is written: 3 s, or `VRDMA_SECONDS` seconds.
 fn duration() -> Duration {
     let given = std::env::var("VRDMA_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs_f64(given.unwrap_or(3.0))
 }
 
-/// What a process has mapped.
+/// The memory and objects that a process has mapped.
 #[derive(Clone)]
 struct Mapped {
     memory: Arc<Memory>,
     ring: Ring,
     slots: u64,
-    /// The CQ: ring and record.
+    /// Address and length of the CQ: ring and record.
     cq: (u64, u64),
     kick: Arc<vmm_sys_util::eventfd::EventFd>,
     qpns: Vec<u32>,
@@ -35,10 +36,10 @@ struct Mapped {
 }
 
 impl Mapped {
-    /// A bit of harm.
+    /// Writes some garbage.
     fn spoil(&self, rng: &mut Rng) {
         match rng.below(10) {
-            // A ring that looks like one, with requests that look like some.
+            // A plausible ring with plausible requests.
             0..5 => self.plausible(rng),
             5 => self.scribble(rng, self.ring.avail, 6 + 2 * u64::from(self.ring.size)),
             6 => self.scribble(rng, self.ring.used, 6 + 8 * u64::from(self.ring.size)),
@@ -52,7 +53,7 @@ impl Mapped {
         }
     }
 
-    /// Random bytes somewhere in a range.
+    /// Writes random bytes somewhere in a range.
     fn scribble(&self, rng: &mut Rng, start: u64, len: u64) {
         let at = rng.below(len);
         let count = 1 + rng.below((len - at).min(64));
@@ -87,7 +88,7 @@ impl Mapped {
     }
 }
 
-/// The decent kernel's side of the hostile process.
+/// The well-behaved kernel's view of the hostile process.
 struct Hostage {
     guest: Arc<Guest>,
     process: Context,
@@ -145,7 +146,7 @@ impl Hostage {
         }
     }
 
-    /// Mends what broke. The process is not running meanwhile.
+    /// Repairs what broke. The process does not run meanwhile.
     fn mend(&mut self) {
         let mut lost_cq = false;
         let mut broken = false;
@@ -182,14 +183,14 @@ impl Hostage {
             std::mem::replace(&mut self.cq, fresh).destroy().unwrap();
             self.make_qps();
         }
-        // The remote side takes some messages.
+        // The remote side can receive some messages.
         for (_, remote) in &self.pairs {
             let sge = [self.remote_mr.sge(0, 4096)];
             self.remote.process.post(&vrdma_tests::verbs::Request::recv(remote.tag(1), &sge));
         }
     }
 
-    /// What the kernel does when the process is killed.
+    /// Destroys all objects, as the kernel does when the process is killed.
     fn bury(self) {
         for (own, remote) in &self.pairs {
             own.destroy().unwrap();
@@ -208,7 +209,7 @@ fn garbage_in_all_that_a_process_has_mapped_harms_nobody_else() {
     let lab = Lab::new(3);
     let mut rng = Rng::from_env("garbage_in_all_that_a_process_has_mapped");
     let mut canaries = [0, 1].map(|i| Canary::new(&lab.guests[i].memory, i as u64));
-    // A process of the same guest, and other guests.
+    // One ping-pong with a process of the same guest, and one between other guests.
     let pingpongs =
         [PingPong::start(&lab.guests[0], &lab.guests[2]), PingPong::start(&lab.guests[1], &lab.guests[2])];
     let before = lab.stats().all_objects(0);
@@ -252,7 +253,7 @@ fn garbage_in_all_that_a_process_has_mapped_harms_nobody_else() {
     assert_eq!(stats.objects(0, "pending_requests"), 0);
 }
 
-/// Each way to break a channel on purpose.
+/// Breaks a channel in each possible way on purpose, and asserts that the device notices.
 #[test]
 fn each_way_to_break_a_channel_is_noticed() {
     type Break = fn(&Mapped);
@@ -287,7 +288,7 @@ fn each_way_to_break_a_channel_is_noticed() {
             (EventKind::CHANNEL_ERR, hostage.process.channel.queue.into()),
             "{what}"
         );
-        // Nothing is taken any more, until it is bound again.
+        // The device takes no more requests until the channel is bound again.
         let used = mapped.ring.used_idx();
         mapped.ring.set_avail_idx(used.wrapping_add(1));
         mapped.kick.write(1).unwrap();
@@ -297,7 +298,7 @@ fn each_way_to_break_a_channel_is_noticed() {
     }
 }
 
-/// Objects of other processes are out of reach, by their names alone.
+/// A process cannot use objects of other processes by guessing their numbers.
 #[test]
 fn other_processes_objects_are_out_of_reach() {
     use vrdma_tests::verbs::{Data, Request};
@@ -306,11 +307,11 @@ fn other_processes_objects_are_out_of_reach() {
     let mut thief = Side::new(&lab.guests[0], 4096, &QpOptions::default());
     let remote = b.process.qp(&b.cq, &b.cq, &QpOptions::default());
     connect(&thief.qp, &remote);
-    // With another process' QP: dropped and counted.
+    // With another process' QP: the request is dropped and counted.
     thief.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Inline(b"stolen")).signaled(true));
     thief.process.channel.drain();
     assert_eq!(lab.stats().device(0, "stray_requests"), 1);
-    // With the own QP and the other's key: refused.
+    // With its own QP and another process' key: the request is refused.
     let foreign = [a.mr.sge(0, 8)];
     thief.post(&Request::write(thief.qp.tag(2), b.mr.remote(0), Data::Sges(&foreign)));
     thief.cq.expect(thief.qp.number, 2, vrdma_tests::abi::cqe::WcStatus::LOC_PROT_ERR);

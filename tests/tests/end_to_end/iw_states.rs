@@ -1,5 +1,6 @@
-//! The kernel module's table of what becomes of a connection of iWARP, run on the host: with
-//! whatever the device says, in whatever order, the kernel's iw_cm is told what it takes, and each
+//! The kernel module's state table of iWARP connections, run on the host.
+//!
+//! Whatever the device reports, in whatever order, `iw_cm` gets only events that it accepts. Each
 //! connection comes to an end.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +46,7 @@ const WHATS: [What; 8] = [
     What::Failed,
 ];
 
-/// Bits of what iw_cm is told, in the order in which it is.
+/// Bits of the events for `iw_cm`, in the order in which they are delivered.
 const TELLS: [u32; 4] = [1, 2, 4, 8];
 
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,7 @@ struct Step {
     is_limited: bool,
 }
 
-/// What the module's `cmstate.c` says.
+/// The contents of the module's `cmstate.c`.
 struct Table {
     steps: BTreeMap<(State, What), Step>,
     events: BTreeMap<(u32, u32), What>,
@@ -113,10 +114,10 @@ impl Table {
     }
 }
 
-/// What the kernel's iw_cm knows of a connection: where its source has a BUG(), this panics.
+/// The `iw_cm` state of a connection. An event for which `iw_cm` has a `BUG()` panics here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum IwCm {
-    /// It has been asked, and knows no connection yet.
+    /// `iw_cm` has passed on a request and knows no connection yet.
     Asked,
     ConnSent,
     ConnRecv,
@@ -135,7 +136,7 @@ impl IwCm {
         }
     }
 
-    /// `connected`: what a reply says.
+    /// Returns the next state. `connected` says whether a reply reports success.
     fn told(self, tell: u32, connected: bool) -> IwCm {
         match (self, tell) {
             (IwCm::ConnSent, 1) if connected => IwCm::Established,
@@ -148,13 +149,13 @@ impl IwCm {
     }
 }
 
-/// Whatever happens in whatever order, to the last state that can be reached.
+/// Tries all events in all orders, in every reachable state.
 #[test]
 fn whatever_the_device_says_iw_cm_takes_what_it_is_told() {
     let table = Table::of_module();
     for begin in [Connects, Requested, Accepted] {
-        // How many things iw_cm was told, for which it has room: four of a connection that it asked
-        // for, three of one that it accepted.
+        // `told` counts the events for `iw_cm`, which has room for a fixed number. That is four for
+        // a connection that it initiated, and three for one that it accepted.
         let mut todo = vec![(begin, IwCm::of(begin), 0)];
         let mut seen = BTreeSet::new();
         while let Some((state, iw_cm, told)) = todo.pop() {
@@ -169,7 +170,7 @@ fn whatever_the_device_says_iw_cm_takes_what_it_is_told() {
                     told += 1;
                 }
                 assert!(told <= if begin == Connects { 4 } else { 3 }, "{state:?} {what:?}");
-                // A cm_id is kept for as long as iw_cm waits for something, and no longer.
+                // A `cm_id` is kept exactly as long as `iw_cm` waits for an event.
                 let waits = !matches!(iw_cm, IwCm::Asked | IwCm::Idle);
                 assert_eq!(step.has_id, waits, "{state:?} {what:?} {step:?} {iw_cm:?}");
                 if step.next == state {
@@ -204,7 +205,7 @@ fn each_connection_comes_to_an_end() {
     }
 }
 
-/// The usual lives of connections.
+/// Checks the usual lives of connections.
 #[test]
 fn a_connection_lives_as_iw_cm_has_it() {
     let table = Table::of_module();

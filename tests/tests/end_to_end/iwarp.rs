@@ -1,4 +1,4 @@
-//! iWARP over the host's TCP and the daemon's own: two guests of one daemon, and of two.
+//! iWARP between two guests, on one daemon and on two, over the host's TCP and the daemon's own.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +16,9 @@ use vrdma_tests::{GuestTcp, Lab, LabOptions, QpOptions, wait};
 const LEN: u64 = 2 << 20;
 const TCPS: [GuestTcp; 2] = [GuestTcp::Kernel, GuestTcp::Own];
 
-/// Two guests over each TCP, on so many hosts; on one also without any.
+/// Returns labs with two guests over each TCP, on `hosts` hosts.
+///
+/// On one host there is also a lab that connects without TCP.
 fn labs(hosts: u8) -> impl Iterator<Item = Lab> {
     let local = (hosts == 1).then(Lab::of_local_way);
     TCPS.into_iter().map(move |tcp| Lab::of_tcp(tcp, hosts)).chain(local)
@@ -54,7 +56,7 @@ fn every_operation_arrives_whatever_its_length() {
             let wc = b.cq.expect(b.qp.number, round, WcStatus::SUCCESS);
             assert_eq!((wc.imm(), wc.opcode()), (Some([5; 4]), WcOpcode::RECV_RDMA_WITH_IMM));
             assert!(b.mr.get(0, length.into()) == data, "WRITE of {length}");
-            // READ, by who was connected to
+            // READ by the responder of the connection.
             b.mr.fill(0);
             let own = [b.mr.sge(0, length)];
             b.post(&Request::read(b.qp.tag(round), a.mr.remote(0), &own).signaled(true));
@@ -115,7 +117,7 @@ fn a_peer_that_stands_still_gets_all_later() {
         let data = pattern(3, LEN);
         a.mr.put(0, &data);
         let own = [a.mr.sge(0, LEN as u32)];
-        // More than sockets keep.
+        // More data than sockets buffer.
         for id in 0..40 {
             a.post(&Request::write(a.qp.tag(id), b.mr.remote(0), Data::Sges(&own)).signaled(id == 39));
         }
@@ -148,7 +150,7 @@ fn who_ends_in_order_loses_nothing_and_both_are_told() {
         for index in [0, 1] {
             assert_eq!(lab.stats().objects(index, "connections"), 0);
         }
-        // Its QP may be connected again.
+        // The QP may be connected again.
         a.qp.to_state(QpState::RESET).unwrap();
         b.qp.to_state(QpState::RESET).unwrap();
         connect_streams(&a.qp, &b.qp);
@@ -213,7 +215,7 @@ fn what_a_peer_may_not_ends_the_connection_with_a_terminate() {
         let (tag, mut remote) = (a.qp.tag(2), b.mr.remote(0));
         remote.rkey ^= 0x5500;
         a.post(&Request::write(tag, remote, Data::Inline(b"forged")).signaled(true));
-        // It was sent: what the peer thinks of it comes later.
+        // The WRITE completes when it has been sent. The peer's error comes later.
         a.cq.expect(a.qp.number, 2, WcStatus::SUCCESS);
         a.cq.expect(a.qp.number, 1, WcStatus::WR_FLUSH_ERR);
         for (side, of) in [(&a, of_a), (&b, of_b)] {
@@ -260,7 +262,7 @@ fn who_is_not_there_or_says_no_ends_the_attempt() {
     assert_eq!(data_of(&event), [4; 508]);
     a.guest().cm_release(of_a).unwrap();
 
-    // Who connects gives up, before there was an answer.
+    // The initiator gives up before there is an answer.
     let of_a = a.guest().cm_connect(&request(&a.qp, 0, 1, port, b"")).unwrap();
     let event = b.guest().cm_event(CmEventKind::CONNECT_REQUEST);
     a.guest().cm_release(of_a).unwrap();
@@ -268,7 +270,7 @@ fn who_is_not_there_or_says_no_ends_the_attempt() {
     let accept = || b.guest().cm_accept(event.connection.get(), b.qp.number, b"").err();
     let refused = wait::within(Duration::from_millis(1), accept);
     if refused.is_none() {
-        // The RST had not come yet: then it ends what was accepted.
+        // The RST had not arrived yet. It ends the accepted connection.
         b.guest().cm_event(CmEventKind::ESTABLISHED);
         b.guest().cm_event(CmEventKind::DISCONNECT);
         b.guest().cm_event(CmEventKind::CLOSE);
@@ -291,8 +293,8 @@ fn whoever_says_something_else_to_a_listener_harms_nobody() {
     let mut request = b"MPA ID Req Frame".to_vec();
     request.extend([0x40, 1, 0, 4]);
     request.extend(b"data");
-    // Another protocol, a reply, a length that cannot be, an end in its midst, and something behind
-    // the request.
+    // Another protocol, a reply, an impossible length, an end in the middle, and data after the
+    // request.
     let mut reply = request.clone();
     reply[7..10].copy_from_slice(b"Rep");
     let mut long = request.clone();
@@ -302,14 +304,14 @@ fn whoever_says_something_else_to_a_listener_harms_nobody() {
     for bytes in sent {
         let mut peer = connect();
         peer.write_all(bytes).unwrap();
-        // (The answer may have been a RST by now: then there is nothing left to shut down.)
+        // The answer may have been a RST by now. Then there is nothing left to shut down.
         let _ = peer.shutdown(std::net::Shutdown::Write);
         let mut rest = Vec::new();
-        // With a FIN or a RST.
+        // The connection ends with a FIN or a RST.
         let _ = peer.read_to_end(&mut rest);
         assert!(rest.is_empty());
     }
-    // Those that say nothing take the places of others, but no more than the listener has.
+    // Silent peers occupy places, but no more than the listener has.
     let silent: Vec<TcpStream> = (0..3).map(|_| connect()).collect();
     assert_eq!(b.guest().cm_get_event().unwrap().kind.get(), CmEventKind::NONE.0);
     drop(silent);
@@ -322,10 +324,10 @@ fn whoever_says_something_else_to_a_listener_harms_nobody() {
     let mut reply = [0; 24];
     peer.read_exact(&mut reply).unwrap();
     assert_eq!((&reply[..16], &reply[20..]), (&b"MPA ID Rep Frame"[..], &b"fine"[..]));
-    // And then no FPDU.
+    // After the reply comes garbage instead of an FPDU.
     b.guest().cm_event(CmEventKind::ESTABLISHED);
-    // (As long as it says that it is, so that its CRC is looked at. It may be over before all is
-    // written.)
+    // It is as long as its length field says, so the CRC is checked. The connection may end before
+    // all is written.
     let _ = peer.write_all(&[0xff; 70_000]);
     b.guest().cm_event(CmEventKind::DISCONNECT);
     assert_eq!(lab.stats().transport(1, "stream_faults"), 1);
@@ -341,7 +343,7 @@ fn a_guest_has_its_own_addresses_and_no_others() {
     assert_eq!(guest.cm_listen(host_address(1), port, 1), Err(Status::DENIED));
     assert_eq!(guest.cm_listen([127, 0, 0, 1], port, 1), Err(Status::DENIED));
     assert_eq!(guest.cm_listen(host_address(0), 0, 1), Err(Status::INVALID));
-    // Its own one, where it does not say which.
+    // A wildcard address means the guest's own address.
     let listener = guest.cm_listen([0, 0, 0, 0], port, 1).unwrap();
     assert_eq!(guest.cm_listen(host_address(0), port, 1), Err(Status::BUSY));
     TcpStream::connect((host_address(0), port)).unwrap();
@@ -390,7 +392,7 @@ fn a_function_of_iwarp_says_so_and_has_nothing_of_packets() {
         side.qp.to_init().unwrap();
         assert_eq!(side.qp.to_rtr(guest.gid(), 5, 0), Err(Status::INVALID));
         assert_eq!(guest.cm_disconnect(side.qp.number), Err(Status::INVALID));
-        // And RoCE has nothing of connections.
+        // RoCE functions have no connection commands.
         let other = Lab::new(1);
         assert_eq!(other.guests[0].config.magic.get(), device::MAGIC);
         assert_eq!(other.guests[0].cm_get_event().unwrap_err(), Status::UNSUPPORTED);
@@ -426,7 +428,7 @@ fn a_guest_has_no_more_connections_than_it_may() {
     let port = free_port(host_address(0));
     guest.cm_listen(host_address(0), port, 4).unwrap();
     assert_eq!(listen(), Err(Status::NO_RESOURCES));
-    // What a peer connects is dropped.
+    // A connection from a peer is dropped.
     let mut peer = TcpStream::connect((host_address(0), port)).unwrap();
     assert!(matches!(peer.read(&mut [0; 8]), Ok(0) | Err(_)));
     wait::until("it to be counted", || (lab.stats().device(0, "failed_accepts") == 1).then_some(()));

@@ -1,4 +1,4 @@
-//! What speaks against a connection is found before its peer hears of it.
+//! Errors of a connect command are found before the peer sees a SYN.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -11,7 +11,8 @@ use vrdma_tests::{Lab, LabOptions, QpOptions, wait};
 
 const LEN: u64 = 4096;
 
-/// A peer that would see a SYN: the host's TCP connects it by itself, before `connect` returns.
+/// A peer that would see a SYN. The host's TCP establishes the connection by itself, before
+/// `connect` returns.
 struct Peer(TcpListener);
 
 impl Peer {
@@ -33,7 +34,7 @@ impl Peer {
         }
     }
 
-    /// The command is refused like this, and nothing was heard of it.
+    /// Asserts that the command is refused with `status`, and that the peer saw nothing.
     fn expect_refused(&self, side: &Side, req: &CmConnectReq, status: Status, why: &str) {
         assert_eq!(side.guest().cm_connect(req), Err(status), "{why}");
         assert!(!self.heard(), "{why}");
@@ -63,10 +64,10 @@ fn a_peer_hears_nothing_of_a_qp_that_cannot_be_connected() {
     peer.expect_refused(&side, &own, Status::INVALID, "ERR");
     side.qp.to_state(QpState::RESET).unwrap();
     side.qp.to_init().unwrap();
-    // And then it is connected, once.
+    // Afterwards the QP connects, once.
     let number = side.guest().cm_connect(&own).unwrap();
     assert!(peer.heard());
-    // (Its peer is gone again, which takes the QP from it.)
+    // The peer has gone again, which disconnects the QP.
     side.guest().cm_event(CmEventKind::CONNECT_REPLY);
     side.guest().cm_release(number).unwrap();
     let listener = Peer::new();
@@ -92,7 +93,7 @@ fn a_peer_hears_nothing_of_addresses_that_cannot_be_had() {
     side.guest().cm_listen(host_address(0), port, 1).unwrap();
     let taken = CmConnectReq { local_port: port.into(), ..own() };
     peer.expect_refused(&side, &taken, Status::BUSY, "a listener has the port");
-    // Nobody can be reached from the loopback device but who is there.
+    // From the loopback device, only local addresses are reachable.
     let far = CmConnectReq { remote_addr: mapped([192, 0, 2, 1]), ..own() };
     peer.expect_refused(&side, &far, Status::NOT_FOUND, "no way there");
     assert_eq!(lab.stats().objects(0, "connections"), 1);

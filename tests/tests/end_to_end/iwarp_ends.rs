@@ -1,7 +1,8 @@
-//! How connections of iWARP end, over the host's TCP and the daemon's own: each phase of a
-//! connection with each way in which its peer, its driver or its QP may end it. Between two guests,
-//! and with a peer that is a socket of the test: of the host's TCP, or of a host on the wire. (What
-//! time ends is tested beside the code, `streams/tests.rs`, with a clock of its own.)
+//! How iWARP connections end, over the host's TCP and the daemon's own.
+//!
+//! Each phase of a connection is ended in each way by its peer, its driver or its QP. Peers are
+//! another guest or a socket of the test. That socket uses the host's TCP, or is on a host on the
+//! wire. Timeouts are tested beside the code, in `streams/tests.rs`, with a clock of their own.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -21,7 +22,7 @@ const LEN: u64 = 1 << 16;
 
 /// A connected socket of the test.
 trait Stream: Read + Write {
-    /// No more is written.
+    /// Closes the sending direction.
     fn finish(&self);
     /// Ends the connection by a RST.
     fn reset(self: Box<Self>);
@@ -35,7 +36,7 @@ impl Stream for TcpStream {
     fn reset(self: Box<Self>) {
         let linger = libc::linger { l_onoff: 1, l_linger: 0 };
         let (fd, length) = (std::os::fd::AsRawFd::as_raw_fd(&*self), size_of_val(&linger) as u32);
-        // SAFETY: a linger of this length.
+        // SAFETY: `linger` is valid and has this length.
         let result = unsafe {
             libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length)
         };
@@ -53,13 +54,13 @@ impl Stream for far::Socket {
     }
 }
 
-/// A daemon with two guests, and where sockets of the test are: on its host, or on another one.
+/// A daemon with two guests, and the host of the test's sockets: the same one, or a remote one.
 struct Place {
     lab: Lab,
     far: Option<Far>,
 }
 
-/// One with each TCP.
+/// Returns one place for each TCP.
 fn places() -> impl Iterator<Item = Place> {
     [GuestTcp::Kernel, GuestTcp::Own].into_iter().map(|tcp| {
         let mut lab = Lab::of_tcp(tcp, 1);
@@ -73,7 +74,7 @@ impl Place {
         self.lab.guests[0].options.tcp
     }
 
-    /// Where a guest can listen.
+    /// Returns an address and port on which a guest can listen.
     fn free(&self, guest: u8) -> (Ipv4Addr, u16) {
         (self.tcp().address(guest), self.tcp().free_port(guest))
     }
@@ -85,14 +86,16 @@ impl Place {
         }
     }
 
-    /// One that asks for a connection.
+    /// Connects and sends a connection request.
     fn ask(&self, to: (Ipv4Addr, u16)) -> Peer {
         let mut peer = self.connect(to);
         peer.0.write_all(&Initiator::new(WISHES, b"").1).unwrap();
         peer
     }
 
-    /// One that guest 0 connects to: its request, and what gives the peer.
+    /// Prepares a peer for guest 0 to connect to.
+    ///
+    /// Returns the request, and a function that gives the connected peer.
     fn expect(&self, side: &Side) -> (CmConnectReq, Box<dyn FnOnce() -> Peer>) {
         match &self.far {
             Some(far) => {
@@ -112,10 +115,10 @@ impl Place {
     }
 }
 
-/// An end of a connection that is a socket of the test.
+/// A socket of the test, as one end of a connection.
 struct Peer(Box<dyn Stream>);
 
-/// How its connection ended.
+/// How a peer's connection ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Fin,
@@ -131,7 +134,7 @@ impl Peer {
         Peer(Box::new(socket))
     }
 
-    /// Takes the request of who connects; the reply that accepts it.
+    /// Reads the initiator's request, and returns the reply that accepts it.
     fn reply(&mut self) -> Vec<u8> {
         let mut responder = Responder::default();
         loop {
@@ -143,7 +146,7 @@ impl Peer {
         }
     }
 
-    /// Takes all that comes until the end.
+    /// Reads until the connection ends, and returns the bytes and how it ended.
     fn end(&mut self) -> (Vec<u8>, End) {
         let mut bytes = Vec::new();
         let end = match self.0.read_to_end(&mut bytes) {
@@ -163,7 +166,7 @@ impl Peer {
     }
 }
 
-/// A guest's side that a peer has connected, and the number of its connection.
+/// Connects a peer to a guest. Returns the guest's side and the number of its connection.
 fn accepted(place: &Place, guest: u8) -> (Side, u32, Peer) {
     let side = Side::new(&place.lab.guests[usize::from(guest)], LEN, &QpOptions::default());
     let at = place.free(guest);
@@ -178,7 +181,9 @@ fn accepted(place: &Place, guest: u8) -> (Side, u32, Peer) {
     (side, of, peer)
 }
 
-/// A guest's side that connects to a peer: of which the request has come.
+/// Has guest 0 connect to a peer, and reads the request.
+///
+/// The last value is the reply that accepts it.
 fn asking(place: &Place) -> (Side, u32, Peer, Vec<u8>) {
     let side = Side::new(&place.lab.guests[0], LEN, &QpOptions::default());
     side.qp.to_init().unwrap();
@@ -193,7 +198,7 @@ fn expect_none(side: &Side) {
     assert_eq!(side.guest().cm_get_event().unwrap().kind.get(), CmEventKind::NONE.0);
 }
 
-/// All that a guest has ends, without a word.
+/// Waits until a guest has no connection left.
 fn expect_no_connections(lab: &Lab, guest: usize) {
     let none = || (lab.stats().objects(guest, "connections") == 0).then_some(());
     wait::until("all connections to be gone", none);
@@ -220,7 +225,7 @@ fn who_connects_is_told_whatever_comes_instead_of_a_reply() {
             "more depth than it has",
             |mut peer, reply| {
                 let mut reply = reply.to_vec();
-                // ORD of the enhanced data.
+                // The ORD of the enhanced data.
                 reply[22..24].copy_from_slice(&0x3ff0u16.to_be_bytes());
                 peer.0.write_all(&reply).unwrap();
             },
@@ -234,7 +239,7 @@ fn who_connects_is_told_whatever_comes_instead_of_a_reply() {
             answer(peer, &reply);
             let event = side.guest().cm_event(CmEventKind::CONNECT_REPLY);
             assert_eq!((event.connection.get(), event.status.get()), (of, status.0), "{name}");
-            // Its QP is as it was, and free.
+            // The QP is unchanged and free.
             assert_eq!(side.qp.state(), QpState::INIT, "{name}");
             assert_eq!(side.guest().cm_disconnect(side.qp.number), Err(Status::INVALID), "{name}");
             assert_eq!(side.guest().cm_reject(of, b""), Err(Status::INVALID), "{name}");
@@ -303,13 +308,14 @@ fn a_peer_that_leaves_before_the_driver_answers_needs_no_answer() {
             Peer::send_rst,
         ];
         for leave in leaves {
-            // With its request, or without.
+            // Once without a request, and twice with it.
             leave(place.connect(at));
             for answers in [true, false] {
                 let peer = place.ask(at);
                 let of = side.guest().cm_event(CmEventKind::CONNECT_REQUEST).connection.get();
                 leave(peer);
-                // Until the worker has seen it, which it does before it says RST.
+                // Wait until the worker has seen the peer leave, which it does before it sends a
+                // RST.
                 let gone = || match side.guest().cm_accept(of, 0x7777, b"") {
                     Err(Status::INVALID) => Some(()),
                     Err(Status::NOT_FOUND) => None,
@@ -355,7 +361,7 @@ fn a_listener_that_is_closed_leaves_nobody_waiting() {
                 assert_eq!(b.guest().cm_accept(of_b, b.qp.number, b""), Err(Status::INVALID));
                 b.guest().cm_reject(of_b, b"").unwrap();
             }
-            // No request comes of a listener that is gone.
+            // No request comes from a closed listener.
             assert!(b.guest().cm_event_within(Duration::from_millis(20)).is_none());
             expect_no_connections(lab, 1);
         }
@@ -366,7 +372,7 @@ fn a_listener_that_is_closed_leaves_nobody_waiting() {
 #[test]
 fn an_open_connection_ends_as_its_peer_ends_it() {
     type Leave = fn(&mut Peer);
-    // With the bytes that this end has to say before its end.
+    // The last column is how the daemon closes its end of the connection.
     let rows: [(&str, Leave, End); 3] = [
         ("FIN", Peer::send_fin, End::Fin),
         (
@@ -386,7 +392,7 @@ fn an_open_connection_ends_as_its_peer_ends_it() {
             side.process.channel.drain();
             leave(&mut peer);
             let (bytes, ended) = peer.end();
-            // What was there and not read makes it a RST, if it comes late.
+            // If data arrives late and is not read, the end is a RST.
             assert!(ended == end || name == "no FPDU", "{name}: {ended:?}");
             assert!(name == "no FPDU" || bytes.is_empty(), "{name}: {bytes:?}");
             drop(peer);
@@ -416,7 +422,7 @@ fn a_qp_is_free_as_soon_as_its_connection_begins_to_end() {
         side.qp.to_state(QpState::RESET).unwrap();
         let other = Side::new(&lab.guests[0], LEN, &QpOptions::default());
         connect_streams(&other.qp, &side.qp);
-        // What it says now is nobody's.
+        // Data that the peer sends from here on is discarded.
         peer.0.write_all(&[7; 1000]).unwrap();
         peer.send_fin();
         assert_eq!(side.guest().cm_event(CmEventKind::CLOSE).connection.get(), of);
@@ -435,14 +441,14 @@ fn a_connection_that_ends_may_still_be_released_or_reset() {
             side.guest().cm_disconnect(side.qp.number).unwrap();
             assert_eq!(peer.end().1, End::Fin);
             side.guest().cm_event(CmEventKind::DISCONNECT);
-            // Nothing of it is to be answered or asked for.
+            // The connection can no longer be accepted or rejected.
             assert_eq!(side.guest().cm_reject(of, b""), Err(Status::INVALID));
             assert_eq!(side.guest().cm_accept(of, side.qp.number, b""), Err(Status::INVALID));
             side.guest().cm_disconnect(side.qp.number).unwrap();
             match released {
                 true => {
                     side.guest().cm_release(of).unwrap();
-                    // The other half is reset.
+                    // The peer's half is reset.
                     let reset = || peer.0.write(&[1]).err();
                     wait::until("the RST", reset);
                 }
@@ -505,7 +511,7 @@ fn an_end_in_order_waits_for_what_has_begun() {
         }
         a.cq.expect(a.qp.number, 0, WcStatus::SUCCESS);
         a.guest().cm_disconnect(a.qp.number).unwrap();
-        // Whatever had begun is whole at the peer, and nothing else is.
+        // Every request that was started is complete at the peer, and no other is.
         a.guest().cm_expect_end(of_a);
         b.guest().cm_expect_end(of_b);
         let mut sent = 1;
@@ -528,7 +534,7 @@ fn nothing_is_told_to_a_guest_that_is_paused() {
         side.process.channel.drain();
         let bases = lab.guests[1].pause().unwrap();
         peer.send_rst();
-        // Its memory does not change.
+        // The guest's memory does not change.
         side.cq.expect_nothing(Duration::from_millis(200));
         lab.guests[1].resume(&bases).unwrap();
         side.cq.expect(side.qp.number, 1, WcStatus::WR_FLUSH_ERR);
@@ -554,7 +560,7 @@ fn a_guest_has_no_say_in_connections_of_another() {
             assert_eq!(a.guest().cm_release(number), Err(Status::NOT_FOUND));
             assert_eq!(a.guest().cm_close_listener(number), Err(Status::NOT_FOUND));
         }
-        // Nor do numbers of another kind do.
+        // Numbers of another kind of object are not accepted either.
         assert_eq!(b.guest().cm_release(listener), Err(Status::NOT_FOUND));
         for connection in [of_b, asked] {
             assert_eq!(b.guest().cm_close_listener(connection), Err(Status::NOT_FOUND));
@@ -582,7 +588,7 @@ fn a_connection_is_set_up_while_its_guest_is_paused() {
         side.cq.expect(side.qp.number, 1, WcStatus::SUCCESS);
         let mut bytes = Vec::new();
         while !bytes.ends_with(b"good morning") {
-            // Up to the padding and the CRC.
+            // Read up to the message's end, which padding and CRC follow.
             let mut byte = [0];
             peer.0.read_exact(&mut byte).unwrap();
             bytes.extend(byte);
@@ -615,7 +621,7 @@ fn who_comes_after_a_guest_that_left_has_nothing_of_it() {
             assert_eq!(b.guest().cm_release(number), Err(Status::NOT_FOUND));
             assert_eq!(b.guest().cm_close_listener(number), Err(Status::NOT_FOUND));
         }
-        // The first of its QPs may have the number of one that was connected.
+        // The new guest's first QP may have the number of one that was connected.
         assert!(b.guest().cm_disconnect(qpn).is_err());
         let listener = b.guest().cm_listen(at.0, at.1, 4).unwrap();
         b.guest().cm_close_listener(listener).unwrap();

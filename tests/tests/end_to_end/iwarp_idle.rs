@@ -1,5 +1,6 @@
-//! What connections over the daemon's own TCP cost while nothing happens. A file of its own: the
-//! memory of this process is measured.
+//! The cost of idle connections over the daemon's own TCP.
+//!
+//! The test has a process of its own, because it measures the memory of its process.
 
 use std::time::Duration;
 use vrdma_backend::config::GuestLimits;
@@ -9,13 +10,14 @@ use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{GuestTcp, Lab, LabOptions, Qp, QpOptions, proc, wait};
 
-/// Bytes that each end of an idle connection may cost.
+/// Most bytes that each end of an idle connection may cost.
 const MOST: u64 = 8192;
-/// Connections to a port: the daemon has no more ports to connect from that are its own.
+/// Connections to each port. The daemon has no more ports of its own to connect from.
 const EACH_PORT: u64 = 4000;
 
-/// So many connections of two guests, each of which has carried a message both ways. Both daemons
-/// are in this process, and so is what plays the guests: what they keep counts too.
+/// Measures `count` idle connections of two guests, each after one message in both directions.
+///
+/// Both daemons and the code that plays the guests are in this process. Their memory counts too.
 fn idle(count: u64) {
     let most = count as u32 + 64;
     let limits = GuestLimits { connections: most, qps: most.next_power_of_two(), ..GuestLimits::default() };
@@ -33,7 +35,7 @@ fn idle(count: u64) {
         qps.iter().for_each(|qps| exchange(sides, qps));
         qps
     };
-    // What the first of them need once is not theirs.
+    // Memory that the first connections allocate once is not counted.
     let first = connected(&mut sides, 0..16);
     is_idle(&lab, "with 16 idle connections");
     let pid = std::process::id();
@@ -59,7 +61,7 @@ fn connect(sides: &mut [Side; 2], (port, listener): (u16, u32), options: &QpOpti
     qps
 }
 
-/// Each sends to the other.
+/// Sends a message in each direction.
 fn exchange(sides: &mut [Side; 2], qps: &[Qp; 2]) {
     for (from, to) in [(0, 1), (1, 0)] {
         sides[to].process.post(&Request::recv(qps[to].tag(1), &[]));
@@ -70,9 +72,10 @@ fn exchange(sides: &mut [Side; 2], qps: &[Qp; 2]) {
     }
 }
 
-/// Once the last acknowledges went, nothing is sent any more. Says how much processor time the
-/// daemons take; they look at the cable now and then. (That there is no deadline in their TCP is
-/// tested there.)
+/// Waits until a second passes without a segment, after the last acknowledgments were sent.
+///
+/// Prints the daemons' processor time; they poll the cable now and then. That their TCP has no
+/// pending deadline is tested beside its code.
 fn is_idle(lab: &Lab, what: &str) {
     let segments = || [lab.stats(), lab.remote_stats()].map(|stats| stats.tcp(0, "segments_out"));
     wait::until("a second without a segment, as the last acknowledges went", || {

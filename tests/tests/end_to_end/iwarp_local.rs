@@ -1,5 +1,6 @@
-//! iWARP between guests of one worker, without TCP: where it is used and where not. What it does is
-//! tried in `iwarp.rs`, beside each TCP.
+//! iWARP between guests of one worker, without TCP: when it is used and when not.
+//!
+//! `iwarp.rs` tests its operations, together with those over each TCP.
 
 use std::time::Duration;
 use vrdma_tests::abi::control::{CmEventKind, Status};
@@ -17,7 +18,7 @@ fn lab(workers: u16) -> Lab {
     Lab::of_tcp_with(OWN, 1, options)
 }
 
-/// Some of each operation, long and short.
+/// Exchanges some of each operation, long and short.
 fn exchange(a: &mut Side, b: &mut Side) {
     let (half, mut rng) = (LEN / 2, Rng::new(3));
     for (round, length) in [half as u32, 1, 40_000, 0].into_iter().enumerate() {
@@ -90,7 +91,7 @@ fn a_listener_without_room_is_reached_by_tcp() {
     let first = a.guest().cm_connect(&request(&a.qp, 0, 1, port, b"first")).unwrap();
     let asked = b.guest().cm_event(CmEventKind::CONNECT_REQUEST);
     let second = a.guest().cm_connect(&request(&c.qp, 0, 1, port, b"second")).unwrap();
-    // It waits until the first was answered.
+    // The second request waits until the first was answered.
     assert!(b.guest().cm_event_within(Duration::from_millis(20)).is_none());
     assert_eq!(lab.stats().tcp(0, "local"), 1);
     b.guest().cm_accept(asked.connection.get(), b.qp.number, b"").unwrap();
@@ -108,7 +109,7 @@ fn a_listener_without_room_is_reached_by_tcp() {
     b.guest().cm_close_listener(listener).unwrap();
 }
 
-/// The next request, behind the news that the connection before it is there.
+/// Waits for the next request, which follows the `ESTABLISHED` event of the connection before it.
 fn cm_request(side: &Side) -> vrdma_tests::abi::control::CmEventResp {
     side.guest().cm_event(CmEventKind::ESTABLISHED);
     side.guest().cm_event(CmEventKind::CONNECT_REQUEST)
@@ -128,7 +129,7 @@ fn two_connections_have_not_the_same_addresses() {
     let of_a = a.guest().cm_connect(&fixed).unwrap();
     fixed.qpn = c.qp.number.into();
     assert_eq!(c.guest().cm_connect(&fixed), Err(Status::BUSY));
-    // Others get ports that are free, and the same one is free again once its connection is over.
+    // Other connections get free ports. A port is free again once its connection has ended.
     let of_c = c.guest().cm_connect(&request(&c.qp, 0, 1, port, b"")).unwrap();
     let ports = [(), ()].map(|()| b.guest().cm_event(CmEventKind::CONNECT_REQUEST).remote_port.get());
     assert!(ports[0] == 50_000 && ports[1] != 50_000, "{ports:?}");

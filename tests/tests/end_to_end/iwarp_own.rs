@@ -1,5 +1,6 @@
-//! iWARP over the daemon's own TCP: what lies below the operations, which `iwarp.rs` tries over
-//! each TCP. Losses, ends, and segments that are somebody else's.
+//! iWARP over the daemon's own TCP, below the operations that `iwarp.rs` tests over each TCP.
+//!
+//! Tests cover losses, ends of connections, and segments that belong to others.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -37,7 +38,7 @@ fn a_write_arrives() {
     }
 }
 
-/// SENDs, WRITEs and READs of random bytes, each of which has to arrive.
+/// Exchanges SENDs, WRITEs and READs of random bytes, and asserts that each arrives.
 fn exchange(a: &mut Side, b: &mut Side, rounds: u32) {
     let (half, mut rng) = (LEN / 2, Rng::new(2));
     for round in 0..rounds {
@@ -57,14 +58,13 @@ fn exchange(a: &mut Side, b: &mut Side, rounds: u32) {
     }
 }
 
-/// Addresses of the first and second guest of a pair, of both kinds.
+/// Returns the IPv4 and IPv6 addresses of the first and second guest of a pair.
 fn addresses() -> [[IpAddr; 2]; 2] {
     let v6 = |host| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host));
     [[0, 1].map(|guest| OWN.address(guest).into()), [v6(1), v6(2)]]
 }
 
-/// Connects guest `from` to the next one by these addresses in a VLAN (0: without a tag), at a
-/// port.
+/// Connects guest `from` to the next guest by these addresses, in a VLAN (0: untagged), at a port.
 fn connected_by(lab: &Lab, from: u8, [local, remote]: [IpAddr; 2], vlan: u16, port: u16) -> (Side, Side) {
     let side = |guest: u8| Side::new(&lab.guests[usize::from(guest)], LEN, &QpOptions::default());
     let (a, b) = (side(from), side(from + 1));
@@ -91,8 +91,9 @@ fn addresses_of_both_kinds_reach_the_other_host_in_any_vlan() {
     }
 }
 
-/// A network namespace with a veth for this thread and those that it starts from now on: the
-/// daemons'; none without root.
+/// Creates a network namespace with a veth for this thread and threads that it starts later.
+///
+/// Those include the daemons' threads. Returns false without root.
 fn veth() -> bool {
     // SAFETY: a plain system call.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -106,8 +107,10 @@ fn veth() -> bool {
     true
 }
 
-/// Over `net_packet` segments leave and come together, their checksums left to it by a single
-/// worker, and summed up by each of several.
+/// Tests segments over `net_packet`, which sends and receives several segments as one.
+///
+/// With a single worker, `net_packet` computes the checksums. With several workers, each computes
+/// its own.
 fn over_packet_sockets(workers: u16) {
     if !veth() {
         return;
@@ -130,7 +133,7 @@ fn over_packet_sockets(workers: u16) {
             assert!(after.0 > before.0 && after.1 > before.1, "{before:?} {after:?}");
         }
     }
-    // What stays in the daemon has its checksum too.
+    // Segments that stay in the daemon have a checksum, too.
     let ((mut a, _), (mut c, _)) = connected(&lab.guests[0], &lab.guests[2], LEN, &QpOptions::default());
     exchange(&mut a, &mut c, 1);
     for stats in [lab.stats(), lab.remote_stats()] {
@@ -151,7 +154,7 @@ fn segments_of_two_workers_pass_packet_sockets_together() {
     over_packet_sockets(2);
 }
 
-/// The VLAN of a guest, of which two are in each.
+/// Returns the VLAN of a guest. Two guests share each VLAN.
 fn vlan(guest: u8) -> u16 {
     5 + u16::from(guest / 2)
 }
@@ -169,10 +172,10 @@ fn guests_with_the_same_addresses_reach_those_of_their_vlan() {
     let lab = Lab::with(4, LabOptions { cable, guest, host_says, ..LabOptions::default() });
     let mut sides = Vec::new();
     for (round, addresses) in addresses().into_iter().enumerate() {
-        // All is the same in both but the VLAN, at the same time.
+        // Both pairs have equal addresses and ports at the same time, and differ only in the VLAN.
         let port = 700 + round as u16;
         sides.extend([0, 2].map(|guest| connected_by(&lab, guest, addresses, vlan(guest), port)));
-        // It goes by the VLAN that was said, which has to be one of the guest's.
+        // The request's VLAN decides, and it has to be one of the guest's.
         let side = Side::new(&lab.guests[0], LEN, &QpOptions::default());
         side.qp.to_init().unwrap();
         for vlan in [0, vlan(2), 7] {
@@ -202,7 +205,7 @@ fn nothing_is_lost_where_frames_are() {
             assert_ne!(both(counter), 0, "{counter}");
         }
         assert_eq!(both("held_bytes"), 0);
-        // What has its place did not wait for what was lost.
+        // Data whose place is known did not wait for lost segments.
         assert_ne!(near.transport(0, "fpdus_placed") + far.transport(0, "fpdus_placed"), 0);
         assert_ne!(near.tcp(0, "most_round_trip_ns"), 0);
         assert_eq!((a.cq.poll(), b.cq.poll()), (None, None));
@@ -221,7 +224,7 @@ fn sends_are_in_their_receives_though_one_before_them_was_lost() {
     let mut rng = Rng::new(6);
     let is_placed = || lab.remote_stats().transport(0, "fpdus_placed") != 0;
     let mut rounds = 0;
-    // What is lost is chance: it goes on until some of it was of interest.
+    // Losses are random. Repeat until some message was placed out of order.
     while rounds < 4 || !is_placed() {
         rounds += 1;
         assert!(rounds < 200, "nothing was placed");
@@ -277,8 +280,8 @@ fn who_closes_with_data_under_way_loses_none() {
         b.recv(1, &[b.mr.sge(0, LEN as u32)]);
         b.process.channel.drain();
         let own = [a.mr.sge(0, LEN as u32)];
-        // It is complete when TCP has it, and mostly still on its way; what is not complete may be
-        // flushed.
+        // The SEND completes when TCP has taken it, while it is mostly still in flight. Requests
+        // that are not complete may be flushed.
         a.post(&Request::send(a.qp.tag(1), Data::Sges(&own)).signaled(true));
         a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
         a.guest().cm_disconnect(a.qp.number).unwrap();
@@ -294,8 +297,10 @@ fn who_closes_with_data_under_way_loses_none() {
     assert_eq!(lab.stats().objects(0, "connections"), 0);
 }
 
-/// Two QPs are connected and closed over and over. Nothing is left of it, but what waits for stray
-/// segments in TIME-WAIT, and of these no more than a guest may have connections.
+/// Connects and closes two QPs over and over.
+///
+/// Nothing remains except connections in TIME-WAIT, which wait for stray segments. There are no
+/// more of these than a guest may have connections.
 fn come_and_go(rounds: u32, faults: FaultsConfig) {
     let cable = Some(CableOptions { faults: Some(faults), ..CableOptions::default() });
     let lab = Lab::of_tcp_with(OWN, 2, LabOptions { cable, ..LabOptions::default() });
@@ -303,7 +308,7 @@ fn come_and_go(rounds: u32, faults: FaultsConfig) {
         [0, 1].map(|guest| Side::new(&lab.guests[guest], 4096, &QpOptions::default())).into();
     for round in 0..rounds {
         let (of_a, of_b) = connect_streams(&a.qp, &b.qp);
-        // Who closes first waits.
+        // The side that closes first stays in TIME-WAIT.
         let first = if round % 2 == 0 { &a } else { &b };
         first.guest().cm_disconnect(first.qp.number).unwrap();
         for (side, of) in [(&a, of_a), (&b, of_b)] {
@@ -314,7 +319,7 @@ fn come_and_go(rounds: u32, faults: FaultsConfig) {
     }
     let (most, closed) = (u64::from(GuestLimits::default().connections), u64::from(rounds.div_ceil(2)));
     for stats in [Lab::stats, Lab::remote_stats] {
-        // Who closed second is told so before the peer has acknowledged its FIN.
+        // The side that closes second gets its event before the peer has acknowledged its FIN.
         let stats = wait::until("no connections of TCP but those in TIME-WAIT", || {
             let stats = stats(&lab);
             (stats.tcp(0, "connections") <= closed.min(most)).then_some(stats)
@@ -330,7 +335,7 @@ fn connections_that_come_and_go_leave_nothing() {
     come_and_go(40, FaultsConfig::default());
 }
 
-/// The last acknowledge of a connection comes long after both drivers were told that it is over.
+/// The last ACK of a connection arrives long after both drivers got the last event.
 #[test]
 fn connections_over_a_long_way_leave_nothing() {
     come_and_go(4, FaultsConfig { delay: 1.0, delay_us: 50_000, ..FaultsConfig::default() });
@@ -342,10 +347,10 @@ fn ten_thousand_connections_that_come_and_go_leave_nothing() {
     come_and_go(10_000, FaultsConfig::default());
 }
 
-/// A host on the wire, at the other end of the cable.
+/// A host on the wire, at the remote end of the cable.
 struct Stranger {
     lab: Lab,
-    /// What has come and was not looked at.
+    /// Segments that have arrived and were not examined.
     seen: VecDeque<Packet>,
 }
 
@@ -359,7 +364,7 @@ fn mac(guest: u8) -> Mac {
     Mac([0x52, 0x54, 0, 0, 0, guest + 1])
 }
 
-/// From a port of 10.0.0.153 to one of guest 0.
+/// Builds a segment from a port of 10.0.0.153 to a port of guest 0.
 fn segment(flags: Flags, dst_port: u16) -> Packet {
     let header = Header {
         src_port: 4000,
@@ -394,7 +399,7 @@ impl Stranger {
         port.flush();
     }
 
-    /// The next segment that comes out of the daemon, if one does in time.
+    /// Returns the next segment that leaves the daemon, or `None` if none comes in time.
     fn next(&mut self, time: Duration) -> Option<Packet> {
         let Stranger { lab, seen } = self;
         let port = lab.outside.as_mut().unwrap();
@@ -406,7 +411,7 @@ impl Stranger {
         })
     }
 
-    /// The next one to a port. (Others may be sent again meanwhile.)
+    /// Returns the next segment to a port. Others may be retransmitted meanwhile.
     fn next_to(&mut self, port: u16) -> Packet {
         loop {
             let packet = self.next(wait::PATIENCE).expect("a segment");
@@ -435,12 +440,13 @@ fn a_listener_answers_there_where_the_syn_came_from() {
     assert_eq!((answer.src, answer.dst), (gid(1), gid(153)));
     assert_eq!((answer.header.flags, answer.header.ack), (Flags::SYN | Flags::ACK, 101));
     assert_eq!(answer.header.options.mss, Some(9000 - 40));
-    // Nobody speaks for it from elsewhere: the SYN-ACK is sent again, and to whom it was.
+    // Another MAC address cannot redirect the answers: the SYN-ACK is retransmitted to the original
+    // one.
     let mut moved = segment(Flags::SYN, 700);
     moved.src_mac = Mac([2, 0, 0, 0, 0, 0x78]);
     stranger.send(&moved, b"");
     assert_eq!(stranger.next(wait::PATIENCE).unwrap().dst_mac, FAR);
-    // What is no SYN, and for no connection, is told so.
+    // A segment of no connection, which is no SYN, is answered by a RST.
     let mut ack = segment(Flags::ACK, 700);
     (ack.header.src_port, ack.header.ack) = (4001, 77);
     stranger.send(&ack, b"x");
@@ -448,7 +454,7 @@ fn a_listener_answers_there_where_the_syn_came_from() {
     assert_eq!((answer.header.flags, answer.header.seq), (Flags::RST, 77));
     guest.cm_close_listener(listener).unwrap();
     assert!(stranger.lab.stats().listening(0).is_empty());
-    // With it goes what was half open; from then on segments are the netdev's.
+    // Half-open connections end with the listener. After that, segments go to the netdev.
     while stranger.next(Duration::from_millis(30)).is_some() {}
     stranger.send(&segment(Flags::SYN, 700), b"");
     stranger.expect_silence("a SYN to nobody");
@@ -460,7 +466,7 @@ fn segments_that_are_somebody_elses_are_not_taken() {
     let mut stranger = Stranger::new();
     let guest = stranger.lab.guests[0].clone();
     guest.cm_listen(OWN.address(0), 700, 1).unwrap();
-    // Of each address that it may use.
+    // A listener on all addresses that the guest may use.
     guest.cm_listen(Ipv4Addr::UNSPECIFIED, 701, 1).unwrap();
     let right = segment(Flags::SYN, 701);
     type Change = fn(&mut Packet);
@@ -490,7 +496,7 @@ fn forged_segments_of_a_connection_change_nothing() {
     let mut stranger = Stranger::new();
     let lab = &stranger.lab;
     let ((mut a, _), (mut b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
-    // The daemon's choice, and the first that the test chose.
+    // The port that the daemon chose, and the first ports that the test chooses.
     let ports = (61_000, 20_000..20_100);
     for port in ports.1 {
         for flags in [Flags::RST, Flags::SYN, Flags::RST | Flags::ACK, Flags::FIN | Flags::ACK, Flags::ACK] {
@@ -539,8 +545,9 @@ fn forged_segments_of_a_connection_to_another_host_change_nothing() {
     guest.cm_release(of).unwrap();
 }
 
-/// SYNs to a listener of guest 0, from the netdev of another guest and from outside: only those
-/// under an address of their sender are answered, to whom it is.
+/// Sends SYNs to a listener of guest 0, from another guest's netdev and from outside.
+///
+/// Only SYNs from an address of their sender are answered, and the answer goes to that sender.
 fn who_speaks_under_anothers_address_is_not_heard(workers: u16) {
     let cable = Some(CableOptions { held: true, ..CableOptions::default() });
     let guest = GuestOptions { tcp: OWN, ..GuestOptions::default() };
@@ -569,7 +576,7 @@ fn who_speaks_under_anothers_address_is_not_heard(workers: u16) {
         for (index, netdev) in netdevs.iter_mut().enumerate() {
             let own = index as u8 + 2;
             let before = stranger.lab.stats().net(own as usize - 1, "tx_spoofed");
-            // Another guest's, that of the listener's, and nobody's.
+            // Another guest's address, the listener's address, and nobody's.
             for host in [5 - own, 1, 99] {
                 netdev.send(&syn(mac(own - 1), host).1);
                 dropped += 1;
@@ -583,7 +590,7 @@ fn who_speaks_under_anothers_address_is_not_heard(workers: u16) {
             let (port, frame) = syn(mac(own - 1), own);
             netdev.send(&frame);
             answered[index].push(port);
-            // Answers to those before may come again, and nothing else comes.
+            // Earlier answers may be retransmitted. Nothing else comes.
             loop {
                 let answer = Packet::parse(&netdev.recv().1).expect("a segment").0;
                 assert_eq!((answer.dst_mac, answer.header.flags), (mac(own - 1), Flags::SYN | Flags::ACK));
@@ -617,7 +624,8 @@ fn nor_does_one_of_a_guest_of_another_worker() {
     who_speaks_under_anothers_address_is_not_heard(2);
 }
 
-/// Guest 0 lists its addresses. Guests 1 and 2 list none. Guest 1 has RoCE, and 10.0.0.2 as GID.
+/// Guest 0 lists its addresses. Guests 1 and 2 list none. Guest 1 has RoCE, and 10.0.0.2 as its
+/// GID.
 fn only_guest_0_lists_addresses(index: u8, guest: GuestConfig) -> GuestConfig {
     match index {
         0 => over_own_tcp(index, guest),
@@ -652,7 +660,7 @@ fn the_gid_of_a_guest_that_lists_no_addresses_is_no_source_of_others() {
     is_dropped(&stranger, 1);
     stranger.send_frame(&syn(FAR, 2, 4001));
     is_dropped(&stranger, 2);
-    // An address that nobody lists or has as GID is whose it may be.
+    // An address that no guest lists or has as GID may be used by any guest.
     netdev.send(&syn(mac(2), 3, 4002));
     let answer = Packet::parse(&netdev.recv().1).expect("a segment").0;
     assert_eq!((answer.header.dst_port, answer.header.flags), (4002, Flags::SYN | Flags::ACK));
@@ -663,7 +671,7 @@ fn the_gid_of_a_guest_that_lists_no_addresses_is_no_source_of_others() {
     assert_eq!(connect(1), Err(Status::DENIED));
     let connection = connect(2).unwrap();
     side.guest().cm_release(connection).unwrap();
-    // Once that guest has the GID no more, others may use the address.
+    // After guest 1 has deleted the GID, others may use the address.
     stranger.lab.guests[1].del_gid(0).unwrap();
     netdev.send(&syn(mac(2), 2, 4003));
     wait::until("the answer", || {
@@ -672,7 +680,7 @@ fn the_gid_of_a_guest_that_lists_no_addresses_is_no_source_of_others() {
     });
 }
 
-/// What a router says of a segment that the daemon sent: it takes IP packets of so many bytes.
+/// Builds a router's ICMP message about a segment of the daemon: the next hop's MTU is `mtu` bytes.
 fn too_long(segment: &Packet, seq: u32, mtu: u16) -> Vec<u8> {
     let quoted = Packet { header: Header { seq, ..segment.header }, ..*segment };
     let mut headers = vec![0; quoted.len()];
@@ -680,7 +688,7 @@ fn too_long(segment: &Packet, seq: u32, mtu: u16) -> Vec<u8> {
     let mut message = [&[3, 4, 0, 0, 0, 0][..], &mtu.to_be_bytes(), &headers[14..42]].concat();
     let sum = Sum::of(&message).finish();
     message[2..4].copy_from_slice(&sum.to_be_bytes());
-    // To the sender of the segment, from whom it was for.
+    // From the destination of the segment to its sender.
     let [of_router, of_sender] = [segment.dst, segment.src].map(|gid| gid.ipv4().unwrap());
     let total = 20 + message.len() as u16;
     let mut ip =
@@ -704,13 +712,13 @@ fn routers_that_complain_are_heard_if_they_know_what_is_under_way() {
     (answer.header.src_port, answer.header.ack) = (700, syn.header.seq.wrapping_add(1));
     answer.header.options.mss = Some(8960);
     stranger.send(&answer, b"");
-    // The request of MPA, which nobody acknowledges.
+    // The MPA request, which nobody acknowledges.
     let asked =
         std::iter::from_fn(|| Some(stranger.next_to(700))).find(|packet| packet.header.flags.has(Flags::PSH));
     let asked = asked.unwrap();
     let count = |stranger: &Stranger, name: &str| stranger.lab.stats().tcp(0, name);
     let frame = |seq: u32| too_long(&asked, seq, 1400);
-    // Somebody guesses.
+    // A sender that guesses sequence numbers.
     for (round, seq) in
         [asked.header.seq.wrapping_sub(1), asked.header.seq.wrapping_add(5000), 0].into_iter().enumerate()
     {
@@ -726,8 +734,9 @@ fn routers_that_complain_are_heard_if_they_know_what_is_under_way() {
     guest.cm_release(of).unwrap();
 }
 
-/// The DS field of all that an end sends, from its first segment to its last one: of who connects,
-/// and of who listens.
+/// All segments of one end have the requested DS field and priority, from the first to the last.
+///
+/// This applies to the initiator and to the listener.
 #[test]
 fn all_segments_of_a_connection_have_the_traffic_class_and_the_priority_that_were_asked_for() {
     let mut stranger = Stranger::new();
@@ -753,7 +762,7 @@ fn all_segments_of_a_connection_have_the_traffic_class_and_the_priority_that_wer
     while !seen.last().unwrap().header.flags.has(Flags::PSH) {
         seen.push(stranger.next_to(700));
     }
-    // Nobody acknowledges the request: it is sent again. Then it ends.
+    // Nobody acknowledges the request, so it is retransmitted. Then the connection ends.
     seen.push(stranger.next_to(700));
     guest.cm_release(of).unwrap();
     while !seen.last().unwrap().header.flags.has(Flags::RST) {
@@ -772,7 +781,7 @@ fn all_segments_of_a_connection_have_the_traffic_class_and_the_priority_that_wer
     };
     guest.cm_listen_as(&listen).unwrap();
     let mut syn = segment(Flags::SYN, 701);
-    // Its answers have its priority.
+    // Answers to the SYN have its priority.
     (syn.vlan, syn.header.src_port) = (tag, 4002);
     stranger.send(&syn, b"");
     let answer = stranger.next_to(4002);
@@ -796,7 +805,7 @@ fn what_a_guest_may_not_ask_for_is_refused() {
     refused(Status::DENIED, &|req| req.local_addr = mapped(OWN.address(7)));
     refused(Status::DENIED, &|req| req.remote_addr = mapped([127, 0, 0, 1]));
     refused(Status::NOT_FOUND, &|req| req.remote_addr = mapped([224, 0, 0, 1]));
-    // The next hop is the guest's to know, and a host.
+    // The guest has to specify the next hop, which has to be a unicast address.
     refused(Status::INVALID, &|req| {
         (req.flags, req.next_hop) = (cm_flags::PEER_TO_PEER.into(), [0; 6]);
     });
@@ -812,7 +821,7 @@ fn what_a_guest_may_not_ask_for_is_refused() {
     }
     assert_eq!(lab.stats().objects(0, "connections"), 0);
     assert_eq!(side.qp.state(), QpState::INIT);
-    // And what it may: a connection that nobody answers, given up.
+    // The correct request: a connection that nobody answers, which the guest gives up.
     let of = guest.cm_connect(&right).unwrap();
     guest.cm_release(of).unwrap();
     assert_eq!(guest.cm_get_event().unwrap().kind.get(), CmEventKind::NONE.0);

@@ -1,6 +1,7 @@
-//! Programs that write to what is being sent of their memory: allowed of a READ's source, and no
-//! fault of the peer's. An FPDU has the CRC of the bytes that are sent in it, also when they are
-//! sent again.
+//! Programs that write to their memory while it is being sent.
+//!
+//! A program may do so with the source of a READ, and the peer must not suffer. An FPDU carries the
+//! CRC of the bytes actually sent in it, also when it is retransmitted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrdma_backend::port::FaultsConfig;
@@ -11,13 +12,15 @@ use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{CableOptions, GuestTcp, Lab, LabOptions, Mr, QpOptions, wait};
 
 const LEN: u64 = 1 << 20;
-/// Requests at once, each for a part of its own.
+/// Concurrent requests, each for a part of its own.
 const DEPTH: u32 = 8;
 const PART: u64 = LEN / DEPTH as u64;
-/// Writers set it in each byte that they write.
+/// Writers set this bit in each byte that they write.
 const WRITTEN: u8 = 0x80;
 
-/// Stops writers when it goes, also where a test fails: who waits for them would wait for ever.
+/// Stops writers when dropped.
+///
+/// It does so also if a test fails. Otherwise joining the writers would hang.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -26,7 +29,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Goes through all of it over and over; how often.
+/// Rewrites the whole region over and over, and counts the rounds.
 fn rewrite(mr: &Mr, stop: &AtomicBool, rounds: &AtomicU64) {
     for round in 0u64.. {
         for page in (0..LEN).step_by(4096) {
@@ -39,10 +42,10 @@ fn rewrite(mr: &Mr, stop: &AtomicBool, rounds: &AtomicU64) {
     }
 }
 
-/// So many bytes are read, and written, while their sources change.
+/// Reads and writes `bytes` bytes while their sources change.
 fn go_through(tcp: GuestTcp, bytes: u64) {
     let faults = FaultsConfig { loss: 0.01, ..FaultsConfig::default() };
-    // The cable is that of our TCP; the kernel's loses nothing.
+    // The cable carries the daemon's own TCP. The kernel's TCP loses nothing.
     let cable = Some(CableOptions { faults: Some(faults), ..CableOptions::default() });
     let lab = match tcp {
         GuestTcp::Own => Lab::of_tcp_with(tcp, 2, LabOptions { cable, ..LabOptions::default() }),
@@ -75,7 +78,7 @@ fn go_through(tcp: GuestTcp, bytes: u64) {
             assert!(came.iter().all(|byte| byte & WRITTEN != 0), "what was never in the source came");
         }
     });
-    // A WRITE is complete as it leaves: the last ones have to arrive.
+    // A WRITE completes when it is sent. The last ones still have to arrive.
     wait::until("what was in the sources of WRITEs", || {
         b.mr.get(LEN, LEN).iter().all(|byte| byte & WRITTEN != 0).then_some(())
     });

@@ -1,5 +1,6 @@
-//! A peer of iWARP that vanishes without a word. Wants root, for a network of its own whose only
-//! device goes down.
+//! An iWARP peer that vanishes without closing its connection.
+//!
+//! The test needs root, for a network namespace whose only device goes down.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,8 +18,8 @@ fn ip(arguments: &str) {
 
 #[test]
 fn a_peer_that_vanishes_is_noticed_and_one_that_is_silent_is_not_taken_for_it() {
-    // SAFETY: a plain system call, of this thread and those that it starts from now on: the
-    // daemon's.
+    // SAFETY: a plain system call. It applies to this thread and threads that it starts later,
+    // which include the daemon's.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         eprintln!("not tried: there is no network of its own without root");
         return;
@@ -33,7 +34,7 @@ fn a_peer_that_vanishes_is_noticed_and_one_that_is_silent_is_not_taken_for_it() 
         side.recv_any(2);
         side.process.channel.drain();
     }
-    // Long enough for one that does not answer to be given up.
+    // Long enough for the daemon to give up a peer that does not answer.
     for side in [&a, &b] {
         assert!(side.guest().cm_event_within(Duration::from_millis(2500)).is_none());
     }

@@ -1,6 +1,7 @@
-//! Keys that change: memory windows of both types, invalidation by own requests and by peers',
-//! regions that are registered again. What a key names is what it names at that moment, for whom it
-//! was made.
+//! Keys that change.
+//!
+//! Tests cover memory windows of both types, invalidation by local requests and by peers, and
+//! re-registration. A key is valid only at the moment of its use, and only for its owner.
 
 use vrdma_backend::config::GuestLimits;
 use vrdma_tests::abi::control::{QpState, QpType, ReregMrReq, Status, access, mw_type, rereg};
@@ -13,7 +14,7 @@ use vrdma_tests::verbs::Remote;
 use vrdma_tests::{CableOptions, Lab, LabOptions, Qp, QpOptions, connect, wait};
 
 const RW: u32 = access::REMOTE_WRITE | access::REMOTE_READ;
-/// Bytes of each side's region, and where in it windows are.
+/// Bytes of each side's region.
 const LEN: u64 = 8192;
 const AT: u64 = 4096;
 const SHOWN: u64 = 64;
@@ -29,7 +30,7 @@ impl Process {
         Process { side, poster: RawPoster::default() }
     }
 
-    /// Posts a request, and waits for its end.
+    /// Posts a request, waits for its completion and returns the status.
     fn ends(&mut self, words: &[u64]) -> WcStatus {
         self.poster.post(&mut self.side.process.channel, words);
         self.side.cq.wait().status()
@@ -43,20 +44,20 @@ impl Process {
         self.side.guest().alloc_mw(self.side.process.pd, mw_type).expect("a window")
     }
 
-    /// What binds a window to [`SHOWN`] bytes of the own region.
+    /// Returns a bind of a window to [`SHOWN`] bytes of the own region.
     fn bind(&self, rkey: u32) -> Bind {
         let (lkey, addr) = (self.side.mr.key, self.side.mr.iova + AT);
         Bind { rkey, new_rkey: rkey ^ 0x21, lkey, access: RW, addr, length: SHOWN }
     }
 
-    /// A new window that is bound.
+    /// Allocates a window and binds it.
     fn bound(&mut self, mw_type: u32) -> Bind {
         let bind = self.bind(self.window(mw_type));
         assert_eq!(self.ends(&raw::bind_mw(self.of(1), &bind)), WcStatus::SUCCESS);
         bind
     }
 
-    /// WRITEs 8 bytes of a value to a place of the peer.
+    /// WRITEs 8 bytes of one value to an address of the peer.
     fn write(&mut self, remote: Remote, byte: u8) -> WcStatus {
         self.side.mr.put(0, &[byte; 8]);
         let sge = Some(self.side.mr.sge(0, 8));
@@ -77,7 +78,7 @@ fn processes(lab: &Lab, options: &QpOptions) -> [Process; 2] {
     [a, b].map(Process::new)
 }
 
-/// Both QPs from the beginning, and nothing in the CQs.
+/// Resets and reconnects both QPs, and empties the CQs.
 fn connect_again(a: &mut Process, b: &mut Process) {
     for process in [&mut *a, &mut *b] {
         process.side.qp.to_state(QpState::RESET).unwrap();
@@ -86,7 +87,7 @@ fn connect_again(a: &mut Process, b: &mut Process) {
     connect(&a.side.qp, &b.side.qp);
 }
 
-/// On one host, and between two.
+/// Returns a lab on one host, and one on two hosts.
 fn labs() -> [Lab; 2] {
     let cable = Some(CableOptions::default());
     [Lab::new(2), Lab::with(2, LabOptions { cable, ..LabOptions::default() })]
@@ -100,7 +101,7 @@ fn a_peer_reaches_a_window_until_it_is_invalidated() {
             let bind = b.bound(mw_type);
             assert_eq!(a.write(place(&bind), value), WcStatus::SUCCESS);
             assert_eq!(b.shown(), [value; 8]);
-            // Read it back.
+            // Read the bytes back.
             let sge = Some(a.side.mr.sge(64, 8));
             assert_eq!(
                 a.ends(&raw::remote(WrOpcode::RDMA_READ, a.of(3), place(&bind), sge)),
@@ -141,7 +142,7 @@ fn a_send_invalidates_and_the_receiver_is_told_which_key() {
         assert_eq!(a.write(place(&bind), 1), WcStatus::REM_ACCESS_ERR);
         assert_eq!(b.shown(), [0; 8]);
         connect_again(&mut a, &mut b);
-        // What it may not invalidate ends both.
+        // A key that the peer may not invalidate ends both QPs.
         let receive = raw::recv(b.of(7), None);
         b.poster.post(&mut b.side.process.channel, &receive);
         let request = raw::key(WrOpcode::SEND_WITH_INV, a.of(8), b.side.mr.key, None);
@@ -186,7 +187,7 @@ fn a_process_cannot_touch_the_windows_and_regions_of_another() {
         assert_eq!(thief.ends(&words), status, "{case}");
         connect_again(&mut peer, &mut thief);
     }
-    // Nor its peer through it.
+    // The thief's peer cannot access the windows through the thief's QP either.
     for (bind, value) in [(&one, 30), (&two, 40)] {
         assert_eq!(peer.write(place(bind), 99), WcStatus::REM_ACCESS_ERR);
         connect_again(&mut peer, &mut thief);
@@ -212,8 +213,8 @@ fn another_qp_of_the_process_shares_type_1_and_not_type_2b() {
     a.side.qp = first;
     assert_eq!(a.write(place(&two), 7), WcStatus::SUCCESS);
     assert_eq!(b.shown(), [7; 8]);
-    // Its own peer cannot have it invalidated by a SEND to the other QP either: that QP is in ERR,
-    // and the window is as it was.
+    // The peer cannot invalidate the window by a SEND to the second QP either: that QP is in ERR.
+    // The window is unchanged.
     assert_eq!(a.write(place(&two), 8), WcStatus::SUCCESS);
 }
 
@@ -231,7 +232,7 @@ fn of_all_tags_one_is_right() {
             false => ([0; 8], 1),
         };
         drops += refused;
-        // Guests of different workers: the peer's may be later.
+        // Between workers, the peer may handle the request later.
         wait::until("the peer to have had it", || {
             (lab.transport(1, "drop_access") == drops && (refused == 1 || b.shown() == expected))
                 .then_some(())
@@ -255,7 +256,7 @@ fn a_region_goes_when_the_qp_is_gone_that_bound_windows_to_it() {
     assert_eq!(a.write(place(&binds[7]), 2), WcStatus::REM_ACCESS_ERR);
     assert_eq!(b.shown(), [1; 8]);
     connect_again(&mut a, &mut b);
-    // They can be bound again at once.
+    // Windows can be bound again at once.
     let again = Bind { rkey: binds[7].new_rkey, ..binds[7] };
     assert_eq!(b.ends(&raw::bind_mw(b.of(1), &again)), WcStatus::SUCCESS);
     assert_eq!(guest.dereg_mr(b.side.mr.key), Err(Status::BUSY));
@@ -351,7 +352,7 @@ fn a_region_is_registered_again() {
     let rights = ReregMrReq { access: access::ALL.into(), ..request(key, rereg::ACCESS) };
     assert_eq!(guest.rereg_mr(&rights, &[]).err(), Some(Status::BUSY), "a window is bound to it");
     assert_eq!(b.ends(&raw::key(WrOpcode::LOCAL_INV, b.of(1), bind.new_rkey, None)), WcStatus::SUCCESS);
-    // Other memory.
+    // Re-register with other memory.
     let runs_before = lab.stats().objects(1, "runs");
     let moved = guest.rereg_mr(&translated(key, 0), &runs).unwrap().rkey.get();
     assert_ne!(moved, key);
@@ -363,7 +364,7 @@ fn a_region_is_registered_again() {
     assert_eq!(a.write(b.side.mr.remote(AT), 9), WcStatus::REM_ACCESS_ERR, "the old key is gone");
     assert_eq!(b.shown(), [1; 8]);
     connect_again(&mut a, &mut b);
-    // No right to write, then another PD.
+    // First without the right to write, then with another PD.
     let read_only = ReregMrReq { access: access::REMOTE_READ.into(), ..request(moved, rereg::ACCESS) };
     let read_only = guest.rereg_mr(&read_only, &[]).unwrap().rkey.get();
     assert_eq!(a.write(Remote { addr: 0x9008, rkey: read_only }, 8), WcStatus::REM_ACCESS_ERR);

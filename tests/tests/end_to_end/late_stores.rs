@@ -1,9 +1,10 @@
-//! A guest whose stores show later than its next loads, because its barriers are none: it
-//! publishes, sees that nobody asks to be told, and only then does what it published show. The
-//! device finds it all the same, by its second look.
+//! A guest whose stores become visible after its next loads, because its barriers do nothing.
 //!
-//! The late store is done by the device's own thread, in a hook between its two looks; nobody rings
-//! for it.
+//! The guest publishes an entry and sees that the device asks for no notification. Only then does
+//! the entry become visible. The device still finds the entry, by its second check.
+//!
+//! The device's own thread makes the late store, in a hook between its two checks. Nothing notifies
+//! the device of it.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -24,10 +25,10 @@ use vrdma_tests::{Context, Guest, Lab, LabOptions, QpOptions, connect, wait};
 
 const ROUNDS: u32 = 10;
 const WORKER: &str = "worker";
-/// What serves the control queue of guest 0.
+/// Name of the thread that serves guest 0's control queue.
 const SESSION: &str = "RDMA g0";
 
-/// A lab whose threads have their names for themselves: hooks go by these.
+/// A lab that runs alone in the process, because hooks identify threads by their names.
 struct Lone {
     lab: Lab,
     _alone: MutexGuard<'static, ()>,
@@ -37,7 +38,7 @@ impl Lone {
     fn new(guests: u8, options: LabOptions) -> Lone {
         static ONE: Mutex<()> = Mutex::new(());
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // One worker, which has the name that hooks go by.
+        // A single worker's thread has the name that the hooks use.
         let options = LabOptions { poll_us: 0, workers: 1, ..options };
         Lone { lab: Lab::with(guests, options), _alone: alone }
     }
@@ -57,7 +58,7 @@ impl Deref for Lone {
     }
 }
 
-/// Has `store` done between two looks of that thread, as soon as `is_due`.
+/// Executes `store` between two checks of that thread, as soon as `is_due` returns true.
 fn store_late(thread: &str, is_due: impl Fn() -> bool + Send + 'static, store: impl Fn() + Send + 'static) {
     hooks::before_second_look(thread, move || {
         let due = is_due();
@@ -68,12 +69,13 @@ fn store_late(thread: &str, is_due: impl Fn() -> bool + Send + 'static, store: i
     });
 }
 
-/// The driver asks for an interrupt too late: after `act` had the device use an entry of that
-/// virtqueue.
+/// Has the driver ask for an interrupt too late: after the device has used an entry.
+///
+/// `act` makes the device use an entry of that virtqueue.
 fn expect_late_interrupt(thread: &str, queue: &Queue, event_idx: bool, act: impl FnOnce()) {
     const NO_INTERRUPT: u16 = 1;
     let (ring, used) = (queue.ring.clone(), queue.ring.used_idx());
-    // Until then it asks for none.
+    // Before that, the driver asks for no interrupt.
     ring.set_used_event(used.wrapping_add(1 << 14));
     ring.set_avail_flags(if event_idx { 0 } else { NO_INTERRUPT });
     let theirs = ring.clone();
@@ -91,22 +93,23 @@ fn expect_late_interrupt(thread: &str, queue: &Queue, event_idx: bool, act: impl
     assert!(vrdma_tests::readable(&*queue.call, wait::PATIENCE), "no interrupt came");
 }
 
-/// Asks for an interrupt by the next used entry, and tells that it has. For the device's own
-/// thread: earlier interrupts, which may have been on their way until now, are taken first.
+/// Returns a function that asks for an interrupt at the next used entry, and reports that it did.
+///
+/// The device's own thread calls it. It first consumes earlier interrupts, which may have been in
+/// flight.
 fn ask_late(queue: &Queue) -> (impl Fn() + Send + 'static, Receiver<()>) {
     let (ring, call, used) = (queue.ring.clone(), queue.call.clone(), queue.ring.used_idx());
     let (tell, told) = channel();
     let ask = move || {
         while call.read().is_ok() {}
         ring.set_used_event(used);
-        // If the test has failed meanwhile nobody listens.
+        // If the test has failed meanwhile, nobody listens.
         let _ = tell.send(());
     };
     (ask, told)
 }
 
-/// Writes a request into a channel: everything but the index, which is then to be the value
-/// returned.
+/// Writes a request into a channel without publishing the index, and returns the new index.
 fn prepare(side: &Side, index: u16, request: &Request<'_>) -> u16 {
     let channel = &side.process.channel;
     let mut unit = [Unit::default()];
@@ -118,7 +121,7 @@ fn prepare(side: &Side, index: u16, request: &Request<'_>) -> u16 {
     index.wrapping_add(1)
 }
 
-/// Of two requests the second is published as the worker has looked after it took the first.
+/// Posts two requests, the second published after the worker's check that follows the first.
 fn requests_are_seen(a: &mut Side, b: &Side) {
     let (tag, remote) = (a.qp.tag(1), b.mr.remote(0));
     let request = Request::write(tag, remote, Data::Inline(b"x")).signaled(true);
@@ -160,10 +163,11 @@ fn a_request_of_the_kernel_is_seen_that_was_published_without_a_kick() {
     requests_are_seen(&mut a, &b);
 }
 
-/// Arms the CQ of the receiver after the device has looked at its arm words, though the driver had
-/// seen no CQE.
+/// Arms the receiver's CQ after the device has checked its arm words.
+///
+/// The driver has not seen the CQE by then.
 fn events_come_for_late_arms(options: LabOptions, arm: Arm) {
-    /// Byte of a CQE that turns with each lap.
+    /// Offset of the CQE's byte with the phase bit, which changes with each lap.
     const PHASE: u64 = 31;
     let lab = Lone::new(2, options);
     let (mut a, mut b) = pair(&lab, 1, 4096, &QpOptions::of(QpType::UC));
@@ -198,7 +202,7 @@ fn a_worker_that_never_sleeps_looks_for_late_arms_too() {
     events_come_for_late_arms(LabOptions { busy_poll: true, ..LabOptions::default() }, Arm::Next);
 }
 
-/// A command that no device knows, in its own memory.
+/// Writes a command that no device knows to a page of its own.
 fn command(guest: &Guest) -> [Piece; 2] {
     let gpa = guest.memory.alloc(PAGE);
     let header =
@@ -219,7 +223,7 @@ fn a_command_is_seen_that_was_published_without_a_kick() {
             let head = queue.prepare(&pieces).unwrap();
             let (ring, index) = (queue.ring().clone(), queue.next_avail());
             store_late(SESSION, || true, move || ring.set_avail_idx(index));
-            // For nothing yet.
+            // At this time the kick announces nothing.
             queue.kick();
             assert_eq!(queue.wait_used(wait::PATIENCE).expect("a reply").0, head);
         }
@@ -240,7 +244,8 @@ fn an_interrupt_comes_for_a_reply_though_the_driver_asked_late() {
     }
 }
 
-/// Both: the command shows late, and when it was served, so does the wish for an interrupt.
+/// The command becomes visible late, and so does the request for an interrupt after it was
+/// executed.
 #[test]
 fn an_interrupt_comes_for_the_reply_to_a_late_command_though_the_driver_asked_late() {
     let lab = Lone::new(1, LabOptions::default());
@@ -268,7 +273,7 @@ fn an_interrupt_comes_for_the_reply_to_a_late_command_though_the_driver_asked_la
     }
 }
 
-/// Sends and has the receiver's CQ raise an event.
+/// Sends a message, so that the receiver's CQ raises an event.
 fn raise_event(a: &mut Side, b: &mut Side, id: u32) {
     b.recv_any(id);
     assert_eq!(b.cq.arm(Arm::Next), None);
@@ -296,7 +301,8 @@ fn an_event_finds_a_buffer_that_was_posted_without_a_kick() {
         store_late(
             WORKER,
             move || {
-                // The event has found no buffer when the worker falls asleep after it came.
+                // The event came earlier and found no buffer. The store is due when the worker
+                // falls asleep after that.
                 let mut sleeps = sleeps.lock().unwrap();
                 *sleeps += 1;
                 *sleeps > 3
@@ -320,7 +326,7 @@ fn an_interrupt_comes_for_an_event_though_the_driver_asked_late() {
     }
 }
 
-/// Two Ethernet functions.
+/// Connects two Ethernet functions.
 fn ethernet(event_idx: bool) -> (NetGuest, NetGuest, Lone) {
     let lab = Lone::new(2, LabOptions::default());
     let options = NetOptions { event_idx, ..NetOptions::default() };
@@ -328,7 +334,7 @@ fn ethernet(event_idx: bool) -> (NetGuest, NetGuest, Lone) {
     (connect(0), connect(1), lab)
 }
 
-/// From the first function to the second.
+/// Returns a frame from the first function to the second.
 fn a_frame() -> Vec<u8> {
     frame(mac(2), mac(1), 0x88b5, b"late")
 }
@@ -345,7 +351,7 @@ fn a_frame_is_seen_that_was_published_without_a_kick() {
             queue.prepare(&[Piece { gpa, len: bytes.len() as u32, writable: false }]).unwrap();
             let (ring, index) = (queue.ring().clone(), queue.next_avail());
             store_late(WORKER, || true, move || ring.set_avail_idx(index));
-            // For nothing yet.
+            // At this time the kick announces nothing.
             queue.kick();
             assert!(b.recv().1 == a_frame());
             a.transmit().wait_used(wait::PATIENCE).expect("it was taken");

@@ -1,5 +1,4 @@
-//! Guests that are killed at the very moment when a worker copies from memory that another worker's
-//! guest has lent to it.
+//! Guests that are killed while a worker copies from a pinned region of another worker's guest.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -10,11 +9,12 @@ use vrdma_tests::side::pair_between;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{Lab, LabOptions, QpOptions, proc, wait};
 
-/// More than one loan has.
+/// More bytes than one pinned region has.
 const LEN: u64 = 256 << 10;
 
-/// Guest 0 writes to guest 1, or reads from it, and guest `victim` is killed while the first bytes
-/// are copied.
+/// Kills guest `victim` while the first bytes of a transfer are copied.
+///
+/// Guest 0 writes to guest 1, or reads from it.
 fn kill_within_a_copy(reads: bool, victim: u8) {
     let mut lab = Lab::without_guests(2, LabOptions { workers: 2, ..LabOptions::default() });
     let survivor = lab.connect(1 - victim);
@@ -24,7 +24,7 @@ fn kill_within_a_copy(reads: bool, victim: u8) {
     let guest = lab.connect(victim);
     lab.guests.insert(victim.into(), guest);
     let (mut a, b) = pair_between(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
-    // One that is killed does not answer. Before, nothing has to succeed.
+    // A killed peer does not answer. Nothing has to succeed before that.
     a.qp.gives_up_soon().unwrap();
     b.qp.gives_up_soon().unwrap();
     let mut is_told = false;
@@ -49,8 +49,8 @@ fn kill_within_a_copy(reads: bool, victim: u8) {
     assert_ne!(mappings(), alone, "memory that is copied from or to is mapped");
     go_on.send(()).expect("the worker waits in the hook");
     lab.expect_nothing_left(victim.into());
-    // Whoever is left is told: of what it had posted, if that was not all copied before the other
-    // was gone, or else of what it posts then.
+    // The survivor gets a completion of what it had posted, if the victim went before all was
+    // copied. Otherwise it gets an error for what it posts next.
     let mut survivor = if victim == 0 {
         drop(a);
         b
@@ -73,7 +73,7 @@ fn kill_within_a_copy(reads: bool, victim: u8) {
     PingPong::start(&lab.guests[0], &lab.guests[1]).stop();
 }
 
-/// One after the other: the hook is the process's.
+/// The cases run one after the other, because the hook is global to the process.
 #[test]
 fn guests_that_are_killed_within_a_copy_from_lent_memory_give_all_back() {
     for (reads, victim) in [(false, 0), (false, 1), (true, 0), (true, 1)] {

@@ -8,13 +8,14 @@ use vrdma_tests::side::{Side, pair, pair_between};
 use vrdma_tests::verbs::{Arm, Data, Request};
 use vrdma_tests::{Context, Guest, Lab, LabOptions, QpOptions, Rng, proc, wait};
 
-/// A daemon whose memory, descriptors and mappings are its own.
+/// Starts a daemon as a process of its own, so that its memory, descriptors and mappings can be
+/// counted.
 fn process_lab(guests: u8) -> Lab {
     let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
     Lab::without_guests(guests, LabOptions { program, ..LabOptions::default() })
 }
 
-/// What a process has open.
+/// Returns a process' numbers of descriptors, mappings of guest memory, and threads.
 fn open_things(lab: &Lab) -> (usize, usize, usize) {
     let pid = lab.daemon.pid();
     (proc::descriptors(pid), proc::guest_mappings(pid), proc::threads(pid))
@@ -44,7 +45,7 @@ fn a_pause_keeps_queue_pairs_and_what_is_under_way() {
             assert_eq!(b.cq.arm(Arm::Next), None);
             let bases = b.guest().pause().unwrap();
             assert_eq!(bases[0], b.guest().control().queue.next_avail());
-            // While it is paused its memory holds still, and its peer waits.
+            // While the guest is paused, its memory does not change, and its peer waits.
             a.post(&Request::send(a.qp.tag(2), Data::Inline(&[round ^ 0x80; 8])).signaled(true));
             let own = b.qp.tag(3);
             b.post(&Request::write(own, a.mr.remote(100), Data::Inline(&[round; 8])).signaled(true));
@@ -58,7 +59,7 @@ fn a_pause_keeps_queue_pairs_and_what_is_under_way() {
             ids.sort_unstable();
             assert_eq!(ids, [2, 3]);
             assert_eq!((b.mr.get(0, 8), a.mr.get(100, 8)), (vec![round ^ 0x80; 8], vec![round; 8]));
-            // The control queue goes on where it stopped.
+            // The control queue continues where it stopped.
             assert_eq!((b.qp.state(), b.guest().query_gid(0).unwrap().gid), (QpState::RTS, b.guest().gid()));
         }
     }
@@ -121,7 +122,7 @@ fn a_reset_gives_everything_back_and_the_next_driver_begins_anew() {
         b.recv_any(1);
         a.post(&Request::send(a.qp.tag(1), Data::Inline(b"hello")).signaled(true));
         a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
-        // What comes after the reset is to fail soon.
+        // Requests after the reset are to fail soon.
         a.qp.gives_up_soon().unwrap();
         b.recv_any(2);
         for id in 0..10 {
@@ -133,7 +134,7 @@ fn a_reset_gives_everything_back_and_the_next_driver_begins_anew() {
         b.guest().reset().unwrap();
         assert_eq!(lab.stats().all_objects(1), [], "round {round}");
         assert_eq!(b.guest().query_qp(b.qp.number).err(), Some(Status::NOT_FOUND));
-        // The peer is told by its own attempts.
+        // The peer notices by its own attempts.
         a.post(&Request::write(a.qp.tag(2), b.mr.remote(0), Data::Inline(b"x")));
         a.cq.expect(a.qp.number, 2, WcStatus::RETRY_EXC_ERR);
         b.guest().set_gid();
@@ -157,7 +158,7 @@ fn reset_device_gives_everything_back_too() {
     assert!(guest.query_device().is_ok());
 }
 
-/// What a guest was about when its VMM was killed.
+/// Starts random work of a guest whose VMM will be killed.
 fn live_a_little(
     rng: &mut Rng,
     guest: &std::sync::Arc<Guest>,
@@ -200,7 +201,7 @@ fn a_front_end_that_leaves_at_any_moment_gives_everything_back() {
         guest.front_end().disconnect();
         lab.expect_nothing_left(0);
         if let Some(mut b) = peer {
-            // Whoever waits for the guest that left is told.
+            // A peer that waits for the killed guest gets an error.
             b.post(&Request::send(b.qp.tag(77), Data::EMPTY));
             let wc = b.cq.wait();
             assert_eq!((wc.id(), wc.status()), (77, WcStatus::RETRY_EXC_ERR), "{wc:?}");

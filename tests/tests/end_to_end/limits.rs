@@ -1,5 +1,6 @@
-//! Each limit that the device tells can be had, alone while the others are small, and no more than
-//! it.
+//! Each limit that the device reports can be reached, and not exceeded.
+//!
+//! The other limits are small meanwhile.
 
 use vrdma_backend::config::GuestLimits;
 use vrdma_tests::abi::ah::AhEntry;
@@ -14,13 +15,13 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{CqLayout, Data, Request, Sge, UdTarget};
 use vrdma_tests::{CableOptions, Guest, Lab, LabOptions, Qp, QpOptions, connect};
 
-/// On one host, and with a cable between the guests.
+/// Returns a lab on one host, and one with a cable between the guests.
 fn labs() -> [Lab; 2] {
     [None, Some(CableOptions::default())]
         .map(|cable| Lab::with(2, LabOptions { cable, ..LabOptions::default() }))
 }
 
-/// Makes objects until the device refuses, which has to be when there are `most`.
+/// Creates objects until the device refuses, which has to happen when there are `most`.
 fn make_all<T>(what: &str, most: u32, mut make: impl FnMut() -> Answer<T>) -> Vec<T> {
     let made: Vec<T> = (0..most)
         .map(|n| make().unwrap_or_else(|status| panic!("{what} {n} of {most}: {status:?}")))
@@ -29,8 +30,9 @@ fn make_all<T>(what: &str, most: u32, mut make: impl FnMut() -> Answer<T>) -> Ve
     made
 }
 
-/// Makes as many contexts, PDs, CQs, regions, QPs and SRQs as the device tells, and one more of
-/// each.
+/// Creates as many contexts, PDs, CQs, regions, QPs and SRQs as the device reports.
+///
+/// One more of each is refused.
 fn objects(limits: GuestLimits) {
     let lab = Lab::with(1, LabOptions { limits, ..LabOptions::default() });
     let guest = &lab.guests[0];
@@ -42,7 +44,7 @@ fn objects(limits: GuestLimits) {
     guest.dealloc_pd(pds[2]).unwrap();
     let pd = guest.alloc_pd(contexts[0]).expect("one is free again, for whoever wants it");
 
-    // They are in the same memory, as none has a completion.
+    // All CQs share the same memory, as none has a completion.
     let cqs = make_all("CQ", device.max_cq.get(), || guest.create_cq(kernel, 1, 0, &[run(page, 32 + 128)]));
 
     let keys: Vec<RegMrResp> = make_all("region", device.max_mr.get(), || {
@@ -54,7 +56,7 @@ fn objects(limits: GuestLimits) {
 
     let small = QpOptions { send_wr: 16, recv_wr: 16, sges: 1, inline: 0, ..QpOptions::default() };
     let create = || Qp::create(guest, kernel, pds[0], cqs[0], cqs[1], &small);
-    // Two numbers are not for ordinary QPs.
+    // Two QP numbers are not for ordinary QPs.
     let qps = make_all("QP", device.max_qp.get() - 2, create);
     qps[3].destroy().unwrap();
     create().expect("a number is free again");
@@ -66,7 +68,7 @@ fn objects(limits: GuestLimits) {
     guest.create_srq(&srq).expect("a number is free again");
 }
 
-/// A shared receive queue of one receive without elements.
+/// Returns an SRQ for one receive without scatter/gather elements.
 fn small_srq(context: u32, pd: u32) -> CreateSrqReq {
     CreateSrqReq {
         context: context.into(),
@@ -91,7 +93,7 @@ fn as_many_objects_as_the_device_tells() {
     });
 }
 
-/// The limits that a guest has if nothing else is configured.
+/// The default limits of a guest.
 #[test]
 #[ignore = "long"]
 fn as_many_objects_as_the_device_tells_by_default() {
@@ -128,7 +130,7 @@ fn a_region_as_large_as_the_device_tells() {
     let guest = &lab.guests[0];
     let device = guest.query_device().unwrap();
     let pd = guest.alloc_pd(limit::KERNEL_CONTEXT).unwrap();
-    // The guest's memory has a hole, so a region of its size needs some of it twice.
+    // The guest's memory has a gap, so a region of that size needs some memory twice.
     let (size, half) = (device.max_mr_size.get(), 64 << 20);
     assert_eq!(size, 128 << 20, "what the guest may have");
     let runs = |last| [run(1 << 32, half), run(1 << 32, last)];
@@ -150,7 +152,7 @@ fn as_many_runs_as_the_device_tells() {
     assert_eq!(answer.err(), Some(Status::TOO_LARGE));
 }
 
-/// Requests of all QPs together are bounded by the memory that they would take.
+/// The memory that requests of all QPs together would take is limited.
 #[test]
 fn all_queues_together_have_the_memory_for_requests() {
     let lab = Lab::new(1);
@@ -175,7 +177,7 @@ fn all_queues_together_have_the_memory_for_requests() {
 
 fn deep(guest: &Guest) -> (u32, QpOptions) {
     let depth = guest.query_device().unwrap().max_qp_wr.get();
-    // 4 s for an answer, 30 s for all retries: who is stopped is not given up.
+    // 4 s for an answer, 30 s for all retries: a paused peer is not given up.
     let timeout = 20;
     (depth, QpOptions { send_wr: depth, recv_wr: depth, sges: 1, inline: 0, timeout, ..QpOptions::default() })
 }
@@ -241,7 +243,7 @@ fn a_shared_queue_as_deep_and_wide_as_the_device_tells() {
         client.cq.expect_success();
         assert_eq!(server.cq.expect_success().id(), 0);
         assert_eq!(server.mr.get(0, max_sge.into()), data);
-        // One was taken, so there is room for one; the next is one too many.
+        // One receive was consumed, so there is room for one. The next is one too many.
         let mut events = lab.guests[1].async_events();
         (0..2).for_each(|id| server.process.post(&Request::srq_recv(srqn, id, &[])));
         assert_eq!(events.recv(), Told { kind: EventKind::SRQ_ERR, object: srqn });
@@ -276,7 +278,7 @@ fn as_many_elements_and_inline_bytes_as_the_device_tells() {
         let (mut a, mut b) = pair(&lab, 1, 8192, &QpOptions { sges, inline, ..QpOptions::default() });
         let data: Vec<u8> = (0..sges * 3).map(|i| i as u8).collect();
         a.mr.put(0, &data);
-        // Each a byte from the last, and in other sizes at the receiver.
+        // Each element is a byte after the one before. The receiver's elements have other sizes.
         let from: Vec<Sge> = (0..sges).map(|i| a.mr.sge(u64::from(i) * 3, 3)).collect();
         let to: Vec<Sge> =
             (0..sges).map(|i| b.mr.sge(u64::from(i) * 100, if i % 2 == 0 { 2 } else { 4 })).collect();

@@ -1,5 +1,6 @@
-//! Lists of requests: what one channel makes of requests that are pushed together, on one host and
-//! between two, and what a process may write into one.
+//! Lists of requests, which a channel makes from requests that are pushed together.
+//!
+//! Tests cover one host and two, and lists that a process writes by hand.
 
 use vrdma_tests::abi::control::{QpState, QpType, limit};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -9,20 +10,20 @@ use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{CableOptions, Lab, LabOptions, Qp, QpOptions, connect};
 
-/// Two guests on one host, then on two.
+/// Returns a lab with two guests on one host, and one on two hosts.
 fn labs() -> [Lab; 2] {
     [None, Some(CableOptions::default())]
         .map(|cable| Lab::with(2, LabOptions { cable, ..LabOptions::default() }))
 }
 
-/// Connected QPs of two guests.
+/// Connects QPs of two guests.
 fn sides(lab: &Lab, qp_type: QpType) -> [Side; 2] {
     let sides = [0, 1].map(|at| Side::new(&lab.guests[at], 1 << 20, &QpOptions::of(qp_type)));
     connect(&sides[0].qp, &sides[1].qp);
     sides
 }
 
-/// Pushes requests, and tells the device of all of them at once; in how many units they are.
+/// Pushes requests, publishes all of them at once, and returns how many 64-byte units they take.
 fn post_together<'a>(side: &mut Side, requests: impl IntoIterator<Item = Request<'a>>) -> u16 {
     let channel = &mut side.process.channel;
     let before = channel.ring.avail_idx();
@@ -102,7 +103,7 @@ fn receives_of_a_list_are_flushed_each() {
     b.close();
 }
 
-/// Lists as no driver writes them, from a process: its QP fails, and nobody else's.
+/// A process writes lists as no driver does: its own QP fails, and no other.
 #[test]
 fn a_list_that_cannot_be_understood_is_one_bad_request() {
     let lab = Lab::new(2);
@@ -137,8 +138,9 @@ fn a_list_that_cannot_be_understood_is_one_bad_request() {
     }
 }
 
-/// A list of SENDs through an XRC initiator, whose requests say each for which queue they are: one
-/// bad request too.
+/// A list of SENDs through an XRC initiator is one bad request.
+///
+/// Such requests each name their SRQ, so they cannot form a list.
 #[test]
 fn an_xrc_initiator_has_no_lists() {
     let lab = Lab::new(2);

@@ -1,6 +1,6 @@
-//! A guest in the process of the test drives the daemon. Each module is about one question.
+//! A guest in the test's process drives the daemon. Each module is about one question.
 //!
-//! They are one program, since each program that is linked with the daemon takes seconds and 40 MB.
+//! All modules are one program, since each program linked with the daemon takes seconds and 40 MB.
 //! Under nextest each test has a process of its own.
 
 mod both;

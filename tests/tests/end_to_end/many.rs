@@ -1,4 +1,4 @@
-//! Many guests of one daemon that come, go and come back all at once.
+//! Many guests of one daemon that come, leave and return at the same time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use vrdma_tests::side::{Side, pair_between};
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{Guest, GuestOptions, Lab, LabOptions, QpOptions, Rng, wait};
 
-/// Guests that come and go, two by two; two more stay.
+/// Guests that come and leave in pairs. Two more guests stay.
 const GUESTS: u8 = 64;
-/// How often each comes.
+/// How often each guest comes.
 const ROUNDS: u32 = 4;
-/// Messages each way while all are there.
+/// Messages in each direction while all guests are connected.
 const MESSAGES: u32 = 20;
-/// Bytes of each.
+/// Bytes of each message.
 const LEN: u64 = 5000;
 
-/// Those of guest `index`.
+/// Returns the options of guest `index`.
 fn options(index: u8) -> GuestOptions {
     GuestOptions { memory: vec![(0x1000, 8 << 20)], host: index + 1, ..GuestOptions::default() }
 }
@@ -31,7 +31,7 @@ fn connect(sockets: &[PathBuf], index: u8) -> Arc<Guest> {
     guest
 }
 
-/// A message from one to the other, checked.
+/// Sends a message from one side to the other, and checks it.
 fn message(from: &mut Side, to: &mut Side, rng: &mut Rng) {
     let data = rng.bytes(LEN as usize);
     from.mr.put(0, &data);
@@ -43,7 +43,9 @@ fn message(from: &mut Side, to: &mut Side, rng: &mut Rng) {
     assert!(to.mr.get(LEN, LEN) == data, "another message came");
 }
 
-/// Waits until all have come so far. Not a barrier, which would wait for ever for one that failed.
+/// Waits until all threads have called this so far.
+///
+/// It is not a barrier, which would wait forever if a thread failed.
 fn meet(there: &AtomicU32, all: u32) {
     there.fetch_add(1, Ordering::SeqCst);
     wait::until("the other guests", || (there.load(Ordering::SeqCst) >= all).then_some(()));
@@ -69,7 +71,7 @@ fn guests_of_one_daemon_come_go_and_come_back_at_once() {
                         message(&mut left, &mut right, &mut rng);
                         message(&mut right, &mut left, &mut rng);
                     }
-                    // Some give back what they have, others just go.
+                    // Some guests destroy their objects, others just leave.
                     if pair % 2 == 0 {
                         left.close();
                         right.close();

@@ -1,5 +1,6 @@
-//! A VMM that changes the memory table while queue pairs run: what is gone is not touched any more,
-//! what comes back is used again, and nobody else notices.
+//! A VMM that changes the memory table while queue pairs run.
+//!
+//! Removed memory is not touched, returned memory is used again, and no other guest notices.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vrdma_tests::abi::control::{QpState, access};
@@ -11,8 +12,7 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{Cq, Guest, Lab, LabOptions, Mr, QpOptions, Rng, connect, proc, wait};
 
-/// Guests with a third region that can be taken away: nothing but what a test puts there lies in
-/// it.
+/// A third region of guest memory, which can be removed. It holds only what a test puts there.
 const EXTRA: (u64, u64) = (0x2_0000_0000, 8 << 20);
 
 fn lab() -> Lab {
@@ -33,7 +33,7 @@ fn give_back(guest: &Guest) {
     guest.front_end().add_region(&guest.memory, &extra(guest)).unwrap();
 }
 
-/// A region in the part that can be taken away.
+/// Registers a region in the removable memory.
 fn mr_in_extra(side: &Side, len: u64) -> Mr {
     let guest = side.guest();
     assert!(guest.memory.reserve(EXTRA.0, len.next_multiple_of(4096)));
@@ -133,8 +133,9 @@ fn a_channel_whose_slots_are_gone_is_broken_and_tells() {
     guest.unbind_channel(queue).unwrap();
 }
 
-/// The table changes all the time while a guest moves data: it all arrives, for its memory is in
-/// each table.
+/// The table changes all the time while a guest transfers data.
+///
+/// All data arrives, because its memory is in each table.
 #[test]
 fn tables_change_under_running_queue_pairs() {
     let lab = lab();
@@ -170,7 +171,7 @@ fn tables_change_under_running_queue_pairs() {
     bystanders.stop();
 }
 
-/// Everything that a driver needs goes away during work, again and again.
+/// Removes memory that a driver needs during work, again and again.
 #[test]
 fn regions_removed_in_the_midst_of_work_harm_nobody_else() {
     let lab = lab();
@@ -185,7 +186,7 @@ fn regions_removed_in_the_midst_of_work_harm_nobody_else() {
             a.recv_any(id);
         }
         let guest = a.guest().clone();
-        // One of the regions goes, with rings, objects and payload, or all but one do.
+        // Remove one region, with rings, objects and payload, or all regions but one.
         let mut left = guest.memory.regions().to_vec();
         left.remove(rng.below(3) as usize);
         if rng.one_in(2) {
@@ -207,8 +208,9 @@ fn regions_removed_in_the_midst_of_work_harm_nobody_else() {
     drop(Cq::create(&lab.guests[0], 0, 4, 0).unwrap());
 }
 
-/// The pages of a region are there when it is registered, and again when its memory is mapped anew:
-/// the worker waits for none.
+/// The pages of a region are present after its registration and after a remapping.
+///
+/// The worker takes no page faults for them.
 #[test]
 fn the_worker_takes_no_page_faults_for_memory_that_is_registered() {
     const LEN: u64 = 16 << 20;
@@ -223,10 +225,10 @@ fn the_worker_takes_no_page_faults_for_memory_that_is_registered() {
         worker() - before
     };
     if lab.are_apart(0, 1) {
-        // Buffers for frames to other workers are made when they are used first.
+        // Buffers for frames to other workers are allocated when they are first used.
         (10..14).for_each(|id| _ = write(id));
     }
-    // Of 8,192 pages.
+    // The transfer touches 8,192 pages.
     let faults = write(1);
     assert!(faults < 100, "{faults} page faults");
     for guest in &lab.guests[..2] {
@@ -236,7 +238,7 @@ fn the_worker_takes_no_page_faults_for_memory_that_is_registered() {
     assert!(faults < 100, "{faults} page faults after a new memory table");
 }
 
-/// Millions of runs are translated by the session of the guest whose they are, not by the worker.
+/// The guest's own session translates millions of extents, not the worker.
 #[test]
 fn a_memory_table_that_changes_under_a_million_runs_costs_the_worker_little() {
     const RUNS: u64 = 1 << 20;
@@ -245,7 +247,7 @@ fn a_memory_table_that_changes_under_a_million_runs_costs_the_worker_little() {
     let pid = lab.daemon.pid();
     let (guest, pages) = (&lab.guests[0], lab.guests[0].memory.alloc(8192));
     let process = vrdma_tests::Context::open(guest).unwrap();
-    // No two that are adjacent, so that none become one.
+    // No two extents are adjacent, so none are merged.
     let runs: Vec<_> = (0..RUNS).map(|i| (pages + 4096 * ((i + 1) % 2), 4096)).collect();
     let mr = Mr::register_runs(guest, process.pd, access::ALL, 0x1000, &runs).unwrap();
     let times = || (proc::thread_cpu_time(pid, lab.first_worker()), proc::thread_cpu_time(pid, "RDMA g0"));

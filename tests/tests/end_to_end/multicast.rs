@@ -1,4 +1,4 @@
-//! Multicast groups: each member gets its copy, wherever it is, and nobody else does.
+//! Multicast groups: each member gets its copy, on any host, and no other QP does.
 
 use vrdma_backend::config::GuestConfig;
 use vrdma_backend::port::Burst;
@@ -14,21 +14,21 @@ use vrdma_tests::{CableOptions, Context, Lab, LabOptions, Qp, QpOptions, wait};
 use vrdma_wire::num::{Gid, Mac};
 use vrdma_wire::roce::Packet;
 
-/// Where datagrams to groups go.
+/// Destination QPN of datagrams to groups.
 const MEMBERS: u32 = 0xff_ffff;
-/// Index of the handle that leads to the group.
+/// Index of the address handle of the group.
 const GROUP: u32 = 3;
 
 fn group(last: u8) -> [u8; 16] {
     Gid::from_ipv4([239, 1, 2, last]).0
 }
 
-/// A handle that leads to a group.
+/// Returns an address handle of a group.
 fn to_group(pd: u32, mgid: [u8; 16]) -> AhEntry {
     AhEntry { dmac: Gid(mgid).group_mac().0, ..entry(pd, mgid) }
 }
 
-/// A started UD QP of a guest, with memory and a CQ.
+/// Creates a UD QP of a guest in RTS, with memory and a CQ.
 fn member(lab: &Lab, guest: usize) -> Side {
     let side = Side::new(&lab.guests[guest], 4096, &QpOptions::of(QpType::UD));
     side.qp.start().unwrap();
@@ -39,7 +39,7 @@ fn target(side: &Side) -> UdTarget {
     UdTarget { ah: GROUP, qpn: MEMBERS, qkey: side.qp.options.qkey }
 }
 
-/// Sends to the group that the sender's handle leads to, and waits until that has ended.
+/// Sends to the group of the sender's address handle, and waits for the completion.
 fn send(side: &mut Side, id: u32, data: Data<'_>) {
     let to = target(side);
     side.post(&Request::ud_send(side.qp.tag(id), to, data).signaled(true));
@@ -88,7 +88,7 @@ fn each_member_gets_what_any_of_them_sends_on_one_host_and_on_two() {
                 assert_eq!(&got[40..], b"to all of you");
                 assert_eq!(side.cq.poll(), None, "once");
             }
-            // The fifth is no member, and keeps its receive.
+            // The fifth QP is no member, and keeps its receive.
             assert_eq!(sides[4].cq.poll(), None);
             sides[4].qp.to_state(QpState::RESET).unwrap();
             sides[4].qp.start().unwrap();
@@ -113,7 +113,8 @@ fn what_a_member_does_not_take_is_lost_to_it_alone() {
     for side in &sides[1..] {
         side.guest().attach_mcast(side.qp.number, group(1)).unwrap();
     }
-    // No receive, a short one, another Q_Key, in error; and one that takes it.
+    // Members without a receive, with a short receive, with another `Q_Key`, in ERR, and one that
+    // accepts it.
     let short = sides[2].mr.sge(0, 41);
     sides[2].recv(1, &[short]);
     for side in [3, 5] {
@@ -145,7 +146,7 @@ fn a_receive_that_was_posted_before_the_send_is_found() {
     handles.put(GROUP, &to_group(a.process.pd, group(1)));
     b.guest().attach_mcast(b.qp.number, group(1)).unwrap();
     for round in 0..500 {
-        // Not drained: the worker may take the send first.
+        // Not drained: the worker may take the send before the receive.
         b.recv_any(round);
         send(&mut a, round, Data::Inline(&round.to_le_bytes()));
         b.cq.expect(b.qp.number, round, WcStatus::SUCCESS);
@@ -180,7 +181,7 @@ fn commands_are_checked_and_limits_hold() {
     // Another guest has groups of its own.
     let other = member(&lab, 1);
     lab.guests[1].attach_mcast(other.qp.number, nth(groups)).unwrap();
-    // A QP that goes leaves its groups.
+    // A destroyed QP leaves its groups.
     ud.qp.destroy().unwrap();
     let next = member(&lab, 0);
     guest.attach_mcast(next.qp.number, nth(groups)).unwrap();
@@ -227,7 +228,7 @@ fn a_datagram_for_a_thousand_members_comes_to_each_once() {
     }
 }
 
-/// Guests 0 and 2 are in VLAN 10, 1 and 3 in VLAN 20.
+/// Starts a lab with guests 0 and 2 in VLAN 10, and guests 1 and 3 in VLAN 20.
 fn in_vlans() -> Lab {
     fn address(index: u8) -> (u8, Option<u16>) {
         (index + 1, Some(if index.is_multiple_of(2) { 10 } else { 20 }))
@@ -262,7 +263,7 @@ fn a_group_is_another_in_each_vlan() {
         if from == 0 {
             assert!(others.iter().all(|&side| sides[side].cq.poll().is_none()), "another VLAN");
         }
-        // A handle that names a VLAN of others leads nowhere.
+        // An address handle with another guest's VLAN is refused.
         handles.put(GROUP, &AhEntry { vlan: (30 - vlan).into(), ..way });
         let to = target(&sides[from]);
         let request = Request::ud_send(sides[from].qp.tag(8), to, Data::Inline(b"spy"));
@@ -272,8 +273,9 @@ fn a_group_is_another_in_each_vlan() {
     }
 }
 
-/// The cable's other end in the test's hand, one guest with a member of the group, and another
-/// guest without an RDMA function.
+/// Tests groups on the wire, where the test holds the remote end of the cable.
+///
+/// Guest 1 has the group's member. Guest 0 sends, and its netdev must receive nothing.
 #[test]
 fn on_the_wire_a_group_has_its_address_and_frames_from_there_come_to_members_alone() {
     let cable = Some(CableOptions { held: true, ..CableOptions::default() });
@@ -300,7 +302,7 @@ fn on_the_wire_a_group_has_its_address_and_frames_from_there_come_to_members_alo
     let path = parsed.packet.path;
     assert_eq!((path.dst_mac, path.dst), (Mac([1, 0, 0x5e, 1, 2, 1]), Gid(group(1))));
     assert_eq!((parsed.packet.bth.dest.number(), parsed.payload), (MEMBERS, &b"out"[..]));
-    // It comes back as another host's.
+    // The datagram comes back as that of another host.
     let answer = |src: Gid, dst: [u8; 16], to: Mac, qpn: u32| {
         let mut packet = parsed.packet;
         (packet.path.src, packet.path.src_mac) = (src, Mac([0x52, 0x54, 0, 0, 0, 0x99]));
@@ -330,8 +332,8 @@ fn on_the_wire_a_group_has_its_address_and_frames_from_there_come_to_members_alo
             let wc = side.cq.expect(side.qp.number, 2, WcStatus::SUCCESS);
             assert_eq!((wc.len(), side.mr.get(40, 4)), (44, b"back".to_vec()));
         } else {
-            // What comes from outside to a group goes to all workers, and each counts it that has
-            // no member.
+            // A datagram from outside to a group goes to all workers. Each worker without a member
+            // counts it.
             let times = if counter == "drop_multicast" { lab.workers().into() } else { 1 };
             wait::until(counter, || (lab.stats().roce(counter) == before + times).then_some(()));
             assert_eq!(sides[1].cq.poll(), None, "{counter}");
@@ -340,7 +342,7 @@ fn on_the_wire_a_group_has_its_address_and_frames_from_there_come_to_members_alo
     netdev.expect_nothing();
 }
 
-/// A packet with its ICRC.
+/// Builds a packet with its ICRC.
 fn packet_frame(packet: &Packet, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; packet.frame_len(payload.len())];
     let head = packet.emit(payload.len(), &mut frame);

@@ -1,5 +1,6 @@
-//! A receive that was posted before a send was posted is there for it, whatever channels,
-//! processes, guests and hosts the two came through.
+//! A receive that was posted before a send is available to that send.
+//!
+//! This holds for any channels, processes, guests and hosts that the two come through.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vrdma_tests::abi::control::{QpState, QpType};
@@ -9,27 +10,29 @@ use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request, UdTarget};
 use vrdma_tests::{CableOptions, Lab, LabOptions, QpOptions, connect, wait};
 
-/// Rounds on one host; between two there are fewer, because four threads take turns then.
+/// Rounds on one host. Between two hosts there are fewer, because four threads then share the
+/// processors.
 const ROUNDS: u32 = 30_000;
-/// And where there is time.
+/// Rounds of the long tests.
 const MANY: u32 = 100_000;
-/// Index of the handle that leads to the receiver.
+/// Index of the receiver's address handle.
 const TO_RECEIVER: u32 = 3;
 
-/// Who posts the receives, and who the sends.
+/// The posters of the receives and of the sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Who {
     /// One thread, through two contexts of one process.
     Contexts,
-    /// Two threads, through two contexts of a guest; one tells the other.
+    /// Two threads, through two contexts of a guest. One signals the other.
     Processes,
-    /// The same of two guests,
+    /// Two threads, through contexts of two guests on one host.
     Guests,
-    /// and of two hosts.
+    /// Two threads, through contexts of two guests on two hosts.
     Hosts,
 }
 
-/// Who posts receives, and beside each some requests that keep the worker busy in other channels.
+/// The poster of receives. With each it posts some requests that keep the worker busy in other
+/// channels.
 struct Receiver {
     side: Side,
     busy: Vec<Side>,
@@ -82,7 +85,7 @@ fn rounds_of(service: QpType, who: Who, rounds: u32) {
     let options = QpOptions { rnr_retry: 0, ..QpOptions::of(service) };
     let there = &lab.guests[0];
     let here = &lab.guests[usize::from(matches!(who, Who::Guests | Who::Hosts))];
-    // The worker looks at channels in the order in which they were bound.
+    // The worker polls channels in the order in which they were bound.
     let mut receiver = Receiver {
         side: Side::new(there, 4096, &options),
         busy: (0..4).map(|_| Side::looped(there, 4096)).collect(),
@@ -201,7 +204,7 @@ fn fill(mut side: Side, over: &AtomicBool) {
 fn a_process_that_never_stops_posting_puts_no_end_off() {
     let lab = Lab::new(2);
     let over = AtomicBool::new(false);
-    // Its own QP is among those that it fills its channel for; it has no receive.
+    // The process' own QP is among the ones affected. It has no receive.
     let hostile = Side::looped(&lab.guests[0], 4096);
     let options = QpOptions { rnr_retry: 1, ..QpOptions::default() };
     let idle = hostile.process.qp(&hostile.cq, &hostile.cq, &options);
@@ -212,7 +215,7 @@ fn a_process_that_never_stops_posting_puts_no_end_off() {
         scope.spawn(|| fill(hostile, &over));
         sender.post(&Request::send(sender.qp.tag(1), Data::Inline(b"hi")).signaled(true));
         let wc = sender.cq.wait_within(wait::PATIENCE);
-        // A command about a QP of that process ends too.
+        // A command for a QP of that process completes, too.
         let changed = other.to_state(QpState::ERR);
         over.store(true, Ordering::Relaxed);
         assert_eq!(wc.map(|wc| wc.status()), Some(WcStatus::RNR_RETRY_EXC_ERR));

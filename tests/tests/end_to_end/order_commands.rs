@@ -1,9 +1,10 @@
-//! Commands and requests, in the order that their guest knows: what was posted before a command is
-//! taken before it, through whatever channels it came; and what a command did, it did before its
-//! answer, for requests through any channel and of any guest.
+//! The order of commands and requests, as their guest knows it.
 //!
-//! Of the other pairs, `order.rs` has a receive before a send, `events.rs` and `late_stores.rs` a
-//! CQ that is armed before a completion.
+//! Requests posted before a command are taken before it, through any channel. A command takes
+//! effect before its answer, for requests through any channel and of any guest.
+//!
+//! Other pairs are tested elsewhere: a receive before a send in `order.rs`, and a CQ that is armed
+//! before a completion in `events.rs` and `late_stores.rs`.
 
 use std::ops::Range;
 use vrdma_tests::abi::control::{CreateSrqReq, ModifySrqReq, QpState, QpType, access, limit, srq_attr};
@@ -15,16 +16,18 @@ use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Remote, Request, UdTarget};
 use vrdma_tests::{Context, Lab, Mr, Qp, QpOptions, Rng, connect};
 
-/// Rounds of a test, and of its long form. (A hundred thousand of each would take the long tests
-/// beyond their half hour.)
+/// Rounds of a short test.
+///
+/// A long test has [`LONG`] rounds. A hundred thousand rounds of each would exceed the half hour of
+/// the long tests.
 const ROUNDS: u32 = 500;
 const LONG: u32 = 10_000;
-/// Requests of a round that come before its command, at most; more have numbers from here on.
+/// Most requests of a round before its command. Further requests have numbers from here on.
 const MOST: u32 = 32;
-/// Numbers of requests for each round.
+/// Numbers of requests reserved for each round.
 const NUMBERS: u32 = MOST + 2;
 
-/// Where the peer is.
+/// The location of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Peer {
     /// Another context of the guest.
@@ -33,36 +36,37 @@ enum Peer {
     Guest,
 }
 
-/// Which channel requests come through.
+/// The channel that requests come through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
-    /// That of the QP's process.
+    /// The channel of the QP's process.
     Own,
-    /// That of its kernel.
+    /// The channel of the guest's kernel.
     Kernel,
 }
 
 struct Litmus {
     lab: Lab,
     rng: Rng,
-    /// Its QP is modified and destroyed, its channel unbound, by the kernel of its guest.
+    /// The side whose QP is modified and destroyed, and whose channel is unbound, by its guest's
+    /// kernel.
     a: Side,
     kernel: Context,
     b: Side,
-    /// Processes of that guest which keep the worker busy in other channels.
+    /// Processes of that guest that keep the worker busy in other channels.
     busy: Vec<Side>,
     round: u32,
-    /// The peer is on another worker.
+    /// Whether the peer is on another worker.
     has_wire: bool,
 }
 
-/// What a round has posted to `a`, each sort in the order of its numbers.
+/// The requests that a round has posted to `a`: sends and receives, each in order of their numbers.
 struct Posted {
     sends: u32,
     receives: u32,
-    /// How the sends and the receives came.
+    /// The channels of the sends and of the receives.
     ways: [Way; 2],
-    /// Sends that can be carried out: those before one for which there is no receive.
+    /// Sends that can be executed: those before the first one without a receive.
     can_end: u32,
 }
 
@@ -83,7 +87,7 @@ impl Litmus {
         *self.rng.pick(&[Way::Own, Way::Kernel])
     }
 
-    /// The number that request `index` of this round has.
+    /// Returns the number of request `index` of this round.
     fn number(&self, index: u32) -> u32 {
         self.round * NUMBERS + index
     }
@@ -104,7 +108,7 @@ impl Litmus {
         self.post(way, &Request::recv(qp.tag(self.number(index)), &sge));
     }
 
-    /// A word of the peer's memory that is this request's.
+    /// Returns the word of the peer's memory for a request, and the value to write there.
     fn word(&self, index: u32) -> (Remote, [u8; 8]) {
         (self.b.mr.remote(8 * u64::from(index)), u64::from(self.number(index)).to_ne_bytes())
     }
@@ -115,7 +119,7 @@ impl Litmus {
         self.post(way, &Request::write(tag, remote, Data::Inline(&bytes)).signaled(true));
     }
 
-    /// Those sends have been carried out.
+    /// Asserts that the first `count` sends have been executed.
     fn expect_words(&self, count: u32) {
         for index in 0..count {
             let (_, bytes) = self.word(index);
@@ -123,7 +127,7 @@ impl Litmus {
         }
     }
 
-    /// Work for the worker in other channels, half of the time.
+    /// Gives the worker work in other channels, half of the time.
     fn disturb(&mut self) {
         if self.rng.one_in(2) {
             return;
@@ -142,8 +146,9 @@ impl Litmus {
         (0..self.rng.below(most)).for_each(|_| std::hint::spin_loop());
     }
 
-    /// Posts WRITEs to `qp`, and receives; with `stuck` sometimes a SEND among them, which has to
-    /// wait for the peer's receive.
+    /// Posts WRITEs and receives to `qp`.
+    ///
+    /// With `stuck` there is sometimes a SEND among them that has to wait for the peer's receive.
     fn post_some(&mut self, qp: &Qp, stuck: bool) -> Posted {
         let mut posted = Posted { sends: 0, receives: 0, ways: [self.way(), self.way()], can_end: 0 };
         self.disturb();
@@ -167,15 +172,16 @@ impl Litmus {
         posted
     }
 
-    /// The completions of sends and receives that are there now.
+    /// Returns the completions of sends and of receives that are in the CQ.
     fn completions(&mut self) -> (Vec<Wc>, Vec<Wc>) {
         let all = std::iter::from_fn(|| self.a.cq.poll());
         all.partition(|wc| !wc.is_recv())
     }
 
-    /// So many of `count` requests, which nothing keeps from it, have ended now: all, but where the
-    /// peer is on another worker. There they are on their way, and what ends is what was
-    /// acknowledged: the first ones.
+    /// Returns how many of `count` unobstructed requests have succeeded.
+    ///
+    /// All of them have, unless the peer is on another worker. Then requests may still be in
+    /// flight, and those that were acknowledged have completed: the first ones.
     #[track_caller]
     fn ended(&self, found: &[Wc], count: u32) -> u32 {
         let ended = found.iter().filter(|wc| is_success(wc)).count() as u32;
@@ -187,13 +193,13 @@ impl Litmus {
         ended
     }
 
-    /// These completions are those of this round's first requests, in order.
+    /// Asserts that these completions are those of this round's first requests, in order.
     #[track_caller]
     fn expect_first(&self, found: &[Wc], count: u32) {
         assert!(found.iter().map(Wc::id).eq(self.numbers(count)), "round {}: {found:?}", self.round);
     }
 
-    /// What is posted now to each queue is what ends next, so.
+    /// Posts a receive and a send, and asserts that these complete next, with `status`.
     fn expect_last(&mut self, qp: &Qp, [sends, receives]: [Way; 2], status: WcStatus) {
         self.receive(qp, receives, MOST);
         self.write(qp, sends, MOST + 1);
@@ -214,8 +220,9 @@ fn is_success(wc: &Wc) -> bool {
     wc.status() == WcStatus::SUCCESS
 }
 
-/// Once MODIFY_QP to ERR is answered all that was posted before has ended, in order, and nothing of
-/// it comes later.
+/// After the answer to `MODIFY_QP` to ERR, all requests posted earlier have completed, in order.
+///
+/// None of them completes later.
 fn posted_then_error(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("posted_then_error", QpType::RC, peer);
     let qp = litmus.a.qp.clone();
@@ -238,8 +245,9 @@ fn posted_then_error(peer: Peer, rounds: u32) {
     }
 }
 
-/// Once MODIFY_QP to RESET is answered nothing that was posted before ends any more, nor takes part
-/// in the QP's next life.
+/// After the answer to `MODIFY_QP` to RESET, no request posted earlier completes any more.
+///
+/// None affects the QP after it is connected again.
 fn posted_then_reset(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("posted_then_reset", QpType::RC, peer);
     let qp = litmus.a.qp.clone();
@@ -261,13 +269,14 @@ fn posted_then_reset(peer: Peer, rounds: u32) {
     expect_none_untimely(&litmus);
 }
 
-/// No request found its QP in a state in which it takes none, or gone.
+/// Asserts that no request found its QP destroyed, or in a state that takes no requests.
 fn expect_none_untimely(litmus: &Litmus) {
     let stats = litmus.lab.stats();
     assert_eq!((stats.device(0, "stray_requests"), stats.device(0, "untimely_requests")), (0, 0));
 }
 
-/// Once DESTROY_QP is answered what was posted before has ended as it would have without.
+/// After the answer to `DESTROY_QP`, requests posted earlier have completed as they would have
+/// without it.
 fn posted_then_destroyed(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("posted_then_destroyed", QpType::RC, peer);
     for round in 0..rounds {
@@ -286,7 +295,7 @@ fn posted_then_destroyed(peer: Peer, rounds: u32) {
     expect_none_untimely(&litmus);
 }
 
-/// Once UNBIND_CHANNEL is answered what the channel had has been taken.
+/// After the answer to `UNBIND_CHANNEL`, the channel's requests have been taken.
 fn posted_then_unbound(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("posted_then_unbound", QpType::RC, peer);
     let qp = litmus.a.qp.clone();
@@ -294,26 +303,29 @@ fn posted_then_unbound(peer: Peer, rounds: u32) {
         litmus.round = round;
         connect(&qp, &litmus.b.qp);
         let posted = litmus.post_some(&qp, false);
-        // Where the receives came another way they may still be there.
+        // Receives that came through another channel may still be there.
         rebind(if posted.ways[0] == Way::Own { &mut litmus.a.process } else { &mut litmus.kernel });
         let (mut sends, receives) = litmus.completions();
         litmus.ended(&sends, posted.sends);
         if litmus.has_wire {
-            // What was taken ends when it is acknowledged, without its channel.
+            // Requests that were taken complete when they are acknowledged, even without their
+            // channel.
             sends.extend((sends.len() as u32..posted.sends).map(|_| litmus.a.cq.wait()));
         }
         litmus.expect_first(&sends, posted.sends);
         assert!(sends.iter().all(is_success) && receives.is_empty(), "round {round}: {sends:?} {receives:?}");
         litmus.expect_words(posted.sends);
-        // The QP does not notice.
+        // The QP is not affected.
         litmus.write(&qp, posted.ways[0], MOST);
         litmus.a.cq.expect(qp.number, litmus.number(MOST), WcStatus::SUCCESS);
         litmus.reset_both();
     }
 }
 
-/// Once MODIFY_SRQ is answered the shared queue has what was posted before, so that a limit of as
-/// many is armed and not reached; and once DESTROY_SRQ is answered nothing is on its way to it.
+/// After the answer to `MODIFY_SRQ`, the SRQ has the receives posted earlier.
+///
+/// A limit of that number is therefore armed and not reached. After the answer to `DESTROY_SRQ`, no
+/// receive is in flight to the SRQ.
 fn posted_then_shared_queue_changed(rounds: u32) {
     let mut litmus = Litmus::new("posted_then_shared_queue_changed", QpType::RC, Peer::Context);
     let guest = litmus.a.guest().clone();
@@ -352,7 +364,7 @@ fn posted_then_shared_queue_changed(rounds: u32) {
     expect_none_untimely(&litmus);
 }
 
-/// Takes a context its channel, and gives it another with the same virtqueue.
+/// Unbinds a context's channel, and binds another one on the same virtqueue.
 fn rebind(context: &mut Context) {
     let (guest, channel) = (context.guest.clone(), &mut context.channel);
     guest.unbind_channel(channel.queue).unwrap();
@@ -360,8 +372,9 @@ fn rebind(context: &mut Context) {
     *channel = BoundChannel::bind(&guest, context.number, channel.queue).unwrap();
 }
 
-/// A key is good for peers, and for requests through any channel, once REG_MR is answered, and bad
-/// once DEREG_MR is.
+/// A key is valid for peers after the answer to `REG_MR`, and invalid after that to `DEREG_MR`.
+///
+/// This holds for requests through any channel.
 fn remote_key(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("remote_key", QpType::RC, peer);
     let (qp, there) = (litmus.a.qp.clone(), litmus.b.guest().clone());
@@ -390,8 +403,10 @@ fn remote_key(peer: Peer, rounds: u32) {
     }
 }
 
-/// Likewise where the request itself has its data in that region, and nobody but the requester
-/// speaks.
+/// A key for local data is valid after the answer to `REG_MR`, and invalid after that to
+/// `DEREG_MR`.
+///
+/// Here the request's own data is in that region, and nobody but the requester is involved.
 fn local_key(peer: Peer, rounds: u32) {
     let mut litmus = Litmus::new("local_key", QpType::RC, peer);
     let (qp, here) = (litmus.a.qp.clone(), litmus.a.guest().clone());
@@ -419,8 +434,9 @@ fn local_key(peer: Peer, rounds: u32) {
     }
 }
 
-/// A datagram goes where its address handle leads when it is posted, through whatever channel, and
-/// nowhere once it is destroyed.
+/// A datagram uses its address handle as it is when posted, through any channel.
+///
+/// It goes nowhere once the handle is destroyed.
 fn address_handle_then_send(rounds: u32) {
     let mut litmus = Litmus::new("address_handle_then_send", QpType::UD, Peer::Guest);
     let handles = AhTable::new(&litmus.lab.guests[0], 4).unwrap();
@@ -443,7 +459,7 @@ fn address_handle_then_send(rounds: u32) {
             let number = litmus.number(number);
             litmus.post(way, &Request::ud_send(qp.tag(number), target, Data::EMPTY).signaled(true));
             litmus.a.cq.expect(qp.number, number, status);
-            // What was sent before is not lost with the handle.
+            // Datagrams sent earlier are not lost with the handle.
             handles.remove(index);
         }
         receivers[to].cq.expect(receivers[to].qp.number, round, WcStatus::SUCCESS);
@@ -455,7 +471,7 @@ fn address_handle_then_send(rounds: u32) {
     }
 }
 
-/// A test of each, and its long form.
+/// Defines a test for each function, and its long form.
 macro_rules! litmus_tests {
     ($($name:ident, $long:ident: $run:ident($($peer:expr)?);)+) => {$(
         #[test]

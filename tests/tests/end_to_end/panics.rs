@@ -1,5 +1,7 @@
-//! A fault of the daemon itself: where only one guest's state is at hand, that guest's connection
-//! ends, and nobody else's.
+//! A panic in the daemon itself.
+//!
+//! If the panicking code handles only one guest's state, that guest's connection ends, and no
+//! other.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -19,7 +21,7 @@ use vrdma_tests::{CableOptions, Context, Cq, GuestOptions, GuestTcp, Lab, LabOpt
 
 const LEN: u64 = 4096;
 
-/// Writes until it is told to stop, and counts; the longest time between two that completed.
+/// WRITEs until told to stop, and counts. Returns the longest time between two completions.
 fn go_on(a: &mut Side, remote: Remote, count: &AtomicU64, stop: &AtomicBool) -> Duration {
     let (mut longest, mut last) = (Duration::ZERO, Instant::now());
     while !stop.load(Ordering::Relaxed) {
@@ -33,7 +35,7 @@ fn go_on(a: &mut Side, remote: Remote, count: &AtomicU64, stop: &AtomicBool) -> 
     longest
 }
 
-/// Stops it when it goes, also where a test fails.
+/// Stops the loop when dropped, also if a test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -42,13 +44,13 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Two guests go on before, while and after `fault` happens.
+/// Asserts that two other guests make progress before, during and after `fault`.
 fn others_go_on(lab: &Lab, what: &str, fault: impl FnOnce()) {
     let sides = pair_between(&lab.guests[1], &lab.guests[2], LEN, &QpOptions::default());
     these_go_on(sides, what, fault);
 }
 
-/// The same of these.
+/// Asserts that these sides make progress before, during and after `fault`.
 fn these_go_on((mut a, b): (Side, Side), what: &str, fault: impl FnOnce()) {
     let (remote, count, stop) = (b.mr.remote(0), AtomicU64::new(0), AtomicBool::new(false));
     let longest = std::thread::scope(|scope| {
@@ -69,7 +71,7 @@ fn these_go_on((mut a, b): (Side, Side), what: &str, fault: impl FnOnce()) {
     b.close();
 }
 
-/// The hook of the program is in place: what is not contained ends this process.
+/// Starts a lab with the program's panic hook, so that an uncontained panic ends this process.
 fn lab_of(guests: u8, options: LabOptions) -> Lab {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(panics::end_the_process);
@@ -80,8 +82,9 @@ fn lab() -> Lab {
     lab_of(3, LabOptions::default())
 }
 
-/// Guests that a panic in a step of a worker ended have come again, and are served as ever; nobody
-/// else had one.
+/// Reconnects guests that a panic in a worker's step ended, and asserts that they work again.
+///
+/// No other guest had a panic.
 fn come_again(lab: &mut Lab, ended: &[usize], rounds: u64) {
     assert!(hooks::have_panicked());
     for index in 0..lab.guests.len() {
@@ -136,7 +139,7 @@ fn a_panic_in_a_worker_over_a_command_ends_the_guest_that_gave_it() {
             num_runs: 0.into(),
             cookie: 7.into(),
         };
-        // What is answered, if anything is, is that the device broke.
+        // The answer, if there is one, reports a broken device.
         let _ = victim.control().exchange(header.as_bytes(), 1024, Duration::from_millis(1));
         end(&lab, &[0]);
     });
@@ -163,21 +166,21 @@ fn a_panic_amid_a_request_ends_both_guests_that_it_is_about() {
 #[test]
 fn a_panic_over_a_packet_ends_the_guest_that_it_is_for_and_its_peer_elsewhere_finds_nobody() {
     let mut lab = lab_of(5, LabOptions { workers: 2, ..LabOptions::default() });
-    // On both workers.
+    // These guests are on both workers.
     let others = pair_between(&lab.guests[2], &lab.guests[3], LEN, &QpOptions::default());
     let (mut a, mut b) = pair_between(&lab.guests[1], &lab.guests[0], LEN, &QpOptions::default());
     these_go_on(others, "a packet", || {
         b.recv_any(5);
         b.process.channel.drain();
         hooks::panic_at("g0", "a packet to it");
-        // Long enough for memory to be lent.
+        // Long enough to use pinned regions.
         let own = [a.mr.sge(0, LEN as u32)];
         a.qp.gives_up_soon().unwrap();
         a.post(&Request::send(a.qp.tag(1), Data::Sges(&own)).signaled(true));
         end(&lab, &[0]);
         a.cq.expect(a.qp.number, 1, WcStatus::RETRY_EXC_ERR);
     });
-    // What it had lent is its own again: regions go at once.
+    // The pinned memory is released: regions can be deregistered at once.
     a.close();
     drop(b);
     come_again(&mut lab, &[0], 1);
@@ -186,7 +189,7 @@ fn a_panic_over_a_packet_ends_the_guest_that_it_is_for_and_its_peer_elsewhere_fi
 #[test]
 fn a_panic_over_a_packet_of_the_uplink_ends_the_guest_that_it_is_for() {
     let mut lab = lab_of(5, LabOptions { cable: Some(CableOptions::default()), ..LabOptions::default() });
-    // Guests with odd numbers are on the other host.
+    // Guests with odd numbers are on the remote host.
     let others = pair_between(&lab.guests[2], &lab.guests[3], LEN, &QpOptions::default());
     let (mut a, mut b) = pair_between(&lab.guests[1], &lab.guests[0], LEN, &QpOptions::default());
     these_go_on(others, "a packet of the uplink", || {
@@ -201,7 +204,7 @@ fn a_panic_over_a_packet_of_the_uplink_ends_the_guest_that_it_is_for() {
     a.close();
     drop(b);
     assert!(hooks::have_panicked());
-    // The host's guests are 0, 2 and 4.
+    // The local host's guests are 0, 2 and 4.
     assert_eq!([0, 1, 2].map(|index| lab.stats().device(index, "panics")), [1, 0, 0]);
     lab.guests[0] = lab.connect(0);
     let (a, b) = pair_between(&lab.guests[1], &lab.guests[0], LEN, &QpOptions::default());
@@ -216,7 +219,7 @@ fn a_panic_over_a_look_for_receives_ends_both_guests_of_the_message() {
     let (mut a, b) = pair_between(&lab.guests[0], &lab.guests[3], LEN, &options);
     others_go_on(&lab, "a look for its receives", || {
         hooks::panic_at("g3", "a look for its receives");
-        // There is none, so that the sender is to be told.
+        // There is no receive, so the sender has to be told.
         a.post(&Request::send(a.qp.tag(1), Data::Inline(b"a message")).signaled(true));
         end(&lab, &[0, 3]);
     });
@@ -235,7 +238,7 @@ fn a_panic_over_a_failed_cq_ends_its_guest() {
     qp.to_state(QpState::ERR).unwrap();
     others_go_on(&lab, "its failed CQ", || {
         hooks::panic_at("g0", "its failed CQ");
-        // Each completes at once, more than there is room for.
+        // Each receive completes at once, and there are more than the CQ holds.
         (0..16).for_each(|id| process.post(&Request::recv(qp.tag(id), &[])));
         end(&lab, &[0]);
     });
@@ -272,7 +275,7 @@ fn a_panic_over_a_connection_of_iwarp_ends_its_guest() {
         hooks::panic_at("g0", "a connection of it");
         a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Inline(b"inline")).signaled(true));
         end(&lab, &[0]);
-        // Its sockets are closed.
+        // The sockets of the panicked guest are closed.
         lab.guests[3].cm_expect_end(number);
     });
     drop((a, b));
@@ -296,14 +299,14 @@ fn a_panic_over_a_frame_ends_the_netdev_that_it_is_about() {
         others_go_on(&lab, step, || {
             hooks::panic_at(&format!("g{victim}"), step);
             match victim {
-                // Nothing is given back to it.
+                // The frame's buffer is not returned to the guest.
                 0 => assert!(a.try_send(Header::default(), &to(2, 1))),
                 _ => a.send(&to(2, 1)),
             }
             wait::until("the panic", || hooks::have_panicked().then_some(()));
             wait::until("its count", || (lab.stats().net(victim, "panics") == 1).then_some(()));
         });
-        // Others go on, also with who comes again.
+        // Other netdevs continue, also with the netdev that returns.
         if round == 0 {
             a = net(0);
         } else {
@@ -324,7 +327,7 @@ fn a_panic_over_a_command_ends_its_guest_alone() {
         let victim = lab.guests[0].clone();
         others_go_on(&lab, step, || {
             hooks::panic_at("RDMA g0", step);
-            // Nobody answers it.
+            // The command gets no answer.
             let header = ReqHeader {
                 opcode: Opcode::QUERY_DEVICE.0.into(),
                 reserved: 0.into(),
@@ -336,7 +339,7 @@ fn a_panic_over_a_command_ends_its_guest_alone() {
             wait::until("the connection to end", || victim.front_end().is_closed().then_some(()));
         });
         assert_eq!(lab.stats().device(0, "panics"), round);
-        // Its front-end may come again, and finds all as ever.
+        // Its front-end may reconnect, and everything works.
         lab.guests[0] = lab.connect(0);
         let (a, b) = pair_between(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
         drop(victim);
@@ -359,7 +362,7 @@ fn a_panic_over_a_message_ends_its_connection_alone() {
     assert_eq!(lab.stats().net(0, "panics"), 1);
 }
 
-/// Set in the process that is to end.
+/// Environment variable, set in the process that is to end.
 const VICTIM: &str = "VRDMA_TEST_VICTIM";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Several workers with a queue pair of the uplink each. Wants root, for networks of its own.
+//! Several workers with an uplink queue pair each. The tests need root, for network namespaces.
 
 use std::process::Command;
 use vrdma_tests::queues::{Passed, lab, start, talk};
@@ -8,8 +8,9 @@ fn ip(arguments: &str) {
     assert!(status.is_ok_and(|status| status.success()), "ip {arguments}");
 }
 
-/// A network namespace for this thread and those that it starts from now on: the daemons'; none
-/// without root.
+/// Creates a network namespace for this thread and threads that it starts later.
+///
+/// Those include the daemons' threads. Returns false without root.
 fn namespace() -> bool {
     // SAFETY: a plain system call.
     let has_one = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
@@ -28,7 +29,7 @@ fn each_worker_sends_and_receives_by_its_own_packet_socket() {
     ip("link set va up");
     ip("link set vb up");
     let lab = lab("net_af_packet0,iface=va,qpairs=2", "net_af_packet1,iface=vb");
-    // The kernel spreads connections over the sockets, wherever they end.
+    // The kernel spreads connections over the sockets without regard to their workers.
     let spreads = |Passed { received, handed_over, .. }: &Passed| {
         received.iter().all(|frames| *frames != 0) && *handed_over != 0
     };
@@ -43,11 +44,12 @@ fn each_worker_sends_and_receives_by_its_own_packet_socket() {
     assert!(spreads(&passed) && passed.sent.iter().all(|frames| *frames != 0), "{passed:?}");
     assert_eq!(stats.uplink("frames_sent"), passed.sent.iter().sum::<u64>());
     assert_eq!((stats.uplink("rules"), stats.uplink("rules_refused")), (0, 2), "packet sockets have none");
-    // The remote one has a single socket, which its first worker has for both.
+    // The remote daemon has a single socket, which its first worker uses for both workers.
     let remote = lab.remote_stats();
     assert_eq!(remote.worker(1, "uplink_sent") + remote.worker(1, "uplink_received"), 0);
     assert!(remote.uplink("rx_handed_over") != 0 && remote.worker(0, "uplink_sent") != 0);
-    // Guests of one daemon are still reached when the link is down, and others again when it is up.
+    // Guests of one daemon reach each other when the link is down. Others are reachable again when
+    // it is up.
     let within = start(&lab, 0, 2);
     ip("link set vb down");
     within.expect_another_round();
@@ -56,8 +58,9 @@ fn each_worker_sends_and_receives_by_its_own_packet_socket() {
     within.stop();
 }
 
-/// With rules where the kernel has them: not this one, if `cargo xtask demo --workers 2 pci-nic` is
-/// to show them.
+/// Tests a tap, whose queues get flow rules if the kernel supports them.
+///
+/// If this kernel does not, `cargo xtask demo --workers 2 pci-nic` shows them.
 #[test]
 fn each_worker_sends_and_receives_by_its_own_queue_of_a_tap() {
     if !namespace() {

@@ -1,5 +1,6 @@
-//! What the daemon says of messages that it refuses: which, of which queue, with what value, and
-//! what to change.
+//! The daemon's log about messages that it refuses.
+//!
+//! It names the message, its queue and value, and what to change.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -33,8 +34,8 @@ fn expect_message(lab: &Lab, words: &str) {
 
 #[test]
 fn each_message_that_is_refused_is_named() {
-    // Request, flags (version 1, wants an answer), size of the payload, payload, in words of 32
-    // bits; ADDRESS is in guest memory.
+    // Request, flags (version 1, reply wanted), size of the payload, and payload, in 32-bit words.
+    // ADDRESS stands for an address in guest memory.
     const ADDRESS: u32 = u32::MAX;
     let mistakes: [(&str, &[u32]); 8] = [
         ("SET_VRING_NUM: queue 17: 17 are served; the VMM's num_vqs", &[8, 9, 8, 17, 256]),
@@ -52,7 +53,7 @@ fn each_message_that_is_refused_is_named() {
         ("SET_FEATURES: features 0x10000000000 are not on offer", &[2, 9, 8, 0, 0x100]),
         ("request 77: ", &[77, 1, 0]),
     ];
-    // Messages are limited to some in each while, so that not one daemon can be asked for all.
+    // The log is rate-limited, so a single daemon would not report all of them.
     for some in mistakes.chunks(4) {
         let lab = lab();
         for (message, words) in some {
@@ -69,7 +70,7 @@ fn each_message_that_is_refused_is_named() {
     }
 }
 
-/// A region's last bytes: none of the rings goes into them.
+/// Returns the address of a region's last 16 bytes, which are too few for any of the rings.
 fn last_bytes(memory: &Memory) -> u64 {
     let region = memory.regions()[0];
     region.front_end_addr() + region.len - 16
@@ -108,15 +109,16 @@ fn rings_that_begin_in_guest_memory_and_end_elsewhere_are_refused() {
             ),
         );
     }
-    // To the last byte.
+    // Rings that end at the last byte are accepted.
     let mut front_end = FrontEnd::open(&lab.net_socket(0), 0, &memory).unwrap();
     front_end.link().set_vring_num(1, 256).unwrap();
     let ends = [4096, 518, 2056].map(|len| last + 16 - len);
     front_end.link().set_vring_addr(1, &rings(256, ends[0], ends[1], ends[2])).unwrap();
 }
 
-/// cloud-hypervisor reads as far as its guest does, and panics where it gets less than it asked
-/// for.
+/// Bytes beyond the configuration space read as zero.
+///
+/// cloud-hypervisor reads as far as its guest does, and panics if it gets less than it asked for.
 #[test]
 fn what_lies_beyond_the_configuration_space_is_zero() {
     let lab = lab();
@@ -134,10 +136,11 @@ fn what_lies_beyond_the_configuration_space_is_zero() {
     }
 }
 
-/// Sends a message that the library would not send.
+/// Sends a message that the vhost library would not send.
 fn say(front_end: &FrontEnd, words: &[u32]) {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    // SAFETY: the descriptor is a socket that the front-end keeps open, and the bytes are there.
+    // SAFETY: the descriptor is a socket that the front-end keeps open. Pointer and length describe
+    // `bytes`.
     let sent = unsafe { libc::write(front_end.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
     assert_eq!(sent, bytes.len() as isize);
 }
@@ -154,7 +157,7 @@ fn a_second_front_end_is_refused_and_the_first_goes_on() {
     }
     expect_message(&lab, "guest g0, RDMA: another front-end was refused: ");
     pingpong.stop();
-    // Who comes when the first has left is served, whatever that one left unread.
+    // A front-end that connects after the first has left is served, whatever the first left unread.
     for _ in 0..100 {
         lab.guests.remove(0);
         let guest = lab.connect(0);
@@ -184,14 +187,14 @@ fn expect_few_lines(lab: &Lab) {
 #[test]
 fn rings_that_cannot_be_started_do_not_fill_the_log() {
     let lab = lab();
-    // The control queue, an event queue, and both of an Ethernet function.
+    // The control queue, an event queue, and both queues of an Ethernet function.
     let queues =
         [(lab.socket(0), 0), (lab.socket(1), 1), (lab.net_socket(0), RECEIVE), (lab.net_socket(1), TRANSMIT)];
     for (socket, index) in queues {
         let memory = Memory::new(&[(0x1000, 1 << 20)]).unwrap();
         let mut front_end = FrontEnd::open(&socket, 0, &memory).unwrap();
         let (index, last, link) = (usize::from(index), last_bytes(&memory), front_end.link());
-        // One entry would go there; how many there are comes later.
+        // A ring of one entry would fit there. The number of entries is set after the address.
         link.set_vring_addr(index, &rings(1, last, last, last)).unwrap();
         link.set_vring_num(index, 256).unwrap();
         let kick = EventFd::new(EFD_NONBLOCK).unwrap();
@@ -226,7 +229,7 @@ fn an_available_ring_at_address_0_does_not_fill_the_log() {
     let kick = EventFd::new(EFD_NONBLOCK).unwrap();
     link.set_vring_kick(0, &kick).unwrap();
     link.set_vring_enable(0, true).unwrap();
-    // Each message lets it look at the queue once more.
+    // Each message makes the device check the queue once more.
     for _ in 0..200 {
         kick.write(1).unwrap();
         link.get_features().unwrap();
@@ -237,7 +240,8 @@ fn an_available_ring_at_address_0_does_not_fill_the_log() {
 
 #[test]
 fn a_gid_that_is_refused_is_told_and_counted() {
-    // 10.0.0.3 is guest 2's alone, all else is whose who comes first.
+    // 10.0.0.3 belongs to guest 2 alone. Any other address belongs to the guest that registers it
+    // first.
     let host_says = |index, guest| {
         let gids = (index == 2).then(|| "10.0.0.3".parse().unwrap()).into_iter().collect();
         GuestConfig { any_gid: index != 2, gids, ..guest }

@@ -16,7 +16,7 @@ fn a_thousand_qps_share_a_channel_and_no_completion_is_lost_or_reordered() {
     let lab = Lab::new(2);
     let mut a = Process::open(&lab, 0, 1024);
     let mut b = Process::open(&lab, 1, 1024);
-    // A receive of 16 bytes for each message: slot (pair, sequence modulo 4).
+    // Each message has a receive of 16 bytes: slot (pair, sequence number modulo 4).
     let slots = b.process.mr(QPS as u64 * 64);
     let options = QpOptions { send_wr: 32, recv_wr: 4, sges: 1, inline: 32, ..QpOptions::default() };
     let pairs: Vec<(Qp, Qp)> = (0..QPS).map(|_| (a.qp(&options), b.qp(&options))).collect();
@@ -94,8 +94,9 @@ impl Process {
     }
 }
 
-/// Processes for which no channel is left post through the kernel's, which takes requests for QPs
-/// of any context.
+/// Processes without a channel of their own post through the kernel's channel.
+///
+/// That channel takes requests for QPs of any context.
 #[test]
 fn processes_without_a_channel_post_through_the_kernels() {
     let lab = Lab::with(2, LabOptions { channels: 2, ..LabOptions::default() });
@@ -127,7 +128,7 @@ fn processes_without_a_channel_post_through_the_kernels() {
             assert_eq!(peer.mr.get(n as u64 * 1000, 1000), vec![n as u8; 1000]);
         }
     }
-    // They receive through it too.
+    // They receive through the kernel's channel, too.
     for (_, mr, qp, other) in &processes {
         kernel.post(&Request::recv(qp.tag(7), &[mr.sge(0, 100)]));
         kernel.channel.drain();
@@ -153,13 +154,13 @@ fn four_thousand_idle_connected_qps_cost_less_than_4_kib_each() {
         pairs.iter().for_each(|(own, peer)| connect(own, peer));
         pairs
     };
-    // What the first of them needs once is not theirs.
+    // Memory that the first QPs allocate once is not counted.
     let first = pairs(&a, &b, 4);
     let before = proc::resident(lab.daemon.pid());
     let all = pairs(&a, &b, PAIRS);
     assert_eq!(lab.stats().objects(0, "qps"), PAIRS + 4);
     let idle = proc::resident(lab.daemon.pid()).saturating_sub(before) / (2 * PAIRS);
-    // They are no empty shells: each carries a message, then is idle again.
+    // The QPs are functional: each carries a message, and is idle again.
     for (own, peer) in &all {
         b.process.post(&Request::recv(peer.tag(1), &[]));
         a.process.post(&Request::send(own.tag(2), Data::EMPTY).signaled(true));

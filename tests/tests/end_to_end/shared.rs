@@ -1,5 +1,6 @@
-//! Shared receive queues: QPs take their receives from one, on one host and between two; its
-//! events, its limits, its end.
+//! Shared receive queues: QPs that take receives from an SRQ, its events, its limits and its end.
+//!
+//! Tests run on one host and on two.
 
 use vrdma_tests::abi::control::{CreateSrqReq, ModifySrqReq, QpState, QpType, Status, limit, srq_attr};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -10,7 +11,7 @@ use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request, UdTarget};
 use vrdma_tests::{CableOptions, Context, Lab, LabOptions, Mr, Qp, QpOptions, connect};
 
-/// A shared receive queue of a process.
+/// A process' SRQ.
 struct Srq {
     number: u32,
 }
@@ -37,7 +38,7 @@ impl Srq {
         process.guest.modify_srq(&ModifySrqReq { srqn, mask, max_wr: max_wr.into(), limit: limit.into() })
     }
 
-    /// Its size and its limit.
+    /// Returns the SRQ's size and limit.
     fn query(&self, process: &Context) -> (u32, u32) {
         let attr = process.guest.query_srq(self.number).unwrap();
         (attr.max_wr.get(), attr.limit.get())
@@ -48,7 +49,7 @@ impl Srq {
     }
 }
 
-/// A process with a shared queue, and connections to it.
+/// A process with an SRQ, and QPs that use it.
 struct Server {
     side: Side,
     srq: Srq,
@@ -56,7 +57,7 @@ struct Server {
 }
 
 impl Server {
-    /// With so many QPs, connected to `clients`.
+    /// Creates a server with one connected QP for each client.
     fn new(lab: &Lab, clients: &[Side], qp_type: QpType) -> Server {
         let side = Side::new(&lab.guests[1], 1 << 20, &QpOptions::default());
         let srq = create(&side.process, side.process.pd, 64, 2).unwrap();
@@ -82,7 +83,7 @@ impl Server {
     }
 }
 
-/// Two guests on one host, then on two.
+/// Returns a lab with two guests on one host, and one on two hosts.
 fn labs() -> [Lab; 2] {
     [None, Some(CableOptions::default())]
         .map(|cable| Lab::with(2, LabOptions { cable, ..LabOptions::default() }))
@@ -173,7 +174,7 @@ fn the_limit_and_the_last_receive_are_told() {
             client.cq.expect_success();
             server.side.cq.expect_success();
         }
-        // The first message of a QP in RTR or RTS may be told of besides.
+        // An event may report the first message of a QP in RTR or RTS, too.
         let told = events.recv();
         assert_eq!(told, server.srq.told(EventKind::SRQ_LIMIT_REACHED));
         assert_eq!(server.srq.query(&server.side.process), (64, 0));
@@ -209,7 +210,7 @@ fn the_verbs_refuse_what_they_cannot_do() {
         xrcdn: limit::NONE.into(),
         cqn: limit::NONE.into(),
     };
-    // A domain without a CQ, and a CQ without a domain.
+    // An XRC domain without a CQ, and a CQ without an XRC domain.
     assert_eq!(guest.create_srq(&CreateSrqReq { xrcdn: 0.into(), ..fine }), Err(Status::INVALID));
     let cqn = side.cq.number.into();
     assert_eq!(guest.create_srq(&CreateSrqReq { cqn, ..fine }), Err(Status::INVALID));
@@ -247,7 +248,7 @@ fn requests_of_a_hostile_process_end_its_own_queue_and_nobody_elses() {
     let mut server = Server::new(&lab, &clients, QpType::RC);
     let mut hostile = Side::new(&lab.guests[1], 4096, &QpOptions::default());
     let mut events = lab.guests[1].async_events();
-    // Another context's, and none at all.
+    // The SRQ of another context, and numbers of no SRQ.
     for number in [server.srq.number, 0x00ff_ffff, u32::MAX] {
         Srq { number }.recv(&mut hostile.process, 1, &hostile.mr, 0, 1);
     }
@@ -261,7 +262,7 @@ fn requests_of_a_hostile_process_end_its_own_queue_and_nobody_elses() {
     let sge = hostile.mr.sge(0, 1);
     hostile.post(&Request::srq_recv(too_long.number, 1, &[sge, sge]));
     wait_for(&mut events, &too_long);
-    // A receive for a QP that has no queue of its own.
+    // A receive for a QP that has no receive queue of its own.
     let options = QpOptions { srqn: own.number, ..QpOptions::default() };
     let qp = hostile.process.qp(&hostile.cq, &hostile.cq, &options);
     qp.to_init().unwrap();
@@ -281,7 +282,7 @@ fn receives_that_were_taken_are_flushed_with_their_qp() {
     let mut server = Server::new(&lab, &clients, QpType::RC);
     let mut client = clients.into_iter().next().unwrap();
     server.recv(1);
-    // It is too long for the receive, which ends with it.
+    // The message is too long for the receive, which completes with an error.
     let sges = [client.mr.sge(0, 4096); 2];
     client.post(&Request::send(client.qp.tag(1), Data::Sges(&sges)).signaled(true));
     server.side.cq.expect(server.qps[0].number, 1, WcStatus::LOC_LEN_ERR);

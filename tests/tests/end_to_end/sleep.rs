@@ -1,5 +1,6 @@
-//! The worker sleeps when there is nothing to do, is woken by a kick when there is, and asks for no
-//! kick meanwhile.
+//! The worker sleeps when it has no work, and a kick wakes it.
+//!
+//! It asks for no kicks while it is awake.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +17,8 @@ fn lab(poll_us: u64, event_idx: bool) -> Lab {
     Lab::with(2, options)
 }
 
-/// Pauses of all lengths around the worker's patience. Half of them leave the processor to it.
+/// Pauses for a random time around the worker's polling time. Half of the pauses free the
+/// processor.
 fn pause(rng: &mut Rng) {
     let time = Duration::from_nanos(rng.below(150_000));
     if rng.one_in(2) {
@@ -28,7 +30,7 @@ fn pause(rng: &mut Rng) {
     }
 }
 
-/// Goes on until 1,000 operations had to wake the worker; others found it awake.
+/// Continues until 1,000 operations had to wake the worker. Others found it awake.
 fn no_wake_up_is_lost(event_idx: bool) {
     let lab = lab(10, event_idx);
     let (mut a, b) = pair(&lab, 1, 4096, &QpOptions::default());
@@ -53,8 +55,9 @@ fn a_first_operation_wakes_the_worker_1000_times_with_flags() {
     no_wake_up_is_lost(false);
 }
 
-/// Both the worker and the guest sleep between two messages: a kick wakes the one, an interrupt the
-/// other.
+/// Both the worker and the guest sleep between two messages.
+///
+/// A kick wakes the worker, and an interrupt wakes the guest.
 #[test]
 fn no_event_is_lost_when_both_ends_sleep() {
     for event_idx in [true, false] {
@@ -82,8 +85,8 @@ fn an_idle_worker_sleeps_and_one_operation_costs_one_kick() {
     let lab = lab(50, true);
     let (mut a, b) = pair(&lab, 1, 4096, &QpOptions::default());
     for round in 0..5 {
-        // To ask for the counters wakes the worker too, and may do so once more when it has
-        // answered already. What it was woken for before may show late.
+        // Reading the counters wakes the worker too, and perhaps once more after it has answered.
+        // Earlier wake-ups may be counted late.
         let asked = 2 * u64::from(lab.workers());
         let idle = wait::until("a tenth of a second without a reason to wake the worker", || {
             let before = lab.stats();
@@ -99,8 +102,8 @@ fn an_idle_worker_sleeps_and_one_operation_costs_one_kick() {
         a.post(&Request::write(a.qp.tag(round), b.mr.remote(0), Data::EMPTY).signaled(true));
         a.cq.expect(a.qp.number, round, WcStatus::SUCCESS);
         assert_eq!(a.process.channel.driver.doorbell().count(), rung + 1);
-        // A second look may have found the request before the kick came, which is counted when the
-        // worker sleeps again.
+        // A second check may have found the request before the kick came. The kick is counted when
+        // the worker sleeps again.
         let counted = || lab.stats().device(0, "kicks") == idle.device(0, "kicks") + 1;
         wait::until("the kick to be counted", || counted().then_some(()));
     }
@@ -135,7 +138,7 @@ fn with_100_idle_connected_qps_the_daemon_uses_under_1_percent_of_a_core() {
     let lab = Lab::with(2, LabOptions { program, ..LabOptions::default() });
     let (mut a, mut b) = pair(&lab, 1, 4096, &QpOptions::default());
     let extra: Vec<_> = (0..99).map(|_| connected(&a, &b)).collect();
-    // All have been in use, some have receives waiting.
+    // All QPs have been in use, and some have receives queued.
     for (own, peer) in &extra {
         b.process.post(&Request::recv(peer.tag(1), &[]));
         b.process.post(&Request::recv(peer.tag(2), &[]));

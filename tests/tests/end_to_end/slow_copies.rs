@@ -1,5 +1,7 @@
-//! A worker that copies from memory which another worker's guest has lent, and for which a page
-//! does not come: nobody else waits for it.
+//! A worker that copies from a pinned region of another worker's guest, while a page does not
+//! arrive.
+//!
+//! Nobody else waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -12,7 +14,7 @@ use vrdma_tests::side::pair_between;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{Lab, LabOptions, QpOptions, wait};
 
-/// More than one loan has.
+/// More bytes than one pinned region has.
 const LEN: u64 = 256 << 10;
 
 fn lab() -> Lab {
@@ -33,7 +35,7 @@ fn a_worker_that_takes_loans_back_waits_for_no_slow_copy_and_their_guest_ends() 
     a.post(&Request::write(a.qp.tag(7), b.mr.remote(0), Data::Sges(&own)).signaled(true));
     wait::receive("a copy from lent memory", &begun);
     let victim = lab.guests[0].clone();
-    // From here on the memory would be the guest's again. That it is so it is not told.
+    // The answer would say that the memory is the guest's alone again. The command therefore fails.
     let told = a.qp.to_state(QpState::ERR);
     assert!(told.is_err(), "{told:?}");
     wait::until("the connection to end", || victim.front_end().is_closed().then_some(()));
@@ -41,19 +43,19 @@ fn a_worker_that_takes_loans_back_waits_for_no_slow_copy_and_their_guest_ends() 
     go_on.send(()).expect("the worker waits in the hook");
     drop((a, b, victim));
     assert_eq!(lab.stats().device(0, "kept_loans"), 1);
-    // It may come again.
+    // The guest may reconnect.
     lab.guests[0] = lab.connect(0);
     PingPong::start(&lab.guests[0], &lab.guests[1]).stop();
     pingpong.stop();
 }
 
-/// Takes the pages of guest memory away, as a balloon does.
+/// Removes the pages of guest memory, as a balloon does.
 fn punch(memory: &Memory, (gpa, len): (u64, u64)) {
     let region = memory.regions().iter().find(|region| (region.gpa..region.gpa + region.len).contains(&gpa));
     let region = region.expect("it is guest memory");
     let at = region.offset + gpa - region.gpa;
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: no pointers are involved.
+    // SAFETY: the call uses no pointers.
     let result = unsafe { libc::fallocate(memory.fd(), mode, at as i64, len as i64) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }

@@ -1,5 +1,5 @@
-//! Every way in which a request can end other than well, on one worker, between two, and between
-//! two hosts.
+//! Every way in which a request can fail, on one worker, between two workers, and between two
+//! hosts.
 #![allow(clippy::duplicate_mod, reason = "each case runs in each setting, of which the module's name tells")]
 
 #[path = "statuses/cases.rs"]

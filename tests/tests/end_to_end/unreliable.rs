@@ -1,4 +1,4 @@
-//! Unreliable connections between guests, on one worker, on two, and with a cable between them.
+//! UC connections between guests, on one worker, on two, and with a cable between them.
 
 use vrdma_tests::abi::control::{QpState, QpType};
 use vrdma_tests::abi::cqe::{WcOpcode, WcStatus};
@@ -8,7 +8,7 @@ use vrdma_tests::{Lab, QpOptions, Setting, wait};
 
 const LEN: u64 = 1 << 20;
 
-/// Where the guests are, and which is the peer.
+/// The location of the guests, and the number of the peer.
 const PLACES: [(Setting, usize); 4] =
     [(Setting::OneWorker, 0), (Setting::OneWorker, 1), (Setting::TwoWorkers, 1), (Setting::TwoHosts, 1)];
 
@@ -102,7 +102,7 @@ fn what_the_service_does_not_have_stops_the_send_queue() {
         assert_eq!(a.qp.state(), QpState::SQE);
         a.post(&Request::send(a.qp.tag(2), Data::EMPTY));
         a.cq.expect(a.qp.number, 2, WcStatus::WR_FLUSH_ERR);
-        // It receives meanwhile.
+        // The QP still receives meanwhile.
         a.recv(3, &[]);
         a.process.channel.drain();
         b.post(&Request::send(b.qp.tag(4), Data::EMPTY));

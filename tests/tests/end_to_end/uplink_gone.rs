@@ -1,5 +1,7 @@
-//! The interface behind the uplink goes and comes back, is renamed, taken down, shortened and
-//! moved, under traffic between two hosts. Root only.
+//! The uplink's interface disappears and returns, under traffic between two hosts.
+//!
+//! It is also renamed, taken down, given a shorter MTU, and moved to another namespace. The tests
+//! need root.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
@@ -20,11 +22,12 @@ use vrdma_tests::{GuestOptions, GuestTcp, Lab, LabOptions, QpOptions, wait};
 
 /// Drivers that share an interface with the kernel.
 const DRIVERS: [&str; 3] = ["net_packet", "net_af_packet", "net_af_xdp"];
-/// How long the interface is away.
+/// How long the interface is gone.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// A network namespace for this thread and those that it starts from now on: the daemons'; none
-/// without root.
+/// Creates a network namespace with a veth for this thread and threads that it starts later.
+///
+/// Those include the daemons' threads. Returns false without root.
 fn namespace() -> bool {
     // SAFETY: a plain system call.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -48,13 +51,13 @@ fn ip(arguments: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What goes on between the hosts, all the time: RC, UD, and iWARP over own TCP.
+/// Continuous traffic between the hosts: RC, UD, and iWARP over the daemon's own TCP.
 struct Traffic {
     rc: PingPong,
     others: [Loop; 2],
 }
 
-/// Something that is done again and again in a thread of its own, and counted.
+/// An action that a thread of its own repeats and counts.
 struct Loop {
     what: &'static str,
     shared: Arc<(AtomicBool, AtomicU64)>,
@@ -88,7 +91,7 @@ impl Loop {
     }
 }
 
-/// A datagram, which may get lost; whether it came.
+/// Starts datagrams, which may get lost. Only those that arrive count.
 fn datagrams(lab: &Lab) -> Loop {
     let (mut a, mut b) = pair(lab, 1, 8192, &QpOptions { path_mtu: 3, ..QpOptions::of(QpType::UD) });
     let handles = AhTable::new(&lab.guests[0], 64).unwrap();
@@ -110,7 +113,7 @@ fn datagrams(lab: &Lab) -> Loop {
     })
 }
 
-/// A SEND of 64 KiB by iWARP, which has to arrive.
+/// Starts SENDs of 64 KiB by iWARP, which have to arrive.
 fn streams(lab: &Lab) -> Loop {
     const LEN: u64 = 1 << 16;
     let second = [0, 1].map(|index| lab.connect_iwarp(index));
@@ -135,7 +138,8 @@ fn streams(lab: &Lab) -> Loop {
 
 impl Traffic {
     fn start(lab: &Lab) -> Traffic {
-        // As programs have it that live through such: a second at first, seven times.
+        // Typical of programs that survive such outages: a timeout of 1 s at first, and seven
+        // retries.
         let options = QpOptions { path_mtu: 3, timeout: 18, retry_cnt: 7, ..QpOptions::default() };
         let rc = PingPong::start_with(&lab.guests[0], &lab.guests[1], &options);
         let traffic = Traffic { rc, others: [datagrams(lab), streams(lab)] };
@@ -147,7 +151,7 @@ impl Traffic {
         [self.rc.rounds(), self.others[0].count(), self.others[1].count()]
     }
 
-    /// Waits until each has gone on, from here on; how long each took.
+    /// Waits until each kind of traffic has progressed from here on. Returns how long each took.
     #[track_caller]
     fn expect_progress(&self, when: &str) -> [Duration; 3] {
         let (before, start) = (self.counts(), Instant::now());
@@ -172,10 +176,9 @@ impl Traffic {
     }
 }
 
-/// Two hosts with a guest each, at the two ends of the veth; none where the driver is not to be had
-/// here.
+/// Starts two hosts with a guest each, at the two ends of the veth.
 fn lab(driver: &str, workers: u16) -> Lab {
-    // DPDK knows devices by their names, of all tests of this process.
+    // DPDK identifies devices by name, across all tests of this process.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(2, Ordering::Relaxed);
     let uplinks: Option<[UplinkDevice; 2]> =
@@ -187,7 +190,7 @@ fn lab(driver: &str, workers: u16) -> Lab {
             };
             format!("{driver}{number},iface={iface}{queues}").parse().expect("a device")
         }));
-    // Buffers are never given back, and all tests of this process share the memory.
+    // Buffers are never freed, and all tests of this process share the memory.
     let first = &uplinks.as_ref().expect("just made")[0];
     Eal::start("--no-huge -m 2048", first).expect("DPDK starts");
     let guest = GuestOptions { tcp: GuestTcp::Own, ..GuestOptions::default() };
@@ -195,7 +198,7 @@ fn lab(driver: &str, workers: u16) -> Lab {
     Lab::with(2, LabOptions { uplinks, guest, host_says, workers, ..LabOptions::default() })
 }
 
-/// Waits until both hosts and their guests see the link so.
+/// Waits until both hosts and their guests see this state of the link.
 #[track_caller]
 fn expect_link(lab: &Lab, up: bool) {
     let wanted = if up { port_state::ACTIVE } else { port_state::DOWN };
@@ -207,7 +210,7 @@ fn expect_link(lab: &Lab, up: bool) {
     });
 }
 
-/// Frames that came and went, by both hosts' count: a link that is down carries none.
+/// Returns the frames sent and received by both hosts. A link that is down carries none.
 fn frames(lab: &Lab) -> [u64; 4] {
     let [a, b] = [lab.stats(), lab.remote_stats()];
     [&a, &b]
@@ -217,7 +220,7 @@ fn frames(lab: &Lab) -> [u64; 4] {
         .unwrap()
 }
 
-/// The veth is deleted and made again, with both its ends, so often.
+/// Deletes the veth with both ends and creates it again, `rounds` times.
 fn gone_and_made_again(driver: &str, rounds: u64, workers: u16) {
     if !namespace() {
         return;
@@ -246,7 +249,7 @@ fn gone_and_made_again(driver: &str, rounds: u64, workers: u16) {
     traffic.stop();
 }
 
-/// The other things that people do to an interface.
+/// Makes the other changes that administrators make to an interface.
 fn renamed_shortened_and_moved(driver: &str) {
     if !namespace() {
         return;
@@ -256,12 +259,12 @@ fn renamed_shortened_and_moved(driver: &str) {
     let changes = || lab.stats().uplink("link_changes");
     let traffic = Traffic::start(&lab);
     let before = changes();
-    // Linux renames interfaces that are up since 6.2.
+    // Since 6.2, Linux renames interfaces that are up.
     if Command::new("ip").args(["link", "set", "va", "name", "renamed"]).status().unwrap().success() {
         traffic.expect_progress("after it was renamed");
         expect_link(&lab, true);
         assert_eq!(changes(), before, "a name is no link");
-        // Somebody else with its name does not matter while it is there.
+        // Another interface with the old name makes no difference.
         ip("link add va type veth peer name other");
         traffic.expect_progress("beside one with its name");
         ip("link del va");
@@ -283,7 +286,7 @@ fn renamed_shortened_and_moved(driver: &str) {
     }
     if driver != "net_af_xdp" {
         ip("link set va mtu 1300");
-        // What is longer is lost meanwhile, and nothing else.
+        // Longer packets are lost meanwhile, and nothing else.
         expect_link(&lab, true);
         ip("link set va mtu 1500");
         traffic.expect_progress("after its MTU was changed and changed back");
@@ -300,7 +303,7 @@ fn renamed_shortened_and_moved(driver: &str) {
     traffic.stop();
 }
 
-/// A process in a network namespace of its own, which goes with this.
+/// A process in a network namespace of its own, which ends when this is dropped.
 struct Elsewhere(Child);
 
 impl Elsewhere {
@@ -327,7 +330,7 @@ impl Drop for Elsewhere {
     }
 }
 
-/// What the kernel calls this thread.
+/// Returns the kernel's number of this thread.
 fn this_thread() -> i32 {
     // SAFETY: a plain system call.
     unsafe { libc::gettid() }

@@ -8,8 +8,9 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Request, Sge};
 use vrdma_tests::{CableOptions, Context, Lab, LabOptions, Mr, Qp, QpOptions, Rng, Setting, connect};
 
-/// Runs a test between two guests, then within one, with EVENT_IDX and without; then between two
-/// workers, and between two hosts.
+/// Runs a test between two guests and within one, each with `EVENT_IDX` and without.
+///
+/// Then it runs the test between two workers, and between two hosts.
 fn both(len: u64, test: impl Fn(Side, Side)) {
     for event_idx in [true, false] {
         let mut options = LabOptions::default();
@@ -198,7 +199,7 @@ fn inline_data_are_taken_when_posted() {
 fn messages_are_gathered_and_scattered() {
     both(1 << 16, |mut a, mut b| {
         let data = Rng::new(4).bytes(10_000);
-        // 1 + 0 + 4096 + 900 + 5003 bytes go out from five places, and arrive in 3 + 5000 + 0 +
+        // 1 + 0 + 4096 + 900 + 5003 bytes leave from five places, and arrive in 3 + 5000 + 0 +
         // 4997.
         let sources = [(0u64, 1u32), (50, 0), (4099, 4096), (30_001, 900), (40_000, 5003)];
         let targets = [(7u64, 3u32), (9000, 5000), (1, 0), (50_000, 6000)];
@@ -222,7 +223,7 @@ fn messages_are_gathered_and_scattered() {
         a.cq.expect_success();
         assert_eq!(b.cq.expect_success().len(), 10_000);
         check(&b.mr);
-        // The same by WRITE into one place, and by READ out of it into several.
+        // The same bytes by WRITE into one place, and by READ from there into several.
         a.post(&Request::write(a.qp.tag(1), b.mr.remote(20_000), Data::Sges(&from)).signaled(true));
         a.cq.expect_success();
         assert!(b.mr.get(20_000, 10_000) == data);
@@ -423,7 +424,7 @@ fn the_kernels_channel_and_its_dma_region_carry_requests() {
     cq.expect_success();
     assert_eq!(b.cq.expect_success().len(), 6);
     assert_eq!(b.mr.get(0, 6), b"kernel");
-    // Within the region of all memory there are holes.
+    // The region of all memory contains gaps.
     let hole = Sge { addr: (32 << 20) + 0x1000, length: 6, lkey: dma.lkey.get() };
     b.recv(2, &[b.mr.sge(0, 100)]);
     kernel.post(&Request::send(qp.tag(2), Data::Sges(&[hole])).signaled(true));

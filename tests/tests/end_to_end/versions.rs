@@ -1,5 +1,6 @@
-//! Drivers and devices of different versions: replies and requests that are shorter or longer than
-//! the other side knows.
+//! Drivers and devices of different versions.
+//!
+//! Replies and requests are shorter or longer than the peer knows.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +14,7 @@ use vrdma_tests::side::Side;
 use vrdma_tests::wait::{self, PATIENCE};
 use vrdma_tests::{Guest, Lab, QpOptions};
 
-/// Sends a request of any bytes; the status, and what was written behind the header.
+/// Sends a request of arbitrary bytes. Returns the status, and the bytes after the reply's header.
 fn ask(guest: &Guest, opcode: Opcode, body: &[u8], runs: &[Run], room: usize) -> (Status, Vec<u8>) {
     let header = ReqHeader {
         opcode: opcode.0.into(),
@@ -119,7 +120,7 @@ fn what_a_later_version_adds_to_a_request_has_to_be_zero() {
     assert_eq!(side.qp.state(), QpState::ERR);
 }
 
-/// Today's kernel module reads replies of older and newer devices.
+/// The current kernel module reads replies of older and newer devices.
 #[test]
 fn the_kernel_module_reads_a_reply_of_any_version() {
     let lab = Lab::new(1);
@@ -133,13 +134,13 @@ fn the_kernel_module_reads_a_reply_of_any_version() {
     assert_eq!(read(&reply, 87), "too short\n");
     assert_eq!(read(&reply, 88), format!("device_cap {v1_0:#x}, {known}"), "a device of version 1.0");
     assert_eq!(read(&reply, QueryDeviceExResp::SIZE), format!("device_cap {today:#x}, {whole}"));
-    // What the device did not write does not count, whatever is there.
+    // Bytes that the device did not write do not count, whatever they are.
     reply.device_cap = u64::MAX.into();
     reply.reserved = [0xff; 140];
     assert_eq!(read(&reply, 88), format!("device_cap {v1_0:#x}, {known}"));
-    // Functions that the module does not know are none, limits of those that the device has not are
-    // 0; fields that it does not know are not looked at. The next hop and the traffic class are for
-    // devices of iWARP alone.
+    // Functions that the module does not know are ignored, and so are unknown fields. Limits of
+    // functions that the device lacks are 0. The next hop and the traffic class are for devices of
+    // iWARP alone.
     let all = today | device_cap::NEXT_HOP | device_cap::CM_TRAFFIC_CLASS;
     assert_eq!(read(&reply, 96), format!("device_cap {all:#x}, {known}"));
     let longer = [reply.as_bytes(), &[0xff; 500]].concat();
@@ -180,7 +181,7 @@ impl Program {
         Program { directory }
     }
 
-    /// What the module makes of a reply of which the device wrote so many bytes.
+    /// Returns the module's view of a reply of which the device wrote `written` bytes.
     fn read(&self, reply: &[u8], written: usize) -> String {
         let mut buffer = [0xee; 4096];
         buffer[..reply.len()].copy_from_slice(reply);
@@ -196,7 +197,7 @@ impl Program {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What the module makes of a status.
+    /// Returns the module's errno for a status.
     fn errno(&self, status: Status) -> i32 {
         let program = self.directory.path().join("reply");
         let output = Command::new(program).args(["status", &status.0.to_string()]).output().unwrap();
@@ -215,7 +216,7 @@ fn each_status_has_the_errno_that_the_man_pages_name() {
         (Status::BUSY, libc::EBUSY),
         (Status::DENIED, libc::EPERM),
         (Status::NO_RESOURCES, libc::ENOMEM),
-        // Memory in more runs than the device takes: of regions and queues ENOMEM (ibv_reg_mr(3)).
+        // More extents than the device accepts: ENOMEM for regions and queues (`ibv_reg_mr(3)`).
         (Status::TOO_LARGE, libc::ENOMEM),
         (Status::FAULT, libc::EFAULT),
         (Status(12_345), libc::EIO),
@@ -232,8 +233,9 @@ struct OldDriver<'a> {
 }
 
 impl OldDriver<'_> {
-    /// A command as that release's kernel module gives it: with room for what it knows of the
-    /// reply, and a reply of that length.
+    /// Executes a command as that release's kernel module does.
+    ///
+    /// The reply has room for what that module knows, and the device has to write that many bytes.
     fn command(&self, opcode: &str, body: &[u8], runs: &[(u64, u64)], reply: &str) -> Vec<u8> {
         let abi = &self.abi;
         let integers =
@@ -252,12 +254,12 @@ impl OldDriver<'_> {
         answer[abi.size("vrdma_cmd_resp")..].to_vec()
     }
 
-    /// A command on one object.
+    /// Executes a command on one object.
     fn object(&self, opcode: &str, number: u64, reply: &str) -> Vec<u8> {
         self.command(opcode, &self.abi.make("vrdma_object_req", &[("object", number)]), &[], reply)
     }
 
-    /// A command that makes an object; its number is the reply's first field.
+    /// Executes a command that creates an object, whose number is the reply's first field.
     fn create(
         &self,
         opcode: &str,
@@ -270,7 +272,7 @@ impl OldDriver<'_> {
         self.abi.get(reply.0, reply.1, &self.command(opcode, &body, runs, reply.0))
     }
 
-    /// A QP from RESET to RTS, connected with another of this guest.
+    /// Connects a QP from RESET to RTS with another QP of this guest.
     fn connect(&self, qpn: u64, peer: u64) {
         let abi = &self.abi;
         let gid = self.guest.gid();
@@ -324,7 +326,7 @@ fn a_driver_of_version_1_0_runs_on_todays_device() {
     let context = driver.create("VRDMA_CMD_ALLOC_CONTEXT", "", &[], &[], object);
     let pdn = driver.create("VRDMA_CMD_ALLOC_PD", "vrdma_object_req", &[("object", context)], &[], object);
 
-    // A channel: descriptor i is slot i.
+    // A channel, in which descriptor i is slot i.
     let queue = guest.take_channel().unwrap();
     let ring = &guest.queues[usize::from(queue)].ring;
     let unit = abi.constant("VRDMA_WQE_UNIT_SIZE");

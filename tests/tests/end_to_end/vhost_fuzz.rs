@@ -1,4 +1,4 @@
-//! A VMM that says anything in any order, and leaves at any moment.
+//! A VMM that sends anything in any order, and leaves at any moment.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,7 +14,7 @@ use vrdma_tests::net::{NetGuest, NetOptions, feature, mac};
 use vrdma_tests::pingpong::{Canary, PingPong};
 use vrdma_tests::{Lab, LabOptions, Rng, proc, wait};
 
-/// What a front-end connects to.
+/// The function that a front-end connects to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Function {
     Rdma,
@@ -31,18 +31,20 @@ impl Function {
         if self == Rdma { 2 + 2 + 13 } else { 2 }
     }
 
-    /// VERSION_1, PROTOCOL_FEATURES and EVENT_IDX; INDIRECT_DESC, MRG_RXBUF and all offloads.
+    /// Returns `VERSION_1`, `PROTOCOL_FEATURES` and `EVENT_IDX`.
+    ///
+    /// For Ethernet, it adds `INDIRECT_DESC`, `MRG_RXBUF` and all offloads.
     fn features(self) -> u64 {
         1 << 32 | 1 << 30 | 1 << 29 | if self == Rdma { 0 } else { feature::ALL }
     }
 
-    /// REPLY_ACK and CONFIGURE_MEM_SLOTS; MQ and CONFIG.
+    /// Returns `REPLY_ACK` and `CONFIGURE_MEM_SLOTS`, and for RDMA also `MQ` and `CONFIG`.
     fn protocol_features(self) -> u64 {
         1 << 3 | 1 << 15 | if self == Rdma { 1 << 0 | 1 << 9 } else { 0 }
     }
 }
 
-/// A message as it goes over the socket.
+/// A vhost-user message as sent over the socket.
 #[derive(Clone, Debug)]
 struct Message {
     bytes: Vec<u8>,
@@ -54,7 +56,7 @@ fn message(request: impl Into<u32>, flags: u32, payload: &[u8], fds: &[RawFd]) -
     Message { bytes: [&header, payload].concat(), fds: fds.to_vec() }
 }
 
-/// What messages are made of.
+/// The parts from which messages are made.
 struct Parts {
     function: Function,
     rng: Rng,
@@ -86,7 +88,7 @@ impl Parts {
         if self.rng.one_in(10) { self.rng.nasty() } else { self.rng.below(self.function.queues()) }
     }
 
-    /// An entry of a memory table: GPA, length, address, offset.
+    /// Returns an entry of a memory table: GPA, length, address, offset.
     fn region(&mut self) -> Vec<u8> {
         let region = *self.rng.pick(self.memory.regions());
         let mut words = [region.gpa, region.len, region.front_end_addr(), region.offset];
@@ -96,7 +98,7 @@ impl Parts {
         words.map(u64::to_le_bytes).concat()
     }
 
-    /// An address at which a ring could be.
+    /// Returns an address at which a ring could be.
     fn address(&mut self) -> u64 {
         if self.rng.one_in(10) {
             return self.rng.nasty();
@@ -105,12 +107,12 @@ impl Parts {
         region.front_end_addr() + (self.rng.below(region.len) & !63)
     }
 
-    /// Words of 32 bits.
+    /// Returns 32-bit words as bytes.
     fn words(words: &[u64]) -> Vec<u8> {
         words.iter().flat_map(|word| (*word as u32).to_le_bytes()).collect()
     }
 
-    /// A well-formed message of a kind that sets something up, with values that may be nonsense.
+    /// Returns a well-formed message that sets something up, perhaps with nonsensical values.
     fn sensible(&mut self) -> (Request, Vec<u8>, Vec<RawFd>) {
         let queue = self.queue();
         let event = |parts: &mut Parts| match parts.rng.below(8) {
@@ -200,7 +202,7 @@ impl Parts {
         }
     }
 
-    /// Any message: mostly a sensible one, often with something broken.
+    /// Returns any message: mostly a sensible one, often with something broken.
     fn any(&mut self) -> Message {
         let (request, mut payload, mut fds) = self.sensible();
         let mut request = u32::from(request);
@@ -219,14 +221,14 @@ impl Parts {
         }
         let mut message = message(request, flags, &payload, &fds);
         if self.rng.one_in(50) {
-            // A size that is not that of the payload.
+            // A size that differs from the payload's.
             let size = self.rng.nasty() as u32;
             message.bytes[8..12].copy_from_slice(&size.to_le_bytes());
         }
         message
     }
 
-    /// What a front-end says from its first word until everything runs.
+    /// Returns a front-end's messages from the first one until everything runs.
     fn complete_start(&mut self) -> Vec<Message> {
         let (flags, region) = (1 | 8, self.memory.regions()[0]);
         let word = |word: u64| word.to_le_bytes().to_vec();
@@ -258,19 +260,21 @@ impl Parts {
     }
 }
 
-/// Bytes that were sent and that the daemon has not read yet.
+/// Returns how many sent bytes the daemon has not read yet.
 fn unread(stream: &UnixStream) -> libc::c_int {
     let mut bytes = 0;
-    // SAFETY: writes one int.
+    // SAFETY: the call writes one int.
     unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     bytes
 }
 
-/// Sends a message and waits until the daemon has taken it; false if it has closed the connection.
+/// Sends a message and waits until the daemon has read it.
+///
+/// Returns false if the daemon has closed the connection.
 fn send(stream: &UnixStream, message: &Message) -> bool {
     let sent = stream.send_with_fds(&[message.bytes.as_slice()], &message.fds);
     wait::until("the daemon to take a message", || (unread(stream) == 0).then_some(()));
-    // Answers are not looked at, but taken, so that the daemon can go on.
+    // Read and ignore replies, so that the daemon is not blocked.
     let mut answers = [0; 4096];
     stream.set_nonblocking(true).unwrap();
     while matches!((&*stream).read(&mut answers), Ok(n) if n != 0) {}
@@ -285,8 +289,9 @@ fn connect(lab: &Lab, function: Function) -> UnixStream {
     stream
 }
 
-/// A daemon of its own, a ping-pong between two bystanders in it, and how many descriptors and
-/// mappings it has.
+/// Starts a daemon as a process of its own, with a ping-pong between two bystanders.
+///
+/// Returns its numbers of descriptors and mappings, too.
 fn lab() -> (Lab, PingPong, [Canary; 2], (usize, usize)) {
     let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_vrdma-test-daemon")));
     let mut lab = Lab::without_guests(3, LabOptions { program, ..LabOptions::default() });
@@ -298,7 +303,7 @@ fn lab() -> (Lab, PingPong, [Canary; 2], (usize, usize)) {
     (lab, pingpong, canaries, open)
 }
 
-/// The daemon lives, has forgotten the guest, and takes a decent one.
+/// Asserts that the daemon lives, has removed the guest, and accepts a well-behaved one.
 fn expect_recovery(lab: &Lab, pingpong: PingPong, canaries: &[Canary], open: (usize, usize)) {
     lab.expect_nothing_left(0);
     let pid = lab.daemon.pid();
@@ -379,7 +384,7 @@ fn leave_everywhere(function: Function) {
                 assert!(send(&stream, message), "a decent front-end is not thrown out");
             }
             if part {
-                // Its header alone, or less.
+                // Part of the message: its header alone, or less.
                 let mut cut = all[last].clone();
                 cut.bytes.truncate(1 + parts.rng.below(cut.bytes.len() as u64 - 1) as usize);
                 send(&stream, &cut);

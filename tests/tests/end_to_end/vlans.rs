@@ -1,4 +1,4 @@
-//! Guests in VLANs of one uplink, on two hosts: each reaches its own, and nobody else.
+//! Guests in VLANs of one uplink, on two hosts. Each reaches the guests of its VLAN, and no others.
 
 use vrdma_backend::config::GuestConfig;
 use vrdma_backend::port::Burst;
@@ -18,17 +18,20 @@ use vrdma_wire::roce::Packet;
 
 const ALL: [u8; 6] = [0xff; 6];
 const TEST: u16 = 0x88b5;
-/// EtherType of a tag.
+/// EtherType of a VLAN tag.
 const TAG: u16 = 0x8100;
 /// Guests with even numbers are on one host, those with odd numbers on the other.
 const GUESTS: u8 = 7;
 
-/// The VLAN of a guest: 10 of 0 and 4, and on the other host of 1 and 5; 20 of 2 and 6, and of 3.
+/// Returns the VLAN of a guest.
+///
+/// VLAN 10 has guests 0 and 4, and on the other host 1 and 5. VLAN 20 has guests 2 and 6, and on
+/// the other host 3.
 fn vlan(guest: u8) -> u16 {
     if (guest / 2).is_multiple_of(2) { 10 } else { 20 }
 }
 
-/// Two guests have each address, one in each VLAN.
+/// Returns the address of a guest. Two guests have each address, one in each VLAN.
 fn address(guest: u8) -> (u8, Option<u16>) {
     (1 + 10 * (guest % 2) + guest / 4, Some(vlan(guest)))
 }
@@ -39,13 +42,13 @@ fn options() -> LabOptions {
     LabOptions { cable: Some(CableOptions::default()), address, host_says, ..LabOptions::default() }
 }
 
-/// Their Ethernet functions.
+/// Connects the guests' Ethernet functions.
 fn netdevs(lab: &Lab) -> Vec<NetGuest> {
     let connect = |index| NetGuest::connect(&lab.net_socket(index), NetOptions::default()).expect("accepted");
     (0..GUESTS).map(connect).collect()
 }
 
-/// A frame of guest `src` with these tags.
+/// Builds a frame of guest `src` with these tags.
 fn tagged(tags: &[(u16, u16)], dst: [u8; 6], src: u8, payload: u8) -> Vec<u8> {
     let tags: Vec<u8> =
         tags.iter().flat_map(|tag| [tag.0.to_be_bytes(), tag.1.to_be_bytes()].concat()).collect();
@@ -56,7 +59,7 @@ fn tagged(tags: &[(u16, u16)], dst: [u8; 6], src: u8, payload: u8) -> Vec<u8> {
 fn frames_stay_in_their_vlan() {
     let lab = Lab::without_guests(GUESTS, options());
     let mut guests = netdevs(&lab);
-    // What a guest gets next is what its own VLAN sent next: nothing else comes between.
+    // The next frame that a guest receives is the next one of its own VLAN. No other comes between.
     for round in 0..3 {
         for from in 0..GUESTS {
             let shout = tagged(&[(TAG, vlan(from))], ALL, from, 16 * round + from);
@@ -75,8 +78,8 @@ fn frames_stay_in_their_vlan() {
     }
     guests.iter_mut().for_each(NetGuest::expect_nothing);
     assert_eq!(lab.stats().switch("drop_ingress_vlan"), 0);
-    // On the near host: two times two guests that are not in the other two's VLAN, in each round;
-    // and what came for them by the wire.
+    // Per round, the local switch drops the broadcasts of four guests at the two guests of the
+    // other VLAN. It also drops those of three remote guests there.
     let egress = || lab.stats().switch("drop_egress_vlan");
     assert!(
         wait::within(wait::PATIENCE, || (egress() == 3 * (8 + 6)).then_some(())).is_some(),
@@ -106,7 +109,7 @@ fn a_guest_is_not_heard_in_a_vlan_that_is_not_its_own() {
             guests[0].send(&tagged(tags, dst, 0, 0xbb));
         }
     }
-    // What comes after is what everybody gets first.
+    // If a frame had been let through, it would arrive before these.
     for from in [0, 2] {
         let shout = tagged(&[(TAG, vlan(from))], ALL, from, 0x55);
         guests[usize::from(from)].send(&shout);
@@ -135,7 +138,7 @@ fn guests_without_vlans_talk_without_tags_alone() {
     assert_eq!(lab.stats().net(0, "tx_vlan"), 1);
 }
 
-/// Sides of these guests with QPs of this kind.
+/// Creates sides of these guests, with QPs of this type.
 fn sides<const N: usize>(lab: &Lab, guests: [usize; N], qp_type: QpType) -> [Side; N] {
     guests.map(|guest| Side::new(&lab.guests[guest], 4096, &QpOptions::of(qp_type)))
 }
@@ -143,8 +146,8 @@ fn sides<const N: usize>(lab: &Lab, guests: [usize; N], qp_type: QpType) -> [Sid
 #[test]
 fn connections_of_guests_with_the_same_address_reach_their_own_peers() {
     let lab = Lab::with(GUESTS, options());
-    // On the same host 0 and 2 are 10.0.0.1, and 4 and 6 are 10.0.0.2; on the other one 1 and 3 are
-    // 10.0.0.11.
+    // On the local host, 0 and 2 are 10.0.0.1, and 4 and 6 are 10.0.0.2. On the remote host, 1 and
+    // 3 are 10.0.0.11.
     assert_eq!([0, 2, 4, 6, 1, 3].map(|guest| lab.guests[guest].gid()[15]), [1, 1, 2, 2, 11, 11]);
     for (peers, path) in [([4, 6], "same host"), ([1, 3], "wire")] {
         for qp_type in [QpType::RC, QpType::UC] {
@@ -170,7 +173,7 @@ fn connections_of_guests_with_the_same_address_reach_their_own_peers() {
 #[test]
 fn datagrams_of_guests_with_the_same_address_reach_their_own_peers() {
     let lab = Lab::with(GUESTS, options());
-    // QPs of the same number everywhere: what tells them apart is the VLAN.
+    // All QPs have the same number, so only the VLAN tells them apart.
     let mut all = sides(&lab, [0, 2, 4, 6, 1, 3], QpType::UD);
     all.iter().for_each(|side| side.qp.start().unwrap());
     let handles = [0, 2].map(|guest| AhTable::new(&lab.guests[guest], 64).unwrap());
@@ -212,7 +215,7 @@ fn a_gid_is_had_in_the_vlans_that_the_host_allows() {
         GuestConfig { vlans: vec![10, 20], any_vlan: false, any_gid: false, gids, untagged, ..guest }
     };
     let address = |index| (1, Some(10 + 10 * u16::from(index)));
-    // Both have 10.0.0.1, guest 0 in VLAN 10 and guest 1 in VLAN 20.
+    // Both guests have 10.0.0.1: guest 0 in VLAN 10 and guest 1 in VLAN 20.
     let lab = Lab::with(2, LabOptions { host_says, address, ..LabOptions::default() });
     for (guest, vlan) in [(0, 20), (1, 10)] {
         let taken = lab.guests[guest].add_gid_in(Some(vlan), 1, gid(1));
@@ -258,18 +261,18 @@ fn who_may_have_any_gid_has_none_of_another_guest() {
 
 #[test]
 fn a_peer_is_heard_in_the_vlan_of_the_gid_alone() {
-    // The test is the host of 10.0.0.2's connection; guest 0 has 10.0.0.1 in VLAN 10, and its guest
-    // may also use 20.
+    // The test is the remote host, with the peer 10.0.0.2. Guest 0 has 10.0.0.1 in VLAN 10, and may
+    // also use VLAN 20.
     let host_says = |_, guest| GuestConfig { vlans: vec![10, 20], any_vlan: false, ..guest };
     let cable = Some(CableOptions { held: true, ..CableOptions::default() });
     let address = |index| (index + 1, Some(10));
     let mut lab = Lab::with(1, LabOptions { cable, host_says, address, ..LabOptions::default() });
-    // What it sends is never acknowledged.
+    // The requests are never acknowledged.
     let mut side = Side::new(&lab.guests[0], 4096, &QpOptions { timeout: 0, ..QpOptions::default() });
     side.qp.to_init().unwrap();
     side.qp.to_rtr(gid(2), 0x77, 1000).unwrap();
     side.qp.to_rts().unwrap();
-    // What it sends has the tag.
+    // The request carries the tag.
     side.post(&Request::send(side.qp.tag(1), Data::Inline(b"echo")));
     let (mut burst, mut came) = (Burst::default(), None);
     let outside = lab.outside.as_mut().unwrap();
@@ -280,7 +283,8 @@ fn a_peer_is_heard_in_the_vlan_of_the_gid_alone() {
     });
     let sent = came.unwrap();
     assert_eq!(sent.path.vlan, Some(VlanTag::new(VlanId::new(10).unwrap(), 0)));
-    // What comes back with the tag of another VLAN is nobody's, or at least not of its connection.
+    // A packet with the tag of another VLAN belongs to no guest, or at least not to this
+    // connection.
     let mut answer = sent;
     let path = &mut answer.path;
     (path.src, path.dst, path.src_mac, path.dst_mac) =
@@ -298,7 +302,7 @@ fn a_peer_is_heard_in_the_vlan_of_the_gid_alone() {
         (Some(10), "transport.receives"),
     ] {
         if counter == "transport.drop_source" {
-            // The guest has the address in this VLAN too, but the connection has not.
+            // The guest has the address in this VLAN too, but the connection is in another one.
             lab.guests[0].add_gid_in(Some(20), 1, gid(1)).unwrap();
         }
         let count = |lab: &Lab| match counter.split_once('.').unwrap() {
@@ -320,7 +324,7 @@ fn a_peer_is_heard_in_the_vlan_of_the_gid_alone() {
     assert_eq!(side.mr.get(0, 4), b"well");
 }
 
-/// A packet with its ICRC.
+/// Builds a packet with its ICRC.
 fn packet_frame(packet: &Packet, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; packet.frame_len(payload.len())];
     let head = packet.emit(payload.len(), &mut frame);

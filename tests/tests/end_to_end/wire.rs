@@ -1,5 +1,4 @@
-//! Two hosts and what lies between them: a cable that is pulled and plugged, frames that get lost,
-//! and packets that nobody sent.
+//! Two hosts and the wire between them: a pulled cable, lost frames, and forged packets.
 
 use std::sync::atomic::AtomicU64;
 use vrdma_backend::port::{Burst, FaultsConfig};
@@ -24,7 +23,7 @@ const MIB: u64 = 1 << 20;
 fn a_cable_that_is_plugged_in_again_in_time_costs_nothing_but_time() {
     let lab = lab(CableOptions::default());
     let cable = lab.cable.clone().unwrap();
-    // Half a minute until it gives up.
+    // The QP gives up after half a minute.
     let (mut a, b) = pair(&lab, 1, 8 * MIB, &QpOptions { timeout: 20, ..QpOptions::default() });
     let data = Rng::new(1).bytes(8 * MIB as usize);
     a.mr.put(0, &data);
@@ -35,7 +34,7 @@ fn a_cable_that_is_plugged_in_again_in_time_costs_nothing_but_time() {
             a.process.post(&request.signaled(true));
         };
         b.mr.fill(0);
-        // One during which the cable is pulled, or nearly so, and one that has no cable from the
+        // The cable is pulled about during the first request. The second has no cable from the
         // beginning.
         post(2 * round);
         cable.plug(false);
@@ -90,8 +89,8 @@ fn nothing_is_lost_where_frames_are() {
     let faults =
         FaultsConfig { loss: 0.01, dup: 0.01, reorder: 0.01, corrupt: 0.005, ..FaultsConfig::default() };
     let lab = lab(CableOptions { faults: Some(faults), ..CableOptions::default() });
-    // A second, so that what is lost at a message's end does not take long, and 8 s with all
-    // retries.
+    // The timeout is 1 s, so that a loss at a message's end does not take long. All retries take 8
+    // s.
     let options = QpOptions { path_mtu: 3, timeout: 18, ..QpOptions::default() };
     let (mut a, mut b) = pair(&lab, 1, 2 * MIB, &options);
     let mut rng = Rng::new(2);
@@ -113,7 +112,7 @@ fn nothing_is_lost_where_frames_are() {
     assert_eq!((a.cq.poll(), b.cq.poll()), (None, None));
 }
 
-/// No memory: these packets carry bytes of their own.
+/// A region without memory, because these packets carry bytes of their own.
 struct Nowhere;
 
 impl Region for Nowhere {
@@ -174,7 +173,7 @@ impl Stranger {
         Stranger { lab, victim, right }
     }
 
-    /// Sends `packet`; what the daemon counted as `counter` has to grow, and memory may not change.
+    /// Sends `packet`, and asserts that `counter` grows and that memory does not change.
     #[track_caller]
     fn refused(
         &mut self,
@@ -220,7 +219,8 @@ fn forged_packets_change_nothing_and_are_counted() {
     let gid = Gid::from_ipv4([10, 0, 0, 0x98]);
     s.refused("another source", transport("drop_source"), with(&|p| p.path.src = gid), keep);
     let own = Gid(s.lab.guests[1].gid());
-    // The engine knows the GIDs of its worker's guests, and the worker those of others.
+    // The engine knows the GIDs of its worker's guests, and the worker knows those of other
+    // workers.
     let spoofed = |lab: &Lab| {
         let stats = lab.stats();
         let of_others = (0..lab.workers().into()).map(|worker| stats.worker(worker, "drop_spoofed"));
@@ -229,7 +229,7 @@ fn forged_packets_change_nothing_and_are_counted() {
     s.refused("a source of this host", spoofed, with(&|p| p.path.src = own), keep);
     s.refused("another destination", roce("drop_no_device"), with(&|p| p.path.dst = gid), keep);
     let mac = Mac(s.lab.guests[1].config.mac);
-    // It goes where that MAC is, and there nobody has the GID.
+    // The packet goes to the guest with that MAC, which does not have the GID.
     let wrong_mac = roce(if s.lab.are_apart(0, 1) { "drop_no_device" } else { "drop_mac" });
     s.refused("another guest's MAC", wrong_mac, with(&|p| p.path.dst_mac = mac), keep);
     let spoofed = |lab: &Lab| lab.stats().switch("drop_own_source");
@@ -240,7 +240,7 @@ fn forged_packets_change_nothing_and_are_counted() {
     let malformed = |name| move |lab: &Lab| lab.stats().malformed(name);
     s.refused("a turned bit", malformed("icrc"), right, |frame| frame[60] ^= 4);
     s.refused("another version", malformed("bth_version"), right, |frame| frame[43] |= 1);
-    // All of that has not disturbed what is right.
+    // The QP still accepts the right packet.
     s.send(with(&|p| p.bth.pkey = Pkey(0x7fff)), keep);
     wait::until("the right one, of a limited member", || (s.victim.mr.get(0, 6) == b"forged").then_some(()));
     let mut burst = Burst::default();

@@ -1,6 +1,7 @@
-//! Guests on three workers each of two hosts, that come, pause, have their memory mapped anew and
-//! go at random, while the cable between the hosts is pulled again and again. All data is checked,
-//! and in the end all is given back.
+//! Random accidents of guests on two hosts with three workers each.
+//!
+//! Guests connect, pause, get their memory mapped anew, and leave at random. The cable between the
+//! hosts is pulled again and again. All data is checked, and in the end everything is freed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,13 +13,15 @@ use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::wait::Spell;
 use vrdma_tests::{CableOptions, Guest, GuestOptions, Lab, LabOptions, QpOptions, Rng, proc, wait};
 
-/// Guests that are connected with each other. Those with even numbers are on the near host, on
-/// workers 0, 1, 2, 0, ..., the others likewise on the remote one.
+/// Pairs of connected guests.
+///
+/// Guests with even numbers are on the local host, on workers 0, 1, 2, 0, ... . Guests with odd
+/// numbers are on the remote host, likewise.
 const PAIRS: [(u8, u8); 6] = [(0, 6), (2, 4), (1, 3), (5, 7), (8, 9), (10, 11)];
-/// Longest message.
+/// Bytes of the longest message.
 const LEN: u64 = 20_000;
 
-/// Seconds of it; VRDMA_SECONDS has more.
+/// Returns how long the test runs: 8 s, or `VRDMA_SECONDS` seconds.
 fn duration() -> Duration {
     let given = std::env::var("VRDMA_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs_f64(given.unwrap_or(8.0))
@@ -32,7 +35,7 @@ fn connect(sockets: &[PathBuf], index: u8) -> Arc<Guest> {
     guest
 }
 
-/// A SEND and a WRITE from one to the other.
+/// Transfers a SEND and a WRITE from one side to the other.
 fn messages(from: &mut Side, to: &mut Side, rng: &mut Rng) {
     let len = 1 + rng.below(LEN);
     let data = rng.bytes(len as usize);
@@ -47,7 +50,7 @@ fn messages(from: &mut Side, to: &mut Side, rng: &mut Rng) {
     assert!([LEN, 2 * LEN].iter().all(|at| to.mr.get(*at, len) == data), "other bytes came");
 }
 
-/// One of the things that happen to guests.
+/// Pauses and resumes a guest, or maps its memory anew.
 fn disturb(guest: &Guest, rng: &mut Rng) {
     if rng.one_in(2) {
         let bases = guest.pause().expect("a pause");
@@ -58,11 +61,11 @@ fn disturb(guest: &Guest, rng: &mut Rng) {
     }
 }
 
-/// The lives of two guests, until the time is up; how many.
+/// Connects two guests over and over until the time is up. Returns how often.
 fn live(sockets: &[PathBuf], (one, other): (u8, u8), spell: Spell) -> u32 {
     let mut rng = Rng::new(u64::from(one) << 8 | u64::from(other));
-    // What is lost behind the pulled cable is sent again after a second. So long that only a cable
-    // that stays pulled would end a connection.
+    // What is lost while the cable is pulled is retransmitted after a second. Only a cable that
+    // stays pulled would end a connection.
     let options = QpOptions { timeout: 18, retry_cnt: 7, ..QpOptions::default() };
     let mut lives = 0;
     while spell.lasts_until(lives > 1) {
@@ -82,7 +85,7 @@ fn live(sockets: &[PathBuf], (one, other): (u8, u8), spell: Spell) -> u32 {
                 b.close();
             }
             way => {
-                // In the middle of it, as if killed.
+                // End in the middle of transfers, as if killed.
                 let own = [a.mr.sge(0, LEN as u32)];
                 for id in 0..8 {
                     a.post(&Request::write(a.qp.tag(id), b.mr.remote(LEN), Data::Sges(&own)));
@@ -104,7 +107,7 @@ fn chaos(time: Duration) {
     let options = LabOptions { channels: 3, workers: 3, cable, ..LabOptions::default() };
     let lab = Lab::without_guests(guests, options);
     let sockets: &Vec<_> = &(0..guests).map(|index| lab.socket(index)).collect();
-    // Whatever is made with the first guest stays.
+    // Some memory and descriptors are allocated with the first guest, and stay.
     drop(connect(sockets, 0));
     lab_is_empty(&lab);
     let pid = std::process::id();
@@ -130,7 +133,7 @@ fn chaos(time: Duration) {
     assert!(same.is_some(), "{:?} descriptors and mappings, not {before:?}", open());
 }
 
-/// Nothing of any guest is left.
+/// Waits until no guest has any object left.
 fn lab_is_empty(lab: &Lab) {
     for stats in [Lab::stats, Lab::remote_stats] {
         let is_empty = || (0..PAIRS.len()).all(|guest| stats(lab).all_objects(guest).is_empty());

@@ -1,5 +1,6 @@
-//! Guests on different workers of one daemon: what is special about that. What is not, other tests
-//! try in that setting too.
+//! What is special about guests on different workers of one daemon.
+//!
+//! Other tests cover the rest in that setting, too.
 
 use std::path::PathBuf;
 use vrdma_tests::abi::control::{QpType, Status};
@@ -16,7 +17,7 @@ use vrdma_wire::icrc::Icrc;
 use vrdma_wire::num::{FlowLabel, Gid, Mac, Qkey, Qpn};
 use vrdma_wire::roce::{self, Body, Bth, Deth, Path};
 
-/// An EtherType for experiments (IEEE 802).
+/// EtherType for experiments (IEEE 802).
 const TEST: u16 = 0x88b5;
 
 fn options(workers: u16) -> LabOptions {
@@ -93,7 +94,7 @@ fn an_address_is_one_guest_s_on_all_workers() {
     assert_eq!(b.add_gid(1, gid(1)), Err(Status::DENIED));
     b.add_gid_in(Some(5), 1, gid(77)).expect("it is free in that VLAN");
     assert_eq!(c.add_gid_in(Some(5), 1, gid(77)), Err(Status::DENIED));
-    // One that is replaced, deleted, or whose guest is gone, is free.
+    // An address is free after it was replaced or deleted, or after its guest left.
     a.add_gid(1, gid(78)).unwrap();
     b.add_gid(2, gid(77)).unwrap();
     assert_eq!(c.add_gid(1, gid(78)), Err(Status::DENIED));
@@ -109,7 +110,7 @@ fn an_address_is_one_guest_s_on_all_workers() {
     c.add_gid(4, gid(2)).unwrap();
 }
 
-/// A datagram of RDMA from guest 0's netdev to a QP of guest 1, under an address.
+/// Builds an RDMA datagram from guest 0's netdev to a QP of guest 1, with source 10.0.0.`last`.
 fn datagram(qpn: u32, qkey: u32, last: u8) -> Vec<u8> {
     let packet = roce::Packet {
         path: Path {
@@ -144,11 +145,12 @@ fn a_netdev_speaks_for_no_rdma_function_of_another_worker() {
         victim.process.channel.drain();
         let mut netdev = NetGuest::connect(&lab.net_socket(0), NetOptions::default()).unwrap();
         let (qpn, qkey) = (victim.qp.number, victim.qp.options.qkey);
-        // 10.0.0.1 and 3 are GIDs of RDMA functions of this host, 2 that of the victim itself.
+        // 10.0.0.1 and 10.0.0.3 are GIDs of RDMA functions of this host. 10.0.0.2 is that of the
+        // victim itself.
         for last in [1, 3, 2] {
             netdev.send(&datagram(qpn, qkey, last));
         }
-        // Nobody has this one, as a GID.
+        // No function has this address as its GID.
         netdev.send(&datagram(qpn, qkey, 99));
         assert_eq!(victim.cq.expect_success().0.src_qpn.get(), 0x77);
         assert_eq!((victim.cq.poll(), victim.mr.get(40, 8)), (None, b"datagram".to_vec()));
@@ -169,13 +171,13 @@ fn netdevs_of_different_workers_are_on_one_network() {
         let sent = frame(mac(2), mac(1), TEST, &vec![7; len]);
         guests[0].send(&sent);
         let (_, found) = guests[1].recv();
-        // Between workers a frame is as long as on a wire.
+        // Between workers, a frame is padded as on a wire.
         assert!(found[..sent.len()] == sent && found.len() == sent.len().max(60), "{len}: {}", found.len());
     }
     let all = frame([0xff; 6], mac(2), TEST, &[8; 100]);
     guests[1].send(&all);
     assert_eq!([guests[0].recv().1, guests[2].recv().1], [all.clone(), all]);
-    // Nobody speaks under an address of another worker's guest.
+    // No guest can send from an address of another worker's guest.
     for (dst, src) in [(mac(2), mac(3)), ([0xff; 6], mac(2)), (mac(3), mac(2))] {
         guests[0].send(&frame(dst, src, TEST, b"it was not me"));
     }
@@ -208,7 +210,7 @@ fn guests_come_and_go_beside_a_connection_between_workers() {
     let talk = PingPong::start(&lab.guests[0], &lab.guests[1]);
     for _ in 0..10 {
         PingPong::start(&lab.guests[2], &lab.guests[3]).stop();
-        // Both vanish with a connection that is in use.
+        // Both guests vanish while a connection is in use.
         let (mut a, b) = pair_between(&lab.guests[2], &lab.guests[3], 4096, &QpOptions::default());
         for id in 0..8 {
             a.post(&Request::write(a.qp.tag(id), b.mr.remote(0), Data::Sges(&[a.mr.sge(0, 4096)])));
@@ -229,7 +231,7 @@ fn guests_come_and_go_beside_a_connection_between_workers() {
 #[test]
 fn the_uplink_is_all_workers_and_they_reach_each_other_without_it() {
     let lab = Lab::with(4, LabOptions { cable: Some(CableOptions::default()), ..options(2) });
-    // Guests 0 and 2 are on the near daemon, 1 and 3 on the remote one; the latter of each on the
+    // Guests 0 and 2 are on the local daemon, 1 and 3 on the remote one. Guests 2 and 3 are on the
     // worker without the NIC.
     let places = |guest: usize| lab.guests[guest].clone();
     let talks = [(0, 1), (2, 3), (0, 3), (2, 1)].map(|(a, b)| PingPong::start(&places(a), &places(b)));

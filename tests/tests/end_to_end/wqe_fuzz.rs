@@ -1,5 +1,6 @@
-//! A hundred thousand random work requests: whatever a process asks for, it gets an answer or is
-//! dropped, and reaches nothing that was not registered for it.
+//! A hundred thousand random work requests.
+//!
+//! Each request gets an answer or is dropped. None accesses memory that was not registered for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,26 +21,26 @@ use vrdma_tests::{Guest, Lab, Mr, Qp, QpOptions, Rng, connect};
 
 const REQUESTS: u32 = 100_000;
 
-/// QPs of a process, each connected to one of the other side, and keys of both sides.
+/// QPs of a process, each connected to a QP of the remote side, and keys of both sides.
 struct Field {
     own: Side,
     remote: Side,
     pairs: Vec<(Qp, Qp)>,
     mrs: Vec<Mr>,
     remote_mrs: Vec<Mr>,
-    /// Memory windows of the own side. Binds leave them their keys, mostly.
+    /// Memory windows of the own side. Binds mostly do not change their keys.
     windows: Vec<u32>,
-    /// Shared receive queue of the remote side that requests of XRC name.
+    /// SRQ of the remote side that XRC requests name.
     srqn: u32,
-    /// Receives that wait in each QP of the remote side.
+    /// Receives queued in each QP of the remote side.
     receives: Vec<u32>,
     handles: AhTable,
 }
 
-/// Services of the QPs beside the first.
+/// Types of the QPs after the first one.
 const SERVICES: [QpType; 7] =
     [QpType::RC, QpType::UC, QpType::UD, QpType::RC, QpType::UC, QpType::UD, QpType::RC];
-/// Address handles that lead somewhere; those behind them are written all the time.
+/// Number of valid address handles. The handles after them are rewritten all the time.
 const GOOD: u32 = 4;
 const HANDLES: u32 = 16;
 
@@ -51,7 +52,7 @@ const RIGHTS: [u32; 4] = [access::REGION, access::LOCAL_WRITE, access::REMOTE_RE
 impl Field {
     fn new(lab: &Lab, canaries: &mut [Canary; 2]) -> Field {
         let options = QpOptions { timeout: 4, retry_cnt: 1, rnr_retry: 1, ..QpOptions::default() };
-        // All that can be outstanding fits, however late it is polled.
+        // The CQ holds all completions, however late it is polled.
         let [own, remote] = [0, 1].map(|at| Side::with_cq(&lab.guests[at], 4096, 4096, &options));
         connect(&own.qp, &remote.qp);
         let mut pairs = vec![(own.qp.clone(), remote.qp.clone())];
@@ -60,7 +61,7 @@ impl Field {
             let sges = 1 + u32::from(n);
             let options = QpOptions { qp_type, path_mtu: 1 + n % 5, sges, ..options.clone() };
             let make = |side: &Side| side.process.qp(&side.cq, &side.cq, &options);
-            // One pair within the process.
+            // One pair is within the process.
             pairs.push((make(&own), make(if n == 0 { &own } else { &remote })));
             connect(&pairs.last().unwrap().0, &pairs.last().unwrap().1);
         }
@@ -84,14 +85,13 @@ impl Field {
             let guest = if index == 0 { own.guest() } else { remote.guest() };
             handles.put(index, &entry(own.process.pd, guest.gid()));
         }
-        // One of type 2 takes a bind, and refuses all until it is invalidated.
+        // A window of type 2 accepts one bind, and rejects further binds until it is invalidated.
         let window = |mw_type: u32| own.guest().alloc_mw(own.process.pd, mw_type).unwrap();
         let windows = [1, 1, 1, 1, 1, 2].map(window).to_vec();
         Field { own, remote, pairs, mrs, remote_mrs, windows, srqn, receives, handles }
     }
 
-    /// Takes what completed; QPs of which an error is told are connected again, and the remote side
-    /// posts receives.
+    /// Takes completions, reconnects QPs with an error, and posts receives of the remote side.
     fn repair(&mut self) {
         let mut broken = BTreeSet::new();
         for cq in [&mut self.own.cq, &mut self.remote.cq] {
@@ -111,7 +111,7 @@ impl Field {
                 own.to_state(QpState::RESET).unwrap();
                 remote.to_state(QpState::RESET).unwrap();
                 connect(own, remote);
-                // Those of a shared queue stay there.
+                // Receives of an SRQ stay there.
                 if !is_xrc(own) {
                     self.receives[at] = 0;
                 }
@@ -127,7 +127,7 @@ impl Field {
         }
     }
 
-    /// A request of 1 to 8 units that is nonsense here and there.
+    /// Builds a request of 1 to 8 units, with some nonsense in it.
     fn request(&self, rng: &mut Rng) -> Vec<u64> {
         let opcode = match rng.below(16) {
             0 if rng.one_in(4) => WrOpcode::REG_MR.0,
@@ -152,7 +152,7 @@ impl Field {
             _ => rng.below(3) as u8,
         };
         let sges = if inline && !rng.one_in(20) { 0 } else { sges };
-        // Several requests in one, mostly as many as may be.
+        // A list of requests, mostly of a permitted length.
         let list = rng.one_in(4) && (opcode == 2 || opcode == 128) && !inline;
         let (flags, sges) = match list {
             true if opcode == 128 && !rng.one_in(10) => (wqe::flags::LIST, rng.below(7) as u8),
@@ -173,7 +173,7 @@ impl Field {
             16 * usize::from(sges)
         };
         let pair = rng.pick(&self.pairs);
-        // What names a queue of the peer moves what follows it on.
+        // The number of the peer's SRQ shifts the fields after it.
         let xrc = is_xrc(&pair.0) != rng.one_in(40);
         let (flags, shift) = if xrc { (flags | XRC, 2) } else { (flags, 0) };
         let units = (32 + 8 * shift + bytes).div_ceil(64).clamp(1, 8);
@@ -209,7 +209,7 @@ impl Field {
             let window = u64::from(*rng.pick(&self.windows));
             words[3] = window;
             if opcode == 8 {
-                // A bind may give a window another key, and a later one its first key again.
+                // A bind may change a window's key, and a later one may restore its first key.
                 let [old, new] = [8, 50].map(|one| if rng.one_in(one) { window ^ 1 } else { window });
                 words[2] = old | new << 32;
                 let (addr, length, lkey) = element(rng, &self.mrs);
@@ -224,29 +224,28 @@ impl Field {
             words[4 + shift] = u64::from(element(rng, &self.remote_mrs).1);
         }
         if opcode == WrOpcode::REG_MR.0 {
-            // Of a region that is there, with a list that is: it is refused all the same.
+            // An existing region and list: the registration is refused all the same.
             let mr = &self.mrs[0];
             words[2] = u64::from(mr.key) | 7 << 32;
             words[3..8].copy_from_slice(&[12, mr.iova, 4096, mr.gpa(0), 0]);
         }
         if rng.one_in(50) {
             let at = rng.below(words.len() as u64) as usize;
-            // Not the number of units: that is what other tests break.
+            // The number of units stays: other tests break it.
             words[at] ^= rng.next_u64() & if at == 0 { !0xff00 } else { u64::MAX };
         }
         words
     }
 }
 
-/// Flag of a request that names a shared receive queue of the peer.
+/// Flag of a request that names an SRQ of the peer.
 const XRC: u16 = wqe::flags::XRC;
 
 fn is_xrc(qp: &Qp) -> bool {
     qp.options.qp_type == QpType::XRC_SEND
 }
 
-/// A shared receive queue of XRC of the remote side, and an initiator and a target whose requests
-/// can name it.
+/// Creates an XRC SRQ of the remote side, with an initiator and a target that can use it.
 fn xrc_pair(own: &Side, remote: &Side, options: &QpOptions) -> (u32, (Qp, Qp)) {
     let guest = remote.guest();
     let xrcdn = guest.alloc_xrcd().unwrap();
@@ -271,7 +270,7 @@ fn xrc_pair(own: &Side, remote: &Side, options: &QpOptions) -> (u32, (Qp, Qp)) {
     (srqn, (send, recv))
 }
 
-/// Address handle, QP and Q_Key that a datagram names, mostly good.
+/// Returns the address handle, QP and `Q_Key` of a datagram, mostly valid ones.
 fn target(rng: &mut Rng, remote: &Qp) -> (u64, u64) {
     let handle = match rng.below(20) {
         0 => rng.nasty() as u32,
@@ -279,12 +278,12 @@ fn target(rng: &mut Rng, remote: &Qp) -> (u64, u64) {
         _ => 1,
     };
     let qpn = if rng.one_in(20) { rng.nasty() as u32 } else { remote.number };
-    // Often enough that none arriving is no matter of luck: few datagrams do.
+    // Valid `Q_Key`s are frequent enough that some datagrams surely arrive. Few do.
     let qkey = if rng.one_in(4) { rng.nasty() as u32 } else { remote.options.qkey };
     (u64::from(handle) | u64::from(qpn) << 32, u64::from(qkey) | rng.next_u64() << 32)
 }
 
-/// A kernel that writes address handles without any rule while the device reads them.
+/// A kernel that writes address handles without any rules while the device reads them.
 struct Scribbler {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -318,7 +317,7 @@ impl Scribbler {
     }
 }
 
-/// Address, length and key of an element, mostly good.
+/// Returns the address, length and key of an element, mostly valid ones.
 fn element(rng: &mut Rng, mrs: &[Mr]) -> (u64, u32, u32) {
     let mr = if rng.one_in(10) { rng.pick(mrs) } else { &mrs[0] };
     let length = if rng.one_in(40) { rng.nasty() as u32 } else { rng.below(4000) as u32 };
@@ -333,7 +332,7 @@ fn a_hundred_thousand_random_requests_reach_nothing_that_is_not_registered() {
     let mut rng = Rng::from_env("a_hundred_thousand_random_requests");
     let mut canaries = [0, 1].map(|i| Canary::new(&lab.guests[i].memory, i as u64));
     let bystander = Canary::new(&lab.guests[2].memory, 2);
-    // One between others, one with a process of the hostile process' own guest.
+    // One ping-pong between other guests, and one with a process of the hostile process' own guest.
     let pingpongs =
         [PingPong::start(&lab.guests[1], &lab.guests[2]), PingPong::start(&lab.guests[0], &lab.guests[2])];
     let mut field = Field::new(&lab, &mut canaries);
@@ -382,7 +381,7 @@ fn a_hundred_thousand_random_requests_reach_nothing_that_is_not_registered() {
         pingpong.stop();
     });
     canaries.iter().chain([&bystander]).for_each(Canary::check);
-    // Regions without the right to write are as they were.
+    // Regions without the right to write are unchanged.
     for mr in field.mrs[2..].iter().chain(&field.remote_mrs[1..]) {
         let first = mr.get(0, 1)[0];
         assert!(
@@ -390,13 +389,13 @@ fn a_hundred_thousand_random_requests_reach_nothing_that_is_not_registered() {
             "written without the right"
         );
     }
-    // After the guest's reset nothing is left, nothing is under way.
+    // After the guest's reset it has no objects, and no request is in progress.
     lab.guests[0].reset().unwrap();
     assert_eq!(lab.stats().all_objects(0), []);
     for (_, remote) in &field.pairs {
         let _ = remote.destroy();
     }
-    // With it go the receives that wait in it.
+    // The receives queued in the SRQ go with it.
     field.remote.guest().destroy_srq(field.srqn).unwrap();
     assert_eq!(lab.stats().objects(1, "pending_requests"), 0);
 }

@@ -1,5 +1,4 @@
-//! XRC: initiators name the shared receive queue of a process, targets belong to none; on one host
-//! and between two.
+//! XRC, on one host and on two: initiators name a process' SRQ, and targets belong to no process.
 
 use vrdma_tests::abi::control::{CreateSrqReq, QpState, QpType, Status, limit};
 use vrdma_tests::abi::cqe::WcStatus;
@@ -10,7 +9,7 @@ use vrdma_tests::{CableOptions, Context, Cq, Guest, Lab, LabOptions, Mr, Qp, QpO
 
 use std::sync::Arc;
 
-/// A process that receives: it has an XRC shared receive queue, with CQ and memory.
+/// A process that receives: it has an XRC SRQ with CQ and memory.
 struct Receiver {
     process: Context,
     cq: Cq,
@@ -50,7 +49,7 @@ impl Receiver {
     }
 }
 
-/// A process that sends, with an initiator.
+/// A process that sends, with an XRC initiator.
 struct Sender {
     process: Context,
     cq: Cq,
@@ -85,13 +84,15 @@ fn target_options(xrcdn: u32) -> QpOptions {
     QpOptions { xrcdn, ..QpOptions::of(QpType::XRC_RECV) }
 }
 
-/// A target, of the kernel's context as no process has it.
+/// Creates an XRC target in the kernel's context, because it belongs to no process.
 fn target(guest: &Arc<Guest>, xrcdn: u32) -> Qp {
     let none = limit::NONE;
     Qp::create(guest, limit::KERNEL_CONTEXT, none, none, none, &target_options(xrcdn)).unwrap()
 }
 
-/// Two guests on one host, then on two; the second with a domain.
+/// Returns a lab with two guests on one host, and one on two hosts.
+///
+/// The second guest has an XRC domain, whose number is returned.
 fn labs() -> [(Lab, u32); 2] {
     [None, Some(CableOptions::default())].map(|cable| {
         let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
@@ -157,7 +158,7 @@ fn rdma_reaches_memory_of_the_queue_that_it_names() {
         }
         assert_eq!(one.cq.expect_success().imm(), Some([1, 2, 3, 4]));
         assert_eq!(one.mr.get(64, 8), b"the last");
-        // The other process' queue does not reach it.
+        // The SRQ of the other process gives no access to that memory.
         sender.process.post(&requests[4].signaled(true).xrc(other.srqn));
         sender.cq.expect(sender.qp.number, 7, WcStatus::REM_ACCESS_ERR);
         let told = std::iter::from_fn(|| Some(events.recv())).find(|told| told.kind != EventKind::COMM_EST);
@@ -185,7 +186,7 @@ fn queues_that_are_none_of_the_domain_are_refused() {
             target.destroy().unwrap();
             sender.close();
         }
-        // A request that names none, and one of another service that does.
+        // An XRC request that names no SRQ, and a request of another QP type that names one.
         let mut sender = Sender::new(&lab.guests[0]);
         let target = target(guest, xrcdn);
         connect(&sender.qp, &target);
@@ -226,7 +227,7 @@ fn domains_stay_while_they_are_used_and_queues_go_at_once() {
     let mut sender = Sender::new(&lab.guests[0]);
     let target = target(guest, xrcdn);
     connect(&sender.qp, &target);
-    // It waits for a receive of a queue that goes.
+    // The message waits for a receive of an SRQ that is destroyed.
     sender.send(1, receiver.srqn, 4);
     assert_eq!(guest.destroy_cq(receiver.cq.number), Err(Status::BUSY));
     receiver.close();
@@ -272,8 +273,10 @@ fn the_verbs_refuse_what_they_cannot_do() {
     }
 }
 
-/// Several connections and queues at random. Each message completes a receive of its queue, in the
-/// order in which they were sent there from one connection.
+/// Uses several connections and SRQs at random.
+///
+/// Each message completes a receive of its SRQ. Messages of one connection to one SRQ complete in
+/// order.
 #[test]
 fn at_random_each_process_gets_its_messages() {
     for (lab, xrcdn) in labs() {

@@ -1,5 +1,5 @@
-//! Which QPs have a deadline. One that many QPs of one device have reached does not delay those of
-//! another device.
+//! Deadlines of QPs. Many QPs of one device with a due deadline do not delay those of another
+//! device.
 
 use crate::base::place::Place;
 use crate::base::time::Instant;
@@ -10,23 +10,23 @@ use vrdma_wire::num::Qpn;
 /// The deadlines of all QPs.
 #[derive(Default)]
 pub(crate) struct Deadlines {
-    /// By the device's index.
+    /// Deadlines by the device's index.
     of: Vec<BTreeSet<(Instant, Qpn)>>,
-    /// The first of each device.
+    /// The first deadline of each device.
     first: BTreeSet<(Instant, u32)>,
-    /// Devices that had one that was due when the caller began to attend to them.
+    /// Devices that had a due deadline when the caller began to handle deadlines.
     due: BTreeSet<u32>,
-    /// The device whose turn it is to be attended to.
+    /// The device whose deadlines are handled next.
     turn: u32,
 }
 
 impl Deadlines {
-    /// The device whose turn it is to be attended to.
+    /// Returns the device whose deadlines are handled next.
     pub(crate) fn turn(&self) -> u32 {
         self.turn
     }
 
-    /// Says whose turn it is.
+    /// Sets the device whose deadlines are handled next.
     pub(crate) fn set_turn(&mut self, device: u32) {
         self.turn = device;
     }
@@ -41,7 +41,7 @@ impl Deadlines {
         self.follow(place.device, before);
     }
 
-    /// A QP that has this deadline has it no longer.
+    /// Removes the deadline of a QP.
     pub(crate) fn disarm(&mut self, at: Instant, place: Place) {
         let deadlines = &mut self.of[place.device as usize];
         let before = deadlines.first().copied();
@@ -50,7 +50,7 @@ impl Deadlines {
         self.follow(place.device, before);
     }
 
-    /// Keeps `first` true after a device's deadlines have changed; `before` was the first.
+    /// Updates `first` after a device's deadlines have changed. `before` was its first deadline.
     fn follow(&mut self, device: u32, before: Option<(Instant, Qpn)>) {
         let [before, now] = [before, self.of[device as usize].first().copied()].map(|it| it.map(|it| it.0));
         if before == now {
@@ -64,13 +64,13 @@ impl Deadlines {
         }
     }
 
-    /// From now on those have turns that have a deadline which is due.
+    /// Begins to handle deadlines, of all devices that have a due deadline now.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.due.clear();
         self.due.extend(self.first.range(..=(now, u32::MAX)).map(|first| first.1));
     }
 
-    /// The next of them in turn, as long as it has deadlines that are due.
+    /// Returns the next of these devices in turn that still has a due deadline.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<u32> {
         loop {
             let device = *self.due.range(self.turn..).next().or_else(|| self.due.first())?;
@@ -82,7 +82,7 @@ impl Deadlines {
         }
     }
 
-    /// Takes the device's first deadline if it is due.
+    /// Removes the device's first deadline if it is due, and returns its QP.
     pub(crate) fn due(&mut self, device: u32, now: Instant) -> Option<Place> {
         let deadlines = &mut self.of[device as usize];
         let first = deadlines.first().copied().filter(|deadline| deadline.0 <= now)?;
@@ -91,12 +91,12 @@ impl Deadlines {
         Some(Place { device, qpn: first.1 })
     }
 
-    /// The first deadline of all.
+    /// Returns the first deadline of all.
     pub(crate) fn first(&self) -> Option<Instant> {
         self.first.first().map(|first| first.0)
     }
 
-    /// Forgets a device; returns what it had.
+    /// Removes a device, and returns its deadlines.
     pub(crate) fn forget(&mut self, device: u32) -> BTreeSet<(Instant, Qpn)> {
         let Some(deadlines) = self.of.get_mut(device as usize) else { return BTreeSet::new() };
         let forgotten = mem::take(deadlines);
@@ -104,7 +104,7 @@ impl Deadlines {
         forgotten
     }
 
-    /// How many there are.
+    /// Returns the number of deadlines.
     pub(crate) fn len(&self) -> usize {
         self.of.iter().map(BTreeSet::len).sum()
     }

@@ -1,33 +1,33 @@
-//! Packets from the wire to multicast groups that not all members have had yet.
+//! Packets from the wire to multicast groups that some members have not received yet.
 
 mod save;
 
 use std::collections::{BTreeMap, VecDeque};
 use vrdma_wire::num::Qpn;
 
-/// Packets of one device that may wait, each of at most [`MAX_FRAME`](vrdma_wire::roce::MAX_FRAME)
-/// bytes.
+/// Most packets of one device that may wait. Each has at most
+/// [`MAX_FRAME`](vrdma_wire::roce::MAX_FRAME) bytes.
 pub(crate) const MOST: usize = 32;
 
-/// A packet, and which members of its group have had it.
+/// A packet to a multicast group, and which members have received it.
 pub(crate) struct FanOut {
-    /// The last of them; they get it in the order of their numbers.
+    /// The last member that has received it. Members receive it in the order of their QPNs.
     pub(crate) served: Option<Qpn>,
-    /// The packet, from the Ethernet header on; it was parsed when it came.
+    /// The packet, from the Ethernet header on. It was parsed successfully when it arrived.
     pub(crate) frame: Box<[u8]>,
 }
 
-/// All such packets, by their members' devices, which take turns.
+/// All such packets by their members' device. Devices take turns.
 #[derive(Default)]
 pub(crate) struct FanOuts {
-    /// In the order in which they came; no queue is empty.
+    /// Packets in the order of arrival. No queue is empty.
     waiting: BTreeMap<u32, VecDeque<FanOut>>,
-    /// Whose turn is next, or that of the first after it.
+    /// The device that is next, or else the first one after it.
     turn: u32,
 }
 
 impl FanOuts {
-    /// A further packet; false if too many wait.
+    /// Adds a packet. Returns false if too many wait.
     pub(crate) fn push(&mut self, device: u32, fan_out: FanOut) -> bool {
         if self.waiting.get(&device).is_some_and(|queue| queue.len() >= MOST) {
             return false;
@@ -41,12 +41,12 @@ impl FanOuts {
         self.waiting.contains_key(&device)
     }
 
-    /// Whether there is anything to do.
+    /// Whether any packet waits.
     pub(crate) fn any(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Takes the first packet of the device whose turn it is.
+    /// Removes the first packet of the device whose turn it is, and returns both.
     pub(crate) fn take(&mut self) -> Option<(u32, FanOut)> {
         let next = self.waiting.range(self.turn..).next().or_else(|| self.waiting.iter().next());
         let device = *next?.0;
@@ -59,12 +59,12 @@ impl FanOuts {
         Some((device, first))
     }
 
-    /// Members are still to have a packet that was taken: it is its device's first again.
+    /// Puts a packet that not all members have received back to the front of its device's queue.
     pub(crate) fn put_back(&mut self, device: u32, fan_out: FanOut) {
         self.waiting.entry(device).or_default().push_front(fan_out);
     }
 
-    /// A device has no members any more.
+    /// Removes a device.
     pub(crate) fn forget(&mut self, device: u32) {
         self.waiting.remove(&device);
     }

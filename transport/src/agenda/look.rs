@@ -1,10 +1,12 @@
-//! Receives that have been posted, but not handed in yet: before a missing receive has
-//! consequences, the caller is asked to look.
+//! Questions whether receives have been posted that the engine does not have yet.
 //!
 //! A program that posted a receive may tell another, by any means, to send now. The two requests
-//! come by different channels, and the caller may take the send first. So the message waits, the
-//! caller takes all that the owner of the receiving QP had posted when the question arose, and
-//! answers; only then is a receive that is still missing an RNR or a drop.
+//! come by different channels, and the caller may take the send first. Before a missing receive has
+//! consequences, the engine therefore asks the caller to drain the posts.
+//!
+//! The message waits. The caller takes all that the owner of the receiving QP had posted when the
+//! question arose, and answers. If a receive is still missing then, the message gets an RNR NAK or
+//! is dropped.
 
 mod save;
 
@@ -12,86 +14,88 @@ use crate::base::id::{DeviceId, OwnerId};
 use crate::base::place::Place;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Have receives for QPs of this owner been posted that the engine does not know of? See
-/// [`Engine::poll_question`](crate::Engine::poll_question).
+/// A question: have receives for QPs of this owner been posted that the engine does not have?
+///
+/// See [`Engine::poll_question`](crate::Engine::poll_question).
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Question {
-    /// The device that a message came to.
+    /// The device that a message arrived at.
     pub device: DeviceId,
-    /// The owner of the QP that has no receive for it.
+    /// The owner of the QP that has no receive for the message.
     pub owner: OwnerId,
 }
 
-/// Frames of a device that may wait for an answer, each of at most
+/// Most frames of a device that wait for an answer. Each has at most
 /// [`MAX_FRAME`](vrdma_wire::roce::MAX_FRAME) bytes.
 pub(crate) const MAX_HELD: u32 = 256;
 
-/// What the caller has handed in of the receives that were posted before a message came.
+/// Whether the caller has delivered all receives that were posted before a message arrived.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum PostedReceives {
-    /// Perhaps not all: one that is missing may come yet.
+    /// Perhaps not: a missing receive may still come.
     MayComeYet,
-    /// All: one that is missing was not posted.
+    /// Yes: a missing receive was not posted.
     AllTaken,
 }
 
-/// What a packet needs.
+/// What is left to do for a packet.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Fate {
-    /// Nothing more.
+    /// Nothing.
     Done,
-    /// A receive, and there is none: the caller has to look first. Nothing of the message has
-    /// happened. (An XRC target has the queue that it names, which changes nothing when it comes
-    /// again.)
+    /// The message needs a receive, and there is none. The caller has to drain the posts first.
+    ///
+    /// Nothing of the message has been executed. (An XRC target has taken note of the queue that
+    /// the message names. That makes no difference when the message is handled again.)
     Look,
 }
 
-/// What waits for an answer.
+/// Work that waits for an answer.
 pub(crate) enum Asker {
-    /// The first request of a send queue; the number is that of the QP's last question.
+    /// The first request of a send queue. The number is that of the QP's last question.
     Send(Place, u32),
     /// A frame for a QP.
     Frame(Place, Box<[u8]>),
-    /// A QP that has dropped a near packet.
+    /// A QP that has dropped an inter-worker packet.
     Near(Place),
-    /// What a QP's stream goes on with; the number is that of the QP's last question.
+    /// The next message in a QP's stream. The number is that of the QP's last question.
     Stream(Place, u32),
 }
 
-/// Questions about one device that the caller has at once: those beyond wait until it has answered
+/// Most questions about one device that the caller has at once. Others wait until it has answered
 /// some.
 pub(crate) const UNDER_WAY: u32 = 16;
 
-/// Askers that one answer serves: those beyond ask again.
+/// Most askers that one answer serves. Others ask again.
 pub(crate) const SERVED: usize = MAX_HELD as usize;
 
-/// Those who ask about one owner.
+/// The askers of a question about one owner.
 #[derive(Default)]
 struct Look {
-    /// They asked before the caller began to look,
+    /// Askers from before the caller took the question.
     asked: VecDeque<Asker>,
-    /// and they since: they are the next question.
+    /// Askers from after that. They are the next question.
     later: VecDeque<Asker>,
     under_way: bool,
 }
 
-/// Questions about one device.
+/// The questions about one device.
 #[derive(Default)]
 struct DeviceLooks {
-    /// The owners in those that the caller has not taken.
+    /// Owners in questions that the caller has not taken.
     fresh: VecDeque<OwnerId>,
-    /// How many it has taken and not answered.
+    /// Number of questions that the caller has taken and not answered.
     under_way: u32,
-    /// It is in [`Looks::round`].
+    /// Whether the device is in [`Looks::round`].
     listed: bool,
 }
 
-/// All questions. Devices take turns, so that nobody waits because many ask about another device.
+/// All questions. Devices take turns, so that many questions about one device delay no other.
 #[derive(Default)]
 pub(crate) struct Looks {
     open: BTreeMap<Question, Look>,
-    /// By the device's index.
+    /// Questions by the device's index.
     devices: Vec<DeviceLooks>,
     /// Devices with a question for the caller, in the order of their turns.
     round: VecDeque<u32>,
@@ -119,13 +123,13 @@ impl Looks {
         &mut self.devices[at]
     }
 
-    /// A question is open that the caller has not taken.
+    /// Adds an open question for the caller to take.
     fn pose(&mut self, question: Question) {
         self.device(question.device.0).fresh.push_back(question.owner);
         self.list(question.device.0);
     }
 
-    /// Gives a device its place in the round if it has something for the caller.
+    /// Adds a device to the round if it has something for the caller.
     fn list(&mut self, index: u32) {
         let device = self.device(index);
         if !device.listed && !device.fresh.is_empty() && device.under_way < UNDER_WAY {
@@ -134,7 +138,7 @@ impl Looks {
         }
     }
 
-    /// The next question, which the caller takes.
+    /// Returns the next question, which the caller takes.
     pub(crate) fn take(&mut self) -> Option<Question> {
         let index = self.round.pop_front()?;
         let device = self.device(index);
@@ -152,8 +156,9 @@ impl Looks {
         !self.round.is_empty()
     }
 
-    /// Those who are served by this answer. The others who waited for it are the next question,
-    /// with those who asked since.
+    /// Returns the askers that this answer serves.
+    ///
+    /// The other askers become the next question, together with those that asked since.
     pub(crate) fn answered(&mut self, question: Question) -> Vec<Asker> {
         let Some(look) = self.open.get_mut(&question).filter(|look| look.under_way) else {
             return Vec::new();
@@ -170,8 +175,10 @@ impl Looks {
         served
     }
 
-    /// The caller has no question about a device any more, and frames for it are dropped; returns
-    /// up to `most` of those who asked and are served thereby. The others ask again.
+    /// Withdraws all questions about a device, and drops the frames that wait for them.
+    ///
+    /// Returns up to `most` of the sends that asked, which are served by this. The others ask
+    /// again.
     pub(crate) fn forget(&mut self, device: DeviceId, most: usize) -> Vec<Asker> {
         *self.device(device.0) = DeviceLooks::default();
         self.round.retain(|&index| index != device.0);
@@ -194,7 +201,7 @@ impl Looks {
 }
 
 impl Look {
-    /// Takes up to `most` of those who asked first.
+    /// Removes up to `most` of the first askers, and returns them.
     fn serve(&mut self, most: usize) -> Vec<Asker> {
         let count = self.asked.len().min(most);
         let served = self.asked.drain(..count).collect();

@@ -1,4 +1,4 @@
-//! What is to be done, and in which order.
+//! Pending work, and its order.
 
 pub(crate) mod deadlines;
 pub(crate) mod fan_out;

@@ -1,14 +1,15 @@
-//! Which QPs have work, and who has the next turn.
+//! Which QPs have work, and which QP has the next turn.
 //!
-//! Devices take turns by deficit round robin: each round gives each the same quantum, in which
-//! bytes and operations are counted, and what one turn takes beyond its quantum is missing in the
-//! next; within it the device's QPs take turns, those that owe an answer before those with
-//! requests, until the answers have cost a quantum more than the requests; then requests, until
-//! that is no longer so.
+//! Devices take turns by deficit round robin. Each round gives each device the same quantum, which
+//! pays for bytes and operations. A turn that costs more than the quantum leaves less for the next
+//! round.
 //!
-//! So an acknowledge waits for no request of another QP for long, and READ responses, which are
-//! answers too, delay no request for ever. A device with work waits for one turn of each other
-//! device, which is at most two quanta, and if no other has work, not at all.
+//! Within a device, QPs that owe an answer have turns before QPs with requests, until answers have
+//! cost a quantum more than requests. Then requests have turns until that is no longer so.
+//!
+//! An acknowledge therefore does not wait long for requests of other QPs. READ responses, which are
+//! answers too, cannot delay requests for ever. A device with work waits for one turn of each other
+//! device with work, which is at most two quanta.
 
 mod save;
 
@@ -22,42 +23,45 @@ use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 use vrdma_wire::num::Qpn;
 
-/// What a turn costs: its bytes, and [`OPERATION`] for each operation.
+/// Cost of a turn: its bytes, and [`OPERATION`] for each operation.
 pub(crate) type Cost = u64;
 
-/// What a request or a packet costs beside its bytes.
+/// Cost of a request or a packet beside its bytes.
 pub(crate) const OPERATION: Cost = 512;
 
-/// A QP hands over to the next after so many bytes.
+/// Bytes after which a QP hands over to the next.
 pub(crate) const QP_TURN: u32 = 256 << 10;
 
-/// Posts of a device copy about so many bytes between two calls of
-/// [`Engine::poll`](crate::Engine::poll), which then takes over: a device that posts much shall not
-/// delay others. While others wait for a turn, it is what one turn gives.
+/// Bytes that posts of a device copy themselves between two calls of
+/// [`Engine::poll`](crate::Engine::poll), approximately.
+///
+/// `poll` then takes over, so that a device that posts much does not delay others. While others
+/// wait for a turn, the limit is one quantum.
 pub(crate) const WITHIN_POSTS: Cost = 4 << 20;
 
-/// Most packets of a QP of an unreliable service in its turn: then others have theirs.
+/// Most packets that a QP of an unreliable service sends in its turn.
 pub(crate) const TURN_PACKETS: usize = 64;
 
-/// What a device of weight 1 gets in each round. No turn of a QP may cost more: then a debt is less
-/// than a quantum, and no device misses a round.
+/// Credit of a device of weight 1 in each round.
+///
+/// No turn of a QP may cost more. A debt is then less than a quantum, and no device misses a round.
 pub(crate) const QUANTUM: Cost = QP_TURN as Cost + OPERATION;
 
-/// The lowest credit there is: then a device has a turn in each round still.
+/// The lowest credit. A device with this debt still has a turn in each round.
 const DEBT: i64 = 1 - QUANTUM as i64;
 
-/// QPs of a device that wait for a turn.
+/// QPs of a device that wait for a turn in one direction.
 #[derive(Default)]
 struct TurnQueue {
-    /// The first of them, which existed when they were looked up last.
+    /// The first QPs of the queue, which existed when they were last looked up.
     checked: VecDeque<Qpn>,
-    /// The others, behind them.
+    /// The other QPs, behind these.
     rest: VecDeque<Qpn>,
-    /// How many of them were destroyed, at most.
+    /// Upper bound of the number of destroyed QPs in the queue.
     stale: usize,
 }
 
-/// Entries that are looked up when a QP of a queue is destroyed, while many of the queue are stale.
+/// Entries that are looked up when a QP of the queue is destroyed, while many entries are stale.
 const LOOKED_UP: usize = 16;
 
 impl TurnQueue {
@@ -83,12 +87,12 @@ impl TurnQueue {
         self.checked.iter().chain(&self.rest)
     }
 
-    /// Forgets some of those that were destroyed; how many.
+    /// Removes some entries of destroyed QPs, and returns how many.
     fn forget_some(&mut self, is_there: impl Fn(Qpn) -> bool) -> usize {
         let before = self.len();
         for _ in 0..LOOKED_UP {
             if self.rest.is_empty() {
-                // From the first again.
+                // Start again with the first.
                 mem::swap(&mut self.checked, &mut self.rest);
             }
             let Some(qpn) = self.rest.pop_front() else { break };
@@ -102,20 +106,21 @@ impl TurnQueue {
     }
 }
 
-/// A device's share. Limits of rates, and weights other than 1, would change what it is credited
-/// with, and when.
+/// A device's share of turns.
+///
+/// Rate limits, and weights other than 1, would change how much credit it gets, and when.
 struct Share {
     answers: TurnQueue,
     requests: TurnQueue,
-    /// It is in the round.
+    /// Whether the device is in the round.
     listed: bool,
-    /// Its part of a round, as a multiple of [`QUANTUM`].
+    /// Credit per round, as a multiple of [`QUANTUM`].
     weight: u32,
-    /// What it may still spend in this round; below zero, what it owes.
+    /// What the device may still spend in this round. A negative value is a debt.
     credit: i64,
-    /// What its answers have cost more than its requests.
+    /// By how much its answers have cost more than its requests.
     lead: i64,
-    /// What posts carried at once since the poll with the number `carried_in`.
+    /// Cost of messages that posts carried at once, since the poll with the number `carried_in`.
     carried: Cost,
     carried_in: u64,
 }
@@ -136,7 +141,7 @@ impl Default for Share {
 }
 
 impl Share {
-    /// The direction that is next; `None` if nothing waits.
+    /// Returns the direction whose turn is next, or `None` if no QP waits.
     fn next(&self) -> Option<Direction> {
         match (self.answers.is_empty(), self.requests.is_empty()) {
             (true, true) => None,
@@ -154,27 +159,28 @@ impl Share {
         }
     }
 
-    /// Takes from its credit. What is beyond a quantum is forgiven, so that no device misses more
-    /// than a round.
+    /// Takes a cost from the credit.
+    ///
+    /// Debt beyond a quantum is forgiven, so that no device misses more than a round.
     fn spend(&mut self, cost: Cost) {
         self.credit = self.credit.saturating_sub_unsigned(cost).max(DEBT);
     }
 }
 
-/// QPs that take turns. Each knows in which queues it is, and is in each at most once.
+/// Queues of QPs that take turns. Each QP knows in which queues it is, and is in each at most once.
 #[derive(Default)]
 pub(crate) struct Turns {
-    /// By the device's index.
+    /// Shares by the device's index.
     shares: Vec<Share>,
-    /// Devices with entries, in the order of their turns.
+    /// Devices with waiting QPs, in the order of their turns.
     round: VecDeque<u32>,
-    /// The turn of the first of them has begun: it has its quantum.
+    /// Whether the turn of the first device has begun: it has its quantum.
     begun: bool,
-    /// Entries of all queues.
+    /// Number of entries in all queues.
     entries: usize,
-    /// Number of this [`poll`](crate::Engine::poll), for what posts carry.
+    /// Number of the current [`poll`](crate::Engine::poll), to which posts charge what they carry.
     poll: u64,
-    /// What posts of all devices carried at once since then.
+    /// Cost of messages that posts of all devices carried at once since that poll.
     carried: Cost,
 }
 
@@ -194,14 +200,15 @@ impl Turns {
         }
     }
 
-    /// Takes the QP whose turn it is, and what for; it may have been destroyed. The caller says
-    /// what the turn [`cost`](Turns::spend).
+    /// Removes the QP whose turn it is, and returns it with the direction.
+    ///
+    /// The QP may have been destroyed. The caller reports what the turn [cost](Turns::spend).
     pub(crate) fn pop(&mut self) -> Option<(Place, Direction)> {
         loop {
             let device = *self.round.front()?;
             let share = &mut self.shares[device as usize];
             let Some(direction) = share.next() else {
-                // What it did not use is lost, what it owes is not.
+                // Unused credit is lost, debt is kept.
                 share.credit = share.credit.min(0);
                 share.listed = false;
                 self.next_device();
@@ -221,8 +228,9 @@ impl Turns {
         }
     }
 
-    /// The QP of a device that has the next turn in a direction, unless the other direction, or
-    /// another device, comes between.
+    /// Returns the QP of a device that probably has the next turn in a direction.
+    ///
+    /// A turn in the other direction, or of another device, may come first.
     pub(crate) fn soon(&self, device: u32, direction: Direction) -> Option<Qpn> {
         let Share { answers, requests, .. } = self.shares.get(device as usize)?;
         let queue = if direction == Direction::Answers { answers } else { requests };
@@ -239,12 +247,12 @@ impl Turns {
         self.begun = false;
     }
 
-    /// What the device whose turn it is may still spend.
+    /// Returns what the device whose turn it is may still spend.
     pub(crate) fn credit(&self, device: u32) -> Cost {
         self.shares[device as usize].credit.max(0) as Cost
     }
 
-    /// The turn that a QP of this device had has cost so much.
+    /// Charges the cost of a QP's turn to its device.
     pub(crate) fn spend(&mut self, device: u32, direction: Direction, cost: Cost) {
         let share = &mut self.shares[device as usize];
         share.spend(cost);
@@ -255,25 +263,25 @@ impl Turns {
         };
     }
 
-    /// How many wait for their turn, or did and were destroyed.
+    /// Returns the number of entries, including those of destroyed QPs.
     pub(crate) fn len(&self) -> usize {
         self.entries
     }
 
-    /// A QP of this queue was destroyed. True if so many were that [`Turns::sweep`] is due.
+    /// Counts a destroyed QP of this queue. Returns true if [`Turns::sweep`] is due.
     pub(crate) fn removed(&mut self, device: u32, direction: Direction) -> bool {
-        // It has a share since the QP was added.
+        // The device has a share since the QP was added.
         let queue = self.shares[device as usize].queue(direction);
         queue.stale = (queue.stale + 1).min(queue.len());
         queue.stale > 64 && queue.stale > queue.len() / 2
     }
 
-    /// Forgets some of those of a device that were destroyed.
+    /// Removes some entries of destroyed QPs of a device.
     pub(crate) fn sweep(&mut self, device: u32, direction: Direction, is_there: impl Fn(Qpn) -> bool) {
         self.entries -= self.shares[device as usize].queue(direction).forget_some(is_there);
     }
 
-    /// Forgets a device.
+    /// Removes a device.
     pub(crate) fn forget(&mut self, device: u32) {
         let Some(share) = self.shares.get_mut(device as usize) else { return };
         let gone = mem::take(share);
@@ -284,13 +292,14 @@ impl Turns {
         self.round.retain(|&other| other != device);
     }
 
-    /// Whether another device waits for its turn. One in the round whose last entry was taken does
-    /// not.
+    /// Whether another device waits for its turn. A device in the round whose last entry was taken
+    /// does not wait.
     fn others_wait(&self, share: &Share) -> bool {
         self.entries > 0 && self.entries > share.answers.len() + share.requests.len()
     }
 
-    /// Posts may carry anew: about `WITHIN_POSTS` bytes of each device until the next poll.
+    /// Begins a new accounting period. Posts of each device may again carry about `WITHIN_POSTS`
+    /// bytes.
     pub(crate) fn begin_poll(&mut self) {
         self.poll += 1;
         self.carried = 0;
@@ -301,9 +310,11 @@ impl Turns {
         self.shares.resize_with(index + 1, Share::default);
     }
 
-    /// Whether a post of this device may carry its message at once, of `most` bytes between two
-    /// polls. While others wait, or all devices together have carried as much, it is one quantum;
-    /// while others wait, nothing once its debt is a round's.
+    /// Whether a post of this device may carry its message at once, with `most` bytes allowed
+    /// between two polls.
+    ///
+    /// While others wait, or all devices together have carried `most` bytes, the limit is one
+    /// quantum. While others wait, a device with a debt of a round may carry nothing.
     #[inline]
     pub(crate) fn may_carry(&self, device: u32, most: Cost) -> bool {
         let Some(share) = self.shares.get(device as usize) else { return true };
@@ -313,8 +324,9 @@ impl Turns {
         carried < most && !(contended && share.credit <= DEBT)
     }
 
-    /// A post of this device tried to carry its message at once, and moved so many bytes. While
-    /// others wait, its device pays for it.
+    /// Charges a post of this device for the bytes that it moved at once.
+    ///
+    /// While others wait, the cost is taken from the device's credit.
     #[inline]
     pub(crate) fn carry(&mut self, device: u32, bytes: u32) {
         let index = device as usize;
@@ -335,22 +347,22 @@ impl Turns {
     }
 }
 
-/// Which QPs have work, and which deadlines. QPs know of their entries here.
+/// Which QPs have work, and which have deadlines. QPs know of their entries here.
 #[derive(Default)]
 pub(crate) struct Schedule {
-    /// Those with work that needs no packets.
+    /// QPs with work that needs no packets.
     pub(crate) local: Turns,
-    /// Those with packets to send.
+    /// QPs with packets to send.
     pub(crate) wire: Turns,
     pub(crate) deadlines: Deadlines,
-    /// Those whose requests end in slices.
+    /// QPs whose requests end in slices.
     pub(crate) flushes: Flushes,
-    /// Shared queues with receives for those who wait.
+    /// Shared queues with receives for waiting senders.
     pub(crate) wakes: Wakes,
 }
 
 impl Schedule {
-    /// Forgets a device; returns the deadlines that it had.
+    /// Removes a device, and returns its deadlines.
     pub(crate) fn forget(&mut self, device: u32) -> BTreeSet<(Instant, Qpn)> {
         self.local.forget(device);
         self.wire.forget(device);
@@ -359,7 +371,7 @@ impl Schedule {
         self.deadlines.forget(device)
     }
 
-    /// How many entries there are: ready and timers.
+    /// Returns the numbers of entries: ready QPs and timers.
     #[cfg(test)]
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.local.len() + self.wire.len(), self.deadlines.len())

@@ -1,35 +1,35 @@
-//! Tasks under way for all QPs of a device.
+//! Tasks for all QPs of a device, which are done in slices.
 
 use crate::save::{Violation, record};
 use std::collections::VecDeque;
 
-/// What is to be done to each.
+/// A task for each QP of a device.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Task {
-    /// The device goes on: what waited is tried at once.
+    /// The device resumes: everything that waited is tried at once.
     GoOn,
-    /// The link is up again: what was not answered is sent again.
+    /// The link is up again: everything without an answer is retransmitted.
     StartOver,
-    /// The GID table has changed, and with it QPs' own addresses.
+    /// The GID table has changed, and with it the QPs' own addresses.
     Sources,
 }
 
-/// What is left of a task.
+/// The rest of a task.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Sweep {
     /// Index of the device.
     pub(crate) device: u32,
     pub(crate) task: Task,
-    /// QPs below this index are done.
+    /// All QPs with a lower index are done.
     pub(crate) next: usize,
 }
 
-/// All tasks under way, each at most once for a device, in the order of their turns.
+/// All tasks under way, in the order of their turns. Each is in it at most once for a device.
 #[derive(Default)]
 pub(crate) struct Sweeps(pub(crate) VecDeque<Sweep>);
 
 impl Sweeps {
-    /// The record of them.
+    /// Returns the record of the tasks.
     pub(crate) fn save(&self) -> Vec<record::Sweep> {
         let save = |sweep: &Sweep| {
             let Sweep { device, task, next } = *sweep;
@@ -38,7 +38,7 @@ impl Sweeps {
         self.0.iter().map(save).collect()
     }
 
-    /// Adds one from the record; `end` is the end of the device's QP indices.
+    /// Restores a task from a record. `end` is the end of the device's QP indices.
     pub(crate) fn restore(&mut self, record: &record::Sweep, end: u32) -> Result<(), Violation> {
         let sweep = Sweep { device: record.device, task: record.task.into(), next: record.next as usize };
         let same = |other: &Sweep| (other.device, other.task) == (sweep.device, sweep.task);
@@ -55,27 +55,27 @@ impl Sweeps {
         self.0.push_back(Sweep { device, task, next: 0 });
     }
 
-    /// Ends the tasks of a device.
+    /// Ends all tasks of a device.
     pub(crate) fn forget(&mut self, device: u32) {
         self.0.retain(|sweep| sweep.device != device);
     }
 
-    /// Ends those tasks of a device by which its QPs go on.
+    /// Ends all tasks of a device that make its QPs go on.
     pub(crate) fn suspend(&mut self, device: u32) {
         self.0.retain(|sweep| sweep.device != device || sweep.task == Task::Sources);
     }
 
-    /// Whether a task is under way.
+    /// Whether this task is under way.
     pub(crate) fn has(&self, device: u32, task: Task) -> bool {
         self.0.iter().any(|sweep| (sweep.device, sweep.task) == (device, task))
     }
 
-    /// Ends tasks of a kind.
+    /// Ends all tasks of a kind.
     pub(crate) fn end(&mut self, task: Task) {
         self.0.retain(|sweep| sweep.task != task);
     }
 
-    /// Whether anything is left to do.
+    /// Whether any task is under way.
     pub(crate) fn any(&self) -> bool {
         !self.0.is_empty()
     }

@@ -1,20 +1,22 @@
-//! Which way the messages of a connected QP get to its peer.
+//! The transport kind of a connected QP: how its messages reach the peer.
 
-/// Which carrier the messages of a connected QP take: decided as it goes to RTR, and when its
-/// address vector changes. What a carrier has to do is said at the head of `objects/service.rs`.
+/// The transport kind of a connected QP: how its messages reach the peer.
+///
+/// It is chosen when the QP goes to RTR, and when its address vector changes. The head of
+/// `objects/service.rs` lists what a transport kind has to do.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Carrier {
-    /// To a QP of this engine, without packets.
+    /// Copies to a QP of this engine, without packets.
     Local,
-    /// In packets of RoCEv2.
+    /// RoCEv2 packets.
     Roce,
-    /// In a stream of TCP (iWARP).
+    /// A TCP stream (iWARP).
     Tcp,
 }
 
 impl Carrier {
-    /// Whether its QPs have their turns in [`Engine::transmit`](crate::Engine::transmit).
+    /// Whether its QPs get their turns in [`Engine::transmit`](crate::Engine::transmit).
     #[inline]
     pub(crate) fn needs_port(self) -> bool {
         self != Carrier::Local

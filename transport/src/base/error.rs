@@ -2,18 +2,18 @@
 
 use core::fmt;
 
-/// Why a command was refused; it changed nothing.
+/// Why a command was refused. A refused command changed nothing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Error {
     /// No such object.
     NotFound,
     /// The object is in use.
     Busy,
-    /// Somebody else's.
+    /// The object belongs to another owner.
     Denied,
-    /// A value that is never valid, or not in this state.
+    /// A value is never valid, or not valid in this state.
     Invalid,
-    /// An option that does not exist here.
+    /// The engine does not support this option.
     Unsupported,
     /// A limit is reached.
     NoResources,

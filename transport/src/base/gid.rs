@@ -1,4 +1,4 @@
-//! GIDs: which device has which address, in which VLAN.
+//! GIDs: which device has an address, and in which VLAN.
 
 use crate::base::error::Error;
 use std::collections::BTreeMap;
@@ -14,44 +14,45 @@ pub struct GidEntry {
 }
 
 impl GidEntry {
-    /// Of none.
+    /// An empty entry.
     pub(crate) const EMPTY: GidEntry = GidEntry { gid: Gid::ZERO, vlan: VlanId::UNTAGGED };
 
-    /// Whether an address vector that names this VLAN may have this entry as its source.
+    /// Whether an address vector with this VLAN may have this entry as its source.
     pub(crate) fn is_in(&self, vlan: Option<u16>) -> bool {
         self.vlan.number() == vlan.unwrap_or(VlanId::UNTAGGED.number())
     }
 }
 
 impl From<Gid> for GidEntry {
-    /// In frames without a tag.
+    /// Makes an entry for frames without a tag.
     fn from(gid: Gid) -> GidEntry {
         GidEntry { gid, vlan: VlanId::UNTAGGED }
     }
 }
 
-/// Who has which address, over all devices. The same address can be another device's in another
-/// VLAN.
+/// The owner of each address, over all devices.
+///
+/// In different VLANs, an address can belong to different devices.
 #[derive(Default)]
 pub(crate) struct Gids {
-    /// The device, and in how many of its entries. Ordered by address, then by VLAN.
+    /// The device, and how many of its entries hold the address. Ordered by address, then by VLAN.
     owners: BTreeMap<(u128, VlanId), (u32, u32)>,
 }
 
 impl Gids {
-    /// The device that has an address in a VLAN.
+    /// Returns the device that has an address in a VLAN.
     #[inline]
     pub(crate) fn owner(&self, entry: GidEntry) -> Option<u32> {
         self.owners.get(&key(entry)).map(|owner| owner.0)
     }
 
-    /// Whether any device has the address, in whatever VLAN.
+    /// Whether any device has the address, in any VLAN.
     pub(crate) fn is_anywhere(&self, gid: Gid) -> bool {
         let first = key(gid.into());
         self.owners.range(first..).next().is_some_and(|(&(address, _), _)| address == first.0)
     }
 
-    /// A further entry of a device. `Denied` if another device has the address in that VLAN.
+    /// Adds an entry of a device. Returns `Denied` if another device has the address in that VLAN.
     pub(crate) fn acquire(&mut self, device: u32, entry: GidEntry) -> Result<(), Error> {
         let owner = self.owners.entry(key(entry)).or_insert((device, 0));
         if owner.0 != device {
@@ -61,7 +62,7 @@ impl Gids {
         Ok(())
     }
 
-    /// An entry of its device less.
+    /// Removes one entry of the device that has this address.
     pub(crate) fn release(&mut self, entry: GidEntry) {
         if let Some(owner) = self.owners.get_mut(&key(entry)) {
             owner.1 -= 1;
@@ -72,7 +73,9 @@ impl Gids {
     }
 }
 
-/// UNTAGGED is the least of the VLANs, so that an address' first key is that of [`From<Gid>`].
+/// Returns the key of an entry in [`Gids`].
+///
+/// UNTAGGED is the lowest VLAN. The first key of an address is therefore that of [`From<Gid>`].
 fn key(entry: GidEntry) -> (u128, VlanId) {
     (u128::from_be_bytes(entry.gid.0), entry.vlan)
 }

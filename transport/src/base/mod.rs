@@ -1,4 +1,4 @@
-//! What every floor knows: identifiers, time, memory, errors.
+//! Definitions that all layers use: identifiers, time, memory, errors.
 
 pub(crate) mod carrier;
 pub(crate) mod error;

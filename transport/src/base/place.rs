@@ -1,9 +1,9 @@
-//! Where a QP is: its device and its number.
+//! Reference to a QP: its device and its number.
 
 use crate::base::id::DeviceId;
 use vrdma_wire::num::Qpn;
 
-/// A QP of some device.
+/// A reference to a QP of any device.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Place {
     /// Index of the device.
@@ -11,13 +11,15 @@ pub(crate) struct Place {
     pub(crate) qpn: Qpn,
 }
 
-/// A place, or none: without values that no place has, for a niche of that size would be where
-/// `Option<QpEntry>` has its `None` (see [`Marker`](crate::objects::qp)).
+/// An optional reference to a QP, without a niche.
+///
+/// A niche of that size would be where `Option<QpEntry>` has its `None` (see
+/// [`Marker`](crate::objects::qp)). It therefore has no invalid values.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct MaybePlace(Place);
 
 impl MaybePlace {
-    /// No device has that index.
+    /// No reference. No device has that index.
     pub(crate) const NONE: MaybePlace = MaybePlace(Place { device: u32::MAX, qpn: Qpn::MULTICAST });
 
     pub(crate) fn get(self) -> Option<Place> {

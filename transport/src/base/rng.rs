@@ -1,4 +1,4 @@
-//! Random numbers that need not be secret, only hard to hit by accident.
+//! Random numbers that need not be secret, but must be hard to hit by accident.
 
 /// A splitmix64 generator: equal seeds give equal numbers.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ impl Rng {
         Rng(seed)
     }
 
-    /// What [`Rng::new`] makes a generator of that goes on with the same numbers.
+    /// Returns the seed with which [`Rng::new`] makes a generator that continues this sequence.
     pub(crate) fn state(&self) -> u64 {
         self.0
     }

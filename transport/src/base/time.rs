@@ -1,4 +1,4 @@
-//! Time, as the caller tells it, and the delays that codes in QP attributes stand for.
+//! Time, as the caller passes it, and the delays that codes in QP attributes stand for.
 
 use core::ops::Add;
 use core::time::Duration;
@@ -10,7 +10,7 @@ pub struct Instant(pub u64);
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// Later by `delay`, or the end of time.
+    /// Adds a delay, and saturates at the maximum.
     fn add(self, delay: Duration) -> Instant {
         Instant(self.0.saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -19,12 +19,15 @@ impl Add<Duration> for Instant {
 /// No deadline at all.
 pub(crate) const NEVER: Instant = Instant(u64::MAX);
 
-/// How often to look again at what has no deadline of its own, such as a peer that does not exist
-/// with timeout 0. What can be seen to change wakes its waiters at once; this is for the rest.
+/// Interval of checks for a condition without a deadline of its own, such as a peer that does not
+/// exist with timeout 0.
+///
+/// A change that can be noticed wakes its waiters at once. This interval is for all others.
 pub(crate) const SLOW_CHECK: Duration = Duration::from_millis(100);
 
-/// Local ACK timeout: 4.096 us * 2^code; `None` (for ever) with 0 (IBTA 9.9.2.1.1, ibv_modify_qp(3)
-/// `timeout`).
+/// Returns the local ACK timeout, 4.096 us times 2 to the power of `code`.
+///
+/// Code 0 is `None`, for ever (IBTA 9.9.2.1.1, ibv_modify_qp(3) `timeout`).
 pub(crate) fn ack_timeout(code: u8) -> Option<Duration> {
     match code {
         0 => None,
@@ -32,13 +35,13 @@ pub(crate) fn ack_timeout(code: u8) -> Option<Duration> {
     }
 }
 
-/// RNR NAK timer in units of 10 us (IBTA table 45, AETH syndrome timer values).
+/// RNR NAK timer values in units of 10 us (IBTA table 45, AETH syndrome timer values).
 const RNR_TIMER: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
     3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// How long a receiver that is not ready asks its sender to wait (IBTA table 45).
+/// Returns how long a receiver that is not ready asks its sender to wait (IBTA table 45).
 pub(crate) fn rnr_delay(code: u8) -> Duration {
     Duration::from_micros(10 * u64::from(RNR_TIMER[usize::from(code & 31)]))
 }

@@ -1,7 +1,6 @@
 //! What a connection may send in one turn.
 
 use crate::agenda::schedule::{OPERATION, QP_TURN};
-use crate::base::memory::Region;
 use crate::base::time::Instant;
 use crate::message::outlet::Outlet;
 
@@ -23,7 +22,7 @@ impl Allowance {
         Allowance { now, packets: budget, bytes: QP_TURN, sent: 0, budget }
     }
 
-    pub(super) fn may_send<R: Region>(&self, outlet: &mut impl Outlet<R>) -> bool {
+    pub(super) fn may_send(&self, outlet: &mut impl Outlet) -> bool {
         self.packets > 0 && self.bytes > 0 && outlet.has_room()
     }
 

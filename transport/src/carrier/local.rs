@@ -5,13 +5,12 @@
 use crate::base::memory::Region;
 use crate::base::place::Place;
 use crate::base::time::{Instant, NEVER, rnr_delay};
+use crate::message::accept::{Rejection, SegmentData, accept};
 use crate::message::core::Core;
 use crate::message::ctx::QpCtx;
-use crate::message::effect::{Failure, execute};
 use crate::message::pair::Pair;
 use crate::message::step::Step;
 use crate::message::stretch::{local_buffer, stretch};
-use crate::message::verdict::{Objection, verdict};
 use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
 use crate::objects::receiver::Receiver;
@@ -140,32 +139,28 @@ fn deliver_rc<R: Region>(
     {
         return choose_queue(core, peer, srqn, sink);
     }
-    // (A closure would not be inlined.)
-    let verdict = match in_sequence(peer_qp, &segment) {
-        Ok(()) => verdict(&receiver, &segment),
-        Err(objection) => Err(objection),
+    // A closure would not be inlined.
+    let accepted = match is_in_sequence(peer_qp, &segment) {
+        true => accept(&receiver, &segment, SegmentData::Buffer(local), common.recv_scratch),
+        false => Err(Rejection::Dropped(Reason::Psn)),
     };
-    let moved = match verdict {
-        Err(&Objection::Drop(reason)) => {
-            core.devices.count_drop(peer.device, reason);
-            return RcDelivery::Lost;
-        }
-        Err(Objection::Rnr) => {
-            let wait = (qp.requester.wait, qp.timer != NEVER);
-            return find_no_receive(core, place, peer, wait, sink);
-        }
-        Err(&Objection::Nak(refusal)) => Err(Failure::Remote(refusal)),
-        Ok(target) => execute(&receiver, &segment, target, local, common.recv_scratch),
-    };
-    match moved {
+    match accepted {
         Ok(_) => {
             pair.peer().arrived(place.qpn, &segment);
             let mut own = pair.own();
             own.qp.set_route(peer.device);
             if own.departed(work, &segment) { RcDelivery::All } else { RcDelivery::Part }
         }
-        Err(Failure::Local) => RcDelivery::Failed(WcStatus::LocProt, None),
-        Err(Failure::Remote(refusal)) => {
+        Err(Rejection::Dropped(reason)) => {
+            core.devices.count_drop(peer.device, reason);
+            RcDelivery::Lost
+        }
+        Err(Rejection::NoReceive) => {
+            let wait = (qp.requester.wait, qp.timer != NEVER);
+            find_no_receive(core, place, peer, wait, sink)
+        }
+        Err(Rejection::Source) => RcDelivery::Failed(WcStatus::LocProt, None),
+        Err(Rejection::Refused(refusal) | Rejection::Memory(refusal)) => {
             let event = pair.peer().refuse(refusal);
             RcDelivery::Failed(refusal.nak.status(), Some((peer, event)))
         }
@@ -292,12 +287,9 @@ pub(crate) fn rc_local_timer_expired<R: Region, S: Sink>(ctx: &mut QpCtx<'_, R, 
     }
 }
 
-/// Whether a segment is the one that its responder expects next. (One that is not ready says so in
-/// its verdict.)
+/// Whether a segment is the one that its responder expects next. The verdict says whether the
+/// responder is ready at all.
 #[inline(always)]
-fn in_sequence(peer: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
-    if peer.is_receiving() && segment.psn != peer.responder.psn {
-        return Err(&Objection::Drop(Reason::Psn));
-    }
-    Ok(())
+fn is_in_sequence(peer: &Qp, segment: &Segment<'_>) -> bool {
+    !peer.is_receiving() || segment.psn == peer.responder.psn
 }

@@ -1,46 +1,47 @@
-//! Requests that end without being carried out: those of QPs that go to ERR or SQE are flushed,
-//! those of QPs that are reset or destroyed dropped. If they are many, some at a time, for all
-//! devices wait meanwhile.
+//! Requests that end without being executed.
+//!
+//! Requests of QPs that go to ERR or SQE are flushed. Requests of QPs that are reset or destroyed
+//! are dropped. Many requests end in slices, because all devices wait meanwhile.
 
 use crate::base::place::Place;
 use crate::collections::pool::List;
 use std::collections::VecDeque;
 use vrdma_wire::num::Qpn;
 
-/// Requests that end in this way from one call of [`Engine::poll`](crate::Engine::poll) to the
-/// next,
+/// Most requests that are flushed or dropped from one call of [`Engine::poll`](crate::Engine::poll)
+/// to the next.
 pub(crate) const FLUSHED: usize = 256;
-/// and those of one device before the next has its turn.
+/// Most requests of one device that are flushed or dropped before the next device has its turn.
 pub(crate) const TURN: usize = 64;
 
-/// What of a QP is still to be flushed, the sends first. It has left the QP's queues.
+/// The requests of a QP that are still to be flushed, sends first. They have left the QP's queues.
 #[derive(Default)]
 pub(crate) struct Flush {
     pub(crate) sends: List,
     pub(crate) receives: List,
-    /// The receive because of which the QP went to ERR, and how many are before it.
+    /// The receive because of which the QP went to ERR, and how many receives are before it.
     pub(crate) broken: Option<(u32, u32)>,
 }
 
 impl Flush {
-    /// Receives that are left.
+    /// Returns the number of receives that are left.
     pub(crate) fn num_receives(&self) -> u32 {
         self.receives.len() + u32::from(self.broken.is_some())
     }
 
-    /// Nothing is left.
+    /// Whether nothing is left.
     pub(crate) fn is_over(&self) -> bool {
         self.sends.is_empty() && self.receives.is_empty() && self.broken.is_none()
     }
 }
 
-/// What waits for its slice, by device.
+/// QPs and devices that wait for their next slice.
 pub(crate) struct Flushes {
-    /// By the device's index: QPs with a [`Flush`], each at least once.
+    /// QPs with a [`Flush`], each at least once. Indexed by device.
     pub(crate) devices: Vec<VecDeque<Qpn>>,
-    /// Devices with something to do, in the order of their turns.
+    /// Devices with work, in the order of their turns.
     pub(crate) round: VecDeque<u32>,
-    /// Requests that may still end before the next [`Engine::poll`](crate::Engine::poll).
+    /// How many requests may still end before the next [`Engine::poll`](crate::Engine::poll).
     pub(crate) left: usize,
 }
 
@@ -51,7 +52,7 @@ impl Default for Flushes {
 }
 
 impl Flushes {
-    /// Gives a QP its slices.
+    /// Schedules a QP with a [`Flush`], and its device.
     pub(crate) fn push(&mut self, place: Place) {
         let index = place.device as usize;
         if index >= self.devices.len() {
@@ -61,19 +62,19 @@ impl Flushes {
         self.list(place.device);
     }
 
-    /// Gives a device its turns.
+    /// Adds a device to the round if it is not in it.
     pub(crate) fn list(&mut self, device: u32) {
         if !self.round.contains(&device) {
             self.round.push_back(device);
         }
     }
 
-    /// Whether anything is left to do.
+    /// Whether any device has work.
     pub(crate) fn any(&self) -> bool {
         !self.round.is_empty()
     }
 
-    /// Forgets a device.
+    /// Removes a device and its QPs.
     pub(crate) fn forget(&mut self, device: u32) {
         self.round.retain(|&other| other != device);
         if let Some(qpns) = self.devices.get_mut(device as usize) {

@@ -1,4 +1,4 @@
-//! Collections that several objects have.
+//! Collections that several kinds of objects use.
 
 pub(crate) mod flush;
 pub(crate) mod pool;

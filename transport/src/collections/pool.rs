@@ -1,15 +1,15 @@
 //! Lists of pending requests, in nodes that all QPs of a device share.
 //!
-//! An empty list takes no node. Nodes come from chunks, and go back to the free list of theirs:
-//! nothing is allocated per operation, and a chunk without a node in use can be given back.
+//! An empty list takes no node. Nodes come from chunks, and return to the free list of their chunk.
+//! No operation allocates on its own, and a chunk without nodes in use can be freed.
 
 const CHUNK: usize = 256;
 const NONE: u32 = u32::MAX;
-/// Chunks without a node in use that are not freed: a queue that fills and drains allocates
-/// nothing.
+/// Most chunks without nodes in use that are not freed. A queue that fills and drains therefore
+/// allocates nothing.
 const SPARE: u32 = 64;
 
-/// A queue of nodes of some [`Pool`].
+/// A queue of nodes of a [`Pool`].
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct List {
     head: u32,
@@ -36,20 +36,20 @@ impl List {
         self.len == 0
     }
 
-    /// Its first node.
+    /// Returns the first node.
     #[inline]
     pub(crate) fn head(&self) -> Option<At> {
         if self.len == 0 { None } else { Some(At(self.head)) }
     }
 
-    /// Its last node.
+    /// Returns the last node.
     #[inline]
     pub(crate) fn tail(&self) -> Option<At> {
         if self.len == 0 { None } else { Some(At(self.tail)) }
     }
 }
 
-/// A node in use: to look at what is behind the first of a list.
+/// A node in use. It gives access to nodes behind the first of a list.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct At(u32);
 
@@ -58,27 +58,27 @@ struct Node<T> {
     next: u32,
 }
 
-/// What is known of a chunk.
+/// The state of a chunk.
 #[derive(Copy, Clone)]
 struct Use {
-    /// First of its free nodes.
+    /// The first free node.
     free: u32,
-    /// How many of its nodes are in use.
+    /// How many nodes are in use.
     live: u16,
-    /// It is in [`Pool::partial`].
+    /// Whether the chunk is in [`Pool::partial`].
     listed: bool,
 }
 
 /// Nodes for [`List`]s.
 pub(crate) struct Pool<T> {
-    /// Empty where the chunk was given back.
+    /// The chunks. A chunk that was freed is empty.
     chunks: Vec<Box<[Node<T>]>>,
     uses: Vec<Use>,
     /// The chunk that nodes are taken from.
     current: usize,
-    /// Chunks that may have free nodes, beside that one.
+    /// Chunks except the current one that may have free nodes.
     partial: Vec<u32>,
-    /// Chunks that were given back.
+    /// Chunks that were freed.
     vacant: Vec<u32>,
     /// Chunks without a node in use.
     unused: u32,
@@ -86,7 +86,7 @@ pub(crate) struct Pool<T> {
 }
 
 impl<T: Copy + Default> Pool<T> {
-    /// Bytes that a node takes.
+    /// Size of a node in bytes.
     pub(crate) const NODE: u64 = size_of::<Node<T>>() as u64;
 
     pub(crate) fn new() -> Self {
@@ -94,7 +94,7 @@ impl<T: Copy + Default> Pool<T> {
         Pool { chunks, uses, current: 0, partial, vacant, unused: 0, live: 0 }
     }
 
-    /// Nodes in use.
+    /// Returns the number of nodes in use.
     pub(crate) fn len(&self) -> u32 {
         self.live
     }
@@ -104,7 +104,7 @@ impl<T: Copy + Default> Pool<T> {
         self.push_with(list, |place| *place = value);
     }
 
-    /// The same of a value that is made where it will be. What is there before is some value.
+    /// Appends a value that `make` writes in place, over an arbitrary old value.
     #[inline]
     pub(crate) fn push_with(&mut self, list: &mut List, make: impl FnOnce(&mut T)) {
         let at = self.take_node();
@@ -130,7 +130,7 @@ impl<T: Copy + Default> Pool<T> {
         self.pop_with(list, |value| *value)
     }
 
-    /// The same for somebody who wants a part of it.
+    /// Removes the first value, and returns the part of it that `part` selects.
     #[inline]
     pub(crate) fn pop_with<U>(&mut self, list: &mut List, part: impl FnOnce(&T) -> U) -> Option<U> {
         if list.len == 0 {
@@ -148,7 +148,7 @@ impl<T: Copy + Default> Pool<T> {
         Some(value)
     }
 
-    /// Moves all of `other` to the end of `list`.
+    /// Moves all nodes of `other` to the end of `list`.
     pub(crate) fn append(&mut self, list: &mut List, other: &mut List) {
         if list.len == 0 {
             *list = *other;
@@ -160,7 +160,7 @@ impl<T: Copy + Default> Pool<T> {
         *other = List::EMPTY;
     }
 
-    /// Moves the first node of a list to the end of another; false if there is none.
+    /// Moves the first node of a list to the end of another. Returns false if there is none.
     #[inline]
     pub(crate) fn move_first(&mut self, from: &mut List, to: &mut List) -> bool {
         if from.len == 0 {
@@ -182,20 +182,21 @@ impl<T: Copy + Default> Pool<T> {
         true
     }
 
-    /// What a node in use holds.
+    /// Returns the value of a node in use.
     #[inline]
     pub(crate) fn get(&self, at: At) -> &T {
         &self.node(at.0).value
     }
 
-    /// The node behind one in use.
+    /// Returns the node behind a node in use.
     #[inline]
     pub(crate) fn after(&self, at: At) -> Option<At> {
         let next = self.node(at.0).next;
         if next == NONE { None } else { Some(At(next)) }
     }
 
-    /// How many nodes of a list are before this one of it; all of them, if it is none.
+    /// Returns how many nodes of a list are before this one, or the length of the list if `at` is
+    /// `None`.
     pub(crate) fn position(&self, list: &List, at: Option<At>) -> u32 {
         let mut next = list.head();
         let mut position = 0;
@@ -206,7 +207,7 @@ impl<T: Copy + Default> Pool<T> {
         position
     }
 
-    /// The node with so many before it; `None` beyond the last.
+    /// Returns the node with `position` nodes before it; `None` beyond the last.
     pub(crate) fn at_position(&self, list: &List, position: u32) -> Option<At> {
         (0..position).try_fold(list.head()?, |at, _| self.after(at))
     }
@@ -220,7 +221,7 @@ impl<T: Copy + Default> Pool<T> {
         })
     }
 
-    /// Gives all memory back if nothing is in use.
+    /// Frees all memory if no node is in use.
     pub(crate) fn trim(&mut self) {
         if self.live == 0 && self.chunks.len() > 1 {
             *self = Pool::new();
@@ -244,7 +245,7 @@ impl<T: Copy + Default> Pool<T> {
         at
     }
 
-    /// A node goes back to its chunk.
+    /// Returns a node to its chunk.
     #[inline]
     fn give_node(&mut self, at: u32) {
         let index = at as usize / CHUNK;
@@ -263,7 +264,7 @@ impl<T: Copy + Default> Pool<T> {
         }
     }
 
-    /// A chunk has no node in use any more: beyond a few its memory is given back.
+    /// Counts a chunk without nodes in use, and frees its memory if there are more than [`SPARE`].
     #[inline]
     fn now_unused(&mut self, index: usize) {
         self.unused += 1;
@@ -275,7 +276,7 @@ impl<T: Copy + Default> Pool<T> {
         }
     }
 
-    /// Makes another chunk the current one, which has no free node; the first free node.
+    /// Makes another chunk with a free node the current one, and returns that node.
     #[cold]
     fn next_chunk(&mut self) -> u32 {
         while let Some(index) = self.partial.pop() {
@@ -359,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Chunks that have memory.
+    /// Returns how many chunks have memory.
     fn chunks<T>(pool: &Pool<T>) -> usize {
         pool.chunks.iter().filter(|chunk| !chunk.is_empty()).count()
     }

@@ -1,4 +1,5 @@
-//! Objects by number: an index and a tag that tells the index's users apart.
+//! Objects by number. A number has an index, and a tag that tells successive users of the index
+//! apart.
 
 use crate::save::Violation;
 use crate::save::record::Numbers;
@@ -8,7 +9,7 @@ use std::ops::Range;
 
 /// An object that knows its number.
 pub(crate) trait Numbered {
-    /// Its number in its [`Table`].
+    /// Returns its number in its [`Table`].
     fn number(&self) -> u32;
 }
 
@@ -22,7 +23,7 @@ pub(crate) struct Numbering {
 }
 
 impl Numbering {
-    /// The index of a number, whatever its tag.
+    /// Returns the index of a number, whatever its tag.
     #[inline]
     pub(crate) fn index(self, number: u32) -> usize {
         ((number >> self.index_shift) & self.index_mask()) as usize
@@ -32,12 +33,12 @@ impl Numbering {
         (1 << self.index_bits) - 1
     }
 
-    /// The number of an index with a tag.
+    /// Returns the number with an index and a tag.
     pub(crate) fn number(self, index: u32, tag: u16) -> u32 {
         (index << self.index_shift) | (self.mask(tag) << self.tag_shift)
     }
 
-    /// The number with the index of `number` and the tag of `other`.
+    /// Returns the number with the index of `number` and the tag of `other`.
     pub(crate) fn with_tag(self, number: u32, other: u32) -> u32 {
         self.number(self.index(number) as u32, self.tag(other))
     }
@@ -51,34 +52,35 @@ impl Numbering {
     }
 }
 
-/// So many indices are free before one is used again, unless there are no others.
+/// How many indices have to be free before one is used again, unless no unused index is left.
 const REST: usize = 64;
 
-/// Tables of more slots than this give their memory back once they are empty.
+/// A table with more slots than this frees its memory when it becomes empty.
 const KEEP: usize = 1024;
 
-/// Objects by number. Look-up is an index and a comparison; numbers of removed objects are not
-/// valid soon again.
+/// Objects by number.
+///
+/// A look-up is an index and a comparison. The number of a removed object is not soon valid again.
 pub(crate) struct Table<T> {
     slots: Vec<Option<T>>,
-    /// Of each index ever used, the tag of its last user. Outlives everything else.
+    /// The tag of the last user, of each index that was ever used. It outlives everything else.
     tags: Vec<u16>,
-    /// Indices below `tags.len()` that are free: those since the table was cleared,
+    /// Free indices below `tags.len()` that have not been used since the table was cleared.
     cleared: Range<u32>,
-    /// and then the others, the longest-free first.
+    /// All other free indices below `tags.len()`, the longest-free first.
     free: VecDeque<u32>,
     live: u32,
-    /// Indices begin here,
+    /// The first index.
     first: u32,
-    /// and end before here.
+    /// The end of the indices.
     end: u32,
     numbering: Numbering,
-    /// What is left of a shifted number is its index.
+    /// The mask of a shifted number that leaves its index.
     mask: u32,
 }
 
 impl<T: Numbered> Table<T> {
-    /// An empty table with indices from `first` to `end` - 1.
+    /// Makes an empty table with indices from `first` up to but not including `end`.
     pub(crate) fn new(numbering: Numbering, first: u32, end: u32) -> Self {
         let end = end.min(1 << numbering.index_bits);
         let (slots, tags, cleared, free) = (Vec::new(), Vec::new(), 0..0, VecDeque::new());
@@ -86,15 +88,16 @@ impl<T: Numbered> Table<T> {
         Table { slots, tags, cleared, free, live: 0, first, end, numbering, mask }
     }
 
-    /// Which numbers were used.
+    /// Returns which numbers were used.
     pub(crate) fn save_numbers(&self) -> Numbers {
         let Table { slots: _, tags, cleared, free, live: _, first, end: _, numbering: _, mask: _ } = self;
         let tags = tags.get(*first as usize..).unwrap_or_default().to_vec();
         Numbers { tags, free: cleared.clone().chain(free.iter().copied()).collect() }
     }
 
-    /// Takes over which numbers were used, into an empty table. Those objects are still to be
-    /// [put](Table::put) in that are not free.
+    /// Restores which numbers were used, into an empty table.
+    ///
+    /// The caller then [puts](Table::put) the objects of all numbers that are not free.
     pub(crate) fn restore_numbers(&mut self, numbers: &Numbers) -> Result<(), Violation> {
         if numbers.tags.is_empty() && numbers.free.is_empty() {
             return Ok(());
@@ -116,8 +119,9 @@ impl<T: Numbered> Table<T> {
         Ok(())
     }
 
-    /// Puts an object in that has its number from before, behind the others. A `special` one has an
-    /// index below the others.
+    /// Adds an object that already has its number, behind all others.
+    ///
+    /// A `special` object has an index below `first`.
     pub(crate) fn put(&mut self, item: T, special: bool) -> Result<(), Violation> {
         let number = item.number();
         let at = self.numbering.index(number);
@@ -132,8 +136,9 @@ impl<T: Numbered> Table<T> {
         Ok(())
     }
 
-    /// Whether each index that was ever used is either free or has its object, now that all objects
-    /// are in.
+    /// Checks that each index that was ever used is either free or has its object.
+    ///
+    /// It is called after all objects were put.
     pub(crate) fn check_restored(&self) -> Result<(), Violation> {
         let ordinary = self.slots.iter().skip(self.first as usize).flatten().count();
         let used = self.tags.len().saturating_sub(self.first as usize);
@@ -141,18 +146,18 @@ impl<T: Numbered> Table<T> {
         if all_free && ordinary + self.free.len() == used { Ok(()) } else { Err(Violation::Numbers) }
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub(crate) fn len(&self) -> u32 {
         self.live
     }
 
-    /// Where the object of this number is if there is one.
+    /// Returns the slot of a number, or `None` beyond the last slot.
     #[inline]
     pub(crate) fn slot(&self, number: u32) -> Option<&Option<T>> {
         self.slots.get(self.index(number))
     }
 
-    /// As [`Numbering::index`], with the mask at hand.
+    /// Returns the index of a number, like [`Numbering::index`] but with the stored mask.
     #[inline]
     fn index(&self, number: u32) -> usize {
         ((number >> self.numbering.index_shift) & self.mask) as usize
@@ -169,7 +174,7 @@ impl<T: Numbered> Table<T> {
         self.slots.get_mut(index)?.as_mut().filter(|item| item.number() == number)
     }
 
-    /// Two objects at once; `None` as well if they have the same index.
+    /// Returns two objects at once, or `None` if one does not exist or both have the same index.
     #[inline]
     pub(crate) fn two_mut(&mut self, one: u32, other: u32) -> Option<(&mut T, &mut T)> {
         let indices = [self.index(one), self.index(other)];
@@ -179,8 +184,10 @@ impl<T: Numbered> Table<T> {
         Some((first, second))
     }
 
-    /// Adds what `make` makes of its number. `next_tag` makes the new tag of the last one of the
-    /// index; 0 is the first. `None` if the table is full.
+    /// Adds the object that `make` makes of its number; `None` if the table is full.
+    ///
+    /// `next_tag` makes the new tag of the last tag of the index. An index that was never used has
+    /// 0 as its last tag.
     pub(crate) fn insert(
         &mut self,
         next_tag: impl FnOnce(u16) -> u16,
@@ -205,8 +212,10 @@ impl<T: Numbered> Table<T> {
         Some(number)
     }
 
-    /// Adds an object under a number below the first index, with tag 0: such numbers are for
-    /// special objects, and are given out again at once. `None` if there is one already.
+    /// Adds a special object, at an index below the first, with tag 0.
+    ///
+    /// The number is valid again at once after the object is removed. Returns `None` if the index
+    /// is in use.
     pub(crate) fn insert_special(&mut self, index: u32, make: impl FnOnce(u32) -> T) -> Option<u32> {
         let at = index as usize;
         assert!(index < self.first, "special objects have the indices below the others");
@@ -222,8 +231,9 @@ impl<T: Numbered> Table<T> {
         Some(number)
     }
 
-    /// Gives an object another tag: its number becomes `new`, which has the same index. `set` tells
-    /// the object.
+    /// Gives an object another tag. Its number becomes `new`, which has the same index.
+    ///
+    /// `set` stores the number in the object.
     pub(crate) fn renumber(&mut self, old: u32, new: u32, set: impl FnOnce(&mut T)) -> &mut T {
         let at = self.numbering.index(old);
         assert_eq!(self.numbering.index(new), at, "an object keeps its index");
@@ -235,7 +245,7 @@ impl<T: Numbered> Table<T> {
         item
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         self.get(number)?;
         let at = self.numbering.index(number);
@@ -248,7 +258,7 @@ impl<T: Numbered> Table<T> {
         Some(item)
     }
 
-    /// Takes all objects out, however many, at once. Their numbers are still not valid soon again.
+    /// Removes all objects in constant time. Their numbers still do not soon become valid again.
     pub(crate) fn clear(&mut self) -> Vec<Option<T>> {
         self.cleared = self.first..self.first.max(self.tags.len() as u32);
         self.free.clear();
@@ -256,19 +266,20 @@ impl<T: Numbered> Table<T> {
         mem::take(&mut self.slots)
     }
 
-    /// An index can be used again.
+    /// Makes an index free, unless it is a special one.
     fn set_free(&mut self, at: usize) {
         if at >= self.first as usize {
             self.free.push_back(at as u32);
         }
     }
 
-    /// Indices to go through with [`Table::at`] while objects may go.
+    /// Returns the end of the indices for [`Table::at`], for a caller that removes objects on the
+    /// way.
     pub(crate) fn indices(&self) -> usize {
         self.slots.len()
     }
 
-    /// The object at an index.
+    /// Returns the object at an index.
     pub(crate) fn at(&self, index: usize) -> Option<&T> {
         self.slots.get(index)?.as_ref()
     }
@@ -277,7 +288,8 @@ impl<T: Numbered> Table<T> {
         self.slots.iter().flatten()
     }
 
-    /// The objects at these indices, with theirs; there may be fewer indices.
+    /// Returns the objects at these indices, each with its index. Indices beyond the last slot are
+    /// skipped.
     pub(crate) fn range_mut(&mut self, indices: Range<usize>) -> impl Iterator<Item = (usize, &mut T)> {
         let end = indices.end.min(self.slots.len());
         let start = indices.start.min(end);

@@ -1,22 +1,25 @@
-//! Shared receive queues with receives for senders that wait: some are woken in each call of
-//! [`Engine::poll`](crate::Engine::poll), for there may be many, and all devices wait meanwhile.
+//! Shared receive queues with receives for waiting senders.
+//!
+//! Each call of [`Engine::poll`](crate::Engine::poll) wakes some of the senders. There may be many,
+//! and all devices wait meanwhile.
 
 use crate::base::id::SrqId;
 use std::collections::VecDeque;
 
-/// Waiting senders that one call of [`Engine::poll`](crate::Engine::poll) attends to,
+/// Most waiting senders that one call of [`Engine::poll`](crate::Engine::poll) handles.
 pub(crate) const WOKEN: usize = 64;
-/// and those of one queue before the next has its turn.
+/// Most waiting senders of one queue that are handled before the next queue has its turn.
 pub(crate) const TURN: usize = 16;
 
-/// Queues that are to be attended to. Devices take turns, and the queues of each.
+/// Queues with senders to wake. Devices take turns, and so do the queues of each device.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    /// By the device's index: its queues, each once, which knows that it is listed.
+    /// The queues of each device, by the device's index. A queue knows whether it is listed, and is
+    /// in here once.
     devices: Vec<VecDeque<SrqId>>,
     /// Devices with queues, in the order of their turns.
     round: VecDeque<u32>,
-    /// Queues of all devices.
+    /// Number of queues of all devices.
     entries: usize,
 }
 
@@ -35,7 +38,8 @@ impl Wakes {
         self.entries += 1;
     }
 
-    /// Takes the queue whose turn it is, and its device; it may have been destroyed.
+    /// Removes the queue whose turn it is, and returns it with its device. The queue may have been
+    /// destroyed.
     pub(crate) fn pop(&mut self) -> Option<(u32, SrqId)> {
         let device = self.round.pop_front()?;
         let queues = &mut self.devices[device as usize];
@@ -47,18 +51,18 @@ impl Wakes {
         Some((device, srq))
     }
 
-    /// How many queues there are.
+    /// Returns the number of queues.
     pub(crate) fn len(&self) -> usize {
         self.entries
     }
 
-    /// Whether there are any.
+    /// Whether there are any queues.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.entries > 0
     }
 
-    /// Forgets a device.
+    /// Removes a device and its queues.
     pub(crate) fn forget(&mut self, device: u32) {
         self.round.retain(|&other| other != device);
         if let Some(queues) = self.devices.get_mut(device as usize) {
@@ -67,7 +71,7 @@ impl Wakes {
         }
     }
 
-    /// All queues: devices in the order of their turns, and the queues of each.
+    /// Returns all queues: devices in the order of their turns, each with its queues in order.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u32, &VecDeque<SrqId>)> {
         self.round.iter().map(|&device| (device, &self.devices[device as usize]))
     }

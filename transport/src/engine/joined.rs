@@ -8,7 +8,7 @@ use crate::base::place::Place;
 use crate::base::time::Instant;
 use crate::carrier::iwarp::joined::Peer;
 use crate::engine::Engine;
-use crate::message::outlet::Outlet;
+use crate::message::outlet::{PacketOutlet, StreamOutlet};
 use crate::objects::iwarp::stream::Joined;
 use crate::objects::qp::Direction;
 use crate::verbs::completion::{NoSink, Sink};
@@ -18,8 +18,8 @@ use vrdma_wire::num::Qpn;
 impl<R: Region> Engine<R> {
     /// Says that what one of these QPs sends in its stream is what the other gets in its own, so
     /// that the payload of long WRITEs may go from memory to memory: of these the caller carries
-    /// what is left ([`Outlet::send_placed`]). It holds until either stream ends. `Invalid` if both
-    /// are of one device, or not both have a stream.
+    /// what is left ([`send_placed`](crate::StreamOutlet::send_placed)). It holds until either
+    /// stream ends. `Invalid` if both are of one device, or not both have a stream.
     pub fn join_streams(&mut self, one: (DeviceId, Qpn), other: (DeviceId, Qpn)) -> Result<(), Error> {
         if one.0 == other.0 {
             return Err(Error::Invalid);
@@ -41,7 +41,7 @@ impl<R: Region> Engine<R> {
         now: Instant,
         (place, direction, joined): (Place, Direction, Joined),
         budget: usize,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut (impl PacketOutlet<R> + StreamOutlet<R>),
         sink: &mut impl Sink,
     ) -> (usize, usize) {
         let Joined { peer, number, .. } = joined;

@@ -20,9 +20,9 @@ use vrdma_wire::num::Qpn;
 impl<R: Region> Engine<R> {
     /// A TCP connection is the QP's from now on, in which set-up has agreed about this: from INIT
     /// the QP goes to RTS. The stream is named by the QP. It stays until the engine ends it
-    /// ([`Outlet::end_stream`](crate::Outlet::end_stream)), the caller loses it, or the QP is reset
-    /// or destroyed: then it is the caller's to abort. `Invalid` if the QP is no reliable
-    /// connection or not in INIT, or if so many READs, or such an MSS, cannot be.
+    /// ([`StreamOutlet::end_stream`](crate::StreamOutlet::end_stream)), the caller loses it, or the
+    /// QP is reset or destroyed: then it is the caller's to abort. `Invalid` if the QP is no
+    /// reliable connection or not in INIT, or if so many READs, or such an MSS, cannot be.
     pub fn connect_stream(&mut self, device: DeviceId, qpn: Qpn, attr: &StreamAttr) -> Result<(), Error> {
         let known = self.core.devices.find_mut(device)?;
         let limits = &known.limits;

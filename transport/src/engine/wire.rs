@@ -15,7 +15,9 @@ use crate::base::place::Place;
 use crate::base::time::Instant;
 use crate::carrier::ud::roce::transmit_ud;
 use crate::engine::Engine;
-use crate::message::outlet::{DiscardOutlet, Fpdu, Outlet, Pieces, PlacedFpdu, StreamEnd, Way};
+use crate::message::outlet::{
+    DiscardOutlet, Fpdu, Outlet, PacketOutlet, Pieces, PlacedFpdu, StreamEnd, StreamOutlet, Way,
+};
 use crate::objects::qp::Direction;
 use crate::objects::qp::requester::Wait;
 use crate::verbs::attr::QpType;
@@ -40,11 +42,13 @@ impl<'a, O> Metered<'a, O> {
     }
 }
 
-impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
+impl<O: Outlet> Outlet for Metered<'_, O> {
     fn has_room(&mut self) -> bool {
         self.cost < self.credit && self.outlet.has_room()
     }
+}
 
+impl<R: Region, O: PacketOutlet<R>> PacketOutlet<R> for Metered<'_, O> {
     fn way_to(&mut self, dst: Mac) -> Way {
         self.outlet.way_to(dst)
     }
@@ -68,7 +72,9 @@ impl<R: Region, O: Outlet<R>> Outlet<R> for Metered<'_, O> {
         self.cost += payload.len() as Cost + OPERATION;
         self.outlet.send_near(device, packet, part, payload)
     }
+}
 
+impl<R: Region, O: StreamOutlet<R>> StreamOutlet<R> for Metered<'_, O> {
     fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         self.outlet.stream_has_room(device, qpn)
     }
@@ -233,7 +239,7 @@ impl<R: Region> Engine<R> {
         &mut self,
         now: Instant,
         budget: usize,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut (impl PacketOutlet<R> + StreamOutlet<R>),
         sink: &mut impl Sink,
     ) -> bool {
         if !self.core.port.is_up() || self.core.schedule.wire.is_idle() {
@@ -265,7 +271,7 @@ impl<R: Region> Engine<R> {
         &mut self,
         now: Instant,
         budget: usize,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut (impl PacketOutlet<R> + StreamOutlet<R>),
         sink: &mut impl Sink,
     ) -> usize {
         let is_up = self.core.port.is_up();

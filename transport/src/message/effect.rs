@@ -155,35 +155,23 @@ pub(crate) fn execute<R: Region>(
     Ok(Some(before))
 }
 
-/// The same of a packet, whose data can always be read.
-#[inline]
-pub(crate) fn execute_packet<R: Region>(
-    receiver: &Receiver<'_, R>,
-    segment: &Segment<'_>,
-    target: Target<'_, R>,
-    data: &[u8],
-    scratch: &mut Scratch,
-) -> Result<Option<u64>, Refusal> {
-    execute(receiver, segment, target, LocalBuffer::Bytes(data), scratch).map_err(|failure| match failure {
-        Failure::Remote(refusal) => refusal,
-        Failure::Local => unreachable!("no element of the requester is looked at"),
-    })
-}
-
-/// The same of a part of a SEND or WRITE whose data was placed before its turn: it has to be
-/// allowed still.
+/// Checks that the memory of a SEND's or WRITE's segment may be used. Its data were placed there
+/// out of order.
 pub(crate) fn check_placed<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
     target: Target<'_, R>,
     scratch: &mut Scratch,
-) -> Result<(), Refusal> {
+) -> Result<(), Failure> {
     let Some(there) = place(receiver, segment, target, scratch) else { return Ok(()) };
-    if may_be_used(there, segment.length) { Ok(()) } else { Err(refusal_of_memory(segment.row)) }
+    if may_be_used(there, segment.length) {
+        return Ok(());
+    }
+    Err(Failure::Remote(refusal_of_memory(segment.row)))
 }
 
-/// The same of a part of a SEND or WRITE whose data are a loan. `Failure::Local`: they were taken
-/// back.
+/// Executes an accepted segment of a SEND or WRITE whose data are in a pinned region of another
+/// engine. `Failure::Local`: the region was revoked.
 pub(crate) fn execute_loan<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,

@@ -2,6 +2,7 @@
 //! responder ([`verdict`]), executed there ([`effect`]), and ends for the responder ([`arrival`])
 //! and the requester ([`departure`]). A request of own keys alone is carried out by [`keys`].
 
+pub(crate) mod accept;
 pub(crate) mod arrival;
 pub(crate) mod core;
 pub(crate) mod ctx;

@@ -27,7 +27,7 @@ pub struct Way {
     /// asks now and then, for ever, as it does where both QPs are on one engine: nothing else would
     /// find out that the peer stood still when a packet came.
     pub stays_here: bool,
-    /// Whether packets go that way as they are, by [`Outlet::send_near`].
+    /// Whether packets go that way as they are, by [`PacketOutlet::send_near`].
     pub is_near: bool,
 }
 
@@ -37,31 +37,46 @@ impl Default for Way {
     }
 }
 
-/// Takes packets to the wire, and FPDUs to streams; passed in each call, as a [`Sink`](crate::Sink)
-/// is. A stream is named by its QP.
-pub trait Outlet<R: Region> {
+/// The room of an outlet. It stands below [`PacketOutlet`] and [`StreamOutlet`], which send.
+///
+/// An outlet is passed in each call, as a [`Sink`](crate::Sink) is.
+pub trait Outlet {
     /// Whether the next packet, or FPDU, will be taken. Asked before one is made.
     fn has_room(&mut self) -> bool;
 
-    /// What packets to this MAC address meet. Asked before each turn of a connected QP.
+    /// Names the QP whose turn may come next, and its lines. The outlet may prefetch them, and what
+    /// it keeps about that QP.
+    fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        let _ = (device, qpn, lines);
+    }
+}
+
+/// Takes RoCE packets to the wire, or to another engine of this process.
+pub trait PacketOutlet<R: Region>: Outlet {
+    /// Describes the way to a MAC address. Asked before each turn of a connected QP.
     fn way_to(&mut self, dst: Mac) -> Way {
         let _ = dst;
         Way::default()
     }
 
-    /// Takes a packet. Keys, ranges and rights of the payload have been checked; padding and ICRC
-    /// are the outlet's business ([`write_frame`] does both for those that copy). `Fault` if the
-    /// payload's memory does not exist any more: then nothing was sent.
+    /// Takes a packet. Keys, ranges and rights of the payload have been checked. The outlet adds
+    /// padding and ICRC ([`write_frame`] does both).
+    ///
+    /// # Errors
+    /// `Fault`: the payload's memory does not exist any more. Then nothing was sent.
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault>;
 
-    /// Whether [`Outlet::send_near`] takes this payload of more than a path MTU.
+    /// Whether [`PacketOutlet::send_near`] takes this payload of more than a path MTU.
     fn carries(&mut self, payload: &Pieces<'_, R>) -> bool {
         let _ = payload;
         false
     }
 
-    /// Takes a packet of this device to another engine of this process: only on the way to an
-    /// address where [`Way::is_near`] says so. Otherwise as [`Outlet::send`].
+    /// Takes a packet of this device to another engine of this process. Called only where
+    /// [`Way::is_near`] says so.
+    ///
+    /// # Errors
+    /// `Fault`: the payload's memory does not exist any more. Then nothing was sent.
     fn send_near(
         &mut self,
         device: DeviceId,
@@ -73,7 +88,11 @@ pub trait Outlet<R: Region> {
         Err(Fault)
     }
 
-    /// Takes a packet of this device: near, if it is such a part, or by [`Outlet::send`].
+    /// Takes a packet of this device: by [`PacketOutlet::send_near`] if it has such a part, or by
+    /// [`PacketOutlet::send`].
+    ///
+    /// # Errors
+    /// `Fault`: the payload's memory does not exist any more. Then nothing was sent.
     fn pass(
         &mut self,
         device: DeviceId,
@@ -86,20 +105,27 @@ pub trait Outlet<R: Region> {
             None => self.send(packet, payload),
         }
     }
+}
 
+/// Takes iWARP FPDUs to streams. A stream is named by its QP.
+///
+/// The methods that have a body are those of an outlet without streams.
+pub trait StreamOutlet<R: Region>: Outlet {
     /// Whether the stream of this QP takes another FPDU, as long as one may be (see
     /// [`StreamAttr::mss`](crate::StreamAttr::mss)). If not, the QP waits until
-    /// [`Engine::stream_has_room`](crate::Engine::stream_has_room). An outlet without streams never
-    /// has room in one.
+    /// [`Engine::stream_has_room`](crate::Engine::stream_has_room).
     fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let _ = (device, qpn);
         false
     }
 
-    /// Takes an FPDU to the end of a stream that has room. Its payload, checked as that of a
-    /// packet, is read before this returns ([`write_fpdu`] does so): the request may complete then,
-    /// and what is sent again is what was sent. `Fault` if the payload's memory does not exist any
-    /// more: then nothing was taken.
+    /// Takes an FPDU to the end of a stream that has room.
+    ///
+    /// The payload has been checked as that of a packet is. It is read before this returns
+    /// ([`write_fpdu`] does so). The request may complete then, and TCP retransmits what was sent.
+    ///
+    /// # Errors
+    /// `Fault`: the payload's memory does not exist any more. Then nothing was taken.
     fn send_fpdu(
         &mut self,
         device: DeviceId,
@@ -111,29 +137,23 @@ pub trait Outlet<R: Region> {
         Err(Fault)
     }
 
-    /// Whether a stream that is joined with another one
-    /// ([`Engine::join_streams`](crate::Engine::join_streams)), and has room, takes an FPDU by
-    /// [`Outlet::send_placed`].
+    /// Whether a stream takes an FPDU by [`StreamOutlet::send_placed`]. Asked of a stream that has
+    /// room and is joined with another one ([`Engine::join_streams`](crate::Engine::join_streams)).
     fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let _ = (device, qpn);
         false
     }
 
-    /// Takes an FPDU to the end of a stream whose payload is at the peer already. It is handed in
-    /// there in its turn ([`Engine::handle_placed`](crate::Engine::handle_placed)). Only where
-    /// [`Outlet::takes_placed`] said so just now.
+    /// Takes an FPDU to the end of a stream whose payload is at the peer already.
+    ///
+    /// The peer executes it in its turn ([`Engine::handle_placed`](crate::Engine::handle_placed)).
+    /// Called only right after [`StreamOutlet::takes_placed`] agreed.
     fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
         let _ = (device, qpn, placed);
         unreachable!("it takes none");
     }
 
-    /// The QP whose turn may come next, and where it is: that, and what it needs of the outlet, may
-    /// be fetched ahead.
-    fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
-        let _ = (device, qpn, lines);
-    }
-
-    /// Nothing more goes into this stream.
+    /// Ends a stream: nothing more goes into it.
     fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
         let _ = (device, qpn, end);
     }
@@ -142,25 +162,31 @@ pub trait Outlet<R: Region> {
 /// The outlet of packets that are lost, such as while the link is down.
 pub(crate) struct DiscardOutlet;
 
-impl<R: Region> Outlet<R> for DiscardOutlet {
+impl Outlet for DiscardOutlet {
     fn has_room(&mut self) -> bool {
         true
     }
+}
 
+impl<R: Region> PacketOutlet<R> for DiscardOutlet {
     fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
         Ok(())
     }
 }
 
+impl<R: Region> StreamOutlet<R> for DiscardOutlet {}
+
 /// An outlet without room: what is to go over the wire waits for its turn in
 /// [`Engine::transmit`](crate::Engine::transmit).
 pub(crate) struct NoOutlet;
 
-impl<R: Region> Outlet<R> for NoOutlet {
+impl Outlet for NoOutlet {
     fn has_room(&mut self) -> bool {
         false
     }
+}
 
+impl<R: Region> PacketOutlet<R> for NoOutlet {
     fn send(&mut self, _: &Packet, _: &Pieces<'_, R>) -> Result<(), Fault> {
         Err(Fault)
     }

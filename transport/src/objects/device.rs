@@ -1,4 +1,4 @@
-//! Devices: everything that one guest has, and all of them.
+//! Devices: all objects of one guest, and the set of all devices.
 
 mod groups;
 pub(crate) mod keys;
@@ -34,10 +34,10 @@ use vrdma_wire::num::{Gid, Mac, Mtu, Qpn};
 /// All devices, and which of them has which address.
 pub(crate) struct Devices<R> {
     devices: Vec<Option<Device<R>>>,
-    /// Number of the step that is carried out now.
+    /// Number of the current step.
     step: u64,
     pub(crate) gids: Gids,
-    /// Groups, and devices that have members of them.
+    /// Groups with members, each with the devices that have members.
     listeners: BTreeSet<(Gid, u32)>,
 }
 
@@ -62,7 +62,7 @@ impl<R> Devices<R> {
         }
     }
 
-    /// Indices of devices end before this one.
+    /// Returns the end of the indices of devices.
     pub(crate) fn indices(&self) -> u32 {
         self.devices.len() as u32
     }
@@ -79,56 +79,58 @@ impl<R> Devices<R> {
         Some(device)
     }
 
-    /// A step begins: what was changed before is as it is to be.
+    /// Begins a step. All earlier changes are complete.
     #[inline]
     pub(crate) fn begin_step(&mut self) {
         self.step += 1;
     }
 
-    /// Indices of the devices that this step has had, to change them.
+    /// Iterates over the devices that the current step had for changing.
     pub(crate) fn reached(&self) -> impl Iterator<Item = u32> {
         let devices = (0..).zip(&self.devices);
         devices.filter_map(|(index, device)| (device.as_ref()?.step == self.step).then_some(index))
     }
 
-    /// For commands: the device, or that there is none.
+    /// Returns the device that a command names, or `NotFound`.
     pub(crate) fn find(&self, device: DeviceId) -> Result<&Device<R>, Error> {
         self.get(device.0).ok_or(Error::NotFound)
     }
 
-    /// For commands: the device, or that there is none.
+    /// Returns the device that a command names for changing, or `NotFound`.
     pub(crate) fn find_mut(&mut self, device: DeviceId) -> Result<&mut Device<R>, Error> {
         self.get_mut(device.0).ok_or(Error::NotFound)
     }
 
-    /// A QP and its device.
+    /// Returns a QP and its device.
     #[inline]
     pub(crate) fn with_qp(&self, place: Place) -> Option<(&Device<R>, &Qp)> {
         let device = self.get(place.device)?;
         Some((device, device.qp(place.qpn)?))
     }
 
-    /// A QP that was found before in the same call of the engine, and its device.
+    /// Returns a QP that was found before in the same call of the engine, and its device.
     #[inline]
     pub(crate) fn known(&self, place: Place) -> (&Device<R>, &Qp) {
         self.with_qp(place).expect("no QP goes within a call of the engine")
     }
 
-    /// The same to change it, and what its service adds.
+    /// Returns a QP that was found before in the same call, and its service, for changing.
     #[inline]
     pub(crate) fn known_mut(&mut self, place: Place) -> (&mut Qp, &mut Service) {
         self.known_device(place.device).qps.known(place.qpn).parts()
     }
 
-    /// A device that was found before in the same call of the engine, or that is named by what goes
-    /// with it: its addresses, turns, frames, tasks.
+    /// Returns a device that must exist.
+    ///
+    /// It was found in the same call of the engine, or is named by something that is removed with
+    /// it: its addresses, turns, frames, tasks.
     #[inline]
     pub(crate) fn known_device(&mut self, index: u32) -> &mut Device<R> {
         self.get_mut(index)
             .expect("no device goes within a call of the engine, and what names it goes with it")
     }
 
-    /// Two devices at once; `None` as well if they are the same.
+    /// Returns two devices at once, or `None` if one does not exist or both are the same.
     #[inline]
     pub(crate) fn two_mut(&mut self, one: u32, other: u32) -> Option<(&mut Device<R>, &mut Device<R>)> {
         let [first, second] = self.devices.get_disjoint_mut([one as usize, other as usize]).ok()?;
@@ -142,19 +144,21 @@ impl<R> Devices<R> {
         self.get_mut(place.device)?.qp_mut(place.qpn)
     }
 
-    /// Counts what was dropped at a device.
+    /// Counts a message that was dropped at a device.
     #[cold]
     pub(crate) fn count_drop(&mut self, device: u32, reason: Reason) {
         self.known_device(device).counters.dropped(reason);
     }
 
-    /// What the queues of all QPs would take, were they full.
+    /// Returns the bytes that the full queues of all QPs would take.
     pub(crate) fn promised(&self) -> u64 {
         self.devices.iter().flatten().map(|device| device.promised).sum()
     }
 
-    /// Sets or clears an entry of a device's GID table. What it was is the device's until its
-    /// [retired](Devices::release_retired) entries are released.
+    /// Sets or clears an entry of a device's GID table.
+    ///
+    /// The old entry still belongs to the device until its [retired](Devices::release_retired)
+    /// entries are released.
     pub(crate) fn set_gid(
         &mut self,
         device: DeviceId,
@@ -175,14 +179,15 @@ impl<R> Devices<R> {
         Ok(())
     }
 
-    /// No QP of a device has an address any more that is not in its GID table: others may have
-    /// them.
+    /// Releases the addresses that are no longer in a device's GID table.
+    ///
+    /// No QP of the device has them any more. Other devices may now get them.
     pub(crate) fn release_retired(&mut self, device: u32) {
         let retired = mem::take(&mut self.known_device(device).retired);
         retired.into_iter().for_each(|entry| self.gids.release(entry));
     }
 
-    /// Gives a QP its own address as its device's GID table has it now.
+    /// Updates a QP's own address from the GID table of its device.
     pub(crate) fn refresh_source(&mut self, place: Place) {
         let Device { gids, qps, .. } = self.known_device(place.device);
         let qp = &mut qps.known(place.qpn).qp;
@@ -206,7 +211,7 @@ impl<R> Devices<R> {
 pub(crate) struct Pd {
     id: PdId,
     pub(crate) owner: OwnerId,
-    /// MRs, memory windows, shared receive queues and QPs in it.
+    /// Number of MRs, memory windows, shared receive queues and QPs in it.
     users: u32,
 }
 
@@ -218,16 +223,16 @@ impl Numbered for Pd {
 
 const PDS: Numbering = Numbering { index_shift: 0, index_bits: 20, tag_shift: 20, tag_bits: 10 };
 
-/// The QP that a request is posted to, and what the post needs of its device.
+/// The QP that a request is posted to, and the parts of its device that the post needs.
 pub(crate) struct PostTarget<'a> {
     pub(crate) qp: &'a mut Qp,
     pub(crate) requests: &'a mut Requests,
     pub(crate) counters: &'a mut Counters,
-    /// Its device is suspended.
+    /// Whether its device is suspended.
     pub(crate) suspended: bool,
 }
 
-/// What of a device goes with any of its QPs.
+/// The parts of a device that belong to any of its QPs.
 pub(crate) struct DeviceParts<R> {
     pub(crate) mrs: Mrs<R>,
     pub(crate) srqs: Srqs,
@@ -235,20 +240,22 @@ pub(crate) struct DeviceParts<R> {
     pub(crate) counters: Counters,
     /// Source of its packets.
     pub(crate) mac: Mac,
-    /// Its guest does not run: nothing of it may be touched.
+    /// Whether its guest is stopped. Nothing of the device may then be touched.
     pub(crate) suspended: bool,
 }
 
 impl<R> DeviceParts<R> {
-    /// A QP of it as the receiving end of a message.
+    /// Returns a QP of the device as the receiving end of a message.
     #[inline]
     pub(crate) fn receiver<'a>(&'a self, qp: &'a Qp) -> Receiver<'a, R> {
         Receiver { mrs: &self.mrs, requests: &self.requests, srqs: &self.srqs, qp }
     }
 }
 
-/// What a device had when it was reset, for [`Engine::reset_device`](crate::Engine::reset_device):
-/// there may be millions of things to drop.
+/// What a device had when it was reset.
+///
+/// [`Engine::reset_device`](crate::Engine::reset_device) returns it, because there may be millions
+/// of objects to drop.
 pub struct Remains<R> {
     _qps: Vec<Option<QpEntry>>,
     _mrs: Vec<Option<Key<R>>>,
@@ -260,29 +267,29 @@ pub struct Remains<R> {
     _deadlines: BTreeSet<(Instant, Qpn)>,
 }
 
-/// Everything that one guest has.
+/// A device: all objects of one guest.
 pub(crate) struct Device<R> {
     pub(crate) qps: Qps,
-    /// Number of the last step that had it, to change it.
+    /// Number of the last step that had it for changing.
     step: u64,
     pub(crate) parts: DeviceParts<R>,
-    /// How many shared receive queues it has made.
+    /// Number of shared receive queues that it has made.
     srqs_made: u64,
     xrcds: Xrcds,
     pub(crate) limits: Limits,
-    /// What a packet of its guest may carry: at most [`Limits::max_mtu`].
+    /// Most payload of a packet of its guest, at most [`Limits::max_mtu`].
     pub(crate) active_mtu: Mtu,
     pub(crate) gids: Vec<GidEntry>,
     /// Multicast groups that its QPs have joined.
     pub(crate) groups: Groups,
-    /// What was in the table, and QPs may still have as their own address.
+    /// Former entries of the GID table, which QPs may still have as their own address.
     retired: Vec<GidEntry>,
     pds: Table<Pd>,
-    /// Frames that wait until receives have been looked for.
+    /// Number of frames that wait until posts are drained.
     pub(crate) held: u32,
-    /// What the queues of all QPs would take, were they full.
+    /// Bytes that the full queues of all QPs would take.
     promised: u64,
-    /// That of the first QP of each index, or the one after it.
+    /// Generation of the first QP of each index, or the one after it.
     pub(crate) first_generation: u16,
     rng: Rng,
 }
@@ -333,8 +340,9 @@ impl<R> Device<R> {
         }
     }
 
-    /// Forgets all objects, and what its driver said; what was counted and which numbers were used
-    /// stays. Returns what it had, with its deadlines.
+    /// Removes all objects, and forgets what its driver set.
+    ///
+    /// Counters and used numbers stay. Returns the removed objects, with the deadlines.
     pub(crate) fn clear(&mut self, deadlines: BTreeSet<(Instant, Qpn)>) -> Remains<R> {
         self.active_mtu = self.limits.max_mtu;
         (self.promised, self.held) = (0, 0);

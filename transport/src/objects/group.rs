@@ -1,4 +1,4 @@
-//! Multicast groups of one device: which of its QPs are members (IBTA 10.5).
+//! Multicast groups of one device, and their members among its QPs (IBTA 10.5).
 
 mod save;
 
@@ -8,19 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use vrdma_wire::num::{Gid, Qpn};
 
-/// Membership of a device's QPs.
+/// Memberships of a device's QPs.
 #[derive(Default)]
 pub(crate) struct Groups {
-    /// By group, then by QP.
+    /// Memberships by group, then by QP.
     members: BTreeSet<(Gid, Qpn)>,
-    /// How many members each group has; not 0.
+    /// Number of members of each group; never 0.
     sizes: BTreeMap<Gid, u32>,
-    /// How many groups each QP is in; not 0.
+    /// Number of groups of each QP; never 0.
     attached: BTreeMap<Qpn, u32>,
 }
 
 impl Groups {
-    /// A QP becomes a member: true if it was none before. `NoResources` beyond a limit.
+    /// Adds a member, and returns whether it was none before. Returns `NoResources` beyond a limit.
     pub(crate) fn attach(&mut self, mgid: Gid, qpn: Qpn, limits: &Limits) -> Result<bool, Error> {
         if self.members.contains(&(mgid, qpn)) {
             return Ok(false);
@@ -39,7 +39,7 @@ impl Groups {
         Ok(true)
     }
 
-    /// A QP is a member no longer. `Invalid` if it was none.
+    /// Removes a member. Returns `Invalid` if it was none.
     pub(crate) fn detach(&mut self, mgid: Gid, qpn: Qpn) -> Result<(), Error> {
         if !self.members.remove(&(mgid, qpn)) {
             return Err(Error::Invalid);
@@ -49,7 +49,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The groups that a QP is in.
+    /// Returns the groups of a QP.
     pub(crate) fn of(&self, qpn: Qpn) -> Vec<Gid> {
         let count = self.attached.get(&qpn).copied().unwrap_or(0);
         let groups = self.groups().filter(|&mgid| self.members.contains(&(mgid, qpn)));
@@ -61,25 +61,25 @@ impl Groups {
         self.sizes.contains_key(&mgid)
     }
 
-    /// The first member of a group whose number is above another; without one, the first.
+    /// Returns the first member of a group with a number above `after`, or the first member.
     pub(crate) fn next(&self, mgid: Gid, after: Option<Qpn>) -> Option<Qpn> {
         let first = after.map_or(Included((mgid, Qpn::default())), |qpn| Excluded((mgid, qpn)));
         let (group, qpn) = *self.members.range((first, Unbounded)).next()?;
         (group == mgid).then_some(qpn)
     }
 
-    /// Groups with members.
+    /// Iterates over groups with members.
     pub(crate) fn groups(&self) -> impl Iterator<Item = Gid> {
         self.sizes.keys().copied()
     }
 
-    /// Members of all groups together.
+    /// Returns the number of members of all groups together.
     pub(crate) fn len(&self) -> u32 {
         self.members.len() as u32
     }
 }
 
-/// One less of what `counts` has of `key`.
+/// Lowers the count of `key`, and removes it at 0.
 fn one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
     let count = counts.get_mut(&key).expect("what has a member is counted");
     *count -= 1;

@@ -1,4 +1,4 @@
-//! What a device has, and the states of connections.
+//! The objects of a device, and the states of connections.
 
 pub(crate) mod device;
 pub(crate) mod group;

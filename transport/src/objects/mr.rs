@@ -1,5 +1,6 @@
-//! Keys of memory: the one way from a key and an address to memory. A key names a region, or a
-//! window that shows a part of one to peers.
+//! Keys of memory: the only way from a key and an address to memory.
+//!
+//! A key names a region, or a window that shows a part of a region to peers.
 
 mod bind;
 pub(crate) mod register;
@@ -13,24 +14,26 @@ use core::mem;
 use std::ops::Range;
 use vrdma_wire::num::{Lkey, Rkey};
 
-/// A key: index << 8 | tag. That of a region is random, that of a window its binder's choice, and
-/// of fast registration the registrar's.
+/// Numbering of keys: index << 8 | tag.
+///
+/// The tag of a region is random. The tag of a window is its binder's choice, the tag of a fast
+/// registration the requester's.
 pub(crate) const KEYS: Numbering = Numbering { index_shift: 8, index_bits: 24, tag_shift: 0, tag_bits: 8 };
 
-/// What a key names.
+/// A key, and the region or window that it names.
 pub(crate) struct Key<R> {
     pub(crate) key: u32,
     pub(crate) pd: PdId,
-    /// Of a window that is not bound, or a region that is free, none.
+    /// The rights. A window that is not bound and a region that is free have none.
     pub(crate) access: Access,
-    /// Address of the first byte, as requests name it.
+    /// Address of the first byte, by which requests name it.
     pub(crate) iova: u64,
-    /// The address of the last byte, `iova + length - 1`, does not wrap. 0: no byte at all.
+    /// Length in bytes, or 0. The address of the last byte, `iova + length - 1`, does not wrap.
     pub(crate) length: u64,
     pub(crate) kind: Kind<R>,
 }
 
-/// What kind of thing a key names.
+/// The object that a key names.
 pub(crate) enum Kind<R> {
     /// A registered region.
     Region(Mr<R>),
@@ -38,17 +41,18 @@ pub(crate) enum Kind<R> {
     Window(Window),
 }
 
-/// What a region is beside what its key allows.
+/// A registered region.
 pub(crate) struct Mr<R> {
     pub(crate) region: R,
-    /// Windows that are bound to it.
+    /// Number of windows that are bound to it.
     windows: u32,
-    /// It is one for fast registration.
+    /// Set for a region for fast registration.
     pub(crate) fast: Option<Fast>,
 }
 
-/// Whether there may be a region like this (IBTA 10.6.3.1): its addresses do not wrap, and who may
-/// write remotely may do so locally.
+/// Whether a region may have these parameters (IBTA 10.6.3.1).
+///
+/// Its addresses must not wrap. Remote write access requires local write access.
 pub(crate) fn may_be_region(access: Access, iova: u64, length: u64) -> bool {
     let remote_writes = access.has_any(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     Access::REGION.contains(access)
@@ -64,7 +68,7 @@ impl<R> Numbered for Key<R> {
 }
 
 impl<R> Key<R> {
-    /// A region without windows.
+    /// Makes the key of a region without windows.
     pub(crate) fn region(
         key: u32,
         pd: PdId,
@@ -77,7 +81,7 @@ impl<R> Key<R> {
 }
 
 impl<R> Mr<R> {
-    /// Whether windows are bound to it: then it stays as it is.
+    /// Whether windows are bound to the region. It then must not change.
     pub(crate) fn has_windows(&self) -> bool {
         self.windows > 0
     }
@@ -87,50 +91,50 @@ impl<R> Mr<R> {
 #[derive(Copy, Clone)]
 pub(crate) struct Holder<'a> {
     pub(crate) pd: PdId,
-    /// Looked at for windows of type 2B alone.
+    /// Only used for windows of type 2B.
     pub(crate) life: &'a QpLife,
 }
 
 /// The keys of a device.
 pub(crate) struct Mrs<R> {
     pub(crate) keys: Table<Key<R>>,
-    /// How many are of windows.
+    /// Number of windows.
     windows: u32,
     /// The last life that a QP was given.
     last_life: QpLife,
-    /// Windows of QPs that are gone may be at these indices.
+    /// Indices that may have windows of QPs that are gone.
     unbinding: Range<usize>,
 }
 
 impl<R> Mrs<R> {
-    /// None, and room for so many.
+    /// Makes an empty table with room for `most` keys.
     pub(crate) fn new(most: u32) -> Mrs<R> {
         let keys = Table::new(KEYS, 1, most + 1);
         Mrs { keys, windows: 0, last_life: QpLife::NONE, unbinding: 0..0 }
     }
 
-    /// Whether a peer's key is that of a region: not of a window.
+    /// Whether a peer's key is that of a region, and not of a window.
     pub(crate) fn is_region(&self, key: Rkey) -> bool {
         self.keys.get(key.0).is_some_and(|key| matches!(key.kind, Kind::Region(_)))
     }
 
-    /// How many regions there are.
+    /// Returns the number of regions.
     pub(crate) fn num_regions(&self) -> u32 {
         self.keys.len() - self.windows
     }
 
-    /// How many windows there are.
+    /// Returns the number of windows.
     pub(crate) fn num_windows(&self) -> u32 {
         self.windows
     }
 
-    /// Takes all out, at once. Which keys were used stays.
+    /// Removes all keys in constant time. The table still knows which keys were used.
     pub(crate) fn clear(&mut self) -> Vec<Option<Key<R>>> {
         (self.windows, self.unbinding) = (0, 0..0);
         self.keys.clear()
     }
 
-    /// The region of a key, with what its key allows.
+    /// Returns the region of a key, with its key entry.
     pub(crate) fn region(&self, key: u32) -> Option<(&Key<R>, &Mr<R>)> {
         let found = self.keys.get(key)?;
         match &found.kind {
@@ -139,7 +143,7 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// Takes a region out to which no windows are bound.
+    /// Removes a region, to which no windows are bound.
     pub(crate) fn take_region(&mut self, key: u32) -> R {
         match self.keys.remove(key).map(|found| found.kind) {
             Some(Kind::Region(Mr { region, windows: 0, .. })) => region,
@@ -147,8 +151,10 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// Changes a region to which no windows are bound, and with `region` its memory. Its key from
-    /// now on, another one if the memory is, and the memory that it has no longer.
+    /// Changes a region, to which no windows are bound.
+    ///
+    /// With `region` its memory also changes, and it gets another key. Returns the key and the
+    /// previous memory.
     pub(crate) fn change_region(
         &mut self,
         old: u32,
@@ -156,8 +162,8 @@ impl<R> Mrs<R> {
         (iova, length): (u64, u64),
         region: Option<R>,
     ) -> (u32, Option<R>) {
-        // Rights and PD change under the key, which peers may know. The tags of an index come in
-        // turn: an old key is not valid soon again.
+        // Rights and PD change under the same key, which peers may know. The tags of an index come
+        // in turn, so an old key is not soon valid again.
         let new = if region.is_some() { old & !0xff | old.wrapping_add(1) & 0xff } else { old };
         let found = self.keys.renumber(old, new, |found| found.key = new);
         (found.pd, found.access, found.iova, found.length) = (pd, access, iova, length);
@@ -165,9 +171,11 @@ impl<R> Mrs<R> {
         (new, region.map(|region| mem::replace(&mut mr.region, region)))
     }
 
-    /// What an own request of a QP in `pd` names: the region of `key`, and the offset of `addr` in
-    /// it, if it is of `pd`, gives `rights`, and has `length` bytes from `addr` on. Windows are for
-    /// peers alone.
+    /// Returns the region that a local request of a QP in `pd` names, and the offset of `addr` in
+    /// it.
+    ///
+    /// The region has to be in `pd`, give `rights`, and have `length` bytes from `addr` on. Windows
+    /// are only for peers.
     #[inline(always)]
     pub(crate) fn local(
         &self,
@@ -184,8 +192,10 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// What the peer of a QP names: the same, for a key and rights of those who are remote, or
-    /// through a window that peers of this QP may use.
+    /// Returns the region that the peer of a QP names, and the offset of `addr` in it.
+    ///
+    /// The checks are those of [`Mrs::local`]. The key may also be that of a window that peers of
+    /// this QP may use.
     #[inline(always)]
     pub(crate) fn remote(
         &self,
@@ -202,13 +212,13 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// Whether a key gives the peer of a QP these rights, wherever.
+    /// Whether a key gives the peer of a QP these rights at any address.
     pub(crate) fn allows(&self, key: Rkey, holder: Holder<'_>, rights: Access) -> bool {
         let first = self.keys.get(key.0).map_or(0, |found| found.iova);
         self.remote(key, holder, rights, first, 0).is_some()
     }
 
-    /// Where a byte of a window is, if peers of this QP may use it.
+    /// Returns the region and offset of a byte of a window, if peers of this QP may use the window.
     #[inline(always)]
     fn through(&self, window: &Window, holder: Holder<'_>, offset: u64) -> Option<(&R, u64)> {
         let bound = window.bound.as_ref()?;

@@ -1,4 +1,4 @@
-//! Outstanding requests: the queues of what was posted and has not ended.
+//! Outstanding requests: queues of requests that were posted and have not ended.
 
 mod behind;
 mod inline;
@@ -17,20 +17,20 @@ pub(crate) struct SendSlot {
     send: OutstandingSend,
     count: u16,
     inline: bool,
-    /// The first element, or the first bytes of inline data ([`first_bytes`]); the rest is in
+    /// The first element, or the first bytes of inline data ([`first_bytes`]). The rest is in
     /// `more`.
     first: Sge,
     more: List,
 }
 
-/// Elements of a receive that are in its slot; the others are in further nodes.
+/// Number of elements that a receive has in its slot. Its other elements are in further nodes.
 const FIRST_SGES: usize = 2;
 
 /// An outstanding receive.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct RecvSlot {
     pub(crate) id: u32,
-    /// Bytes that it can take.
+    /// Most bytes that it can take.
     pub(crate) length: u32,
     count: u16,
     first: [Sge; FIRST_SGES],
@@ -43,13 +43,14 @@ impl Default for RecvSlot {
     }
 }
 
-/// A request that was taken from its queue, and is to end: with a completion, or without one on
-/// purpose.
+/// A request that was taken from its queue, and has to end.
+///
+/// It ends with a completion, or without one on purpose.
 #[must_use = "whoever takes a request ends it"]
 pub(crate) struct Taken<T: Copy>(T);
 
 impl<T: Copy> Taken<T> {
-    /// It ends here.
+    /// Ends the request.
     #[inline]
     pub(crate) fn end(self) -> T {
         let request = self.0;
@@ -60,7 +61,7 @@ impl<T: Copy> Taken<T> {
 
 impl<T: Copy> Drop for Taken<T> {
     fn drop(&mut self) {
-        // In a release it would be a completion that never comes; nobody else is hurt.
+        // In a release build this would be a completion that never comes, which hurts nobody else.
         debug_assert!(std::thread::panicking(), "a request was taken and did not end");
     }
 }
@@ -68,12 +69,12 @@ impl<T: Copy> Drop for Taken<T> {
 const EXTRA_BYTES: usize = 64;
 const EXTRA_SGES: usize = 4;
 
-/// What of a request does not fit its slot.
+/// Parts of a request that do not fit its slot.
 #[derive(Copy, Clone, Debug)]
 enum Extra {
     Sges([Sge; EXTRA_SGES]),
     Bytes([u8; EXTRA_BYTES]),
-    /// Where a datagram goes; comes before all others.
+    /// Destination of a datagram. It comes before all other parts.
     To(Destination),
 }
 
@@ -83,14 +84,14 @@ impl Default for Extra {
     }
 }
 
-/// Where the payload of an outstanding request is put together.
+/// Buffers in which the payload of an outstanding request is assembled.
 #[derive(Default)]
 pub(crate) struct Scratch {
     sges: Vec<Sge>,
     bytes: Vec<u8>,
 }
 
-/// Bytes that so many elements take beyond those that are in the request's slot.
+/// Returns the bytes that this many elements take beyond those in the request's slot.
 fn cost_of_sges(sges: u32, in_slot: u32) -> u64 {
     u64::from(sges.saturating_sub(in_slot).div_ceil(EXTRA_SGES as u32)) * Pool::<Extra>::NODE
 }
@@ -100,7 +101,7 @@ pub(crate) struct Requests {
     sends: Pool<SendSlot>,
     receives: Pool<RecvSlot>,
     extras: Pool<Extra>,
-    /// Those of QPs that were reset or destroyed, which are still to be freed.
+    /// Requests of QPs that were reset or destroyed, which are still to be freed.
     dropped_sends: List,
     dropped_receives: List,
 }
@@ -116,7 +117,7 @@ impl Requests {
         }
     }
 
-    /// Bytes that full queues of a QP of these capabilities take.
+    /// Returns the bytes that full queues of a QP with these capabilities take.
     pub(crate) fn cost(caps: &QpInit) -> u64 {
         let extra = Pool::<Extra>::NODE;
         let inline = caps.max_inline.saturating_sub(FIRST_BYTES as u32).div_ceil(EXTRA_BYTES as u32);
@@ -125,21 +126,21 @@ impl Requests {
         let send = Pool::<SendSlot>::NODE + inline.max(cost_of_sges(caps.max_send_sge, 1)) + to;
         let receives = match caps.receives {
             Receives::Own => caps.max_recv_wr,
-            // What a QP takes from a shared queue has its place there until it ends,
+            // A receive from a shared queue keeps its place there until it ends.
             Receives::Shared(_) => 0,
-            // but one of XRC may be destroyed before.
+            // A shared queue of XRC may be destroyed before that.
             Receives::Xrc(_) => 1,
         };
         u64::from(caps.max_send_wr) * send + Requests::cost_of_receives(receives, caps.max_recv_sge)
     }
 
-    /// Bytes that so many receives of so many elements take.
+    /// Returns the bytes that this many receives of this many elements take.
     pub(crate) fn cost_of_receives(count: u32, sges: u32) -> u64 {
         let receive = Pool::<RecvSlot>::NODE + cost_of_sges(sges, FIRST_SGES as u32);
         u64::from(count) * receive
     }
 
-    /// Outstanding sends and receives.
+    /// Returns the numbers of outstanding sends and receives.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let sends = self.sends.len() - self.dropped_sends.len();
         let receives = self.receives.len() - self.dropped_receives.len();
@@ -150,7 +151,7 @@ impl Requests {
         self.push_to(queue, work, None, payload);
     }
 
-    /// The same with a destination.
+    /// Appends a send, with a destination if it is a datagram.
     pub(crate) fn push_to(
         &mut self,
         queue: &mut List,
@@ -182,14 +183,14 @@ impl Requests {
                 }
             }
         }
-        // In place, as of Work: to copy what was just stored field by field costs a stall.
+        // Written in place, as in `Work`: a copy of fields that were just stored one by one stalls.
         self.sends.push_with(queue, |slot| {
             work.put(&mut slot.send);
             (slot.count, slot.inline, slot.first, slot.more) = (count, inline, first, more);
         });
     }
 
-    /// The first send of a queue, and its payload in `scratch`.
+    /// Returns the first send of a queue, and its payload in `scratch`.
     pub(crate) fn front_send<'a>(
         &self,
         queue: &List,
@@ -198,14 +199,16 @@ impl Requests {
         Some(self.send_at(queue.head()?, scratch))
     }
 
-    /// The first send of a queue but for its payload.
+    /// Returns the first send of a queue, without its payload.
     #[inline]
     pub(crate) fn first_send(&self, queue: &List) -> Option<&OutstandingSend> {
         self.sends.front(queue).map(|slot| &slot.send)
     }
 
-    /// An outstanding send, and its payload in `scratch`. (Inlined: what is returned in memory, in
-    /// narrow fields, is not to be loaded at once.)
+    /// Returns an outstanding send, and its payload in `scratch`.
+    ///
+    /// Inlined, because a value that is returned in memory consists of narrow fields. To load them
+    /// together stalls (see [`Work`]).
     #[inline(always)]
     pub(crate) fn send_at<'a>(&self, at: At, scratch: &'a mut Scratch) -> (OutstandingSend, Payload<'a>) {
         let slot = self.sends.get(at);
@@ -236,12 +239,12 @@ impl Requests {
         sges
     }
 
-    /// Where the first send of a queue goes, if it is a datagram that says so.
+    /// Returns the destination of the first send of a queue, if it is a datagram with one.
     pub(crate) fn front_to(&self, queue: &List) -> Option<Destination> {
         self.destination_at(queue.head()?)
     }
 
-    /// Where an outstanding send goes, if it is a datagram that says so.
+    /// Returns the destination of an outstanding send, if it is a datagram with one.
     fn destination_at(&self, at: At) -> Option<Destination> {
         match self.extras.front(&self.sends.get(at).more)? {
             Extra::To(to) => Some(*to),
@@ -249,7 +252,7 @@ impl Requests {
         }
     }
 
-    /// Takes the first send, a part of which is wanted, from its queue.
+    /// Takes the first send from its queue. `part` selects the part of it that is returned.
     #[inline]
     pub(crate) fn take_send<U: Copy>(
         &mut self,
@@ -261,13 +264,13 @@ impl Requests {
         Some(Taken(part))
     }
 
-    /// `sges` are of a receive of at most 2^32 - 1 bytes; beyond, the rest is never used.
+    /// Appends a receive. Only its first 2^32 - 1 bytes are ever used.
     pub(crate) fn push_receive(&mut self, queue: &mut List, id: u32, sges: &[Sge]) {
         let length = sges.iter().map(|sge| u64::from(sge.length)).fold(0, u64::saturating_add);
         let (first, rest) = sges.split_at(sges.len().min(FIRST_SGES));
         let mut more = List::EMPTY;
         self.push_sges(&mut more, rest);
-        // In place, as of Work: to copy what was just stored field by field costs a stall.
+        // Written in place, as in `Work`: a copy of fields that were just stored one by one stalls.
         self.receives.push_with(queue, |slot| {
             slot.id = id;
             slot.length = length.min(u64::from(u32::MAX)) as u32;
@@ -277,7 +280,7 @@ impl Requests {
         });
     }
 
-    /// The same of receives of one element each.
+    /// Appends receives of one element each.
     #[inline]
     pub(crate) fn push_receives(&mut self, queue: &mut List, list: RecvList<'_>) {
         for (id, &sge) in list.receives() {
@@ -293,7 +296,7 @@ impl Requests {
         self.receives.front(queue)
     }
 
-    /// The elements of a receive, in `scratch` if they are not together in the slot.
+    /// Returns the elements of a receive, in `scratch` if they are not all in the slot.
     #[inline]
     pub(crate) fn elements<'a>(&self, slot: &'a RecvSlot, scratch: &'a mut Scratch) -> &'a [Sge] {
         let count = usize::from(slot.count);
@@ -307,7 +310,7 @@ impl Requests {
         &scratch.sges
     }
 
-    /// Takes the first receive, which is its id, from its queue.
+    /// Takes the first receive from its queue, and returns its id.
     #[inline]
     pub(crate) fn take_receive(&mut self, queue: &mut List) -> Option<Taken<u32>> {
         let (id, mut more) = self.receives.pop_with(queue, |slot| (slot.id, slot.more))?;
@@ -325,8 +328,9 @@ impl Requests {
         self.receives.append(queue, other);
     }
 
-    /// All sends of a queue, and all receives of another, end without completions. Their memory is
-    /// freed by [`Requests::end_dropped`].
+    /// Ends all sends of one queue and all receives of another, without completions.
+    ///
+    /// [`Requests::end_dropped`] frees their memory.
     pub(crate) fn drop_queues(&mut self, sends: &mut List, receives: &mut List) {
         self.sends.append(&mut self.dropped_sends, sends);
         self.receives.append(&mut self.dropped_receives, receives);
@@ -337,7 +341,7 @@ impl Requests {
         !self.dropped_sends.is_empty() || !self.dropped_receives.is_empty()
     }
 
-    /// How many dropped requests are still to be freed.
+    /// Returns how many dropped requests are still to be freed.
     #[cfg(test)]
     pub(crate) fn num_dropped(&self) -> u32 {
         self.dropped_sends.len() + self.dropped_receives.len()
@@ -362,13 +366,13 @@ impl Requests {
         self.trim();
     }
 
-    /// Moves the first receive of a queue to the end of another; false if there is none.
+    /// Moves the first receive of a queue to the end of another. Returns false if there is none.
     #[inline]
     pub(crate) fn move_receive(&mut self, from: &mut List, to: &mut List) -> bool {
         self.receives.move_first(from, to)
     }
 
-    /// Gives memory back that nothing uses.
+    /// Frees unused memory.
     fn trim(&mut self) {
         self.sends.trim();
         self.receives.trim();
@@ -402,7 +406,7 @@ mod tests {
         (0..count).map(|i| Sge { addr: i as u64, length: 1, lkey: Lkey(i as u32) }).collect()
     }
 
-    /// Every other request is a datagram.
+    /// Returns a destination for every other request, which is a datagram.
     fn destination(id: usize) -> Option<Destination> {
         let to = Destination {
             pd: crate::PdId(1),

@@ -1,4 +1,4 @@
-//! Which QP of this engine another is connected to.
+//! Look-up of the QP of this engine that a QP is connected to.
 
 use crate::base::carrier::Carrier;
 use crate::base::gid::GidEntry;
@@ -7,12 +7,13 @@ use crate::objects::device::{Device, Devices};
 use crate::objects::qp::Qp;
 use crate::verbs::reason::Reason;
 
-/// Where a peer is, and it.
+/// A peer: its reference, its device and the QP itself.
 type Peer<'a, R> = (Place, &'a Device<R>, &'a Qp);
 
 impl<R> Devices<R> {
-    /// The QP that `qp` is connected to, if that is connected to it; or why not, and which device
-    /// noticed.
+    /// Returns the peer of `qp`, if the peer is connected back to `qp`.
+    ///
+    /// Otherwise returns the reason, and the device that found it.
     #[inline]
     pub(crate) fn find_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
         let place = qp.peer_hint();
@@ -22,10 +23,10 @@ impl<R> Devices<R> {
         }
     }
 
-    /// The same where it was not found at the [hint](Qp::peer_hint).
+    /// Finds the peer of `qp` if it was not at the [hint](Qp::peer_hint).
     #[cold]
     pub(crate) fn search_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
-        // Without a GID of its own nothing that a QP sends can be sent.
+        // A QP without a GID of its own can send nothing.
         let index = self.gids.owner(GidEntry { gid: qp.dgid, vlan: qp.vlan });
         let index = index.filter(|_| !qp.sgid.is_zero());
         let index = index.ok_or((None, Reason::NoRoute))?;
@@ -40,9 +41,10 @@ impl<R> Devices<R> {
     }
 }
 
-/// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5). A QP
-/// without a GID is nobody's peer, and one whose peer was on the wire when it was connected stays
-/// with that.
+/// Whether each of two QPs names the other's address and number (IBTA 9.6.1.1.1, 9.6.1.5).
+///
+/// A QP without a GID is no QP's peer. A QP whose peer was on the wire when it was connected keeps
+/// that peer.
 #[inline(always)]
 pub(crate) fn connected(one: &Qp, other: &Qp) -> bool {
     other.carrier == Carrier::Local

@@ -1,11 +1,11 @@
-//! The port to other hosts: its link, and what is counted of it.
+//! The port to other hosts: its link and its counters.
 
 use crate::save::{Violation, record};
 use crate::verbs::counters::{MalformedFrames, PortCounters};
 
-/// The one way to other hosts.
+/// The port, by which all other hosts are reached.
 pub(crate) struct Port {
-    /// Whether it leads anywhere now. `None`: there is no port, and never was.
+    /// Whether the link is up. `None` if there is no port, and never was.
     pub(crate) link: Option<bool>,
     pub(crate) counters: PortCounters,
     pub(crate) malformed: MalformedFrames,
@@ -18,7 +18,7 @@ impl Default for Port {
 }
 
 impl Port {
-    /// The record of it.
+    /// Returns the record of the port.
     pub(crate) fn save(&self) -> record::Port {
         let Port { link, counters, malformed } = self;
         let link = match link {
@@ -29,7 +29,7 @@ impl Port {
         record::Port { link, counters: counters.save(), malformed: malformed.save() }
     }
 
-    /// From the record.
+    /// Restores the port.
     pub(crate) fn restore(record: &record::Port) -> Result<Port, Violation> {
         let link = match record.link {
             record::Link::None => None,
@@ -40,7 +40,7 @@ impl Port {
         Ok(Port { link, counters, malformed: MalformedFrames::restore(&record.malformed)? })
     }
 
-    /// Whether there is a port at all: else all that is not of this host is nowhere.
+    /// Whether there is a port. Without one, addresses that are not on this host have no route.
     pub(crate) fn exists(&self) -> bool {
         self.link.is_some()
     }

@@ -5,7 +5,7 @@ use crate::objects::outstanding::{RecvSlot, Requests};
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srqs;
 
-/// The receiving end: a QP as it is before the segment.
+/// The receiving end of a message: a QP before it takes the next segment.
 pub(crate) struct Receiver<'a, R> {
     pub(crate) mrs: &'a Mrs<R>,
     pub(crate) requests: &'a Requests,
@@ -14,8 +14,9 @@ pub(crate) struct Receiver<'a, R> {
 }
 
 impl<'a, R> Receiver<'a, R> {
-    /// The receive of the message that the next segment is of: that which it has claimed, or the
-    /// first that the QP can have.
+    /// Returns the receive for the message of the next segment.
+    ///
+    /// This is the receive that the message has claimed, or else the first one that the QP can get.
     #[inline]
     pub(crate) fn receive(&self) -> Option<&'a RecvSlot> {
         let Receiver { requests, srqs, qp, .. } = *self;

@@ -1,24 +1,26 @@
-//! Carriers: how the messages of a connected QP get to its peer.
+//! Transport kinds: how the messages of a connected QP get to its peer.
 //!
-//! A carrier takes the requests of the send queue in order and says what became of them; what a
-//! request does at the responder is decided by [`message`](crate::message). Those of packets and of
-//! streams have their own state, behind [`Service`]: of reliable connections which PSNs are
-//! outstanding, how many may be, and the deadline; of unreliable ones the WRITE that the peer has
-//! begun. Between QPs of one engine nothing is outstanding: there is no state but what all QPs have
-//! (the PSN, how much of the first request is done, and what it waits for).
+//! A transport kind takes the requests of the send queue in order, and reports what became of them.
+//! [`message`](crate::message) decides what a request does at the responder.
 //!
-//! What a carrier has to do, and where it is asked to:
+//! Packets and streams have their own state, behind [`Service`]. For reliable connections it has
+//! the outstanding PSNs, how many may be outstanding, and the deadline. For unreliable connections
+//! it is the WRITE that the peer has begun. Between QPs of one engine nothing is outstanding. Their
+//! state is that of every QP: the PSN, how much of the first request is done, and what it waits
+//! for.
+//!
+//! Tasks of a transport kind, and the code that triggers them:
 //!
 //! | when | where |
 //! |---|---|
-//! | a QP is connected or connected anew, starts, stops, sends again, has work | the methods of [`Service`] and [`ConnState`] |
-//! | which carrier it is to be | `Engine::choose_carrier` in `engine/wire.rs`; `Engine::connect_stream` in `engine/streams.rs` |
+//! | a QP is connected or connected again, starts, stops, sends again, has work | the methods of [`Service`] and [`ConnState`] |
+//! | which transport kind the QP gets | `Engine::choose_carrier` in `engine/wire.rs`; `Engine::connect_stream` in `engine/streams.rs` |
 //! | a request is posted | [`Engine::post_send`](crate::Engine::post_send) in `engine/post.rs` executes it at once, if it can; [`Service::posted`] |
 //! | a QP has its turn | `Engine::take_turn` in `engine/run.rs` for those that send no packets, `give_turns` in `engine/wire.rs` for the others |
 //! | its deadline has come | `Engine::timed_out` in `engine/run.rs` |
 //! | something comes from the peer | `Engine::deliver` in `engine/arrive.rs`, `Engine::handle_stream` in `engine/streams.rs` |
 //! | the peer has a receive again | `Engine::wake_peer` in `engine/wake.rs` |
-//! | the caller has looked for receives | `Engine::looked_for` in `engine/look.rs` |
+//! | the caller has drained the posts | `Engine::looked_for` in `engine/look.rs` |
 
 use crate::base::carrier::Carrier;
 use crate::collections::pool::List;
@@ -32,18 +34,20 @@ use crate::save::{Violation, record};
 use crate::verbs::attr::{QpState, QpType};
 use vrdma_wire::num::Psn;
 
-/// A QP's service, with its state on RoCE once that was its carrier. The state stays when the
-/// address vector changes: the peer may go on with what it had begun. (Its tag is one byte, so that
-/// the field with the most unused values is in [`Qp`]'s first cache line.)
+/// A QP's service, with its state on RoCE once that was its transport kind.
+///
+/// The state stays when the address vector changes, because the peer may continue what it had
+/// begun. (The tag is one byte, so that the field with the most unused values is in [`Qp`]'s first
+/// cache line.)
 #[repr(u8)]
 pub(crate) enum Service {
-    /// Reliable connection, or half of one.
+    /// Reliable connection, or half of one (XRC).
     Rc(Option<Box<RcRoce>>),
     /// Unreliable connection.
     Uc(Option<Box<UcRoce>>),
     /// Unreliable datagrams, which are routed one by one.
     Ud,
-    /// Reliable connection in a stream, with its state: until the QP is reset.
+    /// Reliable connection in a stream, with its state. It stays until the QP is reset.
     Tcp(Box<RcTcp>),
 }
 
@@ -56,7 +60,7 @@ impl Service {
         }
     }
 
-    /// The record of its state on RoCE.
+    /// Returns the record of the state on RoCE.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> Option<record::Roce> {
         match self {
             Service::Rc(Some(roce)) => Some(roce.save(qp, requests)),
@@ -65,7 +69,7 @@ impl Service {
         }
     }
 
-    /// The record of its state in a stream.
+    /// Returns the record of the state in a stream.
     pub(crate) fn save_tcp(&self, qp: &Qp, requests: &Requests) -> Option<Box<record::Tcp>> {
         match self {
             Service::Tcp(tcp) => Some(Box::new(tcp.save(qp, requests))),
@@ -73,10 +77,10 @@ impl Service {
         }
     }
 
-    /// From the record, for a QP with its attributes, queues and carrier.
+    /// Restores the service, for a QP with its attributes, queues and transport kind.
     pub(crate) fn restore(record: &record::Qp, qp: &Qp, requests: &Requests) -> Result<Service, Violation> {
         if let Some(tcp) = &record.tcp {
-            // It is connected by one until it is reset.
+            // A stream connects the QP until it is reset.
             let possible = matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err);
             if qp.carrier != Carrier::Tcp || record.roce.is_some() || qp.service() != QpType::Rc || !possible
             {
@@ -87,7 +91,7 @@ impl Service {
         if qp.carrier == Carrier::Tcp {
             return Err(Violation::Carrier);
         }
-        // It is first chosen as the QP goes to RTR.
+        // The transport kind is first chosen when the QP goes to RTR.
         let chosen = !matches!(qp.state, QpState::Reset | QpState::Init);
         match (&record.roce, qp.service()) {
             (None, qp_type) if qp.carrier == Carrier::Local => Ok(Service::new(qp_type)),
@@ -101,7 +105,7 @@ impl Service {
         }
     }
 
-    /// The QP's messages take this carrier from now on; none of its requests is under way.
+    /// Sets the transport kind of a QP, none of whose requests is under way.
     pub(crate) fn set_carrier(&mut self, qp: &mut Qp, carrier: Carrier) {
         qp.carrier = carrier;
         match self {
@@ -114,21 +118,22 @@ impl Service {
         self.start(qp.requester.psn, &qp.requester.queue);
     }
 
-    /// The QP, which is of no connection so far, is connected by a stream.
+    /// Connects a QP by a stream. The QP has no connection so far.
     pub(crate) fn set_stream(&mut self, qp: &mut Qp, attr: &StreamAttr) {
         qp.carrier = Carrier::Tcp;
         *self = Service::Tcp(Box::new(RcTcp::new(attr)));
     }
 
-    /// The first request of `queue`, or the next to be posted, begins with `psn`; nothing of it was
-    /// sent.
+    /// Sets the PSN of the first request of `queue`, or of the next request to be posted.
+    ///
+    /// Nothing of that request was sent.
     pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
         if let Service::Rc(Some(roce)) = self {
             roce.start(psn, queue);
         }
     }
 
-    /// A request was added to the end of the QP's send queue.
+    /// Records a request that was added to the end of the QP's send queue.
     #[inline]
     pub(crate) fn posted(&mut self, qp: &Qp) {
         if !qp.carrier.needs_port() {
@@ -141,7 +146,7 @@ impl Service {
         }
     }
 
-    /// What is outstanding is to be retransmitted. False if the carrier does not retransmit.
+    /// Retransmits everything outstanding. Returns false if the transport kind does not retransmit.
     pub(crate) fn send_again(&mut self, qp: &Qp) -> bool {
         match self {
             Service::Rc(Some(roce)) if qp.carrier == Carrier::Roce => {
@@ -152,14 +157,15 @@ impl Service {
         }
     }
 
-    /// The QP takes so many READs and atomics at once from now on.
+    /// Sets how many READs and atomics the QP takes at once.
     pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
         if let Service::Rc(Some(roce)) = self {
             roce.resize(max_dest_rd_atomic);
         }
     }
 
-    /// The state of a reliable connection on RoCE. Only its own code asks.
+    /// Returns the state of a reliable connection on RoCE. Only code of that transport kind calls
+    /// it.
     #[inline]
     pub(crate) fn rc_roce(&mut self) -> &mut RcRoce {
         match self {
@@ -168,7 +174,7 @@ impl Service {
         }
     }
 
-    /// The state of a connection in a stream. Only its own code asks.
+    /// Returns the state of a connection in a stream. Only code of that transport kind calls it.
     #[inline]
     pub(crate) fn tcp(&mut self) -> &mut RcTcp {
         match self {
@@ -177,7 +183,8 @@ impl Service {
         }
     }
 
-    /// The state of an unreliable connection on RoCE. Only its own code asks.
+    /// Returns the state of an unreliable connection on RoCE. Only code of that transport kind
+    /// calls it.
     #[inline]
     pub(crate) fn uc_roce(&mut self) -> &mut UcRoce {
         match self {
@@ -187,12 +194,12 @@ impl Service {
     }
 }
 
-/// What the state of a connection is asked for, whichever way the QP's messages take.
+/// Methods of the state of a connection that all transport kinds have.
 pub(crate) trait ConnState {
-    /// Nothing more is sent: the QP goes to ERR. `psn` was to be the next.
+    /// Sends nothing more, because the QP goes to ERR. `psn` was to be the next one.
     fn stop(&mut self, psn: Psn);
 
-    /// Whether there is a request to send, as far as the QP's state allows.
+    /// Whether there is a request to send, if the QP's state allows it.
     fn has_work(&self, qp: &Qp) -> bool;
 }
 
@@ -202,7 +209,7 @@ fn may_send_first(qp: &Qp) -> bool {
     qp.can_send() && qp.requester.has_work()
 }
 
-/// Whether the QP may send what was not sent so far.
+/// Whether the QP may send what it has not sent so far.
 #[inline]
 fn may_send_rest(qp: &Qp) -> bool {
     matches!(qp.state, QpState::Rts | QpState::Sqd)

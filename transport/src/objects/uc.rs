@@ -4,7 +4,7 @@ use crate::save::record;
 use vrdma_wire::num::Rkey;
 use vrdma_wire::roce::Reth;
 
-/// What a QP has whose peer is reached in packets.
+/// The state of an unreliable connection whose peer is reached by packets.
 pub(crate) struct UcRoce {
     /// The WRITE that the peer's next packet continues.
     pub(crate) write: Reth,
@@ -15,13 +15,13 @@ impl UcRoce {
         UcRoce { write: Reth { va: 0, rkey: Rkey(0), length: 0 } }
     }
 
-    /// The record of it.
+    /// Returns the record of the state.
     pub(crate) fn save(&self) -> record::Roce {
         let UcRoce { write } = *self;
         record::Roce::Uc { write: write.into() }
     }
 
-    /// From the record.
+    /// Restores the state.
     pub(crate) fn restore(write: &record::Reth) -> UcRoce {
         UcRoce { write: write.into() }
     }

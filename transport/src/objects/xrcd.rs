@@ -1,13 +1,14 @@
-//! XRC domains (annex A14): which shared receive queues the requests may name that come to a
-//! target.
+//! XRC domains (annex A14): which shared receive queues the requests to a target may name.
 
 use crate::base::id::XrcdId;
 use crate::collections::table::{Numbered, Numbering, Table};
 
-/// An XRC domain. It is the whole device's: processes share it, and objects of several are in it.
+/// An XRC domain.
+///
+/// It belongs to the whole device. Processes share it, and it has objects of several processes.
 pub(crate) struct Xrcd {
     pub(crate) id: XrcdId,
-    /// Targets and shared receive queues of it.
+    /// Number of its targets and shared receive queues.
     pub(crate) users: u32,
 }
 
@@ -17,14 +18,14 @@ impl Numbered for Xrcd {
     }
 }
 
-/// Numbers of XRC domains.
+/// Numbering of XRC domains.
 pub(crate) const XRCDS: Numbering = Numbering { index_shift: 0, index_bits: 16, tag_shift: 16, tag_bits: 14 };
 
 /// The XRC domains of a device.
 pub(crate) type Xrcds = Table<Xrcd>;
 
 impl Xrcds {
-    /// A target or a shared receive queue begins or ceases to be of a domain.
+    /// Counts a target or a shared receive queue that joins or leaves a domain.
     pub(crate) fn used(&mut self, id: XrcdId, more: bool) {
         let xrcd = self.get_mut(id.0).expect("an XRC domain is not deallocated while it is used");
         xrcd.users = if more { xrcd.users + 1 } else { xrcd.users - 1 };

@@ -2,24 +2,24 @@
 
 use core::fmt;
 
-/// Why a record was refused, and where in it that was seen.
+/// Why a record was refused, and where in it the fault was found.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct RestoreError {
-    /// What is wrong.
+    /// The fault.
     pub violation: Violation,
-    /// The device that it is about, if any.
+    /// The device with the fault, if it is in a device.
     pub device: Option<u32>,
-    /// The QP of that device.
+    /// The QP of that device with the fault, if it is in a QP.
     pub qpn: Option<u32>,
 }
 
 impl RestoreError {
-    /// The same, of this device.
+    /// Returns the error with this device.
     pub(crate) fn of_device(self, device: u32) -> RestoreError {
         RestoreError { device: Some(device), ..self }
     }
 
-    /// The same, of this QP.
+    /// Returns the error with this QP.
     pub(crate) fn of_qp(self, qpn: u32) -> RestoreError {
         RestoreError { qpn: Some(qpn), ..self }
     }
@@ -47,7 +47,7 @@ impl core::error::Error for RestoreError {}
 
 macro_rules! violations {
     ($($variant:ident: $text:literal,)*) => {
-        /// What is wrong with a record.
+        /// A fault in a record.
         #[derive(Copy, Clone, PartialEq, Eq, Debug)]
         #[non_exhaustive]
         pub enum Violation {

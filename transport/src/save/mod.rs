@@ -1,9 +1,8 @@
 //! Save and restore: a whole engine as a [`Record`](crate::Record), and back.
 //!
-//! [`record`] is the format. Each module writes and reads what is its own, in a module `save` of
-//! its own: nothing else knows its fields. What is read comes through checks as what a guest says
-//! does: a record that no engine wrote is refused with a [`Violation`], or is an engine like any
-//! other.
+//! [`record`] is the format. Each module writes and reads its own state in a submodule `save`, so
+//! no other module knows its fields. A record is checked like input from a guest. A record that no
+//! engine wrote is refused with a [`Violation`], or results in a valid engine.
 
 mod error;
 mod names;
@@ -15,8 +14,8 @@ use crate::base::time::{Instant, NEVER};
 use vrdma_wire::num::{Mtu, Psn, Qpn, Rkey};
 use vrdma_wire::roce::Reth;
 
-/// The ways between an enum of the engine and the record's of the same name, whose variants are the
-/// same.
+/// Converts between an enum of the engine and the record's enum of the same name, which has the
+/// same variants.
 macro_rules! same_names {
     ($name:ident { $($variant:ident),* $(,)? }) => {
         impl From<$name> for $crate::save::record::$name {
@@ -40,12 +39,12 @@ pub(crate) use same_names;
 
 same_names!(Mtu { M256, M512, M1024, M2048, M4096 });
 
-/// A deadline in the record: a time after which there is none stands for no deadline.
+/// Converts a deadline for the record. [`NEVER`] becomes `None`.
 pub(crate) fn deadline(at: Instant) -> Option<u64> {
     (at != NEVER).then_some(at.0)
 }
 
-/// A deadline from the record.
+/// Converts a deadline from the record.
 pub(crate) fn to_deadline(at: Option<u64>) -> Result<Instant, Violation> {
     match at {
         None => Ok(NEVER),
@@ -54,12 +53,12 @@ pub(crate) fn to_deadline(at: Option<u64>) -> Result<Instant, Violation> {
     }
 }
 
-/// A PSN from the record.
+/// Converts a PSN from the record.
 pub(crate) fn to_psn(number: u32) -> Result<Psn, Violation> {
     Psn::new(number).ok_or(Violation::Psn)
 }
 
-/// A QPN from the record.
+/// Converts a QPN from the record.
 pub(crate) fn to_qpn(number: u32) -> Result<Qpn, Violation> {
     Qpn::new(number).ok_or(Violation::Psn)
 }

@@ -1,5 +1,7 @@
-//! Enums of the record: their names are part of the format, whatever the engine calls its own. Each
-//! owner of one of the engine's says which names are the same ([`same_names`](super::same_names)).
+//! Enums of the record. Their names are part of the format, whatever the engine's own names are.
+//!
+//! The module of an engine enum declares which variants correspond
+//! ([`same_names`](super::same_names)).
 
 use serde::{Deserialize, Serialize};
 
@@ -57,19 +59,20 @@ pub enum Mtu {
     M4096,
 }
 
-/// What carries the messages of a connected QP.
+/// The transport kind of a QP.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
-    /// The engine itself, or nobody yet; each datagram is carried as it goes.
+    /// Within the engine, or not chosen yet. Also of datagram QPs, where each datagram is routed by
+    /// itself.
     Local,
-    /// Packets of RoCEv2.
+    /// RoCEv2 packets.
     Roce,
-    /// A stream of TCP.
+    /// A TCP stream.
     Tcp,
 }
 
-/// What the initiator of a stream sends before all else.
+/// The first message of a stream, which its initiator sends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyToReceive {
@@ -81,7 +84,7 @@ pub enum ReadyToReceive {
     Read,
 }
 
-/// Who may use a memory window.
+/// Which peers may use a memory window.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MwType {
@@ -97,31 +100,31 @@ pub enum MwType {
 pub enum Wait {
     /// Nothing.
     No,
-    /// The peer to post a receive.
+    /// A receive of the peer.
     Receive,
-    /// The peer to answer.
+    /// An answer of the peer.
     Answer,
-    /// The caller to look whether a receive has been posted.
+    /// The caller, to drain posts that may include a receive.
     Look,
-    /// Nothing: the caller has looked.
+    /// Nothing: the caller has drained the posts.
     Looked,
     /// Nothing: the peer had a receive. (From version 3 on.)
     Woken,
 }
 
-/// A message that has begun and not ended at its responder.
+/// The kind of message that has begun and not ended at its responder.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// There is none.
+    /// No message.
     None,
-    /// Into a receive.
+    /// A message into a receive.
     Send,
-    /// Into a region.
+    /// A message into a region.
     Write,
 }
 
-/// How far a FLUSH is to go.
+/// How far a FLUSH goes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
@@ -133,38 +136,38 @@ pub enum Placement {
     Both,
 }
 
-/// What is done to all QPs of a device.
+/// A task for all QPs of a device.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
-    /// The device goes on: what waited is tried at once.
+    /// The device resumes: everything that waited is tried at once.
     GoOn,
-    /// The link is up again: what was not answered is sent again.
+    /// The link is up again: everything without an answer is retransmitted.
     StartOver,
-    /// Own addresses of QPs follow the GID table.
+    /// The QPs' own addresses are updated from the GID table.
     Sources,
 }
 
-/// What is to be sent of the response to a READ or atomic.
+/// What is still to be sent of the response to a READ or atomic.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pending {
-    /// Nothing: it was answered.
+    /// Nothing: it was sent.
     Nothing,
-    /// It was never answered in full.
+    /// All or part of it, for the first time.
     First,
-    /// It was answered, and asked for again.
+    /// It was sent in full, and is sent again on request.
     Again,
 }
 
-/// Whether there is a port to other hosts, and its link.
+/// The port to other hosts, and its link.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Link {
     /// There is no port.
     None,
-    /// Its link is down.
+    /// The link is down.
     Down,
-    /// Its link is up.
+    /// The link is up.
     Up,
 }

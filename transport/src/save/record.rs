@@ -1,19 +1,20 @@
 //! The record of an engine: plain data with names, for any encoding that serde has.
 //!
 //! Numbers in it are those that callers, guests and peers know (device ids, QPNs, keys, PSNs), and
-//! places in lists of the record itself. What follows from the rest is not in it.
+//! positions in lists of the record itself. State that follows from other state is not in it.
 //!
 //! # Versions
 //!
-//! [`VERSION`] goes up with every change of the format, and a newer engine reads what an older one
-//! wrote:
+//! [`VERSION`] goes up with each change of the format. A newer engine reads the records of older
+//! ones:
 //!
-//! * a new field has `#[serde(default)]`, and its default means what engines of older versions did;
-//! * a field whose meaning changes gets a new name, and the old one stays, read and never written;
-//! * names of fields, of enums' variants and of counters are never used again for something else;
-//!   the name of a counter that was removed stays in a list of those that are read and forgotten.
+//! * A new field has `#[serde(default)]`. Its default stands for the behaviour of older engines.
+//! * A field whose meaning changes gets a new name. The old field stays; it is read and never
+//!   written.
+//! * Names of fields, enum variants and counters are never reused for something else. The name of a
+//!   removed counter stays in a list of names that are read and ignored.
 //!
-//! `transport/tests/golden` has records of each version, which a test restores and goes on with.
+//! `transport/tests/golden` has records of each version. A test restores them and continues.
 
 mod qp;
 mod request;
@@ -31,38 +32,39 @@ pub use tcp::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of the format that this engine writes. It reads this one and those before it.
+/// The version of the format that this engine writes. It also reads all versions before it.
 pub const VERSION: u32 = 4;
 
 /// Names and values of counters.
 pub type Counts = BTreeMap<String, u64>;
 
-/// Everything that an [`Engine`](crate::Engine) knows, but for the memory of regions.
+/// The whole state of an [`Engine`](crate::Engine), except the memory of regions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// The version of the format.
     pub version: u32,
-    /// State of the generator of random numbers.
+    /// State of the random number generator.
     pub rng: u64,
-    /// Bytes that the pending requests of all devices together may take.
+    /// Most bytes that the pending requests of all devices together may take.
     pub request_memory: u64,
     /// The port to other hosts.
     pub port: Port,
-    /// The devices by [`DeviceId`](crate::DeviceId); `None` where there is none.
+    /// The devices by [`DeviceId`](crate::DeviceId); `None` at an unused id.
     pub devices: Vec<Option<Device>>,
-    /// Who waits for a turn.
+    /// QPs and devices that wait for a turn.
     pub turns: Turns,
-    /// What is being done to all QPs of a device, in order.
+    /// Tasks under way for all QPs of a device, in order.
     pub sweeps: Vec<Sweep>,
-    /// Questions that are open: first those that the caller has not taken, in order.
+    /// Open questions. Questions that the caller has not taken come first, in order.
     pub questions: Vec<Question>,
-    /// Number of the last one who asked.
+    /// Number of the last asker.
     pub last_question: u32,
-    /// Packets to multicast groups that not all members have had, by device, in order. (Older
-    /// records have none.)
+    /// Packets to multicast groups that some members have not received, by device, in order.
+    ///
+    /// (Older records have none.)
     #[serde(default)]
     pub fan_outs: Vec<FanOut>,
-    /// Id of the device whose members get theirs next, if there are any such packets.
+    /// Id of the device whose members receive next, if there are any such packets.
     #[serde(default)]
     pub fan_out_turn: u32,
 }
@@ -70,7 +72,7 @@ pub struct Record {
 /// The port to other hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Port {
-    /// Whether there is one, and its link.
+    /// Whether there is a port, and its link.
     pub link: Link,
     /// [`PortCounters`](crate::PortCounters).
     pub counters: Counts,
@@ -78,36 +80,36 @@ pub struct Port {
     pub malformed: Counts,
 }
 
-/// Who waits for a turn.
+/// QPs and devices that wait for a turn.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Turns {
     /// Turns of work that needs no packets.
     pub local: Round,
     /// Turns of the port.
     pub wire: Round,
-    /// Id of the device whose deadlines are attended to next, if they are due.
+    /// Id of the device whose due deadlines are handled next.
     pub deadlines: u32,
-    /// Devices with shared receive queues that have receives for those who wait, in the order of
+    /// Devices with shared receive queues that have receives for waiting senders, in the order of
     /// their turns. (Versions before 3 have none.)
     #[serde(default)]
     pub wakes: Vec<Wakes>,
 }
 
-/// Shared receive queues of a device that have receives for those who wait.
+/// Shared receive queues of a device that have receives for waiting senders.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Wakes {
     /// The device's id.
     pub device: u32,
-    /// Their numbers, in the order of their turns.
+    /// Numbers of the queues, in the order of their turns.
     pub srqs: Vec<u32>,
 }
 
 /// Devices that take turns.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Round {
-    /// The shares of devices: first those that wait, in the order of their turns.
+    /// Shares of the devices. Devices that wait come first, in the order of their turns.
     pub shares: Vec<Share>,
-    /// The turn of the first has begun.
+    /// Whether the turn of the first device has begun.
     pub begun: bool,
 }
 
@@ -116,47 +118,47 @@ pub struct Round {
 pub struct Share {
     /// The device's id.
     pub device: u32,
-    /// It waits for a turn.
+    /// Whether the device waits for a turn.
     pub listed: bool,
-    /// QPNs of those that owe an answer, in order, each once.
+    /// QPNs of QPs that owe an answer, in order, each once.
     pub answers: Vec<u32>,
-    /// QPNs of those with requests, in order, each once.
+    /// QPNs of QPs with requests, in order, each once.
     pub requests: Vec<u32>,
-    /// What it may still spend in this round; below zero, what it owes.
+    /// What the device may still spend in this round. A negative value is a debt.
     pub credit: i64,
-    /// What its answers have cost more than its requests.
+    /// By how much its answers have cost more than its requests.
     pub lead: i64,
-    /// What posts carried at once since the last poll.
+    /// Cost of messages that posts carried at once since the last poll.
     pub carried: u64,
 }
 
-/// Something that is being done to all QPs of a device.
+/// A task under way for all QPs of a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sweep {
     /// The device's id.
     pub device: u32,
-    /// What is done.
+    /// The task.
     pub task: Task,
-    /// QPs with an index (QPN modulo `max_qp`) below this one are done.
+    /// All QPs with a lower index (QPN modulo `max_qp`) are done.
     pub next: u32,
 }
 
 /// A [`Question`](crate::Question).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Question {
-    /// Id of the device that a message came to.
+    /// Id of the device that a message arrived at.
     pub device: u32,
-    /// The owner of the QP that has no receive for it.
+    /// The owner of the QP that has no receive for the message.
     pub owner: u32,
-    /// The caller has taken it, and owes the answer.
+    /// Whether the caller has taken the question, and owes the answer.
     pub taken: bool,
-    /// Who waits for the answer.
+    /// Askers that wait for the answer.
     pub asked: Vec<Asker>,
-    /// Who asked after the caller had taken it: the next question.
+    /// Askers from after the caller took the question. They are the next question.
     pub later: Vec<Asker>,
 }
 
-/// Who waits for an answer.
+/// Work that waits for an answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asker {
@@ -169,16 +171,16 @@ pub enum Asker {
     },
     /// A frame, from the Ethernet header on, for a QP of the question's device.
     Frame(Vec<u8>),
-    /// One to a multicast group, for this member of it.
+    /// A frame to a multicast group, for one member.
     GroupFrame {
-        /// The member.
+        /// QPN of the member.
         qpn: u32,
-        /// From the Ethernet header on.
+        /// The frame, from the Ethernet header on.
         frame: Vec<u8>,
     },
-    /// A message in a stream.
+    /// The next message in a stream.
     Stream {
-        /// The stream's QP.
+        /// QPN of the stream's QP.
         qpn: u32,
         /// The number with which it asked.
         number: u32,
@@ -188,46 +190,46 @@ pub enum Asker {
 /// A device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Device {
-    /// What it may have.
+    /// Its limits.
     pub limits: Limits,
-    /// Bytes that a packet of its guest may carry.
+    /// Most payload bytes of a packet of its guest.
     pub active_mtu: Mtu,
     /// Its MAC address.
     pub mac: [u8; 6],
-    /// Its guest does not run.
+    /// Whether its guest is stopped.
     pub suspended: bool,
     /// Its GID table, as long as the limits say; `None` for an empty entry.
     pub gids: Vec<Option<Gid>>,
     /// [`Counters`](crate::Counters).
     pub counters: Counts,
-    /// State of the generator of random numbers.
+    /// State of the random number generator.
     pub rng: u64,
     /// Tag of the first QP of an index.
     pub first_generation: u16,
-    /// Which numbers of PDs were used.
+    /// Used numbers of PDs.
     pub pd_numbers: Numbers,
     /// Its protection domains.
     pub pds: Vec<Pd>,
-    /// Which keys were used.
+    /// Used keys.
     pub mr_numbers: Numbers,
     /// Its memory regions.
     pub mrs: Vec<MemoryRegion>,
-    /// Its memory windows, whose keys are among those that were used. (Versions 1 and 2 have none.)
+    /// Its memory windows. Their keys are among the used keys. (Versions 1 and 2 have none.)
     #[serde(default)]
     pub windows: Vec<MemoryWindow>,
-    /// Which numbers of shared receive queues were used. (Versions before 3 have none.)
+    /// Used numbers of shared receive queues. (Versions before 3 have none.)
     #[serde(default)]
     pub srq_numbers: Numbers,
     /// Its shared receive queues. (Versions before 3 have none.)
     #[serde(default)]
     pub srqs: Vec<Srq>,
-    /// Which numbers of XRC domains were used. (Older records have none.)
+    /// Used numbers of XRC domains. (Older records have none.)
     #[serde(default)]
     pub xrcd_numbers: Numbers,
     /// The numbers of its XRC domains. (Older records have none.)
     #[serde(default)]
     pub xrcds: Vec<u32>,
-    /// Which QPNs were used.
+    /// Used QPNs.
     pub qp_numbers: Numbers,
     /// Its queue pairs.
     pub qps: Vec<Qp>,
@@ -289,8 +291,9 @@ pub struct Gid {
     pub vlan: u16,
 }
 
-/// Which numbers of a kind of objects were used: none is used again soon. A number has an index and
-/// a tag that changes with each use.
+/// Used numbers of one kind of object, none of which is soon used again.
+///
+/// A number has an index, and a tag that changes with each use.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Numbers {
     /// The tag of the last user of each index, from the first index on.
@@ -308,14 +311,14 @@ pub struct Group {
     pub members: Vec<u32>,
 }
 
-/// A packet that members of its multicast group are still to have.
+/// A packet that some members of its multicast group have not received.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FanOut {
     /// Id of the members' device.
     pub device: u32,
-    /// QPN of the last member that has had it.
+    /// QPN of the last member that has received it.
     pub served: Option<u32>,
-    /// From the Ethernet header on.
+    /// The packet, from the Ethernet header on.
     pub frame: Vec<u8>,
 }
 
@@ -324,34 +327,34 @@ pub struct FanOut {
 pub struct Pd {
     /// Its number.
     pub pd: u32,
-    /// Who owns it.
+    /// The owner.
     pub owner: u32,
 }
 
-/// A memory region. Its memory is registered anew.
+/// A memory region. The caller registers its memory again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryRegion {
     /// Its key.
     pub key: u32,
     /// Its PD.
     pub pd: u32,
-    /// Rights: bits as in enum ibv_access_flags.
+    /// Rights. Bits as in enum `ibv_access_flags`.
     pub access: u32,
     /// Address of the first byte, as requests name it.
     pub iova: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// It is one for fast registration. (Older records have none.)
+    /// Set for a region for fast registration. (Older records have none.)
     #[serde(default)]
     pub fast: Option<FastRegion>,
 }
 
-/// What a region for fast registration is beside what others are.
+/// The additional state of a region for fast registration.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FastRegion {
     /// Most pages of a registration.
     pub max_pages: u32,
-    /// It names nothing, until a request registers memory with it.
+    /// Whether the key names no memory. A request then may register some.
     pub is_free: bool,
 }
 
@@ -362,23 +365,23 @@ pub struct MemoryWindow {
     pub key: u32,
     /// Its PD.
     pub pd: u32,
-    /// Who may use it.
+    /// Which peers may use it.
     pub mw_type: MwType,
-    /// What it shows, if it is bound.
+    /// The part of a region that it shows, if it is bound.
     pub bound: Option<Binding>,
 }
 
-/// What a memory window shows of a region.
+/// The part of a region that a memory window shows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Binding {
     /// The region's key.
     pub lkey: u32,
-    /// What it was bound with: bits as in enum ibv_access_flags.
+    /// Rights of the window. Bits as in enum `ibv_access_flags`.
     pub access: u32,
     /// Address of the first byte, as the region's owner names it.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// The QP that bound it, if peers of that one alone may use it.
+    /// The QP that bound it, if only peers of that QP may use it.
     pub qpn: Option<u32>,
 }

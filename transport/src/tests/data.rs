@@ -1,4 +1,4 @@
-//! What goes right: every operation brings its bytes, and tells both ends as it should.
+//! Successful operations: each transfers its bytes, and reports to both ends as specified.
 
 use super::*;
 use proptest::prelude::*;
@@ -228,7 +228,7 @@ fn elements_of_no_length_are_nothing_and_zero_bytes_need_no_key() {
     assert_eq!(pair.statuses().len(), 4);
 }
 
-/// Cuts `length` bytes into elements of these sizes, one after the other with gaps of 3.
+/// Cuts `length` bytes into elements of these sizes, one after the other with gaps of 3 bytes.
 fn cut(end: &End, start: u64, cuts: &[u32], length: u32) -> Vec<Sge> {
     let (mut at, mut left, mut sges) = (start, length, Vec::new());
     for (i, cut) in cuts.iter().enumerate() {
@@ -246,8 +246,8 @@ fn gathered(end: &End, sges: &[Sge]) -> Vec<u8> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    /// Any cut on either side, any length: the bytes arrive in order, and nothing beside them
-    /// changes.
+    /// The bytes arrive in order for any elements on either side and any length. Nothing beside
+    /// them changes.
     #[test]
     fn elements_may_be_cut_in_any_way(
         from in proptest::collection::vec(0u32..200_000, 1..8),

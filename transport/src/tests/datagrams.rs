@@ -10,7 +10,7 @@ pub(crate) const TO_INIT_UD: AttrMask =
 pub(crate) const TO_RTS_UD: AttrMask = AttrMask::STATE.with(AttrMask::SQ_PSN);
 const V4: [Gid; 2] = [Gid::from_ipv4([10, 0, 0, 1]), Gid::from_ipv4([10, 0, 0, 2])];
 
-/// Two datagram QPs, whose devices have an IPv4 address each in entry 1 besides.
+/// Two UD QPs, whose devices also have an IPv4 address in GID entry 1.
 pub(super) struct Ud {
     pub(super) pair: Pair,
     pub(super) a: End,
@@ -25,7 +25,7 @@ impl Ud {
         ud
     }
 
-    /// In RESET.
+    /// Creates both QPs, in RESET.
     fn fresh() -> Ud {
         let mut pair = Pair::new();
         let [a, b] = [(pair.a.clone(), 1), (pair.b.clone(), 2)].map(|(end, n)| {
@@ -37,7 +37,7 @@ impl Ud {
         Ud { pair, a, b }
     }
 
-    /// Takes a QP from RESET to a state.
+    /// Changes the state of a QP from RESET to `last`.
     fn to(&mut self, end: &End, last: QpState) {
         let steps = [(Init, TO_INIT_UD), (Rtr, AttrMask::STATE), (Rts, TO_RTS_UD)];
         for (state, mask) in steps {
@@ -58,7 +58,7 @@ impl Ud {
         self.pair.look();
     }
 
-    /// Sends two bytes; how that ended.
+    /// Sends two bytes and returns the status of the completion.
     fn status_of(&mut self, to: &Destination) -> WcStatus {
         self.send(7, to, SEND, Payload::Inline(b"hi"));
         let a = self.a.device;
@@ -73,7 +73,7 @@ impl Ud {
     }
 }
 
-/// With both QPs, which are in RESET, in RTS.
+/// Changes the state of both QPs, which are in RESET, to RTS.
 pub(super) fn ready(pair: Pair) -> Pair {
     let (a, b) = (pair.a.clone(), pair.b.clone());
     let mut ud = Ud { pair, a, b };
@@ -128,7 +128,8 @@ fn a_datagram_comes_with_its_route_and_its_sender() {
     assert_eq!(ud.pair.log.completions.remove(0), (b.device, RECV_CQ, expected));
     assert_eq!(ud.pair.statuses(), [('a', 1, WcStatus::Success)]);
     let received = [b.memory.bytes(0, 13), b.memory.bytes(100, 35)].concat();
-    // Version, traffic class and flow label; UDP with 8 bytes of payload; addresses.
+    // Version, traffic class and flow label; length of the UDP datagram with 8 bytes of payload;
+    // addresses.
     assert_eq!(received[..8], [0x66, 0x8a, 0xbc, 0xde, 0, 8 + 12 + 8 + 4 + 8 + 4, 17, 9]);
     assert_eq!((&received[8..24], &received[24..40]), (&a.gid.0[..], &b.gid.0[..]));
     assert_eq!(&received[40..], b"datagram");
@@ -148,14 +149,14 @@ fn the_header_of_ipv4_takes_the_last_20_bytes() {
     ud.send(1, &target, SEND, Payload::Inline(b"abc"));
     let header = b.memory.bytes(20, 20);
     assert_eq!(b.memory.bytes(0, 20), [0; 20]);
-    // 20 + 8 + 12 + 8 + 3 + 1 + 4 bytes.
+    // The length is 20 + 8 + 12 + 8 + 3 + 1 + 4 bytes.
     assert_eq!(header[..10], [0x45, 0x68, 0, 56, 0, 0, 0x40, 0, 9, 17]);
     assert_eq!(header[12..], [10, 0, 0, 1, 10, 0, 0, 2]);
     let words = header.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
     let sum = words.sum::<u32>();
     assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "checksum");
     assert_eq!(b.memory.bytes(40, 4), b"abc\xee");
-    // From one kind of address to the other nothing goes.
+    // There is no route between IPv6 and IPv4 addresses.
     let mixed = Destination { sgid_index: 0, ..target };
     assert_eq!((ud.status_of(&mixed), ud.dropped()), (WcStatus::Success, vec![("drop_no_route", 1)]));
 }
@@ -244,7 +245,7 @@ fn a_send_that_is_wrong_stops_the_send_queue_alone() {
         ud.send(2, &to(&a, &b), SEND, Payload::Inline(b"flushed"));
         assert_eq!(ud.pair.statuses(), [('a', 1, status), ('a', 2, WcStatus::Flush)]);
         assert_eq!((ud.pair.state(&a), ud.pair.events()), (Sqe, vec![]));
-        // It still receives,
+        // The QP still receives.
         let request = SendRequest {
             id: 3,
             signaled: false,
@@ -257,7 +258,7 @@ fn a_send_that_is_wrong_stops_the_send_queue_alone() {
         engine.post_datagram(*now, b.device, OWNER, b.qpn, &request, &to(&b, &a), log).unwrap();
         ud.pair.look();
         assert_eq!(ud.pair.statuses(), [('a', 20, WcStatus::Success)]);
-        // and it can be mended.
+        // The QP can be repaired.
         let attr = QpAttr { state: Rts, cur_state: Sqe, ..QpAttr::default() };
         ud.pair.modify(&a, AttrMask::STATE | AttrMask::CUR_STATE, attr).unwrap();
         assert_eq!(ud.status_of(&to(&a, &b)), WcStatus::Success);
@@ -299,7 +300,7 @@ fn a_receive_whose_memory_may_not_be_written_fails_its_qp_alone() {
     ud.pair.post_recv(&b, 1, &[b.sge(0, 45), b.sge(1 << 20, 5)]).unwrap();
     ud.pair.post_recv(&b, 2, &[]).unwrap();
     ud.send(3, &to(&a, &b), SEND, Payload::Inline(b"longer than 5"));
-    // 40 + 13 bytes do not fit 50: but 45 + 5 do.
+    // 40 + 13 bytes do not fit 50, but 45 + 5 do.
     assert_eq!(ud.dropped(), [("drop_length", 1)]);
     ud.pair.log.completions.clear();
     ud.send(4, &to(&a, &b), SEND, Payload::Inline(b"0123456789"));
@@ -412,8 +413,8 @@ fn qp1_is_the_kernels_and_there_is_one() {
     let target = Destination { qkey: Qkey(0x8001_0000), ..to(&gsi[0], &gsi[1]) };
     engine.post_datagram(*now, a.device, kernel, Qpn::GSI, &request, &target, log).unwrap();
     assert_eq!(ud.pair.statuses(), [('b', 4, WcStatus::Success), ('a', 5, WcStatus::Success)]);
-    // A process knows the number, but not how to give that Q_Key: the highest bit stands for its
-    // own.
+    // A process knows the number, but cannot send that `Q_Key`: its highest bit selects the
+    // sender's own.
     let target = Destination { qpn: Qpn::GSI, qkey: Qkey(0x8001_0000), ..to(&a, &b) };
     assert_eq!(ud.status_of(&target), WcStatus::Success);
     assert_eq!(ud.dropped(), [("drop_qkey", 1)]);

@@ -1,5 +1,4 @@
-//! What goes wrong: each status of ibv_poll_cq(3), at the end where it belongs, with the events
-//! that go with it.
+//! Failed operations: each status of `ibv_poll_cq(3)`, at the right end, with its events.
 
 use super::*;
 use QpState::{Err as Error_, Rts};
@@ -7,7 +6,7 @@ use QpState::{Err as Error_, Rts};
 /// Statuses, events, and the states of both ends.
 type Outcome = (Vec<(char, u32, WcStatus)>, Vec<(char, Event)>, (QpState, QpState));
 
-/// Posts `op` from a to b, and what comes of it.
+/// Posts `op` from a to b, and returns the outcome.
 fn outcome(pair: &mut Pair, op: SendOp, payload: Payload<'_>) -> Outcome {
     let (a, b) = (pair.a.clone(), pair.b.clone());
     pair.post(&a, 1, op, payload).unwrap();
@@ -15,7 +14,7 @@ fn outcome(pair: &mut Pair, op: SendOp, payload: Payload<'_>) -> Outcome {
     (pair.statuses(), pair.events(), (pair.state(&a), pair.state(&b)))
 }
 
-/// A region at `a` or `b` with these rights.
+/// Registers a region at `a` or `b` with these rights.
 fn region(pair: &mut Pair, end: &End, pd: PdId, access: Access) -> u32 {
     pair.engine.reg_mr(end.device, pd, access, IOVA, 4096, end.memory.clone()).unwrap()
 }
@@ -40,7 +39,7 @@ fn local_protection_error_for_own_elements() {
             let (a, b) = (pair.a.clone(), pair.b.clone());
             let foreign = stranger(&mut pair, &a);
             let op = if read { SendOp::Read { remote: b.remote(0) } } else { write_to(b.remote(0)) };
-            // A good element first: nothing of it may arrive.
+            // The valid element comes first. Nothing of it may arrive.
             a.memory.fill(0, b"x");
             let sges = [a.sge(0, 1), sge(&a, foreign)];
             let outcome = outcome(&mut pair, op, Payload::Sges(&sges));

@@ -1,4 +1,4 @@
-//! Long messages give way.
+//! Scheduling: long messages do not block others.
 
 use super::datagrams::{Ud, to};
 use super::wire::{A, B, Cable, MEMORY, Net};
@@ -92,7 +92,7 @@ fn posts_that_have_to_wait_have_carried_nothing() {
         let Pair { engine, now, log, .. } = pair;
         engine.post_send(*now, a.device, OWNER, qpn, &request, log).unwrap();
     };
-    // Many times what posts may carry, to QPs without receives.
+    // Many times the budget of posts, to QPs without receives.
     for _ in 0..(4 * WITHIN_POSTS) >> 16 {
         let ends = [&a, &b].map(|end| with_qp(&mut pair.engine, end));
         pair.connect(&ends[0], attr_to(&ends[1]), QpState::Rts);
@@ -112,7 +112,7 @@ fn deadlines_that_come_together_are_attended_to_in_slices() {
     for _ in 0..all {
         let qpn = pair.engine.create_qp(a.device, qp_init(a.pd)).unwrap();
         let end = End { qpn, ..a.clone() };
-        // B has no QP that is connected to it.
+        // B has no QP connected to this one, so it does not answer.
         pair.connect(&end, attr_to(&b), QpState::Rts);
         pair.post(&end, 1, SEND, Payload::Sges(&[])).unwrap();
     }
@@ -122,7 +122,7 @@ fn deadlines_that_come_together_are_attended_to_in_slices() {
         assert!(more || attended == all);
         assert_eq!(pair.engine.counters(a.device).timeouts, attended as u64);
     }
-    // Those who try again have their turns.
+    // The QPs that retry get their rounds.
     while pair.engine.poll(pair.now, u64::MAX, &mut pair.log) {}
     assert_eq!(pair.engine.counters(a.device).timeouts, all as u64);
 }
@@ -137,7 +137,7 @@ fn a_device_goes_on_in_slices() {
         .collect();
     pair.engine.set_suspended(a.device, true);
     for end in &ends {
-        // B has no QP that is connected to it, so its timer tells that it was tried.
+        // B has no QP connected to this one, so its timer shows that it was tried.
         pair.connect(end, attr_to(&b), QpState::Rts);
         pair.post(end, 1, SEND, Payload::Sges(&[])).unwrap();
     }
@@ -152,7 +152,7 @@ fn a_device_goes_on_in_slices() {
             break;
         }
     }
-    // Who is suspended again before its turn does not go on.
+    // A device that is suspended again before its turn does not continue.
     pair.engine.set_suspended(a.device, true);
     pair.engine.set_suspended(a.device, false);
     pair.engine.set_suspended(a.device, true);
@@ -184,7 +184,7 @@ fn connections_start_over_in_slices_when_the_link_is_back() {
     assert_eq!(net.hosts[A].cable.frames.len(), all);
 }
 
-/// A device with an address of its own, and memory.
+/// Adds a device with an address of its own, and memory.
 fn device(engine: &mut Engine<Mem>, host: u8) -> End {
     let device = engine.add_device(Limits { max_qp: 1 << 15, ..Limits::default() });
     let gid = Gid::from_ipv4([10, 0, 0, host]);
@@ -200,7 +200,7 @@ fn mac(host: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, host])
 }
 
-/// The same with one QP more.
+/// Creates one more QP on an end's device.
 fn with_qp(engine: &mut Engine<Mem>, end: &End) -> End {
     let qpn = engine.create_qp(end.device, qp_init(end.pd)).unwrap();
     End { qpn, ..end.clone() }
@@ -238,12 +238,12 @@ fn a_guest_with_one_qp_waits_for_one_turn_of_a_guest_with_16000() {
     connect(&mut engine, &mut log, &to, &from, 3);
     for _ in 0..20 {
         post_write(&mut engine, &mut log, &from, &to, 100_000);
-        // Each takes one QP's turn.
+        // Each poll gives one QP its turn.
         (0..2).for_each(|_| assert!(engine.poll(Instant(1), 1, &mut log)));
         let own = log.completions.drain(..).filter(|(device, ..)| *device == from.device);
         assert_eq!(own.count(), 1);
     }
-    // A guest that goes leaves nothing.
+    // A removed device leaves nothing in the schedule.
     engine.remove_device(greedy.device);
     engine.remove_device(from.device);
     assert!(!engine.poll(Instant(1), 1, &mut log));
@@ -278,8 +278,7 @@ fn both_guests_get_as_many_bytes_however_they_are_cut() {
     assert!(bytes[0].abs_diff(bytes[1]) < 3 << 20, "{bytes:?}");
 }
 
-/// Where in what host A sends next the acknowledge for a QP is, if it is among the first 1,000
-/// packets.
+/// Returns the position of a QP's ACK among the next 1,000 packets that host A sends.
 fn acknowledge(net: &mut Net, of: Qpn) -> Option<usize> {
     let wire::Host { engine, log, cable, .. } = &mut net.hosts[A];
     engine.transmit(net.now, 1000, cable, log);
@@ -289,7 +288,7 @@ fn acknowledge(net: &mut Net, of: Qpn) -> Option<usize> {
     })
 }
 
-/// So many packets of the path MTU 1024 make a quantum.
+/// Packets of path MTU 1024 in a quantum.
 const PACKETS: usize = QUANTUM as usize / (1024 + OPERATION as usize) + 1;
 
 #[test]
@@ -317,7 +316,8 @@ fn an_acknowledge_waits_for_one_turn_at_most_whichever_guest_has_many_requests()
             net.work(B);
             net.carry(B, |_, _| true);
             let found = acknowledge(&mut net, from.qpn);
-            // Of its own guest those go first that owe an answer, but a turn has begun perhaps.
+            // QPs that owe an answer go first within their guest, but another turn may have begun
+            // already.
             assert!(found.is_some_and(|found| found <= PACKETS), "{at}: {found:?}");
         }
     }
@@ -327,7 +327,8 @@ fn an_acknowledge_waits_for_one_turn_at_most_whichever_guest_has_many_requests()
 fn responses_without_end_leave_the_requests_of_their_guest_turns() {
     let mut net = Net::connected();
     let first = net.hosts.each_ref().map(|host| host.end.clone());
-    // Each QP of the first guest is asked for 256 KiB, again and again, and has a request.
+    // Each QP of A has responses of 256 KiB to send, again and again. The first QP also has a
+    // request.
     for _ in 0..100 {
         net.second_pair();
         let (own, remote) = (net.hosts[B].end.sge(0, 256 << 10), net.hosts[A].end.remote(0));
@@ -353,7 +354,7 @@ fn datagrams_that_are_copied_cost_a_turn_of_the_port_what_they_copy() {
     let (a, b) = (ud.a.clone(), ud.b.clone());
     ud.pair.engine.set_link(true);
     let message = [a.sge(0, 4096)];
-    // Behind a drain they wait for a turn of the port.
+    // After SQD, the datagrams wait for a turn of the port.
     ud.pair.go(&a, QpState::Sqd);
     for id in 0..16 {
         ud.pair.post_recv(&b, id, &[b.sge(0, 4136)]).unwrap();

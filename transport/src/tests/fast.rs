@@ -1,5 +1,6 @@
-//! Fast registration: requests of the kernel's QPs say what memory a region names. On one engine
-//! and in packets.
+//! Fast registration: requests of the kernel's QPs set the memory of a region.
+//!
+//! Tests run on one engine and with packets.
 
 use super::operations::{Topology, Walk, all_walks, states};
 use super::wire::{A, B};
@@ -8,21 +9,21 @@ use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
 const PAGE: u64 = 4096;
 const NOTHING: Payload<'_> = Payload::Sges(&[]);
-/// Where the lists of these tests are in B's memory.
+/// Offset of the tests' page lists in B's memory.
 const LIST: u64 = 0x4_0000;
-/// B's pages of most tests: in no order, and not one after the other.
+/// B's pages in most tests: neither in order nor contiguous.
 const PAGES: [u64; 3] = [0x2_3000, 0x2_1000, 0x2_7000];
-/// What requests name the first byte: 16 bytes into the first page.
+/// I/O virtual address of the first byte, which is 16 bytes into the first page.
 const FIRST: u64 = 0x5000_0010;
 const LENGTH: u64 = 2 * PAGE + 100;
 const RIGHTS: Access = Access(Access::ALL.0);
 
-/// Connections of all kinds.
+/// Returns all kinds of connections.
 fn connections() -> impl Iterator<Item = (QpType, bool)> {
     all_walks().filter(|walk| walk.0 != QpType::Ud)
 }
 
-/// Two QPs that are their kernels'. A has all of its memory, and so has B.
+/// Creates two QPs of their kernels. Each of A and B has a region of all its memory.
 fn kernels(service: QpType, packets: bool) -> Walk {
     let mut walk = Walk::new(service, packets);
     walk.poster = OwnerId::KERNEL;
@@ -45,7 +46,7 @@ fn ready(service: QpType, packets: bool) -> Walk {
     walk
 }
 
-/// A new region of B for registrations of so many pages; its key.
+/// Allocates a region of B for registrations of up to `max_pages` pages, and returns its key.
 fn region(walk: &mut Walk, max_pages: u32) -> Rkey {
     let End { device, pd, memory, .. } = walk.ends[B].clone();
     Rkey(walk.engine(B).0.alloc_fast_mr(device, pd, max_pages, memory).unwrap())
@@ -56,14 +57,16 @@ fn write_list(walk: &Walk, pages: &[u64]) {
     walk.ends[B].memory.fill(LIST as usize, &list);
 }
 
-/// Registers [`PAGES`] with the region of a key, whose tag changes; its key then.
+/// Builds a registration of [`PAGES`] with the region of a key, and returns it with its new key.
+///
+/// Only the key's tag changes.
 fn registration(key: Rkey) -> (SendOp, Rkey) {
     let key = Rkey(key.0 ^ 0x81);
     let (access, iova, length, list) = (RIGHTS, FIRST, LENGTH, LIST);
     (SendOp::RegMr { key, access, iova, length, list, page_shift: 12 }, key)
 }
 
-/// Posts a request of B's own keys; how it ended.
+/// Posts a request for B's own keys, and returns the status of its completion.
 fn change(walk: &mut Walk, op: SendOp) -> WcStatus {
     walk.post(B, op, NOTHING).unwrap();
     walk.run();
@@ -76,7 +79,7 @@ fn change(walk: &mut Walk, op: SendOp) -> WcStatus {
     ends[0].status
 }
 
-/// A region of B with which [`PAGES`] are registered.
+/// Registers [`PAGES`] with a new region of B, and returns its key.
 fn registered(walk: &mut Walk) -> Rkey {
     let key = region(walk, 8);
     write_list(walk, &PAGES);
@@ -90,7 +93,7 @@ fn counters(walk: &mut Walk) -> Counters {
     walk.engine(B).0.counters(device).clone()
 }
 
-/// How A's WRITE of these bytes by a key of B ends.
+/// Posts A's WRITE of these bytes by a key of B, and returns the status of its completion.
 fn write(walk: &mut Walk, rkey: Rkey, addr: u64, data: &[u8]) -> WcStatus {
     walk.ends[A].memory.fill(0, data);
     let sges = [walk.ends[A].sge(0, data.len() as u32)];
@@ -99,24 +102,24 @@ fn write(walk: &mut Walk, rkey: Rkey, addr: u64, data: &[u8]) -> WcStatus {
     walk.end().0
 }
 
-/// What B's memory has where byte `offset` of the registered pages is.
+/// Returns the bytes of B's memory at `offset` of the registered pages.
 fn found(walk: &Walk, offset: u64, length: u64) -> Vec<u8> {
     let at = |offset: u64| PAGES[(offset / PAGE) as usize] + offset % PAGE;
     let bytes = (0..length).map(|n| at(FIRST % PAGE + offset + n));
     bytes.flat_map(|at| walk.ends[B].memory.bytes(at as usize, 1)).collect()
 }
 
-/// Both from RESET to RTS, whatever they were in.
+/// Resets both QPs from any state, and connects them again.
 fn connect_again(walk: &mut Walk) {
     for at in [A, B] {
         walk.modify(at, AttrMask::STATE, QpAttr { state: Reset, ..QpAttr::default() });
     }
     walk.make_ready();
-    // What was flushed.
+    // Drop the flushed completions.
     [A, B].into_iter().for_each(|at| drop(walk.completions(at)));
 }
 
-/// What a refused WRITE looks like to who posted it.
+/// Returns the status that the requester gets for a refused WRITE.
 fn refused(service: QpType) -> WcStatus {
     if service == QpType::Rc { WcStatus::RemAccess } else { WcStatus::Success }
 }
@@ -134,7 +137,7 @@ fn peers_reach_what_was_registered_until_it_is_invalidated() {
         }
         let (op, key) = registration(free);
         assert_eq!(change(&mut walk, op), WcStatus::Success, "{case}");
-        // The list is read once.
+        // The list is read only once.
         write_list(&walk, &[0x8_0000; 3]);
         let data: Vec<u8> = (0..LENGTH).map(|n| (n % 251) as u8 + 1).collect();
         assert_eq!(write(&mut walk, key, FIRST, &data), WcStatus::Success, "{case}");
@@ -148,7 +151,7 @@ fn peers_reach_what_was_registered_until_it_is_invalidated() {
         assert_eq!(write(&mut walk, key, FIRST, b"too late"), refused(service), "{case}");
         connect_again(&mut walk);
         assert_eq!(found(&walk, 0, LENGTH), data, "{case}");
-        // Again, other pages.
+        // Register again, with other pages.
         let (op, key) = registration(key);
         write_list(&walk, &[0x6_0000, 0x6_1000, 0x6_2000]);
         assert_eq!(change(&mut walk, op), WcStatus::Success, "{case}");
@@ -194,10 +197,11 @@ fn own_requests_use_what_was_registered() {
     }
 }
 
-/// What is wrong with a registration, of a region for 8 pages.
+/// A wrong registration of a region for 8 pages: what is wrong, its builder, and the expected
+/// status.
 type Wrong = (&'static str, fn(&mut Walk, Rkey) -> SendOp, WcStatus);
 
-/// The registration of these tests, but for what is changed.
+/// Returns the tests' usual registration with changes.
 fn but(key: Rkey, changed: impl FnOnce(&mut (Rkey, Access), &mut (u64, u64), &mut (u64, u8))) -> SendOp {
     let (mut of, mut range, mut pages) = ((key, RIGHTS), (FIRST, LENGTH), (LIST, 12));
     changed(&mut of, &mut range, &mut pages);
@@ -279,7 +283,7 @@ fn a_bad_registration_ends_with_its_status_and_changes_nothing() {
             assert_eq!(statuses, [*status, WcStatus::Flush], "{case}");
             assert_eq!(walk.query(B).state, if service == QpType::Rc { Err } else { Sqe }, "{case}");
             connect_again(&mut walk);
-            // The region is free under the key that it had.
+            // The region is free under its previous key.
             write_list(&walk, &PAGES);
             assert_eq!(write(&mut walk, other, FIRST, b"as it was"), WcStatus::Success, "{case}");
             assert_eq!(change(&mut walk, SendOp::LocalInvalidate { key }), WcStatus::Success, "{case}");
@@ -296,7 +300,7 @@ fn a_list_of_pages_is_for_the_kernels_qps_alone() {
     for (service, packets) in connections() {
         let mut walk = kernels(service, packets);
         let key = region(&mut walk, 8);
-        // The process's QPs; whoever posts to them.
+        // A process' QPs cannot register, whoever posts to them.
         for poster in [OWNER, OwnerId::KERNEL] {
             let mut walk = Walk::ready(service, packets);
             walk.poster = poster;
@@ -312,10 +316,10 @@ fn a_list_of_pages_is_for_the_kernels_qps_alone() {
             let counters = counters(&mut walk);
             assert_eq!((counters.registrations, counters.refused_registrations), (0, 1));
             connect_again(&mut walk);
-            // Nor does it invalidate one.
+            // They cannot invalidate a registration either.
             assert_eq!(change(&mut walk, SendOp::LocalInvalidate { key }), WcStatus::LocQpOp);
         }
-        // The kernel's QP, to which the process may not post.
+        // The process may not post to the kernel's QP.
         walk.make_ready();
         walk.poster = OWNER;
         let (op, _) = registration(key);
@@ -385,7 +389,7 @@ fn a_send_of_the_peer_invalidates_what_it_can_reach() {
             assert_eq!(counters(&mut walk).peer_invalidations, 1, "{case}");
             assert_eq!(write(&mut walk, key, FIRST, b"too late"), WcStatus::RemAccess, "{case}");
             connect_again(&mut walk);
-            // It is free, and stays so if it is invalidated again.
+            // The region is free, and stays free if it is invalidated again.
             assert_eq!(change(&mut walk, SendOp::LocalInvalidate { key }), WcStatus::Success, "{case}");
             walk.post(A, SendOp::SendInvalidate { key }, NOTHING).unwrap();
             walk.run();
@@ -399,8 +403,9 @@ fn a_send_of_the_peer_invalidates_what_it_can_reach() {
     }
 }
 
-/// In packets requests are under way at once: these wait for all before them, and all behind wait
-/// for them.
+/// A registration waits for all requests before it, and all requests after it wait for it.
+///
+/// With packets, several requests are in flight at once.
 #[test]
 fn a_registration_begins_when_all_before_it_have_ended_and_serves_those_behind() {
     let mut walk = ready(QpType::Rc, true);
@@ -442,7 +447,7 @@ fn memory_that_is_gone_gives_errors() {
 fn long_lists_cost_what_they_take() {
     let most = MAX_PAGES;
     let pages = vec![0x3_0000; most as usize];
-    // Within a post, as many as 4 MiB allow.
+    // Within a post, as many registrations as 4 MiB allow.
     let mut walk = ready(QpType::Rc, false);
     let key = region(&mut walk, most);
     write_list(&walk, &pages);
@@ -457,7 +462,7 @@ fn long_lists_cost_what_they_take() {
     walk.run();
     assert_eq!(counters(&mut walk).registrations, 70);
     assert!(walk.completions(B).iter().all(|end| end.status == WcStatus::Success));
-    // In packets, as many as a turn has bytes.
+    // With packets, as many registrations as the byte budget of a round allows.
     let mut walk = ready(QpType::Rc, true);
     let key = region(&mut walk, most);
     write_list(&walk, &pages);
@@ -494,7 +499,7 @@ fn regions_for_registration_are_made_and_go_like_others() {
     let other = engine.alloc_pd(device, OwnerId::KERNEL).unwrap();
     let spare = engine.alloc_fast_mr(device, other, 1, memory).unwrap();
     assert_eq!(engine.dealloc_pd(device, other), Result::Err(Error::Busy));
-    // Whatever tag its key had when a request did not change it.
+    // The tag does not matter: a request may not have changed it.
     engine.dereg_mr(device, spare ^ 0xff).unwrap();
     engine.dealloc_pd(device, other).unwrap();
     assert_eq!(engine.dereg_mr(device, spare).err(), Some(Error::NotFound));

@@ -1,4 +1,4 @@
-//! FLUSH (annex A19): which are carried out, and what they tell of.
+//! FLUSH (annex A19): which requests are executed, and their completions.
 
 use super::operations::Walk;
 use super::wire::{A, B, Frame, Net};
@@ -13,7 +13,7 @@ fn flush(remote: Remote, placement: Placement, whole: bool, length: u32) -> Send
     SendOp::Flush { remote, scope: FlushScope { placement, whole, length } }
 }
 
-/// To global visibility, of a range.
+/// Returns a FLUSH of a range, to global visibility.
 fn flush_range(remote: Remote, length: u32) -> SendOp {
     flush(remote, Placement::Global, false, length)
 }
@@ -38,7 +38,7 @@ fn the_key_has_to_be_right_and_of_a_range_all_of_it() {
             (key(good ^ 1), false, 8, RemAccess),
             (key(good ^ 1), false, 0, RemAccess),
             (key(0), false, 8, RemAccess),
-            // Of all of a region neither address nor length mean anything.
+            // For a FLUSH of the whole region, address and length mean nothing.
             (at(0), true, 0, Success),
             (wraps, true, u32::MAX, Success),
             (Remote { addr: 0, rkey: Rkey(good) }, true, 12_345_678, Success),
@@ -60,7 +60,10 @@ fn the_key_has_to_be_right_and_of_a_range_all_of_it() {
     }
 }
 
-/// A QP may let its peer ask for persistence; no memory here has it, and no region says so.
+/// Persistence is always refused.
+///
+/// A QP may allow its peer to request persistence, but no memory here has it, and no region allows
+/// it.
 #[test]
 fn nothing_is_persistent() {
     let both = Access::FLUSH;
@@ -116,7 +119,7 @@ fn a_window_gives_no_right_to_flush() {
         walk.post(B, SendOp::BindMw(bind), Payload::Sges(&[])).unwrap();
         walk.run();
         assert_eq!(walk.completions(B).len(), 1);
-        // What the window is for, and what it is not.
+        // The window allows the WRITE, and does not allow the FLUSH.
         let remote = Remote { addr: IOVA, rkey };
         let ops: [(SendOp, &[u8], WcStatus, WcOpcode); 2] = [
             (write_to(remote), b"x", Success, WcOpcode::Write),
@@ -145,8 +148,9 @@ fn it_brings_nothing_along() {
     }
 }
 
-/// What was written before is there when it ends, a long message on one host too, which goes in
-/// stretches.
+/// A FLUSH completes after earlier writes are placed.
+///
+/// This includes a long message on one host, which is copied in segments.
 #[test]
 fn it_ends_after_what_was_written_before() {
     for (service, packets) in RC {
@@ -213,7 +217,7 @@ fn one_that_comes_again_is_answered_again() {
     net.work(A);
     net.carry(A, |_, _| true);
     net.work(B);
-    // The answers to the FLUSHes get lost: the acknowledge behind them is none to them.
+    // The responses to the FLUSHes are lost. The ACK that follows does not acknowledge them.
     net.carry(B, |index, _| index > 1);
     assert_eq!(net.hosts[A].statuses(), []);
     net.run();

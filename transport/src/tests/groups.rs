@@ -1,4 +1,4 @@
-//! Multicast groups: on one engine, and from the wire.
+//! Multicast groups, on one engine and from the wire.
 
 use super::wire::{Cable, frame};
 use super::*;
@@ -11,16 +11,16 @@ use vrdma_wire::num::{FlowLabel, Mac, Qkey, VlanId};
 use vrdma_wire::roce::{Body, Bth, Deth, Packet, Path};
 
 const OK: WcStatus = WcStatus::Success;
-/// Bytes of memory that each QP has.
+/// Bytes of memory of each QP.
 const ROOM: u64 = 16384;
-/// Longest datagram.
+/// Bytes of the longest datagram.
 const LONG: u32 = 4096;
 
 pub(crate) fn group(last: u8) -> Gid {
     Gid::from_ipv4([239, 0, 0, last])
 }
 
-/// Devices with datagram QPs in RTS.
+/// Devices with UD QPs in RTS.
 struct World {
     engine: Engine<Mem>,
     now: Instant,
@@ -30,7 +30,7 @@ struct World {
 }
 
 impl World {
-    /// Device number n is 10.0.0.(n+1), and has `each` QPs.
+    /// Creates devices with `each` QPs each. Device n is 10.0.0.(n+1).
     fn new(devices: u8, each: usize) -> World {
         let (mut engine, mut log, mut ends) = (Engine::new(1), Log::default(), Vec::new());
         let now = Instant(1);
@@ -58,7 +58,7 @@ impl World {
         World { engine, now, log, cable: Cable::default(), ends }
     }
 
-    /// With all QPs in a group.
+    /// Creates devices whose QPs are all in one group.
     fn joined(devices: u8, each: usize) -> World {
         let mut world = World::new(devices, each);
         (0..world.ends.len()).for_each(|at| world.attach(at, 1).unwrap());
@@ -73,7 +73,7 @@ impl World {
         self.engine.detach_mcast(self.ends[at].device, self.ends[at].qpn, group(last))
     }
 
-    /// Where the memory of a QP begins in its region.
+    /// Returns where the memory of a QP begins in its region.
     fn room(&self, at: usize) -> u64 {
         let first = self.ends.iter().position(|end| end.device == self.ends[at].device).unwrap();
         (at - first) as u64 * ROOM
@@ -104,14 +104,14 @@ impl World {
         self.engine.post_datagram(self.now, device, OWNER, qpn, &request, to, &mut self.log).unwrap();
     }
 
-    /// A datagram from elsewhere to a group.
+    /// Handles a datagram to a group from a remote sender.
     fn handle(&mut self, last: u8, vlan: u16, text: &[u8]) {
         save::replace_at_times(&mut self.engine);
         let packet = from_elsewhere(group(last), vlan);
         self.engine.handle_frame(self.now, &frame(&packet, text), &mut self.log);
     }
 
-    /// One call of each that the caller of an engine makes; true if there is more to do.
+    /// Makes one of each call that the engine's caller makes. Returns true if there is more to do.
     fn step(&mut self, budget: u64) -> bool {
         save::replace_at_times(&mut self.engine);
         let more = self.engine.poll(self.now, budget, &mut self.log);
@@ -122,7 +122,7 @@ impl World {
         while self.step(u64::MAX) || answer_all(&mut self.engine, self.now, &mut self.log) {}
     }
 
-    /// Receives that ended well since the last look: index of the end, id and text.
+    /// Takes receives that succeeded since the last call: index of the end, id and text.
     fn received(&mut self) -> Vec<(usize, u32, Vec<u8>)> {
         let mut all = Vec::new();
         let (ends, log) = (&self.ends, &mut self.log.completions);
@@ -140,7 +140,7 @@ impl World {
         all.into_iter().map(text).collect()
     }
 
-    /// The others, likewise: index of the end, id and status.
+    /// Takes all other completions: index of the end, id and status.
     fn ended(&mut self) -> Vec<(usize, u32, WcStatus)> {
         let place = |device, qpn| self.ends.iter().position(|end| end.device == device && end.qpn == qpn);
         let log = std::mem::take(&mut self.log.completions);
@@ -155,7 +155,7 @@ impl World {
     }
 }
 
-/// All but the group.
+/// Returns the destination of datagrams to members, without the group's address.
 pub(crate) fn to_members(sender: &End) -> Destination {
     Destination {
         pd: sender.pd,
@@ -197,7 +197,7 @@ fn who_is_a_member_gets_one_copy_the_sender_too() {
         if port {
             world.engine.set_link(true);
         }
-        // QPs 0, 1 and 4 are in the group, 2 in another, 3 and 5 in none.
+        // QPs 0, 1 and 4 are in the group, 2 is in another, and 3 and 5 are in none.
         for (at, last) in [(0, 1), (1, 1), (4, 1), (2, 2)] {
             world.attach(at, last).unwrap();
         }
@@ -228,8 +228,8 @@ fn a_group_without_members_here_is_reached_by_the_port_or_not_at_all() {
     world.send(0, 2, 1, Payload::Inline(b"x"));
     world.run();
     assert_eq!((world.ended(), world.cable.frames.len()), (vec![(0, 2, OK)], 1));
-    // An address of the other kind leads nowhere, a member's own number behind a group's address
-    // neither.
+    // An address of the other IP version leads nowhere. Neither does a member's own QPN with the
+    // group's address.
     world.attach(0, 1).unwrap();
     world.recv(0, 9);
     let to = to_members(&world.ends[0]);
@@ -261,7 +261,7 @@ fn who_may_join_what() {
     }
     assert_eq!(world.engine.counts(device).mcast_attached, 1);
     assert_eq!((world.detach(0, 1), world.detach(0, 1)), (Ok(()), Err(Error::Invalid)));
-    // A QP that goes leaves its groups, and so do all when a device is reset.
+    // A destroyed QP leaves its groups, and a reset device's QPs leave all groups.
     world.attach(0, 1).unwrap();
     world.attach(0, 2).unwrap();
     world.attach(1, 1).unwrap();
@@ -281,8 +281,8 @@ fn each_member_checks_for_itself() {
         let attr = QpAttr { state: QpState::Rts, qkey: Qkey(5), ..QpAttr::default() };
         let mask = AttrMask::STATE | AttrMask::QKEY;
         world.engine.modify_qp(now, device, qpn, mask, &attr, &mut world.log).unwrap();
-        // No receive; a short one; one whose memory is not there; in error; and one that takes it.
-        // Another has another Q_Key.
+        // QPs without a receive, with a short one, with one in missing memory, in ERR, and one that
+        // accepts it. Another has another `Q_Key`.
         world.detach(0, 1).unwrap();
         let far = world.ends[7].sge(ROOM * 5 - 10, 60);
         let short = world.ends[6].sge(0, 42);
@@ -323,7 +323,7 @@ fn a_missing_receive_holds_up_nobody_and_is_looked_for() {
     }
     assert_eq!(world.ended(), [(0, 1, OK), (0, 2, OK)], "the sender has not waited");
     assert!(world.engine.has_questions());
-    // It was on its way.
+    // The receive was in flight.
     world.recv(1, 20);
     answer_all(&mut world.engine, world.now, &mut world.log);
     assert_eq!(world.received(), [(1, 20, vec![1])], "in order");
@@ -343,7 +343,7 @@ fn what_a_member_does_not_take_does_not_wait_with_the_others() {
     assert_eq!(world.dropped(), [("drop_qkey", 1)], "nobody has looked, the others wait");
     [20, 21].into_iter().for_each(|id| world.recv(1, id));
     world.run();
-    // Both receives are of the same memory.
+    // Both receives use the same memory.
     let lengths: Vec<_> = world.received().into_iter().map(|(at, id, text)| (at, id, text.len())).collect();
     assert_eq!(lengths, [(1, 20, b"waits".len()), (1, 21, b"behind".len())]);
     assert_eq!(world.dropped(), [("drop_qkey", 1)]);
@@ -360,7 +360,8 @@ fn a_datagram_for_many_takes_turns() {
     let (mut got, mut turns) = (Vec::new(), 0);
     while world.step(1) {
         let now = world.received();
-        // A turn is 256 KiB, in which each copy counts 512 bytes more, and ends with a step.
+        // A round is 256 KiB. Each copy counts 512 extra bytes, and a round ends after a complete
+        // step.
         assert!(now.len() <= 60, "{} copies in a turn", now.len());
         got.extend(now);
         turns += 1;
@@ -418,7 +419,7 @@ fn memory_that_goes_ends_the_request_and_a_receive_of_the_sender_its_queue() {
     world.run();
     assert!(world.received().len() < 100);
     assert_eq!(world.ended(), [(0, 1, WcStatus::LocProt)]);
-    // Its own receive is no memory.
+    // The sender's own receive names no registered memory.
     let mut world = World::joined(1, 2);
     let wrong = world.ends[0].sge(ROOM * 2 - 10, 60);
     world.recv_into(0, 20, &[wrong]);
@@ -463,12 +464,12 @@ fn only_so_many_packets_wait_for_each_device() {
         world.handle(1, 0, &[text]);
     }
     assert_eq!(world.dropped(), [("drop_fan_out", 3)]);
-    // Another device is not concerned.
+    // Other devices are not affected.
     world.attach(20, 2).unwrap();
     world.recv(20, 20);
     world.handle(2, 0, b"other");
     assert_eq!(world.received(), [(20, 20, b"other".to_vec())]);
-    // A device that is reset takes them with it.
+    // A reset device drops its packets.
     world.engine.reset_device(world.ends[0].device);
     world.run();
     assert_eq!(world.engine.poll_timeout(), None);
@@ -477,7 +478,8 @@ fn only_so_many_packets_wait_for_each_device() {
 #[test]
 fn a_group_is_another_in_each_vlan() {
     let mut world = World::joined(3, 1);
-    // Device 0 has its address without a tag and in VLAN 5, device 1 without, device 2 in VLAN 5.
+    // Device 0 has its address untagged and in VLAN 5, device 1 untagged only, and device 2 in VLAN
+    // 5 only.
     let vlan = VlanId::new(5).unwrap();
     for (at, index) in [(0, 1), (2, 0)] {
         let entry = GidEntry { gid: world.ends[at].gid, vlan };
@@ -506,7 +508,7 @@ fn a_group_is_another_in_each_vlan() {
         }
     }
     assert_eq!(world.dropped(), [("drop_multicast", 1)]);
-    // Nobody sends in a VLAN in which the address is not its own.
+    // No QP can send in a VLAN in which its device does not have the address.
     let to = Destination { dgid: group(1), vlan: Some(5), ..to_members(&world.ends[1]) };
     world.send_to(1, 9, &to, Payload::Inline(b"v"));
     world.run();
@@ -544,8 +546,9 @@ fn what_is_no_datagram_to_a_group_is_dropped() {
     assert_eq!(world.received(), [(0, 20, b"right".to_vec())]);
 }
 
-/// Who was a member all the time gets each datagram once, who joined or left meanwhile at most
-/// once, and nobody else any.
+/// Permanent members get each datagram exactly once, and non-members get none.
+///
+/// Members that joined or left meanwhile get it at most once.
 #[test]
 fn each_member_gets_each_datagram_once_whatever_others_do() {
     const QPS: usize = 90;
@@ -574,7 +577,7 @@ fn each_member_gets_each_datagram_once_whatever_others_do() {
             match pick(3) {
                 0 => world.handle(1, 0, &text),
                 _ => {
-                    // Its own receive lies before that.
+                    // The sender's own receive is placed before that memory.
                     let at = world.room(sender) + ROOM - u64::from(LONG);
                     world.ends[sender].memory.fill(at as usize, &text);
                     let own = world.ends[sender].sge(at, length);
@@ -599,7 +602,7 @@ fn each_member_gets_each_datagram_once_whatever_others_do() {
             let sure = |set: &BTreeSet<usize>| set.difference(&unsure).copied().collect::<Vec<_>>();
             assert_eq!(sure(&once), sure(&members), "seed {seed}, round {round}");
             assert!(got.iter().all(|(_, _, received)| *received == text));
-            // Who got nothing has a receive too many.
+            // QPs that got no datagram still have a receive.
             let (now, attr) = (world.now, QpAttr { port: 1, qkey: QKEY, ..QpAttr::default() });
             for End { device, qpn, .. } in world.ends.clone() {
                 for (state, mask) in [

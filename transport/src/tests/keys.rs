@@ -1,22 +1,22 @@
-//! Memory windows, and keys that are invalidated: on one engine and in packets.
+//! Memory windows, and keys that are invalidated, on one engine and with packets.
 
 use super::operations::{Topology, Walk, all_walks, states};
 use super::wire::{A, B};
 use super::*;
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
-/// What the windows of these tests show: so many bytes from there on.
+/// Offset of the tests' windows in B's region. They have [`LENGTH`] bytes.
 const SHOWN: u64 = 4096;
 const LENGTH: u64 = 64;
 const RW: Access = Access(Access::REMOTE_WRITE.0 | Access::REMOTE_READ.0);
 const NOTHING: Payload<'_> = Payload::Sges(&[]);
 
-/// Connections of all kinds.
+/// Returns all kinds of connections.
 fn connections() -> impl Iterator<Item = (QpType, bool)> {
     all_walks().filter(|walk| walk.0 != QpType::Ud)
 }
 
-/// B's region of these tests, to which windows may be bound.
+/// Registers B's region, to which windows may be bound.
 fn region(walk: &mut Walk) -> Lkey {
     let End { device, pd, memory, .. } = walk.ends[B].clone();
     let (engine, ..) = walk.engine(B);
@@ -28,12 +28,12 @@ fn window(walk: &mut Walk, mw_type: MwType) -> Rkey {
     walk.engine(B).0.alloc_mw(device, pd, mw_type).unwrap()
 }
 
-/// Binds a window of B to [`LENGTH`] bytes from [`SHOWN`] on.
+/// Returns a bind of B's window to [`LENGTH`] bytes from [`SHOWN`] on.
 fn bind(rkey: Rkey, lkey: Lkey) -> Bind {
     Bind { rkey, new_rkey: Rkey(rkey.0 ^ 0x81), lkey, access: RW, addr: IOVA + SHOWN, length: LENGTH }
 }
 
-/// Posts a request of B's own keys; how it ended.
+/// Posts a request for B's own keys, and returns the status of its completion.
 fn change(walk: &mut Walk, op: SendOp) -> WcStatus {
     walk.post(B, op, NOTHING).unwrap();
     walk.run();
@@ -47,7 +47,7 @@ fn change(walk: &mut Walk, op: SendOp) -> WcStatus {
     ends[0].status
 }
 
-/// A new window of B that is bound; its key and that of its region.
+/// Allocates and binds a window of B. Returns its key and that of its region.
 fn bound(walk: &mut Walk, mw_type: MwType) -> (Rkey, Lkey) {
     let (lkey, rkey) = (region(walk), window(walk, mw_type));
     let bind = bind(rkey, lkey);
@@ -55,7 +55,8 @@ fn bound(walk: &mut Walk, mw_type: MwType) -> (Rkey, Lkey) {
     (bind.new_rkey, lkey)
 }
 
-/// How A's WRITE of 8 bytes to an address by a key of B ends.
+/// Posts A's WRITE of 8 bytes to an address by a key of B, and returns the status of its
+/// completion.
 fn write(walk: &mut Walk, rkey: Rkey, addr: u64, data: &[u8; 8]) -> WcStatus {
     walk.post(A, SendOp::Write { remote: Remote { addr, rkey }, imm: None }, Payload::Inline(data)).unwrap();
     walk.run();
@@ -66,13 +67,13 @@ fn shown(walk: &Walk) -> Vec<u8> {
     walk.ends[B].memory.bytes(SHOWN as usize, 8)
 }
 
-/// Both from RESET to RTS, whatever they were in.
+/// Resets both QPs from any state, and connects them again.
 fn connect_again(walk: &mut Walk) {
     for at in [A, B] {
         walk.modify(at, AttrMask::STATE, QpAttr { state: Reset, ..QpAttr::default() });
     }
     walk.make_ready();
-    // What was flushed.
+    // Drop the flushed completions.
     [A, B].into_iter().for_each(|at| drop(walk.completions(at)));
 }
 
@@ -97,7 +98,7 @@ fn peers_reach_a_window_while_it_is_bound() {
                     assert_eq!(change(&mut walk, end), WcStatus::Success, "{case}");
                     bind(key, lkey).new_rkey
                 }
-                // A QP that was reset has taken it along.
+                // The reset of the QP has removed the window.
                 MwType::Type2B if service == QpType::Rc => key,
                 MwType::Type2B => {
                     assert_eq!(
@@ -292,8 +293,9 @@ fn unreliable_services_cannot_invalidate_a_peers_key() {
     }
 }
 
-/// In packets requests are under way at once: these wait for all before them, and all behind wait
-/// for them.
+/// Requests for keys wait for all requests before them, and all requests after them wait for these.
+///
+/// With packets, several requests are in flight at once.
 #[test]
 fn requests_of_keys_begin_when_all_before_them_have_ended() {
     let mut walk = Walk::ready(QpType::Rc, true);
@@ -307,7 +309,7 @@ fn requests_of_keys_begin_when_all_before_them_have_ended() {
     let Topology::Packets(net) = &mut walk.topology else { unreachable!() };
     net.work(B);
     assert_eq!(net.hosts[B].cable.frames.len(), 4, "three packets and a request, and nothing behind");
-    // The last response is lost, and asked for again.
+    // The last response is lost, and requested again.
     net.carry(B, |_, _| true);
     net.work(A);
     net.carry(A, |index, _| index != 1);
@@ -387,7 +389,7 @@ fn no_response_is_made_by_a_key_that_was_invalidated_under_way() {
     net.work(B);
     net.hosts[B].cable.room = None;
     net.post(B, 9, SendOp::LocalInvalidate { key: request.new_rkey }, NOTHING);
-    // The request goes first: answers have room again only now.
+    // The request is executed first: there is room for responses only afterwards.
     net.run();
     assert_eq!(walk.completions(B)[0].status, WcStatus::Success);
     let Topology::Packets(net) = &mut walk.topology else { unreachable!() };
@@ -445,7 +447,7 @@ fn another_qps_peer_cannot_use_a_window_of_type_2b() {
     for packets in [false, true] {
         let mut walk = Walk::ready(QpType::Rc, packets);
         let (key, _) = bound(&mut walk, MwType::Type2B);
-        // A second connection between the same two, in the same PDs.
+        // A second connection between the same two devices, in the same PDs.
         for at in [A, B] {
             let End { device, pd, .. } = walk.ends[at];
             let qpn = walk.engine(at).0.create_qp(device, qp_init(pd)).unwrap();
@@ -482,7 +484,7 @@ fn regions_and_pds_stay_while_windows_need_them() {
     assert_eq!(engine.alloc_mw(device, PdId(999), MwType::Type1), Result::Err(Error::NotFound));
     engine.dealloc_mw(device, Rkey(spare.0 ^ 0xff)).unwrap();
     engine.dealloc_pd(device, other).unwrap();
-    // A window that is bound goes, and its region may.
+    // A bound window can be freed, and then its region.
     engine.dealloc_mw(device, key).unwrap();
     assert_eq!(engine.dealloc_mw(device, key), Result::Err(Error::NotFound));
     engine.dereg_mr(device, lkey.0).unwrap();
@@ -532,7 +534,7 @@ fn a_region_is_registered_again_as_a_whole_or_not_at_all() {
         let pair = &mut pair;
         let new = Mem::new(64);
         let other = pair.engine.alloc_pd(b.device, OWNER).unwrap();
-        // From one that gives all, and back.
+        // From a region with all rights to the changed one, and back.
         let change = Rereg {
             pd: (bits & 1 != 0).then_some(other),
             access: (bits & 2 != 0).then_some(Access::LOCAL_WRITE | Access::REMOTE_WRITE),

@@ -1,11 +1,11 @@
-//! Receives that are posted together are as receives that are posted one by one.
+//! Receives that are posted together behave like receives that are posted one by one.
 
 use super::*;
 use crate::objects::srq::SrqInit;
 use crate::verbs::request::RecvList;
 use proptest::prelude::*;
 
-/// Posts receives of so many bytes each, together or one by one.
+/// Posts receives of 16 bytes each, together or one by one.
 fn post(pair: &mut Pair, owner: OwnerId, qpn: Qpn, ids: &[u32], together: bool) -> Result<(), PostError> {
     let Pair { engine, now, log, b, .. } = pair;
     let sges: Vec<Sge> = ids.iter().map(|&id| b.sge(u64::from(id) << 8, 16)).collect();
@@ -20,7 +20,7 @@ fn post(pair: &mut Pair, owner: OwnerId, qpn: Qpn, ids: &[u32], together: bool) 
     result
 }
 
-/// The same to a shared queue.
+/// Posts receives to an SRQ, together or one by one.
 fn post_shared(
     pair: &mut Pair,
     owner: OwnerId,
@@ -43,13 +43,13 @@ fn post_shared(
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// So many receives of the QP, or of the shared queue.
+    /// Posts `count` receives to the QP or to the SRQ.
     Receives { count: u32, shared: bool, owner: OwnerId },
-    /// A message, through the QP or through the one that uses the shared queue.
+    /// Sends a message through the QP, or through the QP that uses the SRQ.
     Message { shared: bool },
     /// The QP fails.
     Fails,
-    /// It goes back to RESET.
+    /// The QP goes back to RESET.
     Reset,
 }
 
@@ -64,7 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What comes of these steps: completions and events in their order, results of posts, counters.
+/// Returns the outcome of these steps: completions and events in order, results of posts, counters.
 fn outcome(steps: &[Step], together: bool) -> String {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());

@@ -1,4 +1,4 @@
-//! Conversations with an engine: two devices on it, memory of their own, and a virtual clock.
+//! Tests of an engine with two devices on it, memory of their own, and a virtual clock.
 
 mod data;
 pub(crate) mod datagrams;
@@ -33,17 +33,18 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use vrdma_wire::num::{Gid, Lkey, Mtu, Psn, Qpn, Rkey};
 
-/// Memory of a test; its clones are the same memory. As a region it is all of it, or the pages of
-/// it that were registered last.
+/// Memory of a test, which all clones share.
+///
+/// As a region it is the whole memory, or the pages that were registered last.
 #[derive(Clone)]
 pub(crate) struct Mem(Rc<(RefCell<Vec<u8>>, Cell<bool>)>, Option<MemPages>);
 
-/// Pages of memory that is as the guest knows it: from address 0 on.
+/// Registered pages of a memory, whose addresses begin at 0.
 #[derive(Clone)]
 struct MemPages {
     pages: Vec<u64>,
     size: u64,
-    /// Where in the first page it begins.
+    /// Offset of the first byte in the first page.
     offset: u64,
     length: u64,
 }
@@ -61,12 +62,12 @@ impl Mem {
         self.0.0.borrow()[at..at + length].to_vec()
     }
 
-    /// From now on it cannot be reached.
+    /// Makes the memory inaccessible from here on.
     pub(crate) fn vanish(&self) {
         self.0.1.set(true);
     }
 
-    /// The range as indices. Panics beyond the end: the engine has to have checked.
+    /// Returns the range as indices. Panics beyond the end: the engine has to have checked.
     fn ranges(&self, offset: u64, len: u64) -> Result<Vec<std::ops::Range<usize>>, Fault> {
         let end = offset.checked_add(len).expect("no range wraps");
         let length = self.1.as_ref().map_or(self.0.0.borrow().len() as u64, |pages| pages.length);
@@ -143,13 +144,14 @@ impl Region for Mem {
     }
 }
 
-/// All that came out of the engine. One sink for all tests: an engine is compiled once for each
-/// kind.
+/// Records everything that comes out of the engine.
+///
+/// All tests use one type of sink, because each type compiles the engine once more.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) completions: Vec<(DeviceId, CqId, Completion)>,
     pub(crate) events: Vec<(DeviceId, Event)>,
-    /// It panics at the completion after so many.
+    /// Number of completions after which the next one panics.
     pub(crate) breaks_after: Option<usize>,
 }
 
@@ -173,7 +175,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_nanos(4096 << 8);
 /// RNR timer of code 12.
 pub(crate) const RNR: Duration = Duration::from_micros(640);
 
-/// One end: a QP, and memory.
+/// One end of a connection: a QP, and memory.
 #[derive(Clone)]
 pub(crate) struct End {
     pub(crate) device: DeviceId,
@@ -209,10 +211,10 @@ pub(crate) fn qp_init(pd: PdId) -> QpInit {
     }
 }
 
-/// Every right that a region gives to requests.
+/// All rights that a region can give to requests.
 pub(crate) const OF_REGION: Access = Access(Access::ALL.0 | Access::FLUSH_GLOBAL.0);
 
-/// Attributes of a QP that talks to `peer`.
+/// Returns the attributes of a QP that is connected to `peer`.
 pub(crate) fn attr_to(peer: &End) -> QpAttr {
     QpAttr {
         access: Access::QP,
@@ -249,7 +251,7 @@ pub(crate) const TO_RTS: AttrMask = AttrMask::STATE
     .with(AttrMask::MAX_RD_ATOMIC);
 
 impl Pair {
-    /// Two QPs in RESET, each with 1 MiB of memory that allows everything.
+    /// Creates two QPs in RESET, each with 1 MiB of memory with all rights.
     pub(crate) fn new() -> Pair {
         let mut engine = Engine::new(1);
         let limits = Limits { max_qp: 1 << 10, ..Limits::default() };
@@ -266,12 +268,12 @@ impl Pair {
         Pair { engine, now: Instant(1_000_000), log: Log::default(), a, b }
     }
 
-    /// The same, connected and in RTS.
+    /// Creates two QPs that are connected and in RTS.
     pub(crate) fn connected() -> Pair {
         Pair::connected_with(|_| {}, |_| {})
     }
 
-    /// The same, with changed attributes.
+    /// Creates two QPs that are connected and in RTS, with changed attributes.
     pub(crate) fn connected_with(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Pair {
         let mut pair = Pair::new();
         let (mut attr_a, mut attr_b) = (attr_to(&pair.b), attr_to(&pair.a));
@@ -283,7 +285,7 @@ impl Pair {
         pair
     }
 
-    /// Takes a QP from RESET to a state up to RTS.
+    /// Changes the state of a QP from RESET to a state up to RTS.
     pub(crate) fn connect(&mut self, end: &End, attr: QpAttr, last: QpState) {
         for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
             self.modify(end, mask, QpAttr { state, ..attr }).unwrap();
@@ -302,7 +304,7 @@ impl Pair {
         self.modify(end, AttrMask::STATE, QpAttr { state, ..QpAttr::default() }).unwrap();
     }
 
-    /// A CQ of a device fails.
+    /// Reports the failure of a device's CQ.
     pub(crate) fn cq_failed(&mut self, device: DeviceId, cq: CqId) {
         let qps = self.engine.core.devices.get(device.0).into_iter().flat_map(|device| device.qps.iter());
         let users = qps.filter(|entry| entry.qp.send_cq == cq || entry.qp.recv_cq == cq);
@@ -341,15 +343,17 @@ impl Pair {
         while self.engine.poll(self.now, u64::MAX, &mut self.log) || self.look() {}
     }
 
-    /// Answers all questions: there is nothing that the engine does not know of. True if there were
-    /// any.
+    /// Answers all questions, and returns whether there were any.
+    ///
+    /// The engine already knows all receives, so the answers bring none.
     pub(crate) fn look(&mut self) -> bool {
         let any = answer_all(&mut self.engine, self.now, &mut self.log);
         while any && self.engine.poll(self.now, u64::MAX, &mut self.log) {}
         any
     }
 
-    /// Lets time pass up to the next deadline; how long that was. `None` if there is none.
+    /// Lets time pass up to the next deadline, and returns how long that was. Returns `None` if
+    /// there is none.
     pub(crate) fn sleep(&mut self) -> Option<Duration> {
         self.run();
         let deadline = self.engine.poll_timeout()?;
@@ -359,7 +363,7 @@ impl Pair {
         Some(slept)
     }
 
-    /// Completions so far, as (own device is a, id, status), which are thereby forgotten.
+    /// Takes all completions so far, as (device 'a' or 'b', id, status).
     pub(crate) fn statuses(&mut self) -> Vec<(char, u32, WcStatus)> {
         let a = self.a.device;
         let name = |device| if device == a { 'a' } else { 'b' };
@@ -372,14 +376,14 @@ impl Pair {
         self.log.events.drain(..).map(|(device, event)| (name(device), event)).collect()
     }
 
-    /// The one completion since the last look.
+    /// Takes the only completion since the last call.
     pub(crate) fn completion(&mut self) -> Completion {
         assert_eq!(self.log.completions.len(), 1, "{:?}", self.log.completions);
         self.log.completions.remove(0).2
     }
 }
 
-/// Answers all questions of an engine; true if there were any.
+/// Answers all questions of an engine. Returns true if there were any.
 pub(crate) fn answer_all(engine: &mut Engine<Mem>, now: Instant, log: &mut Log) -> bool {
     let mut any = false;
     while let Some(question) = engine.poll_question() {

@@ -1,4 +1,4 @@
-//! Objects: made, refused, counted and gone.
+//! Objects: creation, rejection, counting and destruction.
 
 use super::*;
 
@@ -39,8 +39,8 @@ fn counts_return_to_zero() {
 fn keys_start_over_when_their_tags_are_used_up() {
     let mut pair = Pair::connected();
     let a = pair.a.clone();
-    // So many indices take turns as rest before they are used again, with a tag of 16 bits that
-    // grows by 128 on average.
+    // Indices rest before they are reused in turn. Each reuse has a 16-bit tag that grows by 128 on
+    // average.
     for _ in 0..64 * 1024 {
         let memory = a.memory.clone();
         let key = pair.engine.reg_mr(a.device, a.pd, Access::ALL, IOVA, 4096, memory).unwrap();
@@ -76,7 +76,7 @@ fn a_reset_device_forgets_all_and_its_numbers_are_not_valid_again() {
 fn no_queue_pair_has_the_number_that_means_multicast() {
     let mut engine: Engine<Mem> = Engine::new(1);
     let device = engine.add_device(Limits { max_qp: 256, ..Limits::default() });
-    // With the last index it would be all ones.
+    // With the last index, the number would be all ones.
     engine.core.devices.known_device(device.0).first_generation = 0xffff;
     let pd = engine.alloc_pd(device, OWNER).unwrap();
     let init = QpInit { max_send_wr: 1, max_recv_wr: 1, ..qp_init(pd) };
@@ -222,7 +222,7 @@ fn what_all_queues_could_take_together_is_limited() {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
     let promised = pair.engine.core.devices.promised();
-    // There is room for two more.
+    // There is room for two more QPs.
     pair.engine.set_request_memory(2 * promised);
     let first = pair.engine.create_qp(a.device, qp_init(a.pd)).unwrap();
     pair.engine.create_qp(b.device, qp_init(b.pd)).unwrap();

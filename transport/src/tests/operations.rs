@@ -1,6 +1,7 @@
-//! Every operation in every state of a QP, as a request and as a message, on each service, between
-//! QPs of one engine and in packets; against a table of what the specification says of each, which
-//! knows nothing of the engine's own.
+//! Every operation in every state of a QP, as a request and as a message, on each QP type.
+//!
+//! Tests run between QPs of one engine and with packets. They compare with a table of the
+//! specification's rules, which is independent of the engine's own.
 
 use super::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD, to};
 use super::unreliable::CONNECT;
@@ -10,26 +11,26 @@ use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 use vrdma_wire::num::Imm;
 use vrdma_wire::roce::{Aeth, Body, Packet, Rc, ReadPart, Syndrome};
 
-/// What the specification says of an operation.
+/// The specification's rules for an operation.
 struct Rule {
     op: fn(Remote) -> SendOp,
-    /// Table 38.
+    /// QP types that have the operation (table 38).
     services: &'static [QpType],
-    /// Opcodes of the completions: the sender's, and that of the receive which it consumes.
+    /// Opcode of the sender's completion. The next field is that of the receive it consumes.
     sent: WcOpcode,
     received: Option<WcOpcode>,
-    /// Rights that the responder has to give, its QP and its region (9.7.4.1.4, 9.7.4.1.7; of
-    /// ATOMIC WRITE A19),
+    /// Rights that the responder's QP and region have to give (9.7.4.1.4, 9.7.4.1.7; A19 for ATOMIC
+    /// WRITE).
     remote: Access,
-    /// and that the requester's elements need (10.6.3.1).
+    /// Rights that the requester's elements need (10.6.3.1).
     local: Access,
-    /// What answers it on a reliable connection (9.7.5.1, A19).
+    /// The answer on a reliable connection (9.7.5.1, A19).
     answer: Answer,
-    /// It is of the 8 bytes at a multiple of 8.
+    /// Whether it accesses exactly the 8 bytes at a multiple of 8.
     word: bool,
-    /// It has no payload (A19).
+    /// Whether it has no payload (A19).
     bare: bool,
-    /// What is in memory when it was executed.
+    /// Contents of memory after its execution.
     effect: Contents,
 }
 
@@ -41,21 +42,21 @@ enum Answer {
     EmptyReadResponse,
 }
 
-/// The 8 bytes of each place that an operation may change.
+/// The 8 bytes of each location that an operation may change.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Contents {
-    /// Where data come back to at the requester.
+    /// At the requester, where returned data arrives.
     landing: [u8; 8],
-    /// What a request names at the responder.
+    /// At the responder, the location that a request names.
     word: [u8; 8],
-    /// The responder's receive.
+    /// At the responder, the receive's memory.
     receive: [u8; 8],
 }
 
 const OUT: [u8; 8] = *b"outbound";
 const ORIGINAL: [u8; 8] = *b"original";
 const SWAP: [u8; 8] = *b"swapped!";
-/// FETCH AND ADD of 1, in the byte order of guests.
+/// The result of FETCH AND ADD of 1, in the guests' byte order.
 const ADDED: [u8; 8] = (u64::from_ne_bytes(ORIGINAL) + 1).to_ne_bytes();
 const UNTOUCHED: Contents = Contents { landing: [0; 8], word: ORIGINAL, receive: [0; 8] };
 const IMM: Option<Imm> = Some(Imm::from_bytes([9, 8, 7, 6]));
@@ -197,47 +198,49 @@ const fn flush(whole: bool) -> FlushScope {
 
 const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
 
-/// States of QPs of a service: a reliable connection is never in SQE (10.3.1).
+/// Returns the states of QPs of a type. An RC QP is never in SQE (10.3.1).
 pub(super) fn states(service: QpType) -> impl Iterator<Item = QpState> {
     STATES.into_iter().filter(move |&state| service != QpType::Rc || state != Sqe)
 }
 
-/// Where bytes go out from and come back to at the requester, and where a request and a receive
-/// have theirs at the responder.
+/// Offset of outgoing data at the requester.
+///
+/// The next constants are the offsets of returned data at the requester, and of the request's and
+/// the receive's memory at the responder.
 const SOURCE: u64 = 0;
 const LANDING: u64 = 8192;
 const WORD: u64 = 16_384;
 const RECEIVE: u64 = 32_768;
 /// Bytes of the receive.
 const ROOM: u32 = 8192;
-/// What precedes a datagram in its receive (9.8.3).
+/// Bytes that precede a datagram in its receive: the GRH (9.8.3).
 const GRH: u32 = 40;
 const MTU: u32 = 1024;
 
-/// How two QPs reach each other.
+/// The path between two QPs.
 pub(super) enum Topology {
     OneEngine(Box<Pair>),
     Packets(Box<Net>),
 }
 
-/// Two QPs, the requester A and the responder B.
+/// Two QPs: the requester A and the responder B.
 pub(super) struct Walk {
     pub(super) service: QpType,
     pub(super) topology: Topology,
     pub(super) ends: [End; 2],
-    /// What each is to be told on its way through the states.
+    /// The attributes for each QP's state changes.
     pub(super) attrs: [QpAttr; 2],
-    /// Who posts.
+    /// The owner that posts.
     pub(super) poster: OwnerId,
 }
 
-/// Each service, between QPs of one engine, and in packets.
+/// Returns each QP type, between QPs of one engine and with packets.
 pub(super) fn all_walks() -> impl Iterator<Item = (QpType, bool)> {
     ALL.iter().flat_map(|&service| [(service, false), (service, true)])
 }
 
 impl Walk {
-    /// Both in RESET.
+    /// Creates both QPs, in RESET.
     pub(super) fn new(service: QpType, packets: bool) -> Walk {
         let (topology, ends, attrs) = match packets {
             true => {
@@ -262,7 +265,7 @@ impl Walk {
         Walk { service, topology, ends, attrs, poster: OWNER }
     }
 
-    /// Both in RTS, and a receive is posted.
+    /// Creates both QPs in RTS, with a receive posted.
     pub(super) fn ready(service: QpType, packets: bool) -> Walk {
         let mut walk = Walk::new(service, packets);
         walk.make_ready();
@@ -275,7 +278,7 @@ impl Walk {
         self.post_receive();
     }
 
-    /// An end's engine, and what comes out of it.
+    /// Returns an end's engine, its log, and the time.
     pub(super) fn engine(&mut self, at: usize) -> (&mut Engine<Mem>, &mut Log, Instant) {
         match &mut self.topology {
             Topology::OneEngine(pair) => (&mut pair.engine, &mut pair.log, pair.now),
@@ -297,7 +300,7 @@ impl Walk {
         self.engine(at).0.query_qp(device, qpn).unwrap()
     }
 
-    /// Takes a QP from RESET to a state.
+    /// Changes the state of a QP from RESET to `to`.
     pub(super) fn go(&mut self, at: usize, to: QpState) {
         let masks = match self.service {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => [TO_INIT, TO_RTR, TO_RTS],
@@ -313,7 +316,7 @@ impl Walk {
             Reset | Init | Rtr | Rts => {}
             Sqd | Err => self.modify(at, AttrMask::STATE, QpAttr { state: to, ..QpAttr::default() }),
             Sqe => {
-                // A request that cannot be sent.
+                // A request that cannot be sent leads to SQE.
                 let nowhere = Sge { addr: 0, length: 1, lkey: Lkey(0xdead) };
                 self.post(at, SEND, Payload::Sges(&[nowhere])).unwrap();
                 self.run();
@@ -363,7 +366,7 @@ impl Walk {
         }
     }
 
-    /// Lets all time pass that somebody waits for.
+    /// Lets time pass until nothing waits for a deadline.
     pub(super) fn settle(&mut self) {
         match &mut self.topology {
             Topology::OneEngine(pair) => while pair.sleep().is_some() {},
@@ -380,7 +383,7 @@ impl Walk {
         own.into_iter().map(|it| it.2).collect()
     }
 
-    /// How the one request of A ended, and as what.
+    /// Returns status and opcode of A's only completion.
     pub(super) fn end(&mut self) -> (WcStatus, WcOpcode) {
         let all = self.completions(A);
         assert_eq!(all.len(), 1, "{all:?}");
@@ -403,7 +406,7 @@ impl Walk {
         }
     }
 
-    /// The request was executed, once, and both completions say so.
+    /// Asserts that the request was executed once, and that both completions say so.
     fn assert_executed(&mut self, rule: &Rule, case: &str) {
         let sent = self.completions(A);
         assert_eq!(sent.len(), 1, "{case}: {sent:?}");
@@ -426,7 +429,7 @@ impl Walk {
         assert_eq!(self.contents(), rule.effect, "{case}");
     }
 
-    /// Nothing happened at the responder.
+    /// Asserts that nothing happened at the responder.
     pub(super) fn assert_untouched(&mut self, case: &str) {
         assert_eq!((self.completions(B), self.contents()), (vec![], UNTOUCHED), "{case}");
     }
@@ -442,8 +445,8 @@ impl Rule {
     }
 }
 
-/// The responder is ready: what becomes of a request is the requester's state's and its service's
-/// business (10.3.1, 11.4.1.1).
+/// With a ready responder, the requester's state and QP type decide about a request (10.3.1,
+/// 11.4.1.1).
 #[test]
 fn requests_are_refused_sent_held_or_flushed_as_the_state_says() {
     for (service, packets) in all_walks() {
@@ -491,9 +494,10 @@ fn requests_are_refused_sent_held_or_flushed_as_the_state_says() {
     }
 }
 
-/// The requester is ready: whether its message is executed is the responder's state's business
-/// (10.3.1). Where it is not, a reliable requester finds that nobody answers, and another never
-/// learns.
+/// With a ready requester, the responder's state decides whether a message is executed (10.3.1).
+///
+/// If it is not executed, a reliable requester gets no answer, and any other requester learns
+/// nothing.
 #[test]
 fn messages_are_executed_or_ignored_as_the_receivers_state_says() {
     for (service, packets) in all_walks() {
@@ -559,7 +563,7 @@ fn packets_of_other_services_are_dropped_in_every_state() {
     }
 }
 
-/// All sets of rights that there are.
+/// Returns all sets of rights.
 fn sets_of_rights() -> impl Iterator<Item = Access> {
     (0..=Access::ALL.0).flat_map(|rights| [Access(rights), Access(rights) | Access::FLUSH_GLOBAL])
 }
@@ -578,7 +582,8 @@ fn the_responder_has_to_give_exactly_the_rights_that_an_operation_needs() {
                     walk.attrs[B].access = rights;
                 } else {
                     let (engine, ..) = walk.engine(B);
-                    // Who may write remotely may do so locally.
+                    // A set with a remote right to write needs the local one. Other sets are
+                    // rejected.
                     match engine.reg_mr(device, pd, rights, IOVA, 1 << 20, memory.clone()) {
                         Ok(key) => rkey = Rkey(key),
                         Result::Err(_) => continue,
@@ -654,7 +659,7 @@ fn a_receive_has_to_be_writable_where_a_message_goes_into_it() {
     }
 }
 
-/// Lengths of atomics, and where their 8 bytes may be (9.4.5, A19); of all others there is no rule.
+/// Atomics have 8 bytes at a multiple of 8 (9.4.5, A19). Other operations have no such rule.
 #[test]
 fn words_are_of_8_bytes_at_a_multiple_of_8() {
     for (service, packets) in all_walks() {
@@ -676,8 +681,9 @@ fn words_are_of_8_bytes_at_a_multiple_of_8() {
     }
 }
 
-/// A message takes the PSNs of its packets, one that is answered with data those of its responses
-/// (9.7.3.2, 9.7.4.1.6, 9.7.5.1.5).
+/// A message takes the PSNs of its packets. One answered with data takes those of its responses.
+///
+/// Sources: 9.7.3.2, 9.7.4.1.6, 9.7.5.1.5.
 #[test]
 fn messages_take_the_psns_of_their_packets_or_responses() {
     for (service, packets) in all_walks() {
@@ -695,7 +701,7 @@ fn messages_take_the_psns_of_their_packets_or_responses() {
                 assert_eq!(walk.end(), (WcStatus::Success, rule.sent), "{case}");
                 let psns = if rule.bare { 1 } else { length.div_ceil(MTU).max(1) };
                 let after = [walk.query(A).sq_psn, walk.query(B).rq_psn];
-                // A datagram's receiver counts none.
+                // The receiver of a datagram counts no PSNs.
                 let expected = [psns, if service == QpType::Ud { 0 } else { psns }];
                 assert_eq!(after, [0, 1].map(|at| before[at].add(expected[at])), "{case}");
                 let Topology::Packets(net) = &mut walk.topology else { continue };
@@ -747,8 +753,9 @@ fn reliable_responders_answer_as_the_operation_says() {
     }
 }
 
-/// What is not merely acknowledged takes of what either end has for READs and atomics (9.7.4.1.5,
-/// 11.2.5.2).
+/// Operations with more than an ACK as answer need READ and atomic resources at both ends.
+///
+/// Sources: 9.7.4.1.5, 11.2.5.2.
 #[test]
 fn who_has_nothing_for_reads_and_atomics_sends_and_takes_none() {
     for (rule, packets) in RULES.iter().flat_map(|rule| [(rule, false), (rule, true)]) {

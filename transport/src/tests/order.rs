@@ -1,5 +1,5 @@
-//! A receive that is posted before a send is there for it, whichever of them the engine is handed
-//! first.
+//! A receive that is posted before a send is available to it, in whichever order the engine gets
+//! them.
 
 use super::datagrams::{Ud, to};
 use super::unreliable::uc;
@@ -12,7 +12,7 @@ use vrdma_wire::roce::MAX_FRAME;
 const OK: WcStatus = WcStatus::Success;
 const WITH_IMM: Option<Imm> = Some(Imm::from_bytes([1, 2, 3, 4]));
 
-/// Hands in a send, and no more.
+/// Posts a send, without letting the engine work.
 fn send(pair: &mut Pair, id: u32, op: SendOp) {
     let (end, payload) = (pair.a.clone(), Payload::Inline(b"hi"));
     let request = SendRequest { id, signaled: true, solicited: false, fence: false, op, payload };
@@ -25,7 +25,7 @@ fn send(pair: &mut Pair, id: u32, op: SendOp) {
     }
 }
 
-/// Lets the engine work, and takes its question: whether the owner of B has posted receives.
+/// Lets the engine work, and takes its question whether B's owner has posted receives.
 fn asked(pair: &mut Pair) -> Question {
     while pair.engine.poll(pair.now, u64::MAX, &mut pair.log) {}
     let question = pair.engine.poll_question().expect("a question");
@@ -39,7 +39,7 @@ fn answer(pair: &mut Pair, question: Question) {
     while pair.engine.poll(pair.now, u64::MAX, &mut pair.log) {}
 }
 
-/// What B counted of messages that found no receive.
+/// Returns B's count of messages that found no receive.
 fn unready(pair: &Pair) -> u64 {
     let counters = pair.engine.counters(pair.b.device);
     counters.rnr_naks_sent + counters.drop_no_receive
@@ -96,7 +96,7 @@ fn each_answer_is_for_those_who_asked_before_the_caller_began_to_look() {
     let mut pair = Pair::connected_with(|a| a.rnr_retry = 1, |_| {});
     send(&mut pair, 1, SEND);
     let question = asked(&mut pair);
-    // A second QP of A's device asks the same meanwhile, and the first starts anew.
+    // A second QP of A's device asks the same question meanwhile, and the first QP starts again.
     let (a, b) = (pair.a.clone(), pair.b.clone());
     let [c, d] = [&a, &b].map(|end| {
         let qpn = pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap();
@@ -138,7 +138,7 @@ fn a_device_that_is_reset_asks_and_answers_no_more() {
     assert_eq!((pair.statuses(), pair.engine.has_questions()), (vec![], false));
 }
 
-/// Hands the frames that A has sent to B, and takes B's question.
+/// Delivers the frames that A has sent to B, and takes B's question.
 fn carried(net: &mut Net) -> Question {
     net.work(A);
     let frames: Vec<_> = net.hosts[A].cable.frames.drain(..).collect();
@@ -168,7 +168,8 @@ fn packets_wait_for_receives_that_are_handed_in_late_and_stay_in_order() {
         (1..=3).for_each(|id| post(&mut net, id));
         let question = carried(&mut net);
         assert_eq!(net.hosts[B].statuses(), []);
-        // What comes during the look waits behind the rest, though its receive is there by now.
+        // A packet that arrives before the answer waits behind the others, though its receive is
+        // posted by then.
         for id in 11..=14 {
             net.post_recv(B, id, &[b.sge(100 * u64::from(id), 42)]);
         }

@@ -1,13 +1,13 @@
-//! A call panics: the devices that it had at hand go, and nobody else's requests are lost.
+//! A call that panics: the devices that it handled go, and no other device loses requests.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Connections between these devices of [`many`], by their numbers.
+/// Connections between the devices of [`many`], by their numbers.
 const CONNECTIONS: [(usize, usize); 5] = [(0, 1), (2, 3), (4, 5), (0, 2), (3, 4)];
 
-/// Six devices, and both ends of each of [`CONNECTIONS`].
+/// Creates six devices, and both ends of each of [`CONNECTIONS`].
 fn many() -> (Pair, Vec<[End; 2]>) {
     let mut pair = Pair::new();
     let more = (3..7).map(|n| {
@@ -33,8 +33,8 @@ fn many() -> (Pair, Vec<[End; 2]>) {
     (pair, ends.into())
 }
 
-/// What each end posts: some at once, some in turns, some that need receives. Returns how many
-/// completions each end is to have if all goes well.
+/// Posts requests of each end: some execute at once, some take several rounds, and some need
+/// receives.
 fn post_all(engine: &mut Engine<Mem>, now: Instant, ends: &[[End; 2]], sink: &mut Log, first: usize) {
     for [one, other] in &ends[first..] {
         for (own, peer) in [(one, other), (other, one)] {
@@ -79,8 +79,8 @@ fn what_a_step_that_panicked_had_at_hand_goes_and_all_others_complete_what_they_
         let (mut pair, ends) = many();
         let mut sink = Log { breaks_after: Some(left), ..Log::default() };
         let now = pair.now;
-        // Which of the posts was under way is found in what the engine has; the others are made
-        // after.
+        // The engine's contents show which post was in progress. The remaining posts are made
+        // afterwards.
         let mut at = 0;
         let result = catch_unwind(AssertUnwindSafe(|| {
             for first in 0..ends.len() {
@@ -118,7 +118,7 @@ fn what_a_step_that_panicked_had_at_hand_goes_and_all_others_complete_what_they_
                 }
             }
         }
-        // Peers of who went find nobody there.
+        // Peers of removed devices get no answer.
         while let Some(at) = pair.engine.poll_timeout() {
             pair.now = pair.now.max(at);
             go_on(&mut pair.engine, pair.now, &mut sink);
@@ -135,7 +135,7 @@ fn a_list_that_lost_an_entry_of_another_device_is_found_out() {
     let mut sink = Log::default();
     post_all(&mut pair.engine, pair.now, &ends, &mut sink, 0);
     pair.engine.check_after_panic().expect("nothing is lost yet");
-    // As if a step of one device had taken the entry of another and not put it back.
+    // As if a step of one device had taken the entry of another device and not put it back.
     assert!(pair.engine.core.schedule.local.pop().is_some());
     assert!(pair.engine.check_after_panic().is_err());
 }

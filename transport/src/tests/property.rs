@@ -1,5 +1,6 @@
-//! Any calls with any arguments: nothing panics, every request ends once, in order, and all is
-//! given back.
+//! Any calls with any arguments.
+//!
+//! Nothing panics, every request completes once and in order, and everything is freed in the end.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,8 +9,9 @@ use vrdma_wire::num::Imm;
 
 const QPS: usize = 6;
 
-/// Something that a guest, or time, does. QPs 0 to 3 are of the first device, 4 and 5 of the
-/// second.
+/// An action of a guest, or of time.
+///
+/// QPs 0 to 3 belong to the first device, 4 and 5 to the second.
 #[derive(Clone, Debug)]
 enum Op {
     Connect { one: usize, other: usize, to: u8, odd: u8 },
@@ -34,7 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
         || prop_oneof![4 => 0u32..100, 1 => 60_000u32..70_000, 1 => 250_000u32..400_000, 1 => any::<u32>()];
     let lengths = move || proptest::collection::vec(length(), 0..5);
     let qp = || 0..QPS;
-    // An odd of 0 to 5 spoils the request in some way.
+    // Values 0 to 5 make the request wrong in some way.
     let odd = || 0u8..60;
     prop_oneof![
         6 => (qp(), qp(), 0u8..4, odd()).prop_map(|(one, other, to, odd)| Op::Connect { one, other, to, odd }),
@@ -60,15 +62,15 @@ fn op() -> impl Strategy<Value = Op> {
 const STATES: [QpState; 7] =
     [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Err];
 
-/// A request as the model knows it: number and whether it completes on success.
+/// Requests in the model: number, and whether it completes on success.
 type Pending = VecDeque<(u32, bool)>;
 
-/// The engine, and what is known to be pending in it.
+/// The engine, and a model of what is pending in it.
 struct Model {
     pair: Pair,
     ends: Vec<End>,
     next: u32,
-    /// A memory window of each device, of type 1. Regions have no windows.
+    /// A memory window of type 1 for each device. No window is bound to a region.
     windows: BTreeMap<DeviceId, Rkey>,
     sends: BTreeMap<(DeviceId, Qpn), Pending>,
     receives: BTreeMap<(DeviceId, Qpn), Pending>,
@@ -100,8 +102,8 @@ impl Model {
         self.next
     }
 
-    /// Notes a post before it is made, as completions may come at once; takes it back if it was
-    /// dropped.
+    /// Records a post before it is made, as completions may come at once. Removes it if the post
+    /// failed.
     fn posted(
         &mut self,
         end: &End,
@@ -120,14 +122,14 @@ impl Model {
         self.check();
     }
 
-    /// What completed was pending, and first of its queue.
+    /// Asserts that each completion's request was pending, and first in its queue.
     fn check(&mut self) {
         for (device, _, completion) in self.pair.log.completions.drain(..) {
             let key = (device, completion.qpn);
             let receive = matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm);
             let map = if receive { &mut self.receives } else { &mut self.sends };
             let pending = map.get_mut(&key).expect("a completion of a QP that exists");
-            // Unsignaled requests before it have ended well.
+            // Unsignaled requests before it have succeeded.
             while let Some((id, signaled)) = pending.pop_front() {
                 if id == completion.id {
                     assert!(signaled || completion.status != WcStatus::Success);
@@ -140,7 +142,7 @@ impl Model {
         self.pair.log.events.clear();
     }
 
-    /// What the QP had pending was dropped.
+    /// Removes a QP's pending requests from the model, because the engine has dropped them.
     fn forget(&mut self, end: &End) {
         self.sends.remove(&Self::key(end));
         self.receives.remove(&Self::key(end));
@@ -231,7 +233,7 @@ impl Model {
                     7 => SendOp::SendInvalidate { key: remote.rkey },
                     8 => SendOp::LocalInvalidate { key: remote.rkey },
                     _ => {
-                        // Of no bytes, it unbinds what is not bound, which is right.
+                        // With length 0 it unbinds a window that is not bound, which is allowed.
                         let (rkey, length) = (self.windows[&end.device], offset % 2);
                         if odd > 2 {
                             sges.clear();
@@ -332,7 +334,7 @@ impl Model {
         if second { self.pair.b = renewed } else { self.pair.a = renewed }
     }
 
-    /// Ends everything: whatever is pending is flushed, and all objects go.
+    /// Ends everything: flushes pending requests, and destroys all objects.
     fn finish(mut self) {
         for end in self.ends.clone() {
             self.pair.go(&end, QpState::Err);
@@ -364,7 +366,7 @@ proptest! {
     #[test]
     fn every_request_ends_once_and_in_order(ops in proptest::collection::vec(op(), 1..300)) {
         let mut model = Model::new();
-        // Something to begin with: three connections, one of them within a device.
+        // Begin with three connections, one of them within a device.
         for (one, other) in [(0, 4), (1, 5), (2, 3)] {
             model.apply(Op::Connect { one, other, to: 3, odd: 60 });
         }

@@ -1,4 +1,4 @@
-//! Peers that are not there, not connected, or not ready.
+//! Peers that do not exist, are not connected, or are not ready.
 
 use super::*;
 use QpState::{Init, Reset, Rtr, Rts};
@@ -43,8 +43,8 @@ fn a_new_count_of_retries_holds_for_the_request_that_is_under_way() {
     pair.go(&a, QpState::Rts);
     while pair.sleep().is_some() {}
     assert_eq!(pair.statuses(), [('a', 1, WcStatus::RnrRetryExc)]);
-    // Two retries, and the one that is too many: with what was left of the old count it had been
-    // the second.
+    // Two retries, and one that exceeds the limit. With the remaining old count, the second would
+    // have exceeded it.
     assert_eq!(pair.engine.counters(a.device).rnr_naks, 4);
 }
 
@@ -77,7 +77,7 @@ fn seven_rnr_retries_are_for_ever_and_cost_little() {
         assert!(pair.sleep().unwrap() >= Duration::from_millis(100));
     }
     assert_eq!(pair.statuses(), []);
-    // A peer that dies is noticed all the same.
+    // A peer that dies is noticed nevertheless.
     pair.engine.destroy_qp(b.device, b.qpn).unwrap();
     for _ in 0..5 {
         pair.sleep();
@@ -101,8 +101,9 @@ fn a_write_with_immediate_needs_a_receive_at_its_end() {
     assert_eq!(b.memory.bytes(0, 600_000), [5; 600_000]);
 }
 
-/// Posts a WRITE to a peer that does not answer: it fails after so many timeouts, and counts as
-/// dropped for `reason`.
+/// Posts a WRITE to a peer that does not answer.
+///
+/// It fails after three timeouts, and counts as dropped for `reason`.
 fn never_answered(mut pair: Pair, reason: &str) {
     let (a, b) = (pair.a.clone(), pair.b.clone());
     pair.post(&a, 1, write_to(b.remote(0)), Payload::Inline(b"x")).unwrap();
@@ -226,7 +227,7 @@ fn a_sender_that_dies_in_mid_message_leaves_its_receive_and_cannot_begin_anew() 
     assert!(pair.engine.poll(pair.now, 1, &mut pair.log));
     pair.go(&a, Reset);
     assert_eq!(pair.engine.counts(b.device).pending_receives, 1);
-    // Were it to guess the PSN, it would still be in the midst of a message.
+    // Even with the right PSN, the new sender would be in the middle of a message.
     let sq_psn = pair.engine.query_qp(b.device, b.qpn).unwrap().rq_psn;
     pair.connect(&a, QpAttr { sq_psn, ..attr_to(&b) }, Rts);
     pair.post(&a, 2, SEND, Payload::Inline(b"x")).unwrap();
@@ -247,7 +248,7 @@ fn a_suspended_device_makes_no_progress_and_goes_on_where_it_was() {
     pair.engine.set_suspended(a.device, false);
     pair.run();
     assert_eq!(pair.statuses(), [('a', 1, WcStatus::Success)]);
-    // Its deadline passes while it is suspended: no retry is lost, and none forgotten.
+    // Its deadline passes while it is suspended. No retry is lost, and none is forgotten.
     pair.engine.set_suspended(a.device, true);
     assert_eq!(pair.sleep(), Some(RNR));
     assert_eq!(pair.sleep(), None);

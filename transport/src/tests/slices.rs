@@ -1,4 +1,4 @@
-//! What may be much is done in slices: counted is what each call does.
+//! Long work is done in slices. The tests count what each call does.
 
 use super::unreliable::uc;
 use super::*;
@@ -6,10 +6,10 @@ use crate::collections::flush::FLUSHED;
 use crate::engine::TURNS;
 use crate::engine::sweep::SWEPT;
 
-/// Many more than end at once.
+/// Many more than complete in one slice.
 const MANY: u32 = 2 * FLUSHED as u32 + 300;
 
-/// A QP in SQD with so many sends, which are not begun, and receives.
+/// Creates a QP in SQD with sends, which are not started, and receives.
 fn full(pair: &mut Pair, like: &End, sends: u32, receives: u32) -> End {
     let init = QpInit { max_send_wr: sends + 1, max_recv_wr: receives + 1, ..qp_init(like.pd) };
     let qpn = pair.engine.create_qp(like.device, init).unwrap();
@@ -29,8 +29,7 @@ fn full(pair: &mut Pair, like: &End, sends: u32, receives: u32) -> End {
     end
 }
 
-/// The ids of completions of a queue since the last look, with their statuses; those of others
-/// stay.
+/// Takes a queue's completions since the last call: ids and statuses. Those of other queues stay.
 fn ended(pair: &mut Pair, end: &End, cq: CqId) -> Vec<(u32, WcStatus)> {
     let is_it = |(device, of, completion): &mut (DeviceId, CqId, Completion)| {
         *device == end.device && *of == cq && completion.qpn == end.qpn
@@ -42,15 +41,16 @@ fn ended(pair: &mut Pair, end: &End, cq: CqId) -> Vec<(u32, WcStatus)> {
         .collect()
 }
 
-/// To another state, with this very engine: a copy may flush as much again.
+/// Changes the state with this same engine, because a copy may flush as much again.
 fn go_now(pair: &mut Pair, end: &End, state: QpState) {
     let attr = QpAttr { state, ..QpAttr::default() };
     let Pair { engine, now, log, .. } = pair;
     engine.modify_qp(*now, end.device, end.qpn, AttrMask::STATE, &attr, log).unwrap();
 }
 
-/// One poll, which flushes no more than it may, beside a request that fails; true if there is more
-/// to do.
+/// Polls once, and asserts that the poll flushes at most one slice, beside one failed request.
+///
+/// Returns true if there is more to do.
 fn poll(pair: &mut Pair) -> bool {
     let before = pair.log.completions.len();
     let more = pair.engine.poll(pair.now, u64::MAX, &mut pair.log);
@@ -71,7 +71,7 @@ fn full_queues_are_flushed_in_slices_in_order_with_what_is_posted_meanwhile() {
     assert!(pair.engine.is_flushing(end.device, end.qpn));
     pair.post(&end, MANY, SEND, Payload::Inline(b"last")).unwrap();
     pair.post_recv(&end, MANY, &[]).unwrap();
-    // An engine that takes over goes on.
+    // An engine that takes over continues.
     pair.engine = save::copied(&pair.engine);
     while poll(&mut pair) {}
     for cq in [SEND_CQ, RECV_CQ] {
@@ -80,7 +80,7 @@ fn full_queues_are_flushed_in_slices_in_order_with_what_is_posted_meanwhile() {
     }
     assert!(!pair.engine.is_flushing(end.device, end.qpn));
     assert_eq!(pair.engine.counters(end.device).flushes, 2 * u64::from(MANY) + 2);
-    // What comes later ends at once.
+    // Requests posted later complete at once.
     pair.post_recv(&end, 7, &[]).unwrap();
     assert_eq!(ended(&mut pair, &end, RECV_CQ), [(7, FLUSH)]);
 }
@@ -117,7 +117,7 @@ fn sends_that_are_flushed_in_sqe_end_before_those_that_follow_in_rts() {
     ] {
         pair.modify(&end, mask, QpAttr { state, ..attr }).unwrap();
     }
-    // The first is wrong.
+    // The first request is wrong.
     let Pair { engine, now, log, .. } = &mut pair;
     engine.post_invalid(*now, end.device, OWNER, end.qpn, 0, Queue::Send, log).unwrap();
     for id in 1..MANY {
@@ -129,7 +129,7 @@ fn sends_that_are_flushed_in_sqe_end_before_those_that_follow_in_rts() {
     assert!(poll(&mut pair));
     assert_eq!((pair.state(&end), pair.engine.is_flushing(end.device, end.qpn)), (QpState::Sqe, true));
     pair.engine = save::copied(&pair.engine);
-    // Whoever does not wait has the rest at once.
+    // A state change without waiting flushes the rest at once.
     pair.go(&end, QpState::Rts);
     pair.post(&end, MANY, SEND, Payload::Inline(b"goes")).unwrap();
     while poll(&mut pair) {}
@@ -153,7 +153,7 @@ fn a_guest_with_much_to_flush_keeps_another_waiting_for_one_turn() {
     assert!(poll(&mut pair));
     assert_eq!(ended(&mut pair, &short, RECV_CQ).len(), 40);
     while poll(&mut pair) {}
-    // Nothing is written to a guest that is suspended.
+    // Nothing is written to a suspended guest.
     let end = full(&mut pair, &a, 0, MANY);
     go_now(&mut pair, &end, QpState::Err);
     pair.engine.set_suspended(a.device, true);
@@ -172,7 +172,7 @@ fn full_queues_of_a_qp_that_goes_are_freed_in_slices() {
         let a = pair.a.clone();
         let end = full(&mut pair, &a, MANY, MANY);
         let dropped = |pair: &Pair| pair.engine.core.devices.get(a.device.0).unwrap().requests.num_dropped();
-        // Some of them after they were to be flushed.
+        // Some of them after their flush has begun.
         go_now(&mut pair, &end, QpState::Err);
         assert_eq!(ended(&mut pair, &end, SEND_CQ).len(), FLUSHED);
         match destroy {
@@ -230,7 +230,7 @@ fn qps_follow_a_gid_in_slices_and_nobody_else_has_it_until_all_have() {
     let mut left = with_source(&pair);
     assert!(left >= qpns.len() - SWEPT && pair.engine.is_setting_gids(a.device));
     assert_eq!(pair.engine.set_gid(b.device, 1, Some(a.gid.into())), Err(Error::Denied));
-    // Nor does a suspended device keep it.
+    // A suspended device does not keep the address either.
     pair.engine.set_suspended(a.device, true);
     while pair.engine.poll(pair.now, u64::MAX, &mut pair.log) {
         let now = with_source(&pair);
@@ -239,7 +239,7 @@ fn qps_follow_a_gid_in_slices_and_nobody_else_has_it_until_all_have() {
     }
     assert_eq!((with_source(&pair), pair.engine.is_setting_gids(a.device)), (0, false));
     pair.engine.set_gid(b.device, 1, Some(a.gid.into())).unwrap();
-    // One that is reset in between keeps nothing either.
+    // A device that is reset in between keeps nothing either.
     pair.engine.set_gid(a.device, 0, Some(Gid::from_ipv4([10, 0, 0, 9]).into())).unwrap();
     pair.engine.set_gid(a.device, 0, None).unwrap();
     pair.engine.reset_device(a.device);
@@ -258,7 +258,7 @@ fn so_many_qps_have_turns_in_one_poll_however_short_they_are() {
         });
         pair.connect(&own, attr_to(&peer), QpState::Rts);
         pair.connect(&peer, attr_to(&own), QpState::Rts);
-        // Behind a drain it waits for its turn.
+        // After SQD, the request waits for its turn.
         pair.go(&own, QpState::Sqd);
         pair.post(&own, 1, write_to(b.remote(0)), Payload::Inline(b"x")).unwrap();
         pair.go(&own, QpState::Rts);

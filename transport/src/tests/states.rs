@@ -1,4 +1,4 @@
-//! States of a QP, and what they let pass.
+//! States of a QP, and what they allow.
 
 use super::*;
 use QpState::{Init, Reset, Rtr, Rts, Sqd};
@@ -89,7 +89,7 @@ fn an_idle_queue_is_drained_at_once_and_tells_only_if_asked() {
     assert_eq!(pair.events(), [('a', Event::SqDrained(a.qpn))]);
     pair.go(&b, Sqd);
     assert_eq!(pair.events(), []);
-    // It still receives.
+    // B still receives in SQD.
     pair.go(&a, Rts);
     pair.post(&a, 1, write_to(b.remote(0)), Payload::Inline(b"x")).unwrap();
     assert_eq!(pair.completion().status, WcStatus::Success);

@@ -1,4 +1,4 @@
-//! Unreliable connections between QPs of one engine.
+//! UC connections between QPs of one engine.
 
 use super::*;
 use QpState::{Err, Rts, Sqd, Sqe};
@@ -10,7 +10,7 @@ pub(crate) const CONNECT: AttrMask = AttrMask::STATE
     .with(AttrMask::DEST_QPN)
     .with(AttrMask::RQ_PSN);
 
-/// Two unreliable connections' ends, connected if so wanted.
+/// Creates two UC QPs, and connects those that `connected` says.
 pub(crate) fn uc(connected: [bool; 2]) -> Pair {
     let mut pair = Pair::new();
     for end in [&mut pair.a, &mut pair.b] {
@@ -24,7 +24,7 @@ pub(crate) fn uc(connected: [bool; 2]) -> Pair {
     pair
 }
 
-/// With both QPs, which are in RESET, in RTS.
+/// Changes the state of both QPs, which are in RESET, to RTS.
 pub(crate) fn connected(mut pair: Pair) -> Pair {
     let ends = [(pair.a.clone(), attr_to(&pair.b)), (pair.b.clone(), attr_to(&pair.a))];
     ends.into_iter().for_each(|(end, attr)| connect_uc(&mut pair, &end, attr));
@@ -136,7 +136,7 @@ fn nobody_is_waited_for() {
     }
     assert_eq!(pair.statuses(), [('a', 0, OK), ('a', 1, OK), ('a', 2, OK)]);
     assert_eq!((dropped(&pair), pair.sleep()), (vec![("drop_state", 3)], None));
-    // Who comes later has missed them, and knows.
+    // A peer that comes later has missed the messages, and notices that.
     connect_uc(&mut pair, &b, attr_to(&a));
     pair.post_recv(&b, 9, &[b.sge(0, 4)]).unwrap();
     pair.post(&a, 3, SEND, Payload::Inline(b"here")).unwrap();
@@ -154,7 +154,7 @@ fn a_message_that_breaks_off_leaves_its_receive_to_the_next() {
     let sges = [a.sge(0, 300_000), Sge { addr: 0, length: 300_000, lkey: Lkey(key) }];
     pair.post(&a, 2, SEND, Payload::Sges(&sges)).unwrap();
     assert!(pair.engine.poll(pair.now, 1, &mut pair.log));
-    // What was checked is gone when its turn comes.
+    // Memory that was checked is gone when the message's turn comes.
     pair.engine.dereg_mr(a.device, key).unwrap();
     pair.run();
     assert_eq!(
@@ -199,7 +199,7 @@ fn a_receive_that_may_not_be_written_fails_its_qp_and_no_other() {
     pair.post(&a, 3, SEND, Payload::Inline(b"12345678")).unwrap();
     let expected = [('a', 3, OK), ('b', 1, WcStatus::LocProt), ('b', 2, WcStatus::Flush)];
     assert_eq!((pair.statuses(), pair.state(&a), pair.state(&b)), (expected.to_vec(), Rts, Err));
-    // Memory of a WRITE that is gone: an event tells.
+    // Memory of a WRITE is gone: an event reports it.
     let mut pair = uc([true; 2]);
     let (a, b) = (pair.a.clone(), pair.b.clone());
     b.memory.vanish();

@@ -1,4 +1,4 @@
-//! The same addresses in several VLANs.
+//! Equal addresses in several VLANs.
 
 use super::wire::{A, B, Host, Net, parse};
 use super::*;
@@ -14,7 +14,7 @@ fn entry(gid: Gid, vlan: u16) -> GidEntry {
     GidEntry { gid, vlan: VlanId::new(vlan).unwrap() }
 }
 
-/// A further device, with that GID in that VLAN and a QP in RESET.
+/// Adds a device with this GID in this VLAN, and a QP in RESET.
 fn device(pair: &mut Pair, gid: Gid, vlan: u16) -> End {
     let engine = &mut pair.engine;
     let device = engine.add_device(Limits { max_qp: 1 << 10, ..Limits::default() });
@@ -58,12 +58,12 @@ fn connections_of_one_host_stay_in_their_vlan() {
 
 #[test]
 fn a_queue_pair_in_another_vlan_is_no_peer() {
-    // B has its address in both VLANs, and its QP in the other one than A's.
+    // B has its address in both VLANs, and its QP is in the VLAN that A's QP is not in.
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
     for end in [&a, &b] {
         for (index, vlan) in [(1, 10), (2, 20)] {
-            // A's peers and B's know them by the addresses that they have without a tag, too.
+            // Peers of A and B also know them by their untagged addresses.
             pair.engine.set_gid(end.device, index, Some(entry(end.gid, vlan))).unwrap();
         }
     }
@@ -92,7 +92,7 @@ fn an_address_vector_is_in_the_vlan_of_its_own_address() {
     assert_eq!(pair.engine.query_qp(a.device, a.qpn).unwrap().vlan, Some(10));
 }
 
-/// Both in RTS, in VLAN 10 at A and at B; B has its address in VLAN 20 too.
+/// Creates two connected QPs in RTS, both in VLAN 10. B also has its address in VLAN 20.
 fn connected_in_10() -> Net {
     let mut net = Net::new(QpType::Rc);
     for at in [A, B] {
@@ -116,8 +116,8 @@ fn packets_have_the_tag_of_their_vlan_and_are_taken_in_no_other() {
     net.work(A);
     let tag = VlanTag::new(VlanId::new(10).unwrap(), 5);
     assert_eq!(parse(&net.hosts[A].cable.frames[0]).path.vlan, Some(tag));
-    // The same packet elsewhere: B has the address in 20 for others, and in 30 and without a tag
-    // not at all.
+    // The same packet with other tags. B has the address in VLAN 20 for other QPs, and neither in
+    // VLAN 30 nor untagged.
     let good = net.hosts[A].cable.frames[0].clone();
     for (tag, counter) in [
         (Some([0, 20]), "drop_source"),
@@ -149,7 +149,7 @@ fn packets_have_the_tag_of_their_vlan_and_are_taken_in_no_other() {
 
 #[test]
 fn an_own_address_is_a_stranger_s_in_another_vlan() {
-    // A has in VLAN 10 the address that B has in VLAN 20: B must not take A for a forger of it.
+    // In VLAN 10, A has the address that B has in VLAN 20. B must not take A for a forger of it.
     let mut net = Net::new(QpType::Rc);
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
     for at in [A, B] {
@@ -201,7 +201,7 @@ fn a_datagram_is_in_the_vlan_of_its_own_address() {
         assert_eq!(arrival.vlan, tag);
         assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success)]);
     }
-    // A tag with a priority alone says nothing of a VLAN.
+    // A tag that carries only a priority names no VLAN.
     net.post_recv(B, 9, &[b.sge(0, 64)]);
     send(&mut net, way);
     let mut frame = net.hosts[A].cable.frames.pop_back().unwrap();

@@ -1,14 +1,17 @@
-//! Memory windows bound, invalidated, given up and used at random, against a model of what each key
-//! names at that moment: no byte of memory is reached but by a key that names it then.
+//! Memory windows that are bound, invalidated, freed and used at random.
+//!
+//! A model knows what each key names at each moment. A key gives access to exactly those bytes of
+//! memory.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Connections from A to B. The last has another PD at B.
+/// Connections from A to B. The last one has another PD at B.
 const CONNECTIONS: usize = 3;
-/// Regions of B: the first two in the PD of the first connections, the last in that of the other.
+/// Regions of B. The last is in the last connection's PD, the others in that of the other
+/// connections.
 const REGIONS: usize = 3;
-/// Bytes of each.
+/// Bytes of each region.
 const LENGTH: u64 = 256;
 const RIGHTS: [Access; REGIONS] = [Access::REGION, Access::MW_BIND, Access::REGION];
 const NOTHING: Payload<'_> = Payload::Sges(&[]);
@@ -72,7 +75,7 @@ fn op() -> impl Strategy<Value = Op> {
     let addr = prop_oneof![8 => 0..LENGTH, 1 => Just(LENGTH), 1 => Just(u64::MAX - 0x5000)];
     let length = prop_oneof![8 => 1..LENGTH / 2, 1 => Just(0u64), 1 => Just(LENGTH + 1)];
     let stale = || prop::bool::weighted(0.1);
-    // Sets of remote rights, mostly; and from zero on.
+    // Mostly sets of remote rights, some of them zero-based.
     let access = prop_oneof![6 => (0u32..8).prop_map(|bits| bits << 1), 3 => (0u32..8).prop_map(|bits| bits << 1 | 32), 1 => 0u32..128];
     let place = (addr.clone(), length.clone());
     prop_oneof![
@@ -93,7 +96,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a window of the model shows.
+/// The memory that a window of the model gives access to.
 #[derive(Copy, Clone, Debug)]
 struct Shown {
     region: usize,
@@ -102,7 +105,7 @@ struct Shown {
     access: Access,
     /// Address of the first byte, for peers.
     iova: u64,
-    /// The connection of the QP that bound it, if it is of type 2B.
+    /// Connection of the QP that bound it, for type 2B.
     by: Option<usize>,
 }
 
@@ -116,7 +119,7 @@ struct MwModel {
 
 struct Model {
     pair: Pair,
-    /// Of A and B.
+    /// QPs of A and B.
     ends: Vec<[End; 2]>,
     regions: Vec<(u32, Mem, Vec<u8>)>,
     windows: Vec<MwModel>,
@@ -161,7 +164,7 @@ impl Model {
         }
     }
 
-    /// Both ends from the beginning: the windows of B's are gone.
+    /// Resets or recreates both ends, which removes the windows of B's QP.
     fn reset(&mut self, connection: usize, destroy: bool) {
         for end in self.ends[connection].clone() {
             self.pair.go(&end, QpState::Reset);
@@ -179,7 +182,7 @@ impl Model {
         self.connect(connection);
     }
 
-    /// Posts a request and lets it end; after an error the connection begins anew.
+    /// Posts a request and asserts its status. After an error, connects again.
     fn ends_as(
         &mut self,
         connection: usize,
@@ -206,7 +209,7 @@ impl Model {
         }
     }
 
-    /// Which bytes of which region a key names for the peer of a connection's QP at B.
+    /// Returns the region and offset that a key names for the peer of a connection's QP at B.
     fn named(
         &self,
         connection: usize,
@@ -230,7 +233,7 @@ impl Model {
         Some((shown.region, shown.offset + offset))
     }
 
-    /// A key of B, or one that was.
+    /// Returns a key of B, or a former key.
     fn key(&self, number: usize, stale: bool) -> Rkey {
         let keys =
             self.regions.iter().map(|region| Rkey(region.0)).chain(self.windows.iter().map(|it| it.key));
@@ -238,7 +241,7 @@ impl Model {
         Rkey(keys[number % keys.len()].0 ^ u32::from(stale))
     }
 
-    /// The window, if there is one, whose key a connection's QP may invalidate.
+    /// Returns the window of a key, if a connection's QP may invalidate it.
     fn invalidable(&mut self, connection: usize, key: Rkey) -> Option<&mut MwModel> {
         let found = self.windows.iter_mut().find(|window| window.key == key)?;
         (found.shown?.by == Some(connection)).then_some(found)
@@ -247,7 +250,7 @@ impl Model {
     fn transfer(&mut self, (to, key, addr, length): (usize, Rkey, u64, u64), write: bool) {
         self.next = self.next.wrapping_add(1).max(1);
         let right = if write { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
-        // What has no bytes needs no key.
+        // A request without bytes needs no key.
         let named = self.named(to, key, right, addr, length);
         let right = named.is_some() || length == 0;
         let expected = if right { WcStatus::Success } else { WcStatus::RemAccess };
@@ -286,7 +289,7 @@ impl Model {
                 && inside.is_some()
                 && (!writes || RIGHTS[region].contains(Access::LOCAL_WRITE));
         if type_2b {
-            // One whose QP is gone is unbound a little later, as commands wait for.
+            // A window whose QP is gone is unbound a little later. Commands wait for that.
             self.unbinding();
         }
         let right = of_window && of_region;
@@ -370,7 +373,7 @@ impl Model {
         }
     }
 
-    /// An address for a key: as windows have them that count from zero, if it is of such a one.
+    /// Returns an address for a key. Addresses of zero-based windows count from 0.
     fn place(&self, number: usize, addr: u64) -> u64 {
         let at = number % (self.regions.len() + self.windows.len());
         let window = at.checked_sub(self.regions.len()).and_then(|at| self.windows[at].shown);

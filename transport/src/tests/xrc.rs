@@ -1,5 +1,6 @@
-//! XRC: initiators, targets, domains, and the shared receive queues that requests name; on one
-//! engine and in packets.
+//! XRC: initiators, targets, domains, and the SRQs that requests name.
+//!
+//! Tests run on one engine and with packets.
 
 use super::operations::{Topology, Walk};
 use super::wire::{A, B};
@@ -9,10 +10,10 @@ use QpState::{Err, Rts};
 use vrdma_wire::num::{Imm, Srqn};
 
 const OK: WcStatus = WcStatus::Success;
-/// Bytes of a message that takes several turns, and many packets.
+/// Bytes of a message that takes several rounds and many packets.
 const LONG: u32 = 1 << 19;
 
-/// An XRC shared receive queue of B, in a PD with memory of its own.
+/// An XRC SRQ of B, in a PD with memory of its own.
 #[derive(Clone)]
 struct Queue {
     srq: SrqId,
@@ -26,7 +27,7 @@ impl Queue {
     }
 }
 
-/// Connections from initiators of A to targets of B, in RTS, and shared queues of their domain.
+/// Connections from initiators of A to targets of B, in RTS, and SRQs of their domain.
 struct Xrc {
     walk: Walk,
     xrcd: XrcdId,
@@ -93,13 +94,13 @@ impl Xrc {
         engine.post_xrc(now, own.device, OWNER, own.qpn, &request, srqn, log).unwrap();
     }
 
-    /// Sends the first bytes of A's memory to a queue.
+    /// Sends the first bytes of A's memory to an SRQ.
     fn send(&mut self, at: usize, id: u32, queue: usize, length: u32) {
         let (srqn, sge) = (self.queues[queue].srqn(), [self.initiators[at].sge(0, length)]);
         self.post(at, id, srqn, SEND, Payload::Sges(&sge));
     }
 
-    /// A receive that goes to so many times 64 KiB of the queue's memory.
+    /// Posts a receive at `id` times 64 KiB of the SRQ's memory.
     fn receive(&mut self, queue: usize, id: u32, length: u32) {
         let Queue { srq, end, .. } = self.queues[queue].clone();
         let sges = [end.sge(u64::from(id) << 16, length)];
@@ -111,12 +112,12 @@ impl Xrc {
         self.walk.run();
     }
 
-    /// How the requests of initiators ended, so far.
+    /// Takes the initiators' completed requests: id and status.
     fn sent(&mut self) -> Vec<(u32, WcStatus)> {
         self.take(A).into_iter().filter(|(cq, _)| *cq == SEND_CQ).map(|(_, c)| (c.id, c.status)).collect()
     }
 
-    /// The same of receives: at which queue's CQ, and as of which.
+    /// Takes the completed receives: index of the SRQ, id and status.
     fn received(&mut self) -> Vec<(usize, u32, WcStatus)> {
         let all = self.take(B);
         let index = |cq, c: &Completion| {
@@ -146,7 +147,7 @@ impl Xrc {
         self.walk.engine(at).0.query_qp(end.device, end.qpn).unwrap().state
     }
 
-    /// The first target has refused what it was asked, and both QPs are in ERR.
+    /// Asserts that the first target has refused a request, and that both QPs are in ERR.
     fn expect_refused(&mut self, status: WcStatus, event: fn(Qpn) -> Event) {
         let (own, peer) = (self.initiators[0].clone(), self.targets[0].clone());
         assert_eq!(self.sent().last().map(|sent| sent.1), Some(status));
@@ -183,8 +184,8 @@ fn a_request_reaches_memory_of_the_pd_of_the_queue_that_it_names() {
         let [one, other] = [0, 1].map(|n| xrc.queues[n].clone());
         one.end.memory.fill(0, b"one's...");
         other.end.memory.fill(0, b"other's.");
-        // All outstanding at once: what is read is of the queue that the request named, not the
-        // last one.
+        // All are outstanding at once. Each reads memory of the SRQ that its request named, not of
+        // the last one.
         for (id, queue) in [(1, &one), (2, &other), (3, &one)] {
             let landing = [own.sge(u64::from(id) * 8, 8)];
             let op = SendOp::Read { remote: queue.end.remote(0) };
@@ -202,7 +203,7 @@ fn a_request_reaches_memory_of_the_pd_of_the_queue_that_it_names() {
         assert_eq!(own.memory.bytes(8, 24), *b"one's...other's.one's...");
         assert_eq!(other.end.memory.bytes(8, 8), 5u64.to_ne_bytes());
         assert_eq!((one.end.memory.bytes(16, 7), xrc.received()), (b"written".to_vec(), vec![(0, 9, OK)]));
-        // A key of the other's PD.
+        // A key of the other SRQ's PD.
         let write = write_to(one.end.remote(0));
         xrc.post(0, 6, other.srqn(), write, Payload::Inline(b"no"));
         xrc.run();
@@ -242,7 +243,7 @@ fn a_queue_that_is_none_of_the_domain_is_no_queue() {
     });
 }
 
-/// A part of a long message arrives, and then nothing more for now.
+/// Delivers a part of a long message.
 fn begin(xrc: &mut Xrc, id: u32, queue: usize) {
     xrc.send(0, id, queue, LONG);
     match &mut xrc.walk.topology {
@@ -257,8 +258,10 @@ fn begin(xrc: &mut Xrc, id: u32, queue: usize) {
     assert_eq!((xrc.sent(), xrc.received()), (vec![], vec![]));
 }
 
-/// Records of engines with XRC: a message under way and one behind it, a READ that is to be
-/// answered, and domains, queues and QPs that nobody uses.
+/// Returns records of engines with XRC.
+///
+/// They have a message in progress and one after it, a READ to be answered, and unused domains,
+/// SRQs and QPs.
 pub(super) fn records() -> Vec<crate::Record> {
     let mut records = Vec::new();
     for packets in [false, true] {
@@ -309,7 +312,8 @@ fn what_a_target_has_taken_is_flushed_or_its_queues_again() {
         begin(&mut xrc, 10, 0);
         xrc.walk.modify(B, AttrMask::STATE, QpAttr { state: Err, ..QpAttr::default() });
         assert_eq!(xrc.received(), [(0, 1, WcStatus::Flush)]);
-        // A target has no shared queue for good, of which it could say that it takes no more.
+        // A target has no permanent SRQ, so it raises no event that it takes no more receives from
+        // one.
         assert_eq!(xrc.events(B).iter().filter(|event| matches!(event, Event::LastWqeReached(_))).count(), 0);
         let mut xrc = Xrc::new(packets, 1, 1);
         xrc.receive(0, 1, LONG);
@@ -336,12 +340,12 @@ fn a_sender_waits_for_the_queue_that_it_names() {
         assert_eq!(xrc.received(), [(0, 1, OK)]);
         let sent = xrc.sent();
         assert!(sent.contains(&(11, OK)), "{sent:?}");
-        // The other has waited as long as it was to.
+        // The other sender has waited as long as it may.
         assert!(sent.contains(&(10, WcStatus::RnrRetryExc)), "{sent:?}");
     });
 }
 
-/// Another initiator in the place of the first, with which the target's peer waited for a queue.
+/// A new initiator replaces one whose message waited for an SRQ, and names another SRQ.
 #[test]
 fn who_waits_and_then_wants_another_queue_waits_in_vain_no_longer() {
     let mut xrc = Xrc::new(false, 1, 2);
@@ -355,7 +359,7 @@ fn who_waits_and_then_wants_another_queue_waits_in_vain_no_longer() {
     xrc.send(0, 11, 1, 8);
     xrc.run();
     assert_eq!((xrc.sent(), xrc.received()), (vec![(11, OK)], vec![(1, 2, OK)]));
-    // Nobody waits at the first.
+    // Nothing waits at the first SRQ.
     xrc.receive(0, 1, 8);
     xrc.run();
     assert_eq!(xrc.received(), []);
@@ -382,7 +386,7 @@ fn requests_name_a_queue_where_there_is_one_to_name() {
         engine.post_xrc(now, own.device, OWNER, own.qpn, &request(SEND), srqn, log).unwrap();
         walk.run();
         assert_eq!(walk.end(), (WcStatus::LocQpOp, WcOpcode::Send));
-        // What is of own keys alone goes to no queue.
+        // Requests for own keys name no SRQ.
         let mut xrc = Xrc::new(packets, 1, 1);
         let own = xrc.initiators[0].clone();
         let (engine, log, now) = xrc.walk.engine(A);
@@ -416,7 +420,7 @@ fn each_has_what_belongs_to_it_and_domains_stay_while_they_are_used() {
         (QpInit { receives: Receives::Xrc(xrcd), ..initiator(&b) }, Error::Invalid),
         (QpInit { pd: None, ..initiator(&b) }, Error::Invalid),
         (QpInit { receives: Receives::Xrc(xrcd), ..qp_init(b.pd) }, Error::Invalid),
-        // An XRC queue is for targets alone.
+        // An XRC SRQ is for targets alone.
         (QpInit { receives: shared, ..qp_init(b.pd) }, Error::Invalid),
     ] {
         assert_eq!(engine.create_qp(b.device, init), Result::Err(error), "{init:?}");
@@ -424,7 +428,7 @@ fn each_has_what_belongs_to_it_and_domains_stay_while_they_are_used() {
     let init = engine.srq_init(b.device, queue.srq).unwrap();
     let lost = SrqInit { xrc: Some(XrcSrq { xrcd: XrcdId(77), cq: queue.cq }), ..init };
     assert_eq!(engine.create_srq(b.device, lost), Result::Err(Error::NotFound));
-    // Neither takes what it has no queue for.
+    // Neither QP accepts requests for a queue that it does not have.
     let recv = RecvRequest { id: 1, sges: &[] };
     assert_eq!(engine.post_recv(now, b.device, OWNER, b.qpn, recv, log), Result::Err(PostError::BadState));
     assert_eq!(engine.dealloc_xrcd(b.device, other), Ok(()));
@@ -452,8 +456,9 @@ fn a_queue_whose_cq_failed_fails() {
     assert_eq!((xrc.sent(), xrc.received()), (vec![(10, WcStatus::RemOp)], vec![]));
 }
 
-/// Connections and queues at random: each message completes a receive of the queue that it named,
-/// with its bytes.
+/// Uses connections and SRQs at random.
+///
+/// Each message completes a receive of the SRQ that it named, with its bytes.
 #[test]
 fn at_random_each_queue_gets_its_messages() {
     both(|packets| {

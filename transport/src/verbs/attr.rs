@@ -1,4 +1,4 @@
-//! What a QP is made with, and its attributes.
+//! Parameters of a new QP, and attributes of QPs.
 
 use crate::base::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::base::memory::Access;
@@ -17,28 +17,31 @@ pub enum QpType {
     Ud,
     /// General services: QP1, a datagram QP of the kernel.
     Gsi,
-    /// XRC initiator (annex A14): the sending half of a reliable connection. Each request names a
-    /// shared receive queue of the peer.
+    /// XRC initiator (annex A14): the sending half of a reliable connection.
+    ///
+    /// Each request names a shared receive queue of the peer.
     XrcSend,
-    /// XRC target: the receiving half. It takes the receive of a message from the queue that this
-    /// names, of its XRC domain.
+    /// XRC target: the receiving half of a reliable connection.
+    ///
+    /// It takes a message's receive from the queue that the message names, in the target's XRC
+    /// domain.
     XrcRecv,
 }
 
 impl QpType {
-    /// Whether its sends name a [`Destination`](crate::Destination) each.
+    /// Whether each send names its own [`Destination`](crate::Destination).
     #[inline]
     pub const fn is_datagram(self) -> bool {
         matches!(self, QpType::Ud | QpType::Gsi)
     }
 
-    /// Whether the rules of reliable connections are its.
+    /// Whether the rules of reliable connections apply.
     #[inline]
     pub(crate) const fn is_reliable(self) -> bool {
         matches!(self, QpType::Rc | QpType::XrcSend | QpType::XrcRecv)
     }
 
-    /// What a QP is to which one of this service is connected.
+    /// Returns the service that the peer of a QP of this service must have.
     #[inline]
     pub(crate) const fn peer(self) -> QpType {
         match self {
@@ -62,11 +65,11 @@ pub enum QpState {
     Rtr,
     /// Ready to send.
     Rts,
-    /// Send queue drains: what is started ends, the rest waits.
+    /// Send queue drains: requests that were started end, the rest waits.
     Sqd,
     /// Send queue in error (not with RC, which goes to ERR).
     Sqe,
-    /// Everything posted is flushed.
+    /// All requests are flushed.
     Err,
 }
 
@@ -77,8 +80,7 @@ pub enum Receives {
     Own,
     /// From a shared queue.
     Shared(SrqId),
-    /// From the shared queue of this domain that each message names: of XRC targets, and of no
-    /// others.
+    /// From the shared queue of this domain that each message names. Only XRC targets have this.
     Xrc(XrcdId),
 }
 
@@ -88,27 +90,28 @@ impl From<Option<SrqId>> for Receives {
     }
 }
 
-/// What a QP is made with (ibv_create_qp(3)).
+/// Parameters of a new QP (ibv_create_qp(3)).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct QpInit {
-    /// Who may post.
+    /// The context that may post.
     pub owner: OwnerId,
-    /// Its protection domain. XRC targets, and no others, have none: peers reach the memory of that
-    /// of the queue which they name.
+    /// The protection domain. Only XRC targets have none.
+    ///
+    /// Peers of a target reach memory of the PD of the queue that they name.
     pub pd: Option<PdId>,
     /// Its service.
     pub qp_type: QpType,
-    /// Where sends complete.
+    /// The CQ in which sends complete.
     pub send_cq: CqId,
-    /// Where receives complete. (Not those of an XRC target, which complete where the shared queue
-    /// says.)
+    /// The CQ in which receives complete. (Receives of an XRC target complete in the CQ of the
+    /// shared queue.)
     pub recv_cq: CqId,
     /// Where it takes its receives from.
     pub receives: Receives,
-    /// Most sends outstanding; an XRC target has none, whatever is asked for.
+    /// Most sends outstanding. An XRC target has none; the value is ignored.
     pub max_send_wr: u32,
-    /// Most receives outstanding; with a shared queue, and with XRC, it has none of its own,
-    /// whatever is asked for.
+    /// Most receives outstanding. With a shared queue or XRC the QP has no queue of its own; the
+    /// value is ignored.
     pub max_recv_wr: u32,
     /// Most elements of a send.
     pub max_send_sge: u32,
@@ -121,15 +124,15 @@ pub struct QpInit {
 /// Attributes of a QP, with the meaning, units and encodings of ibv_modify_qp(3).
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct QpAttr {
-    /// The state to go to, or that it is in.
+    /// The state to go to (modify), or the current state (query).
     pub state: QpState,
     /// The state that the caller believes the QP to be in.
     pub cur_state: QpState,
-    /// Raise [`Event::SqDrained`](crate::Event::SqDrained) once drained.
+    /// Whether to raise [`Event::SqDrained`](crate::Event::SqDrained) when the queue has drained.
     pub en_sqd_async_notify: bool,
-    /// (Query.) In SQD, the send queue is still draining.
+    /// Query only: in SQD, the send queue is still draining.
     pub sq_draining: bool,
-    /// What peers may do at all; other bits than the remote ones do not count.
+    /// What peers may do. Only the bits of remote rights count.
     pub access: Access,
     /// Index of the P_Key: 0.
     pub pkey_index: u16,
@@ -149,9 +152,9 @@ pub struct QpAttr {
     pub max_rd_atomic: u8,
     /// READs and atomics outstanding as responder.
     pub max_dest_rd_atomic: u8,
-    /// How long senders shall wait that find no receive, 0..31 (IBTA table 45).
+    /// How long senders that find no receive have to wait, 0..31 (IBTA table 45).
     pub min_rnr_timer: u8,
-    /// Local ACK timeout, 0..31: 4.096 us * 2^timeout; 0 is for ever.
+    /// Local ACK timeout, 0..31: 4.096 us times 2 to the power of the value. 0 is for ever.
     pub timeout: u8,
     /// Retries before giving up on a silent peer, 0..7.
     pub retry_cnt: u8,
@@ -159,7 +162,7 @@ pub struct QpAttr {
     pub rnr_retry: u8,
     /// Service level.
     pub sl: u8,
-    /// Index of the own GID.
+    /// Index of the QP's own GID.
     pub sgid_index: u8,
     /// GID of the peer.
     pub dgid: Gid,
@@ -173,16 +176,16 @@ pub struct QpAttr {
     pub flow_label: u32,
     /// UDP source port, or 0 for the engine's choice.
     pub udp_sport: u16,
-    /// VLAN id: that of the own GID; `None` outside VLANs.
+    /// VLAN id. It has to be that of the own GID; `None` is outside VLANs.
     pub vlan: Option<u16>,
 }
 
-/// Which attributes are meant; bits as in enum ibv_qp_attr_mask.
+/// Selection of attributes. Bits as in enum `ibv_qp_attr_mask`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct AttrMask(pub u32);
 
 impl AttrMask {
-    /// None.
+    /// No attribute.
     pub const NONE: AttrMask = AttrMask(0);
     /// `state`
     pub const STATE: AttrMask = AttrMask(1 << 0);
@@ -198,7 +201,7 @@ impl AttrMask {
     pub const PORT: AttrMask = AttrMask(1 << 5);
     /// `qkey`
     pub const QKEY: AttrMask = AttrMask(1 << 6);
-    /// The address vector: `sl`, and from `sgid_index` on.
+    /// The address vector: `sl`, and all fields from `sgid_index` on.
     pub const AV: AttrMask = AttrMask(1 << 7);
     /// `path_mtu`
     pub const PATH_MTU: AttrMask = AttrMask(1 << 8);
@@ -227,12 +230,12 @@ impl AttrMask {
     /// `dest_qpn`
     pub const DEST_QPN: AttrMask = AttrMask(1 << 20);
 
-    /// Whether all of `mask` are among these.
+    /// Whether this mask includes all of `mask`.
     pub const fn contains(self, mask: AttrMask) -> bool {
         self.0 & mask.0 == mask.0
     }
 
-    /// Both.
+    /// Returns the union of both masks.
     #[must_use]
     pub const fn with(self, mask: AttrMask) -> AttrMask {
         AttrMask(self.0 | mask.0)

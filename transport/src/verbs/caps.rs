@@ -1,8 +1,8 @@
-//! Capabilities of a QP: what its queues and requests may hold.
+//! Capabilities of a QP: limits of its queues and requests.
 
 use crate::verbs::attr::QpInit;
 
-/// What its queues and requests may hold.
+/// Capabilities of a QP: limits of its queues and requests.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Caps {
     pub(crate) send_wr: u16,
@@ -13,14 +13,14 @@ pub(crate) struct Caps {
 }
 
 impl Caps {
-    /// Whether a QP that is made with this can be told later what it was made with.
+    /// Whether the parameters of a QP fit into this type, so that a query can report them.
     pub(crate) fn can_hold(init: &QpInit) -> bool {
         let words = [init.max_send_wr, init.max_recv_wr, init.max_inline];
         let bytes = [init.max_send_sge, init.max_recv_sge];
         words.iter().all(|&word| word <= u16::MAX.into()) && bytes.iter().all(|&byte| byte <= u8::MAX.into())
     }
 
-    /// All [can be held](Caps::can_hold).
+    /// Makes the capabilities of a QP, all of which [fit](Caps::can_hold).
     pub(crate) fn new(init: &QpInit) -> Caps {
         let word = |value: u32| value.min(u32::from(u16::MAX)) as u16;
         let byte = |value: u32| value.min(u32::from(u8::MAX)) as u8;

@@ -1,18 +1,18 @@
-//! What comes out of the engine: completions and events.
+//! Output of the engine: completions and events.
 
 use crate::base::id::{CqId, DeviceId, SrqId};
 use crate::verbs::op::WcOpcode;
 use vrdma_wire::num::{Imm, Mac, Qpn, Rkey};
 
-/// Where the engine's results go; passed in each call.
+/// The receiver of the engine's output. Each call passes one.
 pub trait Sink {
-    /// A request ended.
+    /// Takes the completion of a request, for a CQ.
     fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion);
-    /// Something happened to an object of `device`.
+    /// Takes an event of an object of `device`.
     fn event(&mut self, device: DeviceId, event: Event);
 }
 
-/// For what completes nothing.
+/// A sink for calls that complete nothing.
 pub(crate) struct NoSink;
 
 impl Sink for NoSink {
@@ -25,67 +25,69 @@ impl Sink for NoSink {
     }
 }
 
-/// The end of a request (ibv_poll_cq(3), struct ibv_wc).
+/// A completion: the end of a request (ibv_poll_cq(3), struct `ibv_wc`).
 ///
-/// No two fields lie side by side that may do so in what a sink makes of it: compilers load those
-/// together, and to load together what was just stored one by one stalls until the processor's
-/// store buffer has drained, which is full of lines that guests have.
+/// Fields that may be adjacent in what a sink makes of it are not adjacent here. Compilers would
+/// load two such fields together. A load of values that were just stored one by one stalls until
+/// the processor's store buffer has drained. The store buffer is full of cache lines shared with
+/// guests.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Completion {
-    /// The request's.
+    /// The request's id.
     pub id: u32,
-    /// Bytes received or read, 8 for atomics, 0 for others and unless successful.
+    /// Bytes received or read, or 8 for atomics. 0 for other requests, and unless successful.
     pub byte_len: u32,
-    /// The own QP.
+    /// The QP of the request.
     pub qpn: Qpn,
     /// Immediate data (receives).
     pub imm: Option<Imm>,
-    /// What the request was.
+    /// The operation of the request.
     pub opcode: WcOpcode,
     /// How it ended.
     pub status: WcStatus,
     /// The own key that the message invalidated (receives).
     pub invalidated: Option<Rkey>,
-    /// The peer's QP (receives), else 0.
+    /// The peer's QP (receives); 0 otherwise.
     pub src_qpn: Qpn,
-    /// The sender asked for a solicited event (receives).
+    /// Whether the sender asked for a solicited event (receives).
     pub solicited: bool,
-    /// The shared queue that the receive was posted to, if it is one of XRC.
+    /// The shared queue that the receive was posted to, if it is a queue of XRC.
     pub srq: Option<SrqId>,
-    /// How a datagram came (receives of UD QPs). The first 40 bytes of the receive hold its global
-    /// route header then.
+    /// How a datagram arrived (receives of UD QPs).
+    ///
+    /// The first 40 bytes of the receive then hold its global route header.
     pub arrival: Option<Arrival>,
 }
 
-/// What a datagram's Ethernet header said, beside the addresses in its global route header.
+/// The Ethernet header of a datagram, without what its global route header already tells.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// Who sent the frame.
+    /// MAC address of the sender.
     pub smac: Mac,
-    /// The VLAN that it was in.
+    /// VLAN of the frame.
     pub vlan: Option<u16>,
 }
 
-/// How a request ended (enum ibv_wc_status).
+/// The status of a completion (enum `ibv_wc_status`).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum WcStatus {
-    /// Successfully.
+    /// Success.
     Success,
     /// Local length error: the message is longer than 2^31 bytes or than the receive, or an atomic
     /// is not of 8 bytes.
     LocLen,
-    /// Local QP operation error: a request that cannot be understood or is beyond the QP's
-    /// capabilities.
+    /// Local QP operation error: the request cannot be parsed, or exceeds the QP's capabilities.
     LocQpOp,
-    /// Local protection error: a key, range or right of the request's own elements, or what a fast
-    /// registration names is no memory.
+    /// Local protection error: a key, range or right of the request's own elements. Also a fast
+    /// registration of something that is no memory.
     LocProt,
     /// Flushed: the QP was in ERR, or entered it.
     Flush,
-    /// Memory window bind error: the window, its region, the rights or the range. Of a fast
-    /// registration too (IBTA's memory management operation error): the region, its state, the
-    /// rights, or the number or size of pages.
+    /// Memory window bind error: the window, its region, the rights or the range.
+    ///
+    /// Also of a fast registration (IBTA's memory management operation error): the region, its
+    /// state, the rights, or the number or size of pages.
     MwBind,
     /// Bad response of the peer.
     BadResp,
@@ -105,23 +107,24 @@ pub enum WcStatus {
     General,
 }
 
-/// What happened to a QP or a shared receive queue (ibv_get_async_event(3)).
+/// An asynchronous event of a QP or a shared receive queue (ibv_get_async_event(3)).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// An error that no completion tells of; the QP is in ERR.
+    /// An error that no completion reports. The QP is in ERR.
     QpFatal(Qpn),
-    /// A peer's request was invalid; the QP is in ERR.
+    /// A peer's request was invalid. The QP is in ERR.
     QpRequestError(Qpn),
-    /// A peer's request violated access rights; the QP is in ERR.
+    /// A peer's request violated access rights. The QP is in ERR.
     QpAccessError(Qpn),
-    /// The first message came while the QP was in RTR.
+    /// The first message arrived while the QP was in RTR.
     CommEstablished(Qpn),
-    /// In state SQD, the send queue has drained.
+    /// The send queue has drained in state SQD.
     SqDrained(Qpn),
-    /// A QP with a shared receive queue is in ERR, and takes no more receives from it.
+    /// A QP with a shared receive queue is in ERR, and takes no more receives from the queue.
     LastWqeReached(Qpn),
-    /// Fewer receives are left than the limit that was armed; it is not armed any more.
+    /// Fewer receives are left than the armed limit. The limit is no longer armed.
     SrqLimitReached(SrqId),
-    /// A receive was wrong, or one too many: the shared queue has none any more, and takes none.
+    /// A receive was wrong, or one too many. The shared queue has lost its receives, and takes no
+    /// more.
     SrqError(SrqId),
 }

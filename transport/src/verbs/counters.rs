@@ -1,11 +1,11 @@
-//! What is counted. Each counter answers an operator's question; none is ever reset.
+//! Counters. Each answers a question of an operator, and none is ever reset.
 
 use crate::save::Violation;
 use crate::save::record::Counts;
 use crate::verbs::reason::Reason;
 use vrdma_wire::Drop;
 
-/// A count that has room to go on.
+/// Checks that a count from a record can go on without an overflow.
 fn to_count(value: u64) -> Result<u64, Violation> {
     if value <= u64::MAX / 2 { Ok(value) } else { Err(Violation::Counter) }
 }
@@ -22,12 +22,12 @@ macro_rules! counters {
             /// All zero.
             pub const ZERO: $type = $type { $($name: 0,)* };
 
-            /// The record of them.
+            /// Returns the record of the counters.
             pub(crate) fn save(&self) -> Counts {
                 self.iter().map(|(name, value)| (name.to_owned(), value)).collect()
             }
 
-            /// From the record. What it does not name has counted nothing.
+            /// Restores counters from a record. A counter that it does not name is 0.
             pub(crate) fn restore(counts: &Counts) -> Result<$type, Violation> {
                 let mut counters = $type::ZERO;
                 for (name, &value) in counts {
@@ -39,7 +39,7 @@ macro_rules! counters {
                 Ok(counters)
             }
 
-            /// Names and values.
+            /// Iterates over names and values.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -54,7 +54,7 @@ macro_rules! counters {
 }
 
 counters! {
-/// Counts of a device since it was added.
+/// Counters of a device since it was added.
 Counters {
     /// SEND messages executed as requester.
     sends,
@@ -66,11 +66,11 @@ Counters {
     compare_swaps,
     /// Fetch and adds executed as requester.
     fetch_adds,
-    /// ATOMIC WRITEs carried out as requester.
+    /// ATOMIC WRITEs executed as requester.
     atomic_writes,
-    /// FLUSHes carried out as requester.
+    /// FLUSHes executed as requester.
     flush_requests,
-    /// Memory windows bound and, those of type 1, unbound by requests.
+    /// Memory windows bound by requests, and windows of type 1 unbound by requests.
     binds,
     /// Own keys that own requests invalidated.
     invalidations,
@@ -78,7 +78,7 @@ Counters {
     peer_invalidations,
     /// Fast registrations.
     registrations,
-    /// Fast registrations refused: of QPs that are not the kernel's.
+    /// Fast registrations that were refused because the QP is not the kernel's.
     refused_registrations,
     /// Bytes of SEND, WRITE and ATOMIC WRITE payload that left.
     bytes_out,
@@ -106,9 +106,9 @@ Counters {
     naks_invalid,
     /// NAKs answered: access violations.
     naks_access,
-    /// NAKs answered: failures here.
+    /// NAKs answered: failures of this device.
     naks_operational,
-    /// Own messages that were lost: nobody here has the address.
+    /// Own messages that were lost: no device here has the address.
     drop_no_route,
     /// Messages dropped on arrival: the QP does not exist.
     drop_no_qp,
@@ -116,26 +116,26 @@ Counters {
     drop_state,
     /// Messages dropped on arrival: the QP is connected to another.
     drop_not_connected,
-    /// Messages dropped on arrival: not the PSN expected.
+    /// Messages dropped on arrival: the PSN is not the expected one.
     drop_psn,
-    /// Datagrams dropped on arrival: not the QP's Q_Key.
+    /// Datagrams dropped on arrival: the Q_Key is not the QP's.
     drop_qkey,
     /// Messages of unreliable services dropped on arrival: there was no receive.
     drop_no_receive,
-    /// Packets dropped on arrival: too many waited until the receives that their QPs' owner had
-    /// posted were taken, or they were too long to wait.
+    /// Packets dropped on arrival: too many waited until the posts of their QPs' owner were
+    /// drained, or they were too long to wait.
     drop_held,
-    /// Packets to multicast groups that not all members got: too many waited for members to have
-    /// theirs.
+    /// Packets to multicast groups that not all members got, because too many packets waited for
+    /// members to be served.
     drop_fan_out,
     /// Messages of unreliable services dropped on arrival: longer than the receive.
     drop_length,
     /// Messages of unreliable connections dropped on arrival: key, range or right of the memory
-    /// they name.
+    /// that they name.
     drop_access,
     /// Messages of unreliable connections dropped on arrival: not allowed, or of a wrong length.
     drop_invalid,
-    /// Gaps in what came over unreliable connections: messages, or parts of them, were lost.
+    /// Gaps in messages of unreliable connections: messages, or parts of them, were lost.
     uc_gaps,
     /// Completions with an error, flushes not counted.
     errors,
@@ -145,28 +145,29 @@ Counters {
     post_no_qp,
     /// Receives for a shared queue that does not exist.
     post_no_srq,
-    /// Posts for another context's QP or shared queue.
+    /// Posts for a QP or shared queue of another context.
     post_not_owner,
-    /// Posts in a state that takes none.
+    /// Posts in a state that allows none.
     post_bad_state,
     /// Posts beyond a queue's length.
     post_overflow,
     /// RoCE packets sent.
     packets_out,
-    /// RoCE packets that came for QPs of this device.
+    /// RoCE packets that arrived for QPs of this device.
     packets_in,
     /// Packets dropped: a P_Key that does not match that of a full member of the default partition
     /// (IBTA 10.9.3).
     drop_pkey,
-    /// Messages dropped: of another service than the QP's.
+    /// Messages dropped: of a service other than the QP's.
     drop_service,
-    /// Packets dropped: from another address than the QP's peer has, or to another than its own.
+    /// Packets dropped: the source is not the QP's peer, or the destination is not the QP's own
+    /// address.
     drop_source,
-    /// Requests that came again: acknowledged or answered again.
+    /// Duplicate requests, which are acknowledged or answered again.
     duplicates,
-    /// Requests past the one expected.
+    /// Requests beyond the expected one.
     out_of_order,
-    /// Repeated READs and atomics that do not match any that is remembered.
+    /// Duplicate READs and atomics dropped: none that is remembered matches.
     drop_duplicate,
     /// NAKs answered: a gap in the PSNs.
     naks_sequence,
@@ -174,26 +175,27 @@ Counters {
     naks_sequence_in,
     /// NAKs received that fail a request.
     naks_in,
-    /// Responses dropped: to what was answered before.
+    /// Responses dropped: to requests that had been answered already.
     drop_response_old,
-    /// Responses dropped: to what was never sent.
+    /// Responses dropped: to requests that were never sent.
     drop_response_future,
-    /// Responses dropped: the QP waits for none like it.
+    /// Responses dropped: the QP waits for no such response.
     drop_response_odd,
-    /// Responses that turned out to be missing when a later one came.
+    /// Responses that were found missing when a later one arrived.
     responses_lost,
     /// Responses of a wrong kind or length, which fail a request.
     bad_responses,
-    /// FPDUs sent in streams,
+    /// FPDUs sent in streams.
     fpdus_out,
-    /// and received.
+    /// FPDUs received in streams.
     fpdus_in,
-    /// FPDUs that came beyond a hole of a stream, and whose payload was placed at once.
+    /// FPDUs that arrived out of order beyond a gap of a stream, and whose payload was placed at
+    /// once.
     fpdus_placed,
-    /// FPDUs that came beyond a hole of a stream, and were not taken: of a SEND or immediate data
-    /// whose receive was not there.
+    /// FPDUs that arrived out of order beyond a gap of a stream, and were not taken. A SEND or
+    /// immediate data had no receive yet.
     fpdus_too_early,
-    /// Streams of peers that were none, or held what is no segment.
+    /// Faulty streams of peers: the bytes are no FPDUs, or hold something other than a segment.
     stream_faults,
     /// Connections ended because a message in a stream had no receive.
     no_receive_ends,
@@ -205,13 +207,13 @@ Counters {
 }
 
 impl Counters {
-    /// Packets and messages dropped on arrival, for whatever reason.
+    /// Returns the number of packets and messages dropped on arrival, for any reason.
     pub fn dropped_on_arrival(&self) -> u64 {
         let of_arrival = |name: &str| name.starts_with("drop_") && name != "drop_no_route";
         self.iter().filter(|(name, _)| of_arrival(name)).fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
-    /// Something was dropped on arrival, or could not be sent.
+    /// Counts a message that was dropped on arrival, or that could not be sent.
     pub(crate) fn dropped(&mut self, reason: Reason) {
         let count = match reason {
             Reason::NoRoute => &mut self.drop_no_route,
@@ -231,7 +233,7 @@ impl Counters {
 }
 
 counters! {
-/// Counts of the port since the engine was made, of what is no single device's business.
+/// Counters of the port since the engine was made, for events that concern no single device.
 PortCounters {
     /// RoCE frames from the wire.
     frames_in,
@@ -239,24 +241,23 @@ PortCounters {
     frames_out,
     /// Packets that were lost because the link was down.
     lost_link_down,
-    /// Frames dropped: the destination address is nobody's here.
+    /// Frames dropped: no device has the destination address.
     drop_no_device,
-    /// Frames dropped: the destination address is somebody's here, but in another VLAN.
+    /// Frames dropped: a device has the destination address, but in another VLAN.
     drop_vlan,
-    /// Frames dropped: the destination MAC address is not that of the device that has the
-    /// destination address.
+    /// Frames dropped: the device that has the destination address has another MAC address.
     drop_mac,
-    /// Frames dropped: from an address that one of our own devices has.
+    /// Frames dropped: the source is an address of one of this engine's devices.
     drop_spoofed,
-    /// Frames dropped: to a multicast group that nobody here has joined in their VLAN, or no
-    /// datagrams to all its members.
+    /// Frames dropped: to a multicast group that no QP here has joined in that VLAN, or not a
+    /// datagram to all its members.
     drop_multicast,
     /// Congestion notification packets, which are ignored.
     congestion_notifications,
 }
 }
 
-/// Frames that were no packets at all, by reason.
+/// Frames that are no valid packets, by reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MalformedFrames([u64; Drop::COUNT]);
 
@@ -267,12 +268,12 @@ impl MalformedFrames {
         self.0[reason as usize] += 1;
     }
 
-    /// The record of them.
+    /// Returns the record of the counts.
     pub(crate) fn save(&self) -> Counts {
         self.iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// From the record. What it does not name has not come.
+    /// Restores counts from a record. A reason that it does not name is 0.
     pub(crate) fn restore(counts: &Counts) -> Result<MalformedFrames, Violation> {
         let mut frames = MalformedFrames::ZERO;
         for (name, &value) in counts {
@@ -283,12 +284,12 @@ impl MalformedFrames {
         Ok(frames)
     }
 
-    /// How many there were of a reason.
+    /// Returns the count of a reason.
     pub fn of(&self, reason: Drop) -> u64 {
         self.0[reason as usize]
     }
 
-    /// Names of the reasons, and counts.
+    /// Iterates over names of reasons and counts.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Drop::ALL.iter().map(|&reason| (reason.name(), self.of(reason)))
     }

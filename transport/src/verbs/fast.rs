@@ -1,4 +1,4 @@
-//! Fast registration: a request says what memory a region names (IBTA 11.4.1.1, Fast Register
+//! Fast registration: a work request sets the memory of a region (IBTA 11.4.1.1, Fast Register
 //! Physical MR; `ib_reg_wr` of Linux).
 
 use crate::base::memory::{Access, PageList};
@@ -7,51 +7,52 @@ use vrdma_wire::num::Rkey;
 /// Most pages of a fast registration.
 pub const MAX_PAGES: u32 = 512;
 
-/// Powers of 2 that the size of a page may be: 4 KiB to 2 GiB.
+/// Allowed page sizes as powers of 2: 4 KiB to 2 GiB.
 pub(crate) const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = 12..=31;
 
-/// What a region is for fast registration beside what others are.
+/// The additional state of a region for fast registration.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fast {
     /// Most pages of a registration.
     pub(crate) max_pages: u32,
-    /// It names nothing, until a request registers memory with it.
+    /// Whether the key names no memory. A request then may register some.
     pub(crate) is_free: bool,
 }
 
 impl Fast {
-    /// Most bytes that a registration can have.
+    /// Returns the most bytes that a registration can have.
     pub(crate) fn max_length(&self) -> u64 {
         u64::from(self.max_pages) << PAGE_SHIFTS.end()
     }
 }
 
-/// What a request registers.
+/// The parameters of a fast registration.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Registration {
-    /// The region's key afterwards: the low 8 bits are the requester's choice.
+    /// The region's key afterwards. The low 8 bits are the requester's choice.
     pub(crate) key: Rkey,
-    /// Rights of those in [`Access::ALL`].
+    /// Rights, of those in [`Access::ALL`].
     pub(crate) access: Access,
-    /// Address of the first byte, as requests are to name it. It is as far into its page as that
-    /// byte is into the first of the list.
+    /// Address of the first byte, by which requests will name it. Its offset in its page is that of
+    /// the first byte in the first page of the list.
     pub(crate) iova: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) length: u64,
-    /// Where the list of pages is.
+    /// Address of the list of pages.
     pub(crate) list: u64,
-    /// Size of a page, as a power of 2.
+    /// Page size, as a power of 2.
     pub(crate) page_shift: u8,
 }
 
 impl Registration {
-    /// Where in the first page its first byte is.
+    /// Returns the offset of the first byte in the first page.
     pub(crate) fn offset(&self) -> u64 {
         self.iova & ((1 << self.page_shift) - 1)
     }
 
-    /// Its pages: as many as its bytes take. `None` if they have a size that cannot be, or are too
-    /// many for any region.
+    /// Returns the list of as many pages as the bytes take.
+    ///
+    /// Returns `None` if the page size is not allowed, or if the pages are too many for any region.
     pub(crate) fn page_list(&self) -> Option<PageList> {
         let Registration { list: addr, page_shift, length, .. } = *self;
         if !PAGE_SHIFTS.contains(&page_shift) {

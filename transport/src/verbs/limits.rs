@@ -1,27 +1,31 @@
-//! What a device may have, and what it has.
+//! Limits of a device, and counts of its objects.
 
 use crate::verbs::request::{MAX_INLINE, MAX_SGE};
 use vrdma_wire::num::Mtu;
 
-/// Most receives that a QP has of a shared queue: more than one only for messages beyond a hole of
-/// a stream, and for those in front of them.
+/// Most receives of a shared queue that a QP claims.
+///
+/// It claims more than one only for messages that arrive out of order in a stream, and for the
+/// messages before those.
 pub(crate) const CLAIMED: u32 = 64;
 
-/// What a device may have. Values beyond what the engine can do are lowered by
-/// [`Engine::add_device`](crate::Engine::add_device); [`Engine::limits`](crate::Engine::limits)
-/// tells the result.
+/// Limits of a device.
+///
+/// [`Engine::add_device`](crate::Engine::add_device) lowers values that exceed what the engine can
+/// do. [`Engine::limits`](crate::Engine::limits) returns the result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Most PDs, at most 2^20.
     pub max_pd: u32,
     /// Most MRs and memory windows together, less than 2^24.
     pub max_mr: u32,
-    /// Range of QP indices: a power of two from 4 to 2^16. Two of them, 0 and 1, are not for
+    /// Number of QP indices: a power of two from 4 to 2^16. The indices 0 and 1 are not for
     /// ordinary QPs.
     pub max_qp: u32,
     /// Most requests of one queue, at most 2^15.
     pub max_qp_wr: u32,
-    /// Most shared receive queues, at most 2^16. Their receives are limited as those of QPs are.
+    /// Most shared receive queues, at most 2^16. Their receives have the same limits as those of
+    /// QPs.
     pub max_srq: u32,
     /// Most XRC domains, at most 2^16.
     pub max_xrcd: u32,
@@ -43,11 +47,13 @@ pub struct Limits {
     pub max_mcast_qp_attach: u32,
     /// Most QPs of all multicast groups together, at most 2^16.
     pub max_total_mcast_qp_attach: u32,
-    /// Path MTU of the port: no QP may have more, and no datagram be longer.
+    /// Path MTU of the port. No QP may have a larger one, and no datagram may be longer.
     pub max_mtu: Mtu,
-    /// Most bytes that the pending requests of all QPs may take in the engine, were all queues
-    /// full. (Queues take no memory until something waits in them, but a QP is refused if its
-    /// queues could break this promise. At most 2^36.)
+    /// Most bytes that the pending requests of all QPs may take in the engine if all queues are
+    /// full. At most 2^36.
+    ///
+    /// (Queues take no memory until something waits in them. A QP is refused if its queues could
+    /// exceed this.)
     pub max_request_memory: u64,
 }
 
@@ -76,7 +82,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// These, or what is possible of them.
+    /// Returns these limits, lowered to what the engine can do.
     pub(crate) fn lowered(&self) -> Limits {
         let power = self.max_qp.clamp(4, 1 << 16);
         Limits {
@@ -101,7 +107,7 @@ impl Limits {
     }
 }
 
-/// How much a device has of each kind.
+/// Counts of a device's objects.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct ObjectCounts {
     /// Protection domains.

@@ -1,4 +1,4 @@
-//! What callers say and hear: operations, requests, completions, attributes, limits, counters.
+//! The interface to callers: operations, requests, completions, attributes, limits, counters.
 
 pub(crate) mod attr;
 pub(crate) mod caps;

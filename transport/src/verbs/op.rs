@@ -1,6 +1,8 @@
-//! The operations of send queues, one row each. Requester, responder and carriers ask the row; what
-//! an operation does to memory is its effect ([`execute`](crate::message::effect::execute)), and
-//! how it looks in packets is the carrier's.
+//! The operations of send queues, one row each.
+//!
+//! Requester, responder and transport kinds ask the row. The effect of an operation on memory is in
+//! [`execute`](crate::message::effect::execute). How it looks in packets is up to the transport
+//! kind.
 
 mod effort;
 mod named;
@@ -13,90 +15,93 @@ use crate::verbs::attr::QpType;
 use crate::verbs::window::Bind;
 use vrdma_wire::num::{Imm, Mtu, Rkey};
 
-/// What a send request does.
+/// The operation of a send request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum SendOp {
-    /// Into the peer's next receive.
+    /// Sends into the peer's next receive.
     Send {
         /// Immediate data, as it goes on the wire.
         imm: Option<Imm>,
     },
-    /// Into the peer's memory.
+    /// Writes into the peer's memory.
     Write {
-        /// Where to.
+        /// Destination.
         remote: Remote,
         /// Immediate data, which consumes the peer's next receive.
         imm: Option<Imm>,
     },
-    /// Out of the peer's memory.
+    /// Reads from the peer's memory.
     Read {
-        /// Where from.
+        /// Source.
         remote: Remote,
     },
-    /// Stores `swap` in the peer's 8 bytes if they equal `compare`; their value before comes back.
+    /// Compares the peer's 8 bytes with `compare`, and stores `swap` if they are equal. Returns the
+    /// previous value.
     CompareSwap {
-        /// Which 8 bytes; aligned.
+        /// The 8 bytes, aligned.
         remote: Remote,
-        /// Compared with.
+        /// Value to compare with.
         compare: u64,
-        /// Stored when equal.
+        /// Value to store if equal.
         swap: u64,
     },
-    /// Adds to the peer's 8 bytes; their value before comes back.
+    /// Adds to the peer's 8 bytes. Returns the previous value.
     FetchAdd {
-        /// Which 8 bytes; aligned.
+        /// The 8 bytes, aligned.
         remote: Remote,
-        /// Added, wrapping.
+        /// Value to add, wrapping.
         add: u64,
     },
-    /// Stores 8 bytes in the peer's memory at once, after all that came before (IBTA annex A19).
+    /// Stores 8 bytes in the peer's memory at once, after all earlier messages (IBTA annex A19).
     AtomicWrite {
-        /// Which 8 bytes; aligned.
+        /// The 8 bytes, aligned.
         remote: Remote,
     },
-    /// Has what this QP wrote before be where the request says (IBTA annex A19).
+    /// Flushes bytes that this QP wrote before, as far as `scope` says (IBTA annex A19).
     Flush {
-        /// Where it was written, a region's key at least.
+        /// Where they were written. The key has to be that of the region at least.
         remote: Remote,
         /// What is flushed, and how far.
         scope: FlushScope,
     },
-    /// Into the peer's next receive; then a key of the peer names nothing any more.
+    /// Sends into the peer's next receive, and then invalidates a key of the peer.
     SendInvalidate {
-        /// Of a window of type 2B that the peer's QP bound, or of a region for fast registration in
-        /// that QP's PD.
+        /// Key of a window of type 2B that the peer's QP bound, or of a region for fast
+        /// registration in that QP's PD.
         key: Rkey,
     },
     /// Binds a memory window of the own device, or unbinds it.
     BindMw(Bind),
-    /// Makes a key of the own device name nothing.
+    /// Invalidates a key of the own device.
     LocalInvalidate {
-        /// Of a window of type 2B that this QP bound, or of a region for fast registration in its
-        /// PD.
+        /// Key of a window of type 2B that this QP bound, or of a region for fast registration in
+        /// its PD.
         key: Rkey,
     },
     /// Registers memory with a free region for fast registration in the QP's PD
-    /// ([`Engine::alloc_fast_mr`](crate::Engine::alloc_fast_mr)), on QPs of
-    /// [`OwnerId::KERNEL`](crate::OwnerId::KERNEL) alone. (Fields, not a structure: it would make
-    /// each request larger.)
+    /// ([`Engine::alloc_fast_mr`](crate::Engine::alloc_fast_mr)).
+    ///
+    /// Only QPs of [`OwnerId::KERNEL`](crate::OwnerId::KERNEL) may do so. (These are fields because
+    /// a structure would make each request larger.)
     RegMr {
-        /// The region's key afterwards: the low 8 bits are the requester's choice.
+        /// The region's key afterwards. The low 8 bits are the requester's choice.
         key: Rkey,
-        /// Rights of those in [`Access::ALL`].
+        /// Rights, of those in [`Access::ALL`].
         access: Access,
-        /// Address of the first byte, as requests are to name it. It is as far into its page as
-        /// that byte is into the first of the list.
+        /// Address of the first byte, by which requests will name it. Its offset in its page is
+        /// that of the first byte in the first page of the list.
         iova: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// Where the list of pages is ([`PageList`](crate::PageList)): as many as the bytes take.
+        /// Address of the list of pages ([`PageList`](crate::PageList)). It has as many pages as
+        /// the bytes take.
         list: u64,
-        /// Size of a page, as a power of 2: 12 to 31.
+        /// Page size, as a power of 2: 12 to 31.
         page_shift: u8,
     },
 }
 
-/// A place in the peer's memory.
+/// An address in the peer's memory, with its key.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Remote {
     /// Address in the peer's region.
@@ -105,7 +110,7 @@ pub struct Remote {
     pub rkey: Rkey,
 }
 
-/// What a completed request was (enum ibv_wc_opcode).
+/// The operation of a completed request (enum `ibv_wc_opcode`).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum WcOpcode {
     /// SEND, with or without immediate data.
@@ -124,7 +129,7 @@ pub enum WcOpcode {
     Flush,
     /// A bind of a memory window.
     BindMw,
-    /// An invalidation of an own key.
+    /// An invalidation of a key of the own device.
     LocalInvalidate,
     /// A fast registration.
     RegMr,
@@ -134,18 +139,18 @@ pub enum WcOpcode {
     RecvWriteImm,
 }
 
-/// What is true of every request of an operation.
+/// The properties of an operation, which all its requests share.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// What its completion says that it was.
+    /// The operation that its completion reports.
     pub(crate) opcode: WcOpcode,
-    /// Which way its payload goes.
+    /// Direction of the payload.
     pub(crate) data: DataDirection,
-    /// Bytes of its message, if it cannot have any number.
+    /// Length of its messages in bytes; `None` if any length is allowed.
     pub(crate) length: Option<u32>,
-    /// Rights that the requester's elements, and their keys, have to give.
+    /// Rights that the requester's elements and their keys have to give.
     pub(crate) local: Access,
-    /// Rights that the peer, and its key, have to give.
+    /// Rights that the peer and its key have to give.
     pub(crate) remote: Access,
     /// Bits of the remote address that have to be 0.
     pub(crate) unaligned: u64,
@@ -153,28 +158,30 @@ pub(crate) struct Row {
     pub(crate) receive: Receive,
     /// What the peer answers.
     pub(crate) answer: Answer,
-    /// What its packets but the last leave unfinished at the responder.
+    /// The message that is in progress at the responder after any packet except the last.
     pub(crate) message: Message,
-    /// Which services have it.
+    /// Services that have the operation.
     pub(crate) services: Services,
-    /// It is of keys of the own device alone: it begins when all requests before it have ended, and
-    /// ends at once; those behind it begin then. (IBTA 10.8.3.3 asks as much of a local
-    /// invalidation, and of a bind that what comes behind it finds the window bound.)
+    /// Whether the operation only concerns keys of the own device.
+    ///
+    /// It then begins when all requests before it have ended, and ends at once. The requests behind
+    /// it begin after that. (IBTA 10.8.3.3 requires this of a local invalidation. Of a bind it
+    /// requires that requests behind it find the window bound.)
     pub(crate) alone: bool,
 }
 
 /// Which services have an operation (IBTA table 38).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Services {
-    /// Reliable connections.
+    /// Reliable connections only.
     Reliable,
     /// All connections.
     Connected,
-    /// Datagrams too.
+    /// Connections and datagrams.
     All,
 }
 
-/// Which way payload goes.
+/// Direction of the payload of an operation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DataDirection {
     /// To the responder.
@@ -183,43 +190,44 @@ pub(crate) enum DataDirection {
     Back,
 }
 
-/// Which receives an operation takes.
+/// Which receives of the peer an operation takes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Receive {
     /// None.
     Never,
-    /// One, which its payload goes to.
+    /// One, which takes the payload.
     Always,
     /// One, if it has immediate data.
     WithImm,
 }
 
-/// What a reliable responder answers. Of all but acknowledges, so many may be outstanding as
-/// `max_rd_atomic` says.
+/// What a reliable responder answers.
+///
+/// `max_rd_atomic` limits how many answers other than acknowledges may be outstanding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
-    /// An acknowledge, which may be of several requests.
+    /// An acknowledge, which may cover several requests.
     Acknowledge,
-    /// A response with its data. The request is executed when it is answered, and anew when it is
-    /// asked for again (IBTA 9.7.5.1.3).
+    /// A response with data. The request is executed when it is answered, and again when it is
+    /// repeated (IBTA 9.7.5.1.3).
     Data,
-    /// A response with what it found, if it is one that finds something. The request is executed
-    /// once, and what it found is remembered.
+    /// A response, which returns the old value if the operation has one. The request is executed
+    /// once, and the old value is remembered.
     Once,
 }
 
-/// A message that has begun and not ended at its responder.
+/// The kind of message that has begun and not ended at its responder.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Message {
-    /// There is none: a request is one packet.
+    /// None: a request is one packet.
     None,
-    /// Into a receive.
+    /// A message into a receive.
     Send,
-    /// Into a region.
+    /// A message into a region.
     Write,
 }
 
-/// Rights that the elements of a receive have to give to a message that goes into it.
+/// Rights that the elements of a receive have to give to a message.
 pub(crate) const OF_RECEIVES: Access = Access::LOCAL_WRITE;
 
 const SEND: Row = Row {
@@ -245,7 +253,7 @@ const WRITE: Row = Row {
     ..SEND
 };
 
-/// Its responses are sent without the request, which said all that the row is asked for then.
+/// The row of READs. Responses are sent without their request: this row has all that they need.
 pub(crate) const READ: Row = Row {
     opcode: WcOpcode::Read,
     data: DataDirection::Back,
@@ -283,7 +291,7 @@ const ATOMIC_WRITE: Row = Row {
     ..SEND
 };
 
-/// A request without a byte of its own.
+/// The row of a FLUSH, a request without payload.
 const FLUSH_GLOBAL: Row = flush(Access::FLUSH_GLOBAL);
 const FLUSH_PERSISTENT: Row = flush(Access::FLUSH_PERSISTENT);
 const FLUSH_BOTH: Row = flush(Access::FLUSH);
@@ -309,7 +317,7 @@ const LOCAL_INVALIDATE: Row = Row { opcode: WcOpcode::LocalInvalidate, ..BIND_MW
 const REG_MR: Row = Row { opcode: WcOpcode::RegMr, ..BIND_MW };
 
 impl SendOp {
-    /// What is true of all requests like this one.
+    /// Returns the properties of the operation.
     #[inline]
     pub(crate) fn row(&self) -> &'static Row {
         match self {
@@ -333,14 +341,16 @@ impl SendOp {
 }
 
 impl Row {
-    /// PSNs of a message (IBTA 9.7.3.2): those of its packets, or of its responses.
+    /// Returns the PSNs of a message (IBTA 9.7.3.2): those of its packets, or of its responses.
     #[inline]
     pub(crate) fn psns(&self, mtu: Mtu, message: u32) -> u32 {
         mtu.packets(message)
     }
 
-    /// PSNs of a stretch of a message. Those of responses all go with the request, which is first
-    /// (IBTA 9.7.5.1.5).
+    /// Returns the PSNs of a segment of a message.
+    ///
+    /// The PSNs of responses all belong to the request, which is the first segment (IBTA
+    /// 9.7.5.1.5).
     #[inline]
     pub(crate) fn psns_of_stretch(&self, mtu: Mtu, first: bool, length: u32, message: u32) -> u32 {
         match self.data {
@@ -350,7 +360,7 @@ impl Row {
         }
     }
 
-    /// PSNs of one packet of it.
+    /// Returns the PSNs of one packet.
     #[inline]
     pub(crate) fn psns_of_packet(&self, mtu: Mtu, message: u32) -> u32 {
         match self.data {
@@ -359,7 +369,7 @@ impl Row {
         }
     }
 
-    /// Whether a service has it.
+    /// Whether a service has the operation.
     #[inline]
     pub(crate) fn is_of(&self, service: QpType) -> bool {
         match service {
@@ -386,7 +396,7 @@ pub(crate) mod tests {
         SendOp::Flush { remote: PLACE, scope: FlushScope { placement, whole: false, length: 8 } }
     }
 
-    /// One of each, with and without immediate data.
+    /// One of each operation, with and without immediate data.
     pub(crate) const ALL: [SendOp; 15] = [
         SendOp::Send { imm: None },
         SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) },

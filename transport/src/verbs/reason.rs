@@ -1,28 +1,28 @@
-//! Why messages are dropped.
+//! Reasons for which messages are dropped.
 
-/// Why a segment is dropped.
+/// The reason for which a segment is dropped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
-    /// Nobody here has the address.
+    /// No device here has the address.
     NoRoute,
-    /// There is no such QP.
+    /// The QP does not exist.
     NoQp,
-    /// The QP is connected to another.
+    /// The QP is connected to another QP.
     NotConnected,
     /// The QP is not ready to receive.
     State,
-    /// Not the PSN expected.
+    /// The PSN is not the expected one.
     Psn,
-    /// The QP is of another service.
+    /// The QP has another service.
     Service,
-    /// Not the QP's Q_Key.
+    /// The Q_Key is not the QP's.
     Qkey,
-    /// There is no receive, and no way to tell.
+    /// There is no receive, and the service has no NAK.
     NoReceive,
-    /// It is longer than the receive, and there is no way to tell.
+    /// The message is longer than the receive, and the service has no NAK.
     Length,
-    /// It may not touch the memory that it names, and there is no way to tell.
+    /// The message may not access the memory that it names, and the service has no NAK.
     Access,
-    /// It is not allowed or makes no sense, and there is no way to tell.
+    /// The message is not allowed or makes no sense, and the service has no NAK.
     Invalid,
 }

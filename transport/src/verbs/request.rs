@@ -5,32 +5,32 @@ use crate::verbs::op::SendOp;
 use core::fmt;
 use vrdma_wire::num::{Gid, Lkey, Mac, Qkey, Qpn};
 
-/// A scatter/gather element. With length 0 it is nothing at all: its key is not looked at.
+/// A scatter/gather element. With length 0 the engine ignores it, and does not check its key.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Sge {
-    /// iova of the first byte.
+    /// Address (iova) of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
     /// Key of the region.
     pub lkey: Lkey,
 }
 
-/// Where a datagram goes: an address handle, and a QP there (ibv_create_ah(3), ibv_post_send(3)
-/// `wr.ud`).
+/// The destination of a datagram: an address handle, and a QP there (ibv_create_ah(3),
+/// ibv_post_send(3) `wr.ud`).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Destination {
-    /// Protection domain of the address handle, which has to be the QP's.
+    /// Protection domain of the address handle. It has to be the QP's.
     pub pd: PdId,
-    /// The receiver.
+    /// QPN of the receiver.
     pub qpn: Qpn,
-    /// Q_Key of the receiver; with the highest bit set, the sender's own is used (IBTA 10.2.5).
+    /// Q_Key of the receiver. If its highest bit is set, the sender's own is used (IBTA 10.2.5).
     pub qkey: Qkey,
     /// GID of the receiver.
     pub dgid: Gid,
-    /// MAC address that leads to it.
+    /// MAC address that leads to the receiver.
     pub dmac: Mac,
-    /// Index of the own GID.
+    /// Index of the sender's own GID.
     pub sgid_index: u8,
     /// Service level.
     pub sl: u8,
@@ -38,31 +38,30 @@ pub struct Destination {
     pub hop_limit: u8,
     /// Traffic class.
     pub traffic_class: u8,
-    /// Flow label; the low 20 bits count.
+    /// Flow label. The low 20 bits count.
     pub flow_label: u32,
     /// UDP source port, or 0 for the engine's choice.
     pub udp_sport: u16,
-    /// VLAN id: that of the own GID; `None` outside VLANs.
+    /// VLAN id. It has to be that of the own GID; `None` is outside VLANs.
     pub vlan: Option<u16>,
 }
 
 /// The local side of a send request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Payload<'a> {
-    /// The data themselves (of what goes out only: SEND, WRITE and ATOMIC WRITE). Copied before the
-    /// post returns.
+    /// The data themselves, copied before the post returns. Only for SEND, WRITE and ATOMIC WRITE.
     Inline(&'a [u8]),
-    /// Where the data are, or for READ and atomics go.
+    /// Source of the data, or their destination for READ and atomics.
     Sges(&'a [Sge]),
 }
 
 impl Payload<'_> {
-    /// Bytes of the message, as the request says.
+    /// Returns the length of the message in bytes, as the request gives it.
     #[inline]
     pub fn length(&self) -> u64 {
         match self {
             Payload::Inline(data) => data.len() as u64,
-            // Most have one.
+            // Most requests have one element.
             Payload::Sges([sge]) => sge.length.into(),
             Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.length)).sum(),
         }
@@ -72,15 +71,15 @@ impl Payload<'_> {
 /// A request for a send queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SendRequest<'a> {
-    /// Comes back in the completion; no meaning here.
+    /// Returned in the completion. It has no meaning to the engine.
     pub id: u32,
-    /// Complete on success too (errors always complete).
+    /// Whether to complete even on success. (Errors always complete.)
     pub signaled: bool,
-    /// Ask the receiver for a solicited event.
+    /// Whether to ask the receiver for a solicited event.
     pub solicited: bool,
-    /// Start after all READs and atomics before it are complete.
+    /// Whether to start only after all READs and atomics before it are complete.
     pub fence: bool,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
     /// The local side.
     pub payload: Payload<'a>,
@@ -89,13 +88,13 @@ pub struct SendRequest<'a> {
 /// A request for a receive queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct RecvRequest<'a> {
-    /// Comes back in the completion; no meaning here.
+    /// Returned in the completion. It has no meaning to the engine.
     pub id: u32,
     /// Where the message goes.
     pub sges: &'a [Sge],
 }
 
-/// Receives of one element each, to be posted one after the other.
+/// Receives of one element each, which are posted one after the other.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct RecvList<'a> {
     ids: &'a [u32],
@@ -103,35 +102,35 @@ pub struct RecvList<'a> {
 }
 
 impl<'a> RecvList<'a> {
-    /// Receives with these ids ([`RecvRequest::id`]), each into the element of its place.
+    /// Makes receives with these ids ([`RecvRequest::id`]), the n-th with the n-th element.
     ///
     /// # Panics
-    /// If there are not as many of the one as of the other.
+    /// If the numbers of ids and of elements differ.
     #[inline]
     pub fn new(ids: &'a [u32], sges: &'a [Sge]) -> Self {
         assert_eq!(ids.len(), sges.len(), "each receive has an element");
         RecvList { ids, sges }
     }
 
-    /// How many there are.
+    /// Returns the number of receives.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.ids.len() as u32
     }
 
-    /// Each, with its element.
+    /// Iterates over ids and elements.
     #[inline]
     pub(crate) fn receives(self) -> impl Iterator<Item = (u32, &'a Sge)> {
         self.ids.iter().copied().zip(self.sges)
     }
 
-    /// Each as a request of its own.
+    /// Iterates over the receives as separate requests.
     pub(crate) fn requests(self) -> impl Iterator<Item = RecvRequest<'a>> {
         self.receives().map(|(id, sge)| RecvRequest { id, sges: core::slice::from_ref(sge) })
     }
 }
 
-/// A queue of a QP.
+/// One of the two queues of a QP.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Queue {
     /// Its send queue.
@@ -140,21 +139,22 @@ pub enum Queue {
     Recv,
 }
 
-/// Why a post was dropped: the request has ended, without a completion.
+/// Why a post was dropped. The request has ended, without a completion.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PostError {
-    /// No such QP.
+    /// The QP does not exist.
     NoSuchQp,
-    /// No such shared receive queue.
+    /// The shared receive queue does not exist.
     NoSuchSrq,
-    /// The queue is another context's.
+    /// The queue belongs to another context.
     NotOwner,
-    /// The queue takes no such request in its state: a send in RESET, INIT or RTR, a receive in
-    /// RESET or if the QP uses a shared queue, or anything if a shared queue failed.
+    /// The queue's state does not allow the request.
+    ///
+    /// A send is refused in RESET, INIT or RTR, a receive in RESET or on a QP with a shared queue.
+    /// A shared queue that failed refuses everything.
     BadState,
-    /// More requests than the queue holds: the QP went to ERR, with
-    /// [`Event::QpFatal`](crate::Event::QpFatal), or the shared queue failed, with
-    /// [`Event::SrqError`](crate::Event::SrqError).
+    /// The queue is full. The QP went to ERR, with [`Event::QpFatal`](crate::Event::QpFatal). A
+    /// shared queue failed, with [`Event::SrqError`](crate::Event::SrqError).
     Overflow,
 }
 

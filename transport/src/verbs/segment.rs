@@ -1,37 +1,39 @@
-//! A stretch of a message as it goes from requester to responder: what the headers of packets say.
+//! A segment of a message on its way from requester to responder, with what packet headers say.
 
 use crate::verbs::op::{Receive, Row, SendOp};
 use vrdma_wire::num::{Mtu, Psn};
 
-/// A stretch of a message. On the wire it is a packet; between QPs of one process it may be many
-/// packets' worth.
+/// A segment of a message.
+///
+/// On the wire it is a packet. Between QPs of one process it may be as long as many packets.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Segment<'a> {
     pub(crate) op: &'a SendOp,
-    /// That of `op`.
+    /// The row of `op`.
     pub(crate) row: &'static Row,
     pub(crate) solicited: bool,
-    /// The message begins here.
+    /// Whether the message begins with this segment.
     pub(crate) first: bool,
-    /// The message ends here.
+    /// Whether the message ends with this segment.
     pub(crate) last: bool,
-    /// PSN of its first packet.
+    /// PSN of the first packet.
     pub(crate) psn: Psn,
-    /// How many PSNs it consumes.
+    /// Number of PSNs that the segment consumes.
     pub(crate) packets: u32,
-    /// Where in the message it begins.
+    /// Offset of the segment in the message.
     pub(crate) offset: u32,
-    /// Its bytes.
+    /// Length in bytes.
     pub(crate) length: u32,
-    /// Bytes of the whole message; of a SEND in packets, which do not tell, the bytes received so
-    /// far.
+    /// Length of the whole message in bytes. A SEND in packets does not tell it: then these are the
+    /// bytes received so far.
     pub(crate) message: u32,
     pub(crate) segmentation: Segmentation,
 }
 
 impl Segment<'_> {
-    /// Whether it needs a receive: all of a SEND do, and with immediate data the last one of a
-    /// WRITE.
+    /// Whether the segment needs a receive.
+    ///
+    /// All segments of a SEND do. The last segment of a WRITE does if it has immediate data.
     #[inline]
     pub(crate) fn needs_receive(&self) -> bool {
         match self.row.receive {
@@ -45,10 +47,11 @@ impl Segment<'_> {
 /// How a message is segmented.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Segmentation {
-    /// Of any length. In packets it would be segmented by the requester's path MTU, which is this.
+    /// Segments have any length. The field is the requester's path MTU, by which packets would be
+    /// cut.
     Stretch(Mtu),
-    /// Each is a packet: all but the last are full.
+    /// Each segment is a packet. All packets of a message except the last are full.
     Packet,
-    /// Each is a DDP segment, of any length.
+    /// Each segment is a DDP segment, of any length.
     Ddp,
 }

@@ -1,4 +1,4 @@
-//! A send request but for its payload: as it is executed, and as its queue holds it.
+//! A send request without its payload: as it is executed, and as its queue holds it.
 
 use crate::verbs::attr::QpType;
 use crate::verbs::caps::Caps;
@@ -7,28 +7,30 @@ use crate::verbs::op::{DataDirection, Row, SendOp};
 use crate::verbs::request::{MAX_MESSAGE, Payload, SendRequest};
 use vrdma_wire::num::{Qpn, Srqn};
 
-/// A send request but for its payload, as it is executed.
+/// A send request without its payload, as it is executed.
 ///
-/// The operation stays where the caller wrote it: to copy an enum whose fields were just stored one
-/// by one costs a stall until the processor's store buffer has drained, which here is full of lines
-/// that guests have.
+/// The operation stays where the caller wrote it. The fields of the enum were just stored one by
+/// one, and a copy would load them together. Such a load stalls until the processor's store buffer
+/// has drained. Here the store buffer is full of cache lines shared with guests.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) op: &'a SendOp,
-    /// That of `op`.
+    /// The row of `op`.
     pub(crate) row: &'static Row,
     pub(crate) id: u32,
-    /// Of the message. At most [`MAX_MESSAGE`] unless `error` is set.
+    /// Length of the message in bytes, at most [`MAX_MESSAGE`] unless `error` is set.
     pub(crate) length: u32,
-    /// The request is broken: how it will end.
+    /// The status with which the request will end, if it is broken.
     pub(crate) error: Option<WcStatus>,
     pub(crate) flags: Flags,
-    /// The peer's shared receive queue, of requests of an XRC initiator that go to the peer.
+    /// The peer's shared receive queue. Set for requests of an XRC initiator that go to the peer.
     pub(crate) srqn: Option<Srqn>,
 }
 
-/// What a request asks for beside its operation. In one byte, since bytes that were just stored one
-/// by one are not to be loaded together (see [`Work`]), which compilers do to copy them.
+/// Options of a request beside its operation.
+///
+/// They are in one byte. Compilers copy bytes by loading them together, and bytes that were just
+/// stored one by one must not be loaded together (see [`Work`]).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Flags(u8);
 
@@ -37,7 +39,7 @@ impl Flags {
     const SOLICITED: u8 = 1 << 1;
     const FENCE: u8 = 1 << 2;
 
-    /// Those of a request.
+    /// Makes the flags of a request.
     #[inline]
     pub(crate) fn new(signaled: bool, solicited: bool, fence: bool) -> Flags {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
@@ -45,27 +47,28 @@ impl Flags {
         Flags(two | flag(fence, Self::FENCE))
     }
 
-    /// It completes also if it succeeds.
+    /// Whether the request completes even if it succeeds.
     #[inline]
     pub(crate) fn signaled(self) -> bool {
         self.0 & Self::SIGNALED != 0
     }
 
-    /// The receive that it completes raises a solicited event.
+    /// Whether the receive that it completes raises a solicited event.
     #[inline]
     pub(crate) fn solicited(self) -> bool {
         self.0 & Self::SOLICITED != 0
     }
 
-    /// It starts after all READs and atomics before it. Without packets, every request starts after
-    /// those before it have ended.
+    /// Whether the request starts only after all READs and atomics before it.
+    ///
+    /// Without packets, every request starts after all requests before it have ended.
     #[inline]
     pub(crate) fn fence(self) -> bool {
         self.0 & Self::FENCE != 0
     }
 }
 
-/// A send request but for its payload, as its queue holds it until it ends.
+/// A send request without its payload, as its queue holds it until it ends.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct OutstandingSend {
     pub(crate) op: SendOp,
@@ -83,7 +86,7 @@ impl Default for OutstandingSend {
 }
 
 impl OutstandingSend {
-    /// As it is executed.
+    /// Returns the request as it is executed.
     #[inline]
     pub(crate) fn work(&self) -> Work<'_> {
         let OutstandingSend { ref op, id, length, error, flags, srqn } = *self;
@@ -92,7 +95,7 @@ impl OutstandingSend {
 }
 
 impl Work<'_> {
-    /// Puts it where its queue holds it.
+    /// Writes the request to a node of its queue.
     #[inline]
     pub(crate) fn put(&self, to: &mut OutstandingSend) {
         let Work { op, row: _, id, length, error, flags, srqn } = *self;
@@ -100,7 +103,7 @@ impl Work<'_> {
         (to.error, to.flags, to.srqn) = (error, flags, srqn);
     }
 
-    /// As its queue holds it.
+    /// Returns the request as its queue holds it.
     #[inline]
     pub(crate) fn outstanding(&self) -> OutstandingSend {
         let Work { op, row: _, id, length, error, flags, srqn } = *self;
@@ -109,7 +112,7 @@ impl Work<'_> {
 }
 
 impl<'a> Work<'a> {
-    /// What a request comes to on a QP of these capabilities.
+    /// Checks a request against the capabilities of a QP. The result may have `error` set.
     #[inline]
     pub(crate) fn new(request: &'a SendRequest<'_>, caps: &Caps) -> Work<'a> {
         let row = request.op.row();
@@ -133,9 +136,10 @@ impl<'a> Work<'a> {
         Work { op, row, id, length, error, flags, srqn: None }
     }
 
-    /// The shared receive queue that it names, on a QP of that service: XRC initiators want one for
-    /// all that goes to the peer, and no others know any. In place: see [`Work`] for what a copy
-    /// costs.
+    /// Sets the shared receive queue that the request names, on a QP of that service.
+    ///
+    /// XRC initiators require one for every request that goes to the peer. All other QPs refuse it.
+    /// The request changes in place, because a copy costs a stall (see [`Work`]).
     #[inline]
     pub(crate) fn name_queue(&mut self, srqn: Option<Srqn>, service: QpType) {
         if service == QpType::XrcSend && (srqn.is_some() || self.row.alone) {
@@ -145,31 +149,34 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The same, where the compiler knows which operation it is of: it knows the row, too, then.
+    /// Returns a copy in which `row` follows from `op`, for code where the compiler knows the
+    /// operation. It then knows the row too.
     #[inline(always)]
     pub(crate) fn of_known(&self) -> Work<'a> {
         Work { row: self.op.row(), ..*self }
     }
 
-    /// The same, for what rarely happens: a function that is not inlined wants all of this in
-    /// memory, and only then it is put there.
+    /// Returns a copy for a rare path.
+    ///
+    /// A function that is not inlined needs the whole value in memory. By the copy it is stored
+    /// only on that path.
     #[inline(always)]
     pub(crate) fn again(&self) -> Work<'a> {
         *self
     }
 
-    /// A request that could not be understood.
+    /// Makes a request that could not be parsed.
     pub(crate) fn invalid(id: u32) -> Work<'static> {
         let flags = Flags::new(true, false, false);
         Work { error: Some(WcStatus::LocQpOp), ..Work::plain(&SendOp::Send { imm: None }, id, flags) }
     }
 
-    /// A request of no bytes.
+    /// Makes a request of no bytes.
     pub(crate) fn plain(op: &SendOp, id: u32, flags: Flags) -> Work<'_> {
         Work { op, row: op.row(), id, length: 0, error: None, flags, srqn: None }
     }
 
-    /// How it ends on QP `qpn`.
+    /// Makes the completion of the request on QP `qpn`.
     #[inline]
     pub(crate) fn completion(&self, qpn: Qpn, status: WcStatus) -> Completion {
         let row = self.row;

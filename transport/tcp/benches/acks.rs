@@ -1,11 +1,12 @@
-//! What the dearest acknowledges cost that a peer can send: `cargo bench -p vrdma-tcp --bench
-//! acks`.
+//! The cost of the most expensive ACKs that a peer can send.
 //!
-//! The peer announces the smallest MSS, takes a large window and says nothing, until as many
-//! segments are outstanding as there may be. Then it sends one acknowledge. Each case is repeated
-//! on copies of the same connection; its cost is the lowest tenth, since what else the machine does
-//! only adds to it. All are compared with the acknowledge of two segments, measured in the same
-//! run.
+//! Run it by `cargo bench -p vrdma-tcp --bench acks`.
+//!
+//! The peer announces the smallest MSS and a large window, and acknowledges nothing until the
+//! maximum number of segments is outstanding. Then it sends one ACK. Each case is repeated on
+//! copies of one connection. Its cost is the 10th percentile, because other work of the machine
+//! only adds to it. All costs are compared with that of an ACK of two segments, measured in the
+//! same run.
 
 #![allow(
     clippy::disallowed_methods,
@@ -18,16 +19,16 @@ use std::time::{Duration, Instant as Clock};
 use vrdma_tcp::{Config, Connection, Instant, Ports, Source};
 use vrdma_wire::tcp::{Flags, Header, Options};
 
-/// Bytes that a user has unacknowledged at most: those of the daemon.
+/// Maximum unacknowledged bytes of a user: those of the daemon.
 const MOST_BYTES: u64 = 1 << 20;
-/// What the peer announces.
+/// The MSS that the peer announces.
 const MSS: u16 = 64;
 const REPEATS: usize = 501;
 const LIMIT: Duration = Duration::from_micros(10);
-/// The round trip.
+/// The round-trip time in nanoseconds.
 const ROUND: u64 = 1_000_000;
 
-/// A stream that ends where the user's buffer does.
+/// A stream that ends where the user's buffer ends.
 struct Stream(u64);
 
 impl Source for Stream {
@@ -41,7 +42,7 @@ impl Source for Stream {
 struct Case {
     connection: Connection,
     now: Instant,
-    /// Wire numbers at which outstanding segments begin, and the end of the last.
+    /// The numbers on the wire at which outstanding segments begin, and the end of the last.
     cuts: Vec<u32>,
 }
 
@@ -68,7 +69,7 @@ impl Case {
         self.connection.handle_segment(self.now, header, 0, &mut |arrival| arrival.at.len());
     }
 
-    /// Sends what may go; how many segments.
+    /// Sends what may be sent, and returns the number of segments.
     fn send(&mut self) -> usize {
         let mut source = Stream(self.connection.acknowledged() + MOST_BYTES);
         let mut sent = 0;
@@ -86,8 +87,8 @@ impl Case {
         sent
     }
 
-    /// A connection with as many segments outstanding as there may be, with a peer that announces
-    /// this MSS.
+    /// Returns a connection with the maximum number of outstanding segments, to a peer with this
+    /// MSS.
     fn full(mss: u16) -> Case {
         let config = Config { fpdus: true, min_mss: 216, ..Config::default() };
         let connection = Connection::connect(config, Ports { local: 1, remote: 2 }, 0, 0, Instant(0));
@@ -103,7 +104,7 @@ impl Case {
         };
         let syn = Header { seq: 0, flags: Flags::SYN | Flags::ACK, options, ..case.header(1, &[]) };
         case.arrives(&syn);
-        // The window opens as all arrives, until it is not what limits.
+        // The window opens while everything arrives, until it is no longer the limit.
         let mut before = 0;
         loop {
             case.send();
@@ -120,8 +121,10 @@ impl Case {
         }
     }
 
-    /// One whose segments had to be cut again: a router says that the path takes less, and of what
-    /// goes in parts all but the first is sacked.
+    /// Returns a connection whose segments had to be split.
+    ///
+    /// A router reports that the path takes less. Of each split segment, all parts except the first
+    /// are sacked.
     fn in_parts() -> Case {
         let mut case = Case::full(1000);
         assert!(case.connection.handle_too_long(case.first(), 216));
@@ -131,7 +134,7 @@ impl Case {
                 return case;
             }
             let sacks: Vec<Header> = (1..case.segments()).map(|at| case.sack(&[(at, at + 1)])).collect();
-            // Those that are whole still are sacked last, when no more can be cut.
+            // Segments that are still whole are sacked last, when no more can be split.
             let is_cut =
                 |header: &&Header| header.options.sacks.as_slice().iter().all(|(from, to)| to - from <= 216);
             sacks.iter().filter(is_cut).for_each(|header| case.arrives(header));
@@ -150,13 +153,13 @@ impl Case {
         self.cuts[self.segments()]
     }
 
-    /// The acknowledge of some whole segments, from one cut to another.
+    /// Returns an ACK that sacks ranges of whole segments, given by indices of boundaries.
     fn sack(&self, blocks: &[(usize, usize)]) -> Header {
         let blocks: Vec<_> = blocks.iter().map(|&(from, to)| (self.cuts[from], self.cuts[to])).collect();
         self.header(self.first(), &blocks)
     }
 
-    /// The same connection after these, a round trip later.
+    /// Returns a copy of the connection after these segments, a round trip later.
     fn after(&self, headers: &[Header]) -> Case {
         let mut case = self.clone();
         case.now = Instant(case.now.0 + ROUND);
@@ -164,7 +167,7 @@ impl Case {
         case
     }
 
-    /// What an acknowledge costs.
+    /// Returns the cost of an ACK.
     fn cost(&self, header: &Header) -> Duration {
         let mut costs: Vec<Duration> = (0..REPEATS)
             .map(|_| {
@@ -178,7 +181,7 @@ impl Case {
         costs[REPEATS / 10]
     }
 
-    /// The dearest acknowledge for it.
+    /// Returns the cost of the most expensive ACK for this connection.
     fn dearest(&self) -> Duration {
         let (n, fresh) = (self.segments(), self.after(&[]));
         let every_other: Vec<Header> = (1..n - 1).step_by(2).map(|at| self.sack(&[(at, at + 1)])).collect();

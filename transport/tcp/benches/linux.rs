@@ -1,8 +1,8 @@
-//! Our TCP beside Linux' CUBIC: the same receiver, the same network with the same losses, in turns;
-//! then a flow of each through one bottleneck.
+//! Compares our TCP with CUBIC of Linux, in turns, with one receiver and equal losses in the
+//! network. Then two flows share one bottleneck.
 //!
-//! `cargo bench -p vrdma-tcp [-- SECONDS [NAME]]`: seconds of each measurement, and of whom
-//! (`OursToLinux`, `LinuxToOurs`, `Jain`). Wants root, and two processors with nothing else to do.
+//! `cargo bench -p vrdma-tcp [-- SECONDS [NAME]]`: the seconds of each measurement, and which one
+//! to run (`OursToLinux`, `LinuxToOurs`, `Jain`). It needs root, and two idle processors.
 
 #![allow(
     clippy::disallowed_methods,
@@ -45,11 +45,11 @@ use vrdma_tcp::Ports;
 
 const MTU: u16 = 1500;
 const ROUNDS: u64 = 4;
-/// What a flow has before it is measured.
+/// The time of a flow before it is measured.
 const WARM_UP: Duration = Duration::from_millis(700);
-/// Bytes a second of the link of the first tables: 1 Gbit/s.
+/// The rate of the link in the first tables, in bytes per second: 1 Gbit/s.
 const LINK: u64 = 125_000_000;
-/// Of the bottleneck: 100 Mbit/s with a round trip of 10 ms, and a queue for one.
+/// The bottleneck: 100 Mbit/s with a round trip of 10 ms, and a queue for one round trip.
 const BOTTLENECK: Path = Path {
     loss: 0,
     reordering: 0,
@@ -61,13 +61,13 @@ const BOTTLENECK: Path = Path {
     longest: 0,
 };
 
-/// Two hosts of Linux beside ours.
+/// Two Linux hosts, which communicate with each other and with ours.
 struct Hosts {
     sender: Linux,
     receiver: Linux,
 }
 
-/// Who sends to whom.
+/// The sender and the receiver of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Flow {
     OursToLinux,
@@ -75,7 +75,7 @@ enum Flow {
     LinuxToLinux,
 }
 
-/// What Linux does in a measurement.
+/// The Linux sockets of a measurement.
 #[derive(Default)]
 struct Sockets {
     stop: Arc<AtomicBool>,
@@ -84,7 +84,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Takes a connection and reads it.
+    /// Accepts a connection and reads it.
     fn read(&mut self, host: &Linux, port: u16) {
         let listener = host.listen(port);
         let (stop, count) = (self.stop.clone(), Arc::new(AtomicU64::new(0)));
@@ -92,7 +92,7 @@ impl Sockets {
         self.threads.push(host.spawn(move || read(&listener, &stop, &count)));
     }
 
-    /// Connects, and sends for as long as it is measured.
+    /// Connects, and sends for as long as the measurement lasts.
     fn write(&mut self, host: &Linux, to: Ipv4Addr, port: u16) {
         let stop = self.stop.clone();
         self.threads.push(host.spawn(move || write(to, port, &stop)));
@@ -103,7 +103,7 @@ impl Sockets {
     }
 }
 
-/// So long a thread waits before it looks whether all is over.
+/// After this time a waiting thread checks whether the measurement is over.
 const LOOK: Option<Duration> = Some(Duration::from_millis(50));
 
 fn read(listener: &TcpListener, stop: &AtomicBool, count: &AtomicU64) {
@@ -131,15 +131,15 @@ fn write(to: Ipv4Addr, port: u16, stop: &AtomicBool) {
             Err(_) => return,
         }
     }
-    // What was not sent is not to be.
+    // Unsent data is discarded.
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let size = size_of::<libc::linger>() as libc::socklen_t;
     let (socket, option) = (stream.as_raw_fd(), (&raw const linger).cast());
-    // SAFETY: the option is as long as is said.
+    // SAFETY: the pointer is valid for `size` bytes, the length of the option.
     unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_LINGER, option, size) };
 }
 
-/// Moves the network for a time.
+/// Runs the network for some time.
 fn run(net: &mut Net<'_>, time: Duration) {
     let end = net.now() + time.as_nanos() as u64;
     while net.now() < end {
@@ -147,7 +147,7 @@ fn run(net: &mut Net<'_>, time: Duration) {
     }
 }
 
-/// Ends a measurement: RSTs go out, and threads see that it is over.
+/// Ends a measurement: sends RSTs, and lets the threads end.
 fn finish(mut net: Net<'_>, sockets: Sockets) {
     sockets.stop.store(true, Ordering::Relaxed);
     if let Some(connection) = &mut net.ours.connection {
@@ -159,7 +159,7 @@ fn finish(mut net: Net<'_>, sockets: Sockets) {
     run(&mut net, Duration::from_millis(30));
 }
 
-/// Bytes a second, and what there is to say of our end.
+/// Measures a flow. Returns bytes per second, and the counters of our end.
 fn measure(hosts: &Hosts, flow: Flow, path: Path, time: Duration, port: u16) -> (f64, String) {
     let back = Path { delay: path.delay, ..Path::default() };
     let (peer, ports) = match flow {
@@ -169,7 +169,7 @@ fn measure(hosts: &Hosts, flow: Flow, path: Path, time: Duration, port: u16) -> 
     let ours = Ours::new(ours::config(MTU), peer.address, ports);
     let seed = u64::from(port);
     let hosts_and_paths = [(&hosts.sender, back), (&hosts.receiver, path)];
-    // Data is lost, whoever sends it, and no acknowledges.
+    // Data is lost, whoever sends it, but no ACK is.
     let to_ours = if flow == Flow::LinuxToOurs { path } else { back };
     let mut net = Net::new(ours, to_ours, &hosts_and_paths, seed);
     let mut sockets = Sockets::default();
@@ -200,7 +200,7 @@ fn measure(hosts: &Hosts, flow: Flow, path: Path, time: Duration, port: u16) -> 
     (rate, text)
 }
 
-/// One flow beside another, in turns over the same losses.
+/// Compares a flow with one between Linux hosts, in turns with equal losses.
 fn beside(hosts: &Hosts, flow: Flow, path: Path, time: Duration, port: &mut u16) {
     let (mut sums, mut text) = ([0.; 2], String::new());
     for _ in 0..ROUNDS {
@@ -210,7 +210,7 @@ fn beside(hosts: &Hosts, flow: Flow, path: Path, time: Duration, port: &mut u16)
             *sum += rate / ROUNDS as f64;
             text = if flow == Flow::LinuxToLinux { text } else { told };
         }
-        // TIME-WAIT of the port before.
+        // The former port is in TIME-WAIT.
         *port += 1;
     }
     let [ours, linux] = sums.map(|rate| rate / 1e6);
@@ -218,7 +218,8 @@ fn beside(hosts: &Hosts, flow: Flow, path: Path, time: Duration, port: &mut u16)
     println!("{flow:?}\t{trip} ms\t{loss} %\t{ours:.2}\t{linux:.2} MB/s\t{:.2}\t{text}", ours / linux);
 }
 
-/// Jain's index of two flows through one bottleneck: 1 if both have the same, 0.5 if one has all.
+/// Prints Jain's index of two flows through one bottleneck: 1 if both have equal shares, 0.5 if one
+/// has all.
 fn fairness(hosts: &Hosts, with_ours: bool, time: Duration, port: u16) {
     let back = Path { delay: BOTTLENECK.delay, ..Path::default() };
     let ports = Ports { local: port, remote: port };
@@ -245,7 +246,7 @@ fn fairness(hosts: &Hosts, with_ours: bool, time: Duration, port: u16) {
     finish(net, sockets);
 }
 
-/// What can be measured alone.
+/// The measurements that can be run alone.
 const NAMES: [&str; 3] = ["OursToLinux", "LinuxToOurs", "Jain"];
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What the peer's acknowledges say: what it has, when it got it, and how much more it takes.
+//! What ACKs of the peer say: which data arrived, when, and how much more the peer takes.
 
 use crate::connection::{Connection, State};
 use crate::recovery::News;
@@ -8,7 +8,7 @@ use crate::time::Instant;
 use crate::timers::Timer;
 use vrdma_wire::tcp::{Flags, Header};
 
-/// What a segment that arrived says beside its data, in numbers that do not wrap.
+/// What an arriving segment says besides its data, in numbers that do not wrap.
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     pub header: &'a Header,
@@ -19,14 +19,15 @@ pub(crate) struct Incoming<'a> {
 }
 
 impl Connection {
-    /// Takes the acknowledgment number, SACKs and window of a segment that is acceptable. False if
-    /// the number cannot be: the segment is dropped.
+    /// Takes the acknowledgment number, SACKs and window of an acceptable segment.
+    ///
+    /// Returns false if the acknowledgment number is invalid. The segment is then dropped.
     pub(crate) fn handle_ack(&mut self, segment: Incoming<'_>, now: Instant) -> bool {
         let header = segment.header;
         let una = self.board.una();
         let ack = self.send_origin.number(header.ack, una);
-        // RFC 5961, 5.2: of what was never sent, or sent so long ago that no such segment can be on
-        // its way still.
+        // RFC 5961, 5.2: the number was never sent, or acknowledged so long ago that no such
+        // segment can still be in the network.
         if ack > self.board.nxt() || ack.saturating_add(self.window.largest) < una {
             self.counters.bad_ack += 1;
             self.challenge(now);
@@ -70,15 +71,16 @@ impl Connection {
         true
     }
 
-    /// Takes a round trip: of a segment that was sent once, or by the echo of a timestamp. Only
-    /// that ends the back-off: an acknowledge of what was sent again does not say how long the path
-    /// takes (RFC 6298, 5.7; Karn's algorithm).
+    /// Measures a round trip, by a segment that was sent once or by the echo of a timestamp.
+    ///
+    /// Only a measurement ends the back-off. An ACK of a retransmitted segment does not tell the
+    /// round-trip time (RFC 6298, 5.7; Karn's algorithm).
     fn measure(&mut self, newest: Option<Sent>, news: &News, outstanding: u64, now: Instant) {
         if let Some(sent) = newest {
             self.rtt.measured(now.since(sent.at), outstanding, now);
         } else if let Some(echo) = news.echo.filter(|_| self.agreed.timestamps && news.acknowledged > 0) {
             let milliseconds = self.clock(now).wrapping_sub(echo);
-            // Less than one tick says nothing new, and what is not ours is none.
+            // Less than one tick says nothing new. A larger value is no echo of ours.
             if (1..1 << 31).contains(&milliseconds) {
                 self.rtt.measured(u64::from(milliseconds) * 1_000_000, outstanding, now);
             }
@@ -88,8 +90,9 @@ impl Connection {
         self.rtt.backoff = 0;
     }
 
-    /// All before `ack` is acknowledged. Segments that were sent once tell how long they took; of
-    /// those the latest counts.
+    /// Takes the cumulative acknowledgment of all numbers before `ack`.
+    ///
+    /// `newest` becomes the latest of the segments that were sent once; its round trip is measured.
     fn take_cumulative(
         &mut self,
         ack: u64,
@@ -107,7 +110,8 @@ impl Connection {
         })
     }
 
-    /// SACK blocks: how much they say that was not known, and what arrived twice.
+    /// Takes the SACK blocks. Returns how many numbers they newly report, and a range that arrived
+    /// twice.
     fn take_sacks(
         &mut self,
         segment: Incoming<'_>,
@@ -124,8 +128,8 @@ impl Connection {
                 start: self.send_origin.number(*left, ack),
                 end: self.send_origin.number(*right, ack),
             };
-            // What is before the acknowledgment number, or within the next block, arrived twice
-            // (RFC 2883, 4).
+            // A first block before the acknowledgment number, or within the next block, reports a
+            // duplicate (RFC 2883, 4).
             let is_twice = index == 0
                 && range.start < range.end
                 && (range.end <= ack || second.is_some_and(|second: Range| second.covers(range)));
@@ -143,13 +147,12 @@ impl Connection {
             }
             second = Some(range);
         }
-        // Of what was sent once nobody can have got two: not ours to react to, but for a peer that
-        // makes it up.
+        // It is not checked that the range was sent twice. A peer may make such reports up.
         self.counters.duplicates_reported += u32::from(twice.is_some());
         (delivered, twice)
     }
 
-    /// The window of the latest segment counts (RFC 9293, 3.10.7.4).
+    /// Takes the window of the latest segment (RFC 9293, 3.10.7.4).
     fn update_window(&mut self, segment: Incoming<'_>, ack: u64) {
         let (seq, window) = (segment.range.start, &mut self.window);
         if ack < self.board.una() || (seq, ack) < (window.seq, window.ack) {
@@ -166,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// What our FIN's acknowledge means for the state.
+    /// Changes the state if our FIN is acknowledged.
     pub(crate) fn advance_close(&mut self, now: Instant) {
         if !self.is_fin_acknowledged() {
             return;
@@ -183,14 +186,14 @@ impl Connection {
     }
 }
 
-/// Of segments that were sent once, the one that was sent last.
+/// Keeps the segment that was sent last, of those that were sent once.
 fn keep_newest(newest: &mut Option<Sent>, sent: &Sent) {
     if !sent.again && newest.is_none_or(|newest| newest.at <= sent.at) {
         *newest = Some(*sent);
     }
 }
 
-/// Whether an echo is older than what was sent at `at`.
+/// Returns whether an echo is older than a segment that was sent at `at`.
 fn is_older(echo: Option<u32>, clock: u32, at: Instant) -> bool {
     let stamp = clock.wrapping_add((at.0 / 1_000_000) as u32);
     echo.is_some_and(|echo| (echo.wrapping_sub(stamp) as i32) < 0)

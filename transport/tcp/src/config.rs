@@ -1,86 +1,89 @@
-//! What a connection is told to be.
+//! The configuration of a connection.
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
-/// How to ask a silent peer whether it is there (RFC 9293, 3.8.4).
+/// How to probe whether a silent peer is alive (RFC 9293, 3.8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepAlive {
-    /// Silence before the first probe.
+    /// How long the peer is silent before the first probe.
     pub idle: Duration,
     /// Time between probes.
     pub interval: Duration,
-    /// So many probes without an answer end the connection.
+    /// The number of unanswered probes that ends the connection.
     pub probes: u8,
 }
 
-/// What a connection is told to be.
+/// The configuration of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Most data of a segment, without any options: the MTU less 40 bytes with IPv4, less 60 with
-    /// IPv6 (RFC 6691). It is what the peer is told.
+    /// Maximum data of a segment without options, as announced to the peer: the MTU less 40 bytes
+    /// with IPv4, less 60 with IPv6 (RFC 6691).
     pub mss: u16,
-    /// Least that path MTU discovery may take it to, and what a peer takes that does not say: 536
+    /// Minimum segment size of path MTU discovery, and the MSS of a peer that announces none: 536
     /// with IPv4, 1220 with IPv6.
     pub min_mss: u16,
-    /// The receive window in bytes, up to 1 GiB. It is as large whatever arrives: no buffer stands
-    /// behind it.
+    /// The receive window in bytes, up to 1 GiB. It is constant, because no buffer stands behind
+    /// it.
     pub window: u32,
-    /// Most stretches of data beyond holes; what would be one more is not taken. A full queue may
-    /// lose every other segment, and each that arrives looks at all stretches.
+    /// Maximum number of separate ranges of data beyond the first gap.
+    ///
+    /// Data that would add one more range is not taken. A full queue may lose every second segment.
+    /// The limit exists because each arriving segment searches all ranges.
     pub max_kept: u16,
-    /// Most segments that are outstanding: then nothing new is sent until some are acknowledged. An
-    /// acknowledge may have to look at each of them, and a peer says how short they are.
+    /// Maximum number of outstanding segments. At this number nothing new is sent until some are
+    /// acknowledged. An ACK may have to visit each of them, and the peer decides how short they
+    /// are.
     #[serde(default = "max_outstanding")]
     pub max_outstanding: u16,
     /// Whether SACKs are offered and accepted (RFC 2018).
     pub sack: bool,
     /// Whether timestamps are offered and accepted (RFC 7323).
     pub timestamps: bool,
-    /// Whether segments say that they are whole FPDUs, where both ends know of it
+    /// Whether segments say that they are whole FPDUs, if both ends know the option
     /// ([`Arrival::is_whole`](crate::Arrival::is_whole)).
     #[serde(default)]
     pub fpdus: bool,
-    /// The DS field of its IP packets (RFC 2474); the two bits of ECN are zero (RFC 3168: it is not
-    /// ECN-capable).
+    /// The DS field of the connection's IP packets (RFC 2474). The two ECN bits are zero, because
+    /// the connection is not ECN-capable (RFC 3168).
     #[serde(default)]
     pub traffic_class: u8,
-    /// Segments of the initial congestion window (RFC 6928).
+    /// The initial congestion window in segments (RFC 6928).
     pub initial_window: u8,
-    /// A congestion window that was not used for an RTO starts again as the initial one (RFC 5681,
-    /// 4.1).
+    /// Whether a congestion window that was unused for an RTO restarts as the initial one (RFC
+    /// 5681, 4.1).
     pub restart_after_idle: bool,
-    /// Least retransmission timeout. RFC 6298 has 1 s, most hosts 200 ms; inside a rack 1 ms.
+    /// Minimum retransmission timeout. RFC 6298 has 1 s, most hosts 200 ms; inside a rack 1 ms
+    /// fits.
     pub min_rto: Duration,
-    /// Most of it, with its doublings (RFC 6298, 2.5).
+    /// Maximum retransmission timeout, with its back-off (RFC 6298, 2.5).
     pub max_rto: Duration,
-    /// Retransmission timeout before the first measurement (RFC 6298, 2.1).
+    /// The retransmission timeout before the first measurement (RFC 6298, 2.1).
     pub initial_rto: Duration,
-    /// Longest time that a peer delays an acknowledge (RFC 8985, 7.2).
+    /// Maximum time that the peer delays an ACK (RFC 8985, 7.2).
     pub peer_ack_delay: Duration,
-    /// What the tail is probed later than after two round trips, for a peer that is not always
-    /// awake. (Linux has two ticks, RFC 8985 has none.)
+    /// Additional delay of tail loss probes after two round trips, for a peer that is not always
+    /// awake. Linux has two ticks, RFC 8985 has none.
     pub probe_slack: Duration,
-    /// Longest time that an acknowledge is delayed here, below 500 ms; zero for never (RFC 9293,
-    /// 3.8.6.3).
+    /// Maximum delay of an ACK of this end, below 500 ms; zero for none (RFC 9293, 3.8.6.3).
     pub ack_delay: Duration,
-    /// So many segments are acknowledged at once: 1 or 2.
+    /// The number of unacknowledged segments at which an ACK is sent at once: 1 or 2.
     pub ack_every: u8,
-    /// A connection whose data, or probe of a closed window, has had no answer for so long ends (R2
-    /// of RFC 9293, 3.8.3).
+    /// The connection ends if its data, or a probe of a closed window, has no answer for this time
+    /// (R2 of RFC 9293, 3.8.3).
     pub timeout: Duration,
-    /// The same while it is set up.
+    /// The connection ends if it is not set up and has no answer for this time.
     pub connect_timeout: Duration,
-    /// Whether and how a silent peer is asked.
+    /// Whether and how a silent peer is probed.
     pub keep_alive: Option<KeepAlive>,
-    /// Time in TIME-WAIT: twice the maximum segment lifetime.
+    /// The time in TIME-WAIT: twice the maximum segment lifetime.
     pub time_wait: Duration,
-    /// Longest silence in FIN-WAIT-2, where a peer that never closes could keep us.
+    /// Maximum silence of the peer in FIN-WAIT-2. A peer that never closes could otherwise hold the
+    /// connection.
     pub fin_wait: Duration,
 }
 
-/// 1 MiB, which the daemon has unacknowledged at most, are 740 of those segments that fit an MTU of
-/// 1500.
+/// The daemon has at most 1 MiB unacknowledged. That is 740 segments with an MTU of 1500.
 fn max_outstanding() -> u16 {
     768
 }
@@ -116,12 +119,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Shift of the windows that this end announces (RFC 7323, 2.2).
+    /// Returns the shift of the windows that this end announces (RFC 7323, 2.2).
     pub(crate) fn window_scale(&self) -> u8 {
         (0..14).find(|shift| self.window >> shift <= 0xffff).unwrap_or(14)
     }
 
-    /// The receive window that can be announced: at most 1 GiB.
+    /// Returns the receive window that can be announced: at most 1 GiB.
     pub(crate) fn receive_window(&self) -> u64 {
         u64::from(self.window.min(1 << 30))
     }

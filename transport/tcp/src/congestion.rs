@@ -3,13 +3,13 @@
 use crate::time::Instant;
 use serde::{Deserialize, Serialize};
 
-/// Beta of CUBIC in tenths: what is left of a window in which something was lost.
+/// Beta of CUBIC in tenths: the part of the window that is kept after a loss.
 const BETA: u64 = 7;
-/// In slow start, which is not paced, an acknowledge counts for at most so many segments (RFC 9406,
+/// Maximum number of segments that one ACK counts for in slow start, which is not paced (RFC 9406,
 /// 4.2).
 const MOST_COUNTED: u64 = 8;
 
-/// What a loss took, to be given back if there was none.
+/// The values before a loss, to be restored if there was none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Before {
     window: u64,
@@ -17,15 +17,15 @@ struct Before {
     plateau: u64,
 }
 
-/// A stretch of congestion avoidance without a loss.
+/// A period of congestion avoidance without a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Epoch {
     began: Instant,
-    /// K: nanoseconds until the window is where it was before the loss.
+    /// K: nanoseconds until the window has its size before the loss again.
     plateau_after: u64,
     /// W_est: the window that Reno would have.
     reno: u64,
-    /// Parts of bytes by which windows grew, in units of 1/cwnd.
+    /// Fractions of bytes by which the windows grew, in units of 1/cwnd.
     reno_part: u64,
     part: u64,
 }
@@ -33,7 +33,7 @@ struct Epoch {
 /// The congestion window of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Congestion {
-    /// cwnd in bytes. Within a recovery it is what proportional rate reduction says.
+    /// cwnd in bytes. Within a recovery, proportional rate reduction sets it.
     pub window: u64,
     /// ssthresh in bytes.
     pub threshold: u64,
@@ -48,7 +48,7 @@ impl Congestion {
         Congestion { window, threshold: u64::MAX, plateau: 0, epoch: None, before: None }
     }
 
-    /// So many bytes arrived while the window was what limited us.
+    /// Grows the window for bytes that arrived while the window was the limit.
     pub fn acknowledged(&mut self, bytes: u64, mss: u64, rtt: u64, now: Instant) {
         if self.in_slow_start() {
             self.window += bytes.min(MOST_COUNTED * mss).min(self.threshold - self.window);
@@ -57,15 +57,15 @@ impl Congestion {
         self.avoid(bytes, mss, rtt, now);
     }
 
-    /// Whether the window is below ssthresh.
+    /// Returns whether the window is below ssthresh.
     pub fn in_slow_start(&self) -> bool {
         self.window < self.threshold
     }
 
-    /// Congestion avoidance (RFC 9438, 4.2 to 4.5).
+    /// Grows the window in congestion avoidance (RFC 9438, 4.2 to 4.5).
     fn avoid(&mut self, bytes: u64, mss: u64, rtt: u64, now: Instant) {
         let window = self.window;
-        // At a window where nothing was lost yet, the curve begins.
+        // The curve begins at the present window if nothing was lost at it yet.
         self.plateau = if self.epoch.is_none() { self.plateau.max(window) } else { self.plateau };
         let plateau = self.plateau;
         let epoch = self.epoch.get_or_insert_with(|| Epoch {
@@ -76,8 +76,8 @@ impl Congestion {
             part: 0,
         });
         let elapsed = now.since(epoch.began);
-        // Alpha is 3 (1 - beta) / (1 + beta) = 9/17 until the window is what it was (cwnd_prior, of
-        // which beta left ssthresh), then 1.
+        // Alpha is 3 (1 - beta) / (1 + beta) = 9/17 until the window has its former size, then 1.
+        // The former size is cwnd_prior, and ssthresh is beta times that.
         let prior = self.threshold / BETA * 10;
         let (numerator, denominator) = if epoch.reno < prior { (9, 17) } else { (1, 1) };
         epoch.reno_part += bytes.min(window) * mss * numerator / denominator;
@@ -94,12 +94,12 @@ impl Congestion {
         epoch.part %= window;
     }
 
-    /// Less was sent than the window allows: it does not grow, and time does not count.
+    /// Ends the growth because less was sent than the window allows. That time does not count.
     pub fn not_used(&mut self) {
         self.epoch = None;
     }
 
-    /// Something was lost (4.6, 4.7).
+    /// Reduces ssthresh after a loss (4.6, 4.7).
     pub fn lost(&mut self, mss: u64) {
         let (window, threshold, plateau) = (self.window, self.threshold, self.plateau);
         self.before = Some(Before { window, threshold, plateau });
@@ -108,19 +108,20 @@ impl Congestion {
         self.epoch = None;
     }
 
-    /// The retransmission timeout ran out (4.8). Only the first one of a series has a loss before
-    /// it.
+    /// Reduces the window to one segment after a retransmission timeout (4.8).
+    ///
+    /// The caller calls `lost` for the first timeout of a series only.
     pub fn timed_out(&mut self, mss: u64) {
         self.window = mss;
         self.epoch = None;
     }
 
-    /// A recovery is over.
+    /// Sets the window at the end of a recovery.
     pub fn recovered(&mut self, mss: u64) {
         self.window = self.threshold.max(mss);
     }
 
-    /// There was no loss: things were late.
+    /// Restores the values before the last loss, because segments were only late.
     pub fn undo(&mut self) {
         if let Some(before) = self.before.take() {
             self.window = self.window.max(before.window);
@@ -130,7 +131,7 @@ impl Congestion {
         }
     }
 
-    /// Windows are such that what is computed with them does not overflow.
+    /// Returns whether windows are small enough for computations not to overflow.
     pub fn is_sane(&self) -> bool {
         let most = 1 << 40;
         let epoch =
@@ -139,28 +140,29 @@ impl Congestion {
         (1..most).contains(&self.window) && self.plateau < most && epoch && before
     }
 
-    /// Whether the last loss may turn out to have been none.
+    /// Returns whether the last loss can still be undone.
     pub fn may_undo(&self) -> bool {
         self.before.is_some()
     }
 
-    /// Nothing was sent for long (RFC 5681, 4.1).
+    /// Restarts the window after a long idle time (RFC 5681, 4.1).
     pub fn restart(&mut self, initial: u64) {
-        // What was reached once is reached by slow start again.
+        // Slow start may reach again what was reached once.
         self.threshold = self.threshold.max(self.window / 4 * 3);
         self.window = self.window.min(initial);
         self.epoch = None;
     }
 }
 
-/// K in nanoseconds: the cube root of `below` over C, which is 0.4 segments a cubic second.
+/// Returns K in nanoseconds: the cube root of `below` over C, where C is 0.4 segments per cubic
+/// second.
 fn plateau_after(below: u64, mss: u64) -> u64 {
     // Cubic nanoseconds would not fit: cubic microseconds do.
     let cubed = u128::from(below) * 10 * 1_000_000_000_000_000_000 / (4 * u128::from(mss));
     cube_root(cubed) * 1000
 }
 
-/// W_cubic after some nanoseconds.
+/// Returns W_cubic after this many nanoseconds.
 fn cubic(elapsed: u64, plateau_after: u64, plateau: u64, mss: u64) -> u64 {
     // Beyond a quarter of an hour it is larger than any window.
     let distance = u128::from(elapsed.abs_diff(plateau_after) / 1000).min(1 << 30);
@@ -169,7 +171,7 @@ fn cubic(elapsed: u64, plateau_after: u64, plateau: u64, mss: u64) -> u64 {
     if elapsed < plateau_after { plateau.saturating_sub(change) } else { plateau.saturating_add(change) }
 }
 
-/// The whole part of a cube root.
+/// Returns the integer part of a cube root.
 fn cube_root(of: u128) -> u64 {
     let mut root = 0_u128;
     for bit in (0..42).rev() {
@@ -204,7 +206,7 @@ mod tests {
             congestion.acknowledged(MSS, MSS, S / 10, Instant(0));
         }
         assert_eq!(congestion.window, 20 * MSS);
-        // One acknowledge of all is not a burst of as much.
+        // One ACK of everything does not cause an equally large burst.
         congestion.acknowledged(100 * MSS, MSS, S / 10, Instant(0));
         assert_eq!(congestion.window, 28 * MSS);
     }
@@ -228,7 +230,7 @@ mod tests {
             after.push(congestion.window / MSS);
         }
         let at = |seconds: f64| after[(seconds * 10.0) as usize];
-        // Fast at first, flat where it was lost, then faster and faster.
+        // Growth is fast at first, flat around the window that lost, then faster and faster.
         assert!((88..=96).contains(&at(2.0)), "{}", at(2.0));
         assert!((98..=101).contains(&at(4.2)), "{}", at(4.2));
         assert!((99..=103).contains(&at(5.0)), "{}", at(5.0));
@@ -238,7 +240,7 @@ mod tests {
 
     #[test]
     fn reno_is_never_faster() {
-        // In a rack K is thousands of round trips: Reno's window counts.
+        // Inside a rack K is thousands of round trips, so Reno's window counts.
         let mut congestion = Congestion::new(20 * MSS);
         congestion.lost(MSS);
         congestion.recovered(MSS);
@@ -249,7 +251,7 @@ mod tests {
             }
             now += rtt;
         }
-        // 9/17 of a segment in each round trip up to the 20 of before, then one: 11 and 9 of them.
+        // 9/17 of a segment per round trip up to the former 20, then one: 11 and 9 round trips.
         assert!((27..=29).contains(&(congestion.window / MSS)), "{}", congestion.window);
     }
 
@@ -260,7 +262,7 @@ mod tests {
             congestion.lost(MSS);
             congestion.recovered(MSS);
         }
-        // The plateau is 17/20 of 14 segments by now, but 14 were there.
+        // The plateau is 17/20 of 14 segments, but the former window was 14.
         assert!(congestion.plateau < 12 * MSS);
         let (rtt, mut now) = (S / 10_000, 0);
         for _ in 0..8 {
@@ -269,7 +271,7 @@ mod tests {
             }
             now += rtt;
         }
-        // 9.8 segments and eight times 9/17.
+        // 9.8 segments, and eight times 9/17.
         assert!((13 * MSS..=14 * MSS).contains(&congestion.window), "{}", congestion.window);
     }
 

@@ -1,4 +1,4 @@
-//! What a connection is: its state as plain data, and what its user reads of it.
+//! The state of a connection as plain data, and what its user reads of it.
 
 use crate::config::Config;
 use crate::congestion::Congestion;
@@ -16,125 +16,126 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a connection that nobody uses has to send what is left.
+/// How long a connection without a user may take to send its remaining data.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// The states of RFC 9293, 3.3.2. (LISTEN is a [`Stack`](crate::Stack)'s.)
+/// The states of a connection (RFC 9293, 3.3.2). LISTEN belongs to a [`Stack`](crate::Stack).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// A SYN was sent.
     SynSent,
-    /// SYNs were sent and received, ours has no acknowledge yet.
+    /// SYNs were sent and received, but our SYN is not acknowledged yet.
     SynReceived,
-    /// Data goes both ways.
+    /// Data flows in both directions.
     Established,
-    /// We have closed; the FIN may have been sent, and has no acknowledge yet.
+    /// This end has closed. Its FIN may have been sent, and is not acknowledged yet.
     FinWait1,
-    /// We have closed, and the peer knows.
+    /// This end has closed, and the peer has acknowledged it.
     FinWait2,
     /// The peer has closed.
     CloseWait,
-    /// Both have closed at a time; our FIN has no acknowledge yet.
+    /// Both ends have closed simultaneously. Our FIN is not acknowledged yet.
     Closing,
-    /// The peer has closed, then we; our FIN has no acknowledge yet.
+    /// The peer has closed, then this end. Our FIN is not acknowledged yet.
     LastAck,
-    /// Both have closed; what is still in the network is waited for.
+    /// Both ends have closed. The connection waits until its segments have left the network.
     TimeWait,
-    /// There is no connection any more.
+    /// The connection has ended.
     Closed,
 }
 
-/// Why there is no connection any more.
+/// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     /// Both ends closed it.
     Finished,
     /// The peer reset it.
     Reset,
-    /// Nobody listens there.
+    /// The peer refused the connection: nobody listens there.
     Refused,
     /// The peer does not answer.
     TimedOut,
-    /// We gave it up.
+    /// This end gave it up.
     Aborted,
 }
 
-/// What a user has to know of a connection.
+/// An event that the user of a connection has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// It is set up.
+    /// The connection is set up.
     Established,
-    /// The peer will send no more; all that it sent was taken.
+    /// The peer sends no more, and all that it sent was taken.
     EndOfStream,
-    /// It is no more.
+    /// The connection has ended.
     Closed(Reason),
 }
 
 /// The ports of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ports {
-    /// This end's.
+    /// The port of this end.
     pub local: u16,
-    /// The peer's.
+    /// The port of the peer.
     pub remote: u16,
 }
 
-/// A connection: plain data, that equal calls make equal.
+/// A TCP connection as plain data. Equal calls make equal connections.
 ///
-/// Of thousands each is out of the caches when its turn comes. So what each segment needs lies
-/// together, what one that arrives needs first, and what few need behind all else. (`table.rs` has
-/// it begin at the beginning of a line.)
+/// With thousands of connections, each is out of the caches when its turn comes. So the fields that
+/// every segment needs lie together. The fields that an arriving segment needs come first, and
+/// rarely used ones last. `table.rs` aligns a connection to the beginning of a cache line.
 #[repr(C)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Shared by all that were told the same.
+    /// Shared by all connections with equal configuration.
     pub(crate) config: Arc<Config>,
     pub(crate) ports: Ports,
     pub(crate) send_origin: Origin,
     pub(crate) receive_origin: Origin,
     pub(crate) agreed: Agreed,
     pub(crate) state: State,
-    /// The user has closed: a FIN follows what is to be sent.
+    /// The user has closed: a FIN follows the remaining data.
     pub(crate) is_closing: bool,
-    /// What limits us is not the congestion window.
+    /// Something other than the congestion window limits the sender.
     pub(crate) is_app_limited: bool,
-    /// Segments that were taken since the last acknowledge,
+    /// The number of segments that were taken since the last ACK was sent.
     pub(crate) unacknowledged: u8,
-    /// and so many segments more are acknowledged at once: something was out of order.
+    /// The number of further segments that are acknowledged at once, because data was out of order.
     #[serde(default)]
     pub(crate) at_once: u8,
-    /// How often the closed window, or the silent peer, was probed.
+    /// The number of probes of the closed window, or of the silent peer.
     pub(crate) probes: u8,
-    /// What the user has not been told yet: at most one of each kind.
+    /// Events that the user has not taken yet: at most one of each kind.
     pub(crate) established: bool,
     pub(crate) end_of_stream: bool,
     pub(crate) closed: Option<Reason>,
-    /// It began with a SYN of the peer's, to a listener.
+    /// The connection began with a SYN of the peer to a listener.
     pub(crate) is_passive: bool,
     pub(crate) due: Due,
-    /// Bytes that may arrive beyond what is complete.
+    /// Bytes that may arrive beyond the complete part of the stream.
     pub(crate) receive_window: u64,
-    /// When the peer was heard last.
+    /// When the last segment of the peer arrived.
     pub(crate) heard: Instant,
 
     pub(crate) timers: Timers,
-    /// When something was sent last that is acknowledged.
+    /// When something that needs an acknowledgment was last sent.
     pub(crate) sent_last: Instant,
     pub(crate) pace: Pace,
 
     pub(crate) received: Reassembly,
     pub(crate) stamps: Stamps,
-    /// Most data of a segment: what the peer and the path take, less the options of each segment.
+    /// Maximum data of a segment: what the peer and the path take, less the options of each
+    /// segment.
     pub(crate) mss: u64,
-    /// The number of our FIN, once it was sent.
+    /// The number of our FIN, after it was sent.
     pub(crate) fin: Option<u64>,
 
     pub(crate) board: Scoreboard,
     pub(crate) window: SendWindow,
-    /// Since when nothing new was acknowledged although something, or a probe, is outstanding.
+    /// Since when data or a probe has been outstanding without progress. `None` if nothing is.
     pub(crate) stuck_since: Option<Instant>,
 
-    /// Acknowledges that brought nothing new, where the peer has no SACKs (RFC 5681).
+    /// ACKs without progress, if the peer has no SACKs (RFC 5681).
     pub(crate) duplicate_acks: u32,
     pub(crate) recovery: Recovery,
     pub(crate) rtt: Rtt,
@@ -142,26 +143,28 @@ pub struct Connection {
     pub(crate) congestion: Congestion,
 
     pub(crate) undo: Option<Undo>,
-    /// Timeouts since something new was acknowledged.
+    /// The number of timeouts since new data was acknowledged.
     #[serde(default)]
     pub(crate) timeouts_in_a_row: u8,
-    /// So many duplicates count in this recovery, where the peer has no SACKs.
+    /// Maximum number of duplicate ACKs that count in this recovery, if the peer has no SACKs.
     #[serde(default)]
     pub(crate) most_duplicates: u32,
-    /// What segments were as long as, if the path takes only shorter ones by now.
+    /// The former segment length, if the path takes only shorter segments.
     #[serde(default)]
     pub(crate) full: Option<FullSize>,
-    /// The peer's last timestamp in the connection that gave way to this one, if one did.
+    /// The peer's last timestamp in the connection that gave way to this one, if there was one.
     #[serde(default)]
     pub(crate) former_stamp: Option<u32>,
-    /// When an acknowledge was sent last for what cannot be (RFC 5961, 7).
+    /// When the last challenge ACK was sent in answer to an invalid segment (RFC 5961, 7).
     pub(crate) challenged: Option<Instant>,
     pub(crate) counters: Counters,
 }
 
 impl Connection {
-    /// A connection that begins with a SYN of ours. The initial sequence number and the beginning
-    /// of the clock of timestamps should be hard to guess (RFC 6528; RFC 7323, 5.4).
+    /// Begins a connection by a SYN of this end.
+    ///
+    /// The initial sequence number and the offset of the timestamp clock should be hard to guess
+    /// (RFC 6528; RFC 7323, 5.4).
     #[must_use]
     pub fn connect(
         config: impl Into<Arc<Config>>,
@@ -231,58 +234,60 @@ impl Connection {
         }
     }
 
-    /// Its state.
+    /// Returns the state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Its ports.
+    /// Returns the ports.
     pub fn ports(&self) -> Ports {
         self.ports
     }
 
-    /// Its counters.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Most data of a segment by now. It may become less (path MTU): then what was cut before goes
-    /// in parts.
+    /// Returns the current maximum data of a segment.
+    ///
+    /// It may decrease (path MTU). Then segments that were cut before are sent in parts.
     pub fn mss(&self) -> u32 {
         self.mss as u32
     }
 
-    /// Up to here the peer has the stream: what is before it is not asked for again.
+    /// Returns the offset up to which the peer has the stream. Earlier bytes are not asked for
+    /// again.
     pub fn acknowledged(&self) -> u64 {
         offset(self.board.una().min(self.fin.unwrap_or(u64::MAX)))
     }
 
-    /// Up to here the stream was sent.
+    /// Returns the offset up to which the stream was sent.
     pub fn sent(&self) -> u64 {
         offset(self.board.nxt().min(self.fin.unwrap_or(u64::MAX)))
     }
 
-    /// Up to here the peer's stream is complete.
+    /// Returns the offset up to which the peer's stream is complete.
     pub fn complete(&self) -> u64 {
         offset(self.received.nxt()) - u64::from(self.received.is_finished())
     }
 
-    /// The smoothed round-trip time in nanoseconds, once there was a measurement.
+    /// Returns the smoothed round-trip time in nanoseconds, after the first measurement.
     pub fn round_trip(&self) -> Option<u64> {
         self.rtt.smoothed()
     }
 
-    /// The congestion window in bytes.
+    /// Returns the congestion window in bytes.
     pub fn congestion_window(&self) -> u64 {
         self.congestion.window
     }
 
-    /// When [`handle_timeout`](Connection::handle_timeout) is due; `None` if nothing is waited for.
+    /// Returns when [`handle_timeout`](Connection::handle_timeout) is due; `None` if no timer runs.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// What the user has to know, each once.
+    /// Takes the next event for the user. Each is returned once.
     pub fn poll_event(&mut self) -> Option<Event> {
         if core::mem::take(&mut self.established) {
             return Some(Event::Established);
@@ -293,8 +298,9 @@ impl Connection {
         self.closed.take().map(Event::Closed)
     }
 
-    /// The user sends no more than it has by now: a FIN follows. What the peer sends is taken
-    /// still. Without a connection yet, there will be none.
+    /// Closes the sending direction: a FIN follows the data that the user has at present.
+    ///
+    /// Data of the peer is still taken. In SYN-SENT the connection ends at once.
     pub fn close(&mut self) {
         match self.state {
             State::SynSent => self.end(Reason::Aborted),
@@ -303,16 +309,18 @@ impl Connection {
         }
     }
 
-    /// Its user has gone, after both ends have said that they close. What is left to be sent has
-    /// half a minute from when the peer was heard last: one that keeps its window closed, or takes
-    /// a byte now and then, could hold the connection for ever.
+    /// Bounds the life of a connection whose user has gone after both ends said that they close.
+    ///
+    /// The remaining data has half a minute from the last segment of the peer. A peer that keeps
+    /// its window closed, or takes a byte now and then, could otherwise hold the connection for
+    /// ever.
     pub fn leave(&mut self) {
         if self.state != State::Closed {
             self.timers.set(Timer::Linger, self.heard + LINGER);
         }
     }
 
-    /// Gives the connection up: a RST tells the peer, if it may know of it.
+    /// Gives the connection up. A RST tells the peer, if it may know of the connection.
     pub fn abort(&mut self) {
         match self.state {
             State::Closed => return,
@@ -322,27 +330,27 @@ impl Connection {
         self.end(Reason::Aborted);
     }
 
-    /// Both ends know each other's numbers.
+    /// Returns whether both ends know each other's sequence numbers.
     pub(crate) fn is_synchronized(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }
 
-    /// Bytes that options take in each segment with data: those of timestamps, and of FPDUs.
+    /// Returns the bytes of options in each segment with data: those of timestamps and of FPDUs.
     pub(crate) fn options_len(&self) -> u64 {
         12 * u64::from(self.agreed.timestamps) + 8 * u64::from(self.agreed.fpdus)
     }
 
-    /// The initial congestion window (RFC 6928).
+    /// Returns the initial congestion window in bytes (RFC 6928).
     pub(crate) fn initial_window(&self) -> u64 {
         u64::from(self.config.initial_window.max(1)) * self.mss
     }
 
-    /// Whether the peer has our FIN.
+    /// Returns whether the peer has acknowledged our FIN.
     pub(crate) fn is_fin_acknowledged(&self) -> bool {
         self.fin.is_some_and(|fin| self.board.una() > fin)
     }
 
-    /// There is no connection any more.
+    /// Ends the connection: stops all timers and keeps only a RST that is due.
     pub(crate) fn end(&mut self, reason: Reason) {
         if self.state == State::Closed {
             return;
@@ -355,7 +363,7 @@ impl Connection {
         self.board = Scoreboard::new(self.board.una());
     }
 
-    /// The retransmission timeout begins anew, if something is outstanding.
+    /// Restarts the retransmission timer if something is outstanding, and stops it otherwise.
     pub(crate) fn restart_timer(&mut self, now: Instant) {
         if self.board.is_empty() {
             self.timers.stop(Timer::Retransmit);
@@ -364,7 +372,7 @@ impl Connection {
         }
     }
 
-    /// TIME-WAIT begins, or begins anew.
+    /// Begins TIME-WAIT, or begins it anew.
     pub(crate) fn wait(&mut self, now: Instant) {
         self.state = State::TimeWait;
         self.timers = Timers::default();
@@ -372,7 +380,7 @@ impl Connection {
         self.timers.set(Timer::Wait, now.after(nanoseconds(self.config.time_wait)));
     }
 
-    /// The clock of timestamps: milliseconds.
+    /// Returns the clock of timestamps, in milliseconds.
     pub(crate) fn clock(&self, now: Instant) -> u32 {
         self.stamps.offset.wrapping_add((now.0 / 1_000_000) as u32)
     }

@@ -1,10 +1,10 @@
-//! What happened to connections, in numbers.
+//! Counters of what happened to connections.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What happened to a connection. Each counts one thing.
+        /// Counters of one connection. Each counts one kind of event.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
         #[serde(default)]
         pub struct Counters {
@@ -12,25 +12,25 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Names and values.
+            /// Returns names and values.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u32)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
         }
 
-        /// What happened to all connections of a host.
+        /// Counters of all connections of a host.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Totals {
-            /// Adds what happened to a connection.
+            /// Adds the counters of a connection.
             pub(crate) fn add(&mut self, counters: &Counters) {
                 $(self.$name += u64::from(counters.$name);)*
             }
 
-            /// Names and values.
+            /// Returns names and values.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -39,31 +39,32 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Segments that were sent once more.
+    /// Retransmitted segments.
     retransmits,
     /// Retransmission timeouts.
     timeouts,
-    /// Probes of the tail.
+    /// Tail loss probes.
     tail_probes,
     /// Recoveries that began without a timeout.
     recoveries,
-    /// Recoveries that had been for nothing, and were undone.
+    /// Recoveries that were spurious, and were undone.
     undone,
-    /// DSACKs: what the peer got twice.
+    /// DSACKs: reports of data that the peer got twice.
     duplicates_reported,
-    /// Segments that arrived beyond a hole, and were taken.
+    /// Segments that arrived beyond a gap, and were taken.
     beyond_hole,
-    /// Segments that were refused, wholly or in part, by the user or for want of room.
+    /// Segments that end beyond the complete part of the stream, and of which nothing was taken.
+    /// They were refused, had no room, or were duplicates beyond a gap.
     not_taken,
-    /// Segments of which nothing was new.
+    /// Segments that end within the complete part of the stream.
     duplicates,
-    /// Segments outside of the window.
+    /// Segments outside the window.
     outside_window,
     /// Segments whose timestamp was old (PAWS), or missing.
     bad_timestamp,
-    /// Acknowledgment numbers of what was never sent, or long ago.
+    /// Acknowledgment numbers that were never sent, or are too old.
     bad_ack,
-    /// SACK blocks of what was never sent.
+    /// SACK blocks of data that was never sent.
     bad_sack,
     /// RSTs and SYNs in the window that were answered by a challenge (RFC 5961).
     challenges,
@@ -71,10 +72,10 @@ counters! {
     window_probes,
     /// Probes of a silent peer.
     keep_alives,
-    /// Times that the path's MTU became smaller: routers said so, or long segments had no answer.
+    /// Reductions of the path MTU: a router reported it, or long segments had no answer.
     mtu_reduced,
-    /// Times that the path took segments again that were too long for it before.
+    /// Times that the path took longer segments again, after a reduction.
     mtu_raised,
-    /// SYNs with an MSS below 216: segments are as long as if they had said 216.
+    /// SYNs with an MSS below 216, which counts as 216.
     small_mss,
 }

@@ -1,27 +1,29 @@
-//! Initial sequence numbers and beginnings of timestamps that nobody can guess (RFC 6528; RFC 7323,
-//! 5.4), and where a connection is listed.
+//! Values that nobody can guess: initial sequence numbers and offsets of timestamps (RFC 6528; RFC
+//! 7323, 5.4), SYN cookies, and hashes of tuples.
 
 use crate::time::Instant;
 use crate::tuple::Tuple;
 use core::hash::Hasher;
 use siphasher::sip::{SipHasher13, SipHasher24};
 
-/// The clock of initial numbers ticks each 4 us (RFC 9293, 3.4.1).
+/// The clock of initial sequence numbers ticks every 4 us (RFC 9293, 3.4.1).
 const TICK: u64 = 4000;
 
-/// A secret, random and kept for as long as there are connections.
+/// A random secret, kept for as long as there are connections.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret(pub [u64; 2]);
 
 impl Secret {
-    /// ISN = M + F(connection, secret).
+    /// Returns the initial sequence number: ISN = M + F(connection, secret).
     pub fn number(self, tuple: &Tuple, now: Instant) -> u32 {
         let ticks = (now.0 / TICK) as u32;
         ticks.wrapping_add(self.hash(tuple, 1))
     }
 
-    /// 24 bits that nobody else can say of a connection whose peer's SYN had this number, in this
-    /// stretch of time, and of `what` more is said.
+    /// Returns the 24-bit hash of a SYN cookie, which nobody else can compute.
+    ///
+    /// It covers the tuple, the number of the peer's SYN, the time interval, and `what` as a
+    /// further value.
     pub fn cookie(self, tuple: &Tuple, theirs: u32, stretch: u64, what: u8) -> u32 {
         let mut hasher = self.hasher(tuple, 3);
         hasher.write_u32(theirs);
@@ -30,13 +32,14 @@ impl Secret {
         hasher.finish() as u32 & 0xff_ffff
     }
 
-    /// What is added to our clock of timestamps.
+    /// Returns the offset of our clock of timestamps.
     pub fn clock(self, tuple: &Tuple) -> u32 {
         self.hash(tuple, 2)
     }
 
-    /// Where a connection is listed among all: peers choose their ports, but none of them knows
-    /// which ones are listed together.
+    /// Returns the hash of a tuple for the table of connections.
+    ///
+    /// Peers choose their ports, but cannot know which tuples collide.
     pub fn place(self, tuple: &Tuple) -> u64 {
         let mut bytes = [0; 36];
         bytes[..16].copy_from_slice(&tuple.local.0);

@@ -1,4 +1,4 @@
-//! What a segment that arrives does to a connection (RFC 9293, 3.10.7).
+//! How an arriving segment changes a connection (RFC 9293, 3.10.7).
 
 use crate::acknowledge::Incoming;
 use crate::config::Config;
@@ -12,24 +12,28 @@ use crate::timers::Timer;
 use std::sync::Arc;
 use vrdma_wire::tcp::{Flags, Header};
 
-/// What a peer takes that does not say (RFC 9293, 3.7.1).
+/// The MSS of a peer whose SYN has none (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// A peer that says less is taken to have said this, the MSS of a link with an MTU of 256: each
-/// segment costs a frame (docs/design/streams.md).
+/// The least MSS that a peer may have: that of a link with an MTU of 256.
+///
+/// A smaller value counts as this one, because each segment costs a frame (docs/design/streams.md).
 const LEAST_MSS: u16 = 216;
-/// An acknowledge of what cannot be is sent once in so many nanoseconds (RFC 5961, 7).
+/// Minimum interval of challenge ACKs, in nanoseconds (RFC 5961, 7).
 const CHALLENGE_INTERVAL: u64 = 50_000_000;
-/// So many segments are acknowledged at once from one that was out of order on: a peer that
-/// recovers hears soon what it needs.
+/// The number of segments that are acknowledged at once, beginning with one that is out of order.
+///
+/// So a recovering peer learns soon what it needs.
 const AT_ONCE: u8 = 16;
-/// An acknowledge is delayed by less than half a second (RFC 9293, MUST-40).
+/// Maximum delay of an ACK in nanoseconds: less than half a second (RFC 9293, MUST-40).
 const LONGEST_DELAY: u64 = 499_000_000;
-/// After so long without a segment its timestamp is no yardstick any more: 24 days (RFC 7323, 5.5).
+/// Maximum age of the last timestamp for comparisons, in nanoseconds: 24 days (RFC 7323, 5.5).
 const STAMP_LIFE: u64 = 24 * 24 * 3600 * 1_000_000_000;
 
 impl Connection {
-    /// A connection that begins with this SYN of the peer's, which a listener got. What is said of
-    /// numbers at [`connect`](Connection::connect) holds here too.
+    /// Begins a connection from a SYN of the peer that a listener got.
+    ///
+    /// `initial` and `clock` should be as hard to guess as those of
+    /// [`connect`](Connection::connect).
     #[must_use]
     pub fn accept(
         config: impl Into<Arc<Config>>,
@@ -45,10 +49,11 @@ impl Connection {
         connection
     }
 
-    /// A segment of this connection arrived, with so many bytes of data and a right checksum.
-    /// `take` is asked for each part of the data that is new, and says how many bytes, from the
-    /// front, it has taken: only what is taken is ever acknowledged. What lies beyond a hole may be
-    /// refused and comes again.
+    /// Handles a segment of this connection with `length` bytes of data and a correct checksum.
+    ///
+    /// `take` is called for each new part of the data, and returns how many bytes, from its front,
+    /// it took. Only these bytes are ever acknowledged. `take` may refuse data beyond a gap; it
+    /// comes again.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -105,13 +110,13 @@ impl Connection {
             self.due.ack = true;
             self.handle_text(header, FIRST, length, now, take);
         } else {
-            // Both begin at a time: our SYN goes once more, with an acknowledge.
+            // Simultaneous open: our SYN is sent again, as a SYN-ACK.
             self.state = State::SynReceived;
             self.board.mark_first_lost();
         }
     }
 
-    /// Takes the peer's SYN: its numbers and options.
+    /// Takes the sequence number and the options of the peer's SYN.
     pub(crate) fn handle_syn(&mut self, header: &Header, now: Instant) {
         let options = &header.options;
         self.receive_origin = Origin(header.seq);
@@ -137,14 +142,14 @@ impl Connection {
     fn establish(&mut self, now: Instant) {
         self.state = State::Established;
         self.established = true;
-        // A SYN that was lost says that the path is full, or bad (RFC 5681, 3.1; RFC 6298, 5.7).
+        // A lost SYN shows that the path is congested or bad (RFC 5681, 3.1; RFC 6298, 5.7).
         let is_smooth = self.counters.timeouts == 0;
         self.congestion = Congestion::new(if is_smooth { self.initial_window() } else { self.mss });
         (self.rtt.lost_syn, self.rtt.backoff) = (!is_smooth, 0);
         self.hear(now);
     }
 
-    /// The peer lives.
+    /// Notes a valid segment of the peer, and restarts the timers that wait for one.
     fn hear(&mut self, now: Instant) {
         self.heard = now;
         if !self.timers.runs(Timer::WindowProbe) {
@@ -160,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// A segment in any state but SYN-SENT, whose first number is `start`.
+    /// Handles a segment in any state except SYN-SENT. `start` is its first number.
     fn handle_synchronized(
         &mut self,
         now: Instant,
@@ -177,7 +182,7 @@ impl Connection {
                 self.board.mark_first_lost();
                 return;
             }
-            // It answers our SYN, as we answered its.
+            // This SYN-ACK answers our SYN, as our answer did the peer's SYN.
             flags.0 &= !Flags::SYN.0;
             start = FIRST;
             self.due.ack = true;
@@ -204,8 +209,8 @@ impl Connection {
         if is_first && !self.handle_first_ack(header, now) || !self.handle_ack(segment, now) {
             return;
         }
-        // Who guesses a number in the window, but not what we have sent, makes nothing honest look
-        // old.
+        // Timestamps count only after these checks. An attacker who guesses a number in the window,
+        // but not an acknowledgment number, must not make genuine segments look old.
         self.note_stamp(header, start, now);
         self.hear(now);
         self.advance_close(now);
@@ -214,14 +219,14 @@ impl Connection {
         }
     }
 
-    /// PAWS (RFC 7323, 5.3): a segment that is older than one that arrived comes from an earlier
-    /// round of the numbers.
+    /// Checks the timestamp (PAWS, RFC 7323, 5.3). A segment with an older timestamp than an
+    /// earlier arrival comes from a previous wrap of the sequence numbers.
     fn is_timely(&mut self, header: &Header, now: Instant) -> bool {
         if !self.agreed.timestamps || header.flags.has(Flags::RST) {
             return true;
         }
         let Some((value, _)) = header.options.timestamps else {
-            // RFC 7323, 3.2: all have one, once both said so.
+            // RFC 7323, 3.2: every segment has a timestamp if both ends agreed on them.
             self.counters.bad_timestamp += 1;
             return false;
         };
@@ -234,8 +239,8 @@ impl Connection {
         true
     }
 
-    /// The timestamp to echo (RFC 7323, 4.3): that of the segment with which the next acknowledge
-    /// begins.
+    /// Notes the timestamp to echo: that of the first segment which the next ACK covers (RFC 7323,
+    /// 4.3).
     fn note_stamp(&mut self, header: &Header, start: u64, now: Instant) {
         if let (true, Some((value, _))) = (self.agreed.timestamps, header.options.timestamps)
             && start <= self.stamps.last_ack
@@ -245,13 +250,15 @@ impl Connection {
         }
     }
 
-    /// Whether some of a segment is in the window (RFC 9293, 3.10.7.4, first). If not, the peer is
-    /// told what we expect.
+    /// Returns whether part of a segment is in the window (RFC 9293, 3.10.7.4, first).
+    ///
+    /// If not, the peer is told which number is expected.
     fn is_acceptable(&mut self, range: Range, has_length: bool, flags: Flags, now: Instant) -> bool {
         let (nxt, edge) = (self.received.nxt(), self.received.edge());
         let end = range.end + u64::from(flags.has(Flags::FIN)) + u64::from(flags.has(Flags::SYN));
         let is_acceptable = if has_length {
-            // All of a closed window is outside; an acknowledge is taken all the same (MUST-66).
+            // Nothing is inside a closed window, but the ACK of such a segment is processed
+            // (MUST-66).
             range.start < edge && end > nxt || edge == nxt && range.start == nxt
         } else {
             range.start == nxt || (nxt..edge).contains(&range.start)
@@ -264,23 +271,24 @@ impl Connection {
             return false;
         }
         if self.state == State::TimeWait && flags.has(Flags::FIN) && end == nxt {
-            // Our last acknowledge was lost.
+            // Our last ACK was lost.
             self.due.ack = true;
             self.wait(now);
         } else if end <= nxt && range.end > range.start && nxt - range.start <= self.receive_window {
-            // Our acknowledge may have been lost: it goes at once, and says what came twice.
+            // Our ACK may have been lost. It is sent again at once, with a DSACK for the duplicate.
             self.counters.duplicates += 1;
             self.received.handle_data(range, 0, |_| 0);
             self.due.ack = true;
         } else {
-            // Anybody can send what is far from the window: the peer is not to hear of each.
+            // Anybody can send segments far from the window, so the answers are limited in rate.
             self.challenge(now);
         }
         false
     }
 
-    /// RFC 5961, 3.2: only a RST with just the number that is expected counts. One elsewhere in the
-    /// window may be a guess.
+    /// Handles a RST. Only one with exactly the expected number counts (RFC 5961, 3.2).
+    ///
+    /// Any other number in the window may be a guess.
     fn handle_rst(&mut self, start: u64, now: Instant) {
         if start != self.received.nxt() {
             self.counters.challenges += 1;
@@ -294,8 +302,9 @@ impl Connection {
         }
     }
 
-    /// RFC 5961, 4.2: a SYN in the window is answered with what we expect. A peer that began anew
-    /// resets us by that.
+    /// Answers a SYN in the window with a challenge ACK (RFC 5961, 4.2).
+    ///
+    /// A peer that has begun anew resets this connection in reply.
     fn handle_syn_in_window(&mut self, now: Instant) {
         if self.state == State::SynReceived && self.is_passive {
             // Back to LISTEN (RFC 9293, 3.10.7.4, fourth).
@@ -306,7 +315,7 @@ impl Connection {
         self.challenge(now);
     }
 
-    /// Tells the peer what we expect, but not as often as somebody asks for it.
+    /// Sends an ACK with the expected number, limited in rate.
     pub(crate) fn challenge(&mut self, now: Instant) {
         if self.challenged.is_none_or(|last| now.since(last) >= CHALLENGE_INTERVAL) {
             self.challenged = Some(now);
@@ -314,7 +323,7 @@ impl Connection {
         }
     }
 
-    /// The acknowledge of our SYN, in SYN-RECEIVED: one of anything else is reset.
+    /// Handles the ACK of our SYN in SYN-RECEIVED. Any other number is answered with a RST.
     fn handle_first_ack(&mut self, header: &Header, now: Instant) -> bool {
         let ack = self.send_origin.number(header.ack, self.board.una());
         if ack <= SYN || ack > self.board.nxt() {
@@ -326,7 +335,7 @@ impl Connection {
         true
     }
 
-    /// Data, then the FIN.
+    /// Handles the data of a segment, then its FIN.
     fn handle_text(
         &mut self,
         header: &Header,
@@ -377,7 +386,7 @@ impl Connection {
         self.finish(now);
     }
 
-    /// The peer's FIN is next: it has closed.
+    /// Changes the state if the peer's FIN is next in order.
     fn finish(&mut self, now: Instant) {
         if !self.received.is_finished() {
             return;

@@ -1,82 +1,88 @@
-//! TCP as a carrier of messages, without I/O.
+//! TCP (RFC 9293) as a transport of messages, without I/O.
 //!
-//! A [`Connection`] is one end of a TCP connection (RFC 9293) as plain data: no socket, clock,
-//! thread, buffer or randomness of its own. It is made for a user that sends *references* to memory
-//! and places what arrives by itself, as RDMA over TCP does. What such a user needs is less than a
-//! stack: no stream buffers, a window that is always the same, no Nagle; and more: data is handed
-//! up beyond holes. A [`Stack`] is all connections of a host: whose a segment is, listeners,
-//! TIME-WAIT, RSTs for strangers.
+//! A [`Connection`] is one end of a TCP connection as plain data. It has no socket, clock, thread,
+//! buffer or randomness of its own. It is made for a user that sends *references* to memory and
+//! places arriving data itself, as RDMA over TCP does. Such a user needs no stream buffers, no
+//! varying window and no Nagle algorithm. But it needs data beyond gaps, which an ordinary stack
+//! does not deliver.
 //!
-//! The crate knows `vrdma-wire` alone: bytes become [`Header`](vrdma_wire::tcp::Header)s there. The
-//! daemon uses it for the iWARP of guests with `tcp = "own"`.
+//! A [`Stack`] holds all connections of a host. It finds the connection of a segment, and handles
+//! listeners, TIME-WAIT and RSTs for segments of no connection.
+//!
+//! The crate depends on `vrdma-wire` only, which parses bytes into
+//! [`Header`](vrdma_wire::tcp::Header)s. The daemon uses the crate for the iWARP of guests with
+//! `tcp = "own"`.
 //!
 //! # The contract
 //!
-//! Whoever drives it (one thread) tells the time, and
+//! One thread drives the crate and passes the time to it. This driver
 //!
-//! * hands segments in ([`Connection::handle_segment`]), their checksum checked;
+//! * passes segments whose checksum is verified to [`Connection::handle_segment`];
 //! * calls [`Connection::handle_timeout`] at [`Connection::poll_timeout`] at the latest;
-//! * after each call takes what is to be sent ([`Connection::poll_transmit`]) until there is
-//!   nothing, and events ([`Connection::poll_event`]);
-//! * says when a router complained ([`Connection::handle_too_long`]).
+//! * after each call takes the segments to send ([`Connection::poll_transmit`]) until there are
+//!   none, and the events ([`Connection::poll_event`]);
+//! * reports ICMP errors of routers about the MTU ([`Connection::handle_too_long`]).
 //!
 //! # Sending
 //!
-//! The stream is the user's. TCP asks for it by place, from 0 on: [`Source::segment_at`] says how
-//! long the segment is that begins there (whole FPDUs, at most [`Connection::mss`]), and a
-//! [`Segment`] says which bytes are to follow the header. The user keeps being able to produce
-//! bytes until [`Connection::acknowledged`] is beyond them. A retransmission sends the same bytes
-//! between the same places: for each segment that is outstanding there is a record of where it was
-//! cut. Cuts are not moved, but added where there is no other way: if the path takes less than it
-//! did, or if the peer's window stays too small for a segment. PSH is set where the user has no
-//! more.
+//! The user owns the stream. TCP asks for data by its offset in the stream, from 0 on.
+//! [`Source::segment_at`] returns the length of the segment that begins at an offset. It contains
+//! whole FPDUs and at most [`Connection::mss`] bytes. A [`Segment`] names the bytes that follow its
+//! header. The user must be able to produce bytes again until [`Connection::acknowledged`] is
+//! beyond them.
+//!
+//! A retransmission sends the same bytes with the same boundaries. For this, each outstanding
+//! segment has a record of its boundaries. Boundaries never move. New ones are added only if the
+//! path takes shorter segments than before, or if the peer's window stays too small for a segment.
+//! PSH is set if the user has no more data.
 //!
 //! # Receiving
 //!
-//! New bytes are handed up as they come, in order or not ([`Arrival`]: their place, and up to where
-//! the stream is complete). The user says how many it has taken: placed, or held. Those are told to
-//! the peer, in order by the acknowledgment number, beyond holes by SACKs, and never come again;
-//! what is not taken is as if it had been lost. A byte that was taken is not handed up twice,
-//! whatever the peer sends. [`Connection::complete`] is the place of delivery in order.
+//! New bytes are delivered as they arrive, in order or not. An [`Arrival`] has their offset, and
+//! the offset up to which the stream is complete. The user returns how many bytes it took, by
+//! placing or queueing them. Only these bytes are reported to the peer: by the acknowledgment
+//! number if they are in order, by SACKs if they are beyond a gap. They are never delivered again,
+//! whatever the peer sends. Bytes that the user does not take count as lost.
+//! [`Connection::complete`] is the offset up to which delivery is in order.
 //!
 //! # What it does
 //!
 //! | what | how | where |
 //! |---|---|---|
 //! | states, half-open and simultaneous connections, RSTs | RFC 9293 | `input`, `connection` |
-//! | blind RSTs, SYNs and data | RFC 5961; one challenge in 50 ms | `input` |
+//! | blind RSTs, SYNs and data | RFC 5961; at most one challenge ACK in 50 ms | `input` |
 //! | window scale, timestamps, PAWS | RFC 7323 | `input`, `output` |
-//! | SACKs and DSACKs, both ways | RFC 2018, 2883, 6675 | `reassembly`, `scoreboard` |
-//! | when something is lost | RACK-TLP, RFC 8985; without SACKs NewReno, RFC 6582 | `rack`, `recovery` |
-//! | how much is sent in a recovery; in slow start and after | PRR, RFC 6937, 9937; CUBIC, RFC 9438 | `prr`, `congestion` |
-//! | when: over the round trip, not in bursts | pacing, RFC 9002, 7.7, of round trips above 100 us | `pace` |
-//! | recoveries for nothing are undone | by DSACKs; by timestamps, RFC 3522 | `recovery` |
-//! | retransmission timeout | RFC 6298, in nanoseconds, least by configuration | `rtt` |
-//! | closed and small windows, silent peers, delayed acknowledges | RFC 9293, 3.8 | `output`, `timeout` |
-//! | which segments are whole FPDUs | a TCP option with their length, for experiments (RFC 6994), where both ends know it: who cuts or joins segments on the way does not mend it | `input`, `output` |
-//! | a peer's MSS that makes crumbs, and SACKs that name them again and again | an MSS of 216 at least, 768 segments outstanding at most, and runs of sacked segments that are skipped | `input`, `scoreboard` |
+//! | SACKs and DSACKs, in both directions | RFC 2018, 2883, 6675 | `reassembly`, `scoreboard` |
+//! | loss detection | RACK-TLP, RFC 8985; without SACKs NewReno, RFC 6582 | `rack`, `recovery` |
+//! | sending rate: in a recovery; in slow start and after it | PRR, RFC 6937, 9937; CUBIC, RFC 9438 | `prr`, `congestion` |
+//! | spreading segments over the round trip instead of bursts | pacing, RFC 9002, 7.7, for round trips above 100 us | `pace` |
+//! | undoing of spurious recoveries | by DSACKs; by timestamps, RFC 3522 | `recovery` |
+//! | retransmission timeout | RFC 6298, in nanoseconds; the minimum is configured | `rtt` |
+//! | closed and small windows, silent peers, delayed ACKs | RFC 9293, 3.8 | `output`, `timeout` |
+//! | which segments are whole FPDUs | an experimental TCP option (RFC 6994) with their length, if both ends know it; a middlebox that splits or joins segments does not correct it | `input`, `output` |
+//! | a peer with a tiny MSS, and SACKs that name its many segments again and again | an MSS of at least 216, at most 768 outstanding segments, and sacked ranges that are skipped | `input`, `scoreboard` |
 //! | path MTU | by ICMP, RFC 5927; black holes by timeouts; a longer segment is tried again after ten minutes, RFC 8899 | `timeout` |
-//! | a flood of SYNs | a bounded backlog; beyond it cookies, RFC 4987, 3.6, which keep all options where there are timestamps, and else the MSS alone | `stack` |
-//! | initial numbers | RFC 6528 | `initial` |
-//! | deadlines of all connections | a wheel, of ticks of 4 us | `wheel` |
+//! | SYN floods | a bounded backlog; beyond it SYN cookies, RFC 4987, 3.6, which keep all options with timestamps, and only the MSS without | `stack` |
+//! | initial sequence numbers | RFC 6528 | `initial` |
+//! | deadlines of all connections | a timer wheel with ticks of 4 us | `wheel` |
 //!
-//! An idle connection is under 1 KiB, and has no deadline unless keep-alive is on. State is saved
-//! and restored as a value ([`Connection::save`], [`Stack::adopt`]); listeners are configuration,
-//! and half-open connections that are lost begin again.
+//! An idle connection takes less than 1 KiB, and has no deadline unless keep-alive is on. Its state
+//! is saved and restored as a value ([`Connection::save`], [`Stack::adopt`]). Listeners are
+//! configuration. Half-open connections that are lost begin again.
 //!
 //! # What it does not
 //!
-//! * ECN (RFC 3168), HyStart++ (RFC 9406), F-RTO (RFC 5682), searching for a larger path MTU (RFC
-//!   4821): not yet.
-//! * Urgent data is data: MPA has no use for it. TCP Fast Open, MD5 and AO options: nobody asks for
-//!   them.
-//! * A closed window is probed with an old number instead of a byte of new data (as Linux does):
-//!   the byte would cut an FPDU in two.
-//! * ICMP errors other than "too long" are soft and left to the user (RFC 5461).
-//! * IP options, source routes, type of service: who writes the IP header has them.
+//! * ECN (RFC 3168), HyStart++ (RFC 9406), F-RTO (RFC 5682), and search for a larger path MTU (RFC
+//!   4821) are not implemented.
+//! * Urgent data is treated as data: MPA has no use for it. There are no TCP Fast Open, MD5 and AO
+//!   options, because no user needs them.
+//! * A closed window is probed with an old sequence number instead of a byte of new data, as Linux
+//!   does. The byte would split an FPDU.
+//! * ICMP errors other than "too long" are soft, and left to the user (RFC 5461).
+//! * IP options, source routes and type of service belong to the code that writes the IP header.
 //!
-//! `src/tests/requirements.rs` goes through the table of RFC 9293, appendix B: each requirement has
-//! a test, or a reason.
+//! `src/tests/requirements.rs` lists the requirements of RFC 9293, appendix B. Each has a test, or
+//! a reason why it has none.
 //!
 //! # Files
 //!

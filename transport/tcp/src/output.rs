@@ -1,4 +1,4 @@
-//! What a connection sends.
+//! The segments that a connection sends.
 
 use crate::connection::{Connection, State};
 use crate::parts::{Recovery, Undo};
@@ -9,34 +9,38 @@ use crate::time::{Instant, nanoseconds};
 use crate::timers::Timer;
 use vrdma_wire::tcp::{Flags, Header, Options};
 
-/// Where a connection's stream comes from. It is asked for bytes by their place in the stream until
-/// they are [acknowledged](Connection::acknowledged).
+/// The stream of a connection, as TCP asks for it.
+///
+/// It is asked for bytes by their offset until they are [acknowledged](Connection::acknowledged).
 pub trait Source {
-    /// How long the segment is that begins at this place, at most `most`; 0 if there is nothing to
-    /// send yet. A segment is never made longer, and cut again only where the path takes less by
-    /// now.
+    /// Returns the length of the segment that begins at this offset, at most `most`.
+    ///
+    /// Returns 0 if there is nothing to send yet. A segment is never made longer. It is cut again
+    /// only if the path takes shorter segments by then.
     fn segment_at(&mut self, offset: u64, most: u32) -> u32;
 
-    /// Whether a stretch of at most 65535 bytes is whole FPDUs: the peer is told so. Not asked
-    /// unless both ends know of it.
+    /// Returns whether a range of at most 65535 bytes is whole FPDUs, which the peer is then told.
+    ///
+    /// It is called only if both ends know the option.
     fn is_whole(&mut self, stretch: core::ops::Range<u64>) -> bool {
         let _ = stretch;
         false
     }
 }
 
-/// A segment to send: a header, and which bytes of the stream follow it.
+/// A segment to send: a header, and the range of the stream that follows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The header.
     pub header: Header,
-    /// Its data, as places in the stream.
+    /// Its data, as offsets in the stream.
     pub data: core::ops::Range<u64>,
 }
 
 impl Connection {
-    /// The next segment to send, if there is one. It counts as sent: one that is not is lost, as on
-    /// the wire.
+    /// Takes the next segment to send, if there is one.
+    ///
+    /// It counts as sent. If the caller does not send it, it is lost, as on the wire.
     pub fn poll_transmit(&mut self, now: Instant, source: &mut impl Source) -> Option<Segment> {
         if let Some((number, acknowledges)) = self.due.reset.take() {
             let flags = if acknowledges { Flags::RST | Flags::ACK } else { Flags::RST };
@@ -47,7 +51,7 @@ impl Connection {
         if self.state == State::Closed {
             return None;
         }
-        // SACKs have no room beside a segment's data, and are worth more than that.
+        // SACKs do not fit beside the data of a segment, and are more urgent.
         if self.due.ack && self.agreed.sack && self.received.has_news() {
             return Some(self.acknowledge(now));
         }
@@ -66,7 +70,7 @@ impl Connection {
         Some(segment)
     }
 
-    /// The first SYN. Others are retransmissions.
+    /// Sends the first SYN. Later ones are retransmissions.
     fn send_syn(&mut self, now: Instant) -> Option<Segment> {
         if self.board.nxt() != SYN {
             return None;
@@ -75,7 +79,7 @@ impl Connection {
         Some(self.emit(now, range, Kind::Syn, false))
     }
 
-    /// What was taken for lost, oldest first, as the congestion window allows.
+    /// Retransmits the oldest segment that is marked lost, if the congestion window allows it.
     fn send_lost(&mut self, now: Instant) -> Option<Segment> {
         let index = self.board.first_lost()?;
         let length = self.board.get(index).range;
@@ -84,22 +88,25 @@ impl Connection {
             return None;
         }
         if index == 0 && self.timers.runs(Timer::Retransmit) {
-            // What is waited for is the answer to this one.
+            // The timer waits for the answer to this retransmission.
             self.restart_timer(now);
         }
         Some(self.send_again(index, now))
     }
 
-    /// Whether the congestion window has room for so many bytes. One segment may always be on its
-    /// way.
+    /// Returns whether the congestion window has room for this many bytes.
+    ///
+    /// One segment may always be in flight.
     fn has_room(&self, length: u64) -> bool {
         let pipe = self.pipe();
         pipe == 0 || pipe + length <= self.congestion.window
     }
 
-    /// Whether so many bytes of new data are to go later, though the window has room for them. An
-    /// initial window may be a burst anyway (RFC 6928), and who uses less than half of the window
-    /// is not who fills the path.
+    /// Returns whether new data of this length waits for pacing although the window has room for
+    /// it.
+    ///
+    /// An initial window may be a burst (RFC 6928). A sender that uses less than half of its window
+    /// does not fill the path, and is not paced.
     fn waits_for_pace(&mut self, length: u64, now: Instant) -> bool {
         let Some(until) = self.pace.waits_until(now) else { return false };
         let waits = self.pipe() + length > self.initial_window().max(self.congestion.window / 2);
@@ -109,13 +116,13 @@ impl Connection {
         waits
     }
 
-    /// Whether a segment is too long for the path by now.
+    /// Returns whether a segment is longer than the path takes.
     fn is_too_long(&self, index: usize) -> bool {
         let sent = self.board.get(index);
         sent.kind == Kind::Data && sent.range.end - sent.range.start > self.mss
     }
 
-    /// One that is too long goes in parts, as far as there may be more records.
+    /// Returns whether a segment may be retransmitted. A too long one needs room for more records.
     fn may_send_again(&self, index: usize) -> bool {
         !self.is_too_long(index) || self.board.may_split(index, self.config.max_outstanding)
     }
@@ -138,8 +145,9 @@ impl Connection {
         self.emit(now, sent.range, sent.kind, true)
     }
 
-    /// A segment that makes the peer tell what it has of the tail (RFC 8985, 7.3): new data if the
-    /// window allows, else the last segment once more.
+    /// Sends a tail loss probe, which makes the peer report what it has (RFC 8985, 7.3).
+    ///
+    /// It is new data if the window allows it, and otherwise the last missing segment.
     fn send_tail_probe(&mut self, now: Instant, source: &mut impl Source) -> Option<Segment> {
         if !core::mem::take(&mut self.due.tail_probe) {
             return None;
@@ -157,7 +165,7 @@ impl Connection {
         Some(segment)
     }
 
-    /// New data, then the FIN.
+    /// Sends new data, then the FIN.
     fn send_new(&mut self, now: Instant, source: &mut impl Source) -> Option<Segment> {
         if !matches!(self.state, State::Established | State::CloseWait) || self.fin.is_some() {
             return None;
@@ -176,14 +184,14 @@ impl Connection {
             }
             Err(Nothing::ToSend) if self.is_closing => Some(self.send_fin(now)),
             Err(Nothing::ToSend) => {
-                // What is lost waits for the window still.
+                // Lost segments still wait for the congestion window.
                 self.is_app_limited = !self.board.any_lost();
                 self.timers.stop(Timer::WindowProbe);
                 None
             }
             Err(Nothing::Allowed) => {
                 self.is_app_limited = true;
-                // Something outstanding will have an answer, which tells the window.
+                // The answer to an outstanding segment will have the window.
                 if self.board.is_empty() && !self.timers.runs(Timer::WindowProbe) && !self.due.window_probe {
                     self.await_window(now);
                 }
@@ -192,7 +200,8 @@ impl Connection {
         }
     }
 
-    /// The congestion window says nothing of a network that was not used for long (RFC 5681, 4.1).
+    /// Restarts the congestion window after a long idle time, when it is out of date (RFC 5681,
+    /// 4.1).
     fn restart_after_idle(&mut self, now: Instant) {
         let idle = now.since(self.sent_last) > self.rtt.timeout(&self.config);
         if self.config.restart_after_idle && idle {
@@ -200,8 +209,10 @@ impl Connection {
         }
     }
 
-    /// How long the next segment of new data is, if there is one, the peer's window has room for
-    /// all of it, and not too many are outstanding.
+    /// Returns the length of the next segment of new data.
+    ///
+    /// There is none if the peer's window does not have room for all of it, or too many segments
+    /// are outstanding.
     fn new_data(&self, source: &mut impl Source, most: u64) -> Result<u64, Nothing> {
         if !matches!(self.state, State::Established | State::CloseWait) || self.fin.is_some() {
             return Err(Nothing::ToSend);
@@ -236,7 +247,7 @@ impl Connection {
         self.emit(now, range, Kind::Fin, false)
     }
 
-    /// The tail is probed if nothing is heard of it for about two round trips (RFC 8985, 7.2).
+    /// Arms the tail loss probe: after about two round trips without an ACK (RFC 8985, 7.2).
     pub(crate) fn arm_tail_probe(&mut self, now: Instant) {
         let is_quiet = self.recovery == Recovery::Open && self.board.sacked_segments() == 0;
         let is_due = self.agreed.sack && is_quiet && self.rack.probe.is_none() && self.is_synchronized();
@@ -249,8 +260,10 @@ impl Connection {
         self.timers.set(Timer::TailProbe, at);
     }
 
-    /// A window that has no room for a segment is probed, at first after a retransmission timeout,
-    /// then less and less often (RFC 9293, 3.8.6.1).
+    /// Schedules a probe of a window that has no room for a segment.
+    ///
+    /// The first waits one retransmission timeout. Later ones wait longer and longer (RFC 9293,
+    /// 3.8.6.1).
     pub(crate) fn await_window(&mut self, now: Instant) {
         let once = self.rtt.timeout(&self.config);
         let most = nanoseconds(self.config.max_rto);
@@ -258,9 +271,11 @@ impl Connection {
         self.timers.set(Timer::WindowProbe, now.after(wait));
     }
 
-    /// A part of a segment if there is room for it (the sender's side of avoiding silly windows,
-    /// RFC 9293, 3.8.6.2.1), else something old, which the peer answers with its window: a byte of
-    /// new data would cut a segment in two.
+    /// Probes a window that is closed or too small for the next segment.
+    ///
+    /// If it has room, part of a segment is sent (silly window avoidance of the sender, RFC 9293,
+    /// 3.8.6.2.1). Otherwise an old number is sent, which the peer answers with its window. A byte
+    /// of new data would split a segment.
     fn send_window_probe(&mut self, now: Instant, source: &mut impl Source) -> Option<Segment> {
         if !core::mem::take(&mut self.due.window_probe) {
             return None;
@@ -286,8 +301,8 @@ impl Connection {
         Some(self.probe(now))
     }
 
-    /// A segment without data and with an old number, which is answered by an acknowledge (RFC
-    /// 9293, 3.8.4).
+    /// Makes a segment without data and with an old number, which the peer acknowledges (RFC 9293,
+    /// 3.8.4).
     fn probe(&mut self, now: Instant) -> Segment {
         let number = self.send_origin.wire(self.board.nxt() - 1);
         self.bare(now, number, Flags::ACK)
@@ -306,7 +321,7 @@ impl Connection {
         segment
     }
 
-    /// A segment with something that is to be acknowledged.
+    /// Makes a segment that needs an acknowledgment, and starts its timers.
     fn emit(&mut self, now: Instant, range: Range, kind: Kind, again: bool) -> Segment {
         let flags = match (kind, self.state) {
             (Kind::Syn, State::SynSent) => Flags::SYN,
@@ -333,7 +348,7 @@ impl Connection {
         segment
     }
 
-    /// A segment without data. What acknowledges acknowledges all by now.
+    /// Makes a segment without data. With the ACK flag it acknowledges all data that is complete.
     fn bare(&mut self, now: Instant, number: u32, flags: Flags) -> Segment {
         let is_syn = flags.has(Flags::SYN);
         let mut header = Header {
@@ -361,49 +376,52 @@ impl Connection {
             header.options.mss = Some(self.config.mss);
             header.options.sack_permitted = self.agreed.sack;
             header.options.fpdus = self.offers_fpdus().then_some(0);
-            // A shift of 0 is one too: it says that ours may be used.
+            // A shift of 0 is an offer too: it allows the peer to scale its own window.
             header.options.window_scale = self.offers_scale().then_some(self.agreed.receive_scale);
         }
         let at = offset(self.board.una());
         Segment { header, data: at..at }
     }
 
-    /// A SYN offers a scale; its answer has one if the SYN had.
+    /// Returns whether a SYN has a window scale. An answer has one only if the peer's SYN had one.
     fn offers_scale(&self) -> bool {
         self.state == State::SynSent || self.agreed.scaled
     }
 
-    /// Some networks lose SYNs with options that they do not know: what is sent again has none that
-    /// can be missed.
+    /// Returns whether a SYN has the option for FPDUs.
+    ///
+    /// Some networks drop SYNs with unknown options. So a retransmitted SYN leaves this option out,
+    /// since the connection works without it.
     fn offers_fpdus(&self) -> bool {
         self.agreed.fpdus && (self.state != State::SynSent || self.counters.timeouts == 0)
     }
 
-    /// Sets the bytes that may arrive beyond what is complete. Less counts only as far as the peer
-    /// was not told of more (RFC 9293, 3.8.6).
+    /// Sets the number of bytes that may arrive beyond the complete part of the stream.
+    ///
+    /// A smaller value cannot take back what the peer was told (RFC 9293, 3.8.6).
     pub fn set_window(&mut self, bytes: u32) {
         let before = self.receive_window;
         self.receive_window = u64::from(bytes.min(1 << 30));
-        // A window that opens is told at once: the peer may be waiting for it.
+        // A larger window is announced at once: the peer may be waiting for it.
         self.due.ack |= self.receive_window > before && self.is_synchronized();
     }
 
-    /// The window as it is written. Its right edge never goes back (RFC 9293, 3.8.6).
+    /// Returns the window field of a header. The right edge never moves back (RFC 9293, 3.8.6).
     fn announce(&mut self, is_syn: bool) -> u16 {
         let nxt = self.received.nxt();
         let size = (nxt + self.receive_window).max(self.received.edge()) - nxt;
         let scale = if is_syn { 0 } else { self.agreed.receive_scale };
-        // Rounded up, since the edge would go back by rounding down.
+        // Rounded up, because rounding down would move the edge back.
         let written = size.div_ceil(1 << scale).min(0xffff);
         self.received.open(nxt + (written << scale));
         written as u16
     }
 }
 
-/// Why there is no new data.
+/// Why no new data is sent.
 enum Nothing {
-    /// There is none.
+    /// There is no data.
     ToSend,
-    /// The peer's window has no room for the next segment, or as many are outstanding as may be.
+    /// The peer's window is too small for the next segment, or too many segments are outstanding.
     Allowed,
 }

@@ -1,35 +1,36 @@
-//! Pacing (RFC 9002, 7.7): segments go at most twice as fast as a window in a round trip, so that a
-//! full queue does not meet them in bursts.
+//! Pacing (RFC 9002, 7.7).
 //!
-//! Where two flows fill a queue that drops what is too much, the one whose segments come as soon as
-//! others of it have left finds it full more often than its part of the link. One that is spread
-//! evenly finds it full less often than a Linux host's, whose segments come in bursts. Twice as
-//! fast lies between.
+//! Segments leave at no more than twice the rate of a window per round trip. So they do not reach
+//! a full queue in bursts.
 //!
-//! Slow start is not paced: without HyStart++ (RFC 9406), bursts are what finds a queue's end
-//! before far too much is on its way.
+//! Assume that two flows fill a drop-tail queue. A flow that sends whenever its earlier segments
+//! have left finds the queue full more often than its share. An evenly spread flow finds it full
+//! less often than a Linux host, whose segments come in bursts. Twice the rate is between these.
+//!
+//! Slow start is not paced. Without HyStart++ (RFC 9406), bursts find the end of a queue before far
+//! too much is in flight.
 
 use crate::congestion::Congestion;
 use crate::time::Instant;
 use serde::{Deserialize, Serialize};
 
-/// How much faster than a window in a round trip.
+/// The rate of pacing, in windows per round trip.
 const FASTER: u64 = 2;
-/// So many nanoseconds' worth goes at once. Shorter round trips are not paced: inside a rack a
-/// timer for each segment would cost more than bursts do.
+/// The length of a burst in nanoseconds of the paced rate. Shorter round trips are not paced:
+/// inside a rack, a timer for each segment would cost more than bursts do.
 const GRAIN: u64 = 100_000;
 
-/// When the next segment of a connection may go, if segments are paced.
+/// When the next segment of a connection may leave, if segments are paced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pace(Instant);
 
 impl Pace {
-    /// Until when the next segment waits, if it does.
+    /// Returns until when the next segment waits, if it does.
     pub fn waits_until(self, now: Instant) -> Option<Instant> {
         (self.0 > now).then_some(self.0)
     }
 
-    /// So many bytes were sent. The round trip is the smoothed one, if there was any.
+    /// Notes sent bytes. `rtt` is the smoothed round-trip time, if one was measured.
     pub fn sent(&mut self, bytes: u64, congestion: &Congestion, rtt: Option<u64>, now: Instant) {
         let Some(rtt) = rtt.filter(|rtt| *rtt > GRAIN && !congestion.in_slow_start()) else { return };
         let interval = rtt.saturating_mul(bytes) / (FASTER * congestion.window);
@@ -43,14 +44,15 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A window in congestion avoidance.
+    /// Returns a window in congestion avoidance.
     fn avoiding(window: u64) -> Congestion {
         let mut congestion = Congestion::new(window);
         congestion.threshold = window;
         congestion
     }
 
-    /// When each of so many segments goes that are sent as soon as they may, from a second on.
+    /// Returns the nanoseconds, from 1 s on, at which segments leave that are sent as soon as
+    /// possible.
     fn times(window: u64, rtt: u64, segments: usize) -> Vec<u64> {
         let (congestion, mut pace, mut now) = (avoiding(window), Pace::default(), Instant(1000 * MS));
         let next = |_| {
@@ -63,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_window_takes_half_a_round_trip() {
-        // 50 segments in 5 ms, and a tenth of a millisecond's worth at once.
+        // 50 segments in 5 ms, and 0.1 ms worth of them at once.
         let times = times(50_000, 10 * MS, 51);
         assert_eq!(times[..4], [0, 0, 100_000, 200_000]);
         assert_eq!(times[50], 4_900_000);

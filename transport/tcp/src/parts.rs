@@ -1,4 +1,4 @@
-//! Parts of a connection's state: what recovers, what was agreed on, which window there is, what is
+//! Parts of a connection's state: recovery, negotiated options, windows, timestamps, and what is
 //! due.
 
 use crate::prr::Prr;
@@ -6,60 +6,61 @@ use crate::seq::Range;
 use crate::time::Instant;
 use serde::{Deserialize, Serialize};
 
-/// Whether something is taken for lost.
+/// Whether a recovery from loss is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Recovery {
-    /// Nothing is.
+    /// Nothing is considered lost.
     Open,
-    /// Something is, and what comes after it arrives. It is over when `until` is acknowledged.
+    /// Fast recovery: a segment is lost, and later ones arrive. It ends when `until` is
+    /// acknowledged.
     Fast { until: u64, prr: Prr },
-    /// The retransmission timeout ran out.
+    /// The retransmission timeout expired. Recovery ends when `until` is acknowledged.
     Timeout { until: u64 },
 }
 
-/// How a recovery may turn out to have been for nothing.
+/// What is needed to undo a recovery that turns out to have been spurious.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Undo {
-    /// What was sent again is within these numbers.
+    /// All retransmitted segments are within these numbers.
     pub within: Range,
-    /// How many segments were, that no DSACK has told of.
+    /// How many retransmitted segments no DSACK has reported.
     pub unexplained: u32,
-    /// The timestamp of the first of them (RFC 3522), until something is acknowledged.
+    /// The timestamp of the first retransmission (RFC 3522), until something is acknowledged.
     pub first_sent: Option<u32>,
 }
 
-/// What all segments were as long as, before the path turned out to take only shorter ones.
+/// The former length of segments, if the path takes only shorter ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FullSize {
-    /// Most data of a segment then.
+    /// The former maximum data of a segment.
     pub mss: u64,
-    /// One may be as long again after this,
+    /// After this time one segment may have the former length again.
     pub after: Instant,
-    /// and was: here it ends. It has no answer yet.
+    /// Where the segment ends that probes the former length. It has no answer yet.
     pub probe: Option<u64>,
 }
 
-/// What both ends agreed on, or one says, in their SYNs.
+/// What the SYNs of both ends negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Agreed {
-    /// Shift of the peer's windows, and of ours.
+    /// The shifts of the peer's windows and of ours.
     pub send_scale: u8,
     pub receive_scale: u8,
-    /// Both SYNs have a scale.
+    /// Both SYNs have a window scale.
     pub scaled: bool,
     pub sack: bool,
     pub timestamps: bool,
-    /// Segments say that they are whole FPDUs.
+    /// Segments say whether they are whole FPDUs.
     #[serde(default)]
     pub fpdus: bool,
 }
 
-/// What is known of the peer's timestamps, and ours (RFC 7323).
+/// The state of timestamps of both ends (RFC 7323).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamps {
-    /// What is added to our clock of milliseconds.
+    /// The offset of our clock of milliseconds.
     pub offset: u32,
-    /// TS.Recent, and when it was.
+    /// TS.Recent, and when it was set.
     pub recent: u32,
     pub recent_at: Instant,
     /// Last.ACK.sent.
@@ -70,22 +71,22 @@ pub(crate) struct Stamps {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SendWindow {
     pub size: u64,
-    /// The numbers of the segment that told it last: SND.WL1, SND.WL2.
+    /// The numbers of the segment that set the window: SND.WL1, SND.WL2.
     pub seq: u64,
     pub ack: u64,
-    /// The largest that there was: MAX.SND.WND.
+    /// The largest window so far: MAX.SND.WND.
     pub largest: u64,
 }
 
-/// What is to be sent as soon as possible, beside data.
+/// What is to be sent as soon as possible, besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Due {
     pub ack: bool,
-    /// A segment that probes the tail.
+    /// A tail loss probe.
     pub tail_probe: bool,
-    /// Something that makes the peer tell its window.
+    /// A segment that makes the peer report its window.
     pub window_probe: bool,
     pub keep_alive: bool,
-    /// A RST with this number, and whether it acknowledges.
+    /// A RST with this number, and whether it has the ACK flag.
     pub reset: Option<(u32, bool)>,
 }

@@ -1,12 +1,13 @@
-//! Proportional rate reduction (RFC 9937, before RFC 6937): how much is sent for each acknowledge
-//! of a recovery, so that its window ends at ssthresh.
+//! Proportional rate reduction (RFC 9937, formerly RFC 6937).
+//!
+//! It decides how much each ACK of a recovery lets out, so that the window ends at ssthresh.
 
 use serde::{Deserialize, Serialize};
 
-/// What a recovery has counted.
+/// The counts of one recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Prr {
-    /// RecoverFS: what was in flight when it began.
+    /// RecoverFS: the bytes in flight when the recovery began.
     flight: u64,
     delivered: u64,
     out: u64,
@@ -17,28 +18,29 @@ impl Prr {
         Prr { flight: flight.max(1), delivered: 0, out: 0 }
     }
 
-    /// So many bytes were sent.
+    /// Counts sent bytes.
     pub fn sent(&mut self, bytes: u64) {
         self.out += bytes;
     }
 
-    /// The window after an acknowledge that delivered so much. It is good if it acknowledges
-    /// something new and shows no further loss (RFC 9937: then the window may grow as in slow
-    /// start).
+    /// Returns the window after an ACK that delivered this many bytes.
+    ///
+    /// An ACK is good if it acknowledges something new and shows no further loss. Then the window
+    /// may grow as in slow start (RFC 9937).
     pub fn window(&mut self, delivered: u64, pipe: u64, threshold: u64, mss: u64, is_good: bool) -> u64 {
         self.delivered += delivered;
         let mut quota = if pipe > threshold {
             let due = u128::from(self.delivered) * u128::from(threshold);
             (due.div_ceil(u128::from(self.flight)) as u64).saturating_sub(self.out)
         } else {
-            // What was delivered now may be replaced, whatever was sent before: else nothing would
-            // follow a retransmission in a small window, and only a timeout would show that it was
-            // lost too.
+            // Delivered bytes may always be replaced, whatever was sent before. Otherwise nothing
+            // would follow a retransmission in a small window, and only a timeout would show that
+            // it was lost too.
             let limit = self.delivered.saturating_sub(self.out).max(delivered);
             (if is_good { limit + mss } else { limit }).min(threshold - pipe)
         };
         if self.out == 0 {
-            // The retransmission with which it begins.
+            // The retransmission that begins the recovery.
             quota = quota.max(mss);
         }
         pipe + quota
@@ -49,8 +51,8 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// The first example of RFC 6937, 3.1: 20 segments in flight, one lost, ssthresh 10. (There
-    /// with Reno's half.)
+    /// The first example of RFC 6937, 3.1, which halves the window as Reno does: 20 segments in
+    /// flight, one lost, ssthresh 10.
     #[test]
     fn every_other_acknowledge_sends_a_segment() {
         let mut prr = Prr::new(20);
@@ -68,8 +70,8 @@ mod tests {
         assert_eq!(pipe, 10);
     }
 
-    /// Two are on their way and the first is lost: what the other delivers lets another one go,
-    /// behind the retransmission.
+    /// Of two segments in flight the first is lost. The delivery of the second lets out another
+    /// segment after the retransmission.
     #[test]
     fn something_follows_a_retransmission_in_a_small_window() {
         let mut prr = Prr::new(2);
@@ -78,8 +80,9 @@ mod tests {
         assert_eq!(prr.window(1, pipe, 2, 1, false), pipe + 1);
     }
 
-    /// The second: 15 of 20 are lost. The window goes down to what is left, and comes up again as
-    /// what is sent arrives.
+    /// The second example of RFC 6937, 3.1: 15 of 20 segments are lost.
+    ///
+    /// The window shrinks to what is left, and grows again as sent segments arrive.
     #[test]
     fn after_many_losses_it_grows_as_in_slow_start() {
         let mut prr = Prr::new(20);

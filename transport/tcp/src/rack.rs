@@ -1,5 +1,7 @@
-//! RACK-TLP (RFC 8985): a segment is lost if one that was sent later has arrived, and some time has
-//! passed; a probe of the tail finds losses that nothing comes after.
+//! Loss detection by RACK-TLP (RFC 8985).
+//!
+//! A segment is lost if a later one has arrived and some time has passed. Tail loss probes find
+//! losses that no later segment reveals.
 
 use crate::config::Config;
 use crate::rtt::Rtt;
@@ -7,36 +9,36 @@ use crate::scoreboard::{Scoreboard, Sent};
 use crate::time::{Instant, nanoseconds};
 use serde::{Deserialize, Serialize};
 
-/// So many recoveries after a DSACK the reordering window is the smallest again (RFC 8985, 6.2,
-/// step 4).
+/// The number of recoveries after a DSACK until the reordering window is minimal again (RFC 8985,
+/// 6.2, step 4).
 const PERSIST: u8 = 16;
-/// So many sacked segments after a hole mean a loss, where no reordering was seen.
+/// The number of sacked segments after a gap that mean a loss, if no reordering was seen.
 const DUP_THRESH: u32 = 3;
 
-/// A probe of the tail that has no answer yet.
+/// A tail loss probe that has no answer yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Probe {
     /// SND.NXT when it was sent.
     pub end: u64,
-    /// It was a segment once more.
+    /// The probe was a retransmission.
     pub is_retransmission: bool,
 }
 
-/// What is known of what arrived last.
+/// What RACK knows of the segments that arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rack {
-    /// Of the segments that arrived, when the one that was sent last was sent, where it ends, and
-    /// how long it took.
+    /// When the arrived segment was sent that was sent last, where it ends, and its round-trip
+    /// time.
     sent_at: Instant,
     end: u64,
     rtt: u64,
     /// The highest number that arrived.
     highest: u64,
     reordering_seen: bool,
-    /// The reordering window in quarters of the least round trip.
+    /// The reordering window in quarters of the minimum round trip.
     multiplier: u8,
     persist: u8,
-    /// A DSACK counts again when this is acknowledged.
+    /// DSACKs count again when this number is acknowledged.
     dsack_until: Option<u64>,
     pub probe: Option<Probe>,
 }
@@ -56,8 +58,10 @@ impl Rack {
         }
     }
 
-    /// A segment arrived (steps 1 to 3). `is_original` says of one that was sent again that it was
-    /// the first that arrived.
+    /// Notes that a segment arrived (steps 1 to 3).
+    ///
+    /// For a retransmitted segment, `is_original` says whether the first transmission arrived
+    /// first.
     pub fn arrived(
         &mut self,
         sent: &Sent,
@@ -69,7 +73,7 @@ impl Rack {
         if end > self.highest {
             self.highest = end;
         } else if !sent.again {
-            // What was sent before something else arrived after it.
+            // An earlier segment arrived after a later one.
             self.reordering_seen |= end < self.highest;
         }
         let rtt = now.since(sent.at);
@@ -82,7 +86,7 @@ impl Rack {
         }
     }
 
-    /// The peer got something twice (step 4): what was taken for lost was reordered.
+    /// Widens the reordering window on a DSACK (step 4): a segment had been reordered, not lost.
     pub fn duplicated(&mut self, nxt: u64) {
         if self.dsack_until.is_none() {
             self.dsack_until = Some(nxt);
@@ -91,14 +95,14 @@ impl Rack {
         }
     }
 
-    /// All before `una` is acknowledged.
+    /// Notes that all numbers before `una` are acknowledged.
     pub fn acknowledged(&mut self, una: u64) {
         if self.dsack_until.is_some_and(|until| una >= until) {
             self.dsack_until = None;
         }
     }
 
-    /// A recovery is over.
+    /// Notes the end of a recovery.
     pub fn recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);
         if self.persist == 0 {
@@ -114,8 +118,10 @@ impl Rack {
         (least / 4).saturating_mul(self.multiplier.into()).min(rtt.smoothed().unwrap_or(least))
     }
 
-    /// Marks what is lost by now (step 5): how many numbers, and when to look again, if it may
-    /// become more.
+    /// Marks the segments that are lost (step 5).
+    ///
+    /// Returns how many numbers were marked, and when to detect again if more segments may become
+    /// lost.
     pub fn detect(
         &self,
         board: &mut Scoreboard,
@@ -140,19 +146,19 @@ impl Rack {
         (marked, again)
     }
 
-    /// Times are such that sums do not overflow.
+    /// Returns whether times are small enough for sums not to overflow.
     pub fn is_sane(&self) -> bool {
         self.rtt < 1 << 62
     }
 
-    /// Whether a segment was sent so long ago that it should have arrived (6.3: on a retransmission
-    /// timeout).
+    /// Returns whether a segment should have arrived by `now` (6.3: on a retransmission timeout).
     pub fn is_overdue(&self, sent: &Sent, rtt: &Rtt, now: Instant) -> bool {
         sent.at.after(self.rtt + self.reordering_window(rtt, true, 0)) <= now
     }
 
-    /// How long after the last segment the tail is probed (7.2). A lone segment's acknowledge may
-    /// be delayed.
+    /// Returns how long after the last segment the tail is probed (7.2).
+    ///
+    /// The ACK of a lone segment may be delayed.
     pub fn probe_timeout(rtt: &Rtt, segments: u64, config: &Config) -> u64 {
         let Some(smoothed) = rtt.smoothed() else { return nanoseconds(config.initial_rto) };
         let slack = nanoseconds(config.probe_slack);

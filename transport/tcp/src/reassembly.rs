@@ -1,36 +1,36 @@
-//! What arrived: up to which number all is there, what is beyond holes, and what of it the peer is
-//! told.
+//! The receiving side: which data has arrived, where the gaps are, and what the peer is told of it.
 
 use crate::seq::{FAR, FIRST, Range, offset};
 use serde::{Deserialize, Serialize};
 
-/// A segment lies over so many stretches and gaps between them at most. A peer's own segments do
-/// not lie over more than a few; of one that does, the rest is not taken, since each step looks at
-/// all stretches.
+/// Maximum number of ranges and gaps that one segment may cover.
+///
+/// Genuine segments cover only a few. Each step searches all ranges, so the rest of a segment that
+/// covers more is not taken.
 const MOST_STEPS: usize = 16;
 
 /// New bytes of the stream, in a segment that has just arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Where the bytes are in the stream.
+    /// The offset of the bytes in the stream.
     pub offset: u64,
-    /// Where they are in the segment's data.
+    /// Their position in the segment's data.
     pub at: core::ops::Range<usize>,
-    /// Up to here the stream is complete; if that is less than `offset`, something before them is
-    /// missing.
+    /// The offset up to which the stream is complete. If it is less than `offset`, there is a gap
+    /// before the bytes.
     pub complete: u64,
-    /// They are all of the segment, which came as it was sent, and the peer says that it is whole
-    /// FPDUs: one may be placed beyond a hole.
+    /// Whether the bytes are a whole segment as the peer sent it, and the peer says that it is
+    /// whole FPDUs. Such a segment may be placed beyond a gap.
     pub is_whole: bool,
 }
 
 /// What a segment changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Change {
-    /// Something of it was taken.
+    /// Some of it was taken.
     pub is_new: bool,
-    /// It was out of order, or a duplicate, or filled a hole: the peer should know at once (RFC
-    /// 5681, 4.2).
+    /// It was out of order, a duplicate, or filled a gap. The peer should know at once (RFC 5681,
+    /// 4.2).
     pub is_urgent: bool,
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct Change {
 pub(crate) struct Reassembly {
     /// RCV.NXT.
     nxt: u64,
-    /// The right edge of the window that the peer was told of. It never goes back.
+    /// The right edge of the window as the peer was told. It never moves back.
     edge: u64,
-    /// Stretches beyond holes, that which something arrived for last first (RFC 2018, 4). They do
-    /// not touch.
+    /// The ranges beyond the first gap, the most recently changed one first (RFC 2018, 4). No two
+    /// of them touch.
     kept: Vec<Range>,
-    /// What arrived twice, until the peer is told (RFC 2883).
+    /// A range that arrived twice, until the peer is told (RFC 2883).
     duplicate: Option<Range>,
-    /// The number of the FIN, once it has arrived, also out of order.
+    /// The number of the FIN, after it arrived, in order or not.
     fin: Option<u64>,
 }
 
@@ -55,38 +55,40 @@ impl Reassembly {
         Reassembly { nxt: FIRST, edge: FIRST, kept: Vec::new(), duplicate: None, fin: None }
     }
 
-    /// RCV.NXT.
+    /// Returns RCV.NXT.
     pub fn nxt(&self) -> u64 {
         self.nxt
     }
 
-    /// The right edge of the window.
+    /// Returns the right edge of the window.
     pub fn edge(&self) -> u64 {
         self.edge
     }
 
-    /// The peer may send up to here, at least.
+    /// Moves the right edge of the window up to `edge`, never back.
     pub fn open(&mut self, edge: u64) {
         self.edge = self.edge.max(edge);
     }
 
-    /// Whether something beyond a hole is there.
+    /// Returns whether there is data beyond a gap.
     pub fn has_holes(&self) -> bool {
         !self.kept.is_empty()
     }
 
-    /// Whether the FIN, and all before it, has arrived.
+    /// Returns whether the FIN, and all data before it, has arrived.
     pub fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.nxt > fin)
     }
 
-    /// Whether there is something for a SACK option.
+    /// Returns whether there is something for a SACK option.
     pub fn has_news(&self) -> bool {
         self.duplicate.is_some() || self.has_holes()
     }
 
-    /// Data arrived. `take` is asked for each part that is not there and in the window, and says
-    /// how many bytes of its front it has taken.
+    /// Takes arriving data.
+    ///
+    /// `take` is called for each part that is new and in the window. It returns how many bytes of
+    /// the part's front it took.
     pub fn handle_data(&mut self, data: Range, most: u16, mut take: impl FnMut(Arrival) -> usize) -> Change {
         self.note_duplicate(data);
         let had_holes = self.has_holes();
@@ -94,7 +96,7 @@ impl Reassembly {
         let end = data.end.min(self.edge).min(self.fin.unwrap_or(u64::MAX));
         let mut at = data.start.max(self.nxt);
         for _ in 0..MOST_STEPS {
-            // What was taken before may have joined with what lies here.
+            // A part that was just taken may have joined with the next range.
             at = at.max(self.nxt);
             if at >= end {
                 break;
@@ -124,7 +126,7 @@ impl Reassembly {
         change
     }
 
-    /// Remembers the first part of what is there already, for a DSACK.
+    /// Remembers the first duplicate part of a segment, for a DSACK.
     fn note_duplicate(&mut self, data: Range) {
         if data.start < self.nxt {
             self.duplicate = Some(Range { start: data.start, end: data.end.min(self.nxt) });
@@ -141,7 +143,7 @@ impl Reassembly {
         self.kept.iter().any(|kept| kept.end == part.start || kept.start == part.end)
     }
 
-    /// Adds a stretch, and joins it with those that it touches.
+    /// Adds a range, and joins it with the ranges that it touches.
     fn insert(&mut self, mut range: Range) {
         self.kept.retain(|kept| {
             let apart = kept.end < range.start || range.end < kept.start;
@@ -153,7 +155,7 @@ impl Reassembly {
         if range.start <= self.nxt {
             self.nxt = self.nxt.max(range.end);
             if self.kept.is_empty() && self.kept.capacity() > 8 {
-                // An idle connection keeps no buffer for its next hole.
+                // An idle connection keeps no buffer for its next gap.
                 self.kept = Vec::new();
             }
         } else {
@@ -162,8 +164,10 @@ impl Reassembly {
         self.finish();
     }
 
-    /// A FIN with this number arrived, in the window. Whether it is the first, and can be: one
-    /// behind which there is data is none.
+    /// Takes a FIN with this number, which is in the window. Returns whether it is the first and
+    /// valid.
+    ///
+    /// A FIN before data that arrived is invalid.
     pub fn handle_fin(&mut self, fin: u64) -> bool {
         let is_first = self.fin.is_none() && fin >= self.nxt && self.kept.iter().all(|kept| kept.end <= fin);
         if is_first {
@@ -179,20 +183,21 @@ impl Reassembly {
         }
     }
 
-    /// The stretches of the next SACK option, `most` of them: what arrived twice first (RFC 2883,
-    /// 4), which is told once.
+    /// Returns the ranges of the next SACK option, at most `most`.
+    ///
+    /// A duplicate range comes first, and is reported once (RFC 2883, 4).
     pub fn sacks(&mut self, most: usize) -> impl Iterator<Item = Range> {
         let duplicate = self.duplicate.take();
         if let Some(duplicate) = duplicate
             && let Some(index) = self.kept.iter().position(|kept| kept.covers(duplicate))
         {
-            // The stretch that it is in comes next.
+            // The range that contains the duplicate comes next.
             self.kept[..=index].rotate_right(1);
         }
         duplicate.into_iter().chain(self.kept.iter().copied()).take(most)
     }
 
-    /// What cannot be, if it is.
+    /// Returns an inconsistency, if there is one.
     pub fn fault(&self) -> Option<&'static str> {
         let mut kept = self.kept.clone();
         kept.sort_by_key(|range| range.start);
@@ -232,7 +237,7 @@ mod tests {
         reassembly
     }
 
-    /// Offers a stretch of which all is taken: what was asked for.
+    /// Offers a range of which all is taken, and returns the parts that `take` was called for.
     fn offer(reassembly: &mut Reassembly, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut asked = Vec::new();
         reassembly.handle_data(range(from, to), 8, |arrival| {
@@ -255,7 +260,7 @@ mod tests {
         assert_eq!(offer(&mut reassembly, 20, 30), [(20, 30)]);
         assert_eq!(offer(&mut reassembly, 40, 50), [(40, 50)]);
         assert_eq!(reassembly.nxt(), FIRST + 10);
-        // Around what is there.
+        // The segment covers ranges that have arrived.
         assert_eq!(offer(&mut reassembly, 5, 60), [(10, 20), (30, 40), (50, 60)]);
         assert_eq!(reassembly.nxt(), FIRST + 60);
         assert_eq!(offer(&mut reassembly, 0, 60), []);
@@ -297,7 +302,7 @@ mod tests {
         assert_eq!(sacks(&mut reassembly), [(10, 15)]);
         reassembly.handle_data(range(0, 10), 8, |_| 0);
         assert_eq!(reassembly.nxt(), FIRST);
-        // More than there was is not believed.
+        // A return value above the length is limited to it.
         reassembly.handle_data(range(0, 10), 8, |_| usize::MAX);
         assert_eq!((reassembly.nxt(), reassembly.fault()), (FIRST + 15, None));
     }
@@ -309,7 +314,7 @@ mod tests {
             reassembly.handle_data(range(20 * n, 20 * n + 10), 3, |arrival| arrival.at.len());
         }
         assert_eq!(sacks(&mut reassembly), [(60, 70), (40, 50), (20, 30)]);
-        // What joins others is taken still, and so is what fills the first hole.
+        // A part that joins ranges is still taken, and so is one that fills the first gap.
         reassembly.handle_data(range(30, 35), 3, |arrival| arrival.at.len());
         reassembly.handle_data(range(0, 20), 3, |arrival| arrival.at.len());
         assert_eq!(reassembly.nxt(), FIRST + 35);
@@ -322,14 +327,14 @@ mod tests {
             let change = reassembly.handle_data(range(20 * n, 20 * n + 10), 64, |arrival| arrival.at.len());
             assert!(change.is_new);
         }
-        // Nothing is taken: eight gaps and eight stretches are looked at.
+        // Nothing is taken: eight gaps and eight ranges are visited.
         let mut asked = 0;
         let refused = reassembly.handle_data(range(10, 1000), 64, |_| {
             asked += 1;
             0
         });
         assert_eq!((asked, refused), (8, Change { is_new: false, is_urgent: true }));
-        // What is taken is there when it comes again.
+        // The taken part is there when the segment comes again.
         for end in [170, 330, 1000] {
             assert!(offer(&mut reassembly, 10, 1000).len() <= 9);
             let (_, to) = sacks(&mut reassembly)[1];

@@ -1,4 +1,4 @@
-//! What a connection does about losses: when a recovery begins, how it goes on, and how it ends.
+//! How a connection handles losses: when a recovery begins, how it goes on, and how it ends.
 
 use crate::connection::Connection;
 use crate::parts::Recovery;
@@ -7,33 +7,33 @@ use crate::seq::Range;
 use crate::time::Instant;
 use crate::timers::Timer;
 
-/// So many duplicate acknowledges mean a loss, where there are no SACKs (RFC 5681, 3.2).
+/// The number of duplicate ACKs that mean a loss, if there are no SACKs (RFC 5681, 3.2).
 const DUP_THRESH: u32 = 3;
 
-/// What an acknowledge brought.
+/// What an ACK reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct News {
-    /// Bytes that arrived at the peer, by this for the first time known.
+    /// Bytes that it reports as arrived for the first time.
     pub delivered: u64,
-    /// By how much SND.UNA went on.
+    /// By how much SND.UNA advanced.
     pub acknowledged: u64,
-    /// It is one of those that RFC 5681 counts as duplicates.
+    /// It is a duplicate ACK as RFC 5681 defines it.
     pub is_duplicate: bool,
-    /// It acknowledges once more what was acknowledged, and says nothing else.
+    /// It acknowledges the same number again, and says nothing else.
     pub is_bare: bool,
-    /// What the peer got twice.
+    /// A range that the peer got twice.
     pub twice: Option<Range>,
-    /// TSecr.
+    /// TSecr: the echoed timestamp.
     pub echo: Option<u32>,
 }
 
 impl Connection {
-    /// An acknowledge was taken: what is lost, how much may be sent.
+    /// Updates losses and the congestion window after an ACK.
     pub(crate) fn recover(&mut self, mut news: News, now: Instant) {
         let una = self.board.una();
         news.is_duplicate &= self.agreed.sack || self.duplicate_acks < self.duplicates();
         if let Some(twice) = news.twice {
-            // The probe of the tail was one of two, not what was reordered.
+            // The duplicate of a tail loss probe is no sign of reordering.
             if self.rack.probe.is_none_or(|probe| probe.end != twice.end) {
                 self.rack.duplicated(self.board.nxt());
             }
@@ -52,26 +52,26 @@ impl Connection {
         }
     }
 
-    /// What is lost by now.
+    /// Marks what is lost, and returns whether something was.
     fn find_losses(&mut self, news: News, now: Instant) -> bool {
         if !self.agreed.sack {
             return self.count_duplicates(news);
         }
         if news.delivered == 0 {
-            // What time alone shows is the timer's.
+            // Losses by the passage of time are left to the reordering timer.
             return false;
         }
         if self.board.sacked_segments() == 0
             && self.recovery == Recovery::Open
             && !self.timers.runs(Timer::Reordering)
         {
-            // Nothing was sent before what arrived, but what arrived too.
+            // There is no gap: all that was sent before the arrived segments has arrived too.
             return false;
         }
         self.detect(now)
     }
 
-    /// Asks RACK.
+    /// Detects losses by RACK, and sets the reordering timer.
     pub(crate) fn detect(&mut self, now: Instant) -> bool {
         let in_recovery = self.recovery != Recovery::Open;
         let (marked, again) = self.rack.detect(&mut self.board, &self.rtt, in_recovery, now);
@@ -82,8 +82,10 @@ impl Connection {
         marked > 0
     }
 
-    /// Without SACKs the third duplicate means that the oldest segment is lost, and within a
-    /// recovery each partial acknowledge that the next one is (RFC 6582).
+    /// Detects losses without SACKs (RFC 6582).
+    ///
+    /// The third duplicate ACK means that the oldest segment is lost. Within a recovery, each
+    /// partial acknowledgment means that the next segment is lost.
     fn count_duplicates(&mut self, news: News) -> bool {
         if news.acknowledged > 0 {
             self.duplicate_acks = 0;
@@ -95,14 +97,15 @@ impl Connection {
         is_loss && self.board.mark_first_lost() > 0
     }
 
-    /// So many duplicates count where there are no SACKs: each says that a segment has left the
-    /// network, and no more were there as a recovery began. A peer that makes them up would have us
-    /// send without end (RFC 5681, 3.2, step 4).
+    /// Returns the maximum number of duplicate ACKs that count without SACKs.
+    ///
+    /// Each means that a segment has left the network, and no more were there when the recovery
+    /// began. A peer that makes up more would have us send without end (RFC 5681, 3.2, step 4).
     fn duplicates(&self) -> u32 {
         if self.recovery == Recovery::Open { self.board.segments() as u32 } else { self.most_duplicates }
     }
 
-    /// Something is lost: the window shrinks once for all that was outstanding then.
+    /// Begins a recovery after a loss: the window shrinks once for everything that is outstanding.
     pub(crate) fn begin_recovery(&mut self, lost: bool) {
         if !lost || self.recovery != Recovery::Open {
             return;
@@ -118,18 +121,17 @@ impl Connection {
         self.recovery = Recovery::Fast { until: self.board.nxt(), prr };
         self.timers.stop(Timer::TailProbe);
         self.rack.probe = None;
-        // The retransmission with which it begins; acknowledges say how it goes on.
+        // The window for the first retransmission. ACKs adjust it further.
         self.congestion.window = self.pipe() + self.mss;
     }
 
-    /// What is taken to be in the network. Without SACKs each duplicate says that a segment has
-    /// left it.
+    /// Returns the bytes considered in flight. Without SACKs, each duplicate ACK removes a segment.
     pub(crate) fn pipe(&self) -> u64 {
         let gone = if self.agreed.sack { 0 } else { u64::from(self.duplicate_acks) * self.mss };
         self.board.pipe().saturating_sub(gone)
     }
 
-    /// How much may be sent after this acknowledge.
+    /// Adjusts the congestion window after an ACK.
     fn adjust_window(&mut self, news: News, lost: bool, now: Instant) {
         let (mss, rtt) = (self.mss, self.rtt.smoothed().unwrap_or(0));
         let is_open = self.recovery == Recovery::Open;
@@ -139,20 +141,21 @@ impl Connection {
                 let delivered = news.delivered + if news.is_duplicate && !self.agreed.sack { mss } else { 0 };
                 let is_good = news.acknowledged > 0 && !lost;
                 let window = prr.window(delivered, pipe, self.congestion.threshold, mss, is_good);
-                // A partial acknowledge without SACKs has the next segment sent again at once (RFC
+                // Without SACKs, a partial acknowledgment retransmits the next segment at once (RFC
                 // 6582, 3.2).
                 let is_partial = lost && !self.agreed.sack;
                 self.congestion.window = window.max(if is_partial { pipe + mss } else { mss });
             }
-            // What lets something new go before a loss is sure does not open the window (RFC 3042).
+            // Limited transmit before a loss is certain does not open the window (RFC 3042).
             _ if news.acknowledged == 0 => {}
             _ if self.is_app_limited && is_open => self.congestion.not_used(),
             _ => self.congestion.acknowledged(news.acknowledged, mss, rtt, now),
         }
     }
 
-    /// A recovery is over when all that was outstanding as it began is acknowledged. True if one
-    /// without a timeout is over by this: then the window is what it left.
+    /// Ends a recovery if all that was outstanding at its beginning is acknowledged.
+    ///
+    /// Returns true if a fast recovery ended. Then the window is what it left.
     fn end_recovery(&mut self, una: u64) -> bool {
         let until = match self.recovery {
             Recovery::Open => return false,
@@ -171,19 +174,19 @@ impl Connection {
         is_fast
     }
 
-    /// A probe of the tail has its answer (RFC 8985, 7.4).
+    /// Ends a tail loss probe that has its answer (RFC 8985, 7.4).
     fn end_tail_probe(&mut self, news: News) {
         let Some(probe) = self.rack.probe else { return };
         let una = self.board.una();
-        // What was probed and the probe have an acknowledge each, if nothing was lost: the second
-        // is a DSACK, or a bare duplicate.
+        // If nothing was lost, the probed segment and the probe are acknowledged once each. The
+        // second of these ACKs is a DSACK, or a bare duplicate.
         let is_twice = news.twice.is_some() || news.is_bare;
         if una < probe.end || probe.is_retransmission && una == probe.end && !is_twice {
             return;
         }
         self.rack.probe = None;
-        // Beyond the probe without a second one: the probe mended a loss, which counts like any
-        // other.
+        // An ACK beyond the probe without a duplicate: the probe repaired a loss, which counts like
+        // any other.
         let is_mended = probe.is_retransmission && !is_twice;
         if self.recovery == Recovery::Open {
             if !self.congestion.may_undo() {
@@ -196,8 +199,8 @@ impl Connection {
         }
     }
 
-    /// The peer got something twice. When it told so of all that was sent again, nothing had been
-    /// lost.
+    /// Notes a range that the peer got twice. If all retransmissions arrived twice, nothing had
+    /// been lost.
     fn explain(&mut self, twice: Range) {
         let Some(undo) = &mut self.undo else { return };
         if undo.within.covers(twice) {
@@ -208,8 +211,9 @@ impl Connection {
         }
     }
 
-    /// The first acknowledge of what was sent again answers what was sent at first: that had been
-    /// late only (RFC 3522).
+    /// Undoes a recovery if the first ACK echoes a timestamp older than the first retransmission.
+    ///
+    /// Then the original segment had only been late (RFC 3522).
     fn undo_by_echo(&mut self, echo: Option<u32>) {
         let Some(undo) = &mut self.undo else { return };
         let Some(first_sent) = undo.first_sent.take() else { return };
@@ -221,7 +225,7 @@ impl Connection {
 
     fn undo_recovery(&mut self) {
         self.undo = None;
-        // What came twice may be told when the recovery is over already.
+        // A duplicate may be reported when the recovery is over.
         if !self.congestion.may_undo() {
             return;
         }
@@ -233,17 +237,17 @@ impl Connection {
         self.timers.stop(Timer::Reordering);
     }
 
-    /// The retransmission timeout ran out (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3).
+    /// Handles an expired retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3).
     pub(crate) fn begin_timeout(&mut self, now: Instant) {
         self.counters.timeouts += 1;
         let Some(first) = self.board.first() else { return };
         let una = first.range.start;
         if first.sacked {
-            // It said to have this, and does not acknowledge it: it has thrown it away (RFC 2018,
-            // 8).
+            // The peer sacked this segment but does not acknowledge it. It has discarded it (RFC
+            // 2018, 8).
             self.board.forget_sacks();
         }
-        // One window is reduced once. What is lost of it again by then counts as lost anew.
+        // One window is reduced once. A repeated loss of its segments counts as a new one.
         if self.recovery == Recovery::Open {
             self.congestion.lost(self.mss);
             self.undo = None;

@@ -4,32 +4,36 @@ use crate::config::Config;
 use crate::time::{Instant, nanoseconds};
 use serde::{Deserialize, Serialize};
 
-/// The least time is that of the last one to two stretches of so many nanoseconds: paths change.
+/// The length of an interval, in nanoseconds, over which the minimum is kept.
+///
+/// The minimum covers the current interval and the one before, because paths change.
 const STRETCH: u64 = 10_000_000_000;
 
-/// What round trips have taken.
+/// The measured round-trip times of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Rtt {
     /// SRTT; `None` before the first measurement.
     smoothed: Option<u64>,
     variation: u64,
-    /// The least of this stretch, and of the one before.
+    /// The minima of the current interval and of the one before.
     least: [Option<u64>; 2],
     stretch_began: Instant,
-    /// How often the timeout was doubled since something new was acknowledged.
+    /// How often the timeout was doubled since a round trip was measured.
     pub backoff: u8,
-    /// The SYN was lost: without a measurement the timeout is 3 s at least (RFC 6298, 5.7).
+    /// The SYN was lost. Without a measurement the timeout is then at least 3 s (RFC 6298, 5.7).
     pub lost_syn: bool,
 }
 
-/// No timeout is shorter, whatever the configuration says: time has to pass.
+/// The minimum timeout in nanoseconds, whatever the configuration says. Time has to pass.
 const SHORTEST: u64 = 10_000;
-/// The least timeout after a lost SYN.
+/// The minimum timeout after a lost SYN, in nanoseconds.
 const AFTER_LOST_SYN: u64 = 3_000_000_000;
 
 impl Rtt {
-    /// Takes a measurement while so many segments were outstanding. There may be one for every
-    /// other of them, each of which then weighs less (RFC 7323, appendix G).
+    /// Takes a measurement that was made while this many segments were outstanding.
+    ///
+    /// Every second segment may bring a measurement, so with many segments each one weighs less
+    /// (RFC 7323, appendix G).
     pub fn measured(&mut self, rtt: u64, segments: u64, now: Instant) {
         if now.since(self.stretch_began) >= STRETCH {
             self.least = [None, self.least[0]];
@@ -47,23 +51,23 @@ impl Rtt {
         self.smoothed = Some(nearer(smoothed, rtt, weight.saturating_mul(8)));
     }
 
-    /// The smoothed time, if there was a measurement.
+    /// Returns the smoothed round-trip time, after the first measurement.
     pub fn smoothed(&self) -> Option<u64> {
         self.smoothed
     }
 
-    /// Times are such that sums do not overflow.
+    /// Returns whether all times are small enough for sums not to overflow.
     pub fn is_sane(&self) -> bool {
         let times = [self.smoothed, Some(self.variation), self.least[0], self.least[1]];
         times.into_iter().flatten().all(|time| time < 1 << 62)
     }
 
-    /// The least time of late.
+    /// Returns the minimum of the last one to two intervals.
     pub fn least(&self) -> Option<u64> {
         self.least.into_iter().flatten().min()
     }
 
-    /// The timeout with its doublings.
+    /// Returns the retransmission timeout with its back-off.
     pub fn timeout(&self, config: &Config) -> u64 {
         let least = nanoseconds(config.min_rto).max(SHORTEST);
         let most = nanoseconds(config.max_rto);
@@ -76,7 +80,7 @@ impl Rtt {
     }
 }
 
-/// `from` moved towards `to` by one `parts`-th of the way.
+/// Returns `from` moved towards `to` by one `parts`-th of the difference.
 fn nearer(from: u64, to: u64, parts: u64) -> u64 {
     if to >= from { from + (to - from) / parts } else { from - (from - to) / parts }
 }

@@ -1,21 +1,21 @@
-//! A connection as a value that can be written, read, and gone on with.
+//! Saving and restoring a connection as a value.
 //!
-//! A connection is plain data, so what is written is the connection itself, by any encoding that
-//! serde has. What was read is a [`Saved`], which is not trusted: [`Saved::restore`] makes a
-//! connection of it, or says what of it cannot be. (Names of fields are the format. When the
-//! engine's record takes connections in, this gets the record's rules for versions.)
+//! A connection is plain data. So the connection itself is written, by any encoding of serde. A
+//! [`Saved`] that was read is not trusted. [`Saved::restore`] makes a connection of it, or returns
+//! what is inconsistent. Names of fields are the format. When the engine's record contains
+//! connections, the record's rules for versions apply to this format too.
 
 use crate::connection::{Connection, State};
 use crate::seq::{FAR, FIRST, SYN};
 use crate::timers::Timer;
 use serde::{Deserialize, Serialize};
 
-/// A connection that was written, or read.
+/// A connection as written or read, which is not validated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved(Connection);
 
 impl Saved {
-    /// The connection, if it can be one; else what is wrong with it.
+    /// Returns the connection if it is consistent, or else what is wrong with it.
     pub fn restore(mut self) -> Result<Connection, &'static str> {
         self.0.board.find_runs();
         match self.0.fault() {
@@ -26,13 +26,13 @@ impl Saved {
 }
 
 impl Connection {
-    /// The connection as a value.
+    /// Returns the connection as a value.
     #[must_use]
     pub fn save(&self) -> Saved {
         Saved(self.clone())
     }
 
-    /// What cannot be, if it is.
+    /// Returns an inconsistency, if there is one.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         self.number_fault()
             .or_else(|| self.state_fault())
@@ -40,7 +40,7 @@ impl Connection {
             .or_else(|| self.received.fault())
     }
 
-    /// Numbers with which others are computed are such that nothing overflows.
+    /// Checks that numbers are small enough for computations not to overflow.
     fn number_fault(&self) -> Option<&'static str> {
         let (una, nxt) = (self.board.una(), self.board.nxt());
         let congestion = &self.congestion;

@@ -1,4 +1,4 @@
-//! All connections of a host: whose a segment is, listeners, and what belongs to no connection.
+//! All connections of a host, its listeners, and segments of no connection.
 
 mod cookies;
 mod limits;
@@ -21,25 +21,25 @@ use std::sync::Arc;
 use vrdma_wire::num::{Gid, VlanId};
 use vrdma_wire::tcp::Header;
 
-/// Most RSTs that wait to be sent to those who have no connection,
+/// With this many queued answers, no RST for a segment of no connection is added.
 const RESETS: usize = 64;
-/// and most of these and of cookies.
+/// Maximum number of queued RSTs and cookies together.
 const ANSWERS: usize = 256;
 
-/// Who waits for connections at a port.
+/// A listener: it waits for connections at a port.
 struct Listener {
     config: Arc<Config>,
     backlog: usize,
-    /// Those that came and are not set up, oldest first; some may be gone.
+    /// Its connections that are not set up, oldest first. Some may be gone.
     half_open: VecDeque<ConnectionId>,
 }
 
-/// Where the streams of connections come from; see [`Source`].
+/// The streams of all connections; see [`Source`].
 pub trait Sources {
-    /// [`Source::segment_at`] of a connection.
+    /// Returns [`Source::segment_at`] of a connection.
     fn segment_at(&mut self, id: ConnectionId, offset: u64, most: u32) -> u32;
 
-    /// [`Source::is_whole`] of a connection.
+    /// Returns [`Source::is_whole`] of a connection.
     fn is_whole(&mut self, id: ConnectionId, stretch: core::ops::Range<u64>) -> bool {
         let _ = (id, stretch);
         false
@@ -58,14 +58,14 @@ impl<S: Sources> Source for SourceOf<'_, S> {
     }
 }
 
-/// A segment to send, and where.
+/// A segment to send, and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The connection; none for an answer to a stranger.
+    /// The connection; `None` for an answer to a segment of no connection.
     pub id: Option<ConnectionId>,
-    /// Between whom.
+    /// The addresses and ports.
     pub tuple: Tuple,
-    /// By whom.
+    /// The next hop.
     pub hop: NextHop,
     /// The DS field of its packet ([`Config::traffic_class`]).
     pub traffic_class: u8,
@@ -73,37 +73,37 @@ pub struct Outgoing {
     pub segment: Segment,
 }
 
-/// Where a segment came from, and whom it was for.
+/// The source and destination of an arriving segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Address of the peer.
+    /// The address of the peer.
     pub remote: Gid,
-    /// Address of this end.
+    /// The address of this end.
     pub local: Gid,
-    /// The way back.
+    /// The next hop of answers.
     pub hop: NextHop,
 }
 
-/// Connections, listeners, and what is due.
+/// The TCP connections and listeners of a host, with their timers and events.
 pub struct Stack {
     secret: Secret,
     limits: StackLimits,
-    /// What the last one was told that began here.
+    /// The most recent configuration, shared by connections with an equal one.
     config: Arc<Config>,
     table: Table,
     listeners: BTreeMap<([u8; 16], u16), Listener>,
-    /// Those in TIME-WAIT, oldest first.
+    /// Connections in TIME-WAIT, oldest first.
     waiting: VecDeque<ConnectionId>,
-    /// RSTs and cookies for those who have no connection.
+    /// RSTs and cookies that answer segments of no connection.
     answers: VecDeque<Outgoing>,
-    /// When a cookie was sent last.
+    /// When the last cookie was sent.
     cookie_sent: Option<Instant>,
     events: VecDeque<(ConnectionId, Event)>,
     counters: StackCounters,
 }
 
 impl Stack {
-    /// A stack without connections. The secret is random.
+    /// Creates a stack without connections. The secret must be random.
     #[must_use]
     pub fn new(secret: [u64; 2], limits: StackLimits) -> Stack {
         Stack {
@@ -120,49 +120,52 @@ impl Stack {
         }
     }
 
-    /// Its counters.
+    /// Returns the counters of segments that belong to no connection.
     pub fn counters(&self) -> StackCounters {
         self.counters
     }
 
-    /// What happened to its connections, those that are gone included.
+    /// Returns the counters of all connections, including removed ones.
     pub fn totals(&self) -> Totals {
         self.table.totals()
     }
 
-    /// How many deadlines are filed.
+    /// Returns how many deadlines are filed.
     #[cfg(test)]
     pub(crate) fn filed(&self) -> usize {
         self.table.filed()
     }
 
-    /// How many connections there are, half open and in TIME-WAIT too.
+    /// Returns the number of connections, including half-open ones and those in TIME-WAIT.
     pub fn connections(&self) -> usize {
         self.table.len()
     }
 
-    /// A connection; none if it is over and the user knows.
+    /// Returns a connection; `None` if it has ended and the user was told.
     pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
         self.table.get(id).map(|entry| &entry.connection)
     }
 
-    /// Where a connection is in memory, to be fetched ahead, not read: it may go.
+    /// Returns the memory of a connection, for prefetching only. It must not be read: the
+    /// connection may go.
     pub fn lines(&self, id: ConnectionId) -> Option<ConnectionLines> {
         self.table.lines(id)
     }
 
-    /// The same of the connection between these. It may be another one, since it is not looked at.
+    /// Returns the connection that most likely has this tuple, and its memory, for prefetching.
+    ///
+    /// It may be another connection, because the connection itself is not read.
     pub fn lines_of(&self, tuple: &Tuple) -> Option<(ConnectionId, ConnectionLines)> {
         let id = self.table.hint(tuple)?;
         Some((id, self.table.lines(id)?))
     }
 
-    /// Between whom a connection is.
+    /// Returns the addresses and ports of a connection.
     pub fn tuple(&self, id: ConnectionId) -> Option<Tuple> {
         self.table.get(id).map(|entry| entry.tuple)
     }
 
-    /// Whether a segment between these, in this VLAN, is for a connection or a listener of this
+    /// Returns whether a segment with this tuple and VLAN is for a connection or a listener of this
     /// stack.
     pub fn takes(&self, tuple: &Tuple, vlan: VlanId) -> bool {
         match self.table.find(tuple).and_then(|id| self.table.get(id)) {
@@ -171,17 +174,20 @@ impl Stack {
         }
     }
 
-    /// Whether there is a connection between these.
+    /// Returns whether there is a connection with this tuple.
     pub fn has(&self, tuple: &Tuple) -> bool {
         self.table.find(tuple).is_some()
     }
 
-    /// Begins a connection. One in TIME-WAIT between the same ends gives way if it has timestamps,
-    /// and the new one offers them.
+    /// Begins a connection.
+    ///
+    /// A connection in TIME-WAIT with the same tuple gives way if both it and the new one use
+    /// timestamps.
     ///
     /// # Errors
-    /// [`Refused::InUse`]: there is another connection between these. [`Refused::Full`]: there are
-    /// as many as there may be. [`Refused::Address`]: no host has the remote address.
+    /// [`Refused::InUse`]: there is another connection with this tuple.
+    /// [`Refused::Full`]: the limit of connections is reached.
+    /// [`Refused::Address`]: the remote address is not a unicast address.
     pub fn connect(
         &mut self,
         tuple: Tuple,
@@ -198,7 +204,7 @@ impl Stack {
         self.adopt(tuple, hop, connection)
     }
 
-    /// What connections are told, mostly all the same.
+    /// Returns a shared configuration. Most connections have equal ones.
     fn share(&mut self, config: Config) -> Arc<Config> {
         if *self.config != config {
             self.config = Arc::new(config);
@@ -225,7 +231,8 @@ impl Stack {
         Ok(self.table.insert((tuple, hop), connection, false))
     }
 
-    /// Does something to a connection, such as [`Connection::close`]. False if there is none.
+    /// Changes a connection, for instance by [`Connection::close`]. Returns false if it does not
+    /// exist.
     pub fn change(&mut self, id: ConnectionId, change: impl FnOnce(&mut Connection)) -> bool {
         let Some(entry) = self.table.get_mut(id) else { return false };
         change(&mut entry.connection);
@@ -233,13 +240,14 @@ impl Stack {
         true
     }
 
-    /// A connection has more to send.
+    /// Notes that a connection has more to send.
     pub fn post(&mut self, id: ConnectionId) {
         self.table.touched(id);
     }
 
-    /// A segment with a right checksum arrived; see [`Connection::handle_segment`]. Returns the
-    /// connection that it was for; one that a SYN begins is none yet.
+    /// Handles a segment with a correct checksum; see [`Connection::handle_segment`].
+    ///
+    /// Returns the connection of the segment. A SYN that begins a connection has none yet.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -280,13 +288,13 @@ impl Stack {
         found
     }
 
-    /// After a call of a connection: its events, and where it is listed.
+    /// Takes a connection's events after a call of it, and updates the lists that it is in.
     fn settle(&mut self, id: ConnectionId) {
         let Some(entry) = self.table.get_mut(id) else { return };
         let mut is_opened = false;
         while let Some(event) = entry.connection.poll_event() {
             is_opened |= event == Event::Established;
-            // Nobody knows of one that was never set up.
+            // The user does not know a connection that was never set up.
             if !entry.half_open || is_opened {
                 self.events.push_back((id, event));
             }
@@ -322,8 +330,9 @@ impl Stack {
         }
     }
 
-    /// [`Connection::handle_too_long`] of the connection between these, in this VLAN. False if
-    /// there is none, too.
+    /// Calls [`Connection::handle_too_long`] of the connection with this tuple and VLAN.
+    ///
+    /// Returns false if there is none, too.
     pub fn handle_too_long(&mut self, tuple: &Tuple, vlan: VlanId, number: u32, mss: u16) -> bool {
         let is_its =
             |id: &ConnectionId| self.table.get(*id).is_some_and(|entry| VlanId::of(entry.hop.vlan) == vlan);
@@ -333,18 +342,20 @@ impl Stack {
         counts
     }
 
-    /// When [`handle_timeout`](Stack::handle_timeout) is due; it may be called for nothing then.
+    /// Returns when [`handle_timeout`](Stack::handle_timeout) is due. It may find nothing to do
+    /// then.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.table.next_deadline()
     }
 
-    /// Does all that is due.
+    /// Handles all timers that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.handle_timeouts(now, usize::MAX);
     }
 
-    /// Does what is due of at most so many connections; of how many it was. If there are more,
-    /// [`poll_timeout`](Stack::poll_timeout) says so.
+    /// Handles timers of at most `most` connections, and returns of how many it did.
+    ///
+    /// If more are due, [`poll_timeout`](Stack::poll_timeout) returns a time that has come.
     pub fn handle_timeouts(&mut self, now: Instant, most: usize) -> usize {
         for done in 0..most {
             let Some(id) = self.table.pop_due(now) else { return done };
@@ -353,7 +364,7 @@ impl Stack {
         most
     }
 
-    /// What a user has to know, in order. A connection is forgotten after its [`Event::Closed`] was
+    /// Takes the next event, in order. A connection is removed after its [`Event::Closed`] was
     /// taken.
     pub fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
         let (id, event) = self.events.pop_front()?;
@@ -363,7 +374,7 @@ impl Stack {
         Some((id, event))
     }
 
-    /// Forgets a connection that is over, but not before its RST was sent.
+    /// Removes a connection that has ended, but not before its RST was sent.
     fn drop_closed(&mut self, id: ConnectionId) {
         let Some(entry) = self.table.get_mut(id) else { return };
         entry.forgotten = true;
@@ -372,7 +383,7 @@ impl Stack {
         }
     }
 
-    /// The next segment to send, of the connections by turns.
+    /// Takes the next segment to send, from the connections in turn.
     pub fn poll_transmit(&mut self, now: Instant, sources: &mut impl Sources) -> Option<Outgoing> {
         if let Some(answer) = self.answers.pop_front() {
             return Some(answer);
@@ -386,7 +397,7 @@ impl Stack {
                 self.settle(id);
                 return Some(Outgoing { id: Some(id), tuple, hop, traffic_class, segment });
             }
-            // It may wait for something now, though it has sent nothing.
+            // The connection may have a new deadline, although it sent nothing.
             self.table.rests(id);
             if self.table.get(id).is_some_and(|entry| entry.forgotten) {
                 self.table.remove(id);

@@ -1,4 +1,4 @@
-//! Connections by number and by tuple, and when something is due at which.
+//! The table of connections, by number and by tuple, with their deadlines.
 
 use crate::connection::Connection;
 use crate::counters::Totals;
@@ -10,35 +10,36 @@ use core::ptr;
 use hashbrown::HashTable;
 use std::collections::VecDeque;
 
-/// Names a connection of a [`Stack`](crate::Stack). A name is not used again for another.
+/// Names a connection of a [`Stack`](crate::Stack). A name is never reused for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
     index: u32,
-    /// How many had the index before.
+    /// How many connections had the index before.
     generation: u32,
 }
 
-/// A connection, and where it is listed: a cache line of that, and then the connection.
+/// A connection and its administration, which takes one cache line before the connection.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     pub tuple: Tuple,
-    /// It stays that of the first segment, or of who began it.
+    /// The next hop of the first segment, or the one that `connect` was given. It does not change.
     pub hop: NextHop,
-    /// It came to a listener and is not set up: the user does not know of it.
+    /// The connection came to a listener and is not set up. The user does not know it.
     pub half_open: bool,
-    /// It is among those in TIME-WAIT.
+    /// The connection is in the list of those in TIME-WAIT.
     pub waits: bool,
-    /// It is over, and nobody asks for it any more.
+    /// The connection has ended, and the user does not need it any more.
     pub forgotten: bool,
     is_ready: bool,
-    /// The deadline under which it is filed: the next one is not before that.
+    /// The deadline under which it is filed. Its next deadline is not before that.
     filed: Instant,
     pub connection: Connection,
 }
 
-/// Bytes of it that most segments touch.
+/// The bytes of an entry that most segments touch.
 const FETCHED: usize = 768;
-/// Those of a connection. To be fetched, not read: it may have gone.
+/// The memory of a connection, for prefetching only. It must not be read: the connection may be
+/// gone.
 pub type ConnectionLines = *const [u8; FETCHED];
 
 const _: () = assert!(core::mem::offset_of!(Entry, connection) == 64 && size_of::<Entry>() >= FETCHED);
@@ -49,11 +50,12 @@ struct Slot {
     entry: Option<Box<Entry>>,
 }
 
-/// A connection in the list by tuples.
+/// A connection in the hash table of tuples.
 #[derive(Debug)]
 struct Listed {
     index: u32,
-    /// A part of the hash: others with the same are rare, and none is looked at for nothing.
+    /// Further bits of the hash. Others with equal bits are rare, so hardly any entry is read in
+    /// vain.
     tag: u32,
 }
 
@@ -63,7 +65,7 @@ impl Listed {
     }
 }
 
-/// The bits that the list itself uses least.
+/// Returns the bits of the hash that the hash table uses least.
 fn tag(hash: u64) -> u32 {
     (hash >> 16) as u32
 }
@@ -74,20 +76,20 @@ impl Slot {
     }
 }
 
-/// Connections.
+/// The connections of a stack.
 pub(crate) struct Table {
     secret: Secret,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// By the hash of the tuple.
+    /// Indices by the hash of the tuple.
     by_tuple: HashTable<Listed>,
-    /// Of indices.
+    /// The deadlines, by index.
     deadlines: Wheel,
-    /// Those that may have something to send.
+    /// Connections that may have something to send.
     ready: VecDeque<ConnectionId>,
-    /// How many are half open.
+    /// The number of half-open connections.
     half_open: usize,
-    /// What happened to those that are gone.
+    /// The counters of removed connections.
     past: Totals,
 }
 
@@ -109,12 +111,12 @@ impl Table {
         self.by_tuple.len()
     }
 
-    /// How many came to a listener and are not set up.
+    /// Returns how many connections came to a listener and are not set up.
     pub fn half_open(&self) -> usize {
         self.half_open
     }
 
-    /// One is set up.
+    /// Notes that a connection is set up.
     pub fn opened(&mut self, id: ConnectionId) {
         if let Some(entry) = self.get_mut(id)
             && std::mem::take(&mut entry.half_open)
@@ -130,13 +132,13 @@ impl Table {
         Some(self.id(self.by_tuple.find(hash, is_its)?.index))
     }
 
-    /// Where the connection between these is, most likely: it is not looked at.
+    /// Returns the connection that most likely has this tuple, without reading the connection.
     pub fn hint(&self, tuple: &Tuple) -> Option<ConnectionId> {
         let hash = self.secret.place(tuple);
         self.by_tuple.find(hash, |listed| listed.tag == tag(hash)).map(|listed| self.id(listed.index))
     }
 
-    /// Where a connection is.
+    /// Returns the memory of a connection.
     pub fn lines(&self, id: ConnectionId) -> Option<ConnectionLines> {
         self.get(id).map(|entry| ptr::from_ref(entry).cast())
     }
@@ -203,7 +205,7 @@ impl Table {
         self.free.push(id.index);
     }
 
-    /// What happened to all connections, those that are gone included.
+    /// Returns the counters of all connections, including removed ones.
     pub fn totals(&self) -> Totals {
         let mut totals = self.past;
         let entries = self.slots.iter().filter_map(|slot| slot.entry.as_deref());
@@ -211,9 +213,10 @@ impl Table {
         totals
     }
 
-    /// Something was done to a connection: it may have something to send, and another deadline. One
-    /// that is later than that under which it is filed is looked at when that has come: most
-    /// deadlines move away with each segment, and are never reached.
+    /// Notes that a connection changed: it may have something to send, and another deadline.
+    ///
+    /// A later deadline is not filed again; it is checked when the filed one comes. Most deadlines
+    /// move away with each segment, and are never reached.
     pub fn touched(&mut self, id: ConnectionId) {
         self.file(id);
         let Some(entry) = self.get_mut(id) else { return };
@@ -222,8 +225,10 @@ impl Table {
         }
     }
 
-    /// A connection has nothing to do for now. If it waits for nothing, it is filed no more: so
-    /// that it need not be looked at when it has long left the caches.
+    /// Notes that a connection has nothing to do for the moment.
+    ///
+    /// If it has no deadline, it is removed from the wheel. So it need not be visited after it has
+    /// left the caches.
     pub fn rests(&mut self, id: ConnectionId) {
         self.file(id);
         let Some(entry) = self.get_mut(id) else { return };
@@ -233,7 +238,7 @@ impl Table {
         }
     }
 
-    /// Files a connection under its deadline, if that is before the one that it is filed under.
+    /// Files a connection under its deadline, if that is earlier than the filed one.
     pub fn file(&mut self, id: ConnectionId) {
         let Some(entry) = self.get_mut(id) else { return };
         let due = entry.connection.poll_timeout().unwrap_or(NEVER);
@@ -243,7 +248,7 @@ impl Table {
         }
     }
 
-    /// Takes one that may have something to send.
+    /// Takes a connection that may have something to send.
     pub fn pop_ready(&mut self) -> Option<ConnectionId> {
         loop {
             let id = self.ready.pop_front()?;
@@ -254,12 +259,13 @@ impl Table {
         }
     }
 
-    /// The first deadline, or one before it.
+    /// Returns the first deadline, or an earlier time.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.next()
     }
 
-    /// Takes one whose deadline has come. It has to be [touched](Table::touched), or filed anew.
+    /// Takes a connection whose deadline has come. It must be [touched](Table::touched), or filed
+    /// again.
     pub fn pop_due(&mut self, now: Instant) -> Option<ConnectionId> {
         loop {
             let index = self.deadlines.pop(now)?;
@@ -273,7 +279,7 @@ impl Table {
         }
     }
 
-    /// How many deadlines are filed.
+    /// Returns how many deadlines are filed.
     #[cfg(test)]
     pub fn filed(&self) -> usize {
         self.deadlines.len()

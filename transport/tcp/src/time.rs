@@ -1,4 +1,4 @@
-//! Time, as the caller tells it.
+//! Time, which the caller passes in.
 
 use core::ops::Add;
 use core::time::Duration;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Instant(pub u64);
 
-/// No deadline at all.
+/// No deadline.
 pub(crate) const NEVER: Instant = Instant(u64::MAX);
 
 impl Instant {
-    /// Nanoseconds since `earlier`; 0 if that is later.
+    /// Returns the nanoseconds since `earlier`, or 0 if that is later.
     pub(crate) fn since(self, earlier: Instant) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Later by so many nanoseconds, or the end of time.
+    /// Returns the time this many nanoseconds later, or the end of time.
     pub(crate) fn after(self, nanoseconds: u64) -> Instant {
         Instant(self.0.saturating_add(nanoseconds))
     }
@@ -26,14 +26,14 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// Later by `delay`, or the end of time.
+    /// Returns the time `delay` later, or the end of time.
     fn add(self, delay: Duration) -> Instant {
         self.after(nanoseconds(delay))
     }
 }
 
-/// A duration in nanoseconds; one of more than 73 years counts as those, so that a deadline is
-/// never the end of time.
+/// Returns a duration in nanoseconds, at most 2^61 (73 years), so that a deadline is never the end
+/// of time.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     duration.as_nanos().min(1 << 61) as u64
 }

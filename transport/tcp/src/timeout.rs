@@ -1,4 +1,4 @@
-//! What time does to a connection.
+//! How the passage of time changes a connection.
 
 use crate::connection::{Connection, Reason, State};
 use crate::parts::{FullSize, Recovery};
@@ -6,19 +6,22 @@ use crate::seq::Range;
 use crate::time::{Instant, nanoseconds};
 use crate::timers::Timer;
 
-/// After so many timeouts of a segment as long as the path was said to take, routers may be
-/// dropping it in silence (RFC 4821, 7.7; RFC 8899, 4.3).
+/// The number of timeouts in a row that suggest a black hole.
+///
+/// A router may silently drop segments of the length that the path was said to take (RFC 4821, 7.7;
+/// RFC 8899, 4.3).
 const BLACK_HOLE: u8 = 3;
 
-/// After so long a path is asked again whether it takes what it did not (RFC 8899, 5.1.1:
+/// After this many nanoseconds a path is probed again with longer segments (RFC 8899, 5.1.1:
 /// PMTU_RAISE_TIMER; RFC 1191, 6.3).
 const RAISE_AFTER: u64 = 600_000_000_000;
 
-/// Probes of a silent peer are no closer, whatever the configuration says.
+/// Minimum interval of keep-alive probes in nanoseconds, whatever the configuration says.
 const SHORTEST_INTERVAL: u64 = 1_000_000;
 
 impl Connection {
-    /// Does what is due. Then [`poll_transmit`](Connection::poll_transmit) may have something.
+    /// Handles all timers that are due. Then [`poll_transmit`](Connection::poll_transmit) may have
+    /// a segment.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(timer) = self.timers.expired(now) {
             match timer {
@@ -49,8 +52,8 @@ impl Connection {
             self.give_up();
             return;
         }
-        // Round trips may have become longer since the timer was set: those of what was sent later
-        // are known by SACKs.
+        // Round trips may have become longer since the timer was set. SACKs measure those of later
+        // segments.
         let due = self.board.first().map_or(now, |first| first.at.after(self.rtt.timeout(&self.config)));
         if due > now {
             self.timers.set(Timer::Retransmit, due);
@@ -66,10 +69,10 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has not answered for too long.
+    /// Returns whether the peer has not answered for too long.
     fn gives_up(&self, now: Instant) -> bool {
         let limit = if self.is_synchronized() { self.config.timeout } else { self.config.connect_timeout };
-        // A peer that answers probes lives, whatever its window.
+        // A peer that answers probes is alive, whatever its window.
         let since =
             self.stuck_since.map(|since| if self.board.is_empty() { since.max(self.heard) } else { since });
         since.is_some_and(|since| now.since(since) >= nanoseconds(limit))
@@ -77,7 +80,7 @@ impl Connection {
 
     fn give_up(&mut self) {
         if self.is_synchronized() {
-            // It may be there, and hear us.
+            // The peer may be there, and receive our RST.
             self.due.reset = Some((self.send_origin.wire(self.board.nxt()), true));
         }
         self.end(Reason::TimedOut);
@@ -85,7 +88,7 @@ impl Connection {
 
     fn keep_alive(&mut self, now: Instant) {
         let Some(keep_alive) = self.config.keep_alive else { return };
-        // Probes of a closed window are counted too, but are answered.
+        // Probes of a closed window use the same counter, but the peer answers them.
         let is_window_closed = self.timers.runs(Timer::WindowProbe) || self.due.window_probe;
         let asks = self.board.is_empty() && !is_window_closed;
         if self.probes >= keep_alive.probes && asks {
@@ -93,17 +96,18 @@ impl Connection {
             return;
         }
         self.timers.set(Timer::KeepAlive, now.after(nanoseconds(keep_alive.interval).max(SHORTEST_INTERVAL)));
-        // What is outstanding, or a closed window, asks by itself.
+        // Outstanding data, or probes of a closed window, already ask the peer.
         if asks && self.state != State::SynReceived {
             self.probes = self.probes.saturating_add(1);
             self.due.keep_alive = true;
         }
     }
 
-    /// A router said that a segment with this number was too long for it, and that it takes
-    /// segments with at most `mss` bytes of data and options. Whoever says so has to name a number
-    /// that is outstanding (RFC 5927, 4), or else it is as if nothing had been said: then false.
-    /// What is too long and outstanding goes in parts.
+    /// Handles a router's report that a segment with this number was too long.
+    ///
+    /// The router takes segments with at most `mss` bytes of data and options. Returns false, and
+    /// does nothing, unless the number is outstanding (RFC 5927, 4). Outstanding segments that are
+    /// too long are sent in parts.
     pub fn handle_too_long(&mut self, number: u32, mss: u16) -> bool {
         let number = self.send_origin.number(number, self.board.una());
         let is_outstanding = (self.board.una()..self.board.nxt()).contains(&number);
@@ -114,8 +118,9 @@ impl Connection {
         counts
     }
 
-    /// The path takes segments with so many bytes of options and data. What is longer is lost, but
-    /// not to congestion.
+    /// Reduces the segment size to this many bytes of options and data.
+    ///
+    /// Longer segments count as lost, but not because of congestion.
     fn shrink(&mut self, mss: u16) {
         let mss = u64::from(mss).saturating_sub(self.options_len());
         if mss >= self.mss || mss == 0 {
@@ -128,15 +133,17 @@ impl Connection {
         self.board.mark_lost(|sent| sent.range.end - sent.range.start > mss);
     }
 
-    /// How long a segment of new data may be: one may be as long as all were, once the path has
-    /// taken only shorter ones for long.
+    /// Returns the maximum length of a segment of new data.
+    ///
+    /// If the path has taken only shorter segments for long, one may have the former length, as a
+    /// probe.
     pub(crate) fn longest(&self, now: Instant) -> u64 {
         let may_probe =
             |full: &FullSize| full.probe.is_none() && full.after <= now && self.recovery == Recovery::Open;
         self.full.filter(may_probe).map_or(self.mss, |full| full.mss)
     }
 
-    /// A segment of new data was sent, which may be longer than the path is known to take.
+    /// Notes a segment of new data, which may be a probe of the former length.
     pub(crate) fn note_size(&mut self, range: Range) {
         if let Some(full) = &mut self.full
             && range.end - range.start > self.mss
@@ -145,15 +152,16 @@ impl Connection {
         }
     }
 
-    /// The path does not take a long segment: what was in it goes in parts.
+    /// Notes that the path does not take a long segment, whose data is sent in parts.
     pub(crate) fn fail_size_probe(&mut self, now: Instant) {
         if let Some(full) = &mut self.full {
             (full.probe, full.after) = (None, now.after(RAISE_AFTER));
         }
     }
 
-    /// Something was acknowledged: if that is all of a long segment, and it had not to go in parts,
-    /// the path takes these again.
+    /// Ends a size probe if all of its segment is acknowledged, without having been split.
+    ///
+    /// Then the path takes segments of the former length again.
     pub(crate) fn end_size_probe(&mut self) {
         if let Some(FullSize { mss, probe: Some(end), .. }) = self.full
             && end <= self.board.una()

@@ -1,29 +1,29 @@
-//! What is due when: a deadline for each thing that time does to a connection.
+//! The timers of a connection: one deadline for each purpose.
 
 use crate::time::{Instant, NEVER};
 use serde::{Deserialize, Serialize};
 
-/// What time does to a connection.
+/// A purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Timer {
-    /// Something outstanding has had no acknowledge for too long (RFC 6298).
+    /// Something outstanding was not acknowledged for too long (RFC 6298).
     Retransmit,
-    /// The tail is probed (RFC 8985, 7).
+    /// A tail loss probe is due (RFC 8985, 7).
     TailProbe,
-    /// What may have been reordered is lost (RFC 8985, 6).
+    /// Segments that may have been reordered count as lost (RFC 8985, 6).
     Reordering,
-    /// A closed window is probed (RFC 9293, 3.8.6.1).
+    /// A probe of a closed window is due (RFC 9293, 3.8.6.1).
     WindowProbe,
-    /// An acknowledge was delayed long enough.
+    /// A delayed ACK is due.
     DelayedAck,
     /// The peer has been silent for long.
     KeepAlive,
-    /// The connection has waited long enough, in FIN-WAIT-2 or TIME-WAIT.
+    /// The time in FIN-WAIT-2 or TIME-WAIT is over.
     Wait,
-    /// New data may go.
+    /// Pacing lets new data go.
     Pace,
-    /// Nobody uses the connection any more, and it has had its time to end.
+    /// The connection has no user, and its time to end has run out.
     Linger,
 }
 
@@ -66,12 +66,12 @@ impl Timers {
         self.at(timer) != NEVER
     }
 
-    /// The first deadline.
+    /// Returns the first deadline.
     pub fn next(&self) -> Option<Instant> {
         self.0.into_iter().min().filter(|at| *at != NEVER)
     }
 
-    /// Takes one that is due.
+    /// Takes a timer that is due, and stops it.
     pub fn expired(&mut self, now: Instant) -> Option<Timer> {
         let timer = ALL.into_iter().find(|timer| self.runs(*timer) && self.at(*timer) <= now)?;
         self.stop(timer);

@@ -1,9 +1,9 @@
-//! What tells connections apart.
+//! The tuple that identifies a connection.
 
 use crate::connection::Ports;
 use vrdma_wire::num::{Gid, Mac, VlanTag};
 
-/// Addresses (IPv4's are mapped) and ports of both ends.
+/// The addresses (IPv4 ones are mapped) and ports of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
     /// This end's address.
@@ -14,18 +14,18 @@ pub struct Tuple {
     pub ports: Ports,
 }
 
-/// Where a connection's segments go first: who takes them on their way to the peer, and in which
-/// VLAN.
+/// The next hop of a connection's segments on their way to the peer, with its VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NextHop {
-    /// Its address.
+    /// The MAC address of the next hop.
     pub mac: Mac,
     /// The 802.1Q tag of frames to it.
     pub vlan: Option<VlanTag>,
 }
 
-/// Whether an address can be a peer's: neither none, nor many's (RFC 9293, 3.9.2.3: MUST-46,
-/// MUST-57).
+/// Returns whether an address can belong to a peer.
+///
+/// Unspecified, multicast and broadcast addresses cannot (RFC 9293, 3.9.2.3: MUST-46, MUST-57).
 pub(crate) fn is_unicast(gid: Gid) -> bool {
     match gid.ipv4() {
         Some(v4) => !(v4[0] == 0 || v4[0] >= 224),

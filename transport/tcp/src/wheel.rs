@@ -1,32 +1,31 @@
-//! Deadlines in a wheel: to file one, to take it back and to find the first cost the same however
-//! many there are.
+//! A timer wheel. Filing, removing and finding the first deadline take constant time.
 //!
-//! Time goes by ticks. A level has a slot for each value of six bits of a deadline's tick, the
-//! first level for the lowest six. A deadline is filed at the level of the highest bits in which it
-//! differs from the wheel's own tick, so all of a lower level come before those of a higher one.
-//! When the first tick of a slot of a higher level has come, all that are filed there are filed
-//! anew, at lower levels.
+//! Time advances in ticks. Each level has a slot for each value of six bits of a deadline's tick.
+//! The first level has the lowest six bits. A deadline is compared with the wheel's current tick,
+//! and filed at the level of the highest bits that differ. So all deadlines of a lower level come
+//! before those of a higher one. When the first tick of a slot of a higher level comes, its entries
+//! are filed again at lower levels.
 
 use crate::time::Instant;
 
-/// A tick is 4096 ns: no deadline comes later by more than that.
+/// A tick is 4096 ns: no deadline expires later by more than that.
 const TICK_BITS: u32 = 12;
-/// Bits of a tick that a level stands for.
+/// The number of bits of a tick for one level.
 const LEVEL_BITS: u32 = 6;
 const SLOTS: usize = 1 << LEVEL_BITS;
-/// These levels stand for all bits that a tick may have.
+/// The number of levels for all bits that a tick may have.
 const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(LEVEL_BITS) as usize;
-/// No index.
+/// The value for no index.
 const NONE: u32 = u32::MAX;
 
-/// Which slot, of all levels.
+/// A slot of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     level: u8,
     slot: u8,
 }
 
-/// The list of a slot goes through those that are filed in it.
+/// An entry of the doubly linked list of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     place: Option<Place>,
@@ -35,16 +34,16 @@ struct Link {
     after: u32,
 }
 
-/// Which indices have a deadline, at most one each.
+/// The deadlines of indices, at most one each.
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// All that comes before this tick was taken.
+    /// All entries before this tick were taken.
     tick: u64,
-    /// Of each level, which slots have any.
+    /// For each level, which slots are not empty.
     occupied: [u64; LEVELS],
-    /// The first of each slot.
+    /// The first entry of each slot.
     first: [[u32; SLOTS]; LEVELS],
-    /// By index.
+    /// The entries by index.
     links: Vec<Link>,
 }
 
@@ -55,7 +54,7 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Files an index under a deadline, instead of the one that it had.
+    /// Files an index under a deadline, and replaces its former deadline.
     pub fn file(&mut self, index: u32, at: Instant) {
         self.remove(index);
         if self.links.len() <= index as usize {
@@ -75,7 +74,7 @@ impl Wheel {
         self.occupied[usize::from(place.level)] |= 1 << place.slot;
     }
 
-    /// An index has no deadline any more.
+    /// Removes the deadline of an index.
     pub fn remove(&mut self, index: u32) {
         let Some(link) = self.links.get_mut(index as usize) else { return };
         let Link { place: Some(place), before, after, .. } = *link else { return };
@@ -94,7 +93,7 @@ impl Wheel {
         }
     }
 
-    /// When [`pop`](Wheel::pop) may have something: at the first deadline, or before it.
+    /// Returns when [`pop`](Wheel::pop) may return something: at the first deadline, or before it.
     pub fn next(&self) -> Option<Instant> {
         self.first_place().map(|place| Instant(self.start(place) << TICK_BITS))
     }
@@ -117,7 +116,7 @@ impl Wheel {
         }
     }
 
-    /// Files all of a place anew, at lower levels: its first tick is the wheel's.
+    /// Files all entries of a slot again, at lower levels. Its first tick is the wheel's.
     fn spread(&mut self, place: Place) {
         let first = &mut self.first[usize::from(place.level)][usize::from(place.slot)];
         let mut index = core::mem::replace(first, NONE);
@@ -128,26 +127,26 @@ impl Wheel {
         }
     }
 
-    /// Where a tick belongs, which is none before the wheel's.
+    /// Returns the slot of a tick that is not before the wheel's.
     fn place(&self, tick: u64) -> Place {
         let level = (tick ^ self.tick).checked_ilog2().unwrap_or(0) / LEVEL_BITS;
         Place { level: level as u8, slot: slot_of(tick, level) }
     }
 
-    /// The place that comes first.
+    /// Returns the first slot that is not empty.
     fn first_place(&self) -> Option<Place> {
         let level = self.occupied.iter().position(|slots| *slots != 0)?;
         Some(Place { level: level as u8, slot: self.occupied[level].trailing_zeros() as u8 })
     }
 
-    /// The first tick of a place: of higher bits it has those of the wheel's.
+    /// Returns the first tick of a slot. Its higher bits are those of the wheel's tick.
     fn start(&self, place: Place) -> u64 {
         let shift = u32::from(place.level) * LEVEL_BITS;
         let above = shift + LEVEL_BITS;
         self.tick >> above << above | u64::from(place.slot) << shift
     }
 
-    /// How many are filed.
+    /// Returns how many deadlines are filed.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.links.iter().filter(|link| link.place.is_some()).count()
@@ -165,7 +164,7 @@ mod tests {
 
     const TICK: u64 = 1 << TICK_BITS;
 
-    /// A wheel whose deadlines are known beside, as a table keeps them.
+    /// A wheel, and its deadlines in a map, as a table keeps them.
     #[derive(Default)]
     struct Pair {
         wheel: Wheel,
@@ -183,7 +182,7 @@ mod tests {
             self.deadlines.remove(&index);
         }
 
-        /// Those that are due, each less than a tick late.
+        /// Takes all that are due, and checks that each is less than a tick late.
         fn pop_due(&mut self, now: u64) -> Vec<u32> {
             let mut due = Vec::new();
             while let Some(index) = self.wheel.pop(Instant(now)) {
@@ -193,7 +192,7 @@ mod tests {
             }
             assert!(self.deadlines.values().all(|at| at.saturating_add(TICK) > now), "one was forgotten");
             assert_eq!(self.wheel.len(), self.deadlines.len());
-            // No earlier than the first, and no call in vain twice at a time.
+            // The next call is no later than the first deadline, and later than this one.
             let (first, next) = (self.deadlines.values().min(), self.wheel.next());
             assert_eq!(first.is_some(), next.is_some());
             if let (Some(first), Some(next)) = (first, next) {
@@ -216,7 +215,7 @@ mod tests {
         pair.remove(7);
         assert_eq!(pair.wheel.next(), Some(Instant(64 * TICK)));
         assert_eq!(pair.pop_due(1_000_000 * TICK), [1]);
-        // One that is past already comes at once.
+        // A deadline in the past is due at once.
         pair.file(1, 3);
         assert_eq!(pair.pop_due(1_000_000 * TICK), [1]);
         assert_eq!(pair.pop_due(far + 1), [2]);
@@ -225,7 +224,7 @@ mod tests {
 
     #[test]
     fn any_deadlines_come_in_time_in_whatever_order_they_are_filed() {
-        // A linear congruential generator: the same in each run.
+        // A linear congruential generator, so that each run is equal.
         let mut state = 1u64;
         let mut random = |bits: u32| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

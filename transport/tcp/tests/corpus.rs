@@ -1,5 +1,4 @@
-//! Replays the inputs that fuzzing found worth keeping, and those that it once crashed with
-//! (`testing/fuzz/README.md`).
+//! Replays the fuzzing corpus, and the inputs that crashed once (`testing/fuzz/README.md`).
 
 #[path = "../../../testing/fuzz/src/input.rs"]
 mod input;

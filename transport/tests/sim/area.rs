@@ -1,4 +1,4 @@
-//! Regions of guests, and elements in them.
+//! Memory regions of guests, and SGEs in them.
 
 use crate::memory::Mem;
 use crate::rng::Rng;
@@ -32,7 +32,7 @@ impl Area {
         Remote { addr: self.iova + at, rkey: Rkey(self.key) }
     }
 
-    /// A range as up to four elements one after the other, some of them empty.
+    /// Returns a range as up to four successive SGEs, some of them empty.
     pub fn elements(&self, rng: &mut Rng, at: u64, length: u64) -> Vec<Sge> {
         let mut sges = Vec::new();
         let mut done = 0;

@@ -1,4 +1,4 @@
-//! Pairs of QPs, and what goes on between them.
+//! Connected pairs of QPs, and the flows between them.
 
 use crate::flow::Flow;
 use crate::rng::Rng;
@@ -9,23 +9,23 @@ use crate::world::{Guest, OWNER, World};
 use vrdma_transport::*;
 use vrdma_wire::num::{Mtu, Psn, Qpn, Srqn};
 
-/// A QP.
+/// A QP with its queues.
 pub struct End {
     pub guest: usize,
     pub qpn: Qpn,
     send_cq: CqId,
     recv_cq: CqId,
-    /// A shared receive queue that it alone uses.
+    /// A shared receive queue that only this QP uses.
     pub srq: Option<SrqId>,
 }
 
-/// What may fail of a pair of reliable connections.
+/// How a pair of reliable connections may fail.
 struct Weakness {
     falls: bool,
     rnr: bool,
 }
 
-/// Two QPs of a service, connected, in RTS; and the messages of both directions.
+/// Creates two connected QPs of a service in RTS, and the flows of both directions.
 pub fn connect(
     world: &mut World,
     rng: &mut Rng,
@@ -40,7 +40,7 @@ pub fn connect(
         || world.guests[ends[0].guest].host == world.guests[ends[1].guest].host;
     let faults = &plan.faults;
     let weak = !local && faults.lossy() && !(plan.robust && faults.loss + faults.corruption <= 20_000);
-    // Where one end fails, the other falls silent, or is flushed.
+    // If one end fails, its peer gets no answers, or is flushed.
     let falls = weak || plan.flaps || rnr_retry < 7 || poison[0] || poison[1] || !plan.robust;
     let weakness = Weakness { falls, rnr: rnr_retry < 7 };
     let passage = Passage {
@@ -70,7 +70,7 @@ pub fn connect(
             _ => flows.push(Box::new(unreliable(world, name, service, [from, to], shape, passage, rng))),
         }
     }
-    // A target of XRC posts no requests, and so binds no windows.
+    // An XRC target posts no requests, and so binds no windows.
     if let [there, back] = &mut reliables[..] {
         Stream::with_windows(world, [there, back]);
     }
@@ -108,7 +108,8 @@ fn unreliable(
     Unreliable::new(world, name, datagrams, ways, to.srq, shape, passage, rng)
 }
 
-/// Two QPs in RESET; of XRC an initiator, and a target with a shared queue that it alone uses.
+/// Creates two QPs in RESET. For XRC these are an initiator, and a target with a shared queue that
+/// only it uses.
 fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize, QpType)) -> [End; 2] {
     let guests = world.guests.len();
     let first = rng.index(guests);
@@ -149,17 +150,17 @@ fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize
     })
 }
 
-/// Takes them to RTS; how often they try again where there is no receive.
+/// Takes both QPs to RTS. Returns their RNR retry count.
 fn connect_ends(world: &mut World, rng: &mut Rng, plan: &Plan, service: QpType, ends: &[End; 2]) -> u8 {
-    // PSNs near the end of their range more often than not.
+    // Half of the PSNs are near the end of their range.
     let psns = [(); 2].map(|()| {
         Psn::truncate(if rng.one_in(2) { 0xff_ffff - rng.range(0..=40) as u32 } else { rng.next() as u32 })
     });
     let path_mtu = plan.mtu.unwrap_or_else(|| Mtu::from_code(rng.range(1..=5) as u8).expect("a code"));
     let (rnr_retry, retry_cnt) =
         if plan.robust { (7, 7) } else { (rng.range(0..=7) as u8, rng.range(0..=7) as u8) };
-    // Longer than a frame and its answer take, were they the last of all that wait in both rings;
-    // or not, so that answers come late.
+    // A robust plan has timeouts that cover a frame and its answer, even behind two full rings.
+    // Others may be shorter, so that answers come late.
     let timeout = rng.range(if plan.robust { 8 } else { 2 }..=14) as u8;
     let atomics = [(); 2].map(|()| {
         let dest = rng.range(1..=8) as u8;

@@ -1,6 +1,8 @@
-//! iWARP over our own TCP: two engines, a TCP connection between them whose segments are lost,
-//! doubled and reordered as a seed says, set-up by MPA, and messages both ways that arrive once, in
-//! order, byte for byte. Engines are replaced by their copies meanwhile.
+//! iWARP over vrdma's own TCP, as a deterministic simulation.
+//!
+//! Two engines communicate over a TCP connection whose segments are lost, duplicated and reordered
+//! by a seed. MPA sets the connection up. Messages in both directions arrive once, in order, and
+//! unchanged. Meanwhile engines are replaced by their copies.
 
 mod host;
 mod traffic;
@@ -17,17 +19,17 @@ use vrdma_wire::iwarp::rdmap::Tagged;
 use vrdma_wire::iwarp::{Framing, Place, Segment};
 use vrdma_wire::tcp::{Flags, Header};
 
-/// What goes wrong, in millionths of all segments.
+/// The faults of the network, in millionths of all segments.
 #[derive(Clone, Copy, Debug)]
 struct Faults {
     loss: u32,
     duplication: u32,
     reordering: u32,
-    /// Segments are cut on the way, or two are joined.
+    /// Segments are split on the way, or two are joined.
     resegmenting: bool,
 }
 
-/// When it arrives, its number, the host that it is for, and itself.
+/// A segment in flight: its arrival time, its number, its destination host, and the segment.
 struct Flight(u64, u64, usize, Packet);
 
 impl PartialEq for Flight {
@@ -50,9 +52,9 @@ impl Ord for Flight {
     }
 }
 
-/// One way takes so long,
+/// The delay of one direction, in nanoseconds.
 const DELAY: u64 = 20_000;
-/// and of what is reordered up to so much longer.
+/// The maximum additional delay of reordered segments.
 const LATE: u64 = 200_000;
 
 struct World {
@@ -65,7 +67,7 @@ struct World {
 }
 
 impl World {
-    /// Lets both do what they can now.
+    /// Lets both hosts do everything that is possible at present.
     fn work(&mut self) {
         for at in 0..2 {
             for packet in self.hosts[at].work(self.now, &mut self.rng) {
@@ -92,7 +94,7 @@ impl World {
         }
     }
 
-    /// Goes on to what happens next; false if nothing does.
+    /// Advances to the next event. Returns false if there is none.
     fn step(&mut self) -> bool {
         self.work();
         let flight = self.flying.peek().map(|Reverse(flight)| flight.0);
@@ -109,15 +111,15 @@ impl World {
         true
     }
 
-    /// Messages both ways until all have arrived; how many bytes.
+    /// Sends messages in both directions until all have arrived. Returns their bytes.
     fn round(&mut self, seed: u64, load: Load) -> u64 {
         let mut traffic = Traffic::new(&self.hosts, load.messages, load.lengths, &mut self.rng);
         for step in 0.. {
             assert!(step < 3_000_000, "seed {seed} has no end: {traffic:?}");
             traffic.go_on(&mut self.hosts, &mut self.rng);
-            // A WRITE is complete as it leaves, and has to arrive.
+            // A WRITE completes when it leaves, and must still arrive.
             let is_over = traffic.is_over() && self.hosts.iter().all(Host::is_settled);
-            // By chance nothing may have been posted, and nothing be under way.
+            // By chance nothing may have been posted, so that nothing is in flight.
             if is_over || !self.step() && traffic.is_posted() {
                 break;
             }
@@ -127,7 +129,7 @@ impl World {
     }
 }
 
-/// What came of a seed.
+/// The outcome of a seed.
 #[derive(PartialEq, Eq, Debug)]
 struct Outcome {
     took: u64,
@@ -141,10 +143,10 @@ struct Outcome {
     imitated: u64,
 }
 
-/// What goes over a connection.
+/// What is sent over a connection.
 #[derive(Clone, Copy, Debug)]
 struct Load {
-    /// Of each host in a round.
+    /// The number of messages of each host in a round.
     messages: usize,
     rounds: u32,
     lengths: Lengths,
@@ -184,7 +186,7 @@ fn run(seed: u64, faults: Faults, load: Load) -> Outcome {
         assert!(host.memory.bytes(0, PART) == source, "seed {seed}: nobody writes there");
     }
     let took = world.now - begin;
-    // Both leave: what TCP does then ends too.
+    // One host finishes its stream. Then both TCP connections must end.
     world.hosts[0].finish();
     while !world.hosts.iter().all(Host::is_over) && world.step() {}
     assert!(world.hosts.iter().all(Host::is_over), "seed {seed}: both connections end");
@@ -193,7 +195,8 @@ fn run(seed: u64, faults: Faults, load: Load) -> Outcome {
     let placed = world.hosts.iter().map(|host| host.placed).sum();
     let sends_placed = world.hosts.iter().map(|host| host.sends_placed).sum();
     let too_early = world.hosts.iter().map(|host| host.too_early).sum();
-    // Of who asked for no markers; how many READs and receives are looked at is no reason here.
+    // Only hosts without markers count. No limit on the number of searched READs and receives
+    // applies here.
     let held: u64 = world.hosts.iter().map(|host| host.payload_held).sum();
     assert_eq!(held, 0, "seed {seed}: payload was held behind a hole");
     let imitated = world.hosts.iter().map(|host| host.imitated).sum();
@@ -251,11 +254,11 @@ fn a_gigabyte_arrives_over_a_bad_network() {
     much_arrives(0..16, 1 << 30);
 }
 
-/// At least so many bytes, in long messages.
+/// Runs seeds that send at least this many bytes in long messages.
 fn much_arrives(seeds: std::ops::Range<u64>, at_least: u64) {
     let faults = Faults { loss: 10_000, duplication: 10_000, reordering: 10_000, resegmenting: false };
     let (mut bytes, mut replaced, mut placed, runs) = (0, 0, 0, seeds.end - seeds.start);
-    // Markers, CRCs and the MTU are as seeds say.
+    // The seed decides about markers, CRCs and the MTU.
     for seed in seeds {
         let outcome = run(seed, faults, Load { messages: 60, rounds: 42, lengths: Lengths::Long });
         bytes += outcome.bytes;
@@ -264,7 +267,7 @@ fn much_arrives(seeds: std::ops::Range<u64>, at_least: u64) {
     }
     println!("{bytes} bytes; {replaced} engines replaced; {placed} FPDUs placed beyond a hole");
     assert!(bytes >= at_least, "{bytes}");
-    // Of 16 runs more than 100, and more than 1,000.
+    // 16 runs have more than 100, and more than 1,000.
     assert!(16 * replaced > 100 * runs && 16 * placed > 1000 * runs, "there is something to it");
 }
 
@@ -289,11 +292,12 @@ fn what_looks_like_an_fpdu_in_a_segment_that_was_cut_on_the_way_is_not_placed() 
     assert!(imitated > 100, "there is something to it");
 }
 
-/// Bytes of what looks like an FPDU.
+/// The bytes of an imitation of an FPDU.
 const IMITATION: usize = 64;
 
-/// All that both send looks like FPDUs, which write where nobody writes: to what the peer sends
-/// itself.
+/// Fills all data that both hosts send with imitations of FPDUs.
+///
+/// Each is a WRITE to memory that nobody writes: the data that the peer itself sends.
 fn imitate(hosts: &mut [Host; 2]) {
     for at in 0..2 {
         let stag = Stag(hosts[1 - at].key);
@@ -308,10 +312,11 @@ fn imitate(hosts: &mut [Host; 2]) {
     }
 }
 
-/// A header, and the data behind it.
+/// A header, and the data after it.
 impl Packet {
-    /// The same in segments of `each` bytes, but for the first and last. Each has the options of
-    /// the whole.
+    /// Splits it into segments of `each` bytes, except for the first and the last one.
+    ///
+    /// Each has the options of the whole.
     fn cut(&self, first: usize, each: usize) -> Vec<Packet> {
         let Packet(header, data) = self;
         let (head, rest) = data.split_at(first.min(data.len()));

@@ -1,4 +1,4 @@
-//! A wire between hosts that loses, doubles, reorders, bends and delays frames, as a seed says.
+//! A link between hosts that loses, duplicates, reorders, corrupts and delays frames, by a seed.
 
 use crate::memory::Mem;
 use crate::rng::Rng;
@@ -8,7 +8,7 @@ use vrdma_transport::{Instant, Pieces, write_frame};
 use vrdma_wire::num::{Gid, Mac};
 use vrdma_wire::roce::Packet;
 
-/// What goes wrong, in millionths of all frames, and how long frames take.
+/// The faults of a link, in millionths of all frames, and its delays.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     pub loss: u32,
@@ -17,34 +17,35 @@ pub struct Faults {
     pub corruption: u32,
     /// A stranger sends a packet of its own to the same QP, with the same numbers.
     pub forgery: u32,
-    /// Nanoseconds that every frame takes, and up to how many more.
+    /// The delay of every frame in nanoseconds, and the maximum additional delay.
     pub delay: u64,
     pub jitter: u64,
-    /// Up to how much later a reordered or doubled frame comes.
+    /// The maximum additional delay of a reordered or duplicated frame.
     pub late: u64,
-    /// Picoseconds a byte takes to send.
+    /// Picoseconds that a byte takes to send.
     pub pace: u64,
 }
 
 impl Faults {
-    /// Whether frames may get lost.
+    /// Returns whether frames may be lost.
     pub fn lossy(&self) -> bool {
         self.loss + self.corruption > 0
     }
 
-    /// Whether all frames come, in order, once.
+    /// Returns whether all frames arrive once and in order.
     pub fn perfect(&self) -> bool {
         self.loss + self.duplication + self.reordering + self.corruption == 0
     }
 }
 
-/// How many frames are in a host's transmit ring before it says that it has no room.
+/// The number of frames in a host's transmit ring at which it has no more room.
 const RING: u64 = 16;
 
-/// A frame on its way: when it arrives, its sequence number, from which host.
+/// A frame in flight: its arrival time, its sequence number, and the sending host.
 type Flight = Reverse<(Instant, u64, usize, Vec<u8>)>;
 
-/// The wire: all hosts hear every frame but their own; each takes what is for its MAC address.
+/// The link. All hosts receive every frame of other hosts, and each takes those for its MAC
+/// address.
 pub struct Link {
     pub faults: Faults,
     /// All frames are lost.
@@ -55,7 +56,7 @@ pub struct Link {
     /// When the last frame of each host has left it.
     left: Vec<Instant>,
     last_arrival: Instant,
-    /// Old buffers.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
@@ -73,24 +74,24 @@ impl Link {
         }
     }
 
-    /// When a host may send again, if not now.
+    /// Returns when a host may send again, if not now.
     pub fn blocked(&self, host: usize, now: Instant) -> Option<Instant> {
         let ring = RING * 1500 * self.faults.pace / 1000;
         let at = Instant(self.left[host].0.saturating_sub(ring));
         Some(at).filter(|at| *at > now)
     }
 
-    /// A buffer to write a frame to.
+    /// Returns a buffer for a frame.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// A frame is no longer needed.
+    /// Takes a buffer back.
     pub fn recycle(&mut self, frame: Vec<u8>) {
         self.spare.push(frame);
     }
 
-    /// Takes a frame. What becomes of it is returned in a word.
+    /// Sends a frame. Returns what happens to it, in words.
     pub fn send(&mut self, now: Instant, from: usize, mut frame: Vec<u8>) -> &'static str {
         let taken = frame.len() as u64 * self.faults.pace / 1000;
         let leaves = Instant(self.left[from].0.max(now.0) + taken);
@@ -136,12 +137,13 @@ impl Link {
         self.flying.push(Reverse((arrives, self.sent, from, frame)));
     }
 
-    /// When the next frame arrives.
+    /// Returns when the next frame arrives.
     pub fn next(&self) -> Option<Instant> {
         self.flying.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// The next frame that has arrived: from whom, to which MAC address.
+    /// Takes the next frame that has arrived. Returns its sender and its destination MAC address
+    /// too.
     pub fn arrived(&mut self, now: Instant) -> Option<(usize, Mac, Vec<u8>)> {
         self.next().filter(|at| *at <= now)?;
         let Reverse((_, _, from, frame)) = self.flying.pop()?;
@@ -150,14 +152,14 @@ impl Link {
     }
 }
 
-/// Whether an address is nobody's but a stranger's.
+/// Returns whether an address belongs to a stranger.
 pub fn is_forged(gid: Gid) -> bool {
     gid == STRANGERS[0] || gid == STRANGERS[1]
 }
 
 const STRANGERS: [Gid; 2] = [Gid::from_ipv4([10, 0, 0, 200]), Gid([0xfd; 16])];
 
-/// A packet with the same numbers and other content, from an address that is nobody's.
+/// Returns a packet with the same numbers and other content, from a stranger's address.
 fn forged(frame: &[u8], rng: &mut Rng) -> Vec<u8> {
     let parsed = Packet::parse(frame).expect("engines send packets");
     let mut packet = parsed.packet;

@@ -1,12 +1,14 @@
-//! Engines on a link that loses, doubles, reorders, bends and delays packets, with a clock that
-//! only knows what happens: a seed tells everything, and happens again exactly. What comes of it is
-//! compared with models that know no packets at all ([`stream`], [`unreliable`]). QPs of all
-//! services, on one engine and on several, with receive queues of their own and shared ones, go on
-//! beside each other.
+//! A deterministic simulation of engines on a bad link.
+//!
+//! The link loses, duplicates, reorders, corrupts and delays packets. The clock advances by events
+//! only. A seed determines everything, so each run is repeatable exactly. The results are compared
+//! with models that know no packets at all ([`stream`], [`unreliable`]). QPs of all services run
+//! beside each other, on one engine and on several. They use receive queues of their own, or shared
+//! ones.
 //!
 //! `VRDMA_SIM_SEED=n cargo test -p vrdma-transport --test sim one_seed -- --ignored --nocapture`
-//! tells a single seed's story; a range, as `0..1000`, the trace of them all, which stays the same
-//! where a change of the code is none of behaviour.
+//! prints each step of a single seed. A range, such as `0..1000`, prints the trace of all its
+//! seeds. The trace stays equal if a change of the code does not change the behaviour.
 
 mod area;
 mod connect;
@@ -27,14 +29,14 @@ use scenario::{Outcome, Plan};
 use stream::Shape;
 use vrdma_transport::QpType;
 
-/// The story of a seed.
+/// Runs a seed.
 fn one(seed: u64, verbose: bool) -> Outcome {
     let mut rng = Rng::new(seed);
     let plan = Plan::random(&mut rng);
     scenario::run(seed, rng, &plan, None, verbose)
 }
 
-/// The same story, in which engines are replaced by copies that went through bytes: nobody notices.
+/// Runs a seed again, while engines are replaced by restored copies. The outcome must be equal.
 fn replaced(seed: u64, outcome: &Outcome) -> u64 {
     let mut rng = Rng::new(seed);
     let plan = Plan::random(&mut rng);
@@ -65,8 +67,8 @@ fn seeds(range: std::ops::Range<u64>) {
     assert!(failures < streams / 2, "most streams come to a good end: {failures} of {streams} did not");
 }
 
-/// A seed from the environment, with every step told; or a range of them, as `1000..2000`, in
-/// silence.
+/// Runs a seed from the environment and prints every step, or a range such as `1000..2000` without
+/// steps.
 #[test]
 #[ignore = "a tool: it tells a story"]
 #[expect(clippy::disallowed_methods, reason = "it is how a person asks for a seed")]
@@ -119,7 +121,8 @@ fn a_seed_happens_again_exactly() {
     }
 }
 
-/// Streams that do a bit of everything, over a link that does so to so many of a million frames.
+/// Runs streams with a mix of operations over a link with these faults, in millionths of all
+/// frames.
 fn hard(loss: u32, others: u32, bytes: u64) -> Outcome {
     let faults = Faults {
         loss,
@@ -168,7 +171,7 @@ fn a_gigabyte_arrives_over_a_link_with_every_fault() {
     much_arrives(1 << 28);
 }
 
-/// On each of four streams so many bytes, all of them.
+/// Sends this many bytes on each of four streams, and checks that all arrive.
 fn much_arrives(of_each: u64) {
     let outcome = hard(10_000, 10_000, of_each);
     assert_eq!((outcome.streams, outcome.failures), (4, 0));

@@ -1,4 +1,4 @@
-//! Memory that a host lends its engine.
+//! The memory of a region.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use vrdma_transport::{Fault, Region};
 
-/// Bytes; clones are the same bytes. Ranges outside of it panic: the engine has to have checked.
+/// Bytes that all clones share. Accesses outside of them panic, because the engine must have
+/// checked.
 #[derive(Clone)]
 pub struct Mem(Rc<RefCell<Vec<u8>>>);
 

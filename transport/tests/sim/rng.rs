@@ -1,4 +1,4 @@
-//! Numbers that follow from a seed alone.
+//! Random numbers that depend on a seed only.
 
 /// SplitMix64.
 pub struct Rng(u64);
@@ -16,7 +16,7 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// From `range`, which is not empty.
+    /// Returns a number in `range`, which is not empty.
     pub fn range(&mut self, range: core::ops::RangeInclusive<u64>) -> u64 {
         let width = range.end() - range.start();
         range.start() + if width == u64::MAX { self.next() } else { self.next() % (width + 1) }
@@ -26,12 +26,12 @@ impl Rng {
         self.range(0..=length as u64 - 1) as usize
     }
 
-    /// True so often in a million.
+    /// Returns true with this probability in millionths.
     pub fn ppm(&mut self, times: u32) -> bool {
         self.next() % 1_000_000 < u64::from(times)
     }
 
-    /// True once in `n`.
+    /// Returns true with probability 1/n.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.next().is_multiple_of(n)
     }
@@ -46,7 +46,7 @@ impl Rng {
         }
     }
 
-    /// Small more often than great.
+    /// Returns a length up to `most`, small ones more often than large ones.
     pub fn length(&mut self, most: u64) -> u64 {
         let scale = most >> self.range(0..=16);
         self.range(0..=scale.max(1)).min(most)

@@ -1,4 +1,4 @@
-//! What a seed stands for: hosts, their guests, a link, connections, and what they do.
+//! The scenario of a seed: hosts, their guests, a link, connections, and what they do.
 
 use crate::connect::{End, connect};
 use crate::flow::Flow;
@@ -13,27 +13,27 @@ use vrdma_wire::num::Mtu;
 const US: u64 = 1000;
 const S: u64 = 1_000_000_000;
 
-/// What is going on on the link.
+/// What happens on the link.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many guests each host has.
+    /// The number of guests of each host.
     pub guests: Vec<usize>,
     pub v4: bool,
     pub faults: Faults,
-    /// Of which service each pair of QPs is.
+    /// The service of each pair of QPs.
     pub services: Vec<QpType>,
-    /// At times both QPs are of one guest.
+    /// At times both QPs belong to one guest.
     pub loopback: bool,
     pub shape: Shape,
-    /// Links go down and up, devices pause at times.
+    /// Links go down and up, and devices are suspended at times.
     pub flaps: bool,
-    /// Retry counts are such that nothing of this may show.
+    /// Retry counts are so high that faults do not become visible.
     pub robust: bool,
     pub mtu: Option<Mtu>,
 }
 
 impl Plan {
-    /// Anything.
+    /// Returns any plan.
     pub fn random(rng: &mut Rng) -> Plan {
         let ppm = |rng: &mut Rng| if rng.one_in(2) { 0 } else { rng.range(0..=50_000) as u32 };
         let mut faults = Faults {
@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// What came of a run.
+/// The outcome of a run.
 pub struct Outcome {
     pub trace: u64,
     pub frames: u64,
@@ -90,11 +90,12 @@ pub struct Outcome {
     pub took: u64,
     /// How often an engine was replaced.
     pub replaced: u64,
-    /// Windows that were bound, and invalidated by an own request and by one of the peer.
+    /// Windows that were bound, invalidated by an own request, and invalidated by a request of the
+    /// peer.
     pub windows: [u64; 3],
 }
 
-/// What may come over a host, a guest or the link, for a while.
+/// A temporary fault of a host, a guest or the link.
 enum Ailment {
     /// All frames are lost.
     Dark,
@@ -137,7 +138,7 @@ impl Ailment {
     }
 }
 
-/// Says on a panic which seed it was.
+/// Prints the seed if the test panics.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -151,8 +152,10 @@ impl Drop for Seed {
     }
 }
 
-/// Runs a plan to its end, and checks all that there is to check. `replace` says when engines are
-/// replaced by their copies: it is a generator of its own, for the story is the same with it.
+/// Runs a plan to its end, and checks everything.
+///
+/// `replace` decides when engines are replaced by their copies. It is a separate generator, so that
+/// the run is the same without it.
 pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: bool) -> Outcome {
     let _seed = Seed(seed);
     let mut world = World::new(seed, &plan.guests, plan.v4, plan.faults.clone(), verbose);
@@ -167,7 +170,8 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
         let pair = connect(&mut world, &mut rng, plan, (n, service), &mut streams);
         ends.extend(pair);
     }
-    // A connection that fails does so in its own time; no timeout of these plans is longer.
+    // A connection that fails takes time to do so. No timeout of these plans is longer than this
+    // limit.
     let limit = Instant(start.0 + 4000 * S);
     let mut next_flap = Instant(start.0 + rng.range(0..=500 * US));
     let mut ailing: Option<Ailment> = None;
@@ -203,7 +207,7 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     if let Some(ailment) = ailing {
         ailment.ends(&mut world);
     }
-    // What nobody waits for is still on its way.
+    // Frames that nobody waits for are still in flight.
     world.settle();
     while let Some(at) = world.link.next() {
         world.now = world.now.max(at);
@@ -233,9 +237,9 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     }
 }
 
-/// Gives all completions to their streams.
+/// Gives all completions to their flows.
 fn look(world: &mut World, streams: &mut [Box<dyn Flow>]) {
-    // Receives first: a sender may not know of the end of a message before the receiver does.
+    // Receives come first: a sender may not learn of the end of a message before the receiver.
     for sends in [false, true] {
         for n in 0..world.hosts.len() {
             for _ in 0..world.hosts[n].log.completions.len() {
@@ -270,7 +274,7 @@ fn is_send_cq(cq: CqId) -> bool {
     cq.0.is_multiple_of(2)
 }
 
-/// Everything has to be as the model says; then all QPs go to ERR, and what is still there has to
+/// Compares everything with the models. Then all QPs go to ERR, and everything that is left must
 /// end.
 fn finish(world: &mut World, streams: &mut [Box<dyn Flow>], ends: &[End], plan: &Plan) {
     for stream in streams.iter_mut() {
@@ -307,7 +311,7 @@ fn finish(world: &mut World, streams: &mut [Box<dyn Flow>], ends: &[End], plan: 
             engine.destroy_srq(device, srq).unwrap();
         }
     }
-    // Turns of QPs that are gone are passed over.
+    // Turns of destroyed QPs are skipped.
     world.settle();
     for guest in 0..world.guests.len() {
         let counts = world.counts(guest);

@@ -1,5 +1,5 @@
-//! A peer that does not answer: requests end when timeout and retry count say (ibv_modify_qp(3),
-//! IBTA 9.9.2.1.1).
+//! A peer that does not answer: requests end after the time that timeout and retry count define
+//! (ibv_modify_qp(3), IBTA 9.9.2.1.1).
 
 use crate::connect::{TO_INIT, TO_RTR, TO_RTS};
 use crate::link::Faults;
@@ -8,7 +8,7 @@ use crate::world::{Guest, OWNER, World};
 use vrdma_transport::*;
 use vrdma_wire::num::{Lkey, Mtu, Qpn, Rkey};
 
-/// How long it takes until a request over a dead link ends, in nanoseconds, and the packets sent
+/// Returns the nanoseconds until a request over a dead link ends, and the number of packets sent
 /// until then.
 fn time_to_fail(op: SendOp, length: u32, timeout: u8, retry_cnt: u8) -> (u64, u64) {
     let all = Faults { loss: 1_000_000, ..Faults::default() };
@@ -90,7 +90,7 @@ fn over_a_dead_link_requests_end_in_the_time_that_timeout_and_retry_count_promis
             for retry_cnt in [0, 1, 3, 7] {
                 let (took, packets) = time_to_fail(op, length, timeout, retry_cnt);
                 let tries = u64::from(retry_cnt) + 1;
-                // The specification lets a timer of T fire between T and 4 T.
+                // The specification allows a timer of T to expire between T and 4 T.
                 let promised = once * tries..=4 * once * tries;
                 assert!(
                     promised.contains(&took),

@@ -1,9 +1,8 @@
-//! One direction of a connection, and what a plain model says must come of it.
+//! One direction of a reliable connection, and a simple model of its result.
 //!
-//! The model carries each request out at once when it is posted, on bytes of its own: RC promises
-//! that the result is the same. The one thing that it does not promise is that a READ is over
-//! before requests that follow it begin; so what would overwrite the source of a READ that may be
-//! under way is fenced.
+//! The model executes each request at once when it is posted, on bytes of its own. RC guarantees an
+//! equal result, with one exception: a READ may still be in progress when later requests begin. So
+//! a request that would overwrite the source of a READ in progress is fenced.
 
 mod check;
 mod post;
@@ -19,34 +18,34 @@ use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Qpn, Rkey, Srqn};
 use windows::{Role, Shared};
 
-/// What memory that nothing was received into looks like.
+/// The content of memory into which nothing was received.
 pub const BLANK: u8 = 0xc5;
 
-/// What a stream is like.
+/// The parameters of a stream.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Requests in all.
+    /// The minimum number of requests.
     pub requests: u32,
-    /// Or bytes, whichever is more.
+    /// The minimum of bytes. The stream ends when both numbers are reached.
     pub bytes: u64,
-    /// Longest message, and bytes of memory that the peer may write.
+    /// The longest message, and the bytes of memory that the peer may write.
     pub longest: u64,
     pub window: u64,
     pub depth: u32,
     pub receives: u32,
-    /// Longest pause between posts, in nanoseconds: of sends, of receives.
+    /// The longest pause between posts of sends, and of receives, in nanoseconds.
     pub send_pause: u64,
     pub recv_pause: u64,
-    /// One in so many completes if it succeeds.
+    /// One in this number of requests is signaled.
     pub signal_every: u64,
     /// The last request is one that must fail.
     pub poison: bool,
 }
 
-/// How a stream may come to an early end.
+/// How a stream may end early.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MayFail {
-    /// Frames get lost, or the peer may fail and fall silent.
+    /// Frames may be lost, or the peer may fail and not answer.
     pub retry: bool,
     pub rnr: bool,
     /// The own QP may fail for another reason: the peer's requests.
@@ -57,19 +56,19 @@ pub struct MayFail {
 struct Posted {
     opcode: WcOpcode,
     signaled: bool,
-    /// Where bytes come to, and which.
+    /// The offset in the landing area and the bytes that arrive there.
     lands: Option<(u64, Vec<u8>)>,
-    /// Which bytes of the peer it may change.
+    /// The bytes of the peer that it may change.
     changes: Option<Range<u64>>,
-    /// Consumes a receive: how many have been consumed then.
+    /// The number of receives that are consumed after it.
     receives: u64,
-    /// How it has to fail.
+    /// How it must fail.
     fails: Option<WcStatus>,
-    /// What it has to do with a window.
+    /// What it does with a window.
     role: Option<Role>,
 }
 
-/// A message that the peer's receive has to show.
+/// A message that the peer's receive must report.
 struct Expected {
     opcode: WcOpcode,
     bytes: Vec<u8>,
@@ -82,7 +81,7 @@ struct Expected {
     fails: Option<WcStatus>,
 }
 
-/// Landing places in use: of which request, up to where, and until which request ends.
+/// A used part of the landing area: its range, its request, and the last request that uses it.
 struct Landing {
     end: u64,
     start: u64,
@@ -96,7 +95,7 @@ pub struct Stream {
     to: usize,
     qpn: Qpn,
     peer_qpn: Qpn,
-    /// The shared queue that requests of XRC name.
+    /// The shared queue that XRC requests name.
     srqn: Option<Srqn>,
     send_cq: CqId,
     recv_cq: CqId,
@@ -108,19 +107,19 @@ pub struct Stream {
     source: Area,
     landing: Area,
     target: Area,
-    /// The peer's regions, for requests that must fail: one without remote rights.
+    /// A region of the peer without remote rights, for requests that must fail.
     barred: Area,
     slots: Area,
     slot: u64,
-    /// Windows onto `target`, and those of the own side, which this QP binds.
+    /// Windows onto `target`, and windows of the own side, which this QP binds.
     peers: Option<Shared>,
     own: Option<Shared>,
-    /// What `target` has to hold in the end, and ranges of which nothing is known.
+    /// The expected content of `target`, and ranges of which nothing is known.
     shadow: Vec<u8>,
     unknown: Vec<Range<u64>>,
 
     posted: Vec<Posted>,
-    /// Requests that have ended.
+    /// The number of requests that have ended.
     ended: usize,
     bytes: u64,
     unfenced: Vec<Range<u64>>,
@@ -141,9 +140,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Requests of QP `qpn` of guest `from`, of XRC with the number of a shared queue, to QP
-    /// `peer_qpn` of guest `to`. The receives are those of the latter, or of its shared queue,
-    /// which no other QP uses.
+    /// Creates a stream of requests from QP `qpn` of guest `from` to QP `peer_qpn` of guest `to`.
+    ///
+    /// XRC requests name the number of a shared queue. The receives are those of the peer's QP, or
+    /// of its shared queue, which no other QP uses.
     #[allow(clippy::too_many_arguments, reason = "each end has as many")]
     pub fn new(
         world: &mut World,
@@ -326,7 +326,7 @@ impl Flow for Stream {
     }
 }
 
-/// Some time after `now`, at most `pause`.
+/// Returns a time after `now`, by at most `pause`.
 pub fn soon(rng: &mut Rng, now: Instant, pause: u64) -> Instant {
     Instant(now.0 + rng.range(0..=pause))
 }

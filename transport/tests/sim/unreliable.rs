@@ -1,7 +1,8 @@
-//! Messages that nobody answers, of unreliable connections and datagrams, and what may come of
-//! them: each arrives whole or not at all. Where nothing gets lost on the way and there is a
-//! receive for each, all arrive, once and in order. Each WRITE has a place of its own, so that what
-//! came of it is there in the end.
+//! Messages without acknowledgment, of unreliable connections and datagrams.
+//!
+//! Each message arrives whole or not at all. If nothing is lost and there is a receive for each,
+//! all arrive once and in order. Each WRITE has a target range of its own, so that its result is
+//! still there at the end.
 
 use crate::area::Area;
 use crate::flow::Flow;
@@ -12,51 +13,51 @@ use crate::world::{Guest, OWNER, World};
 use vrdma_transport::*;
 use vrdma_wire::num::{Gid, Imm, Mac, Qkey, Qpn};
 
-/// What precedes a datagram in its receive.
+/// The length of the GRH, which precedes a datagram in its receive.
 const GRH: u64 = 40;
-/// Of all datagram QPs.
+/// The Q_Key of all datagram QPs.
 pub const QKEY: Qkey = Qkey(0x1234_5678);
 
-/// What the way to the receiver does to messages.
+/// What may happen to messages on the way to the receiver.
 #[derive(Clone, Copy)]
 pub struct Passage {
-    /// None gets lost, and none comes from somebody else.
+    /// No message is lost, and none comes from a stranger.
     pub complete: bool,
-    /// None comes twice, or after a later one.
+    /// No message arrives twice, or after a later one.
     pub in_order: bool,
-    /// A header may be bent where no check covers it.
+    /// A header may be corrupted where no check covers it.
     pub bent: bool,
 }
 
-/// What of a message has to be seen at the receiver.
+/// What the receiver must see of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// A receive that has it.
     Send,
-    /// Bytes at this place, and a receive if there is immediate data.
+    /// Bytes at this offset, and a receive if there is immediate data.
     Write(u64),
-    /// Nothing: it is longer than any receive,
+    /// Nothing: the message is longer than any receive.
     TooLong,
-    /// or for memory that may not be written.
+    /// Nothing: the target memory must not be written.
     Barred,
-    /// Nothing: the operation is of no such service, and the request fails.
+    /// Nothing: the service does not have the operation, and the request fails.
     Refused,
 }
 
 struct Message {
     kind: Kind,
-    /// Where its bytes are in the source.
+    /// The offset of its bytes in the source.
     at: u64,
     length: u64,
     imm: Option<Imm>,
     solicited: bool,
     signaled: bool,
-    /// Receives that had it.
+    /// How many receives had it.
     arrived: u32,
 }
 
 impl Message {
-    /// Whether it is to consume a receive.
+    /// Returns whether it consumes a receive.
     fn consumes(&self) -> bool {
         match self.kind {
             Kind::Send => true,
@@ -66,7 +67,7 @@ impl Message {
     }
 }
 
-/// An end: whose, its QP and its CQ.
+/// An end of a flow: the guest, its QP and its CQ.
 pub type End = (usize, Qpn, CqId);
 
 pub struct Unreliable {
@@ -77,7 +78,7 @@ pub struct Unreliable {
     srq: Option<SrqId>,
     shape: Shape,
     passage: Passage,
-    /// There is a receive for each message before it is sent.
+    /// Each message that needs a receive has one before it is sent.
     plenty: bool,
     rng: Rng,
 
@@ -87,14 +88,14 @@ pub struct Unreliable {
     barred: Area,
     slots: Area,
     slot: u64,
-    /// Bytes that a receive has room for.
+    /// The bytes that a receive has room for.
     room: u64,
 
     posted: usize,
     ended: usize,
     /// The request that failed.
     failed: Option<usize>,
-    /// Receives that the messages posted so far are to consume.
+    /// The number of receives that the messages posted so far consume.
     consuming: u64,
     receives_posted: u64,
     receives_ended: u64,
@@ -106,7 +107,7 @@ pub struct Unreliable {
 }
 
 impl Unreliable {
-    /// Messages of at most `longest` bytes.
+    /// Creates a flow of messages of at most `longest` bytes.
     #[allow(clippy::too_many_arguments, reason = "each end has as many")]
     pub fn new(
         world: &mut World,
@@ -297,13 +298,15 @@ impl Unreliable {
         self.last_arrived = Some(number);
     }
 
-    /// Whether no packet was lost: by the link, or by the receiving device, which holds so many and
-    /// no more while it looks for a receive.
+    /// Returns whether no packet was lost by the link or by the receiving device.
+    ///
+    /// The device queues only a limited number of packets while it looks for a receive.
     fn is_complete(&self, world: &World) -> bool {
         self.passage.complete && world.counters(self.to.0).drop_held == 0
     }
 
-    /// Anyone who knows its number and Q_Key may send a datagram QP something.
+    /// Returns whether a datagram comes from a stranger. Anyone who knows QPN and Q_Key may send
+    /// one.
     fn is_of_somebody_else(&self, header: &[u8], world: &World) -> bool {
         let words = |at: usize| -> [u8; 16] { header[at..at + 16].try_into().expect("within the header") };
         let v4 = |at: usize| Gid::from_ipv4(header[at..at + 4].try_into().expect("within the header"));
@@ -321,10 +324,10 @@ impl Unreliable {
     }
 }
 
-/// All that a flow sends.
+/// Makes all messages of a flow.
 fn make_messages(rng: &mut Rng, datagrams: bool, shape: &Shape) -> Vec<Message> {
     let (mut messages, mut at, mut silent) = (Vec::new(), 0, 0);
-    // What is behind it is flushed.
+    // Requests after a refused one are flushed.
     let refused = shape.poison.then(|| shape.requests.saturating_sub(1 + rng.range(0..=3) as u32));
     for number in 0..shape.requests {
         let last = number + 1 == shape.requests;
@@ -339,7 +342,7 @@ fn make_messages(rng: &mut Rng, datagrams: bool, shape: &Shape) -> Vec<Message> 
         };
         match kind {
             Kind::TooLong => length = shape.longest + 1 + rng.range(0..=200),
-            // Its number has to be somewhere.
+            // The number of the message must be somewhere.
             Kind::Send if imm.is_none() && length < 4 => imm = Some(Imm::from_bytes(number.to_be_bytes())),
             Kind::Barred => length = length.max(1),
             _ => {}
@@ -353,7 +356,7 @@ fn make_messages(rng: &mut Rng, datagrams: bool, shape: &Shape) -> Vec<Message> 
     messages
 }
 
-/// A guest's datagrams to a QP of another.
+/// Returns the destination of a guest's datagrams to a QP of another guest.
 fn to(own: &Guest, peer: &Guest, qpn: Qpn) -> Destination {
     Destination {
         pd: own.pd,
@@ -426,7 +429,7 @@ impl Flow for Unreliable {
             let Kind::Write(to) = kind else { continue };
             let sent = self.source.memory.bytes(at as usize, length as usize);
             let there = self.target.memory.bytes(to as usize, length as usize);
-            // What has no receive for its immediate data is not written to its end.
+            // A WRITE whose immediate data has no receive is not written to its end.
             let whole = arrived > 0 || complete && (self.plenty || !message.consumes());
             let right = |(there, sent): (&u8, &u8)| there == sent || !whole && *there == BLANK;
             assert!(there.iter().zip(&sent).all(right), "{what}: the peer's memory is wrong");

@@ -1,4 +1,4 @@
-//! Hosts, each an engine with some devices, on a link, and the time that they share.
+//! Hosts on a link, each an engine with some devices, and the time that they share.
 
 use crate::link::{Faults, Link};
 use crate::memory::Mem;
@@ -10,15 +10,15 @@ use vrdma_wire::roce::Packet;
 
 pub const OWNER: OwnerId = OwnerId(3);
 
-/// An engine, and what comes out of it.
+/// An engine, and its output.
 pub struct Host {
     pub engine: Engine<Mem>,
     pub log: Log,
-    /// Taken from the engine and not answered.
+    /// Questions that were taken from the engine and are not answered.
     questions: Vec<Question>,
 }
 
-/// Who has a device of a host's engine.
+/// The owner of a device of a host's engine.
 #[derive(Clone, Copy)]
 pub struct Guest {
     pub host: usize,
@@ -44,8 +44,10 @@ impl Guest {
     }
 }
 
-/// What came out of an engine and has not been looked at. One sink for all tests of this program:
-/// an engine is compiled once for each kind.
+/// The output of an engine that was not examined yet.
+///
+/// All tests of this program use this one sink, so that the engine is compiled once for each kind
+/// of memory.
 #[derive(Default)]
 pub struct Log {
     pub completions: VecDeque<(DeviceId, CqId, Completion)>,
@@ -67,18 +69,18 @@ pub struct World {
     pub hosts: Vec<Host>,
     pub guests: Vec<Guest>,
     pub link: Link,
-    /// Says what happens, for a single seed.
+    /// Prints what happens, for a single seed.
     pub verbose: bool,
-    /// Changes with everything that happens: equal runs have equal traces.
+    /// A hash of everything that happens: equal runs have equal traces.
     pub trace: u64,
     pub frames: u64,
-    /// Says when an engine is replaced by its copy, if that happens.
+    /// Decides when an engine is replaced by its copy, if that happens.
     pub replace: Option<Rng>,
-    /// How often that happened.
+    /// How often an engine was replaced.
     pub replaced: u64,
 }
 
-/// A host's way onto the link.
+/// The outlet of a host onto the link.
 struct Port<'a> {
     host: usize,
     now: Instant,
@@ -88,17 +90,19 @@ struct Port<'a> {
     trace: &'a mut u64,
 }
 
-impl Outlet<Mem> for Port<'_> {
+impl Outlet for Port<'_> {
     fn has_room(&mut self) -> bool {
         self.link.blocked(self.host, self.now).is_none()
     }
+}
 
+impl PacketOutlet<Mem> for Port<'_> {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
         let mut frame = self.link.buffer();
         frame.resize(packet.frame_len(payload.len()), 0);
         write_frame(packet, payload, &mut frame)?;
         *self.sent += 1;
-        // The ICRC is of all that is in the frame.
+        // The ICRC covers everything in the frame.
         let icrc = frame.iter().rev().take(4).fold(0, |sum, &byte| sum << 8 | u64::from(byte));
         for word in [self.now.0, self.host as u64, icrc, frame.len() as u64] {
             mix(self.trace, word);
@@ -119,15 +123,17 @@ impl Outlet<Mem> for Port<'_> {
     }
 }
 
-/// Makes something that happened part of a trace.
+impl StreamOutlet<Mem> for Port<'_> {}
+
+/// Adds an event to a trace.
 pub fn mix(trace: &mut u64, word: u64) {
     *trace = (*trace ^ word).wrapping_mul(0x100_0000_01b3).rotate_left(29);
 }
 
-/// An engine is replaced before and after so many turns of a host, on average.
+/// An engine is replaced before, and after, one in this number of turns of a host, on average.
 const REPLACE_ONE_IN: u64 = 100;
 
-/// An engine that is read from what another one wrote. It has the same memory.
+/// Returns a saved and restored copy of an engine, with the same memory.
 fn copied(engine: &Engine<Mem>) -> Engine<Mem> {
     let record = engine.save();
     let mut bytes = Vec::new();
@@ -140,7 +146,7 @@ fn copied(engine: &Engine<Mem>) -> Engine<Mem> {
 }
 
 impl World {
-    /// Hosts with so many guests each, whose addresses are of IPv4 or IPv6.
+    /// Creates hosts with these numbers of guests, whose addresses are IPv4 or IPv6.
     pub fn new(seed: u64, guests_of: &[usize], v4: bool, faults: Faults, verbose: bool) -> World {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let (mut hosts, mut guests) = (Vec::new(), Vec::new());
@@ -164,25 +170,25 @@ impl World {
         }
     }
 
-    /// A guest's engine, and what comes out of it.
+    /// Returns the engine of a guest, and its output.
     pub fn engine(&mut self, guest: usize) -> (&mut Engine<Mem>, &mut Log) {
         let Host { engine, log, .. } = &mut self.hosts[self.guests[guest].host];
         (engine, log)
     }
 
-    /// What a guest's device has counted.
+    /// Returns the counters of a guest's device.
     pub fn counters(&self, guest: usize) -> &Counters {
         let Guest { host, device, .. } = self.guests[guest];
         self.hosts[host].engine.counters(device)
     }
 
-    /// How much a guest's device has.
+    /// Returns the object counts of a guest's device.
     pub fn counts(&self, guest: usize) -> ObjectCounts {
         let Guest { host, device, .. } = self.guests[guest];
         self.hosts[host].engine.counts(device)
     }
 
-    /// All that can happen without time going on.
+    /// Does everything that can happen without time passing.
     pub fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 1_000_000, "the engines never come to rest");
@@ -198,7 +204,7 @@ impl World {
         }
     }
 
-    /// Frames that have arrived.
+    /// Delivers the frames that have arrived.
     fn deliver(&mut self) {
         while let Some((from, mac, frame)) = self.link.arrived(self.now) {
             self.frames += 1;
@@ -211,7 +217,7 @@ impl World {
         }
     }
 
-    /// At times a host's engine is replaced by its copy.
+    /// Replaces a host's engine by its copy at times.
     fn maybe_replace(&mut self, n: usize) {
         if self.replace.as_mut().is_some_and(|rng| rng.one_in(REPLACE_ONE_IN)) {
             let engine = &mut self.hosts[n].engine;
@@ -220,11 +226,11 @@ impl World {
         }
     }
 
-    /// A host's turn; whether it sent something.
+    /// Runs a turn of a host. Returns whether it sent something or has questions.
     fn let_work(&mut self, n: usize) -> bool {
         self.maybe_replace(n);
         let Host { engine, log, questions, .. } = &mut self.hosts[n];
-        // The answer comes a turn later: meanwhile frames wait.
+        // The answer comes a turn later. Meanwhile frames are queued.
         for question in questions.drain(..) {
             engine.answer(self.now, question, log);
         }
@@ -241,16 +247,16 @@ impl World {
             trace: &mut self.trace,
         };
         engine.transmit(self.now, 32, &mut port, log);
-        // With packets left, questions open, frames held.
+        // At this point packets are left, questions are open, and frames are queued.
         self.maybe_replace(n);
         sent > 0 || looks
     }
 
-    /// When something happens next by itself.
+    /// Returns when something happens next by itself.
     pub fn next(&self) -> Option<Instant> {
         let engines = self.hosts.iter().enumerate().filter_map(|(n, host)| {
             let at = host.engine.poll_timeout()?;
-            // Who has something to send but no room waits for that.
+            // A host that has something to send but no room waits for room.
             Some(at.max(self.link.blocked(n, self.now).unwrap_or(Instant(0))))
         });
         self.link.next().into_iter().chain(engines).min()

@@ -1,4 +1,4 @@
-//! SET_AH_TABLE: where the driver keeps address handles.
+//! SET_AH_TABLE: names the table in which the driver keeps address handles.
 
 use super::base::{Command, Nothing, Result, Runs, nothing};
 use super::body::check_total;

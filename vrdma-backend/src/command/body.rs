@@ -1,25 +1,26 @@
-//! What follows the header of a request: a structure, and runs of memory.
+//! The body of a request: a structure, and memory extents.
 
 use super::base::{Result, Runs};
 use crate::memory::Run;
 use vrdma_abi::control::{Run as AbiRun, Status};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// What follows the header of a request.
+/// The body of a request: all bytes after its header.
 pub(super) struct Body<'a> {
-    /// Its bytes.
+    /// The bytes.
     pub bytes: &'a [u8],
-    /// How many runs there are at the end.
+    /// Number of memory extents at the end.
     pub num_runs: usize,
 }
 
 impl Body<'_> {
-    /// The structure of the request, and the runs behind it. A later version of the ABI may add
-    /// fields to the structure: they have to be zero.
+    /// Splits the body into the structure of the request and the extents behind it.
+    ///
+    /// A later version of the ABI may add fields to the structure. They have to be zero.
     ///
     /// # Errors
-    /// `INVALID`: bytes are missing, or there are runs where the command has none, or none where it
-    /// has some. `UNSUPPORTED`: a field that was added is not zero.
+    /// `INVALID`: bytes are missing, or the command needs extents and has none, or has extents that
+    /// it must not have. `UNSUPPORTED`: an added field is not zero.
     pub(super) fn read<T>(&self, wanted: Runs) -> Result<(T, Vec<Run>)>
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
@@ -41,10 +42,10 @@ impl Body<'_> {
     }
 }
 
-/// Checks how many bytes runs have in all.
+/// Checks the total length of extents.
 ///
 /// # Errors
-/// `INVALID`: more or fewer than `bytes`. `FAULT`: more than any memory has.
+/// `INVALID`: the total is not `bytes`. `FAULT`: the total exceeds 64 bits.
 pub(super) fn check_total(runs: &[Run], bytes: u64) -> Result<()> {
     let sum = runs.iter().try_fold(0u64, |sum, run| sum.checked_add(run.len));
     match sum {

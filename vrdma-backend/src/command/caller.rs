@@ -1,4 +1,4 @@
-//! The guest that gives a command.
+//! The guest that issues a command.
 
 use crate::config::{GuestConfig, GuestLimits};
 use crate::memory::{GuestMemory, Run, TooMany};
@@ -7,27 +7,29 @@ use crate::tcp::KeepAlive;
 use std::sync::Arc;
 use vrdma_abi::control::Status;
 
-/// What is known, in its session, of the guest that gives a command.
+/// The data about a guest that parsing its commands needs.
 pub struct Caller<'a> {
     /// The guest's memory.
     pub memory: &'a Arc<GuestMemory>,
-    /// What it may have.
+    /// The limits of its objects.
     pub limits: &'a GuestLimits,
-    /// What the host says of it.
+    /// Its configuration by the host.
     pub guest: &'a GuestConfig,
     /// Settings of its connections over the host's TCP.
     pub keep_alive: &'a KeepAlive,
-    /// How the virtqueue with this number is set up; `None` if it is not.
+    /// Returns how the virtqueue with this number is set up. `None` if it is not set up.
     pub virtqueue: &'a dyn Fn(u16) -> Option<VirtqueueSetup>,
 }
 
 impl Caller<'_> {
-    /// Makes the pages of memory that the worker is about to use. No other guest waits for that
-    /// here. Runs may name the same page again and again: no more pages are made than the guest
-    /// has.
+    /// Makes the pages that the worker is about to use resident.
+    ///
+    /// This runs in the session's thread, so no other guest waits for it. Extents may name one page
+    /// many times. The number of pages is nevertheless limited by the size of guest memory.
     ///
     /// # Errors
-    /// `NO_RESOURCES`: the daemon would have made more pages of its memory than it may.
+    /// `NO_RESOURCES`: this would exceed the number of pages that the daemon may make of its
+    /// memory.
     pub(super) fn populate(&self, runs: &[Run]) -> Result<(), Status> {
         self.memory.populate(runs, &mut self.memory.len()).map_err(|TooMany| {
             self.memory.refuse();

@@ -12,7 +12,7 @@ use vrdma_transport::{DeviceId, OwnerId};
 /// BIND_CHANNEL.
 #[derive(Debug)]
 pub struct BindChannel {
-    /// Whose requests it takes.
+    /// The context whose requests the channel carries.
     pub context: OwnerId,
     /// The virtqueue, and the window of memory with its requests.
     pub channel: Channel,

@@ -8,7 +8,7 @@ use crate::worker::Worker;
 use vrdma_abi::control::{ObjectReq, ObjectResp, Opcode, limit};
 use vrdma_transport::{DeviceId, OwnerId};
 
-// ABI and engine give the kernel's context one number.
+// The ABI and the engine use the same number for the kernel's context.
 const _: () = assert!(limit::KERNEL_CONTEXT == OwnerId::KERNEL.0);
 
 /// ALLOC_CONTEXT.
@@ -32,7 +32,7 @@ impl Command for AllocContext {
 /// DEALLOC_CONTEXT.
 #[derive(Debug)]
 pub struct DeallocContext {
-    /// The context that is to go.
+    /// The context to destroy.
     pub context: OwnerId,
 }
 

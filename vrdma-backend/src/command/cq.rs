@@ -16,11 +16,11 @@ use vrdma_transport::{CqId, DeviceId, OwnerId};
 /// CREATE_CQ.
 #[derive(Debug)]
 pub struct CreateCq {
-    /// Whose it is to be.
+    /// The context that will own the CQ.
     pub context: OwnerId,
-    /// Which event queue tells of its completions.
+    /// The event queue for its completion events.
     pub vector: u16,
-    /// Its ring, in guest memory.
+    /// The CQ ring, in guest memory.
     pub ring: CqRing,
 }
 
@@ -52,9 +52,9 @@ impl Command for CreateCq {
 pub struct ResizeCq {
     /// The CQ.
     pub cq: CqId,
-    /// Entries that the consumer has taken, but not given back yet.
+    /// Number of entries that the consumer has taken, but not returned yet.
     pub held: u32,
-    /// The ring in which it goes on, in guest memory.
+    /// The ring in which the CQ continues, in guest memory.
     pub ring: CqRing,
 }
 
@@ -84,7 +84,7 @@ impl Command for ResizeCq {
 pub struct ModifyCq {
     /// The CQ.
     pub cq: CqId,
-    /// How its events are to be delayed; `None`: not at all.
+    /// How to delay its events. `None` means no delay.
     pub moderation: Option<Moderation>,
 }
 
@@ -106,7 +106,7 @@ impl Command for ModifyCq {
 /// DESTROY_CQ.
 #[derive(Debug)]
 pub struct DestroyCq {
-    /// The CQ that is to go.
+    /// The CQ to destroy.
     pub cq: CqId,
 }
 
@@ -124,7 +124,7 @@ impl Command for DestroyCq {
     }
 }
 
-/// The kind of CQEs that the flags of a CQ ask for. Other flags are refused.
+/// Returns the kind of CQE that the flags of a CQ ask for. Refuses other flags.
 fn cqe_kind(flags: u32) -> Result<CqeKind> {
     match flags {
         0 => Ok(CqeKind::Plain),
@@ -133,7 +133,7 @@ fn cqe_kind(flags: u32) -> Result<CqeKind> {
     }
 }
 
-/// The ring of a CQ with so many CQEs, in these runs.
+/// Creates the ring of a CQ for `entries` CQEs, in these extents.
 fn cq_ring(runs: &[Run], (kind, entries): (CqeKind, u32), caller: &Caller<'_>) -> Result<CqRing> {
     if !entries.is_power_of_two() {
         return Err(Status::INVALID);

@@ -10,7 +10,7 @@ use vrdma_abi::control::{AddGidReq, ObjectReq, Opcode, QueryGidResp, Status, gid
 use vrdma_transport::{DeviceId, GidEntry};
 use vrdma_wire::num::{Gid, VlanId};
 
-/// VLAN number of frames without a tag.
+/// The VLAN number that stands for frames without a tag.
 const UNTAGGED: u16 = 0xffff;
 
 /// QUERY_GID.
@@ -51,7 +51,7 @@ impl Command for QueryGid {
 pub struct AddGid {
     /// Index in the table.
     pub index: u32,
-    /// What the entry is to be.
+    /// The new entry.
     pub entry: GidEntry,
 }
 

@@ -10,7 +10,7 @@ use vrdma_abi::control::{McastReq, Opcode, Status};
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::{Gid, Qpn};
 
-/// A QP and a group.
+/// A QP and a multicast group.
 #[derive(Debug)]
 pub struct Member {
     qpn: Qpn,
@@ -26,7 +26,7 @@ impl Member {
     }
 }
 
-/// ATTACH_MCAST: the QP becomes a member of the group.
+/// ATTACH_MCAST: adds the QP to the group.
 #[derive(Debug)]
 pub struct AttachMcast(Member);
 
@@ -46,7 +46,7 @@ impl Command for AttachMcast {
     }
 }
 
-/// DETACH_MCAST: the QP leaves the group.
+/// DETACH_MCAST: removes the QP from the group.
 #[derive(Debug)]
 pub struct DetachMcast(Member);
 

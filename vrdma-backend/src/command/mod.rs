@@ -1,14 +1,13 @@
-//! Commands of the control virtqueue: each has one place, from the bytes of its request to those
-//! of its reply.
+//! Commands of the control virtqueue, from the bytes of the request to the bytes of the reply.
 //!
-//! A file is about one kind of object. It has a type for each command about such an object, and
-//! that type implements [`Command`](base::Command):
+//! Each file is about one kind of object. It has a type for each command about such an object. The
+//! type implements [`Command`](base::Command):
 //!
-//! 1. [`parse`](base::Command::parse) runs in the session of the guest. It makes handles of the
-//!    numbers of the request, and resolves the memory that the request names.
+//! 1. [`parse`](base::Command::parse) runs in the session of the guest. It makes handles from the
+//!    numbers in the request, and resolves the memory that the request names.
 //! 2. [`order`](base::Command::order) says what the command waits for.
 //! 3. [`run`](base::Command::run) runs in the worker that has the guest, and returns the structure
-//!    of the reply. What it refuses has changed nothing.
+//!    of the reply. A command that is refused has changed nothing.
 //!
 //! [`rows`] lists all commands. [`queue`] reads descriptor chains, and [`request`] finds the row of
 //! a request. `abi/src/control.rs` documents what each command means.
@@ -37,6 +36,6 @@ mod xrcd;
 
 pub use caller::Caller;
 pub use queue::serve;
-// What tests of the worker, and the fuzz targets, have it carry out.
+// Commands that tests of the worker, and the fuzz targets, execute.
 #[cfg(any(test, feature = "fuzzing"))]
 pub use {ah::*, base::Command, context::*, cq::*, gid::*, mr::*, pd::*, qp::*};

@@ -16,7 +16,7 @@ use vrdma_wire::num::Lkey;
 /// REG_MR.
 #[derive(Debug)]
 pub struct RegMr {
-    /// What the region is to be.
+    /// The region to create.
     pub region: NewRegion,
 }
 
@@ -41,7 +41,7 @@ impl Command for RegMr {
 /// REREG_MR.
 #[derive(Debug)]
 pub struct ReregMr {
-    /// The key that the region has now.
+    /// The present key of the region.
     pub key: Lkey,
     /// Its new PD, if that changes.
     pub pd: Option<PdId>,
@@ -85,7 +85,7 @@ impl Command for ReregMr {
 /// DEREG_MR.
 #[derive(Debug)]
 pub struct DeregMr {
-    /// The key of the region that is to go.
+    /// The key of the region to destroy.
     pub key: Lkey,
 }
 
@@ -112,12 +112,12 @@ impl Command for DeregMr {
     }
 }
 
-/// ALLOC_FAST_MR: a region whose memory is named later, by REG_MR work requests.
+/// ALLOC_FAST_MR: allocates a region whose memory is named later, by REG_MR work requests.
 #[derive(Debug)]
 pub struct AllocFastMr {
     /// Its PD.
     pub pd: PdId,
-    /// Most pages that it can have.
+    /// Largest number of pages of the region.
     pub max_pages: u32,
 }
 
@@ -140,7 +140,7 @@ impl Command for AllocFastMr {
     }
 }
 
-/// GET_DMA_MR: all of the guest's memory, for its kernel.
+/// GET_DMA_MR: creates a region of all guest memory, for the guest's kernel.
 #[derive(Debug)]
 pub struct GetDmaMr {
     /// Its PD.
@@ -164,9 +164,10 @@ impl Command for GetDmaMr {
     }
 }
 
-/// The memory of a region: `length` bytes, of which requests name the first by `iova`.
+/// Checks and resolves the memory of a region of `length` bytes. Requests address its first byte as
+/// `iova`.
 fn region_memory((iova, length): (u64, u64), runs: &[Run], caller: &Caller<'_>) -> Result<NewMemory> {
-    // A region may end where addresses do.
+    // The last byte of a region may be the last address.
     if length != 0 && iova.checked_add(length - 1).is_none() {
         return Err(Status::INVALID);
     }
@@ -174,7 +175,7 @@ fn region_memory((iova, length): (u64, u64), runs: &[Run], caller: &Caller<'_>) 
     if length > caller.limits.memory_bytes() {
         return Err(Status::INVALID);
     }
-    // So what a message costs does not depend on the number of runs that it lies in.
+    // The minimum length of inner extents makes the cost of a message independent of their number.
     if let [_, inner @ .., _] = runs
         && inner.iter().any(|run| run.len < u64::from(limit::MIN_RUN))
     {
@@ -185,19 +186,21 @@ fn region_memory((iova, length): (u64, u64), runs: &[Run], caller: &Caller<'_>) 
     Ok(NewMemory { iova, length, memory, runs: runs.len() as u64 })
 }
 
-/// What REREG_MR changes.
+/// The changes of a REREG_MR.
 #[derive(Debug)]
 struct Changes {
     pd: Option<PdId>,
     access: Option<Access>,
-    /// The memory, too.
+    /// Whether the memory changes.
     memory: bool,
 }
 
 impl Changes {
+    /// Reads the changes from a request.
+    ///
     /// # Errors
-    /// `INVALID`: no flag or an unknown one, a field that no flag names and is not zero, or
-    /// [rights](access) that no region may have.
+    /// `INVALID`: no flag or an unknown flag is set, or a field without its flag is not zero. Also
+    /// if no region may have the [rights](access).
     fn of(request: &ReregMrReq) -> Result<Changes> {
         let flags = request.flags.get();
         let has = |flag| flags & flag != 0;

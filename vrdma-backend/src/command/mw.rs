@@ -40,7 +40,7 @@ impl Command for AllocMw {
 /// DEALLOC_MW.
 #[derive(Debug)]
 pub struct DeallocMw {
-    /// The key of the window that is to go.
+    /// The key of the window to destroy.
     pub key: Rkey,
 }
 

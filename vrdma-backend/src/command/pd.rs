@@ -11,7 +11,7 @@ use vrdma_transport::{DeviceId, OwnerId, PdId};
 /// ALLOC_PD.
 #[derive(Debug)]
 pub struct AllocPd {
-    /// Whose it is to be.
+    /// The context that will own the PD.
     pub context: OwnerId,
 }
 
@@ -33,7 +33,7 @@ impl Command for AllocPd {
 /// DEALLOC_PD.
 #[derive(Debug)]
 pub struct DeallocPd {
-    /// The domain that is to go.
+    /// The PD to destroy.
     pub pd: PdId,
 }
 

@@ -10,7 +10,7 @@ use vrdma_abi::control::{Opcode, QueryPortResp, SetPortMtuReq, Status, port_stat
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::Mtu;
 
-/// Largest message, bytes.
+/// Largest message in bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 
 /// QUERY_PORT.
@@ -47,7 +47,7 @@ impl Command for QueryPort {
 /// SET_PORT_MTU.
 #[derive(Debug)]
 pub struct SetPortMtu {
-    /// The path MTU that the port is to have.
+    /// The new path MTU of the port.
     pub mtu: Mtu,
 }
 
@@ -57,7 +57,7 @@ impl Command for SetPortMtu {
     type Reply = Nothing;
 
     fn parse(request: &SetPortMtuReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
-        // The codes of enum ibv_mtu.
+        // Codes 1 to 5 of `enum ibv_mtu`.
         let mtu = (1..=5).filter_map(Mtu::from_code).find(|mtu| mtu.bytes() == request.mtu.get());
         match mtu {
             Some(mtu) if request.reserved.get() == 0 => Ok(Self { mtu }),

@@ -15,7 +15,7 @@ use vrdma_transport::{
 };
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
 
-// The bits of both are those of enum ibv_qp_attr_mask.
+// Both use the bits of `enum ibv_qp_attr_mask`.
 const _: () = assert!(
     qp_attr::STATE == AttrMask::STATE.0
         && qp_attr::AV == AttrMask::AV.0
@@ -26,7 +26,7 @@ const _: () = assert!(
 /// CREATE_QP.
 #[derive(Debug)]
 pub struct CreateQp {
-    /// What the QP is to be.
+    /// The QP to create.
     pub init: QpInit,
 }
 
@@ -55,9 +55,9 @@ impl Command for CreateQp {
 pub struct ModifyQp {
     /// The QP.
     pub qpn: Qpn,
-    /// Which attributes change,
+    /// The attributes to change.
     pub mask: AttrMask,
-    /// and to what.
+    /// The new values of these attributes.
     pub attr: QpAttr,
 }
 
@@ -68,7 +68,7 @@ impl Command for ModifyQp {
 
     fn parse(request: &ModifyQpReq, _: &[Run], caller: &Caller<'_>) -> Result<Self> {
         let (mask, attr) = attributes(request)?;
-        // A QP of iWARP goes to other states by being connected.
+        // An iWARP QP enters the remaining states by being connected, not by MODIFY_QP.
         let may_be = matches!(attr.state, QpState::Reset | QpState::Init | QpState::Err);
         if caller.guest.transport == Transport::Iwarp && mask.contains(AttrMask::STATE) && !may_be {
             return Err(Status::INVALID);
@@ -83,7 +83,7 @@ impl Command for ModifyQp {
     fn ends_loans(&self) -> bool {
         let may_begin = matches!(self.attr.state, QpState::Init | QpState::Rtr | QpState::Rts);
         let begins = self.mask.contains(AttrMask::STATE) && may_begin;
-        // On its way to RTS a connection has lent nothing yet, unless its rights change.
+        // A connection that goes to RTS has pinned no memory yet, unless its rights change.
         !begins || self.attr.state == QpState::Rts && self.mask.contains(AttrMask::ACCESS_FLAGS)
     }
 
@@ -118,7 +118,7 @@ impl Command for QueryQp {
 /// DESTROY_QP.
 #[derive(Debug)]
 pub struct DestroyQp {
-    /// The QP that is to go.
+    /// The QP to destroy.
     pub qpn: Qpn,
 }
 
@@ -145,10 +145,11 @@ impl Command for DestroyQp {
     }
 }
 
-/// What a new QP is to be.
+/// Parses the properties of a new QP.
 ///
 /// # Errors
-/// `INVALID`: an unknown type, or something named that QPs of this type do not have.
+/// `INVALID`: the type is unknown, or the request names an object that QPs of this type do not
+/// have.
 fn init(req: &CreateQpReq) -> Result<QpInit> {
     let qp_type = match control::QpType(req.qp_type.get()) {
         control::QpType::RC => QpType::Rc,
@@ -187,7 +188,7 @@ fn init(req: &CreateQpReq) -> Result<QpInit> {
     })
 }
 
-/// What is to change of a QP: which attributes, and to what.
+/// Parses which attributes of a QP change, and their new values.
 ///
 /// # Errors
 /// `UNSUPPORTED`: attributes that the device lacks. `INVALID`: an unknown attribute, state or path
@@ -201,8 +202,8 @@ fn attributes(req: &ModifyQpReq) -> Result<(AttrMask, QpAttr)> {
     if mask & (qp_attr::ALT_PATH | qp_attr::CAP) != 0 {
         return Err(Status::UNSUPPORTED);
     }
-    // A field that the mask leaves out may hold anything. Of a field that is wider than its
-    // meaning the low bits count: `vrdma_abi::width`.
+    // A field that the mask leaves out may hold anything. If a field is wider than its meaning,
+    // only the low bits count: see `vrdma_abi::width`.
     let state_if = |bit: u32, code: u8| if mask & bit != 0 { state(code) } else { Ok(QpState::Reset) };
     let path_mtu = match Mtu::from_code(attr.path_mtu) {
         None if mask & qp_attr::PATH_MTU != 0 => return Err(Status::INVALID),
@@ -254,7 +255,7 @@ fn state(code: u8) -> Result<QpState> {
     })
 }
 
-/// The attributes of a QP, for the driver that asks for them.
+/// Lays out the attributes of a QP for the driver.
 fn response(attr: &QpAttr) -> control::QpAttr {
     control::QpAttr {
         state: state_code(attr.state),

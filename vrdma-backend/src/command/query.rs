@@ -46,7 +46,7 @@ impl Command for QueryCounters {
     fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<CountersResp> {
         let device = &worker.outputs.device(id).counters;
         let engine = worker.engine.counters(id);
-        // Counts that were restored from a record may have any value.
+        // Counts restored from a record may have any value, so the sum must not overflow.
         let sum = |counts: &[u64]| counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
         let refused = sum(&[engine.naks_invalid, engine.naks_access, engine.naks_operational]);
         Ok(CountersResp {

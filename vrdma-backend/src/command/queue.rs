@@ -1,4 +1,4 @@
-//! The control virtqueue: from descriptor chains to commands, and the replies back.
+//! The control virtqueue: reads commands from descriptor chains, and writes the replies.
 
 use super::caller::Caller;
 use super::request::Request;
@@ -10,11 +10,13 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use vrdma_abi::control::{RespHeader, Run as AbiRun, Status};
 use vrdma_abi::zerocopy::IntoBytes;
 
-/// Serves the commands that are available in the control queue. `execute` has a worker carry one
-/// out, and returns the structure of its reply. Returns whether the driver wants an interrupt.
+/// Serves the commands that are available in the control queue.
+///
+/// `execute` has a worker execute a job, and returns the structure of the reply. Returns whether
+/// the driver wants an interrupt.
 ///
 /// # Errors
-/// The ring itself cannot be read: the queue is broken.
+/// The ring cannot be read. The queue is broken then.
 pub fn serve(
     queue: &mut Queue,
     caller: &Caller<'_>,
@@ -22,9 +24,10 @@ pub fn serve(
 ) -> Result<bool, virtio_queue::Error> {
     let memory = caller.memory.mmap();
     let mut used = false;
-    // No driver makes more chains available at once than the ring holds. Others are served later.
+    // A driver can make at most as many chains available as the ring holds. Chains that arrive
+    // during the loop are served by the next call.
     for _ in 0..queue.size() {
-        // Popping a chain does not say that the ring cannot be read. This does.
+        // `pop_descriptor_chain` does not report an unreadable ring. `avail_idx` does.
         let avail = queue.avail_idx(memory, std::sync::atomic::Ordering::Acquire)?;
         if avail.0.wrapping_sub(queue.next_avail()) > queue.size() {
             return Err(virtio_queue::Error::InvalidAvailRingIndex);
@@ -43,7 +46,7 @@ pub fn serve(
     Ok(used && queue.needs_notification(memory)?)
 }
 
-/// Answers one chain. Returns how many bytes were written to it.
+/// Answers one chain. Returns the number of bytes written to it.
 fn answer(
     memory: &GuestMemoryMmap<()>,
     chain: DescriptorChain<&GuestMemoryMmap<()>>,
@@ -61,7 +64,7 @@ fn answer(
         if room < size.least {
             return Err(Status::INVALID);
         }
-        // A command is not carried out if the guest could not be told of it.
+        // The command must not run if the guest could not receive the reply.
         if !is_memory(memory, &writable, size.all.min(room)) {
             return Err(Status::FAULT);
         }
@@ -72,18 +75,20 @@ fn answer(
     let mut response = header.as_bytes().to_vec();
     if let Ok(reply) = result {
         response.extend(reply);
-        // An older driver gives room for what it knows.
+        // An older driver provides room only for the fields it knows.
         response.truncate(usize::try_from(room).unwrap_or(usize::MAX));
     }
     scatter(memory, &writable, &response)
 }
 
-/// Most bytes of a request: the largest list of runs that any configuration allows, and what comes
-/// before it.
+/// Largest request in bytes. This is the longest extent list that any configuration allows, and
+/// what precedes the list.
 const MAX_REQUEST: u64 = 128 + (1 << 20) * AbiRun::SIZE as u64;
 
-/// The readable bytes of a chain, and where to write. `None` for a chain that cannot be read, or
-/// has a readable part behind a writable one.
+/// Returns the readable bytes of a chain, and its writable extents.
+///
+/// Returns `None` if the chain cannot be read, is too long, or has a readable part behind a
+/// writable one.
 fn gather(
     memory: &GuestMemoryMmap<()>,
     chain: DescriptorChain<&GuestMemoryMmap<()>>,
@@ -105,7 +110,7 @@ fn gather(
     Some((request, writable))
 }
 
-/// Whether the first `bytes` of the writable part of a chain are guest memory.
+/// Returns whether the first `bytes` of the writable part of a chain are guest memory.
 fn is_memory(memory: &GuestMemoryMmap<()>, writable: &[Run], mut bytes: u64) -> bool {
     writable.iter().all(|run| {
         let now = run.len.min(bytes);
@@ -114,7 +119,9 @@ fn is_memory(memory: &GuestMemoryMmap<()>, writable: &[Run], mut bytes: u64) -> 
     })
 }
 
-/// Writes bytes to the writable part of a chain. Returns how many, 0 if it is not all guest memory.
+/// Writes bytes to the writable part of a chain.
+///
+/// Returns the number of bytes, or 0 if not all of the part is guest memory.
 fn scatter(memory: &GuestMemoryMmap<()>, writable: &[Run], mut bytes: &[u8]) -> u32 {
     let total = bytes.len() as u32;
     for run in writable {

@@ -1,4 +1,4 @@
-//! From the bytes of a request to its command.
+//! Finds the command of a request from its bytes.
 
 use super::base::Result;
 use super::body::Body;
@@ -8,12 +8,12 @@ use crate::worker::Job;
 use vrdma_abi::control::{Opcode, ReqHeader, RespHeader, Status};
 use vrdma_abi::zerocopy::{FromBytes, little_endian::U64};
 
-/// Bytes of a reply, its header included.
+/// Sizes of a reply, in bytes, including the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplySize {
-    /// Those that a driver has to give room for.
+    /// Room that the driver has to provide.
     pub least: u64,
-    /// All that the device has to say.
+    /// Size of the whole reply of this device.
     pub all: u64,
 }
 
@@ -35,19 +35,19 @@ impl<'a> Request<'a> {
         Ok(Request { header, body, row: Row::find(Opcode(header.opcode.get())) })
     }
 
-    /// What the reply has to return for the driver to recognise it.
+    /// Returns the cookie, by which the driver recognises the reply.
     pub(super) fn cookie(&self) -> U64 {
         self.header.cookie
     }
 
-    /// The size of its reply.
+    /// Returns the sizes of the reply.
     pub(super) fn reply_size(&self) -> ReplySize {
         let with_header = |size: usize| (RespHeader::SIZE + size) as u64;
         let (least, all) = self.row.map_or((0, 0), |row| (row.first_reply, row.reply));
         ReplySize { least: with_header(least), all: with_header(all) }
     }
 
-    /// What the worker is to do.
+    /// Returns the job for the worker.
     ///
     /// # Errors
     /// The status for the driver.

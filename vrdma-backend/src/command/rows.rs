@@ -9,14 +9,15 @@ use crate::worker::Job;
 use vrdma_abi::control::Opcode;
 use vrdma_abi::zerocopy::IntoBytes;
 
-/// What has to be known of a command before its request is parsed, and how to parse it.
+/// A row of the command list: the facts that precede parsing, and how to parse a request.
 pub(super) struct Row {
     opcode: Opcode,
     pub transport: Option<Transport>,
-    /// Bytes of the reply's structure in ABI 1.0, and now.
+    /// Size of the reply's structure in bytes: in ABI 1.0 (`first_reply`), and in this version
+    /// (`reply`).
     pub first_reply: usize,
     pub reply: usize,
-    /// Makes a job of a request, which returns the bytes of the reply's structure.
+    /// Makes a job from a request. The job returns the bytes of the reply's structure.
     pub job: fn(&Body<'_>, &Caller<'_>) -> Result<Job<Vec<u8>>>,
 }
 
@@ -34,7 +35,7 @@ impl Row {
         }
     }
 
-    /// The row of a command, if there is such a command.
+    /// Returns the row of the command with this number, if there is one.
     pub fn find(opcode: Opcode) -> Option<&'static Row> {
         ROWS.iter().find(|row| row.opcode == opcode)
     }

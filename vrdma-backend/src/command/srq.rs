@@ -13,7 +13,7 @@ use vrdma_transport::{CqId, DeviceId, OwnerId, PdId, SrqId, SrqInit, XrcSrq, Xrc
 /// CREATE_SRQ.
 #[derive(Debug)]
 pub struct CreateSrq {
-    /// What the queue is to be.
+    /// The shared receive queue to create.
     pub init: SrqInit,
 }
 
@@ -50,9 +50,9 @@ impl Command for CreateSrq {
 pub struct ModifySrq {
     /// The queue.
     pub srq: SrqId,
-    /// How many receives it is to hold, if that changes.
+    /// The new capacity in receives, if it changes.
     pub max_wr: Option<u32>,
-    /// The number of receives below which an event is due, if that changes.
+    /// The new limit, if it changes: an event is due when there are fewer receives than this.
     pub limit: Option<u32>,
 }
 
@@ -119,7 +119,7 @@ impl Command for QuerySrq {
 /// DESTROY_SRQ.
 #[derive(Debug)]
 pub struct DestroySrq {
-    /// The queue that is to go.
+    /// The shared receive queue to destroy.
     pub srq: SrqId,
 }
 

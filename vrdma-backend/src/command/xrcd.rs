@@ -31,7 +31,7 @@ impl Command for AllocXrcd {
 /// DEALLOC_XRCD.
 #[derive(Debug)]
 pub struct DeallocXrcd {
-    /// The domain that is to go.
+    /// The XRC domain to destroy.
     pub xrcd: XrcdId,
 }
 

@@ -4,22 +4,22 @@ use super::words::{Word, word};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// Permissions of a file, written in octal: 0660.
+/// Permissions of a file, written in octal, like 0660.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode(pub u32);
 
-/// A user of this host, as it was written.
+/// A user of this host, and the text that named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its number.
+    /// Number of the user.
     pub id: u32,
     text: String,
 }
 
-/// A group of this host, as it was written.
+/// A group of this host, and the text that named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its number.
+    /// Number of the group.
     pub id: u32,
     text: String,
 }

@@ -20,8 +20,8 @@ use std::str::FromStr;
 ///   socket,id=rdma0,path=/run/vrdma/a.sock -device
 ///   vhost-user-test-device-pci,chardev=rdma0,virtio-id=38,num_vqs=64,vq_size=256,config_size=256,page-per-vq=on
 ///
-/// num_vqs is 2 + the completion vectors + the channels. The MAC is that of the guest's netdev,
-/// which may be one of this process too, with the socket /run/vrdma/a-net.sock (net=PATH):
+/// num_vqs is 2 + the completion vectors + the channels. The MAC is that of the guest's netdev. The
+/// netdev may be one of this process, too, with the socket /run/vrdma/a-net.sock (net=PATH):
 ///
 ///   -chardev socket,id=net0,path=/run/vrdma/a-net.sock -netdev vhost-user,id=net0,chardev=net0
 ///   -device virtio-net-pci,netdev=net0,mac=MAC,host_mtu=9000,rx_queue_size=1024
@@ -31,14 +31,14 @@ pub struct Args {
     /// Configuration file (TOML); see docs/vrdma-backend.md for its keys
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A guest: `name=NAME,mac=MAC[,socket=PATH][,net=PATH][,gid=ADDRESS...]` and the other keys of
-    /// a guest in the file; may be repeated
+    /// A guest: `name=NAME,mac=MAC[,socket=PATH][,net=PATH][,gid=ADDRESS...]` and the file's other
+    /// keys of a guest; may be repeated
     #[arg(short, long, value_name = "KEY=VALUE,...")]
     pub guest: Vec<GuestConfig>,
-    /// Keys of the file that a flag may give too.
+    /// Keys of the file that can also be given as flags.
     #[command(flatten)]
     pub keys: Keys,
-    /// Say more: -v is --log debug, -vv is --log trace
+    /// Log more: -v is --log debug, -vv is --log trace
     #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "log")]
     pub verbose: u8,
     /// Check the configuration, print it as a configuration file, and exit
@@ -47,7 +47,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The level that -v, given so many times, stands for.
+    /// Returns the log level that the number of -v flags stands for.
     pub(super) fn verbose_level(&self) -> Option<LogLevel> {
         match self.verbose {
             0 => None,
@@ -57,8 +57,9 @@ impl Args {
     }
 }
 
-/// Flags that win over the key of the same name in the file (`--poll-us` over `poll_us`). Fields
-/// have the names of [`Config`]'s.
+/// Flags that override the file's key of the same name (`--poll-us` overrides `poll_us`).
+///
+/// The fields have the names of [`Config`]'s fields.
 ///
 /// [`Config`]: super::Config
 #[derive(Debug, clap::Args, Serialize)]
@@ -70,7 +71,7 @@ pub struct Keys {
     /// Socket that answers `stats` with counters in JSON
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
-    /// Completion vectors of each guest, an event virtqueue each [default: 2]
+    /// Completion vectors of each guest; each has an event virtqueue [default: 2]
     #[arg(long, value_name = "N")]
     pub comp_vectors: Option<u16>,
     /// Channels of each guest: one for its kernel, and one for each process until they run out
@@ -81,60 +82,60 @@ pub struct Keys {
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
     /// Microseconds without work after which the worker sleeps; 0: at once. It sleeps earlier if
-    /// others want its processor [default: 200]
+    /// other threads want its processor [default: 200]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub poll_us: Option<u64>,
     /// Never sleep: for a worker that has a processor of its own
     #[arg(long)]
     #[serde(skip_serializing_if = "Not::not")]
     pub busy_poll: bool,
-    /// Threads that serve guests; each guest has one of them [default: 1]
+    /// Threads that serve guests; one of them serves a guest [default: 1]
     #[arg(long, value_name = "N")]
     pub workers: Option<u16>,
-    /// Processors on which they run, one for each, as in 2,3 or 2-5 [default: anywhere]
+    /// Processors for the threads, one each, as in 2,3 or 2-5 [default: anywhere]
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     pub cpus: Option<Cpus>,
-    /// NIC to the outside: a PCI address, or a driver like net_packet0,iface=eth1 (ours) and its
-    /// parameters, as DPDK names them
+    /// NIC to other hosts: a PCI address, or a driver with its parameters as DPDK names them, like
+    /// net_packet0,iface=eth1 (vrdma's own)
     #[arg(long, value_name = "DEVICE")]
     pub uplink: Option<UplinkDevice>,
-    /// Arguments for DPDK's EAL, separated by spaces, before those that the daemon adds by itself
+    /// Arguments for DPDK's EAL, separated by spaces. The daemon adds its own after them
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
     pub eal: Option<String>,
     /// MTU of the uplink [default: its interface's, else 1500]
     #[arg(long, value_name = "BYTES")]
     pub uplink_mtu: Option<u32>,
-    /// Copy payload to packets, also where the uplink could take it from guests' memory: then that
-    /// is not mapped for its DMA
+    /// Copy payload to packets, even if the uplink could read it from guests' memory. Guests'
+    /// memory is then not mapped for the uplink's DMA
     #[arg(long)]
     #[serde(skip_serializing_if = "Not::not")]
     pub no_zero_copy: bool,
-    /// File for everything that the uplink sends and receives (pcap)
+    /// File for all frames that the uplink sends and receives (pcap)
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Faults on the uplink, for tests:
     /// loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub faults: Option<FaultsConfig>,
-    /// Whose TCP iWARP goes over: own (by the uplink) or kernel (by the host) [default: own]
+    /// Whose TCP iWARP uses: own (over the uplink) or kernel (the host's) [default: own]
     #[arg(long, value_name = "own|kernel", value_parser = tcp)]
     pub tcp: Option<Tcp>,
-    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one
-    /// that does not answer for as long again has its connection ended. 0: never [default: 60]
+    /// Seconds without a word after which an iWARP peer is probed. If it does not answer for as
+    /// long again, its connection ends. 0: never [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub tcp_keepalive: Option<u16>,
-    /// iWARP between guests of one worker goes over their own TCP, too, instead of by memory alone
+    /// Use TCP for iWARP between guests of one worker, too, instead of copying in memory
     #[arg(long)]
     #[serde(skip_serializing_if = "Not::not")]
     pub tcp_between_guests: bool,
 }
 
-/// Numbers of processors, as an option takes them.
+/// A list of processor numbers, as an option.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Cpus(Vec<u16>);
 
-/// `2,3,8-11`.
+/// Parses a list like `2,3,8-11`.
 fn cpus(text: &str) -> Result<Cpus, String> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -154,8 +155,9 @@ fn tcp(text: &str) -> Result<Tcp, String> {
     }
 }
 
-/// `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`, each part
-/// optional: the keys of the file.
+/// Parses `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`.
+///
+/// Each part is optional. The keys are those of the file.
 impl FromStr for FaultsConfig {
     type Err = anyhow::Error;
 

@@ -1,5 +1,6 @@
-//! What makes sense as a whole: each message names the key and its value, and says what to write
-//! instead.
+//! The checks of the configuration as a whole.
+//!
+//! Each message names the key and its value, and says what to write instead.
 
 use super::{Config, GuestConfig, GuestLimits, Tcp, Transport};
 use crate::allowed::{AllowedGid, FrameVlan};
@@ -10,24 +11,26 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use vrdma_wire::num::VlanId;
 
-/// Bytes of a socket's path that the kernel takes (`sun_path` without its final zero).
+/// Most bytes of a socket's path in the kernel (`sun_path` without its final zero).
 const MAX_SOCKET_PATH: usize = 107;
-/// Highest number of a processor that fits the set of processors of a thread (`CPU_SETSIZE`).
+/// Highest processor number in a thread's set of processors (`CPU_SETSIZE`).
 const MAX_CPU: u64 = 1023;
 
 impl Config {
-    /// Whether this makes sense.
+    /// Checks that the configuration makes sense.
     ///
     /// # Errors
-    /// Says what does not.
+    /// It does not. The message says what is wrong.
     pub fn check(&self) -> Result<()> {
         self.check_with(self.uplink.is_some())
     }
 
-    /// The same for a daemon that has an uplink, or not, whatever is said of one here.
+    /// Checks the configuration for a daemon with or without an uplink.
+    ///
+    /// `has_uplink` counts for iWARP, whatever this configuration says of an uplink.
     ///
     /// # Errors
-    /// Says what does not.
+    /// The configuration makes no sense. The message says what is wrong.
     pub fn check_with(&self, has_uplink: bool) -> Result<()> {
         self.check_queues()?;
         within("mtu", self.mtu, 1280..=9600)?;
@@ -142,7 +145,7 @@ impl Config {
         self.check_gids()
     }
 
-    /// Whose TCP iWARP goes over, and by which addresses.
+    /// Checks whose TCP each guest's iWARP uses, and with which addresses.
     fn check_streams(&self, has_uplink: bool) -> Result<()> {
         ensure!(
             self.tcp_keepalive <= Self::MAX_KEEPALIVE,
@@ -199,7 +202,7 @@ impl Config {
         Ok(())
     }
 
-    /// Guests that share a host have addresses of their own.
+    /// Checks that guests of the host have different addresses.
     fn check_gids(&self) -> Result<()> {
         for (index, guest) in self.guests.iter().enumerate() {
             let name = &guest.name;
@@ -221,7 +224,7 @@ impl Config {
 }
 
 impl GuestConfig {
-    /// What can be said of it alone.
+    /// Checks what depends on this guest alone.
     fn check(&self) -> Result<()> {
         let name = &self.name;
         ensure!(!name.is_empty(), "guest: its name is empty");
@@ -261,7 +264,7 @@ impl GuestConfig {
         self.check_vlans()
     }
 
-    /// An address that both have in the same VLAN.
+    /// Returns an address that both guests have in the same VLAN.
     fn common_gid(&self, other: &GuestConfig) -> Option<(AllowedGid, FrameVlan)> {
         let (own, others) = (self.member_of(), other.member_of());
         let in_both = |vlan: VlanId| own.contains(vlan) && others.contains(vlan);
@@ -310,8 +313,8 @@ impl GuestLimits {
         within("limits.qp_requests", self.qp_requests, 1..=1 << 15)?;
         within("limits.mrs", self.mrs, 1..=1 << 24)?;
         within("limits.flood_rate", self.flood_rate, 1..=u32::MAX.into())?;
-        // Without user contexts the guest's kernel still works, without address handles all but UD;
-        // without any of these nothing does.
+        // Without user contexts the guest's kernel still works. Without address handles everything
+        // but UD works. Without any of the following, nothing works.
         for (key, value) in [
             ("pds", self.pds.into()),
             ("cqs", self.cqs.into()),

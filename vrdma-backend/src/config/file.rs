@@ -1,4 +1,4 @@
-//! The configuration file, and where in it a mistake is.
+//! The configuration file, and the location of a mistake in it.
 
 use super::plain::plain;
 use anyhow::{Context, Result, anyhow};
@@ -7,16 +7,16 @@ use std::ops::Range;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
-/// A file that was read.
+/// A configuration file that was read.
 #[derive(Debug)]
 pub struct File {
-    /// Its path, for messages.
+    /// Path of the file, for messages.
     name: String,
     text: String,
 }
 
 impl File {
-    /// Reads it.
+    /// Reads the file at a path.
     ///
     /// # Errors
     /// It cannot be read.
@@ -26,17 +26,17 @@ impl File {
         Ok(File { name, text })
     }
 
-    /// One with this text.
+    /// Returns a file with this text.
     #[cfg(test)]
     pub fn of(text: &str) -> File {
         File { name: "file".into(), text: text.into() }
     }
 
-    /// What it says.
+    /// Parses the file.
     ///
     /// # Errors
-    /// It is no TOML, or has keys or values that do not exist: in one line, with the line of the
-    /// file.
+    /// It is not TOML, or has keys or values that do not exist. The error is one line that names
+    /// the line of the file.
     pub fn keys<T: DeserializeOwned>(&self) -> Result<T> {
         toml::from_str(&self.text).map_err(|error| {
             let message = plain(error.message());
@@ -47,8 +47,10 @@ impl File {
         })
     }
 
-    /// An error of a check of what the file says, which begins with its key, with the line of that
-    /// key; as it is, if the file does not say it: then it is a default's, or one of the `flags`.
+    /// Adds the file's line to an error of a check. The error's message begins with the key.
+    ///
+    /// The error stays as it is if the file does not have the key. Then the value is a default, or
+    /// comes from `flags`.
     pub fn locate(&self, error: anyhow::Error, flags: &toml::Table) -> anyhow::Error {
         let message = format!("{error:#}");
         let place = DeTable::parse(&self.text).ok().and_then(|file| place(file.get_ref(), &message, flags));
@@ -62,7 +64,7 @@ impl File {
     }
 }
 
-/// Where the file has the key with which a message begins.
+/// Returns where the file has the key with which a message begins.
 fn place(file: &DeTable<'_>, message: &str, flags: &toml::Table) -> Option<Range<usize>> {
     let Some(of_guest) = message.strip_prefix("guest ") else {
         return words(message).find_map(|word| {
@@ -75,19 +77,21 @@ fn place(file: &DeTable<'_>, message: &str, flags: &toml::Table) -> Option<Range
         let (at, name) = guest.iter().find(|(key, _)| key.get_ref() == "name")?;
         let name = name.get_ref().as_str()?;
         let about = of_guest.strip_prefix(name)?.strip_prefix(": ")?;
-        // What is not of one key is of the guest as a whole.
+        // An error about no particular key is about the guest as a whole.
         Some(words(about).find_map(|word| key(guest, word)).unwrap_or(at.span()))
     })
 }
 
-/// What stands before the first colon, word by word: keys are among the first.
+/// Returns the words of a message before its first colon. Keys are among the first of them.
 fn words(message: &str) -> impl Iterator<Item = &str> {
     let head = message.split(':').next().unwrap_or_default();
     head.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.'))
 }
 
-/// Where a table has a key, which may be of a table in it (`limits.qps`), and may have been written
-/// in the singular (`gid`).
+/// Returns where a table has a key.
+///
+/// The key may be one of an inner table (`limits.qps`). The file may have it in the singular
+/// (`gid`).
 fn key(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let singular = first.strip_suffix("es").filter(|_| first.ends_with("sses")).or(first.strip_suffix('s'));

@@ -9,67 +9,72 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use vrdma_wire::num::{Gid, Mac, VlanId};
 
-/// A guest. A key that takes several values has two names, for one and for many.
+/// A guest. A key that takes several values has two names, in the singular and in the plural.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
     /// Name in messages and counters.
     pub name: String,
-    /// Socket to which its VMM connects for the RDMA function; without one it has none.
+    /// Socket to which its VMM connects for the RDMA function. Without it there is no such
+    /// function.
     pub socket: Option<PathBuf>,
-    /// Socket to which its VMM connects for a second RDMA function, which is of iWARP; with
-    /// `transport = "both"`.
+    /// Socket to which its VMM connects for a second RDMA function, for iWARP.
+    ///
+    /// It is given with `transport = "both"`.
     #[serde(default)]
     pub iwarp: Option<PathBuf>,
-    /// Socket to which its VMM connects for the Ethernet function; without one it has none.
+    /// Socket to which its VMM connects for the Ethernet function. Without it there is no such
+    /// function.
     pub net: Option<PathBuf>,
-    /// Users whose processes may connect to its sockets; if empty, all whom the sockets' mode lets
-    /// in.
+    /// Users whose processes may connect to its sockets. If empty, the sockets' mode alone decides.
     #[serde(default, with = "list", alias = "user")]
     pub users: Vec<User>,
     /// Its MAC address.
     #[serde(with = "word")]
     pub mac: Mac,
-    /// What its RDMA function's connections are made of.
+    /// The transport of its RDMA function.
     #[serde(default)]
     pub transport: Transport,
-    /// Whose TCP iWARP goes over.
+    /// The TCP that iWARP uses.
     #[serde(default)]
     pub tcp: Option<Tcp>,
-    /// Addresses of this host that are its own, for `transport = "iwarp"` over the kernel's TCP.
+    /// Addresses of this host that belong to the guest, for iWARP over the kernel's TCP.
     #[serde(default, with = "list", alias = "host_address")]
     pub host_addresses: Vec<HostAddress>,
-    /// Addresses that it may use as GIDs, beside the link-local one of its MAC address. Only the
-    /// one guest of a host may leave them out, and then it may use any.
+    /// Addresses that it may use as GIDs, in addition to the link-local one of its MAC address.
+    ///
+    /// Only a guest that is alone on the host may leave them out, and may then use any address.
     #[serde(default, with = "list", alias = "gid")]
     pub gids: Vec<AllowedGid>,
-    /// It may use any address that is not among the `gids` of another guest.
+    /// Whether it may use any address that is not among the `gids` of another guest.
     #[serde(default)]
     pub any_gid: bool,
     /// VLANs of which it is a member, 1 to 4094.
     #[serde(default, deserialize_with = "numbers", alias = "vlan")]
     pub vlans: Vec<u16>,
-    /// It may use frames without a tag.
+    /// Whether it may use untagged frames.
     #[serde(default = "yes")]
     pub untagged: bool,
-    /// It is a member of every VLAN, and its frames may have several tags.
+    /// Whether it is a member of every VLAN. Its frames may then have several tags.
     #[serde(default)]
     pub any_vlan: bool,
-    /// The worker that serves it, from 0 on; one with few guests if not given.
+    /// Number of the worker that serves it, from 0 on. Without it, a worker with few guests is
+    /// chosen.
     #[serde(default)]
     pub worker: Option<u16>,
-    /// Other addresses from which its Ethernet function may send.
+    /// Other MAC addresses from which its Ethernet function may send.
     #[serde(default, with = "list", alias = "extra_mac")]
     pub extra_macs: Vec<Mac>,
-    /// Its Ethernet function may send from any address that is no other guest's.
+    /// Whether its Ethernet function may send from any MAC address that is no other guest's.
     #[serde(default)]
     pub any_mac: bool,
-    /// It stands for the second RDMA function of the guest before it ([`GuestConfig::functions`]).
+    /// Whether this is the second RDMA function of the guest before it
+    /// ([`GuestConfig::functions`]).
     #[serde(skip)]
     pub is_beside: bool,
 }
 
-/// What connections of an RDMA function are made of.
+/// The transport of an RDMA function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -78,7 +83,7 @@ pub enum Transport {
     Roce,
     /// iWARP.
     Iwarp,
-    /// Each by a function of its own.
+    /// RoCE and iWARP, each as a function of its own.
     Both,
 }
 
@@ -87,8 +92,10 @@ fn yes() -> bool {
 }
 
 impl GuestConfig {
-    /// One for each of its RDMA functions, the first with all that the guest has beside. Only these
-    /// have a transport that is one.
+    /// Returns one configuration for each RDMA function, each with one transport.
+    ///
+    /// The first has everything else of the guest, like the Ethernet function. No returned
+    /// configuration has [`Transport::Both`].
     pub fn functions(self) -> Vec<GuestConfig> {
         if self.transport != Transport::Both {
             return vec![self];
@@ -105,12 +112,12 @@ impl GuestConfig {
         vec![GuestConfig { transport: Transport::Roce, iwarp: None, ..self }, second]
     }
 
-    /// What its second RDMA function is called in messages and counters.
+    /// Returns the name of its second RDMA function in messages and counters.
     pub(super) fn iwarp_name(&self) -> String {
         format!("{}-iwarp", self.name)
     }
 
-    /// Whether its connections go over our own TCP, as far as it says whose.
+    /// Whether its connections are configured to use vrdma's own TCP.
     pub fn has_own_tcp(&self) -> bool {
         self.transport == Transport::Iwarp && self.tcp == Some(Tcp::Own)
     }
@@ -123,7 +130,7 @@ impl GuestConfig {
             && (gids.is_empty() || gids.iter().any(|allowed| allowed.allows(vlan, gid)))
     }
 
-    /// The addresses that it may use; any if empty.
+    /// Returns the addresses that it may use. If empty, it may use any.
     pub fn allowed_gids(&self) -> Vec<AllowedGid> {
         if self.gids.is_empty() {
             return Vec::new();
@@ -131,7 +138,7 @@ impl GuestConfig {
         self.gids.iter().copied().chain([AllowedGid::link_local(self.mac)]).collect()
     }
 
-    /// The VLANs that it may use.
+    /// Returns the VLANs that it may use.
     pub fn member_of(&self) -> Vlans {
         if self.any_vlan {
             return Vlans::any();
@@ -141,7 +148,7 @@ impl GuestConfig {
     }
 }
 
-/// `name=NAME,mac=MAC,socket=PATH,gid=ADDRESS,gid=ADDRESS`: the keys of the file.
+/// Parses `name=NAME,mac=MAC,socket=PATH,gid=ADDRESS,gid=ADDRESS`, with the keys of the file.
 impl FromStr for GuestConfig {
     type Err = anyhow::Error;
 
@@ -150,7 +157,7 @@ impl FromStr for GuestConfig {
     }
 }
 
-/// Reads all guests, and says what `[guest]` should have been.
+/// Reads all guests. For a mistaken `[guest]` section, the error says how to write it.
 pub(super) fn guests<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<GuestConfig>, D::Error> {
     struct Guests;
 

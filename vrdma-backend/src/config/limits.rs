@@ -1,10 +1,10 @@
-//! What one guest may have.
+//! The limits of each guest.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::sync::OnceLock;
 
-/// What one guest may have; the keys of `[limits]`.
+/// The limits of each guest: the keys of `[limits]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default, rename = "Limits")]
 pub struct GuestLimits {
@@ -18,59 +18,69 @@ pub struct GuestLimits {
     pub cq_entries: u32,
     /// Memory regions.
     pub mrs: u32,
-    /// Runs of memory in one region.
+    /// Extents of memory in one region.
     pub mr_runs: u32,
-    /// Runs of memory in all regions and queues together.
+    /// Extents of memory in all regions and queues together.
     pub total_runs: u64,
     /// Queue pairs; a power of two.
     pub qps: u32,
     /// Shared receive queues.
     pub srqs: u32,
-    /// Requests outstanding of one queue.
+    /// Outstanding requests of one queue.
     pub qp_requests: u32,
-    /// Requests outstanding of all queues together.
+    /// Outstanding requests of all queues together.
     pub total_requests: u64,
-    /// Bytes that the pending requests of all queues may take in the daemon, were all full.
+    /// Bytes of daemon memory that the pending requests of all queues may take, if all queues are
+    /// full.
     pub request_memory: u64,
-    /// The same of all guests together.
+    /// Bytes of daemon memory that the pending requests of all guests together may take.
     pub all_request_memory: u64,
-    /// Bytes that what its connections of own TCP have received and sent, and still keep, may take
-    /// in the daemon. Each connection has a little more in any case.
+    /// Bytes of daemon memory for received and sent data that connections of its own TCP still
+    /// keep.
+    ///
+    /// Each connection may have a little more in any case.
     pub stream_memory: u64,
-    /// The same of all guests together. A guest has no more than the others leave, so one alone has
-    /// half of it.
+    /// Bytes of daemon memory for such data of all guests together.
+    ///
+    /// A guest has no more than the others leave. So a guest that is alone has half of it.
     pub all_stream_memory: u64,
-    /// Address handles. Each connection of `rdma_cm` has one while it is made.
+    /// Address handles. Each connection of `rdma_cm` has one while it is established.
     pub ahs: u32,
-    /// Connections and listeners of iWARP, each of which is a descriptor of the daemon.
+    /// Connections and listeners of iWARP. Each is a file descriptor of the daemon.
     pub connections: u32,
-    /// MiB of memory that its VMM may share with one function. By default as much as the machine
-    /// has: a sparse file may be longer, and its pages would count as the daemon's where the daemon
-    /// is the first that touches them.
+    /// MiB of memory that its VMM may share with one function. By default the size of the machine's
+    /// memory.
+    ///
+    /// A sparse file may be longer. Pages that the daemon is the first to touch would count as the
+    /// daemon's.
     pub memory_max: u64,
-    /// MiB of pages that the daemon may make for one function by registering memory that its VMM
-    /// had not touched. They count for the daemon's control group. By default an eighth of what the
-    /// machine has.
+    /// MiB of pages that the daemon may allocate for one function. By default an eighth of the
+    /// machine's memory.
+    ///
+    /// The daemon allocates pages when it registers memory that the VMM had not touched. They count
+    /// for the daemon's control group.
     pub pages_max: u64,
-    /// The same of all guests together; by default a quarter.
+    /// MiB of such pages of all guests together. By default a quarter of the machine's memory.
     pub all_pages_max: u64,
-    /// Frames of its Ethernet function to several ports (broadcast, multicast, unknown
-    /// destinations) that other guests get in a second. The uplink gets all.
+    /// Flooded frames of its Ethernet function that other guests get in a second.
+    ///
+    /// These are frames to several ports: broadcast, multicast, unknown destinations. The uplink
+    /// gets all.
     pub flood_rate: u32,
 }
 
 impl GuestLimits {
-    /// `pages_max` in bytes.
+    /// Returns `pages_max` in bytes.
     pub fn pages_bytes(&self) -> u64 {
         self.pages_max.saturating_mul(1 << 20)
     }
 
-    /// `all_pages_max` in bytes.
+    /// Returns `all_pages_max` in bytes.
     pub fn all_pages_bytes(&self) -> u64 {
         self.all_pages_max.saturating_mul(1 << 20)
     }
 
-    /// `memory_max` in bytes.
+    /// Returns `memory_max` in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_max.saturating_mul(1 << 20)
     }
@@ -104,7 +114,7 @@ impl Default for GuestLimits {
     }
 }
 
-/// MiB of memory that the machine has; where the system does not say, a tebibyte.
+/// Returns the MiB of memory of the machine, or a tebibyte if the system does not tell.
 fn machine_memory() -> u64 {
     static MEMORY: OnceLock<u64> = OnceLock::new();
     *MEMORY.get_or_init(|| {
@@ -113,7 +123,7 @@ fn machine_memory() -> u64 {
     })
 }
 
-/// MiB in the line `MemTotal:       65842612 kB` of meminfo (proc(5)).
+/// Returns the MiB in the line `MemTotal:       65842612 kB` of meminfo (proc(5)).
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

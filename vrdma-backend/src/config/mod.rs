@@ -1,8 +1,12 @@
-//! What a person tells the daemon: a file, flags, or both (flags win, guests add up).
+//! The configuration: a file, flags, or both. Flags override the file, and guests of both add up.
 //!
-//! A new key is a field here (or in [`GuestLimits`], [`GuestConfig`]) with its default, a line of
-//! `check` if not every value makes sense, and, if it is worth a flag, a field of [`Keys`]: see
-//! CONTRIBUTING.md, "Recipes".
+//! A new key needs
+//!
+//! * a field here (or in [`GuestLimits`], [`GuestConfig`]) with its default,
+//! * a line of `check` if not every value makes sense,
+//! * a field of [`Keys`] if it is worth a flag.
+//!
+//! See CONTRIBUTING.md, "Recipes".
 
 mod access;
 mod args;
@@ -32,11 +36,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 use words::numbers;
 
-/// Everything the daemon needs to know: the keys of the configuration file.
+/// The whole configuration: the keys of the configuration file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// What is logged; what RUST_LOG says if not given, and else messages of level info.
+    /// The log level. Without it `RUST_LOG` decides. Without both it is info.
     pub log: Option<LogLevel>,
     /// Socket that answers `stats`.
     pub admin: Option<PathBuf>,
@@ -48,7 +52,7 @@ pub struct Config {
     pub socket_group: Option<Group>,
     /// Completion vectors of each guest.
     pub comp_vectors: u16,
-    /// Channels of each guest, the kernel's included.
+    /// Channels of each guest, including the kernel's.
     pub channels: u16,
     /// Most bytes of an IP packet in a guest's Ethernet frames.
     pub mtu: u32,
@@ -56,31 +60,32 @@ pub struct Config {
     pub poll_us: u64,
     /// Never sleep.
     pub busy_poll: bool,
-    /// Threads that serve guests, each its own.
+    /// Threads that serve guests. One of them serves a guest.
     pub workers: u16,
-    /// The processors on which they run, one each; anywhere if empty.
+    /// Processors of the threads, one each; anywhere if empty.
     #[serde(deserialize_with = "numbers")]
     pub cpus: Vec<u16>,
-    /// NIC to the outside.
+    /// NIC to other hosts.
     pub uplink: Option<UplinkDevice>,
     /// Arguments for DPDK's EAL.
     pub eal: Option<String>,
-    /// MTU of the uplink; its interface's, else 1500, if not given.
+    /// MTU of the uplink. Without it, that of its interface, else 1500.
     pub uplink_mtu: Option<u32>,
-    /// Payload is copied to packets, also where the uplink could take it from guests' memory.
+    /// Copy payload to packets, even if the uplink could read it from guests' memory.
     pub no_zero_copy: bool,
-    /// File for everything that the uplink sends and receives.
+    /// File for all frames that the uplink sends and receives.
     pub capture: Option<PathBuf>,
-    /// Faults on the uplink.
+    /// Faults injected on the uplink.
     pub faults: Option<FaultsConfig>,
-    /// Whose TCP iWARP goes over, of guests that do not say it themselves.
+    /// The TCP that iWARP uses, for guests that do not choose one.
     pub tcp: Option<Tcp>,
-    /// Seconds without a word after which a peer of iWARP is asked whether it is still there; one
-    /// that does not answer for as long again has its connection ended. 0: never.
+    /// Seconds without a word after which an iWARP peer is probed; 0: never.
+    ///
+    /// If the peer does not answer for as long again, its connection ends.
     pub tcp_keepalive: u16,
-    /// iWARP between guests of one worker goes over their own TCP, too.
+    /// Whether iWARP between guests of one worker uses their own TCP, too.
     pub tcp_between_guests: bool,
-    /// What one guest may have.
+    /// Limits of each guest.
     pub limits: GuestLimits,
     /// The guests.
     #[serde(rename = "guest", deserialize_with = "guest::guests")]
@@ -90,9 +95,9 @@ pub struct Config {
 /// How long the worker polls without work before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// For ever.
+    /// Without limit.
     Always,
-    /// For so long, unless others want its processor.
+    /// For this time, unless other threads want the processor.
     For(Duration),
 }
 
@@ -127,21 +132,20 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Most virtqueues of a guest: `vhost-user` can name 256, and QEMU's generic device has as
+    /// Most virtqueues of a guest: vhost-user can address 256, and QEMU's generic device has as
     /// many.
     pub const MAX_QUEUES: u32 = 256;
     /// Most workers.
     pub const MAX_WORKERS: u16 = 32;
-    /// Longest `tcp_keepalive`: the kernel takes no more.
+    /// Longest `tcp_keepalive` in seconds. The kernel accepts no more.
     pub const MAX_KEEPALIVE: u16 = i16::MAX as u16;
     /// Most entries of a virtqueue.
     pub const MAX_QUEUE_SIZE: u16 = 1024;
 
-    /// From flags, and the file that they name.
+    /// Loads the configuration from flags, and from the file that they name.
     ///
     /// # Errors
-    /// A file that cannot be read, or a configuration that makes no sense; the message says which
-    /// part.
+    /// The file cannot be read, or the configuration makes no sense. The message says which part.
     pub fn load(args: &Args) -> Result<Config> {
         let file = args.config.as_deref().map(File::read).transpose()?;
         let said = file.as_ref().map(File::keys::<Config>).transpose()?.unwrap_or_default();
@@ -149,7 +153,7 @@ impl Config {
         if let Some(level) = args.verbose_level() {
             flags.insert("log".into(), toml::Value::try_from(level)?);
         }
-        // Flags are keys of the file: they are put over what it says.
+        // Flags are keys of the file, and override its values.
         let mut keys = toml::Table::try_from(&said)?;
         keys.extend(flags.clone());
         let mut config: Config = keys.try_into()?;
@@ -161,20 +165,21 @@ impl Config {
         Ok(config)
     }
 
-    /// As a configuration file.
+    /// Returns the configuration as a TOML file.
     ///
     /// # Errors
-    /// A path is no text.
+    /// A path is not UTF-8.
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(self)?)
     }
 
-    /// Whose TCP a guest's iWARP goes over.
+    /// Returns the TCP that a guest's iWARP uses.
     pub fn tcp_of(&self, guest: &GuestConfig) -> Tcp {
         guest.tcp.or(self.tcp).unwrap_or_default()
     }
 
-    /// The guests, each with what holds for all that it does not say itself, and with its worker.
+    /// Returns the guests with defaults filled in and with their workers, one for each RDMA
+    /// function.
     pub fn resolved_guests(&self) -> Vec<GuestConfig> {
         let workers = self.workers_of();
         let resolve = |(guest, worker): (&GuestConfig, u16)| {
@@ -184,7 +189,7 @@ impl Config {
         self.guests.iter().zip(workers).flat_map(resolve).collect()
     }
 
-    /// The worker of each guest: that which it names, else one that has the fewest guests.
+    /// Returns the worker of each guest: the one that it names, else one with the fewest guests.
     fn workers_of(&self) -> Vec<u16> {
         let mut guests = vec![0u32; self.workers.into()];
         let named = self.guests.iter().filter_map(|guest| guest.worker);
@@ -198,12 +203,12 @@ impl Config {
         self.guests.iter().map(|guest| guest.worker.unwrap_or_else(&mut least)).collect()
     }
 
-    /// Virtqueues of a guest.
+    /// Returns the number of virtqueues of a guest.
     pub fn num_queues(&self) -> u32 {
         2 + u32::from(self.comp_vectors) + u32::from(self.channels)
     }
 
-    /// How long the worker polls without work before it sleeps.
+    /// Returns how long the worker polls without work before it sleeps.
     pub fn poll(&self) -> Poll {
         if self.busy_poll { Poll::Always } else { Poll::For(Duration::from_micros(self.poll_us)) }
     }

@@ -1,16 +1,17 @@
-//! What serde says of a value or a key, in words for people.
+//! Plain words for serde's messages about values and keys.
 
 use crate::nearest::nearest;
 
-/// The same in plain words, in one line; as it is, if it is none of serde's messages about keys and
-/// types.
+/// Puts a message of serde's into plain words, in one line.
+///
+/// A message that is not one of serde's about keys and types stays as it is.
 pub fn plain(message: &str) -> String {
     let message = message.trim_end().replace('\n', ", ");
     let about_name = |kind: &str, word| {
         let (name, known) = message.strip_prefix(kind)?.strip_prefix('`')?.split_once('`')?;
         Some(unknown(word, name, &names(known)))
     };
-    // A flag has its key before what is wrong with its value.
+    // In a flag, the key precedes the message about its value.
     let (before, rest) = match message.find("unknown variant `") {
         Some(at) => message.split_at(at),
         None => ("", message.as_str()),
@@ -25,7 +26,7 @@ pub fn plain(message: &str) -> String {
         .unwrap_or(message)
 }
 
-/// A name that is none of those that are known.
+/// Returns the message for an unknown name.
 pub fn unknown(kind: &str, name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
         Some(meant) => format!("there is no {kind} {name}: did you mean {meant}?"),
@@ -33,18 +34,18 @@ pub fn unknown(kind: &str, name: &str, known: &[&str]) -> String {
     }
 }
 
-/// Names in backquotes, in their order.
+/// Returns the names in backquotes, in their order.
 fn names(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// `missing field `mac``.
+/// Translates `missing field `mac``.
 fn missing(message: &str) -> Option<String> {
     let key = message.strip_prefix("missing field `")?.strip_suffix('`')?;
     Some(format!("the key {key} is missing"))
 }
 
-/// `invalid type: string "200", expected u64`.
+/// Translates `invalid type: string "200", expected u64`.
 fn mistyped(message: &str) -> Option<String> {
     let is_value = message.strip_prefix("invalid value: ");
     let (found, wanted) = is_value.or(message.strip_prefix("invalid type: "))?.rsplit_once(", expected ")?;
@@ -64,13 +65,13 @@ fn mistyped(message: &str) -> Option<String> {
     Some(format!("{found}; give {}", wanted_words(wanted)))
 }
 
-/// What was expected: names of Rust's types in words, all else as it is.
+/// Returns what was expected, with the names of Rust's types in words.
 fn wanted_words(wanted: &str) -> String {
     let most = match wanted {
         "u8" => u64::from(u8::MAX),
         "u16" => u16::MAX.into(),
         "u32" => u32::MAX.into(),
-        // A TOML file has no larger ones.
+        // A TOML file has no larger numbers.
         "u64" => i64::MAX as u64,
         "f64" => return "a number, without quotes".into(),
         "a boolean" => return "true or false, without quotes".into(),

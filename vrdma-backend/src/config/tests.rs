@@ -12,7 +12,7 @@ fn load(args: &[&str]) -> Result<Config> {
     Config::load(&Args::try_parse_from([&["vrdma-backend"], args].concat())?)
 }
 
-/// What a configuration file with this text is told.
+/// Returns the configuration in a file with this text, or its error.
 fn file(text: &str) -> Result<Config> {
     let file = File::of(text);
     let config: Config = file.keys()?;
@@ -395,7 +395,7 @@ fn flags_win_over_the_file() {
     assert_eq!(config.guests.iter().map(|guest| &guest.name[..]).collect::<Vec<_>>(), ["a", "b"]);
 }
 
-/// Whatever `--check` prints can be fed back.
+/// The output of `--check` is a valid configuration file.
 #[test]
 fn what_is_printed_is_read_again() {
     let guest = "name=b,net=/b,mac=52:54:00:00:00:02,gid=10.0.0.1,gid=fe80::1,extra-mac=52:54:00:00:00:03,any-mac=true,vlan=10,vlan=20,gid=10.0.0.2@20,untagged=false";
@@ -481,7 +481,7 @@ fn an_address_is_one_guest_s_in_each_vlan() {
         ),
         ("gid=10.0.0.1@10,vlan=10", "gid=10.0.0.1,vlan=20", None),
         ("gid=10.0.0.1@10,vlan=10", "gid=10.0.0.1@10,vlan=10", Some("gids = 10.0.0.1@10: guest a has")),
-        // The first guest's, of its MAC address.
+        // The first guest's link-local address, from its MAC address.
         ("gid=10.0.0.1", "gid=fe80::5054:ff:fe00:1", Some("gids = fe80::5054:ff:fe00:1: guest a has")),
         ("gid=10.0.0.1", "any-gid=true", None),
     ] {

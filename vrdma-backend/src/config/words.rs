@@ -1,8 +1,8 @@
-//! One grammar for flags and file: `KEY=VALUE,KEY=VALUE` of a flag is read by the same rules as a
-//! table of the file.
+//! One grammar for flags and file: `KEY=VALUE,KEY=VALUE` in a flag is read like a table of the
+//! file.
 //!
-//! In a flag `-` and `_` are the same in keys, and a key is repeated where the file has a list. A
-//! list of one may be written as its value.
+//! In the keys of a flag, `-` and `_` are equal. A flag repeats a key where the file has a list. A
+//! list of one value may be written as the value alone.
 
 use super::plain::plain;
 use crate::allowed::AllowedGid;
@@ -13,10 +13,10 @@ use std::marker::PhantomData;
 use std::net::IpAddr;
 use vrdma_wire::num::Mac;
 
-/// Reads `KEY=VALUE,KEY=VALUE` as the file's table with these keys.
+/// Reads `KEY=VALUE,KEY=VALUE` as a table of the file with these keys.
 ///
 /// # Errors
-/// Names the key, and what is wrong with it.
+/// A key or value is wrong. The error names the key and what is wrong with it.
 pub fn from_keys<T: DeserializeOwned>(text: &str) -> Result<T> {
     let mut keys: Vec<(String, Vec<&str>)> = Vec::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
@@ -38,7 +38,7 @@ type Error = de::value::Error;
 /// The keys of a flag, as a table of the file.
 struct FlagKeys<'a> {
     keys: std::vec::IntoIter<(String, Vec<&'a str>)>,
-    /// Those of the key whose turn it is.
+    /// The current key and its values.
     values: Option<(String, Vec<&'a str>)>,
 }
 
@@ -61,7 +61,7 @@ impl<'de> de::MapAccess<'de> for FlagKeys<'de> {
 struct Values<'a>(Vec<&'a str>);
 
 impl<'de> Values<'de> {
-    /// The only value.
+    /// Returns the only value.
     fn one(&self) -> Result<&'de str, Error> {
         match self.0[..] {
             [text] => Ok(text),
@@ -75,7 +75,7 @@ impl<'de> Values<'de> {
     }
 }
 
-/// The error of a value that is something else.
+/// Returns the error for a value of another kind.
 fn not<E: de::Error>(text: &str, kind: &str) -> E {
     E::custom(format_args!("'{text}' is not {kind}"))
 }
@@ -143,10 +143,10 @@ impl<'de> Deserializer<'de> for Values<'de> {
 
 /// A value that is written as one word.
 pub trait Word: Sized + Display {
-    /// What it is, for the message about something else.
+    /// What the value is, for the message about a text of another kind.
     const KIND: &'static str;
 
-    /// Reads it; `None` if it is something else.
+    /// Parses the value; `None` if the text is of another kind.
     fn read(text: &str) -> Option<Self>;
 }
 
@@ -191,23 +191,25 @@ impl Word for HostAddress {
     }
 }
 
-/// For `#[serde(with = "word")]`: a [`Word`].
+/// Serializes a [`Word`], for `#[serde(with = "word")]`.
 pub mod word {
     use super::*;
 
-    /// Writes it as a string.
+    /// Writes the word as a string.
     pub fn serialize<T: Word, S: serde::Serializer>(word: &T, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(word)
     }
 
-    /// Reads it from a string.
+    /// Reads the word from a string.
     pub fn deserialize<'de, T: Word, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
         let text: String = de::Deserialize::deserialize(deserializer)?;
         T::read(&text).ok_or_else(|| not(&text, T::KIND))
     }
 }
 
-/// For `#[serde(with = "list")]`: [`Word`]s; a list of one may be written as its value.
+/// Serializes a list of [`Word`]s, for `#[serde(with = "list")]`.
+///
+/// A list of one word may be written as the word alone.
 pub mod list {
     use super::*;
 
@@ -252,8 +254,9 @@ pub mod list {
     }
 }
 
-/// For `#[serde(deserialize_with = "numbers")]`: numbers; a list of one may be written as its
-/// value.
+/// Reads a list of numbers, for `#[serde(deserialize_with = "numbers")]`.
+///
+/// A list of one number may be written as the number alone.
 pub fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u16>, D::Error> {
     struct Numbers;
 

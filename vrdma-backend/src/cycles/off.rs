@@ -1,21 +1,21 @@
-//! There is no account.
+//! The account of time by stage, without the feature `cycles`: it does nothing.
 
 use super::stage::Stage;
 
-/// Nothing.
+/// A mark that does nothing.
 #[derive(Debug)]
 pub struct Mark;
 
-/// Nothing begins.
+/// Does nothing.
 #[inline(always)]
 pub fn begin() {}
 
-/// Nothing is entered.
+/// Does nothing.
 #[inline(always)]
 pub fn enter(_: Stage) -> Mark {
     Mark
 }
 
-/// Nothing is summed.
+/// Does nothing.
 #[inline(always)]
 pub fn end_turn(_busy: bool) {}

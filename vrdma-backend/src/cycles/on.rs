@@ -1,4 +1,4 @@
-//! The account of this thread.
+//! The account of this thread's time by stage.
 
 use super::stage::Stage;
 use serde::Serialize;
@@ -17,23 +17,24 @@ const STAGES: [(Stage, &str); 8] = [
     (Stage::Wire, "wire"),
     (Stage::Idle, "idle"),
 ];
-/// Marks by which it is found out what one costs, so many times: the least counts, of which the
-/// system took no part.
+/// Number of marks in one trial, and number of trials, that determine the cost of a mark.
+///
+/// The shortest trial counts, because the system did not interrupt it.
 const TRIALS: u32 = 1000;
 const TIMES: usize = 20;
 
-/// What a thread's time went to.
+/// The time that a thread spent, by stage.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Account {
-    /// Nanoseconds by stage, with what the account itself took.
+    /// Nanoseconds by stage, including the overhead of the account.
     pub ns: BTreeMap<&'static str, u64>,
-    /// Times that each ended or was interrupted by another.
+    /// Number of times that each stage ended or was interrupted by another.
     pub marks: BTreeMap<&'static str, u64>,
-    /// Nanoseconds that one takes.
+    /// Nanoseconds that one mark costs.
     pub mark_ns: f64,
 }
 
-/// Ticks or marks by stage: one cache line.
+/// Ticks or marks by stage, in one cache line.
 #[repr(align(64))]
 struct Line([Cell<u64>; STAGES.len()]);
 
@@ -51,7 +52,8 @@ impl Line {
         self.0[stage].set(self.0[stage].get() + more);
     }
 
-    /// Adds what a turn had, all of it to [`Stage::Idle`] if it found nothing to do.
+    /// Adds the values of a round. If the round found no work, all of them count as
+    /// [`Stage::Idle`].
     fn add_turn(&self, turn: &Line, busy: bool) {
         let turn = turn.take();
         if busy {
@@ -63,18 +65,18 @@ impl Line {
 }
 
 struct State {
-    /// Ticks of this turn,
+    /// Ticks of this round.
     turn: Line,
-    /// and of all turns before.
+    /// Ticks of all earlier rounds.
     sums: Line,
-    /// Marks of this turn,
+    /// Marks of this round.
     turn_marks: Line,
-    /// and of all turns before.
+    /// Marks of all earlier rounds.
     marks: Line,
     stage: Cell<Stage>,
     since: Cell<u64>,
     mark_ns: Cell<f64>,
-    /// Ticks and time at the beginning.
+    /// Ticks and time at the start.
     begin: Cell<Option<(u64, Instant)>>,
 }
 
@@ -92,7 +94,7 @@ thread_local!(static STATE: State = const {
 });
 
 impl State {
-    /// Goes over to another stage; which it was.
+    /// Switches to another stage. Returns the previous one.
     #[inline(always)]
     fn switch(&self, stage: Stage) -> Stage {
         let now = ticks();
@@ -103,7 +105,7 @@ impl State {
     }
 }
 
-/// A stage was entered; the one before goes on when this is dropped.
+/// The scope of a stage. The previous stage continues when this is dropped.
 #[derive(Debug)]
 pub struct Mark(Stage);
 
@@ -120,14 +122,14 @@ pub fn enter(stage: Stage) -> Mark {
     Mark(STATE.with(|state| state.switch(stage)))
 }
 
-/// The account of this thread begins.
+/// Starts the account of this thread.
 pub fn begin() {
     let trial = |_| {
         let start = Instant::now();
         for _ in 0..TRIALS {
             drop(enter(Stage::Idle));
         }
-        // Each is entered and left.
+        // Each mark switches twice: it enters and leaves the stage.
         start.elapsed().as_nanos() as f64 / f64::from(2 * TRIALS)
     };
     let mark_ns = (0..TIMES).map(trial).fold(f64::INFINITY, f64::min);
@@ -140,7 +142,7 @@ pub fn begin() {
     });
 }
 
-/// A turn is over. If it found nothing to do, all of it was idle.
+/// Ends a round. If it found no work, all of it counts as idle.
 #[inline]
 pub fn end_turn(busy: bool) {
     STATE.with(|state| {
@@ -150,7 +152,7 @@ pub fn end_turn(busy: bool) {
     });
 }
 
-/// The account of this thread so far, without the turn that is under way.
+/// Returns the account of this thread so far, without the current round.
 pub fn tell() -> Account {
     STATE.with(|state| {
         let (begin, start) = state.begin.get().unwrap_or((ticks(), Instant::now()));
@@ -167,16 +169,17 @@ pub fn tell() -> Account {
     })
 }
 
-/// The counter of the processor, which goes on at one speed.
+/// Returns the processor's time stamp counter, which has a constant rate.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 #[allow(unsafe_code, reason = "the instruction reads a counter, and touches no memory")]
 fn ticks() -> u64 {
-    // SAFETY: all processors of this architecture have it, and Linux lets programs use it.
+    // SAFETY: all processors of this architecture have the instruction, and Linux lets programs use
+    // it.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Nanoseconds, on other processors.
+/// Returns nanoseconds, on other processors.
 #[cfg(not(target_arch = "x86_64"))]
 fn ticks() -> u64 {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
@@ -206,7 +209,7 @@ mod tests {
         });
         end_turn(true);
         let (account, spell) = (tell(), SPELL.as_nanos() as u64);
-        // The counter and the clock may differ by a little.
+        // The counter and the clock may differ slightly.
         assert!(account.ns["execute"] > spell * 19 / 10, "{account:?}");
         assert!(account.ns["copy"] > spell * 9 / 10, "{account:?}");
         let marks = ["poll", "execute", "copy", "idle"].map(|stage| account.marks[stage]);

@@ -6,10 +6,10 @@ use std::sync::atomic::{Ordering, fence};
 use vrdma_abi::ah::AhEntry;
 use vrdma_abi::zerocopy::transmute;
 
-/// 8-byte words of an entry.
+/// Number of 8-byte words of an entry.
 const WORDS: usize = AhEntry::SIZE / 8;
 
-/// Where the driver keeps its address handles.
+/// The driver's table of address handles, in guest memory.
 #[derive(Debug)]
 pub struct AhTable {
     entries: u32,
@@ -18,39 +18,43 @@ pub struct AhTable {
 }
 
 impl AhTable {
-    /// Bytes of a table.
+    /// Returns the size in bytes of a table.
     pub fn bytes(entries: u32) -> u64 {
         u64::from(entries) * AhEntry::SIZE as u64
     }
 
-    /// A table in one run of [`AhTable::bytes`]. `None` if it is not all guest memory, in one
-    /// piece, and aligned to an entry.
+    /// Makes a table in one extent of [`AhTable::bytes`].
+    ///
+    /// `None` if it is not all guest memory, not contiguous in this process, or not aligned to an
+    /// entry.
     pub fn new(memory: &Arc<GuestMemory>, run: Run, entries: u32) -> Option<AhTable> {
         let mut table = AhTable { entries, run, memory: None };
         table.remap(memory);
         table.memory.is_some().then_some(table)
     }
 
-    /// Follows a new memory table. If the memory is gone, so are the handles, until it returns.
+    /// Switches to a new memory table. If the table's memory is gone, so are the handles, until it
+    /// returns.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
         self.memory = Shared::<{ AhEntry::SIZE }>::new(memory, self.run);
     }
 
-    /// An entry, as it was at one moment. `None` if it is empty, was being written, or does not
-    /// exist.
+    /// Returns an entry, as of one moment. `None` if it is empty, does not exist, or was being
+    /// written.
     pub fn get(&self, index: u32) -> Option<AhEntry> {
         let memory = self.memory.as_ref().filter(|_| index < self.entries)?;
         let offset = index as usize * AhEntry::SIZE;
         let generation = memory.load32(offset, Ordering::Acquire);
         let entry: AhEntry = transmute!(memory.read_words::<WORDS>(offset));
-        // What was read comes before the second look at the generation; the first came before it.
+        // The first load of the generation precedes the reads of the entry. The fence makes these
+        // precede the second load.
         fence(Ordering::Acquire);
         let after = memory.load32(offset, Ordering::Relaxed);
         let still = generation != 0 && generation == after && entry.valid.get() == generation;
         still.then_some(entry)
     }
 
-    /// How many entries are in use.
+    /// Counts the entries in use.
     pub fn in_use(&self) -> u32 {
         let Some(memory) = &self.memory else { return 0 };
         let valid = |index: u32| memory.load32(index as usize * AhEntry::SIZE, Ordering::Relaxed) != 0;

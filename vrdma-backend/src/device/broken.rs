@@ -1,31 +1,33 @@
-//! A step panicked that had devices at hand: these are emptied, the others go on
-//! (docs/design/panics.md).
+//! Contains a panic of a step that works on devices. It resets these devices, and the others
+//! continue (docs/design/panics.md).
 
 use super::outputs::{Broken, Outputs};
 use crate::memory::{MrMemory, reap};
 use crate::panics::{self, Panicked};
 use vrdma_transport::{DeviceId, Engine};
 
-/// Steps of a worker, as the log calls them.
+/// Names of a worker's steps, for the log.
 pub mod step {
-    /// Requests of a guest's channels.
+    /// Takes requests of a guest's channels.
     pub const REQUESTS: &str = "its requests";
-    /// A command, once its session has read it.
+    /// Executes a command that its session has read.
     pub const COMMAND: &str = "its command";
-    /// What the engine does by itself: turns of QPs, deadlines, flushes.
+    /// Work that the engine starts itself: rounds of QPs, deadlines, flushes.
     pub const TURN: &str = "turns of its QPs";
-    /// A packet from the wire, a netdev, or the local way of another worker.
+    /// Handles a packet from the wire, a netdev, or the inter-worker ring.
     pub const PACKET: &str = "a packet to it";
-    /// Packets that it sends.
+    /// Sends its packets.
     pub const TRANSMIT: &str = "packets of it";
-    /// A message that waited for a look at its channels.
+    /// Answers a message that waited until its channels were drained.
     pub const ANSWER: &str = "a look for its receives";
-    /// QPs of a CQ that failed.
+    /// Handles the QPs of a CQ that failed.
     pub const FAILED_CQ: &str = "its failed CQ";
 }
 
-/// Carries out a step of the engine, about the devices that it reaches and `of`. `None` if it
-/// panicked: then these are empty, and to end ([`Outputs::broken`]).
+/// Executes a step of the engine that concerns `of` and the devices that it reaches.
+///
+/// Returns `None` if it panicked. These devices are then empty, and have to end
+/// ([`Outputs::broken`]).
 #[inline]
 pub fn contained<R>(
     step: &'static str,
@@ -44,8 +46,9 @@ pub fn contained<R>(
     }
 }
 
-/// Empties the devices that a step had at hand. The process ends if it is not known which they are,
-/// or if what devices share is not whole.
+/// Empties the devices that a step worked on.
+///
+/// The process ends if they are unknown, or if state that devices share is inconsistent.
 #[cold]
 pub fn break_off(
     of: Option<DeviceId>,
@@ -59,7 +62,7 @@ pub fn break_off(
         panics::give_up(&panicked, &"it was about no guest");
     }
     for &id in &broken {
-        // If somebody copies from them still, its guest is told nothing.
+        // If a copy from its memory is still in progress, nothing is reported to the guest.
         let _ = outputs.device(id).loans.take_back();
         reap((engine.reset_device(id), outputs.device(id).reset()));
     }

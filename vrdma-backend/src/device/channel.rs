@@ -1,15 +1,15 @@
-//! Channels, as far as the device counts them; the worker serves them.
+//! Channels, as far as the device counts them. The worker serves them.
 
 use super::{Device, Result};
 use crate::translate::event::AsyncEvent;
 use vrdma_transport::{Error, OwnerId};
 
 impl Device {
-    /// Whether this virtqueue may become a channel of that context.
+    /// Checks whether this virtqueue may become a channel of the context.
     ///
     /// # Errors
-    /// `Invalid`: it is no channel's. `Denied`: it is the kernel's. `NotFound`: there is no such
-    /// context.
+    /// `Invalid`: the virtqueue is not for a channel. `Denied`: it is the kernel's. `NotFound`: the
+    /// context does not exist.
     pub fn check_channel(&mut self, owner: OwnerId, queue: u16) -> Result<()> {
         let first = self.limits.first_channel;
         if queue < first || u32::from(queue) >= self.limits.num_queues {
@@ -21,16 +21,16 @@ impl Device {
         self.context(owner).map(|_| ())
     }
 
-    /// A channel of that context begins.
+    /// Counts a new channel of the context.
     ///
     /// # Errors
-    /// `NotFound`: there is no such context.
+    /// `NotFound`: the context does not exist.
     pub fn channel_bound(&mut self, owner: OwnerId) -> Result<()> {
         self.context(owner)?.objects += 1;
         Ok(())
     }
 
-    /// It ends.
+    /// Counts a channel that ended, and discards its events.
     pub fn channel_unbound(&mut self, owner: OwnerId, queue: u16) {
         self.async_events.forget(queue.into(), &[AsyncEvent::channel_error(queue).kind]);
         self.release(owner);

@@ -1,51 +1,54 @@
-//! The clock of the devices, and time stamps of completions.
+//! The clock of the devices, and the time stamps of completions.
 
 #[cfg(any(test, feature = "fuzzing"))]
 use std::time::Duration;
 use std::time::Instant;
 use vrdma_transport as transport;
 
-/// Nanoseconds of the host's monotonic clock since the workers began.
+/// The clock: nanoseconds of the host's monotonic clock since the workers started.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
-    /// The time stamp of completions until it is renewed.
+    /// The time stamp of completions until [`Clock::renew`].
     stamp: Option<transport::Instant>,
 }
 
 impl Default for Clock {
-    /// One that begins now.
+    /// Returns a clock that starts now.
     fn default() -> Clock {
         Clock { started: Instant::now(), stamp: None }
     }
 }
 
 impl Clock {
-    /// The time.
+    /// Returns the time.
     pub fn now(&self) -> transport::Instant {
         transport::Instant(self.started.elapsed().as_nanos() as u64)
     }
 
-    /// The time stamp of a completion: when the first one since [`Clock::renew`] came. So the clock
-    /// is read once a turn, and only if completions have time stamps.
+    /// Returns the time stamp of a completion: the time of the first completion since
+    /// [`Clock::renew`].
+    ///
+    /// The clock is therefore read once a round, and only if completions have time stamps.
     pub fn stamp(&mut self) -> transport::Instant {
         let Clock { started, stamp } = self;
         *stamp.get_or_insert_with(|| transport::Instant(started.elapsed().as_nanos() as u64))
     }
 
-    /// The time, for a driver that asks. No completion of what is posted after the answer has an
-    /// earlier time stamp.
+    /// Returns the time for a driver that asks.
+    ///
+    /// Completions of requests posted after the answer have no earlier time stamp.
     pub fn tell(&mut self) -> transport::Instant {
         self.renew();
         self.now()
     }
 
-    /// The next completion has a time stamp of its own.
+    /// Gives the next completion a new time stamp.
     pub fn renew(&mut self) {
         self.stamp = None;
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn pass(&mut self, time: Duration) {
         self.started = self.started.checked_sub(time).unwrap_or(self.started);

@@ -1,4 +1,4 @@
-//! User contexts, which own channels, PDs, CQs and QPs.
+//! User contexts. They own channels, PDs, CQs, QPs and shared receive queues.
 
 use super::objects::UserContext;
 use super::{Device, Result};
@@ -8,7 +8,7 @@ impl Device {
     /// ALLOC_CONTEXT.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many as it may.
+    /// `NoResources`: the guest has reached its limit.
     pub fn alloc_context(&mut self) -> Result<OwnerId> {
         self.contexts.insert(UserContext::default()).map(OwnerId).ok_or(Error::NoResources)
     }
@@ -16,7 +16,7 @@ impl Device {
     /// DEALLOC_CONTEXT.
     ///
     /// # Errors
-    /// `Denied`: it is the kernel's. `NotFound`: it does not exist. `Busy`: it owns something.
+    /// `Denied`: it is the kernel's. `NotFound`: it does not exist. `Busy`: it owns an object.
     pub fn dealloc_context(&mut self, owner: OwnerId) -> Result<()> {
         if owner == OwnerId::KERNEL {
             return Err(Error::Denied);
@@ -32,7 +32,7 @@ impl Device {
         self.contexts.get_mut(owner.0).ok_or(Error::NotFound)
     }
 
-    /// An object of the context ends.
+    /// Counts an object of the context that ended.
     pub(super) fn release(&mut self, owner: OwnerId) {
         if let Some(context) = self.contexts.get_mut(owner.0) {
             context.objects -= 1;

@@ -1,57 +1,56 @@
-//! What is counted of a guest beside what the engine counts.
+//! Counters of a guest beside those of the engine.
 
-/// What happened at the border between guest and device; each answers a question that an operator
-/// may ask.
+/// Counters of events between guest and device. Each answers a question that an operator may have.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct DeviceCounters {
     /// Requests taken from channels.
     pub requests: u64,
-    /// Requests dropped: they named no QP, or one of another context.
+    /// Requests dropped because they named no QP or SRQ, or one of another context.
     pub stray_requests: u64,
-    /// Requests dropped: the QP's state does not allow them.
+    /// Requests dropped because the QP's state does not allow them.
     pub untimely_requests: u64,
-    /// Requests that could not be understood.
+    /// Requests that are invalid.
     pub invalid_requests: u64,
-    /// Datagrams that named no address handle that is in use and makes sense.
+    /// Datagrams that named no valid address handle in use.
     pub bad_address_handles: u64,
-    /// QPs that had more outstanding than they may.
+    /// QPs with more requests outstanding than allowed.
     pub overflows: u64,
     /// Channels that broke the rules.
     pub broken_channels: u64,
-    /// Completions made.
+    /// Completions generated.
     pub completions: u64,
     /// CQs that overran.
     pub cq_overruns: u64,
-    /// Times that the worker was woken by a kick.
+    /// Number of times that a kick woke the worker.
     pub kicks: u64,
-    /// Panics in its session, or in a step of its worker about it, which ended its connection.
+    /// Panics in its session, or in a worker's step about it. Each ended its connection.
     pub panics: u64,
-    /// Times that it ended because another worker copied for too long from memory that it had lent.
+    /// Number of times that the device ended because another worker copied too long from its pinned
+    /// memory.
     pub kept_loans: u64,
-    /// Registrations refused because the daemon would have had more pages of its memory made than
-    /// it may.
+    /// Registrations refused because the daemon would have exceeded its limit of pages to make.
     pub refused_pages: u64,
-    /// Events handed over, or waiting for a buffer.
+    /// Events delivered, or waiting for a buffer.
     pub events: u64,
     /// Control commands answered with success.
     pub commands: u64,
     /// Control commands refused.
     pub refused_commands: u64,
-    /// GIDs refused: the guest may not use them, or another guest has them.
+    /// GIDs refused because the guest may not use them, or because another guest has them.
     pub refused_gids: u64,
-    /// Connections of peers (iWARP) that were dropped: the guest has as many as it may, or the
-    /// system is out of descriptors.
+    /// Connections of iWARP peers that were dropped. The guest reached its limit, or the system had
+    /// no descriptors left.
     pub failed_accepts: u64,
 }
 
 impl DeviceCounters {
-    /// Requests in channels that were dropped, for whatever reason.
+    /// Returns the number of requests in channels that were dropped, for any reason.
     pub fn bad_requests(&self) -> u64 {
         self.stray_requests + self.untimely_requests + self.invalid_requests
     }
 }
 
-/// Objects that exist, by kind.
+/// Numbers of existing objects, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[allow(missing_docs, reason = "each field is named after its kind of object")]
 pub struct ObjectCounts {

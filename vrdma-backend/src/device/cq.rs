@@ -12,8 +12,8 @@ impl Device {
     /// CREATE_CQ.
     ///
     /// # Errors
-    /// `Invalid`: there is no such vector. `NotFound`: there is no such context. `NoResources`: the
-    /// guest has as many CQs or runs as it may.
+    /// `Invalid`: the vector does not exist. `NotFound`: the context does not exist. `NoResources`:
+    /// the guest has reached its limit of CQs or extents.
     pub fn create_cq(&mut self, owner: OwnerId, vector: u16, ring: CqRing) -> Result<CqId> {
         let runs = ring.runs();
         if usize::from(vector) >= self.comp_events.len() {
@@ -62,12 +62,12 @@ impl Device {
         Ok(())
     }
 
-    /// RESIZE_CQ: the CQ goes on in `ring`, of which `held` entries are taken as far as the
-    /// consumer is concerned.
+    /// RESIZE_CQ: continues the CQ in `ring`. The consumer still has `held` entries that it has
+    /// taken.
     ///
     /// # Errors
-    /// `NotFound`: it does not exist. `Invalid`: what is not consumed does not fit, the CQEs are of
-    /// another kind, or the CQ failed. `NoResources`: the guest has as many runs as it may.
+    /// `NotFound`: it does not exist. `NoResources`: the guest has reached its limit of extents.
+    /// `Invalid`: the unconsumed CQEs do not fit, the CQEs are of another kind, or the CQ failed.
     pub fn resize_cq(&mut self, cqn: CqId, held: u32, ring: CqRing) -> Result<()> {
         let cq = self.cqs.get_mut(cqn.0).ok_or(Error::NotFound)?;
         let unpolled = cq.ring.unconsumed().filter(|_| !cq.failed).ok_or(Error::Invalid)?;
@@ -82,7 +82,7 @@ impl Device {
         Ok(())
     }
 
-    /// MODIFY_CQ. An event that waits already does so for as long as it was to.
+    /// MODIFY_CQ. An event that already waits keeps its deadline.
     ///
     /// # Errors
     /// `NotFound`: it does not exist.
@@ -91,33 +91,35 @@ impl Device {
         Ok(())
     }
 
-    /// Whose CQ it is.
+    /// Returns the owner of a CQ.
     pub fn cq_owner(&mut self, cqn: CqId) -> Option<OwnerId> {
         self.cqs.get_mut(cqn.0).map(|cq| cq.owner)
     }
 
-    /// One more than the highest number of a CQ so far.
+    /// Returns one more than the highest CQ number so far.
     pub fn cq_end(&self) -> u32 {
         self.cqs.end()
     }
 
-    /// Where CQs are that work, by number.
+    /// Returns the layouts of those CQs in a range of numbers that are mapped.
     pub fn cq_layouts(&mut self, numbers: Range<u32>) -> Vec<(CqId, CqLayout)> {
         let layout = |cqn| Some((CqId(cqn), self.cqs.get_mut(cqn)?.ring.layout()?));
         numbers.filter_map(layout).collect()
     }
 
-    /// A CQ follows a new memory table; the old mapping. `None` for `new`: its memory is gone.
+    /// Switches a CQ to a mapping in a new memory table. Returns the old mapping.
+    ///
+    /// `new` is `None` if its memory is gone.
     pub fn install_cq(&mut self, cq: CqId, new: Option<CqMapping>) -> Option<CqMapping> {
         self.cqs.get_mut(cq.0)?.ring.install(new)
     }
 
-    /// Who uses a CQ.
+    /// Returns the users of a CQ.
     pub fn users_of(&mut self, cq: CqId) -> Vec<CqUser> {
         self.cqs.get_mut(cq.0).map(|cq| cq.users.clone()).unwrap_or_default()
     }
 
-    /// Somebody does not use a CQ any more.
+    /// Removes a user of a CQ.
     pub(super) fn leave_cq(&mut self, cq: CqId, user: CqUser) {
         let Some(cq) = self.cqs.get_mut(cq.0) else { return };
         if let Some(at) = cq.users.iter().position(|&other| other == user) {
@@ -125,10 +127,10 @@ impl Device {
         }
     }
 
-    /// A CQ of that context.
+    /// Returns a CQ of the context.
     ///
     /// # Errors
-    /// `NotFound`: it does not exist. `Denied`: it is another context's.
+    /// `NotFound`: it does not exist. `Denied`: another context owns it.
     pub(super) fn cq(&mut self, cqn: CqId, owner: OwnerId) -> Result<&mut Cq> {
         let cq = self.cqs.get_mut(cqn.0).ok_or(Error::NotFound)?;
         if cq.owner == owner { Ok(cq) } else { Err(Error::Denied) }

@@ -1,4 +1,4 @@
-//! One guest's RDMA function: its objects, and what its driver may do with them.
+//! One guest's RDMA function: its objects, and the operations of its driver on them.
 
 pub mod ah;
 pub mod broken;
@@ -34,15 +34,15 @@ use vrdma_transport::{DeviceId, Error, OwnerId};
 pub use mr::{NewMemory, NewRegion};
 pub use quota::DeviceLimits;
 
-/// What a command comes to; one that is refused has changed nothing.
+/// The result of a command. A command that is refused has changed nothing.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What the worker keeps of a guest beside its queue pairs and regions, which the engine has.
+/// The worker's state of a guest's device, except for its QPs and regions. The engine has those.
 #[derive(Debug)]
 pub struct Device {
-    /// What the host says of the guest.
+    /// The host's configuration of the guest.
     pub guest: GuestConfig,
-    /// Its number in the engine.
+    /// The device's number in the engine.
     pub id: DeviceId,
     memory: Arc<GuestMemory>,
     limits: DeviceLimits,
@@ -52,18 +52,18 @@ pub struct Device {
     ah_table: Option<AhTable>,
     comp_events: Box<[EventQueue]>,
     async_events: EventQueue,
-    /// That of its front-end, to be shut down if the device ends,
+    /// The connection of its front-end, which is shut down if the device ends.
     connection: Option<Arc<UnixStream>>,
-    /// and as it is about to.
+    /// That connection, once the device is about to end.
     ended: Option<Arc<UnixStream>>,
-    /// What of its guest's memory other workers may copy.
+    /// Controls which of its guest's memory other workers may copy.
     pub loans: Arc<LoanGate>,
-    /// What happened.
+    /// Counters of events.
     pub counters: DeviceCounters,
 }
 
 impl Device {
-    /// A device as it is before its guest's driver said anything.
+    /// Creates a device in its state before any command of the driver.
     pub fn new(id: DeviceId, guest: GuestConfig, limits: DeviceLimits) -> Device {
         let mut device = Device {
             guest,
@@ -85,8 +85,9 @@ impl Device {
         device
     }
 
-    /// Forgets all objects; returns those that are many, for the caller to drop. The event queues
-    /// stay attached: they are the front-end's to stop.
+    /// Removes all objects. Returns those that may be many, for the caller to drop.
+    ///
+    /// The event queues stay attached, because only the front-end stops them.
     pub fn reset(&mut self) -> impl Send + use<> {
         self.contexts = ObjectTable::new(self.limits.contexts());
         let kernel = self.contexts.insert(UserContext::default());
@@ -100,7 +101,7 @@ impl Device {
         cqs
     }
 
-    /// The front-end is gone, and with it the guest's memory and virtqueues.
+    /// Handles that the front-end is gone, and with it the guest's memory and virtqueues.
     pub fn detach(&mut self) {
         self.memory = Arc::default();
         self.connection = None;
@@ -109,33 +110,33 @@ impl Device {
         }
     }
 
-    /// Its event queues.
+    /// Returns its event queues.
     fn event_queues(&mut self) -> impl Iterator<Item = &mut EventQueue> {
         self.comp_events.iter_mut().chain([&mut self.async_events])
     }
 
-    /// Its front-end came, by this connection.
+    /// Records the connection of its front-end.
     pub fn connected(&mut self, connection: Option<Arc<UnixStream>>) {
         self.connection = connection;
     }
 
-    /// Its front-end's connection, which it has no longer.
+    /// Takes the connection of its front-end out of the device.
     pub fn take_connection(&mut self) -> Option<Arc<UnixStream>> {
         self.connection.take()
     }
 
-    /// It is about to end, and with it this connection.
+    /// Records that the device is about to end, with this connection.
     fn ended(&mut self, connection: Arc<UnixStream>) {
         self.ended = Some(connection);
     }
 
-    /// The connection of the front-end with which it ends.
+    /// Takes out the front-end's connection that ends with the device.
     pub fn take_ended(&mut self) -> Option<Arc<UnixStream>> {
         let (connection, ended) = (self.connection.take(), self.ended.take());
         ended.or(connection)
     }
 
-    /// Follows a new memory table, but for its CQs.
+    /// Switches to a new memory table, except for its CQs.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
         self.memory = memory.clone();
         for queue in self.comp_events.iter_mut().chain([&mut self.async_events]) {
@@ -146,7 +147,7 @@ impl Device {
         }
     }
 
-    /// The event queue with this virtqueue number.
+    /// Returns the event queue with this virtqueue number.
     pub fn event_queue(&mut self, index: u16) -> Option<&mut EventQueue> {
         match Events::of_queue(index)? {
             Events::Async => Some(&mut self.async_events),
@@ -154,12 +155,12 @@ impl Device {
         }
     }
 
-    /// What it may have.
+    /// Returns its limits.
     pub fn limits(&self) -> &DeviceLimits {
         &self.limits
     }
 
-    /// Where its driver keeps address handles.
+    /// Returns the table of address handles.
     #[inline]
     pub fn ah_table(&self) -> Option<&AhTable> {
         self.ah_table.as_ref()
@@ -168,7 +169,7 @@ impl Device {
     /// SET_AH_TABLE.
     ///
     /// # Errors
-    /// `Busy`: there is one.
+    /// `Busy`: there already is a table.
     pub fn set_ah_table(&mut self, table: AhTable) -> Result<()> {
         if self.ah_table.is_some() {
             return Err(Error::Busy);
@@ -177,7 +178,7 @@ impl Device {
         Ok(())
     }
 
-    /// Objects that exist, apart from those that the engine and the worker count.
+    /// Returns the numbers of its objects, except those that the engine and the worker count.
     pub fn counts(&self) -> ObjectCounts {
         ObjectCounts {
             contexts: self.contexts.len() - 1,

@@ -1,51 +1,52 @@
-//! Completion events that wait for more completions: how many, and until when.
+//! Moderation of completion events: how long they wait for more completions.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 use vrdma_transport::{CqId, DeviceId, Instant};
 
-/// What completion events of a CQ may wait for.
+/// The moderation of a CQ's completion events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moderation {
-    /// CQEs that make an event due; 0: no number does.
+    /// Number of CQEs that make an event due. 0 means that no number does.
     count: u32,
-    /// How long after the first of them it is due at the latest.
+    /// Time after the first CQE at which the event is due at the latest.
     period: Duration,
 }
 
 impl Moderation {
-    /// From what a driver says, `period` in microseconds. `None`: events do not wait.
+    /// Makes it from a driver's values, with `period` in microseconds. `None` means that events do
+    /// not wait.
     pub fn new(count: u16, period: u16) -> Option<Moderation> {
         let moderation = Moderation { count: count.into(), period: Duration::from_micros(period.into()) };
         (count != 1 && period != 0).then_some(moderation)
     }
 }
 
-/// The event of one CQ that may be waiting.
+/// The event of a CQ, which may be waiting.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// CQEs since the CQ was armed, as far as is known.
+    /// Number of CQEs since the CQ was armed, as far as is known.
     gathered: u32,
-    /// When the event is due at the latest; `None` if none waits.
+    /// Latest time at which the event is due. `None` if no event waits.
     due: Option<Instant>,
-    /// When [`Timers`] tell of this CQ next.
+    /// Time of the next timer of this CQ in [`Timers`].
     timer: Option<Instant>,
 }
 
-/// What is to be done when the time of a CQ has come.
+/// The action after a CQ's timer expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fired {
-    /// Its event is due.
+    /// The event is due.
     Due,
-    /// Its event is due at that time; the timer is set again.
+    /// The event is due at that time. The timer is set again.
     Later(Instant),
-    /// Nothing: its event was raised meanwhile.
+    /// Nothing, because the event was raised before.
     Nothing,
 }
 
 impl Waiting {
-    /// `new` CQEs came to the CQ, which is armed: true if its event is due.
+    /// Records `new` CQEs of an armed CQ. Returns true if its event is due.
     pub fn gather(&mut self, moderation: Moderation, new: u32, now: Instant) -> bool {
         self.gathered = self.gathered.saturating_add(new);
         if moderation.count != 0 && self.gathered >= moderation.count {
@@ -56,19 +57,19 @@ impl Waiting {
         false
     }
 
-    /// The event was raised.
+    /// Records that the event was raised.
     pub fn raised(&mut self) {
         (self.gathered, self.due) = (0, None);
     }
 
-    /// When the timer has to be set to, if it is not.
+    /// Returns the time to set the timer to, if it is not set that early.
     pub fn take_timer(&mut self) -> Option<Instant> {
         let due = self.due.filter(|due| self.timer.is_none_or(|timer| timer > *due))?;
         self.timer = Some(due);
         Some(due)
     }
 
-    /// The timer of `at` has come.
+    /// Handles the expiry of the timer for `at`.
     pub fn fire(&mut self, at: Instant, now: Instant) -> Fired {
         if self.timer != Some(at) {
             return Fired::Nothing;
@@ -88,24 +89,24 @@ impl Waiting {
     }
 }
 
-/// When which CQ's event is to be looked at. A CQ is there once, and again after its moderation
-/// became shorter.
+/// The timers of CQ events. A CQ has one timer, and another one after its moderation became
+/// shorter.
 #[derive(Debug, Default)]
 pub(super) struct Timers(BinaryHeap<Reverse<(Instant, DeviceId, CqId)>>);
 
 impl Timers {
-    /// Sets one.
+    /// Sets a timer.
     pub fn set(&mut self, at: Instant, device: DeviceId, cq: CqId) {
         self.0.push(Reverse((at, device, cq)));
     }
 
-    /// The next that has come.
+    /// Takes the next timer that has expired.
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, DeviceId, CqId)> {
         self.next().filter(|at| *at <= now)?;
         self.0.pop().map(|Reverse(timer)| timer)
     }
 
-    /// When the next comes.
+    /// Returns the time of the next timer.
     pub fn next(&self) -> Option<Instant> {
         self.0.peek().map(|Reverse((at, ..))| *at)
     }
@@ -126,7 +127,7 @@ mod tests {
         assert!(!waiting.gather(moderation, 0, Instant(5 * US)));
         assert_eq!(waiting.take_timer(), None, "it is set");
         assert!(waiting.gather(moderation, 1, Instant(6 * US)));
-        // The next begins to wait before the timer of the last one has come.
+        // The next event starts to wait before the timer of the previous one expires.
         assert!(!waiting.gather(moderation, 1, Instant(7 * US)));
         assert_eq!(waiting.take_timer(), None);
         assert_eq!(waiting.fire(Instant(10 * US), Instant(10 * US)), Fired::Later(Instant(17 * US)));

@@ -5,7 +5,7 @@ use crate::memory::MrMemory;
 use vrdma_transport::{Access, Engine, Error, OwnerId, PdId, Rereg};
 use vrdma_wire::num::Lkey;
 
-/// A region to be registered.
+/// A region to register.
 #[derive(Debug)]
 pub struct NewRegion {
     /// Its protection domain.
@@ -16,16 +16,16 @@ pub struct NewRegion {
     pub memory: NewMemory,
 }
 
-/// Memory that a region is to have.
+/// The memory for a region.
 #[derive(Debug)]
 pub struct NewMemory {
-    /// Address by which requests name its first byte.
+    /// The address by which requests name the first byte.
     pub iova: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Where it is.
+    /// The memory itself.
     pub memory: MrMemory,
-    /// Runs of memory that it has, for the quota.
+    /// Number of extents, for the quota.
     pub runs: u64,
 }
 
@@ -33,7 +33,8 @@ impl Device {
     /// REG_MR.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many regions or runs as it may. Those of [`Engine::reg_mr`].
+    /// `NoResources`: the guest has reached its limit of regions or extents. Also the errors of
+    /// [`Engine::reg_mr`].
     pub fn reg_mr(&mut self, engine: &mut Engine<MrMemory>, new: NewRegion) -> Result<u32> {
         let NewRegion { pd, access, memory } = new;
         let NewMemory { iova, length, memory, runs } = memory;
@@ -42,10 +43,10 @@ impl Device {
         key.inspect_err(|_| self.quota.return_runs(runs))
     }
 
-    /// GET_DMA_MR: all of the guest's memory, for its kernel.
+    /// GET_DMA_MR: registers all of the guest's memory, for its kernel.
     ///
     /// # Errors
-    /// `Denied`: the PD is not the kernel's. Those of [`Engine::reg_mr`].
+    /// `Denied`: the PD is not the kernel's. Also the errors of [`Engine::reg_mr`].
     pub fn dma_mr(&mut self, engine: &mut Engine<MrMemory>, pd: PdId, access: Access) -> Result<u32> {
         if engine.pd_owner(self.id, pd)? != OwnerId::KERNEL {
             return Err(Error::Denied);
@@ -58,7 +59,7 @@ impl Device {
     /// ALLOC_FAST_MR.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many regions or runs as it may. Those of
+    /// `NoResources`: the guest has reached its limit of regions or extents. Also the errors of
     /// [`Engine::alloc_fast_mr`].
     pub fn alloc_fast_mr(&mut self, engine: &mut Engine<MrMemory>, pd: PdId, max_pages: u32) -> Result<u32> {
         let memory = MrMemory::pages(&self.memory, max_pages);
@@ -71,7 +72,7 @@ impl Device {
     /// DEREG_MR.
     ///
     /// # Errors
-    /// `NotFound`: the key is none of a region. `Busy`: windows are bound to it.
+    /// `NotFound`: the key is not a region's. `Busy`: windows are bound to the region.
     pub fn dereg_mr(&mut self, engine: &mut Engine<MrMemory>, key: Lkey) -> Result<()> {
         let memory = engine.dereg_mr(self.id, key.0)?;
         self.quota.return_runs(memory.runs());
@@ -81,7 +82,8 @@ impl Device {
     /// REREG_MR.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many runs as it may. Those of [`Engine::rereg_mr`].
+    /// `NoResources`: the guest has reached its limit of extents. Also the errors of
+    /// [`Engine::rereg_mr`].
     pub fn rereg_mr(
         &mut self,
         engine: &mut Engine<MrMemory>,

@@ -1,4 +1,4 @@
-//! What a device keeps of its objects.
+//! The objects of a device.
 
 use super::moderation::{Moderation, Waiting};
 use crate::queue::cq::CqRing;
@@ -8,16 +8,16 @@ use vrdma_wire::num::Qpn;
 /// A user context.
 #[derive(Debug, Default)]
 pub(super) struct UserContext {
-    /// Channels, PDs, CQs and QPs that belong to it.
+    /// Number of channels, PDs, CQs, QPs and shared receive queues that belong to it.
     pub objects: u32,
 }
 
-/// Whose requests complete at a CQ.
+/// A user of a CQ, whose requests complete there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqUser {
-    /// Those of a QP.
+    /// A QP.
     Qp(Qpn),
-    /// Those of an XRC shared receive queue.
+    /// An XRC shared receive queue.
     Srq(SrqId),
 }
 
@@ -29,21 +29,21 @@ pub(super) struct Cq {
     pub vector: u16,
     pub ring: CqRing,
     pub runs: u64,
-    /// Who uses it; a QP that does for both directions is there twice.
+    /// The users. A QP that uses the CQ in both directions is listed twice.
     pub users: Vec<CqUser>,
-    /// New CQEs have not been checked against the arm words,
+    /// New CQEs have not been checked against the arm words.
     pub dirty: bool,
-    /// so many.
+    /// Number of these CQEs.
     pub new: u32,
-    /// One of those is solicited or tells of an error.
+    /// One of these CQEs is solicited or reports an error.
     pub solicited: bool,
     /// CQEs were published since the last event or second look, without an event.
     pub quiet: bool,
-    /// One of those is solicited or tells of an error.
+    /// One of these CQEs is solicited or reports an error.
     pub quiet_solicited: bool,
-    /// What its events wait for, if they do.
+    /// The moderation of its events, if any.
     pub moderation: Option<Moderation>,
-    /// Its event that may be waiting.
+    /// Its event, which may be waiting.
     pub waiting: Waiting,
     /// It overran, or its memory is gone.
     pub failed: bool,

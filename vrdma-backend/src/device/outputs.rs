@@ -1,4 +1,4 @@
-//! Where completions and events go: the engine's sink.
+//! The engine's sink: it writes completions and events to the guests.
 
 mod telling;
 
@@ -13,47 +13,50 @@ use crate::translate::cqe::CqeWords;
 use crate::translate::event::AsyncEvent;
 use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WcStatus};
 
-/// All devices of a worker, and what is to be told to them.
+/// All devices of a worker, and the output for them.
 #[derive(Debug, Default)]
 pub struct Outputs {
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
     devices: Vec<Option<Device>>,
-    /// CQEs that are published together, the last one first. Consumers look at the first place that
-    /// is free: it becomes theirs once, and the lines behind it stay with us while we write to
-    /// them, where each would go back and forth if they were published one by one.
+    /// CQEs to publish together, the last one first.
+    ///
+    /// A consumer polls the first free slot. In this order its processor gets that cache line once,
+    /// and the lines behind stay with this processor while it writes them. If CQEs were published
+    /// one by one, each line would move back and forth.
     gathered: Gathered,
     gathers: bool,
-    /// Bytes of the requests that were carried out since completions were published.
+    /// Bytes of the requests that were executed since completions were last published.
     carried: u64,
-    /// CQs with new CQEs whose arm words have not been looked at.
+    /// CQs with new CQEs whose arm words have not been checked.
     dirty: Vec<(DeviceId, CqId)>,
     /// CQs with CQEs that raised no event because they were not armed.
     quiet: Vec<(DeviceId, CqId)>,
-    /// CQs whose events wait for more completions.
+    /// Timers of CQs whose events wait for more completions.
     timers: Timers,
     /// Devices with events to flush.
     eventful: Vec<DeviceId>,
-    /// CQs that failed and whose QPs do not know yet.
+    /// CQs that failed and whose QPs have not been told.
     pub failed: Vec<(DeviceId, CqId)>,
-    /// Devices that are to end, and why.
+    /// Devices that are to end, and the reason.
     pub broken: Vec<(Broken, Vec<DeviceId>)>,
     overruns: RateLimit,
-    /// Events wait for buffers; a worker that does not sleep tries them again every so many turns.
+    /// Whether events wait for buffers. A worker that does not sleep retries them every
+    /// `RETRY_TURNS` rounds.
     waiting: bool,
     turns_waited: u32,
 }
 
-/// Why devices are to end.
+/// The reason why devices have to end.
 #[derive(Debug)]
 pub enum Broken {
-    /// A step that had them at hand panicked.
+    /// A step that worked on them panicked.
     Panicked(Panicked),
-    /// Another worker copies for too long from memory that they lent.
+    /// Another worker copies too long from memory that they had pinned for it.
     Kept,
 }
 
-/// A CQE that has its place, and is to be published.
+/// A CQE with a reserved slot, which is to be published.
 #[derive(Clone, Copy, Debug)]
 struct NewCqe {
     device: DeviceId,
@@ -62,8 +65,10 @@ struct NewCqe {
     words: CqeWords,
 }
 
-/// CQEs that are to be published, in the order in which they completed. An array, in which each is
-/// made where it stays: one that is made elsewhere and copied costs a stall, as of [`CqeWords`].
+/// CQEs to publish, in the order of completion.
+///
+/// It is an array so that each CQE is made in its final location. A copy would stall, as
+/// [`CqeWords`] explains.
 #[derive(Debug)]
 struct Gathered {
     all: [NewCqe; GATHERED],
@@ -78,13 +83,13 @@ impl Default for Gathered {
     }
 }
 
-/// Completions that are published together at most.
+/// Largest number of completions that are published together.
 const GATHERED: usize = 32;
-/// Bytes of messages for which completions wait for each other at most.
+/// Bytes of messages after which waiting completions are published.
 const GATHERED_BYTES: u64 = 8192;
 
 impl Outputs {
-    /// Adds a device under its id.
+    /// Adds a device under its number.
     pub fn add(&mut self, device: Device) {
         let index = device.id.0 as usize;
         if self.devices.len() <= index {
@@ -93,20 +98,20 @@ impl Outputs {
         self.devices[index] = Some(device);
     }
 
-    /// A device. Ids come from this process.
+    /// Returns a device. Numbers come from this process.
     #[inline]
     pub fn device(&mut self, id: DeviceId) -> &mut Device {
         device(&mut self.devices, id)
     }
 
-    /// All devices.
+    /// Returns all devices.
     pub fn devices(&mut self) -> impl Iterator<Item = &mut Device> {
         self.devices.iter_mut().flatten()
     }
 
-    /// Queues an async event.
+    /// Queues an asynchronous event.
     pub fn async_event(&mut self, id: DeviceId, event: AsyncEvent) {
-        // What completed before it is seen before it.
+        // Earlier completions must be visible before the event.
         self.publish_gathered();
         let device = self.device(id);
         device.counters.events += 1;
@@ -114,29 +119,32 @@ impl Outputs {
         self.has_events(id);
     }
 
-    /// After a panic: what completed of others before is published.
+    /// Publishes, after a panic, the completions of other devices from before it.
     pub fn put_right(&mut self) {
         self.publish();
     }
 
-    /// A device has something for [`Outputs::flush_events`]. Events of one device mostly come
-    /// together.
+    /// Records that a device has events for [`Outputs::flush_events`].
+    ///
+    /// Only the last entry is compared, because events of one device mostly come together.
     fn has_events(&mut self, id: DeviceId) {
         if self.eventful.last() != Some(&id) {
             self.eventful.push(id);
         }
     }
 
-    /// Something of a device ends other than well: its guest may use all memory that is not of
-    /// requests again. False if it may not, for somebody copies from it still: then the device is
-    /// to end, and the guest is told nothing more, so that its driver leaves the memory as it is.
+    /// Revokes a device's pinned regions before a failure is reported. The guest may then reuse all
+    /// memory that no request has.
+    ///
+    /// Returns false if a copy from its memory is still in progress. The device then has to end.
+    /// The guest is told nothing more, so its driver leaves the memory as it is.
     #[cold]
     pub fn take_loans_back(&mut self, id: DeviceId) -> bool {
         let device = self.device(id);
         if device.loans.take_back() {
             return true;
         }
-        // Once; and where no front-end is there is nobody to be told.
+        // The device ends once. Without a front-end there is nobody to tell.
         if let Some(connection) = device.take_connection() {
             device.ended(connection);
             self.broken.push((Broken::Kept, vec![id]));
@@ -144,7 +152,7 @@ impl Outputs {
         false
     }
 
-    /// Whether a device is to end.
+    /// Returns whether a device has to end.
     pub fn is_ending(&self, id: DeviceId) -> bool {
         self.broken.iter().any(|(_, devices)| devices.contains(&id))
     }
@@ -168,14 +176,15 @@ fn device(devices: &mut [Option<Device>], id: DeviceId) -> &mut Device {
 }
 
 impl Outputs {
-    /// Completions are gathered from now on, until [`Outputs::publish`].
+    /// Starts to gather completions, until [`Outputs::publish`].
     #[inline]
     pub fn gather(&mut self) {
         self.gathers = true;
     }
 
-    /// A request of so many bytes is about to be carried out. Completions do not wait for long
-    /// messages behind them.
+    /// Records that a request of `bytes` bytes is about to be executed.
+    ///
+    /// It publishes gathered completions if they would otherwise wait for long messages.
     #[inline]
     pub fn carries(&mut self, bytes: u64) {
         self.carried += bytes;
@@ -184,7 +193,7 @@ impl Outputs {
         }
     }
 
-    /// Publishes what was gathered, and gathers no more.
+    /// Publishes the gathered completions, and stops gathering.
     #[inline]
     pub fn publish(&mut self) {
         self.gathers = false;
@@ -195,7 +204,7 @@ impl Outputs {
     fn publish_gathered(&mut self) {
         self.carried = 0;
         if self.gathered.count != 0 {
-            // They may be of several devices.
+            // The completions may belong to several devices.
             panics::shared(|| self.publish_all());
         }
     }
@@ -206,10 +215,11 @@ impl Outputs {
         let count = std::mem::take(&mut gathered.count);
         let mut rest = &gathered.all[..count];
         while let Some(&NewCqe { device: id, cq, .. }) = rest.last() {
-            // Those of one CQ mostly come together: it is looked up once for them.
+            // CQEs of one CQ mostly come together. The CQ is looked up once for each such run.
             let is_other = |new: &NewCqe| new.device != id || new.cq != cq;
             let (others, run) = rest.split_at(rest.iter().rposition(is_other).map_or(0, |at| at + 1));
-            // What destroys a CQ, or moves it, is no request: it finds nothing gathered.
+            // Commands that destroy or resize a CQ run outside the gathering of requests, so
+            // nothing is gathered then.
             if let Some(cq) = device(devices, id).cqs.get_mut(cq.0) {
                 run.iter().rev().for_each(|new| cq.ring.write(new.place, &new.words.0, || clock.stamp().0));
             }
@@ -217,8 +227,10 @@ impl Outputs {
         }
     }
 
-    /// Takes the place of a completion in its CQ, and whether it may be written later; `None` if
-    /// the CQ is gone, or has no place.
+    /// Reserves the slot of a completion in its CQ. Returns the slot, and whether it may be written
+    /// later.
+    ///
+    /// `None` if the CQ is gone or full.
     #[inline]
     fn reserve(&mut self, id: DeviceId, cq_id: CqId, is_urgent: bool) -> Option<(Place, bool)> {
         let device = device(&mut self.devices, id);
@@ -239,8 +251,10 @@ impl Outputs {
 }
 
 impl Sink for Outputs {
-    /// What most completions do not tell is seen to be nothing where they are made, so the words
-    /// are made there.
+    /// Reports a completion.
+    ///
+    /// It is inlined into the caller. The compiler then sees which parts of a completion are
+    /// absent, and simplifies the CQE's words.
     #[inline(always)]
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
         #[cfg(feature = "hooks")]
@@ -263,8 +277,10 @@ impl Sink for Outputs {
 }
 
 impl Outputs {
-    /// Puts a CQE, by its words, into its CQ, or among those that are gathered. An urgent one
-    /// raises a solicited event. (Its words one by one: they come in registers.)
+    /// Writes a CQE to its CQ, or adds it to the gathered ones. An urgent one raises a solicited
+    /// event.
+    ///
+    /// The words are separate arguments, so that they are passed in registers.
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "see above")]
     fn put(

@@ -1,4 +1,4 @@
-//! Queue pairs, as far as their CQs and the quota are concerned; the engine has all else.
+//! Queue pairs, as far as their CQs and the quota are concerned. The engine has the rest.
 
 use super::objects::CqUser;
 use super::{Device, Result};
@@ -7,7 +7,7 @@ use crate::translate::event;
 use vrdma_transport::{CqId, Engine, Error, QpInit, QpType, Receives};
 use vrdma_wire::num::Qpn;
 
-/// Requests that a QP may have outstanding in queues of its own.
+/// Returns the number of requests that a QP may have outstanding in its own queues.
 fn requests(init: &QpInit) -> u64 {
     let receives = if init.receives == Receives::Own { init.max_recv_wr } else { 0 };
     match init.qp_type {
@@ -17,7 +17,7 @@ fn requests(init: &QpInit) -> u64 {
     }
 }
 
-/// The CQs where its requests complete, one for each direction that it has.
+/// Returns the CQs where its requests complete, one for each direction that it has.
 fn cqs(init: &QpInit) -> impl Iterator<Item = CqId> + use<> {
     let sends = (init.qp_type != QpType::XrcRecv).then_some(init.send_cq);
     let receives = !matches!(init.qp_type, QpType::XrcSend | QpType::XrcRecv);
@@ -28,9 +28,9 @@ impl Device {
     /// CREATE_QP.
     ///
     /// # Errors
-    /// `NotFound`: there is no such context, CQ, PD or XRC domain. `Denied`: one is another
-    /// context's. `NoResources`: the guest has as many requests outstanding as it may. Those of
-    /// [`Engine::create_qp`].
+    /// `NotFound`: the context, a CQ, the PD or the XRC domain does not exist. `Denied`: one
+    /// belongs to another context. `NoResources`: the guest has reached its limit of outstanding
+    /// requests. Also the errors of [`Engine::create_qp`].
     pub fn create_qp(&mut self, engine: &mut Engine<MrMemory>, init: QpInit) -> Result<Qpn> {
         let owner = init.owner;
         self.context(owner)?;

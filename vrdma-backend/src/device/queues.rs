@@ -1,4 +1,4 @@
-//! Which virtqueue is for what (`vrdma_abi::config::queue`): control, async events, completion
+//! The purpose of each virtqueue (`vrdma_abi::config::queue`): control, async events, completion
 //! events by vector, channels.
 
 use vrdma_abi::config::queue;
@@ -10,12 +10,12 @@ pub use queue::CONTROL;
 pub enum Events {
     /// Asynchronous events.
     Async,
-    /// Completion events of this vector; whether there is such a vector is not known yet.
+    /// Completion events of this vector. The vector is not checked.
     Completion(u16),
 }
 
 impl Events {
-    /// The event queue with this virtqueue number.
+    /// Returns the event queue with this virtqueue number.
     pub fn of_queue(index: u16) -> Option<Events> {
         match index {
             queue::ASYNC_EVENTS => Some(Events::Async),
@@ -24,7 +24,7 @@ impl Events {
     }
 }
 
-/// Number of the first channel, which is the kernel's: it follows the event queues.
+/// Returns the virtqueue of the first channel, which is the kernel's. It follows the event queues.
 pub fn first_channel(comp_vectors: u16) -> u16 {
     queue::FIRST_COMP_EVENTS + comp_vectors
 }

@@ -1,4 +1,4 @@
-//! Shared receive queues, as far as the quota is concerned; the engine has all else.
+//! Shared receive queues, as far as the quota is concerned. The engine has the rest.
 
 use super::objects::CqUser;
 use super::{Device, Result};
@@ -10,9 +10,9 @@ impl Device {
     /// CREATE_SRQ.
     ///
     /// # Errors
-    /// `NotFound`: there is no such context, PD, XRC domain or CQ. `Denied`: one is another
-    /// context's. `NoResources`: the guest has as many receives outstanding as it may. Those of
-    /// [`Engine::create_srq`].
+    /// `NotFound`: the context, the PD, the XRC domain or the CQ does not exist. `Denied`: one
+    /// belongs to another context. `NoResources`: the guest has reached its limit of outstanding
+    /// receives. Also the errors of [`Engine::create_srq`].
     pub fn create_srq(&mut self, engine: &mut Engine<MrMemory>, init: SrqInit) -> Result<SrqId> {
         self.context(init.owner)?;
         if let Some(xrc) = init.xrc {
@@ -29,15 +29,15 @@ impl Device {
         Ok(srq)
     }
 
-    /// Whether a queue of `old` receives may have `new`.
+    /// Checks whether a queue of `old` receives may be resized to `new`.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many outstanding as it may.
+    /// `NoResources`: the guest has reached its limit of outstanding receives.
     pub fn check_resize(&self, old: u32, new: u32) -> Result<()> {
         self.quota.check_requests(u64::from(new.saturating_sub(old)), &self.limits)
     }
 
-    /// A queue of `old` receives has `new`, which was checked.
+    /// Records that a queue of `old` receives was resized to `new`, which was checked.
     pub fn resized(&mut self, old: u32, new: u32) {
         self.quota.take_requests(new.into());
         self.quota.return_requests(old.into());

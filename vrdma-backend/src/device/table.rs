@@ -1,6 +1,7 @@
-//! Objects by number.
+//! A table of objects by number.
 
-/// Objects of one kind. A number is given out again only after all others up to the highest so far.
+/// Objects of one kind. A number is reused only after all other free numbers up to the highest so
+/// far.
 #[derive(Debug)]
 pub struct ObjectTable<T> {
     slots: Vec<Option<T>>,
@@ -9,12 +10,12 @@ pub struct ObjectTable<T> {
 }
 
 impl<T> ObjectTable<T> {
-    /// Room for `max` objects.
+    /// Creates a table for up to `max` objects.
     pub fn new(max: u32) -> Self {
         ObjectTable { slots: Vec::new(), free: Default::default(), max }
     }
 
-    /// Puts an object in; `None` if the table is full.
+    /// Inserts an object. Returns its number, or `None` if the table is full.
     pub fn insert(&mut self, object: T) -> Option<u32> {
         let number = match self.free.pop_front() {
             Some(number) => number,
@@ -28,30 +29,30 @@ impl<T> ObjectTable<T> {
         Some(number)
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let object = self.slots.get_mut(number as usize)?.take()?;
         self.free.push_back(number);
         Some(object)
     }
 
-    /// The object with this number.
+    /// Returns the object with this number.
     #[inline]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.slots.get_mut(number as usize)?.as_mut()
     }
 
-    /// One more than the highest number so far.
+    /// Returns one more than the highest number so far.
     pub fn end(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// How many there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
     }
 
-    /// Whether one more would fit.
+    /// Returns whether one more object fits.
     pub fn has_room(&self) -> bool {
         self.len() < self.max
     }

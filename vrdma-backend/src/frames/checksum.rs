@@ -1,9 +1,10 @@
 //! The Internet checksum (RFC 1071).
 
-/// Sum of 16-bit words in network byte order, not folded; a last odd byte counts as the upper half
-/// of a word.
+/// Returns the sum of 16-bit words in network byte order, not folded.
+///
+/// A last odd byte counts as the upper half of a word.
 pub fn sum(bytes: &[u8]) -> u64 {
-    // 2^16 is 1 modulo 2^16 - 1, so larger words may be added as well as smaller ones.
+    // 2^16 is 1 modulo 2^16 - 1, so words of 32 bits add up like words of 16 bits.
     let mut chunks = bytes.chunks_exact(4);
     let whole: u64 = chunks.by_ref().map(|c| u64::from(u32::from_be_bytes([c[0], c[1], c[2], c[3]]))).sum();
     let mut last = [0; 4];
@@ -19,17 +20,20 @@ pub fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// Where the checksum is in a UDP header.
+/// Offset of the checksum in a UDP header.
 const UDP: usize = 6;
 
-/// Puts the checksum of `bytes`, with what is at its place now, and of `more` to `at`.
+/// Writes the checksum of `bytes` and of `more` to offset `at`.
+///
+/// The sum includes the value at that offset.
 ///
 /// # Panics
-/// `at` is not inside.
+/// `at` is outside of `bytes`.
 pub fn complete(bytes: &mut [u8], at: usize, more: u64) {
     let sum = !super::sum::sum(bytes).finish();
     let checksum = match !fold(u64::from(sum) + more) {
-        // To UDP 0 means that there is none (RFC 768). The place tells it from TCP and ICMP.
+        // For UDP, 0 means that there is no checksum (RFC 768). The offset distinguishes UDP from
+        // TCP and ICMP.
         0 if at == UDP => 0xffff,
         checksum => checksum,
     };
@@ -52,7 +56,7 @@ mod tests {
             let mut bytes: Vec<u8> = (0..len).map(|i| if i < 2 { 0 } else { (i * 37) as u8 }).collect();
             complete(&mut bytes, 0, 0);
             assert_eq!(fold(sum(&bytes)), 0xffff, "{len}");
-            // Word by word, as the RFC says it.
+            // Word by word, as the RFC describes it.
             let words = bytes.chunks(2).map(|c| u32::from(c[0]) << 8 | c.get(1).map_or(0, |&b| u32::from(b)));
             let total: u32 = words.sum();
             assert_eq!((total & 0xffff) + (total >> 16), 0xffff, "{len}");

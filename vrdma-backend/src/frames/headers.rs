@@ -1,5 +1,6 @@
-//! Where the headers of a frame lie, as those who get it will see them: behind all tags, options
-//! and extension headers.
+//! Finds the headers of a frame, behind all tags, options and extension headers.
+//!
+//! This is how the frame's receiver sees them.
 
 use crate::allowed::OTHER_TAGS;
 use vrdma_wire::eth;
@@ -9,26 +10,29 @@ pub const ICMP: u8 = 1;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const ICMPV6: u8 = 58;
-/// Extension headers of IPv6 that say what follows them (RFC 8200, 4): hop-by-hop options, routing,
-/// fragment, destination options.
+/// Extension headers of IPv6 that name the header after them (RFC 8200, 4).
+///
+/// They are hop-by-hop options, routing, fragment, and destination options.
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION: u8 = 60;
 
-/// The headers of an IP packet. Positions are in bytes from the beginning of the frame; `l4` is
-/// inside of the head that was parsed, or at its end.
+/// The headers of an IP packet.
+///
+/// Positions are in bytes from the beginning of the frame. `l4` is inside of the parsed head, or at
+/// its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ip {
-    /// IPv6, not IPv4.
+    /// Whether it is IPv6 rather than IPv4.
     pub v6: bool,
-    /// The IP header.
+    /// Position of the IP header.
     pub start: usize,
-    /// What is carried (for a fragment: what was).
+    /// Protocol number of the payload. For a fragment, that of the whole packet's payload.
     pub protocol: u8,
-    /// First byte behind the IP header and its options or extension headers.
+    /// Position behind the IP header and its options or extension headers.
     pub l4: usize,
-    /// Whether all of it is there.
+    /// Which part of the packet the frame has.
     pub fragment: Fragment,
 }
 
@@ -37,13 +41,15 @@ pub struct Ip {
 pub enum Fragment {
     /// The whole packet.
     Whole,
-    /// Its beginning.
+    /// The first fragment.
     First,
-    /// A later part: `l4` is no header.
+    /// A later fragment: there is no header at `l4`.
     Later,
 }
 
-/// The EtherType behind all tags, and where what it names begins. `None`: the head ends before.
+/// Returns the EtherType behind all tags, and the position behind it.
+///
+/// `None` if the head ends before.
 pub fn untag(head: &[u8]) -> Option<(u16, usize)> {
     let mut at = 12;
     loop {
@@ -55,8 +61,10 @@ pub fn untag(head: &[u8]) -> Option<(u16, usize)> {
 }
 
 impl Ip {
-    /// Finds them in the head of a frame. `None` if it is no IP packet, its header has no sensible
-    /// length, or the head ends before what is carried begins.
+    /// Finds the headers in the head of a frame.
+    ///
+    /// Returns `None` if the frame is not an IP packet, its header has an invalid length, or the
+    /// head ends before the payload begins.
     pub fn parse(head: &[u8]) -> Option<Ip> {
         match untag(head)? {
             (eth::IPV4, start) => Ip::parse_v4(head, start),
@@ -93,13 +101,14 @@ impl Ip {
         (l4 <= head.len()).then_some(Ip { v6: true, start, protocol, l4, fragment })
     }
 
-    /// Whether nothing lies between the IP header and what is carried but the options of IPv4.
+    /// Whether there are no extension headers of IPv6. Options of IPv4 are allowed.
     pub fn is_plain(&self) -> bool {
         !self.v6 || self.l4 == self.start + 40
     }
 
-    /// Where the checksum of what is carried lies, from `l4` on. `None` for what has none of RFC
-    /// 1071.
+    /// Returns the offset of the payload's checksum from `l4` on.
+    ///
+    /// `None` if the protocol has no checksum of RFC 1071.
     pub fn checksum_offset(&self) -> Option<usize> {
         match self.protocol {
             TCP => Some(16),
@@ -121,7 +130,7 @@ impl Fragment {
     }
 }
 
-/// A field of 16 bits.
+/// Reads a 16-bit field in network byte order.
 pub fn word(head: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?]))
 }

@@ -1,11 +1,10 @@
-//! What lies in an Ethernet frame: its headers, its checksums, and what its sender left to be done
-//! to it.
+//! The contents of an Ethernet frame: headers, checksums, and offloads that its sender requested.
 //!
 //! | module | question |
 //! |---|---|
-//! | `headers` | where do they lie? |
-//! | `offload` | what was left to be done? |
-//! | `tcp` | how is TCP cut into segments, and put together from some? |
+//! | `headers` | where are the headers? |
+//! | `offload` | which offloads were requested? |
+//! | `tcp` | how is TCP cut into segments, and how are segments coalesced? |
 //! | `checksum`, `sum` | how are checksums computed? |
 
 mod checksum;
@@ -20,6 +19,8 @@ pub use offload::{BadHeader, HEADER, VirtioOffload};
 pub use sum::sum;
 pub use tcp::{TCP_CHECKSUM, Tcp, complete_tcp};
 
-/// Bytes of a frame that are copied before anything is decided about it: all headers that anybody
-/// looks at. Two tags, the longest IPv4 header and the longest TCP header are 142 bytes.
+/// Bytes of a frame that are copied before any decision about it.
+///
+/// They cover all headers that any check reads. Two tags, the longest IPv4 header and the longest
+/// TCP header are 142 bytes.
 pub const HEAD: usize = 192;

@@ -1,60 +1,65 @@
-//! What a sender left to be done: checksums to complete, TCP to cut into segments (virtio 1.2,
-//! 5.1.6.2).
+//! Offloads that a sender requested: checksums to complete, and TCP to cut into segments.
 //!
-//! Between guests that both know of it nothing is done at all: the receiver's header says what the
-//! sender's said. Elsewhere the switch does it (`net/finish.rs`), after it has judged the frame. So
-//! a checksum may go only to where that of the packet's protocol is, which nothing is judged by,
-//! and cutting leaves all addresses, protocols and ports as they are.
+//! They are those of virtio 1.2, 5.1.6.2. If both guests negotiated an offload, nothing is done:
+//! the receiver's virtio-net header repeats the sender's. Otherwise the switch does it
+//! (`net/finish.rs`), after it has checked the frame.
+//!
+//! So the offload must not change what was checked. A checksum may only go to the checksum field of
+//! the packet's protocol, which no check reads. Segmentation keeps all addresses, protocols and
+//! ports.
 
 use super::headers::{Fragment, Ip};
 use super::tcp::{TCP_CHECKSUM, Tcp};
 use virtio_bindings::virtio_net as net;
 
-/// Bytes of the header before each frame, if the driver knows virtio 1 or mergeable buffers.
+/// Bytes of the virtio-net header if the driver negotiated virtio 1 or mergeable buffers.
 pub const HEADER: usize = 12;
 
-/// What is left to be done to a frame. All positions have been checked against it.
+/// The offload that is left to be done to a frame. All positions have been checked against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VirtioOffload {
     /// Nothing.
     None,
-    /// The checksum of all bytes from `start` on goes to `start + offset`, where the sum of the
-    /// pseudo-header is now.
+    /// The checksum of all bytes from `start` on goes to `start + offset`.
+    ///
+    /// The sum of the pseudo-header is there when the driver sends the frame.
     Checksum {
-        /// First byte that it covers.
+        /// Position of the first byte that it covers.
         start: u16,
-        /// Where it goes, from there on.
+        /// Offset of the checksum from `start` on.
         offset: u16,
     },
-    /// TCP with more payload than fits into a packet: it is to be cut, and each piece needs its
+    /// TCP with more payload than fits into a packet. It is to be cut, and each piece needs its
     /// checksum.
     Segments {
-        /// Where its headers are.
+        /// Positions of the headers.
         tcp: Tcp,
-        /// Payload bytes of each piece but the last.
+        /// Payload bytes of each piece, except the last.
         size: u16,
     },
 }
 
-/// Why a frame cannot be what the header before it says.
+/// Why the virtio-net header is wrong for its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHeader {
-    /// It says what cannot be, or what the driver did not negotiate.
+    /// The header is impossible, or uses what the driver did not negotiate.
     Senseless,
     /// The checksum to be completed is not that of the packet's TCP, UDP or ICMP.
     Checksum,
 }
 
 impl VirtioOffload {
-    /// Smallest segment that a guest may ask for; Linux has no smaller MSS either
-    /// (`tcp_min_snd_mss`). It bounds how many frames one makes.
+    /// Smallest segment size that a guest may request. It bounds the number of segments of a frame.
+    ///
+    /// Linux has no smaller MSS either (`tcp_min_snd_mss`).
     pub const MIN_SEGMENT: usize = 48;
 
-    /// From the header that a driver puts before a frame of `len` bytes with that head. `mtu` is
-    /// what pieces may be long from the IP header on.
+    /// Parses the virtio-net header of a frame of `len` bytes that begins with `head`.
+    ///
+    /// `mtu` is the maximum length of a segment's IP packet in bytes.
     ///
     /// # Errors
-    /// It makes no sense.
+    /// The header is wrong.
     pub fn parse(
         header: &[u8; HEADER],
         features: u64,
@@ -89,7 +94,7 @@ impl VirtioOffload {
         if consistent { Ok(VirtioOffload::Segments { tcp, size }) } else { Err(BadHeader::Senseless) }
     }
 
-    /// Whether a driver that took these features takes a frame with this left to be done.
+    /// Whether a driver with these features accepts a frame with this offload left to be done.
     pub fn suits(&self, features: u64) -> bool {
         match self {
             VirtioOffload::None => true,
@@ -101,7 +106,9 @@ impl VirtioOffload {
         }
     }
 
-    /// The header that says so to a driver; the frame is in `buffers` buffers.
+    /// Returns the virtio-net header that tells a driver of this offload.
+    ///
+    /// The frame is in `buffers` buffers.
     pub fn header(&self, buffers: u16) -> [u8; HEADER] {
         let (flags, kind, len, size, start, offset) = match *self {
             VirtioOffload::None => (0, net::VIRTIO_NET_HDR_GSO_NONE, 0, 0, 0, 0),
@@ -122,8 +129,10 @@ impl VirtioOffload {
     }
 }
 
-/// The packet whose checksum covers all bytes of the frame from `start` on and lies at `start +
-/// offset`. `None` if there is none in it.
+/// Returns the packet whose checksum covers all bytes from `start` on, and lies at `start +
+/// offset`.
+///
+/// `None` if the frame has no such packet.
 fn packet_of_checksum(head: &[u8], len: usize, start: u16, offset: u16) -> Option<Ip> {
     let (start, offset) = (usize::from(start), usize::from(offset));
     let ip = Ip::parse(head)?;

@@ -1,17 +1,18 @@
-//! Sums of the Internet checksum by instructions that not every processor has: 4 KiB in half of the
-//! time that [`Sum::of`] takes.
+//! Internet checksum sums with instructions that not every processor has.
+//!
+//! They sum 4 KiB in half of the time that [`Sum::of`] takes.
 #![allow(unsafe_code, reason = "instructions that not every processor has")]
 
 use vrdma_wire::checksum::Sum;
 
-/// Bytes that are added in one step.
+/// Bytes added in one step.
 #[cfg(target_arch = "x86_64")]
 const BLOCK: usize = 128;
-/// Bytes whose words, as pairs of signed ones, add up in 32 bits.
+/// Most bytes whose words, as pairs of signed words, add up in 32 bits.
 #[cfg(target_arch = "x86_64")]
 const MOST: usize = 1 << 20;
 
-/// The sum of a piece: that of [`Sum::of`].
+/// Returns the sum that [`Sum::of`] returns.
 #[inline]
 #[must_use]
 pub fn sum(bytes: &[u8]) -> Sum {
@@ -23,8 +24,10 @@ pub fn sum(bytes: &[u8]) -> Sum {
     Sum::of(bytes)
 }
 
-/// The sum of a piece, 32 bytes with each instruction. They multiply signed words alone, so that
-/// each word is taken as less by 0x8000, which is made up for at the end.
+/// Returns the sum, computed with 32 bytes per instruction.
+///
+/// The instruction multiplies signed words only. So each word is reduced by 0x8000, and the end
+/// adds that up again.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn sum_by_vectors(bytes: &[u8]) -> Sum {
@@ -40,12 +43,13 @@ fn sum_by_vectors(bytes: &[u8]) -> Sum {
         let mut lanes = [_mm256_setzero_si256(); BLOCK / VECTOR];
         for block in blocks {
             for (lane, vector) in lanes.iter_mut().zip(block.as_chunks::<VECTOR>().0) {
-                // SAFETY: it has as many bytes, and may lie anywhere.
+                // SAFETY: `vector` has as many bytes as the load reads, and the load needs no
+                // alignment.
                 let words = unsafe { _mm256_loadu_si256(vector.as_ptr().cast()) };
                 *lane = _mm256_add_epi32(*lane, _mm256_madd_epi16(_mm256_xor_si256(words, less), one));
             }
         }
-        // SAFETY: both are plain numbers, of the same size.
+        // SAFETY: both are plain numbers of the same total size.
         let lanes: [i32; BLOCK / size_of::<i32>()] = unsafe { std::mem::transmute(lanes) };
         let words = (blocks.len() * BLOCK / 2) as i64 * 0x8000;
         let words = lanes.iter().fold(words, |words, lane| words + i64::from(*lane));

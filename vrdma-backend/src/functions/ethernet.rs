@@ -1,8 +1,8 @@
-//! The Ethernet function as its front-end sets it up: the worker serves both virtqueues.
+//! The Ethernet function, as its front-end sets it up. The worker serves both virtqueues.
 //!
 //! A network device over vhost-user has its configuration space, its control queue and its link
-//! state in the VMM (QEMU's `vhost-user` netdev): what comes here are the two virtqueues of a pair,
-//! and the features that concern them.
+//! state in the VMM (QEMU's `vhost-user` netdev). Only the two virtqueues of a pair are set up
+//! here, and the features that concern them.
 
 use crate::memory::GuestMemory;
 use crate::net::{RECEIVE, TRANSMIT};
@@ -23,7 +23,9 @@ pub struct EthernetFunction {
 }
 
 impl EthernetFunction {
-    /// That of a guest of the worker's switch, which may have `memory_max` bytes of memory.
+    /// Returns the function of a guest of the worker's switch.
+    ///
+    /// It may map `memory_max` bytes of guest memory.
     pub fn new(worker: WorkerHandle, guest: usize, memory_max: u64) -> EthernetFunction {
         EthernetFunction { worker, guest, memory_max }
     }
@@ -75,13 +77,13 @@ impl Function for EthernetFunction {
     }
 
     fn reset(&mut self) -> Result<(), Stopped> {
-        // Its virtqueues have been stopped, and there is nothing else.
+        // The virtqueues are stopped already, and there is no other state.
         Ok(())
     }
 
     fn detach(&mut self) {
         let guest = self.guest;
-        // If the worker has stopped there is nothing to detach from.
+        // If the worker has stopped, there is nothing to detach from.
         let _ = self.worker.call(move |worker| {
             worker.stop_net_queue(guest, RECEIVE);
             worker.stop_net_queue(guest, TRANSMIT);

@@ -1,5 +1,6 @@
-//! A guest's functions as their front-ends set them up, each in its session's thread; the worker
-//! serves them.
+//! A guest's functions, as their front-ends set them up.
+//!
+//! Each runs in its session's thread. The worker serves its virtqueues.
 
 mod ethernet;
 mod rdma;

@@ -1,5 +1,6 @@
-//! The RDMA function as its front-end sets it up: the session's thread serves the control queue,
-//! the worker all others.
+//! The RDMA function, as its front-end sets it up.
+//!
+//! The session's thread serves the control queue. The worker serves all other queues.
 
 use super::remap::remap;
 use crate::command::{self, Caller};
@@ -32,19 +33,19 @@ pub struct RdmaFunction {
     config_space: [u8; config_space::SIZE],
     /// The control queue while it runs.
     control: Option<Queue>,
-    /// Commands were answered since the driver was interrupted last.
+    /// Whether commands were answered since the driver's last interrupt.
     quiet: bool,
-    /// Where it stopped last.
+    /// Index at which the control queue stopped last.
     stopped_at: Option<u16>,
     violations: RateLimit,
-    /// Pages of its guest's memory that this process made.
+    /// Account of pages that this process allocated in the guest's memory.
     ledger: Arc<Ledger>,
-    /// What reads payload from the guest's memory by itself.
+    /// The device that reads payload from the guest's memory by DMA.
     dma: Option<Dma>,
 }
 
 impl RdmaFunction {
-    /// That of a device of the worker.
+    /// Returns the function of a device of the worker.
     pub fn new(
         worker: WorkerHandle,
         device: DeviceId,
@@ -69,7 +70,7 @@ impl RdmaFunction {
         }
     }
 
-    /// The same, of whose guest's memory a device is told.
+    /// Sets the device that is to be told of the guest's memory.
     pub fn with_dma(self, dma: Option<Dma>) -> RdmaFunction {
         RdmaFunction { dma, ..self }
     }
@@ -111,7 +112,8 @@ impl Function for RdmaFunction {
             let rings = "rings are not in guest memory, or not aligned";
             self.violations.warn(|| format!("device {}: the control queue's {rings}", device.0));
         }
-        // A driver begins at 0; a front-end that goes on after a pause continues where it was.
+        // A driver begins at index 0. A front-end that continues after a pause begins where the
+        // queue stopped.
         let goes_on = self.stopped_at == Some(0) && wrapped(&setup, &memory);
         let fresh = base == 0 && !goes_on;
         self.worker.call(move |worker| worker.start_device(device, fresh, memory.connection()))
@@ -146,7 +148,7 @@ impl Function for RdmaFunction {
     fn detach(&mut self) {
         (self.control, self.stopped_at) = (None, None);
         let device = self.device;
-        // If the worker has stopped there is nothing to reset.
+        // If the worker has stopped, there is nothing to reset.
         let _ = self.worker.call(move |worker| worker.detach_device(device));
     }
 
@@ -177,8 +179,8 @@ impl Function for RdmaFunction {
         };
         let (used, quiet) = (queue.next_used(), &mut self.quiet);
         let result = command::serve(queue, &caller, execute).and_then(|notify| {
-            // A driver that wanted no interrupt for its replies gets one when there are no more:
-            // that it wants it may not have shown.
+            // A driver that requested no interrupt for its replies gets one when there are no more
+            // commands. Its request for an interrupt may have become visible too late.
             let served = queue.next_used() != used;
             let late = !served && std::mem::take(quiet);
             *quiet |= served && !notify;
@@ -201,7 +203,7 @@ impl Function for RdmaFunction {
 }
 
 impl RdmaFunction {
-    /// Counts registrations that were refused because of the pages that they would have taken.
+    /// Counts and logs registrations that were refused for the pages that they would have needed.
     fn tell_of_refused(&mut self) {
         let refused = self.ledger.take_refused();
         if refused != 0 {
@@ -216,8 +218,10 @@ impl RdmaFunction {
     }
 }
 
-/// Whether the control queue has been in use since its driver began, so that an index of 0 is one
-/// that wrapped: a driver that begins has cleared the rings, and each reply has a length.
+/// Whether the control queue has been used since its driver began.
+///
+/// If so, an index of 0 means that the index wrapped. A driver that begins has cleared the rings,
+/// and each reply has a length.
 fn wrapped(setup: &VirtqueueSetup, memory: &GuestMemory) -> bool {
     const LEN: u64 = 4;
     let last = u64::from(setup.size - 1);

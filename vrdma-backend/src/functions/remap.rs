@@ -1,17 +1,19 @@
-//! A new memory table, as the session follows it: it translates millions of runs in its own thread,
-//! and hands the results to the worker in slices between turns, so that no other guest waits. Until
-//! the front-end has its answer, old memory may be accessed: it stays mapped. No command comes in
-//! between, because they come through the same thread.
+//! Moves a device to a new memory table.
+//!
+//! The session's thread translates millions of extents itself. It passes the results to the worker
+//! in slices between rounds, so no other guest waits. Old memory stays mapped, because it may be
+//! accessed until the front-end has its answer. No command comes in between, because commands come
+//! through the same thread.
 
 use crate::memory::{GuestMemory, Loans, Runs};
 use crate::worker::{Stopped, WorkerHandle};
 use std::sync::Arc;
 use vrdma_transport::DeviceId;
 
-/// Regions or CQs in one message to the worker.
+/// Number of regions or CQs in one message to the worker.
 const SLICE: usize = 256;
 
-/// Has a device follow a new memory table.
+/// Moves a device to a new memory table.
 ///
 /// # Errors
 /// The worker has stopped.
@@ -22,7 +24,7 @@ pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>)
     for start in (0..inventory.regions).step_by(SLICE) {
         let places = worker.call(move |worker| worker.region_places(device, start..start + SLICE))?;
         let translate = |(at, runs): (usize, Runs)| {
-            // What would be too much comes when it is used, if it is.
+            // Pages beyond the limit are allocated when they are used, if they are.
             if runs.populate(memory, &mut budget).is_err() {
                 memory.refuse();
             }
@@ -30,7 +32,7 @@ pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>)
         };
         let new: Vec<_> = places.into_iter().map(translate).collect();
         let memory = memory.clone();
-        // The old translations end here, and not in the worker: to free much memory takes a while.
+        // Drop the old translations in this thread: freeing much memory would delay the worker.
         for (_, loans) in worker.call(move |worker| worker.install_regions(device, &memory, new))? {
             loaned.extend(loans);
         }

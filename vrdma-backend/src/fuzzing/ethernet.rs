@@ -1,4 +1,4 @@
-//! Ethernet functions whose drivers say anything: descriptors, virtio-net headers and frames.
+//! Fuzzes Ethernet functions by hostile drivers: descriptors, virtio-net headers and frames.
 
 use super::guest::{INDIRECT, NEXT, Ram, Ring, WRITE, descriptor};
 use super::input::Input;
@@ -13,16 +13,17 @@ use vrdma_transport::Instant;
 use vrdma_wire::num::Gid;
 use vrdma_wire::roce::is_roce;
 
-/// Two guests with RDMA functions and listed addresses, and a third that may send from any address,
-/// send frames to each other, to the engine and to the uplink. The first and the third say
-/// anything; the second receives as it should.
+/// Fuzzes frames between three guests, the engine and the uplink.
 ///
-/// Each frame that arrives was sent, by a guest that may send it as it arrives: what was judged is
-/// what is delivered, except checksums, and what cutting TCP changes. Nothing is written but used
-/// rings and buffers.
+/// Two guests have RDMA functions and listed addresses. The third may send from any address. The
+/// drivers of the first and the third are hostile; the second receives properly.
+///
+/// Each frame that arrives was sent by a guest that may send it. What was checked is what is
+/// delivered, except for checksums and the changes of TCP segmentation. Only used rings and buffers
+/// are written.
 pub fn ethernet(data: &[u8]) {
     let mut cable = Ethernet::new(Input::new(data));
-    // More would only make an input slow.
+    // More steps would only make an input slow.
     for _ in 0..100 {
         if cable.input.is_empty() {
             break;
@@ -32,11 +33,11 @@ pub fn ethernet(data: &[u8]) {
     cable.lab.end();
 }
 
-/// The virtqueues of a function: frames to the driver, frames from it (virtio 1.2, 5.1.2).
+/// The virtqueues of a function: frames to the driver, and frames from it (virtio 1.2, 5.1.2).
 const RECEIVE: u16 = 0;
 const TRANSMIT: u16 = 1;
 const GUESTS: usize = 3;
-/// The guest whose driver does as it should.
+/// The guest whose driver behaves properly.
 const HONEST: usize = 1;
 /// The guest that may send from any address.
 const ANY: usize = 2;
@@ -48,13 +49,13 @@ const OFFLOADS: u64 = 1 << VIRTIO_NET_F_CSUM
     | 1 << VIRTIO_NET_F_GUEST_TSO6;
 const FEATURES: u64 =
     1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_NET_F_MRG_RXBUF | 1 << VIRTIO_RING_F_INDIRECT_DESC | OFFLOADS;
-/// Longest frame that a function takes: two tags, IPv6, 64 KiB.
+/// The longest frame that a function takes: two tags, IPv6, 64 KiB.
 const LONGEST: usize = 22 + 40 + 65535;
 const HEADER: usize = 12;
 
 const TABLE: u64 = 0x800;
 const FRAMES: u64 = 0x1000;
-/// Where the honest driver's receive buffers are, of so many bytes each.
+/// The address of the honest driver's receive buffers, and the length of each in bytes.
 const BUFFERS: u64 = 0x4000;
 const BUFFER: u64 = 0x400;
 
@@ -63,18 +64,18 @@ struct Ethernet<'a> {
     lab: Lab,
     features: [u64; GUESTS],
     judge: Judge,
-    /// Used entries of the honest driver's receive queue that it has looked at.
+    /// The index of the next used entry of the honest driver's receive queue.
     seen: u16,
 }
 
-/// What a guest's chain holds: the header and the frame behind it.
+/// The content of a guest's chain: the header, and the frame after it.
 struct Sent {
     guest: usize,
     header: [u8; HEADER],
     frame: Vec<u8>,
 }
 
-/// What arrived, and how much of it may be padding.
+/// A frame that arrived, and where.
 #[derive(Debug)]
 struct Arrived {
     at: Place,
@@ -88,8 +89,9 @@ enum Place {
     Guest(usize),
 }
 
-/// An uplink that takes all that fits its buffers, as ports do, and completes some checksums by
-/// itself.
+/// An uplink that takes all frames that fit its buffers, as ports do.
+///
+/// It completes some checksums itself.
 #[derive(Default)]
 struct Wire {
     sums: bool,
@@ -158,7 +160,7 @@ impl<'a> Ethernet<'a> {
                 ram.write(at, self.input.bytes(32));
             }
             14 if guest != HONEST => {
-                // Buffers, or what is none.
+                // Valid buffers, or invalid ones.
                 let ram = &self.lab.guests[guest].ram;
                 for slot in 0..self.input.below(6) as u16 {
                     let (gpa, len) = (self.input.near(0x4000).into(), self.input.near(0x600));
@@ -198,7 +200,7 @@ impl<'a> Ethernet<'a> {
         let rest = if long { self.input.below(LONGEST) as u32 } else { bytes.len() as u32 - cut };
         let mut parts = vec![(gpa, cut, NEXT), (gpa + u64::from(cut), rest, 0)];
         if long {
-            // So much only by saying the same bytes again and again.
+            // Such a length is possible only by repeating the same bytes.
             let mut left = rest;
             parts.truncate(1);
             while left != 0 && parts.len() < 60 {
@@ -236,7 +238,7 @@ impl<'a> Ethernet<'a> {
         ring.offer(&ram, head);
     }
 
-    /// A virtio-net header, most often one that a driver could mean.
+    /// Returns a virtio-net header, mostly a plausible one.
     fn net_header(&mut self) -> [u8; HEADER] {
         let kinds = [VIRTIO_NET_HDR_GSO_NONE, VIRTIO_NET_HDR_GSO_TCPV4, VIRTIO_NET_HDR_GSO_TCPV6, 3, 0x81];
         let (flags, kind) = (self.input.pick(&[0, 1, 1, 2]), self.input.pick(&kinds));
@@ -251,7 +253,7 @@ impl<'a> Ethernet<'a> {
         header
     }
 
-    /// An Ethernet frame of a guest, most often one that it may send.
+    /// Returns an Ethernet frame of a guest, mostly one that it may send.
     fn packet(&mut self, guest: usize) -> Vec<u8> {
         let mac = |input: &mut Input<'_>, right: [u8; 6]| match input.byte() {
             0..=191 => right,
@@ -297,7 +299,7 @@ impl<'a> Ethernet<'a> {
         frame
     }
 
-    /// A frame of the uplink.
+    /// Delivers a frame from the uplink.
     fn incoming(&mut self) {
         let frame = self.packet(ANY);
         let mut wire = Wire::default();
@@ -315,7 +317,7 @@ impl<'a> Ethernet<'a> {
         self.received(|arrived| assert_eq!(arrived.frame, frame));
     }
 
-    /// What all guests have made available goes where it goes.
+    /// Forwards all available frames of all guests, and checks where they arrive.
     fn turn(&mut self) {
         let mut sent: Vec<Sent> = Vec::new();
         for guest in 0..GUESTS {
@@ -338,12 +340,12 @@ impl<'a> Ethernet<'a> {
         self.received(|arrived| justify(arrived, &sent));
     }
 
-    /// Appends what a guest has made available, as the device would read it.
+    /// Appends the frames that a guest has made available, as the device would read them.
     fn gather(&self, guest: usize, sent: &mut Vec<Sent>) {
         let ram = &self.lab.guests[guest].ram;
         let ring = ring(TRANSMIT);
         let ahead = 16;
-        // Every entry of the ring: that more is there than the device takes does no harm.
+        // Every entry of the ring is read. Entries that the device does not take do no harm.
         for slot in 0..ahead {
             let head = ram.get16(ring.avail + 4 + 2 * slot);
             let header_len = header_len(self.features[guest]);
@@ -361,7 +363,7 @@ impl<'a> Ethernet<'a> {
         }
     }
 
-    /// Takes what arrived at the honest driver, and gives its buffers back.
+    /// Takes what arrived at the honest driver, and returns its buffers.
     fn received(&mut self, check: impl Fn(&Arrived)) {
         let ram = self.lab.guests[HONEST].ram.clone();
         let ring = ring(RECEIVE);
@@ -395,8 +397,9 @@ fn header_len(features: u64) -> usize {
     if long { HEADER } else { HEADER - 2 }
 }
 
-/// The bytes of a chain for the device, by the book (virtio 1.2, 2.7.5). `None` if it is not as it
-/// should be, or longer than `most`.
+/// Returns the bytes of a chain for the device, by the standard (virtio 1.2, 2.7.5).
+///
+/// Returns `None` if the chain is invalid, or longer than `most`.
 fn chain(ram: &Ram, ring: &Ring, head: u16, most: usize) -> Option<Vec<u8>> {
     let entry = |table: u64, index: u16| -> (u64, u32, u16, u16) {
         let words = u128::from_le_bytes(ram.read(table + 16 * u64::from(index)));
@@ -427,7 +430,7 @@ fn chain(ram: &Ram, ring: &Ring, head: u16, most: usize) -> Option<Vec<u8>> {
     None
 }
 
-/// Panics unless the frame was sent, by a guest that may send what arrived.
+/// Panics unless the frame was sent by a guest that may send what arrived.
 fn justify(arrived: &Arrived, sent: &[Sent]) {
     let found = sent.iter().any(|sent| may_send(sent.guest, arrived) && comes_of(arrived, sent));
     assert!(
@@ -439,7 +442,7 @@ fn justify(arrived: &Arrived, sent: &[Sent]) {
     );
 }
 
-/// What the host's rules say of a frame, as it is.
+/// Returns whether the host's rules permit a frame as it arrived.
 fn may_send(guest: usize, Arrived { at, frame }: &Arrived) -> bool {
     if frame.len() < 14 || frame[6] & 1 != 0 {
         return false;
@@ -457,12 +460,12 @@ fn may_send(guest: usize, Arrived { at, frame }: &Arrived) -> bool {
     may_arrive && (guest == ANY || !is_roce(frame) || source(frame) == Some(GIDS[guest]))
 }
 
-/// Whether it is to a group of IP.
+/// Returns whether the destination is an IP multicast address.
 fn is_ip_group(frame: &[u8]) -> bool {
     frame.starts_with(&[0x33, 0x33]) || frame.starts_with(&[0x01, 0x00, 0x5e]) && frame[3] < 0x80
 }
 
-/// The source of an IP packet with at most one tag, as a GID.
+/// Returns the source of an IP packet with at most one tag, as a GID.
 fn source(frame: &[u8]) -> Option<Gid> {
     let at = if frame.get(12..14)? == [0x81, 0] { 18 } else { 14 };
     match frame.get(at - 2..at)? {
@@ -472,13 +475,13 @@ fn source(frame: &[u8]) -> Option<Gid> {
     }
 }
 
-/// Whether what arrived is the frame that was sent, but for what its header asks for.
+/// Returns whether a frame that arrived is the sent one, except for what its header requests.
 fn comes_of(Arrived { at, frame }: &Arrived, sent: &Sent) -> bool {
     let field = |at: usize| usize::from(u16::from_le_bytes([sent.header[at], sent.header[at + 1]]));
     let (start, offset) = (field(6), field(8));
     let at_sum = |at: usize| at == start + offset || at == start + offset + 1;
     if frame.len() >= sent.frame.len() {
-        // Short ones are padded on the way out.
+        // Short frames are padded on the way out.
         let (frame, padding) = frame.split_at(sent.frame.len());
         let padded = *at == Place::Uplink && padding.len() < 60 && padding.iter().all(|&byte| byte == 0);
         let asked = sent.header[0] & 1 != 0;
@@ -487,16 +490,16 @@ fn comes_of(Arrived { at, frame }: &Arrived, sent: &Sent) -> bool {
             return true;
         }
     }
-    // So are short pieces.
+    // Short segments are padded too.
     let zeroes = frame.iter().rev().take_while(|&&byte| byte == 0).count();
     let padding = if *at == Place::Uplink && frame.len() == SHORTEST { zeroes } else { 0 };
     (0..=padding).any(|padding| segment(&frame[..frame.len() - padding], sent))
 }
 
-/// As long as each frame is on a wire, without its check sequence (IEEE 802.3, 3.2.7).
+/// The minimum length of frames on a wire, without check sequence (IEEE 802.3, 3.2.7).
 const SHORTEST: usize = 60;
 
-/// Whether it is a piece of a TCP packet that its sender asked to be cut.
+/// Returns whether it is a segment of a TCP packet whose sender requested segmentation.
 fn segment(frame: &[u8], sent: &Sent) -> bool {
     let start = usize::from(u16::from_le_bytes([sent.header[6], sent.header[7]]));
     let whole = &sent.frame;
@@ -510,8 +513,8 @@ fn segment(frame: &[u8], sent: &Sent) -> bool {
     while whole[ip - 2..ip] == [0x81, 0] || whole[ip - 2..ip] == [0x88, 0xa8] {
         ip += 4;
     }
-    // Length, identification and checksum of IPv4, length of IPv6; sequence number, flags and
-    // checksum.
+    // The length, identification and checksum of IPv4, or the length of IPv6; the sequence number,
+    // flags and checksum of TCP.
     let changed: &[usize] = if whole[ip] >> 4 == 4 { &[2, 3, 4, 5, 10, 11] } else { &[4, 5] };
     let may_differ = |at: usize| {
         (at < start && changed.contains(&at.wrapping_sub(ip)))

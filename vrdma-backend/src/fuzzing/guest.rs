@@ -1,4 +1,4 @@
-//! The memory of a guest, and how its driver touches it.
+//! The memory of a guest, and how its driver accesses it.
 
 use crate::memory::{GuestMemory, RegionSpec};
 use crate::queue::VirtqueueSetup;
@@ -9,19 +9,21 @@ use std::fs::File;
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress};
 
-/// Regions, each in a file of its own: two that adjoin, a hole, and one more.
+/// Regions, each in a file of its own: two adjacent ones, a gap, and a third one.
 const REGIONS: [(u64, u64); 3] = [(0, 0x4000), (0x4000, 0x4000), (0x10000, 0x1000)];
-/// Guests at a time.
+/// The maximum number of guests.
 const GUESTS: usize = 3;
-/// Where the front-end has guest-physical address 0 in its own address space.
+/// The address of guest-physical address 0 in the front-end's address space.
 pub const FRONT_END: u64 = 1 << 40;
 
-/// The memory of one guest. It is mapped once for a whole run of the fuzzer, which makes for
-/// thousands of executions a second.
+/// The memory of one guest.
+///
+/// It is mapped once for a whole run of the fuzzer, which allows thousands of executions per
+/// second.
 #[derive(Clone)]
 pub struct Ram {
     pub memory: Arc<GuestMemory>,
-    /// The same without the region in the middle: what a front-end may say later.
+    /// The memory without the middle region, which a front-end may announce later.
     pub less: Arc<GuestMemory>,
     files: Arc<[File; 3]>,
 }
@@ -31,7 +33,7 @@ thread_local! {
 }
 
 impl Ram {
-    /// That of guest `guest`, all zero.
+    /// Returns the memory of a guest, zeroed.
     pub fn of(guest: usize) -> Ram {
         let ram = RAMS.with_borrow_mut(|rams| {
             if rams.is_empty() {
@@ -66,17 +68,17 @@ impl Ram {
         Ram { memory, less, files: Arc::new(files) }
     }
 
-    /// What is behind a region: its first byte, its length, and its file.
+    /// Returns the first address, the length and the file of a region.
     pub fn region(&self, index: usize) -> (u64, u64, &File) {
         (REGIONS[index].0, REGIONS[index].1, &self.files[index])
     }
 
-    /// Writes what is in memory of it.
+    /// Writes bytes where there is memory.
     pub fn write(&self, gpa: u64, bytes: &[u8]) {
         let _ = self.memory.mmap().write(bytes, GuestAddress(gpa));
     }
 
-    /// Reads what is in memory of it; the rest is zero.
+    /// Reads bytes where there is memory; the rest is zero.
     pub fn read<const N: usize>(&self, gpa: u64) -> [u8; N] {
         let mut bytes = [0; N];
         self.read_to(gpa, &mut bytes);
@@ -99,7 +101,7 @@ impl Ram {
         u32::from_le_bytes(self.read(gpa))
     }
 
-    /// All of it, as it is now.
+    /// Returns a copy of all of it.
     pub fn image(&self) -> Image {
         Image(REGIONS.map(|(gpa, len)| {
             let mut bytes = vec![0; len as usize];
@@ -108,16 +110,15 @@ impl Ram {
         }))
     }
 
-    /// Panics if anything differs from `before` but in the ranges (address, length) that are
-    /// allowed to.
+    /// Panics if anything differs from `before`, except in the allowed ranges (address, length).
     pub fn assert_same_but(&self, before: &Image, allowed: &[(u64, u64)], what: impl Display) {
         let now = self.image();
         for ((base, _), (was, is)) in REGIONS.iter().zip(before.0.iter().zip(&now.0)) {
             if was == is {
                 continue;
             }
-            // Compared whole, since a fuzzer counts each byte that a loop compares, and has time
-            // for nothing else.
+            // Whole regions are compared. The fuzzer instruments each comparison of a byte in a
+            // loop, which would take all of its time.
             let mut expected = was.clone();
             for &(from, len) in allowed {
                 let place = |gpa: u64| (gpa.saturating_sub(*base) as usize).min(is.len());
@@ -152,8 +153,9 @@ pub const WRITE: u16 = 2;
 pub const INDIRECT: u16 = 4;
 
 impl Ring {
-    /// One of up to 16 entries whose parts lie from `base` on: descriptors, then 0x100 further the
-    /// available and 0x180 further the used ring.
+    /// Returns a virtqueue of up to 16 entries at `base`.
+    ///
+    /// Descriptors are at `base`, the available ring at 0x100 after it, and the used ring at 0x180.
     pub fn at(index: u16, size: u16, base: u64) -> Ring {
         Ring { index, size, desc: base, avail: base + 0x100, used: base + 0x180, event_idx: true }
     }
@@ -163,7 +165,7 @@ impl Ring {
         VirtqueueSetup { index, size, desc, avail, used, event_idx, kick: None, call: None }
     }
 
-    /// The used ring: its first byte and length.
+    /// Returns the first address and the length of the used ring.
     pub fn used_part(&self) -> (u64, u64) {
         (self.used, 6 + 8 * u64::from(self.size))
     }
@@ -187,14 +189,14 @@ impl Ring {
         ram.get16(self.used + 2)
     }
 
-    /// Head and length of the used entry with that free-running index.
+    /// Returns head and length of the used entry with this free-running index.
     pub fn used_entry(&self, ram: &Ram, index: u16) -> (u32, u32) {
         let at = self.used + 4 + 8 * u64::from(index % self.size);
         (ram.get32(at), ram.get32(at + 4))
     }
 }
 
-/// A descriptor as it lies in memory.
+/// Returns a descriptor as it is in memory.
 pub fn descriptor(gpa: u64, len: u32, flags: u16, next: u16) -> [u8; 16] {
     let words = u128::from(gpa) | u128::from(len) << 64 | u128::from(flags) << 96 | u128::from(next) << 112;
     words.to_le_bytes()
@@ -210,7 +212,7 @@ mod tests {
         let ram = Ram::of(0);
         let (first, length) = REGIONS[0];
         let end = first + length;
-        // Into the next region, and of no length.
+        // One range extends into the next region, and one is empty.
         let allowed = [(end - 8, 0x1000), (first + 16, 4), (first + 64, 0)];
         let holds = |at: u64| {
             let before = ram.image();

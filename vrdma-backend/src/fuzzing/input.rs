@@ -1,8 +1,9 @@
-//! The input of a target, read as choices.
+//! Reads the input of a target as choices.
 
 use arbitrary::Unstructured;
 
-/// The input, from front to back; zeros when it is used up, which choose what is harmless.
+/// The input, read from front to back. After its end, all reads return zeros, which choose harmless
+/// steps.
 pub struct Input<'a>(Unstructured<'a>);
 
 impl<'a> Input<'a> {
@@ -34,7 +35,7 @@ impl<'a> Input<'a> {
         self.0.int_in_range(0..=end.saturating_sub(1)).unwrap_or_default()
     }
 
-    /// True once in a while.
+    /// Returns true once in this number of times.
     pub fn once_in(&mut self, times: u8) -> bool {
         self.byte() % times == times - 1
     }
@@ -43,13 +44,13 @@ impl<'a> Input<'a> {
         from[self.below(from.len())]
     }
 
-    /// Up to `most` bytes; less where the input ends.
+    /// Takes up to `most` bytes; fewer at the end of the input.
     pub fn bytes(&mut self, most: usize) -> &'a [u8] {
         let len = self.below(most + 1).min(self.0.len());
         self.0.bytes(len).unwrap_or_default()
     }
 
-    /// `right` most times, else near it, else anything.
+    /// Returns `right` mostly, otherwise a number near it, or any number.
     pub fn near(&mut self, right: u32) -> u32 {
         match self.byte() {
             0..=191 => right,

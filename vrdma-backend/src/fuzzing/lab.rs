@@ -1,4 +1,4 @@
-//! A worker with two guests or three, which the fuzzer runs by itself.
+//! A worker with two or three guests, which the fuzzer runs in its own thread.
 
 use super::guest::Ram;
 use crate::config::{Config, GuestConfig, GuestLimits};
@@ -11,20 +11,20 @@ use std::sync::Arc;
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::{Gid, Mac};
 
-/// Packets of the uplink, and of Ethernet functions.
+/// The MTU of the uplink, and of Ethernet functions.
 pub const MTU: u16 = 1500;
 pub const MACS: [Mac; 2] = [Mac([0x52, 0x54, 0, 0, 0, 1]), Mac([0x52, 0x54, 0, 0, 0, 2])];
 pub const ADDRESSES: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]];
 pub const GIDS: [Gid; 2] = [Gid::from_ipv4(ADDRESSES[0]), Gid::from_ipv4(ADDRESSES[1])];
 
-/// See the module. The worker ends with it.
+/// A worker with its guests. Dropping it stops the worker.
 pub struct Lab {
     pub config: Config,
     pub handle: WorkerHandle,
     pub guests: Vec<Guest>,
 }
 
-/// A guest: its numbers in engine and switch, and its memory.
+/// A guest: its numbers in the engine and in the switch, and its memory.
 pub struct Guest {
     pub id: DeviceId,
     pub port: usize,
@@ -32,7 +32,7 @@ pub struct Guest {
 }
 
 impl Lab {
-    /// Two guests that have done nothing yet.
+    /// Creates two guests that have done nothing yet.
     pub fn new() -> Lab {
         Lab::of(&[
             "name=a,socket=/a,net=/an,mac=52:54:00:00:00:01,gid=10.0.0.1",
@@ -40,7 +40,7 @@ impl Lab {
         ])
     }
 
-    /// Two whose RDMA functions are of iWARP.
+    /// Creates two guests with iWARP functions.
     pub fn of_iwarp() -> Lab {
         Lab::of(&[
             "name=a,socket=/a,mac=52:54:00:00:00:01,transport=iwarp,host-address=127.0.0.1",
@@ -48,7 +48,8 @@ impl Lab {
         ])
     }
 
-    /// Two whose RDMA functions are of iWARP, over TCP of our own: between them there is none.
+    /// Creates two guests with iWARP functions over the daemon's own TCP, which they do not use
+    /// between each other.
     pub fn of_local_way() -> Lab {
         Lab::of(&[
             "name=a,socket=/a,mac=52:54:00:00:00:01,transport=iwarp,tcp=own,gid=10.0.0.1",
@@ -56,7 +57,7 @@ impl Lab {
         ])
     }
 
-    /// A third beside them, without RDMA function, that may send from any address.
+    /// Creates two guests, and a third one without RDMA function that may send from any address.
     pub fn with_any_mac() -> Lab {
         Lab::of(&[
             "name=a,socket=/a,net=/an,mac=52:54:00:00:00:01,gid=10.0.0.1",
@@ -99,18 +100,18 @@ impl Lab {
         Lab { config, handle, guests }
     }
 
-    /// Objects of a guest that exist; not what its queues hold.
+    /// Returns how many objects a guest has, without pending requests and AHs.
     pub fn counts(&self, guest: usize) -> ObjectCounts {
         let id = self.guests[guest].id;
         ObjectCounts { pending_requests: 0, ahs: 0, ..with(|worker| worker.counts(id)) }
     }
 
-    /// A guest's front-end says what memory there is now.
+    /// Sets the memory of a guest, as its front-end does.
     pub fn remap(&self, guest: usize, memory: &Arc<GuestMemory>) {
         remap(&self.handle, self.guests[guest].id, memory).expect("the worker runs");
     }
 
-    /// All guests leave: nothing of them stays.
+    /// Detaches all guests, and checks that nothing of them is left.
     pub fn end(&self) {
         for guest in &self.guests {
             with(|worker| worker.detach_device(guest.id));
@@ -127,7 +128,7 @@ impl Drop for Lab {
     }
 }
 
-/// Does something with the worker.
+/// Calls a function with the worker.
 pub fn with<R>(f: impl FnOnce(&mut Worker) -> R) -> R {
     inline::with(f)
 }

@@ -1,7 +1,7 @@
-//! What a hostile guest or front-end says, fed to the insides of the daemon.
+//! Fuzzes the daemon by hostile guests and front-ends.
 //!
-//! Compiled as a module of vrdma-backend, for its tests and for the fuzz targets, which call one
-//! function each.
+//! It is compiled as a module of vrdma-backend, for its tests and for the fuzz targets, which call
+//! one function each.
 
 mod ethernet;
 mod guest;

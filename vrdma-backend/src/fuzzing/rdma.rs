@@ -1,4 +1,4 @@
-//! What a hostile driver says to an RDMA function: control commands, and work requests.
+//! Fuzzes an RDMA function by a hostile driver: control commands and work requests.
 
 mod command;
 mod connections;
@@ -25,14 +25,14 @@ use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 pub use connections::connections;
 pub use request::wqe;
 
-/// Control commands, one after the other, most of them nearly right: to a device whose queues carry
-/// requests and whose memory the driver writes to as it likes.
+/// Fuzzes control commands, most of them nearly right. The device's queues have requests, and the
+/// driver writes arbitrary memory.
 ///
-/// Each command is answered once; one that is refused changes nothing; the device writes to its
-/// rings, buffers and registered memory alone, and the other guest notices nothing.
+/// Each command is answered once, and a refused one changes nothing. The device writes only to its
+/// rings, to buffers and to registered memory. The other guest is not affected.
 pub fn control(data: &[u8]) {
     let mut driver = Driver::new(Input::new(data), Lab::new());
-    // More would only make an input slow.
+    // More steps would only make an input slow.
     for _ in 0..200 {
         if driver.input.is_empty() {
             break;
@@ -42,38 +42,38 @@ pub fn control(data: &[u8]) {
     driver.lab.end();
 }
 
-/// Where the reply of a command goes, and its room.
+/// Returns the address and length of the buffer for a command's reply.
 fn replies_of(opcode: Opcode) -> (u64, u64) {
     if opcode == Opcode::CM_GET_EVENT { (LONG_REPLIES, 0x400) } else { (REPLIES, 0x100) }
 }
 
-/// Where things are in the driver's memory. Each ring has 0x300 bytes.
+/// The layout of the driver's memory. Each ring has 0x300 bytes.
 const RINGS: u64 = 0;
 const CHANNELS: [u16; 3] = [3, 4, 5];
 const SLOTS: u64 = 0x1200;
 const REQUESTS: u64 = 0x2000;
 const REPLIES: u64 = 0x2800;
-/// Of what has a longer one.
+/// For commands with a long reply.
 const LONG_REPLIES: u64 = 0x10000;
 const EVENTS: u64 = 0x2a00;
 const AHS: u64 = 0x2c00;
 const CQS: u64 = 0x3000;
 const DATA: u64 = 0x4000;
-/// Bytes of the slots of a channel.
+/// The length of a channel's slots in bytes.
 const WINDOW: u64 = 0x400;
 
 /// A driver, and what it knows of its objects.
 struct Driver<'a> {
     input: Input<'a>,
     lab: Rc<Lab>,
-    /// Which guest's it is.
+    /// The index of its guest.
     at: usize,
     /// The other guest does nothing.
     is_alone: bool,
     ram: Ram,
-    /// What of it the front-end last said there is.
+    /// The memory that the front-end announced last.
     memory: Arc<GuestMemory>,
-    /// The control queue as the device has it; `None` until it is started again.
+    /// The control queue in the device; `None` until it is started again.
     queue: Option<Queue>,
     contexts: Vec<u32>,
     pds: Vec<u32>,
@@ -83,12 +83,13 @@ struct Driver<'a> {
     srqns: Vec<u32>,
     xrcdns: Vec<u32>,
     cookie: u64,
-    /// Completions that it has taken, if it takes any.
+    /// The number of completions that it has taken, if it takes any.
     consumer: u32,
 }
 
-/// Commands before which requests are carried out that were posted before them: in turns of the
-/// worker, in which peers come and go too.
+/// Commands before which earlier requests are executed.
+///
+/// This happens in turns of the worker, in which peers come and go too.
 const TAKES_TURNS: [Opcode; 6] = [
     Opcode::MODIFY_QP,
     Opcode::DESTROY_QP,
@@ -112,7 +113,7 @@ fn ring(index: u16) -> Ring {
 }
 
 impl<'a> Driver<'a> {
-    /// That of the first guest, whom the other leaves alone.
+    /// Creates the driver of the first guest. The other guest does nothing.
     fn new(input: Input<'a>, lab: Lab) -> Driver<'a> {
         Driver::of(input, &Rc::new(lab), 0, true)
     }
@@ -148,7 +149,7 @@ impl<'a> Driver<'a> {
         driver
     }
 
-    /// The front-end starts the control and event queues; a driver begins.
+    /// The front-end starts the control and event queues, and a driver begins.
     fn start(&mut self) {
         for index in [queue::ASYNC_EVENTS, queue::FIRST_COMP_EVENTS] {
             self.ram.write(ring(index).avail, &[0; 0x200]);
@@ -171,7 +172,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The control queue starts with rings that are in order.
+    /// Starts the control queue with intact rings.
     fn start_control(&mut self) {
         let ring = ring(queue::CONTROL);
         self.ram.write(ring.avail, &[0; 0x200]);
@@ -198,7 +199,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// What the VMM may do at any time.
+    /// Does what the VMM may do at any time.
     fn front_end(&mut self) {
         let id = self.lab.guests[self.at].id;
         let less = self.input.once_in(3);
@@ -219,7 +220,7 @@ impl<'a> Driver<'a> {
             }
             6 => _ = with(|worker| worker.stop_queue(id, 4)),
             _ => {
-                // The events that it has taken are given back.
+                // Returns event buffers that the driver has taken.
                 for index in [queue::ASYNC_EVENTS, queue::FIRST_COMP_EVENTS] {
                     let slot = self.input.below(16) as u16;
                     ring(index).offer(&self.ram, slot);
@@ -228,7 +229,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// A chain of any shape in the control queue.
+    /// Puts a chain of any shape into the control queue.
     fn hostile(&mut self) {
         let ring = ring(queue::CONTROL);
         for index in 0..self.input.below(5) as u16 {
@@ -250,17 +251,17 @@ impl<'a> Driver<'a> {
             self.ram.put16(ring.avail + 2, self.input.word());
         }
         self.serve();
-        // Whatever it said there, the next command begins with rings that are in order.
+        // The next command begins with intact rings, whatever was written there.
         self.start_control();
     }
 
-    /// Objects of a guest that another guest's command does not change.
+    /// Returns the counts of a guest's objects that a command of another guest does not change.
     fn counts(&self, guest: usize) -> ObjectCounts {
         let counts = self.lab.counts(guest);
         ObjectCounts { connections: if self.is_alone { counts.connections } else { 0 }, ..counts }
     }
 
-    /// Has the device serve its control queue.
+    /// Lets the device serve its control queue.
     fn serve(&mut self) {
         let Some(queue) = &mut self.queue else { return };
         let Config { limits, guests, .. } = &self.lab.config;
@@ -280,7 +281,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Gives a command, in a chain that is as it should be; what it came to, and the reply's bytes.
+    /// Executes a command in a valid chain. Returns its status and the bytes of the reply.
     fn call(&mut self, opcode: Opcode, request: &[u8]) -> (Status, Vec<u8>) {
         let ring = ring(queue::CONTROL);
         let before = (self.ram.image(), self.counts(self.at), self.counts(1 - self.at));
@@ -302,7 +303,7 @@ impl<'a> Driver<'a> {
         let offered = self.ram.image();
         self.serve();
         if self.queue.is_none() || ring.used_idx(&self.ram) != used.wrapping_add(1) {
-            // The driver has written to the rings of its control queue meanwhile.
+            // The driver has overwritten the rings of its control queue meanwhile.
             self.start_control();
             return (Status::INTERNAL, Vec::new());
         }
@@ -326,8 +327,10 @@ impl<'a> Driver<'a> {
         (status, reply.to_vec())
     }
 
-    /// What was written for a command, unless it takes turns, or what it ends is told and its QP's
-    /// requests are flushed.
+    /// Checks what memory a command changed.
+    ///
+    /// It does not check commands that take turns, or that may end a connection, since these flush
+    /// requests of the QP.
     fn check(&self, opcode: Opcode, status: Status, before: &Image) {
         if TAKES_TURNS.contains(&opcode) || ENDS.contains(&opcode) || !self.is_alone {
             return;

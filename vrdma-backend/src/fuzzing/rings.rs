@@ -1,4 +1,4 @@
-//! Channels, completion queues and event queues whose memory holds anything.
+//! Fuzzes channels, completion queues and event queues with arbitrary memory.
 
 use super::guest::{Ram, Ring};
 use super::input::Input;
@@ -10,10 +10,9 @@ use vrdma_abi::cqe::{CqRecord, Cqe, TimedCqe};
 use vrdma_abi::event::{Event, EventKind};
 use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 
-/// Rings of one kind; the guest writes to them whatever it likes between any two acts of the
-/// device.
+/// Fuzzes rings of one kind. The guest writes arbitrary memory between any two steps of the device.
 ///
-/// The device must write where it may alone, take what is there and once, and end each act.
+/// The device must write only where it may, take each entry once, and end each step.
 pub fn rings(data: &[u8]) {
     let mut input = Input::new(data);
     let ram = Ram::of(0);
@@ -24,11 +23,11 @@ pub fn rings(data: &[u8]) {
     }
 }
 
-/// More acts would only make an input slow.
+/// More steps would only make an input slow.
 const ACTS: usize = 200;
 const UNIT: u64 = 64;
 
-/// Bytes anywhere near the rings.
+/// Writes bytes anywhere near the rings.
 fn scribble(input: &mut Input<'_>, ram: &Ram, places: &[(u64, u64)]) {
     let (base, len) = input.pick(places);
     let at = base + input.below(len as usize) as u64;
@@ -36,7 +35,7 @@ fn scribble(input: &mut Input<'_>, ram: &Ram, places: &[(u64, u64)]) {
 }
 
 fn channel(input: &mut Input<'_>, ram: &Ram) {
-    // Slots of one window lie across the seam between two regions.
+    // The slots of one window cross the boundary between two regions.
     let windows = [Run { gpa: 0x1000, len: 0x400 }, Run { gpa: 0x3f00, len: 0x200 }];
     let size = input.pick(&[8, 1, 2, 4, 16]);
     let ring = Ring { event_idx: input.byte() & 1 == 0, ..Ring::at(4, size, 0) };
@@ -93,7 +92,7 @@ fn channel(input: &mut Input<'_>, ram: &Ram) {
     }
 }
 
-/// The front-end stops, starts, moves the queue. True if it runs with other rings now.
+/// The front-end stops, starts or moves the queue. Returns true if it then runs with other rings.
 fn change(input: &mut Input<'_>, channel: &mut Channel, ram: &Ram, ring: &Ring) -> bool {
     let memory = if input.once_in(8) { &ram.less } else { &ram.memory };
     if input.byte() & 1 == 0 {
@@ -108,11 +107,11 @@ fn change(input: &mut Input<'_>, channel: &mut Channel, ram: &Ram, ring: &Ring) 
         setup.used = u64::from(input.word());
     }
     let moved = (setup.avail, setup.used) != (ring.avail, ring.used);
-    // What is checked afterwards holds of the rings that it began with.
+    // Later checks hold for the original rings only.
     channel.resume(memory, setup, base) && moved
 }
 
-/// Takes what there is from index `next` on; each request is what its slots hold.
+/// Takes all requests from index `next` on, and compares each with its slots.
 fn take(channel: &mut Channel, ram: &Ram, ring: &Ring, slots: &[u64], next: &mut u16) {
     let mut words = NO_WORDS;
     let mut entries = 0;
@@ -158,7 +157,7 @@ fn completions(input: &mut Input<'_>, ram: &Ram) {
         gpa += len + if input.once_in(2) { 64 } else { 0 };
         left -= len;
     }
-    // That the runs have so many bytes in all is checked where the command is parsed.
+    // The parser of the command checks that the extents have this total length.
     runs.push(Run { gpa, len: left });
     runs.retain(|run| run.len != 0);
     let Some(mut ring) = CqRing::new(&ram.memory, &runs, kind, entries) else { return };
@@ -201,7 +200,7 @@ struct Driver<'a> {
     entries: u32,
     head: u32,
     consumer: u32,
-    /// It has written its own index and its arm words alone, so that the device and it agree.
+    /// The program has written only its own index and arm words, so the device agrees with it.
     honest: bool,
     broken: bool,
 }
@@ -211,7 +210,7 @@ impl Driver<'_> {
         Driver { runs, kind, entries, head: 0, consumer: 0, honest: true, broken: false }
     }
 
-    /// Where a byte of the CQ is in guest memory.
+    /// Returns the guest-physical address of a byte of the CQ.
     fn place(&self, mut offset: u64) -> u64 {
         for run in self.runs {
             if offset < run.len {
@@ -247,7 +246,7 @@ impl Driver<'_> {
 fn events(input: &mut Input<'_>, ram: &Ram) {
     let ring = Ring { event_idx: input.byte() & 1 == 0, ..Ring::at(1, input.pick(&[8, 1, 16]), 0) };
     let mut queue = EventQueue::default();
-    // Nothing else than the driver's own doings has touched the queue since it was attached.
+    // Only the driver's proper actions have touched the queue since it was attached.
     let mut honest = queue.attach(&ram.memory, &ring.setup(), 0);
     let mut waiting = 0;
     for n in 0..ACTS as u32 {

@@ -1,5 +1,5 @@
-//! Frames on their way through a packet socket: those that go as one, and what its kernel gives as
-//! one.
+//! Fuzzes the frames of a packet socket: joining segments, and splitting what the kernel has
+//! joined.
 
 use super::input::Input;
 use super::lab::{ADDRESSES, MACS, MTU};
@@ -9,9 +9,9 @@ use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::{Gid, VlanTag};
 use vrdma_wire::tcp::{Flags, Header, Options, Packet};
 
-/// Segments of a connection that follow each other, nearly right; and anything with any header.
+/// Fuzzes joining with nearly right successive segments, or splitting with arbitrary headers.
 ///
-/// What goes as one comes out as it was.
+/// Joined segments must come out unchanged.
 pub fn segments(data: &[u8]) {
     let mut input = Input::new(data);
     if input.once_in(4) {
@@ -25,13 +25,13 @@ pub fn segments(data: &[u8]) {
         return;
     }
     let mut seq = input.long();
-    // As often as not nearly what the MTU has room for, which goes behind one tag into a buffer.
+    // In half of the cases the length is nearly what the MTU and one tag leave room for.
     let most = match input.below(200) {
         most @ 100.. => 1336 + most,
         most => most,
     };
     let mut frames = Vec::new();
-    // More would only make an input slow.
+    // More steps would only make an input slow.
     while frames.len() < 50 && (frames.is_empty() || !input.is_empty()) {
         let length = input.near(most as u32) as usize % 1500;
         let mut frame = frame(&mut input, seq, length);
@@ -44,7 +44,7 @@ pub fn segments(data: &[u8]) {
     check(&frames, input.word().into(), MTU.into());
 }
 
-/// A segment, mostly like all others.
+/// Returns a segment, mostly like all others.
 fn frame(input: &mut Input<'_>, seq: u32, length: usize) -> Vec<u8> {
     let kind = input.byte();
     let gid = |host: usize| match kind & 3 {
@@ -74,7 +74,7 @@ fn frame(input: &mut Input<'_>, seq: u32, length: usize) -> Vec<u8> {
     frame
 }
 
-/// Some bytes of it become others; its lengths and checksums are right again most times.
+/// Changes some bytes of a frame. Mostly its lengths and checksums are then made right again.
 fn edit(input: &mut Input<'_>, frame: &mut Vec<u8>) {
     for _ in 0..=input.below(3) {
         let at = input.below(frame.len());

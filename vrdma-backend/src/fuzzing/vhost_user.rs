@@ -1,4 +1,4 @@
-//! A front-end that sends any vhost-user messages, in any order, with any descriptors, and leaves.
+//! Fuzzes vhost-user messages: any ones, in any order, with any descriptors, and disconnections.
 
 use super::guest::{FRONT_END, Ram, Ring, WRITE};
 use super::input::Input;
@@ -20,10 +20,10 @@ use vrdma_abi::zerocopy::IntoBytes;
 use vrdma_transport::Instant;
 use vrdma_wire::num::Mtu;
 
-/// Front-ends of both functions of a guest connect, one after the other, and say anything.
+/// Front-ends of both functions of a guest connect, one after the other, and send anything.
 ///
-/// The session ends each conversation; nothing of it stays but what the guest's other function
-/// holds, and no descriptor is left open.
+/// The session ends each conversation. Then nothing is left except what the guest's other function
+/// has. No descriptor is left open.
 pub fn vhost_user(data: &[u8]) {
     let mut input = Input::new(data);
     let lab = Lab::new();
@@ -45,8 +45,7 @@ pub fn vhost_user(data: &[u8]) {
             converse(&mut input, &parts, &rdma, 6);
         }
         assert_eq!(lab.counts(0), Default::default(), "what is left of a front-end");
-        // Memory's files are closed by a thread of their own, and so is what sessions of the input
-        // before had.
+        // A thread closes files of memory later, also those of sessions of the previous input.
         let begun = std::time::Instant::now();
         while descriptors() > before {
             assert!(begun.elapsed().as_secs() < 10, "descriptors are left open");
@@ -57,7 +56,7 @@ pub fn vhost_user(data: &[u8]) {
     lab.end();
 }
 
-/// How many descriptors this process has.
+/// Returns how many descriptors this process has.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count()
 }
@@ -69,7 +68,7 @@ fn ring(index: u16) -> Ring {
 const REQUEST: u64 = 0x1800;
 const REPLY: u64 = 0x1900;
 
-/// Rings in the guest's memory: some with commands, some with anything.
+/// Fills rings in the guest's memory: some with commands, some with anything.
 fn fill(input: &mut Input<'_>, ram: &Ram) {
     for index in 0..6 {
         for slot in 0..16 {
@@ -85,7 +84,7 @@ fn fill(input: &mut Input<'_>, ram: &Ram) {
     ram.write(input.below(0x1200) as u64, input.bytes(16));
 }
 
-/// What messages are made of.
+/// The parts of messages.
 struct Parts<'a> {
     ram: &'a Ram,
     events: [OwnedFd; 2],
@@ -102,16 +101,16 @@ impl Parts<'_> {
     }
 }
 
-/// A message: its request, its payload, and what is attached to it.
+/// A message: its request, its payload, and the attached descriptors.
 type Message = (u32, Vec<u8>, Vec<RawFd>);
 
-/// All that a front-end says, and what it comes to.
+/// Sends all messages of a front-end, and lets the session serve them.
 fn converse<F: Function>(input: &mut Input<'_>, parts: &Parts<'_>, session: &Inline<F>, queues: u32) {
     let (ours, theirs) = UnixStream::pair().expect("a socket");
     ours.set_nonblocking(true).expect("a socket of ours");
     let mut opening = if input.once_in(4) { Vec::new() } else { opening(input, parts, F::FEATURES, queues) };
     opening.reverse();
-    // What the socket holds at most.
+    // The number of messages that the socket holds.
     for _ in 0..60 {
         let (request, payload, fds) = match opening.pop() {
             Some(message) => message,
@@ -136,7 +135,7 @@ fn quads(quads: &[u64]) -> Vec<u8> {
     quads.iter().flat_map(|quad| quad.to_le_bytes()).collect()
 }
 
-/// What a front-end says that means it, up to queues that run.
+/// Returns the messages of a proper front-end, up to running queues.
 fn opening(input: &mut Input<'_>, parts: &Parts<'_>, features: u64, queues: u32) -> Vec<Message> {
     let event = parts.events[0].as_raw_fd();
     let table: Vec<u64> = (0..3).flat_map(|index| region(parts, index)).collect();
@@ -173,14 +172,14 @@ fn opening(input: &mut Input<'_>, parts: &Parts<'_>, features: u64, queues: u32)
     messages
 }
 
-/// An entry of a memory table: guest-physical address, length, address in the front-end, offset in
-/// the file.
+/// Returns an entry of a memory table: guest-physical address, length, address in the front-end,
+/// offset in the file.
 fn region(parts: &Parts<'_>, index: usize) -> [u64; 4] {
     let (gpa, len, _) = parts.ram.region(index);
     [gpa, len, FRONT_END + gpa, 0]
 }
 
-/// A message of any kind, most of which could mean something.
+/// Returns a message of any kind, mostly a plausible one.
 fn message(input: &mut Input<'_>, parts: &Parts<'_>, queues: u32, features: u64) -> Message {
     let at = input.below(queues as usize) as u32;
     let queue = input.near(at);
@@ -263,7 +262,7 @@ fn message(input: &mut Input<'_>, parts: &Parts<'_>, queues: u32, features: u64)
         }
         20 => (Request::RESET_OWNER.into(), vec![], vec![]),
         21 => {
-            // The guest does something meanwhile: its commands are served between messages.
+            // The guest acts meanwhile: its commands are served between messages.
             ring(0).offer(parts.ram, 0);
             let request = input.pick(&[
                 Request::GET_FEATURES,

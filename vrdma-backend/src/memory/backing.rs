@@ -1,4 +1,4 @@
-//! What may be behind guest memory: which files, and how much.
+//! What may back guest memory: which files, and how much.
 
 use super::ledger::Ledger;
 use super::reaper::Backlog;
@@ -9,24 +9,24 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// On what conditions the memory of a front-end is mapped.
+/// The options for mapping the memory of a front-end.
 #[derive(Clone, Debug)]
 pub struct MapOptions {
-    /// Tables of the front-end's function that are still to be unmapped: no new one is mapped
-    /// meanwhile.
+    /// The tables of the front-end's function that wait to be unmapped. No new one is mapped until
+    /// there are none.
     pub backlog: Arc<Backlog>,
-    /// Most bytes of all regions together.
+    /// Largest size of all regions together, in bytes.
     pub memory_max: u64,
     /// The front-end's connection, which ends if one of its files is cut short.
     pub connection: Option<Arc<UnixStream>>,
-    /// The device that is to reach it by itself.
+    /// The device that reads the memory by DMA, if any.
     pub dma: Option<Dma>,
-    /// How many pages this process may make of it.
+    /// The limit of pages that this process may make of it.
     pub ledger: Arc<Ledger>,
 }
 
 impl Default for MapOptions {
-    /// As much as there is, of nobody.
+    /// Returns options without limits, connection and device.
     fn default() -> Self {
         MapOptions {
             backlog: Arc::default(),
@@ -38,13 +38,14 @@ impl Default for MapOptions {
     }
 }
 
-/// Most bytes that all guests may have mapped: half of what a process has on x86-64, so that the
-/// rest of the daemon finds room.
+/// Most bytes that all guests together may have mapped.
+///
+/// It is half of a process's address space on x86-64, to leave room for the rest of the daemon.
 const ALL_GUESTS: u64 = 1 << 46;
 
 static MAPPED: AtomicU64 = AtomicU64::new(0);
 
-/// A part of [`ALL_GUESTS`], for as long as it lives.
+/// A share of [`ALL_GUESTS`]. It is returned when this is dropped.
 #[derive(Debug)]
 pub struct Reservation(u64);
 
@@ -52,7 +53,7 @@ impl Reservation {
     /// Reserves `len` bytes of address space.
     ///
     /// # Errors
-    /// All guests together would have too much.
+    /// All guests together would exceed the limit.
     pub fn new(len: u64) -> io::Result<Reservation> {
         let add = |mapped: u64| mapped.checked_add(len).filter(|sum| *sum <= ALL_GUESTS);
         match MAPPED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
@@ -74,19 +75,21 @@ impl Drop for Reservation {
 const TMPFS: u32 = 0x0102_1994;
 const HUGETLBFS: u32 = 0x9584_58f6;
 
-/// What pages a file has.
+/// The kind of pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Those of tmpfs.
+    /// Pages of tmpfs.
     Ordinary,
-    /// Those of hugetlbfs.
+    /// Pages of hugetlbfs.
     Huge,
 }
 
-/// Refuses files whose memory it would be dangerous to touch. Of tmpfs (memfds too) and hugetlbfs
-/// the pages are memory already; each access to another file may wait for a disk, a quota, or, with
-/// FUSE, for a process of the front-end's choice, and with it the worker and all guests. Parts of
-/// huge pages can be neither unmapped nor replaced ([`super::sigbus`]).
+/// Refuses files whose memory is dangerous to access.
+///
+/// Pages of tmpfs (including memfds) and hugetlbfs are already memory. Each access to another file
+/// may wait for a disk or a quota, and with FUSE for a process that the front-end chose. The worker
+/// and all guests would wait, too. Parts of huge pages are refused, because they can be neither
+/// unmapped nor replaced ([`super::sigbus`]).
 pub fn check_file(file: &File, offset: u64, len: u64) -> io::Result<Pages> {
     let metadata = file.metadata()?;
     let fs = rustix::fs::fstatfs(file)?;
@@ -109,7 +112,7 @@ pub fn check_file(file: &File, offset: u64, len: u64) -> io::Result<Pages> {
     Ok(if kind == HUGETLBFS { Pages::Huge } else { Pages::Ordinary })
 }
 
-/// The error of a region that is not mapped.
+/// Returns the error of a region that is not mapped.
 pub fn refused<T>(why: impl Into<String>) -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, why.into()))
 }

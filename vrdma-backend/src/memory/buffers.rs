@@ -1,42 +1,43 @@
-//! The buffers of descriptor chains: pieces of guest memory in order, as if they were one run of
-//! bytes.
+//! The buffers of descriptor chains: pieces of guest memory in order, accessed like one contiguous
+//! buffer.
 
 use super::{GuestMemory, HostRun, Run, copy::copy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pieces of one guest's memory, in order. It is emptied and filled again for each chain, so that
-/// nothing is allocated for one.
+/// Pieces of one guest's memory, in order.
+///
+/// It is cleared and filled again for each chain, so that no chain needs an allocation.
 #[derive(Debug)]
 pub struct Buffers {
-    /// Keeps what `pieces` point to mapped.
+    /// Keeps the memory mapped that `pieces` point to.
     memory: Arc<GuestMemory>,
     pieces: Vec<HostRun>,
     len: usize,
 }
 
-// SAFETY: the pointers lead to memory shared with the guest, which `copy` alone touches; the
+// SAFETY: the pointers lead to memory shared with the guest, which only `copy` accesses. The
 // mapping lives as long as `memory`.
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// None yet, of this memory.
+    /// Creates an empty list of pieces of this memory.
     pub fn new(memory: &Arc<GuestMemory>) -> Buffers {
         Buffers { memory: memory.clone(), pieces: Vec::with_capacity(64), len: 0 }
     }
 
-    /// Forgets all pieces.
+    /// Removes all pieces.
     pub fn clear(&mut self) {
         self.pieces.clear();
         self.len = 0;
     }
 
-    /// Bytes in all pieces.
+    /// Returns the number of bytes in all pieces.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Appends a run. `None` if any part of it is not guest memory; runs of no bytes are.
+    /// Appends an extent. `None` if a part is not guest memory. An empty extent is accepted.
     #[inline]
     pub fn push(&mut self, run: Run) -> Option<()> {
         if run.len != 0 {
@@ -46,8 +47,9 @@ impl Buffers {
         Some(())
     }
 
-    /// Two words of the guest's memory, one after the other, as they lie there; `None` if they are
-    /// not in one piece of it or not aligned.
+    /// Reads two successive words of guest memory, in the guest's byte order.
+    ///
+    /// `None` if they are not contiguous in this process, or not aligned.
     #[inline]
     pub fn read_pair(&self, gpa: u64) -> Option<[u64; 2]> {
         let piece = self.memory.resolve_one(Run { gpa, len: 16 })?;
@@ -55,15 +57,16 @@ impl Buffers {
             return None;
         }
         Some([0, 8].map(|at| {
-            // SAFETY: 16 mapped bytes, aligned; atomic, since the guest may write meanwhile.
+            // SAFETY: these are 16 mapped, aligned bytes. The access is atomic, because the guest
+            // may write at the same time.
             unsafe { AtomicU64::from_ptr(piece.ptr.add(at).cast()) }.load(Ordering::Relaxed)
         }))
     }
 
-    /// Copies bytes out, from `offset` on.
+    /// Copies bytes to `out`, from `offset` on.
     ///
     /// # Panics
-    /// They are not all there: callers know the length.
+    /// The range exceeds the buffers. Callers know the length.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         let len = out.len();
         let mut at = Cursor::new(self, offset, len);
@@ -71,32 +74,32 @@ impl Buffers {
         while done < len {
             let piece = at.take(len - done);
             let n = piece.len as usize;
-            // SAFETY: the piece is mapped for `n` bytes, which is at most what is left of `out`.
+            // SAFETY: the piece is mapped for `n` bytes, which is at most the rest of `out`.
             unsafe { copy(piece.ptr, out[done..done + n].as_mut_ptr(), n) };
             done += n;
         }
     }
 
-    /// Copies bytes in, from `offset` on.
+    /// Copies bytes into the buffers, from `offset` on.
     ///
     /// # Panics
-    /// There is no room for all of them: callers know the length.
+    /// The range exceeds the buffers. Callers know the length.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let mut at = Cursor::new(self, offset, bytes.len());
         let mut done = 0;
         while done < bytes.len() {
             let piece = at.take(bytes.len() - done);
             let n = piece.len as usize;
-            // SAFETY: the piece is mapped for `n` bytes, which is at most what is left of `bytes`.
+            // SAFETY: the piece is mapped for `n` bytes, which is at most the rest of `bytes`.
             unsafe { copy(bytes[done..done + n].as_ptr(), piece.ptr, n) };
             done += n;
         }
     }
 
-    /// Copies `len` bytes from `offset` on to those of another guest (or the same).
+    /// Copies `len` bytes from `offset` on to buffers of another guest, or of the same guest.
     ///
     /// # Panics
-    /// They are not all there, here or there: callers know the lengths.
+    /// A range exceeds its buffers. Callers know the lengths.
     pub fn copy_to(&self, offset: usize, dst: &Buffers, dst_offset: usize, len: usize) {
         let mut from = Cursor::new(self, offset, len);
         let mut to = Cursor::new(dst, dst_offset, len);
@@ -116,15 +119,15 @@ impl Buffers {
     }
 }
 
-/// Walks through pieces.
+/// A position in the pieces.
 struct Cursor<'a> {
     pieces: &'a [HostRun],
-    /// Bytes of the first of them that lie behind.
+    /// Number of bytes of the first piece before the position.
     offset: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// At `offset`, with `len` bytes to come.
+    /// Creates a cursor at `offset`, for `len` bytes.
     fn new(of: &'a Buffers, offset: usize, len: usize) -> Cursor<'a> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= of.len), "access inside the buffers");
         let mut cursor = Cursor { pieces: &of.pieces, offset };
@@ -132,7 +135,7 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    /// Leaves pieces that are wholly behind.
+    /// Skips pieces that are wholly behind the position.
     fn settle(&mut self) {
         while let [first, rest @ ..] = self.pieces
             && self.offset >= first.len as usize
@@ -142,11 +145,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next piece: at least one byte, at most `len`. More than that many are still to come.
+    /// Returns the next piece: at least one byte, at most `len`. At least one byte must be left.
     fn take(&mut self, len: usize) -> HostRun {
         let first = self.pieces[0];
         let n = len.min(first.len as usize - self.offset);
-        // SAFETY: the offset is less than the length of the piece, so the pointer stays in it.
+        // SAFETY: the offset is less than the piece's length, so the pointer stays in it.
         let piece = HostRun { ptr: unsafe { first.ptr.add(self.offset) }, len: n as u64 };
         self.offset += n;
         self.settle();

@@ -1,25 +1,26 @@
-//! Copying bytes between pieces of shared memory.
+//! Copies bytes between pieces of shared memory.
 
 use super::heat::is_cold;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// From so many bytes on it is worth asking whether the destination is in the caches.
+/// Smallest length in bytes for which it pays to ask whether the destination is cached.
 const LARGE: usize = 32 << 10;
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// Copies `len` bytes; the pieces may overlap. The last (up to 8) bytes of `dst` are stored by
-/// themselves and after all others, because programs poll the last byte of a message (IBTA o9-20
-/// leaves it to the device; NICs do it).
+/// Copies `len` bytes. The pieces may overlap.
+///
+/// The last bytes of `dst` (up to 8) are stored separately, after all others. Programs poll the
+/// last byte of a message: IBTA o9-20 leaves this to the device, and NICs do it.
 ///
 /// # Safety
-/// Both pieces are mapped for `len` bytes. The guest may access them at the same time; then the
-/// bytes are any mix of old and new.
+/// Both pieces are mapped for `len` bytes. The guest may access them at the same time. The bytes
+/// are then any mix of old and new.
 #[inline]
 pub unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     if len == 8 && src.addr().is_multiple_of(8) && dst.addr().is_multiple_of(8) {
-        // SAFETY: 8 mapped bytes each, aligned.
+        // SAFETY: both are 8 mapped, aligned bytes.
         unsafe {
             let word = AtomicU64::from_ptr(src.cast_mut().cast()).load(Ordering::Relaxed);
             AtomicU64::from_ptr(dst.cast()).store(word, Ordering::Release);
@@ -32,9 +33,9 @@ pub unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
         return;
     }
     let head = len - 8;
-    // SAFETY: both pieces are mapped for `len` bytes (this function's contract); the tail is taken
+    // SAFETY: both pieces are mapped for `len` bytes (this function's contract). The tail is read
     // first, as an overlapping destination may change it. libc's memmove is opaque to the
-    // optimiser, so it may assume nothing about bytes that others write.
+    // optimiser, which thus assumes nothing about bytes that others write.
     unsafe {
         let tail = src.add(head).cast::<u64>().read_unaligned();
         if head < LARGE || !copy_past_caches(src, dst, head) {
@@ -45,11 +46,13 @@ pub unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// Copies to memory that is not in the caches, past them; false, and nothing is copied, if it
-/// likely is, the pieces overlap, or the processor has no such stores.
+/// Copies with stores that bypass the caches, to memory that is not cached.
+///
+/// It returns false and copies nothing in three cases: the destination is likely cached, the pieces
+/// overlap, or the processor has no such stores.
 ///
 /// # Safety
-/// That of [`copy`].
+/// The contract is that of [`copy`].
 #[inline(never)]
 unsafe fn copy_past_caches(src: *const u8, dst: *mut u8, len: usize) -> bool {
     if src.addr().abs_diff(dst.addr()) < len || !is_cold(dst, len) {
@@ -65,22 +68,23 @@ unsafe fn copy_past_caches(src: *const u8, dst: *mut u8, len: usize) -> bool {
     false
 }
 
-/// Copies with non-temporal stores, which are visible before any later store.
+/// Copies with non-temporal stores. They are visible before any later store.
 ///
 /// # Safety
-/// That of [`copy`]; the pieces do not overlap, and the processor has AVX.
+/// The contract is that of [`copy`]. In addition, the pieces do not overlap, and the processor has
+/// AVX.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn stream(src: *const u8, dst: *mut u8, len: usize) {
     use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
     const VECTOR: usize = size_of::<__m256i>();
-    // Lines are stored to whole: those at both ends are not.
+    // Only whole lines are streamed. The partial lines at both ends are copied normally.
     let before = dst.align_offset(LINE).min(len);
     let end = before + (len - before) / LINE * LINE;
     // SAFETY: `before` and `end` are at most `len`, for which both pieces are mapped (this
-    // function's contract); each address that is streamed to is a multiple of a line's size. What
-    // the compiler may assume of the bytes that are read, which others write meanwhile, it has no
-    // use for: they are only stored.
+    // function's contract). Each streamed address is a multiple of a line's size. Others may write
+    // the bytes while they are read. Assumptions of the compiler about them do no harm, because
+    // they are only stored.
     unsafe {
         libc::memmove(dst.cast(), src.cast(), before);
         for at in (before..end).step_by(LINE) {
@@ -90,13 +94,13 @@ unsafe fn stream(src: *const u8, dst: *mut u8, len: usize) {
             _mm256_stream_si256(dst.add(at + VECTOR).cast(), high);
         }
         libc::memmove(dst.add(end).cast(), src.add(end).cast(), len - end);
-        // The last bytes of a message, and its CQE, are plain stores, which do not wait for those
-        // by themselves.
+        // The last bytes of a message, and its CQE, are plain stores. Without the fence they could
+        // overtake the streamed stores.
         _mm_sfence();
     }
 }
 
-/// Copies up to 8 bytes through a register, so that overlapping pieces do no harm.
+/// Copies up to 8 bytes through a register, so the pieces may overlap.
 ///
 /// # Safety
 /// Both pieces are mapped for `len` bytes, which is at most 8.
@@ -138,7 +142,7 @@ mod tests {
             [(LARGE + 8, 0, 0), (2 * LARGE + 13, 5, 77), (3 * LARGE + 64, 64, 1), (4 * LARGE, 1, 63)]
         {
             let mut dst = vec![0xeeu8; 5 * LARGE];
-            // The second time it was just copied to.
+            // In the second pass the destination was just copied to.
             for _ in 0..2 {
                 dst.fill(0xee);
                 // SAFETY: both pieces are inside their vectors.

@@ -1,42 +1,47 @@
-//! Whether what a device has lent may still be copied.
+//! Decides whether memory that a device has pinned for other workers may still be copied.
 
 use super::sync::{AtomicBool, AtomicU64, Ordering, spin_loop, yield_now};
 use std::time::{Duration, Instant};
 
-/// See the module; each device has one.
+/// The gate for a device's pinned regions. Each device has one.
 #[derive(Debug, Default)]
 pub struct LoanGate {
-    /// How often loans were taken back, and, in the lower half, how many are being copied from.
+    /// The generation in the upper half, and the number of copies in progress in the lower half.
+    ///
+    /// The generation is how often the pins were revoked.
     pub state: AtomicU64,
-    /// The lender's own, in lines that nobody who copies takes away from it.
+    /// The owner's own fields. They have cache lines that no copying thread takes away.
     pub lender: Lender,
 }
 
-/// Written by the lender's thread alone.
+/// Fields that only the owner's thread writes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Lender {
-    /// The number that loans have now: how often they were taken back.
+    /// The generation of new pins: how often pins were revoked.
     pub number: AtomicU64,
-    /// Something was lent since.
+    /// Something was pinned since the last revocation.
     pub has_lent: AtomicBool,
-    /// Somebody copied for too long from what was lent before, and may still.
+    /// A copy from revoked pins took too long, and may still be in progress.
     pub is_kept: AtomicBool,
 }
 
-/// One more that copies, in [`LoanGate::state`], and one more time that loans were taken back.
+/// The units of [`LoanGate::state`]: one copy in progress, and one generation.
 const COPIER: u64 = 1;
 const GENERATION: u64 = 1 << 32;
-/// For so long a lender waits for who copies. A copy takes some 10 us; one that takes longer waits
-/// for a page.
+/// How long the owner waits for copies in progress. A copy takes some 10 us. A copy that takes
+/// longer waits for a page.
 pub const PATIENCE: Duration = Duration::from_millis(100);
-/// Looks after which who waits offers its processor: whoever copies may want it.
+/// Number of polls after which a waiting owner yields its processor. The copying thread may need
+/// it.
 const LOOKS: u32 = 1000;
 
 impl LoanGate {
-    /// A number that loans have, with which they are let in until the next [`LoanGate::take_back`];
-    /// `None` while somebody copies from what was taken back. Called by the lender's thread alone,
-    /// as that is.
+    /// Returns the generation for a new pin. Copies from the pin are allowed until the next
+    /// [`LoanGate::take_back`].
+    ///
+    /// `None` while a copy from revoked pins is in progress. Only the owner's thread may call this
+    /// and `take_back`.
     pub fn lends(&self) -> Option<u64> {
         if self.is_kept() {
             return None;
@@ -45,9 +50,11 @@ impl LoanGate {
         Some(self.lender.number.load(Ordering::Relaxed))
     }
 
-    /// Takes all loans back: nobody begins to copy from them after this. It waits for who is in the
-    /// middle of a copy, of at most 64 KiB, which waits for nobody but for pages of either guest.
-    /// False if that takes more than 100 ms: then the memory is to be left as it is.
+    /// Revokes all pins: no copy from them starts after this.
+    ///
+    /// It waits for copies in progress, of at most 64 KiB each. Such a copy waits for nothing but
+    /// pages of the two guests. Returns false if that takes more than 100 ms. The memory must then
+    /// be left as it is.
     #[must_use]
     pub fn take_back(&self) -> bool {
         let mut began = None;
@@ -60,7 +67,7 @@ impl LoanGate {
         }
         self.lender.has_lent.store(false, Ordering::Relaxed);
         let mut state = self.state.fetch_add(GENERATION, Ordering::Acquire);
-        // As the upper half of the state, which wraps.
+        // The upper half of the state wraps, and so does this number.
         self.lender.number.store((state / GENERATION + 1) % GENERATION, Ordering::Relaxed);
         let mut looks = 0;
         while !state.is_multiple_of(GENERATION) {
@@ -73,13 +80,13 @@ impl LoanGate {
                 0 => yield_now(),
                 _ => spin_loop(),
             }
-            // What was read by then was read before.
+            // The reads of all finished copies precede this load.
             state = self.state.load(Ordering::Acquire);
         }
         true
     }
 
-    /// Whether somebody may still copy from what was taken back.
+    /// Returns whether a copy from revoked pins may still be in progress.
     fn is_kept(&self) -> bool {
         if !self.lender.is_kept.load(Ordering::Relaxed) {
             return false;
@@ -89,17 +96,17 @@ impl LoanGate {
         is_kept
     }
 
-    /// Copies, if loans of this number may be copied from; the result of `copy`.
+    /// Calls `copy` if pins of this generation are valid. Returns its result.
     #[inline]
     pub fn copying<T>(&self, number: u64, copy: impl FnOnce() -> T) -> Option<T> {
-        // Either this sees that loans were taken back, or who takes them back sees this.
+        // Either this thread sees the new generation, or the revoking thread sees this copy.
         let is_valid = self.state.fetch_add(COPIER, Ordering::Acquire) / GENERATION == number;
         let _within = Within(&self.state);
         is_valid.then(copy)
     }
 }
 
-/// Somebody is about to copy. Also who panics leaves.
+/// A copy in progress. The guard also ends it if the copy panics.
 struct Within<'a>(&'a AtomicU64);
 
 impl Drop for Within<'_> {

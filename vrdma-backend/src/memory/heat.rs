@@ -1,42 +1,45 @@
-//! Which of the memory that messages are copied to may still be in the processor's caches?
+//! Estimates which destinations of copies may still be in the processor's caches.
 //!
-//! A copy to memory that is not there is faster past the caches: a line that is stored to whole
-//! need not be read first, and what others use stays. A copy to memory that is there is faster
-//! through them. So each worker remembers what it copied to lately, as far back as a cache could
-//! hold.
+//! If the destination is not cached, a copy that bypasses the caches is faster. A line that is
+//! stored whole need not be read first, and other cached data stays. If the destination is cached,
+//! an ordinary copy is faster. Each worker therefore remembers its recent destinations, as far back
+//! as a cache could hold them.
 
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// Memory is told apart in blocks of so many bytes.
+/// Size in bytes of the blocks by which memory is distinguished.
 const BLOCK: usize = 16 << 10;
-/// Blocks that are remembered; two may have the same place, and then the older one is forgotten.
+/// Number of blocks that are remembered. If two blocks have the same slot, the older one is
+/// forgotten.
 const PLACES: usize = 8192;
-/// What a shared cache holds, if the system does not say.
+/// Assumed size in bytes of the largest cache, if the system does not say.
 const UNKNOWN: u64 = 16 << 20;
 
 thread_local! {
     static LATELY: RefCell<Lately> = RefCell::new(Lately::new(*CACHE / 2));
 }
 
-/// Bytes of the largest cache.
+/// Size of the largest cache in bytes.
 static CACHE: LazyLock<u64> =
     LazyLock::new(|| largest_cache(Path::new("/sys/devices/system/cpu/cpu0/cache")).unwrap_or(UNKNOWN));
 
-/// Notes that `len` bytes at `to`, at least two blocks, are copied to by this thread. Whether they
-/// have likely left the caches since they last were, if they ever were.
+/// Records that this thread copies `len` bytes to `to`. `len` is at least two blocks.
+///
+/// Returns whether the destination has likely left the caches since the last copy, or was never
+/// copied to.
 pub fn is_cold(to: *const u8, len: usize) -> bool {
     LATELY.with_borrow_mut(|lately| lately.copied(to.addr(), len))
 }
 
-/// What a thread copied to.
+/// The recent destinations of a thread.
 struct Lately {
-    /// The block that was last copied to in each place, and how much had been copied by then.
+    /// For each slot, the last block copied to, and the total of bytes copied by then.
     places: Box<[(usize, u64)]>,
-    /// Bytes copied in all.
+    /// Total of bytes copied.
     total: u64,
-    /// After so many bytes others have taken a block's place in the cache.
+    /// Number of bytes after which a block has left the cache.
     holds: u64,
 }
 
@@ -46,8 +49,8 @@ impl Lately {
     }
 
     fn copied(&mut self, to: usize, len: usize) -> bool {
-        // Blocks that are copied to whole: a neighbour, which the copy before may have touched,
-        // tells nothing.
+        // Only whole blocks count. The previous copy may have touched a neighbour, which says
+        // nothing.
         let (first, end) = (to.div_ceil(BLOCK), (to + len) / BLOCK);
         let mut cold = 0;
         for block in first..end {
@@ -61,14 +64,16 @@ impl Lately {
     }
 }
 
-/// Where a block is remembered. Buffers lie at multiples of large powers of two, so all bits of its
-/// number count (Fibonacci hashing).
+/// Returns the slot of a block.
+///
+/// Buffers lie at multiples of large powers of two, so all bits of the block number have to count
+/// (Fibonacci hashing).
 fn place(block: usize) -> usize {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     (block as u64).wrapping_mul(FACTOR).checked_shr(u64::BITS - PLACES.ilog2()).unwrap_or(0) as usize
 }
 
-/// The size of the largest cache in a directory of sysfs.
+/// Returns the size of the largest cache, in bytes, from a directory of sysfs.
 fn largest_cache(directory: &Path) -> Option<u64> {
     let entries = std::fs::read_dir(directory).ok()?;
     let size = |entry: std::fs::DirEntry| {

@@ -1,43 +1,44 @@
-//! How many pages of guests' memory this process has made, that no VMM had: they count for its
-//! control group, and the system ends it when there are too many.
+//! Counts the pages of guest memory that this process has made, and that no VMM had.
+//!
+//! They count for the process's control group. The system kills the process if there are too many.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of them, of all guests.
+/// Bytes of such pages, of all guests.
 static ALL: AtomicU64 = AtomicU64::new(0);
 
-/// Those of one function.
+/// The page account of one function.
 #[derive(Debug)]
 pub struct Ledger {
     bytes: AtomicU64,
-    /// Most of them,
+    /// Limit of the function, in bytes.
     most: u64,
-    /// and of all guests.
+    /// Limit of all guests together, in bytes.
     all_most: u64,
-    /// Registrations that were refused since somebody asked.
+    /// Number of refused registrations since the last query.
     refused: AtomicU64,
 }
 
 impl Default for Ledger {
-    /// As many as there are.
+    /// Returns an account without limits.
     fn default() -> Ledger {
         Ledger::new(u64::MAX, u64::MAX)
     }
 }
 
-/// There would be more of them than may be.
+/// The error that a limit of pages would be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
 impl Ledger {
-    /// For a function that may have so many bytes of them, as long as all guests have no more than
-    /// `all_most`.
+    /// Opens an account for a function that may have `most` bytes of such pages, if all guests
+    /// together have at most `all_most`.
     pub fn new(most: u64, all_most: u64) -> Ledger {
         Ledger { bytes: AtomicU64::new(0), most, all_most, refused: AtomicU64::new(0) }
     }
 
-    /// How many registrations were refused since this was asked last.
+    /// Returns the number of refused registrations since the last call.
     pub fn take_refused(&self) -> u64 {
         self.refused.swap(0, Ordering::Relaxed)
     }
@@ -57,19 +58,21 @@ impl Ledger {
         ALL.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that count now.
+    /// Returns the bytes that are charged.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// A registration is refused.
+    /// Counts a refused registration.
     pub(super) fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// What was made of one mapping's pages: they are the file's, and count until it is unmapped here.
+/// The bytes that were made of one mapping's pages.
+///
+/// The pages belong to the file, and count until this process unmaps it.
 #[derive(Debug)]
 pub(super) struct Charge {
     ledger: Arc<Ledger>,
@@ -77,19 +80,19 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Nothing yet.
+    /// Creates an empty charge.
     pub(super) fn new(ledger: Arc<Ledger>) -> Charge {
         Charge { ledger, bytes: AtomicU64::new(0) }
     }
 
-    /// So many bytes more are about to be made.
+    /// Charges `bytes` more, which are about to be made.
     pub(super) fn add(&self, bytes: u64) -> Result<(), TooMany> {
         self.ledger.add(bytes)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    /// So many of them are not made after all.
+    /// Takes back `bytes` that are not made after all.
     pub(super) fn give_back(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.ledger.sub(bytes);

@@ -1,10 +1,10 @@
-//! Memory of regions that engines of other workers copy from: they hold it mapped, and ask for each
-//! copy whether they still may.
+//! Pinned ranges of regions, from which engines of other workers copy.
 //!
-//! A guest may use memory again once its request ended, and so a loan ends then. One that ended
-//! well was copied before; before any other end is told, all loans of the device are taken back
-//! ([`LoanGate::take_back`](super::LoanGate::take_back)): whoever has one finds it gone, which is
-//! to its connection as if a packet was lost.
+//! The holder keeps the memory mapped, and asks before each copy whether it still may. A guest may
+//! reuse memory once its request has ended, so the pin ends then. If the request succeeded, the
+//! memory was copied before. Before any other end is reported, all pins of the device are revoked
+//! ([`LoanGate::take_back`](super::LoanGate::take_back)). A holder then finds the memory gone. To
+//! its connection this looks like a lost packet.
 
 use super::gate::LoanGate;
 use super::region::{Stretch, piece_of};
@@ -13,21 +13,24 @@ use crate::cycles::{self, Stage};
 use std::sync::Arc;
 use vrdma_transport::{Fault, Loan};
 
-/// A range of a region.
+/// A pinned range of a region.
 #[derive(Debug)]
 pub struct Lent {
     stretch: Stretch,
     len: u32,
-    /// Of the gate.
+    /// Generation of the gate at the time of pinning.
     number: u64,
     gate: Arc<LoanGate>,
-    /// Keeps it mapped.
+    /// Keeps the range mapped.
     _memory: Arc<GuestMemory>,
 }
 
 impl MrMemory {
-    /// A range, for an engine of another worker: until this is dropped, or the gate's loans are
-    /// taken back. `None` if the range is not there, or [`MrMemory::may_loan`] says no.
+    /// Pins a range for an engine of another worker, until it is dropped or the gate's pins are
+    /// revoked.
+    ///
+    /// `None` if the range does not exist, if [`MrMemory::may_loan`] is false, or if the gate
+    /// refuses.
     pub fn lend(&self, offset: u64, len: u32, gate: &Arc<LoanGate>) -> Option<Lent> {
         let (stretch, memory) = self.stretch(offset, len)?;
         Some(Lent { stretch, len, number: gate.lends()?, gate: gate.clone(), _memory: memory })
@@ -35,17 +38,17 @@ impl MrMemory {
 }
 
 impl Lent {
-    /// Bytes of it.
+    /// Returns its length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "none is empty")]
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// The piece at `offset`, at most `len` bytes of it.
+    /// Returns the piece at `offset`, at most `len` bytes.
     fn piece(&self, offset: u64, len: u64) -> Result<HostRun, Fault> {
         match &self.stretch {
             Stretch::One(ptr) => {
-                // SAFETY: within the range, which `copy_to` has seen to.
+                // SAFETY: `copy_to` has checked that this is within the range.
                 Ok(HostRun { ptr: unsafe { ptr.add(offset as usize) }, len })
             }
             Stretch::Many(runs, first) => piece_of(runs, first + offset, len),
@@ -67,7 +70,7 @@ impl Loan<MrMemory> for Lent {
                 let from = self.piece(offset + done, len - done)?;
                 let to = dst.piece(dst_offset.checked_add(done).ok_or(Fault)?, from.len)?;
                 // SAFETY: `from` and `to` are mapped for `to.len` bytes, which is at most
-                // `from.len`, the one by `_memory`, the other by `dst`.
+                // `from.len`. `_memory` keeps the one mapped, and `dst` the other.
                 unsafe { copy(from.ptr, to.ptr, to.len as usize) };
                 done += to.len;
             }
@@ -81,12 +84,12 @@ impl Loan<MrMemory> for Lent {
     }
 }
 
-/// Lists of more pieces are dropped by the reaper.
+/// The reaper drops lists of more pieces than this.
 const MANY: usize = 1024;
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Mostly the region has them still.
+        // Mostly the region still holds the list.
         if let Stretch::Many(runs, _) = &self.stretch
             && runs.len() > MANY
             && Arc::strong_count(runs) == 1

@@ -1,7 +1,7 @@
-//! Guest memory: which of it there is, where it lies in this process, and how it is touched.
+//! Guest memory: its regions, where they are mapped in this process, and how they are accessed.
 //!
-//! The guest writes to its memory at any time, so nothing here makes a reference into it: bytes are
-//! copied through raw pointers, words through atomics.
+//! The guest may write to its memory at any time, so nothing here makes a reference into it. Bytes
+//! are copied through raw pointers, and words are accessed as atomics.
 #![allow(unsafe_code, reason = "this folder is the border to memory that others share")]
 
 mod backing;
@@ -46,8 +46,8 @@ use vm_memory::{
 };
 use vm_memory::{MmapRegion, mmap::MmapRegionError};
 
-/// The guest's memory as the front-end last described it. It stays mapped while anything holds the
-/// [`Arc`] to it.
+/// A guest's memory as the front-end last described it. It stays mapped while anything holds the
+/// [`Arc`].
 #[derive(Debug, Default)]
 pub struct GuestMemory {
     views: Vec<View>,
@@ -56,31 +56,32 @@ pub struct GuestMemory {
     dma_page: Option<usize>,
 }
 
-/// Bytes of a page of tmpfs, and of the smallest one of hugetlbfs.
+/// Size of a page in bytes: `PAGE` on tmpfs, `HUGE_PAGE` the smallest one of hugetlbfs.
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A region. Tables share it if one came from the other.
+/// A memory region. A table shares its regions with the table that it was derived from.
 #[derive(Clone, Debug)]
 struct View {
     gpa: u64,
     len: u64,
-    /// Where the front-end has it in its own address space: ring addresses come as such.
+    /// Start in the front-end's address space. The front-end names ring addresses in it.
     front_end_addr: u64,
     mapping: Arc<Mapping>,
 }
 
-/// What is unmapped when no table has it any more. What the IOMMU knows of it and its guard end
-/// before the mapping does: fields are dropped in this order.
+/// The mapping of a region, which is unmapped when no table has it any more.
+///
+/// Fields are dropped in this order. The IOMMU entry and the guard thus end before the mapping.
 #[derive(Debug)]
 struct Mapping {
-    /// The uplink's device reaches it.
+    /// The IOMMU entry by which the uplink's device reaches it.
     dma: Option<DmaMapping>,
-    /// Bytes of its pages, at least.
+    /// Smallest size of its pages, in bytes.
     page: usize,
-    /// What this process made of them.
+    /// Bytes of its pages that this process has made.
     charge: Charge,
-    /// The file may be cut short while it is mapped.
+    /// Protects against a file that is cut short while it is mapped.
     guard: sigbus::Guard,
     _region: Arc<GuestRegionMmap>,
     _reservation: Reservation,
@@ -88,12 +89,12 @@ struct Mapping {
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        // It holds the regions, too; from here on their mappings alone do.
+        // `mmap` holds the regions too. After this line only the views' mappings hold them.
         drop(std::mem::take(&mut self.mmap));
         let unused: Vec<_> = self.views.drain(..).filter_map(|view| Arc::into_inner(view.mapping)).collect();
         if !unused.is_empty() {
             let entry = self.options.backlog.enter();
-            // In this order.
+            // The tuple is dropped in this order.
             reaper::reap((unused, entry));
         }
     }
@@ -108,46 +109,48 @@ pub struct RegionSpec {
     pub len: u64,
     /// First byte in the front-end's address space.
     pub front_end_addr: u64,
-    /// Where the region begins in the file.
+    /// Offset of the region in the file, in bytes.
     pub file_offset: u64,
-    /// What to map.
+    /// The file to map.
     pub file: File,
 }
 
 impl GuestMemory {
-    /// None yet.
+    /// Returns empty guest memory.
     pub fn empty(options: MapOptions) -> GuestMemory {
         GuestMemory { views: Vec::new(), mmap: GuestMemoryMmap::default(), options, dma_page: None }
     }
 
-    /// None, on the same conditions.
+    /// Returns empty guest memory with the same options.
     pub fn emptied(&self) -> GuestMemory {
         GuestMemory::empty(self.options.clone())
     }
 
-    /// Maps the regions of a new memory table in the place of this one, on the same conditions.
-    /// Waits until earlier tables that nobody holds any more are unmapped, so that a front-end
-    /// cannot pile them up.
+    /// Maps the regions of a new memory table, which replaces this one. The options stay the same.
+    ///
+    /// It waits until earlier tables that nobody holds any more are unmapped. A front-end can
+    /// therefore not accumulate them.
     ///
     /// # Errors
-    /// A region that cannot be mapped, that overlaps another, that is too large, or whose file is
-    /// none that guests have for memory.
+    /// A region cannot be mapped, overlaps another, or is too large. Or its file is of no kind that
+    /// guest memory may have.
     pub fn map_anew(&self, regions: Vec<RegionSpec>) -> io::Result<GuestMemory> {
         self.options.backlog.wait();
         regions.into_iter().try_fold(self.emptied(), |memory, region| memory.with_one(region))
     }
 
-    /// This memory and one region more. Waits as [`GuestMemory::map_anew`].
+    /// Returns this memory with one more region. It waits for unmapping like
+    /// [`GuestMemory::map_anew`].
     ///
     /// # Errors
-    /// As of [`GuestMemory::map_anew`].
+    /// The errors of [`GuestMemory::map_anew`].
     pub fn with(&self, region: RegionSpec) -> io::Result<GuestMemory> {
         self.options.backlog.wait();
         self.with_one(region)
     }
 
     fn with_one(&self, region: RegionSpec) -> io::Result<GuestMemory> {
-        // Guards and mappings for DMA are in tables of all guests.
+        // Guards and DMA mappings are in tables that all guests share.
         panics::shared(|| self.with_region(region))
     }
 
@@ -171,14 +174,16 @@ impl GuestMemory {
         let reservation = Reservation::new(len)?;
         let mapped = MmapRegion::from_file(FileOffset::new(file, file_offset), size)
             .map_err(|e: MmapRegionError| io::Error::other(e.to_string()))?;
-        // Held here, too, so that on an error the guard, made later, is dropped before the mapping.
+        // The variable also makes the guard, which is created later, drop before the mapping if an
+        // error occurs.
         let mapped = GuestRegionMmap::new(mapped, GuestAddress(gpa)).map(Arc::new);
         let Some(mapped) = mapped else { return refused("a memory region wraps") };
         let guard = sigbus::Guard::new(mapped.as_ptr(), size, self.options.connection.clone())?;
-        // SAFETY: whole pages of a mapping that is ours; what lies in them does not change.
+        // SAFETY: these are whole pages of a mapping that this process owns. Their contents do not
+        // change.
         unsafe { madvise(mapped.as_ptr().cast(), size, Advice::LinuxDontDump) }?;
         if is_huge {
-            // They are reserved for the guest, and take long to come.
+            // Huge pages are reserved for the guest, and take long to allocate.
             populate::populate(HostRun { ptr: mapped.as_ptr(), len });
         }
         let mmap = self.mmap.insert_region(mapped.clone()).map_err(io::Error::other)?;
@@ -196,7 +201,8 @@ impl GuestMemory {
         Ok(self.replaced(views, mmap))
     }
 
-    /// This memory less one region. Waits as [`GuestMemory::map_anew`].
+    /// Returns this memory without one region. It waits for unmapping like
+    /// [`GuestMemory::map_anew`].
     ///
     /// # Errors
     /// No region begins at `gpa` with that length.
@@ -214,13 +220,15 @@ impl GuestMemory {
         GuestMemory { views, mmap, options: self.options.clone(), dma_page }
     }
 
-    /// Has the pages of these runs ready, as far as `budget` in bytes goes, which it lessens. What
-    /// is no memory is left out, and what the system has no page for is found out by who uses it.
-    /// Pages that the file does not have yet are charged to the function; those of hugetlbfs not,
-    /// which are the VMM's to reserve.
+    /// Makes the pages of these extents resident, up to `budget` bytes. It reduces `budget`
+    /// accordingly.
+    ///
+    /// Addresses outside guest memory are skipped. If the system has no page left, the user of the
+    /// page finds out. Pages that the file does not have yet are charged to the function. Pages of
+    /// hugetlbfs are not charged: the VMM has to reserve them.
     ///
     /// # Errors
-    /// The function, or all guests, would have too many: then none is made.
+    /// The function, or all guests together, would exceed their limit. No page is made then.
     pub fn populate(&self, runs: &[Run], budget: &mut u64) -> Result<(), TooMany> {
         let all = *budget;
         let mut present = populate::Present::default();
@@ -248,8 +256,8 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Calls `f` for what backs these runs, with its guest-physical address, as far as `budget` in
-    /// bytes goes.
+    /// Calls `f` for the mapped pieces of these extents, with the guest-physical address, up to
+    /// `budget` bytes.
     fn for_pieces(&self, runs: &[Run], budget: &mut u64, mut f: impl FnMut(u64, HostRun)) {
         for run in runs {
             let (mut at, mut left) = (run.gpa, run.len.min(*budget));
@@ -264,44 +272,46 @@ impl GuestMemory {
         }
     }
 
-    /// A registration is refused, since it would make too many pages.
+    /// Counts a registration that is refused because it would make too many pages.
     pub fn refuse(&self) {
         self.options.ledger.refuse();
     }
 
-    /// For `virtio-queue`. Not to be cloned: its mappings stay no longer than this.
+    /// Returns the memory for `virtio-queue`. It must not be cloned: the mappings end with this
+    /// object.
     pub fn mmap(&self) -> &GuestMemoryMmap<()> {
         &self.mmap
     }
 
-    /// Number of regions.
+    /// Returns the number of regions.
     pub fn num_regions(&self) -> usize {
         self.views.len()
     }
 
-    /// Bytes of all regions.
+    /// Returns the total size of all regions in bytes.
     #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> u64 {
         self.views.iter().map(|view| view.len).sum()
     }
 
-    /// The connection of its front-end.
+    /// Returns the connection of its front-end.
     pub fn connection(&self) -> Option<Arc<UnixStream>> {
         self.options.connection.clone()
     }
 
-    /// If the uplink's device reaches all of it: bytes of a page, within which memory is contiguous
-    /// for the device, too.
+    /// Returns the smallest page size in bytes, if the uplink's device reaches all of the memory.
+    ///
+    /// Memory within a page is contiguous for the device, too.
     pub fn dma_page(&self) -> Option<usize> {
         self.dma_page
     }
 
-    /// Whether any of it was replaced because the file behind it was cut short.
+    /// Returns whether a part of it was replaced because its file was cut short.
     pub fn is_lost(&self) -> bool {
         self.views.iter().any(|view| view.mapping.guard.is_lost())
     }
 
-    /// Guest-physical address of an address of the front-end.
+    /// Translates an address of the front-end to a guest-physical address.
     pub fn front_end_to_gpa(&self, addr: u64) -> Option<u64> {
         self.views
             .iter()
@@ -309,8 +319,10 @@ impl GuestMemory {
             .map(|v| addr - v.front_end_addr + v.gpa)
     }
 
-    /// Appends what backs `run` to `out`; several pieces where it crosses from one region into the
-    /// next. `None` if any part of it is not guest memory, or if it is empty.
+    /// Appends the pieces that back `run` to `out`. There are several if it crosses region
+    /// boundaries.
+    ///
+    /// Returns `None` if a part is not guest memory, or if the extent is empty.
     pub fn resolve(&self, run: Run, out: &mut Vec<HostRun>) -> Option<()> {
         let end = run.gpa.checked_add(run.len)?;
         let mut at = run.gpa;
@@ -321,8 +333,8 @@ impl GuestMemory {
             let piece = self.piece(at, end - at)?;
             at += piece.len;
             match out.last_mut() {
-                // SAFETY: only compares addresses; `last` is a run of one mapping, so its end is in
-                // bounds or one past it.
+                // SAFETY: this only compares addresses. `last` is an extent of one mapping, so its
+                // end is in bounds or one past the end.
                 Some(last) if unsafe { last.ptr.add(last.len as usize) } == piece.ptr => {
                     last.len += piece.len
                 }
@@ -332,12 +344,12 @@ impl GuestMemory {
         Some(())
     }
 
-    /// What backs `run` if that is one piece of this process's memory.
+    /// Returns the piece that backs `run`, if it is contiguous in this process.
     pub fn resolve_one(&self, run: Run) -> Option<HostRun> {
         self.piece(run.gpa, run.len).filter(|piece| piece.len == run.len && run.len != 0)
     }
 
-    /// What backs memory from `gpa` on: `len` bytes, or less where the region ends.
+    /// Returns the piece at `gpa`: `len` bytes, or fewer if the region ends before.
     fn piece(&self, gpa: u64, len: u64) -> Option<HostRun> {
         let region = self.mmap.find_region(GuestAddress(gpa))?;
         let offset = gpa - region.start_addr().0;
@@ -356,8 +368,9 @@ pub(crate) mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Memory of `regions` (GPA, length), each backed by a memfd of its own; front-end address =
-    /// GPA + 1 TiB.
+    /// Maps memory of `regions` (GPA, length), each backed by a memfd of its own.
+    ///
+    /// The front-end's addresses are GPA + 1 TiB.
     pub(crate) fn memory(regions: &[(u64, u64)]) -> Arc<GuestMemory> {
         let specs = regions.iter().map(|&(gpa, len)| RegionSpec {
             gpa,
@@ -371,7 +384,7 @@ pub(crate) mod tests {
 
     pub(crate) fn memfd(len: u64) -> File {
         use std::os::fd::FromRawFd;
-        // SAFETY: the name is a C string, and the new descriptor is owned by the File alone.
+        // SAFETY: the name is a C string, and the File alone owns the new descriptor.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
         file.set_len(len).unwrap();
         file
@@ -399,7 +412,7 @@ pub(crate) mod tests {
         const LEN: u64 = 16 << 20;
         let run = |gpa, len| [Run { gpa, len }];
         let file = memfd(LEN);
-        // What the VMM has by itself: pages 0 to 1023, and one more.
+        // The VMM itself has made pages 0 to 1023, and page 2000.
         for at in (0..1024).chain([2000]) {
             std::os::unix::fs::FileExt::write_all_at(&file, b"a page", at * 4096).unwrap();
         }
@@ -411,10 +424,10 @@ pub(crate) mod tests {
         };
         let memory = GuestMemory::empty(options.clone()).map_anew(vec![spec()]).unwrap();
         let populate = |runs: &[Run]| memory.populate(runs, &mut { u64::MAX });
-        // All of it, once more, and in pieces that are not whole pages.
+        // Names all of these pages, then all again, in extents that are not whole pages.
         assert_eq!(populate(&run(0x1000, 4 << 20)), Ok(()));
         assert_eq!(populate(&run(0x1001, (4 << 20) - 1)), Ok(()));
-        // Two pages that are not there, by three runs within them, and one that is.
+        // Names two missing pages by three extents within them, and one page that is there.
         let at = 0x1000 + 1999 * 4096;
         let runs =
             [Run { gpa: at + 8, len: 1 }, Run { gpa: at + 16, len: 1 }, Run { gpa: at, len: 3 * 4096 }];
@@ -425,7 +438,7 @@ pub(crate) mod tests {
         assert_eq!(populate(&run(0x1000 + (8 << 20), 1 << 20)), Ok(()));
         assert_eq!(populate(&run(0x1000, 4 << 20)), Ok(()), "they are there already");
         assert_eq!(ledger.bytes(), (1 << 20) + 2 * 4096);
-        // Another table that has the mapping too keeps it.
+        // Another table keeps the mapping.
         let other = memory
             .with(RegionSpec { gpa: 1 << 30, front_end_addr: 1 << 40, file: memfd(LEN), ..spec() })
             .unwrap();
@@ -477,7 +490,7 @@ pub(crate) mod tests {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         for (gpa, len) in [(0u64, 0x3000), (0x8000, 0x1000)] {
             let at = memory.resolve_one(Run { gpa, len }).unwrap().ptr.addr();
-            // Regions of one file may be one mapping.
+            // Regions of one file may be in one mapping.
             let is_its = |line: &&str| {
                 let (begin, end) =
                     line.split(' ').next().and_then(|range| range.split_once('-')).unwrap_or(("", ""));
@@ -530,7 +543,7 @@ pub(crate) mod tests {
         };
         assert!(map(0x1000).is_err() && map(HUGE + 0x1000).is_err());
         let memory = Arc::new(map(HUGE).unwrap());
-        // Whether or not the system has a huge page to give.
+        // This works whether or not the system has a huge page left.
         MrMemory::all(&memory).write(HUGE - 8, &[7; 8]).unwrap();
     }
 
@@ -586,7 +599,7 @@ pub(crate) mod tests {
                     };
                     assert!(third.is_ok() && released.load(Ordering::Relaxed), "change {change}");
                 });
-                // Long enough for one that does not wait, on most machines.
+                // On most machines this is long enough for a thread that does not wait.
                 (0..1000).for_each(|_| std::thread::yield_now());
                 released.store(true, Ordering::Relaxed);
                 drop(busy);
@@ -613,7 +626,8 @@ pub(crate) mod tests {
         backlog.wait();
     }
 
-    /// What a device knows: each mapping's address and length. Refuses those of this length.
+    /// The mappings that a simulated device knows, as address and length. It refuses mappings of
+    /// one length.
     #[derive(Debug, Default)]
     struct Iommu {
         known: Mutex<BTreeSet<(usize, usize)>>,
@@ -628,7 +642,8 @@ pub(crate) mod tests {
         }
         fn unmap(&self, start: usize, len: usize) {
             assert!(self.known.lock().unwrap().remove(&(start, len)), "it is mapped");
-            // SAFETY: msync touches no memory of this process; it fails for what is not mapped.
+            // SAFETY: msync accesses no memory of this process. It fails if the address is not
+            // mapped.
             let is_mapped =
                 unsafe { libc::msync(std::ptr::without_provenance_mut(start), len, libc::MS_ASYNC) == 0 };
             assert!(is_mapped, "the device knows memory no longer than there is any");
@@ -652,7 +667,7 @@ pub(crate) mod tests {
         drop(two);
         let last = three.without(0x10000, 0x3000).unwrap().without(0, 0x1000).unwrap();
         drop(three);
-        // It waits for what was dropped.
+        // It waits until the dropped tables are unmapped.
         let next = last.map_anew(vec![spec(0, 0x1000)]).unwrap();
         assert_eq!((last.dma_page(), known()), (Some(0x1000), 2));
         let backlog = next.options.backlog.clone();
@@ -688,7 +703,8 @@ pub(crate) mod tests {
         let busy = reaper::tests::Busy::new();
         let start = memory.resolve_one(Run { gpa: 0, len: 1 }).unwrap().ptr;
         let is_mapped = || {
-            // SAFETY: msync touches no memory of this process; it fails for what is not mapped.
+            // SAFETY: msync accesses no memory of this process. It fails if the address is not
+            // mapped.
             unsafe { libc::msync(start.cast(), 0x1000, libc::MS_ASYNC) == 0 }
         };
         drop(memory);

@@ -1,20 +1,22 @@
-//! Pages that are there before they are needed: the first access to a page may wait for the system
-//! to find one, and in the worker all guests would wait with it. So sessions touch, in their own
-//! threads, what the worker will.
+//! Makes pages resident before they are needed.
+//!
+//! The first access to a page may wait until the system finds one. In the worker, all guests would
+//! wait for that. Sessions therefore touch in their own threads what the worker will use.
 
 use super::run::HostRun;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
-/// Shorter pieces are touched page by page: a system call takes longer.
+/// Shorter pieces are touched page by page, because a system call takes longer.
 const SHORT: u64 = 64 << 10;
-/// Bytes in one system call, during which no other thread can map or unmap anything.
+/// Size of the slice for one system call, in bytes. No other thread can map or unmap anything
+/// during the call.
 const SLICE: u64 = 2 << 20;
-/// Bytes of a page.
+/// Size of a page in bytes.
 const PAGE: u64 = 4096;
 
-/// Has the pages of a piece of guest memory ready. The piece is mapped as long as the caller has
-/// its memory.
+/// Makes the pages of a piece of guest memory resident. The caller holds the memory, so the piece
+/// stays mapped.
 pub(super) fn populate(piece: HostRun) {
     let mut at = piece.ptr.map_addr(|addr| addr & !(PAGE as usize - 1));
     let mut left = (piece.len + (piece.ptr.addr() - at.addr()) as u64).next_multiple_of(PAGE);
@@ -23,43 +25,45 @@ pub(super) fn populate(piece: HostRun) {
         let advised = if left < SHORT {
             Err(Errno::INVAL)
         } else {
-            // SAFETY: whole pages of a mapping, of which what lies in them does not change.
+            // SAFETY: these are whole pages of a mapping, and their contents do not change.
             unsafe { madvise(at.cast(), len as usize, Advice::LinuxPopulateWrite) }
         };
         match advised {
             Ok(()) => {}
-            // Also where the system (before Linux 5.14) does not know the advice.
+            // Linux before 5.14 does not know the advice, and also returns this error.
             Err(Errno::INVAL) => touch(at, len),
             Err(_) => return,
         }
-        // SAFETY: inside the mapping, or one past its end.
+        // SAFETY: the pointer stays inside the mapping, or is one past its end.
         (at, left) = (unsafe { at.add(len as usize) }, left - len);
     }
 }
 
-/// What a file has of the pages in one stretch of a mapping.
+/// Which pages of one slice of a mapping the file has.
 pub(super) struct Present {
-    /// First byte of the stretch.
+    /// Address of the slice's first byte.
     start: usize,
-    /// One for each page; the lowest bit says whether the file has it (mincore(2)).
+    /// One byte for each page. The lowest bit says whether the file has it (`mincore(2)`).
     pages: [u8; PAGES],
     is_known: bool,
 }
 
-/// Pages of a stretch.
+/// Number of pages of a slice.
 const PAGES: usize = (SLICE / PAGE) as usize;
 
 impl Default for Present {
-    /// Of none.
+    /// Returns a value that knows no slice.
     fn default() -> Present {
         Present { start: 0, pages: [0; PAGES], is_known: false }
     }
 }
 
 impl Present {
-    /// Bytes of the pages of a piece that its file does not have yet, which from then on it is
-    /// taken to have. The piece is of the mapping that begins at `start` and has `len` bytes, and
-    /// is mapped as long as the caller has its memory.
+    /// Returns the bytes of those pages of a piece that its file lacks. Later calls count these
+    /// pages as present.
+    ///
+    /// The piece belongs to the mapping of `len` bytes at `start`. The caller holds the memory, so
+    /// the piece stays mapped.
     pub(super) fn missing(&mut self, piece: HostRun, (start, len): (usize, u64)) -> u64 {
         let (mut at, mut left, mut missing) = ((piece.ptr.addr() - start) as u64, piece.len, 0);
         while left != 0 {
@@ -75,16 +79,19 @@ impl Present {
         missing
     }
 
-    /// Finds out about a stretch, unless that was the last. What cannot be found out is not there.
-    /// Pages that are swapped out, or that fallocate(2) made and nobody wrote, are not there
-    /// either: they are charged though they cost nothing. To a process that may not write the file
-    /// by its mode, mincore(2) says that all is there; the daemon may, by CAP_DAC_OVERRIDE.
+    /// Queries a slice, unless it was the last one queried. If the query fails, all pages count as
+    /// missing.
+    ///
+    /// Pages that are swapped out count as missing, and so do pages that `fallocate(2)` made and
+    /// nobody wrote. They are charged though they cost nothing. If a process may not write the file
+    /// by its mode, `mincore(2)` reports all pages as present. The daemon may write it, by
+    /// CAP_DAC_OVERRIDE.
     fn look(&mut self, start: *mut u8, len: u64) {
         if self.is_known && self.start == start.addr() {
             return;
         }
         (self.start, self.is_known) = (start.addr(), true);
-        // SAFETY: whole pages of a mapping, and a byte for each.
+        // SAFETY: these are whole pages of a mapping, and there is a byte for each.
         let result = unsafe { libc::mincore(start.cast(), len as usize, self.pages.as_mut_ptr()) };
         if result != 0 {
             self.pages.fill(0);
@@ -92,10 +99,11 @@ impl Present {
     }
 }
 
-/// Reads a byte of each page. Memory that is shared is writable then, too.
+/// Reads a byte of each page. This makes pages of shared memory writable, too.
 fn touch(at: *mut u8, len: u64) {
     for offset in (0..len).step_by(PAGE as usize) {
-        // SAFETY: inside the mapping; the guest may write meanwhile, and the byte is not used.
+        // SAFETY: the address is inside the mapping. The guest may write at the same time, and the
+        // byte is not used.
         unsafe { at.add(offset as usize).read_volatile() };
     }
 }

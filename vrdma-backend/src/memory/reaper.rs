@@ -1,48 +1,49 @@
-//! A thread that drops what takes the kernel long to take back: mappings of guests' memory, and
-//! long lists of runs.
+//! A thread that drops what the kernel takes long to free: mappings of guest memory, and long lists
+//! of extents.
 //!
-//! Whoever is the last to hold a guest's memory would have to unmap it; mostly that is the worker,
-//! for whom all guests wait.
+//! Otherwise the last holder of a guest's memory would unmap it. That is mostly the worker, for
+//! which all guests wait.
 
 use crossbeam_channel::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-/// Something to drop.
+/// An object to drop.
 type Load = Box<dyn Send>;
 
-/// Drops `load` in a thread of its own.
+/// Drops `load` in the reaper's thread.
 pub fn reap(load: impl Send + 'static) {
     if let Some(outbox) = outbox() {
-        // The thread never ends, so it takes everything.
+        // The thread never ends, so it receives everything.
         let _ = outbox.send(Box::new(load));
     }
 }
 
-/// How many loads of one kind are not dropped yet.
+/// The number of objects of one kind that are not dropped yet.
 #[derive(Debug, Default)]
 pub struct Backlog {
     loads: Mutex<usize>,
     less: Condvar,
 }
 
-/// One load of a backlog. To be dropped after what it stands for.
+/// One object of a backlog. It has to be dropped after the object that it stands for.
 #[derive(Debug)]
 pub struct Entry(Arc<Backlog>);
 
 impl Backlog {
-    /// One load more.
+    /// Adds one object.
     pub fn enter(self: &Arc<Backlog>) -> Entry {
         *self.loads.lock().expect(NO_PANIC) += 1;
         Entry(self.clone())
     }
 
-    /// Waits until there is none. Not for the worker: the thread may have much to drop of others
-    /// before.
+    /// Waits until the backlog is empty.
+    ///
+    /// The worker must not call this: the thread may have much of other guests to drop first.
     pub fn wait(&self) {
         self.wait_for_less(1);
     }
 
-    /// Waits until there are less than so many, like [`Backlog::wait`].
+    /// Waits until there are fewer than `most` objects. The worker must not call this either.
     pub fn wait_for_less(&self, most: usize) {
         let loads = self.loads.lock().expect(NO_PANIC);
         drop(self.less.wait_while(loads, |loads| *loads >= most).expect(NO_PANIC));
@@ -58,7 +59,7 @@ impl Drop for Entry {
 
 const NO_PANIC: &str = "no thread panics with it";
 
-/// Starts the thread, unless it runs. Without a thread what is reaped is dropped at once.
+/// Starts the thread, unless it runs. Without a thread, [`reap`] drops objects at once.
 pub fn prepare() {
     outbox();
 }
@@ -83,7 +84,7 @@ pub(crate) mod tests {
     use std::sync::Arc;
     use std::sync::Barrier;
 
-    /// Holds the thread up until it is dropped.
+    /// Blocks the thread until it is dropped.
     pub(crate) struct Busy(Arc<Barrier>);
 
     struct Load(Arc<Barrier>);
@@ -95,7 +96,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// How many loads a backlog has now.
+    /// Returns the number of objects in a backlog.
     pub(crate) fn loads(backlog: &Backlog) -> usize {
         *backlog.loads.lock().unwrap()
     }

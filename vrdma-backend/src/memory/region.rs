@@ -1,4 +1,4 @@
-//! The memory of one registered region.
+//! The memory of a registered region (MR).
 
 use super::{Buffers, GuestMemory, HostRun, Run, TooMany, copy::copy, reap};
 use crate::cycles::{self, Stage};
@@ -7,47 +7,48 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 use vrdma_transport::{Fault, PageList, Region};
 
-/// Memory of a region: where the guest says it is, and where it is in this process.
+/// The memory of a region, in guest-physical addresses and in this process.
 #[derive(Debug)]
 pub struct MrMemory {
     host: Host,
-    /// Keeps what `host` points to mapped.
+    /// Keeps the memory mapped that `host` points to.
     guard: Arc<LoanGuard>,
     runs: Runs,
 }
 
-/// Owner of what a region loans ([`MrMemory::loan`]): each loan holds it, and the region itself.
+/// The owner of what a region has pinned ([`MrMemory::loan`]). Each pin and the region itself hold
+/// it.
 #[derive(Debug)]
 struct LoanGuard {
     memory: Arc<GuestMemory>,
 }
 
-/// Memory that regions loaned, and that may not have been given back. The regions themselves hold
-/// it no longer.
+/// Memory that regions have pinned and that may still be in use. The regions do not hold it any
+/// more.
 #[derive(Clone, Debug, Default)]
 pub struct Loans(Vec<Weak<LoanGuard>>);
 
 impl Loans {
-    /// Forgets those that were given back; whether all were.
+    /// Forgets the pins that have ended. Returns whether all have.
     pub fn are_back(&mut self) -> bool {
         self.0.retain(|guard| guard.strong_count() != 0);
-        // Whoever gave memory back has read it before.
+        // A thread that released memory has read it before.
         fence(Ordering::Acquire);
         self.0.is_empty()
     }
 
-    /// Adds those of others.
+    /// Adds the pins of `others`.
     pub fn extend(&mut self, others: Loans) {
         self.0.extend(others.0);
     }
 }
 
-/// Where the guest says that a region is. Shared, so that it can be translated away from the
-/// worker.
+/// The guest-physical extents of a region. They are shared, so that another thread than the worker
+/// can translate them.
 #[derive(Clone, Debug)]
 pub struct Runs(Arc<Gpa>);
 
-/// Where the memory of a region is in this process.
+/// A translation of a region's extents to addresses of this process.
 #[derive(Debug)]
 pub struct Translation {
     host: Host,
@@ -56,15 +57,15 @@ pub struct Translation {
 
 #[derive(Debug)]
 enum Host {
-    /// One piece: the common case, without another cache line.
+    /// One piece. This is the common case, and needs no further cache line.
     One(HostRun),
-    /// Pieces, each with its offset in the region, in order.
+    /// Several pieces in order, each with its offset in the region.
     Many(Arc<[(u64, HostRun)]>),
-    /// The same, of what requests registered.
+    /// Several pieces in order, of pages that REG_MR requests registered.
     Pages(Arc<[(u64, HostRun)]>),
-    /// Offsets are guest-physical addresses.
+    /// All guest memory. Offsets are guest-physical addresses.
     All,
-    /// The memory is not there any more.
+    /// The memory does not exist any more.
     Gone,
 }
 
@@ -72,27 +73,28 @@ enum Host {
 enum Gpa {
     One(Run),
     Many(Box<[Run]>),
-    /// Of a region that requests register with, at most so many runs.
+    /// Extents that REG_MR requests registered. The number is the most that they may register.
     Pages(u32, Box<[Run]>),
     All,
 }
 
-// SAFETY: the pointers lead to memory shared with the guest, which `copy` and atomics of an
-// `MrMemory` alone touch, while it keeps it mapped.
+// SAFETY: the pointers lead to memory shared with the guest. Only `copy` and atomics of an
+// `MrMemory` access it, and the `MrMemory` keeps it mapped.
 unsafe impl Send for Host {}
 
 impl Runs {
-    /// Translates them. What is not in this memory gives [`Fault`] when it is used.
+    /// Translates the extents. If they are not all in this memory, each use returns [`Fault`].
     pub fn translate(&self, memory: &GuestMemory) -> Translation {
         Translation { host: resolve(memory, &self.0).unwrap_or(Host::Gone), of: self.clone() }
     }
 
-    /// Has their pages ready ([`GuestMemory::populate`]). All memory of the guest is left as it is:
-    /// much of it may never be used; and so is what requests registered, which may be the guest's
-    /// for something else by now.
+    /// Makes their pages resident ([`GuestMemory::populate`]).
+    ///
+    /// It skips regions of all guest memory, because much of that may never be used. It also skips
+    /// pages that requests registered, because the guest may use them for something else.
     ///
     /// # Errors
-    /// As of [`GuestMemory::populate`].
+    /// The errors of [`GuestMemory::populate`].
     pub fn populate(&self, memory: &GuestMemory, budget: &mut u64) -> Result<(), TooMany> {
         match &*self.0 {
             Gpa::One(run) => memory.populate(&[*run], budget),
@@ -102,7 +104,7 @@ impl Runs {
     }
 }
 
-/// Regions of more runs are dropped by the reaper: to free so much memory takes a while.
+/// The reaper drops regions of more extents than this, because freeing them takes long.
 const MANY: u64 = 1024;
 
 impl Drop for MrMemory {
@@ -114,7 +116,7 @@ impl Drop for MrMemory {
 }
 
 impl MrMemory {
-    /// The memory of `runs`, in order; `None` if any of it is not guest memory.
+    /// Returns the memory of `runs`, in order. `None` if a part is not guest memory.
     pub fn new(memory: &Arc<GuestMemory>, runs: &[Run]) -> Option<MrMemory> {
         let gpa = match runs {
             [one] => Gpa::One(*one),
@@ -124,34 +126,38 @@ impl MrMemory {
         Some(MrMemory { host, guard: guard(memory), runs: Runs(Arc::new(gpa)) })
     }
 
-    /// All memory of the guest; offsets are guest-physical addresses.
+    /// Returns all memory of the guest. Offsets are guest-physical addresses.
     pub fn all(memory: &Arc<GuestMemory>) -> MrMemory {
         MrMemory { host: Host::All, guard: guard(memory), runs: Runs(Arc::new(Gpa::All)) }
     }
 
-    /// No memory, until requests register up to so many pages of the guest's.
+    /// Returns an empty region, in which requests may register up to `most` pages.
     pub fn pages(memory: &Arc<GuestMemory>, most: u32) -> MrMemory {
         let gpa = Gpa::Pages(most, Box::default());
         MrMemory { host: Host::Pages(Arc::default()), guard: guard(memory), runs: Runs(Arc::new(gpa)) }
     }
 
-    /// Where the guest says that it is.
+    /// Returns its guest-physical extents.
     pub fn places(&self) -> Runs {
         self.runs.clone()
     }
 
-    /// Follows a new memory table, in which its [`MrMemory::places`] have been translated. What is
-    /// not there any more gives [`Fault`] from now on; it returns when the memory does. Returns the
-    /// old translation, which may take long to drop, and what of the old memory is loaned.
+    /// Switches to a new memory table, in which its [`MrMemory::places`] have been translated.
+    ///
+    /// If the memory does not exist there, each use returns [`Fault`] until a later table has it
+    /// again. Returns the old translation, which may take long to drop, and the pins of the old
+    /// memory.
     pub fn install(&mut self, memory: &Arc<GuestMemory>, new: Translation) -> (Translation, Loans) {
         let loans = self.loans();
         self.guard = guard(memory);
-        // A request may have registered something else meanwhile: a few pages.
+        // A request may have registered other pages since. They are few, so this thread translates
+        // them.
         let new = if Arc::ptr_eq(&new.of.0, &self.runs.0) { new } else { self.runs.translate(memory) };
         (Translation { host: std::mem::replace(&mut self.host, new.host), of: new.of }, loans)
     }
 
-    /// How many runs of guest memory make the region, or may if requests register with it.
+    /// Returns the number of guest memory extents, or their largest number if requests register
+    /// them.
     pub fn runs(&self) -> u64 {
         match &*self.runs.0 {
             Gpa::One(_) => 1,
@@ -161,26 +167,29 @@ impl MrMemory {
         }
     }
 
-    /// Whether it loans: not if it is all memory of the guest, or what requests registered, since
-    /// the guest uses that for something else without deregistering the region.
+    /// Returns whether the region may be pinned.
+    ///
+    /// Not if it is all guest memory, or pages that requests registered. The guest may use those
+    /// for something else without deregistering the region.
     #[inline]
     pub fn may_loan(&self) -> bool {
         !matches!(self.host, Host::All | Host::Pages(_))
     }
 
-    /// Whether the uplink's device reaches it by itself.
+    /// Returns whether the uplink's device can read it by DMA.
     #[inline]
     pub fn is_for_dma(&self) -> bool {
         self.guard.memory.dma_page().is_some()
     }
 
-    /// What of it is loaned now, for who is about to drop it; nothing is the common case.
+    /// Returns the present pins, for a caller that is about to drop the region. Usually there are
+    /// none.
     pub fn loans(&self) -> Loans {
         let is_loaned = Arc::strong_count(&self.guard) > 1;
         Loans(is_loaned.then(|| Arc::downgrade(&self.guard)).into_iter().collect())
     }
 
-    /// What of it is loaned now; what it loans from now on is not among it.
+    /// Returns the present pins. Later pins of the region are not among them.
     pub fn recall(&mut self) -> Loans {
         let loans = self.loans();
         if !loans.0.is_empty() {
@@ -189,9 +198,10 @@ impl MrMemory {
         loans
     }
 
-    /// Appends a range to `out`, loaned for as long as whoever sends it needs: it stays mapped,
-    /// even if the front-end goes. At most 65,535 bytes. What a device reads by itself is in pieces
-    /// that each lie in one page: QEMU's NICs behind an IOMMU drop others.
+    /// Appends a range to `out`, pinned for as long as the sender needs it. At most 65,535 bytes.
+    ///
+    /// It stays mapped even if the front-end disconnects. If a device reads the memory by DMA, each
+    /// piece lies in one page: QEMU's NICs behind an IOMMU drop others.
     pub fn loan(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
         let page = self.guard.memory.dma_page();
         self.for_pieces(offset, len.into(), |ptr, _, n| {
@@ -200,16 +210,17 @@ impl MrMemory {
                 // SAFETY: `done` is less than `n`.
                 let at = unsafe { ptr.add(done) };
                 let part = page.map_or(n, |page| (n - done).min(page - at.addr() % page));
-                // SAFETY: `ptr` is mapped for `n` bytes, at most `len`, while the guard exists;
-                // what guests write meanwhile is theirs.
+                // SAFETY: `ptr` is mapped for `n` bytes, which is at most `len`, while the guard
+                // exists. Concurrent writes of the guest only change its own data.
                 out.push(unsafe { External::new(at, part as u16, self.guard.clone()) });
                 done += part;
             }
         })
     }
 
-    /// Where a range is, if it is all there and [`MrMemory::may_loan`] says that it may be loaned;
-    /// and the memory that it is of.
+    /// Returns the segment of a range, and the memory that it belongs to.
+    ///
+    /// `None` if the range is not all there, or [`MrMemory::may_loan`] is false.
     pub(super) fn stretch(&self, offset: u64, len: u32) -> Option<(Stretch, Arc<GuestMemory>)> {
         let stretch = match &self.host {
             Host::One(run) => Stretch::One(whole(run, offset, len.into())?),
@@ -223,7 +234,7 @@ impl MrMemory {
         Some((stretch, self.guard.memory.clone()))
     }
 
-    /// The piece at `offset`: at most `len` bytes of it, at least one.
+    /// Returns the piece at `offset`: at least one byte, at most `len`.
     #[inline]
     pub(super) fn piece(&self, offset: u64, len: u64) -> Result<HostRun, Fault> {
         match &self.host {
@@ -234,7 +245,7 @@ impl MrMemory {
         }
     }
 
-    /// Calls `f` for each piece of a range, with how many bytes came before it.
+    /// Calls `f` for each piece of a range, with the number of bytes before it.
     #[inline]
     fn for_pieces(
         &self,
@@ -251,19 +262,21 @@ impl MrMemory {
         Ok(())
     }
 
-    /// The 8 aligned bytes at `offset`.
+    /// Returns the 8 aligned bytes at `offset`.
     fn word(&self, offset: u64) -> Result<&AtomicU64, Fault> {
         let piece = self.piece(offset, 8)?;
         if piece.len < 8 || piece.ptr.align_offset(8) != 0 {
             return Err(Fault);
         }
-        // SAFETY: 8 mapped bytes, aligned; the mapping outlives `self`.
+        // SAFETY: these are 8 mapped, aligned bytes. The mapping outlives `self`.
         Ok(unsafe { AtomicU64::from_ptr(piece.ptr.cast()) })
     }
 }
 
-/// How often runs may cross from one region of guest memory into the next, so that not many pieces
-/// count as few runs. Runs that do not overlap can do so once for each region.
+/// Largest number of crossings between regions of guest memory. It keeps many pieces from counting
+/// as few extents.
+///
+/// Extents that do not overlap cross each region boundary at most once.
 const MAX_SEAMS: usize = 512;
 
 fn guard(memory: &Arc<GuestMemory>) -> Arc<LoanGuard> {
@@ -296,8 +309,10 @@ fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
     Some(if is_registered { Host::Pages(many) } else { Host::Many(many) })
 }
 
-/// Reads a list of pages: the runs of so many bytes from `offset` of the first page on. `None` if
-/// the list is not guest memory, or not of such pages.
+/// Reads a page list. Returns the extents of `length` bytes from `offset` of the first page on.
+///
+/// `None` if the list is not guest memory, or names an address that is no multiple of the page
+/// size.
 fn page_runs(memory: &Arc<GuestMemory>, list: &PageList, offset: u64, length: u64) -> Option<Box<[Run]>> {
     let PageList { addr, pages, page_shift } = *list;
     let mut entries = vec![[0; 8]; pages as usize];
@@ -315,21 +330,20 @@ fn page_runs(memory: &Arc<GuestMemory>, list: &PageList, offset: u64, length: u6
     entries.into_iter().map(run).collect()
 }
 
-/// Where a range of a region is.
+/// A segment: where a range of a region is in this process.
 #[derive(Debug)]
 pub(super) enum Stretch {
-    /// In one piece, that begins here.
+    /// The range is contiguous, and begins here.
     One(*mut u8),
-    /// In the pieces of the region, from this offset on.
+    /// The range is in the pieces of the region, from this offset on.
     Many(Arc<[(u64, HostRun)]>, u64),
 }
 
-// SAFETY: the pointers lead to memory shared with the guest, which `copy` alone touches, while it
-// is mapped.
+// SAFETY: the pointers lead to memory shared with the guest. Only `copy` accesses it, while it is
+// mapped.
 unsafe impl Send for Stretch {}
 
-/// The piece at `offset` of runs that each have their offset: at most `len` bytes of it, at least
-/// one.
+/// Returns the piece at `offset` of extents with offsets: at least one byte, at most `len`.
 #[inline]
 pub(super) fn piece_of(runs: &[(u64, HostRun)], offset: u64, len: u64) -> Result<HostRun, Fault> {
     let index = runs.partition_point(|(start, _)| *start <= offset).checked_sub(1).ok_or(Fault)?;
@@ -338,16 +352,17 @@ pub(super) fn piece_of(runs: &[(u64, HostRun)], offset: u64, len: u64) -> Result
     if offset < run.len { Ok(tail(run, offset, len)) } else { Err(Fault) }
 }
 
-/// Where `len` bytes at `offset` begin, if the run has all of them.
+/// Returns the address of `len` bytes at `offset`, if the extent contains all of them.
 #[inline]
 fn whole(run: &HostRun, offset: u64, len: u64) -> Option<*mut u8> {
-    // SAFETY: `offset` is at most the run's length, so the pointer stays in it, or right behind it.
+    // SAFETY: `offset` is at most the extent's length, so the pointer stays in it, or one past its
+    // end.
     (len <= run.len && offset <= run.len - len).then(|| unsafe { run.ptr.add(offset as usize) })
 }
 
 #[inline]
 fn tail(run: HostRun, offset: u64, len: u64) -> HostRun {
-    // SAFETY: `offset < run.len`, which each caller compared, so the pointer stays in the run.
+    // SAFETY: each caller has checked that `offset < run.len`, so the pointer stays in the extent.
     HostRun { ptr: unsafe { run.ptr.add(offset as usize) }, len: len.min(run.len - offset) }
 }
 
@@ -472,7 +487,7 @@ mod tests {
         assert!(add(u64::MAX - 3, 1).is_err());
     }
 
-    /// Writes a list of pages to an address.
+    /// Writes a page list to an address.
     fn list_at(memory: &Arc<GuestMemory>, addr: u64, pages: &[u64]) -> PageList {
         let entries: Vec<u8> = pages.iter().flat_map(|page| page.to_le_bytes()).collect();
         MrMemory::all(memory).write(addr, &entries).unwrap();
@@ -495,7 +510,7 @@ mod tests {
         all.read(0x2000, &mut found[0x10..]).unwrap();
         assert_eq!(found, data);
         assert_eq!((region.runs(), region.may_loan()), (8, false));
-        // What cannot be registered changes nothing.
+        // A failed registration changes nothing.
         let odd = list_at(&memory, 0x200, &[0x5000, 0x2001, 0x3000]);
         let outside = list_at(&memory, 0x300, &[0x5000, 0x6000, 0x3000]);
         let last_page = list_at(&memory, 0x400, &[u64::MAX - 0xfff]);
@@ -506,7 +521,7 @@ mod tests {
         }
         region.read(0, &mut found).unwrap();
         assert_eq!(found, data);
-        // Of the last page no more than is named has to be there.
+        // Only the named part of the last page has to exist.
         let large = PageList { page_shift: 16, ..list_at(&memory, 0x500, &[0]) };
         assert_eq!(region.register(&large, 0, 0x6001), Err(Fault));
         region.register(&large, 0, 0x6000).unwrap();

@@ -1,6 +1,6 @@
-//! Runs of memory: the guest's, and this process's.
+//! Extents of memory: the guest's, and this process's.
 
-/// A run of guest-physical memory that is not known to exist.
+/// An extent of guest-physical memory. It need not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First byte, guest-physical.
@@ -9,7 +9,7 @@ pub struct Run {
     pub len: u64,
 }
 
-/// A run of this process's memory that backs guest memory.
+/// An extent of this process's memory that backs guest memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostRun {
     /// First byte.

@@ -1,25 +1,24 @@
-//! Words and small structures in memory that the guest shares.
+//! Access to words and small structures in memory that the guest shares.
 
 use super::{GuestMemory, Run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Has the processor fetch the lines of something of this process, for a use to come; it may not be
-/// there.
+/// Prefetches the cache lines of an object of this process. The address need not be valid.
 #[inline]
 pub fn fetch_ahead<const N: usize>(lines: *const [u8; N]) {
     #[cfg(target_arch = "x86_64")]
     for offset in (0..N).step_by(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint: it reads nothing that shows, and never faults.
+        // SAFETY: this is a hint. It has no visible effect, and never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(lines.cast::<i8>().wrapping_add(offset)) };
     }
 }
 
-/// A piece of guest memory, contiguous in this process, that stays mapped as long as this lives.
+/// A piece of guest memory, contiguous in this process. It stays mapped as long as this lives.
 ///
-/// All accesses are bounds-checked against the piece; offsets must be multiples of the size of what
-/// is accessed, which is at most `ALIGN`: the piece begins at a multiple of that.
+/// All accesses are bounds-checked. Offsets must be multiples of the size of the access, which is
+/// at most `ALIGN`. The piece begins at a multiple of `ALIGN`.
 #[derive(Clone, Debug)]
 pub struct Shared<const ALIGN: usize = 16> {
     ptr: *mut u8,
@@ -27,12 +26,12 @@ pub struct Shared<const ALIGN: usize = 16> {
     _memory: Arc<GuestMemory>,
 }
 
-// SAFETY: the pointer leads to shared memory that is accessed by atomics alone; the mapping lives
-// as long as `_memory`.
+// SAFETY: the pointer leads to shared memory that only atomics access. The mapping lives as long as
+// `_memory`.
 unsafe impl<const ALIGN: usize> Send for Shared<ALIGN> {}
 
 impl<const ALIGN: usize> Shared<ALIGN> {
-    /// The memory of `run`; `None` if it is not all there, not in one piece, or does not begin at a
+    /// Maps `run`. `None` if it does not all exist, is not contiguous, or does not begin at a
     /// multiple of `ALIGN`.
     pub fn new(memory: &Arc<GuestMemory>, run: Run) -> Option<Self> {
         if !run.gpa.is_multiple_of(ALIGN as u64) {
@@ -75,39 +74,39 @@ impl<const ALIGN: usize> Shared<ALIGN> {
         self.atomic64(offset).store(value.to_le(), order);
     }
 
-    /// Has the processor fetch the line of `offset` for itself alone, for a write to come.
+    /// Prefetches the line of `offset` for exclusive ownership, because it will be written.
     #[inline]
     pub fn prefetch_to_write(&self, offset: usize) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint: it reads nothing that shows, and never faults. (The intrinsic gives a
-        // read's hint unless all of the program may use `prefetchw`, which each x86-64 processor
-        // takes at least as nothing.)
+        // SAFETY: this is a hint. It has no visible effect, and never faults. The intrinsic emits
+        // the hint for a read unless the whole program may use `prefetchw`. Each x86-64 processor
+        // executes `prefetchw`, at least as a no-op.
         unsafe {
             let line = self.ptr.wrapping_add(offset);
             std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
         }
     }
 
-    /// Copies 8-byte words out, as they lie in memory.
+    /// Copies out 8-byte words, in the byte order of memory.
     #[inline]
     pub fn read_words<const N: usize>(&self, offset: usize) -> [u64; N] {
         self.check::<8>(offset, 8 * N);
         std::array::from_fn(|i| {
-            // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may write
-            // meanwhile.
+            // SAFETY: the address is checked to be inside the piece and aligned. The access is
+            // atomic, because the guest may write at the same time.
             let word = unsafe { AtomicU64::from_ptr(self.ptr.add(offset + 8 * i).cast()) };
             word.load(Ordering::Relaxed)
         })
     }
 
-    /// Stores 8-byte words, little-endian: whoever sees the last one sees the others, and what was
-    /// written before.
+    /// Stores 8-byte words, little-endian. A reader that sees the last one also sees the others and
+    /// all earlier writes.
     #[inline]
     pub fn publish_words<const N: usize>(&self, offset: usize, words: [u64; N]) {
         self.check::<8>(offset, 8 * N);
         for (i, word) in words.into_iter().enumerate() {
-            // SAFETY: checked to be inside the piece and aligned; atomic, since the guest may
-            // access it meanwhile.
+            // SAFETY: the address is checked to be inside the piece and aligned. The access is
+            // atomic, because the guest may access it at the same time.
             let place = unsafe { AtomicU64::from_ptr(self.ptr.add(offset + 8 * i).cast()) };
             place.store(word.to_le(), if i + 1 == N { Ordering::Release } else { Ordering::Relaxed });
         }
@@ -116,26 +115,29 @@ impl<const ALIGN: usize> Shared<ALIGN> {
     #[inline]
     fn atomic16(&self, offset: usize) -> &AtomicU16 {
         self.check::<2>(offset, 2);
-        // SAFETY: checked to be inside the piece and aligned; the mapping outlives `self`.
+        // SAFETY: the address is checked to be inside the piece and aligned. The mapping outlives
+        // `self`.
         unsafe { AtomicU16::from_ptr(self.ptr.add(offset).cast()) }
     }
 
     #[inline]
     fn atomic32(&self, offset: usize) -> &AtomicU32 {
         self.check::<4>(offset, 4);
-        // SAFETY: checked to be inside the piece and aligned; the mapping outlives `self`.
+        // SAFETY: the address is checked to be inside the piece and aligned. The mapping outlives
+        // `self`.
         unsafe { AtomicU32::from_ptr(self.ptr.add(offset).cast()) }
     }
 
     #[inline]
     fn atomic64(&self, offset: usize) -> &AtomicU64 {
         self.check::<8>(offset, 8);
-        // SAFETY: checked to be inside the piece and aligned; the mapping outlives `self`.
+        // SAFETY: the address is checked to be inside the piece and aligned. The mapping outlives
+        // `self`.
         unsafe { AtomicU64::from_ptr(self.ptr.add(offset).cast()) }
     }
 
-    /// Offsets come from this process, bounded by the structure for which the piece was made: never
-    /// from the guest.
+    /// Checks an access. Offsets come from this process, bounded by the structure of the piece, and
+    /// never from the guest.
     #[inline]
     fn check<const UNIT: usize>(&self, offset: usize, size: usize) {
         const { assert!(UNIT <= ALIGN && ALIGN.is_power_of_two() && UNIT.is_power_of_two()) };
@@ -143,45 +145,47 @@ impl<const ALIGN: usize> Shared<ALIGN> {
             offset.checked_add(size).is_some_and(|end| end <= self.len),
             "access inside the shared piece"
         );
-        // So is the piece.
+        // The piece itself is aligned to `ALIGN`.
         assert!(offset.is_multiple_of(UNIT), "access aligned");
     }
 }
 
-/// A cache line of guest memory that stays mapped as long as this lives: a [`Shared`] that is
-/// checked once.
+/// A cache line of guest memory, which stays mapped as long as this lives. It is checked once,
+/// unlike [`Shared`].
 #[derive(Clone, Debug)]
 pub struct SharedLine {
-    /// Aligned, and mapped for a line.
+    /// Points to a whole mapped, aligned line.
     ptr: *mut u64,
     _memory: Arc<GuestMemory>,
 }
 
-// SAFETY: the same as of `Shared`.
+// SAFETY: the pointer leads to shared memory that only atomics access. The mapping lives as long as
+// `_memory`.
 unsafe impl Send for SharedLine {}
 
 impl SharedLine {
-    /// Bytes of it.
+    /// Size of a line in bytes.
     pub const SIZE: usize = 64;
 
-    /// The line at this address; `None` if it does not begin a line, or is not guest memory.
+    /// Maps the line at this address. `None` if the address is not aligned to a line, or not guest
+    /// memory.
     pub fn new(memory: &Arc<GuestMemory>, gpa: u64) -> Option<SharedLine> {
         let piece = Shared::<{ Self::SIZE }>::new(memory, Run { gpa, len: Self::SIZE as u64 })?;
         Some(SharedLine { ptr: piece.ptr.cast(), _memory: piece._memory })
     }
 
-    /// Has the processor fetch it, for a read to come.
+    /// Prefetches the line for a read.
     #[inline]
     pub fn prefetch(&self) {
         fetch_ahead(self.ptr.cast_const().cast::<[u8; Self::SIZE]>());
     }
 
-    /// Copies its 8-byte words out, as they lie in memory.
+    /// Copies out its 8-byte words, in the byte order of memory.
     #[inline]
     pub fn read(&self, out: &mut [u64; Self::SIZE / 8]) {
         for (i, word) in out.iter_mut().enumerate() {
-            // SAFETY: one of the words of the line, which is mapped and aligned; atomic, since the
-            // guest may write meanwhile.
+            // SAFETY: the word is in the line, which is mapped and aligned. The access is atomic,
+            // because the guest may write at the same time.
             *word = unsafe { AtomicU64::from_ptr(self.ptr.add(i)) }.load(Ordering::Relaxed);
         }
     }

@@ -1,10 +1,10 @@
-//! Guest memory whose file was cut short.
+//! Survives files of guest memory that are cut short.
 //!
-//! A front-end can shrink the file behind a memory region after this process has mapped it;
-//! touching the missing pages raises SIGBUS, which would end the process and every guest with it.
-//! Instead the handler here puts private zero pages in the place of the whole region, so that
-//! whoever touched it goes on, and shuts the front-end's connection down: its session then detaches
-//! the device, and the pages are given back with the mapping. The others notice nothing.
+//! A front-end can shrink the file behind a memory region after this process has mapped it. Access
+//! to a missing page raises SIGBUS, which would end the process and disconnect every guest. The
+//! handler here instead replaces the whole region by private zero pages. The thread that accessed
+//! it continues. The handler also shuts down the front-end's connection. Its session then detaches
+//! the device, and the pages are freed with the mapping. Other guests notice nothing.
 
 use super::slot::{Mapping, Slot};
 use super::sync::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -13,8 +13,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Once};
 
-/// Most regions at a time, of all guests. Past that regions are refused, so none is without
-/// protection, and the system's limit of mappings (vm.max_map_count, 65,530) is not reached.
+/// Largest number of regions of all guests at a time.
+///
+/// Further regions are refused, so that none is unprotected. It is below the system's limit of
+/// mappings (`vm.max_map_count`, 65,530).
 const SLOTS: usize = 32_768;
 
 static TABLE: [Slot; SLOTS] = [const {
@@ -26,15 +28,16 @@ static TABLE: [Slot; SLOTS] = [const {
         socket: AtomicI32::new(-1),
     }
 }; SLOTS];
-/// Slots from here on were never taken.
+/// The index from which on slots were never taken.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Whether the mapping of a slot was replaced.
+/// For each slot, whether its mapping was replaced.
 static LOST: [AtomicBool; SLOTS] = [const { AtomicBool::new(false) }; SLOTS];
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Protection of one mapping for as long as this lives. It ends before the mapping does: where a
-/// mapping was, another may be at once.
+/// Protection of one mapping, for as long as this lives.
+///
+/// It must end before the mapping does, because another mapping may take its address at once.
 #[derive(Debug)]
 pub struct Guard {
     slot: usize,
@@ -43,11 +46,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Protects a mapping of `len` bytes of guest memory at `start`, which is there for longer than
-    /// the guard. If its file turns out to be shorter, `connection` is shut down.
+    /// Protects a mapping of `len` bytes of guest memory at `start`. The mapping has to outlive the
+    /// guard.
+    ///
+    /// If its file turns out to be shorter, `connection` is shut down.
     ///
     /// # Errors
-    /// Too many regions.
+    /// There are too many regions.
     pub fn new(start: *mut u8, len: usize, connection: Option<Arc<UnixStream>>) -> io::Result<Guard> {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
@@ -58,12 +63,13 @@ impl Guard {
             .position(|slot| slot.take(mapping))
             .ok_or_else(|| io::Error::other("too many memory regions of all guests together"))?;
         LOST[slot].store(false, Ordering::Relaxed);
-        // Before anybody touches the mapping, who then finds its slot.
+        // This precedes any access to the mapping, so the handler finds its slot.
         USED.fetch_max(slot + 1, Ordering::Release);
         Ok(Guard { slot, _connection: connection })
     }
 
-    /// Whether the mapping was replaced: its file was cut short, or the system had no page for it.
+    /// Returns whether the mapping was replaced. Its file was cut short, or the system had no page
+    /// for it.
     pub fn is_lost(&self) -> bool {
         LOST[self.slot].load(Ordering::Relaxed)
     }
@@ -75,14 +81,14 @@ impl Drop for Guard {
     }
 }
 
-/// How many regions have been replaced.
+/// Returns how many regions have been replaced.
 pub fn faults() -> u64 {
     FAULTS.load(Ordering::Relaxed)
 }
 
 fn install() {
-    // SAFETY: all-zero is a valid sigaction; the handler is async-signal-safe: it touches atomics
-    // and calls mmap, shutdown and sigaction only.
+    // SAFETY: an all-zero sigaction is valid. The handler is async-signal-safe: it accesses
+    // atomics, and calls mmap, shutdown and sigaction only.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
@@ -99,17 +105,18 @@ extern "C" fn handle(_signal: i32, info: *mut libc::siginfo_t, _context: *mut li
     // SAFETY: the kernel passes a valid siginfo_t, in which SIGBUS sets the address.
     let address = unsafe { (*info).si_addr() }.addr();
     if !replace(address) {
-        // Not ours: on return the instruction faults again, and the handler that was there before
-        // sees it. SAFETY: `install` stored what sigaction returned.
+        // The address is in no guarded mapping. On return the instruction faults again, and the
+        // previous handler sees it. SAFETY: `install` stored what sigaction returned.
         unsafe { libc::sigaction(libc::SIGBUS, PREVIOUS.load(Ordering::Acquire), std::ptr::null_mut()) };
     }
-    // SAFETY: as above; what was interrupted finds it as it was.
+    // SAFETY: errno is this thread's own. The interrupted code finds it unchanged.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Replaces the guarded mapping that has this address; false if there is none. The thread that
-/// touched the address holds its mapping, so neither mapping nor slot changes meanwhile; all other
-/// slots may.
+/// Replaces the guarded mapping that contains this address. Returns false if there is none.
+///
+/// The thread that accessed the address holds its mapping, so that mapping and its slot do not
+/// change. All other slots may.
 fn replace(address: usize) -> bool {
     let used = USED.load(Ordering::Acquire);
     for (slot, lost) in TABLE[..used].iter().zip(&LOST) {
@@ -119,7 +126,7 @@ fn replace(address: usize) -> bool {
         }
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: replaces a mapping of guest memory, to which nobody has a reference, by another
+        // SAFETY: this replaces a mapping of guest memory, to which no references exist, by another
         // of the same length.
         let mapped = unsafe { libc::mmap(std::ptr::without_provenance_mut(start), len, prot, flags, -1, 0) };
         if mapped == libc::MAP_FAILED {
@@ -129,7 +136,7 @@ fn replace(address: usize) -> bool {
         FAULTS.fetch_add(1, Ordering::Relaxed);
         #[cfg(test)]
         tests::FAULTS_HERE.set(tests::FAULTS_HERE.get() + 1);
-        // SAFETY: touches no memory; the guard keeps the descriptor open, and -1 is refused.
+        // SAFETY: this accesses no memory. The guard keeps the descriptor open, and -1 is refused.
         unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
         return true;
     }
@@ -146,7 +153,7 @@ mod tests {
     use vrdma_transport::Region;
 
     thread_local! {
-        /// Those of this thread: other tests have some at the same time.
+        /// Faults of this thread. Other tests cause some at the same time.
         pub(super) static FAULTS_HERE: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -177,9 +184,11 @@ mod tests {
         assert!(MrMemory::new(&memory, &[Run { gpa: 0, len: 1 }]).is_some());
     }
 
-    /// Two front-ends against a third: one lets its memory go, so that another's file lies where it
-    /// was; that one is cut short, and touched before the first one's protection has ended, which
-    /// would replace whatever else came to lie there.
+    /// Two front-ends against a third, the victim.
+    ///
+    /// One front-end unmaps its memory, so that a file of the second is mapped at its address. The
+    /// second's file is cut short, and accessed before the first one's protection ends. The stale
+    /// protection would then replace whatever else is mapped there.
     #[test]
     fn memory_that_goes_takes_its_protection_with_it() {
         const HALF: u64 = 4 << 20;

@@ -1,27 +1,28 @@
-//! One entry of the table of guarded mappings ([`super::sigbus`]): a sequence lock whose reader is
-//! a signal handler, so it never waits.
+//! An entry in the table of guarded mappings ([`super::sigbus`]).
+//!
+//! It is a sequence lock. Its reader is a signal handler, so the reader never waits.
 
 use super::sync::{AtomicBool, AtomicI32, AtomicUsize, Ordering, fence};
 
-/// A mapping of guest memory, as the signal handler needs it.
+/// A mapping of guest memory, as far as the signal handler needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Address of its first byte.
     pub start: usize,
-    /// Length in bytes; 0 is no mapping.
+    /// Length in bytes. 0 means no mapping.
     pub len: usize,
-    /// The connection that ends if its file is cut short; -1 if there is none.
+    /// Descriptor of the connection to shut down if the file is cut short. -1 if there is none.
     pub socket: i32,
 }
 
 const NONE: Mapping = Mapping { start: 0, len: 0, socket: -1 };
 
-/// Room for one mapping.
+/// A table entry for one mapping.
 #[derive(Debug)]
 pub struct Slot {
-    /// Whether it belongs to somebody, who alone writes the rest.
+    /// Whether the entry has an owner. Only the owner writes the other fields.
     pub taken: AtomicBool,
-    /// Odd while the mapping is being written.
+    /// An odd number while the mapping is being written.
     pub sequence: AtomicUsize,
     /// [`Mapping::start`]
     pub start: AtomicUsize,
@@ -32,7 +33,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Takes the slot for a mapping; false if it is taken.
+    /// Takes the entry for a mapping. Returns false if it is taken.
     pub fn take(&self, mapping: Mapping) -> bool {
         let free = self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if free {
@@ -41,7 +42,7 @@ impl Slot {
         free
     }
 
-    /// Gives the slot back. Whoever took it calls this, once, while the mapping is still there.
+    /// Frees the entry. Its owner calls this once, before the mapping ends.
     pub fn release(&self) {
         self.write(NONE);
         self.taken.store(false, Ordering::Release);
@@ -50,7 +51,7 @@ impl Slot {
     fn write(&self, mapping: Mapping) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
-        // A reader that sees any of what follows sees the odd number, too.
+        // A reader that sees one of the following stores also sees the odd number.
         fence(Ordering::Release);
         self.start.store(mapping.start, Ordering::Relaxed);
         self.len.store(mapping.len, Ordering::Relaxed);
@@ -58,8 +59,9 @@ impl Slot {
         self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
     }
 
-    /// The mapping, all of it as of one moment. `None` if it is being written: it is not the
-    /// reader's then, who holds its own mapping.
+    /// Returns the mapping as of one moment. `None` while it is being written.
+    ///
+    /// The reader holds its own mapping, so an entry that is being written is another's.
     pub fn read(&self) -> Option<Mapping> {
         let sequence = self.sequence.load(Ordering::Acquire);
         let mapping = Mapping {
@@ -67,7 +69,7 @@ impl Slot {
             len: self.len.load(Ordering::Relaxed),
             socket: self.socket.load(Ordering::Relaxed),
         };
-        // What was read comes before the second look at the sequence number.
+        // All reads precede the second read of the sequence number.
         fence(Ordering::Acquire);
         let same = self.sequence.load(Ordering::Relaxed) == sequence;
         (same && sequence.is_multiple_of(2)).then_some(mapping)

@@ -4,26 +4,26 @@ use vrdma_transport::Instant;
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
-/// Least tokens of a full bucket: a frame of 64 KiB cut into packets of 1,500 bytes needs 46.
+/// Fewest tokens of a full bucket. A frame of 64 KiB cut into packets of 1,500 bytes needs 46.
 const MIN_BURST: u64 = 64;
 
-/// So many tokens a second, and those of a tenth of a second at once.
+/// A token bucket. It fills at `rate` tokens a second, and holds those of a tenth of a second.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     rate: u64,
-    /// Billionths of a token.
+    /// Content, in billionths of a token.
     level: u64,
     filled: Instant,
 }
 
 impl Bucket {
-    /// A full one.
+    /// Returns a full bucket.
     pub fn new(rate: u32) -> Bucket {
         let rate = rate.into();
         Bucket { rate, level: burst(rate) * SECOND, filled: Instant(0) }
     }
 
-    /// Takes tokens out, all or none: whether they were there.
+    /// Takes all of the tokens or none. Returns whether it took them.
     pub fn take(&mut self, now: Instant, tokens: u64) -> bool {
         let passed = now.0.saturating_sub(self.filled.0);
         let level = self.level.saturating_add(passed.saturating_mul(self.rate));

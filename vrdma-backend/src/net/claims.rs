@@ -1,8 +1,8 @@
-//! Whether a guest speaks under its own addresses: as RoCE, in ARP (RFC 826) and in neighbour
-//! discovery (RFC 4861).
+//! Checks that a guest uses only its own addresses in RoCE, ARP (RFC 826) and neighbour discovery
+//! (RFC 4861).
 //!
-//! Other IP packets may have any source: a guest may route. But nobody learns another's address
-//! from it, and nobody takes its packets for another's RDMA.
+//! Other IP packets may have any source, because a guest may route. But no host can learn another
+//! guest's address from a guest, or mistake its packets for another guest's RDMA.
 
 use super::verdict::Reason;
 use crate::frames::{Fragment, ICMPV6, Ip, UDP, untag, word};
@@ -10,35 +10,34 @@ use vrdma_wire::eth;
 use vrdma_wire::num::{Gid, Mac};
 use vrdma_wire::roce::UDP_PORT;
 
-/// Bytes of ARP for IPv4 over Ethernet.
+/// Bytes of an ARP packet for IPv4 over Ethernet.
 const ARP_LEN: usize = 28;
-/// Types of ICMPv6 (RFC 4861, 4).
+/// Message types of ICMPv6 (RFC 4861, 4).
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
-/// Types of its options that hold an Ethernet address: of the source, and of the target (RFC 4861,
-/// 4.6.1).
+/// Option types that hold an Ethernet address: of the source, and of the target (RFC 4861, 4.6.1).
 const LINK_LAYER_OPTIONS: [u8; 2] = [1, 2];
-/// "This host has no address yet."
+/// The unspecified address: the sender has no address yet.
 const UNSPECIFIED: Gid = Gid([0; 16]);
 
-/// What a guest may call its own.
+/// The addresses that a guest may use.
 pub struct Own<I, M> {
-    /// IP addresses.
+    /// Whether an IP address is the guest's.
     pub ip: I,
-    /// Ethernet addresses.
+    /// Whether an Ethernet address is the guest's.
     pub mac: M,
-    /// It may be a router for others, under these addresses.
+    /// Whether the guest may be a router, with these addresses.
     pub router: bool,
 }
 
 impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
-    /// Looks at the head of a frame of the guest.
+    /// Checks the head of a frame of the guest.
     ///
     /// # Errors
-    /// Why it may not be sent.
+    /// Why the frame may not be sent.
     pub fn check(&self, head: &[u8]) -> Result<(), Reason> {
         match untag(head).ok_or(Reason::Opaque)? {
             (eth::ARP, start) => self.check_arp(head.get(start..start + ARP_LEN)),
@@ -47,7 +46,8 @@ impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
         }
     }
 
-    /// Sender's addresses are the guest's; a probe has no IP address (RFC 5227, 2.1.1).
+    /// Checks that the sender's addresses are the guest's. A probe has no IP address (RFC 5227,
+    /// 2.1.1).
     fn check_arp(&self, arp: Option<&[u8]>) -> Result<(), Reason> {
         let arp = arp.ok_or(Reason::SpoofedArp)?;
         let ethernet_ipv4 = arp[2..6] == [0x08, 0x00, 6, 4];
@@ -57,8 +57,8 @@ impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
     }
 
     fn check_ip(&self, head: &[u8], ip: &Ip) -> Result<(), Reason> {
-        // A later fragment is nothing without the first: who puts them together drops what overlaps
-        // (RFC 5722), and a first one without all headers (RFC 7112).
+        // A later fragment is useless without the first one. Receivers drop fragments that overlap
+        // (RFC 5722), and a first fragment without all headers (RFC 7112).
         if ip.fragment == Fragment::Later {
             return Ok(());
         }
@@ -82,16 +82,16 @@ impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
             Some(&REDIRECT) => 40,
             _ => return Ok(()),
         };
-        // In fragments, or with more than the head shows, they are not sent (RFC 6980).
+        // Neighbour discovery is not sent in fragments (RFC 6980), nor longer than the head.
         let end = word(head, ip.start + 4).map_or(0, |length| ip.start + 40 + usize::from(length));
         let message = head.get(ip.l4..end).filter(|message| message.len() >= fixed);
         let message = message.filter(|_| ip.fragment == Fragment::Whole).ok_or(Reason::SpoofedNd)?;
         let (options, source) = (&message[fixed..], source(head, ip));
         let target = || (self.ip)(gid(&message[8..24]));
         let own = match message[0] {
-            // To look whether anybody has an address is to claim it (RFC 4862, 5.4.2).
+            // A probe whether anybody has an address is a claim of it (RFC 4862, 5.4.2).
             NEIGHBOUR_SOLICITATION if source == UNSPECIFIED => target(),
-            // Both say where the target is.
+            // Both messages tell where the target is.
             NEIGHBOUR_ADVERTISEMENT | REDIRECT => (self.ip)(source) && target(),
             ROUTER_SOLICITATION if source == UNSPECIFIED => true,
             _ => (self.ip)(source),
@@ -99,7 +99,7 @@ impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
         if own && self.owns_links(options) { Ok(()) } else { Err(Reason::SpoofedNd) }
     }
 
-    /// Whether options make sense, and all Ethernet addresses in them are the guest's.
+    /// Whether options are well-formed, and all Ethernet addresses in them are the guest's.
     fn owns_links(&self, mut options: &[u8]) -> bool {
         while let [kind, units, ..] = *options {
             let Some((option, rest)) = options.split_at_checked(8 * usize::from(units)) else { return false };
@@ -113,7 +113,7 @@ impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
     }
 }
 
-/// The source of an IP packet.
+/// Returns the source of an IP packet.
 fn source(head: &[u8], ip: &Ip) -> Gid {
     if ip.v6 { gid(&head[ip.start + 8..ip.start + 24]) } else { ipv4(&head[ip.start + 12..ip.start + 16]) }
 }
@@ -146,7 +146,7 @@ mod tests {
         [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]
     }
 
-    /// Of a guest with 10.0.0.1 and fe80::1.
+    /// Checks a frame of a guest with 10.0.0.1 and fe80::1.
     fn check(frame: &[u8]) -> Result<(), Reason> {
         let ip = |gid| [Gid::from_ipv4([10, 0, 0, 1]), Gid(v6(1))].contains(&gid);
         let mac = |mac: Mac| mac.0 == OWN_MAC;
@@ -170,7 +170,7 @@ mod tests {
         frame(&[], eth::ARP, &body)
     }
 
-    /// ICMPv6 behind these extension headers, the first of the kind `next`.
+    /// Returns ICMPv6 behind extension headers, of which the first is of kind `next`.
     fn behind(next: u8, extensions: &[u8], source: [u8; 16], message: &[u8]) -> Vec<u8> {
         let length = ((extensions.len() + message.len()) as u16).to_be_bytes();
         let header = [&[0x60, 0, 0, 0, length[0], length[1], next, 255][..], &source, &[0xff; 16]].concat();
@@ -315,14 +315,14 @@ mod tests {
         }
         let endless = behind(60, &extension(UDP, 40), v6(2), &udp(4791));
         assert_eq!(check(&endless), Err(Reason::Opaque), "nobody looks so far");
-        // The port lies just behind what is looked at.
+        // The port is just behind the bytes that are read.
         let edge = behind(60, &extension(UDP, 16), v6(2), &udp(4791));
         assert_eq!(check(&edge), Err(Reason::Opaque));
         assert_eq!(check(&frame(&[], 0x88b5, &[0; 10])), Ok(()), "what is no IP");
     }
 
     proptest! {
-        /// Whatever the engine would take is asked for its source.
+        /// The source of every packet that the engine would accept is checked.
         #[test]
         fn all_that_goes_to_the_engine_is_checked(kind in 0..4usize, rest in vec(any::<u8>(), 64..100), words in 0..16u8) {
             let ethertype = [eth::IPV4, eth::IPV6, eth::VLAN, eth::ARP][kind];

@@ -1,13 +1,15 @@
-//! What a sender left to be done, done: after that a frame is as it goes on a wire.
+//! Does the offloads that a sender requested. After that, a frame is as it goes on a wire.
 
 use super::frame::FrameView;
 use crate::frames::{VirtioOffload, complete};
 
-/// Writes a frame into a buffer of its length.
+/// A function that writes a frame into a buffer of the frame's length.
 pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// Does what is left to be done. `place` gives a buffer of the length that it is told to what fills
-/// it, for each frame that comes of it.
+/// Does the requested offload.
+///
+/// For each resulting frame it calls `place` with the frame's length and a function. `place` calls
+/// that function with a buffer of this length.
 pub fn finish(frame: &FrameView<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
     match frame.offload {
         VirtioOffload::None => place(frame.len(), &mut |out| frame.read(0, out)),
@@ -31,7 +33,7 @@ pub fn finish(frame: &FrameView<'_>, place: &mut dyn FnMut(usize, Fill<'_>)) {
     }
 }
 
-/// Frames that come of it.
+/// Returns the number of frames that the offload produces.
 pub fn frames(frame: &FrameView<'_>) -> usize {
     match frame.offload {
         VirtioOffload::Segments { tcp, size } => (frame.len() - tcp.payload()).div_ceil(size.into()),

@@ -6,42 +6,41 @@ use crate::memory::Buffers;
 use vrdma_wire::head::Head;
 use vrdma_wire::num::VlanId;
 
-/// An Ethernet frame without its CRC, where it lies.
+/// An Ethernet frame without its CRC, and where its bytes are.
 ///
-/// What was decided from the head has to stay true, so the head is a copy that its sender cannot
-/// change any more.
+/// The head is a copy that the sender cannot change. So decisions that were made from it stay true.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameView<'a> {
-    /// The first [`HEAD`] bytes, or all if there are less.
+    /// The first [`HEAD`] bytes, or all if there are fewer.
     head: &'a [u8],
-    /// The headers in it; `None` if it has no whole Ethernet header.
+    /// The headers in `head`; `None` if the Ethernet header is not complete.
     headers: Option<Head>,
     rest: Rest<'a>,
-    /// What its sender left to be done.
+    /// The offload that its sender requested.
     pub offload: VirtioOffload,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Rest<'a> {
-    /// All of the frame, which is in memory of this process.
+    /// The whole frame, in memory of this process.
     Bytes(&'a [u8]),
-    /// Bytes of a guest from an offset on, which the guest may still write to.
+    /// The guest's bytes from an offset on. The guest may still write to them.
     Guest(&'a Buffers, usize),
 }
 
 impl<'a> FrameView<'a> {
-    /// A whole frame in memory of this process.
+    /// Returns a view of a whole frame in memory of this process.
     pub fn bytes(frame: &'a [u8]) -> FrameView<'a> {
         FrameView::with_headers(Head::parse(frame).ok(), frame)
     }
 
-    /// A whole frame in memory of this process, whose headers are known.
+    /// Returns a view of a whole frame in memory of this process, with known headers.
     pub fn with_headers(headers: Option<Head>, frame: &'a [u8]) -> FrameView<'a> {
         let head = &frame[..frame.len().min(HEAD)];
         FrameView { head, headers, rest: Rest::Bytes(frame), offload: VirtioOffload::None }
     }
 
-    /// Where it lies, if nothing is left to be done to it and no guest can change it.
+    /// Returns the frame's bytes if no offload is left to be done and no guest can change them.
     pub fn finished(&self) -> Option<&'a [u8]> {
         match self.rest {
             Rest::Bytes(bytes) if self.offload == VirtioOffload::None => Some(bytes),
@@ -49,7 +48,9 @@ impl<'a> FrameView<'a> {
         }
     }
 
-    /// A frame of a guest: a copy of its head, and all behind the head, which begins at `offset`.
+    /// Returns a view of a guest's frame.
+    ///
+    /// `head` is a copy of its head. The rest begins at `offset` in the buffers.
     pub fn guest(
         head: &'a [u8],
         buffers: &'a Buffers,
@@ -59,7 +60,7 @@ impl<'a> FrameView<'a> {
         FrameView { head, headers: Head::parse(head).ok(), rest: Rest::Guest(buffers, offset), offload }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         match self.rest {
             Rest::Bytes(bytes) => bytes.len(),
@@ -67,17 +68,17 @@ impl<'a> FrameView<'a> {
         }
     }
 
-    /// The bytes of its headers.
+    /// Returns the bytes of its head.
     pub fn head(&self) -> &'a [u8] {
         self.head
     }
 
-    /// Its headers; `None` for a frame without a whole Ethernet header.
+    /// Returns its headers; `None` if the Ethernet header is not complete.
     pub fn headers(&self) -> Option<&Head> {
         self.headers.as_ref()
     }
 
-    /// Its VLAN; that of frames without a tag for what has no whole header.
+    /// Returns its VLAN. A frame without a complete header counts as untagged.
     pub fn vlan(&self) -> FrameVlan {
         self.headers().map_or(FrameVlan::One(VlanId::UNTAGGED), |headers| FrameVlan::of(&headers.eth))
     }
@@ -85,7 +86,7 @@ impl<'a> FrameView<'a> {
     /// Copies bytes out, from `offset` on.
     ///
     /// # Panics
-    /// They are not all there: callers know the length.
+    /// The frame is shorter. Callers know its length.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         let from_head = self.head.len().saturating_sub(offset).min(out.len());
         let (first, second) = out.split_at_mut(from_head);
@@ -102,10 +103,10 @@ impl<'a> FrameView<'a> {
         }
     }
 
-    /// Copies all of it to buffers of a guest, from `offset` on.
+    /// Copies the whole frame to a guest's buffers, from `offset` on.
     ///
     /// # Panics
-    /// There is no room: callers know the length.
+    /// There is no room. Callers know the length.
     pub fn copy_to(&self, to: &Buffers, offset: usize) {
         to.write(offset, self.head);
         let offset = offset + self.head.len();

@@ -1,28 +1,32 @@
-//! What frames go to that are for no netdev: the RDMA engine, and guests' own TCP.
+//! Destinations of frames that are not for a netdev: the RDMA engine, and the guests' own TCP.
 
 use vrdma_wire::head::Head;
 use vrdma_wire::num::{Gid, Mac, VlanId};
 
-/// See the module. A closure is an engine without any TCP.
+/// The RDMA engine and the guests' own TCP, as the switch uses them.
+///
+/// A closure is an engine without any TCP.
 pub trait Inside {
     /// Takes a RoCE packet.
     fn packet(&mut self, headers: &Head, packet: &[u8]);
 
-    /// Whether a segment to a guest is for its TCP in this process.
+    /// Whether a segment to a guest is for its own TCP in this process.
     fn takes(&self, _guest: usize, _headers: &Head) -> bool {
         false
     }
 
-    /// The guest of this process, by its MAC address, that has an IP address among its GIDs.
+    /// Returns the MAC address of the guest of this process that has a GID in a VLAN.
     fn holder(&mut self, _vlan: VlanId, _gid: Gid) -> Option<Mac> {
         None
     }
 
-    /// Takes such a segment.
+    /// Takes a segment that is for a guest's own TCP.
     fn segment(&mut self, _guest: usize, _headers: &Head, _frame: &[u8]) {}
 
-    /// Hears of a frame to a guest with such a TCP that seems to say that a segment was too long
-    /// for a router. Its netdev gets it too.
+    /// Passes on a frame that may report that a segment of a guest's own TCP was too long for a
+    /// router.
+    ///
+    /// The guest's netdev gets the frame, too.
     fn too_long(&mut self, _guest: usize, _frame: &[u8]) {}
 }
 

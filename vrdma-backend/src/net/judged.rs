@@ -1,5 +1,6 @@
-//! The rule that offload and switch keep together: what is delivered is what was judged. For tests
-//! and for the fuzz target.
+//! Tests the rule that a delivered frame is the frame that was checked.
+//!
+//! Offloads and switch keep this rule together. The module serves tests and the fuzz target.
 
 use super::finish::finish;
 use super::frame::FrameView;
@@ -13,14 +14,14 @@ use vrdma_wire::num::Mac;
 
 /// MAC addresses of the sender and of the other guest.
 pub const MACS: [Mac; 2] = [Mac([0x52, 0x54, 0, 0, 0, 1]), Mac([0x52, 0x54, 0, 0, 0, 2])];
-/// The IPv4 addresses of both.
+/// IPv4 addresses of the sender and of the other guest.
 pub const ADDRESSES: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]];
 
 /// A switch with two guests that have RDMA functions and listed addresses.
 #[derive(Debug)]
 pub struct Judge {
     switch: Switch,
-    /// What frames are finished in has this room, whatever their length.
+    /// Scratch space for offloads, for frames of any length.
     scratch: Box<[u8]>,
 }
 
@@ -37,11 +38,13 @@ impl Default for Judge {
 }
 
 impl Judge {
-    /// Takes a frame from the first guest's driver, which negotiated `features`, through offload
-    /// and switch; `mtu` is what IP packets may be long. Returns the verdict, if it got that far.
+    /// Passes a frame from the first guest's driver through offload and switch.
+    ///
+    /// The driver negotiated `features`. `mtu` is the maximum length of IP packets. Returns the
+    /// verdict, or `None` if the offload was refused.
     ///
     /// # Panics
-    /// What is delivered is not what was judged: then our own rules are broken.
+    /// A delivered frame differs from the one that was checked.
     pub fn check(&mut self, header: &[u8; HEADER], features: u64, frame: &[u8], mtu: u16) -> Option<Verdict> {
         let frame = &frame[..frame.len().min(MAX_FRAME)];
         let head = &frame[..frame.len().min(HEAD)];
@@ -80,7 +83,7 @@ impl Judge {
     }
 }
 
-/// Whether finishing a frame may change this byte.
+/// Whether doing the offload may change this byte.
 fn may_change(offload: &VirtioOffload, at: usize) -> bool {
     match *offload {
         VirtioOffload::None => false,
@@ -89,8 +92,8 @@ fn may_change(offload: &VirtioOffload, at: usize) -> bool {
         }
         VirtioOffload::Segments { tcp, .. } => {
             let (ip, tcp, payload) = (tcp.ip(), tcp.header(), tcp.payload());
-            // Total length, identification and checksum, or IPv6's payload length; sequence number,
-            // flags and checksum.
+            // IPv4: total length, identification and checksum. IPv6: payload length. TCP: sequence
+            // number, flags and checksum.
             let v4 = at < tcp && [2, 3, 4, 5, 10, 11].contains(&at.wrapping_sub(ip));
             let v6 = at < tcp && [4, 5].contains(&at.wrapping_sub(ip));
             let own = [4, 5, 6, 7, 13, 16, 17].contains(&at.wrapping_sub(tcp));
@@ -106,13 +109,13 @@ mod tests {
     use proptest::prelude::*;
     use vrdma_wire::num::Gid;
 
-    /// Everything that Linux takes.
+    /// All features that Linux negotiates.
     const FEATURES: u64 = u64::MAX;
     const TYPES: [u16; 6] = [0x8100, 0x88a8, 0x9100, 0x0800, 0x86dd, 0x0806];
     const PROTOCOLS: [u8; 12] = [1, 6, 17, 58, 0, 43, 44, 60, 51, 41, 47, 136];
 
-    /// An Ethernet frame with some tags, an IP packet with options or extension headers, and
-    /// something in it.
+    /// Generates an Ethernet frame with tags, an IP packet with options or extension headers, and a
+    /// payload.
     fn packet() -> impl Strategy<Value = Vec<u8>> {
         let option = (0..12usize, 0..3u8).prop_map(|(kind, len)| (PROTOCOLS[kind], len));
         let parts = (vec(0..3usize, 0..4), 3..6usize, vec(option, 0..4), 0..12usize, any::<u16>());
@@ -149,7 +152,7 @@ mod tests {
                     frame.extend(vec![0; 8 * usize::from(len)]);
                 }
             }
-            // Perhaps ports, and where TCP has the length of its header.
+            // The payload may begin with ports, and with TCP's header length at its place.
             frame.extend(rest);
             if let Some(ip) = Ip::parse(&frame)
                 && let Some(l4) = frame.get_mut(ip.l4..ip.l4 + 13)
@@ -186,8 +189,9 @@ mod tests {
         }
     }
 
-    /// A frame over IPv4 from the first guest, with a header that leaves the checksum at `offset`
-    /// to be done.
+    /// Returns an IPv4 frame of the first guest, and a virtio-net header for it.
+    ///
+    /// The header requests a checksum at `offset`.
     fn unfinished(protocol: u8, offset: u8, len: usize) -> ([u8; HEADER], Vec<u8>) {
         let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
         packet.extend([ADDRESSES[0], ADDRESSES[1]].concat());
@@ -231,7 +235,7 @@ mod tests {
                 "a fragment has no checksum of its own"
             );
         }
-        // A hop-by-hop header of 128 bytes puts the checksum behind the part that is judged.
+        // A hop-by-hop header of 128 bytes puts the checksum behind the checked part.
         let mut packet = vec![0x60, 0, 0, 0, 1, 0, 0, 64];
         packet.extend([0xfd; 32]);
         packet.extend([6, 15]);

@@ -1,22 +1,24 @@
-//! Guests' Ethernet functions, and the switch that joins them, the RDMA engine and the uplink.
+//! The guests' Ethernet functions, and the switch that connects them, the RDMA engine and the
+//! uplink.
 //!
 //! | module | question |
 //! |---|---|
-//! | `sender`, `receiver` | how do frames come out of and go into a guest's virtqueues? |
-//! | `bucket` | how much may a guest send to all? |
+//! | `sender`, `receiver` | how do frames get out of and into a guest's virtqueues? |
+//! | `bucket` | how much may a guest flood? |
 //! | `rings`, `virtqueues` | when does a virtqueue run? |
 //! | `switch`, `verdict`, `table` | where does a frame go? |
 //! | `outlets`, `nic`, `inside` | how does it get there? |
-//! | `claims` | does a guest speak under its own addresses? |
-//! | `steer` | is a frame for a guest's TCP in this process, and from whom it says? |
-//! | `turn` | what of a guest is taken in one turn? |
-//! | `frame` | where does a frame lie? |
-//! | `judged` | is what is delivered what was judged? |
-//! | `finish` | how is done what its sender left to be done? |
+//! | `claims` | does a guest use only its own addresses? |
+//! | `steer` | is a frame for a guest's TCP in this process, and is its source genuine? |
+//! | `turn` | how much of a guest is served in one round? |
+//! | `shares` | how do guests share the uplink's room? |
+//! | `frame` | where are a frame's bytes? |
+//! | `judged` | is the delivered frame the one that was checked? |
+//! | `finish` | how are requested offloads done? |
 //!
-//! A frame is handled from its beginning to its end before the next one: nothing is queued, so a
-//! guest that does not take what comes holds nobody up. Between two guests it is copied once, from
-//! the sender's buffers to the receiver's.
+//! A frame is handled completely before the next one. Nothing is queued, so a guest that does not
+//! take its frames delays nobody. A frame between two guests is copied once, from the sender's
+//! buffers to the receiver's.
 
 mod bucket;
 mod claims;
@@ -64,23 +66,25 @@ use vrdma_wire::head::Head;
 
 /// The virtqueue of frames to the guest (virtio 1.2, 5.1.2).
 pub const RECEIVE: u16 = 0;
-/// The virtqueue of frames from the guest.
+/// The virtqueue of frames from the guest (virtio 1.2, 5.1.2).
 pub const TRANSMIT: u16 = 1;
 
 /// All Ethernet functions of a worker, and their switch.
 #[derive(Debug)]
 pub struct Net {
     names: Vec<String>,
-    /// Those of their front-ends, to be shut down if the function ends for a fault of ours. The
-    /// session holds them: who leaves has closed them.
+    /// Connections of the guests' front-ends. They are shut down if a panic ends the function.
+    ///
+    /// The session owns them. They are gone once the front-end has left.
     connections: Vec<Weak<UnixStream>>,
     senders: Vec<Sender>,
-    /// Those whose connections of iWARP are this process's own.
+    /// Whether each guest has its own TCP in this process, for iWARP.
     have_tcp: Vec<bool>,
-    /// Frames to several ports that they may still send to other guests too.
+    /// How many flooded frames each guest may still send to other guests.
     floods: Vec<Bucket>,
-    /// What each guest's turn has cost so far; between turns, what it cost more than one may
-    /// (`turn::TURN`).
+    /// The part of the round's budget (`turn::TURN`) that each guest has used.
+    ///
+    /// Between rounds, it is what the guest used in excess.
     spent: Vec<u64>,
     shares: Shares,
     outlets: Outlets,
@@ -89,7 +93,7 @@ pub struct Net {
     violations: RateLimit,
 }
 
-/// What an operator can see of a guest's Ethernet function.
+/// The counters of a guest's Ethernet function.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct NetCounters {
     #[serde(flatten)]
@@ -98,7 +102,7 @@ pub struct NetCounters {
     receiver: ReceiverCounters,
 }
 
-/// What an operator can see of the switch.
+/// The counters of the switch.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct SwitchStats {
     #[serde(flatten)]
@@ -108,7 +112,7 @@ pub struct SwitchStats {
 }
 
 impl SwitchStats {
-    /// Adds what the switch of another worker did.
+    /// Adds the counters of another worker's switch.
     pub fn add(&mut self, other: &SwitchStats) {
         self.switch.add(&other.switch);
         self.uplink.add(&other.uplink);
@@ -116,7 +120,7 @@ impl SwitchStats {
 }
 
 impl Net {
-    /// Without guests; frames carry IP packets of up to `mtu` bytes.
+    /// Returns a switch without guests, for IP packets of up to `mtu` bytes.
     pub fn new(mtu: u16) -> Net {
         let outlets = Outlets {
             receivers: Vec::new(),
@@ -141,8 +145,9 @@ impl Net {
         }
     }
 
-    /// Adds a guest, of whose frames to several ports `flood_rate` a second reach other guests; its
-    /// number.
+    /// Adds a guest and returns its number.
+    ///
+    /// At most `flood_rate` of its flooded frames a second reach other guests.
     pub fn add(&mut self, name: &str, member: Member, flood_rate: u32) -> usize {
         self.names.push(name.to_owned());
         self.connections.push(Weak::new());
@@ -160,12 +165,12 @@ impl Net {
         self.switch.add_elsewhere(member);
     }
 
-    /// A guest has a TCP in this process.
+    /// Notes that a guest has its own TCP in this process.
     pub fn set_tcp(&mut self, guest: usize) {
         self.have_tcp[guest] = true;
     }
 
-    /// Brings a frame from there, the uplink or another worker, where it goes.
+    /// Forwards a frame that came from the uplink or another worker.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -182,14 +187,16 @@ impl Net {
         self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
     }
 
-    /// Where a packet of the engine goes, by its headers: most often to [`SwitchPort::Uplink`].
-    /// Then the engine may write it there by itself. Other packets are for [`Net::forward_packet`].
+    /// Decides where a packet of the engine goes, by its headers.
+    ///
+    /// Most packets go to [`SwitchPort::Uplink`]. The engine may write those to the uplink itself.
+    /// All others go through [`Net::forward_packet`].
     #[inline]
     pub fn route_packet(&mut self, now: Instant, headers: &Head) -> Verdict {
         self.switch.decide(now, Some(headers), &[], SwitchPort::Engine)
     }
 
-    /// Brings a packet of the engine where [`Net::route_packet`] said that it goes.
+    /// Forwards a packet of the engine as [`Net::route_packet`] decided.
     pub fn forward_packet(
         &mut self,
         now: Instant,
@@ -206,14 +213,14 @@ impl Net {
             && !self.floods[guest].take(now, 1)
         {
             self.senders[guest].counters.tx_flood_limited += 1;
-            // There it costs no more than any other packet.
+            // To the uplink alone, it costs no more than any other packet.
             return self.outlets.transmit_limited(&frame, uplink);
         }
-        // What comes from the engine does not go there: the switch calls that a hairpin.
+        // A packet of the engine never goes to the engine: the switch drops it as a hairpin.
         self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Engine, uplink, inside);
     }
 
-    /// Tells guests of what they got and of what was taken. Once a turn of the worker, at its end.
+    /// Publishes used buffers and interrupts drivers. The worker calls it at the end of each round.
     pub fn flush(&mut self) {
         let receivers = self.outlets.receivers.iter_mut().map(|receiver| &mut receiver.rings);
         for rings in self.senders.iter_mut().map(|sender| &mut sender.rings).chain(receivers) {
@@ -227,7 +234,7 @@ impl Net {
         }
     }
 
-    /// Before sleep: asks for kicks. True if there is something to do already.
+    /// Requests kicks, before the worker sleeps. Returns true if there is work already.
     pub fn arm(&self) -> bool {
         self.senders
             .iter()
@@ -235,12 +242,12 @@ impl Net {
             .fold(false, |late, q| late | q.arm())
     }
 
-    /// Whether frames are available that nobody has kicked for.
+    /// Whether frames are available for which no kick came.
     pub fn is_kicked_late(&self) -> bool {
         self.senders.iter().filter_map(|sender| sender.rings.queue.as_ref()).any(|queue| queue.has_entries())
     }
 
-    /// Interrupts drivers that have asked for it since they were told last.
+    /// Interrupts drivers that have asked for it since their last notification.
     pub fn look_again(&mut self) {
         let receivers = self.outlets.receivers.iter_mut().map(|receiver| &mut receiver.rings);
         let senders = self.senders.iter_mut().map(|sender| &mut sender.rings);
@@ -250,42 +257,42 @@ impl Net {
             .for_each(|queue| queue.look_again());
     }
 
-    /// After sleep: takes the requests for kicks back.
+    /// Withdraws the requests for kicks, after the worker slept.
     pub fn disarm(&self) {
         self.senders.iter().filter_map(|sender| sender.rings.queue.as_ref()).for_each(|queue| queue.disarm());
     }
 
-    /// A guest's kick woke the worker.
+    /// Counts a kick of a guest that woke the worker.
     pub fn kicked(&mut self, guest: usize) {
         self.senders[guest].counters.kicks += 1;
     }
 
-    /// Whether there are functions that are to end because a step about them panicked.
+    /// Whether functions are to end because a step that concerned them panicked.
     pub fn has_broken(&self) -> bool {
         !self.outlets.panicked.is_empty()
     }
 
-    /// One of them.
+    /// Returns one function that is to end after a panic.
     pub fn take_broken(&mut self) -> Option<(usize, Panicked)> {
         self.outlets.panicked.pop()
     }
 
-    /// The connection of a guest's front-end, which it has no longer.
+    /// Takes the connection of a guest's front-end away from the guest.
     pub fn take_connection(&mut self, guest: usize) -> Option<Arc<UnixStream>> {
         std::mem::take(&mut self.connections[guest]).upgrade()
     }
 
-    /// What a guest is called.
+    /// Returns the name of a guest.
     pub fn name(&self, guest: usize) -> &str {
         &self.names[guest]
     }
 
-    /// A step of a guest's session or worker panicked.
+    /// Counts a panic in a step of a guest's session or worker.
     pub fn panicked(&mut self, guest: usize) {
         self.senders[guest].counters.panics += 1;
     }
 
-    /// What an operator can see of a guest's Ethernet function.
+    /// Returns the counters of a guest's Ethernet function.
     pub fn counters(&self, guest: usize) -> NetCounters {
         NetCounters {
             sender: self.senders[guest].counters.clone(),
@@ -293,12 +300,12 @@ impl Net {
         }
     }
 
-    /// What an operator can see of the switch.
+    /// Returns the counters of the switch.
     pub fn stats(&self) -> SwitchStats {
         SwitchStats { switch: self.switch.counters.clone(), uplink: self.outlets.uplink.clone() }
     }
 
-    /// IP addresses that guests list.
+    /// Returns the IP addresses that guests list.
     pub fn listed(&self) -> &Listed {
         self.switch.listed()
     }

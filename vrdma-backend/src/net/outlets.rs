@@ -1,4 +1,4 @@
-//! Frames go to guests, the engine and the uplink.
+//! Delivers frames to guests, the engine and the uplink.
 
 use super::finish;
 use super::finish::Fill;
@@ -14,38 +14,38 @@ use crate::panics::{self, Panicked};
 use crate::queue::chains::ChainError;
 use vrdma_wire::head::{Head, Kind};
 
-/// Shortest frame on a wire, without CRC (IEEE 802.3 4.2.3.3).
+/// Shortest frame on a wire, in bytes, without CRC (IEEE 802.3 4.2.3.3).
 pub const MIN_FRAME: usize = 60;
 
-/// What a step is about that gives a frame to a guest.
+/// Name of the step that delivers a frame to a guest.
 const RECEIVING: &str = "a frame for it";
 
-/// What frames go to.
+/// The destinations of frames.
 #[derive(Debug)]
 pub(super) struct Outlets {
     pub receivers: Vec<Receiver>,
-    /// Receive queues that broke, for the log.
+    /// Receive queues that broke and are still to be logged.
     pub broken: Vec<(usize, ChainError)>,
-    /// Guests about whose queues a step panicked: their functions are to end.
+    /// Guests whose functions are to end, because a step that concerned their queues panicked.
     pub panicked: Vec<(usize, Panicked)>,
     pub uplink: UplinkCounters,
-    /// Room for a frame that is being finished.
+    /// Scratch space for a frame whose offload is being done.
     pub scratch: Box<[u8]>,
 }
 
-/// What happened at the border between switch and uplink.
+/// The counters of frames between switch and uplink.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct UplinkCounters {
     /// Frames sent.
     pub uplink_sent: u64,
-    /// Frames that the uplink did not take.
+    /// Frames that the uplink did not accept.
     pub uplink_lost: u64,
-    /// Frames that came.
+    /// Frames received.
     pub uplink_received: u64,
 }
 
 impl UplinkCounters {
-    /// Adds what another counted.
+    /// Adds the counters of another switch.
     pub fn add(&mut self, other: &UplinkCounters) {
         let UplinkCounters { uplink_sent, uplink_lost, uplink_received } = other;
         self.uplink_sent += uplink_sent;
@@ -53,14 +53,14 @@ impl UplinkCounters {
         self.uplink_received += uplink_received;
     }
 
-    /// Frames that it took or lost.
+    /// Returns the number of frames that were sent or lost.
     pub fn tried(&self) -> u64 {
         self.uplink_sent + self.uplink_lost
     }
 }
 
 impl Outlets {
-    /// To how many ports a frame goes.
+    /// Returns the number of ports to which a frame goes.
     pub fn ports(&self, switch: &Switch, verdict: Verdict, frame: &FrameView<'_>, from: SwitchPort) -> u64 {
         match verdict {
             Verdict::Drop(_) => return 0,
@@ -74,7 +74,7 @@ impl Outlets {
         guests.count() as u64 + u64::from(engine) + switch.ways_out(verdict, from)
     }
 
-    /// Whether a frame that goes to several ports goes to a guest.
+    /// Whether a flooded frame goes to a guest.
     fn floods(
         &self,
         switch: &Switch,
@@ -87,7 +87,7 @@ impl Outlets {
         from != SwitchPort::Guest(guest) && running && switch.floods(guest, verdict, vlan)
     }
 
-    /// Brings a frame where it goes; descriptors read for that.
+    /// Forwards a frame to its ports. Returns how many descriptors were read for that.
     pub fn forward(
         &mut self,
         switch: &Switch,
@@ -129,8 +129,10 @@ impl Outlets {
         effort
     }
 
-    /// What is too long for a router concerns the TCP of a guest as well as its netdev, which gets
-    /// the frame as any other.
+    /// Passes an ICMP message that a packet was too long to the guest's own TCP, too.
+    ///
+    /// The message concerns that TCP as well as the guest's netdev. The netdev gets the frame like
+    /// any other.
     pub fn overhear(
         &mut self,
         have_tcp: &[bool],
@@ -146,8 +148,9 @@ impl Outlets {
         }
     }
 
-    /// Gives a frame, or what it is to be cut into, to somebody in this process. Finishing and
-    /// cutting change no field that [`Head`] has.
+    /// Passes a frame, or the segments of it, to a receiver in this process.
+    ///
+    /// Offloads change no field that [`Head`] has.
     fn hand_over(&mut self, frame: &FrameView<'_>, to: &mut dyn FnMut(&Head, &[u8])) {
         let Some(headers) = frame.headers() else { return };
         if let Some(bytes) = frame.finished() {
@@ -160,7 +163,7 @@ impl Outlets {
         });
     }
 
-    /// Gives a frame to a guest; descriptors read for that.
+    /// Delivers a frame to a guest. Returns how many descriptors were read for that.
     fn deliver(&mut self, guest: usize, frame: &FrameView<'_>) -> u64 {
         let receiver = &mut self.receivers[guest];
         let before = receiver.effort();
@@ -170,7 +173,7 @@ impl Outlets {
                 receiver.counters.rx_broken += 1;
                 self.broken.push((guest, broken));
             }
-            // It gets nothing more until it has ended.
+            // The guest gets no more frames until its function has ended.
             Err(panicked) => {
                 receiver.rings.queue = None;
                 self.panicked.push((guest, panicked));
@@ -180,7 +183,7 @@ impl Outlets {
         receiver.effort() - before
     }
 
-    /// Sends a frame to other hosts alone: it is more than its guest may send to several ports.
+    /// Sends a frame to other hosts only, because it exceeds what its guest may flood.
     pub fn transmit_limited(&mut self, frame: &FrameView<'_>, uplink: &mut dyn SwitchUplink) {
         uplink.set_limited(true);
         self.transmit(frame, uplink);
@@ -189,7 +192,7 @@ impl Outlets {
 
     pub fn transmit(&mut self, frame: &FrameView<'_>, uplink: &mut dyn SwitchUplink) {
         let left = match frame.offload {
-            // Of frames that are padded it is done here: devices differ in whether they count
+            // Checksums of padded frames are computed here. NICs differ in whether they count
             // padding as payload (QEMU's do).
             VirtioOffload::Checksum { start, offset } if frame.len() >= MIN_FRAME => {
                 uplink.completes(frame.head(), start, offset)
@@ -215,8 +218,10 @@ impl Outlets {
     }
 }
 
-/// Whether a frame that goes to several ports goes to the engine: members of groups on this host
-/// have had theirs of what it sent itself.
+/// Whether a flooded frame goes to the engine.
+///
+/// A frame that the engine itself sent does not: the engine has already delivered it to the group's
+/// members on this host.
 fn goes_to_engine(verdict: Verdict, from: SwitchPort) -> bool {
     verdict == Verdict::RoceGroup && from != SwitchPort::Engine
 }

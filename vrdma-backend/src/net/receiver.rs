@@ -1,4 +1,4 @@
-//! What a guest receives: its receive queue, and each frame into it.
+//! The receiving end of a guest: its receive queue, and each frame put into it.
 
 use super::finish::finish;
 use super::frame::FrameView;
@@ -7,58 +7,64 @@ use super::sender::header_len;
 use crate::queue::chains::ChainError;
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
-/// Descriptors that a driver may spend on one frame: so many, and one more for so many bytes. The
-/// sender's turn pays for them.
+/// Descriptors that a driver may spend on one frame: a fixed number, and one more for some bytes.
+///
+/// The sender's budget is charged for them.
 const DESCRIPTORS: usize = 32;
 const DESCRIPTOR_BYTES: usize = 64;
-/// Most descriptors of one chain: a driver whose chains are longer is broken.
+/// Most descriptors of one chain. A queue with longer chains is broken.
 const MAX_CHAIN: u64 = 256;
 
-/// What happened to what went to a guest.
+/// The counters of frames to a guest.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct ReceiverCounters {
     /// Frames that the guest got.
     pub rx_frames: u64,
-    /// Their bytes.
+    /// Bytes of those frames.
     pub rx_bytes: u64,
-    /// Dropped: the guest has no driver for it running.
+    /// Dropped: the guest runs no driver for the queue.
     pub rx_no_driver: u64,
     /// Dropped: the guest had no room.
     pub rx_no_buffer: u64,
     /// Dropped: longer than the guest's buffers.
     pub rx_oversize: u64,
-    /// Dropped: the guest's buffers are so small that the frame would need too many.
+    /// Dropped: the guest's buffers are so small that the frame would need too many of them.
     pub rx_scattered: u64,
-    /// Receive queues that broke the rules.
+    /// Receive queues that broke, because the driver broke the rules.
     pub rx_broken: u64,
 }
 
-/// A guest's end for what it receives.
+/// The receiving end of a guest.
 #[derive(Debug, Default)]
 pub struct Receiver {
-    /// Whose it is.
+    /// Name of the guest.
     #[cfg_attr(not(feature = "hooks"), expect(dead_code, reason = "hooks alone ask for it"))]
     name: String,
     /// Its receive queue.
     pub rings: Rings,
-    /// What happened.
+    /// The counters of received frames.
     pub counters: ReceiverCounters,
-    /// Chains taken for a frame, each with where its buffers end.
+    /// Chains taken for a frame, each with the end of its buffers.
     chains: Vec<(u16, usize)>,
-    /// So many bytes found no room while so many buffers were there (as a free-running index).
+    /// The index up to which buffers were available when a frame found no room, and the bytes that
+    /// the frame needed.
+    ///
+    /// The index is free-running.
     starved: Option<(u16, usize)>,
 }
 
 impl Receiver {
-    /// That of the guest of this name.
+    /// Returns the receiving end of the guest of this name.
     pub fn of(name: &str) -> Receiver {
         Receiver { name: name.to_owned(), ..Receiver::default() }
     }
 
-    /// Gives a frame to the guest; what its driver cannot do for itself is done in `scratch` first.
+    /// Delivers a frame to the guest.
+    ///
+    /// If its driver does not support the frame's offload, the offload is done in `scratch` first.
     ///
     /// # Errors
-    /// The queue is broken from now on.
+    /// The queue is broken. It takes no more frames.
     pub fn deliver(&mut self, frame: &FrameView<'_>, scratch: &mut [u8]) -> Result<(), ChainError> {
         #[cfg(feature = "hooks")]
         crate::hooks::guest_step(&self.name);
@@ -134,12 +140,12 @@ impl Receiver {
         Ok(())
     }
 
-    /// Descriptors read since its queue began.
+    /// Returns the number of descriptors read since the queue started.
     pub fn effort(&self) -> u64 {
         self.rings.queue.as_ref().map_or(0, |queue| queue.effort)
     }
 
-    /// The driver or its buffers changed: a frame may find room again.
+    /// Lets frames look for room again, because the driver or its buffers changed.
     pub fn revive(&mut self) {
         self.starved = None;
     }

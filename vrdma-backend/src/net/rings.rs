@@ -1,5 +1,4 @@
-//! A virtqueue of an Ethernet function while its front-end lets it run: started, stopped, moved to
-//! a new memory table.
+//! A virtqueue of an Ethernet function, between its start and stop by the front-end.
 
 use crate::memory::GuestMemory;
 use crate::queue::chains::{ChainDirection, ChainError, ChainQueue};
@@ -8,20 +7,19 @@ use std::sync::Arc;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 use vmm_sys_util::epoll::Epoll;
 
-/// A virtqueue, or the place for one.
+/// A virtqueue, or an empty place for one.
 #[derive(Debug, Default)]
 pub struct Rings {
     /// The virtqueue while it runs.
     pub queue: Option<ChainQueue>,
-    /// Features that the driver took.
+    /// Features that the driver accepted.
     pub features: u64,
-    /// Its kick is in the epoll set, under this token.
+    /// The token of its kick in the epoll set, if the kick is watched.
     watched: Option<u64>,
 }
 
 impl Rings {
-    /// The front-end starts the virtqueue. False if it cannot be: its rings are not in guest
-    /// memory.
+    /// Starts the virtqueue. Returns false if its rings are not in guest memory, or not aligned.
     pub fn start(
         &mut self,
         memory: &Arc<GuestMemory>,
@@ -36,30 +34,29 @@ impl Rings {
         self.queue.is_some()
     }
 
-    /// The front-end stops the virtqueue: returns the index at which it may go on, if it was
-    /// running.
+    /// Stops the virtqueue. Returns the index at which it can continue, if it was running.
     pub fn stop(&mut self) -> Option<u16> {
         let mut queue = self.queue.take()?;
         queue.publish();
         Some(queue.next())
     }
 
-    /// What rings the driver has changed.
+    /// Replaces the driver's interrupt.
     pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         if let Some(queue) = &mut self.queue {
             queue.set_call(call);
         }
     }
 
-    /// Follows a new memory table.
+    /// Changes to a new memory table.
     ///
     /// # Errors
-    /// The queue is broken from now on.
+    /// The queue is broken. It cannot be used any more.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), ChainError> {
         self.queue.as_mut().map_or(Ok(()), |queue| queue.remap(memory))
     }
 
-    /// Watches the kick, or, without a token, no longer.
+    /// Watches the kick under a token, or stops watching if there is no token.
     pub fn watch(&mut self, epoll: &Epoll, token: Option<u64>) {
         let Some(kick) = self.queue.as_ref().and_then(ChainQueue::kick) else { return };
         if let Some(old) = self.watched.take() {

@@ -1,4 +1,4 @@
-//! What a guest sends: its transmit queue, and each frame out of it.
+//! The sending end of a guest: its transmit queue, and each frame taken out of it.
 
 use super::frame::FrameView;
 use super::rings::Rings;
@@ -7,48 +7,52 @@ use crate::queue::chains::ChainError;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
-/// Longest Ethernet header: two tags.
+/// Longest Ethernet header in bytes, with two tags.
 pub const MAX_ETHERNET: usize = 22;
-/// Most bytes of a frame that is to be cut into segments: the Ethernet header, that of IPv6, and
-/// what it can say to be its payload.
+/// Most bytes of a frame that is to be cut into segments.
+///
+/// They are the Ethernet header, the IPv6 header, and the longest payload that it can have.
 pub const MAX_FRAME: usize = MAX_ETHERNET + 40 + 65535;
 
-/// What happened to what a guest sent.
+/// The counters of frames that a guest sent.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct SenderCounters {
     /// Frames that the guest sent.
     pub tx_frames: u64,
-    /// Their bytes.
+    /// Bytes of those frames.
     pub tx_bytes: u64,
-    /// Dropped: from an address that the guest may not use.
+    /// Dropped: from a MAC or IP address that the guest may not use.
     pub tx_spoofed: u64,
     /// Dropped: in a VLAN that the guest may not use, or with several tags.
     pub tx_vlan: u64,
-    /// Dropped: a header that makes no sense, or is none.
+    /// Dropped: the virtio-net header is missing or wrong.
     pub tx_bad_header: u64,
     /// Dropped: the checksum to be completed is not that of the packet's TCP, UDP or ICMP.
     pub tx_bad_checksum: u64,
     /// Dropped: longer than the MTU allows.
     pub tx_oversize: u64,
-    /// Sent to the uplink alone, not to other guests: more broadcast, multicast and unknown
-    /// destinations than `limits.flood_rate`, or one frame that would become too many.
+    /// Sent to the uplink only, not to other guests.
+    ///
+    /// These are flooded frames (broadcast, multicast, unknown destination) beyond
+    /// `limits.flood_rate`, or one frame that would become too many frames.
     pub tx_flood_limited: u64,
     /// Dropped by the switch for another reason.
     pub tx_refused: u64,
-    /// Transmit queues that broke the rules.
+    /// Transmit queues that broke, because the driver broke the rules.
     pub tx_broken: u64,
-    /// Panics in its session, or in a step of its worker about it, which ended its connection.
+    /// Panics in its session, or in a step of its worker that concerned it. Each ended its
+    /// connection.
     pub panics: u64,
-    /// Times that a kick woke the worker.
+    /// Number of times that a kick woke the worker.
     pub kicks: u64,
 }
 
-/// A guest's end for what it sends.
+/// The sending end of a guest.
 #[derive(Debug)]
 pub struct Sender {
     /// Its transmit queue.
     pub rings: Rings,
-    /// What happened.
+    /// The counters of sent frames.
     pub counters: SenderCounters,
     head: [u8; HEAD],
     mtu: usize,
@@ -57,30 +61,30 @@ pub struct Sender {
 /// A frame taken out of a transmit queue.
 #[derive(Debug)]
 pub struct Taken {
-    /// Head of its chain.
+    /// Head of its descriptor chain.
     pub chain: u16,
-    /// Where it lies, if it is one.
+    /// Position of the frame, unless it was refused.
     frame: Option<Layout>,
 }
 
 #[derive(Debug)]
 struct Layout {
     head: usize,
-    /// Bytes before the frame.
+    /// Bytes of the virtio-net header before the frame.
     header: usize,
     offload: VirtioOffload,
 }
 
 impl Sender {
-    /// One that may send IP packets of up to `mtu` bytes.
+    /// Returns a sender of IP packets of up to `mtu` bytes.
     pub fn new(mtu: usize) -> Sender {
         Sender { rings: Rings::default(), counters: SenderCounters::default(), head: [0; HEAD], mtu }
     }
 
-    /// Takes the next frame out of those that the queue's `refresh` found.
+    /// Takes the next frame that the queue's `refresh` found.
     ///
     /// # Errors
-    /// The queue is broken from now on.
+    /// The queue is broken. It takes no more frames.
     pub fn take(&mut self) -> Result<Option<Taken>, ChainError> {
         let Some(queue) = &mut self.rings.queue else { return Ok(None) };
         queue.buffers.clear();
@@ -95,7 +99,7 @@ impl Sender {
         Ok(Some(Taken { chain, frame: frame.ok() }))
     }
 
-    /// The frame, while nothing else is taken.
+    /// Returns the frame. It is valid until the next frame is taken.
     pub fn frame(&self, taken: &Taken) -> Option<FrameView<'_>> {
         let (layout, queue) = (taken.frame.as_ref()?, self.rings.queue.as_ref()?);
         let offset = layout.header + layout.head;
@@ -129,8 +133,9 @@ enum Refusal {
     Length,
 }
 
-/// Bytes of the header before each frame (virtio 1.2, 5.1.6.1): drivers of the time before virtio 1
-/// have a shorter one.
+/// Returns the bytes of the virtio-net header before each frame (virtio 1.2, 5.1.6.1).
+///
+/// Legacy drivers without mergeable buffers have a shorter header.
 pub fn header_len(features: u64) -> usize {
     let long = features & (1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_NET_F_MRG_RXBUF) != 0;
     if long { HEADER } else { HEADER - 2 }

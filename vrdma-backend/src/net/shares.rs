@@ -1,22 +1,24 @@
-//! Shares of the uplink's room: what guests send there leaves room for each other's frames, and for
-//! packets of the engine.
+//! Shares of the uplink's room.
+//!
+//! They keep a guest from taking the room that other guests and the engine need for their packets.
 
 use vrdma_transport::Instant;
 
-/// A frame, in units of credit: a share may be less than a frame.
+/// Credit of a frame. A unit is less than a frame, because a share may be.
 const FRAME: i64 = 256;
-/// An uplink without room for so long, in ns, takes nothing: frames for it are lost then, so that
-/// those between guests go on.
+/// Nanoseconds after which an uplink without room counts as stuck.
+///
+/// Frames to it are lost then, so that frames between guests go on.
 const STUCK: u64 = 1_000_000;
 
-/// What each guest may send to the uplink.
+/// How many frames each guest may send to the uplink.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// By guest; below zero, what it owes.
+    /// Credit of each guest. If negative, it is a debt.
     credit: Vec<i64>,
-    /// Since when there is no room.
+    /// Since when the uplink has no room.
     full_since: Option<Instant>,
-    /// Nobody has to wait.
+    /// Whether guests may send without limit.
     unlimited: bool,
 }
 
@@ -26,8 +28,10 @@ impl Shares {
         self.credit.push(0);
     }
 
-    /// A turn begins. The uplink has `room` for so many frames; without a number it loses what it
-    /// gets. `guests` have frames; the engine is one more who may want room.
+    /// Begins a round.
+    ///
+    /// The uplink has room for `room` frames; `None` if it drops frames. `guests` guests have
+    /// frames to send. The engine counts as one more.
     pub fn begin(&mut self, now: Instant, room: Option<usize>, guests: usize) {
         let full = room == Some(0);
         let since = full.then(|| self.full_since.unwrap_or(now));
@@ -35,17 +39,17 @@ impl Shares {
         self.unlimited = room.is_none() || since.is_some_and(|since| now.0.saturating_sub(since.0) >= STUCK);
         let share = room.unwrap_or(0) as i64 * FRAME / (guests as i64 + 1);
         for credit in &mut self.credit {
-            // Only what is less than a frame is worth keeping.
+            // Unused credit of whole frames expires.
             *credit = (*credit).min(FRAME - 1) + share;
         }
     }
 
-    /// Whether a guest may send a frame.
+    /// Whether a guest may send a frame to the uplink.
     pub fn may_send(&self, guest: usize) -> bool {
         self.unlimited || self.credit[guest] >= FRAME
     }
 
-    /// A guest has sent so many to the uplink.
+    /// Charges a guest for frames sent to the uplink.
     pub fn sent(&mut self, guest: usize, frames: u64) {
         if !self.unlimited {
             self.credit[guest] -= frames as i64 * FRAME;
@@ -63,7 +67,7 @@ mod tests {
         shares
     }
 
-    /// Sends as much as a guest may, at most `most`.
+    /// Sends as many frames as a guest may, at most `most`.
     fn send(shares: &mut Shares, guest: usize, most: u64) -> u64 {
         let mut sent = 0;
         while sent < most && shares.may_send(guest) {
@@ -78,7 +82,7 @@ mod tests {
         let mut shares = shares(3);
         shares.begin(Instant(0), Some(40), 3);
         assert_eq!([0, 1, 2].map(|guest| send(&mut shares, guest, 1000)), [10, 10, 10]);
-        // What was not used is not kept.
+        // Unused room does not accumulate.
         for _ in 0..5 {
             shares.begin(Instant(0), Some(20), 1);
         }

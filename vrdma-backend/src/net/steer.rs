@@ -1,9 +1,9 @@
-//! Whether a frame to a guest is for its TCP in this process, and comes from whom it says.
+//! Finds out whether a frame to a guest is for its own TCP in this process.
 //!
-//! Whoever listens there, and programs that let peers in by address, believe the source of a
-//! connection. So that has to be an address of its sender, as with RoCE: of a guest's netdev one
-//! that the guest may use, and of other hosts none that a guest here has. All other TCP is the
-//! netdev's, whatever its source.
+//! Listeners, and programs that admit peers by address, trust the source of a connection. So the
+//! source has to be an address of the sender, as with RoCE. A guest's netdev may only use addresses
+//! of the guest. Another host may not use an address of a local guest. All other TCP is for the
+//! netdev, whatever its source.
 
 use super::inside::Inside;
 use super::switch::Switch;
@@ -16,9 +16,11 @@ use vrdma_wire::num::{Mac, VlanId};
 /// A MAC address that no guest has.
 const NOBODY: Mac = Mac([0; 6]);
 
-/// Where a frame with these headers goes, which came from there. `verdict` is the switch's: it is
-/// changed only for a frame to a guest. A frame that is fragmented, or has IP options or extension
-/// headers, never goes to a TCP. Nor does one to an address that is another guest's.
+/// Decides whether a frame goes to a guest's own TCP.
+///
+/// `verdict` is the switch's decision. It changes only for a frame to a guest. A fragmented frame,
+/// or one with IP options or extension headers, never goes to a TCP. Neither does a frame to
+/// another guest's address.
 pub fn steer(
     switch: &mut Switch,
     have_tcp: &[bool],
@@ -42,8 +44,9 @@ pub fn steer(
     }
 }
 
-/// Whether the source of a segment is an address of who sent it, as far as the configuration and
-/// guests' GIDs say whose it is.
+/// Whether the source of a segment is an address of its sender.
+///
+/// The configuration and the guests' GIDs tell whose address it is.
 fn is_its_senders(
     switch: &Switch,
     from: SwitchPort,
@@ -53,7 +56,7 @@ fn is_its_senders(
     let (vlan, outer) = (FrameVlan::of(eth), VlanId::of(eth.vlan));
     let sender = switch.sender(from, eth.src);
     let mac = sender.map_or(NOBODY, |sender| sender.mac);
-    // The destination is a guest's of this worker: nobody else has it.
+    // The destination belongs to a guest of this worker, so a segment from it is spoofed.
     ends.src != ends.dst
         && sender.is_none_or(|sender| sender.may_speak_as(ends.src, outer))
         && !switch.listed().is_anothers(mac, vlan, ends.src)

@@ -1,8 +1,8 @@
-//! Where a frame goes: a learning Ethernet switch between guests and the uplink (IEEE 802.1Q).
+//! A learning Ethernet switch between guests and the uplink (IEEE 802.1Q): decides where frames go.
 //!
-//! Addresses of guests are known from the configuration, so all that is learned is what lies behind
-//! the uplink, and behind guests that may send from any address. A frame whose destination is not
-//! known goes where it can be: there. Decisions alone: no frame is touched.
+//! The configuration tells the guests' addresses. So the switch learns only addresses behind the
+//! uplink, and behind guests that may send from any address. A frame to an unknown destination goes
+//! to those ports. The switch only decides: it does not touch frames.
 
 use super::claims::Own;
 use super::table::{Learned, MacTable};
@@ -13,84 +13,88 @@ use vrdma_transport::Instant;
 use vrdma_wire::head::{Head, Kind};
 use vrdma_wire::num::{Gid, Mac, VlanId};
 
-/// What the host says of a guest's addresses.
+/// The configuration of a guest's addresses.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Its own address.
+    /// Its own MAC address.
     pub mac: Mac,
-    /// Others that it may send from.
+    /// Other MAC addresses from which it may send.
     pub extra_macs: Vec<Mac>,
-    /// It may send from any address that is no other guest's.
+    /// Whether it may send from any MAC address that is no other guest's.
     pub any_mac: bool,
-    /// It has an RDMA function: RoCE to its address is for the engine.
+    /// Whether it has an RDMA function. RoCE to its MAC address then goes to the engine.
     pub rdma: bool,
-    /// Addresses under which it may speak in RoCE, ARP and neighbour discovery; if empty, any that
-    /// no other guest lists.
+    /// IP addresses that it may use in RoCE, ARP and neighbour discovery.
+    ///
+    /// If empty, it may use any that no other guest lists.
     pub gids: Vec<AllowedGid>,
     /// VLANs that it may use.
     pub vlans: Vlans,
 }
 
 impl Member {
-    /// Whether an IP address is among its own, if those are listed; that of others it is not has to
-    /// be asked too.
+    /// Whether the guest's own list allows an IP address.
+    ///
+    /// Whether another guest lists the address has to be checked as well.
     pub fn may_speak_as(&self, gid: Gid, vlan: VlanId) -> bool {
         self.gids.is_empty() || self.gids.iter().any(|allowed| allowed.allows(vlan, gid))
     }
 }
 
-/// What the switch did; each counter answers a question that an operator may ask.
+/// The counters of the switch.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct SwitchCounters {
-    /// Frames to one port.
+    /// Frames to one port, except RoCE packets to the engine.
     pub forwarded: u64,
     /// Frames to all ports: broadcast and multicast.
     pub group: u64,
-    /// Frames to a destination that nobody knows.
+    /// Frames to an unknown destination.
     pub unknown: u64,
-    /// RoCE packets to the engine, but for those to groups.
+    /// RoCE packets to the engine, except those to groups.
     pub roce: u64,
-    /// Dropped: no whole Ethernet header.
+    /// Dropped: the Ethernet header is not complete.
     pub drop_runt: u64,
-    /// Dropped: the source is no address of a NIC.
+    /// Dropped: the source is not a unicast MAC address.
     pub drop_group_source: u64,
-    /// Dropped: a guest sent from an address that it may not use.
+    /// Dropped: a guest sent from a MAC address that it may not use.
     pub drop_spoofed: u64,
     /// Dropped: a guest's netdev sent a RoCE packet from an IP address that the guest may not use
-    /// as GID.
+    /// as a GID.
     pub drop_spoofed_gid: u64,
-    /// Dropped: a TCP segment for a connection of iWARP, from an IP address that its sender may not
-    /// use, or from other hosts under that of a guest of ours.
+    /// Dropped: a TCP segment for an iWARP connection, from an IP address that its sender may not
+    /// use.
+    ///
+    /// Segments from other hosts with the address of a local guest count, too.
     pub drop_spoofed_tcp: u64,
-    /// Dropped: a guest sent ARP under an address that it may not use.
+    /// Dropped: a guest sent ARP with an address that it may not use.
     pub drop_spoofed_arp: u64,
-    /// Dropped: a guest sent neighbour discovery under, or for, an address that it may not use.
+    /// Dropped: a guest sent neighbour discovery with, or for, an address that it may not use.
     pub drop_spoofed_nd: u64,
     /// Dropped: a guest whose addresses are listed sent a router advertisement or a redirect.
     pub drop_router: u64,
-    /// Dropped: a guest sent an IP packet whose headers do not end in the first 192 bytes, and
-    /// addresses are listed.
+    /// Dropped: a guest sent an IP packet whose headers exceed the first 192 bytes, and addresses
+    /// are listed.
     pub drop_opaque: u64,
     /// Dropped: a guest sent in a VLAN that it may not use, or with several tags.
     pub drop_ingress_vlan: u64,
-    /// Dropped: for a guest that may not use the frame's VLAN.
+    /// Dropped: the destination is a guest that may not use the frame's VLAN.
     pub drop_egress_vlan: u64,
-    /// Dropped: the uplink brought a frame from the address of a guest of ours.
+    /// Dropped: the uplink received a frame from the MAC address of a local guest.
     pub drop_own_source: u64,
-    /// Dropped: for bridges alone, like spanning tree and pause frames.
+    /// Dropped: the destination is reserved for bridges, like spanning tree and pause frames.
     pub drop_reserved: u64,
     /// Dropped: the destination is where the frame came from.
     pub drop_hairpin: u64,
     /// Addresses learned.
     pub learned: u64,
-    /// Addresses that moved from port to port.
+    /// Addresses that moved from one port to another.
     pub moved: u64,
-    /// Addresses for which there was no room.
+    /// Addresses for which the table had no room.
     pub table_full: u64,
 }
 
 impl SwitchCounters {
-    /// Adds what another switch counted.
+    /// Adds the counters of another switch.
     pub fn add(&mut self, other: &SwitchCounters) {
         let SwitchCounters {
             forwarded,
@@ -139,25 +143,25 @@ impl SwitchCounters {
     }
 }
 
-/// The switch's mind.
+/// The state of the switch.
 #[derive(Debug, Default)]
 pub struct Switch {
     members: Vec<Member>,
-    /// Addresses of members.
+    /// The member that owns each MAC address.
     owners: HashMap<Mac, usize>,
-    /// Addresses of guests of other workers,
+    /// MAC addresses of guests of other workers, as indices into `others`.
     elsewhere: HashMap<Mac, usize>,
-    /// which are these.
+    /// The guests of other workers.
     others: Vec<Member>,
     /// IP addresses that members list.
     listed: Listed,
     table: MacTable,
-    /// What it did.
+    /// The counters of the switch.
     pub counters: SwitchCounters,
 }
 
 impl Switch {
-    /// Adds a guest, and with it its port.
+    /// Adds a guest and its port. Returns its number.
     pub fn add(&mut self, member: Member) -> usize {
         let index = self.members.len();
         let addresses = member.extra_macs.iter().chain([&member.mac]);
@@ -175,19 +179,20 @@ impl Switch {
         self.others.push(member.clone());
     }
 
-    /// To how many ports beyond this switch a frame to several ports goes: the NIC, and, all
-    /// together, the other workers.
+    /// Returns to how many ports beyond this switch a flooded frame goes.
+    ///
+    /// The NIC is one port. All other workers together are one port.
     pub fn ways_out(&self, verdict: Verdict, from: SwitchPort) -> u64 {
         let to_workers = verdict != Verdict::Unknown && !self.elsewhere.is_empty();
         if from.is_outside() { 0 } else { 1 + u64::from(to_workers) }
     }
 
-    /// IP addresses that members list.
+    /// Returns the IP addresses that members list.
     pub fn listed(&self) -> &Listed {
         &self.listed
     }
 
-    /// Whether a frame that goes to several ports, as `verdict` says, goes to a guest's.
+    /// Whether a flooded frame with this verdict goes to a guest's port.
     pub fn floods(&self, guest: usize, verdict: Verdict, vlan: FrameVlan) -> bool {
         let member = &self.members[guest];
         let meant = match verdict {
@@ -199,13 +204,15 @@ impl Switch {
         meant && member.vlans.admits(vlan)
     }
 
-    /// The guest that has a MAC address.
+    /// Returns the guest that has a MAC address.
     pub fn owner(&self, mac: Mac) -> Option<usize> {
         self.owners.get(&mac).copied()
     }
 
-    /// Decides about a frame by its headers. `head` is the beginning of the frame. It is read only
-    /// in frames of guests, for what they claim.
+    /// Decides where a frame goes, by its headers.
+    ///
+    /// `head` is the beginning of the frame. It is read only in frames of guests, to check the
+    /// addresses that they claim.
     pub fn decide(&mut self, now: Instant, headers: Option<&Head>, head: &[u8], from: SwitchPort) -> Verdict {
         let verdict = match headers {
             Some(headers) => self.verdict(now, headers, head, from),
@@ -235,7 +242,9 @@ impl Switch {
         verdict
     }
 
-    /// The guest that sent a frame which was admitted there, from this address. None: another host.
+    /// Returns the guest that sent an admitted frame from this port and MAC address.
+    ///
+    /// `None` for another host.
     pub fn sender(&self, from: SwitchPort, src: Mac) -> Option<&Member> {
         match from {
             SwitchPort::Guest(guest) => self.members.get(guest),
@@ -247,7 +256,7 @@ impl Switch {
         }
     }
 
-    /// A frame that was to go to one port goes nowhere.
+    /// Changes the decision about a frame to one port: drops it as a spoofed TCP segment.
     pub fn refuse_spoofed_tcp(&mut self) -> Verdict {
         self.counters.forwarded -= 1;
         self.counters.drop_spoofed_tcp += 1;
@@ -299,8 +308,10 @@ impl Switch {
         }
     }
 
-    /// Whether a guest may speak for whom it does in a frame: under its own addresses, or, if it
-    /// lists none, under those that nobody lists.
+    /// Checks that a guest's frame claims only addresses that the guest may use.
+    ///
+    /// These are its listed addresses. If it lists none, they are the addresses that no guest
+    /// lists.
     fn check_claims(&self, guest: usize, vlan: FrameVlan, outer: VlanId, head: &[u8]) -> Result<(), Reason> {
         let member = &self.members[guest];
         let any = member.gids.is_empty();
@@ -316,19 +327,19 @@ impl Switch {
         Own { ip, mac, router: any }.check(head)
     }
 
-    /// Whether a frame may come from that address there; if so, learns it.
+    /// Checks that a frame from this port may have this source, and learns the source.
     fn admit(&mut self, now: Instant, (vlan, src): (VlanId, Mac), from: SwitchPort) -> Result<(), Reason> {
         if !src.is_unicast() {
             return Err(Reason::GroupSource);
         }
         if from == SwitchPort::Engine {
-            // Its address is the engine's doing: nothing to look up for each packet.
+            // The engine sets the source address itself. Skip the look-up for each packet.
             return Ok(());
         }
         let owner = self.owners.get(&src).copied();
         let is_elsewhere = self.elsewhere.contains_key(&src);
         match (from, owner) {
-            // Its own switch has checked it, and where it is the configuration says.
+            // The sender's own switch has checked it, and the configuration tells the port.
             (SwitchPort::Worker, _) if is_elsewhere => return Ok(()),
             (SwitchPort::Worker, _) => return Err(Reason::OwnSource),
             (SwitchPort::Guest(_), _) if is_elsewhere => return Err(Reason::Spoofed),
@@ -349,12 +360,12 @@ impl Switch {
     }
 }
 
-/// What groups of IP version 4 (RFC 1112, section 6.4) and 6 (RFC 2464, section 7) have.
+/// Whether a group address is one of IPv4 (RFC 1112, 6.4) or IPv6 (RFC 2464, 7).
 fn is_ip_group(dst: Mac) -> bool {
     dst.0[..3] == [0x01, 0x00, 0x5e] && dst.0[3] < 0x80 || dst.0[..2] == [0x33, 0x33]
 }
 
-/// 01:80:c2:00:00:00 to 0f.
+/// Whether a destination is reserved for bridges: 01:80:c2:00:00:00 to 0f.
 fn is_reserved(dst: Mac) -> bool {
     dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10
 }
@@ -366,7 +377,7 @@ mod tests {
 
     const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
     const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
-    /// Of a nested bridge of guest 2, which may have any.
+    /// The address of guest 2, which may send from any address, like a nested bridge.
     const C: Mac = Mac([0x52, 0x54, 0, 0, 0, 3]);
     const INNER: Mac = Mac([0x02, 0, 0, 0, 0, 9]);
     const FAR: Mac = Mac([0x02, 0, 0, 0, 0, 0x77]);
@@ -401,7 +412,7 @@ mod tests {
         [&dst.0[..], &src.0, &[0x81, 0x00], &vlan.to_be_bytes(), &[0x08, 0x06], &[0; 46]].concat()
     }
 
-    /// UDP to `port` over IPv4.
+    /// Returns a UDP packet to `port` over IPv4.
     fn udp(src: Mac, dst: Mac, port: u16) -> Vec<u8> {
         let mut ip = [0u8; 28];
         (ip[0], ip[3], ip[9]) = (0x45, 28, 17);
@@ -451,7 +462,7 @@ mod tests {
             assert_eq!(says(SwitchPort::Worker, &frame(theirs, A)), To(GA));
             assert_eq!(says(SwitchPort::Worker, &udp(theirs, A, 4791)), To(SwitchPort::Engine));
             assert_eq!(says(SwitchPort::Worker, &frame(theirs, ALL)), Group);
-            // Its own worker brings it there, and none of the others.
+            // The worker of that guest delivers it. No other worker does.
             assert_eq!(says(SwitchPort::Worker, &frame(theirs, B)), Drop(Reason::Hairpin));
         }
         assert_eq!(says(SwitchPort::Worker, &frame(A, ALL)), Drop(Reason::OwnSource));
@@ -472,7 +483,7 @@ mod tests {
         assert_eq!(says(GA, &tagged(6, A, B)), To(GB), "guests are in all of them");
     }
 
-    /// With one tag after the other: type and identifier.
+    /// Returns a frame with several tags, each a type and an identifier.
     fn stacked(tags: &[(u16, u16)], src: Mac, dst: Mac) -> Vec<u8> {
         let tags: Vec<u8> =
             tags.iter().flat_map(|tag| [tag.0.to_be_bytes(), tag.1.to_be_bytes()].concat()).collect();
@@ -511,13 +522,13 @@ mod tests {
         }
         assert_eq!(says(SwitchPort::Uplink, &[(TAG, 10), (TAG, 10)], FAR, A), egress);
         assert_eq!(says(GC, &[(0x88a8, 5), (TAG, 10)], C, FAR), To(SwitchPort::Uplink), "it may use all");
-        // An address is known in the VLAN in which it spoke.
+        // An address is known only in the VLAN in which it sent.
         assert_eq!(says(GB, &[(TAG, 20)], INNER, FAR), To(SwitchPort::Uplink));
         assert_eq!(says(SwitchPort::Uplink, &[(TAG, 20)], FAR, INNER), To(GB));
         assert_eq!(says(SwitchPort::Uplink, &[(TAG, 10)], FAR, INNER), Unknown);
         let counters = &switch.counters;
         assert_eq!((counters.drop_ingress_vlan, counters.drop_egress_vlan), (36, 5));
-        // What goes to many goes to members.
+        // Flooded frames go to members of the VLAN only.
         let floods = |verdict, vlan| [0, 1, 2].map(|guest| switch.floods(guest, verdict, vlan));
         let one = |number| FrameVlan::One(VlanId::new(number).unwrap());
         assert_eq!(floods(Group, one(0)), [false, true, true]);
@@ -586,7 +597,7 @@ mod tests {
         }
         assert_eq!(says(GB, &udp(B, ALL, 4792)), Group);
         assert_eq!(says(GA, &udp(A, A, 4791)), Drop(Reason::Hairpin));
-        // What the engine sends.
+        // Packets that the engine sends.
         assert_eq!(says(SwitchPort::Engine, &udp(A, FAR, 4791)), To(SwitchPort::Uplink));
         assert_eq!(says(SwitchPort::Engine, &udp(A, B, 4791)), To(GB));
         assert_eq!(

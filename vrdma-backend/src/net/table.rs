@@ -1,26 +1,27 @@
-//! Which address was last seen behind which port.
+//! The table of learned addresses: behind which port each was last seen.
 
 use super::verdict::SwitchPort;
 use std::hash::{BuildHasher, RandomState};
 use vrdma_transport::Instant;
 use vrdma_wire::num::{Mac, VlanId};
 
-/// Entries that one hash leads to: the first half for the uplink, the rest for guests. So guests
-/// that send from ever new addresses push nothing out that lies behind the uplink.
+/// Entries of a set, which one hash selects. The first half is for the uplink, the rest for guests.
+///
+/// So guests that send from ever new addresses evict no address behind the uplink.
 const WAYS: usize = 8;
 const SETS: usize = 1024;
-/// Nanoseconds after which an address that was not heard of is forgotten: 300 s (IEEE 802.1Q table
+/// Nanoseconds after which an address is forgotten if it was not seen: 300 s (IEEE 802.1Q table
 /// 8-6).
 const AGE: u64 = 300_000_000_000;
 
 /// An address in a VLAN.
 pub type Key = (VlanId, Mac);
 
-/// A bounded table of addresses. All its memory is there from the start.
+/// A bounded table of addresses, allocated as a whole at the start.
 #[derive(Debug)]
 pub struct MacTable {
     sets: Box<[[Option<Entry>; WAYS]]>,
-    /// Keyed at random, so that nobody can choose addresses that fall together.
+    /// Keyed at random, so that nobody can choose addresses that collide.
     hash: RandomState,
 }
 
@@ -31,16 +32,16 @@ struct Entry {
     seen: Instant,
 }
 
-/// What learning an address came to.
+/// The result of learning an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// It was known.
+    /// The address was known.
     Known,
-    /// It is new.
+    /// The address is new.
     New,
-    /// It was behind another port.
+    /// The address was behind another port.
     Moved,
-    /// There was no room for it.
+    /// There was no room for the address.
     Full,
 }
 
@@ -73,7 +74,7 @@ impl MacTable {
         let (uplink, guests) = set.split_at_mut(WAYS / 2);
         let part = if port == SwitchPort::Uplink { uplink } else { guests };
         let free = part.iter().position(|slot| slot.is_none_or(|entry| !entry.is_alive(now)));
-        // A port may push out its own addresses alone.
+        // A port may evict only its own addresses.
         let own = || {
             let own =
                 part.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.filter(|e| e.port == port)?)));
@@ -86,7 +87,7 @@ impl MacTable {
         if moved { Learned::Moved } else { Learned::New }
     }
 
-    /// Behind which port an address is.
+    /// Returns the port behind which an address is.
     pub fn find(&mut self, now: Instant, key: Key) -> Option<SwitchPort> {
         let entry = self.set(key).iter().flatten().find(|entry| entry.key == key && entry.is_alive(now));
         entry.map(|entry| entry.port)

@@ -1,4 +1,4 @@
-//! What end-to-end tests do not see: what the engine sends to guests, and what is left to an
+//! Tests what end-to-end tests do not cover: packets from the engine to guests, and offloads of an
 //! uplink.
 
 use super::outlets::MIN_FRAME;
@@ -21,12 +21,13 @@ use vrdma_wire::tcp::{Flags, Header, Options, Packet};
 
 const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
-/// So few that each test stays at its first burst of 64.
+/// So low that each test has only its first burst of 64.
 const FLOOD_RATE: u32 = 1;
 const REMOTE: Mac = Mac([2, 0, 0, 0, 0, 7]);
 
-/// An uplink that keeps what it is given, with whether a checksum was left to it: it takes those of
-/// UDP.
+/// An uplink that keeps each frame, and whether its checksum was left to the uplink.
+///
+/// It completes checksums of UDP.
 #[derive(Default)]
 struct Wire(Vec<(Vec<u8>, bool)>);
 
@@ -48,8 +49,10 @@ impl SwitchUplink for Wire {
     }
 }
 
-/// A switch with guest 0, which has an RDMA function, and guest 1, which has none but a receive
-/// queue with one buffer of 2 KiB at 0x1000. The queue's rings are at 0x100 and 0x200.
+/// Returns a switch with two guests. Guest 0 has an RDMA function.
+///
+/// Guest 1 has no RDMA function, but a receive queue with one buffer of 2 KiB at 0x1000. The
+/// queue's rings are at 0x100 and 0x200.
 fn net() -> (Net, Shared) {
     let memory = memory(&[(0, 0x4000)]);
     let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x4000 }).unwrap();
@@ -78,7 +81,7 @@ fn net() -> (Net, Shared) {
     (net, words)
 }
 
-/// UDP to port 4791.
+/// Returns a UDP packet to port 4791.
 fn packet(dst: Mac) -> Vec<u8> {
     let mut ip = [0u8; 28];
     (ip[0], ip[3], ip[9]) = (0x45, 28, 17);
@@ -103,7 +106,7 @@ fn packets_of_the_engine_go_to_soft_roce_in_a_guest_or_out() {
         verdict
     };
     assert_eq!(send(B), Verdict::To(SwitchPort::Guest(1)));
-    // One chain is used: the header and 100 bytes are in it.
+    // One chain is used. It has the header and 100 bytes.
     let used = [0x200, 0x204, 0x208].map(|at| words.load32(at, Ordering::Acquire));
     assert_eq!([used[0] >> 16, used[1], used[2]], [1, 0, 112]);
     assert_eq!(words.load16(0x1000 + 10, Ordering::Relaxed), 1, "one buffer");
@@ -147,7 +150,7 @@ fn packets_to_a_group_go_to_the_engine_and_to_guests_that_have_none() {
     net.flush();
     assert_eq!(engine, [packet.clone()]);
     assert_eq!(words.load16(0x202, Ordering::Acquire), 1, "guest b runs soft-RoCE");
-    // What the engine sends does not come back to it.
+    // A packet that the engine sent does not come back to it.
     packet[6..12].copy_from_slice(&A.0);
     let headers = headers(&packet);
     let (mut wire, verdict) = (Wire::default(), net.route_packet(Instant(1), &headers));
@@ -175,7 +178,7 @@ fn a_checksum_is_left_to_a_nic_that_knows_its_kind() {
     }
 }
 
-/// Nothing beyond the switch.
+/// An uplink that drops all frames.
 struct Nowhere;
 
 impl SwitchUplink for Nowhere {
@@ -195,9 +198,11 @@ impl SwitchUplink for Nowhere {
 /// Entries of the queues of [`sender_and_receiver`].
 const SIZE: u16 = 64;
 
-/// Guest 0, whose transmit queue is full of frames of `len` bytes to `dst`, and guest 1, which may
-/// have any address, and whose chains have `descriptors` buffers each. Their available rings are at
-/// 0x1000 and 0x3000.
+/// Returns a switch with two guests. Guest 0's transmit queue is full of frames of `len` bytes to
+/// `dst`.
+///
+/// Guest 1 may have any address, and its chains have `descriptors` buffers each. The available
+/// rings are at 0x1000 and 0x3000.
 fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) {
     let memory = memory(&[(0, 0x40000)]);
     let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x40000 }).unwrap();
@@ -216,7 +221,7 @@ fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) 
         );
         let at = queues[guest];
         for entry in 0..usize::from(SIZE) {
-            // All chains of a queue are the same frame, or the same buffers in an indirect table.
+            // All chains of a queue have the same frame, or the same buffers in an indirect table.
             match guest {
                 0 => describe(at + 16 * entry, frame, u64::from(len) + 12, 0, 0),
                 _ => describe(at + 16 * entry, table, 16 * descriptors as u64, 4, 0),
@@ -254,8 +259,9 @@ fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) 
     (net, words)
 }
 
-/// Frames of `len` bytes that a guest gets rid of in one turn, with a receiver whose chains have
-/// `descriptors` buffers each.
+/// Returns how many frames of `len` bytes a guest can send in one round.
+///
+/// The chains of the receiver have `descriptors` buffers each.
 fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
     let (mut net, _) = sender_and_receiver(B, len, descriptors);
     net.turn(Instant(1), &mut Nowhere, &mut |_: &[u8]| {});
@@ -264,8 +270,9 @@ fn frames_of_a_turn(len: u32, descriptors: usize) -> u16 {
     frames as u16
 }
 
-/// What a frame of `len` bytes costs if its receiver needs so many descriptors: one is read here,
-/// and one frame is made.
+/// Returns the cost of a frame of `len` bytes to a receiver that needs `descriptors` descriptors.
+///
+/// The sender has one descriptor, and one frame is made.
 fn cost(len: u32, descriptors: usize) -> u64 {
     FRAME + u64::from(len) + STEP * (descriptors as u64 + 2)
 }
@@ -287,7 +294,7 @@ fn what_a_turn_took_too_much_is_missing_in_the_next() {
         frames = net.senders[0].counters.tx_frames;
         assert_eq!(frames, (turn * TURN).div_ceil(cost(9000, 100)), "turn {turn}");
     }
-    // While it sends nothing, what it owes becomes less.
+    // While it sends nothing, its debt decreases.
     net.spent[0] = 3 * TURN;
     assert!(net.turn(Instant(1), &mut Nowhere, &mut |_: &[u8]| {}), "it is not asleep");
     assert_eq!(net.senders[0].counters.tx_frames, frames);
@@ -320,7 +327,7 @@ fn what_a_guest_sends_to_several_ports_is_limited_but_for_the_uplink() {
         let mut wire = Wire::default();
         for turn in 0..4 {
             if turn == 2 {
-                // The same frames once more, and no further buffers.
+                // The driver offers the same frames again, and no further buffers.
                 words.store16(0x1002, 2 * SIZE, Ordering::Release);
             }
             net.turn(Instant(1), &mut wire, &mut |_: &[u8]| {});
@@ -332,7 +339,7 @@ fn what_a_guest_sends_to_several_ports_is_limited_but_for_the_uplink() {
     }
 }
 
-/// A port that has room for so many frames.
+/// An uplink that has room for a number of frames.
 struct Narrow(usize);
 
 impl SwitchUplink for Narrow {
@@ -356,7 +363,7 @@ fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
     let mut port = Narrow(20);
     net.turn(Instant(1), &mut port, &mut |_: &[u8]| {});
     assert_eq!((port.0, net.senders[0].counters.tx_frames), (10, 10), "half is for packets of the engine");
-    // The driver takes three of them in each turn.
+    // The NIC takes three of them in each round.
     for _ in 0..5 {
         port.0 += 3;
         net.turn(Instant(1), &mut port, &mut |_: &[u8]| {});
@@ -364,8 +371,8 @@ fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
     }
     assert_eq!(net.outlets.uplink.uplink_lost, 0);
     let sent = net.outlets.uplink.uplink_sent;
-    // No room: frames wait in the guest's queue, and are lost once the port seems to take nothing
-    // any more.
+    // Without room, frames wait in the guest's queue. They are lost once the port seems to be
+    // stuck.
     port.0 = 0;
     net.turn(Instant(2), &mut port, &mut |_: &[u8]| {});
     assert_eq!((net.outlets.uplink.uplink_sent, net.outlets.uplink.uplink_lost), (sent, 0));
@@ -373,7 +380,7 @@ fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
     assert!(net.outlets.uplink.uplink_lost > 0);
 }
 
-/// Guests' own TCP, which takes what is for a port.
+/// A guest's own TCP, which takes segments to port 700.
 #[derive(Default)]
 struct Tcp {
     asked: std::cell::Cell<u32>,
@@ -400,7 +407,7 @@ impl Inside for Tcp {
     }
 }
 
-/// From the wire to guest a, to port 700.
+/// Returns a segment from the uplink to port 700 of guest a.
 fn segment() -> Packet {
     let header = Header {
         src_port: 9,
@@ -439,7 +446,7 @@ fn segments_go_to_the_tcp_of_a_guest_that_has_one_and_takes_them() {
     other.header.dst_port = 701;
     receive(&mut net, &mut tcp, &frame(&other));
     assert_eq!((tcp.asked.get(), tcp.taken.len()), (2, 1));
-    // Options, a fragment, UDP: the netdev's.
+    // IP options, a fragment, UDP: these go to the netdev.
     for (at, value) in [(14, 0x46), (20, 0x20), (23, 17)] {
         let mut spoilt = right.clone();
         spoilt[at] = value;
@@ -458,7 +465,7 @@ fn segments_go_to_the_tcp_of_a_guest_that_has_one_and_takes_them() {
     assert_eq!((tcp.asked.get(), tcp.taken.len()), (2, 1));
 }
 
-/// A router's complaint to guest b, as far as the switch looks at it.
+/// Returns an ICMP message of a router to guest b, with the fields that the switch reads.
 fn complaint() -> Vec<u8> {
     let mut frame = frame(&Packet { dst_mac: B, ..segment() });
     // ICMP instead of TCP: destination unreachable, fragmentation needed.
@@ -483,7 +490,7 @@ fn what_routers_complain_of_goes_to_the_netdev_and_is_heard_by_its_tcp() {
     net.set_tcp(1);
     assert_eq!(receive(&mut net, &mut tcp, &right), (1, 1));
     assert_eq!(tcp.complaints, [(1, right.clone())]);
-    // Other messages of ICMP, and what is for nobody.
+    // Other ICMP messages, and a message to no guest.
     for (at, value) in [(35, 1), (34, 8), (23, 17), (0, 0x0e)] {
         let mut other = right.clone();
         other[at] = value;

@@ -1,4 +1,4 @@
-//! Guests' turns: what they have sent is taken, and brought where it goes.
+//! The guests' rounds: takes the frames that they have sent, and forwards them.
 
 use super::Net;
 use super::finish;
@@ -11,22 +11,25 @@ use crate::panics;
 use crate::queue::chains::ChainError;
 use vrdma_transport::Instant;
 
-/// What frames of one guest may cost in one turn, after which no further frame is taken. What the
-/// last cost more is missing in the next turn.
+/// Budget of a guest in one round. Once it is used, no further frame of the guest is taken.
+///
+/// What the last frame used in excess is deducted from the next round.
 pub(super) const TURN: u64 = 256 << 10;
-/// What a step is about that takes a frame from a guest.
+/// Name of the step that takes a frame from a guest.
 const SENDING: &str = "a frame that it sent";
-/// What a frame costs beside its bytes, which count for each port that it goes to.
+/// Cost of a frame, in addition to its bytes. The bytes count for each port that it goes to.
 pub(super) const FRAME: u64 = 4096;
-/// What each descriptor costs that is read for it (the receivers' too), and each frame that is made
-/// of it, for each port.
+/// Cost of each descriptor that is read, including the receivers'.
+///
+/// It is also the cost of each frame made of the guest's frame, for each port.
 pub(super) const STEP: u64 = 128;
-/// Most frames that are made of one for several ports.
+/// Most frames that one flooded frame may become.
 const MOST_FRAMES: u64 = 2048;
 
 impl Net {
-    /// Takes what guests have sent and brings it where it goes; true if there was anything.
-    /// `inside` gets what is for no netdev.
+    /// Takes the frames that guests have sent and forwards them. Returns true if there were any.
+    ///
+    /// `inside` gets the frames that are not for a netdev.
     pub fn turn(&mut self, now: Instant, uplink: &mut dyn SwitchUplink, inside: &mut dyn Inside) -> bool {
         let mut waiting = 0;
         for guest in 0..self.senders.len() {
@@ -50,7 +53,7 @@ impl Net {
         waiting > 0
     }
 
-    /// Takes frames from a guest, as many as it may have in one turn.
+    /// Takes frames from a guest, within its budget for one round.
     fn serve(
         &mut self,
         guest: usize,
@@ -76,7 +79,7 @@ impl Net {
                 }
             };
             let Some(taken) = taken else { break };
-            // Descriptors, and frames made of it.
+            // Number of descriptors read, and of frames made of this one.
             let mut steps = 0;
             if let Some(frame) = sender.frame(&taken) {
                 let verdict = self.switch.decide(now, frame.headers(), frame.head(), from);
@@ -87,7 +90,7 @@ impl Net {
                 let limited =
                     copies > 1 && !(frames * copies <= MOST_FRAMES && self.floods[guest].take(now, frames));
                 let copies = if limited {
-                    // There it costs no more than any other frame.
+                    // To the uplink alone, it costs no more than any other frame.
                     self.outlets.transmit_limited(&frame, uplink);
                     1
                 } else {
@@ -116,7 +119,7 @@ impl Net {
         Ok(())
     }
 
-    /// A frame of a guest goes nowhere.
+    /// Counts a guest's frame that was dropped, and logs some reasons.
     fn dropped(&mut self, guest: usize, reason: Reason, vlan: FrameVlan) {
         let (counters, name) = (&mut self.senders[guest].counters, &self.names[guest]);
         match reason {

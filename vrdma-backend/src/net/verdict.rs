@@ -1,78 +1,80 @@
-//! What is to be done with a frame, and why not.
+//! The switch's decision about a frame, and the reasons to drop it.
 
-/// Where frames come from and go to.
+/// The ports of the switch: sources and destinations of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchPort {
     /// The Ethernet function of a guest.
     Guest(usize),
-    /// The NIC, and the guests of other workers.
+    /// The NIC. As a destination, also the guests of other workers.
     Uplink,
-    /// The guests of other workers, as a source: what they send was judged by their own switch. (To
-    /// them frames go by [`SwitchPort::Uplink`].)
+    /// The guests of other workers, as a source. Their own switch has checked their frames.
+    ///
+    /// Frames to them go to [`SwitchPort::Uplink`].
     Worker,
-    /// The RDMA engine. It sends for all guests, each packet from the address of the guest whose it
-    /// is.
+    /// The RDMA engine. It sends for all guests, each packet from its guest's address.
     Engine,
-    /// The TCP of a guest, in this process. (It sends as [`SwitchPort::Engine`] does.)
+    /// A guest's own TCP in this process. It sends as [`SwitchPort::Engine`].
     Tcp(usize),
 }
 
 impl SwitchPort {
-    /// Whether what comes from there has been wherever the uplink leads.
+    /// Whether frames from this port have already been to all places that the uplink leads to.
     pub fn is_outside(self) -> bool {
         matches!(self, SwitchPort::Uplink | SwitchPort::Worker)
     }
 }
 
-/// What is to be done with a frame.
+/// The switch's decision about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing, and why.
+    /// Drop the frame for this reason.
     Drop(Reason),
-    /// It goes to one port.
+    /// Send it to one port.
     To(SwitchPort),
-    /// It goes to all ports of its VLAN but the one it came from.
+    /// Send it to all ports of its VLAN, except the one it came from.
     Group,
-    /// It is a RoCE packet to a group: as above, but for guests with an RDMA function it goes to
-    /// the engine.
+    /// Send a RoCE packet to a group.
+    ///
+    /// It goes to all ports of its VLAN, except the one it came from. For guests with an RDMA
+    /// function it goes to the engine.
     RoceGroup,
-    /// It goes where addresses may be that nobody knows, but not where it came from: see
-    /// [`Switch::floods`](super::switch::Switch::floods).
+    /// Send it to all ports behind which the unknown destination may be, except where it came from.
+    ///
+    /// [`Switch::floods`](super::switch::Switch::floods) decides which guests these are.
     Unknown,
 }
 
-/// Why a frame goes nowhere.
+/// Why a frame is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It has no whole Ethernet header.
+    /// The Ethernet header is not complete.
     Runt,
-    /// Its source is no address of a NIC.
+    /// The source is not a unicast MAC address.
     GroupSource,
-    /// Its source is not one that the guest may use.
+    /// The guest may not use the source MAC address.
     Spoofed,
-    /// It is a RoCE packet from an IP address that the guest may not use as GID: made by its netdev
-    /// to get around its RDMA function.
+    /// A RoCE packet from an IP address that the guest may not use as a GID.
+    ///
+    /// The guest's netdev made it to get around the RDMA function.
     SpoofedGid,
-    /// It is a TCP segment for a connection of iWARP, from an IP address that its sender may not
-    /// use.
+    /// A TCP segment for an iWARP connection, from an IP address that its sender may not use.
     SpoofedTcp,
-    /// It is ARP under an address that the guest may not use.
+    /// ARP with an address that the guest may not use.
     SpoofedArp,
-    /// It is neighbour discovery under, or for, an address that the guest may not use.
+    /// Neighbour discovery with, or for, an address that the guest may not use.
     SpoofedNd,
-    /// It is a router's (an advertisement or redirect), and comes from a guest whose addresses are
-    /// listed.
+    /// A router's message (advertisement or redirect) from a guest whose addresses are listed.
     Router,
-    /// Its headers do not end where the switch looks, so that nobody knows for whom it speaks.
+    /// The headers are longer than what the switch reads, so the claimed addresses are unknown.
     Opaque,
     /// It came from a guest in a VLAN that the guest may not use.
     IngressVlan,
     /// It is for a guest that may not use its VLAN.
     EgressVlan,
-    /// It came from outside with the address of a guest of ours: a loop, or a spoof.
+    /// It came from the uplink with the address of a local guest: a loop, or a spoof.
     OwnSource,
-    /// Its destination is one that bridges keep to themselves (IEEE 802.1Q table 8-1).
+    /// The destination is reserved for bridges (IEEE 802.1Q table 8-1).
     Reserved,
-    /// Its destination is where it came from.
+    /// The destination is where the frame came from.
     Hairpin,
 }

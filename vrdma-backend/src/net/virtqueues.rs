@@ -1,4 +1,4 @@
-//! The virtqueues of Ethernet functions: started, stopped, moved to a new memory table.
+//! Starts, stops and remaps the virtqueues of Ethernet functions.
 
 use super::rings::Rings;
 use super::{Net, RECEIVE};
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use vmm_sys_util::epoll::Epoll;
 
 impl Net {
-    /// The front-end starts a virtqueue; its kick wakes the worker under `token`.
+    /// Starts a virtqueue, as the front-end asked. A transmit queue's kick wakes the worker under
+    /// `token`.
     pub fn start(
         &mut self,
         guest: usize,
@@ -37,19 +38,21 @@ impl Net {
         }
     }
 
-    /// The front-end stops a virtqueue; returns the index at which it may go on, if it was running.
+    /// Stops a virtqueue, as the front-end asked.
+    ///
+    /// Returns the index at which it can continue, if it was running.
     pub fn stop(&mut self, guest: usize, index: u16, epoll: &Epoll) -> Option<u16> {
         let rings = self.rings(guest, index);
         rings.watch(epoll, None);
         rings.stop()
     }
 
-    /// The front-end changed what rings the driver for a virtqueue.
+    /// Replaces the driver's interrupt for a virtqueue.
     pub fn set_call(&mut self, guest: usize, index: u16, call: Option<Arc<Call>>) {
         self.rings(guest, index).set_call(call);
     }
 
-    /// Follows a new memory table of a guest.
+    /// Changes to a guest's new memory table.
     pub fn remap(&mut self, guest: usize, memory: &Arc<GuestMemory>) {
         if let Err(broken) = self.senders[guest].rings.remap(memory) {
             self.sender_broken(guest, broken);

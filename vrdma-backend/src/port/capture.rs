@@ -1,6 +1,6 @@
-//! What a port sends and receives, in a file that Wireshark opens.
+//! Captures what a port sends and receives to a file that Wireshark opens.
 
-use super::{BURST, Capabilities, Dma, Driver, External, Frame, Offload};
+use super::{BURST, Capabilities, Dma, Driver, External, Frame, Frames, Offload, Wakeup};
 use anyhow::{Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
@@ -18,16 +18,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use vrdma_wire::num::Mac;
 
-/// Bursts that wait to be written; more are not captured.
+/// The most bursts that may wait to be written. Further bursts are not captured.
 const BACKLOG: usize = 4096;
-/// After so long without frames the file is brought up to date.
+/// The file is flushed after this time without frames.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// A driver whose frames, as they are on the wire, go to a file (pcap, stamps in nanoseconds) in
-/// both directions.
+/// A driver that captures the frames of another driver to a file, in both directions.
 ///
-/// The user of the port copies them, another thread writes. Frames that come faster than they can
-/// be written are missing and counted.
+/// The file has the pcap format, with time stamps in nanoseconds. Frames are captured as they are
+/// on the wire. The port's user copies them, and a thread of the capture writes them. Frames that
+/// come faster than they can be written are not captured, and are counted.
 #[derive(Debug)]
 pub struct Capture {
     driver: Box<dyn Driver>,
@@ -37,15 +37,15 @@ pub struct Capture {
     missed: u64,
 }
 
-/// A file for a capture. It keeps what it holds until the capture begins.
+/// A file for a capture. Its contents are kept until the capture begins.
 #[derive(Debug)]
 pub struct CaptureFile(File);
 
 impl CaptureFile {
-    /// Opens it, for this process's user alone: it holds what guests say to each other.
+    /// Opens a file that only the user of this process may read. It holds traffic of guests.
     ///
     /// # Errors
-    /// It cannot be written, is a symbolic link, or belongs to another user.
+    /// The file cannot be written, is a symbolic link, or belongs to another user.
     pub fn open(path: &Path) -> Result<CaptureFile> {
         let mut options = File::options();
         options.write(true).create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
@@ -63,7 +63,7 @@ impl CaptureFile {
     }
 
     fn empty(self) -> Result<File> {
-        // What is no file (a pipe to a program that shows it) has no length.
+        // Only a regular file has a length. A pipe to a program that shows the frames has none.
         if self.0.metadata()?.is_file() {
             self.0.set_len(0)?;
         }
@@ -78,10 +78,10 @@ struct Taken {
 }
 
 impl Capture {
-    /// Captures what `driver` sends and receives, until it is dropped.
+    /// Captures what `driver` sends and receives, until the capture is dropped.
     ///
     /// # Errors
-    /// The file cannot be written, or there is no thread left.
+    /// The file cannot be written, or no thread can be started.
     pub fn new(driver: Box<dyn Driver>, file: CaptureFile) -> Result<Capture> {
         let file = file.empty()?;
         let (writer, taken) = crossbeam_channel::bounded(BACKLOG);
@@ -104,7 +104,7 @@ impl Capture {
     }
 }
 
-/// Writes what comes, until nobody sends any more.
+/// Writes bursts of frames until all senders are gone.
 fn write(file: File, taken: &Receiver<Taken>) -> Result<()> {
     let file = Shared(Rc::new(RefCell::new(BufWriter::new(file))));
     let header = PcapHeader {
@@ -133,7 +133,7 @@ fn write(file: File, taken: &Receiver<Taken>) -> Result<()> {
     }
 }
 
-/// The library keeps its writer to itself, and we have to flush it.
+/// A writer that the pcap library can own while this module still flushes it.
 #[derive(Clone)]
 struct Shared(Rc<RefCell<BufWriter<File>>>);
 
@@ -155,7 +155,8 @@ fn copy(frame: &Frame) -> Vec<u8> {
 
 impl Driver for Capture {
     fn capabilities(&self) -> Capabilities {
-        // A file of frames that the NIC has still to complete would show wrong checksums.
+        // The NIC would complete these frames only after they were captured. The file would show
+        // wrong checksums.
         Capabilities { checksums: Default::default(), ..self.driver.capabilities() }
     }
 
@@ -171,6 +172,22 @@ impl Driver for Capture {
         self.driver.adopt();
     }
 
+    fn link(&mut self) -> bool {
+        self.driver.link()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        self.driver.speed()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        self.driver.counters(count);
+        count("captured", self.captured);
+        count("capture_missed", self.missed);
+    }
+}
+
+impl Frames for Capture {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         let before = frames.len();
         self.driver.receive(frames);
@@ -208,7 +225,9 @@ impl Driver for Capture {
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         self.driver.offload(frame, offload);
     }
+}
 
+impl Wakeup for Capture {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.driver.readiness()
     }
@@ -219,20 +238,6 @@ impl Driver for Capture {
 
     fn disarm(&mut self) {
         self.driver.disarm();
-    }
-
-    fn link(&mut self) -> bool {
-        self.driver.link()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        self.driver.speed()
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        self.driver.counters(count);
-        count("captured", self.captured);
-        count("capture_missed", self.missed);
     }
 
     fn held(&self) -> Option<Duration> {
@@ -268,7 +273,7 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let error = CaptureFile::open(&link).unwrap_err().to_string();
         assert!(error.contains("it is a symbolic link"), "{error}");
-        // Until the capture begins, all is as it was.
+        // The file keeps its contents until the capture begins.
         let opened = CaptureFile::open(&file).unwrap();
         assert_eq!(std::fs::read(&file).unwrap(), b"precious");
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
@@ -298,7 +303,7 @@ mod tests {
             send(&mut peer, !byte);
             assert_eq!(port.receive(&mut burst), 1);
         }
-        // What is not on the wire is not in the file.
+        // A frame that is not sent is not captured.
         cable.plug(false);
         assert_eq!(port.poll_link(), Some(false));
         assert!(port.transmit(60).is_none());

@@ -1,4 +1,4 @@
-//! What a port counts, whatever its driver.
+//! The counters that every port has, whatever its driver is.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Each by its name.
+    /// Returns the counters with their names.
     pub fn by_name(&self) -> BTreeMap<&'static str, u64> {
         BTreeMap::from([
             ("frames_received", self.frames_received),

@@ -1,4 +1,4 @@
-//! Devices as EAL names them.
+//! Uplink devices, named as DPDK's EAL names them.
 
 use crate::nearest::nearest;
 use anyhow::{Context, Result, bail, ensure};
@@ -8,17 +8,21 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A device and its parameters: `net_af_packet0,iface=eth1`, or a PCI address, `0000:01:00.0`, with
-/// parameters or not.
+/// A device and its parameters.
+///
+/// Examples are `net_af_packet0,iface=eth1`, and a PCI address: `0000:01:00.0`. A PCI address may
+/// have parameters too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UplinkDevice {
-    /// Address or name.
+    /// The PCI address, or the name of a virtual device.
     pub name: String,
-    /// Keys and values, in their order.
+    /// Keys and values, in the order in which they were given.
     pub parameters: Vec<(String, String)>,
 }
 
-/// Virtual drivers, and parameters of them: a mistyped name is told from one that others have made.
+/// Virtual drivers that are known here, each with the parameters that are known.
+///
+/// The list helps to find typing errors. Third parties may have other drivers and parameters.
 const DRIVERS: [(&str, &[&str]); 13] = [
     ("net_packet", &["iface"]),
     ("net_af_packet", &["iface", "qpairs", "blocksz", "framesz", "framecnt", "qdisc_bypass", "fanout_mode"]),
@@ -45,8 +49,9 @@ const DRIVERS: [(&str, &[&str]); 13] = [
 ];
 
 impl UplinkDevice {
-    /// What may be mistyped of it, and the name that is nearest; for who found that something is
-    /// wrong, as there may be drivers and parameters of which we do not know.
+    /// Guesses which name or parameter was mistyped, and what was meant.
+    ///
+    /// The caller has found an error already, because unknown drivers and parameters may exist.
     pub fn typo(&self) -> Option<String> {
         let driver = self.driver();
         if self.is_pci() {
@@ -63,7 +68,7 @@ impl UplinkDevice {
         })
     }
 
-    /// Whether it is a PCI device, by its address: `[DOMAIN:]BUS:DEVICE.FUNCTION`.
+    /// Whether it is a PCI device. Its address has the form `[DOMAIN:]BUS:DEVICE.FUNCTION`.
     pub fn is_pci(&self) -> bool {
         let mut parts = self.name.rsplit(':');
         let hex = |text: &str, len| text.len() == len && text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -74,26 +79,26 @@ impl UplinkDevice {
             && parts.next().is_none()
     }
 
-    /// The virtual driver's name: `net_ring` of `net_ring0`.
+    /// Returns the name of the virtual driver: `net_ring` for `net_ring0`.
     pub fn driver(&self) -> &str {
-        // Old names of drivers begin with `eth_` instead.
+        // Some drivers have older names, which begin with `eth_` instead.
         self.name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_')
     }
 
-    /// The value of a parameter.
+    /// Returns the value of a parameter.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.parameters.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
-    /// The network interface of this host that it drives along with the kernel.
+    /// Returns the name of the host's network interface that the device shares with the kernel.
     pub fn interface(&self) -> Option<&str> {
         if self.shares_interface() { self.get("iface") } else { None }
     }
 
-    /// What makes no sense on any host.
+    /// Checks what does not depend on the host.
     ///
     /// # Errors
-    /// Says what to write instead.
+    /// The device makes no sense on any host. The error says what to write instead.
     pub fn check(&self) -> Result<()> {
         if self.shares_interface() && self.interface().is_none() {
             match self.typo() {
@@ -111,10 +116,10 @@ impl UplinkDevice {
         Ok(())
     }
 
-    /// What makes no sense on this host.
+    /// Checks whether the device makes sense on this host.
     ///
     /// # Errors
-    /// Says what to write or do instead.
+    /// It does not. The error says what to write or do instead.
     pub fn check_host(&self) -> Result<()> {
         self.check()?;
         let name = &self.name;
@@ -132,22 +137,22 @@ impl UplinkDevice {
         Ok(())
     }
 
-    /// Whether it connects to a memif server, which is there or not.
+    /// Whether it is a memif client. Its server may be absent.
     pub fn is_memif_client(&self) -> bool {
         self.driver() == "net_memif" && !matches!(self.get("role"), Some("server" | "master"))
     }
 
-    /// Whether it is an interface that the kernel keeps.
+    /// Whether the device uses an interface that the kernel also uses.
     fn shares_interface(&self) -> bool {
         self.is_packet() || self.is_af_packet() || self.is_af_xdp()
     }
 
-    /// Whether it is a packet socket of ours, of which DPDK does not know.
+    /// Whether it is a packet socket that this crate drives. DPDK does not know this driver.
     pub fn is_packet(&self) -> bool {
         self.driver() == "net_packet"
     }
 
-    /// Whether it is a packet socket of DPDK's.
+    /// Whether it is a packet socket that DPDK drives.
     pub fn is_af_packet(&self) -> bool {
         matches!(self.driver(), "net_af_packet" | "eth_af_packet")
     }
@@ -157,44 +162,48 @@ impl UplinkDevice {
         matches!(self.driver(), "net_af_xdp" | "eth_af_xdp")
     }
 
-    /// Whether its driver takes frames where they lie, with this process's own processor: then they
-    /// may carry memory that neither an IOMMU nor another process knows. Drivers that copy each
-    /// frame by themselves (packet sockets, memif, vhost, pcap) gain nothing by it: a payload that
-    /// is not copied into its frame is copied to take its ICRC.
+    /// Whether its driver reads frames in place, with a processor that runs this process.
+    ///
+    /// Such frames may carry memory that neither an IOMMU nor another process knows. Drivers that
+    /// copy each frame themselves (packet sockets, memif, vhost, pcap) gain nothing from that. A
+    /// payload that is not copied into its frame is copied anyway, to compute its ICRC.
     pub fn takes_in_place(&self) -> bool {
         ["net_ring", "net_null", "net_tap"].contains(&self.driver())
     }
 
-    /// Whether it may be asked for several queue pairs. (Of a memif or vhost device the peer
-    /// decides which are used.)
+    /// Whether several queue pairs may be requested. (For a memif or vhost device, the peer decides
+    /// which queue pairs are used.)
     pub fn takes_queues(&self) -> bool {
         self.is_pci() || self.is_af_packet() || self.driver() == "net_tap"
     }
 
-    /// Whether it takes frames of any length, although its driver claims to take the usual ones
-    /// only (1518 bytes).
+    /// Whether the device takes frames of any length, although its driver reports the usual limit
+    /// (1518 bytes).
     pub fn is_modest(&self) -> bool {
         self.is_af_packet() || self.driver() == "net_memif"
     }
 
-    /// This device, with what its driver needs for frames of `max_frame` bytes where nothing was
-    /// said.
+    /// Returns the device with the parameters that its driver needs for frames of `max_frame`
+    /// bytes.
+    ///
+    /// Parameters that were given are kept.
     pub fn with_rings_for(&self, max_frame: usize) -> UplinkDevice {
         let mut device = self.clone();
         if self.is_af_packet() {
             device.add_packet_rings(max_frame);
         } else if self.driver() == "net_memif" && self.get("bsize").is_none() {
-            // DPDK 22.11 overruns the ring with a frame that goes through several buffers and finds
-            // too few of them free.
+            // DPDK 22.11 overruns the ring if a frame needs several buffers and too few are free.
             let buffer = (max_frame + 1).next_multiple_of(64).max(2048);
             device.parameters.push(("bsize".into(), buffer.to_string()));
         }
         device
     }
 
-    /// The driver of packet sockets lays frame `i` at `i * framesz`, so `blocksz` has to be a
-    /// multiple of `framesz` (and of the page size, for the kernel), and `framecnt` one of the
-    /// frames of a block. A frame loses up to 80 bytes to the kernel's header (tpacket2_hdr).
+    /// Adds the ring parameters of DPDK's packet sockets.
+    ///
+    /// The driver puts frame `i` at `i * framesz`. So `blocksz` has to be a multiple of `framesz`,
+    /// and of the page size for the kernel. `framecnt` has to be a multiple of the number of frames
+    /// in a block. The kernel's header (`tpacket2_hdr`) takes up to 80 bytes of each frame.
     fn add_packet_rings(&mut self, max_frame: usize) {
         if ["framesz", "blocksz", "framecnt"].iter().any(|key| self.get(key).is_some()) {
             return;
@@ -205,7 +214,7 @@ impl UplinkDevice {
         }
     }
 
-    /// Bytes that the kernel's header takes of a frame of a packet socket's ring, at most.
+    /// The most bytes that the kernel's header takes in a frame of a packet socket's ring.
     pub const AF_PACKET_HEADER: usize = 80;
 }
 
@@ -303,7 +312,7 @@ mod tests {
         );
     }
 
-    /// The rules of the driver and of the kernel: see [`UplinkDevice::with_rings_for`].
+    /// Checks the rules of the driver and the kernel. [`UplinkDevice::with_rings_for`] obeys them.
     #[test]
     fn rings_obey_the_rules_for_every_frame() {
         for max_frame in 64..=9216 {

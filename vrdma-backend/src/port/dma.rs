@@ -1,37 +1,40 @@
-//! Memory of guests that the uplink's device reads by itself: its IOMMU has to know it.
+//! Guests' memory that the uplink's device reads by DMA. Its IOMMU has to know this memory.
 
 use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Pages of one guest that devices reach at most. DPDK keeps some 50 bytes for each page of memory
-/// that it is told of: 200 MiB for so many.
+/// The most pages of one guest that devices reach.
+///
+/// DPDK keeps some 50 bytes for each page that is registered. That is 200 MiB for this many pages.
 const MAX_PAGES: usize = 1 << 22;
 
-/// What makes memory known to a device.
+/// Maps memory for a device's DMA.
 pub trait DmaMapper: Send + Sync + std::fmt::Debug {
-    /// Lets the device reach `len` bytes at this address, which stay mapped in this process until
-    /// [`DmaMapper::unmap`].
+    /// Lets the device reach `len` bytes at this address.
+    ///
+    /// The bytes stay mapped in this process until [`DmaMapper::unmap`].
     ///
     /// # Errors
     /// The device, the IOMMU or the system has no room for it, or the device is gone.
     fn map(&self, start: usize, len: usize) -> Result<()>;
-    /// The device reaches them no longer. It has none of them in use.
+    /// Ends the device's access to these bytes. It is not using any of them.
     fn unmap(&self, start: usize, len: usize);
-    /// Memory that could not be mapped, and why: its guest's packets are copied.
+    /// Reports memory that could not be mapped, and why. Packets of its guest are copied instead.
     fn tell(&self, len: usize, why: &anyhow::Error);
 }
 
-/// A device to which guests' memory can be made known.
+/// A device for which the memory of one guest can be mapped.
 #[derive(Clone, Debug)]
 pub struct Dma {
     mapper: Arc<dyn DmaMapper>,
-    /// Pages of the guest that it reaches.
+    /// The number of the guest's pages that are mapped.
     pages: Arc<AtomicUsize>,
 }
 
-/// Memory that the device can reach for as long as this lives. To be dropped before the memory is
-/// unmapped in this process.
+/// Memory that the device can reach while this exists.
+///
+/// It has to be dropped before the memory is unmapped in this process.
 #[derive(Debug)]
 pub struct DmaMapping {
     dma: Dma,
@@ -40,17 +43,17 @@ pub struct DmaMapping {
 }
 
 impl Dma {
-    /// That of a mapper.
+    /// Returns a handle for a guest without mapped pages.
     pub fn new(mapper: Arc<dyn DmaMapper>) -> Dma {
         Dma { mapper, pages: Arc::default() }
     }
 
-    /// The same, for another guest.
+    /// Returns a handle to this device for another guest, which has its own limit of pages.
     pub fn of_another(&self) -> Dma {
         Dma::new(self.mapper.clone())
     }
 
-    /// Makes memory known; none if that cannot be, which is said.
+    /// Maps memory for the device. If that fails, it reports why and returns `None`.
     pub fn map(&self, start: *mut u8, len: usize) -> Option<DmaMapping> {
         let start = start.addr();
         let mapped = self.reserve(start, len).and_then(|pages| {
@@ -66,7 +69,7 @@ impl Dma {
         }
     }
 
-    /// Counts pages of the guest; how many.
+    /// Counts these pages for the guest, and returns their number.
     fn reserve(&self, start: usize, len: usize) -> Result<usize> {
         let page = page_size(start, len);
         let pages = len / page;
@@ -89,7 +92,7 @@ impl Drop for DmaMapping {
     }
 }
 
-/// The largest page size of which both are multiples.
+/// Returns the largest page size of which both `start` and `len` are multiples.
 pub(super) fn page_size(start: usize, len: usize) -> usize {
     1 << (start | len).trailing_zeros().min(usize::BITS - 1)
 }
@@ -123,7 +126,7 @@ mod tests {
     #[test]
     fn a_guest_has_so_many_pages_in_all_its_regions() {
         let dma = Dma::new(Arc::new(Takes));
-        // In pages of 4 KiB.
+        // The address is aligned to 4 KiB only, so the pages are that small.
         let map =
             |dma: &Dma, gib: usize| dma.map(without_provenance_mut(0x7000_0000_1000), (gib << 30) + 0x3000);
         let first = map(&dma, 10).expect("there is room");

@@ -1,7 +1,8 @@
-//! Faults on purpose: a wire that loses, doubles, reorders, spoils and delays frames, the same way
-//! each time for the same seed.
+//! Fault injection: a wire that loses, duplicates, reorders, corrupts and delays frames.
+//!
+//! For the same seed, the faults are the same each time.
 
-use super::{BURST, Capabilities, Dma, Driver, External, Frame, Offload};
+use super::{BURST, Capabilities, Dma, Driver, External, Frame, Frames, Offload, Wakeup};
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -9,45 +10,45 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use vrdma_wire::num::Mac;
 
-/// A frame that is reordered lets so many others pass at most.
+/// The most frames that overtake a reordered frame.
 const MAX_PASSED: u64 = 4;
-/// A frame that is reordered waits no longer for others to pass.
+/// The longest time that a reordered frame waits for others to overtake it.
 const MAX_WAIT: Duration = Duration::from_millis(2);
 
-/// TOML's largest integer.
+/// The largest integer of TOML.
 const MOST: u64 = i64::MAX as u64;
 
-/// How often which fault happens; rates are from 0 to 1, and of frames in each direction.
+/// How often each fault happens. Rates are from 0 to 1 and apply to each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultsConfig {
-    /// Frames that are lost.
+    /// Rate of frames that are lost.
     pub loss: f64,
-    /// Frames that come twice.
+    /// Rate of frames that arrive twice.
     pub dup: f64,
-    /// Frames that later ones overtake.
+    /// Rate of frames that later ones overtake.
     pub reorder: f64,
-    /// Frames of which one bit is turned over.
+    /// Rate of frames with one flipped bit.
     pub corrupt: f64,
-    /// Frames that come later by [`FaultsConfig::delay_us`].
+    /// Rate of frames that arrive later by [`FaultsConfig::delay_us`].
     pub delay: f64,
-    /// How much later, in microseconds.
+    /// The delay of those frames, in microseconds.
     pub delay_us: u64,
-    /// Where the random numbers start.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// Of which frames.
+    /// The direction in which faults happen.
     pub dir: Direction,
 }
 
-/// Which frames have faults.
+/// The frames that have faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// Those that are received.
+    /// Received frames.
     Rx,
-    /// Those that are sent.
+    /// Sent frames.
     Tx,
-    /// All.
+    /// All frames.
     Both,
 }
 
@@ -67,10 +68,10 @@ impl Default for FaultsConfig {
 }
 
 impl FaultsConfig {
-    /// Whether all rates are rates, and other numbers such as a configuration file can have.
+    /// Checks that all rates are rates, and that other numbers fit into a configuration file.
     ///
     /// # Errors
-    /// Says which is not.
+    /// One does not. The error names it.
     pub fn check(&self) -> Result<()> {
         let rates = [
             ("loss", self.loss),
@@ -89,13 +90,13 @@ impl FaultsConfig {
     }
 }
 
-/// A driver on a bad wire.
+/// A driver with a faulty wire.
 #[derive(Debug)]
 pub struct Faults {
     driver: Box<dyn Driver>,
     rx: FaultyWire,
     tx: FaultyWire,
-    /// Frames between the driver and the faults.
+    /// Frames on their way between the driver and the faults.
     scratch: Vec<Frame>,
     clock: Clock,
 }
@@ -112,17 +113,17 @@ enum Clock {
 struct FaultyWire {
     config: FaultsConfig,
     random: fastrand::Rng,
-    /// Frames that go on at once.
+    /// Frames that can go on at once.
     ready: VecDeque<Frame>,
     held: Vec<Held>,
-    /// Frames that went on so far.
+    /// The number of frames that went on so far.
     passed: u64,
     counters: Counters,
 }
 
 #[derive(Debug)]
 struct Held {
-    /// It goes on when so many went on, or at this time.
+    /// The frame goes on when `passed` has this value, or at the time `at`.
     after: u64,
     at: Duration,
     frame: Frame,
@@ -138,7 +139,7 @@ struct Counters {
 }
 
 impl Faults {
-    /// Puts a bad wire before `driver`.
+    /// Puts a faulty wire before `driver`.
     pub fn new(driver: Box<dyn Driver>, config: FaultsConfig) -> Faults {
         let wire = |on: bool, seed| FaultyWire {
             config: if on { config } else { FaultsConfig::default() },
@@ -148,8 +149,8 @@ impl Faults {
             passed: 0,
             counters: Counters::default(),
         };
-        // Two sequences, so that what one direction carries does not change the faults of the
-        // other.
+        // Each direction has a random sequence of its own. So traffic in one direction does not
+        // change the faults of the other.
         let (rx, tx) =
             (wire(config.dir != Direction::Tx, config.seed), wire(config.dir != Direction::Rx, !config.seed));
         Faults { driver, rx, tx, scratch: Vec::with_capacity(BURST), clock: Clock::Started(Instant::now()) }
@@ -163,7 +164,7 @@ impl Faults {
         }
     }
 
-    /// Gives the driver what is due.
+    /// Gives the driver the frames that can go on.
     fn push(&mut self) {
         while !self.tx.ready.is_empty() {
             let count = self.tx.ready.len().min(BURST - self.scratch.len());
@@ -179,7 +180,8 @@ impl Faults {
 
 impl FaultyWire {
     fn accept(&mut self, frame: Frame, now: Duration) {
-        // All are drawn for each frame, so that one rate does not change what happens by another.
+        // All numbers are drawn for each frame. So one rate does not change what another rate
+        // causes.
         let [loss, dup, reorder, corrupt, delay] = std::array::from_fn(|_| self.random.f64());
         let (bit, passed) = (self.random.u64(..), 1 + self.random.u64(..MAX_PASSED));
         let config = &self.config;
@@ -216,7 +218,7 @@ impl FaultyWire {
         self.ready.push_back(frame);
     }
 
-    /// Lets go what was held long enough, in the order in which it came.
+    /// Lets frames go on that were held back long enough, in the order of their arrival.
     fn release(&mut self, now: Duration) {
         let passed = self.passed;
         let due = |held: &Held| held.after <= passed || held.at <= now;
@@ -228,7 +230,7 @@ impl FaultyWire {
         }
     }
 
-    /// When the next is due.
+    /// Returns when the next frame that is held back is due.
     fn next(&self) -> Option<Duration> {
         self.held.iter().map(|held| held.at).min()
     }
@@ -240,7 +242,7 @@ impl FaultyWire {
     }
 }
 
-/// The frame with one bit turned over.
+/// Returns a copy of the frame with one flipped bit.
 fn spoil(frame: &Frame, bit: u64) -> Frame {
     let mut bytes = Vec::with_capacity(frame.total_len());
     frame.copy_to(&mut bytes);
@@ -253,7 +255,7 @@ fn spoil(frame: &Frame, bit: u64) -> Frame {
 
 impl Driver for Faults {
     fn capabilities(&self) -> Capabilities {
-        // Copies of frames know nothing of what the driver has still to fill in.
+        // Copies of frames do not tell which checksums the driver has still to fill in.
         Capabilities { checksums: Default::default(), ..self.driver.capabilities() }
     }
 
@@ -269,6 +271,40 @@ impl Driver for Faults {
         self.driver.adopt();
     }
 
+    fn link(&mut self) -> bool {
+        self.driver.link()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        self.driver.speed()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        self.driver.counters(count);
+        self.rx.count(
+            [
+                "fault_rx_lost",
+                "fault_rx_duplicated",
+                "fault_rx_reordered",
+                "fault_rx_corrupted",
+                "fault_rx_delayed",
+            ],
+            count,
+        );
+        self.tx.count(
+            [
+                "fault_tx_lost",
+                "fault_tx_duplicated",
+                "fault_tx_reordered",
+                "fault_tx_corrupted",
+                "fault_tx_delayed",
+            ],
+            count,
+        );
+    }
+}
+
+impl Frames for Faults {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         let now = self.now();
         self.tx.release(now);
@@ -306,7 +342,7 @@ impl Driver for Faults {
     }
 
     fn reclaim(&mut self) {
-        // Those that are held are copies.
+        // The frames that are held back are copies.
         self.tx.ready.iter_mut().for_each(Frame::own);
         self.driver.reclaim();
     }
@@ -314,7 +350,9 @@ impl Driver for Faults {
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         self.driver.offload(frame, offload);
     }
+}
 
+impl Wakeup for Faults {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.driver.readiness()
     }
@@ -325,38 +363,6 @@ impl Driver for Faults {
 
     fn disarm(&mut self) {
         self.driver.disarm();
-    }
-
-    fn link(&mut self) -> bool {
-        self.driver.link()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        self.driver.speed()
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        self.driver.counters(count);
-        self.rx.count(
-            [
-                "fault_rx_lost",
-                "fault_rx_duplicated",
-                "fault_rx_reordered",
-                "fault_rx_corrupted",
-                "fault_rx_delayed",
-            ],
-            count,
-        );
-        self.tx.count(
-            [
-                "fault_tx_lost",
-                "fault_tx_duplicated",
-                "fault_tx_reordered",
-                "fault_tx_corrupted",
-                "fault_tx_delayed",
-            ],
-            count,
-        );
     }
 
     fn held(&self) -> Option<Duration> {

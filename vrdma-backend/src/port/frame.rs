@@ -1,13 +1,13 @@
-//! Frames on their way between a port and those who make and read them.
+//! Frames on their way between a port and the code that makes and reads them.
 
 use super::Offload;
 use super::dpdk::Mbuf;
 use std::ops::Deref;
 
-/// An Ethernet frame without FCS; its buffer goes back to where it came from when this is dropped.
+/// An Ethernet frame without FCS. Dropping it returns its buffer to where it came from.
 ///
-/// What was received is one piece. What is to be sent may have pieces of memory of others after its
-/// first ([`External`](super::External)).
+/// A received frame is in one piece. A frame to send may have pieces of external memory after its
+/// first piece ([`External`](super::External)).
 #[derive(Debug)]
 pub struct Frame {
     storage: Storage,
@@ -21,8 +21,10 @@ enum Storage {
     Buffer(Buffer),
 }
 
-/// Who made a frame. What a driver receives is [`Origin::Wire`], unless another worker of this
-/// process sent it.
+/// Who made a frame.
+///
+/// A frame that a driver receives is [`Origin::Wire`], unless another worker of this process sent
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Another host.
@@ -31,26 +33,27 @@ pub enum Origin {
     /// A guest of this process, by its Ethernet function or its TCP. Its source MAC address was
     /// checked.
     Guest,
-    /// The same, and it is more than its guest may send to several ports: it goes to other hosts
-    /// alone.
+    /// A guest, as for [`Origin::Guest`], that has exceeded its limit of flooded frames.
+    ///
+    /// The frame goes to other hosts only.
     Flooder,
-    /// An engine of this process. Its source is that of one of the engine's devices, the GID too.
+    /// An engine of this process. The source MAC address and GID belong to one of its devices.
     Engine,
 }
 
-/// A buffer for frames between workers, which goes back to the worker that made it.
+/// A buffer for frames between workers. It goes back to the worker that made it.
 #[derive(Debug)]
 pub(super) struct Buffer {
-    /// Room for the longest frame,
+    /// Room for the longest frame.
     pub bytes: Box<[u8]>,
-    /// of which so much is used.
+    /// The number of bytes that are used.
     pub len: usize,
-    /// The worker that made it.
+    /// The worker that made the buffer.
     pub home: usize,
 }
 
 impl Frame {
-    /// A frame of these bytes, of no driver: it is copied once more when it is sent.
+    /// Makes a frame of these bytes, in no driver's buffer. Sending it costs one more copy.
     pub fn new(bytes: Vec<u8>) -> Frame {
         Frame { storage: Storage::Heap(bytes), origin: Origin::Wire }
     }
@@ -59,7 +62,7 @@ impl Frame {
         Frame { storage: Storage::Buffer(buffer), origin }
     }
 
-    /// The buffer, or itself back.
+    /// Returns the buffer, or the frame itself if it is in another kind of storage.
     pub(super) fn into_buffer(self) -> Result<Buffer, Frame> {
         match self.storage {
             Storage::Buffer(buffer) => Ok(buffer),
@@ -67,7 +70,7 @@ impl Frame {
         }
     }
 
-    /// Who made it.
+    /// Returns who made the frame.
     pub fn origin(&self) -> Origin {
         self.origin
     }
@@ -80,7 +83,7 @@ impl Frame {
         Frame { storage: Storage::Mbuf(mbuf), origin: Origin::Wire }
     }
 
-    /// The mbuf, or itself back.
+    /// Returns the mbuf, or the frame itself if it is in another kind of storage.
     pub(super) fn into_mbuf(self) -> Result<Mbuf, Frame> {
         match self.storage {
             Storage::Mbuf(mbuf) => Ok(mbuf),
@@ -95,14 +98,14 @@ impl Frame {
         }
     }
 
-    /// Asks a driver for checksums; only a frame of its own can.
+    /// Requests checksums from the driver. This has an effect only if the frame is in an mbuf.
     pub(super) fn ask(&mut self, offload: Offload) {
         if let Storage::Mbuf(mbuf) = &mut self.storage {
             mbuf.ask(offload);
         }
     }
 
-    /// The checksum that a driver was asked to fill in: see [`Mbuf::open_checksum`].
+    /// Returns the checksum that the driver was asked to fill in, as [`Mbuf::open_checksum`] does.
     pub(super) fn open_checksum(&self) -> Option<(u16, u16)> {
         match &self.storage {
             Storage::Mbuf(mbuf) => mbuf.open_checksum(),
@@ -110,7 +113,7 @@ impl Frame {
         }
     }
 
-    /// Everything that fits into the first piece, from the Ethernet header on.
+    /// Returns the whole first piece, from the Ethernet header on.
     #[inline]
     pub(super) fn room(&mut self) -> &mut [u8] {
         match &mut self.storage {
@@ -130,7 +133,8 @@ impl Frame {
         }
     }
 
-    /// Makes a frame of no driver longer by `len` bytes, which `fill` writes; false for others.
+    /// Extends a frame in no driver's buffer by `len` bytes, which `fill` writes. Returns false for
+    /// other frames.
     pub(super) fn extend(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
         let Storage::Heap(bytes) = &mut self.storage else { return false };
         let before = bytes.len();
@@ -139,7 +143,7 @@ impl Frame {
         true
     }
 
-    /// Bytes of all pieces.
+    /// Returns the number of bytes in all pieces.
     #[inline]
     pub fn total_len(&self) -> usize {
         match &self.storage {
@@ -158,22 +162,22 @@ impl Frame {
         }
     }
 
-    /// Puts a copy in the place of pieces that are memory of others. Such a frame has nothing left
-    /// to be filled in.
+    /// Replaces external memory by a copy. Such a frame has no checksum left to fill in.
     pub(super) fn own(&mut self) {
         if self.total_len() != self.len() {
             *self = self.to_heap();
         }
     }
 
-    /// All pieces in one, of no driver.
+    /// Returns a copy of all pieces in one, in no driver's buffer.
     pub fn to_heap(&self) -> Frame {
         let mut bytes = Vec::with_capacity(self.total_len());
         self.copy_to(&mut bytes);
         Frame { storage: Storage::Heap(bytes), origin: self.origin }
     }
 
-    /// Copies all pieces into the beginning of `out`, which has room for them; how many bytes.
+    /// Copies all pieces to the beginning of `out`, which has room for them. Returns the number of
+    /// bytes.
     pub(super) fn copy_into(&self, out: &mut [u8]) -> usize {
         match &self.storage {
             Storage::Mbuf(mbuf) => mbuf.copy_into(out),
@@ -185,7 +189,7 @@ impl Frame {
     }
 }
 
-/// The first piece: all there is of a frame that was received.
+/// Dereferences to the first piece. A received frame has no other.
 impl Deref for Frame {
     type Target = [u8];
 

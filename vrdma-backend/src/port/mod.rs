@@ -1,8 +1,9 @@
-//! The uplink: a NIC, or what does duty for one.
+//! The uplink: a NIC, or a substitute for one.
 //!
-//! A [`Port`] gives frames and takes frames, in bursts: each burst is one call of its [`Driver`].
-//! Drivers are DPDK's ethdevs ([`Ethdev`]), packet sockets of ours ([`PacketSocket`]), a pair of
-//! ports in memory ([`pair()`]), and what lies around another driver: [`Capture`] and [`Faults`].
+//! A [`Port`] receives and sends frames in bursts. Each burst is one call of its [`Driver`].
+//! Drivers are DPDK's ethdevs ([`Ethdev`]), this crate's packet sockets ([`PacketSocket`]), and a
+//! pair of ports in memory ([`pair()`]). [`Capture`] and [`Faults`] are drivers that wrap another
+//! driver.
 
 mod capture;
 mod counters;
@@ -26,7 +27,7 @@ use counters::Counters;
 pub use devargs::UplinkDevice;
 pub use dma::{Dma, DmaMapper, DmaMapping};
 pub use dpdk::{Eal, Ethdev};
-pub use driver::{Burst, Capabilities, Driver};
+pub use driver::{Burst, Capabilities, Driver, Frames, Queues, Wakeup};
 pub use external::External;
 pub use faults::{Direction, Faults, FaultsConfig};
 pub use frame::{Frame, Origin};
@@ -35,8 +36,9 @@ pub use offload::{Checksums, Offload};
 pub use open::open;
 pub use packet::PacketSocket;
 pub use pair::{Cable, DEPTH, pair, pair_of_depth};
-pub use sizes::BURST;
+use sizes::BACKLOG;
 pub(crate) use sizes::ETHERNET;
+pub use sizes::{BURST, TURN};
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -44,104 +46,143 @@ use std::time::Duration;
 use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
 
-/// Packets that an engine sends in one turn at most, perhaps all to one address: as few as drivers
-/// like, since their buffers are then still in the caches when they are used again. (64 KiB
-/// messages over memif were 0.70 of the limit with this many, 0.62 with four times as many.)
-pub const TURN: usize = BURST;
-/// Frames that wait for a driver that takes none; more are refused.
-const BACKLOG: usize = 4 * BURST;
 /// How often [`Port::poll_link`] is to be called.
 pub const LINK_POLL: Duration = Duration::from_millis(20);
-/// How long a sleep may be while nothing comes and there is no link.
+/// The longest sleep while no frames arrive and there is no link.
 const LONG_SLEEP: Duration = Duration::from_secs(60);
-/// Longest sleep between two looks at a driver that cannot wake its user.
+/// The longest sleep between two polls of a driver that cannot wake its user.
 const BLIND_SLEEP: Duration = Duration::from_micros(50);
 
-/// A driver with what its user needs around it: a queue for frames to send, the link's state, and
-/// counters.
+/// Where a port's frames come from and go to.
+#[derive(Debug)]
+enum Source {
+    /// A NIC.
+    Nic(Box<dyn Driver>),
+    /// The other workers of this process, and the NIC if there is one.
+    Workers(Box<Mesh>),
+}
+
+impl Source {
+    fn driver(&self) -> &dyn Driver {
+        match self {
+            Source::Nic(driver) => &**driver,
+            Source::Workers(mesh) => &**mesh,
+        }
+    }
+
+    fn driver_mut(&mut self) -> &mut dyn Driver {
+        match self {
+            Source::Nic(driver) => &mut **driver,
+            Source::Workers(mesh) => &mut **mesh,
+        }
+    }
+
+    /// Returns the inter-worker rings, if there are other workers.
+    fn mesh(&self) -> Option<&Mesh> {
+        match self {
+            Source::Nic(_) => None,
+            Source::Workers(mesh) => Some(mesh),
+        }
+    }
+}
+
+/// A driver with what its user needs around it: a send queue, the link's state, and counters.
 #[derive(Debug)]
 pub struct Port {
-    driver: Box<dyn Driver>,
+    source: Source,
     capabilities: Capabilities,
-    /// Buffers for frames to come.
+    /// Buffers for frames to send.
     free: Vec<Frame>,
     /// Frames that wait for the next burst.
     queue: Vec<Frame>,
     queued_bytes: usize,
     up: bool,
-    /// [`Driver::reaches_workers`].
-    reaches_workers: bool,
     counters: Counters,
 }
 
 impl Port {
-    /// A port of this driver.
-    pub fn new(mut driver: Box<dyn Driver>) -> Port {
+    /// Creates the port of a NIC.
+    pub fn new(driver: Box<dyn Driver>) -> Port {
+        Port::from_source(Source::Nic(driver))
+    }
+
+    /// Creates the port of a worker that is one of several.
+    pub fn of_worker(mesh: Mesh) -> Port {
+        Port::from_source(Source::Workers(Box::new(mesh)))
+    }
+
+    fn from_source(mut source: Source) -> Port {
+        let driver = source.driver_mut();
         let (capabilities, up) = (driver.capabilities(), driver.link());
         let free = Vec::with_capacity(BURST);
         let queue = Vec::with_capacity(BACKLOG);
-        let reaches_workers = driver.reaches_workers();
-        let counters = Counters::default();
-        Port { driver, capabilities, free, queue, queued_bytes: 0, up, reaches_workers, counters }
+        Port { source, capabilities, free, queue, queued_bytes: 0, up, counters: Counters::default() }
     }
 
-    /// The driver alone.
+    /// Returns the driver alone.
     pub fn into_driver(self) -> Box<dyn Driver> {
-        self.driver
+        match self.source {
+            Source::Nic(driver) => driver,
+            Source::Workers(mesh) => mesh,
+        }
     }
 
-    /// What it can do.
+    /// Returns what the port can do.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
-    /// To what memory has to be made known before frames may take it with them; none if its driver
-    /// reads any memory of this process.
+    /// Returns the device that has to know memory before frames may carry it.
+    ///
+    /// `None` if the driver reads any memory of this process.
     pub fn dma(&self) -> Option<Dma> {
-        self.driver.dma()
+        self.source.driver().dma()
     }
 
-    /// Its own address. It receives frames to all others too.
+    /// Returns the port's own MAC address. The port receives frames to all other addresses too.
     pub fn mac(&self) -> Mac {
-        self.driver.mac()
+        self.source.driver().mac()
     }
 
-    /// To be called once by the thread that will use the port: buffers are cached by thread.
+    /// Makes the calling thread the user of the port. It is called once, because threads cache
+    /// buffers.
     pub fn adopt(&mut self) {
-        self.driver.adopt();
+        self.source.driver_mut().adopt();
     }
 
-    /// Frames that were received have been read: gives their buffers back.
+    /// Releases the buffers of received frames, which have been read.
     pub fn recycle(&mut self, burst: &mut Burst) {
-        self.driver.recycle(&mut burst.0);
+        self.source.driver_mut().recycle(&mut burst.0);
     }
 
-    /// Whether it leads to other workers of this process too, which are reached while the link is
-    /// down.
+    /// Whether the port leads to other workers. They are reached while the link is down, too.
     pub fn reaches_workers(&self) -> bool {
-        self.reaches_workers
+        self.source.mesh().is_some()
     }
 
-    /// Whether it leads to other hosts.
+    /// Whether the port leads to other hosts.
     pub fn leads_out(&self) -> bool {
-        self.driver.leads_out()
+        self.source.mesh().is_none_or(Mesh::leads_out)
     }
 
-    /// Whether it sends and receives itself; otherwise another worker does.
+    /// Whether the port has a queue pair of the NIC. Otherwise another worker's port sends and
+    /// receives for it.
     pub fn has_queue(&self) -> bool {
-        self.driver.has_queue()
+        self.source.mesh().is_none_or(Mesh::has_queue)
     }
 
-    /// Whether the last [`Port::receive`] brought any frame on its way, though not to its caller.
+    /// Whether the last [`Port::receive`] moved a frame of other workers that is not for its
+    /// caller.
     pub fn has_relayed(&self) -> bool {
-        self.driver.has_relayed()
+        self.source.mesh().is_some_and(Mesh::has_relayed)
     }
 
-    /// Replaces what is in `burst` by frames that came, up to [`BURST`] of the NIC and as many of
-    /// other workers; how many.
+    /// Replaces the contents of `burst` by received frames, and returns their number.
+    ///
+    /// They are up to [`BURST`] frames from the NIC, and as many from other workers.
     pub fn receive(&mut self, burst: &mut Burst) -> usize {
-        self.driver.recycle(&mut burst.0);
-        self.driver.receive(&mut burst.0);
+        self.source.driver_mut().recycle(&mut burst.0);
+        self.source.driver_mut().receive(&mut burst.0);
         let (max, counters) = (self.capabilities.max_frame, &mut self.counters);
         if burst.0.is_empty() {
             return 0;
@@ -149,8 +190,8 @@ impl Port {
         counters.frames_received += burst.0.len() as u64;
         counters.bytes_received += burst.0.iter().map(|frame| frame.len() as u64).sum::<u64>();
         if burst.0.iter().any(|frame| frame.len() > max) {
-            // Too long for the link: perhaps cut to the size of a buffer, or put together from
-            // fragments by the host.
+            // Such a frame is too long for the link. It may be cut to the size of a buffer, or the
+            // host may have reassembled it from fragments.
             let before = burst.0.len();
             burst.0.retain(|frame| frame.len() <= max);
             counters.rx_oversize += (before - burst.0.len()) as u64;
@@ -158,40 +199,47 @@ impl Port {
         burst.0.len()
     }
 
-    /// Whether the next [`Port::transmit`] will give a buffer.
+    /// Whether the next [`Port::transmit`] will return a buffer.
     pub fn has_room(&mut self) -> bool {
         if self.queue.len() >= BURST {
             self.flush();
         }
         if self.free.is_empty() {
-            self.driver.allocate(&mut self.free);
+            self.source.driver_mut().allocate(&mut self.free);
         }
         self.is_open() && self.queue.len() < BACKLOG && !self.free.is_empty()
     }
 
-    /// The way to this address; it has room if so many frames as one turn sends would not be lost
-    /// on it.
+    /// Describes the way to this address.
+    ///
+    /// It has room if the packets that one round sends would not be lost on it.
     pub fn way_to(&mut self, dst: Mac) -> Way {
-        if self.reaches_workers { self.driver.way_to(dst) } else { Way::default() }
+        match &mut self.source {
+            Source::Nic(_) => Way::default(),
+            Source::Workers(mesh) => mesh.way_to(dst),
+        }
     }
 
-    /// How many frames it would take now; `None` while the link is down, when all are lost.
+    /// Returns how many frames the port takes at the moment. `None` if the link is down and all are
+    /// lost.
     pub fn room(&mut self) -> Option<usize> {
         let room = if self.has_room() { BACKLOG - self.queue.len() } else { 0 };
         self.is_open().then_some(room)
     }
 
-    /// Whether it takes any frames.
+    /// Whether the port takes any frames.
     fn is_open(&self) -> bool {
-        self.up || self.reaches_workers
+        self.up || self.reaches_workers()
     }
 
-    /// A buffer for a frame of `len` bytes; none if it would be lost, which is counted: the link is
-    /// down, the driver takes no more, there are no buffers, or it is too long.
+    /// Returns a buffer for a frame of `len` bytes.
+    ///
+    /// `None` if the frame would be lost, which is counted. The link is down, the driver takes no
+    /// more, there are no buffers, or the frame is too long.
     #[inline]
     pub fn transmit(&mut self, len: usize) -> Option<Transmit<'_>> {
         let counters = &mut self.counters;
-        if !(self.up || self.reaches_workers) {
+        if !(self.up || self.source.mesh().is_some()) {
             counters.tx_link_down += 1;
         } else if len > self.capabilities.max_frame {
             counters.tx_oversize += 1;
@@ -205,9 +253,10 @@ impl Port {
         None
     }
 
-    /// Puts the last free buffer behind the frames that wait, as the first `len` bytes of it. It is
-    /// changed where it will stay: to copy what was just stored in parts takes until these stores
-    /// are done.
+    /// Queues the last free buffer, with `len` bytes used.
+    ///
+    /// The frame is changed in its final place. To copy a structure that was just stored in parts
+    /// would have to wait for these stores.
     fn enqueue(&mut self, len: usize, origin: Origin) {
         self.queue.push(self.free.pop().expect(HAS_BUFFER));
         let frame = self.queue.last_mut().expect("it was just put there");
@@ -215,11 +264,12 @@ impl Port {
         frame.set_origin(origin);
     }
 
-    /// Gives the driver what was committed. What it does not take waits for the next call.
+    /// Gives the committed frames to the driver. Frames that it does not take wait for the next
+    /// call.
     pub fn flush(&mut self) {
         let mut before = self.queue.len();
         while before != 0 {
-            self.driver.send(&mut self.queue);
+            self.source.driver_mut().send(&mut self.queue);
             let sent = before - self.queue.len();
             self.counters.frames_sent += sent as u64;
             if sent < BURST {
@@ -232,64 +282,68 @@ impl Port {
         self.queued_bytes = left;
     }
 
-    /// Has memory of others given back as soon as can be: frames that wait get copies of it, and
-    /// the driver is asked for what it has.
+    /// Releases external memory as soon as possible.
+    ///
+    /// Queued frames get copies of it, and the driver is asked to release what it has.
     pub fn reclaim(&mut self) {
         self.queue.iter_mut().for_each(Frame::own);
-        self.driver.reclaim();
+        self.source.driver_mut().reclaim();
     }
 
-    /// Frames that were committed and not taken yet.
+    /// Returns the number of committed frames that the driver has not taken yet.
     pub fn backlog(&self) -> usize {
         self.queue.len()
     }
 
-    /// Readable when frames came, if the driver has such a thing: for epoll, level-triggered, once
-    /// and for all.
+    /// Returns a descriptor that is readable when frames have arrived, if the driver has one.
+    ///
+    /// It is level-triggered, and is added to an epoll set once and for all.
     pub fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.driver.readiness()
+        self.source.driver().readiness()
     }
 
-    /// To be called before sleeping: how long the sleep may be at most. Look for frames once more
-    /// after it, and then sleep.
+    /// Prepares for a sleep, and returns how long it may last.
+    ///
+    /// The caller polls for frames once more before it sleeps.
     pub fn arm(&mut self) -> Duration {
-        let is_woken = self.driver.arm() && self.queue.is_empty();
+        let is_woken = self.source.driver_mut().arm() && self.queue.is_empty();
         let limit = match is_woken {
             false => BLIND_SLEEP,
-            true if self.driver.leads_out() => LINK_POLL,
-            // Without a link there is nothing to look at.
+            true if self.leads_out() => LINK_POLL,
+            // Without an uplink there is no link to poll.
             true => LONG_SLEEP,
         };
-        self.driver.held().map_or(limit, |held| held.min(limit))
+        self.source.driver().held().map_or(limit, |held| held.min(limit))
     }
 
-    /// To be called after sleeping.
+    /// Ends the preparations for a sleep.
     pub fn disarm(&mut self) {
-        self.driver.disarm();
+        self.source.driver_mut().disarm();
     }
 
-    /// Speed of the link in Mb/s, if it is known. May take a system call.
+    /// Returns the speed of the link in Mb/s, if it is known. This may take a system call.
     pub fn speed(&mut self) -> Option<u32> {
-        self.driver.speed()
+        self.source.driver_mut().speed()
     }
 
-    /// Whether the link was up when last looked at.
+    /// Whether the link was up at the last check.
     pub fn is_up(&self) -> bool {
         self.up
     }
 
-    /// Looks at the link, which may take a system call: every [`LINK_POLL`]. The new state, if it
-    /// changed.
+    /// Checks the link, and returns its state if that has changed.
+    ///
+    /// It is called every [`LINK_POLL`], and may take a system call.
     pub fn poll_link(&mut self) -> Option<bool> {
-        let up = self.driver.link();
+        let up = self.source.driver_mut().link();
         if up == self.up {
             return None;
         }
         self.up = up;
         self.counters.link_changes += 1;
         if !self.is_open() {
-            // The driver may keep them until the link is up again, and nobody waits for them by
-            // then.
+            // The driver might keep these frames until the link is up again. They would be out of
+            // date then.
             self.counters.tx_link_down += self.queue.len() as u64;
             self.queue.clear();
             self.queued_bytes = 0;
@@ -297,54 +351,55 @@ impl Port {
         Some(up)
     }
 
-    /// Everything that was counted, by name.
+    /// Returns all counters by name.
     pub fn stats(&self) -> BTreeMap<&'static str, u64> {
         let mut stats = self.counters.by_name();
-        self.driver.counters(&mut |name, value| {
+        self.source.driver().counters(&mut |name, value| {
             stats.insert(name, value);
         });
         stats
     }
 
-    /// What was counted of frames between workers, by name.
+    /// Returns the counters for frames between workers, by name.
     pub fn worker_stats(&self) -> BTreeMap<&'static str, u64> {
         let mut stats = BTreeMap::new();
-        self.driver.worker_counters(&mut |name, value| {
-            stats.insert(name, value);
-        });
+        if let Some(mesh) = self.source.mesh() {
+            mesh.worker_counters(&mut |name, value| {
+                stats.insert(name, value);
+            });
+        }
         stats
     }
 }
 
-/// The right to send a frame, with a buffer for it: the port's last free one. Dropped, it sends
-/// nothing.
+/// The right to send a frame, with the port's last free buffer for it. Dropping it sends nothing.
 #[derive(Debug)]
 pub struct Transmit<'a> {
     port: &'a mut Port,
     origin: Origin,
 }
 
-/// Of the port of a [`Transmit`].
+/// The panic message for a port of a [`Transmit`] that has no free buffer.
 const HAS_BUFFER: &str = "there is none without a free buffer";
 
 impl Transmit<'_> {
-    /// The buffer: room for the longest frame, with anything in it.
+    /// Returns the buffer. It has room for the longest frame, and arbitrary contents.
     #[inline]
     pub fn buf(&mut self) -> &mut [u8] {
         let max = self.port.capabilities.max_frame;
         &mut self.port.free.last_mut().expect(HAS_BUFFER).room()[..max]
     }
 
-    /// Says who made it; otherwise it is [`Origin::Guest`].
+    /// Sets who made the frame. The default is [`Origin::Guest`].
     #[inline]
     pub fn made_by(&mut self, origin: Origin) {
         self.origin = origin;
     }
 
-    /// Asks for checksums, of kinds that the port can.
+    /// Requests checksums. The caller knows that the port supports them.
     pub fn offload(&mut self, offload: Offload) {
-        let Port { driver, free, .. } = &mut *self.port;
-        driver.offload(free.last_mut().expect(HAS_BUFFER), offload);
+        let Port { source, free, .. } = &mut *self.port;
+        source.driver_mut().offload(free.last_mut().expect(HAS_BUFFER), offload);
     }
 
     /// Sends the first `len` bytes of the buffer with the next burst.
@@ -358,9 +413,11 @@ impl Transmit<'_> {
         self.port.queued_bytes += len;
     }
 
-    /// Sends the first `head` bytes of the buffer, then memory of others, then a few bytes more (at
-    /// most 16), with the next burst. What the memory holds may be read at any time until its owner
-    /// is let go. Copied here if the driver can only send copies.
+    /// Sends bytes of the buffer, then external memory, then a short tail, with the next burst.
+    ///
+    /// `head` is the number of bytes from the buffer. `tail` has at most 16 bytes. The memory may
+    /// be read at any time until its owner is dropped. It is copied here if the driver can only
+    /// send copies.
     ///
     /// # Panics
     /// All together is more than the longest frame.
@@ -377,7 +434,8 @@ impl Transmit<'_> {
             return self.commit(len + tail.len());
         }
         self.port.enqueue(head, self.origin);
-        let Port { driver, queue, counters, queued_bytes, .. } = self.port;
+        let Port { source, queue, counters, queued_bytes, .. } = self.port;
+        let driver = source.driver_mut();
         let frame = queue.last_mut().expect("it was just put there");
         let mut whole = true;
         for piece in payload {

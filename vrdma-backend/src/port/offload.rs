@@ -3,31 +3,34 @@
 /// Kinds of checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksums {
-    /// Of the IPv4 header.
+    /// The checksum of the IPv4 header.
     pub ipv4: bool,
-    /// Of UDP.
+    /// The UDP checksum.
     pub udp: bool,
-    /// Of TCP.
+    /// The TCP checksum.
     pub tcp: bool,
 }
 
-/// Checksums that the port is to fill in, of kinds that it can. Those of UDP and TCP hold the
-/// pseudo header's sum so far, as in virtio-net.
+/// A request that the port fill in checksums of kinds that it supports.
+///
+/// The checksum fields of UDP and TCP hold the sum of the pseudo header, as in virtio-net.
 #[derive(Clone, Copy, Debug)]
 pub struct Offload {
-    /// Which.
+    /// The checksums to fill in.
     pub fill: Checksums,
-    /// IPv6, not IPv4.
+    /// Whether the packet is IPv6, not IPv4.
     pub ipv6: bool,
-    /// Bytes before the IP header.
+    /// The number of bytes before the IP header.
     pub l2_len: u16,
-    /// Bytes of the IP header.
+    /// The number of bytes in the IP header.
     pub l3_len: u16,
 }
 
 impl Offload {
-    /// How a checksum of UDP or TCP is left to a port that can do these: of all bytes of `frame`
-    /// from `start` on, to be put at `start + offset`. None if it is neither, or the port cannot.
+    /// Builds the request to fill in a UDP or TCP checksum.
+    ///
+    /// The checksum covers all bytes of `frame` from `start` on, and is stored at `start + offset`.
+    /// `None` if it is neither of UDP nor of TCP, or if the port does not support it.
     pub fn of(frame: &[u8], start: u16, offset: u16, can: Checksums) -> Option<Offload> {
         let fill = match offset {
             6 => Checksums { udp: true, ..Checksums::default() },
@@ -43,7 +46,7 @@ impl Offload {
         let l3_len = start.checked_sub(l2_len)?;
         let ipv6 = kind == 0x86dd;
         let header = frame.get(usize::from(l2_len)..usize::from(start))?;
-        // Without extension headers: not each device knows those.
+        // Extension headers are excluded, because not every device knows them.
         let plain = match kind {
             0x0800 => {
                 header.len() >= 20 && header[0] >> 4 == 4 && usize::from(header[0] & 15) * 4 == header.len()
@@ -63,7 +66,7 @@ mod tests {
 
     const ALL: Checksums = Checksums { ipv4: true, udp: true, tcp: true };
 
-    /// A frame with this from the EtherType on, and 60 bytes more.
+    /// Returns a frame with these bytes from the EtherType on, and 60 more bytes.
     fn frame(rest: &[u8]) -> Vec<u8> {
         [&[2; 12], rest, &[0; 60]].concat()
     }

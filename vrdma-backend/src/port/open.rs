@@ -1,14 +1,14 @@
-//! Which driver a device has.
+//! Chooses the driver of a device.
 
 use super::dpdk::{Eal, Ethdev};
 use super::packet::PacketSocket;
 use super::{Driver, UplinkDevice};
 use anyhow::Result;
 
-/// The driver of a device: a packet socket of ours, or what [`Ethdev::open_with`] gives.
+/// Opens a device: this crate's packet socket, or what [`Ethdev::open_with`] returns.
 ///
 /// # Errors
-/// The device cannot be had; the message says why and what helps.
+/// The device cannot be opened. The message says why and what helps.
 pub fn open(
     eal: Eal,
     device: &UplinkDevice,

@@ -1,6 +1,6 @@
-//! Two ports in memory, joined by a cable: for tests, and for engines in one process.
+//! Two ports in memory, connected by a cable. They serve tests, and engines in one process.
 
-use super::{BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Origin};
+use super::{BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Frames, Origin, Wakeup};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
@@ -9,23 +9,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vrdma_wire::num::Mac;
 
-/// Frames that one direction of a cable holds, as the rings of two NICs do; the sender keeps what
-/// does not fit.
+/// The number of frames that one direction of a cable holds, as the rings of two NICs do.
+///
+/// The sender keeps frames that do not fit.
 pub const DEPTH: usize = 1024;
 
-/// One end.
+/// One end of the cable.
 #[derive(Debug)]
 pub struct Pair {
     mac: Mac,
     mtu: u16,
-    /// Takes memory of others, as drivers may or may not.
+    /// Whether it takes external memory. Drivers differ in this.
     external: bool,
     cable: Cable,
     inward: Arc<Lane>,
     outward: Arc<Lane>,
 }
 
-/// What joins the two.
+/// The cable between the two ends.
 #[derive(Clone, Debug)]
 pub struct Cable(Arc<AtomicBool>);
 
@@ -33,12 +34,13 @@ pub struct Cable(Arc<AtomicBool>);
 struct Lane {
     frames: Mutex<VecDeque<Frame>>,
     depth: usize,
-    /// Counts bursts that the receiver has not looked for.
+    /// Counts bursts that the receiver has not polled for.
     bell: OwnedFd,
 }
 
-/// Two ports for IP packets of `mtu` bytes, and the cable between them, which is plugged in. The
-/// first takes memory of others with its frames, the second only frames of one piece.
+/// Creates two ports for IP packets of `mtu` bytes, and the cable between them, plugged in.
+///
+/// The first port takes external memory with its frames. The second takes only frames in one piece.
 ///
 /// # Errors
 /// The system has no eventfd left.
@@ -46,7 +48,7 @@ pub fn pair(mtu: u16) -> io::Result<(Pair, Pair, Cable)> {
     pair_of_depth(mtu, DEPTH)
 }
 
-/// The same with a cable that holds `depth` frames in each direction.
+/// Creates two ports like [`pair()`], with a cable that holds `depth` frames in each direction.
 ///
 /// # Errors
 /// The system has no eventfd left.
@@ -66,7 +68,7 @@ pub fn pair_of_depth(mtu: u16, depth: usize) -> io::Result<(Pair, Pair, Cable)> 
 }
 
 impl Cable {
-    /// Plugs it in or pulls it out. What it holds meanwhile is lost.
+    /// Plugs the cable in or pulls it out. Frames that it holds meanwhile are lost.
     pub fn plug(&self, up: bool) {
         self.0.store(up, Ordering::Relaxed);
     }
@@ -87,12 +89,12 @@ impl Lane {
     }
 
     fn ring(&self) {
-        // A full counter rings too.
+        // A full counter wakes too.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }
 
-/// What it says of its speed in Mb/s; it goes as fast as it is driven.
+/// The speed that it reports, in Mb/s. The real speed has no limit.
 const SPEED: u32 = 25_000;
 
 impl Driver for Pair {
@@ -105,6 +107,18 @@ impl Driver for Pair {
         self.mac
     }
 
+    fn link(&mut self) -> bool {
+        self.cable.is_up()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        Some(SPEED)
+    }
+
+    fn counters(&self, _count: &mut dyn FnMut(&'static str, u64)) {}
+}
+
+impl Frames for Pair {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         let mut from = self.inward.frames();
         if !self.cable.is_up() {
@@ -122,7 +136,7 @@ impl Driver for Pair {
     fn send(&mut self, frames: &mut Vec<Frame>) {
         let mut to = self.outward.frames();
         let count = frames.len().min(BURST).min(self.outward.depth - to.len());
-        // Who made a frame does not cross a wire.
+        // A frame's origin does not cross a wire.
         let taken = frames.drain(..count).map(|mut frame| {
             frame.set_origin(Origin::Wire);
             frame
@@ -140,7 +154,9 @@ impl Driver for Pair {
     fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
         frame.extend(bytes.len(), |to| to.copy_from_slice(bytes))
     }
+}
 
+impl Wakeup for Pair {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.inward.bell.as_fd())
     }
@@ -153,16 +169,6 @@ impl Driver for Pair {
         }
         true
     }
-
-    fn link(&mut self) -> bool {
-        self.cable.is_up()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        Some(SPEED)
-    }
-
-    fn counters(&self, _count: &mut dyn FnMut(&'static str, u64)) {}
 }
 
 #[cfg(test)]
@@ -206,7 +212,7 @@ mod tests {
         let mut burst = Burst::default();
         assert_eq!(right.receive(&mut burst), BURST);
         assert!(left.has_room() && send(&mut left, 60));
-        // Whatever waits when the link goes down is lost, and counted.
+        // Frames that wait when the link goes down are lost, and counted.
         let waiting = left.backlog() as u64;
         cable.plug(false);
         assert_eq!(left.poll_link(), Some(false));
@@ -231,7 +237,7 @@ mod tests {
     fn external_memory_arrives(left: Pair, right: Pair) {
         let (mut left, mut right) = (Port::new(Box::new(left)), Port::new(Box::new(right)));
         let owner = Arc::new([5u8; 1000]);
-        // SAFETY: the bytes are the owner's.
+        // SAFETY: the owner holds the bytes.
         #[allow(unsafe_code, reason = "a test gives memory of its own away")]
         let piece = unsafe { External::new(owner.as_ptr(), 1000, owner.clone()) };
         let mut token = left.transmit(1500).unwrap();

@@ -1,60 +1,59 @@
-//! Which memory of guests is pinned for a device that comes and goes.
+//! Records which memory of guests is pinned for a device that may be removed.
 //!
-//! To pin memory takes as long as it has pages: seconds for a tebibyte. So the book is locked to
-//! look and to write, and never while something is pinned: sessions of other guests go on
-//! meanwhile, as far as the device's driver lets them. (VFIO of DPDK has a lock of its own for each
-//! container.)
+//! Pinning takes time in proportion to the number of pages: seconds for a tebibyte. So the book is
+//! locked only to read or update it, and never while memory is being pinned. Sessions of other
+//! guests continue meanwhile, as far as the device's driver lets them. (DPDK's VFIO has a lock of
+//! its own for each container.)
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What pins memory. It may be asked by several threads at once, about memory that does not
-/// overlap.
+/// Pins memory. Several threads may call it at once, for memory that does not overlap.
 pub trait Pinner: Send + Sync {
     /// Pins `len` bytes from `start` on.
     ///
     /// # Errors
     /// The device, the IOMMU or the system has no room for it.
     fn map(&self, start: usize, len: usize) -> Result<()>;
-    /// Pins it no longer.
+    /// Unpins these bytes.
     fn unmap(&self, start: usize, len: usize);
 }
 
-/// See the module.
+/// The ranges of memory that are pinned for a device.
 #[derive(Debug)]
 pub struct Book<P> {
     state: Mutex<State<P>>,
-    /// A range is busy no longer.
+    /// Notified when a range is not busy any more.
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State<P> {
-    /// While it is there.
+    /// The device, while it is there.
     device: Option<Arc<P>>,
-    /// What is pinned, or about to be, or no longer, by first byte.
+    /// The ranges that are pinned, being pinned or being unpinned, by first byte.
     ranges: BTreeMap<usize, Range>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Range {
     len: usize,
-    /// Some thread is about to pin it, or to do so no longer, without the lock.
+    /// Whether some thread is pinning or unpinning it, without the lock.
     is_busy: bool,
 }
 
 impl<P: Pinner> Book<P> {
-    /// That of a device.
+    /// Creates the book of a device.
     pub fn new(device: P) -> Book<P> {
         let state = State { device: Some(Arc::new(device)), ranges: BTreeMap::new() };
         Book { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Pins memory, which is none that is pinned.
+    /// Pins memory that is not pinned yet.
     ///
     /// # Errors
-    /// As of [`Pinner::map`], or the device is gone.
+    /// Those of [`Pinner::map`], or the device is gone.
     pub fn map(&self, start: usize, len: usize) -> Result<()> {
         let mut state = self.lock();
         let device = state.device.clone().context("the device is gone")?;
@@ -70,8 +69,9 @@ impl<P: Pinner> Book<P> {
         result
     }
 
-    /// Pins memory no longer, if it does: also if the device went meanwhile, nothing reaches it
-    /// when this returns.
+    /// Unpins memory if it is pinned. When this returns, no device reaches the memory.
+    ///
+    /// That holds even if the device is removed meanwhile.
     pub fn unmap(&self, start: usize, len: usize) {
         let mut state = self.lock();
         while state.ranges.get(&start).is_some_and(|range| range.is_busy) {
@@ -87,8 +87,10 @@ impl<P: Pinner> Book<P> {
         self.changed.notify_all();
     }
 
-    /// The device is about to go: when this returns nothing is pinned for it, and nobody asks it
-    /// for anything. It waits for who does.
+    /// Unpins everything, because the device is about to be removed.
+    ///
+    /// When this returns, nothing is pinned and nobody calls the device any more. It waits for
+    /// calls in progress.
     pub fn detach(&self) {
         let mut state = self.lock();
         let Some(device) = state.device.take() else { return };
@@ -96,7 +98,7 @@ impl<P: Pinner> Book<P> {
             state = self.wait(state);
         }
         let ranges = state.ranges.clone();
-        // Who unmaps one of these waits until it is done here.
+        // A thread that unmaps one of these waits until this is done.
         state.ranges.values_mut().for_each(|range| range.is_busy = true);
         drop(state);
         ranges.iter().for_each(|(start, range)| device.unmap(*start, range.len));
@@ -120,7 +122,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Pins at once, but what begins at [`SLOW`] only when it is told to.
+    /// Pins at once, except for memory at [`SLOW`], for which it waits for a signal.
     struct Fake {
         pinned: Arc<Mutex<BTreeSet<usize>>>,
         begins: Mutex<Sender<()>>,
@@ -160,7 +162,7 @@ mod tests {
         };
         let slow = start(|book| book.map(SLOW, 1).unwrap());
         wait::receive("the slow one to begin", &begun);
-        // In a thread, so that one that waits for the slow one fails the test.
+        // This runs in a thread, so that waiting for the slow one fails the test.
         let others = start(|book| {
             book.map(0x1000, 1).unwrap();
             book.map(0x2000, 1).unwrap();
@@ -169,14 +171,14 @@ mod tests {
         wait::receive("others, who do not wait for it", &others);
         assert_eq!(*pinned.lock().unwrap(), BTreeSet::from([0x2000]));
         let detached = start(Book::detach);
-        // From then on nothing more is pinned.
+        // After this, nothing more is pinned.
         wait::until("the device to be about to go", || book.lock().device.is_none().then_some(()));
         assert!(book.map(0x3000, 1).is_err() && detached.try_recv().is_err(), "it is in use");
         go.send(()).unwrap();
         wait::receive("the slow one", &slow);
         wait::receive("the device to be gone", &detached);
         assert!(pinned.lock().unwrap().is_empty());
-        // Whose memory it was goes later.
+        // The guests unmap their memory later.
         book.unmap(SLOW, 1);
         book.unmap(0x2000, 1);
     }

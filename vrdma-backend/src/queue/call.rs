@@ -1,13 +1,13 @@
-//! What rings the driver, in a way that the front-end can hold nobody up with.
+//! Signals the driver's interrupt such that the front-end can block no other guest.
 //!
-//! The front-end has the same eventfd. It can make it blocking and fill its counter at any time, so
-//! that a write(2) to it might never return: asynchronous I/O (io_submit(2)) has the kernel itself
-//! signal an eventfd when a request completes, which never waits. The request is to read nothing
-//! from /dev/null, so it completes before the call returns.
+//! The front-end holds the same eventfd. At any time it can make it blocking and fill its counter,
+//! so that a write(2) might never return. Therefore asynchronous I/O is used (`io_submit(2)`): the
+//! kernel itself signals an eventfd when a request completes, and never waits. The request reads
+//! nothing from `/dev/null`, so it completes before the call returns.
 //!
-//! And the front-end can watch it with a million epoll instances, each of which a ring walks
-//! through. So a front-end whose rings take long is rung by a thread of its own for a time
-//! ([`Record`]), and whoever rings hands over a flag.
+//! The front-end can also watch the eventfd with a million epoll instances, and each signal walks
+//! through all of them. If signals to a front-end take long, a thread of its own signals it for a
+//! while ([`Record`]). Other threads then only set a flag.
 
 use super::eventfd::Eventfd;
 use crate::memory::Backlog;
@@ -21,64 +21,66 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vmm_sys_util::aio::{IOCB_CMD_PREAD, IOCB_FLAG_RESFD, IoContext, IoControlBlock, IoEvent};
 
-/// What rings the driver: an eventfd.
+/// The eventfd that interrupts the driver.
 #[derive(Debug)]
 pub struct Call {
     eventfd: Eventfd,
-    /// It is to be rung, and the ringer's thread knows.
+    /// A signal is due, and the ringer's thread has been told.
     due: AtomicBool,
     ringer: Ringer,
 }
 
 impl Call {
-    /// Takes an eventfd of the front-end, to be rung by `ringer`, and waits if `open` has too many.
+    /// Takes an eventfd of the front-end, for `ringer` to signal. Waits while too many are `open`.
     ///
     /// # Errors
-    /// It is something else, to which a write might block or do harm.
+    /// The file is something else. A write to it might block or do harm.
     pub fn new(file: File, ringer: &Ringer, open: &Arc<Backlog>) -> io::Result<Call> {
         let eventfd = Eventfd::new(file, open)?;
-        // For a system without asynchronous I/O.
+        // This is for systems without asynchronous I/O.
         rustix::io::ioctl_fionbio(eventfd.file(), true)?;
         Ok(Call { eventfd, due: AtomicBool::new(false), ringer: ringer.clone() })
     }
 
-    /// Rings it, or has it rung soon. What was written before is there when the driver wakes.
+    /// Signals the eventfd, or has it signalled soon. The driver sees all writes made before the
+    /// call.
     pub fn ring(self: &Arc<Self>) {
         if !self.ringer.means.ring(self.eventfd.as_raw_fd()) {
             self.hand_over();
         }
     }
 
-    /// Has the ringer's thread ring it, once for all calls until that happens.
+    /// Asks the ringer's thread to signal it. One message stands for all calls until that happens.
     #[cold]
     fn hand_over(self: &Arc<Self>) {
-        // No more than one message of each call waits; there are not so many unless the front-end
-        // made new ones all the time, which then loses some.
+        // At most one message of each call waits. The channel is large enough unless the front-end
+        // makes new calls all the time. It then loses some signals.
         if !self.due.swap(true, Ordering::AcqRel) && self.ringer.outbox.try_send(self.clone()).is_err() {
             self.due.store(false, Ordering::Release);
         }
     }
 }
 
-/// What rings the drivers of a function. Its thread ends when nobody can ask it any more.
+/// The thread that interrupts the drivers of a function. It ends when nobody can send to it any
+/// more.
 #[derive(Clone, Debug)]
 pub struct Ringer {
     outbox: Sender<Arc<Call>>,
     means: Arc<Means>,
 }
 
-/// Calls that may wait to be rung: those of all virtqueues that a device can have, and as many that
-/// were replaced.
+/// Largest number of calls that wait: those of all virtqueues of a device, and as many that were
+/// replaced.
 const WAITING: usize = 512;
 
 impl Ringer {
-    /// Starts the thread; `name` tells whose it is.
+    /// Starts the thread with this name.
     ///
     /// # Errors
     /// The system has no thread left.
     pub fn start(name: &str) -> io::Result<Ringer> {
         let (outbox, inbox) = crossbeam_channel::bounded(WAITING);
-        // Made here, so that what it needs of the system is there from the beginning.
+        // The bell is made here, so that failures to get its resources show at the start.
         let bell = Bell::new()
             .inspect_err(|error| {
                 log::warn!("{name}: no asynchronous I/O ({error}): its front-end can block it")
@@ -93,18 +95,18 @@ impl Ringer {
 
 fn run(inbox: &Receiver<Arc<Call>>, bell: Option<&Bell>) {
     for call in inbox {
-        // From here on it has to be asked again; what was written before it was asked comes before
-        // the ring.
+        // The flag is cleared before the signal. Writes before a request thus precede its signal,
+        // and later requests send a new message.
         call.due.swap(false, Ordering::AcqRel);
         let rung = bell.is_some_and(|bell| bell.ring(call.eventfd.as_raw_fd()).is_ok());
         if !rung {
-            // If the counter is full the driver has been told often enough.
+            // If the counter is full, the driver has been signalled often enough.
             let _ = call.eventfd.file().write(&1u64.to_ne_bytes());
         }
     }
 }
 
-/// What threads that ring at once have in common.
+/// What all threads share that signal at the same time.
 #[derive(Debug)]
 struct Means {
     bell: Option<Bell>,
@@ -113,7 +115,8 @@ struct Means {
 }
 
 impl Means {
-    /// Rings, if the front-end's rings have not been too slow for that. False if it has not rung.
+    /// Signals the eventfd, unless the front-end's signals have been too slow. Returns false if it
+    /// did not.
     fn ring(&self, eventfd: RawFd) -> bool {
         let Some(bell) = &self.bell else { return false };
         let start = self.started.elapsed();
@@ -133,39 +136,44 @@ impl Means {
     }
 }
 
-/// A ring that takes longer keeps the other guests waiting: with one waiter it takes a tenth.
+/// A signal that takes longer than this delays other guests. A signal with one waiter takes a tenth
+/// of it.
 const SLOW: Duration = Duration::from_micros(20);
-/// What rings may take beyond that, by and by: the hypervisor of this host's may take its processor
-/// away for as long, and that counts as used.
+/// Tolerated sum of excesses beyond [`SLOW`].
+///
+/// If this host is itself a VM, its hypervisor may take the processor away for as long. That counts
+/// as used.
 const EXCESS: Duration = Duration::from_micros(200);
-/// For how many times as long a slow ring is remembered: a front-end costs others no more than two
-/// parts of so many, beside [`SLOW`] a ring and [`EXCESS`].
+/// A slow signal is remembered for this many times its duration.
+///
+/// A front-end therefore costs others at most two parts in this number, beside [`SLOW`] for each
+/// signal and [`EXCESS`].
 const MEMORY: u32 = 10_000;
 
-/// How slow the rings of a front-end were. It outlives the front-end, so that it does not help to
-/// come anew.
+/// How slow the signals to a front-end were. The record outlives the front-end, so reconnecting
+/// does not reset it.
 ///
-/// Time on the clock may have gone to other threads of the host, but the time that a thread has
-/// used is dear to ask for. So a ring that was slow by the clock only has the next ones measured,
-/// and measured ones that together took too long have the next ones handed over.
+/// Wall-clock time may have gone to other threads of the host, and reading a thread's processor
+/// time is expensive. Therefore a signal that was slow by the clock only causes the next ones to be
+/// measured. If measured ones took too long together, the next ones go to the ringer's thread.
 #[derive(Debug, Default)]
 struct Record {
-    /// Nanoseconds on the ringer's clock until which rings are measured,
+    /// Time until which signals are measured, in nanoseconds of the ringer's clock.
     measure: AtomicU64,
-    /// and until which they are handed over.
+    /// Time until which signals go to the ringer's thread, in nanoseconds of the ringer's clock.
     hand_over: AtomicU64,
-    /// Nanoseconds that measured rings took beyond [`SLOW`] each, less what others left of it.
+    /// Nanoseconds that measured signals took beyond [`SLOW`] each. Shorter signals reduce it.
     excess: AtomicU64,
 }
 
-/// How to ring.
+/// How to signal an eventfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Care {
-    /// At once.
+    /// Signal at once.
     Ring,
-    /// At once, and see what processor time it takes.
+    /// Signal at once, and measure the processor time.
     Measure,
-    /// Not at all: the ringer's thread does.
+    /// Leave it to the ringer's thread.
     HandOver,
 }
 
@@ -181,16 +189,16 @@ impl Record {
         }
     }
 
-    /// A ring was slow by the clock, and was not measured.
+    /// Records that a signal was slow by the clock, and was not measured.
     #[cold]
     fn was_slow(&self, now: Duration, elapsed: Duration) {
         self.measure.fetch_max(nanos(now + elapsed * MEMORY), Ordering::Relaxed);
     }
 
-    /// A ring was measured.
+    /// Records the processor time of a measured signal.
     #[cold]
     fn has_used(&self, now: Duration, used: Duration) {
-        // Of two threads that ring at once, one's may be missed.
+        // If two threads signal at the same time, the time of one may be lost.
         let before = self.excess.load(Ordering::Relaxed);
         let excess = (before + nanos(used)).saturating_sub(nanos(SLOW));
         let too_much = excess > nanos(EXCESS);
@@ -198,7 +206,7 @@ impl Record {
         if too_much {
             let until = now + Duration::from_nanos(excess) * MEMORY;
             self.hand_over.fetch_max(nanos(until), Ordering::Relaxed);
-            // Measured again behind that.
+            // After that time, signals are measured again.
             self.measure.fetch_max(nanos(until + Duration::from_nanos(excess) * MEMORY), Ordering::Relaxed);
         } else if used > SLOW {
             self.measure.fetch_max(nanos(now + used * MEMORY), Ordering::Relaxed);
@@ -210,20 +218,21 @@ fn nanos(time: Duration) -> u64 {
     time.as_nanos() as u64
 }
 
-/// Processor time that this thread has used.
+/// Returns the processor time that this thread has used.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// The means to have the kernel signal eventfds, for any number of threads.
+/// An asynchronous I/O context by which the kernel signals eventfds. Any number of threads may use
+/// it.
 #[derive(Debug)]
 struct Bell {
     context: IoContext,
     null: File,
 }
 
-/// Completions that the context has room for at least, and that are taken out of it together.
+/// Least number of completions that the context has room for. As many are taken out at once.
 const ROOM: usize = 64;
 
 impl Bell {
@@ -252,7 +261,7 @@ impl Bell {
         self.context.submit(&[&mut request]).map(drop)
     }
 
-    /// Nobody else wants to know what completed.
+    /// Discards completions. Nobody needs them.
     #[cold]
     fn make_room(&self) -> io::Result<()> {
         let mut at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -268,7 +277,7 @@ pub(crate) mod tests {
     use std::io::Read;
     use std::os::fd::OwnedFd;
 
-    /// A ringer of its own for each call.
+    /// Creates a call with a ringer of its own.
     pub(crate) fn call(file: File) -> io::Result<Arc<Call>> {
         Call::new(file, &Ringer::start("test").unwrap(), &Arc::default()).map(Arc::new)
     }
@@ -316,7 +325,8 @@ pub(crate) mod tests {
         let (done, is_done) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             (0..3).for_each(|_| call.ring());
-            // The last one of this function's, so that the thread has dealt with those.
+            // This drops the last call of the function, so the thread then has dealt with all of
+            // them.
             drop(call);
             done.send(()).unwrap();
         });
@@ -366,9 +376,9 @@ pub(crate) mod tests {
         record.has_used(2 * MS, MS);
         let end = 2 * MS + (MS - SLOW) * MEMORY;
         assert_eq!((record.care(3 * MS), record.care(end - US)), (Care::HandOver, Care::HandOver));
-        // And then measured at once.
+        // After that, signals are measured at once.
         assert_eq!(record.care(end), Care::Measure);
-        // A shorter one does not make an end of it.
+        // A shorter slow signal does not end the time earlier.
         record.has_used(4 * MS, 300 * US);
         assert_eq!(record.care(end - US), Care::HandOver);
     }
@@ -376,11 +386,11 @@ pub(crate) mod tests {
     #[test]
     fn who_rings_does_not_walk_the_watches_of_the_front_end() {
         const WATCHES: u64 = 100_000;
-        // It takes 700 descriptors, and the other tests of this process have theirs.
+        // The test needs 700 descriptors, beside those of the other tests in this process.
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
         let (call, ours) = eventfd();
-        // An epoll instance watches a file as often as there are descriptors of it.
+        // An epoll instance watches a file once for each of its descriptors.
         let mut watched = 0;
         let descriptors: Vec<OwnedFd> = (0..200).map(|_| ours.try_clone().unwrap().into()).collect();
         let mut instances = Vec::new();
@@ -403,7 +413,7 @@ pub(crate) mod tests {
             };
             (0..10).map(time).sum::<Duration>()
         };
-        // Slow by the clock, then slow when measured.
+        // The first signal is slow by the clock, the second one when measured.
         for care in [Care::Ring, Care::Measure] {
             assert_eq!(call.ringer.means.record.care(call.ringer.means.started.elapsed()), care);
             call.ring();

@@ -1,5 +1,5 @@
-//! Virtqueues whose chains the device uses in order: those of the Ethernet function (virtio 1.2,
-//! 2.7).
+//! Virtqueues of the Ethernet function, whose descriptor chains the device uses in order (virtio
+//! 1.2, 2.7).
 
 use super::{Call, Kick, Rings, VirtqueueSetup};
 use crate::memory::{Buffers, GuestMemory, Run, Shared};
@@ -10,10 +10,11 @@ use std::sync::atomic::{Ordering, fence};
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
-/// Most descriptors of an indirect table: more than any driver has, and what other devices allow.
+/// Largest number of descriptors in an indirect table. It is more than any driver has, and what
+/// other devices allow.
 const MAX_INDIRECT: u32 = 1024;
 
-/// What chains of a queue are for.
+/// The direction of the chains of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainDirection {
     /// The device reads them.
@@ -22,78 +23,82 @@ pub enum ChainDirection {
     ToDriver,
 }
 
-/// A virtqueue of chains. Each chain that is taken is used before the queue stops, so used and
-/// available index go together.
+/// A virtqueue of descriptor chains.
+///
+/// Each chain that is taken is used before the queue stops. Used and available index are therefore
+/// equal then.
 #[derive(Debug)]
 pub struct ChainQueue {
-    /// None once the queue is broken and the memory table has changed: it keeps no old table
+    /// `None` once the queue is broken and the memory table has changed. It keeps no old table
     /// mapped.
     mapped: Option<Mapped>,
     setup: VirtqueueSetup,
     indirect: bool,
     direction: ChainDirection,
-    /// The buffers of the chains taken since they were cleared.
+    /// The buffers of the chains taken since it was cleared.
     pub buffers: Buffers,
-    /// Descriptors read since the queue began: what its driver makes the device do.
+    /// Number of descriptors read since the queue started. It measures the work that the driver
+    /// causes.
     pub effort: u64,
     /// Free-running index of the next entry to take.
     next: u16,
-    /// Entries up to here are known to be available.
+    /// Index up to which entries are known to be available.
     available: u16,
     /// Free-running index of the next used entry to write.
     used: u16,
-    /// What the driver was last told of it.
+    /// The used index last published to the driver.
     published: u16,
-    /// The first used index since the last interrupt or second look, if the driver was told of any.
+    /// The first used index since the last interrupt or second look. `None` if nothing was
+    /// published since.
     quiet_from: Option<u16>,
     broken: bool,
 }
 
-/// Where a virtqueue is in this process.
+/// The mapping of a virtqueue in this process.
 #[derive(Debug)]
 struct Mapped {
     rings: Rings,
     desc: Shared,
 }
 
-/// Why nothing can be taken from a queue any more.
+/// The reason why a queue is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// More entries available than the ring has.
+    /// The driver made more entries available than the ring has.
     #[error("available index {available} is more than a ring ahead of {next}")]
     Index {
-        /// What the driver published.
+        /// The index that the driver published.
         available: u16,
-        /// Next entry to take.
+        /// Index of the next entry to take.
         next: u16,
     },
-    /// A descriptor number that does not exist.
+    /// The descriptor number does not exist.
     #[error("descriptor {0} does not exist")]
     Descriptor(u16),
-    /// A chain with more descriptors than there are: a loop.
+    /// The chain has more descriptors than its table: it is a loop.
     #[error("the chain at {0} has no end")]
     Endless(u16),
-    /// A descriptor with flags that mean nothing there.
+    /// The descriptor has flags that are invalid there.
     #[error("descriptor with flags {0:#x}")]
     Flags(u16),
-    /// An indirect table of no descriptors, of a part of one, or of too many.
+    /// The indirect table is empty, no whole number of descriptors, or too large.
     #[error("indirect table of {0} bytes")]
     Table(u32),
-    /// Something that is not guest memory.
+    /// The extent is not guest memory.
     #[error("{len} bytes at {gpa:#x} are not guest memory")]
     NotMemory {
-        /// First byte, guest-physical.
+        /// Guest-physical address of the first byte.
         gpa: u64,
         /// Length in bytes.
         len: u32,
     },
-    /// Buffers into which not even a header goes.
+    /// The buffers of a chain are too small even for a header.
     #[error("a buffer of {0} bytes")]
     Small(usize),
-    /// A chain of so many descriptors for one frame that reading it takes too long.
+    /// The chain for one frame has so many descriptors that reading it takes too long.
     #[error("a chain of {0} descriptors")]
     Long(u64),
-    /// The queue's own memory was taken away.
+    /// The rings are not in guest memory any more.
     #[error("the rings are not in guest memory any more")]
     Rings,
 }
@@ -106,8 +111,8 @@ struct Descriptor {
 }
 
 impl ChainQueue {
-    /// A virtqueue that goes on at `base`; `None` if its rings are not in guest memory or not
-    /// aligned.
+    /// Makes a virtqueue that continues at `base`. `None` if its rings are outside guest memory or
+    /// not aligned.
     pub fn new(
         memory: &Arc<GuestMemory>,
         setup: VirtqueueSetup,
@@ -134,41 +139,41 @@ impl ChainQueue {
         })
     }
 
-    /// What the driver kicks.
+    /// Returns the eventfd that the driver kicks.
     pub fn kick(&self) -> Option<&Arc<Kick>> {
         self.setup.kick.as_ref()
     }
 
-    /// What rings the driver has changed.
+    /// Replaces the eventfd that interrupts the driver.
     pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         self.setup.call = call;
     }
 
-    /// Where it is, if chains are taken from it.
+    /// Returns the mapping, if chains are taken from the queue.
     #[inline]
     fn running(&self) -> Option<&Mapped> {
         self.mapped.as_ref().filter(|_| !self.broken)
     }
 
-    /// Whether nothing will ever be taken from it.
+    /// Returns whether the queue is broken for good.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Stops taking chains, for good.
+    /// Breaks the queue: no more chains are taken from it.
     pub fn latch_broken(&mut self) {
         self.broken = true;
     }
 
-    /// Index at which the virtqueue may go on.
+    /// Returns the index at which the virtqueue may continue.
     pub fn next(&self) -> u16 {
         self.next
     }
 
-    /// Looks for new entries; true if there are any.
+    /// Looks for new entries. Returns true if there are any.
     ///
     /// # Errors
-    /// The available index makes no sense; the queue is broken from now on.
+    /// The available index is invalid. The queue is broken from then on.
     #[inline]
     pub fn refresh(&mut self) -> Result<bool, ChainError> {
         let Some(mapped) = self.running() else { return Ok(false) };
@@ -181,16 +186,16 @@ impl ChainQueue {
         Ok(available != self.next)
     }
 
-    /// Whether [`ChainQueue::refresh`] found entries that were not taken yet.
+    /// Returns whether [`ChainQueue::refresh`] found entries that are not taken yet.
     pub fn has_found(&self) -> bool {
         self.available != self.next
     }
 
-    /// Takes the next chain out of those that [`ChainQueue::refresh`] found, and appends its
-    /// buffers to `self.buffers`; returns its head.
+    /// Takes the next chain that [`ChainQueue::refresh`] found, and appends its buffers to
+    /// `self.buffers`. Returns its head.
     ///
     /// # Errors
-    /// The chain makes no sense; the queue is broken from now on.
+    /// The chain is invalid. The queue is broken from then on.
     #[inline]
     pub fn pop(&mut self) -> Result<Option<u16>, ChainError> {
         let Some(mapped) = self.running().filter(|_| self.available != self.next) else { return Ok(None) };
@@ -200,12 +205,12 @@ impl ChainQueue {
         Ok(Some(head))
     }
 
-    /// Gives the last `chains` that were taken back: they will be taken again.
+    /// Puts back the last `chains` chains that were taken. They will be taken again.
     pub fn rewind(&mut self, chains: u16) {
         self.next = self.next.wrapping_sub(chains);
     }
 
-    /// Entries that [`ChainQueue::refresh`] found, as a free-running index.
+    /// Returns the free-running index up to which [`ChainQueue::refresh`] found entries.
     pub fn available(&self) -> u16 {
         self.available
     }
@@ -270,8 +275,9 @@ impl ChainQueue {
         self.buffers.push(Run { gpa, len: len.into() }).ok_or(ChainError::NotMemory { gpa, len })
     }
 
-    /// Notes a chain as used, with `written` bytes written to it. [`ChainQueue::publish`] tells the
-    /// driver.
+    /// Marks a chain as used, with `written` bytes written to it.
+    ///
+    /// [`ChainQueue::publish`] publishes that to the driver.
     #[inline]
     pub fn put_used(&mut self, head: u16, written: u32) {
         if let Some(mapped) = &self.mapped {
@@ -280,8 +286,7 @@ impl ChainQueue {
         self.used = self.used.wrapping_add(1);
     }
 
-    /// Tells the driver of what was used since the last time, and interrupts it if it asks for
-    /// that.
+    /// Publishes the used entries, and interrupts the driver if it asks for that.
     #[inline]
     pub fn publish(&mut self) {
         if self.used == self.published {
@@ -289,12 +294,12 @@ impl ChainQueue {
         }
         let Some(mapped) = &self.mapped else { return };
         mapped.rings.publish_used(self.used);
-        // We publish, then look whether the driver asks; the driver asks, then looks whether we
-        // published.
+        // This side publishes, then checks for a requested interrupt. The driver requests an
+        // interrupt, then checks for used entries.
         fence(Ordering::SeqCst);
         let from = self.quiet_from.unwrap_or(self.published);
-        // Wishes are for entries that the driver has not seen, at most a ring of them; and the
-        // difference must not come round.
+        // A request for an interrupt concerns entries that the driver has not seen, at most a ring
+        // of them. The limit also keeps the difference from wrapping around.
         let from = if self.used.wrapping_sub(from) > self.setup.size {
             self.used.wrapping_sub(self.setup.size)
         } else {
@@ -305,8 +310,10 @@ impl ChainQueue {
         self.ring_if_wanted(from);
     }
 
-    /// Looks once more whether the driver asks for an interrupt by what it was told of since the
-    /// last one: its wish may not have shown before.
+    /// Checks again whether the driver asks for an interrupt for what was published since the last
+    /// one.
+    ///
+    /// Its request may not have been visible before.
     pub fn look_again(&mut self) {
         if let Some(from) = self.quiet_from.filter(|_| !self.broken) {
             self.ring_if_wanted(from);
@@ -323,31 +330,33 @@ impl ChainQueue {
         }
     }
 
-    /// Whether there are chains to take.
+    /// Returns whether there are chains to take.
     pub fn has_entries(&self) -> bool {
         self.running().is_some_and(|mapped| mapped.rings.avail_idx() != self.next)
     }
 
-    /// Before sleep: asks for a kick. True if entries came meanwhile, so there will not be one.
+    /// Asks for a kick, before the worker sleeps. Returns true if entries have come, so that there
+    /// may be no kick.
     pub fn arm(&self) -> bool {
         let Some(Mapped { rings, .. }) = self.running() else { return false };
         rings.ask_for_kick(self.next);
-        // The driver publishes, then looks whether we ask; we ask, then look whether it published.
+        // The driver publishes, then checks whether a kick is wanted. This side asks for a kick,
+        // then checks for entries.
         fence(Ordering::SeqCst);
         rings.avail_idx() != self.next
     }
 
-    /// After sleep: takes the request for a kick back.
+    /// Withdraws the request for a kick, after the worker slept.
     pub fn disarm(&self) {
         if let Some(mapped) = self.running() {
             mapped.rings.refuse_kicks();
         }
     }
 
-    /// Follows a new memory table, and lets go of the old one.
+    /// Switches to a new memory table, and releases the old one.
     ///
     /// # Errors
-    /// The rings are not there any more; the queue is broken from now on.
+    /// The rings are not in the new table. The queue is broken from then on.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> Result<(), ChainError> {
         self.buffers = Buffers::new(memory);
         self.mapped = if self.broken { None } else { Mapped::new(memory, &self.setup) };
@@ -357,7 +366,7 @@ impl ChainQueue {
 }
 
 impl Mapped {
-    /// `None` if the rings are not in this memory, or not aligned.
+    /// Maps the rings. `None` if they are not in this memory, or not aligned.
     fn new(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Mapped> {
         let desc = Run { gpa: setup.desc, len: 16 * u64::from(setup.size) };
         Some(Mapped { rings: Rings::new(memory, setup)?, desc: Shared::<16>::new(memory, desc)? })
@@ -388,7 +397,7 @@ mod tests {
         next: u16,
     }
 
-    /// Memory from 0 to 0x4000 with a queue at its beginning.
+    /// Makes a queue at the start of memory from 0 to 0x4000.
     fn driver(direction: ChainDirection, indirect: bool, event_idx: bool) -> Driver {
         let memory = memory(&[(0, 0x4000)]);
         let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x4000 }).unwrap();
@@ -532,7 +541,7 @@ mod tests {
             driver.queue.publish();
             driver.queue.quiet_from.is_none()
         };
-        // As when a driver polls: each time it wishes to be told of the entry after the next.
+        // A polling driver does this: each time it asks to be told of the entry after the next.
         for index in 0..0xffff {
             assert!(!use_one(index + 1), "entry {index}");
         }
@@ -546,9 +555,9 @@ mod tests {
         drop(lost.words);
         assert_eq!(lost.queue.remap(&new), Err(ChainError::Rings));
         assert_eq!(Arc::strong_count(&lost.memory), 1);
-        // Its buffers are the new table's.
+        // Its buffers refer to the new table.
         assert_eq!(Arc::strong_count(&new), 2);
-        // It broke the rules before, and its memory is still there.
+        // This queue broke the rules first, and its memory is still there.
         let mut wrong = driver(ChainDirection::FromDriver, false, false);
         wrong.words.store16(AVAIL + 2, SIZE + 1, Ordering::Release);
         assert!(wrong.queue.refresh().is_err());

@@ -1,4 +1,4 @@
-//! Channels: streams of work requests (see `vrdma_abi::wqe`).
+//! Channels: virtqueues of work requests (see `vrdma_abi::wqe`).
 
 use super::entries::Copied;
 use super::{Kick, Rings, VirtqueueSetup};
@@ -10,49 +10,50 @@ use vrdma_abi::wqe::unit;
 const UNIT: usize = unit::UNIT_SIZE as usize;
 const WORDS: usize = UNIT / 8;
 const _: () = assert!(UNIT == SharedLine::SIZE);
-/// Where the first unit of a request says how many there are.
+/// Offset of the byte in a request's first unit that holds the number of units.
 const UNITS_BYTE: usize = 1;
 
-/// Slots that are fetched ahead of the one that is read: the driver's processor has them, and
-/// several come in the time of one.
+/// Number of slots that are prefetched ahead of the one being read.
+///
+/// Their cache lines are in the driver's processor. Several arrive in the time of one.
 const AHEAD: u16 = 8;
 
-/// A request as it was in the slots: copied once, so it holds still.
+/// The 64-byte units of a request, copied once from the slots. The driver cannot change the copy.
 pub type RequestWords = [u64; WORDS * unit::MAX_UNITS_V1_1 as usize];
 
-/// Room for a request.
+/// An empty buffer for a request.
 pub const NO_WORDS: RequestWords = [0; WORDS * unit::MAX_UNITS_V1_1 as usize];
 
-/// A channel that belongs to a user context.
+/// A channel of a user context: a virtqueue of work requests.
 #[derive(Debug)]
 pub struct Channel {
-    /// None once the channel is broken and the memory table has changed: it keeps no old table
+    /// `None` once the channel is broken and the memory table has changed. It keeps no old table
     /// mapped.
     mapped: Option<Mapped>,
-    /// Where the slots are, for a new memory table.
+    /// Guest-physical addresses of the slots, for a new memory table.
     slot_gpas: Box<[u64]>,
     setup: VirtqueueSetup,
-    /// Free-running index of the next entry to take. The used index is the same: entries are
+    /// Free-running index of the next entry to take. It is also the used index, because entries are
     /// returned as they are taken.
     next: u16,
-    /// Entries up to here are known to be available.
+    /// Index up to which entries are known to be available.
     available: u16,
     copied: Copied,
     state: State,
 }
 
-/// Where a channel is in this process.
+/// The mapping of a channel in this process.
 #[derive(Debug)]
 struct Mapped {
     rings: Rings,
     slots: Box<[SharedLine]>,
-    /// The slot that each used entry names, as we wrote it since this was mapped; [`NO_SLOT`] where
-    /// we did not. Slots mostly come back in the order in which they are, and then no entry is ever
-    /// written again.
+    /// The slot number last written to each used entry since it was mapped, or [`NO_SLOT`].
+    ///
+    /// Slots mostly come back in the same order. Then no entry is ever written again.
     used: Box<[u16]>,
 }
 
-/// No channel has so many: the size of a virtqueue is at most 2^15.
+/// A number that no slot has: the size of a virtqueue is at most 2^15.
 const NO_SLOT: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ enum State {
     Running,
     /// The front-end stopped the virtqueue.
     Stopped,
-    /// The driver broke the rules; for good.
+    /// The driver broke the rules. This is permanent.
     Broken,
 }
 
@@ -70,7 +71,7 @@ impl Mapped {
         Mapped { rings, slots, used }
     }
 
-    /// Notes an entry as used, if it does not say so from the last lap.
+    /// Marks an entry as used, unless the entry has the right contents from the last lap.
     #[inline]
     fn put_used(&mut self, index: u16, slot: u16) {
         let says = &mut self.used[self.rings.slot(index)];
@@ -80,7 +81,7 @@ impl Mapped {
         }
     }
 
-    /// Fetches a slot, if it exists.
+    /// Prefetches a slot, if it exists.
     #[inline]
     fn prefetch(&self, slot: u16) {
         if let Some(line) = self.slots.get(usize::from(slot)) {
@@ -89,52 +90,53 @@ impl Mapped {
     }
 }
 
-/// Why nothing can be taken from a channel any more.
+/// The reason why a channel is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelError {
-    /// More entries available than the ring has.
+    /// The driver made more entries available than the ring has, or took some back.
     #[error("available index {available} is more than a ring ahead of {next}, or was taken back")]
     Index {
-        /// What the driver published.
+        /// The index that the driver published.
         available: u16,
-        /// Next entry to take.
+        /// Index of the next entry to take.
         next: u16,
     },
-    /// A slot number that does not exist.
+    /// The slot number does not exist.
     #[error("slot {0} does not exist")]
     Slot(u16),
-    /// A request of no units, of too many, or published in part.
+    /// The request has no units, too many, or was published in part.
     #[error("request of {units} units with {available} available")]
     Units {
-        /// What the request says.
+        /// Number of units that the request says.
         units: u8,
-        /// Entries available, its first one included.
+        /// Number of available entries, including the first one of the request.
         available: u16,
     },
-    /// Its memory was taken away.
+    /// The rings or slots are not in guest memory any more.
     #[error("rings or slots are not in guest memory any more")]
     Memory,
 }
 
-/// Why a channel cannot be bound.
+/// The reason why a channel cannot be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// The rings are not in guest memory, or not aligned.
     #[error("the rings are not in guest memory")]
     Rings,
-    /// A descriptor that is not a slot of the window.
+    /// The descriptor is not a slot of the window.
     #[error("descriptor {0} is not a slot of the window")]
     Descriptor(u16),
-    /// Indices or flags that are not zero.
+    /// An index or flag of the rings is not zero.
     #[error("the ring has been used before and was not cleared")]
     NotClear,
 }
 
 impl Channel {
-    /// Reads the descriptor table, once and for all, and checks each descriptor against the window.
+    /// Binds a channel. It reads the descriptor table once, and checks each descriptor against the
+    /// window.
     ///
     /// # Errors
-    /// Anything that [`vrdma_abi::control::BindChannelReq`] does not allow.
+    /// The rings break a rule of [`vrdma_abi::control::BindChannelReq`].
     pub fn bind(
         memory: &Arc<GuestMemory>,
         setup: VirtqueueSetup,
@@ -148,7 +150,7 @@ impl Channel {
         let mut slot_gpas = Vec::with_capacity(setup.size.into());
         for index in 0..setup.size {
             let [gpa, rest] = table.read_words::<2>(16 * usize::from(index)).map(u64::from_le);
-            // Length 64, flags 0, next 0.
+            // A valid descriptor has length 64, flags 0 and next 0.
             let last = window.partition_point(|run| run.begins_by(gpa)).checked_sub(1);
             let inside = last.is_some_and(|at| window[at].contains(gpa, UNIT as u64));
             let slot = (rest == UNIT as u64 && inside).then(|| SharedLine::new(memory, gpa)).flatten();
@@ -175,57 +177,57 @@ impl Channel {
         })
     }
 
-    /// Virtqueue number.
+    /// Returns the virtqueue number.
     pub fn index(&self) -> u16 {
         self.setup.index
     }
 
-    /// What the driver kicks.
+    /// Returns the eventfd that the driver kicks.
     pub fn kick(&self) -> Option<&Arc<Kick>> {
         self.setup.kick.as_ref()
     }
 
-    /// Where it is, if entries are taken from it.
+    /// Returns the mapping, if entries are taken from the channel.
     #[inline]
     fn running(&self) -> Option<&Mapped> {
         self.mapped.as_ref().filter(|_| self.state == State::Running)
     }
 
-    /// Whether nothing will ever be taken from it.
+    /// Returns whether the channel is broken for good.
     pub fn is_broken(&self) -> bool {
         self.state == State::Broken
     }
 
-    /// The index up to which entries are available, if there are any to take.
+    /// Returns the index up to which entries are available, if there are any to take.
     pub fn reach(&mut self) -> Option<u16> {
         let available = self.running()?.rings.avail_idx();
-        // Another is for `refresh` to find.
+        // An invalid index is left for `refresh` to report.
         if self.makes_sense(available) {
             self.available = available;
         }
         (self.available != self.next).then_some(self.available)
     }
 
-    /// Whether an available index is no more than a ring ahead, and behind no earlier one: entries
-    /// are not taken back, for others may wait until they are worked on.
+    /// Returns whether an available index is at most a ring ahead, and not behind an earlier one.
+    ///
+    /// A driver must not take entries back: commands may wait until they are executed.
     #[inline]
     fn makes_sense(&self, available: u16) -> bool {
         let ahead = available.wrapping_sub(self.next);
         ahead <= self.setup.size && ahead >= self.available.wrapping_sub(self.next)
     }
 
-    /// Whether all entries up to an index that [`Channel::reach`] returned are taken, or none will
+    /// Returns whether all entries up to an index from [`Channel::reach`] are taken, or none will
     /// be any more.
     pub fn has_taken(&self, index: u16) -> bool {
-        // No more than a ring lies between the two, and an index that is taken back breaks the
-        // channel.
+        // The indices are at most a ring apart. An index that goes back breaks the channel.
         self.state != State::Running || index.wrapping_sub(self.next).wrapping_sub(1) >= self.setup.size
     }
 
-    /// Looks for new entries; true if there are any.
+    /// Looks for new entries. Returns true if there are any.
     ///
     /// # Errors
-    /// The available index makes no sense; the channel is broken from now on.
+    /// The available index is invalid. The channel is broken from then on.
     #[inline]
     pub fn refresh(&mut self) -> Result<bool, ChannelError> {
         let Some(mapped) = self.running() else { return Ok(false) };
@@ -238,7 +240,7 @@ impl Channel {
         if found == 0 {
             return Ok(false);
         }
-        // The slots that these entries named a lap ago: most likely they do so again, and need not
+        // These entries most likely name the same slots as a lap ago. Prefetching those need not
         // wait for the lines of the ring.
         for k in 0..found.min(AHEAD) {
             mapped.prefetch(mapped.used[mapped.rings.slot(self.next.wrapping_add(k))]);
@@ -248,18 +250,17 @@ impl Channel {
         Ok(true)
     }
 
-    /// Copies entries from this one on out of the available ring, and fetches the first slots.
+    /// Copies entries from `index` on out of the available ring, and prefetches the first slots.
     fn look_up(&mut self, index: u16) {
         let Some(mapped) = &self.mapped else { return };
         self.copied.fill(&mapped.rings, index, self.available);
         self.copied.slots().iter().take(AHEAD.into()).for_each(|&slot| mapped.prefetch(slot));
     }
 
-    /// Takes the next request out of those that [`Channel::refresh`] found; returns its number of
-    /// units.
+    /// Takes the next request that [`Channel::refresh`] found. Returns its number of units.
     ///
     /// # Errors
-    /// An entry makes no sense; the channel is broken from now on.
+    /// An entry is invalid. The channel is broken from then on.
     #[inline]
     pub fn pop(&mut self, out: &mut RequestWords) -> Result<Option<usize>, ChannelError> {
         let available = self.available.wrapping_sub(self.next);
@@ -279,7 +280,7 @@ impl Channel {
         Ok(Some(units.into()))
     }
 
-    /// Copies the entry `k` after the next one out and notes it as used.
+    /// Copies out the entry `k` after the next one, and marks it as used.
     #[inline(always)]
     fn take(&mut self, k: u16, out: &mut RequestWords) -> Result<(), ChannelError> {
         let index = self.next.wrapping_add(k);
@@ -291,7 +292,7 @@ impl Channel {
             }
         };
         let Some(mapped) = &mut self.mapped else { return Err(ChannelError::Memory) };
-        // What is not published yet the driver may be writing.
+        // Only published slots are prefetched. The driver may be writing the others.
         if let Some(ahead) = self.copied.get(index.wrapping_add(AHEAD)) {
             mapped.prefetch(ahead);
         }
@@ -304,7 +305,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Returns what was taken since the last time to the driver.
+    /// Returns all taken entries to the driver.
     #[inline]
     pub fn publish_used(&self) {
         if let Some(mapped) = &self.mapped {
@@ -312,23 +313,25 @@ impl Channel {
         }
     }
 
-    /// Before sleep: asks for a kick. True if entries came meanwhile, so there will not be one.
+    /// Asks for a kick, before the worker sleeps. Returns true if entries have come, so that there
+    /// may be no kick.
     pub fn arm(&self) -> bool {
         let Some(Mapped { rings, .. }) = self.running() else { return false };
         rings.ask_for_kick(self.next);
-        // The driver publishes, then looks whether we ask; we ask, then look whether it published.
+        // The driver publishes, then checks whether a kick is wanted. This side asks for a kick,
+        // then checks for entries.
         fence(Ordering::SeqCst);
         rings.avail_idx() != self.next
     }
 
-    /// After sleep: takes the request for a kick back.
+    /// Withdraws the request for a kick, after the worker slept.
     pub fn disarm(&self) {
         if let Some(mapped) = self.running() {
             mapped.rings.refuse_kicks();
         }
     }
 
-    /// The front-end stops the virtqueue: returns the index at which it may go on.
+    /// Stops the virtqueue for the front-end. Returns the index at which it may continue.
     pub fn stop(&mut self) -> u16 {
         if self.state == State::Running {
             self.state = State::Stopped;
@@ -336,8 +339,9 @@ impl Channel {
         self.next
     }
 
-    /// The front-end starts the virtqueue again. False if it does not go on where it stopped, or
-    /// moved the descriptors.
+    /// Starts the stopped virtqueue again for the front-end.
+    ///
+    /// Returns false if it does not continue where it stopped, or if its descriptors have moved.
     pub fn resume(&mut self, memory: &Arc<GuestMemory>, setup: VirtqueueSetup, base: u16) -> bool {
         let same = setup.desc == self.setup.desc && setup.size == self.setup.size && base == self.next;
         if !same || self.state != State::Stopped {
@@ -348,8 +352,9 @@ impl Channel {
         self.remap(memory)
     }
 
-    /// Follows a new memory table, and lets go of the old one. False if the channel is broken, be
-    /// it because rings or slots are not there any more.
+    /// Switches to a new memory table, and releases the old one.
+    ///
+    /// Returns false if the channel is broken, or if its rings or slots are not in the new table.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) -> bool {
         self.mapped = if self.is_broken() { None } else { self.map(memory) };
         self.copied = Copied::NONE;
@@ -366,8 +371,8 @@ impl Channel {
     }
 }
 
-/// The runs in order, those that overlap made one: so that one look finds the run of a slot,
-/// however many there are.
+/// Sorts extents and merges those that overlap. Each slot's extent is then found by one binary
+/// search.
 fn merged(runs: &[Run]) -> Vec<Run> {
     let mut runs = runs.to_vec();
     runs.sort_unstable_by_key(|run| run.gpa);
@@ -382,14 +387,14 @@ fn merged(runs: &[Run]) -> Vec<Run> {
 }
 
 impl Run {
-    /// Whether its first byte is at `gpa` or before.
+    /// Returns whether the first byte is at or before `gpa`.
     fn begins_by(&self, gpa: u64) -> bool {
         #[cfg(test)]
         tests::LOOKS.set(tests::LOOKS.get() + 1);
         self.gpa <= gpa
     }
 
-    /// Whether `len` bytes at `gpa` are wholly in this run.
+    /// Returns whether the extent contains all `len` bytes at `gpa`.
     fn contains(&self, gpa: u64, len: u64) -> bool {
         #[cfg(test)]
         tests::LOOKS.set(tests::LOOKS.get() + 1);
@@ -404,11 +409,11 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// How often a run of a window was looked at.
+        /// How often an extent of a window was examined.
         pub static LOOKS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// A channel of two slots at 0x400, whose rings are at 0x100 and 0x200.
+    /// Makes a channel of two slots at 0x400, whose rings are at 0x100 and 0x200.
     fn channel(memory: &Arc<GuestMemory>) -> Channel {
         let words = Shared::<16>::new(memory, Run { gpa: 0, len: 0x1000 }).unwrap();
         for slot in 0..2 {
@@ -423,12 +428,12 @@ mod tests {
 
     #[test]
     fn a_broken_channel_lets_go_of_the_old_table() {
-        // Its memory is gone.
+        // The memory of this channel is gone.
         let (old, new) = (memory(&[(0, 0x1000)]), memory(&[(0x1000, 0x1000)]));
         let mut lost = channel(&old);
         assert!(!lost.remap(&new) && lost.is_broken());
         assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 1));
-        // It broke the rules before, and its memory is still there.
+        // This channel broke the rules first, and its memory is still there.
         let (old, new) = (memory(&[(0, 0x1000)]), memory(&[(0, 0x1000)]));
         let mut wrong = channel(&old);
         let words = Shared::<4>::new(&old, Run { gpa: 0x100, len: 4 }).unwrap();
@@ -458,7 +463,7 @@ mod tests {
         let laps: [[u16; 2]; 5] = [[0, 1], [0, 1], [1, 0], [1, 1], [0, 1]];
         let mut before = [u16::MAX; 2];
         for (lap, slots) in laps.into_iter().enumerate() {
-            // What somebody else writes there stays if it is not written again.
+            // These marks stay in the entries that are not written again.
             (0..2).for_each(|i| words.store32(used(i), 0x77, Ordering::Relaxed));
             (0..2).for_each(|i| words.store16(entry(i), slots[i], Ordering::Relaxed));
             words.store16(0x102, 2 * (lap as u16 + 1), Ordering::Release);
@@ -472,7 +477,7 @@ mod tests {
             }
             before = slots;
         }
-        // Where it is mapped anew, nothing is known to be written.
+        // After mapping it again, no entry is known to be written.
         assert!(channel.remap(&memory));
         words.store16(0x102, 12, Ordering::Release);
         assert_eq!(channel.refresh(), Ok(true));
@@ -500,7 +505,7 @@ mod tests {
             assert_eq!(out[0] >> 32, slot);
         }
         assert_eq!(channel.pop(&mut out), Ok(None));
-        // The index goes all the way around, past where the same entries were looked up.
+        // The index wraps around, past the values of the entries that were copied earlier.
         for turn in 1..=40_000u16 {
             let slot = u16::from(turn % 3 == 0);
             words.store16(0x104, slot, Ordering::Relaxed);
@@ -525,7 +530,8 @@ mod tests {
     #[test]
     fn a_window_of_many_runs_is_not_searched_from_its_start_for_each_slot() {
         const SLOTS: u16 = 1024;
-        // A page for each slot, so that no two become one, and as many that have none.
+        // Each slot has a page, so that no extents are merged. Three times as many pages have no
+        // slot.
         const RUNS: u64 = 4096;
         let first = 0x10_0000;
         let memory = memory(&[(0, first + 4096 * RUNS)]);

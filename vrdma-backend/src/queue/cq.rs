@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use vrdma_abi::cqe::{CqRecord, Cqe, TimedCqe};
 
 const CONSUMER: usize = 64;
-/// Where the time stamp is in a CQE that has one.
+/// Offset of the time stamp in a CQE that has one.
 const TIMESTAMP: usize = std::mem::offset_of!(TimedCqe, timestamp);
 
-/// What the CQEs of a ring are.
+/// The kind of CQEs in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqeKind {
     /// [`Cqe`]s.
@@ -19,7 +19,7 @@ pub enum CqeKind {
 }
 
 impl CqeKind {
-    /// Bytes of one; a power of two.
+    /// Returns the size of a CQE in bytes, a power of two.
     const fn size(self) -> usize {
         match self {
             CqeKind::Plain => Cqe::SIZE,
@@ -28,11 +28,11 @@ impl CqeKind {
     }
 }
 
-/// Ring and record of a completion queue.
+/// The ring and the record of a completion queue.
 #[derive(Debug)]
 pub struct CqRing {
-    /// None once its memory was not there under a new memory table: it is broken then, and keeps no
-    /// old table mapped.
+    /// `None` if a new memory table did not contain it. The CQ is broken then, and keeps no old
+    /// table mapped.
     mapped: Option<CqMapping>,
     layout: CqLayout,
     entries: u32,
@@ -43,15 +43,15 @@ pub struct CqRing {
     /// Values of the arm words at the last event.
     seen_next: u32,
     seen_solicited: u32,
-    /// A former ring had CQEs that were not consumed, and none since has raised an event.
+    /// CQEs in a former ring were not consumed, and no CQE since has raised an event.
     left: bool,
-    /// CQEs that are not consumed are overwritten.
+    /// Whether CQEs that are not consumed are overwritten.
     overwrites: bool,
     broken: bool,
 }
 
-/// Where the guest says that a completion queue is. Shared, so that it can be mapped away from the
-/// worker.
+/// The guest-physical layout of a completion queue. It is shared, so that another thread than the
+/// worker can map it.
 #[derive(Clone, Debug)]
 pub struct CqLayout {
     runs: Arc<[Run]>,
@@ -59,23 +59,23 @@ pub struct CqLayout {
     kind: CqeKind,
 }
 
-/// Where a completion queue is in this process.
+/// The mapping of a completion queue in this process.
 #[derive(Debug)]
 pub struct CqMapping {
     chunks: Box<[Shared<8>]>,
-    /// log2 of the bytes of a chunk.
+    /// log2 of the size of a chunk in bytes.
     chunk_shift: u32,
     record: Shared<4>,
 }
 
 impl CqLayout {
-    /// Maps it; `None` if it is not all in this memory.
+    /// Maps the CQ. Returns `None` if it is not all in this memory.
     pub fn map(&self, memory: &Arc<GuestMemory>) -> Option<CqMapping> {
         resolve(memory, &self.runs, self.entries, self.kind.size())
     }
 }
 
-/// Rings of more chunks are dropped by the reaper: to free so much memory takes a while.
+/// The reaper drops rings of more chunks than this, because freeing them takes long.
 const MANY: usize = 1024;
 
 impl Drop for CqRing {
@@ -86,15 +86,15 @@ impl Drop for CqRing {
     }
 }
 
-/// A place in a ring that is some CQE's: its free-running index.
+/// A reserved slot of a CQ ring: the free-running index of a CQE.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place(u32);
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
 impl CqMapping {
-    /// Where a CQE is: the chunk, and the offset in it.
+    /// Returns the chunk of a CQE, and the offset in the chunk.
     #[inline]
     fn find(&self, Place(index): Place, entries: u32, kind: CqeKind) -> (&Shared<8>, usize) {
         let at = (index & (entries - 1)) as usize * kind.size();
@@ -102,18 +102,20 @@ impl CqMapping {
     }
 }
 
-/// The completion does not fit, or never will again.
+/// The error of a CQ that is full or broken. It accepts no completion any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
 impl CqRing {
-    /// Bytes of a CQ with so many entries.
+    /// Returns the size in bytes of a CQ with `entries` entries, including the record.
     pub fn bytes(kind: CqeKind, entries: u32) -> u64 {
         u64::from(entries) * kind.size() as u64 + CqRecord::SIZE as u64
     }
 
-    /// A CQ of `entries` (a power of two) in `runs`, whose lengths sum up to [`CqRing::bytes`].
-    /// `None` if they are not all guest memory, or cut a CQE or the record.
+    /// Creates a CQ of `entries` entries in `runs`.
+    ///
+    /// `entries` is a power of two, and the extents sum up to [`CqRing::bytes`]. Returns `None` if
+    /// they are not all guest memory, or cut a CQE or the record.
     pub fn new(memory: &Arc<GuestMemory>, runs: &[Run], kind: CqeKind, entries: u32) -> Option<CqRing> {
         let layout = CqLayout { runs: runs.into(), entries, kind };
         Some(CqRing {
@@ -130,28 +132,29 @@ impl CqRing {
         })
     }
 
-    /// Overwrites what the consumer leaves there, from now on.
+    /// Makes the CQ overwrite CQEs that are not consumed.
     pub fn ignore_overrun(&mut self) {
         self.overwrites = true;
     }
 
-    /// Whether CQEs may be written later than behind them: each has a place of its own.
+    /// Returns whether CQEs may be written after later ones. This needs a slot for each.
     #[inline]
     pub fn may_wait(&self) -> bool {
         !self.overwrites
     }
 
-    /// What its CQEs are.
+    /// Returns the kind of its CQEs.
     pub fn kind(&self) -> CqeKind {
         self.layout.kind
     }
 
-    /// Number of CQEs.
+    /// Returns the number of CQEs that fit.
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// CQEs that are not consumed. `None` if it is broken, or the consumer's index nonsense.
+    /// Returns the number of CQEs not consumed. `None` if the CQ is broken, or the consumer's index
+    /// invalid.
     pub fn unconsumed(&self) -> Option<u32> {
         let mapped = self.mapped.as_ref().filter(|_| !self.broken)?;
         let unconsumed = self.head.wrapping_sub(mapped.record.load32(CONSUMER, Ordering::Acquire));
@@ -162,8 +165,9 @@ impl CqRing {
         }
     }
 
-    /// Goes on in another ring, which is new; what is in this one stays there, for the consumer.
-    /// What was seen of the arm words goes on to count.
+    /// Continues in a new ring. The consumer still takes CQEs from the former ring.
+    ///
+    /// The values seen in the arm words remain valid.
     pub fn go_on_in(&mut self, mut next: CqRing) {
         next.left = self.left || self.unconsumed() != Some(0);
         (next.seen_next, next.seen_solicited) = (self.seen_next, self.seen_solicited);
@@ -171,24 +175,25 @@ impl CqRing {
         *self = next;
     }
 
-    /// What it takes in this process, in runs: those of the guest, or the pieces that they cut the
-    /// ring into, if these are more.
+    /// Returns the number of extents that the CQ takes in this process.
+    ///
+    /// These are the guest's extents, or the chunks of the ring if there are more of those.
     pub fn runs(&self) -> u64 {
         self.layout.runs.len().max(self.mapped.as_ref().map_or(0, |mapped| mapped.chunks.len())) as u64
     }
 
-    /// Takes the next place, for a CQE to be written later: by then the processor may have its
+    /// Reserves the next slot, for a CQE that is written later. By then the processor may have its
     /// line.
     ///
     /// # Errors
-    /// The ring is full (or the consumer's index nonsense); it takes nothing from now on.
+    /// The ring is full, or the consumer's index is invalid. The CQ is broken from then on.
     #[inline]
     pub fn reserve(&mut self) -> Result<Place, Overrun> {
         let Some(mapped) = self.mapped.as_ref().filter(|_| !self.broken) else { return Err(Overrun) };
         if !self.overwrites && self.head.wrapping_sub(self.consumer) >= self.entries {
             self.consumer = mapped.record.load32(CONSUMER, Ordering::Acquire);
-            // More than a ring behind, or ahead of us: both show as a distance of more than the
-            // ring.
+            // If the consumer is more than a ring behind, or ahead of the device, the distance
+            // exceeds the ring.
             if self.head.wrapping_sub(self.consumer) >= self.entries {
                 self.broken = true;
                 return Err(Overrun);
@@ -203,31 +208,36 @@ impl CqRing {
         Ok(place)
     }
 
-    /// Publishes a CQE at a place that was reserved in this ring, in the words that it is in memory
-    /// (little-endian), its `phase` 0: it is set here. `timestamp` is asked for if its CQEs have
-    /// one. The consumer sees none of those behind a place that has not been written.
+    /// Publishes a CQE in a slot that was reserved in this ring.
+    ///
+    /// `words` is its memory image (little-endian) with phase 0: the phase is set here. `timestamp`
+    /// is called if the ring's CQEs have a time stamp. The consumer sees no CQE behind a slot that
+    /// is not yet written.
     #[inline]
     pub fn write(&mut self, place: Place, words: &[u64; 4], timestamp: impl FnOnce() -> u64) {
-        // The memory may have gone meanwhile: then the guest has done away with it.
+        // The memory may have gone since, if the guest removed it.
         let Some(mapped) = self.mapped.as_ref() else { return };
         let (chunk, at) = mapped.find(place, self.entries, self.layout.kind);
         if self.layout.kind == CqeKind::Timed {
             chunk.store64(at + TIMESTAMP, timestamp(), Ordering::Relaxed);
         }
-        // The bit of the index beyond the ring's turns with each lap, beginning with 0.
+        // The phase is the bit of the index above the ring's bits. It inverts with each lap. In the
+        // first lap the bit is 0, and the phase 1.
         let phase = u64::from(place.0 & self.entries == 0);
         let [first, second, third, last] = *words;
         chunk.publish_words(at, [first, second, third, last | phase << 56]);
     }
 
-    /// Whether the consumer has asked for an event of any completion, as far as shows.
+    /// Returns whether the consumer has asked for an event for any completion, as far as is
+    /// visible.
     pub fn is_armed(&self) -> bool {
         let next = self.mapped.as_ref().map(|mapped| mapped.record.load32(0, Ordering::Relaxed));
         next.is_some_and(|next| next != self.seen_next)
     }
 
-    /// Whether an event is due for CQEs published since the last call, which a full barrier has
-    /// made visible.
+    /// Returns whether an event is due for CQEs published since the last call.
+    ///
+    /// The caller has made the CQEs visible by a full barrier.
     pub fn take_event(&mut self, solicited: bool) -> bool {
         let Some(mapped) = &self.mapped else { return false };
         let next = mapped.record.load32(0, Ordering::Relaxed);
@@ -239,37 +249,43 @@ impl CqRing {
         due
     }
 
-    /// The same, long after: whether the consumer has armed the CQ and left CQEs in it. One that
-    /// armed and then saw them has taken them. (Whether it has taken what is in a former ring does
-    /// not show.)
+    /// Returns whether an event is due long after the CQEs were published, without a barrier.
+    ///
+    /// It is due if the consumer has armed the CQ and left CQEs in it. A consumer that armed and
+    /// then saw the CQEs has taken them. Whether it has taken those in a former ring is not
+    /// visible.
     pub fn take_late_event(&mut self, solicited: bool) -> bool {
         let left = std::mem::take(&mut self.left);
         let consumer = self.mapped.as_ref().map(|mapped| mapped.record.load32(CONSUMER, Ordering::Acquire));
         consumer.is_some_and(|consumer| left || consumer != self.head) && self.take_event(solicited)
     }
 
-    /// Where the guest says that it is. `None` if it is broken because its memory was not there: it
-    /// does not come back.
+    /// Returns its guest-physical layout. `None` if it is broken because its memory was gone: it
+    /// stays broken.
     pub fn layout(&self) -> Option<CqLayout> {
         self.mapped.as_ref().map(|_| self.layout.clone())
     }
 
-    /// Follows a new memory table, in which its [`CqRing::layout`] has been mapped; without a new
-    /// mapping it takes nothing from now on. The old mapping, which may take long to drop.
+    /// Switches to a mapping of its [`CqRing::layout`] in a new memory table.
+    ///
+    /// Without a mapping, the CQ is broken from then on. Returns the old mapping, which may take
+    /// long to drop.
     pub fn install(&mut self, new: Option<CqMapping>) -> Option<CqMapping> {
         self.broken |= new.is_none();
         std::mem::replace(&mut self.mapped, new)
     }
 }
 
-/// Cuts the ring into equal chunks, each contiguous in this process: as large as the runs allow.
+/// Divides the ring into equal chunks, each contiguous in this process. They are as large as the
+/// extents allow.
 fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32, size: usize) -> Option<CqMapping> {
     let ring_bytes = u64::from(entries) * size as u64;
     let mut pieces = Vec::new();
     for run in runs {
         memory.resolve(*run, &mut pieces)?;
     }
-    // The largest power of two that divides the offset of each cut, and the ring's size.
+    // The size of a chunk is the largest power of two that divides the ring's size and the offset
+    // of each cut.
     let mut cuts = ring_bytes;
     let mut offset = 0;
     for piece in &pieces {
@@ -291,20 +307,20 @@ fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32, size: usize) -
     Some(CqMapping { chunks, chunk_shift, record })
 }
 
-/// Cuts pieces off runs that are known to be guest memory, from the first to the last.
+/// Cuts pieces off extents that are known to be guest memory, from the first to the last.
 struct Cutter<'a> {
     runs: &'a [Run],
-    /// What is left of the run before those.
+    /// The rest of the extent before `runs`.
     rest: Run,
 }
 
 impl Cutter<'_> {
-    /// The next `len` bytes, if they are one piece.
+    /// Returns the next `len` bytes, if they are contiguous.
     fn cut(&mut self, len: u64) -> Option<Run> {
         while self.rest.len < len {
             let (next, runs) = self.runs.split_first()?;
             self.runs = runs;
-            // Neighbouring runs that are adjacent in guest memory are one.
+            // Successive extents that are adjacent in guest memory are joined.
             match self.rest {
                 Run { len: 0, .. } => self.rest = *next,
                 Run { gpa, len } if gpa + len == next.gpa => self.rest.len += next.len,
@@ -420,7 +436,7 @@ mod tests {
         word(128 + 64).store32(0, 1, Ordering::Relaxed);
         assert_eq!(ring.unconsumed(), Some(2));
         let next = CqRing::new(&memory, &[Run { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
-        // The driver has the arm words go on.
+        // The driver initialises the arm words with their last values.
         word(0x1000 + 64).store32(0, 7, Ordering::Relaxed);
         ring.go_on_in(next);
         assert!(!ring.is_armed() && !ring.take_event(true), "that was answered");
@@ -460,7 +476,7 @@ mod tests {
 
     #[test]
     fn rings_may_be_scattered_between_cqes() {
-        // 8 CQEs: 2, 2, 4, then the record on its own.
+        // 8 CQEs in extents of 2, 2 and 4, then the record in its own.
         let (memory, ring) = cq(&[(0x1000, 64), (0x3000, 64), (0x2000, 128), (0x5000, 128)], 8);
         let mut ring = ring.unwrap();
         for n in 0..8 {
@@ -491,7 +507,7 @@ mod tests {
 
     #[test]
     fn a_time_stamp_lies_behind_each_cqe_and_the_rest_where_it_is() {
-        // 4 CQEs: 1, 1, 2 with the record.
+        // 4 CQEs in extents of 1, 1 and 2, the last with the record.
         let memory = memory(&[(0, 0x10000)]);
         let run = |gpa, len| Run { gpa, len };
         let runs = [run(0x1000, 64), run(0x3000, 64), run(0x2000, 128 + 128)];
@@ -518,7 +534,7 @@ mod tests {
         let whole = bytes(1024);
         assert_eq!(cq(&[(0, whole)], 1024).1.unwrap().runs(), 1);
         assert_eq!(cq(&[(0, 4096), (4096, whole - 4096)], 1024).1.unwrap().runs(), 2);
-        // Two runs that are apart by a CQE leave nothing but pieces of one CQE.
+        // Two extents with a gap of one CQE between them make each chunk the size of a CQE.
         assert_eq!(cq(&[(0, 32), (64, whole - 32)], 1024).1.unwrap().runs(), 1024);
     }
 

@@ -11,12 +11,12 @@ use vm_memory::{Bytes, GuestAddress};
 use vrdma_abi::event::{Event, EventKind};
 use vrdma_abi::zerocopy::IntoBytes;
 
-/// A queue of events to the driver, and those that wait for a buffer.
+/// A virtqueue for events to the driver, and the events that wait for a buffer.
 #[derive(Debug, Default)]
 pub struct EventQueue {
     attached: Option<Attached>,
     pending: VecDeque<(EventKind, u32)>,
-    /// What is in `pending`: one event of a kind and object says as much as two.
+    /// The contents of `pending`. A second event of the same kind and object would add nothing.
     queued: HashSet<(EventKind, u32)>,
 }
 
@@ -25,15 +25,15 @@ struct Attached {
     queue: Queue,
     call: Option<Arc<Call>>,
     memory: Arc<GuestMemory>,
-    /// It was given events, and wanted no interrupt.
+    /// At the last delivery the driver wanted no interrupt.
     quiet: bool,
-    /// Its rings cannot be read or make no sense: it is left alone until it is started again.
+    /// The rings cannot be read or are invalid. The queue is not touched until it is started again.
     broken: bool,
 }
 
 impl EventQueue {
-    /// The front-end started the virtqueue. False if it cannot be: its rings are not in guest
-    /// memory.
+    /// Attaches the virtqueue that the front-end started. Returns false if its rings are not in
+    /// guest memory.
     pub fn attach(&mut self, memory: &Arc<GuestMemory>, setup: &VirtqueueSetup, base: u16) -> bool {
         let queue = setup.queue(base, memory);
         self.attached = queue.map(|queue| Attached {
@@ -46,36 +46,36 @@ impl EventQueue {
         self.attached.is_some()
     }
 
-    /// The front-end stops the virtqueue: returns the index at which it may go on, if it was
-    /// running.
+    /// Detaches the virtqueue that the front-end stopped. Returns the index at which it may
+    /// continue, if it was running.
     pub fn detach(&mut self) -> Option<u16> {
         self.attached.take().map(|a| a.queue.next_avail())
     }
 
-    /// The front-end changed what rings the driver.
+    /// Replaces the eventfd that interrupts the driver.
     pub fn set_call(&mut self, call: Option<Arc<Call>>) {
         if let Some(attached) = &mut self.attached {
             attached.call = call;
         }
     }
 
-    /// Forgets the events that wait.
+    /// Discards the queued events.
     pub fn clear(&mut self) {
         self.pending.clear();
         self.queued.clear();
     }
 
-    /// Forgets the events of an object that is destroyed.
+    /// Discards the queued events of an object that is destroyed.
     pub fn forget(&mut self, object: u32, kinds: &[EventKind]) {
         let dead = |(kind, of): &(EventKind, u32)| *of == object && kinds.contains(kind);
-        // Each kind has to go, not the first that is found alone.
+        // `count` visits all kinds. `any` would stop at the first one found.
         let found = kinds.iter().filter(|&&kind| self.queued.remove(&(kind, object))).count();
         if found != 0 {
             self.pending.retain(|event| !dead(event));
         }
     }
 
-    /// Follows a new memory table.
+    /// Switches to a new memory table.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
         if let Some(attached) = &mut self.attached {
             attached.memory = memory.clone();
@@ -89,23 +89,23 @@ impl EventQueue {
         }
     }
 
-    /// Whether events wait that [`EventQueue::flush`] may hand over.
+    /// Returns whether events wait that [`EventQueue::flush`] may deliver.
     pub fn is_pending(&self) -> bool {
         !self.pending.is_empty() && self.attached.as_ref().is_some_and(|attached| !attached.broken)
     }
 
-    /// Whether events wait, be it for a driver that starts the virtqueue again.
+    /// Returns whether events wait, even if the virtqueue is stopped or broken.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Hands events to the driver as far as it has buffers posted, and interrupts it if it asks for
-    /// that.
+    /// Delivers events as far as the driver has posted buffers. Interrupts the driver if it asks
+    /// for that.
     pub fn flush(&mut self) {
         let Some(attached) = &mut self.attached else { return };
         let mut used = false;
-        // However fast a driver returns useless buffers, and however many events wait: no more of
-        // them are looked at in a turn.
+        // At most one ring of buffers is examined in a round. This bounds the work if a driver
+        // keeps returning useless buffers, and if many events wait.
         let mut buffers = attached.queue.size();
         while let Some(&(kind, object)) = self.pending.front() {
             if !attached.put(kind, object, &mut buffers) {
@@ -124,8 +124,9 @@ impl EventQueue {
         }
     }
 
-    /// Interrupts a driver that wanted none when it was given events last: that it wants one may
-    /// not have shown then.
+    /// Interrupts a driver that wanted no interrupt at the last delivery.
+    ///
+    /// Its request for one may not have been visible then.
     pub fn look_again(&mut self) {
         if let Some(attached) = &mut self.attached
             && std::mem::take(&mut attached.quiet)
@@ -137,8 +138,10 @@ impl EventQueue {
 }
 
 impl Attached {
-    /// False if the driver has no buffer for it among the next `buffers`. One that is too small or
-    /// not writable is returned empty.
+    /// Writes an event to a buffer. Returns false if none of the next `buffers` buffers is
+    /// suitable.
+    ///
+    /// A buffer that is too small or not writable is returned empty.
     fn put(&mut self, kind: EventKind, object: u32, buffers: &mut u16) -> bool {
         let event = Event { kind: kind.0.into(), object: object.into(), ..Event::default() };
         let memory = self.memory.mmap();
@@ -170,9 +173,10 @@ impl Attached {
 }
 
 impl VirtqueueSetup {
-    /// For `virtio-queue`; `None` if the rings are not all in guest memory, or not aligned.
+    /// Makes a queue of the crate `virtio-queue`. Returns `None` if a ring is outside guest memory
+    /// or not aligned.
     pub fn queue(&self, base: u16, memory: &GuestMemory) -> Option<Queue> {
-        // It takes an available ring there for none at all, each time that it is asked.
+        // `virtio-queue` takes an available ring at address 0 for a missing one, at each access.
         if self.avail == 0 {
             return None;
         }
@@ -206,20 +210,22 @@ mod tests {
         queue.forget(5, &kinds);
         assert_eq!(queue.pending, [(EventKind::QP_FATAL, 6), (EventKind::COMM_EST, 6)]);
         assert_eq!(queue.queued.len(), 2);
-        // The number's next owner has events of its own.
+        // The next object with this number has its own events.
         kinds.iter().for_each(|&kind| queue.push(kind, 5));
         assert_eq!(queue.pending.len(), 4);
     }
 
-    /// A driver whose used ring lies on its available ring: each buffer that is returned is another
-    /// that is there. All are useless, until the last entry of the used ring is written, which
-    /// mends the only descriptor.
+    /// The test driver's used ring overlaps its available ring, so each returned buffer makes
+    /// another one available.
+    ///
+    /// All buffers are useless until the last entry of the used ring is written. That entry repairs
+    /// the only descriptor.
     #[test]
     fn of_useless_buffers_no_more_than_a_ring_full_is_looked_at_in_a_turn() {
         const SIZE: u16 = 8;
         let memory = memory(&[(0, 0x2000)]);
         let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x2000 }).unwrap();
-        // The last entry of the used ring is the address of descriptor 0.
+        // The last entry of the used ring overlays the address in descriptor 0.
         let (rings, desc) = (0x1004, 0x1040);
         words.store64(desc, 1 << 40, Ordering::Relaxed);
         words.store32(desc + 8, Event::SIZE as u32, Ordering::Relaxed);

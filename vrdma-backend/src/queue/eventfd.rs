@@ -6,18 +6,21 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-/// An eventfd of the front-end. Who closes it last takes it out of all epoll instances that watch
-/// it, of which the front-end may have very many: that is left to the reaper.
+/// An eventfd of the front-end.
+///
+/// Closing the last descriptor removes it from all epoll instances that watch it. The front-end may
+/// have very many of those, so the reaper closes it.
 #[derive(Debug)]
 pub(super) struct Eventfd(Option<(File, Entry)>);
 
-/// Most eventfds of a function that are open: two of each of 256 virtqueues, and as many that are
-/// still to be closed.
+/// Largest number of open eventfds of a function: two for each of 256 virtqueues, and as many that
+/// wait to be closed.
 pub(super) const MAX_OPEN: usize = 1024;
 
 impl Eventfd {
-    /// The file, if it is an eventfd. Waits until less than [`MAX_OPEN`] are open: a front-end
-    /// could have descriptors sent faster than the reaper closes them.
+    /// Wraps the file, if it is an eventfd. Waits until fewer than [`MAX_OPEN`] are open.
+    ///
+    /// Without this wait, a front-end could send descriptors faster than the reaper closes them.
     pub(super) fn new(file: File, open: &Arc<Backlog>) -> io::Result<Eventfd> {
         let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         if target.as_os_str() != "anon_inode:[eventfd]" {

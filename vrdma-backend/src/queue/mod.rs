@@ -1,6 +1,6 @@
 //! Rings that the guest shares with the device.
 //!
-//! Mechanics only: what lies in the entries is for `device/` to know.
+//! These files move entries only. `device/` knows what the entries mean.
 
 mod call;
 pub mod chains;
@@ -36,34 +36,38 @@ pub struct VirtqueueSetup {
     pub used: u64,
     /// Whether VIRTIO_F_EVENT_IDX was negotiated.
     pub event_idx: bool,
-    /// Rings when the driver made entries available.
+    /// The eventfd that the front-end signals when the driver made entries available.
     pub kick: Option<Arc<Kick>>,
-    /// To ring when entries were used.
+    /// The eventfd to signal when entries were used.
     pub call: Option<Arc<Call>>,
 }
 
-/// What the driver rings: an eventfd. It is watched, edge-triggered, and never read: the front-end
-/// holds it too, so a read could block.
+/// The eventfd that the driver kicks.
+///
+/// It is watched edge-triggered and never read. The front-end holds the descriptor too, so a read
+/// could block.
 #[derive(Debug)]
 pub struct Kick(Eventfd);
 
 impl Kick {
-    /// Takes an eventfd of the front-end, and waits if `open` has too many.
+    /// Takes an eventfd of the front-end. Waits while too many are `open`.
     ///
     /// # Errors
-    /// It is something else. To watch another kind of file can block: one of a FUSE file system
-    /// asks a process of the front-end's choice.
+    /// The file is no eventfd. Watching another kind of file could block: a file of a FUSE file
+    /// system asks a process that the front-end chose.
     pub fn new(file: File, open: &Arc<Backlog>) -> io::Result<Kick> {
         Eventfd::new(file, open).map(Kick)
     }
 }
 
 impl Kick {
-    /// Has `epoll` report it as `token`, or no longer. Edge-triggered, so a kick need not be read:
-    /// a read could block, because the descriptor is the front-end's too.
+    /// Makes `epoll` report it as `token`, or stops that.
+    ///
+    /// It is edge-triggered, so that a kick need not be read. A read could block, because the
+    /// front-end has the descriptor too.
     ///
     /// # Errors
-    /// The system does not let us.
+    /// The system refuses.
     pub fn watch(&self, epoll: &Epoll, token: u64, watched: bool) -> io::Result<()> {
         let operation = if watched { ControlOperation::Add } else { ControlOperation::Delete };
         let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, token);
@@ -77,8 +81,10 @@ impl AsRawFd for Kick {
     }
 }
 
-/// Bytes of descriptor table, available ring and used ring of a split virtqueue of `size` entries
-/// (virtio 1.2, 2.7), with the words for EVENT_IDX.
+/// Returns the sizes in bytes of descriptor table, available ring and used ring of a split
+/// virtqueue.
+///
+/// The queue has `size` entries (virtio 1.2, 2.7). The sizes include the words for EVENT_IDX.
 pub fn ring_lens(size: u16) -> [u64; 3] {
     let size = u64::from(size);
     [16 * size, 6 + 2 * size, 6 + 8 * size]
@@ -109,7 +115,7 @@ impl Rings {
         self.avail.load16(2, Ordering::Acquire)
     }
 
-    /// The entry for free-running index `index`.
+    /// Returns the entry at free-running index `index`.
     #[inline]
     fn avail_entry(&self, index: u16) -> u16 {
         self.avail.load16(4 + 2 * self.slot(index), Ordering::Relaxed)
@@ -136,7 +142,8 @@ impl Rings {
         }
     }
 
-    /// Takes that back. With EVENT_IDX there is nothing to write: the index asked for lies behind.
+    /// Withdraws the request for a kick. With EVENT_IDX nothing is written: the index asked for has
+    /// passed.
     fn refuse_kicks(&self) {
         const USED_F_NO_NOTIFY: u16 = 1;
         if !self.event_idx {
@@ -144,8 +151,8 @@ impl Rings {
         }
     }
 
-    /// Whether the driver asked for an interrupt by one of the used entries from `old` up to, not
-    /// including, `new` (virtio 1.2, 2.7.7.2).
+    /// Returns whether the driver asked for an interrupt by a used entry from `old` to `new`,
+    /// excluding `new` (virtio 1.2, 2.7.7.2).
     fn wants_interrupt(&self, old: u16, new: u16) -> bool {
         const AVAIL_F_NO_INTERRUPT: u16 = 1;
         if !self.event_idx {
@@ -193,7 +200,7 @@ mod tests {
                 Kick::new(eventfd(), &open).unwrap();
                 assert!(released.load(Ordering::Relaxed));
             });
-            // Long enough for one that does not wait, on most machines.
+            // On most machines this is long enough for a thread that does not wait.
             (0..1000).for_each(|_| std::thread::yield_now());
             released.store(true, Ordering::Relaxed);
             drop(busy);

@@ -1,5 +1,5 @@
-//! A session without a thread and a socket of its own, for fuzzing (`fuzzing/`): who serves
-//! it runs it.
+//! A session without its own thread and socket, for fuzzing (`fuzzing/`). Its caller runs
+//! it.
 
 use super::{Connection, Guest};
 use crate::queue::Ringer;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
-/// See the module.
+/// A session that runs in its caller's thread.
 pub struct Inline<F> {
     guest: Guest<F>,
     _stop: EventNotifier,
 }
 
 impl<F: Function> Inline<F> {
-    /// Of that function.
+    /// Creates a session of that function.
     pub fn new(function: F) -> Inline<F> {
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK).expect("an eventfd");
         // Nobody ever connects to it.
@@ -38,13 +38,13 @@ impl<F: Function> Inline<F> {
         Inline { guest, _stop: stop }
     }
 
-    /// Serves a front-end until it has nothing more to say, or breaks the rules.
+    /// Serves a front-end until it sends nothing more, or breaks the rules.
     pub fn serve(&self, stream: UnixStream) {
         self.guest.serve(stream).expect("descriptors are left");
     }
 }
 
-/// A name for a socket that no other in the system has.
+/// Returns a socket name that is unique in the system.
 fn unique() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("vrdma-fuzz-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))

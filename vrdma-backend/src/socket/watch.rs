@@ -1,4 +1,4 @@
-//! Sockets whose files somebody deletes are made anew.
+//! Binds sockets again after their files were deleted.
 
 use super::Listener;
 use anyhow::{Context, Result};
@@ -10,15 +10,18 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-/// How often a file that cannot be made again is tried, in seconds: its directory is gone, for one.
+/// Seconds between attempts to bind a file again that fails, for instance because its directory is
+/// gone.
 const AGAIN: i64 = 1;
 
-/// How long whoever deletes a file has for the rest of its directory, in nanoseconds: a socket that
-/// is bound anew in between keeps the directory from being removed.
+/// Nanoseconds to wait after a file was deleted.
+///
+/// Whoever deletes it may want to delete its directory too. A socket bound in between would prevent
+/// that.
 const PAUSE: i64 = 100_000_000;
 
-/// A thread that sleeps until a file is deleted in a directory of these sockets; it ends when this
-/// is dropped.
+/// A thread that waits for file deletions in the directories of the sockets. It ends when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<OwnedFd>,
@@ -26,10 +29,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// The system is out of something.
+    /// A system resource is exhausted.
     pub fn start(listeners: Vec<Weak<Listener>>) -> Result<Watch> {
         let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).context("inotify")?;
@@ -57,7 +60,8 @@ fn run(events: &OwnedFd, stopped: &OwnedFd, listeners: &[Weak<Listener>]) {
         | WatchFlags::ONLYDIR;
     loop {
         let all: Vec<Arc<Listener>> = listeners.iter().filter_map(Weak::upgrade).collect();
-        // Before the look: what is deleted after it is told. One that is watched already stays so.
+        // Watching starts before the check, so that later deletions are reported. Adding an
+        // existing watch changes nothing.
         let directories: BTreeSet<_> = all.iter().map(|listener| listener.directory()).collect();
         let watched =
             directories.into_iter().filter(|at| inotify::add_watch(events, *at, flags).is_ok()).count();

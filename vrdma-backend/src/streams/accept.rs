@@ -1,4 +1,4 @@
-//! What drivers ask for, of listeners; and how connections are taken of them.
+//! Executes the driver's commands on listeners, and accepts connections from them.
 
 use super::cm::{Failure, ListenerId};
 use super::connection::{Connection, Phase, SET_UP_TIME};
@@ -10,18 +10,19 @@ use std::time::Duration;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, Responder};
 
-/// Connections that are taken of a listener in one turn.
+/// Connections accepted from a listener in one round.
 const ACCEPTS: usize = 4;
-/// How long a listener is left alone if the system is out of something that a connection needs: its
-/// sockets would tell of the connection for ever.
+/// How long a listener is left alone if the system is out of something that a connection needs.
+///
+/// Its sockets would report the waiting connection all the time.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 impl Streams {
-    /// CM_LISTEN, with sockets that do, or where to.
+    /// Executes CM_LISTEN, with listening sockets or an address for vrdma's own TCP.
     ///
     /// # Errors
-    /// `NoResources`: the guest has as many connections and sockets of listeners as it may. `Busy`:
-    /// our own TCP has such a listener.
+    /// `NoResources`: the guest has all connections and listener sockets that its limit allows.
+    /// `Busy`: vrdma's own TCP has such a listener already.
     pub fn listen(
         &mut self,
         device: DeviceId,
@@ -48,7 +49,7 @@ impl Streams {
         Ok(ListenerId(handle.number))
     }
 
-    /// CM_CLOSE_LISTENER. Connections of its that were not accepted end.
+    /// Executes CM_CLOSE_LISTENER. Connections of the listener that were not accepted end.
     ///
     /// # Errors
     /// `NotFound`: the guest has no such listener.
@@ -78,7 +79,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Watches a listener if it is to be watched now. If that fails it is tried again later.
+    /// Watches a listener, if it accepts connections now. If that fails, it is retried later.
     pub(super) fn watch_listener(&mut self, handle: Handle, host: &mut Host<'_>) {
         let Some(listener) = self.table.listener(handle) else { return };
         let (guests, all, device) = (&mut self.guests, &self.epoll, listener.device);
@@ -90,7 +91,7 @@ impl Streams {
         self.deadlines.set(handle, &mut listener.armed, listener.paused);
     }
 
-    /// A connection waits for the driver no more.
+    /// Notes that a connection no longer waits for the driver's answer.
     pub(super) fn answered(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         let Some(handle) = connection.listener.take() else { return };
         let listener = self.table.listener(handle).expect("its connections end with it");
@@ -98,7 +99,7 @@ impl Streams {
         self.watch_listener(handle, host);
     }
 
-    /// Takes what peers have connected.
+    /// Accepts a few connections that peers have made.
     pub(super) fn accept_some(&mut self, handle: Handle, host: &mut Host<'_>) {
         for _ in 0..ACCEPTS {
             let Some(listener) = self.table.listener(handle) else { return };
@@ -120,7 +121,7 @@ impl Streams {
         self.watch_listener(handle, host);
     }
 
-    /// Takes one by the local way.
+    /// Accepts a loopback connection.
     pub(super) fn take_accepted(&mut self, listener: Handle, accepted: Accepted, host: &mut Host<'_>) {
         let device = self.table.listener(listener).expect("it was found just now").device;
         self.accepted(listener, device, accepted, host);

@@ -1,12 +1,14 @@
-//! Which connection a QP has: what the connection says of it, and what is found by the QP, change
-//! here alone, and together.
+//! Records which connection each QP has.
+//!
+//! The connection names its QP, and a map finds the connection by its QP. Both change only here,
+//! and only together.
 
 use super::handle::Handle;
 use super::hash::NumberMap;
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::Qpn;
 
-/// The QP that a connection has, or will have once it is set up: one of its own guest.
+/// The QP that a connection has, or will have once it is set up. It is a QP of the same guest.
 #[derive(Debug)]
 pub(super) struct Bound {
     device: DeviceId,
@@ -15,7 +17,7 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// A connection of this guest has no QP yet.
+    /// Returns the value of a connection of this guest that has no QP yet.
     pub(super) fn to_none(device: DeviceId, handle: Handle) -> Bound {
         Bound { device, handle, qpn: None }
     }
@@ -24,13 +26,13 @@ impl Bound {
         self.qpn
     }
 
-    /// Whether it is this QP.
+    /// Whether the connection has this QP.
     pub(super) fn is_to(&self, device: DeviceId, qpn: Qpn) -> bool {
         self.device == device && self.qpn == Some(qpn)
     }
 }
 
-/// The connection that a QP has, or will have.
+/// The connection that each QP has, or will have.
 #[derive(Default)]
 pub(super) struct Bindings(NumberMap<(DeviceId, Qpn), Handle>);
 
@@ -46,7 +48,7 @@ impl Bindings {
         bound.qpn = Some(qpn);
     }
 
-    /// A connection is gone that did not say which QP it had.
+    /// Removes a connection that is gone without having released its QP.
     pub(super) fn forget(&mut self, device: DeviceId, handle: Handle) {
         self.0.retain(|&(of, _), bound| of != device || *bound != handle);
     }

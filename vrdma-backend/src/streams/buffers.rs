@@ -1,28 +1,27 @@
-//! Buffers that wait to be used again: of many connections few are busy, and those fill one after
-//! the other.
+//! Buffers that are reused: of many connections few are busy, and they fill one after another.
 
-/// Most that wait.
+/// Most buffers that are kept.
 const MOST: usize = 64;
-/// Bytes of all of them at most; what is beyond is given back to the system.
+/// Most bytes of all kept buffers together. Buffers beyond that go back to the system.
 const BYTES: usize = 2 << 20;
 
-/// See the module.
+/// Buffers to be reused.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     waiting: Vec<Vec<u8>>,
-    /// Their capacities together.
+    /// The sum of their capacities.
     bytes: usize,
 }
 
 impl Buffers {
-    /// One of those, with whatever is in it, or a new one.
+    /// Returns a kept buffer, with its old contents, or a new one.
     pub fn take(&mut self) -> Vec<u8> {
         let buffer = self.waiting.pop().unwrap_or_default();
         self.bytes -= buffer.capacity();
         buffer
     }
 
-    /// One is not needed any more.
+    /// Takes a buffer back that is no longer needed.
     pub fn put(&mut self, buffer: Vec<u8>) {
         let bytes = self.bytes + buffer.capacity();
         if self.waiting.len() < MOST && buffer.capacity() > 0 && bytes <= BYTES {

@@ -1,6 +1,8 @@
-//! What a connection goes over: the host's TCP, by a socket of the kernel, our own, or none,
-//! between guests of this worker. What can be done with it is said here once, in the words of the
-//! kernel's sockets.
+//! The transport of a connection.
+//!
+//! It is a kernel socket of the host's TCP, vrdma's own TCP, or a loopback connection between
+//! guests of this worker. All operations are defined here once, with the semantics of kernel
+//! sockets.
 
 use super::handle::Handle;
 use super::output::Output;
@@ -12,30 +14,31 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-/// Bytes that are read of a kernel's socket in one go.
+/// Bytes read from a kernel socket in one call.
 const READ: usize = 64 << 10;
 
-/// See the module.
+/// The transport of a connection.
 pub(super) enum Carrier {
-    /// The host's.
+    /// A socket of the host's TCP.
     Kernel(Socket),
-    /// Ours.
+    /// A connection of vrdma's own TCP.
     Own(own::Socket),
-    /// None.
+    /// A loopback connection, without TCP.
     Local(Pipe),
 }
 
 impl Carrier {
-    /// Whether it is the kernel's.
+    /// Whether it is a kernel socket.
     pub(super) fn is_kernels(&self) -> bool {
         matches!(self, Carrier::Kernel(_))
     }
 
-    /// Has it watched for what its connection wants now, which was something else before. Only the
-    /// host's TCP needs an epoll.
+    /// Watches for the events that the connection wants now. Only kernel sockets need an epoll set.
+    ///
+    /// `before` are the events that it wanted until now.
     ///
     /// # Errors
-    /// The system is out of memory, or of watches of this user.
+    /// The system is out of memory, or this user has no watches left.
     pub(super) fn watch<'a>(
         &self,
         handle: Handle,
@@ -45,7 +48,7 @@ impl Carrier {
     ) -> io::Result<()> {
         let socket = match self {
             Carrier::Own(socket) => {
-                // What is so already is told once more, as epoll does.
+                // Events that are pending already are reported again, as epoll does.
                 own.watch(socket, handle, wants);
                 return Ok(());
             }
@@ -67,7 +70,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// What its connection is to be told, if it is no socket of the kernel.
+    /// Returns the pending events of the connection. Those of a kernel socket come from epoll.
     pub(super) fn events(&self, own: &mut Own) -> EventSet {
         match self {
             Carrier::Kernel(_) => EventSet::empty(),
@@ -76,10 +79,11 @@ impl Carrier {
         }
     }
 
-    /// Whether it is connected: the address of this end, if it is another than was said.
+    /// Checks that it is connected. Returns the local address if that may differ from the requested
+    /// one.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Why it is not connected.
     pub(super) fn connected(&self, own: &mut Own) -> io::Result<Option<SocketAddr>> {
         match self {
             Carrier::Kernel(socket) => {
@@ -91,10 +95,10 @@ impl Carrier {
         }
     }
 
-    /// Reads: bytes to the front of a buffer, which grows as is needed.
+    /// Reads bytes into the front of a buffer, which grows as needed.
     ///
     /// # Errors
-    /// Those of a socket that does not block.
+    /// The errors of a non-blocking socket.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>, own: &mut Own) -> io::Result<Came> {
         match self {
             Carrier::Kernel(socket) => {
@@ -109,7 +113,8 @@ impl Carrier {
         }
     }
 
-    /// Hands over what is to be sent, as far as there is room; `cut`: so long is a whole segment.
+    /// Passes queued output to TCP, as far as there is room. `cut` is the length of a whole
+    /// segment.
     ///
     /// # Errors
     /// The connection is over.
@@ -133,7 +138,7 @@ impl Carrier {
         }
     }
 
-    /// No more is sent. It may be over already, which shows.
+    /// Ends the outgoing stream. If the connection is over already, reading reports that.
     pub(super) fn finish(&self, own: &mut Own) {
         match self {
             Carrier::Kernel(socket) => drop(socket.shutdown(Shutdown::Write)),
@@ -145,7 +150,7 @@ impl Carrier {
         }
     }
 
-    /// Ends it by a RST.
+    /// Ends the connection with a RST.
     pub(super) fn reset(self, own: &mut Own) {
         match self {
             Carrier::Kernel(socket) => tcp::reset(socket),
@@ -157,7 +162,7 @@ impl Carrier {
         }
     }
 
-    /// It has ended in order.
+    /// Releases a connection that has ended in order.
     pub(super) fn leave(self, own: &mut Own) {
         match self {
             Carrier::Kernel(socket) => drop(socket),
@@ -169,7 +174,7 @@ impl Carrier {
         }
     }
 
-    /// Most data of a segment.
+    /// Returns the most data of a segment, in bytes.
     pub(super) fn mss(&self, own: &Own) -> Option<u32> {
         match self {
             Carrier::Kernel(socket) => socket.tcp_mss().ok(),

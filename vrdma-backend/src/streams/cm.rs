@@ -1,56 +1,56 @@
-//! What drivers ask for, of connections of iWARP, and what they are told.
+//! The drivers' requests for iWARP connections, and the events that drivers get.
 
 use std::net::SocketAddr;
 use vrdma_wire::num::Qpn;
 
-/// Names a connection of a guest. Numbers of connections and of listeners are used again.
+/// Identifies a connection of a guest. Numbers of connections and listeners are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionId(pub u32);
 
-/// Names a listener of a guest.
+/// Identifies a listener of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerId(pub u32);
 
-/// READs and atomics that each end of a connection is asked for.
+/// The READs and atomics that each end of a connection may have in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depths {
-    /// Answered at once.
+    /// How many of the peer's are answered at the same time.
     pub ird: u8,
-    /// Outstanding.
+    /// How many may be outstanding.
     pub ord: u8,
 }
 
-/// What a connection is to be.
+/// The parameters of a new connection.
 #[derive(Debug)]
 pub struct Connect {
-    /// The QP that is to be connected.
+    /// The QP to be connected.
     pub qpn: Qpn,
-    /// The peer may send first.
+    /// Whether the peer may send first.
     pub peer_to_peer: bool,
-    /// Where from. Without a port: any.
+    /// Local address. With port 0, any port.
     pub local: SocketAddr,
-    /// Where to.
+    /// Remote address.
     pub remote: SocketAddr,
-    /// READs and atomics that it wants.
+    /// The requested depths of READs and atomics.
     pub depths: Depths,
-    /// For the peer's program.
+    /// Private data for the peer's program.
     pub private_data: Vec<u8>,
 }
 
-/// What to do with a connection that was requested.
+/// The driver's acceptance of a requested connection.
 #[derive(Debug)]
 pub struct Accept {
-    /// Which connection.
+    /// The connection.
     pub connection: ConnectionId,
-    /// The QP that is to be connected.
+    /// The QP to be connected.
     pub qpn: Qpn,
-    /// READs and atomics that it wants.
+    /// The requested depths of READs and atomics.
     pub depths: Depths,
-    /// For the peer's program.
+    /// Private data for the peer's program.
     pub private_data: Vec<u8>,
 }
 
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "documented where their numbers are, in abi/src/control/cm.rs")]
 pub enum Failure {
@@ -78,16 +78,16 @@ pub enum What {
 pub struct CmEvent {
     /// What happened.
     pub what: What,
-    /// To which connection.
+    /// The connection.
     pub connection: ConnectionId,
-    /// The guest's end.
+    /// Address of the guest's end.
     pub local: SocketAddr,
-    /// The peer's.
+    /// Address of the peer's end.
     pub remote: SocketAddr,
-    /// READs and atomics of the peer that are answered at once.
+    /// How many READs and atomics of the peer are answered at the same time.
     pub ird: u16,
-    /// READs and atomics that may be outstanding.
+    /// How many READs and atomics may be outstanding.
     pub ord: u16,
-    /// Of the peer's program.
+    /// Private data of the peer's program.
     pub private_data: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! What drivers ask for, of connections.
+//! Executes the driver's commands on connections.
 
 use super::carrier::Carrier;
 use super::cm::{Accept, CmEvent, Connect, ConnectionId, Failure, What};
@@ -13,12 +13,14 @@ use vrdma_transport::{DeviceId, Error, Initiator, QpState};
 use vrdma_wire::num::Qpn;
 
 impl Streams {
-    /// CM_CONNECT, with a socket that has this end's address, or the way. The peer hears of it if
-    /// nothing speaks against it here.
+    /// Executes CM_CONNECT.
+    ///
+    /// `way` is a socket that is bound to the local address, or the path of vrdma's own TCP. The
+    /// peer is contacted only if all checks pass.
     ///
     /// # Errors
-    /// `NoResources`: the guest has all connections and listeners that its limit allows. Those of a
-    /// QP that cannot be connected, and of [`tcp::refusal`].
+    /// `NoResources`: the guest has all connections and listeners that its limit allows. Also the
+    /// errors of a QP that cannot be connected, and those of [`tcp::refusal`].
     pub fn connect(
         &mut self,
         device: DeviceId,
@@ -60,7 +62,7 @@ impl Streams {
         let mut connection = Connection::new(handle, device, carrier, phase, (local, remote), deadline);
         connection.is_known = true;
         self.bindings.bind(&mut connection.bound, connect.qpn);
-        // It is watched from now on.
+        // This starts to watch the connection.
         self.serve(Box::new(connection), EventSet::empty(), host);
         if let Some((listener, pipe)) = listener.zip(far) {
             let accepted = Accepted { carrier: Carrier::Local(pipe), local: remote, remote: local };
@@ -69,8 +71,8 @@ impl Streams {
         Ok(ConnectionId(handle.number))
     }
 
-    /// The listener of a guest of this worker that such a connection comes to, if it goes by the
-    /// local way.
+    /// Returns the listener of a guest of this worker, if the connection can be a loopback
+    /// connection to it.
     fn local_listener(
         &mut self,
         device: DeviceId,
@@ -79,20 +81,20 @@ impl Streams {
     ) -> Option<Handle> {
         let Way::Own(Path { hop, .. }) = way else { return None };
         let handle = self.own.local_listener(device, ends, hop).filter(|_| self.has_local_way)?;
-        // One that takes no more now has those of TCP wait.
+        // If it accepts no more now, use TCP: there the connection waits.
         self.table.listener(handle).filter(|listener| listener.takes_more()).map(|_| handle)
     }
 
-    /// CM_ACCEPT.
+    /// Executes CM_ACCEPT.
     ///
     /// # Errors
-    /// `NotFound`: the guest has no such connection. `Invalid`: it is none that was requested and
-    /// still is there, or the peer wants what cannot be. Those of a QP that cannot be connected. It
-    /// is as it was then.
+    /// `NotFound`: the guest has no such connection. `Invalid`: the connection was not requested,
+    /// it is gone, or the peer requests something impossible. Also the errors of a QP that cannot
+    /// be connected. The connection does not change on an error.
     pub fn accept(&mut self, device: DeviceId, accept: &Accept, host: &mut Host<'_>) -> Result<()> {
         let mut connection = self.take_known(device, accept.connection)?;
         let result = self.accept_requested(&mut connection, accept, host);
-        // The reply is sent.
+        // This sends the reply.
         self.serve(connection, EventSet::empty(), host);
         result
     }
@@ -119,10 +121,10 @@ impl Streams {
         Ok(())
     }
 
-    /// CM_REJECT.
+    /// Executes CM_REJECT.
     ///
     /// # Errors
-    /// `NotFound`: the guest has no such connection. `Invalid`: it is none that was requested.
+    /// `NotFound`: the guest has no such connection. `Invalid`: the connection was not requested.
     pub fn reject(
         &mut self,
         device: DeviceId,
@@ -138,7 +140,7 @@ impl Streams {
                 self.close(&mut connection, host);
                 Ok(())
             }
-            // The peer has gone, and needs no answer any more.
+            // The peer has gone and needs no answer.
             Phase::Over if connection.ended_unanswered => {
                 self.leave(&mut connection, host);
                 Ok(())
@@ -149,14 +151,14 @@ impl Streams {
         result
     }
 
-    /// CM_DISCONNECT.
+    /// Executes CM_DISCONNECT.
     ///
     /// # Errors
     /// `NotFound`: the guest has no such QP. `Invalid`: it has not been connected since it was
     /// reset.
     pub fn disconnect(&mut self, device: DeviceId, qpn: Qpn, host: &mut Host<'_>) -> Result<()> {
         host.engine.finish_stream(device, qpn)?;
-        // If there is none, or none any more, it has ended already.
+        // Without a connection, it has ended already.
         let connection = self.bindings.find(device, qpn).and_then(|handle| self.table.connection(handle));
         if let Some(connection) = connection.filter(|connection| !connection.is_finishing) {
             connection.is_finishing = true;
@@ -166,7 +168,7 @@ impl Streams {
         Ok(())
     }
 
-    /// CM_RELEASE.
+    /// Executes CM_RELEASE.
     ///
     /// # Errors
     /// `NotFound`: the guest has no such connection.
@@ -178,25 +180,25 @@ impl Streams {
         Ok(())
     }
 
-    /// The driver knows a connection no more: nothing is told of it.
+    /// Marks a connection as unknown to the driver. The driver gets no more events about it.
     fn leave(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         connection.is_known = false;
         self.guest(connection.device).forget(&mut connection.told);
         self.answered(connection, host);
     }
 
-    /// CM_GET_EVENT.
+    /// Executes CM_GET_EVENT.
     pub fn next_event(&mut self, device: DeviceId) -> Option<CmEvent> {
         self.guest(device).next_event()
     }
 
-    /// A QP was modified or destroyed: if it has no stream any more, its connection ends.
+    /// Ends the connection of a QP that was modified or destroyed, if the QP lost its stream.
     pub fn qp_changed(&mut self, device: DeviceId, qpn: Qpn, host: &mut Host<'_>) {
         let Some(handle) = self.bindings.find(device, qpn) else { return };
         let state = host.engine.query_qp(device, qpn).map(|attr| attr.state);
         let mut connection = self.table.take(handle).expect("a QP's connection is there");
         let keeps_it = match connection.phase {
-            // In ERR the engine ends it.
+            // In ERR the engine ends the stream.
             Phase::Open => state.is_ok_and(|state| state != QpState::Reset && state != QpState::Init),
             _ => state == Ok(QpState::Init),
         };
@@ -206,7 +208,7 @@ impl Streams {
         self.put_back(connection, host);
     }
 
-    /// Whether a QP can be connected: it is in INIT, and no other connection has it.
+    /// Checks that a QP can be connected: it is in INIT, and no other connection has it.
     fn check_qp(&self, device: DeviceId, qpn: Qpn, host: &mut Host<'_>) -> Result<()> {
         let state = host.engine.query_qp(device, qpn)?.state;
         match self.bindings.find(device, qpn) {
@@ -216,8 +218,9 @@ impl Streams {
         }
     }
 
-    /// Takes out a connection that the guest's driver knows of: one that it asked for, or was told
-    /// of.
+    /// Takes out a connection that the guest's driver knows of.
+    ///
+    /// The driver knows of it if it asked for the connection, or was told of it.
     fn take_known(&mut self, device: DeviceId, connection: ConnectionId) -> Result<Box<Connection>> {
         let handle = self.table.find(connection.0).ok_or(Error::NotFound)?;
         let connection = self.table.connection(handle).ok_or(Error::NotFound)?;

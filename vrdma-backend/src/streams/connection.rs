@@ -1,4 +1,4 @@
-//! A connection: how far it is, and what its socket is watched for.
+//! A connection: its phase, and the events that its socket is watched for.
 
 use super::bindings::Bound;
 use super::carrier::Carrier;
@@ -15,84 +15,84 @@ use std::time::Duration;
 use vmm_sys_util::epoll::{Epoll, EventSet};
 use vrdma_transport::{DeviceId, Initiator, Instant, Responder, SetUpRequest, StreamEnd, Wishes};
 
-/// How long set-up may take, but for the answer of who is asked: the driver, or the peer's,
+/// Time limit for set-up, except for the answer of the driver or of the peer's program.
 pub(super) const SET_UP_TIME: Duration = Duration::from_secs(20);
-/// and that, since programs prepare much in between;
+/// Time limit for that answer. It is longer, because programs prepare much before they answer.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(60);
-/// what has begun, once the connection is to end;
+/// Time limit for requests in progress, once the connection is to end.
 pub(super) const FINISH_TIME: Duration = Duration::from_secs(20);
-/// and what the end itself takes.
+/// Time limit for closing the stream.
 pub(super) const CLOSE_TIME: Duration = Duration::from_secs(5);
 
-/// How far a connection is.
+/// The phase of a connection.
 pub(super) enum Phase {
-    /// TCP connects; then this request is sent.
+    /// TCP is connecting. After that, this request is sent.
     Connecting(Initiator, Vec<u8>),
     /// The request was sent.
     AwaitsReply(Initiator),
-    /// TCP has been connected by the peer.
+    /// The peer has connected TCP, and is to send its request.
     AwaitsRequest(Responder),
-    /// The driver was asked.
+    /// The driver was asked to accept or reject the request.
     Requested(SetUpRequest),
-    /// It is the QP's.
+    /// The connection is the stream of its QP.
     Open,
-    /// What was put in is sent, then it ends; once the peer has ended too, it is over. `is_told`:
-    /// the peer was told that no more comes.
+    /// Queued output is sent, then the stream ends. Once the peer has ended its stream too, the
+    /// connection is over. `is_told`: the end was passed to TCP.
     Closing { is_told: bool },
-    /// Nothing is left of it but its number.
+    /// Only its number is left.
     Over,
 }
 
 impl Phase {
-    /// Whether a QP belongs to a connection that is so far.
+    /// Whether a connection in this phase has a QP.
     pub(super) fn has_qp(&self) -> bool {
         matches!(self, Phase::Connecting(..) | Phase::AwaitsReply(_) | Phase::Open)
     }
 }
 
-/// See the module.
+/// A connection of a guest.
 pub(super) struct Connection {
     pub(super) handle: Handle,
     pub(super) device: DeviceId,
-    /// None when it is over.
+    /// The transport; `None` once the connection is over.
     pub(super) carrier: Option<Carrier>,
     pub(super) phase: Phase,
     pub(super) bound: Bound,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// Where it came from, until the driver has answered.
+    /// The listener that it came from, until the driver has answered.
     pub(super) listener: Option<Handle>,
-    /// The driver knows of it, and is told what happens to it.
+    /// Whether the driver knows of it and gets its events.
     pub(super) is_known: bool,
     pub(super) told: Told,
-    /// It was over before the driver accepted or rejected it.
+    /// Whether it ended before the driver accepted or rejected it.
     pub(super) ended_unanswered: bool,
-    /// READs and atomics answered at once, and outstanding, as agreed.
+    /// The agreed depths: READs and atomics answered at the same time, and outstanding.
     pub(super) depths: (u16, u16),
-    /// What has come and was not taken by the engine.
+    /// Received data that the engine has not taken.
     pub(super) input: Pending,
     pub(super) output: Output,
-    /// Bytes of memory that own TCP knows to be taken by both.
+    /// Bytes of memory of input and output that vrdma's own TCP was told of.
     charged: u64,
-    /// The engine waits for room.
+    /// Whether the engine waits for room in the output.
     pub(super) is_blocked: bool,
-    /// The engine has left it.
+    /// How the engine ended the stream, if it did.
     pub(super) ends: Option<StreamEnd>,
-    /// No more comes: the peer has ended it,
+    /// Whether the peer has ended its stream.
     pub(super) peer_ended: bool,
-    /// or it broke.
+    /// Whether the connection broke.
     pub(super) is_broken: bool,
-    /// CM_DISCONNECT was for it.
+    /// Whether CM_DISCONNECT was given for it.
     pub(super) is_finishing: bool,
-    /// It waits for its guest's turn,
+    /// Whether it waits for its guest's turn.
     pub(super) is_listed: bool,
-    /// in which this is what its socket told.
+    /// Socket events to be handled in that turn.
     pub(super) due: EventSet,
-    /// When it ends, or is looked at,
+    /// When it ends, or is checked.
     pub(super) deadline: Option<Instant>,
-    /// as far as the worker knows.
+    /// The deadline in the worker's set of deadlines.
     pub(super) armed: Armed,
-    /// Longest FPDU.
+    /// Longest FPDU, in bytes.
     pub(super) mss: usize,
     watched: Option<EventSet>,
 }
@@ -136,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// Whether the engine may have more of what comes, if any does.
+    /// Whether received data, if there is any, can go to set-up or to the engine.
     pub(super) fn may_read(&self) -> bool {
         let is_asked = match self.phase {
             Phase::AwaitsReply(_) | Phase::AwaitsRequest(_) | Phase::Closing { .. } => true,
@@ -146,7 +146,9 @@ impl Connection {
         is_asked && !self.peer_ended && !self.is_broken
     }
 
-    /// What its socket is to be watched for. One that broke would be told of for ever.
+    /// Returns the events that its socket is to be watched for.
+    ///
+    /// A broken connection is not watched, because it would report events all the time.
     fn wants(&self) -> Option<EventSet> {
         if self.is_broken || self.carrier.is_none() {
             return None;
@@ -155,7 +157,7 @@ impl Connection {
         if self.may_read() {
             wants |= EventSet::IN;
         } else if matches!(self.phase, Phase::Requested(_)) {
-            // Who ends it now wants no answer.
+            // A peer that ends the connection now wants no answer any more.
             wants |= EventSet::READ_HANG_UP;
         }
         if !self.output.is_empty() || matches!(self.phase, Phase::Connecting(..)) {
@@ -164,17 +166,17 @@ impl Connection {
         Some(wants)
     }
 
-    /// Has its socket watched for what it wants now.
+    /// Watches its socket for the events that it wants now.
     ///
     /// # Errors
-    /// The system is out of memory, or of watches of this user.
+    /// The system is out of memory, or this user has no watches left.
     pub(super) fn watch<'a>(
         &mut self,
         epoll: impl FnOnce() -> io::Result<&'a Epoll>,
         own: &mut Own,
     ) -> io::Result<()> {
         let wants = self.wants();
-        // What has no socket any more is not watched.
+        // A connection without a socket is not watched.
         if let Some(carrier) = &self.carrier {
             carrier.watch(self.handle, (self.watched, wants), epoll, own)?;
         }
@@ -182,14 +184,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the engine may put more in. Where the guest's memory is short, nothing waits beside
-    /// what own TCP has.
+    /// Whether the engine may add to the output.
+    ///
+    /// If the guest's memory is short, nothing is queued beyond what vrdma's own TCP has.
     pub(super) fn has_room(&self, own: &Own) -> bool {
         let is_short = || matches!(&self.carrier, Some(Carrier::Own(socket)) if own.is_short(socket));
         self.output.has_room() && (self.output.is_empty() || !is_short())
     }
 
-    /// Has own TCP know how much memory is taken by what waits here.
+    /// Tells vrdma's own TCP how much memory the data queued here takes.
     pub(super) fn charge(&mut self, own: &mut Own) {
         let waiting = self.input.memory() + self.output.memory();
         if let Some(Carrier::Own(socket)) = &self.carrier
@@ -199,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Hands over to TCP what it takes now, and the end behind it; false if the connection broke.
+    /// Passes output, and then its end, to TCP. Returns false if the connection broke.
     pub(super) fn flush(&mut self, own: &mut Own) -> bool {
         let Some(carrier) = &self.carrier else { return true };
         if matches!(self.phase, Phase::Connecting(..)) {
@@ -217,7 +220,7 @@ impl Connection {
         true
     }
 
-    /// It is over at once: the peer is told by a RST.
+    /// Ends the connection at once, with a RST to the peer.
     pub(super) fn reset(&mut self, own: &mut Own) {
         if let Some(carrier) = self.carrier.take() {
             carrier.reset(own);
@@ -225,7 +228,7 @@ impl Connection {
         self.end(own);
     }
 
-    /// It is over.
+    /// Ends the connection.
     pub(super) fn end(&mut self, own: &mut Own) {
         self.phase = Phase::Over;
         if let Some(carrier) = self.carrier.take() {
@@ -236,12 +239,12 @@ impl Connection {
     }
 }
 
-/// What this end wants of a connection; `crc`: it goes over a TCP.
+/// Returns the wishes of this end for a connection. `crc` is true if it goes over TCP.
 pub(super) fn wishes(crc: bool, peer_to_peer: bool, (ird, ord): (u8, u8)) -> Wishes {
     Wishes { markers: false, crc, enhanced: true, peer_to_peer, ird, ord }
 }
 
-/// Why there is no connection.
+/// Translates the error of a socket into the reason that the driver is told.
 pub(super) fn failure(error: &io::Error) -> Failure {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED) => Failure::Refused,

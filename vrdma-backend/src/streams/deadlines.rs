@@ -1,14 +1,14 @@
-//! When which entry is to be looked at by itself.
+//! The deadlines of connections and listeners.
 
 use super::handle::Handle;
 use std::collections::BTreeSet;
 use vrdma_transport::Instant;
 
-/// What an entry has in the set.
+/// The deadline that an entry has in the set.
 #[derive(Debug, Default)]
 pub(super) struct Armed(Option<Instant>);
 
-/// See the module.
+/// The set of deadlines.
 #[derive(Default)]
 pub(super) struct Deadlines(BTreeSet<(Instant, Handle)>);
 
@@ -17,7 +17,7 @@ impl Deadlines {
         self.0.first().map(|&(at, _)| at)
     }
 
-    /// An entry's deadline is this, and no other.
+    /// Sets the only deadline of an entry.
     pub(super) fn set(&mut self, handle: Handle, armed: &mut Armed, at: Option<Instant>) {
         if armed.0 == at {
             return;
@@ -29,12 +29,12 @@ impl Deadlines {
         armed.0 = at;
     }
 
-    /// An entry is gone that did not say which deadline it had.
+    /// Removes the deadline of an entry that is gone without having cleared it.
     pub(super) fn forget(&mut self, handle: Handle) {
         self.0.retain(|&(_, other)| other != handle);
     }
 
-    /// Who is due. It stays so until its deadline is another.
+    /// Returns an entry whose deadline has passed. It stays due until it gets another deadline.
     pub(super) fn due(&self, now: Instant) -> Option<Handle> {
         self.0.first().filter(|&&(at, _)| at <= now).map(|&(_, handle)| handle)
     }

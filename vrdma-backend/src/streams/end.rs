@@ -1,4 +1,4 @@
-//! How connections end: by the peer, by the engine, by the driver, by time.
+//! The end of connections: by the peer, the engine, the driver, or time.
 
 use super::cm::{Failure, What};
 use super::connection::{CLOSE_TIME, Connection, FINISH_TIME, Phase};
@@ -7,14 +7,15 @@ use super::{Host, Streams};
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, QpState, StreamEnd};
 
-/// Deadlines that are looked at in one turn.
+/// Deadlines handled in one round.
 const EXPIRED: usize = 32;
-/// Connections of guests that were reset that are closed in one turn.
+/// Connections of reset guests that are closed in one round.
 const CLOSED: usize = 32;
 
 impl Streams {
-    /// Ends a connection at once, whatever it is about, and tells of it. (That of a guest which is
-    /// paused ends when it goes on: until then nothing may be told to its QP.)
+    /// Ends a connection at once, in any phase, and tells the driver.
+    ///
+    /// If its guest is paused, it ends when the guest continues. Its QP must not change until then.
     pub(super) fn abort(&mut self, connection: &mut Connection, why: Failure, host: &mut Host<'_>) {
         if matches!(connection.phase, Phase::Open) && self.is_suspended(connection.device) {
             connection.is_broken = true;
@@ -23,7 +24,7 @@ impl Streams {
         }
     }
 
-    /// The same of a connection whose guest is not paused, or whose QP has no stream any more.
+    /// Ends a connection whose guest is not paused, or whose QP has no stream any more.
     pub(super) fn end_now(&mut self, connection: &mut Connection, why: Failure, host: &mut Host<'_>) {
         let told: &[What] = match connection.phase {
             Phase::Open => {
@@ -36,7 +37,7 @@ impl Streams {
                 connection.ended_unanswered = true;
                 let guest = self.guest(connection.device);
                 if guest.has_first_of(&connection.told) {
-                    // The driver has not asked for the request yet, and never hears of it.
+                    // The driver has not fetched the request's event, and never gets it.
                     connection.is_known = false;
                 }
                 &[]
@@ -50,12 +51,12 @@ impl Streams {
         }
     }
 
-    /// It broke.
+    /// Ends a connection that broke.
     pub(super) fn lose(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         self.abort(connection, Failure::Reset, host);
     }
 
-    /// The peer's program refuses it.
+    /// Ends a connection that the peer's program rejected.
     pub(super) fn refused(
         &mut self,
         connection: &mut Connection,
@@ -67,7 +68,7 @@ impl Streams {
         self.tell(connection, What::ConnectReply(Err(Failure::Refused)), private_data, host);
     }
 
-    /// Nothing more goes into it; what was put in is sent.
+    /// Closes a connection: queued output is still sent, but nothing is added to it.
     pub(super) fn close(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         self.bindings.unbind(&mut connection.bound);
         connection.phase = Phase::Closing { is_told: false };
@@ -75,7 +76,7 @@ impl Streams {
         self.tell(connection, What::Disconnect, Vec::new(), host);
     }
 
-    /// The engine has left a stream.
+    /// Ends the connection if the engine has ended its stream.
     pub(super) fn follow_engine(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         match connection.ends.take().filter(|_| matches!(connection.phase, Phase::Open)) {
             Some(StreamEnd::Close) => self.close(connection, host),
@@ -84,7 +85,8 @@ impl Streams {
         }
     }
 
-    /// The peer has ended the connection, or it broke, and all that came before was taken.
+    /// Ends the connection if the peer has ended it, or if it broke. Received data must be taken
+    /// first.
     pub(super) fn follow_peer(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         if !(connection.peer_ended || connection.is_broken) || !connection.input.is_empty() {
             return;
@@ -107,11 +109,12 @@ impl Streams {
 
     fn lose_stream(&mut self, connection: &Connection, orderly: bool, host: &mut Host<'_>) {
         let qpn = connection.bound.qpn().expect("an open connection has its QP");
-        // That may have been reset or destroyed: then there is nothing to tell.
+        // The QP may have been reset or destroyed. Then the error does not matter.
         let _ = host.engine.lose_stream(connection.device, qpn, orderly, host.outputs);
     }
 
-    /// Ends what took too long, a few in each turn; true if more is due.
+    /// Ends connections whose deadline has passed, a few in each round. Returns true if more are
+    /// due.
     pub(super) fn expire(&mut self, host: &mut Host<'_>) -> bool {
         for _ in 0..EXPIRED {
             let Some(handle) = self.deadlines.due(host.now) else { break };
@@ -136,26 +139,27 @@ impl Streams {
         self.put_back(connection, host);
     }
 
-    /// It was left alone for long enough.
+    /// Watches a listener again after its pause.
     fn listener_expired(&mut self, handle: Handle, host: &mut Host<'_>) {
         let listener = self.table.listener(handle).expect("who has a deadline is there");
         listener.paused = None;
         self.watch_listener(handle, host);
     }
 
-    /// The guest is paused, or goes on.
+    /// Notes that a guest is paused, or continues.
     pub fn set_suspended(&mut self, device: DeviceId, is_suspended: bool) {
         let guest = self.guest(device);
         if std::mem::replace(&mut guest.is_suspended, is_suspended) && !is_suspended {
-            // What came meanwhile is taken, in the guest's turns.
+            // Input that came during the pause is handled in the guest's turns.
             for handle in guest.entries.clone() {
                 self.list(handle, EventSet::empty());
             }
         }
     }
 
-    /// The guest was reset, or has gone: it has none any more. Nobody listens from now on;
-    /// connections of many are closed a few in each turn.
+    /// Drops all connections and listeners of a guest that was reset or is gone.
+    ///
+    /// Its listeners close at once. Each round closes a few connections.
     pub fn forget(&mut self, device: DeviceId) {
         self.ready.forget(device);
         for handle in self.guest(device).reset() {
@@ -174,7 +178,7 @@ impl Streams {
         self.close_some();
     }
 
-    /// Closes some connections of guests that were reset; true if there are more.
+    /// Closes some connections of reset guests. Returns true if there are more.
     pub(super) fn close_some(&mut self) -> bool {
         let count = self.leaving.len().min(CLOSED);
         for mut connection in self.leaving.drain(..count) {
@@ -186,7 +190,7 @@ impl Streams {
     }
 }
 
-/// Whether a connection's QP is in ERR: what it still has to say is not waited for without end.
+/// Whether a connection's QP is in ERR. Its output is not waited for without limit then.
 fn has_failed(connection: &Connection, host: &Host<'_>) -> bool {
     let qpn = connection.bound.qpn().expect("an open connection has its QP");
     host.engine.query_qp(connection.device, qpn).is_ok_and(|attr| attr.state == QpState::Err)

@@ -1,4 +1,4 @@
-//! What streams know of a guest: its entries, and what its driver was not told yet.
+//! The entries of a guest, and the events that its driver has not fetched.
 
 use super::cm::CmEvent;
 use super::handle::Handle;
@@ -8,33 +8,34 @@ use std::os::fd::AsRawFd;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::DeviceId;
 
-/// See the module.
+/// The streams of a guest.
 #[derive(Default)]
 pub(super) struct Guest {
-    /// Connections and listeners, those of which its driver knows nothing included.
+    /// Its connections and listeners, including those that its driver does not know.
     pub(super) entries: BTreeSet<Handle>,
-    /// Sockets of its listeners beside one for each.
+    /// Number of listener sockets beyond one for each listener.
     pub(super) more_sockets: u32,
-    /// In order, by numbers that are used once. Each is of a connection that is there, which has at
-    /// most four.
+    /// The events in order, by numbers that are never reused.
+    ///
+    /// Each belongs to an existing connection, which has at most four.
     events: BTreeMap<u64, CmEvent>,
-    /// That of the next event.
+    /// The number of the next event.
     next: u64,
-    /// It is paused: nothing touches its memory, so no QP of it may change.
+    /// Whether the guest is paused. Nothing touches its memory then, so none of its QPs may change.
     pub(super) is_suspended: bool,
-    /// Watches the sockets of its entries; it is watched by the worker's. None while there are no
-    /// entries.
+    /// Watches the sockets of its entries. It is watched by [`Streams`](super::Streams). `None`
+    /// without entries.
     epoll: Option<Epoll>,
-    /// Connections from before it was reset that are still to be closed.
+    /// Connections from before a reset that are still to be closed.
     pub(super) leaving: u32,
 }
 
-/// The events of one connection that its driver was told, or is to be.
+/// The numbers of a connection's events, fetched or not.
 #[derive(Debug, Default)]
 pub(super) struct Told(Vec<u64>);
 
 impl Guest {
-    /// What watches its sockets, which `all` watches under the guest's number.
+    /// Returns the epoll set of its sockets. `all` watches that set under the guest's number.
     ///
     /// # Errors
     /// The system is out of descriptors or memory.
@@ -51,45 +52,48 @@ impl Guest {
         Ok(self.epoll.insert(epoll))
     }
 
-    /// Which of its sockets have something.
+    /// Polls which of its sockets have events.
     pub(super) fn wait(&self, events: &mut [EpollEvent]) -> usize {
         self.epoll.as_ref().map_or(0, |epoll| wait(epoll, events))
     }
 
-    /// Connections and sockets of listeners: what has a descriptor, or would over the host's TCP.
+    /// Returns the number of connections and listener sockets.
+    ///
+    /// Each has a descriptor, or would have one with the host's TCP.
     pub(super) fn count(&self) -> u32 {
         self.entries.len() as u32 + self.more_sockets + self.leaving
     }
 
-    /// Its driver is to be told this.
+    /// Queues an event for its driver.
     pub(super) fn tell(&mut self, told: &mut Told, event: CmEvent) {
-        // A request, that it is established, that it ends, and that it is over; or the reply and
-        // the last two.
+        // The four are: request, established, disconnect, close. Without a request: reply,
+        // disconnect, close.
         assert!(told.0.len() < 4, "each happens once to a connection");
         told.0.push(self.next);
         self.events.insert(self.next, event);
         self.next += 1;
     }
 
-    /// Its driver asks what happened.
+    /// Returns the next event for its driver.
     pub(super) fn next_event(&mut self) -> Option<CmEvent> {
         self.events.pop_first().map(|(_, event)| event)
     }
 
-    /// Whether the driver has not asked for any event of a connection yet.
+    /// Whether the driver has not fetched any event of a connection yet.
     pub(super) fn has_first_of(&self, told: &Told) -> bool {
         told.0.first().is_some_and(|number| self.events.contains_key(number))
     }
 
-    /// Forgets what of a connection was not told.
+    /// Removes the events of a connection that were not fetched.
     pub(super) fn forget(&mut self, told: &mut Told) {
         for number in told.0.drain(..) {
             self.events.remove(&number);
         }
     }
 
-    /// An entry is gone. With the last goes what watches their sockets: a guest without any holds
-    /// no descriptor.
+    /// Removes an entry.
+    ///
+    /// With the last entry the epoll set is closed, so a guest without entries holds no descriptor.
     pub(super) fn remove(&mut self, handle: Handle) {
         self.entries.remove(&handle);
         if self.entries.is_empty() {
@@ -97,23 +101,23 @@ impl Guest {
         }
     }
 
-    /// Whether something watches its sockets.
+    /// Whether there is an epoll set for its sockets.
     #[cfg(test)]
     pub(super) fn is_watched(&self) -> bool {
         self.epoll.is_some()
     }
 
-    /// Its driver begins anew.
+    /// Resets the guest. Returns its entries.
     pub(super) fn reset(&mut self) -> BTreeSet<Handle> {
         self.events.clear();
         self.more_sockets = 0;
-        // Those of its sockets that are still to be closed tell nobody.
+        // Sockets that are still to be closed report no more events.
         self.epoll = None;
         std::mem::take(&mut self.entries)
     }
 }
 
-/// What is ready, which is as many as there is room for at most.
+/// Polls an epoll set. Returns how many events it wrote, at most as many as fit.
 pub(super) fn wait(epoll: &Epoll, events: &mut [EpollEvent]) -> usize {
     match epoll.wait(0, events) {
         Ok(count) => count,

@@ -1,16 +1,16 @@
-//! What names connections and listeners.
+//! Handles of connections and listeners.
 
-/// Names an entry, and none that gets its number later.
+/// Identifies an entry, but no later entry with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
-    /// What the guest's driver calls it.
+    /// The number by which the guest's driver knows the entry.
     pub number: u32,
-    /// How many had that number before.
+    /// How many entries had the number before.
     pub generation: u32,
 }
 
 impl Handle {
-    /// What epoll returns for its sockets.
+    /// Returns the epoll token of the entry's sockets.
     pub(super) fn token(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.number)
     }

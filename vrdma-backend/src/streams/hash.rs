@@ -1,13 +1,17 @@
-//! Hashing of what we number ourselves: no peer chooses it, and each segment or FPDU looks up
-//! several times.
+//! A fast hash for numbers that vrdma assigns itself.
+//!
+//! No peer chooses them, so collisions cannot be provoked. Each segment or FPDU needs several
+//! look-ups.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by numbers of our own.
+/// A map whose keys are numbers that vrdma assigns.
 pub(super) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// See the module. (Multiplication by 2^64 over the golden ratio spreads numbers that are close.)
+/// The hasher of [`NumberMap`].
+///
+/// It multiplies by 2^64 over the golden ratio, which spreads close numbers.
 #[derive(Default)]
 pub(super) struct NumberHasher(u64);
 
@@ -27,7 +31,7 @@ impl Hasher for NumberHasher {
     }
 
     fn finish(&self) -> u64 {
-        // A map uses the lowest bits, where the product is spread least.
+        // A map uses the lowest bits, which the product spreads least.
         self.0.rotate_left(26)
     }
 }

@@ -1,4 +1,4 @@
-//! What comes in connections: to set-up, and then to the engine.
+//! Passes received data to MPA set-up, and later to the engine.
 
 use super::carrier::Carrier;
 use super::cm::{Failure, ListenerId, What};
@@ -12,15 +12,15 @@ use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{Agreed, SetUpError, SetUpRequest};
 use vrdma_wire::num::Qpn;
 
-/// The shortest MSS that FPDUs are cut for: headers have room.
+/// The shortest MSS for which FPDUs are cut. It has room for the headers.
 const MIN_MSS: u32 = 512;
-/// FPDUs that were placed and are taken of a connection in one turn.
+/// Already placed FPDUs that are taken from a connection in one round.
 const PLACED: u32 = 64;
-/// READs that a peer means that does not say how many, or says more.
+/// The depth of READs assumed for a peer that names none, and the most for any peer.
 const UNKNOWN_DEPTH: u16 = 128;
 
 impl Streams {
-    /// TCP is connected, or is not to be.
+    /// Handles the end of TCP's connection set-up: success or failure.
     pub(super) fn connected(&mut self, connection: &mut Connection, events: EventSet, host: &mut Host<'_>) {
         let ended = EventSet::OUT | EventSet::ERROR | EventSet::HANG_UP;
         if !matches!(connection.phase, Phase::Connecting(..)) || !events.intersects(ended) {
@@ -40,7 +40,7 @@ impl Streams {
         }
     }
 
-    /// Reads once, or as often as there are FPDUs that were placed.
+    /// Reads once, or as long as already placed FPDUs are next.
     pub(super) fn read(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         for _ in 0..PLACED {
             if !self.read_once(connection, host) || !connection.may_read() {
@@ -49,7 +49,7 @@ impl Streams {
         }
     }
 
-    /// True if it was an FPDU that was placed, which leaves much of a turn.
+    /// Reads once. Returns true for an already placed FPDU, which needs little of a round's budget.
     fn read_once(&mut self, connection: &mut Connection, host: &mut Host<'_>) -> bool {
         let Some(carrier) = &mut connection.carrier else { return false };
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -57,7 +57,7 @@ impl Streams {
         match carrier.read(&mut scratch, &mut self.own) {
             Ok(Came::Bytes(0)) => connection.peer_ended = true,
             Ok(Came::Placed(placed)) => {
-                // Its bytes were moved before.
+                // Its payload was moved, and charged, when it was placed.
                 self.moved += COST;
                 connection.input.placed = Some(placed);
                 self.offer(connection, host);
@@ -76,10 +76,10 @@ impl Streams {
         was_placed
     }
 
-    /// Bytes have come: to set-up, or to the engine, which may leave some.
+    /// Passes received bytes to set-up or to the engine. Returns how many were taken.
     fn arrived(&mut self, connection: &mut Connection, bytes: &[u8], host: &mut Host<'_>) -> usize {
         if matches!(connection.phase, Phase::Open) {
-            // It is read only once the engine has all that came before.
+            // Reading happens only after the engine has taken all earlier bytes.
             return self.hand_over(connection, bytes, host);
         }
         self.moved += bytes.len();
@@ -98,7 +98,7 @@ impl Streams {
                 Ok((taken, Some(request))) if taken == bytes.len() => {
                     self.requested(connection, request, host);
                 }
-                // The peer may not send more before it has the reply; or it is no request.
+                // It is not a request, or the peer sent more before it had the reply.
                 Ok(_) | Err(_) => self.lose(connection, host),
             },
             _ => {}
@@ -106,7 +106,7 @@ impl Streams {
         bytes.len()
     }
 
-    /// A peer wants a connection: the driver is asked.
+    /// Handles a peer's request for a connection: asks the driver.
     fn requested(&mut self, connection: &mut Connection, request: SetUpRequest, host: &mut Host<'_>) {
         let (ird, ord) = request.depths().unwrap_or((UNKNOWN_DEPTH, UNKNOWN_DEPTH));
         connection.depths = (ird.min(UNKNOWN_DEPTH), ord.min(UNKNOWN_DEPTH));
@@ -119,7 +119,7 @@ impl Streams {
         self.tell(connection, What::ConnectRequest { listener }, private_data, host);
     }
 
-    /// The peer has accepted.
+    /// Handles the peer's acceptance.
     fn replied(
         &mut self,
         connection: &mut Connection,
@@ -135,19 +135,22 @@ impl Streams {
         self.tell(connection, What::ConnectReply(Ok(())), private_data, host);
     }
 
-    /// Tells the engine of an initiator's peer that is a QP of its own: it has had its stream since
-    /// it was accepted.
+    /// Tells the engine of a loopback connection, in the initiator's end.
+    ///
+    /// The QP at the other end has had its stream since it accepted.
     fn join(&mut self, connection: &Connection, qpn: Qpn, host: &mut Host<'_>) {
         let Some(Carrier::Local(pipe)) = &connection.carrier else { return };
         let peer = self.own.pipes().0.user_of_peer(pipe);
         let Some(peer) = peer.and_then(|handle| self.table.connection(handle)) else { return };
         if let (Phase::Open, Some(other)) = (&peer.phase, peer.bound.qpn()) {
-            // It may be gone; then all goes through the stream.
+            // The peer's QP may be gone. Then everything goes through the stream.
             let _ = host.engine.join_streams((connection.device, qpn), (peer.device, other));
         }
     }
 
-    /// The stream is the QP's from now on; false if the QP cannot have it, and nothing has changed.
+    /// Makes the connection the stream of a QP.
+    ///
+    /// Returns false, and changes nothing, if the QP cannot have it.
     pub(super) fn open(
         &self,
         connection: &mut Connection,
@@ -170,7 +173,7 @@ impl Streams {
         connected
     }
 
-    /// Offers the engine once more what it did not take.
+    /// Offers the engine again what it did not take.
     pub(super) fn offer(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         if connection.bound.qpn().is_none() || !matches!(connection.phase, Phase::Open) {
             connection.input = Pending::default();
@@ -188,7 +191,7 @@ impl Streams {
         }
     }
 
-    /// The same of an FPDU that was placed, once all before it was taken.
+    /// Offers the engine an already placed FPDU, once it has taken everything before it.
     fn offer_placed(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         let Some(placed) = connection.input.take_placed() else { return };
         let qpn = connection.bound.qpn().expect("an open connection has its QP");
@@ -200,7 +203,7 @@ impl Streams {
         }
     }
 
-    /// Hands to the engine what has come, a part of it if it is much; how much it took.
+    /// Passes received bytes to the engine, at most a quantum. Returns how many it took.
     fn hand_over(&mut self, connection: &mut Connection, bytes: &[u8], host: &mut Host<'_>) -> usize {
         let qpn = connection.bound.qpn().expect("an open connection has its QP");
         let bytes = &bytes[..bytes.len().min(QUANTUM)];

@@ -1,4 +1,4 @@
-//! A listener: its sockets, in turns, or its place in our own TCP; and who came from it.
+//! A listener: its kernel sockets or its place in vrdma's own TCP, and its unanswered connections.
 
 use super::carrier::Carrier;
 use super::deadlines::Armed;
@@ -13,36 +13,36 @@ use std::os::fd::AsRawFd;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{DeviceId, Instant};
 
-/// Where connections come from.
+/// The source of a listener's connections.
 pub(super) enum Entrance {
-    /// Sockets of the kernel, and the one whose turn it is.
+    /// Kernel sockets, and the index of the one to accept from next.
     Kernel { sockets: Vec<Socket>, next: usize },
-    /// Our own TCP.
+    /// vrdma's own TCP.
     Own,
 }
 
-/// A connection of a listener, with the addresses of both ends.
+/// An accepted connection, with the addresses of both ends.
 pub(super) struct Accepted {
     pub(super) carrier: Carrier,
-    /// The listener's end.
+    /// Address of the listener's end.
     pub(super) local: SocketAddr,
-    /// The peer's.
+    /// Address of the peer.
     pub(super) remote: SocketAddr,
 }
 
-/// Listens for connections to a port of the guest, at each of its addresses.
+/// A listener on a port of the guest, at one or all of the guest's addresses.
 pub(super) struct Listener {
     pub(super) handle: Handle,
     pub(super) device: DeviceId,
     pub(super) port: u16,
     entrance: Entrance,
     backlog: usize,
-    /// Connections of its that the driver has not answered.
+    /// Its connections that the driver has not answered.
     pub(super) waiting: BTreeSet<Handle>,
     is_watched: bool,
-    /// It waits for its guest's turn.
+    /// Whether it waits for its guest's turn.
     pub(super) is_listed: bool,
-    /// It is not watched until then.
+    /// Until when it is not watched.
     pub(super) paused: Option<Instant>,
     pub(super) armed: Armed,
 }
@@ -73,12 +73,12 @@ impl Listener {
         Listener::new((handle, DeviceId(0)), 0, Entrance::Kernel { sockets: Vec::new(), next: 0 }, 1)
     }
 
-    /// Whether it may have another connection now.
+    /// Whether it accepts another connection now.
     pub(super) fn takes_more(&self) -> bool {
         self.waiting.len() < self.backlog && self.paused.is_none()
     }
 
-    /// Its sockets beside one.
+    /// Returns the number of its sockets beyond one.
     pub(super) fn more_sockets(&self) -> u32 {
         match &self.entrance {
             Entrance::Kernel { sockets, .. } => (sockets.len() as u32).saturating_sub(1),
@@ -86,7 +86,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, of one socket after the other.
+    /// Accepts the next connection, from one socket after another.
     pub(super) fn accept(&mut self, own: &mut Own) -> io::Result<Option<Accepted>> {
         let Entrance::Kernel { sockets, next } = &mut self.entrance else {
             let accepted = own.accept(self.device, self.handle);
@@ -106,7 +106,7 @@ impl Listener {
         Ok(None)
     }
 
-    /// Watches its sockets as long as it may have another connection.
+    /// Watches its sockets, as long as it accepts connections.
     pub(super) fn watch<'a>(
         &mut self,
         epoll: impl FnOnce() -> io::Result<&'a Epoll>,
@@ -129,7 +129,7 @@ impl Listener {
         let event = EpollEvent::new(EventSet::IN, self.handle.token());
         for at in 0..sockets.len() {
             if let Err(error) = epoll.ctl(operation(), sockets[at].as_raw_fd(), event) {
-                // Those that are watched are so no longer.
+                // Undo the watches that were set.
                 for socket in &sockets[..at] {
                     let _ = epoll.ctl(ControlOperation::Delete, socket.as_raw_fd(), event);
                 }
@@ -140,7 +140,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Listens no more.
+    /// Stops listening.
     pub(super) fn close(&mut self, own: &mut Own) {
         match &mut self.entrance {
             Entrance::Kernel { sockets, .. } => sockets.clear(),

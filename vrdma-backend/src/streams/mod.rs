@@ -1,15 +1,17 @@
-//! The connections of iWARP functions, over the host's TCP or our own: from a socket to the engine
-//! and back.
+//! The connections of iWARP functions, between the engine and a TCP.
 //!
-//! A connection begins with a command of the driver, or by a listener of it; MPA's request and
-//! reply go through it (`transport` knows what they say), then it is the QP's stream: what comes is
-//! handed to the engine, what the engine sends is copied into its [`output`], and goes to TCP once
-//! a turn. Nothing here waits. Whose TCP it is knows the [`carrier`] alone; [`own`] is ours.
+//! The TCP is the host's or vrdma's own. Only the [`carrier`] knows which one; [`own`] adapts
+//! vrdma's.
 //!
-//! [`turn`] is what the worker does, [`input`] takes what comes, [`end`] ends connections,
-//! [`commands`] and [`accept`] are what drivers ask for, [`outlet`] what the engine does. All of it
-//! names connections and listeners by [`handle`]s, which outlive no entry: the number by which the
-//! driver knows one is used again.
+//! A connection begins with a command of the driver, or at a listener. First it carries MPA's
+//! request and reply, which `transport` encodes and decodes. Then it is the stream of a QP.
+//! Received bytes go to the engine. FPDUs of the engine are copied into the connection's
+//! [`output`], which goes to TCP once a round. Nothing here blocks.
+//!
+//! [`turn`] is the worker's round. [`input`] handles received bytes, and [`end`] ends connections.
+//! [`commands`] and [`accept`] execute the driver's commands. [`outlet`] is the engine's interface.
+//! All of them identify connections and listeners by [`handle`]s. A handle does not outlive its
+//! entry, while the number that the driver uses is reused.
 //!
 //! A connection is taken out of the [`table`] to be worked on, and put back. It has a QP
 //! ([`bindings`]) from CM_CONNECT or CM_ACCEPT until it begins to end.
@@ -61,11 +63,11 @@ use vrdma_transport::{DeviceId, Engine, Error, Instant};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What streams do needs of the worker.
+/// The parts of the worker that streams use.
 pub struct Host<'a> {
-    /// Whose streams these are.
+    /// The engine that has the QPs of the streams.
     pub engine: &'a mut Engine<MrMemory>,
-    /// Where completions and events go.
+    /// The destination of completions and events.
     pub outputs: &'a mut Outputs,
     /// The engine's time.
     pub now: Instant,
@@ -73,39 +75,40 @@ pub struct Host<'a> {
 
 /// All connections and listeners of a worker.
 pub struct Streams {
-    /// Watches what watches the sockets of each guest; it is watched by the worker's when that
+    /// Watches the epoll sets of all guests. The worker's epoll set watches it while the worker
     /// sleeps.
     epoll: Epoll,
     table: Table,
     guests: NumberMap<DeviceId, Guest>,
     bindings: Bindings,
     deadlines: Deadlines,
-    /// Who is to be served: those of which something came, and connections with bytes that the
-    /// engine did not take.
+    /// Entries to be served: those with socket events, and connections with bytes that the engine
+    /// did not take.
     ready: Ready,
-    /// So many of these were served since anything came of one, or the worker slept.
+    /// Number of entries served since one had an effect, or since the worker slept.
     in_vain: usize,
-    /// Bytes that were moved for the connection that is served now.
+    /// Bytes moved for the connection that is being served.
     moved: usize,
-    /// Connections of guests that were reset, which are closed a few in each turn.
+    /// Connections of guests that were reset. Each round closes a few.
     leaving: VecDeque<Box<Connection>>,
-    /// Connections to which the engine did something, in this turn.
+    /// Connections that the engine used in this round.
     touched: Vec<Handle>,
-    /// Bytes that were put together for our own TCP in this turn.
+    /// Bytes of FPDUs written in this round, for vrdma's own TCP and for loopback connections.
     put: usize,
-    /// The same for the kernel's.
+    /// Bytes of FPDUs written in this round for the kernel's TCP.
     put_kernel: usize,
     scratch: Vec<u8>,
-    /// The TCP of those guests that have our own.
+    /// vrdma's own TCP, of the guests that use it.
     pub own: Own,
-    /// Those go without it from one guest of this worker to another.
+    /// Whether connections between guests of this worker are loopback connections instead of
+    /// vrdma's own TCP.
     pub has_local_way: bool,
-    /// Turns since the sockets were looked at.
+    /// Rounds since the sockets were polled.
     turns: u32,
 }
 
 impl Streams {
-    /// None yet.
+    /// Returns an empty set.
     ///
     /// # Errors
     /// The system is out of descriptors.
@@ -130,7 +133,7 @@ impl Streams {
         })
     }
 
-    /// Has the worker's epoll watch all of it.
+    /// Adds the epoll set of all sockets to the worker's epoll set.
     ///
     /// # Errors
     /// The system is out of memory.
@@ -138,23 +141,27 @@ impl Streams {
         epoll.ctl(ControlOperation::Add, self.epoll.as_raw_fd(), EpollEvent::new(EventSet::IN, token))
     }
 
-    /// When something is to be done by itself.
+    /// Returns the time of the next deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.next().into_iter().chain(self.own.next_deadline()).min()
     }
 
-    /// Whether somebody is to be served, or closed, soon.
+    /// Whether any entry is waiting to be served or closed.
     pub fn has_waiting(&self) -> bool {
         !self.ready.is_empty() || !self.leaving.is_empty() || self.own.ready() != 0
     }
 
-    /// Connections of a guest, those included that are still to be closed, and sockets of its
-    /// listeners, of which one at any address has as many as the guest has host addresses.
+    /// Returns how many connections and listener sockets a guest has.
+    ///
+    /// Connections that are still to be closed count, too. A listener on any address has as many
+    /// sockets as the guest has host addresses.
     pub fn count(&self, device: DeviceId) -> u32 {
         self.guests.get(&device).map_or(0, Guest::count)
     }
 
-    /// Ports at which a guest listens, in order; one twice if it does at two addresses.
+    /// Returns the ports on which a guest listens, in order.
+    ///
+    /// A port is there twice if the guest listens on it at two addresses.
     pub fn listening(&mut self, device: DeviceId) -> Vec<u16> {
         let entries = self.guests.get(&device).map(|guest| &guest.entries).into_iter().flatten();
         let mut ports: Vec<u16> =
@@ -171,27 +178,28 @@ impl Streams {
         self.guests.get(&device).is_some_and(|guest| guest.is_suspended)
     }
 
-    /// Whether a guest may have so many more.
+    /// Checks that a guest may have `more` connections or sockets in addition.
     fn check_room(&self, device: DeviceId, more: u32, host: &mut Host<'_>) -> Result<()> {
         let most = host.outputs.device(device).limits().guest.connections;
         if self.count(device).saturating_add(more) <= most { Ok(()) } else { Err(Error::NoResources) }
     }
 
-    /// A handle for a new entry of a guest.
+    /// Reserves a handle for a new entry of a guest.
     fn reserve(&mut self, device: DeviceId) -> Handle {
         let handle = self.table.reserve();
         self.guest(device).entries.insert(handle);
         handle
     }
 
-    /// An entry is gone.
+    /// Frees the handle of an entry that is gone.
     fn release_handle(&mut self, device: DeviceId, handle: Handle) {
         self.guest(device).remove(handle);
         self.table.free(handle);
     }
 
-    /// Puts a connection back that was worked on, or forgets it: one that is over and that no
-    /// driver knows of.
+    /// Puts back a connection that was worked on.
+    ///
+    /// It is forgotten instead if it is over and no driver knows of it.
     fn put_back(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
         connection.charge(&mut self.own);
         let (guests, all, device) = (&mut self.guests, &self.epoll, connection.device);
@@ -199,7 +207,8 @@ impl Streams {
             connection.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.own);
         if let Err(error) = watched {
             log::warn!("a connection cannot be watched: {error}");
-            // Nothing would tell of what comes. Without a socket there is nothing to watch.
+            // Without a watch, nothing would report received bytes. (A connection without a socket
+            // needs no watch.)
             self.lose(&mut connection, host);
         }
         let phase = &connection.phase;
@@ -215,7 +224,7 @@ impl Streams {
         self.release_handle(connection.device, connection.handle);
     }
 
-    /// The driver is told what happened.
+    /// Queues an event for the driver about a connection.
     fn tell(&mut self, connection: &mut Connection, what: What, private_data: Vec<u8>, host: &mut Host<'_>) {
         if !connection.is_known {
             return;

@@ -1,5 +1,5 @@
-//! What the engine does to streams, while it gives turns. What comes of it follows in
-//! [`Streams::flush`].
+//! The engine's interface to streams, during its rounds. [`Streams::flush`] does the rest of the
+//! work.
 
 use super::Streams;
 use super::carrier::Carrier;
@@ -11,16 +11,18 @@ use vrdma_transport::{DeviceId, Fault, Fpdu, Pieces, PlacedFpdu, StreamEnd, Whol
 use vrdma_wire::num::Qpn;
 
 impl Streams {
-    /// The connection of a QP, if it is open.
+    /// Returns the connection of a QP, if it is open.
     fn of(&mut self, device: DeviceId, qpn: Qpn) -> Option<&mut Connection> {
         let handle = self.bindings.find(device, qpn)?;
         let connection = self.table.connection(handle).expect("a QP's connection is there");
-        // What one guest sends goes into no other's stream.
+        // No guest's output may get into another guest's stream.
         assert!(connection.device == device && connection.bound.is_to(device, qpn), "it is the QP's own");
         matches!(connection.phase, Phase::Open).then_some(connection)
     }
 
-    /// Has the processor fetch a QP that may be next, if it has a stream, and what belongs to that.
+    /// Prefetches a QP that may be next, and its connection, into the processor's caches.
+    ///
+    /// It does nothing if the QP has no stream.
     pub fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
         let Some(handle) = self.bindings.find(device, qpn) else { return };
         fetch_ahead(lines);
@@ -30,7 +32,7 @@ impl Streams {
         }
     }
 
-    /// Whether more may be put together in this turn.
+    /// Whether more FPDUs may be written in this round.
     pub fn turn_has_room(&self) -> bool {
         self.put < TURN_BYTES
     }
@@ -47,10 +49,10 @@ impl Streams {
         has_room
     }
 
-    /// Takes an FPDU to the end of a QP's stream.
+    /// Appends an FPDU to a QP's stream.
     ///
     /// # Errors
-    /// Its payload's memory is gone; nothing was taken.
+    /// The memory of its payload is gone. Nothing was appended.
     pub fn send_fpdu(
         &mut self,
         device: DeviceId,
@@ -76,8 +78,9 @@ impl Streams {
         Ok(())
     }
 
-    /// Whether a QP's stream goes without TCP and has room for an FPDU that was placed, which goes
-    /// past its output.
+    /// Whether a QP's stream is a loopback connection with room for an already placed FPDU.
+    ///
+    /// Such an FPDU bypasses the output, which must be empty.
     pub fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let Some(handle) = self.of(device, qpn).map(|connection| connection.handle) else { return false };
         let connection = self.table.connection(handle).expect("it was found just now");
@@ -89,7 +92,7 @@ impl Streams {
         }
     }
 
-    /// Takes an FPDU that was placed, as [`Streams::takes_placed`] said.
+    /// Appends an already placed FPDU, after [`Streams::takes_placed`] returned true.
     pub fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
         let handle = self.of(device, qpn).map(|connection| connection.handle);
         let connection = handle.and_then(|handle| self.table.connection(handle));
@@ -100,7 +103,7 @@ impl Streams {
         }
     }
 
-    /// Gives a connection a buffer that was used before: our own TCP keeps those that it was given.
+    /// Gives a connection a used buffer, because vrdma's own TCP keeps the buffers that it gets.
     fn lend(&mut self, handle: Handle) {
         let connection = self.table.connection(handle).expect("it was found just now");
         match &connection.carrier {
@@ -110,7 +113,7 @@ impl Streams {
         }
     }
 
-    /// The engine leaves a QP's stream.
+    /// Ends a QP's stream for the engine.
     pub fn end(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
         if let Some(connection) = self.of(device, qpn) {
             connection.ends = Some(end);
@@ -119,7 +122,7 @@ impl Streams {
         }
     }
 
-    /// FPDUs of one stream mostly come together.
+    /// Notes a connection for [`Streams::flush`]. FPDUs of one stream mostly come in a row.
     fn touch(&mut self, handle: Handle) {
         if self.touched.last() != Some(&handle) {
             self.touched.push(handle);

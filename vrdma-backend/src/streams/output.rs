@@ -1,56 +1,59 @@
-//! What is to go into a stream and has not.
+//! The output of a stream: what TCP has not taken yet.
 
 use socket2::Socket;
 use std::collections::VecDeque;
 use std::io;
 
-/// Bytes that may wait before the engine does.
+/// Bytes that may be queued before the engine has to wait.
 const ROOM: usize = 128 << 10;
-/// Most bytes in one call of the kernel.
+/// Most bytes in one system call.
 const PIECE: usize = 64 << 10;
 
-/// Bytes in order, in pieces at whose end a TCP segment may end. FPDUs of a whole segment share a
-/// piece, since the kernel cuts it where they end; a shorter one ends its piece.
+/// Bytes of a stream in order, in pieces. A TCP segment may end at the end of a piece.
+///
+/// FPDUs that fill whole segments share a piece, because the kernel cuts it where they end. A
+/// shorter FPDU ends its piece.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// Longer than what is in it, so that it is not filled with zeros each time.
+    /// The buffer. It may be longer than its contents, so that it is not zeroed each time.
     bytes: Vec<u8>,
-    /// So much of it was put in.
+    /// Length of its contents.
     filled: usize,
-    /// Those that were taken by the kernel.
+    /// How many of these bytes the kernel has taken.
     sent: usize,
-    /// Lengths.
+    /// Lengths of the pieces.
     pieces: VecDeque<usize>,
-    /// The last piece has whole segments alone.
+    /// Whether the last piece has only whole segments.
     is_open: bool,
-    /// So many pieces at the front go alone: those of MPA, and the first FPDU, as Linux's siw has
-    /// it.
+    /// Number of pieces at the front that share no segment: MPA frames, and the first FPDU, as with
+    /// Linux's siw.
     alone: usize,
-    /// Bytes since the last end of a segment that was asked for, if the kernel has taken a part of
-    /// what goes before the next.
+    /// Bytes sent since the last segment end that was requested (MSG_EOR).
+    ///
+    /// It is 0 unless the kernel took only a part of a call.
     begun: usize,
 }
 
 impl Output {
-    /// Whether more may be put in.
+    /// Whether more may be queued.
     pub fn has_room(&self) -> bool {
         self.filled - self.sent < ROOM
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the bytes of memory that it takes.
     pub fn memory(&self) -> u64 {
         self.bytes.capacity() as u64
     }
 
-    /// Whether the kernel has all.
+    /// Whether TCP has taken everything.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Puts so many bytes in, which `write` writes. `is_whole`: they fill a TCP segment.
+    /// Appends `length` bytes, which `write` writes. `is_whole`: they fill a TCP segment.
     ///
     /// # Errors
-    /// Those of `write`; nothing was put in then.
+    /// The errors of `write`. Nothing was appended then.
     pub fn put<E>(
         &mut self,
         length: usize,
@@ -71,7 +74,7 @@ impl Output {
         Ok(())
     }
 
-    /// Puts bytes in that are a piece of their own.
+    /// Appends bytes as a piece of their own.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.is_open = false;
         let copy = |to: &mut [u8]| {
@@ -82,8 +85,10 @@ impl Output {
         self.alone = self.pieces.len() + 1;
     }
 
-    /// Bytes of the next call of the kernel, at whose end a segment ends (MSG_EOR): a piece, with
-    /// those behind it that are whole in its last segment of `cut` bytes.
+    /// Returns the length of the next system call, at whose end a segment ends (MSG_EOR).
+    ///
+    /// It is the first piece, and the pieces behind it that fit whole into its last segment of
+    /// `cut` bytes.
     fn call(&self, cut: usize) -> usize {
         let mut length = self.pieces.front().copied().unwrap_or_default();
         if self.alone > 0 || cut == 0 {
@@ -99,7 +104,7 @@ impl Output {
         length
     }
 
-    /// The kernel has taken so many bytes of a call.
+    /// Notes that the kernel has taken `taken` bytes of a call of `call` bytes.
     fn taken(&mut self, mut taken: usize, call: usize) {
         self.sent += taken;
         self.begun = if taken == call { 0 } else { self.begun + taken };
@@ -114,7 +119,7 @@ impl Output {
         }
     }
 
-    /// Hands over to the kernel what it takes now; `cut`: so long is a whole segment.
+    /// Passes to the kernel what it takes now. `cut` is the length of a whole segment.
     ///
     /// # Errors
     /// The connection is over.
@@ -139,29 +144,28 @@ impl Output {
     }
 }
 
-/// What was put in, for our own TCP.
+/// The contents of an [`Output`], for vrdma's own TCP.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// What was put in is at its front.
+    /// The buffer. The contents are at its front.
     pub bytes: Vec<u8>,
-    /// Lengths, of all of that.
+    /// Lengths of the pieces. Together they cover the contents.
     pub pieces: VecDeque<usize>,
 }
 
 impl Output {
-    /// Whether the next bytes that are put in want memory: then one that was used before may be
-    /// [lent](Output::lend).
+    /// Whether the next bytes need a new buffer. Then a used one may be passed to [`Output::lend`].
     pub fn wants_buffer(&self) -> bool {
         self.bytes.capacity() == 0
     }
 
-    /// Has it put the next bytes into this buffer, if it [wants](Output::wants_buffer) one.
+    /// Uses this buffer for the next bytes, if [`Output::wants_buffer`] is true.
     pub fn lend(&mut self, buffer: Vec<u8>) {
         assert!(self.wants_buffer(), "nothing is in the one before");
         self.bytes = buffer;
     }
 
-    /// Gives all of it away, with its buffer. Not for one of which the kernel has a part.
+    /// Takes all of the contents, with their buffer. The kernel must not have a part of them.
     pub fn take(&mut self) -> Taken {
         assert_eq!(self.sent, 0, "one TCP has all of it");
         let Output { bytes, pieces, .. } = std::mem::take(self);
@@ -196,8 +200,9 @@ mod tests {
         assert_eq!(output.pieces, [2010, 1000, 5, 40_000, 40_000]);
     }
 
-    /// Lengths of the calls of the kernel that all of it goes by, of which each takes all, and
-    /// segments of 1000 bytes.
+    /// Returns the lengths of the system calls for all of the output, with segments of 1000 bytes.
+    ///
+    /// Each call takes everything.
     fn calls(output: &mut Output) -> Vec<usize> {
         let mut calls = Vec::new();
         while !output.is_empty() {
@@ -212,13 +217,13 @@ mod tests {
     #[test]
     fn short_fpdus_that_wait_share_a_segment_as_far_as_they_are_whole_in_it() {
         let mut output = Output::default();
-        // A reply of MPA goes alone, and so does the first FPDU.
+        // An MPA reply shares no segment, and neither does the first FPDU.
         output.push(b"reply");
         for length in [100, 400, 600, 1, 1000, 1000, 300, 700, 50] {
             fill(&mut output, 0, length, length == 1000);
         }
         assert_eq!(calls(&mut output), [5, 100, 1001, 3050]);
-        // It is no longer the first.
+        // These are no longer the first.
         for length in [500, 500, 1000, 10, 20] {
             fill(&mut output, 0, length, length == 1000);
         }

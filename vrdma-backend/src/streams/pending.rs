@@ -1,39 +1,41 @@
-//! What has come in a connection and was not taken by the engine.
+//! Received data that the engine has not taken yet.
 
 use vrdma_transport::PlacedFpdu;
 
-/// Bytes that are copied, so that the buffer is used again: what a read of a kernel's socket
-/// brings.
+/// Up to this length, bytes are copied, so that the read buffer can be reused.
+///
+/// It is what one read of a kernel socket returns.
 const COPIED: usize = 64 << 10;
 
-/// See the module.
+/// Received data of a connection that the engine has not taken.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// Bytes in order, of which so many at the front were taken,
+    /// The bytes in order. The engine has taken the first `taken` of them.
     bytes: Vec<u8>,
     taken: usize,
-    /// and what follows them, if it was placed before its turn.
+    /// An already placed FPDU that follows the bytes.
     pub placed: Option<PlacedFpdu>,
 }
 
 impl Pending {
-    /// Whether the engine has all that has come.
+    /// Whether the engine has taken everything.
     pub fn is_empty(&self) -> bool {
         self.bytes().is_empty() && self.placed.is_none()
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the bytes of memory that it takes.
     pub fn memory(&self) -> u64 {
         self.bytes.capacity() as u64
     }
 
-    /// Bytes that the engine has not taken.
+    /// Returns the bytes that the engine has not taken.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }
 
-    /// Keeps what is left of a buffer of which so many bytes were taken; how many are copied. A
-    /// long one is kept itself, and leaves an empty one.
+    /// Keeps the rest of a buffer of which `taken` bytes were taken. Returns how many it copied.
+    ///
+    /// A long rest is kept in its buffer, and an empty one is left in its place.
     pub fn keep(&mut self, buffer: &mut Vec<u8>, taken: usize, length: usize) -> usize {
         assert!(self.is_empty(), "nothing is read before all before it was taken");
         if length - taken <= COPIED {
@@ -46,12 +48,12 @@ impl Pending {
         }
     }
 
-    /// What follows the bytes, once all of them were taken.
+    /// Returns the FPDU that follows the bytes, once all of them were taken.
     pub fn take_placed(&mut self) -> Option<PlacedFpdu> {
         if self.bytes().is_empty() { self.placed.take() } else { None }
     }
 
-    /// So many more were taken. The memory goes with the last.
+    /// Notes that `count` more bytes were taken. The memory is freed with the last.
     pub fn advance(&mut self, count: usize) {
         self.taken += count;
         if self.taken == self.bytes.len() {

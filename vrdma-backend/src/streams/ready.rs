@@ -1,37 +1,39 @@
-//! Who is to be served, by guest: guests have turns, and each of them a credit of bytes in a turn,
-//! however many connections it has.
+//! Entries to be served, fairly between guests.
+//!
+//! Guests take turns. A guest has a credit of bytes in each round, however many connections it has.
 
 use super::handle::Handle;
 use std::collections::VecDeque;
 use vrdma_transport::DeviceId;
 
-/// Bytes of a guest in one turn while others have something too, and most that the engine is
-/// offered of one connection at a time: what a read of a kernel's socket brings. What a guest takes
-/// beyond that it has less in the next turns.
+/// Bytes of a guest in one round, while other guests have work, too.
+///
+/// It is also the most that the engine is offered from one connection at a time: what one read of a
+/// kernel socket returns. A guest that takes more has less in later rounds.
 pub(super) const QUANTUM: usize = 64 << 10;
-/// What it costs to serve one, whatever comes of it, in bytes; and to take an FPDU that was placed.
+/// Cost in bytes of serving an entry, whatever it does, and of taking an already placed FPDU.
 pub(super) const COST: usize = 512;
-/// Most that a guest owes: what the buffer of a connection holds.
+/// The largest debt of a guest: what the buffer of a connection holds.
 const MOST_OWED: i64 = 2 << 20;
-/// Entries of a guest that are served in one turn.
+/// Entries of a guest that are served in one round.
 pub(super) const ENTRIES: usize = 32;
 
-/// The entries of a guest that wait.
+/// The waiting entries of a guest.
 #[derive(Debug, Default)]
 struct Queue {
     handles: VecDeque<Handle>,
-    /// Bytes that it may have in this turn, or that it owes.
+    /// The credit of this round in bytes. If negative, it is a debt.
     credit: i64,
-    /// The turn of which that is true.
+    /// The round for which `credit` was computed.
     turn: u64,
     is_listed: bool,
-    /// All that it was charged for.
+    /// The sum of all charges.
     #[cfg(test)]
     moved: u64,
 }
 
 impl Queue {
-    /// Gives it what it has had in the turns since.
+    /// Adds the credit of the rounds since.
     fn refill(&mut self, turn: u64) {
         let turns = turn.saturating_sub(self.turn).min(MOST_OWED as u64);
         self.credit = (self.credit + turns as i64 * QUANTUM as i64).min(QUANTUM as i64);
@@ -39,16 +41,16 @@ impl Queue {
     }
 }
 
-/// See the module.
+/// The waiting entries of all guests.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
     /// By the device's number.
     queues: Vec<Queue>,
-    /// Guests with entries that wait.
+    /// Guests with waiting entries, in the order of their turns.
     order: VecDeque<DeviceId>,
-    /// How many there have been.
+    /// Number of rounds so far.
     turn: u64,
-    /// Entries of all guests.
+    /// Number of entries of all guests.
     count: usize,
 }
 
@@ -56,10 +58,10 @@ pub(super) struct Ready {
 #[derive(Debug)]
 pub(super) struct Visit {
     pub device: DeviceId,
-    /// Entries that it may have served still. Those that come meanwhile wait for the next turn.
+    /// How many more entries may be served. Those that come meanwhile wait for the next round.
     left: usize,
-    /// None was served yet: one always is, or who owes what came by itself could do nothing of its
-    /// own.
+    /// Whether no entry was served yet. The first always is: otherwise a guest in debt for received
+    /// frames could do nothing of its own.
     is_first: bool,
     is_shared: bool,
 }
@@ -73,7 +75,7 @@ impl Ready {
         &mut self.queues[index]
     }
 
-    /// An entry of a guest waits. Who calls keeps it from being listed twice.
+    /// Adds a waiting entry of a guest. The caller does not add an entry twice.
     pub fn push(&mut self, device: DeviceId, handle: Handle) {
         self.count += 1;
         let queue = self.queue(device);
@@ -83,7 +85,7 @@ impl Ready {
         }
     }
 
-    /// Something was done for a guest that moved so many bytes.
+    /// Charges a guest for bytes that were moved.
     pub fn charge(&mut self, device: DeviceId, bytes: usize) {
         let turn = self.turn;
         let queue = self.queue(device);
@@ -93,43 +95,43 @@ impl Ready {
         (queue.moved += bytes as u64);
     }
 
-    /// Bytes that a guest was charged for.
+    /// Returns the bytes that a guest was charged for.
     #[cfg(test)]
     pub fn moved(&self, device: DeviceId) -> u64 {
         self.queues.get(device.0 as usize).map_or(0, |queue| queue.moved)
     }
 
-    /// A guest has no entries any more, and owes nothing.
+    /// Removes all entries and debts of a guest.
     pub fn forget(&mut self, device: DeviceId) {
         let queue = std::mem::take(self.queue(device));
         self.count -= queue.handles.len();
         self.order.retain(|&other| other != device);
     }
 
-    /// Entries of all guests that wait.
+    /// Returns the number of waiting entries of all guests.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none waits.
+    /// Whether no entry waits.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Entries of a guest that wait.
+    /// Returns the number of waiting entries of a guest.
     #[cfg(test)]
     pub fn len_of(&self, device: DeviceId) -> usize {
         self.queues.get(device.0 as usize).map_or(0, |queue| queue.handles.len())
     }
 
-    /// Begins a turn of all guests with entries that wait; how many these are.
+    /// Begins a round. Returns the number of guests with waiting entries.
     pub fn begin(&mut self) -> usize {
         self.turn += 1;
         self.order.len()
     }
 
-    /// Begins the turn of the next guest. One that is alone has no limit of bytes, and owes
-    /// nothing.
+    /// Begins the turn of the next guest. A guest without competitors has no byte limit, and no
+    /// debt.
     pub fn visit(&mut self, is_shared: bool) -> Option<Visit> {
         let device = self.order.pop_front()?;
         let turn = self.turn;
@@ -142,7 +144,7 @@ impl Ready {
         Some(Visit { device, left, is_first: true, is_shared })
     }
 
-    /// The next entry of a guest, in its turn.
+    /// Returns the next entry of a guest in its turn.
     pub fn next(&mut self, visit: &mut Visit) -> Option<Handle> {
         let queue = self.queue(visit.device);
         let owes = visit.is_shared && queue.credit <= 0;
@@ -178,7 +180,7 @@ mod tests {
         Handle { number, generation: 0 }
     }
 
-    /// Turns in which each entry moves `bytes` and waits again; what each guest had.
+    /// Runs rounds in which each entry moves `bytes` and waits again. Returns each guest's sum.
     fn turns(ready: &mut Ready, count: usize, bytes: impl Fn(DeviceId) -> usize) -> [usize; 2] {
         let mut had = [0; 2];
         for _ in 0..count {
@@ -208,7 +210,7 @@ mod tests {
     #[test]
     fn a_guest_with_a_thousand_entries_has_what_one_with_one_has() {
         for bytes in [QUANTUM, QUANTUM / 2 + 1, 20_000] {
-            // The lone one brings what a read brings.
+            // The single connection moves what one read returns.
             let had = turns(&mut of([1024, 1]), 1000, |device| if device == A { bytes } else { QUANTUM });
             assert!(had[0] * 10 <= had[1] * 11 && had[1] * 10 <= had[0] * 11, "{bytes}: {had:?}");
         }
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn who_owes_has_one_entry_a_turn_until_it_has_paid_and_idle_turns_pay() {
         let mut ready = of([100, 1]);
-        // What comes in frames is not asked whether it may.
+        // Received frames are charged without a check of the credit.
         ready.charge(A, 100 << 20);
         let few = |_: DeviceId| 1;
         assert_eq!(turns(&mut ready, 20, few), [20, 20]);

@@ -1,12 +1,13 @@
-//! Connections and listeners by number, each with a generation: a number is used again, a handle
-//! never is.
+//! The table of connections and listeners by number. Each entry has a generation.
+//!
+//! A number is reused. A handle, which includes the generation, is not.
 
 use super::connection::Connection;
 use super::handle::Handle;
 use super::listener::Listener;
 use std::collections::VecDeque;
 
-/// See the module.
+/// The table of connections and listeners.
 #[derive(Default)]
 pub(super) struct Table {
     slots: Vec<Slot>,
@@ -21,19 +22,19 @@ struct Slot {
 
 enum Content {
     Free,
-    /// Its number is in use: it is about to be put in, or was taken out to be worked on.
+    /// The number is in use. Its entry is about to be put in, or was taken out to be worked on.
     Out,
     Listener(Box<Listener>),
     Connection(Box<Connection>),
 }
 
 impl Table {
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.len() == self.free.len()
     }
 
-    /// A handle for a new entry, which is to be put in.
+    /// Reserves a handle for a new entry, which is to be put in.
     pub(super) fn reserve(&mut self) -> Handle {
         let number = self.free.pop_front().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, content: Content::Free });
@@ -44,7 +45,7 @@ impl Table {
         Handle { number, generation: slot.generation }
     }
 
-    /// The entry that has this number now.
+    /// Returns the handle of the entry that has this number now.
     pub(super) fn find(&self, number: u32) -> Option<Handle> {
         let slot = self.slots.get(number as usize)?;
         let is_used = !matches!(slot.content, Content::Free);
@@ -70,7 +71,7 @@ impl Table {
         }
     }
 
-    /// Takes a connection out, to work on it. It is put back, or its handle freed.
+    /// Takes a connection out to work on it. It is to be put back, or its handle freed.
     pub(super) fn take(&mut self, handle: Handle) -> Option<Box<Connection>> {
         let content = self.get_mut(handle)?;
         match std::mem::replace(content, Content::Out) {
@@ -96,7 +97,7 @@ impl Table {
         *place = content;
     }
 
-    /// Forgets an entry, in the table or out of it: nothing has its handle any more.
+    /// Removes an entry, whether it is in the table or taken out. Its handle becomes invalid.
     pub(super) fn free(&mut self, handle: Handle) {
         let content = self.get_mut(handle).expect("it is freed once");
         *content = Content::Free;

@@ -1,5 +1,6 @@
-//! What comes in connections of our own TCP goes straight to the engine, where a connection is its
-//! QP's and nothing before waits.
+//! Passes received payload of vrdma's own TCP directly from the frame to the engine.
+//!
+//! It does so if the connection is the stream of a QP, and no earlier data waits.
 
 use super::connection::Phase;
 use super::handle::Handle;
@@ -11,16 +12,16 @@ use vrdma_transport::{DeviceId, EarlyFpdu, PlacedFpdu};
 use vrdma_wire::head::Head;
 use vrdma_wire::num::Qpn;
 
-/// See the module.
+/// Passes received payload to the engine.
 struct ToEngine<'a, 'b> {
     table: &'a mut Table,
     host: &'a mut Host<'b>,
-    /// Whose bytes were taken or placed, and how many.
+    /// The guest whose bytes were taken or placed, and their number.
     moved: Option<(DeviceId, usize)>,
 }
 
 impl ToEngine<'_, '_> {
-    /// The QP of a connection that is open, and whether all has gone to it that came before.
+    /// Returns the QP of an open connection, and whether the engine has all earlier data.
     fn open(&mut self, user: Handle) -> Option<(DeviceId, Qpn, bool)> {
         let connection = self.table.connection(user)?;
         let is_open = matches!(connection.phase, Phase::Open);
@@ -28,13 +29,13 @@ impl ToEngine<'_, '_> {
         Some((connection.device, qpn, connection.input.is_empty()))
     }
 
-    /// The QP that takes what comes next in a connection.
+    /// Returns the QP that takes the next bytes of a connection.
     fn qp(&mut self, user: Handle) -> Option<(DeviceId, Qpn)> {
         let (device, qpn, has_all) = self.open(user)?;
         has_all.then_some((device, qpn))
     }
 
-    /// So many bytes of a guest were moved. All that comes of one frame is of one connection.
+    /// Counts moved bytes of a guest. All payload of one frame belongs to one connection.
     fn moved(&mut self, device: DeviceId, bytes: usize) {
         let before = self.moved.map_or(0, |(_, bytes)| bytes);
         self.moved = Some((device, before + bytes));
@@ -52,7 +53,7 @@ impl Taker for ToEngine<'_, '_> {
         let Some((device, qpn)) = self.qp(user) else { return 0 };
         let mut taken = 0;
         while taken < bytes.len() {
-            // If the QP was reset or destroyed, that shows where the rest is read.
+            // If the QP was reset or destroyed, reading the rest reports that.
             match self.host.engine.handle_stream(device, qpn, &bytes[taken..], self.host.outputs) {
                 Ok(0) | Err(_) => break,
                 Ok(some) => taken += some,
@@ -82,7 +83,7 @@ impl Taker for ToEngine<'_, '_> {
 }
 
 impl Streams {
-    /// Brings a frame with a segment for a guest's own TCP: its headers, and all of its bytes.
+    /// Handles a frame with a segment for a guest's own TCP: its headers and all of its bytes.
     pub fn handle_frame(&mut self, port: usize, frame: (&Head, &[u8]), host: &mut Host<'_>) {
         let Streams { own, table, ready, .. } = self;
         let now = host.now;

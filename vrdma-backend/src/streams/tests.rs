@@ -1,4 +1,5 @@
-//! Guests of one worker, peers with sockets of their own, and a clock that the test sets.
+//! Tests with guests of one worker, peers with sockets of their own, and a clock that the test
+//! sets.
 
 mod own;
 mod turns;
@@ -23,7 +24,7 @@ use vrdma_wire::num::{Mtu, Qpn};
 
 const A: DeviceId = DeviceId(0);
 const B: DeviceId = DeviceId(1);
-/// The peer of both, where they have our own TCP.
+/// The peer of A and B in tests of vrdma's own TCP.
 const C: DeviceId = DeviceId(2);
 
 struct Bench {
@@ -32,13 +33,15 @@ struct Bench {
     outputs: Outputs,
     now: Instant,
     pds: Vec<PdId>,
-    /// Sockets that stay as they are until the end.
+    /// Sockets that stay as they are until the end of the test.
     kept: Vec<Socket>,
     behind: Behind,
 }
 
-/// A connection through which a byte passes behind all that this thread's sockets have on their
-/// way: packets of one processor over the loopback device stand in one queue.
+/// A connection that flushes the loopback device.
+///
+/// Packets of one processor over the loopback device are in one queue. So a byte that has passed
+/// was behind everything that this thread's sockets had in flight.
 struct Behind(TcpStream, TcpStream);
 
 impl Behind {
@@ -60,7 +63,7 @@ impl Behind {
 }
 
 impl Bench {
-    /// With this many connections and listeners of a guest.
+    /// Returns a bench whose guests may have this many connections and listeners.
     fn new(connections: u32) -> Bench {
         let (mut engine, mut outputs, mut pds) = (Engine::new(1), Outputs::default(), Vec::new());
         engine.set_link(true);
@@ -76,13 +79,15 @@ impl Bench {
         Bench { streams, engine, outputs, now: Instant(0), pds, kept: Vec::new(), behind: Behind::new() }
     }
 
-    /// Does something with the streams.
+    /// Calls a function with the streams.
     fn with<R>(&mut self, f: impl FnOnce(&mut Streams, &mut Host<'_>) -> R) -> R {
         let Bench { streams, engine, outputs, now, .. } = self;
         f(streams, &mut Host { engine, outputs, now: *now })
     }
 
-    /// Many turns: what the kernel has on its way arrives, and what that has the other end send.
+    /// Runs many rounds.
+    ///
+    /// Everything in flight in the kernel arrives, and so do the answers to it.
     fn turns(&mut self) {
         for _ in 0..40 {
             self.with(|streams, host| {
@@ -99,7 +104,7 @@ impl Bench {
         self.turns();
     }
 
-    /// A QP in INIT.
+    /// Creates a QP in INIT.
     fn qp(&mut self, device: DeviceId) -> Qpn {
         let init = QpInit {
             owner: OwnerId::KERNEL,
@@ -131,7 +136,7 @@ impl Bench {
         self.engine.query_qp(device, qpn).unwrap().state
     }
 
-    /// A listener, and where it listens.
+    /// Creates a listener. Returns it and its address.
     fn listen(&mut self, device: DeviceId, backlog: usize) -> (ListenerId, SocketAddr) {
         let socket =
             tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
@@ -144,7 +149,7 @@ impl Bench {
         )
     }
 
-    /// A connection that a peer has asked for, with its number.
+    /// Requests a connection as a peer. Returns its number and the peer's socket.
     fn requested(&mut self, device: DeviceId, at: SocketAddr) -> (ConnectionId, TcpStream) {
         let peer = ask(at);
         self.turns();
@@ -167,7 +172,7 @@ impl Bench {
         self.with(|streams, host| streams.release(device, connection, host)).unwrap();
     }
 
-    /// A connection of this guest's new QP that a peer asked for.
+    /// Opens a connection of a new QP of this guest that a peer requested.
     fn open(&mut self, device: DeviceId) -> (ConnectionId, Qpn, TcpStream) {
         let (listener, at) = self.listen(device, 1);
         let (connection, mut peer) = self.requested(device, at);
@@ -199,7 +204,7 @@ impl Bench {
         self.with(|streams, host| streams.connect(device, Way::Kernel(socket), &connect, host))
     }
 
-    /// A connection of a new QP to a peer that listens.
+    /// Connects a new QP to a listening peer.
     fn connect_to(&mut self, device: DeviceId, listener: &TcpListener) -> (ConnectionId, Qpn, TcpStream) {
         let (qpn, at) = (self.qp(device), listener.local_addr().unwrap());
         let number = self.connect(device, qpn, at).unwrap();
@@ -209,7 +214,7 @@ impl Bench {
         (number, qpn, peer)
     }
 
-    /// A connection of a new QP to who does not answer TCP: a listener whose backlog is full.
+    /// Connects a new QP to a peer that does not answer: a listener whose backlog is full.
     fn connecting(&mut self, device: DeviceId) -> ConnectionId {
         let full = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -225,7 +230,7 @@ impl Bench {
         self.streams.next_event(device).expect("an event")
     }
 
-    /// All that the driver is told.
+    /// Returns all events that the driver has not fetched.
     fn told(&mut self, device: DeviceId) -> Vec<What> {
         std::iter::from_fn(|| self.streams.next_event(device)).map(|event| event.what).collect()
     }
@@ -239,7 +244,7 @@ impl Bench {
     }
 }
 
-/// A peer that has asked for a connection.
+/// Connects as a peer, and requests a connection.
 fn ask(at: SocketAddr) -> TcpStream {
     let wishes = Wishes { markers: false, crc: true, enhanced: true, peer_to_peer: false, ird: 1, ord: 1 };
     let mut peer = TcpStream::connect(at).unwrap();
@@ -247,7 +252,7 @@ fn ask(at: SocketAddr) -> TcpStream {
     peer
 }
 
-/// How a connection ended, as far as its peer knows. None: it has not.
+/// Returns how a connection ended for its peer, or `None` if it has not.
 fn end_of(peer: &mut TcpStream) -> Option<std::result::Result<(), io::ErrorKind>> {
     peer.set_nonblocking(true).unwrap();
     let mut rest = [0; 4096];
@@ -277,7 +282,7 @@ fn who_accepts_twice_keeps_its_connection_and_gets_no_strangers() {
     assert!(bench.streams.has_room(A, qpn) && end_of(&mut peer).is_none());
     bench.release(A, number);
     assert_eq!((end_of(&mut peer), bench.state(A, qpn)), (RST, QpState::Err));
-    // Others have the number now, whoever takes it.
+    // Other connections have the number now.
     let (_, of_b, _peer) = bench.open(B);
     let (_, of_b_too, _peer) = bench.open(B);
     assert!(!bench.streams.has_room(A, qpn));
@@ -305,7 +310,7 @@ fn what_was_told_of_one_that_has_gone_is_about_nobody() {
     let mut bench = Bench::new(8);
     let (number, _, mut old) = bench.open(A);
     old.write_all(&[0; 100]).unwrap();
-    // What epoll returned for it, and what it was remembered for.
+    // The handle is still in lists: events of epoll, and connections touched by the engine.
     let handle = bench.streams.table.find(number.0).unwrap();
     bench.release(A, number);
     bench.streams.touched.push(handle);
@@ -342,7 +347,7 @@ fn a_driver_has_no_say_in_a_request_that_it_was_not_told_of() {
     bench.expect(A, &[What::ConnectRequest { listener }]);
     bench.accept(A, asked, qpn).unwrap();
     bench.expect(A, &[What::Established]);
-    // What it was not told of a connection that it releases it never is.
+    // A driver that releases a connection gets no more events of it.
     drop(peer);
     bench.turns();
     bench.release(A, asked);
@@ -362,7 +367,7 @@ fn a_listener_that_is_closed_takes_its_connections_with_it() {
     bench.with(|streams, host| streams.close_listener(A, listener, host)).unwrap();
     assert!(bench.streams.listening(A).is_empty());
     assert_eq!([&mut silent, &mut peer, &mut unheard].map(end_of), [RST; 3]);
-    // What the driver has not heard of it never does; the other is over.
+    // The driver never gets the events that it had not fetched. The other connection is over.
     bench.expect(A, &[]);
     assert_eq!(bench.streams.count(A), 1);
     let qpn = bench.qp(A);
@@ -384,7 +389,7 @@ fn one_that_cannot_be_watched_ends_and_all_are_told() {
         let socket =
             tcp::bind((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
                 .unwrap();
-        // epoll does not take what it has.
+        // The socket is in the epoll set already, so adding it fails.
         let Streams { guests, epoll, .. } = &mut bench.streams;
         let epoll = guests.entry(A).or_default().epoll(A, epoll).unwrap();
         epoll.ctl(ControlOperation::Add, socket.as_raw_fd(), EpollEvent::default()).unwrap();
@@ -418,7 +423,7 @@ fn each_phase_ends_in_its_time() {
     assert_eq!((event.connection, event.what), (unreached, What::ConnectReply(Err(Failure::TimedOut))));
     bench.release(A, unreached);
     assert_eq!([&mut silent, &mut dumb, &mut peer].map(end_of), [RST, None, None]);
-    // Who was asked has more time, at either end.
+    // The side that has to answer has more time, at either end.
     bench.later(ANSWER_TIME - SET_UP_TIME - Duration::from_millis(1));
     bench.expect(A, &[]);
     assert_eq!([&mut dumb, &mut peer].map(end_of), [None; 2]);
@@ -429,7 +434,7 @@ fn each_phase_ends_in_its_time() {
     bench.release(A, of_a);
     assert_eq!(bench.accept(A, asked, qpn), Err(Error::Invalid));
     bench.release(A, asked);
-    // Whose driver has not asked for the request either vanishes.
+    // If its driver has not fetched the request, it vanishes.
     let mut peer = ask(at);
     bench.turns();
     assert_eq!(bench.streams.count(A), 2);
@@ -443,8 +448,8 @@ fn each_phase_ends_in_its_time() {
 fn an_end_in_order_is_waited_for_so_long_and_no_longer() {
     let mut bench = Bench::new(8);
     let (of_a, qpn, mut peer) = bench.open(A);
-    // The peer has sent nothing, which it has to first, so nothing of this end may begin; the
-    // engine is not asked here.
+    // The peer has not sent its first message, so this end must not start. The engine is not
+    // involved here.
     bench.with(|streams, host| streams.disconnect(A, qpn, host)).unwrap();
     bench.later(FINISH_TIME / 2);
     bench.with(|streams, host| streams.disconnect(A, qpn, host)).unwrap();
@@ -454,13 +459,14 @@ fn an_end_in_order_is_waited_for_so_long_and_no_longer() {
     bench.expect(A, &GONE);
     bench.with(|streams, host| streams.disconnect(A, qpn, host)).unwrap();
     bench.release(A, of_a);
-    // The peer ends, and this end answers, but the peer's socket stays as it is: until then.
+    // The peer has ended its stream, and so does this end. But the peer's socket stays open until
+    // the time limit.
     let (_, qpn, mut peer) = bench.open(A);
     bench.with(|streams, _| streams.end(A, qpn, vrdma_transport::StreamEnd::Close));
     bench.turns();
     bench.expect(A, &[What::Disconnect]);
     assert_eq!(end_of(&mut peer), Some(Ok(())));
-    // Its QP is free meanwhile.
+    // Meanwhile its QP is free.
     bench.modify(A, qpn, QpState::Reset);
     bench.modify(A, qpn, QpState::Init);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -473,7 +479,7 @@ fn an_end_in_order_is_waited_for_so_long_and_no_longer() {
 #[test]
 fn a_listener_that_cannot_accept_is_left_alone_for_a_while() {
     let mut bench = Bench::new(8);
-    // One that does not listen: the kernel tells of it for ever, and accept fails.
+    // A socket that does not listen. The kernel reports events all the time, and accept fails.
     let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     bench.with(|streams, host| streams.listen(A, Doors::Kernel(vec![socket]), 4, host)).unwrap();
     bench.turns();
@@ -496,7 +502,8 @@ fn sockets_of_a_listener_have_their_turns_and_who_is_too_much_is_reset() {
         .collect();
     let at: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap().as_socket().unwrap()).collect();
     bench.with(|streams, host| streams.listen(A, Doors::Kernel(sockets), 2, host)).unwrap();
-    // Many at the first, and then one at the second, which is among the next two.
+    // Several connections to the first socket, then one to the second. That one is among the next
+    // two.
     let mut first: Vec<_> = (0..4).map(|_| ask(at[0])).collect();
     let _second = ask(at[1]);
     bench.turns();
@@ -504,7 +511,7 @@ fn sockets_of_a_listener_have_their_turns_and_who_is_too_much_is_reset() {
     bench.expect(A, &[]);
     told.retain(|event| event.local == at[1]);
     assert_eq!(told.len(), 1);
-    // With another listener, and two of this one, there is room for one.
+    // With another listener, and two connections of this one, there is room for one.
     let (_, other) = bench.listen(A, 8);
     let mut peers: Vec<_> = (0..3).map(|_| ask(other)).collect();
     bench.turns();
@@ -517,14 +524,14 @@ fn sockets_of_a_listener_have_their_turns_and_who_is_too_much_is_reset() {
 fn a_peer_that_leaves_while_the_driver_decides_leaves_no_more_than_the_backlog() {
     let mut bench = Bench::new(64);
     let (_, at) = bench.listen(A, 2);
-    // Its requests were not asked for: they are forgotten.
+    // Its requests were not fetched, so they are forgotten.
     for _ in 0..8 {
         drop(ask(at));
         bench.turns();
     }
     bench.expect(A, &[]);
     assert_eq!(bench.streams.count(A), 1);
-    // Those that were asked for are known until the driver answers.
+    // Requests that were fetched are known until the driver answers.
     for _ in 0..2 {
         let (_, peer) = bench.requested(A, at);
         drop(peer);
@@ -559,7 +566,7 @@ fn a_guest_that_is_reset_leaves_nothing_in_any_phase() {
     assert_eq!(bench.streams.next_deadline(), None);
     assert_eq!(bench.streams.next_event(A).map(|event| event.what), None);
     assert!(bench.streams.bindings.find(A, connecting).is_none());
-    // No descriptor is left: all peers see the end, and nobody listens.
+    // No descriptor is left. All peers see the end, and nobody listens.
     for mut peer in [silent, requested, unheard, awaited, open] {
         assert_eq!(end_of(&mut peer), RST);
     }
@@ -611,7 +618,7 @@ fn an_end_whose_time_is_over_while_a_guest_is_paused_waits_for_it() {
 fn a_peer_that_takes_nothing_keeps_a_qp_that_works_and_none_that_failed() {
     let mut bench = Bench::new(8);
     let (_, qpn, mut peer) = bench.open(A);
-    // More than sockets keep.
+    // More than the sockets buffer.
     let handle = bench.streams.bindings.find(A, qpn).unwrap();
     bench.streams.table.connection(handle).unwrap().output.push(&vec![0; 64 << 20]);
     bench.turns();
@@ -621,7 +628,7 @@ fn a_peer_that_takes_nothing_keeps_a_qp_that_works_and_none_that_failed() {
         bench.later(FINISH_TIME);
     }
     bench.expect(A, &[]);
-    // Who looks for room that is there by now was not forgotten.
+    // The deadline was set again each time. A QP in ERR is not waited for.
     bench.modify(A, qpn, QpState::Err);
     bench.later(FINISH_TIME);
     bench.expect(A, &GONE);
@@ -643,7 +650,7 @@ fn what_the_engine_does_not_take_is_offered_once_a_turn() {
     assert_eq!(bench.streams.ready.len_of(A), 1);
     bench.turns();
     assert_eq!(bench.streams.ready.len_of(A), 1);
-    // While its guest is paused it is not offered at all.
+    // While its guest is paused, the engine is not offered anything.
     bench.streams.set_suspended(A, true);
     bench.turns();
     assert!(!bench.streams.has_waiting());
@@ -684,12 +691,12 @@ fn a_place_of_a_listener_is_free_as_soon_as_the_driver_has_answered() {
     ];
     let mut bench = Bench::new(16);
     let (_, at) = bench.listen(A, 1);
-    // Peers that stay, whatever they are told.
+    // Peers that keep their sockets, whatever they are told.
     let mut peers = Vec::new();
     for answer in answers {
         let (asked, peer) = bench.requested(A, at);
         answer(&mut bench, asked);
-        // (Of one that is rejected the end is told, which the driver does not hear any more.)
+        // The driver does not get the event that the rejected connection has ended.
         bench.turns();
         bench.expect(A, &[]);
         peers.push(peer);

@@ -1,4 +1,4 @@
-//! The worker's turn: what is done for connections and listeners, and when.
+//! The worker's round for connections and listeners.
 
 use super::carrier::Carrier;
 use super::connection::{Connection, FINISH_TIME, Phase};
@@ -11,19 +11,19 @@ use crate::panics;
 use vmm_sys_util::epoll::{EpollEvent, EventSet};
 use vrdma_transport::DeviceId;
 
-/// Turns after which sockets are looked at while nothing came the last time: a look is a system
-/// call.
+/// Rounds between two polls of the sockets while nothing comes. A poll is a system call.
 const LOOK_TURNS: u32 = 8;
-/// Who sends no more than so many bytes in a turn waits for an answer: a peer of this host may have
-/// given it by the next. Who sends more has more to send.
+/// Bytes of a round up to which the sender is assumed to wait for an answer.
+///
+/// A peer on this host may have answered by the next round. A sender of more has more to send.
 const FEW: usize = 4 << 10;
-/// What a step is about that serves a connection.
+/// Name of the step that serves a connection.
 const STREAM: &str = "a connection of it";
-/// Guests whose sockets are looked at in one look.
+/// Guests whose sockets are polled at a time.
 const GUESTS: usize = 64;
 
 impl Streams {
-    /// Takes what has come, and ends what took too long; true if there was anything.
+    /// Handles received data, and ends what took too long. Returns true if there was any work.
     pub fn turn(&mut self, host: &mut Host<'_>) -> bool {
         let mut has_more = self.own.expire(host.now);
         has_more |= self.close_some();
@@ -35,23 +35,25 @@ impl Streams {
         let mut busy = is_look && self.look();
         busy |= self.serve_ready(host);
         if is_look {
-            // What came is followed by more.
+            // Received data is often followed by more.
             self.turns = if busy { LOOK_TURNS } else { 0 };
         }
         has_more |= self.expire(host);
         busy | has_more
     }
 
-    /// Has the sockets looked at in the next turn.
+    /// Makes the next round poll the sockets.
     pub fn woken(&mut self) {
         self.turns = LOOK_TURNS;
     }
 
-    /// After the engine sent: hands over to TCP what was put in. Without TCP it is at the other end
-    /// by that, which takes it at once; true if there was any such.
+    /// Passes the engine's output to TCP, after the engine has sent.
+    ///
+    /// Loopback connections have no TCP: their output is at the other end then, which takes it at
+    /// once. Returns true if there was any such output.
     pub fn flush(&mut self, host: &mut Host<'_>) -> bool {
         let mut at = 0;
-        // What is touched meanwhile comes behind.
+        // Connections that are touched meanwhile are appended.
         while let Some(&handle) = self.touched.get(at) {
             self.work_on(handle, EventSet::empty(), host);
             at += 1;
@@ -64,10 +66,10 @@ impl Streams {
         self.own.pipes().0.had_news() && self.serve_ready(host)
     }
 
-    /// Lists whose sockets have something; whether any have.
+    /// Polls the sockets and lists entries with events. Returns whether there are any.
     fn look(&mut self) -> bool {
         let (mut guests, mut events) = ([EpollEvent::default(); GUESTS], [EpollEvent::default(); ENTRIES]);
-        // A guest that is alone is looked at itself, which is a system call less.
+        // The epoll set of a single guest is polled directly, which saves a system call.
         let mut all = self.guests.keys();
         let count = match (all.next(), all.next()) {
             (Some(only), None) => {
@@ -88,7 +90,7 @@ impl Streams {
         any
     }
 
-    /// Has an entry served in its guest's turn, if it is there still.
+    /// Lists an entry to be served in its guest's turn, if it still exists.
     pub(super) fn list(&mut self, handle: Handle, events: EventSet) {
         if let Some(connection) = self.table.connection(handle) {
             connection.due |= events;
@@ -104,8 +106,10 @@ impl Streams {
         }
     }
 
-    /// Serves guests by turns; whether anything came of it, or may of those that wait for the next
-    /// turn.
+    /// Serves guests in turns.
+    ///
+    /// Returns whether that had any effect, or may have one for entries that wait for the next
+    /// round.
     fn serve_ready(&mut self, host: &mut Host<'_>) -> bool {
         while let Some(handle) = self.own.next_ready() {
             self.list(handle, EventSet::empty());
@@ -123,12 +127,13 @@ impl Streams {
         busy || self.in_vain < self.ready.len()
     }
 
-    /// The worker has slept: what the engine did not take before it may take now.
+    /// Notes that the worker slept. What the engine did not take before may be taken now.
     pub fn slept(&mut self) {
         self.in_vain = 0;
     }
 
-    /// Serves what is listed; whether it was more than an offer that was not taken.
+    /// Serves a listed entry. Returns whether it did more than an offer that the engine did not
+    /// take.
     fn serve_entry(&mut self, handle: Handle, host: &mut Host<'_>) -> bool {
         if let Some(listener) = self.table.listener(handle) {
             listener.is_listed = false;
@@ -144,15 +149,17 @@ impl Streams {
         moved != 0 || !events.is_empty() || !is_listed
     }
 
-    /// Does what can be done for a connection, if there is one.
+    /// Does what can be done for a connection, if it exists.
     pub(super) fn work_on(&mut self, handle: Handle, events: EventSet, host: &mut Host<'_>) {
         if let Some(connection) = self.table.take(handle) {
             self.serve_contained(connection, events, host);
         }
     }
 
-    /// Does what can be done for a connection, and ends its guest if that panics. What goes over
-    /// our own TCP, or over none, is of other guests too: then the process ends.
+    /// Does what can be done for a connection, and ends its guest if that panics.
+    ///
+    /// vrdma's own TCP and loopback connections have state of other guests, too. With those, a
+    /// panic ends the process.
     fn serve_contained(
         &mut self,
         connection: Box<Connection>,
@@ -176,7 +183,7 @@ impl Streams {
         }
     }
 
-    /// A connection that was taken out is gone, with all that it knew.
+    /// Removes a connection that was taken out and is gone after a panic.
     #[cold]
     fn lost(&mut self, handle: Handle, device: DeviceId) {
         if self.table.connection(handle).is_some() {
@@ -185,14 +192,15 @@ impl Streams {
         }
         self.bindings.forget(device, handle);
         self.deadlines.forget(handle);
-        // Unless it was over.
+        // Unless the connection was over.
         if self.guest(device).entries.contains(&handle) {
             self.release_handle(device, handle);
         }
     }
 
-    /// Does what can be done for a connection that was taken out, or is new, and puts it in. Its
-    /// guest is charged for the bytes; how many they were.
+    /// Does what can be done for a connection that was taken out or is new, and puts it back.
+    ///
+    /// Charges its guest for the bytes that were moved. Returns how many they were.
     pub(super) fn serve(
         &mut self,
         mut connection: Box<Connection>,
@@ -210,15 +218,15 @@ impl Streams {
         if (ended || events.contains(EventSet::IN)) && connection.may_read() {
             self.read(&mut connection, host);
         } else if ended && !matches!(connection.phase, Phase::Connecting(..)) {
-            // What has come is still to be taken; but to be told of it again and again helps
-            // nobody.
+            // Data that has come is still to be taken. But more reports of the end would be
+            // useless.
             connection.is_broken = true;
         }
         self.follow_peer(&mut connection, host);
         if !connection.flush(&mut self.own) {
             self.lose(&mut connection, host);
         }
-        // The peer may have ended first.
+        // The peer may have ended its stream first.
         self.follow_peer(&mut connection, host);
         self.follow_room(&mut connection, host);
         self.note_stalled(&mut connection);
@@ -234,15 +242,17 @@ impl Streams {
         let Some(qpn) = connection.bound.qpn().filter(|_| connection.is_blocked) else { return };
         if connection.has_room(&self.own) {
             connection.is_blocked = false;
-            // Its QP may have been destroyed.
+            // The QP may have been destroyed.
             let _ = host.engine.stream_has_room(connection.device, qpn);
         } else if connection.deadline.is_none() {
-            // For as long as the peer likes, but not if the QP has failed.
+            // The peer may take as long as it likes, unless the QP has failed. Check that later.
             connection.deadline = Some(host.now + FINISH_TIME);
         }
     }
 
-    /// What the engine did not take is offered again: soon, or when its guest goes on.
+    /// Lists the connection again if the engine did not take everything.
+    ///
+    /// If its guest is paused, that is done when the guest continues.
     fn note_stalled(&mut self, connection: &mut Connection) {
         let is_soon = !connection.input.is_empty() && !self.is_suspended(connection.device);
         if is_soon && !std::mem::replace(&mut connection.is_listed, true) {

@@ -3,7 +3,7 @@
 use vrdma_abi::control::{Status, access};
 use vrdma_transport::Access;
 
-// The bits of both mean the same.
+// Both use the same bits.
 const _: () = assert!(
     access::LOCAL_WRITE == Access::LOCAL_WRITE.0
         && access::REMOTE_WRITE == Access::REMOTE_WRITE.0
@@ -19,11 +19,11 @@ const _: () = assert!(
         && access::WINDOW == Access::WINDOW.0
 );
 
-/// The rights that a registration asks for.
+/// Returns the access rights of a registration.
 ///
 /// # Errors
-/// `INVALID`: an unknown bit, or a right of peers to write where the owner has none
-/// (ibv_reg_mr(3)). `UNSUPPORTED`: persistence, which no memory has here.
+/// `INVALID`: an unknown bit, or a remote right to write without the local right to write
+/// (`ibv_reg_mr(3)`). `UNSUPPORTED`: persistence, which no memory has here.
 pub fn access(bits: u32) -> Result<Access, Status> {
     let known = access::REGION | access::FLUSH_PERSISTENT;
     let writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;

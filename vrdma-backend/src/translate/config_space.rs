@@ -6,10 +6,11 @@ use vrdma_abi::wqe::unit;
 use vrdma_abi::zerocopy::IntoBytes;
 use vrdma_wire::num::Mtu;
 
-/// Bytes of the configuration space.
+/// Size of the configuration space in bytes.
 pub const SIZE: usize = device::CONFIG_SIZE as usize;
 
-/// What a driver reads of the device before it begins; the rest is zero.
+/// Returns the configuration space, which drivers read before they start the device. Unused bytes
+/// are zero.
 pub fn config_space(config: &Config, guest: &GuestConfig, max_mtu: Mtu) -> [u8; SIZE] {
     let (magic, transport) = match guest.transport {
         Transport::Roce => (device::MAGIC, transport::ROCE),

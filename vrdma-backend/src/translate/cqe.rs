@@ -1,22 +1,22 @@
-//! From a completion of the engine to a CQE.
+//! Translates a completion of the engine to a CQE.
 
 use vrdma_abi::cqe::{self, flags};
 use vrdma_transport::{Completion, WcOpcode, WcStatus};
 
-/// A CQE as the four words that a ring stores, its phase 0: the ring's to set.
+/// A CQE as the four words that a ring stores. The phase bit is 0: the ring sets it.
 ///
-/// They are made in registers. A `Cqe` would be written field by field and read again in words, and
-/// such a read waits until the processor's store buffer has drained, which is full of lines that
-/// guests have.
+/// The words are assembled in registers. A `Cqe` would be written field by field, and then read in
+/// words. Such a read waits until the processor's store buffer has drained, and that buffer is full
+/// of lines that guests' processors have cached.
 #[derive(Clone, Copy, Debug)]
 pub struct CqeWords(pub [u64; 4]);
 
 impl CqeWords {
-    /// The CQE that tells of a completion.
+    /// Lays out the CQE of a completion.
     #[inline(always)]
     pub fn new(completion: &Completion) -> CqeWords {
         let source = completion.srq.map_or(completion.src_qpn.number(), |srq| srq.0);
-        // In memory the 4 bytes are those that the peer posted.
+        // In memory, the 4 bytes are in the order in which the peer posted them.
         let imm = match completion.invalidated {
             Some(key) => key.0.swap_bytes(),
             None => completion.imm.map_or(0, |imm| u32::from_le_bytes(imm.to_bytes())),
@@ -38,7 +38,7 @@ impl CqeWords {
     }
 }
 
-/// [`Cqe::vlan`](vrdma_abi::cqe::Cqe::vlan) of messages that were in none.
+/// [`Cqe::vlan`](vrdma_abi::cqe::Cqe::vlan) of messages without a VLAN.
 const NO_VLAN: u16 = 0xffff;
 
 #[inline]

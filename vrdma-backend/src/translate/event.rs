@@ -1,9 +1,9 @@
-//! Asynchronous events.
+//! Translates asynchronous events.
 
 use vrdma_abi::event::EventKind;
 use vrdma_transport::{CqId, Event};
 
-/// A CQ has a new CQE. Its queue is that of the CQ's vector, so it is no [`AsyncEvent`].
+/// A CQ has a new CQE. This goes to the event queue of the CQ's vector, so it is no [`AsyncEvent`].
 pub const COMPLETION: EventKind = EventKind::COMPLETION;
 /// Kinds of events that name a QP.
 pub const OF_QP: [EventKind; 6] = [
@@ -17,35 +17,35 @@ pub const OF_QP: [EventKind; 6] = [
 /// Kinds of events that name a shared receive queue.
 pub const OF_SRQ: [EventKind; 2] = [EventKind::SRQ_LIMIT_REACHED, EventKind::SRQ_ERR];
 
-/// Number of the port in events.
+/// The port number in events.
 const PORT: u32 = 1;
 
-/// An event as the driver is told of it.
+/// An asynchronous event in the form the driver receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
-    /// To which object.
+    /// Number of the object concerned.
     pub object: u32,
 }
 
 impl AsyncEvent {
-    /// A CQ overran, or its memory is gone.
+    /// Makes the event for a CQ that overran, or whose memory is gone.
     pub fn cq_error(cq: CqId) -> AsyncEvent {
         AsyncEvent { kind: EventKind::CQ_ERR, object: cq.0 }
     }
 
-    /// The channel of this virtqueue is broken.
+    /// Makes the event for a broken channel, named by its virtqueue.
     pub fn channel_error(queue: u16) -> AsyncEvent {
         AsyncEvent { kind: EventKind::CHANNEL_ERR, object: queue.into() }
     }
 
-    /// Something happened to connections: the driver is to ask what.
+    /// Makes the event that connections have news, which the driver has to fetch.
     pub fn connections() -> AsyncEvent {
         AsyncEvent { kind: EventKind::CM, object: 0 }
     }
 
-    /// The port went up or down.
+    /// Makes the event that the port went up or down.
     pub fn port(is_up: bool) -> AsyncEvent {
         AsyncEvent { kind: if is_up { EventKind::PORT_ACTIVE } else { EventKind::PORT_ERR }, object: PORT }
     }

@@ -1,4 +1,4 @@
-//! What a device may have, as the engine and the driver are told of it.
+//! The limits of a device, as the engine and the driver receive them.
 
 use crate::config;
 use vrdma_abi::control::{QueryDeviceExResp, QueryDeviceResp, device_cap};
@@ -6,14 +6,14 @@ use vrdma_abi::wqe::unit;
 use vrdma_transport::{Limits, MAX_PAGES};
 use vrdma_wire::num::{Mac, Mtu};
 
-/// Entries of the GID table.
+/// Number of entries of the GID table.
 pub const GID_TABLE_LEN: u16 = 128;
-/// Most READs and atomics outstanding of one QP, in each direction.
+/// Largest number of outstanding READs and atomics of one QP, in each direction.
 const MAX_RD_ATOMIC: u32 = 128;
-/// Atomics hold against processors too: they are the host's own instructions on the guest's memory
-/// (IB_ATOMIC_GLOB).
+/// `IB_ATOMIC_GLOB`: atomics are atomic towards processors too. They are the host's own
+/// instructions on the guest's memory.
 const ATOMIC_CAP: u32 = 2;
-/// What the device has: a function's bit comes with the function.
+/// Capabilities of the device. A function adds its bit when it is implemented.
 const DEVICE_CAP: u64 = device_cap::V1_0
     | device_cap::ATOMIC_WRITE
     | device_cap::FLUSH_GLOBAL
@@ -31,23 +31,26 @@ const DEVICE_CAP: u64 = device_cap::V1_0
     | device_cap::REREG_MR
     | device_cap::HW_COUNTERS
     | device_cap::WQE_LIST;
-/// What of it a function of iWARP has not.
+/// Capabilities that an iWARP function lacks.
 const NOT_OF_IWARP: u64 = device_cap::RNR_NAK
     | device_cap::BAD_QKEY_COUNTER
     | device_cap::ATOMIC_WRITE
     | device_cap::FLUSH_GLOBAL
     | device_cap::XRC
     | device_cap::MULTICAST;
-/// Most multicast groups of a guest, and most members of each. More members make longer work of
-/// each datagram, for this host and for the guest alone.
+/// Largest number of multicast groups of a guest, and of members of each group.
+///
+/// More members only make each datagram more work, for this host and for the guest itself.
 const MAX_MCAST: u32 = 1024;
-/// Members of all groups together, and so memory that a guest takes in the engine: less than a MiB.
+/// Largest number of members of all groups of a guest. It limits their memory in the engine to less
+/// than a MiB.
 const MAX_MCAST_ATTACHED: u32 = 8192;
 
-/// XRC domains of a guest: each takes some bytes. (Drivers have no field to tell it in.)
+/// Largest number of XRC domains of a guest. Each takes some bytes. No field tells drivers this
+/// limit.
 const MAX_XRCD: u32 = 4096;
 
-/// As the engine wants them, with a port of that path MTU.
+/// Returns the limits for the engine, with a port of this path MTU.
 pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
     Limits {
         max_pd: limits.pds,
@@ -70,7 +73,7 @@ pub fn of_engine(limits: &config::GuestLimits, max_mtu: Mtu) -> Limits {
     }
 }
 
-/// For the driver that asks for them.
+/// Returns the limits for the driver.
 pub fn response(
     limits: &config::GuestLimits,
     mac: Mac,
@@ -121,7 +124,7 @@ fn base(limits: &config::GuestLimits, mac: Mac) -> QueryDeviceResp {
     }
 }
 
-/// Modified EUI-64 of a MAC address (RFC 4291, appendix A).
+/// Returns the modified EUI-64 of a MAC address (RFC 4291, appendix A).
 fn eui64(mac: Mac) -> [u8; 8] {
     let [a, b, c, d, e, f] = mac.0;
     [a ^ 2, b, c, 0xff, 0xfe, d, e, f]

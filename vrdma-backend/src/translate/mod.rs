@@ -1,6 +1,7 @@
-//! The types of [`vrdma_abi`] as those of [`vrdma_transport`], and back, for the data path and for
-//! events. For commands, `command/` does that. No other module names both crates: `src/tests.rs`
-//! checks that.
+//! Translates between types of [`vrdma_abi`] and of [`vrdma_transport`], for the data path and
+//! events.
+//!
+//! `command/` does so for commands. No other module names both crates: `src/tests.rs` checks that.
 
 pub mod access;
 pub mod config_space;

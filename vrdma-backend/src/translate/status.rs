@@ -1,9 +1,9 @@
-//! Why a command was refused.
+//! Translates the reason why a command was refused.
 
 use vrdma_abi::control::Status;
 use vrdma_transport::Error;
 
-/// For the driver.
+/// Returns the status for the driver.
 pub fn status(error: Error) -> Status {
     match error {
         Error::NotFound => Status::NOT_FOUND,

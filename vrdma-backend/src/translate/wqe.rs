@@ -1,4 +1,4 @@
-//! From the WQE of a channel to a work request of the engine.
+//! Translates the WQE of a channel to a work request of the engine.
 
 use crate::queue::channel::RequestWords;
 use vrdma_abi::ah::AhEntry;
@@ -15,52 +15,54 @@ use vrdma_transport::{
 };
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey, Srqn};
 
-/// Most elements of a request.
+/// Largest number of elements of a request.
 pub const MAX_SGE: usize = unit::MAX_SGE_V1_1 as usize;
 
-/// The ids of a list of requests.
+/// The ids of the requests of a list.
 pub type ListIds = [u32; unit::LIST_MAX as usize];
 
 /// Flags that a list of SENDs may have.
 const SEND_LIST: u16 = flags::LIST | flags::SIGNALED | flags::SOLICITED | flags::FENCE;
 
-/// Flags of a request of which nothing but the opcode says how it is laid out.
+/// Flags of a request whose layout depends on the opcode alone.
 const SIMPLE: u16 = flags::SIGNALED | flags::SOLICITED | flags::FENCE;
-/// SEND, WRITE and READ, which may have any elements, come first; the last of them.
+/// The last of the opcodes of SEND, WRITE and READ, which come first. They accept any number of
+/// elements.
 const LAST_SIMPLE: WrOpcode = WrOpcode::RDMA_READ;
 
-/// A request of a channel.
+/// A parsed request of a channel.
 #[derive(Debug)]
 pub enum Request<'a> {
-    /// For a send queue; one of XRC with the peer's shared receive queue.
+    /// A request for a send queue. An XRC request also names the peer's shared receive queue.
     Send(Qpn, Option<Srqn>, SendRequest<'a>),
-    /// For a receive queue.
+    /// A request for a receive queue.
     Recv(Qpn, RecvRequest<'a>),
-    /// For a shared receive queue.
+    /// A request for a shared receive queue.
     SrqRecv(SrqId, RecvRequest<'a>),
-    /// Several that share units.
+    /// Several requests that share 64-byte units.
     List(List<'a>),
-    /// Not to be understood, but it is known where it was going.
+    /// An invalid request with a valid destination: the QP, the id and the queue.
     Invalid(Qpn, u32, Queue),
-    /// Not to be understood, for a shared receive queue.
+    /// An invalid request for a shared receive queue.
     InvalidSrq(SrqId),
-    /// Names something that cannot be a QP.
+    /// An invalid request whose number cannot be a QP number.
     Stray,
 }
 
-/// Requests of one element each: their ids, of which as many count as there are elements.
+/// Requests of one element each. Only as many ids are valid as there are elements.
 #[derive(Debug)]
 pub enum List<'a> {
-    /// SENDs, and what all are like: the first of them.
+    /// SENDs. The `SendRequest` is the first one, and holds what all have in common.
     Sends(Qpn, SendRequest<'a>, ListIds, &'a [Sge]),
-    /// For a receive queue.
+    /// Receives for a receive queue.
     Recvs(Qpn, ListIds, &'a [Sge]),
-    /// For a shared receive queue.
+    /// Receives for a shared receive queue.
     SrqRecvs(SrqId, ListIds, &'a [Sge]),
 }
 
-/// The QP that a request names, if it is not for a shared receive queue: for a guess, before it is
-/// parsed.
+/// Returns the QP that an unparsed request names, unless it is for a shared receive queue.
+///
+/// The caller uses it as a hint only.
 #[inline]
 pub fn qpn(words: &RequestWords) -> Option<Qpn> {
     let header: &WqeHeader = view(words.as_bytes(), 0);
@@ -75,7 +77,7 @@ const NAMES_MEMORY: u32 = 1 << WrOpcode::RDMA_WRITE.0
     | 1 << WrOpcode::ATOMIC_FETCH_AND_ADD.0
     | 1 << WrOpcode::ATOMIC_WRITE.0;
 
-/// The key of a peer's memory that a request names, for the same guess.
+/// Returns the key of the peer's memory that an unparsed request names, as a hint only.
 #[inline]
 pub fn rkey(words: &RequestWords) -> Option<Rkey> {
     let bytes = words.as_bytes();
@@ -85,7 +87,7 @@ pub fn rkey(words: &RequestWords) -> Option<Rkey> {
     names_memory.then(|| Rkey(body.rkey.get()))
 }
 
-/// Parses a request of `units` units. `sges` is room for its elements.
+/// Parses a request of `units` 64-byte units. `sges` is room for its elements.
 #[inline]
 pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) -> Request<'a> {
     let bytes = &words.as_bytes()[..units * unit::UNIT_SIZE as usize];
@@ -95,7 +97,7 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     }
     let Some(qpn) = Qpn::new(header.object.get()) else { return Request::Stray };
     let bits = header.flags.get();
-    // What most requests are. The rules below let each such pass.
+    // The fast path for most requests. Such a request passes all checks of `general`.
     if header.opcode <= LAST_SIMPLE.0 && bits & !SIMPLE == 0 && header.sge_count == 1 {
         let sge: &AbiSge = view(bytes, unit::DATA_OFFSET as usize);
         sges.clear();
@@ -105,7 +107,7 @@ pub fn parse<'a>(words: &'a RequestWords, units: usize, sges: &'a mut Vec<Sge>) 
     general(bytes, header, qpn, sges)
 }
 
-/// A request of a QP that may be laid out in any way.
+/// Parses a request of a QP with any layout.
 #[inline(never)]
 fn general<'a>(bytes: &'a [u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<Sge>) -> Request<'a> {
     let (id, bits) = (header.wqe_id.get(), header.flags.get());
@@ -132,8 +134,9 @@ fn general<'a>(bytes: &'a [u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<
     operation(bytes, shift, header, (qpn, srqn), payload)
 }
 
-/// A request for a QP, with `srqn` one of XRC, whose payload is known. What follows its body is
-/// `shift` bytes further on than in others.
+/// Assembles a request for a QP from its parsed payload.
+///
+/// `srqn` is set for an XRC request. Its operands are then `shift` bytes further on.
 #[inline(always)]
 fn operation<'a>(
     bytes: &[u8],
@@ -149,8 +152,8 @@ fn operation<'a>(
     let imm = Some(Imm::from_bytes(body.imm.to_bytes()));
     let operands: &AtomicOperands = view(bytes, shift + unit::DATA_OFFSET as usize);
     let (compare, swap) = (operands.compare_add.get(), operands.swap.get());
-    // One whole request in each arm: an operation that is chosen first and moved later is copied
-    // through memory.
+    // Each arm makes a whole request. If the operation were chosen first and moved later, it would
+    // be copied through memory.
     match WrOpcode(header.opcode) {
         WrOpcode::SEND => send(SendOp::Send { imm: None }),
         WrOpcode::SEND_WITH_IMM => send(SendOp::Send { imm }),
@@ -173,8 +176,9 @@ fn operation<'a>(
     }
 }
 
-/// The shared receive queue that a request of XRC names, and by how many bytes what follows is
-/// further on than in others.
+/// Returns the shared receive queue that an XRC request names, and the shift of what follows.
+///
+/// The shift is in bytes. It is 0 for requests that are not XRC.
 #[inline]
 fn xrc(bytes: &[u8], bits: u16) -> (Option<Srqn>, usize) {
     if bits & flags::XRC == 0 {
@@ -184,13 +188,13 @@ fn xrc(bytes: &[u8], bits: u16) -> (Option<Srqn>, usize) {
     (Some(Srqn::truncate(body.remote_srqn.get())), unit::XRC_SHIFT as usize)
 }
 
-/// A request that has a body of its own and no payload.
+/// Parses a request that has a body of its own and no payload.
 fn without_payload<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn) -> Request<'a> {
     let (id, bits) = (header.wqe_id.get(), header.flags.get());
     let (srqn, shift) = xrc(bytes, bits);
     let op = match WrOpcode(header.opcode) {
         WrOpcode::FLUSH => flush(bytes, shift),
-        // Others name nothing of the peer.
+        // REG_MR and BIND_MW name nothing of the peer, so they cannot be XRC requests.
         _ if srqn.is_some() => None,
         WrOpcode::REG_MR => reg_mr(bytes),
         _ => Some(bind_mw(bytes)),
@@ -201,7 +205,7 @@ fn without_payload<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn) -> Request<'a
     Request::Send(qpn, srqn, send_request(id, bits, op, Payload::Sges(&[])))
 }
 
-/// A request of a send queue with the flags in `bits`.
+/// Makes a request of a send queue with the flags in `bits`.
 #[inline]
 fn send_request(id: u32, bits: u16, op: SendOp, payload: Payload<'_>) -> SendRequest<'_> {
     SendRequest {
@@ -214,7 +218,7 @@ fn send_request(id: u32, bits: u16, op: SendOp, payload: Payload<'_>) -> SendReq
     }
 }
 
-/// A bind of a memory window.
+/// Parses a bind of a memory window.
 fn bind_mw(bytes: &[u8]) -> SendOp {
     let body: &BindMwBody = view(bytes, unit::BODY_OFFSET as usize);
     let range: &BindMwRange = view(bytes, unit::DATA_OFFSET as usize);
@@ -228,7 +232,7 @@ fn bind_mw(bytes: &[u8]) -> SendOp {
     })
 }
 
-/// A FLUSH; `None` if it says nothing that is known of how far, or of what.
+/// Parses a FLUSH. Returns `None` if its placement or level is unknown.
 fn flush(bytes: &[u8], shift: usize) -> Option<SendOp> {
     let body: &FlushBody = view(bytes, unit::BODY_OFFSET as usize);
     let range: &FlushRange = view(bytes, shift + unit::DATA_OFFSET as usize);
@@ -242,7 +246,7 @@ fn flush(bytes: &[u8], shift: usize) -> Option<SendOp> {
     Some(SendOp::Flush { remote, scope: FlushScope { placement, whole, length: range.length.get() } })
 }
 
-/// What a region is to name. Who may ask for that is the engine's business.
+/// Parses a fast registration. The engine checks who may ask for it.
 fn reg_mr(bytes: &[u8]) -> Option<SendOp> {
     let body: &RegMrBody = view(bytes, unit::BODY_OFFSET as usize);
     let memory: &RegMrMemory = view(bytes, unit::DATA_OFFSET as usize);
@@ -256,7 +260,7 @@ fn reg_mr(bytes: &[u8]) -> Option<SendOp> {
     })
 }
 
-/// A receive of a shared queue.
+/// Parses a receive, or a list of receives, for a shared receive queue.
 fn srq_recv<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Request<'a> {
     let srq = SrqId(header.object.get());
     if header.flags.get() == flags::LIST {
@@ -273,7 +277,7 @@ fn srq_recv<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Req
     }
 }
 
-/// A list of a QP.
+/// Parses a list of requests of a QP.
 #[inline]
 fn queue_list<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<Sge>) -> Request<'a> {
     let (id, bits) = (header.wqe_id.get(), header.flags.get());
@@ -290,7 +294,7 @@ fn queue_list<'a>(bytes: &[u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<
     }
 }
 
-/// A list: the ids and elements of its requests. `None` if they are too few or too many, or more
+/// Parses the ids and elements of a list. Returns `None` if there are too few or too many, or more
 /// than the request holds.
 #[inline]
 fn list<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Option<(ListIds, &'a [Sge])> {
@@ -305,8 +309,10 @@ fn list<'a>(bytes: &[u8], header: &WqeHeader, sges: &'a mut Vec<Sge>) -> Option<
     Some(([header.wqe_id.get(), second, third, fourth, fifth], sges))
 }
 
-/// Where a SEND goes if its QP is one of datagrams: `None` if it names no entry that is in use and
-/// makes sense. `handle` looks an entry up.
+/// Returns the destination of a SEND of a UD QP. `handle` looks up an entry of the address handle
+/// table.
+///
+/// Returns `None` if the request names no entry in use, or if the entry is invalid.
 pub fn destination(words: &RequestWords, handle: impl FnOnce(u32) -> Option<AhEntry>) -> Option<Destination> {
     let body: &UdBody = view(words.as_bytes(), unit::BODY_OFFSET as usize);
     let entry = handle(body.ah.get())?;
@@ -331,13 +337,13 @@ pub fn destination(words: &RequestWords, handle: impl FnOnce(u32) -> Option<AhEn
     })
 }
 
-/// The inline data at `offset`; `None` if they are more than the request holds.
+/// Returns the inline data at `offset`, or `None` if the request holds fewer bytes.
 #[inline]
 fn inline_data<'a>(bytes: &'a [u8], offset: usize, header: &WqeHeader) -> Option<Payload<'a>> {
     bytes.get(offset..offset + usize::from(header.inline_len.get())).map(Payload::Inline)
 }
 
-/// The elements at `offset`; `None` if they are more than the request holds.
+/// Parses the elements at `offset`. Returns `None` if the request holds fewer.
 #[inline]
 fn elements<'a>(
     bytes: &[u8],
@@ -358,7 +364,7 @@ fn element(sge: &AbiSge) -> Sge {
     Sge { addr: sge.addr.get(), length: sge.length.get(), lkey: Lkey(sge.lkey.get()) }
 }
 
-/// A structure at an offset that is within the first unit, or was checked.
+/// Views a structure at an offset that is in the first unit, or was checked.
 #[inline]
 fn view<T: FromBytes + KnownLayout + Immutable + vrdma_abi::zerocopy::Unaligned>(
     bytes: &[u8],
@@ -372,7 +378,7 @@ mod tests {
     use super::*;
     use crate::queue::channel::NO_WORDS;
 
-    /// A request from parts, laid out as a driver does.
+    /// Lays out a request from parts, as a driver does.
     fn words(header: WqeHeader, parts: &[(usize, &[u8])]) -> RequestWords {
         let mut words = NO_WORDS;
         let bytes = words.as_mut_bytes();
@@ -535,7 +541,7 @@ mod tests {
 
     #[test]
     fn what_names_a_queue_of_the_peer_moves_the_rest_on() {
-        // Bits above the 24 of a number do not count.
+        // Bits above the 24 of the number are ignored.
         let named = XrcBody { remote_srqn: 0xff12_3456.into(), reserved: [0; 12] };
         let operands = AtomicOperands { compare_add: 5.into(), swap: 6.into() };
         let (range, element) = (FlushRange { length: 9.into(), reserved: [0; 12] }, sge(7));
@@ -678,7 +684,7 @@ mod tests {
                 other => panic!("{count} SENDs: {other:?}"),
             }
         }
-        // More elements than its units hold.
+        // The list has more elements than its units hold.
         assert!(matches!(parse(&list(WrOpcode::RECV, 0, 3), 1, &mut room), Request::Invalid(..)));
         for (opcode, bits) in [
             (WrOpcode::RECV, flags::SIGNALED),

@@ -1,4 +1,4 @@
-//! Each message of the vhost-user protocol.
+//! Handlers of the vhost-user messages.
 
 use super::{FrontEnd, Function, refused, stopped};
 use crate::config::Config;
@@ -12,18 +12,17 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
-/// Most regions of a memory table.
+/// Largest number of regions of a memory table.
 const MAX_MEM_SLOTS: usize = 509;
-/// What all functions have: their rings are those of virtio 1, and they are set up through
-/// vhost-user.
+/// Features of all functions: virtio 1 rings with EVENT_IDX, and protocol features of vhost-user.
 const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << VIRTIO_RING_F_EVENT_IDX
     | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
 
 impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
     fn set_owner(&mut self) -> Result<()> {
-        // A session starts (vhost-user, SET_OWNER). A VMM may plug a device in anew over the
-        // connection of the one before it, and takes nothing back of what that one said.
+        // A session starts (vhost-user, SET_OWNER). A VMM may plug a new device over the connection
+        // of the previous one, without undoing the previous settings.
         self.forget();
         Ok(())
     }
@@ -92,8 +91,8 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
         available: u64,
         _log: u64,
     ) -> Result<()> {
-        // As long as one entry at least: if the size comes later, whoever starts the queue looks at
-        // all of them.
+        // The length is that of at least one entry. If the size comes later, starting the queue
+        // checks all entries.
         let lens = ring_lens(self.queue(index)?.size.max(1));
         let memory = &self.setup.memory;
         let gpa = |name, addr, len| {
@@ -180,9 +179,9 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
     }
 
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        // What is beyond the space is zero: QEMU asks for all that its config_size says,
-        // cloud-hypervisor for what its guest reads, and the one refuses the device, the other
-        // panics where it gets less. vhost bounds offset and size.
+        // Bytes beyond the space are zero. QEMU asks for all bytes of its `config_size`, and
+        // cloud-hypervisor for what its guest reads. With fewer bytes, QEMU refuses the device and
+        // cloud-hypervisor panics. The vhost crate bounds offset and size.
         let space = self.function.config_space().get(offset as usize..).unwrap_or_default();
         let mut bytes = space[..space.len().min(size as usize)].to_vec();
         bytes.resize(size as usize, 0);

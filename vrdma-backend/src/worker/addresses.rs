@@ -1,4 +1,4 @@
-//! The addresses of guests: GIDs that they take, and addresses that they connect from.
+//! Guests' addresses: the GIDs that they set, and the addresses from which they connect.
 
 use super::Worker;
 use crate::allowed::{AllowedGid, FrameVlan};
@@ -8,10 +8,10 @@ use vrdma_transport::{DeviceId, Error, GidEntry};
 use vrdma_wire::num::VlanId;
 
 impl Worker {
-    /// A guest sets an entry of its GID table.
+    /// Sets an entry of a guest's GID table.
     ///
     /// # Errors
-    /// `Denied`: it may not use the address, or another guest has it. Those of
+    /// `Denied`: the guest may not use the address, or another guest has it. Those of
     /// [`vrdma_transport::Engine::set_gid`].
     pub fn add_gid(&mut self, id: DeviceId, index: u32, entry: GidEntry) -> Result<()> {
         if !self.may_use(id, entry) {
@@ -34,14 +34,15 @@ impl Worker {
         result
     }
 
-    /// Whether a guest may connect from an address with its own TCP: one that it may use, and that
-    /// is no GID of another guest.
+    /// Checks whether a guest may connect from an address with its own TCP.
+    ///
+    /// It may if it may use the address, and if no other guest has it as a GID.
     ///
     /// # Errors
     /// `Denied`: it may not.
     pub fn check_address(&mut self, id: DeviceId, address: IpAddr, vlan: VlanId) -> Result<()> {
         let entry = GidEntry { gid: AllowedGid { address, vlan: None }.gid(), vlan };
-        // Devices of one guest have its MAC address.
+        // All devices of a guest have the guest's MAC address.
         let outputs = &mut self.outputs;
         let mut mac = |device| outputs.device(device).guest.mac;
         let (own, here) = (mac(id), self.engine.gid_owner(entry).map(mac));

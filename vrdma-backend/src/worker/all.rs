@@ -1,4 +1,4 @@
-//! All workers of the daemon: how they begin, who is whose, and how they end.
+//! All workers of the daemon: how they start, which guests they serve, and how they end.
 
 use super::near::{NearPort, near_ports};
 use super::watch::Watch;
@@ -7,17 +7,18 @@ use crate::config::{Config, GuestConfig, Transport};
 use crate::device::DeviceLimits;
 use crate::device::clock::Clock;
 use crate::gids::Gids;
-use crate::port::{Driver, Mesh, Port, WorkerOf, mesh};
+use crate::port::{Port, WorkerOf, mesh};
 use anyhow::{Context, Result};
 use std::thread::JoinHandle;
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::Mtu;
 
-/// The longest IP packet between workers where there is no uplink has room for a RoCE packet of
-/// path MTU 4096.
+/// The least MTU of the inter-worker rings.
+///
+/// Without an uplink, IP packets between workers have room for a RoCE packet of path MTU 4096.
 const LEAST_MTU: u16 = 4200;
 
-/// The workers; they end when this is dropped.
+/// The workers. Dropping this ends them.
 #[derive(Debug)]
 pub struct Workers {
     watch: Option<Watch>,
@@ -32,18 +33,19 @@ pub struct Place {
     pub number: usize,
     /// Its worker.
     pub worker: WorkerHandle,
-    /// Its device there.
+    /// Its device at that worker.
     pub device: DeviceId,
-    /// Its port of the switch there.
+    /// Its port of the switch at that worker.
     pub port: usize,
 }
 
 impl Workers {
-    /// Starts them; the first has the uplink. IP packets of guests' Ethernet functions have up to
-    /// `mtu` bytes.
+    /// Starts the workers. The first one has the uplink.
+    ///
+    /// IP packets of guests' Ethernet functions have up to `mtu` bytes.
     ///
     /// # Errors
-    /// The system is out of something, or a worker may not run where it shall.
+    /// The system has no resources left, or a worker may not run on its processor.
     pub fn start(config: &Config, mtu: u16, uplink: Option<Port>) -> Result<Workers> {
         let count = usize::from(config.workers);
         let mut workers = Workers { watch: None, handles: Vec::new(), threads: Vec::new() };
@@ -87,7 +89,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Gives each guest to its worker, in the order of the configuration.
+    /// Adds each guest to its worker, in the order of the configuration.
     ///
     /// # Errors
     /// A worker has stopped.
@@ -97,7 +99,7 @@ impl Workers {
             let number = worker_of(guest);
             let worker = self.handles[number].clone();
             let (spec, limits) = (guest.clone(), DeviceLimits::new(config));
-            // The one before is its first function's, on the same worker.
+            // A guest's second function follows its first one, and is on the same worker.
             let port = places.last().filter(|_| guest.is_beside).map(|first| first.port);
             let (device, port) = worker.call(move |worker| match port {
                 Some(port) => (worker.add_function(spec, limits, port), port),
@@ -108,7 +110,7 @@ impl Workers {
         Ok(places)
     }
 
-    /// The largest path MTU of guests' RDMA functions.
+    /// Returns the largest path MTU of guests' RDMA functions.
     ///
     /// # Errors
     /// A worker has stopped.
@@ -116,19 +118,20 @@ impl Workers {
         self.handles[0].call(|worker| worker.port.mtu)
     }
 
-    /// Each of them.
+    /// Returns the handles of all workers.
     pub fn handles(&self) -> &[WorkerHandle] {
         &self.handles
     }
 }
 
-/// The worker of a guest of [`Config::resolved_guests`].
+/// Returns the worker of a guest of [`Config::resolved_guests`].
 fn worker_of(guest: &GuestConfig) -> usize {
     guest.worker.expect("each guest was given a worker").into()
 }
 
-/// Ports that lead each worker to the others, and to the uplink: of frames, and of packets that go
-/// as they are.
+/// Creates the ports that connect each worker with the others and with the uplink.
+///
+/// There are ports for frames, and inter-worker ports for packets that are passed without frames.
 fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) -> Result<Vec<Ports>> {
     let mut table = WorkerOf::default();
     for guest in guests {
@@ -142,17 +145,16 @@ fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) 
     let has_engine = |guest: &&GuestConfig| guest.socket.is_some() && guest.transport == Transport::Roce;
     let homes = guests.iter().filter(has_engine).map(|guest| (guest.mac, worker_of(guest))).collect();
     let near = near_ports(&stations, homes);
-    let port = |mesh: Mesh| Port::new(Box::new(mesh) as Box<dyn Driver>);
-    Ok(ports.into_iter().map(port).map(Some).zip(near.into_iter().map(Some)).collect())
+    Ok(ports.into_iter().map(Port::of_worker).map(Some).zip(near.into_iter().map(Some)).collect())
 }
 
-/// What leads a worker to others.
+/// A worker's ports: for frames, and for inter-worker packets.
 type Ports = (Option<Port>, Option<NearPort>);
 
 impl Drop for Workers {
     fn drop(&mut self) {
         self.watch = None;
-        // All are told before one is waited for.
+        // All are told to stop before this waits for any.
         self.handles.iter().for_each(|handle| handle.tell(Worker::stop));
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {

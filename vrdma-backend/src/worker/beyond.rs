@@ -1,4 +1,4 @@
-//! What lies beyond the switch, as it sees it: the engine and guests' own TCP, and the uplink.
+//! What the switch sends to besides guests: the engine, guests' own TCP, and the uplink.
 
 use crate::cycles::{self, Stage};
 use crate::device::broken::{contained, step};
@@ -13,14 +13,17 @@ use vrdma_wire::head::Head;
 use vrdma_wire::num::{Gid, Mac, VlanId};
 use vrdma_wire::roce::Packet;
 
-/// What gets frames that are for no netdev.
+/// Receives frames that are not for a guest's network device.
 pub(super) struct Within<'a> {
     pub now: transport::Instant,
     pub engine: &'a mut Engine<MrMemory>,
     pub outputs: &'a mut Outputs,
     pub streams: &'a mut Streams,
-    /// Where others made the frame: they may not speak for guests of other workers. (The engine
-    /// knows its own.)
+    /// The view of all GIDs, for frames that no engine of this process made. `None` for those of an
+    /// engine.
+    ///
+    /// Such frames must not have a source GID of a guest of another worker. (The engine checks
+    /// those of its own guests.)
     pub strangers: Option<&'a mut GidView>,
 }
 
@@ -62,10 +65,10 @@ impl net::Inside for Within<'_> {
     }
 }
 
-/// Frames of the switch go out by the port, if there is one.
+/// Sends frames of the switch by the port, if there is one.
 pub(super) struct Outside<'a> {
     port: Option<&'a mut Port>,
-    /// Who made them.
+    /// Who made the frames.
     origin: Origin,
     limited: bool,
 }

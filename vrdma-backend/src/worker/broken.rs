@@ -1,4 +1,4 @@
-//! A step of a worker panicked: those guests end that it had at hand, and no others
+//! Ends the guests that a step of a worker was handling when it panicked, and no others
 //! (docs/design/panics.md).
 
 use super::Worker;
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use vrdma_transport::DeviceId;
 
-/// Ends the connection of a front-end whose guest's function ended.
+/// Shuts down the connection of a front-end whose guest's function ended.
 pub(super) fn hang_up(connection: Option<Arc<UnixStream>>) {
     if let Some(stream) = connection {
         // It may have been shut down already.
@@ -20,8 +20,9 @@ pub(super) fn hang_up(connection: Option<Arc<UnixStream>>) {
 }
 
 impl Worker {
-    /// Carries out a step that is about a device and those that the engine reaches. `None` if it
-    /// panicked: then these have ended.
+    /// Runs a step for a device, and for those devices that the engine reaches in it.
+    ///
+    /// Returns `None` if the step panicked. These devices have ended then.
     #[inline]
     pub(super) fn step<R>(
         &mut self,
@@ -42,7 +43,7 @@ impl Worker {
         }
     }
 
-    /// Ends functions about which a step panicked, as if their front-ends had left.
+    /// Ends functions whose steps panicked, as if their front-ends had left.
     #[inline]
     pub(super) fn end_broken(&mut self) {
         if !self.outputs.broken.is_empty() {
@@ -76,7 +77,7 @@ impl Worker {
                         });
                     }
                 }
-                // Its session finds it ended, and serves the next front-end.
+                // Its session finds the function ended, and serves the next front-end.
                 hang_up(connection);
             }
         }

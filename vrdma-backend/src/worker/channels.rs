@@ -1,4 +1,4 @@
-//! Requests are taken from channels: guests take turns, and the channels of each.
+//! Takes requests from channels. Guests take turns, and so do the channels of each guest.
 
 use super::fetched::TOGETHER;
 use super::{BoundChannel, Worker};
@@ -10,17 +10,21 @@ use crate::translate::wqe;
 use std::ops::Range;
 use vrdma_transport::{self as transport, DeviceId, Engine};
 
-/// Requests taken from the channels of one guest in one turn of the worker. What the messages cost
-/// that they begin is the engine's business.
+/// The most requests taken from one guest's channels in one round.
+///
+/// The engine limits the cost of the messages that they begin.
 pub(super) const BATCH: usize = 64;
 
-/// Looks at channels in a turn in which nothing else was found so far, while they are few: what
-/// else there is to look at takes longer than a look at one, and a request waits meanwhile.
+/// The number of polls of channels in a round in which nothing else was found so far.
+///
+/// It is divided by the number of channels. Polling everything else takes longer than polling a
+/// channel, and a request would wait meanwhile.
 const LOOKS: usize = 8;
 
 impl Worker {
-    /// Gives each guest its turn; true if there were any requests. If the turn is not `busy` so
-    /// far, it looks again a few times.
+    /// Drains each guest's channels in turn. Returns true if there were any requests.
+    ///
+    /// If the round is not `busy` so far, it polls again a few times.
     pub(super) fn drain_channels(&mut self, now: transport::Instant, busy: bool) -> bool {
         let looks = if busy { 1 } else { LOOKS / self.channels.len().max(1) };
         (0..looks.max(1)).any(|_| self.drain_guests(now))
@@ -36,17 +40,18 @@ impl Worker {
                     busy |= any;
                     first += count;
                 }
-                // Its channels are gone.
+                // The guest's channels are gone.
                 None => busy = true,
             }
         }
         busy
     }
 
-    /// Takes up to [`BATCH`] requests from a guest's channels; true if there were any. Where it
-    /// ends the next turn goes on.
+    /// Takes up to [`BATCH`] requests from a guest's channels. Returns true if there were any.
+    ///
+    /// The next round continues where this one ends.
     fn drain_guest(&mut self, device: DeviceId, channels: Range<usize>, now: transport::Instant) -> bool {
-        // It may have fewer than it had.
+        // The guest may have fewer channels than before.
         let next = channels.start + (*self.channel_turns.of(device)).min(channels.len() - 1);
         let mut left = BATCH;
         for index in (next..channels.end).chain(channels.start..next) {
@@ -60,8 +65,9 @@ impl Worker {
         left < BATCH
     }
 
-    /// Takes up to `most` requests from a channel; how many there were. One that turns out to be
-    /// broken counts as one.
+    /// Takes up to `most` requests from a channel, and returns their number.
+    ///
+    /// A channel that turns out to be broken counts as one request.
     fn drain_channel(&mut self, index: usize, most: usize, now: transport::Instant) -> usize {
         let bound = &mut self.channels[index];
         match bound.channel.refresh() {
@@ -85,7 +91,7 @@ impl Worker {
                 break result;
             }
         };
-        // Whoever sees its slots again sees what completed, too.
+        // A driver that sees its slots free again also sees the completions.
         {
             let _mark = cycles::enter(Stage::Complete);
             self.outputs.publish();
@@ -100,12 +106,13 @@ impl Worker {
         taken
     }
 
-    /// Copies up to [`TOGETHER`] requests out of a channel, but not more than `most`, and has the
-    /// processor fetch the QPs that they name, their peers, and the keys of these. What was copied
-    /// out is to be carried out whatever is returned.
+    /// Copies requests out of a channel, at most [`TOGETHER`] and at most `most`.
+    ///
+    /// It prefetches the QPs that they name, the peers of these QPs, and the keys at the peers. The
+    /// copied requests are to be executed whatever is returned.
     ///
     /// # Errors
-    /// The channel is broken behind these.
+    /// The channel is broken behind these requests.
     #[inline]
     fn fetch(&mut self, index: usize, most: usize) -> Result<(), ChannelError> {
         let Worker { engine, channels, fetched, .. } = self;
@@ -114,7 +121,8 @@ impl Worker {
         if fetched.device.replace(*device) != Some(*device) {
             (fetched.qpn, fetched.rkey) = (None, None);
         }
-        // A bit for each request that names another QP, or another key, than the one before it.
+        // One bit for each request that names another QP, or another key, than the previous
+        // request.
         let (mut new_qpns, mut new_keys) = (0, 0);
         fetched.count = 0;
         while fetched.count < most.min(TOGETHER) {
@@ -148,8 +156,9 @@ impl Worker {
     }
 }
 
-/// Has the processor fetch the peers of the QPs, and the keys of these, that requests name: of QPs
-/// whose lines come first.
+/// Prefetches the peers of the QPs that requests name, and the keys at these peers.
+///
+/// The lines of the QPs themselves have to be in the cache first.
 #[inline(never)]
 fn fetch_peers(
     engine: &Engine<MrMemory>,
@@ -186,17 +195,17 @@ mod tests {
     use std::sync::atomic::Ordering;
     use vrdma_transport::OwnerId;
 
-    /// Entries of each channel.
+    /// The number of entries of each channel.
     const SIZE: u16 = 256;
-    /// Bytes of memory for each.
+    /// The bytes of memory for each channel.
     const ROOM: u64 = 0x10000;
 
-    /// A channel at `at` that has so many requests, which name no QP.
+    /// Returns a channel at `at` with this number of requests, which name no QP.
     fn channel(at: u64, index: u16, requests: u16) -> Channel {
         channel_in(&memory(&[(0, at + ROOM)]), at, index, requests)
     }
 
-    /// The same in this memory.
+    /// Returns a channel as [`channel`] does, in this memory.
     fn channel_in(memory: &Arc<GuestMemory>, at: u64, index: u16, requests: u16) -> Channel {
         let words = Shared::<8>::new(memory, Run { gpa: at, len: ROOM }).unwrap();
         let slots = at + 0x8000;
@@ -204,7 +213,7 @@ mod tests {
             words.store64(16 * slot, slots + 64 * slot as u64, Ordering::Relaxed);
             words.store64(16 * slot + 8, 64, Ordering::Relaxed);
             words.store16(0x1004 + 2 * slot, slot as u16, Ordering::Relaxed);
-            // Of one unit.
+            // A request of one 64-byte unit.
             words.store64(0x8000 + 64 * slot, 1 << 8, Ordering::Relaxed);
         }
         let setup = VirtqueueSetup {
@@ -223,8 +232,9 @@ mod tests {
         channel
     }
 
-    /// A worker with guests whose channels have so many requests each; channels of all come in
-    /// turn.
+    /// Creates a worker with guests whose channels have these numbers of requests.
+    ///
+    /// The channels are added in turns of the guests.
     fn worker(guests: &[&[u16]]) -> (Worker, Vec<DeviceId>) {
         let (mut worker, _) = Worker::new(Poll::Always, 1500).unwrap();
         let add = |index: usize| {
@@ -254,13 +264,13 @@ mod tests {
             let slot =
                 Shared::<8>::new(&memory, Run { gpa: 0x8000 + 64 * u64::from(good), len: 64 }).unwrap();
             let channel = channel_in(&memory, 0, 4, 30);
-            // Of no units.
+            // A request of no units.
             slot.store64(0, 0, Ordering::Relaxed);
             let (mut worker, ids) = worker(&[&[]]);
             worker.add_channel(ids[0], OwnerId(1), channel);
             assert!(worker.drain_channels(transport::Instant(1), true));
             let counters = &worker.outputs.device(ids[0]).counters;
-            // They name no QP.
+            // The requests name no QP.
             let seen = (counters.requests, counters.stray_requests, counters.broken_channels);
             assert_eq!(seen, (u64::from(good), u64::from(good), 1));
             assert!(!worker.drain_channels(transport::Instant(1), true));
@@ -274,7 +284,7 @@ mod tests {
             assert!(worker.drain_channels(transport::Instant(1), true));
             assert_eq!(taken(&mut worker, &ids), [turn * BATCH as u64; 2]);
         }
-        // Then the others have what is left.
+        // After that only the first guest has requests left.
         for turn in 4..10 {
             assert!(worker.drain_channels(transport::Instant(1), true));
             assert_eq!(taken(&mut worker, &ids), [turn * BATCH as u64, 200]);

@@ -1,4 +1,4 @@
-//! What a worker knows of the others: their guests, and who of all guests has which GID.
+//! What a worker knows of the other workers: their guests, and which guest has which GID.
 
 use super::Worker;
 use super::guests::member_of;
@@ -11,19 +11,20 @@ use crate::gids::GidView;
 use vrdma_transport::{self as transport, DeviceId, GidEntry};
 
 impl Worker {
-    /// Its time is that of all workers, so that time stamps of their guests can be compared. Before
-    /// any guest comes.
+    /// Sets the clock that all workers share, so that time stamps of their guests can be compared.
+    ///
+    /// It is called before any guest is added.
     pub fn set_clock(&mut self, clock: Clock) {
         self.outputs.clock = clock;
     }
 
-    /// There are other workers, with these guests. Before any guest comes.
+    /// Adds the guests of other workers. It is called before any guest is added.
     pub fn set_others(&mut self, guests: &[GuestConfig], gids: GidView) {
         guests.iter().for_each(|guest| self.net.add_elsewhere(&member_of(guest)));
         self.gids = Some(gids);
     }
 
-    /// A guest takes a GID, unless another has it, whose name this returns.
+    /// Claims a GID for a guest. Returns the other guest's name if another guest has it.
     pub(super) fn claim_gid(&mut self, id: DeviceId, entry: GidEntry) -> Result<(), String> {
         let Some(gids) = &mut self.gids else { return Ok(()) };
         let guest = &self.outputs.device(id).guest;
@@ -34,7 +35,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets others have the GIDs that a guest has no longer.
+    /// Releases the claims of GIDs that a guest has no longer.
     pub(super) fn settle_gids(&mut self, id: DeviceId) {
         let Worker { gids: Some(gids), claimed, engine, outputs, .. } = self else { return };
         let name = &outputs.device(id).guest.name;
@@ -47,17 +48,18 @@ impl Worker {
         });
     }
 
-    /// RoCE packets that were dropped because they came under a GID of a guest of another worker.
+    /// Returns how many RoCE packets were dropped because their source GID is that of another
+    /// worker's guest.
     pub fn spoofed(&self) -> u64 {
         self.gids.as_ref().map_or(0, |gids| gids.spoofed)
     }
 
-    /// What went to other workers as packets, and came from them.
+    /// Returns the counters of inter-worker packets.
     pub fn near_counters(&self) -> NearCounters {
         self.near.as_ref().map(|near| near.counters).unwrap_or_default()
     }
 
-    /// Takes packets that other workers sent; true if there were any.
+    /// Receives packets that other workers sent. Returns true if there were any.
     #[inline]
     pub(super) fn receive_near(&mut self, now: transport::Instant) -> bool {
         let Worker { near: Some(near), engine, outputs, .. } = self else { return false };

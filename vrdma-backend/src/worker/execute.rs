@@ -1,5 +1,5 @@
-//! Carries out control commands. `command/` says what each of them does; what holds for all of them
-//! is here.
+//! Executes control commands. `command/` defines what each of them does. What applies to all is
+//! here.
 
 use super::Worker;
 use crate::device::Result;
@@ -7,57 +7,59 @@ use crate::panics;
 use vrdma_transport::{CqId, DeviceId, Error, SrqId};
 use vrdma_wire::num::{Lkey, Qpn};
 
-/// What a command waits for, and what its driver waits for before it is told the result.
+/// What a command waits for before it is executed, and what its driver waits for before the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Neither waits.
     Now,
-    /// The command changes a QP. It waits for requests of this QP that were posted before, and for
-    /// what earlier commands flush and unbind. The driver waits for what this one flushes and
-    /// unbinds.
+    /// The command changes a QP.
+    ///
+    /// It waits for requests of this QP that were posted before. It also waits for what earlier
+    /// commands flush and unbind. The driver waits for what this command flushes and unbinds.
     Qp(Qpn),
     /// The command waits for requests of this shared receive queue that were posted before.
     Srq(SrqId),
-    /// The command waits for requests of the CQ's context that were posted before. For at most 10
-    /// ms it waits for those, too, that complete by themselves.
+    /// The command waits for requests of the CQ's context that were posted before.
+    ///
+    /// It also waits for those that complete by themselves, for at most 10 ms.
     Cq(CqId),
     /// The command waits for requests in the channel of this virtqueue.
     Channel(u16),
-    /// The driver waits until the GID table is in force.
+    /// The driver waits until all QPs use the GID table.
     Gids,
-    /// The driver waits until the uplink has given back the memory that this region has now.
+    /// The driver waits until the uplink has released the memory that this region has at present.
     Region(Lkey),
 }
 
-/// Carries a command out for a device. If it refuses, nothing has changed.
+/// Executes a command for a device. If it refuses, nothing has changed.
 type Run<R> = Box<dyn FnOnce(&mut Worker, DeviceId) -> Result<R> + Send>;
 
-/// A command as a worker takes it. `R` is what it returns.
+/// A command as a worker takes it. `R` is what the command returns.
 pub struct Job<R> {
-    /// What it waits for, and its driver.
+    /// What the command and its driver wait for.
     pub order: Order,
-    /// The guest may use memory again afterwards that it had lent to other workers.
+    /// Whether the guest may reuse memory afterwards that was pinned for other workers.
     pub ends_loans: bool,
-    /// It changes what several guests share: a panic within ends the process.
+    /// Whether the command changes what several guests share. A panic within it ends the process.
     pub is_shared: bool,
-    /// Carries it out.
+    /// Executes the command.
     pub run: Run<R>,
 }
 
 impl<R: 'static> Job<R> {
-    /// The same command, which returns `f` of what it returns.
+    /// Returns a job for the same command that applies `f` to its result.
     pub fn map<S>(self, f: impl FnOnce(R) -> S + Send + 'static) -> Job<S> {
         let Job { order, ends_loans, is_shared, run } = self;
         Job { order, ends_loans, is_shared, run: Box::new(|worker, id| run(worker, id).map(f)) }
     }
 }
 
-/// Why a command was not carried out.
+/// Why a command was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
-    /// It may not be; nothing has changed.
+    /// The command is not allowed. Nothing has changed.
     Refused(Error),
-    /// The device failed; it is not the driver's fault.
+    /// The device failed. The driver is not at fault.
     Internal,
 }
 
@@ -68,10 +70,10 @@ impl From<Error> for CommandError {
 }
 
 impl Worker {
-    /// Carries out a command at once, whatever its order is.
+    /// Executes a command at once, whatever its order is.
     ///
     /// # Errors
-    /// Why it is refused. Nothing has changed then.
+    /// The command is refused, and nothing has changed.
     pub fn execute<R>(&mut self, id: DeviceId, job: Job<R>) -> Result<R> {
         #[cfg(feature = "hooks")]
         crate::hooks::guest_step(&self.outputs.device(id).guest.name);
@@ -94,8 +96,10 @@ impl Worker {
         result
     }
 
-    /// Carries out a command, unless its device ends. A driver whose memory other workers did not
-    /// give back in time must not take that memory for its own, so it hears of a failure.
+    /// Executes a command, and returns `Internal` if its device is about to end.
+    ///
+    /// Other workers may not have released memory of the driver in time. The driver must not reuse
+    /// that memory, so it gets an error.
     pub(super) fn execute_unless_ended<R>(
         &mut self,
         id: DeviceId,

@@ -1,18 +1,20 @@
-//! QPs whose CQ failed go to ERR, and XRC shared receive queues fail, some in each turn.
+//! Fails the users of failed CQs, some in each round: QPs go to ERR, and XRC shared receive queues
+//! fail.
 
 use super::Worker;
 use crate::device::broken::step;
 use crate::device::objects::CqUser;
 use vrdma_transport::DeviceId;
 
-/// QPs and shared queues that fail in one turn because their CQ did. The engine flushes their
-/// requests in slices.
+/// The most QPs and shared receive queues that fail in one round because their CQ did.
+///
+/// The engine flushes their requests in slices.
 pub(super) const FAILURES: usize = 256;
-/// Those of one guest before the next has its turn.
+/// The most of one guest that fail before the next guest has its turn.
 const GUEST_FAILURES: usize = 32;
 
 impl Worker {
-    /// Has those fail whose CQs did, some in each turn; true if there are more.
+    /// Fails users of failed CQs, some in each round. Returns true if there are more.
     #[inline]
     pub(super) fn fail_cqs(&mut self) -> bool {
         while let Some((device, cq)) = self.outputs.failed.pop() {

@@ -4,21 +4,23 @@ use crate::queue::channel::{NO_WORDS, RequestWords};
 use vrdma_transport::DeviceId;
 use vrdma_wire::num::{Qpn, Rkey};
 
-/// Requests copied out of a channel before the first of them is carried out, so that the processor
-/// waits for the lines of many at once.
+/// The number of requests copied out of a channel before the first of them is executed.
+///
+/// So the processor waits for the cache lines of many at once.
 pub(super) const TOGETHER: usize = 8;
 
-/// Requests that are copied out and wait to be carried out.
+/// Requests that were copied out of a channel and wait to be executed.
 #[derive(Debug)]
 pub struct Fetched {
-    /// One each.
+    /// The words of each request.
     pub(super) words: [RequestWords; TOGETHER],
-    /// Their units.
+    /// The length of each request in 64-byte units.
     pub(super) units: [usize; TOGETHER],
-    /// How many there are.
+    /// The number of requests.
     pub(super) count: usize,
-    /// Whose the last ones were, and what the last named: if it is named again, it needs not be
-    /// fetched.
+    /// The device of the last requests, and the QP and rkey named last.
+    ///
+    /// What is named again need not be prefetched again.
     pub(super) device: Option<DeviceId>,
     pub(super) qpn: Option<Qpn>,
     pub(super) rkey: Option<Rkey>,

@@ -13,10 +13,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use vrdma_transport::{DeviceId, Error, OwnerId};
 
-/// What an IP packet may have where nobody says.
+/// The MTU of IP packets if nothing sets it.
 const USUAL_MTU: u16 = 1500;
 
-/// What the switch is told of a guest.
+/// Returns what the switch needs to know of a guest.
 pub(super) fn member_of(guest: &GuestConfig) -> Member {
     Member {
         mac: guest.mac,
@@ -29,15 +29,15 @@ pub(super) fn member_of(guest: &GuestConfig) -> Member {
 }
 
 impl Worker {
-    /// Whether a channel is bound.
+    /// Whether this virtqueue is bound as a channel.
     pub fn has_channel(&self, device: DeviceId, index: u16) -> bool {
         self.position(device, index).is_some()
     }
 
-    /// A virtqueue becomes a channel of a context.
+    /// Binds a virtqueue as a channel of a context.
     ///
     /// # Errors
-    /// `Busy`: it is one already. Those of [`Device::check_channel`].
+    /// `Busy`: it is a channel already. Those of [`Device::check_channel`].
     pub fn bind_channel(&mut self, id: DeviceId, owner: OwnerId, channel: Channel) -> Result<()> {
         let queue = channel.index();
         self.outputs.device(id).check_channel(owner, queue)?;
@@ -49,10 +49,10 @@ impl Worker {
         Ok(())
     }
 
-    /// A virtqueue is a channel no longer.
+    /// Unbinds a channel.
     ///
     /// # Errors
-    /// `NotFound`: it is none.
+    /// `NotFound`: the virtqueue is no channel.
     pub fn unbind_channel(&mut self, id: DeviceId, queue: u16) -> Result<()> {
         let owner = self.remove_channel(id, queue).ok_or(Error::NotFound)?;
         self.outputs.device(id).channel_unbound(owner, queue);
@@ -65,12 +65,12 @@ impl Worker {
         let serial = self.serials;
         let mut bound = BoundChannel { device, owner, channel, serial, watched: false };
         bound.watch(&self.epoll, true);
-        // Behind the guest's others.
+        // The position is behind the guest's other channels.
         let last = self.channels.iter().rposition(|other| other.device == device);
         self.channels.insert(last.map_or(self.channels.len(), |last| last + 1), bound);
     }
 
-    /// Ends a channel; returns whose it was.
+    /// Ends a channel. Returns the context that owned it.
     pub fn remove_channel(&mut self, device: DeviceId, index: u16) -> Option<OwnerId> {
         let at = self.position(device, index)?;
         let mut bound = self.channels.remove(at);
@@ -78,7 +78,7 @@ impl Worker {
         Some(bound.owner)
     }
 
-    /// The front-end starts a virtqueue other than the control queue.
+    /// Starts a virtqueue other than the control queue, for the front-end.
     pub fn start_queue(&mut self, id: DeviceId, memory: &Arc<GuestMemory>, setup: VirtqueueSetup, base: u16) {
         let index = setup.index;
         if let Some(queue) = self.outputs.device(id).event_queue(index) {
@@ -89,15 +89,17 @@ impl Worker {
                 });
             }
         } else if let Some(at) = self.position(id, index) {
-            // Bound before a pause of the guest; others wait for their driver to bind them.
+            // The channel was bound before the guest was paused. Other virtqueues wait for their
+            // driver to bind them.
             if self.channels[at].channel.resume(memory, setup, base) {
                 self.channels[at].watch(&self.epoll, true);
             }
         }
     }
 
-    /// The front-end stops a virtqueue; returns the index at which it may go on, if the device has
-    /// used it.
+    /// Stops a virtqueue, for the front-end.
+    ///
+    /// Returns the index at which it may continue, if the device has used it.
     pub fn stop_queue(&mut self, id: DeviceId, index: u16) -> Option<u16> {
         if let Some(queue) = self.outputs.device(id).event_queue(index) {
             return queue.detach();
@@ -107,7 +109,7 @@ impl Worker {
         Some(self.channels[at].channel.stop())
     }
 
-    /// The front-end changed what rings the driver for a queue.
+    /// Sets the eventfd by which a queue interrupts its driver. The front-end has changed it.
     pub fn set_queue_call(&mut self, id: DeviceId, index: u16, call: Option<Arc<Call>>) {
         if let Some(queue) = self.outputs.device(id).event_queue(index) {
             queue.set_call(call);
@@ -118,25 +120,26 @@ impl Worker {
         self.channels.iter().position(|b| b.device == device && b.channel.index() == index)
     }
 
-    /// Number of channels bound.
+    /// Returns the number of bound channels.
     pub fn num_channels(&self, device: DeviceId) -> u32 {
         self.channels.iter().filter(|b| b.device == device).count() as u32
     }
 
-    /// Adds a guest, with a device and a port of the switch, which then wait for it.
+    /// Adds a guest, with a device and a port of the switch. They wait for its front-ends.
     pub fn add_guest(&mut self, guest: GuestConfig, limits: DeviceLimits) -> (DeviceId, usize) {
         let port = self.net.add(&guest.name, member_of(&guest), limits.guest.flood_rate);
         (self.add_function(guest, limits, port), port)
     }
 
-    /// Adds the device of an RDMA function, the first or second of the guest that has this port of
-    /// the switch.
+    /// Adds the device of an RDMA function, the first or second of its guest.
+    ///
+    /// `port` is the guest's port of the switch.
     pub fn add_function(&mut self, guest: GuestConfig, limits: DeviceLimits, port: usize) -> DeviceId {
         self.engine.set_request_memory(limits.guest.all_request_memory);
         let id = self.engine.add_device(limits::of_engine(&limits.guest, self.port.mtu));
         self.engine.set_mac(id, guest.mac).expect("the device was added just now");
         if guest.transport == Transport::Iwarp {
-            // Its streams go whether there is an uplink or not.
+            // Its streams work whether there is an uplink or not.
             self.has_streams = true;
             self.engine.set_link(true);
             if guest.has_own_tcp() {
@@ -154,7 +157,8 @@ impl Worker {
         id
     }
 
-    /// The control queue runs: the guest goes on, or, if its driver is `fresh`, begins anew.
+    /// Starts a device, because its control queue runs. If the driver is `fresh`, the device is
+    /// reset.
     pub fn start_device(&mut self, id: DeviceId, fresh: bool, connection: Option<Arc<UnixStream>>) {
         self.outputs.device(id).connected(connection);
         if fresh {
@@ -164,25 +168,27 @@ impl Worker {
         self.suspend_streams(id, false);
     }
 
-    /// The control queue stopped: the guest is paused or about to be reset, and its memory must not
-    /// change. To its peers it is as if it did not answer.
+    /// Suspends a device, because its control queue stopped.
+    ///
+    /// The guest is paused or about to be reset, and its memory must not change. Its peers see a
+    /// guest that does not answer.
     pub fn suspend_device(&mut self, id: DeviceId) {
         self.engine.set_suspended(id, true);
         self.outputs.take_loans_back(id);
         self.suspend_streams(id, true);
     }
 
-    /// The front-end is gone.
+    /// Detaches a device, because its front-end is gone.
     pub fn detach_device(&mut self, id: DeviceId) {
         self.reset_device(id);
         self.outputs.device(id).detach();
-        // Frames that wait for a link that takes none would keep all of the guest's memory.
+        // Frames that wait for a link that takes none would keep all of the guest's memory mapped.
         if let Some(uplink) = &mut self.uplink {
             uplink.reclaim();
         }
     }
 
-    /// Forgets all objects of a device: its guest was reset or is gone.
+    /// Destroys all objects of a device, because its guest was reset or is gone.
     pub fn reset_device(&mut self, id: DeviceId) {
         let (gone, kept) = std::mem::take(&mut self.channels).into_iter().partition(|b| b.device == id);
         self.channels = kept;
@@ -191,14 +197,15 @@ impl Worker {
         self.drop_barriers(id);
         self.failing.retain(|(device, _)| *device != id);
         self.outputs.take_loans_back(id);
-        // To drop what it had takes long if it was much.
+        // Dropping many objects takes long, so another thread does it.
         self.streams.forget(id);
         reap((self.engine.reset_device(id), self.outputs.device(id).reset()));
         self.settle_gids(id);
     }
 
-    /// The front-end of an Ethernet function starts a virtqueue; `features` are those that its
-    /// driver took.
+    /// Starts a virtqueue of an Ethernet function, for its front-end.
+    ///
+    /// `features` are those that its driver accepted.
     pub fn start_net_queue(
         &mut self,
         guest: usize,
@@ -211,13 +218,14 @@ impl Worker {
         self.net.start(guest, memory, (setup, base, features), &self.epoll, token);
     }
 
-    /// The front-end of an Ethernet function stops a virtqueue; returns the index at which it may
-    /// go on, if it ran.
+    /// Stops a virtqueue of an Ethernet function, for its front-end.
+    ///
+    /// Returns the index at which it may continue, if it ran.
     pub fn stop_net_queue(&mut self, guest: usize, index: u16) -> Option<u16> {
         self.net.stop(guest, index, &self.epoll)
     }
 
-    /// Objects of a device that exist.
+    /// Returns how many objects of each kind a device has.
     pub fn counts(&mut self, id: DeviceId) -> ObjectCounts {
         let engine = self.engine.counts(id);
         ObjectCounts {

@@ -1,4 +1,4 @@
-//! A worker begins, and how other threads reach it.
+//! Starts a worker, and lets other threads reach it.
 
 #[cfg(any(test, feature = "fuzzing"))]
 use super::here;
@@ -32,21 +32,21 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notifier};
 use vrdma_transport::{self as transport, DeviceId, Engine};
 
-/// How often one who waits for an answer looks whether the worker is stuck.
+/// How often a thread that waits for an answer checks whether the worker is stuck.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How other threads reach a worker.
+/// A handle by which other threads reach a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerHandle {
     pub(super) outbox: Sender<Message>,
     mail: Arc<Mail>,
     wake: Arc<EventNotifier>,
-    /// Whoever watches the workers finds that this one does not go on.
+    /// Set while the watch thread finds that the worker makes no progress.
     stuck: Arc<AtomicBool>,
 }
 
 impl WorkerHandle {
-    /// Runs `f` in the worker, between two turns, and returns what it returns.
+    /// Runs `f` in the worker between two rounds, and returns its result.
     ///
     /// # Errors
     /// The worker has stopped.
@@ -54,12 +54,12 @@ impl WorkerHandle {
         &self,
         f: impl FnOnce(&mut Worker) -> R + Send + 'static,
     ) -> Result<R, Stopped> {
-        // The caller waits for the answer, so it is there to take it.
+        // The caller waits for the answer, so it is there to receive it.
         self.ask(|reply| Box::new(move |worker| drop(reply.send(f(worker)))))
     }
 
-    /// Has the worker carry out a command after the requests that were posted before it, and
-    /// returns its result.
+    /// Has the worker execute a command after the requests that were posted before it. Returns its
+    /// result.
     ///
     /// # Errors
     /// The worker has stopped.
@@ -70,14 +70,14 @@ impl WorkerHandle {
     ) -> Result<Result<R, CommandError>, Stopped> {
         self.ask(|reply| {
             Box::new(move |worker| {
-                // Without an answer if it panics.
+                // If the command panics, there is no answer.
                 let done = move |result| drop(reply.send(result));
                 worker.step(step::COMMAND, id, |worker| worker.execute_in_order(id, job, done));
             })
         })
     }
 
-    /// Runs `f` in the worker, between two turns, and returns what it returns; `None` if the worker
+    /// Runs `f` in the worker between two rounds, and returns its result, or `None` if the worker
     /// is stuck.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl WorkerHandle {
         f: impl FnOnce(&mut Worker) -> R + Send + 'static,
     ) -> Result<Option<R>, Stopped> {
         let (reply, answer) = crossbeam_channel::bounded(1);
-        // Who found it stuck does not wait for the answer, which may come late.
+        // A caller that found the worker stuck is gone when the answer comes late.
         self.send(Box::new(move |worker| drop(reply.send(f(worker)))))?;
         while !self.is_stuck() {
             match answer.recv_timeout(LOOK) {
@@ -99,18 +99,17 @@ impl WorkerHandle {
         Ok(None)
     }
 
-    /// Has the worker do something, and does not wait for it. If it has stopped it does nothing any
-    /// more.
+    /// Has the worker run `f` without waiting for it. A worker that has stopped does nothing.
     pub fn tell(&self, f: impl FnOnce(&mut Worker) + Send + 'static) {
         let _ = self.send(Box::new(f));
     }
 
-    /// Whether the worker does not go on.
+    /// Whether the worker makes no progress.
     pub fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// Says whether it does not.
+    /// Sets whether the worker makes no progress.
     pub(super) fn set_stuck(&self, stuck: bool) {
         self.stuck.store(stuck, Ordering::Relaxed);
     }
@@ -135,22 +134,23 @@ impl WorkerHandle {
     }
 }
 
-/// Has the calling thread woken from naps when they are over, not when it suits the system (50 us
-/// later, by default).
+/// Makes timers of the calling thread exact, so that naps end on time.
+///
+/// By default they may end 50 us late, as it suits the system.
 fn exact_naps() {
     if let Err(error) = set_current_timer_slack(NonZeroU64::new(SLACK_NS)) {
         log::debug!("timers cannot be made exact: {error}");
     }
 }
 
-/// Nanoseconds that a worker's timers may be late for the system's sake.
+/// The delay that the system may add to a worker's timers, in nanoseconds.
 const SLACK_NS: u64 = 1000;
 
 impl Worker {
-    /// Starts a worker in a thread of its own.
+    /// Starts a worker in its own thread.
     ///
     /// # Errors
-    /// The system has no thread, eventfd or epoll left.
+    /// The system has no thread, eventfd or epoll left, or the worker may not run on its processor.
     pub fn spawn(
         name: &str,
         cpu: Option<u16>,
@@ -162,7 +162,7 @@ impl Worker {
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             let result = cpu.map_or(Ok(()), pin);
             let goes_on = result.is_ok();
-            // The starter waits for it.
+            // The caller of `spawn` waits for this.
             let _ = pinned.send(result);
             if goes_on {
                 exact_naps();

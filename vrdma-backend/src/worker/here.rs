@@ -1,4 +1,4 @@
-//! The worker that this thread runs, if its caller does so.
+//! The worker that the calling thread runs itself, without a thread of its own.
 
 use super::{Stopped, Worker};
 use crossbeam_channel::{Receiver, TryRecvError};
@@ -13,14 +13,13 @@ pub fn is_here() -> bool {
     WORKER.with_borrow(Option::is_some)
 }
 
-/// Takes turns until the worker has answered.
+/// Runs rounds until the worker has answered.
 ///
 /// # Errors
-/// What was asked is forgotten.
+/// The worker has dropped the request.
 ///
 /// # Panics
-/// There is no answer, as far as one can see: our own rules are broken. Or this thread runs no
-/// worker.
+/// No answer comes in 100,000 rounds, so our own rules are broken. Or this thread runs no worker.
 pub fn wait<R>(answer: &Receiver<R>) -> Result<R, Stopped> {
     for _ in 0..100_000 {
         match answer.try_recv() {
@@ -32,7 +31,7 @@ pub fn wait<R>(answer: &Receiver<R>) -> Result<R, Stopped> {
     panic!("the worker never answers");
 }
 
-/// Does something with the worker.
+/// Calls `f` with the worker.
 ///
 /// # Panics
 /// This thread runs no worker.

@@ -1,5 +1,6 @@
-//! A worker without a thread of its own, for fuzzing (`fuzzing/`): who calls it runs it, so
-//! that an input does the same each time, thousands of times a second.
+//! A worker without a thread of its own, for fuzzing (`fuzzing/`).
+//!
+//! The caller runs it. So an input has the same effect each time, thousands of times a second.
 
 pub use super::here::{wait, with};
 
@@ -10,8 +11,9 @@ use crate::queue::channel::RequestWords;
 use std::time::Duration;
 use vrdma_transport::{DeviceId, Engine, OwnerId};
 
-/// Makes a worker that this thread runs, in the place of the one before. Its engine's random
-/// numbers are the same each time.
+/// Makes a worker that this thread runs, in place of the previous one.
+///
+/// Its engine's random numbers are the same each time.
 pub fn start(mtu: u16) -> WorkerHandle {
     let (mut worker, handle) = Worker::new(Poll::Always, mtu).expect("descriptors are left");
     worker.engine = Engine::new(7);
@@ -19,24 +21,24 @@ pub fn start(mtu: u16) -> WorkerHandle {
     handle
 }
 
-/// Ends it.
+/// Ends the worker of this thread.
 pub fn stop() {
     WORKER.set(None);
 }
 
 impl Worker {
-    /// One turn, as the worker's thread would take it.
+    /// Runs one round, as the worker's thread would.
     pub fn take_turn(&mut self) {
         self.clock.1 = 0;
         self.turn();
     }
 
-    /// Lets time pass.
+    /// Advances the worker's clock.
     pub fn pass(&mut self, time: Duration) {
         self.outputs.clock.pass(time);
     }
 
-    /// Posts a request as if it had come out of a channel of that owner.
+    /// Posts a request as if it had come out of a channel of this owner.
     pub fn post_words(&mut self, device: DeviceId, owner: OwnerId, words: &RequestWords, units: usize) {
         self.fetched.words[0] = *words;
         let now = self.now();

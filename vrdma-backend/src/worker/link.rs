@@ -9,16 +9,17 @@ use vrdma_wire::num::Mtu;
 /// The port of all RDMA functions, as guests see it.
 #[derive(Debug)]
 pub struct PortState {
-    /// Whether it leads anywhere. Without an uplink it does: to the other guests.
+    /// Whether it is up. Without an uplink it is, because it leads to the other guests.
     pub up: bool,
-    /// Largest path MTU that fits its frames.
+    /// The largest path MTU that fits its frames.
     pub mtu: Mtu,
-    /// Speed in Mb/s: the uplink's.
+    /// The uplink's speed, in Mb/s.
     pub speed: u32,
 }
 
-/// What guests are told where no link says how fast it is: without an uplink, or with one that does
-/// not tell.
+/// The speed that guests see if no link reports one, in Mb/s.
+///
+/// There may be no uplink, or its driver does not report a speed.
 pub(super) const USUAL_SPEED: u32 = 100_000;
 
 impl Default for PortState {
@@ -27,30 +28,30 @@ impl Default for PortState {
     }
 }
 
-/// A port to the outside, and what the worker keeps of it.
+/// A port to other hosts, with the worker's state for it.
 #[derive(Debug)]
 pub struct Uplink {
     pub(super) port: Port,
     pub(super) burst: Burst,
-    /// When to look at the link again.
+    /// When the link is to be checked again.
     pub(super) link_due: transport::Instant,
-    /// Messages about its link.
+    /// Limits log messages about its link.
     pub(super) changes: RateLimit,
-    /// Room for a packet.
+    /// Scratch space for a packet.
     pub(super) scratch: Vec<u8>,
-    /// Memory that a packet takes with it.
+    /// External memory for the packet at hand.
     pub(super) loaned: Vec<External>,
     pub(super) loan_state: LoanState,
 }
 
-/// Whether packets take guests' memory with them.
+/// Whether packets carry guests' memory without a copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoanState {
-    /// They may.
+    /// Whether they may.
     pub(super) may: bool,
-    /// Only memory that the uplink's device was told of.
+    /// Whether they may carry only memory that is mapped for the uplink's device.
     pub(super) only_mapped: bool,
-    /// Some did.
+    /// Whether any packet did.
     pub(super) has_begun: bool,
 }
 
@@ -70,29 +71,29 @@ impl Uplink {
         }
     }
 
-    /// Has memory given back that was loaned to it.
+    /// Has the uplink release guests' memory.
     pub(super) fn reclaim(&mut self) {
         self.port.reclaim();
     }
 
-    /// Whether any memory was loaned to it that may be out still.
+    /// Whether any guest's memory was passed to the uplink, and may still be there.
     pub(super) fn has_loaned(&self) -> bool {
         self.loan_state.has_begun
     }
 
-    /// It does not give memory back in time: from now on it gets copies.
+    /// Makes packets copies from here on, because the driver does not release memory in time.
     pub(super) fn stop_loans(&mut self) {
         if std::mem::take(&mut self.loan_state.may) {
             log::warn!("uplink: its driver keeps memory of guests: from now on packets are copied");
         }
     }
 
-    /// Before a sleep: how long it may be.
+    /// Prepares for a sleep, and returns how long it may last.
     pub fn arm(&mut self) -> Duration {
         self.port.arm()
     }
 
-    /// After it.
+    /// Ends the preparations for a sleep.
     pub fn disarm(&mut self) {
         self.port.disarm();
     }

@@ -1,9 +1,10 @@
-//! What has to wait until the uplink has given guests' memory back: whoever is told that a region
-//! is deregistered, or that its device stands still, may use the memory for something else, and
-//! frames that refer to it would carry that.
+//! Waits until the uplink has released guests' memory that its frames carry.
 //!
-//! Drivers free what they sent when they like, at the latest with later frames. They are asked for
-//! it now and then; one that keeps it all the same is loaned nothing any more.
+//! A guest that learns that a region is deregistered, or that its device is suspended, may reuse
+//! the memory. Frames that still refer to it would carry the new contents.
+//!
+//! Drivers free what they sent when they like, at the latest with later frames. They are asked from
+//! time to time to release it. A driver that keeps memory nevertheless gets copies only.
 
 use super::recall::{RECLAIM_TURNS, Recall};
 use super::{CommandError, Job, Stopped, Worker, WorkerHandle};
@@ -13,14 +14,14 @@ use std::time::Duration;
 use vrdma_transport::{self as transport, DeviceId};
 use vrdma_wire::num::Lkey;
 
-/// So long, and for so many turns, drivers have time to give memory back.
+/// The time that drivers have to release memory. They also have `TURNS` rounds.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TURNS: u32 = 1000;
-/// Regions that are looked at in one message.
+/// The number of regions that are visited in one message.
 const SLICE: usize = 1024;
 
 impl Worker {
-    /// Calls `then` when this memory is back (true), or will not be soon (false).
+    /// Calls `then` with true when this memory is released, or with false if it will not be soon.
     pub fn when_back(&mut self, mut loans: Loans, then: impl FnOnce(bool) + Send + 'static) {
         if loans.are_back() {
             return then(true);
@@ -29,7 +30,7 @@ impl Worker {
         self.recalls.push(Recall { loans, until, turns: 0, then: Box::new(then) });
     }
 
-    /// Has the uplink give memory back that somebody waits for. Once a turn.
+    /// Has the uplink release memory that a caller waits for. It is called once a round.
     #[inline]
     pub(super) fn recall(&mut self, now: transport::Instant) -> bool {
         self.since_reclaim = self.since_reclaim.saturating_add(1);
@@ -57,9 +58,11 @@ impl Worker {
         true
     }
 
-    /// Carries out a command after which a region has its memory no longer, and hands the result to
-    /// `done` once the uplink has given that back. `Internal` if that takes too long: then the
-    /// driver keeps the memory as it is.
+    /// Executes a command that takes a region's memory away, and waits for the uplink to release
+    /// it.
+    ///
+    /// `done` gets the result after that. It gets `Internal` if the release takes too long. Then
+    /// the driver keeps the memory unchanged.
     pub(super) fn execute_and_recall<R: Send + 'static>(
         &mut self,
         id: DeviceId,
@@ -76,7 +79,7 @@ impl Worker {
         }
     }
 
-    /// What these regions of a device have loaned so far.
+    /// Returns the memory of these regions of a device that frames may still carry.
     fn loans(&mut self, id: DeviceId, indices: Range<usize>) -> Loans {
         let mut loans = Loans::default();
         self.engine.regions_mut(id, indices).for_each(|(_, region)| loans.extend(region.recall()));
@@ -85,7 +88,7 @@ impl Worker {
 }
 
 impl WorkerHandle {
-    /// Waits until the uplink has given this memory back, or will not soon.
+    /// Waits until the uplink has released this memory, or will not do so soon.
     ///
     /// # Errors
     /// The worker has stopped.
@@ -93,8 +96,9 @@ impl WorkerHandle {
         self.ask(|reply| Box::new(move |worker| worker.when_back(loans, move |_| _ = reply.send(()))))
     }
 
-    /// Waits in the same way for all memory that a device has loaned. It loans no more: it is
-    /// suspended.
+    /// Waits until the uplink has released all memory of a device, or will not do so soon.
+    ///
+    /// No more is passed to it, because the device is suspended.
     ///
     /// # Errors
     /// The worker has stopped.
@@ -129,7 +133,9 @@ mod tests {
     use crate::device::{NewMemory, NewRegion};
     use crate::memory::tests::memory;
     use crate::memory::{GuestMemory, MapOptions, RegionSpec, Run};
-    use crate::port::{Capabilities, Checksums, Dma, DmaMapper, Driver, External, Frame, Port};
+    use crate::port::{
+        Capabilities, Checksums, Dma, DmaMapper, Driver, External, Frame, Frames, Port, Wakeup,
+    };
     use std::os::fd::BorrowedFd;
     use std::sync::{Arc, Mutex};
     use vrdma_transport::{
@@ -138,11 +144,12 @@ mod tests {
     };
     use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Qpn, Rkey, VlanId};
 
-    /// A driver that holds the memory of frames that it was loaned. It receives these.
+    /// A driver that holds the external memory of its frames. It receives the frames of its second
+    /// field.
     #[derive(Debug)]
     struct HoldingDriver(HeldMemory, Vec<Frame>, Option<Dma>);
 
-    /// An IOMMU that takes all.
+    /// An IOMMU that maps everything.
     #[derive(Debug)]
     struct Iommu;
 
@@ -154,43 +161,59 @@ mod tests {
         fn tell(&self, _: usize, _: &anyhow::Error) {}
     }
 
-    /// Of the other host.
+    /// The MAC address of the other host.
     const PEER: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
-    /// A frame by which the switch learns where the other host is.
+    /// Returns a frame by which the switch learns where the other host is.
     fn hello() -> Frame {
         Frame::new([[0xff; 6].as_slice(), &PEER.0, &[0x88, 0xb5], &[0; 46]].concat())
     }
 
-    /// What it holds, and how often it has to be asked for it.
+    /// The memory that a driver holds, and how many requests to release it are left before it does.
     type HeldMemory = Arc<Mutex<(Vec<External>, u32)>>;
 
     impl Driver for HoldingDriver {
         fn capabilities(&self) -> Capabilities {
             Capabilities { mtu: 9000, max_frame: 9018, external: true, checksums: Checksums::default() }
         }
+
         fn dma(&self) -> Option<Dma> {
             self.2.clone()
         }
+
         fn mac(&self) -> Mac {
             Mac([2, 0, 0, 0, 0, 1])
         }
+
+        fn link(&mut self) -> bool {
+            true
+        }
+
+        fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
+    }
+
+    impl Frames for HoldingDriver {
         fn receive(&mut self, frames: &mut Vec<Frame>) {
             frames.append(&mut self.1);
         }
+
         fn allocate(&mut self, frames: &mut Vec<Frame>) {
             frames.push(Frame::new(vec![0; 9018]));
         }
+
         fn send(&mut self, frames: &mut Vec<Frame>) {
             frames.clear();
         }
+
         fn attach(&mut self, _: &mut Frame, external: External) -> bool {
             self.0.lock().unwrap().0.push(external);
             true
         }
+
         fn append(&mut self, _: &mut Frame, _: &[u8]) -> bool {
             true
         }
+
         fn reclaim(&mut self) {
             let mut held = self.0.lock().unwrap();
             held.1 = held.1.saturating_sub(1);
@@ -198,13 +221,12 @@ mod tests {
                 held.0.clear();
             }
         }
+    }
+
+    impl Wakeup for HoldingDriver {
         fn readiness(&self) -> Option<BorrowedFd<'_>> {
             None
         }
-        fn link(&mut self) -> bool {
-            true
-        }
-        fn counters(&self, _: &mut dyn FnMut(&'static str, u64)) {}
     }
 
     /// A guest with a connection to another host, and the uplink between them.
@@ -218,12 +240,12 @@ mod tests {
     }
 
     impl Bench {
-        /// The driver gives memory back when it was asked so often.
+        /// The driver releases memory when it was asked this often.
         fn new(asked: u32) -> Bench {
             Bench::with(asked, memory(&[(0, 0x10000)]), None)
         }
 
-        /// The same with other memory, and a driver whose device has to know what it reads.
+        /// Uses other memory, and a driver whose device has to know the memory that it reads.
         fn with(asked: u32, guest: Arc<crate::memory::GuestMemory>, dma: Option<Dma>) -> Bench {
             let handle = inline::start(9000);
             let held = HeldMemory::new(Mutex::new((Vec::new(), asked)));
@@ -297,7 +319,7 @@ mod tests {
             self.register(MrMemory::new(&self.guest, &[Run { gpa: 0x1000, len: 4096 }]).unwrap())
         }
 
-        /// Sends a packet that is large enough to be loaned its payload.
+        /// Sends a packet whose payload is large enough to be carried without a copy.
         fn send(&self, key: u32) {
             inline::with(|worker| {
                 let sges = [Sge { addr: 0, length: 4096, lkey: Lkey(key) }];
@@ -316,12 +338,12 @@ mod tests {
             });
         }
 
-        /// Asks for a region's end; where the answer will be.
+        /// Deregisters a region. Returns the place of the future answer.
         fn deregister(&self, key: u32) -> Arc<Mutex<Option<Result<(), CommandError>>>> {
             self.ask(DeregMr { key: Lkey(key) })
         }
 
-        /// Gives the region other memory, or other rights alone.
+        /// Gives the region other memory, or only other rights.
         fn change(&self, key: u32, moves: bool) -> Arc<Mutex<Option<Result<(), CommandError>>>> {
             let memory = moves.then(|| {
                 let memory = MrMemory::new(&self.guest, &[Run { gpa: 0x4000, len: 4096 }]).unwrap();
@@ -358,14 +380,14 @@ mod tests {
         bench.send(key);
         assert_eq!(bench.held(), 1, "the payload is loaned");
         let answer = bench.deregister(key);
-        // It is asked in the first turn, and then in each 64th.
+        // The driver is asked in the first round, and then in each 64th.
         for turn in 0..9 * 64 {
             assert!(answer.lock().unwrap().is_none() && bench.held() == 1, "turn {turn}");
             inline::with(Worker::take_turn);
         }
         inline::with(Worker::take_turn);
         assert_eq!((bench.held(), *answer.lock().unwrap()), (0, Some(Ok(()))));
-        // Who loaned nothing, or is not there, waits for nothing.
+        // A region that passed nothing to the uplink, or that does not exist, waits for nothing.
         assert_eq!(*bench.deregister(other).lock().unwrap(), Some(Ok(())));
         assert_eq!(
             *bench.deregister(other).lock().unwrap(),
@@ -401,7 +423,7 @@ mod tests {
             inline::with(Worker::take_turn);
         }
         assert_eq!((bench.held(), *answer.lock().unwrap()), (0, Some(Ok(()))));
-        // Other rights to the same memory wait for nothing.
+        // A change of rights without a change of memory waits for nothing.
         bench.send(other);
         assert_eq!(bench.held(), 1);
         assert_eq!(*bench.change(other, false).lock().unwrap(), Some(Ok(())));

@@ -1,19 +1,19 @@
-//! The flag that spares the worker a look at its inbox in each turn.
+//! The flag that saves the worker from checking its inbox in each round.
 
 use super::sync::{AtomicBool, Ordering};
 
 /// Whether there may be messages in the inbox.
 #[derive(Debug)]
 pub struct Mail {
-    /// [`Mail::may_be_there`]
+    /// Set if there may be messages: see [`Mail::may_be_there`].
     pub flag: AtomicBool,
 }
 
 impl Mail {
-    /// A message is in the inbox. Whoever put it there says so afterwards.
+    /// Announces a message. The sender calls this after it has put the message into the inbox.
     pub fn announce(&self) {
-        // Not a store: whoever takes the flag has to see the messages of all who announced theirs,
-        // not of the last one alone.
+        // Not a store. The worker that takes the flag has to see the messages of all senders that
+        // announced theirs, not only of the last one.
         self.flag.swap(true, Ordering::Release);
     }
 
@@ -22,8 +22,10 @@ impl Mail {
         self.flag.load(Ordering::Relaxed)
     }
 
-    /// Before the inbox is looked at: what was announced is there to be seen, and who sends
-    /// meanwhile announces again.
+    /// Clears the flag before the worker checks the inbox.
+    ///
+    /// Announced messages are visible after that. A sender whose message comes meanwhile announces
+    /// again.
     pub fn take(&self) {
         self.flag.swap(false, Ordering::AcqRel);
     }

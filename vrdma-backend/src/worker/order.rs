@@ -1,9 +1,11 @@
-//! What has to wait until requests that were posted before it are taken: a message without a
-//! receive, a command that changes a QP or a shared receive queue.
+//! Makes work wait for requests that were posted before it.
 //!
-//! A barrier marks how far the channels reach that can hold such requests. The channels are drained
-//! in ordinary turns, so nobody else waits for it; and what is posted behind the marks does not put
-//! it off. In the same way commands wait for what the engine does in slices.
+//! A message without a receive waits for receives. A command that changes a QP or a shared receive
+//! queue waits for requests.
+//!
+//! A barrier marks how far those channels reach that can hold such requests. The channels are
+//! drained in ordinary rounds, so nobody else waits for the barrier. Requests behind the marks do
+//! not delay it. Commands also wait for what the engine does in slices.
 
 use crate::device::broken::step;
 use std::time::Duration;
@@ -12,15 +14,15 @@ use super::{Barrier, BoundChannel, CommandError, Job, Mark, Order, Then, Until, 
 use crate::device::objects::CqUser;
 use vrdma_transport::{self as transport, DeviceId, OwnerId};
 
-/// For how long a CQ's resize waits at most for requests that complete without anybody else's
-/// doing.
+/// The longest time that a CQ's resize waits for requests that complete by themselves.
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
-/// QPs that it looks at in a turn: others do not wait for one whose CQ very many share.
+/// The most QPs that it checks in one round. Others do not wait while very many QPs share the CQ.
 const QPS_AT_ONCE: usize = 64;
 
 impl Mark {
-    /// Whether the channel has been drained to the mark, or will never be: it is gone, stopped or
-    /// broken.
+    /// Whether the channel has been drained to the mark, or never will be.
+    ///
+    /// A channel that is gone, stopped or broken never will be.
     fn is_reached(&mut self, channels: &[BoundChannel]) -> bool {
         if channels.get(self.position).is_none_or(|bound| bound.serial != self.serial) {
             let Some(position) = channels.iter().position(|bound| bound.serial == self.serial) else {
@@ -38,8 +40,9 @@ impl Worker {
         !self.barriers.is_empty() || self.engine.has_questions()
     }
 
-    /// Takes the engine's questions, and goes on with what has waited long enough. Once a turn,
-    /// after channels were drained.
+    /// Takes the engine's questions, and continues work that has waited long enough.
+    ///
+    /// It is called once a round, after channels were drained.
     #[inline]
     pub(super) fn pass_barriers(&mut self, now: transport::Instant) -> bool {
         self.has_barriers() && self.look_at_barriers(now)
@@ -63,7 +66,7 @@ impl Worker {
         self.barriers = waiting;
         for barrier in passed {
             let Barrier { device, then, .. } = barrier;
-            // Those of a device that ended meanwhile find nothing of it.
+            // If the device ended meanwhile, the closure finds nothing of it.
             match then {
                 Then::Answer(question) => self.step(step::ANSWER, device, |worker| {
                     worker.engine.answer(now, question, &mut worker.outputs);
@@ -76,8 +79,9 @@ impl Worker {
         true
     }
 
-    /// How far those channels reach now that can hold requests for QPs of `owner`: its own, and the
-    /// kernel's, which posts for all.
+    /// Marks how far those channels reach that can hold requests for QPs of `owner`.
+    ///
+    /// They are the owner's channels and the kernel's, because the kernel posts for all.
     fn marks(&mut self, device: DeviceId, owner: OwnerId) -> Vec<Mark> {
         let may = |bound: &BoundChannel| {
             bound.device == device && (bound.owner == owner || bound.owner == OwnerId::KERNEL)
@@ -86,8 +90,7 @@ impl Worker {
         channels.filter_map(|(position, bound)| bound.mark(position)).collect()
     }
 
-    /// Carries a command out in its order, and hands the result to `done`: at once, or in a later
-    /// turn.
+    /// Executes a command in its order, and passes the result to `done`, perhaps in a later round.
     pub fn execute_in_order<R: Send + 'static>(
         &mut self,
         id: DeviceId,
@@ -115,13 +118,15 @@ impl Worker {
         });
     }
 
-    /// How far channels have to be drained before a command of this order, and what the engine has
-    /// to have done.
+    /// Returns how far channels have to be drained before a command of this order.
+    ///
+    /// It also returns what the engine has to finish before the command.
     fn before(&mut self, id: DeviceId, order: Order) -> (Vec<Mark>, Until) {
         let (owner, until) = match order {
             Order::Qp(qpn) => (self.engine.qp_owner(id, qpn).ok(), Until::Flushed(qpn)),
             Order::Srq(srq) => (self.engine.srq_owner(id, srq).ok(), Until::Now),
-            // What completes by itself has completed, so that a ring that is too small is refused.
+            // Requests that complete by themselves complete first. So the command refuses a ring
+            // that is too small for them.
             Order::Cq(cq) => {
                 let end = self.now() + LONGEST_WAIT;
                 let device = self.outputs.device(id);
@@ -143,8 +148,9 @@ impl Worker {
         (owner.map(|owner| self.marks(id, owner)).unwrap_or_default(), until)
     }
 
-    /// Does something when channels are drained to these marks and the engine has done this: now,
-    /// or in a later turn.
+    /// Calls `run` once channels are drained to these marks and the engine has finished `until`.
+    ///
+    /// That is at once, or in a later round.
     fn after(
         &mut self,
         device: DeviceId,
@@ -158,7 +164,7 @@ impl Worker {
         self.barriers.push(Barrier { device, marks, until, then: Then::Run(Box::new(run)) });
     }
 
-    /// Whether that is done. What is not looked at again is taken off `until`.
+    /// Whether that is finished. QPs that need not be checked again are removed from `until`.
     fn has_done(&self, device: DeviceId, until: &mut Until) -> bool {
         match until {
             Until::Now => true,
@@ -177,7 +183,7 @@ impl Worker {
         }
     }
 
-    /// A device forgets everything: nothing of it waits any longer.
+    /// Drops what waits for a device, because the device forgets everything.
     pub(super) fn drop_barriers(&mut self, id: DeviceId) {
         self.barriers.retain(|barrier| barrier.device != id);
     }

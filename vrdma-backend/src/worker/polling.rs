@@ -1,85 +1,84 @@
-//! What a worker without work does until there is some: it polls, naps, or sleeps until it is
-//! woken.
+//! Decides what a worker without work does: it polls, naps, or sleeps until it is woken.
 //!
-//! Polling pays where work comes soon. Work that came within the longest polling allowed, but found
-//! the worker asleep, would have been met by longer polling; work that came later has made the
-//! polling before it useless (KVM's halt polling learns in the same way). So work that comes every
-//! few microseconds is polled for, and between messages that come every millisecond the processor
-//! is left to others.
+//! Polling pays if work comes soon. Work may find the worker asleep although it came within the
+//! longest polling time allowed. Then longer polling would have met it. If work came later, the
+//! polling before it was useless. (KVM's halt polling learns in the same way.) So the worker polls
+//! for work that comes every few microseconds. Between messages that come every millisecond it
+//! leaves the processor to others.
 //!
-//! Where others want the worker's processor, polling keeps guests from doing what it waits for.
-//! There it sleeps at once and is woken by each request, or it naps: it looks by itself every
-//! [`NAP`] and takes all requests that have come meanwhile. That pays where guests have several
-//! under way, and is tried now and then.
+//! If others want the worker's processor, polling delays the guests for whose work it waits. Then
+//! the worker sleeps at once and is woken by each request, or it naps. A worker that naps polls
+//! every [`NAP`], and takes all requests that have come meanwhile. That pays if guests have several
+//! requests in flight. It is tried from time to time.
 
 use crate::config::Poll;
 use std::time::{Duration, Instant};
 
-/// Less than that is not polled.
+/// Shorter times are not worth polling.
 const LEAST: Duration = Duration::from_micros(10);
-/// A yield that takes longer means that another thread ran meanwhile.
+/// A yield that takes this long means that another thread ran meanwhile.
 const LONG_YIELD: Duration = Duration::from_micros(4);
-/// After so many of them in a row the processor is taken to be wanted by others,
+/// The number of long yields in a row after which the processor counts as wanted by others.
 const LONG_YIELDS: u32 = 3;
-/// for so long: to find out costs a time slice of theirs.
+/// How long the processor counts as wanted by others. Checking it costs one of their time slices.
 const CROWDED_FOR: Duration = Duration::from_secs(1);
-/// How long a nap is.
+/// The length of a nap.
 pub(super) const NAP: Duration = Duration::from_micros(20);
-/// Requests that a nap has to find so that it pays.
+/// The number of requests that a nap has to find to pay.
 const MANY: u64 = 4;
-/// Naps in a row that did not pay after which the worker sleeps instead.
+/// The number of poor naps in a row after which the worker sleeps instead.
 const POOR_NAPS: u32 = 8;
-/// Sleeps after which a nap is tried.
+/// The number of sleeps after which a nap is tried again.
 const SLEEPS: u32 = 64;
 
-/// What to do without work.
+/// Decides what to do without work.
 #[derive(Debug)]
 pub(super) struct Polling {
     most: Poll,
-    /// For how long polling pays at the moment; at most the longest that is allowed.
+    /// How long polling pays at the moment. It is at most the longest time allowed.
     time: Duration,
-    /// When the worker found no work.
+    /// When the worker ran out of work.
     since: Option<Instant>,
-    /// Long yields in a row.
+    /// The number of long yields in a row.
     long_yields: u32,
-    /// Others want the processor; until when that is taken to be so.
+    /// If others want the processor: until when that is assumed.
     crowded: Option<Instant>,
     napping: Napping,
-    /// Requests that had come when the last nap began, if that was the last pause.
+    /// If the last pause was a nap: how many requests had come when it began.
     nap: Option<u64>,
 }
 
 /// Whether naps pay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Napping {
-    /// They do; so many in a row did not.
+    /// They do. The number counts naps in a row that did not.
     Pays(u32),
-    /// They do not; so many sleeps ago that was tried last.
+    /// They do not. The number counts sleeps since naps were last tried.
     Poor(u32),
 }
 
-/// What to do between two turns without work.
+/// What to do between two rounds without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pause {
-    /// Offer the processor to others, and tell how long they had it.
+    /// Offer the processor to others, and report how long they had it.
     Yield,
-    /// Sleep for a [`NAP`]: guests are not asked for kicks.
+    /// Sleep for a [`NAP`], without asking guests for kicks.
     Nap,
-    /// Sleep until somebody wakes the worker.
+    /// Sleep until something wakes the worker.
     Sleep,
 }
 
-/// What a sleep ended by.
+/// What ended a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Woken {
-    /// Something came.
+    /// An event.
     Event,
-    /// It was time to look at something.
+    /// A deadline.
     Time,
 }
 
 impl Polling {
-    /// Polls as long as is allowed, until sleeps tell more.
+    /// Starts with the longest polling allowed, until sleeps show whether it pays.
     pub(super) fn new(most: Poll) -> Polling {
         let time = match most {
             Poll::Always => Duration::MAX,
@@ -89,26 +88,28 @@ impl Polling {
         Polling { most, time, since: None, long_yields: 0, crowded: None, napping, nap: None }
     }
 
-    /// The worker never pauses.
+    /// Whether the worker never pauses.
     #[inline]
     pub(super) fn is_endless(&self) -> bool {
         self.most == Poll::Always
     }
 
-    /// Others want the processor, as far as is known, or the worker may not poll: a few turns
-    /// without work are enough to leave it.
+    /// Whether a few rounds without work are enough to leave the processor.
+    ///
+    /// They are if others want the processor, as far as is known, or if the worker may not poll.
     #[inline]
     pub(super) fn is_brief(&self) -> bool {
         self.crowded.is_some() || self.most == Poll::For(Duration::ZERO)
     }
 
-    /// There is work again.
+    /// Reports that there is work again.
     #[inline]
     pub(super) fn stop(&mut self) {
         self.since = None;
     }
 
-    /// What to do at `now`, after turns without work. So many requests have come by now in all.
+    /// Returns what to do at `now`, after rounds without work. `requests` counts all requests so
+    /// far.
     pub(super) fn pause(&mut self, now: Instant, requests: u64) -> Pause {
         let since = *self.since.get_or_insert(now);
         self.crowded = self.crowded.filter(|&until| now < until);
@@ -131,7 +132,7 @@ impl Polling {
         }
     }
 
-    /// A nap found so many requests.
+    /// Learns from a nap that found this number of requests.
     fn napped(&mut self, found: u64) {
         self.napping = match self.napping {
             _ if found >= MANY => Napping::Pays(0),
@@ -140,7 +141,7 @@ impl Polling {
         };
     }
 
-    /// A yield took so long, until `now`.
+    /// Learns from a yield that took `time`, until `now`.
     pub(super) fn yielded(&mut self, now: Instant, time: Duration) {
         self.long_yields = if time < LONG_YIELD { 0 } else { self.long_yields + 1 };
         if self.long_yields >= LONG_YIELDS {
@@ -149,15 +150,17 @@ impl Polling {
         }
     }
 
-    /// The worker has slept until `now`. One that was woken by the clock has learnt nothing: nobody
-    /// waited for it.
+    /// Learns from a sleep that lasted until `now`.
+    ///
+    /// A sleep that a deadline ended teaches nothing, because nobody waited for the worker.
     pub(super) fn slept(&mut self, now: Instant, woken: Woken) {
         let since = self.since.take();
         let (Poll::For(most), Some(since), Woken::Event) = (self.most, since, woken) else { return };
         self.time = if now.duration_since(since) > most {
             Some(self.time / 2).filter(|&time| time >= LEAST).unwrap_or_default()
         } else {
-            // At once: each step on the way would be a message that waits for the worker to wake.
+            // The maximum is taken at once. With smaller steps, one message for each step would
+            // wait for the worker to wake.
             most
         };
     }
@@ -170,7 +173,7 @@ mod tests {
     const US: Duration = Duration::from_micros(1);
     const MOST: Poll = Poll::For(Duration::from_micros(200));
 
-    /// Has work come in these distances; whether the worker polled until it came.
+    /// Simulates work at these distances. Returns for each whether the worker polled until it came.
     fn polled(polling: &mut Polling, gaps: impl IntoIterator<Item = u32>) -> Vec<bool> {
         let mut now = Instant::now();
         let mut come = |gap: Duration| {
@@ -193,7 +196,7 @@ mod tests {
     fn what_comes_soon_is_polled_for_and_what_comes_late_is_not() {
         let mut polling = Polling::new(MOST);
         assert_eq!(polled(&mut polling, [5, 150, 199]), [true; 3], "as long as is allowed at first");
-        // Five sleeps end it: 100, 50, 25, 12 us, none.
+        // Five sleeps end polling: 100, 50, 25, 12 us, none.
         assert_eq!(polled(&mut polling, [1000; 5]), [false; 5]);
         assert_eq!(polling.time, Duration::ZERO);
         assert_eq!(polled(&mut polling, [1000; 3]), [false; 3]);
@@ -244,7 +247,7 @@ mod tests {
         assert!(polling.is_endless());
     }
 
-    /// A worker whose processor others want since `now`.
+    /// Returns the state of a worker whose processor others want since `now`.
     fn crowded(now: Instant) -> Polling {
         let mut polling = Polling::new(MOST);
         (0..LONG_YIELDS).for_each(|_| polling.yielded(now, LONG_YIELD));
@@ -252,8 +255,8 @@ mod tests {
         polling
     }
 
-    /// What the next pauses are, if requests come so fast: a number during each nap, one that ends
-    /// each sleep.
+    /// Returns the next pauses. `in_a_nap` requests come during each nap, and one request ends each
+    /// sleep.
     fn pauses(polling: &mut Polling, requests: &mut u64, count: usize, in_a_nap: u64) -> Vec<Pause> {
         let now = Instant::now();
         let mut next = || {
@@ -301,7 +304,7 @@ mod tests {
         let (mut polling, mut requests) = (crowded(Instant::now()), 0);
         let mut pauses = |count, in_a_nap| pauses(&mut polling, &mut requests, count, in_a_nap);
         assert_eq!(pauses(1000, MANY), [Pause::Nap; 1000]);
-        // A pause in between does not end that, several do.
+        // A few poor naps do not end napping, several do.
         let few = POOR_NAPS as usize - 1;
         assert_eq!(pauses(few, 0), vec![Pause::Nap; few]);
         assert_eq!(pauses(2, MANY), [Pause::Nap; 2]);

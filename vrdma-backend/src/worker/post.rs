@@ -1,4 +1,4 @@
-//! Requests of channels, handed to the engine.
+//! Posts requests from channels to the engine.
 
 use super::Worker;
 use crate::cycles::{self, Stage};
@@ -11,7 +11,7 @@ use vrdma_transport::{
 };
 
 impl Worker {
-    /// Hands a request that was fetched to the engine.
+    /// Posts a fetched request to the engine.
     #[inline]
     pub(super) fn post(&mut self, device: DeviceId, owner: OwnerId, at: usize, units: usize, now: Instant) {
         let _mark = cycles::enter(Stage::Execute);
@@ -22,7 +22,8 @@ impl Worker {
             let _mark = cycles::enter(Stage::Parse);
             parse(words, units, &mut self.sges)
         };
-        // By reference: the request is read where the parser wrote it, field by field.
+        // The match is by reference, so that the request is read where the parser wrote it, field
+        // by field.
         let result = match &request {
             &Request::Send(qpn, None, ref request)
                 if matches!(request.op, SendOp::Send { .. }) && engine.is_datagram(device, qpn) =>
@@ -77,7 +78,7 @@ impl Worker {
     }
 }
 
-/// The requests of a list, one after the other; the first error of these.
+/// Posts the requests of a list, one after the other. Returns the first error.
 #[inline]
 fn post_list(
     engine: &mut Engine<MrMemory>,

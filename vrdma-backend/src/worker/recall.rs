@@ -1,19 +1,20 @@
-//! What waits for memory that is loaned.
+//! Callers that wait for the uplink to release guests' memory.
 
 use crate::memory::Loans;
 use vrdma_transport as transport;
 
-/// Turns from one time that the uplink is asked for memory to the next: each time frames of all
-/// guests that wait are copied.
+/// The number of rounds between two requests that the uplink release memory.
+///
+/// Each request copies the queued frames of all guests.
 pub(super) const RECLAIM_TURNS: u32 = 64;
 
-/// Something that waits for memory that is loaned.
+/// A caller that waits for the uplink to release guests' memory.
 pub(super) struct Recall {
     pub(super) loans: Loans,
-    /// When this is over,
+    /// The end of the waiting time. `turns` has to reach its limit too.
     pub(super) until: transport::Instant,
-    /// and so many turns are, nobody waits any longer.
+    /// The number of rounds so far.
     pub(super) turns: u32,
-    /// Told whether all memory is back.
+    /// Called with whether all memory is released.
     pub(super) then: Box<dyn FnOnce(bool) + Send>,
 }

@@ -1,6 +1,8 @@
-//! A new memory table, as the worker follows it: in short messages of the guest's session, which
-//! translates everything in its own thread ([`crate::functions::remap`]). What was translated
-//! before stays valid, and mapped, until the new translation takes its place.
+//! Applies a new memory table to a worker's objects.
+//!
+//! The guest's session translates everything in its own thread ([`crate::functions::remap`]), and
+//! sends short messages. The previous translation stays valid and mapped until the new one replaces
+//! it.
 
 use super::Worker;
 use crate::memory::{GuestMemory, Loans, Runs, Translation};
@@ -13,16 +15,16 @@ use vrdma_transport::{CqId, DeviceId};
 /// What of a device has to be translated anew.
 #[derive(Debug)]
 pub struct Inventory {
-    /// Regions have indices below this.
+    /// The exclusive end of the indices of regions.
     pub regions: usize,
-    /// CQs have numbers below this.
+    /// The exclusive end of the numbers of CQs.
     pub cqs: u32,
     /// Virtqueues that are bound as channels.
     pub channels: Vec<u16>,
 }
 
 impl Worker {
-    /// What of a device has to be translated anew.
+    /// Returns what of a device has to be translated anew.
     pub fn inventory(&mut self, id: DeviceId) -> Inventory {
         Inventory {
             regions: self.engine.region_indices(id),
@@ -31,13 +33,14 @@ impl Worker {
         }
     }
 
-    /// Where the guest says that its regions with these indices are.
+    /// Returns the guest's addresses of its regions with these indices.
     pub fn region_places(&mut self, id: DeviceId, indices: Range<usize>) -> Vec<(usize, Runs)> {
         self.engine.regions_mut(id, indices).map(|(at, region)| (at, region.places())).collect()
     }
 
-    /// Puts new translations of regions in the place of the old ones, which are returned, with what
-    /// is loaned of the old memory.
+    /// Installs new translations of regions. Returns the old ones.
+    ///
+    /// It also returns which of the old memory frames may still carry.
     pub fn install_regions(
         &mut self,
         id: DeviceId,
@@ -51,13 +54,12 @@ impl Worker {
         new.into_iter().filter_map(install).collect()
     }
 
-    /// Where the guest says that its CQs with these numbers are.
+    /// Returns the guest's addresses of its CQs with these numbers.
     pub fn cq_layouts(&mut self, id: DeviceId, numbers: Range<u32>) -> Vec<(CqId, CqLayout)> {
         self.outputs.device(id).cq_layouts(numbers)
     }
 
-    /// Puts new mappings of CQs in the place of the old ones, which are returned; those without one
-    /// fail.
+    /// Installs new mappings of CQs, and returns the old ones. A CQ without a new mapping fails.
     pub fn install_cqs(&mut self, id: DeviceId, new: Vec<(CqId, Option<CqMapping>)>) -> Vec<CqMapping> {
         let mut old = Vec::with_capacity(new.len());
         for (cq, mapping) in new {
@@ -71,7 +73,7 @@ impl Worker {
         old
     }
 
-    /// A channel follows a new memory table.
+    /// Applies a new memory table to a channel.
     pub fn remap_channel(&mut self, id: DeviceId, channel: u16, memory: &Arc<GuestMemory>) {
         let Some(at) = self.position(id, channel) else { return };
         let channel = &mut self.channels[at].channel;
@@ -81,11 +83,11 @@ impl Worker {
         }
     }
 
-    /// The rest of a device follows a new memory table.
+    /// Applies a new memory table to the rest of a device.
     pub fn remap_device(&mut self, id: DeviceId, memory: &Arc<GuestMemory>) {
         let device = self.outputs.device(id);
         device.remap(memory);
-        // What was lent of the old memory: nothing more is.
+        // Revokes what is pinned of the old memory. Nothing more of it is pinned.
         self.outputs.take_loans_back(id);
     }
 }

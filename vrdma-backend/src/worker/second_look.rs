@@ -1,12 +1,13 @@
-//! When a worker that sleeps looks at what guests wrote once more, and then sleeps on.
+//! Times the second look that a sleeping worker takes at what guests wrote, before it sleeps on.
 //!
-//! Rings are shared without locks: who publishes and then looks at the other's wish has to have a
-//! barrier between. A guest's may be none (a `lock`ed instruction in a VM with one processor under
-//! QEMU's TCG), so what it wrote may show after the worker looked.
+//! Rings are shared without locks. A side that publishes, and then reads whether its peer wants a
+//! notification, needs a memory barrier in between. A guest's barrier may have no effect (a
+//! `lock`ed instruction in a VM with one processor under QEMU's TCG). So its writes may become
+//! visible after the worker looked.
 //!
-//! The timer is left as it is while the worker is awake: to set one for each sleep and to take it
-//! back, when a kick ends that, would keep each request waiting (0.08 of the time of a WRITE where
-//! both sleep).
+//! The timer keeps running while the worker is awake. Setting it for each sleep, and cancelling it
+//! when a kick ends the sleep, would delay each request. That would take 0.08 of the time of a
+//! WRITE where both sides sleep.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -16,12 +17,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-/// In what epoll returns: it is time for the second look.
+/// The epoll token of the second look.
 pub(super) const SECOND_LOOK: u64 = u64::MAX - 2;
-/// How long after the timer was set the worker looks. It may have been set for a sleep before; if
-/// that is less than [`SHOWS`] after this one began, it is set again.
+/// How long after the timer was set the worker takes the second look.
+///
+/// The timer may have been set for an earlier sleep. If it expires less than [`SHOWS`] after this
+/// sleep began, it is set again.
 const AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// What was written before a sleep shows after so long: it has long left the store buffer.
+/// The time after which a write before the sleep is visible. It has long left the store buffer
+/// then.
 pub(super) const SHOWS: Duration = Duration::from_micros(100);
 
 /// The timer.
@@ -32,7 +36,7 @@ pub(super) struct SecondLook {
 }
 
 impl SecondLook {
-    /// Not set yet; `epoll` returns [`SECOND_LOOK`] when it was and its time has come, once.
+    /// Creates a timer that is not set. When it expires, `epoll` returns [`SECOND_LOOK`] once.
     ///
     /// # Errors
     /// The system has no descriptor left.
@@ -44,7 +48,7 @@ impl SecondLook {
         Ok(SecondLook { timer, is_set: false })
     }
 
-    /// A sleep begins: the time comes after it has.
+    /// Makes sure that the timer is set, because a sleep begins.
     pub(super) fn set(&mut self) {
         if !self.is_set {
             let never = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -55,7 +59,7 @@ impl SecondLook {
         }
     }
 
-    /// Its time has come.
+    /// Records that the timer has expired.
     pub(super) fn has_come(&mut self) {
         self.is_set = false;
     }

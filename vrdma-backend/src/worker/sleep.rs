@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::EpollEvent;
 use vrdma_transport::{self as transport, DeviceId};
 
-/// The least that epoll can wait for.
+/// The shortest time that epoll can wait.
 const LEAST: Duration = Duration::from_millis(1);
-/// How often events that found no buffer are tried again while the worker would sleep.
+/// How often events that found no buffer are retried while the worker would sleep.
 const EVENT_RETRY: Duration = Duration::from_millis(10);
 
 impl Worker {
-    /// Waits for a kick, a message or a deadline; which of them it was.
+    /// Waits for a kick, a message or a deadline. Returns which of them it was.
     pub(super) fn sleep(&mut self) -> Woken {
         let mut late = false;
         for bound in &self.channels {
@@ -25,7 +25,7 @@ impl Worker {
         late |= self.net.arm();
         late |= !self.inbox.is_empty();
         let uplink_limit = self.uplink.as_mut().map(Uplink::arm);
-        // What came before that would wake nobody.
+        // Frames that came before the uplink was armed would wake nobody.
         late |= uplink_limit.is_some() && self.receive_frames(self.now());
         late |= self.receive_near(self.now());
         late |= self.has_barriers() || !self.recalls.is_empty() || !self.failing.is_empty();
@@ -44,7 +44,7 @@ impl Worker {
         if woken { Woken::Event } else { Woken::Time }
     }
 
-    /// Sleeps, and sleeps on after a second look; false if nothing woke it.
+    /// Sleeps, and sleeps on after a second look. Returns false if nothing woke it.
     fn sleep_on(&mut self, uplink_limit: Option<Duration>) -> bool {
         #[cfg(feature = "hooks")]
         crate::hooks::run();
@@ -74,13 +74,12 @@ impl Worker {
         self.second_look.set();
     }
 
-    /// How long nothing is to be done by itself.
+    /// Returns the time until something has to be done without being woken.
     fn sleep_limit(&mut self, uplink_limit: Option<Duration>) -> Option<Duration> {
         let now = self.now();
         let until = |at: transport::Instant| Duration::from_nanos(at.0.saturating_sub(now.0));
         let deadline = self.engine.poll_timeout().map(until);
-        // What is less than that is slept without being woken, which no guest's moderated events
-        // are worth.
+        // Shorter waits are slept without being woken. Guests' moderated events are not worth that.
         let event = self.outputs.next_timer().map(until).map(|limit| limit.max(LEAST));
         let retry = self.outputs.retry_events().then_some(EVENT_RETRY);
         let streams = self.streams.next_deadline().map(until);
@@ -88,13 +87,14 @@ impl Worker {
         [deadline, event, retry, streams, stalled, uplink_limit].into_iter().flatten().min()
     }
 
-    /// Whether guests have written something that did not show when the worker asked for kicks.
+    /// Whether guests have written something that was not visible when the worker asked for kicks.
     fn look_again(&mut self) -> bool {
         self.look_for_consumers();
         self.channels.iter_mut().any(|bound| bound.channel.reach().is_some()) || self.net.is_kicked_late()
     }
 
-    /// Looks once more whether those who had asked for no event or interrupt have asked meanwhile.
+    /// Checks again whether consumers that had asked for no event or interrupt have asked
+    /// meanwhile.
     pub(super) fn look_for_consumers(&mut self) {
         self.turns = 0;
         self.outputs.look_again();
@@ -104,7 +104,7 @@ impl Worker {
     /// Waits for what epoll watches.
     fn wait(&mut self, timeout: Option<Duration>) -> Waited {
         self.clock.1 = 0;
-        // Rounded up, so that the deadline has passed when we wake; but what is less is slept
+        // Rounded up, so that the deadline has passed at the wakeup. Shorter waits are slept
         // without being woken.
         let millis = match timeout {
             None => -1,
@@ -140,13 +140,13 @@ impl Worker {
     }
 }
 
-/// What a wait ended by: the most of what came.
+/// What ended a wait. If there were several reasons, it is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Waited {
     /// Nothing came in time.
     Time,
     /// It is time for the second look.
     SecondLook,
-    /// Somebody woke it.
+    /// Something woke the worker.
     Event,
 }

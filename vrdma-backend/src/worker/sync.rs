@@ -1,3 +1,3 @@
-//! What `mail` synchronises by. Under loom it is loom's.
+//! The synchronisation types of `mail`. Loom's types replace them under loom.
 
 pub use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The worker alone.
+//! Tests of the worker alone.
 
 use super::failures::FAILURES;
 use super::*;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use vmm_sys_util::epoll::EpollEvent;
 use vrdma_transport::{AttrMask, CqId, PdId, QpAttr, QpInit, QpState, QpType, Receives, RecvRequest};
 
-/// A channel of one slot, in memory that is its own, and its kick.
+/// Returns a channel of one slot in its own memory, with its kick.
 fn channel() -> (Channel, std::fs::File, Shared) {
     let memory = memory(&[(0, 0x1000)]);
     let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x1000 }).unwrap();
@@ -52,7 +52,7 @@ fn a_broken_channel_is_watched_until_it_goes_and_no_longer() {
     assert!(kicked(&worker));
     words.store16(0x102, 7, Ordering::Relaxed);
     assert!(worker.channels[0].channel.refresh().is_err());
-    // The front-end has the eventfd too, so that closing it here takes it from no epoll set.
+    // The front-end has the eventfd too. So closing it here removes it from no epoll set.
     worker.remove_channel(DeviceId(0), 4).unwrap();
     assert!(!kicked(&worker));
 }
@@ -67,7 +67,7 @@ fn a_channel_whose_entries_are_taken_back_holds_nobody_up() {
     assert!(channel.refresh().is_err() && channel.has_taken(mark));
 }
 
-/// A guest with CQs, and so many QPs of each, which have so many receives.
+/// Adds a guest with CQs. Each CQ has `qps` QPs with `receives` receives each.
 fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u64) -> (DeviceId, Vec<CqId>) {
     let guest = format!("name=g{n},socket=/none,mac=52:54:00:00:00:{n:02x}");
     let (id, _) = worker.add_guest(guest.parse().unwrap(), DeviceLimits::new(&Config::default()));
@@ -113,7 +113,7 @@ fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u6
     (id, cqs)
 }
 
-/// The QPs that use a CQ.
+/// Returns the QPs that use a CQ.
 fn qps_of(worker: &mut Worker, id: DeviceId, cq: CqId) -> Vec<Qpn> {
     let qp = |user| match user {
         CqUser::Qp(qpn) => qpn,
@@ -122,7 +122,7 @@ fn qps_of(worker: &mut Worker, id: DeviceId, cq: CqId) -> Vec<Qpn> {
     worker.outputs.device(id).users_of(cq).into_iter().map(qp).collect()
 }
 
-/// How many QPs of these CQs are in ERR.
+/// Returns how many QPs of these CQs are in ERR.
 fn failed(worker: &mut Worker, id: DeviceId, cqs: &[CqId]) -> usize {
     let mut qps: Vec<_> = cqs.iter().flat_map(|&cq| qps_of(worker, id, cq)).collect();
     qps.sort_unstable();
@@ -166,7 +166,7 @@ fn a_guest_with_many_cqs_that_fail_keeps_one_with_one_waiting_for_one_turn() {
 #[test]
 fn messages_without_end_leave_time_for_the_rest_of_a_turn() {
     let (mut worker, handle) = Worker::new(Poll::Always, 1500).unwrap();
-    // Each asks for the next, as many guests do whose commands never end.
+    // Each message sends the next, as many guests do whose commands never end.
     fn again(outbox: Sender<Message>) -> Message {
         Box::new(move |_| outbox.clone().send(again(outbox)).unwrap())
     }

@@ -1,16 +1,16 @@
-//! Turns of channels.
+//! The turns of channels.
 
 use vrdma_transport::DeviceId;
 
-/// Whose turn it is among the channels of each guest.
+/// Which channel of each guest has the next turn.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// By the device's number: the position of the next among the guest's channels.
+    /// For each device number: the position of the next channel among the guest's channels.
     next: Vec<usize>,
 }
 
 impl Turns {
-    /// The position of the next among the channels of a guest.
+    /// Returns the position of the next channel among a guest's channels.
     pub(super) fn of(&mut self, device: DeviceId) -> &mut usize {
         let index = device.0 as usize;
         if index >= self.next.len() {

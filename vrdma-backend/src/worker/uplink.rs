@@ -1,5 +1,5 @@
-//! The way to other hosts: frames from the uplink to the engine, packets of the engine to the
-//! uplink, and what guests see of its link.
+//! The way to other hosts: frames from the uplink, packets of the engine, and the link that guests
+//! see.
 
 use super::Worker;
 use super::beyond::{Outside, Within};
@@ -19,27 +19,28 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
-    self as transport, DeviceId, Engine, Fault, Fpdu, NearPart, Outlet, Piece, Pieces, PlacedFpdu, Region,
-    StreamEnd, Way, WholeQpLines, write_frame,
+    self as transport, DeviceId, Engine, Fault, Fpdu, NearPart, Outlet, PacketOutlet, Piece, Pieces,
+    PlacedFpdu, Region, StreamEnd, StreamOutlet, Way, WholeQpLines, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
 use vrdma_wire::roce::{Body, Packet, Rc, pad};
 
-/// Packets that the engine may send in one turn, where they are no FPDUs.
+/// The most packets that the engine may send in one round, if they are not FPDUs.
 const PACKETS: usize = TURN;
-/// What a RoCE packet needs beside its payload at most, in an IP packet of the link's MTU: as the
-/// rdma core reckons (iboe_get_mtu).
+/// The most bytes that a RoCE packet needs beside its payload, in an IP packet of the link's MTU.
+///
+/// The rdma core reckons with the same number (`iboe_get_mtu`).
 const OVERHEAD: u32 = 96;
 
-/// The largest path MTU of packets that fit a link.
+/// Returns the largest path MTU whose packets fit a link.
 fn path_mtu(link: u16) -> Mtu {
     let fits = |code| Mtu::from_code(code).filter(|mtu| mtu.bytes() + OVERHEAD <= u32::from(link));
     (1..=5).rev().find_map(fits).unwrap_or(Mtu::M256)
 }
 
 impl Worker {
-    /// Starts to use a port; before any guest comes.
+    /// Starts to use a port. It is called before any guest is added.
     pub fn set_uplink(&mut self, mut port: Port) {
         self.port = PortState {
             up: port.is_up(),
@@ -53,26 +54,27 @@ impl Worker {
         }
     }
 
-    /// Whether the uplink's link is up, and its MTU; none without an uplink.
+    /// Returns whether the uplink's link is up, and its MTU. `None` without an uplink.
     pub fn link(&self) -> Option<(bool, u16)> {
         let outside = self.uplink.as_ref().filter(|uplink| uplink.port.leads_out());
         outside.map(|uplink| (uplink.port.is_up(), uplink.port.capabilities().mtu))
     }
 
-    /// What this worker's queue pair of the uplink counted, by name; nothing where another worker
-    /// has it.
+    /// Returns the counters of this worker's queue pair of the uplink, by name.
+    ///
+    /// There are none if another worker's queue pair is used.
     pub fn uplink_stats(&self) -> BTreeMap<&'static str, u64> {
         let outside =
             self.uplink.as_ref().filter(|uplink| uplink.port.leads_out() && uplink.port.has_queue());
         outside.map(|uplink| uplink.port.stats()).unwrap_or_default()
     }
 
-    /// What went to other workers and came from them, by name.
+    /// Returns the counters for frames to and from other workers, by name.
     pub fn worker_stats(&self) -> BTreeMap<&'static str, u64> {
         self.uplink.as_ref().map(|uplink| uplink.port.worker_stats()).unwrap_or_default()
     }
 
-    /// Takes frames that came; true if there were any.
+    /// Handles received frames. Returns true if there were any.
     pub(super) fn receive_frames(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink: Some(uplink), net, engine, outputs, streams, gids, .. } = self else {
             return false;
@@ -94,7 +96,7 @@ impl Worker {
         true
     }
 
-    /// Takes frames that guests sent; true if there were any.
+    /// Handles frames that guests sent. Returns true if there were any.
     pub(super) fn serve_ethernet(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink, net, engine, outputs, streams, gids, .. } = self;
         let _mark = cycles::enter(Stage::Wire);
@@ -104,7 +106,7 @@ impl Worker {
         net.turn(now, &mut outside, within)
     }
 
-    /// Lets the engine send; true if more could be sent now.
+    /// Lets the engine send. Returns true if more could be sent at once.
     pub(super) fn transmit_packets(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink, near, net, engine, outputs, streams, has_streams, .. } = self;
         if uplink.is_none() && !*has_streams {
@@ -123,13 +125,13 @@ impl Worker {
                 engine.transmit(now, most, wire, outputs)
             };
             more = cycles::within(Stage::Execute, || {
-                // Of what is left there may be more.
+                // After a panic, the remaining devices may have more.
                 contained(step::TRANSMIT, None, engine, outputs, transmit).unwrap_or(true)
             });
             if let Some(near) = near {
                 near.publish();
             }
-            // What a peer in this worker got is answered at once.
+            // A peer in this worker answers at once.
             let has_news = *has_streams && streams.flush(&mut Host { engine, outputs, now });
             more |= has_news;
             if !has_news {
@@ -143,7 +145,7 @@ impl Worker {
         more || sent || uplink.port.backlog() != 0
     }
 
-    /// Looks at the link when it is time to.
+    /// Checks the link if that is due.
     pub(super) fn watch_link(&mut self, now: transport::Instant) {
         let Some(uplink) = &mut self.uplink else { return };
         if now < uplink.link_due {
@@ -151,24 +153,25 @@ impl Worker {
         }
         uplink.link_due = now + LINK_POLL;
         if let Some(up) = uplink.port.poll_link() {
-            // A link that is down has no speed; what it had is the best guess.
+            // A link that is down has no speed. Its previous speed is the best guess.
             self.port.speed = uplink.port.speed().unwrap_or(self.port.speed);
             self.tell_link(up);
         }
     }
 
-    /// The link went up or down: QPs and guests are told.
+    /// Tells QPs and guests that the link went up or down.
     fn tell_link(&mut self, up: bool) {
         let is_always_up =
             self.has_streams || self.uplink.as_ref().is_some_and(|uplink| uplink.port.reaches_workers());
         if is_always_up {
-            // Streams do not go by the uplink, nor what goes to other workers. Other packets do,
-            // are lost there while its link is down, and start over when it is up again.
+            // Streams and packets to other workers do not use the uplink. Other packets do. They
+            // are lost while its link is down, and start over when it is up again.
             self.engine.set_link(false);
         }
         self.engine.set_link(up || is_always_up);
         self.port.up = up;
-        // Whoever holds the other end of the cable can pull it as often as it likes.
+        // Anyone at the other end of the cable can pull it as often as they like, so the log is
+        // limited.
         let text = || format!("uplink: the link is {}", if up { "up" } else { "down" });
         if let Some(uplink) = &mut self.uplink {
             uplink.changes.log(log::Level::Info, text);
@@ -180,7 +183,7 @@ impl Worker {
     }
 }
 
-/// Wakes the worker when frames came.
+/// Adds the uplink's descriptor to the epoll set, so that received frames wake the worker.
 fn watch(epoll: &Epoll, fd: BorrowedFd<'_>) {
     let event = EpollEvent::new(EventSet::IN, UPLINK);
     if let Err(error) = epoll.ctl(ControlOperation::Add, fd.as_raw_fd(), event) {
@@ -188,17 +191,18 @@ fn watch(epoll: &Epoll, fd: BorrowedFd<'_>) {
     }
 }
 
-/// What epoll returns for the uplink; channels have the number of a device, which are few, in its
-/// upper half.
+/// The epoll token of the uplink.
+///
+/// Channels have a device's number in the token's upper half. These numbers are small.
 pub(super) const UPLINK: u64 = u64::MAX;
 
-/// Has guests' own TCP send what fits; true if anything was sent.
+/// Lets guests' own TCP send what fits. Returns true if anything was sent.
 fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>) -> bool {
     let Uplink { port, scratch, .. } = uplink;
     let can = port.capabilities().checksums;
     let mut sent = false;
     for _ in 0..SEGMENTS {
-        // What was sent and has no room would be lost, so it is not sent.
+        // A segment without room would be lost, so it is not made.
         if !port.has_room() {
             break;
         }
@@ -228,15 +232,16 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
     sent
 }
 
-/// Packets of the engine go where the switch says: mostly out by the port, into whose buffer they
-/// are written.
+/// Sends packets of the engine where the switch decides.
+///
+/// Most go out by the port, and are written straight into its buffer.
 struct Packets<'a> {
     now: transport::Instant,
     port: &'a mut Port,
     net: &'a mut Net,
-    /// For those that go elsewhere.
+    /// Scratch space for packets that go elsewhere.
     scratch: &'a mut Vec<u8>,
-    /// Memory that the frame at hand takes with it.
+    /// External memory of the frame at hand.
     loaned: &'a mut Vec<External>,
     loan_state: &'a mut LoanState,
 }
@@ -248,7 +253,8 @@ impl Packets<'_> {
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
         let _mark = cycles::enter(Stage::Wire);
-        // What has no room after all is counted by the port, and lost like any packet may be.
+        // A packet that finds no room after all is counted by the port. It is lost, as any packet
+        // may be.
         let Some(mut frame) = self.port.transmit(packet.frame_len(payload.len())) else { return Ok(()) };
         frame.made_by(Origin::Engine);
         let headers = packet.head();
@@ -257,15 +263,15 @@ impl Packets<'_> {
             let len = write_frame(packet, payload, frame.buf())?;
             self.scratch.clear();
             self.scratch.extend_from_slice(&frame.buf()[..len]);
-            // It is no segment, and what comes from the engine does not go there: the switch calls
-            // that a hairpin.
+            // The packet is no TCP segment, and a packet of the engine does not return to the
+            // engine. The switch drops that as a hairpin.
             let nobody = &mut |_: &[u8]| {};
             let outside = &mut Outside::of_engine(self.port);
             self.net.forward_packet(self.now, verdict, (&headers, self.scratch), outside, nobody);
         } else if self.loan_state.may && is_loaned(packet, payload, self.loan_state.only_mapped) {
             self.loan_state.has_begun = true;
             let head = packet.emit(payload.len(), frame.buf());
-            // What was loaned before a fault must not keep the memory mapped until the next packet.
+            // Memory that was attached before a fault must not stay mapped until the next packet.
             let trailer = loan_payload(&frame.buf()[..head], payload, self.loaned)
                 .inspect_err(|_| self.loaned.clear())?;
             frame.commit_with(head, self.loaned.drain(..), &trailer[..pad(payload.len()) + icrc::LEN]);
@@ -277,18 +283,24 @@ impl Packets<'_> {
     }
 }
 
-/// What the engine sends: packets to the uplink, if there is one, and FPDUs to streams.
+/// Sends what the engine makes: packets to the uplink, if there is one, and FPDUs to streams.
 struct Wire<'a> {
     packets: Option<Packets<'a>>,
     near: &'a mut Option<NearPort>,
     streams: &'a mut Streams,
 }
 
-impl Outlet<MrMemory> for Wire<'_> {
+impl Outlet for Wire<'_> {
     fn has_room(&mut self) -> bool {
         self.streams.turn_has_room() && self.packets.as_mut().is_none_or(Packets::has_room)
     }
 
+    fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        self.streams.expect(device, qpn, lines);
+    }
+}
+
+impl PacketOutlet<MrMemory> for Wire<'_> {
     fn way_to(&mut self, dst: Mac) -> Way {
         if let Some(way) = self.near.as_mut().and_then(|near| near.way_to(dst)) {
             return way;
@@ -314,11 +326,13 @@ impl Outlet<MrMemory> for Wire<'_> {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
         match &mut self.packets {
             Some(packets) => panics::shared(|| packets.send(packet, payload)),
-            // Where there is no uplink, nobody is out there.
+            // Without an uplink there are no other hosts.
             None => Ok(()),
         }
     }
+}
 
+impl StreamOutlet<MrMemory> for Wire<'_> {
     fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         self.streams.has_room(device, qpn)
     }
@@ -341,27 +355,28 @@ impl Outlet<MrMemory> for Wire<'_> {
         panics::shared(|| self.streams.send_placed(device, qpn, placed));
     }
 
-    fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
-        self.streams.expect(device, qpn, lines);
-    }
-
     fn end_stream(&mut self, device: DeviceId, qpn: Qpn, end: StreamEnd) {
         panics::shared(|| self.streams.end(device, qpn, end));
     }
 }
 
-/// How often the engine sends in a turn while streams without TCP go on by it: a READ is answered
-/// in the second.
+/// How often the engine sends in one round while loopback connections make progress by it.
+///
+/// A READ is answered the second time.
 const ROUNDS: u32 = 2;
 
-/// Shorter payloads are copied: to attach memory to a frame takes longer.
+/// Shorter payloads are copied, because attaching memory to a frame takes longer.
 const MIN_LOANED: usize = 1024;
 
-/// Whether a payload goes out from where it lies. Datagrams do not: their senders may use the
-/// memory again as soon as they have left. Nor do READ responses: who is read may write meanwhile,
-/// again and again, and each time the ICRC would be wrong. What a connection sends is the sender's
-/// until it is acknowledged; should a copy of it go out later still, its ICRC tells, and at the
-/// latest until its region is deregistered, which waits for it (`worker/loans.rs`).
+/// Whether a payload is sent from its place in guest memory, without a copy.
+///
+/// Datagrams are copied: their senders may reuse the memory as soon as they are sent. READ
+/// responses are copied too: the guest that is read may write there again and again, and each time
+/// the ICRC would be wrong.
+///
+/// The payload of a SEND or WRITE of a connection stays unchanged until it is acknowledged. If
+/// another copy is sent after that, its ICRC reveals a change. The region's deregistration waits
+/// for such copies (`worker/loans.rs`).
 fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool) -> bool {
     let may_loan = |region: &MrMemory| region.may_loan() && (!only_mapped || region.is_for_dma());
     let in_memory =
@@ -374,16 +389,17 @@ fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool)
     payload.len() >= MIN_LOANED && matches!(body, Some(Rc::Send(_) | Rc::Write(_))) && in_memory()
 }
 
-/// Loans a payload behind these headers; the padding and ICRC that follow it, at the beginning of
-/// what this returns.
+/// Attaches a payload to a frame with these headers, without a copy.
+///
+/// The padding and ICRC that follow it are at the beginning of the result.
 fn loan_payload(
     headers: &[u8],
     payload: &Pieces<'_, MrMemory>,
     out: &mut Vec<External>,
 ) -> Result<[u8; 3 + icrc::LEN], Fault> {
     let mut icrc = Icrc::new(headers);
-    // The guest may write meanwhile, so the CRC is of a copy: which stays in the nearest cache. (Of
-    // 1 KiB at once it takes half as long again.)
+    // The guest may write meanwhile, so the CRC is computed from a copy, which stays in the nearest
+    // cache. (With 1 KiB at a time it takes 1.5 times as long.)
     let mut copy = [0; 2048];
     out.clear();
     for piece in payload.iter() {

@@ -1,5 +1,7 @@
-//! Notices workers that do not go on: stopped by a debugger, kept from their processor, or caught
-//! in a mistake of ours. Their guests wait, others do not; an operator is told who.
+//! Notices workers that make no progress, and tells the operator which guests wait.
+//!
+//! A debugger may have stopped the worker, another thread may have its processor, or this program
+//! has a bug. Guests of other workers do not wait.
 
 use super::WorkerHandle;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -10,11 +12,12 @@ use std::time::{Duration, Instant};
 
 /// How often workers are asked.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A worker that has not answered for so long is stuck. Its turns take microseconds, but its thread
-/// may have to wait for a processor.
+/// A worker that has not answered for this time is stuck.
+///
+/// Its rounds take microseconds, but its thread may have to wait for a processor.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A thread that asks all workers whether they are there; it ends when this is dropped.
+/// A thread that asks all workers whether they make progress. Dropping this ends it.
 #[derive(Debug)]
 pub struct Watch {
     stop: Option<Sender<()>>,
@@ -24,22 +27,22 @@ pub struct Watch {
 /// What is known of a worker.
 #[derive(Debug, Default)]
 struct Pulse {
-    /// When it was asked what it has not answered.
+    /// When the request was sent that the worker has not answered yet.
     asked: Option<Instant>,
     is_stuck: bool,
 }
 
-/// What changed.
+/// A change of a worker's state.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
-    /// It does not answer, for so long.
+    /// The worker has not answered for this time.
     Stuck(Duration),
-    /// It answers again, after so long.
+    /// The worker answers again, after this time.
     GoesOn(Duration),
 }
 
 impl Pulse {
-    /// Looks at the worker: whether it has `answered` what it was asked.
+    /// Checks the worker. `answered` tells whether it has answered the last request.
     fn look(&mut self, now: Instant, answered: bool) -> Option<Change> {
         let waited = now.duration_since(self.asked?);
         if answered {
@@ -53,7 +56,7 @@ impl Pulse {
 }
 
 impl Watch {
-    /// Watches these workers, each with its guests' names.
+    /// Watches these workers, each with the names of its guests.
     ///
     /// # Errors
     /// The system has no thread left.

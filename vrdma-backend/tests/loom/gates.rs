@@ -1,4 +1,4 @@
-//! Taking back what was lent.
+//! Revocation of pinned regions.
 
 mod sync {
     pub use loom::hint::spin_loop;

@@ -13,7 +13,7 @@ use loom::sync::{Arc, Notify};
 use loom::thread;
 use sync::{AtomicBool, Ordering};
 
-/// Messages, counted; what wakes the worker; and the flag.
+/// A counter in place of the inbox, a wake-up for the worker, and the flag.
 struct Post {
     inbox: AtomicUsize,
     wake: Notify,
@@ -25,7 +25,7 @@ fn post() -> Arc<Post> {
     Arc::new(Post { inbox: AtomicUsize::new(0), wake: Notify::new(), mail })
 }
 
-/// Sends a message in a thread of its own, as `WorkerHandle::call` does.
+/// Sends a message in another thread, as `WorkerHandle::call` does.
 fn send(post: &Arc<Post>) -> thread::JoinHandle<()> {
     let post = post.clone();
     thread::spawn(move || {
@@ -40,7 +40,7 @@ fn a_worker_that_polls_misses_no_message() {
     loom::model(|| {
         let post = post();
         let senders = [send(&post), send(&post)];
-        // A turn, somewhere in between; then a last one, when all have sent.
+        // One round is concurrent with the senders. The last one follows after all have sent.
         let turn = || {
             if post.mail.may_be_there() {
                 post.mail.take();
@@ -67,7 +67,7 @@ fn a_worker_that_sleeps_is_woken_for_each_message() {
             if post.inbox.load(Ordering::Acquire) == 1 {
                 break;
             }
-            // Would never return if the message came without a wake-up.
+            // This would never return if a message came without a wake-up.
             post.wake.wait();
         }
         sender.join().unwrap();

@@ -1,8 +1,8 @@
-//! Protocols between threads, in all orders that the memory model allows: the daemon's own source,
-//! with loom's atomics.
+//! Protocols between threads, in all orders that the memory model allows. They are the daemon's
+//! source with loom's atomics.
 //!
-//! A program of their own: loom's threads bring a signal handler along, which takes the SIGBUS of
-//! others for theirs.
+//! They are a test program of their own. loom's threads install a signal handler, which would take
+//! other tests' SIGBUS for its own.
 
 mod gates;
 mod mail;

@@ -1,4 +1,4 @@
-//! The rings between workers, and what wakes a worker that sleeps.
+//! The inter-worker rings, and the wake-up of a sleeping worker.
 
 mod sync {
     pub use loom::cell::UnsafeCell;
@@ -26,7 +26,7 @@ use sync::AtomicBool;
 fn values_come_whole_in_order_and_once() {
     loom::model(|| {
         let (mut sender, mut receiver) = ring::<[usize; 2]>(2);
-        // More than there is room for, so that places are used again.
+        // There are more values than slots, so that slots are reused.
         let sender = thread::spawn(move || {
             let mut refused = 0;
             for value in 1..=3 {
@@ -49,7 +49,7 @@ fn values_come_whole_in_order_and_once() {
         take(&mut receiver);
         let (_sender, refused) = sender.join().unwrap();
         take(&mut receiver);
-        // Only the last may have found no room.
+        // Only the last value may have found no room.
         let wanted: &[usize] = if refused == 0 { &[1, 2, 3] } else { &[1, 2] };
         assert!(refused <= 1 && seen == wanted, "{seen:?}, {refused} refused");
     });
@@ -104,11 +104,11 @@ fn a_worker_that_sleeps_is_woken_for_what_was_published() {
         });
         loop {
             sleeper.sleeps();
-            // The last look before it sleeps.
+            // The last check before it sleeps.
             if receiver.pop() == Some(7) {
                 break;
             }
-            // Would never return if a value came without a wake-up.
+            // This would never return if a value came without a wake-up.
             bell.wait();
             sleeper.is_awake();
         }
@@ -120,7 +120,7 @@ fn a_worker_that_sleeps_is_woken_for_what_was_published() {
 fn values_in_places_come_whole_in_order_and_once() {
     loom::model(|| {
         let (mut sender, mut receiver) = places::<usize, usize>(2);
-        // More than there is room for, so that places are used again, with a second part and
+        // There are more values than slots, so that slots are reused, both with a second part and
         // without.
         let sender = thread::spawn(move || {
             let mut refused = 0;
@@ -143,7 +143,7 @@ fn values_in_places_come_whole_in_order_and_once() {
         take(&mut receiver);
         let (_sender, refused) = sender.join().unwrap();
         take(&mut receiver);
-        // Only the last may have found no room.
+        // Only the last value may have found no room.
         let wanted: &[usize] = if refused == 0 { &[1, 2, 3] } else { &[1, 2] };
         assert!(refused <= 1 && seen == wanted, "{seen:?}, {refused} refused");
     });
@@ -201,11 +201,11 @@ fn a_worker_that_sleeps_is_woken_for_what_is_in_a_place() {
         });
         loop {
             sleeper.sleeps();
-            // The last look before it sleeps.
+            // The last check before it sleeps.
             if receiver.pop() == Some((7, None)) {
                 break;
             }
-            // Would never return if a value came without a wake-up.
+            // This would never return if a value came without a wake-up.
             bell.wait();
             sleeper.is_awake();
         }

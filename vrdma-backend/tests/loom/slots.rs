@@ -1,4 +1,4 @@
-//! The slots of the SIGBUS handler.
+//! The table entries of the SIGBUS handler.
 
 mod sync {
     pub use loom::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, fence};
@@ -12,7 +12,7 @@ use loom::thread;
 use slot::{Mapping, Slot};
 use sync::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-/// All three words of a mapping say whose it is.
+/// Returns a mapping whose three words all identify the owner.
 fn mapping(owner: usize) -> Mapping {
     Mapping { start: owner << 20, len: owner << 12, socket: owner as i32 }
 }
@@ -49,7 +49,7 @@ fn the_signal_handler_never_sees_a_mixture_of_two_mappings() {
 fn a_mapping_is_seen_by_whoever_got_it_and_no_longer_once_it_is_released() {
     loom::model(|| {
         let slot = Arc::new(slot());
-        // As the worker gets a guest's memory from its session, and gives it back.
+        // The worker gets a guest's memory from its session in this way, and returns it.
         let handed_over = Arc::new(AtomicBool::new(false));
         let (theirs, theirs_over) = (slot.clone(), handed_over.clone());
         let session = thread::spawn(move || {

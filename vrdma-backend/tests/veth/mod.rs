@@ -1,5 +1,5 @@
-//! What ports over the two ends of a veth do, whatever their driver: for tests in a network
-//! namespace of their own.
+//! Checks of ports at the two ends of a veth, for any driver. Each test has its own network
+//! namespace.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::Write;
@@ -12,12 +12,14 @@ use vrdma_backend::port::{self, BURST, Burst, Eal, Port};
 #[allow(dead_code, reason = "tests of other crates use the rest")]
 pub mod wait;
 
-/// A veth in a network namespace that goes with this thread. False without root, which is said.
+/// Creates a veth in a new network namespace of this thread. Without root it reports that, and
+/// returns false.
 pub fn veth() -> bool {
-    // SAFETY: a plain system call. Threads that this one starts (EAL's) and programs are in the new
-    // namespace too.
+    // SAFETY: this is a plain system call. Threads that this one starts (EAL's) and programs are in
+    // the new namespace too.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        // Past the capture of what tests print, which shows nothing of those that pass.
+        // The test harness does not capture this stream. The output of passing tests is otherwise
+        // not shown.
         let _ = writeln!(std::io::stderr(), "packet sockets: skipped: a network namespace needs root");
         return false;
     }
@@ -32,7 +34,7 @@ pub fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// MTU of an interface of this thread's namespace.
+/// Returns the MTU of an interface in this thread's namespace.
 pub fn mtu(interface: &str) -> u32 {
     let shown = Command::new("ip").args(["-o", "link", "show", interface]).output().unwrap();
     let text = String::from_utf8(shown.stdout).unwrap();
@@ -42,14 +44,14 @@ pub fn mtu(interface: &str) -> u32 {
 
 pub fn open(name: &str, mtu: Option<u16>) -> Port {
     let device = name.parse().unwrap();
-    // Buffers are never given back, and a test opens many devices.
+    // EAL never frees buffers, and a test opens many devices.
     let eal = Eal::start("--no-huge -m 1024", &device).unwrap();
     let mut port = Port::new(port::open(eal, &device, mtu, true, 1).unwrap());
     port.adopt();
     port
 }
 
-/// A frame to everybody, of a type that nobody speaks.
+/// Makes a broadcast frame, of an `EtherType` that nothing else uses.
 pub fn frame(len: usize, seed: usize) -> Vec<u8> {
     let header = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
     header.into_iter().chain((14..len).map(|i| (i * 31 + seed) as u8)).collect()
@@ -62,7 +64,7 @@ pub fn send(port: &mut Port, bytes: &[u8]) {
     port.flush();
 }
 
-/// The next frames of our type, as many as are expected.
+/// Receives `count` frames of that `EtherType`.
 pub fn received(port: &mut Port, count: usize) -> Vec<Vec<u8>> {
     let (mut burst, mut all) = (Burst::default(), Vec::new());
     wait::until(&format!("{count} frames"), || {
@@ -87,10 +89,10 @@ fn readable(port: &Port, time: Duration) -> bool {
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&time)).unwrap() != 0
 }
 
-/// What a port of any driver does.
+/// Checks what a port of any driver does.
 pub fn carry_frames(a: &mut Port, b: &mut Port) {
     assert_eq!((a.capabilities().mtu, b.capabilities().max_frame), (9000, 9018));
-    // Packet sockets copy frames themselves.
+    // Packet sockets copy the frames themselves.
     assert!(!a.capabilities().external && !b.capabilities().external);
     wait_link(a, true);
     wait_link(b, true);
@@ -132,7 +134,7 @@ pub fn every_length_both_ways(a: &mut Port, b: &mut Port) {
     }
 }
 
-/// The kernel takes tags out of frames, and the driver puts them back.
+/// Checks VLAN tags. The kernel takes them out of frames, and the driver puts them back.
 fn vlan_tags_stay(a: &mut Port, b: &mut Port) {
     for len in [60, 1518, 9018] {
         let mut tagged = frame(len, 3);
@@ -151,7 +153,7 @@ fn vlan_tags_stay(a: &mut Port, b: &mut Port) {
 pub fn sleepers_are_woken(a: &mut Port, b: &mut Port) {
     let mut burst = Burst::default();
     while readable(b, Duration::ZERO) {
-        // The kernel says something itself now and then.
+        // The kernel sends frames of its own from time to time.
         b.receive(&mut burst);
         b.arm();
     }
@@ -197,7 +199,7 @@ pub fn a_pool_run_dry(a: &mut Port, b: &mut Port) {
     });
     assert!(held.len() > 1000 && b.stats()["rx_pool_empty"] > 0, "{:?}", b.stats());
     drop(held);
-    // What the ring still holds, and then something new.
+    // This empties the ring. A new frame then has to arrive.
     let mut burst = Burst::default();
     while b.receive(&mut burst) != 0 {}
     send(a, &frame(60, 77));

@@ -1,7 +1,7 @@
-//! Two workers' engines, each with a guest, one of which writes to the other: as much of workers as
-//! packets between them go through.
+//! Engines of two workers with a guest each, one of which writes to the other. It includes those
+//! parts of a worker that inter-worker packets pass.
 
-use super::account::{Account, Stage};
+use super::account::{WorkerAccount, WorkerStage};
 use super::pair::{MEMORY, MTU, Shape, region};
 use crate::helper::Helper;
 use crate::load::Load;
@@ -14,14 +14,16 @@ use std::time::Instant as Clock;
 use vrdma_backend::near::{LoanGate, MrMemory, NearPort, near_ports};
 use vrdma_backend::port::{Burst, Mesh, Origin, Port, TURN, WorkerOf, mesh};
 use vrdma_guest::memory::Memory;
-use vrdma_transport::{Engine, Fault, Instant, NearPart, Outlet, Pieces, Way, write_frame};
+use vrdma_transport::{
+    Engine, Fault, Instant, NearPart, Outlet, PacketOutlet, Pieces, StreamOutlet, Way, write_frame,
+};
 use vrdma_wire::num::Mac;
 use vrdma_wire::roce::Packet;
 
-/// Turns for which a reading of the clock is good enough.
+/// Number of rounds for which one reading of the clock is good enough.
 const CLOCK_TURNS: u32 = 64;
 
-/// One worker: as much of it as packets between workers go through.
+/// One worker, reduced to the parts that inter-worker packets pass.
 struct Side {
     engine: Engine<MrMemory>,
     peer: Peer,
@@ -32,21 +34,23 @@ struct Side {
     start: Clock,
     now: Instant,
     turns: u32,
-    account: Account,
+    account: WorkerAccount,
     _memory: Arc<Memory>,
 }
 
-/// Packets go to the other worker, as they are or as frames.
+/// The outlet to the other worker, for packets or for frames.
 struct Out<'a> {
     near: &'a mut Option<NearPort>,
     frames: &'a mut Port,
 }
 
-impl Outlet<MrMemory> for Out<'_> {
+impl Outlet for Out<'_> {
     fn has_room(&mut self) -> bool {
         self.frames.has_room()
     }
+}
 
+impl PacketOutlet<MrMemory> for Out<'_> {
     fn way_to(&mut self, dst: Mac) -> Way {
         let near = self.near.as_mut().and_then(|near| near.way_to(dst));
         near.unwrap_or_else(|| self.frames.way_to(dst))
@@ -75,8 +79,10 @@ impl Outlet<MrMemory> for Out<'_> {
     }
 }
 
+impl StreamOutlet<MrMemory> for Out<'_> {}
+
 impl Side {
-    /// A turn of the worker. `ACCOUNT`: what it takes is counted.
+    /// Runs a round of the worker. With `ACCOUNT` it accounts for the time.
     fn turn<const ACCOUNT: bool>(&mut self) {
         let Side { engine, near, frames, burst, sink, account, .. } = self;
         let mut end = |stage| {
@@ -90,17 +96,17 @@ impl Side {
         }
         let now = self.now;
         engine.poll(now, 1 << 20, sink);
-        end(Stage::Around);
+        end(WorkerStage::Around);
         let before = engine.port_counters().frames_out;
         engine.transmit(now, TURN, &mut Out { near, frames }, sink);
         let sent = engine.port_counters().frames_out != before;
-        end(if sent { Stage::Send } else { Stage::Around });
+        end(if sent { WorkerStage::Send } else { WorkerStage::Around });
         match near {
             Some(near) => {
                 near.publish();
-                end(Stage::Around);
+                end(WorkerStage::Around);
                 let came = near.receive(now, engine, sink);
-                end(if came { Stage::Receive } else { Stage::Around });
+                end(if came { WorkerStage::Receive } else { WorkerStage::Around });
             }
             None => {
                 frames.flush();
@@ -113,7 +119,7 @@ impl Side {
     }
 }
 
-/// Two sides, connected; as packets, or as frames.
+/// Creates two connected sides, which exchange packets or frames.
 fn sides(as_frames: bool) -> Result<[Side; 2]> {
     let mut workers = WorkerOf::default();
     let mut homes = HashMap::new();
@@ -147,36 +153,36 @@ fn sides(as_frames: bool) -> Result<[Side; 2]> {
             start,
             now: Instant(0),
             turns: 0,
-            account: Account::default(),
+            account: WorkerAccount::default(),
             _memory: memory,
         });
     }
     sides.try_into().map_err(|_| anyhow::anyhow!("two sides"))
 }
 
-/// WRITEs from one worker's guest to the other's.
-pub(super) struct Apart {
+/// The load of WRITEs from one worker's guest to the other's.
+pub(super) struct WorkerWrites {
     near: Side,
     far: Arc<Mutex<Side>>,
     rkey: u32,
     shape: Shape,
-    /// Ends the other thread's turns.
+    /// Ends the rounds of the other thread.
     stop: Arc<AtomicBool>,
-    /// There is no other thread: this one has the turns of both.
+    /// There is no other thread: this one runs the rounds of both.
     one_thread: bool,
-    /// In which what each stage takes is counted.
+    /// Whether the time of each stage is counted.
     has_account: bool,
 }
 
-impl Apart {
-    pub fn new(length: u32, as_frames: bool, one_thread: bool) -> Result<Apart> {
+impl WorkerWrites {
+    pub fn new(length: u32, as_frames: bool, one_thread: bool) -> Result<WorkerWrites> {
         let [near, far] = sides(as_frames)?;
         let rkey = far.peer.key;
         let (far, stop) = (Arc::new(Mutex::new(far)), Arc::default());
-        Ok(Apart { near, far, rkey, shape: Shape::new(length), stop, one_thread, has_account: false })
+        Ok(WorkerWrites { near, far, rkey, shape: Shape::new(length), stop, one_thread, has_account: false })
     }
 
-    /// Has the other worker run, until [`Apart::end`].
+    /// Lets the other worker run, until [`WorkerWrites::end`].
     pub fn begin(&self, helper: &Helper) {
         if self.one_thread {
             return helper.begin(|| 0.);
@@ -192,28 +198,28 @@ impl Apart {
         });
     }
 
-    /// The other worker stands still.
+    /// Stops the other worker.
     pub fn end(&self, helper: &Helper) {
         self.stop.store(true, Ordering::Relaxed);
         helper.end();
     }
 }
 
-impl Apart {
-    /// From now on what each stage takes is counted, which one thread can tell.
+impl WorkerWrites {
+    /// Starts to count the time of each stage, which needs a single thread.
     pub fn begin_account(&mut self) {
         assert!(self.one_thread, "a worker's stages are found where it has turns when we say so");
         self.has_account = true;
         let far = &mut *self.far.lock().expect("nobody panicked with it");
-        (self.near.account, far.account) = (Account::default(), Account::default());
+        (self.near.account, far.account) = (WorkerAccount::default(), WorkerAccount::default());
     }
 
-    /// That of the worker that sends, and of the other.
-    pub fn accounts(&self) -> [Account; 2] {
+    /// Returns the accounts of the sending worker and of the other one.
+    pub fn accounts(&self) -> [WorkerAccount; 2] {
         [self.near.account, self.far.lock().expect("nobody panicked with it").account]
     }
 
-    /// WRITEs that have ended so far.
+    /// Returns the number of WRITEs that have ended so far.
     pub fn completed(&self) -> u32 {
         self.near.sink.completed
     }
@@ -228,7 +234,7 @@ impl Apart {
     }
 }
 
-impl Load for Apart {
+impl Load for WorkerWrites {
     fn post(&mut self) -> bool {
         let room = self.shape.has_room(self.near.sink.completed);
         if room {
@@ -238,7 +244,7 @@ impl Load for Apart {
             }
             peer.post(engine, *now, self.rkey, self.shape.length, sink);
             if self.has_account {
-                account.end(Stage::Post);
+                account.end(WorkerStage::Post);
             }
         }
         room

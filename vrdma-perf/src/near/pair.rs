@@ -1,4 +1,4 @@
-//! A pair of guests of one worker's engine, one of which writes to the other.
+//! A pair of guests of one worker's engine. One of them writes to the other.
 
 use crate::helper::Helper;
 use crate::host::memory;
@@ -17,14 +17,14 @@ use vrdma_guest::memory::Memory;
 use vrdma_transport::{Engine, Instant};
 use vrdma_wire::num::Mtu;
 
-/// Bytes of each guest's memory.
+/// Size of each guest's memory in bytes.
 pub(super) const MEMORY: u64 = 4 << 20;
-/// Bytes of messages that are outstanding at most, and how many there are at most.
+/// Largest number of outstanding bytes, and of outstanding messages.
 const OUTSTANDING: u32 = 1 << 20;
 const DEPTH: u32 = 64;
 pub(super) const MTU: Mtu = Mtu::M4096;
 
-/// WRITEs between guests of one engine.
+/// The load of WRITEs between guests of one engine.
 pub(super) struct Together {
     engine: Engine<MrMemory>,
     from: Peer,
@@ -34,7 +34,7 @@ pub(super) struct Together {
     _memory: [Arc<Memory>; 2],
 }
 
-/// What is outstanding.
+/// The message size, and the counts of outstanding messages.
 pub(super) struct Shape {
     pub(super) length: u32,
     depth: u32,
@@ -103,7 +103,7 @@ impl Load for Together {
     }
 }
 
-/// Windows of a worker's pair of guests while another worker has a pair too, in turns with some
+/// Measures a worker's pair of guests while another worker has a pair too, alternately with windows
 /// while it has none.
 pub(super) fn pairs(
     helper: &Helper,
@@ -134,10 +134,10 @@ pub(super) fn pairs(
     turns::take(until, || line::round_trip(helper), own, || alone.window())
 }
 
-/// A region of memory of a guest.
+/// Creates a guest's memory, and a region of it.
 pub(super) fn region() -> Result<(MrMemory, Arc<Memory>)> {
     let memory = memory(MEMORY)?;
-    // As the front-end hands it over.
+    // The front-end passes the descriptor in this way.
     let file = File::options().read(true).write(true).open(format!("/proc/self/fd/{}", memory.fd()))?;
     let mapped = memory.regions()[0];
     let spec = RegionSpec {

@@ -1,8 +1,8 @@
-//! What an operation costs workers in cycles, within one and between two, and what that says of
-//! processors that this machine has not got: a model.
+//! The cost of an operation in cycles, within a worker and between two. From this, a model
+//! estimates machines with more processors than this one.
 
 use super::account::hertz;
-use super::apart::Apart;
+use super::apart::WorkerWrites;
 use super::pair::pairs;
 use crate::args::Figure;
 use crate::helper::Helper;
@@ -14,33 +14,35 @@ use anyhow::Result;
 use std::time::Duration;
 use vrdma_guest::threads::pin;
 
-/// Windows of what has no other beside it.
+/// Number of windows of measurements without a reference.
 const WINDOWS: usize = 20;
-/// Workers of the model, each with a processor.
+/// Numbers of workers in the model. Each has a processor.
 const WORKERS: [u32; 5] = [1, 2, 4, 8, 16];
-/// Bytes of a WRITE.
+/// Sizes of a WRITE in bytes.
 const SIZES: [u32; 2] = [8, 64 << 10];
 
-/// Cycles of a WRITE.
+/// The cycles of a WRITE.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     size: u32,
-    /// Within a worker, while no other has anything to do,
+    /// Within a worker, while the other one has no work.
     alone: Quartiles,
-    /// and while another has as much to do.
+    /// Within a worker, while the other one has as much work.
     beside: Quartiles,
-    /// The one by the other, of neighbouring windows: what workers leave each other.
+    /// The ratio of the rates beside and alone, of neighbouring windows: the speed that workers
+    /// leave each other.
     left: Quartiles,
-    /// Between two workers, of each of both: the busier one's, as often as the other's.
+    /// Between two workers, for each of them. This is the busier one's, taken for both.
     between: Quartiles,
-    /// The same of both together in one thread: without the way of lines between processors.
+    /// Between two workers that share one thread, for both together. It excludes moving cache lines
+    /// between processors.
     one_thread: Quartiles,
 }
 
-/// Measures for about so long, on these processors; what the report says.
+/// Measures for about `duration` seconds, on these processors. Returns the tables of the report.
 ///
 /// # Errors
-/// There is no memory, or a WRITE fails.
+/// There is not enough memory, or a WRITE fails.
 pub fn tables(duration: f64, cpus: (usize, usize)) -> Result<String> {
     pin(0, cpus.0);
     let helper = Helper::start(cpus.1);
@@ -57,7 +59,7 @@ impl Costs {
         let turns: Turns = pairs(helper, kind, until, [&mut histogram(), &mut histogram()])?;
         let regime =
             turns.regimes.first().ok_or_else(|| missing("cache lines took another time in each window"))?;
-        // The quicker quartile is the one with fewer cycles.
+        // The higher rate has fewer cycles, so the quartiles swap.
         let cycles = |rate: Quartiles| Quartiles {
             low: hertz / rate.high,
             median: hertz / rate.median,
@@ -65,7 +67,7 @@ impl Costs {
         };
         let between = |one_thread| -> Result<Quartiles> {
             let mut times = histogram();
-            let apart = Apart::new(size, false, one_thread)?;
+            let apart = WorkerWrites::new(size, false, one_thread)?;
             apart.begin(helper);
             let mut windows = Windows::new(apart, kind, u32::MAX, &mut times)?;
             let rates = (0..WINDOWS).map(|_| windows.window()).collect::<Result<Vec<f64>>>();
@@ -96,8 +98,9 @@ impl Costs {
         )
     }
 
-    /// Cycles from one WRITE of so many workers to the next, where that part of all goes to another
-    /// worker, whom it costs as much.
+    /// Returns the cycles between successive WRITEs of `workers` workers together.
+    ///
+    /// The fraction `part` of the WRITEs goes to another worker, which spends as many cycles.
     fn cycles(&self, workers: u32, part: f64) -> f64 {
         let within = if workers == 1 { self.alone } else { self.beside };
         ((1. - part) * within.median + part * 2. * self.between.median) / f64::from(workers)

@@ -1,42 +1,43 @@
-//! What the time of a packet goes to, by stage, where both ends of its connection are in one
-//! thread: the counter of the processor is read wherever one stage ends and the next begins. What
-//! that takes by itself is found out before, and taken off.
+//! Accounts for the time of a packet, by stage. Both ends of its connection are in one thread.
+//!
+//! The processor's counter is read whenever one stage ends and the next begins. The cost of reading
+//! it is measured first, and subtracted.
 
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::time::Instant;
 
-/// What is done for a packet, in order.
+/// The stages of a packet, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
-    /// What is measured with: its loop, and both engines' search for work.
+    /// The measurement itself: its loop, and both engines' search for work.
     Harness,
-    /// Requests are posted.
+    /// Posts requests.
     Post,
-    /// The engine of the sender: what the next packet is.
+    /// The sender's engine determines the next packet.
     Send,
-    /// Its headers are written.
+    /// Writes its headers.
     Build,
-    /// Its payload is copied into the frame,
+    /// Copies its payload into the frame.
     CopyOut,
-    /// and its ICRC taken.
+    /// Computes its ICRC.
     Seal,
-    /// It goes out by one end of the port, and comes in by the other.
+    /// Sends it at one end of the port, and receives it at the other.
     Port,
-    /// It is parsed,
+    /// Parses it.
     Parse,
-    /// and its ICRC checked.
+    /// Checks its ICRC.
     Check,
-    /// The engine of the receiver: whose it is, whether it is the next, and where its payload goes.
+    /// The receiver's engine finds its QP, compares its PSN, and finds the place of its payload.
     Receive,
-    /// Its payload is copied there.
+    /// Copies its payload there.
     CopyIn,
-    /// All of acknowledges: made, sent, received, and requests completed because of them.
+    /// All work of ACKs: making, sending and receiving them, and completing requests by them.
     Acknowledge,
 }
 
-/// All stages, and what each is called.
+/// All stages, with their names.
 pub const STAGES: [(Stage, &str); 12] = [
     (Stage::Post, "post"),
     (Stage::Send, "engine"),
@@ -51,13 +52,13 @@ pub const STAGES: [(Stage, &str); 12] = [
     (Stage::Acknowledge, "ACKs"),
     (Stage::Harness, "rest"),
 ];
-/// Readings of the counter by which it is found out what one costs.
+/// Number of readings of the counter that determine the cost of one.
 const TRIALS: u32 = 100_000;
 
 struct State {
-    /// Ticks by stage,
+    /// Ticks by stage.
     ticks: [Cell<u64>; STAGES.len()],
-    /// and how often each ended.
+    /// Number of times that each stage ended.
     ends: [Cell<u64>; STAGES.len()],
     stage: Cell<Stage>,
     since: Cell<u64>,
@@ -76,7 +77,7 @@ fn add(to: &Cell<u64>, more: u64) {
     to.set(to.get() + more);
 }
 
-/// Another stage begins, if there is an account; which it was.
+/// Switches to another stage, if there is an account. Returns the previous stage.
 #[inline(always)]
 pub fn switch<const ACCOUNT: bool>(stage: Stage) -> Stage {
     if !ACCOUNT {
@@ -91,7 +92,7 @@ pub fn switch<const ACCOUNT: bool>(stage: Stage) -> Stage {
     })
 }
 
-/// Does something that is of a stage, unless all of it is of acknowledges.
+/// Runs `work` as part of a stage. Within [`Stage::Acknowledge`], it counts for that stage.
 #[inline(always)]
 pub fn within<const ACCOUNT: bool, R>(stage: Stage, work: impl FnOnce() -> R) -> R {
     if ACCOUNT && STATE.with(|state| state.stage.get()) == Stage::Acknowledge {
@@ -103,33 +104,33 @@ pub fn within<const ACCOUNT: bool, R>(stage: Stage, work: impl FnOnce() -> R) ->
     result
 }
 
-/// Nanoseconds of a packet.
+/// The nanoseconds of a packet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Account {
-    /// By stage, in the order of [`STAGES`], without what the account took.
+    /// By stage, in the order of [`STAGES`], without the overhead of the account.
     pub stages: Vec<f64>,
-    /// What it took.
+    /// The overhead of the account.
     pub marks: f64,
 }
 
 impl Account {
-    /// Of one stage.
+    /// Returns the time of one stage.
     pub fn of(&self, stage: Stage) -> f64 {
         STAGES.iter().zip(&self.stages).find(|((of, _), _)| *of == stage).map_or(0., |(_, ns)| *ns)
     }
 
-    /// Of all.
+    /// Returns the time of all stages.
     pub fn sum(&self) -> f64 {
         self.stages.iter().sum()
     }
 }
 
-/// An account in the making.
+/// An account that has begun.
 #[derive(Debug)]
 pub struct Begun {
     ticks: u64,
     start: Instant,
-    /// Ticks that each end of a stage takes.
+    /// Ticks that each end of a stage costs.
     mark: f64,
 }
 
@@ -148,7 +149,7 @@ pub fn begin() -> Begun {
 }
 
 impl Begun {
-    /// What came of it, for so many packets.
+    /// Ends the account, for this number of packets.
     pub fn end(self, packets: u64) -> Account {
         switch::<true>(Stage::Harness);
         let passed = ticks().saturating_sub(self.ticks).max(1);
@@ -167,15 +168,16 @@ impl Begun {
     }
 }
 
-/// The counter of the processor, which goes on at one speed.
+/// Returns the processor's time stamp counter, which has a constant rate.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn ticks() -> u64 {
-    // SAFETY: all processors of this architecture have it, and Linux lets programs use it.
+    // SAFETY: all processors of this architecture have the instruction, and Linux lets programs use
+    // it.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Nanoseconds, on other processors.
+/// Returns nanoseconds, on other processors.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn ticks() -> u64 {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
@@ -205,7 +207,7 @@ mod tests {
         let account = begun.end(2);
         let elapsed = start.elapsed().as_nanos() as f64 / 2.;
         let spell = SPELL.as_nanos() as f64 / 2.;
-        // The counter and the clock may differ by a little.
+        // The counter and the clock may differ slightly.
         for stage in [Stage::Send, Stage::Build, Stage::Acknowledge] {
             assert!(account.of(stage) > 0.9 * spell, "{stage:?} {account:?}");
         }

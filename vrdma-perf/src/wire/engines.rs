@@ -1,5 +1,5 @@
-//! Two engines, each with a QP of RC that is connected to the other's, and the ports between them:
-//! all in this thread. Rings of guests are no part of it.
+//! Two engines, each with an RC QP that is connected to the other's, and the ports between them.
+//! All run in this thread. Guest rings are no part of it.
 
 use super::account::{Stage, within};
 use super::memory::{MEMORY, Memory};
@@ -9,38 +9,40 @@ use anyhow::{Result, ensure};
 use std::cell::RefCell;
 use std::time::Instant as Clock;
 use vrdma_backend::port::{Burst, External, Port, TURN};
-use vrdma_transport::{Engine, Fault, Instant, Outlet, Piece, Pieces, Region};
+use vrdma_transport::{Engine, Fault, Instant, Outlet, PacketOutlet, Piece, Pieces, Region, StreamOutlet};
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::Mtu;
 use vrdma_wire::roce::{Packet, pad};
 
-/// Shorter payloads are copied into their frames, as the daemon does it.
+/// Payloads below this size in bytes are copied into their frames, as in the daemon.
 const MIN_ATTACHED: usize = 1024;
-/// Of a payload that is not copied into its frame so much is copied at once, to take the ICRC of.
+/// Bytes of an attached payload that are copied at once, to compute the ICRC.
 const COPIED: usize = 2048;
-/// Turns for which a reading of the clock is good enough.
+/// Number of rounds for which one reading of the clock is good enough.
 const CLOCK_TURNS: u32 = 16;
 
-/// Packets go out by a port, as those of the daemon do.
+/// The outlet to a port, which sends packets as the daemon does.
 struct Out<'a, const ACCOUNT: bool> {
     port: &'a mut Port,
-    /// Memory that the frame at hand takes with it.
+    /// The pieces of memory that are attached to the current frame.
     attached: &'a mut Vec<External>,
 }
 
-impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
+impl<const ACCOUNT: bool> Outlet for Out<'_, ACCOUNT> {
     fn has_room(&mut self) -> bool {
-        // It sends a burst if there is a whole one.
+        // This sends a burst if a whole one is queued.
         within::<ACCOUNT, _>(Stage::Port, || self.port.has_room())
     }
+}
 
+impl<const ACCOUNT: bool> PacketOutlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Memory<ACCOUNT>>) -> Result<(), Fault> {
         let may_attach = self.port.capabilities().external && payload.len() >= MIN_ATTACHED;
         let frame = within::<ACCOUNT, _>(Stage::Port, || self.port.transmit(packet.frame_len(payload.len())));
         let Some(mut frame) = frame else { return Ok(()) };
         let headers = within::<ACCOUNT, _>(Stage::Build, || packet.emit(payload.len(), frame.buf()));
         if !may_attach {
-            // What write_frame does, in its parts.
+            // These are the parts of `write_frame`.
             let end = headers + payload.len();
             let sealed = end + pad(payload.len()) + icrc::LEN;
             payload.read(&mut frame.buf()[headers..end])?;
@@ -52,7 +54,8 @@ impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
             return Ok(());
         }
         let mut icrc = Icrc::new(&frame.buf()[..headers]);
-        // As the daemon, whose guests may write meanwhile: the CRC is of a copy.
+        // The CRC covers a copy, as in the daemon, whose guests may write to the payload at the
+        // same time.
         let mut copy = [0; COPIED];
         self.attached.clear();
         for piece in payload.iter() {
@@ -73,6 +76,8 @@ impl<const ACCOUNT: bool> Outlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {
         Ok(())
     }
 }
+
+impl<const ACCOUNT: bool> StreamOutlet<Memory<ACCOUNT>> for Out<'_, ACCOUNT> {}
 
 struct Host<const ACCOUNT: bool> {
     engine: Engine<Memory<ACCOUNT>>,
@@ -97,7 +102,7 @@ impl<const ACCOUNT: bool> Host<ACCOUNT> {
         self.peer.post(&mut self.engine, now, rkey, length, &mut self.sink);
     }
 
-    /// Lets it send, and make progress.
+    /// Lets the engine send and make progress.
     fn transmit(&mut self, now: Instant, port: &mut Port) {
         let out = &mut Out { port, attached: &mut self.attached };
         within::<ACCOUNT, _>(Stage::Send, || self.engine.transmit(now, TURN, out, &mut self.sink));
@@ -109,7 +114,7 @@ impl<const ACCOUNT: bool> Host<ACCOUNT> {
         if !ACCOUNT {
             return self.engine.handle_frame(now, frame, &mut self.sink);
         }
-        // The same in its parts.
+        // These are the parts of `handle_frame`.
         let parsed = within::<ACCOUNT, _>(Stage::Parse, || Packet::parse(frame));
         match &parsed {
             Ok(parsed) if within::<ACCOUNT, _>(Stage::Check, || parsed.check_icrc()).is_ok() => {
@@ -117,32 +122,32 @@ impl<const ACCOUNT: bool> Host<ACCOUNT> {
                     self.engine.handle_packet(now, parsed, frame, &mut self.sink);
                 });
             }
-            // It is counted there.
+            // `handle_frame` counts the bad packet.
             _ => self.engine.handle_frame(now, frame, &mut self.sink),
         }
     }
 }
 
-/// WRITEs from one engine to the other; of the ports one brings back what it sends, or there are
-/// two.
+/// The load of WRITEs from one engine to the other. There are two ports, or one that returns what
+/// it sends.
 pub struct Engines<'p, const ACCOUNT: bool> {
     a: Host<ACCOUNT>,
     b: Host<ACCOUNT>,
     ports: &'p RefCell<Vec<Port>>,
     length: u32,
-    /// Requests outstanding.
+    /// Number of outstanding requests.
     depth: u32,
     burst: Burst,
     start: Clock,
     now: Instant,
     turns: u32,
     posted: u32,
-    /// Completions that [`Load::poll`] has told of.
+    /// Number of completions that [`Load::poll`] has returned.
     told: u32,
 }
 
 impl<'p, const ACCOUNT: bool> Engines<'p, ACCOUNT> {
-    /// `depth` WRITEs at a time, of `length` bytes in packets of `mtu`.
+    /// Creates engines with `depth` outstanding WRITEs of `length` bytes, in packets of `mtu`.
     pub fn new(ports: &'p RefCell<Vec<Port>>, (length, depth): (u32, u32), mtu: Mtu) -> Self {
         let (mut a, mut b) = (Host::new(1), Host::new(2));
         a.connect(&b.peer, mtu);
@@ -152,7 +157,7 @@ impl<'p, const ACCOUNT: bool> Engines<'p, ACCOUNT> {
         Engines { a, b, ports, length, depth, burst, start, now, turns: 0, posted: 0, told: 0 }
     }
 
-    /// How often packets were sent again from one on that was lost.
+    /// Returns how often the sender went back to a lost packet, and sent again from there.
     pub fn retries(&self) -> u64 {
         self.a.engine.counters(self.a.peer.device).retries
     }

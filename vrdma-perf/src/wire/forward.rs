@@ -1,5 +1,5 @@
-//! What testpmd does, in our own thread: frames of a length go out by one port and come in by the
-//! other, and nothing looks at what is in them.
+//! Forwards frames like testpmd, in this thread. Frames of one length go out at one port and come
+//! in at the other. Nothing reads their contents.
 
 use super::memory::MEMORY;
 use crate::helper::Helper;
@@ -14,25 +14,26 @@ use vrdma_wire::icrc::Icrc;
 
 /// Bytes of a RoCE packet beside its payload: Ethernet, IPv4, UDP, BTH, RETH and ICRC.
 pub const AROUND: usize = 74;
-/// Frames on their way: with more, their buffers leave the caches before they are used again.
+/// Largest number of frames in flight. With more, their buffers would leave the caches before they
+/// are used again.
 const DEPTH: u64 = 64;
-/// What has not come while none came for so long is lost.
+/// Time without any frame after which the outstanding frames are lost.
 const LOST: Duration = Duration::from_micros(300);
-/// How long none may come.
+/// Time limit for the first frames.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Of an Ethernet header: to nobody, of a type for experiments.
+/// An Ethernet header to an unused address, with an experimental `EtherType`.
 const HEADER: [u8; 14] = [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 0x88, 0xb5];
-/// Headers of a RoCE packet, from the Ethernet header on.
+/// Bytes of headers of a RoCE packet, including the Ethernet header.
 const HEADERS: usize = 70;
-/// Payloads that passes are timed over.
+/// Number of payloads in a timed pass.
 const PASSES: usize = 256;
-/// Messages' bytes, through which the passes go as messages do.
+/// Bytes of a message. The passes go through the payloads of messages.
 const MESSAGE: usize = 64 << 10;
 
-/// Frames per second.
+/// Measures a window of frames per second.
 ///
 /// # Errors
-/// None comes.
+/// No frame arrives.
 pub fn window(ports: &mut [Port], len: usize) -> Result<f64> {
     let last = ports.len() - 1;
     let mut burst = Burst::default();
@@ -54,7 +55,7 @@ pub fn window(ports: &mut [Port], len: usize) -> Result<f64> {
         if came > 0 {
             latest = Instant::now();
         } else if latest.elapsed() > LOST {
-            // Others go in their place.
+            // Other frames are sent in their place.
             (sent, latest) = (received, Instant::now());
         }
         match begin {
@@ -71,11 +72,11 @@ pub fn window(ports: &mut [Port], len: usize) -> Result<f64> {
     Ok(rate)
 }
 
-/// The same with a thread and a processor for each end: one sends what its port takes, the other
-/// takes what comes.
+/// Measures frames per second with a thread and a processor for each end. One sends as much as its
+/// port takes, and the other receives.
 ///
 /// # Errors
-/// None comes.
+/// No frame arrives.
 pub fn apart(ports: &mut Vec<Port>, len: usize, helper: &Helper) -> Result<f64> {
     let mut far = ports.pop().expect("two ports");
     let (stop, received, back) =
@@ -119,7 +120,7 @@ pub fn apart(ports: &mut Vec<Port>, len: usize, helper: &Helper) -> Result<f64> 
     Ok(rate)
 }
 
-/// Takes what is still on its way.
+/// Receives the frames that are still in flight.
 fn drain(ports: &mut [Port], burst: &mut Burst) {
     let mut quiet = 0;
     while quiet < 100 {
@@ -130,35 +131,35 @@ fn drain(ports: &mut [Port], burst: &mut Burst) {
     }
 }
 
-/// Seconds of an ICRC over a payload of `len` bytes, and of a copy of it.
+/// Times an ICRC over a payload of `len` bytes, and a copy of it.
 #[derive(Debug)]
 pub struct Passes {
     from: Vec<u8>,
     to: Vec<u8>,
     len: usize,
-    /// Payloads lie so far from each other,
+    /// Distance of the payloads in bytes.
     step: usize,
-    /// so many of them.
+    /// Number of payloads.
     places: usize,
 }
 
 impl Passes {
-    /// Over payloads of so many bytes.
+    /// Creates passes over payloads of `len` bytes.
     pub fn new(len: usize) -> Passes {
         let (step, places) = (HEADERS + len, (MESSAGE / len).max(1));
         let mut from = vec![1; MEMORY + places * HEADERS];
-        // Frames of IPv4 as far as an ICRC can tell.
+        // The EtherType of IPv4 is all that the ICRC needs.
         (0..places).for_each(|place| from[place * step + 12..][..2].copy_from_slice(&[8, 0]));
         Passes { to: vec![0; MEMORY + places * HEADERS], from, len, step, places }
     }
 
-    /// Seconds for each payload, of both passes together.
+    /// Returns the seconds for each payload, of both passes together.
     pub fn window(&mut self) -> f64 {
         let (icrc, copy) = self.each();
         icrc + copy
     }
 
-    /// Seconds for each payload: of its ICRC, and of a copy.
+    /// Returns the seconds for each payload: for its ICRC, and for a copy.
     pub fn each(&mut self) -> (f64, f64) {
         let Passes { from, to, len, step, places } = self;
         let start = Instant::now();

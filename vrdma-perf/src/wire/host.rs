@@ -1,5 +1,4 @@
-//! A host of iWARP: an engine whose QPs are connected by our own TCP, as the daemon's worker has
-//! it.
+//! An iWARP host: an engine whose QPs are connected by vrdma's own TCP, as in the daemon's worker.
 
 use super::memory::{MEMORY, Memory};
 use super::peer::DEPTH;
@@ -12,8 +11,9 @@ use vrdma_backend::own_tcp::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_B
 use vrdma_backend::port::Port;
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, EarlyFpdu, Engine, Event, Fault, Fpdu, Instant, Limits,
-    Outlet, OwnerId, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType, Receives, Remote,
-    Role, SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, WcStatus, WholeQpLines, write_fpdu,
+    Outlet, OwnerId, PacketOutlet, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType,
+    Receives, Remote, Role, SendOp, SendRequest, Sge, Sink, StreamAttr, StreamEnd, StreamOutlet, WcStatus,
+    WholeQpLines, write_fpdu,
 };
 use vrdma_wire::head::Head;
 use vrdma_wire::iwarp::framing::Framing;
@@ -27,31 +27,31 @@ pub struct Stream {
     qpn: Qpn,
     socket: Socket,
     output: Output,
-    /// The engine waits for room.
+    /// The engine waits for room in the output.
     is_blocked: bool,
-    /// It has put something in since the last flush.
+    /// The engine has added output since the last flush.
     is_touched: bool,
-    /// Bytes that the engine took of the peer's.
+    /// Number of the peer's bytes that the engine has taken.
     pub taken: u64,
 }
 
-/// WRITEs of the peer's that have arrived.
+/// The peer's WRITEs that have arrived.
 pub struct Arrivals {
-    /// Bytes of a stream that each is.
+    /// Number of stream bytes of each WRITE.
     pub each: u64,
-    /// The connection of each that nobody has counted yet.
+    /// The connection of each arrival that is not counted yet.
     pub new: Vec<u32>,
 }
 
 impl Default for Arrivals {
-    /// Before it is known how long they are.
+    /// Returns arrivals before the length of WRITEs is known.
     fn default() -> Self {
         Arrivals { each: u64::MAX, new: Vec::new() }
     }
 }
 
 impl Arrivals {
-    /// The engine took more bytes of a connection.
+    /// Records that the engine took `length` more bytes of a connection.
     fn take(&mut self, number: u32, stream: &mut Stream, length: u64) {
         let before = stream.taken / self.each;
         stream.taken += length;
@@ -60,22 +60,22 @@ impl Arrivals {
     }
 }
 
-/// Where the engine's FPDUs go.
+/// All streams of a host, as the outlet of the engine's FPDUs.
 #[derive(Default)]
 pub struct Streams {
-    /// In the order in which they were connected.
+    /// The streams, in the order in which they were connected.
     pub all: Vec<Stream>,
-    /// By QP.
+    /// Indices of streams by QP.
     of: HashMap<Qpn, usize>,
     touched: Vec<usize>,
-    /// Bytes that the engine has put in since TCP sent.
+    /// Bytes that the engine has added since TCP last sent.
     put: usize,
-    /// The engine has ended one.
+    /// Set if the engine has ended a stream.
     pub ended: Option<StreamEnd>,
     mss: usize,
-    /// What has come.
+    /// The WRITEs that have arrived.
     pub arrivals: Arrivals,
-    /// The TCP below.
+    /// The TCP of the streams.
     pub own: Own,
 }
 
@@ -87,15 +87,26 @@ impl Streams {
     }
 }
 
-impl Outlet<Memory> for Streams {
+impl Outlet for Streams {
     fn has_room(&mut self) -> bool {
         self.put < TURN_BYTES
     }
 
+    fn expect(&mut self, _: DeviceId, qpn: Qpn, lines: WholeQpLines) {
+        fetch_ahead(lines);
+        if let Some(&index) = self.of.get(&qpn) {
+            self.own.fetch(&self.all[index].socket);
+        }
+    }
+}
+
+impl PacketOutlet<Memory> for Streams {
     fn send(&mut self, packet: &Packet, _: &Pieces<'_, Memory>) -> Result<(), Fault> {
         panic!("all QPs are connected by streams: {packet:?}");
     }
+}
 
+impl StreamOutlet<Memory> for Streams {
     fn stream_has_room(&mut self, _: DeviceId, qpn: Qpn) -> bool {
         let index = self.of[&qpn];
         let has_room = self.all[index].output.has_room();
@@ -126,19 +137,12 @@ impl Outlet<Memory> for Streams {
         Ok(())
     }
 
-    fn expect(&mut self, _: DeviceId, qpn: Qpn, lines: WholeQpLines) {
-        fetch_ahead(lines);
-        if let Some(&index) = self.of.get(&qpn) {
-            self.own.fetch(&self.all[index].socket);
-        }
-    }
-
     fn end_stream(&mut self, _: DeviceId, _: Qpn, end: StreamEnd) {
         self.ended = Some(end);
     }
 }
 
-/// What comes goes straight to the engine, as in the daemon.
+/// Passes received bytes directly to the engine, as the daemon does.
 struct ToEngine<'a> {
     engine: &'a mut Engine<Memory>,
     device: DeviceId,
@@ -188,7 +192,8 @@ impl Taker for ToEngine<'_> {
     }
 }
 
-/// Completions say when a WRITE was handed to TCP; what counts is that it has arrived.
+/// Records failures. Completions report only that TCP has taken a WRITE, so arrivals are counted
+/// instead.
 #[derive(Default)]
 pub struct Failure(pub Option<WcStatus>);
 
@@ -202,36 +207,36 @@ impl Sink for Failure {
     fn event(&mut self, _: DeviceId, _: Event) {}
 }
 
-/// See the module.
-pub struct Host {
+/// An iWARP host, with an engine and vrdma's own TCP.
+pub struct IwarpHost {
     engine: Engine<Memory>,
-    /// Its device,
+    /// The device.
     pub device: DeviceId,
     pd: PdId,
-    /// the key of its memory,
+    /// The key of its memory.
     pub key: u32,
-    /// its MAC address,
+    /// Its MAC address.
     pub mac: Mac,
-    /// and that of its IP.
+    /// Its IP address.
     pub address: Ipv4Addr,
     /// Its connections.
     pub streams: Streams,
-    /// Whether a WRITE has failed.
+    /// The status of a failed WRITE.
     pub failure: Failure,
-    /// So many of its connections are read, the first ones; the others not.
+    /// Number of connections that are read: the first ones. The others are not read.
     pub readers: usize,
-    /// FPDUs beyond a hole are placed, as those of a peer that declared their alignment; else their
-    /// bytes wait.
+    /// Whether FPDUs beyond a gap are placed out of order, as for a peer that declared FPDU
+    /// alignment. Otherwise their bytes wait.
     pub places: bool,
     scratch: Vec<u8>,
 }
 
-impl Host {
-    /// One whose address ends with this number.
+impl IwarpHost {
+    /// Creates a host whose addresses end with this number.
     ///
     /// # Errors
-    /// None comes.
-    pub fn new(last: u8, mtu: u16) -> Result<Host> {
+    /// The device, a PD or an MR cannot be created.
+    pub fn new(last: u8, mtu: u16) -> Result<IwarpHost> {
         let mut engine = Engine::new(last.into());
         let device = engine.add_device(Limits::default());
         engine.set_link(true);
@@ -250,7 +255,7 @@ impl Host {
             mtu,
         );
         let failure = Failure::default();
-        Ok(Host {
+        Ok(IwarpHost {
             engine,
             device,
             pd,
@@ -265,7 +270,7 @@ impl Host {
         })
     }
 
-    /// Has a socket as the stream of a new QP.
+    /// Connects a new QP with a socket as its stream.
     pub fn connect(&mut self, role: Role, socket: Socket) -> Result<()> {
         let init = QpInit {
             owner: OWNER,
@@ -310,7 +315,7 @@ impl Host {
     /// Posts a WRITE.
     ///
     /// # Errors
-    /// Its queue is full.
+    /// The send queue is full.
     pub fn post(&mut self, now: Instant, index: usize, rkey: u32, length: u32) -> Result<()> {
         let sge = [Sge { addr: 0, length, lkey: Lkey(self.key) }];
         let op = SendOp::Write { remote: Remote { addr: 0, rkey: Rkey(rkey) }, imm: None };
@@ -320,7 +325,7 @@ impl Host {
         self.engine.post_send(now, self.device, OWNER, qpn, &request, &mut self.failure).context("room")
     }
 
-    /// Hands what a stream has over to TCP, as the daemon does.
+    /// Passes a stream's output to TCP, as the daemon does.
     fn flush(&mut self, index: usize) {
         let Streams { all, mss, own, .. } = &mut self.streams;
         let stream = &mut all[index];
@@ -365,9 +370,9 @@ impl Host {
         self.engine.poll(now, 1 << 20, &mut self.failure);
     }
 
-    /// A frame came.
+    /// Handles a received frame.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) {
-        let Host { engine, device, streams, failure, readers, places, .. } = self;
+        let IwarpHost { engine, device, streams, failure, readers, places, .. } = self;
         let Streams { all, own, arrivals, .. } = streams;
         let (device, readers, places) = (*device, *readers, *places);
         let to_engine = &mut ToEngine { engine, device, all, failure, arrivals, readers, places };
@@ -375,7 +380,7 @@ impl Host {
         own.handle_frame(now, 0, (&headers, frame), to_engine);
     }
 
-    /// Takes what TCP has for streams.
+    /// Takes the bytes that TCP has for streams.
     pub fn serve(&mut self) -> Result<()> {
         for _ in 0..self.streams.own.ready() {
             let Some(handle) = self.streams.own.next_ready() else { break };

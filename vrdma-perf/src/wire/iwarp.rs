@@ -1,5 +1,7 @@
-//! iWARP: two engines whose QPs are connected by our own TCP, and the ports between them, all in
-//! this thread. The switch, the bindings of connections, set-up and rings of guests are no part of
+//! iWARP: two engines whose QPs are connected by vrdma's own TCP, and the ports between them. All
+//! run in this thread.
+//!
+//! The switch, the bindings of connections, the connection set-up and guest rings are no part of
 //! it.
 
 mod apart;
@@ -8,7 +10,7 @@ pub mod hole;
 pub use apart::Apart;
 pub use hole::Hole;
 
-use super::host::Host;
+use super::host::IwarpHost;
 use super::memory::MEMORY;
 use crate::load::Load;
 use anyhow::{Context, Result, ensure};
@@ -21,46 +23,48 @@ use vrdma_backend::port::{BURST, Burst, Port};
 use vrdma_tcp::NextHop;
 use vrdma_transport::{Instant, Role};
 
-/// Where the peer listens.
+/// The TCP port at which the peer listens.
 const PORT: u16 = 4420;
-/// What setting up all connections may take.
+/// Time limit for setting up all connections.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// WRITEs of all memory that are more than a window.
+/// Number of WRITEs of all memory that exceed a window.
 const STALL: u32 = 3;
-/// The listener, among those of connections.
+/// The handle of the listener, beside those of connections.
 const LISTENER: Handle = Handle { number: u32::MAX, generation: 0 };
 
-/// Of a full FPDU of a WRITE, with its headers below: IPv4, TCP with a timestamp, the length, DDP's
-/// tagged header, and the CRC.
+/// Bytes of a full-sized FPDU of a WRITE beside its payload. These are IPv4, TCP with a timestamp,
+/// the length, DDP's tagged header, and the CRC.
 const AROUND: u16 = 20 + 32 + 2 + 14 + 4;
 
-/// Bytes of data in each packet of a long WRITE, by the link's MTU.
+/// Returns the number of data bytes in each packet of a long WRITE, for a link's MTU.
 pub fn payload(mtu: u16) -> u16 {
     mtu - AROUND
 }
 
-/// WRITEs from one engine to the other, over some connections by turns.
+/// The load of WRITEs from one engine to the other, over several connections in turn.
 pub struct Iwarp<'p> {
-    a: Host,
-    b: Host,
+    a: IwarpHost,
+    b: IwarpHost,
     ports: &'p RefCell<Vec<Port>>,
     length: u32,
     burst: Burst,
     start: Clock,
     now: Instant,
-    /// Connections that may have one more WRITE outstanding, as often as they may.
+    /// Connections that may post a WRITE. Each is listed once for each free place.
     free: VecDeque<u32>,
-    /// WRITEs posted in all, and of those that have arrived as was told.
+    /// Number of WRITEs posted, and number of those reported as arrived.
     counts: (u64, u64),
 }
 
 impl<'p> Iwarp<'p> {
-    /// On each connection `depth` WRITEs of `length` bytes at a time. Further ones are stalled:
-    /// there is something to send, and their peers take nothing. Addresses of the hosts end with
-    /// `first` and the number after it: others on these ports have others.
+    /// Creates the hosts with `depth` outstanding WRITEs of `length` bytes on each connection.
+    ///
+    /// Further connections are stalled: they have data to send, and their peers take nothing. The
+    /// hosts' addresses end with `first` and the next number. Other hosts on these ports have other
+    /// addresses.
     ///
     /// # Errors
-    /// They cannot be set up.
+    /// The connections cannot be set up.
     pub fn new(
         ports: &'p RefCell<Vec<Port>>,
         (length, depth): (u32, u32),
@@ -69,8 +73,8 @@ impl<'p> Iwarp<'p> {
         first: u8,
     ) -> Result<Iwarp<'p>> {
         let mut iwarp = Iwarp {
-            a: Host::new(first, mtu)?,
-            b: Host::new(first + 1, mtu)?,
+            a: IwarpHost::new(first, mtu)?,
+            b: IwarpHost::new(first + 1, mtu)?,
             ports,
             length,
             burst: Burst::default(),
@@ -79,7 +83,7 @@ impl<'p> Iwarp<'p> {
             free: (0..depth).flat_map(|_| 0..connections).collect(),
             counts: (0, 0),
         };
-        let Host { streams, device, address, .. } = &mut iwarp.b;
+        let IwarpHost { streams, device, address, .. } = &mut iwarp.b;
         let at = SocketAddr::from((*address, PORT));
         streams.own.listen(*device, LISTENER, at, TrafficClass::default()).context("a listener")?;
         for number in 0..connections {
@@ -92,7 +96,7 @@ impl<'p> Iwarp<'p> {
         Ok(iwarp)
     }
 
-    /// Connects further ones, and goes on until their peers' windows were found closed.
+    /// Makes further connections, and waits until their peers' windows have been found closed.
     fn stall(&mut self, (connections, stalled): (u32, u32)) -> Result<()> {
         self.b.readers = connections as usize;
         for number in connections..connections + stalled {
@@ -104,7 +108,7 @@ impl<'p> Iwarp<'p> {
         let mut turns = 0;
         self.wait("to stall peers", |iwarp| {
             turns += 1;
-            // To count goes through all connections.
+            // Counting visits all connections, so it is done rarely.
             stalled == 0 || turns % 1000 == 0 && iwarp.count("window_probes") >= u64::from(stalled)
         })
     }
@@ -118,7 +122,7 @@ impl<'p> Iwarp<'p> {
             self.a.streams.own.connect(self.now, self.a.device, ends, path, handle).context("a socket")?;
         let mut far = None;
         self.wait("a connection", |iwarp| {
-            let Host { streams, device, .. } = &mut iwarp.b;
+            let IwarpHost { streams, device, .. } = &mut iwarp.b;
             far = far.take().or_else(|| streams.own.accept(*device, LISTENER));
             far.is_some()
         })?;
@@ -127,7 +131,7 @@ impl<'p> Iwarp<'p> {
         self.a.connect(Role::Initiator, near)
     }
 
-    /// Whether the first WRITE, which is alone, has arrived.
+    /// Returns whether the first WRITE, which is the only one, has arrived.
     fn is_settled(&self) -> bool {
         self.b.streams.all[0].taken > u64::from(self.length)
     }
@@ -141,17 +145,17 @@ impl<'p> Iwarp<'p> {
         Ok(())
     }
 
-    /// Segments that were sent a second time.
+    /// Returns the number of segments that were retransmitted.
     pub fn retries(&self) -> u64 {
         self.count("retransmits")
     }
 
-    /// What the sender's TCP counted.
+    /// Returns a counter of the sender's TCP.
     fn count(&self, name: &str) -> u64 {
         self.a.streams.own.stats(self.a.device).get(name).copied().unwrap_or_default()
     }
 
-    /// TCP measures round trips by it.
+    /// Updates the time. TCP measures round trips by it.
     fn tick(&mut self) {
         self.now = Instant(self.start.elapsed().as_nanos() as u64 + 1_000_000_000);
     }
@@ -160,8 +164,8 @@ impl<'p> Iwarp<'p> {
         let ports = &mut *self.ports.borrow_mut();
         let last = ports.len() - 1;
         self.tick();
-        // What the peer acknowledges goes first: both may send by the same port, and each has a
-        // processor of its own where they are two hosts.
+        // The peer's ACKs go first. Both hosts may share one port here, while two real hosts have a
+        // processor each.
         self.b.transmit(self.now, &mut ports[last]);
         for port in ports.iter_mut() {
             while port.receive(&mut self.burst) == BURST {
@@ -179,12 +183,12 @@ impl<'p> Iwarp<'p> {
     }
 }
 
-/// Hands frames that came to those whom they are for.
-fn deliver(burst: &mut Burst, hosts: [&mut Host; 2], now: Instant) {
+/// Delivers received frames to the hosts that they are for.
+fn deliver(burst: &mut Burst, hosts: [&mut IwarpHost; 2], now: Instant) {
     let [a, b] = hosts;
     for frame in burst.frames() {
         let host = if frame[..6] == a.mac.0 { &mut *a } else { &mut *b };
-        // Others use these ports too.
+        // Other hosts use these ports too.
         if frame[..6] == host.mac.0 {
             host.handle_frame(now, frame);
         }
@@ -192,10 +196,10 @@ fn deliver(burst: &mut Burst, hosts: [&mut Host; 2], now: Instant) {
     burst.clear();
 }
 
-/// Hands frames that came to the host whose they are.
-fn deliver_to(burst: &mut Burst, host: &mut Host, now: Instant) {
+/// Delivers received frames to a host, if they are for it.
+fn deliver_to(burst: &mut Burst, host: &mut IwarpHost, now: Instant) {
     for frame in burst.frames() {
-        // Others use these ports too.
+        // Other hosts use these ports too.
         if frame[..6] == host.mac.0 {
             host.handle_frame(now, frame);
         }

@@ -1,5 +1,6 @@
-//! The wire: WRITEs between two engines over ports of DPDK, beside what the ports do at best. A
-//! process of its own measures it: EAL stays in a process to its end, and a veth is in a network
+//! WRITEs between two engines over DPDK ports, compared with what the ports do at best.
+//!
+//! A separate process measures it. EAL stays in a process until the end, and a veth needs a network
 //! namespace.
 
 pub mod account;
@@ -37,34 +38,34 @@ use std::time::{Duration, Instant};
 use vrdma_backend::port::Port;
 use vrdma_guest::threads::pin;
 
-/// Messages of so many bytes are bandwidth, shorter ones packets.
+/// Size in bytes from which messages measure bandwidth. Shorter ones measure packets.
 const LONG: u32 = 4096;
 
-/// What came out.
+/// The result of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
-    /// Of what.
+pub struct WireFigure {
+    /// What was measured.
     pub what: String,
-    /// Bytes of a message,
+    /// Size of a message in bytes.
     pub size: u32,
-    /// and of a packet's payload at most; of the link, with iWARP.
+    /// Largest payload of a packet in bytes. For iWARP, the MTU of the link.
     pub mtu: u32,
-    /// What it is held against.
+    /// Name of the reference.
     pub limit: String,
-    /// Whether both are bytes per second, microseconds, or packets per second, ACKs and those that
-    /// were sent again among them.
+    /// The unit of both: bytes per second, microseconds, or packets per second. Packets include
+    /// ACKs and retransmitted ones.
     pub figure: Figure,
-    /// How often the sender went back to a packet that was lost, and sent all from there on again.
+    /// How often the sender went back to a lost packet, and sent everything from there again.
     pub retries: u64,
-    /// Both beside each other.
+    /// The measurement and its reference.
     pub turns: Turns,
 }
 
 /// Measures in this process.
 ///
 /// # Errors
-/// The port cannot be made here, or loses everything.
-pub fn measure(args: &Wire) -> Result<Measured> {
+/// The port cannot be made on this machine, or loses everything.
+pub fn measure(args: &Wire) -> Result<WireFigure> {
     let dir = tempfile::tempdir()?;
     let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
     pin(0, args.cpus.1);
@@ -77,10 +78,10 @@ pub fn measure(args: &Wire) -> Result<Measured> {
     }
 }
 
-/// What the time of a packet goes to, measured in this process.
+/// Accounts for the time of a packet, in this process.
 ///
 /// # Errors
-/// As of [`measure`].
+/// The errors of [`measure`].
 pub fn parts(args: &Wire) -> Result<Parts> {
     let dir = tempfile::tempdir()?;
     let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
@@ -88,22 +89,22 @@ pub fn parts(args: &Wire) -> Result<Parts> {
     Parts::measure(&ports, args.duration)
 }
 
-/// Tables for people: what was measured, and what follows from it for a NIC, if memory was the
-/// port.
+/// Formats tables for people: the measurements, and if one was over a memory port, the model of a
+/// NIC.
 pub fn tables(all: &[(PortKind, Parts)]) -> String {
     let model = all.iter().find(|(port, _)| port.is_memory()).map(|(_, parts)| model::table(parts));
     [Some(parts::table(all)), model].into_iter().flatten().collect::<Vec<_>>().join("\n\n")
 }
 
-/// RoCE beside what the ports do.
-fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+/// Measures RoCE, compared with the frame rate of the ports.
+fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
     let mtu = ports::path_mtu(&ports.borrow());
     let bytes = args.size >= LONG;
     let payload = (args.size as usize).min(mtu.bytes() as usize);
     let mut times = histogram();
     let engines = Engines::<false>::new(ports, (args.size, args.tx_depth), mtu);
     let mut windows = windows(engines, args, &mut times)?;
-    // What a driver that only moves bytes leaves to whoever has a NIC: the CRC, and a copy.
+    // A memory driver does not compute the CRC and copy the payload, as a host with a NIC has to.
     let mut passes = (bytes && args.port.is_memory()).then(|| Passes::new(payload));
     let own = || {
         let before = frames(&ports.borrow());
@@ -122,12 +123,15 @@ fn roce(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Meas
     let limit = if bytes && args.port.is_memory() { "frames + ICRC + copy" } else { "frames" };
     let (size, mtu, limit) = (args.size, mtu.bytes(), limit.to_owned());
     let figure = if bytes { Figure::Bw } else { Figure::Rate };
-    Ok(Measured { what: "WRITEs".into(), size, mtu, limit, figure, retries: windows.load.retries(), turns })
+    Ok(WireFigure { what: "WRITEs".into(), size, mtu, limit, figure, retries: windows.load.retries(), turns })
 }
 
-/// iWARP beside RoCE, both of one connection, or over a veth beside what its ports do; or many
-/// connections of iWARP beside one; or some while other peers are stalled, beside these alone.
-fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+/// Measures iWARP. The reference depends on the arguments:
+///
+/// * One connection is compared with RoCE, or over a veth with the frame rate of its ports.
+/// * Many connections are compared with one.
+/// * Connections beside stalled peers are compared with the connections alone.
+fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
     let (shape, link) = ((args.size, args.tx_depth), ports::link_mtu(&ports.borrow()));
     let (mut times, mut other_times) = (histogram(), histogram());
     let connections = (args.qp, args.stalled);
@@ -163,11 +167,12 @@ fn iwarp(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Mea
         what += &format!(", with {} stalled peers", args.stalled);
     }
     let (size, retries) = (args.size, own.load.retries());
-    Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
+    Ok(WireFigure { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
 }
 
-/// iWARP between hosts that have a processor each, beside what the ports do so.
-fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+/// Measures iWARP between hosts with a processor each, compared with the ports' frame rate in that
+/// arrangement.
+fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
     let link = ports::link_mtu(&ports.borrow());
     let mut times = histogram();
     let hosts = Apart::new(Iwarp::new(ports, (args.size, args.tx_depth), (args.qp, 0), link, 1)?)?;
@@ -192,12 +197,12 @@ fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Resu
         args.tx_depth, args.qp
     );
     let (size, retries, limit) = (args.size, own.load.retries(), "frames of that MTU".to_owned());
-    Ok(Measured { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
+    Ok(WireFigure { what, size, mtu: link.into(), limit, figure: Figure::Bw, retries, turns })
 }
 
-/// From the repair of a hole to the last WRITE that waited for it: FPDUs beyond it are placed,
-/// beside bytes that wait.
-fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<Measured> {
+/// Measures the time from the repair of a gap to the last WRITE that waited for it. FPDUs placed
+/// out of order are compared with bytes that wait.
+fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
     ensure!(args.port == PortKind::Ring, "--hole wants net_ring, which has each frame at once");
     let link = ports::link_mtu(&ports.borrow());
     let mut placed = Hole::new(ports, (beyond, true), link, 1)?;
@@ -206,18 +211,19 @@ fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -
     let turns = turns::take(until, || line::round_trip(helper), || placed.window(), || kept.window())?;
     let what = format!("iWARP WRITEs, from the repair of a hole with {beyond} frames beyond it to the last");
     let (size, mtu, limit) = (hole::LENGTH, link.into(), "nothing placed beyond it".to_owned());
-    Ok(Measured { what, size, mtu, limit, figure: Figure::Lat, retries: 0, turns })
+    Ok(WireFigure { what, size, mtu, limit, figure: Figure::Lat, retries: 0, turns })
 }
 
-/// Bytes of a frame's header.
+/// Size of an Ethernet header in bytes.
 const ETHERNET: usize = 14;
-/// A window has so many times as many operations as are outstanding, since it begins with none, and
-/// what is on its way at its end was work that does not count.
+/// Least ratio of a window's operations to the outstanding ones.
+///
+/// A window begins with no operation outstanding, and those in flight at its end do not count.
 const FILLS: u32 = 16;
-/// Bytes that a connection of RoCE has on its way at most.
+/// Largest number of bytes of a RoCE connection in flight.
 const ON_THE_WAY: u32 = 2 << 20;
 
-/// Windows that give operations per second.
+/// Returns windows that give operations per second.
 fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> Result<Windows<'t, L>> {
     let kind = Kind { figure: Figure::Rate, size: args.size, pause: Duration::ZERO };
     let mut windows = Windows::new(load, kind, u32::MAX, times)?;
@@ -226,24 +232,25 @@ fn windows<'t, L: Load>(load: L, args: &Wire, times: &'t mut Histogram<u64>) -> 
     Ok(windows)
 }
 
-/// Measures in a process of its own.
+/// Measures in a separate process.
 ///
 /// # Errors
-/// What it said last.
-pub fn measure_apart(args: &Wire) -> Result<Measured> {
+/// The last message of that process.
+pub fn measure_apart(args: &Wire) -> Result<WireFigure> {
     apart(&words(args))
 }
 
-/// The same of [`parts()`].
+/// Accounts for the time of a packet like [`parts()`], in a separate process.
 ///
 /// # Errors
-/// What it said last.
+/// The last message of that process.
 pub fn parts_apart(args: &Wire) -> Result<Parts> {
     apart(&words(&Wire { account: true, ..args.clone() }))
 }
 
-/// The words behind the program's name that have it measure this. An option is not there where it
-/// says what goes without saying: others may exclude it.
+/// Returns the arguments of this program for this measurement.
+///
+/// Options with default values are left out, because other options may exclude them.
 pub fn words(args: &Wire) -> Vec<String> {
     let Wire { port, size, iwarp, qp, stalled, hole, apart, tx_depth, mtu, duration, cpus, account, json } =
         args;
@@ -266,13 +273,13 @@ pub fn words(args: &Wire) -> Vec<String> {
     words
 }
 
-/// What a process that measures says.
+/// Returns the output of a measuring process.
 fn apart<T: DeserializeOwned>(words: &[String]) -> Result<T> {
     let mut command = Command::new(std::env::current_exe()?);
     let output = command.args(words).stdin(Stdio::null()).output()?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        // The second is of clap.
+        // clap writes the second prefix.
         let strip = |line: &'_ str| {
             ["vrdma-perf: ", "error: "].iter().find_map(|begin| Some(line.strip_prefix(begin)?.to_owned()))
         };
@@ -286,17 +293,17 @@ fn apart<T: DeserializeOwned>(words: &[String]) -> Result<T> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Its rows in a table.
-pub fn lines(name: &str, measured: &Measured, target: &str) -> Vec<String> {
-    let Measured { mtu, limit, turns, figure, retries, .. } = measured;
+/// Returns its rows of the report's table.
+pub fn lines(name: &str, measured: &WireFigure, target: &str) -> Vec<String> {
+    let WireFigure { mtu, limit, turns, figure, retries, .. } = measured;
     let unit = Unit::of(*figure);
     let losses = if *retries > 0 { format!(", {retries} losses") } else { String::new() };
     lines::regimes(&format!("{name}, MTU {mtu}{losses}"), turns, limit, unit, target)
 }
 
-/// A line for people.
-pub fn describe(measured: &Measured) -> String {
-    let Measured { what, size, mtu, limit, figure, retries, turns } = measured;
+/// Formats the result as lines for people.
+pub fn describe(measured: &WireFigure) -> String {
+    let WireFigure { what, size, mtu, limit, figure, retries, turns } = measured;
     let mut text = format!("{size} B {what}, MTU {mtu}, {retries} losses, after which data was sent again");
     for regime in &turns.regimes {
         text += &format!("\n{}", table::beside(regime, limit, *figure));
@@ -312,7 +319,7 @@ mod tests {
     fn losses_are_told_beside_what_was_sent_in_spite_of_them() {
         let row = |retries| {
             let turns = Turns::default();
-            let measured = Measured {
+            let measured = WireFigure {
                 what: "WRITEs".into(),
                 size: 64,
                 mtu: 4096,

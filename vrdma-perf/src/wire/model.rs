@@ -1,45 +1,45 @@
-//! A model of one core at a NIC of 100 Gb/s, from parts that were measured: what packets cost the
-//! core that sends them and the one that receives them.
+//! A model of one core at a NIC of 100 Gb/s, from measured parts. It gives the cost of packets for
+//! the sending and for the receiving core.
 
 use super::account::Stage;
 use super::parts::Parts;
 
-/// Bytes of a nanosecond.
+/// Bytes of the link in a nanosecond.
 const LINK: f64 = 12.5;
-/// Bytes of each packet on the link beside its payload: preamble, Ethernet with its FCS, gap (38),
-/// IPv4, UDP, BTH and ICRC (44).
+/// Bytes of each packet on the link beside its payload. Preamble, Ethernet with its FCS, and gap
+/// take 38, and IPv4, UDP, BTH and ICRC take 44.
 const OVERHEAD: f64 = 82.;
-/// Assumed: what a driver of a NIC takes for a packet, with its buffer, in either direction.
+/// Assumed nanoseconds of a NIC's driver for a packet and its buffer, in each direction.
 const DRIVER: f64 = 25.;
-/// Messages, and path MTUs.
+/// The sizes of messages, and the path MTUs.
 const MESSAGES: [(&str, u32); 3] = [("64 B", 64), ("4 KiB", 4096), ("64 KiB", 64 << 10)];
 const MTUS: [u32; 2] = [1024, 4096];
 
-/// Nanoseconds of a packet, on the mean of those of a message.
+/// The nanoseconds of a packet: the mean over the packets of a message.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     send: f64,
     receive: f64,
-    /// On the link.
+    /// Nanoseconds on the link.
     link: f64,
-    /// Bytes of a payload.
+    /// Bytes of payload.
     payload: f64,
 }
 
 impl Costs {
-    /// Of messages of so many bytes. `copied`: the sender copies the payload into its frame; else
-    /// the NIC reads it where it lies.
+    /// Returns the costs for messages of this size in bytes. If `copied`, the sender copies the
+    /// payload into its frame. Otherwise the NIC reads it from guest memory.
     fn new(parts: &Parts, message: u32, mtu: u32, copied: bool) -> Costs {
         let packets = f64::from(message.div_ceil(mtu));
         let payload = message.min(mtu);
-        // The first packet costs what that of a short message does, and the others what those of
-        // long ones do.
+        // The first packet costs as much as that of a short message. The others cost as much as
+        // packets of long messages.
         let fixed = |stages: &[Stage]| {
             let of = |which: usize| stages.iter().map(|stage| parts.stage(*stage)[which]).sum::<f64>();
             DRIVER + (of(0) + (packets - 1.) * of(1)) / packets
         };
         let (_, icrc, copy) = parts.passes.iter().find(|pass| pass.0 == payload).expect("it was measured");
-        // Half of what acknowledges take is the sender's, half the receiver's.
+        // Half of the cost of ACKs is the sender's, and half the receiver's.
         let acks = parts.stage(Stage::Acknowledge)[usize::from(packets > 1.)] / 2.;
         let send = fixed(&[Stage::Post, Stage::Send, Stage::Build]);
         let receive = fixed(&[Stage::Parse, Stage::Receive]);
@@ -53,7 +53,7 @@ impl Costs {
 
     fn line(&self, name: &str, mtu: u32, copied: bool) -> String {
         let Costs { send, receive, link, payload } = *self;
-        // Gb/s of payload.
+        // The rate in Gb/s of payload.
         let rate = |ns: f64| 8. * payload / ns;
         let most = send.max(receive).max(link);
         let bound = match most {
@@ -72,14 +72,14 @@ impl Costs {
     }
 }
 
-/// The table.
+/// Formats the model as a table.
 pub fn table(parts: &Parts) -> String {
     let mut text = String::from(
         "| messages | MTU | payload | ns a packet: sender | receiver | link | Gb/s of payload: sender | receiver | link | all | bound by |\n|---|---|---|---|---|---|---|---|---|---|---|",
     );
     for (name, message) in MESSAGES {
         for mtu in MTUS.into_iter().filter(|mtu| message >= *mtu || *mtu == 4096) {
-            // Short payloads are copied always.
+            // Short payloads are always copied.
             for copied in [true, false].into_iter().filter(|copied| *copied || message >= 1024) {
                 text += &format!("\n{}", Costs::new(parts, message, mtu, copied).line(name, mtu, copied));
             }

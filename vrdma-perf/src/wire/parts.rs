@@ -1,5 +1,5 @@
-//! The account of the wire: what the time of a packet goes to, of short messages and of long ones,
-//! and what passes over its payload take by themselves.
+//! The account of the wire: the time of a packet by stage, for short and for long messages. It also
+//! has the times of passes over the payload alone.
 
 use super::account::{self, Account, STAGES, Stage};
 use super::engines::Engines;
@@ -16,38 +16,38 @@ use std::time::{Duration, Instant};
 use vrdma_backend::port::Port;
 use vrdma_wire::num::Mtu;
 
-/// Bytes of short messages,
+/// Size of short messages in bytes.
 pub const SHORT: u32 = 64;
-/// and of long ones.
+/// Size of long messages in bytes.
 pub const LONG: u32 = 64 << 10;
-/// Payloads over which passes are measured.
+/// Sizes in bytes of the payloads for the passes.
 const PAYLOADS: [u32; 3] = [SHORT, 1024, 4096];
-/// Operations before those that count.
+/// Number of operations before those that count.
 const WARM_UP: u32 = 2000;
-/// Operations of a window of short messages, and of long ones.
+/// Number of operations in a window of short messages, and of long ones.
 const WINDOW: [u32; 2] = [20_000, 500];
-/// Of each there are so many, in turns; medians count.
+/// Number of windows of each kind, measured alternately. Their medians count.
 const WINDOWS: usize = 15;
 
-/// What takes how long, in nanoseconds.
+/// The measured times, in nanoseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parts {
-    /// Of packets: of messages that are one packet of 64 bytes,
+    /// The account of packets of short messages, which have one packet of 64 bytes.
     pub short: Account,
-    /// and of the longest packets, of messages of 64 KiB.
+    /// The account of the longest packets, of messages of 64 KiB.
     pub long: Account,
-    /// Without an account, a packet of each.
+    /// Time of a packet without an account, for short and long messages.
     pub whole: [f64; 2],
-    /// What the ports alone take for frames as long.
+    /// Time of the ports alone for a frame of this length.
     pub frames: [f64; 2],
-    /// By bytes of payload: its ICRC, with that of the headers, and a copy of it.
+    /// Bytes of payload, the time of its ICRC with that of the headers, and the time of a copy.
     pub passes: Vec<(u32, f64, f64)>,
-    /// The longest packets.
+    /// Largest payload of a packet in bytes.
     pub mtu: u32,
 }
 
 impl Parts {
-    /// Measures them in this thread, for about so many seconds, over the two ends of a port.
+    /// Measures in this thread, for about `seconds`, over the two ends of a port.
     ///
     /// # Errors
     /// A WRITE fails, or the port loses everything.
@@ -81,13 +81,13 @@ impl Parts {
         })
     }
 
-    /// What a stage takes of packets of short messages, and of the others of long messages.
+    /// Returns the time of a stage for packets of short messages, and for packets of long messages.
     pub fn stage(&self, stage: Stage) -> [f64; 2] {
         [self.short.of(stage), self.long.of(stage)]
     }
 }
 
-/// A table for people.
+/// Formats the accounts as a table.
 pub fn table(all: &[(PortKind, Parts)]) -> String {
     let mut text = String::from("| ns a packet, both ends |");
     STAGES.iter().for_each(|(_, name)| text += &format!(" {name} |"));
@@ -114,12 +114,12 @@ pub fn table(all: &[(PortKind, Parts)]) -> String {
     text
 }
 
-/// Windows of one size.
+/// Windows of one message size.
 struct Windows<'p> {
     plain: Engines<'p, false>,
     accounted: Engines<'p, true>,
     ports: &'p RefCell<Vec<Port>>,
-    /// Bytes of a frame.
+    /// Size of a frame in bytes.
     frame: usize,
     whole: Vec<f64>,
     frames: Vec<f64>,
@@ -139,7 +139,7 @@ impl<'p> Windows<'p> {
         }
     }
 
-    /// One window of each.
+    /// Measures one window of each kind.
     fn take(&mut self, count: u32) -> Result<()> {
         let sent = || ports::frames(&self.ports.borrow());
         let warm_up = WARM_UP.min(count);
@@ -160,7 +160,7 @@ fn median(values: &[f64]) -> f64 {
     Quartiles::of(values.iter().copied()).median
 }
 
-/// Of each stage the median.
+/// Returns the median of each stage.
 fn middle(accounts: &[Account]) -> Account {
     let of = |value: &dyn Fn(&Account) -> f64| Quartiles::of(accounts.iter().map(value)).median;
     Account {

@@ -1,4 +1,4 @@
-//! A device of an engine with a QP of RC that is connected to another's, and memory.
+//! An engine's device with memory, and with an RC QP that is connected to another one.
 
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, Engine, Event, Instant, Limits, OwnerId, Payload, QpAttr,
@@ -6,16 +6,16 @@ use vrdma_transport::{
 };
 use vrdma_wire::num::{Gid, Lkey, Mac, Mtu, Psn, Qpn, Rkey};
 
-/// Most requests outstanding.
+/// Largest number of outstanding requests.
 pub const DEPTH: u32 = 128;
 const OWNER: OwnerId = OwnerId(1);
 
-/// Counts completions.
+/// A sink that counts completions.
 #[derive(Default)]
 pub struct Done {
-    /// How many there were,
+    /// Number of completions.
     pub completed: u32,
-    /// and how the last one ended that did not end well.
+    /// Status of the last completion with an error.
     pub failed: Option<WcStatus>,
 }
 
@@ -30,21 +30,21 @@ impl Sink for Done {
     fn event(&mut self, _device: DeviceId, _event: Event) {}
 }
 
-/// See the module.
+/// An engine's device with one RC QP and one region.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// The device,
+    /// The device.
     pub device: DeviceId,
-    /// its address,
+    /// Its MAC address.
     pub mac: Mac,
     gid: Gid,
     qpn: Qpn,
-    /// and the key of its memory.
+    /// The key of its memory.
     pub key: u32,
 }
 
 impl Peer {
-    /// With an address that ends so, and this region of so many bytes.
+    /// Creates a device whose addresses end with `last`, and registers `region` of `length` bytes.
     pub fn new<R: Region>(engine: &mut Engine<R>, last: u8, length: u64, region: R) -> Peer {
         let device = engine.add_device(Limits::default());
         let gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]);
@@ -71,7 +71,7 @@ impl Peer {
         Peer { device, mac, gid, qpn, key }
     }
 
-    /// Connects its QP to that of another.
+    /// Connects its QP to that of another peer.
     pub fn connect<R: Region>(&self, engine: &mut Engine<R>, other: &Peer, path_mtu: Mtu) {
         let m = AttrMask::STATE;
         let init = m | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
@@ -110,7 +110,8 @@ impl Peer {
         }
     }
 
-    /// Posts a WRITE of so many bytes from the beginning of its memory to that of the key.
+    /// Posts a WRITE of `length` bytes, from the start of its memory to the start of the memory
+    /// with `rkey`.
     pub fn post<R: Region>(
         &self,
         engine: &mut Engine<R>,

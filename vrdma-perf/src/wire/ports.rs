@@ -1,4 +1,4 @@
-//! Ports of this machine that need no NIC, two ends of each.
+//! Ports that need no NIC, with two ends each.
 
 use crate::args::PortKind;
 use crate::missing::missing;
@@ -9,27 +9,28 @@ use std::time::{Duration, Instant};
 use vrdma_backend::port::{self, Eal, Port, UplinkDevice};
 use vrdma_wire::num::Mtu;
 
-/// MTUs of links that are tried, the best first: XDP sockets take no frame that is longer than a
-/// part of a page.
+/// MTUs of the link that are tried, the best first. XDP sockets take no frame longer than a part of
+/// a page.
 const LINK_MTUS: [u16; 3] = [4500, 3000, 1500];
-/// What a RoCE packet needs beside its payload at most.
+/// Largest overhead of a RoCE packet in bytes, beside its payload.
 const OVERHEAD: u32 = 96;
-/// How long a link may take to come up.
+/// Time limit for a link to come up.
 const UP: Duration = Duration::from_secs(5);
 
-/// The two ends, or one that brings back what it sends; with this MTU, or what suits RoCE.
+/// Opens the two ends of a port, or one port that returns what it sends. The MTU is `mtu`, or one
+/// that suits RoCE.
 ///
 /// # Errors
-/// They cannot be made here; the message says why.
+/// They cannot be opened on this machine. The message says why.
 pub fn open(kind: PortKind, mtu: Option<u16>, dir: &Path) -> Result<Vec<Port>> {
     if kind.is_memory() {
-        // These want nothing of the machine.
+        // Memory ports need nothing from the machine.
         return all(kind, dir, mtu.unwrap_or(LINK_MTUS[0]));
     }
     veth(kind, mtu, dir).map_err(|error| missing(format!("this machine has no such port: {error:#}")))
 }
 
-/// Both ends of a veth, with the longest packets that they take.
+/// Opens both ends of a veth, with the largest MTU that they accept.
 fn veth(kind: PortKind, mtu: Option<u16>, dir: &Path) -> Result<Vec<Port>> {
     own_network()?;
     ip("link add va type veth peer name vb")?;
@@ -53,7 +54,7 @@ fn all(kind: PortKind, dir: &Path, mtu: u16) -> Result<Vec<Port>> {
     wait(&mut ports).map(|()| ports)
 }
 
-/// The devices, as EAL names them.
+/// Returns the devices by their EAL names.
 fn devices(kind: PortKind, dir: &Path) -> Vec<String> {
     let socket = dir.join("memif.sock");
     let memif = |number: u8, role: &str| {
@@ -86,27 +87,27 @@ fn wait(ports: &mut [Port]) -> Result<()> {
     Ok(())
 }
 
-/// Frames that all ports have sent.
+/// Returns the number of frames that all ports have sent.
 pub fn frames(ports: &[Port]) -> u64 {
     ports.iter().map(|port| port.stats().get("frames_sent").copied().unwrap_or_default()).sum()
 }
 
-/// Longest IP packet.
+/// Returns the largest size of an IP packet.
 pub fn link_mtu(ports: &[Port]) -> u16 {
     ports.iter().map(|port| port.capabilities().mtu).min().unwrap_or_default()
 }
 
-/// The largest path MTU of packets that fit.
+/// Returns the largest path MTU whose packets fit.
 pub fn path_mtu(ports: &[Port]) -> Mtu {
     let link = link_mtu(ports);
     let fits = |code| Mtu::from_code(code).filter(|mtu| mtu.bytes() + OVERHEAD <= u32::from(link));
     (1..=5).rev().find_map(fits).unwrap_or(Mtu::M256)
 }
 
-/// A network namespace of our own; of who is not root in a user namespace of its own.
+/// Enters a new network namespace. Without root, it also enters a new user namespace.
 fn own_network() -> Result<()> {
-    // SAFETY: a plain system call. EAL's threads and all programs are started by this thread later,
-    // and are in the namespace too.
+    // SAFETY: this is a plain system call. This thread starts EAL's threads and all programs later,
+    // so they are in the namespace too.
     let unshare = |flags| unsafe { libc::unshare(flags) } == 0;
     if unshare(libc::CLONE_NEWNET) || unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) {
         return Ok(());

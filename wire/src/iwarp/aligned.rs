@@ -1,12 +1,22 @@
-//! The FPDUs of a TCP segment that came out of order: before the stream up to it is known.
+//! Finds the FPDUs of a TCP segment that came out of order, when the stream up to it is unknown.
 //!
-//! **What proves that an FPDU begins where one seems to.** With markers, their places follow from
-//! the sequence number, no payload can lie there, and their pointers lead to FPDUs: [`first`].
-//! Without, nothing does: what looks like an FPDU, with a right CRC, may be payload of one that
-//! contains it, written by whoever filled the peer's memory, and cut so by the network. Then only a
-//! peer that promised to begin each TCP segment with an FPDU, over a path that does not cut
-//! segments anew, may have its segments read so; all others' have to wait for their turn. An FPDU
-//! beyond a hole may be placed; it is not delivered before what precedes it (RFC 5041, 5).
+//! An FPDU beyond a gap may be placed. It is not delivered before the data that precedes it (RFC
+//! 5041, 5).
+//!
+//! # How an FPDU's beginning is known
+//!
+//! With markers, the sequence number gives the markers' positions. No payload can lie there, and
+//! their pointers lead to FPDUs: [`first`].
+//!
+//! Without markers, nothing proves it. Bytes that look like an FPDU with a correct CRC may be
+//! payload of a larger FPDU. Whoever filled the peer's memory may have written them, and the
+//! network may have cut the segment there. So a peer's segments may be read this way only under two
+//! conditions:
+//!
+//! * The peer promised to begin each TCP segment with an FPDU.
+//! * The path does not cut segments anew.
+//!
+//! All other segments must wait for their turn in the stream.
 
 use super::decode;
 use super::fault::Fault;
@@ -15,16 +25,16 @@ use super::framing::{Framing, MARKER_INTERVAL, MARKER_LEN, Place};
 /// An FPDU in a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its first byte in the segment.
+    /// Its first byte in the TCP segment.
     pub begin: usize,
-    /// The byte behind its last.
+    /// The byte behind its last one.
     pub end: usize,
-    /// Where in the stream it begins.
+    /// Position in the stream where it begins.
     pub place: Place,
 }
 
 impl Span {
-    /// Its ULPDU: [`decode::ulpdu`].
+    /// Returns its ULPDU. See [`decode::ulpdu`].
     pub fn ulpdu<'a>(
         &self,
         framing: Framing,
@@ -35,7 +45,7 @@ impl Span {
     }
 }
 
-/// The whole FPDUs that lie one behind the other in a TCP segment.
+/// Iterator over the whole FPDUs that lie one behind the other in a TCP segment.
 #[derive(Clone, Debug)]
 pub struct Spans<'a> {
     framing: Framing,
@@ -44,15 +54,18 @@ pub struct Spans<'a> {
     place: Place,
 }
 
-/// The whole FPDUs of a TCP segment that begins at `place` of the stream, from its byte `begin` on,
-/// where one is known to begin.
+/// Returns the whole FPDUs of a TCP segment, from its byte `begin` on.
+///
+/// The TCP segment begins at `place` of the stream. An FPDU must be known to begin at `begin`.
 pub fn spans(framing: Framing, place: Place, segment: &[u8], begin: usize) -> Spans<'_> {
     Spans { framing, segment, at: begin, place: place.after(begin) }
 }
 
 impl Spans<'_> {
-    /// The byte behind the last FPDU so far. Once there is none left, what follows is the beginning
-    /// of one, or nothing: whoever sends aligned segments sends nothing there.
+    /// Returns the position behind the last FPDU returned so far.
+    ///
+    /// After the last FPDU, the remaining bytes are the beginning of another one, or there are
+    /// none. A sender of aligned segments leaves none.
     pub const fn end(&self) -> usize {
         self.at
     }
@@ -63,7 +76,7 @@ impl Iterator for Spans<'_> {
 
     fn next(&mut self) -> Option<Span> {
         let (begin, place) = (self.at, self.place);
-        // FPDUs have multiples of 4 bytes: elsewhere none begins.
+        // An FPDU's length is a multiple of 4 bytes, so no FPDU begins elsewhere.
         if place.number() % 4 != 0 {
             return None;
         }
@@ -74,26 +87,29 @@ impl Iterator for Spans<'_> {
     }
 }
 
-/// Whether a TCP segment that begins at `place` of the stream consists of whole FPDUs. Their CRCs,
-/// if these are in use, are not looked at: whoever places the FPDUs does that.
+/// Returns whether a TCP segment that begins at `place` of the stream consists of whole FPDUs.
+///
+/// CRCs are not checked, even if they are in use. Code that places the FPDUs checks them.
 pub fn is_whole(framing: Framing, place: Place, segment: &[u8]) -> bool {
     let mut spans = spans(framing, place, segment, 0);
     spans.by_ref().for_each(drop);
     spans.end() == segment.len()
 }
 
-/// The first byte in a TCP segment that begins at `place` of the stream where by a marker an FPDU
-/// begins; `None` if no marker shows one, or none are in use.
+/// Returns the first position in a TCP segment where a marker shows that an FPDU begins.
+///
+/// The TCP segment begins at `place` of the stream. Returns `None` if no marker shows an FPDU, or
+/// markers are not in use.
 pub fn first(framing: Framing, place: Place, segment: &[u8]) -> Option<usize> {
     if !framing.markers {
         return None;
     }
     for at in (place.to_marker()..segment.len()).step_by(MARKER_INTERVAL) {
         let pointer = usize::from(decode::read_pointer(&segment[at..])?);
-        // One that points to what follows it is itself the beginning.
+        // A marker that points to the bytes behind it is itself the beginning.
         let Some(length_at) = at.checked_sub(pointer) else { continue };
-        // A marker before the length is the FPDU's. What it pointed with would have been seen, if
-        // it were in the segment.
+        // A marker directly before the length belongs to the FPDU. If it were in the segment, its
+        // pointer would have been used already.
         let leads = place.after(length_at) == Place::START.after(MARKER_LEN);
         match if leads { length_at.checked_sub(MARKER_LEN) } else { Some(length_at) } {
             Some(begin) => return Some(begin),

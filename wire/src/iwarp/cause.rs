@@ -1,22 +1,23 @@
-//! What a TERMINATE may say went wrong (RFC 5040, 4.8; the registry of RFC 6580; RFC 6581 for
-//! set-up).
+//! Errors that a TERMINATE can report.
+//!
+//! Sources: RFC 5040, 4.8; the registry of RFC 6580; RFC 6581 for set-up.
 
 use core::fmt;
 
-/// Layer, error type and error code of a TERMINATE as they are on the wire. A peer may send any.
+/// Layer, error type and error code of a TERMINATE, as on the wire. A peer may send any values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Code {
-    /// Which layer found it, 4 bits: 0 RDMAP, 1 DDP, 2 that below (MPA).
+    /// Layer that found the error, 4 bits: 0 RDMAP, 1 DDP, 2 the layer below (MPA).
     pub layer: u8,
-    /// What kind of error, 4 bits; each layer has its own.
+    /// Error type, 4 bits. Each layer has its own types.
     pub etype: u8,
-    /// Which error of that kind.
+    /// Error code within the type.
     pub code: u8,
 }
 
 macro_rules! causes {
     ($($(#[$doc:meta])* $variant:ident $layer:literal $etype:literal $code:literal $text:literal,)*) => {
-        /// What the RFCs know to go wrong.
+        /// Errors that the RFCs define.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Cause {
             $($(#[$doc])* $variant,)*
@@ -26,16 +27,16 @@ macro_rules! causes {
             /// All causes, in the order of their codes.
             pub const ALL: &[Cause] = &[$(Cause::$variant,)*];
 
-            /// What a TERMINATE says of it.
+            /// Returns the code of a TERMINATE for this cause.
             pub const fn code(self) -> Code {
                 match self {
                     $(Cause::$variant => Code { layer: $layer, etype: $etype, code: $code },)*
                 }
             }
 
-            /// The cause that a TERMINATE names, or `None` if no RFC knows it.
+            /// Returns the cause of a TERMINATE's code, or `None` if no RFC defines it.
             pub const fn from_code(code: Code) -> Option<Cause> {
-                // Of RDMAP's local catastrophic errors the code has no meaning: any is valid.
+                // For RDMAP's local catastrophic errors, the code has no meaning, and any is valid.
                 if code.layer == 0 && code.etype == 0 {
                     return Some(Cause::RdmapCatastrophic);
                 }
@@ -59,11 +60,11 @@ causes! {
     RdmapCatastrophic 0 0 0x00 "RDMAP: local catastrophic error",
     /// RDMAP, remote protection error: no such STag.
     RdmapInvalidStag 0 1 0x00 "RDMAP: invalid STag",
-    /// RDMAP, remote protection error: outside of the region.
+    /// RDMAP, remote protection error: outside the region.
     RdmapBounds 0 1 0x01 "RDMAP: base or bounds violation",
-    /// RDMAP, remote protection error: the region does not allow it.
+    /// RDMAP, remote protection error: the region does not allow the access.
     RdmapAccess 0 1 0x02 "RDMAP: access rights violation",
-    /// RDMAP, remote protection error: the STag is another connection's or domain's.
+    /// RDMAP, remote protection error: the STag belongs to another connection or protection domain.
     RdmapStagNotAssociated 0 1 0x03 "RDMAP: STag not associated with the stream",
     /// RDMAP, remote protection error: beyond the last tagged offset.
     RdmapOffsetWrap 0 1 0x04 "RDMAP: tagged offset wraps",
@@ -71,9 +72,9 @@ causes! {
     RdmapProtectedInvalidate 0 1 0x09 "RDMAP: STag cannot be invalidated (protection)",
     /// RDMAP, remote protection error of another kind.
     RdmapProtection 0 1 0xff "RDMAP: unspecified protection error",
-    /// RDMAP, remote operation error: a version that is not spoken.
+    /// RDMAP, remote operation error: an unsupported version.
     RdmapVersion 0 2 0x05 "RDMAP: invalid version",
-    /// RDMAP, remote operation error: an opcode that is unknown, or not awaited.
+    /// RDMAP, remote operation error: an opcode that is unknown or unexpected.
     RdmapOpcode 0 2 0x06 "RDMAP: unexpected opcode",
     /// RDMAP, remote operation error: this connection is lost.
     RdmapStreamCatastrophic 0 2 0x07 "RDMAP: catastrophic error of the stream",
@@ -87,27 +88,27 @@ causes! {
     DdpCatastrophic 1 0 0x00 "DDP: local catastrophic error",
     /// DDP, tagged buffer error: no such STag.
     TaggedInvalidStag 1 1 0x00 "DDP: invalid STag",
-    /// DDP, tagged buffer error: outside of the region.
+    /// DDP, tagged buffer error: outside the region.
     TaggedBounds 1 1 0x01 "DDP: base or bounds violation",
-    /// DDP, tagged buffer error: the STag is another connection's or domain's.
+    /// DDP, tagged buffer error: the STag belongs to another connection or protection domain.
     TaggedStagNotAssociated 1 1 0x02 "DDP: STag not associated with the stream",
     /// DDP, tagged buffer error: beyond the last tagged offset.
     TaggedOffsetWrap 1 1 0x03 "DDP: tagged offset wraps",
-    /// DDP, tagged buffer error: a version that is not spoken.
+    /// DDP, tagged buffer error: an unsupported version.
     TaggedVersion 1 1 0x04 "DDP: invalid version of a tagged segment",
-    /// DDP, untagged buffer error: no such queue, or not that of the message.
+    /// DDP, untagged buffer error: no such queue, or the wrong queue for the message.
     UntaggedQueue 1 2 0x01 "DDP: invalid queue number",
     /// DDP, untagged buffer error: no buffer for this message.
     UntaggedNoBuffer 1 2 0x02 "DDP: invalid MSN, no buffer available",
     /// DDP, untagged buffer error: a message out of range.
     UntaggedMsn 1 2 0x03 "DDP: invalid MSN, out of range",
-    /// DDP, untagged buffer error: an offset that cannot be.
+    /// DDP, untagged buffer error: an impossible offset.
     UntaggedOffset 1 2 0x04 "DDP: invalid message offset",
-    /// DDP, untagged buffer error: longer than the buffer.
+    /// DDP, untagged buffer error: the message is longer than the buffer.
     UntaggedTooLong 1 2 0x05 "DDP: message too long for its buffer",
-    /// DDP, untagged buffer error: a version that is not spoken.
+    /// DDP, untagged buffer error: an unsupported version.
     UntaggedVersion 1 2 0x06 "DDP: invalid version of an untagged segment",
-    /// MPA: the TCP connection closed, was reset or lost.
+    /// MPA: the TCP connection was closed, reset or lost.
     MpaConnectionLost 2 0 0x01 "MPA: TCP connection closed, terminated or lost",
     /// MPA: a wrong CRC.
     MpaCrc 2 0 0x02 "MPA: CRC error",
@@ -119,7 +120,7 @@ causes! {
     MpaCatastrophic 2 0 0x05 "MPA: local catastrophic error",
     /// MPA (RFC 6581): the responder wants more outstanding READs than the initiator has room for.
     MpaInsufficientIrd 2 0 0x06 "MPA: insufficient IRD resources",
-    /// MPA (RFC 6581): no kind of ready-to-receive message that both have.
+    /// MPA (RFC 6581): the two ends have no kind of ready-to-receive message in common.
     MpaNoMatchingRtr 2 0 0x07 "MPA: no matching RTR option",
 }
 

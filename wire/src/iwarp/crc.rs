@@ -1,12 +1,13 @@
-//! The CRC of FPDUs (RFC 5044, 4.4): CRC32c, as iSCSI has it (RFC 3720, 12.1).
+//! The CRC of FPDUs (RFC 5044, 4.4): CRC32c, as in iSCSI (RFC 3720, 12.1).
 //!
-//! It covers an FPDU from its first byte (a marker, if one lies directly before the length) to the
-//! last before the CRC: markers too. It goes on the wire least significant byte first.
+//! It covers an FPDU from its first byte to the last one before the CRC, markers included. The
+//! first byte is that of a marker, if one lies directly before the length. The CRC goes on the wire
+//! least significant byte first.
 
-/// Bytes of a CRC.
+/// Length of a CRC in bytes.
 pub const LEN: usize = 4;
 
-/// The CRC of these bytes as it goes on the wire.
+/// Returns the CRC of these bytes as it goes on the wire.
 #[inline]
 pub fn of(bytes: &[u8]) -> [u8; LEN] {
     crc_fast::crc32_iscsi(bytes).to_le_bytes()
@@ -16,7 +17,7 @@ pub fn of(bytes: &[u8]) -> [u8; LEN] {
 mod tests {
     use super::*;
 
-    /// RFC 3720, B.4.
+    /// Values of RFC 3720, B.4.
     #[test]
     fn it_is_that_of_iscsi() {
         let up: [u8; 32] = core::array::from_fn(|i| i as u8);
@@ -27,7 +28,7 @@ mod tests {
         assert_eq!(of(&down), [0x5c, 0xdb, 0x3f, 0x11]);
     }
 
-    /// The library takes other ways for other lengths and alignments.
+    /// The library uses different code for different lengths and alignments.
     #[test]
     fn it_is_the_same_for_every_length_and_place() {
         let bytes: [u8; 1500] = core::array::from_fn(|i| (i * i * 7 + i) as u8);

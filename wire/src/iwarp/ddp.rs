@@ -1,4 +1,4 @@
-//! The DDP header (RFC 5041, 4): which buffer a segment goes to, and where in it.
+//! The DDP header (RFC 5041, 4): names the buffer of a segment, and the position in it.
 
 use super::fault::Fault;
 use super::num::{Msn, Queue, Stag};
@@ -30,9 +30,11 @@ struct RawTagged {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawUntagged {
-    /// As of a tagged segment.
+    /// Tagged, last, 4 reserved bits, version (2 bits).
     control: u8,
-    /// Reserved for the upper layer, as what follows: the STag that a SEND invalidates.
+    /// RDMAP's control byte. This field and the next are reserved for the upper layer.
+    ///
+    /// The next one is the STag that a SEND invalidates.
     rdmap: u8,
     invalidate: U32,
     queue: U32,
@@ -40,42 +42,42 @@ struct RawUntagged {
     offset: U32,
 }
 
-/// The header of a segment, and what of it is RDMAP's.
+/// The DDP header of a segment, with its fields for RDMAP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// It is the last of its message.
+    /// The segment is the last of its message.
     pub last: bool,
     /// RDMAP's control byte.
     pub rdmap: u8,
-    /// Where it goes.
+    /// Destination of the segment.
     pub target: Target,
 }
 
-/// Where a segment goes.
+/// Destination of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Into a buffer that its owner made known.
+    /// A buffer that its owner advertised.
     Tagged {
         /// The buffer.
         stag: Stag,
-        /// Where in it: the tagged offset, TO.
+        /// Position in the buffer: the tagged offset, TO.
         offset: u64,
     },
-    /// Into the next buffer of a queue.
+    /// The next buffer of a queue.
     Untagged {
         /// The queue.
         queue: Queue,
-        /// Which message of this queue.
+        /// Sequence number of the message in this queue.
         msn: Msn,
-        /// Where in the message: the message offset, MO.
+        /// Position in the message: the message offset, MO.
         offset: u32,
-        /// RDMAP's word: the STag to invalidate, or nothing.
+        /// RDMAP's word: the STag to invalidate, or no meaning.
         invalidate: Stag,
     },
 }
 
 impl Header {
-    /// Takes the header off the front of a ULPDU: it, and the segment's payload.
+    /// Reads the header at the front of a ULPDU. Returns the header, and the segment's payload.
     pub fn parse(ulpdu: &[u8]) -> Result<(Header, &[u8]), Fault> {
         let control = *ulpdu.first().ok_or(Fault::SegmentLength)?;
         let last = control & LAST != 0;
@@ -108,7 +110,7 @@ impl Header {
         Ok((Header { last, rdmap: raw.rdmap, target }, payload))
     }
 
-    /// Length of the header.
+    /// Returns the length of the header.
     #[allow(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub const fn len(&self) -> usize {
         match self.target {
@@ -138,13 +140,13 @@ impl Header {
     }
 }
 
-/// Whether a segment that begins with this byte is tagged.
+/// Returns whether a segment that begins with this byte is tagged.
 pub(super) const fn is_tagged(control: u8) -> bool {
     control & TAGGED != 0
 }
 
-/// Length of the header with which a segment begins, by its first byte, whatever else is wrong with
-/// it.
+/// Returns the length of the header of a segment with this first byte, even if the header is
+/// invalid.
 pub(super) const fn len_by(control: u8) -> usize {
     if is_tagged(control) { TAGGED_LEN } else { UNTAGGED_LEN }
 }

@@ -1,29 +1,32 @@
-//! Reading a whole FPDU.
+//! Reads a whole FPDU.
 
 use super::crc;
 use super::encode;
 use super::fault::Fault;
 use super::framing::{Framing, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Place};
 
-/// The length of the FPDU that begins with these bytes, at that place of the stream; `None` if they
-/// are too few to tell.
+/// Returns the length of the FPDU that begins with these bytes, at this place of the stream.
+///
+/// Returns `None` if there are too few bytes to tell.
 pub fn fpdu_len(framing: Framing, place: Place, bytes: &[u8]) -> Option<usize> {
     Some(framing.fpdu_len(place, ulpdu_len(framing, place, bytes)?))
 }
 
-/// The length of the ULPDU of the FPDU that begins with these bytes.
+/// Returns the length of the ULPDU of the FPDU that begins with these bytes.
 fn ulpdu_len(framing: Framing, place: Place, bytes: &[u8]) -> Option<usize> {
     let (_, bytes) = bytes.split_at_checked(framing.length_at(place))?;
     let length = bytes.first_chunk::<LENGTH_LEN>()?;
     Some(usize::from(u16::from_be_bytes(*length)))
 }
 
-/// The ULPDU of a whole FPDU that begins at that place of the stream, if its CRC and its markers
-/// are right. It is part of `fpdu`, or, if markers lie in that, in `buffer`, which has to be as
-/// long as `fpdu`: else that is [`Fault::FpduTooLong`]. One of no bytes is valid (RFC 6581).
+/// Returns the ULPDU of a whole FPDU that begins at this place of the stream.
+///
+/// CRC and markers are checked. The ULPDU is part of `fpdu`. If markers lie in it, it is copied to
+/// `buffer`, which must be as long as `fpdu` ([`Fault::FpduTooLong`] otherwise). A ULPDU of no
+/// bytes is valid (RFC 6581).
 ///
 /// # Panics
-/// If `fpdu` is not of the length that [`fpdu_len`] says.
+/// If `fpdu` does not have the length of [`fpdu_len`].
 pub fn ulpdu<'a>(
     framing: Framing,
     place: Place,
@@ -40,7 +43,9 @@ pub fn ulpdu<'a>(
     ulpdu_in_place(framing, place, buffer)
 }
 
-/// The same of an FPDU that lies in a buffer, out of which markers are taken.
+/// Returns the ULPDU of a whole FPDU in a buffer. Removes the markers from the buffer.
+///
+/// CRC and markers are checked.
 pub(super) fn ulpdu_in_place(framing: Framing, place: Place, fpdu: &mut [u8]) -> Result<&[u8], Fault> {
     let ulpdu = whole(framing, place, fpdu);
     check_crc(framing, fpdu)?;
@@ -51,7 +56,7 @@ pub(super) fn ulpdu_in_place(framing: Framing, place: Place, fpdu: &mut [u8]) ->
     Ok(&fpdu[begin..begin + ulpdu])
 }
 
-/// The length of its ULPDU.
+/// Returns the length of the ULPDU. Panics if `fpdu` is not one whole FPDU.
 fn whole(framing: Framing, place: Place, fpdu: &[u8]) -> usize {
     let ulpdu = ulpdu_len(framing, place, fpdu).expect("an FPDU is longer than its length field");
     assert!(fpdu.len() == framing.fpdu_len(place, ulpdu), "an FPDU is as long as it says");
@@ -63,10 +68,11 @@ fn check_crc(framing: Framing, fpdu: &[u8]) -> Result<(), Fault> {
     if framing.crc && crc::of(covered) != *crc { Err(Fault::Crc) } else { Ok(()) }
 }
 
-/// Checks all markers of an FPDU, and moves what lies behind each to where `begin` bytes and what
-/// was moved before end.
+/// Checks all markers of an FPDU, and removes them by moving the bytes behind each one.
+///
+/// The first `begin` bytes stay where they are.
 fn take_markers(framing: Framing, place: Place, fpdu: &mut [u8], begin: usize) -> Result<(), Fault> {
-    // All before the first marker, but for one at the very beginning, is where it belongs.
+    // The bytes before the first marker stay, except if a marker is at the very beginning.
     let mut at = place.to_marker();
     let mut end = at.max(begin);
     while at < fpdu.len() {
@@ -82,8 +88,9 @@ fn take_markers(framing: Framing, place: Place, fpdu: &mut [u8], begin: usize) -
     Ok(())
 }
 
-/// What the marker with which these bytes begin points with. Its last two bits do not count, nor do
-/// those reserved.
+/// Returns the pointer of the marker at the beginning of these bytes.
+///
+/// The last two bits of the pointer, and the reserved bytes, are ignored.
 pub(super) fn read_pointer(bytes: &[u8]) -> Option<u16> {
     let [_, _, high, low] = bytes.first_chunk::<MARKER_LEN>()?;
     Some(u16::from_be_bytes([*high, *low]) & !3)

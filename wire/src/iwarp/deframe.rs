@@ -1,59 +1,62 @@
-//! The FPDUs of a stream that comes in order, in pieces of any size.
+//! Reads the FPDUs of an in-order stream, in pieces of any size.
 
 use super::decode;
 use super::fault::Fault;
 use super::framing::{Framing, Place};
 
-/// Takes FPDUs out of a direction's stream from the start of full operation on.
+/// Extracts FPDUs from one direction's stream, from the start of full operation on.
 ///
-/// What it knows is a few bytes of plain data. The beginning of an FPDU whose end has not come lies
-/// in a buffer that the caller gives with each call: while none is held, any buffer will do, so
-/// that many connections may share one.
+/// Its state is a few bytes of plain data. An incomplete FPDU lies in a buffer that the caller
+/// passes with each call. While no bytes are held, any buffer will do, so many connections may
+/// share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deframer {
     framing: Framing,
     /// Where the next FPDU begins, or the one that is held in part.
     place: Place,
-    /// Bytes of it that are held.
+    /// Held bytes of that FPDU.
     held: usize,
-    /// What was wrong with the stream, from when on there is no more to be had of it.
+    /// The stream's fault. After it no further FPDU is returned.
     fault: Option<Fault>,
 }
 
 impl Deframer {
-    /// Of a stream that begins.
+    /// Returns a deframer at the start of a stream.
     pub const fn new(framing: Framing) -> Deframer {
         Deframer::resume(framing, Place::START, 0)
     }
 
-    /// Of a stream in the midst of it: the next FPDU begins at `place`, and the caller's buffer
-    /// holds its first `held` bytes.
+    /// Returns a deframer in the middle of a stream.
+    ///
+    /// The next FPDU begins at `place`. The caller's buffer holds its first `held` bytes.
     pub const fn resume(framing: Framing, place: Place, held: usize) -> Deframer {
         Deframer { framing, place, held, fault: None }
     }
 
-    /// How its FPDUs are framed.
+    /// Returns the framing of its FPDUs.
     pub const fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Where the next FPDU begins, or the one that is held in part.
+    /// Returns where the next FPDU begins, or the one that is held in part.
     pub const fn place(&self) -> Place {
         self.place
     }
 
-    /// Bytes that are held of an FPDU: the first ones of the buffer.
+    /// Returns the number of held bytes of an FPDU: the first bytes of the buffer.
     pub const fn held(&self) -> usize {
         self.held
     }
 
-    /// Takes the next FPDU off the front of `input`; returns its ULPDU, or `None` once the input is
-    /// used up.
+    /// Extracts the next FPDU from the front of `input`. Returns its ULPDU, or `None` at the end of
+    /// the input.
     ///
-    /// A ULPDU that lies in the input in one piece is lent from there, any other is put together in
-    /// `buffer`, whose first [`held`](Self::held) bytes have to be as they were left. An FPDU that
-    /// is longer than the buffer is refused; of [`MAX_FPDU`](super::framing::MAX_FPDU) bytes none
-    /// is. A fault is for good.
+    /// A ULPDU that is contiguous in the input is returned from there. Any other is assembled in
+    /// `buffer`, whose first [`held`](Self::held) bytes must be unchanged since the last call.
+    ///
+    /// # Errors
+    /// The stream is malformed, and all later calls return this fault. An FPDU that is longer than
+    /// `buffer` is refused, too. With [`MAX_FPDU`](super::framing::MAX_FPDU) bytes none is.
     pub fn next<'b, 'i: 'b>(
         &mut self,
         input: &mut &'i [u8],
@@ -67,8 +70,12 @@ impl Deframer {
         result
     }
 
-    /// Goes on behind an FPDU of that length, without markers, that was taken out of the stream
-    /// before its turn. [`Fault::Marker`] if the one before it goes on there.
+    /// Continues behind an FPDU of this length that was read before its turn. It must have no
+    /// markers.
+    ///
+    /// # Errors
+    /// [`Fault::Marker`] if an FPDU is held in part, so that it extends into this one. An earlier
+    /// fault of the stream is returned again.
     pub fn skip(&mut self, length: usize) -> Result<(), Fault> {
         if self.held != 0 {
             self.fault.get_or_insert(Fault::Marker);
@@ -95,7 +102,7 @@ impl Deframer {
             return decode::ulpdu(self.framing, self.begin_next(length), fpdu, buffer).map(Some);
         }
         loop {
-            // Until its length is known it comes byte by byte.
+            // Bytes are copied one by one until the length is known.
             let length = self.length(&buffer[..self.held], buffer.len())?;
             let wanted = length.unwrap_or(self.held + 1) - self.held;
             if wanted == 0 {
@@ -114,8 +121,10 @@ impl Deframer {
         }
     }
 
-    /// The length of the FPDU that begins with these bytes, if they tell; refused if it is more
-    /// than `most`.
+    /// Returns the length of the FPDU that begins with these bytes, if they suffice.
+    ///
+    /// # Errors
+    /// The length is more than `most`.
     fn length(&self, bytes: &[u8], most: usize) -> Result<Option<usize>, Fault> {
         match decode::fpdu_len(self.framing, self.place, bytes) {
             Some(length) if length > most => Err(Fault::FpduTooLong),
@@ -123,7 +132,7 @@ impl Deframer {
         }
     }
 
-    /// Goes on behind an FPDU of that length; returns where that began.
+    /// Continues behind an FPDU of this length. Returns where that FPDU began.
     fn begin_next(&mut self, length: usize) -> Place {
         let begin = self.place;
         self.place = begin.after(length);

@@ -1,29 +1,30 @@
-//! Writing an FPDU (RFC 5044, 4.1 to 4.4).
+//! Writes an FPDU (RFC 5044, 4.1 to 4.4).
 
 use super::crc;
 use super::framing::{Framing, LENGTH_LEN, MARKER_LEN, Place, pad};
 
-/// An FPDU in the making. Headers and payload are put into it one after the other; markers go
-/// between them where they belong.
+/// Writes one FPDU. Headers and payload are appended one after the other. Markers are inserted
+/// where they belong.
 #[derive(Debug)]
 pub struct Encoder<'a> {
     framing: Framing,
-    /// Where in the stream the FPDU begins.
+    /// Position in the stream where the FPDU begins.
     place: Place,
     buf: &'a mut [u8],
     /// Bytes written.
     len: usize,
-    /// Bytes of the ULPDU that are still to come, and its length.
+    /// Bytes of the ULPDU that are still missing, and the ULPDU's length.
     left: usize,
     ulpdu: usize,
 }
 
 impl<'a> Encoder<'a> {
-    /// Begins an FPDU for a ULPDU of that length, at that place of the stream. `buf` has to have
-    /// room for [`fpdu_len`](Framing::fpdu_len) bytes.
+    /// Begins an FPDU with a ULPDU of this length, at this place of the stream.
+    ///
+    /// `buf` must have room for [`fpdu_len`](Framing::fpdu_len) bytes.
     ///
     /// # Panics
-    /// If the ULPDU is longer than an FPDU can say, or the buffer is too short.
+    /// If the ULPDU is longer than the length field allows, or the buffer is too short.
     pub fn new(framing: Framing, place: Place, ulpdu: usize, buf: &'a mut [u8]) -> Encoder<'a> {
         let length = u16::try_from(ulpdu).expect("a ULPDU is no longer than MULPDU");
         let mut encoder = Encoder { framing, place, buf, len: 0, left: ulpdu, ulpdu };
@@ -31,23 +32,23 @@ impl<'a> Encoder<'a> {
         encoder
     }
 
-    /// Goes on with these bytes of the ULPDU.
+    /// Appends bytes of the ULPDU.
     ///
     /// # Panics
-    /// If these are more than were announced, or the buffer is too short.
+    /// If they are more than announced, or the buffer is too short.
     pub fn put(&mut self, bytes: &[u8]) {
         self.left = self.left.checked_sub(bytes.len()).expect("a ULPDU is as long as announced");
         self.write(bytes);
     }
 
-    /// Ends it with padding and CRC; returns its length.
+    /// Appends padding and CRC. Returns the length of the FPDU.
     ///
     /// # Panics
-    /// If the ULPDU is shorter than was announced, or the buffer is too short.
+    /// If the ULPDU is shorter than announced, or the buffer is too short.
     pub fn finish(mut self) -> usize {
         assert!(self.left == 0, "a ULPDU is as long as announced");
         self.write(&[0; 3][..pad(self.ulpdu)]);
-        // A marker that lies before the CRC is covered by it.
+        // The CRC covers a marker directly before it.
         self.mark();
         let crc = if self.framing.crc { crc::of(&self.buf[..self.len]) } else { [0; crc::LEN] };
         self.write(&crc);
@@ -82,10 +83,11 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// What a marker `at` bytes from the beginning of an FPDU that begins at `place` points with: how
-/// far behind it the ULPDU length is.
+/// Returns the pointer of a marker: how far it lies behind the FPDU's length field.
+///
+/// The FPDU begins at `place`, and the marker `at` bytes behind that.
 pub(super) fn pointer(framing: Framing, place: Place, at: usize) -> u16 {
-    // Of an FPDU that is longer than what is sent, the pointer wraps.
+    // The pointer wraps if an FPDU is longer than any that is sent.
     at.saturating_sub(framing.length_at(place)) as u16
 }
 
@@ -94,11 +96,13 @@ fn marker(pointer: u16) -> [u8; MARKER_LEN] {
     [0, 0, high, low]
 }
 
-/// The length with which an FPDU begins, for who writes one without markers by himself: length,
-/// ULPDU, [`pad`] zeros, and the [CRC](crc) of all that (or zeros, if CRCs are not in use).
+/// Returns the length field of an FPDU, for callers that write an FPDU without markers themselves.
+///
+/// Such an FPDU is the length, the ULPDU, [`pad`] zeros, and the [CRC](crc) of all that. Without
+/// CRCs there are zeros in its place.
 ///
 /// # Panics
-/// If the ULPDU is longer than an FPDU can say.
+/// If the ULPDU is longer than the length field allows.
 pub fn length(ulpdu: usize) -> [u8; LENGTH_LEN] {
     u16::try_from(ulpdu).expect("a ULPDU is no longer than MULPDU").to_be_bytes()
 }

@@ -1,68 +1,77 @@
-//! How long an FPDU is, and where markers lie (RFC 5044, 4).
+//! Lengths of FPDUs, and positions of markers (RFC 5044, 4).
 //!
 //! An FPDU is the length of its ULPDU (2 bytes), the ULPDU, zeros up to a multiple of 4 bytes, and
-//! the CRC. Where markers are in use, 4 bytes lie at each 512th byte of the stream, counted from
-//! the start of full operation, the first of which is a marker. They belong to the FPDU that they
-//! lie in; one that lies between two belongs to the second.
+//! the CRC. If markers are in use, one of 4 bytes lies at each 512th byte of the stream, counted
+//! from the start of full operation. The first byte of full operation begins a marker. A marker
+//! belongs to the FPDU in which it lies. A marker between two FPDUs belongs to the second one.
 
 use super::crc;
 
-/// Bytes of the ULPDU length, with which an FPDU begins.
+/// Length of the ULPDU length field, with which an FPDU begins.
 pub const LENGTH_LEN: usize = 2;
-/// Bytes of a marker: 2 reserved ones, and the FPDU pointer.
+/// Length of a marker: 2 reserved bytes, and the FPDU pointer.
 pub const MARKER_LEN: usize = 4;
-/// From the beginning of a marker to that of the next.
+/// Distance from the beginning of a marker to that of the next one.
 pub const MARKER_INTERVAL: usize = 512;
-/// Longest ULPDU that is sent. The whole FPDU has less than 2^16 bytes with its markers, so that a
-/// marker can point to its beginning.
+/// Length of the longest ULPDU that is sent.
+///
+/// The whole FPDU has less than 2^16 bytes with its markers, so that a marker can point to its
+/// beginning.
 pub const MAX_MULPDU: usize = 64768;
-/// Longest FPDU that a length can say, with all markers that may lie in it: what a buffer needs to
-/// take any.
+/// Length of the longest FPDU that a length field allows, with the most markers.
+///
+/// A buffer of this size takes any FPDU.
 pub const MAX_FPDU: usize = Framing { markers: true, crc: true }.fpdu_len(Place::START, u16::MAX as usize);
 
-/// Where in a direction's stream something lies: bytes from the start of full operation, as far as
-/// it matters to markers (modulo 512).
+/// A position in one direction's stream, relative to the markers.
+///
+/// It is the number of bytes from the start of full operation, modulo 512.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place(u16);
 
 impl Place {
-    /// Where full operation starts.
+    /// The start of full operation.
     pub const START: Place = Place(0);
 
-    /// So many bytes from the start. As TCP's sequence numbers these may have wrapped at 2^32.
+    /// Returns the place `offset` bytes from the start.
+    ///
+    /// Like TCP's sequence numbers, `offset` may have wrapped at 2^32.
     pub const fn of(offset: u32) -> Place {
         Place((offset % MARKER_INTERVAL as u32) as u16)
     }
 
-    /// The place so many bytes later.
+    /// Returns the place `bytes` later.
     #[must_use]
     pub const fn after(self, bytes: usize) -> Place {
         Place(((self.0 as usize + bytes % MARKER_INTERVAL) % MARKER_INTERVAL) as u16)
     }
 
-    /// Bytes from a marker's beginning, 0 to 511.
+    /// Returns the distance from the last marker's beginning, 0 to 511 bytes.
     pub const fn number(self) -> u16 {
         self.0
     }
 
-    /// Bytes to where a marker begins: 0 if here.
+    /// Returns the number of bytes to the next marker's beginning; 0 if it is here.
     pub(super) const fn to_marker(self) -> usize {
         (MARKER_INTERVAL - self.0 as usize) % MARKER_INTERVAL
     }
 }
 
-/// How FPDUs of one direction are framed, as set-up agreed. Markers are what the receiver asked
-/// for; CRCs are used if either side wants them.
+/// Framing of one direction's FPDUs, as set-up agreed.
+///
+/// The receiver of a direction decides about markers. CRCs are used if either side wants them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// Markers are in use.
     pub markers: bool,
-    /// CRCs are in use. Else the field is there, zero, and not looked at.
+    /// CRCs are in use. Otherwise the CRC field is zero and is not checked.
     pub crc: bool,
 }
 
 impl Framing {
-    /// Markers in an FPDU that begins there, with its first byte or a marker before it.
+    /// Returns the number of markers in an FPDU that begins at `place`.
+    ///
+    /// `place` is that of its first byte, or of a marker before it.
     pub const fn markers_in(self, place: Place, ulpdu: usize) -> usize {
         let to_first = place.to_marker();
         let bytes = unmarked_len(ulpdu);
@@ -72,18 +81,21 @@ impl Framing {
         1 + (bytes - to_first - 1) / (MARKER_INTERVAL - MARKER_LEN)
     }
 
-    /// Length of an FPDU that begins there, with a ULPDU of that length.
+    /// Returns the length of an FPDU that begins at `place`, with a ULPDU of this length.
     pub const fn fpdu_len(self, place: Place, ulpdu: usize) -> usize {
         unmarked_len(ulpdu) + MARKER_LEN * self.markers_in(place, ulpdu)
     }
 
-    /// Where the length of an FPDU that begins there is: behind a marker, or at once.
+    /// Returns the offset of the length field in an FPDU that begins at `place`: behind a marker,
+    /// or 0.
     pub(super) const fn length_at(self, place: Place) -> usize {
         if self.markers && place.to_marker() == 0 { MARKER_LEN } else { 0 }
     }
 
-    /// The longest ULPDU that a TCP segment of `emss` bytes has room for, wherever markers lie
-    /// (MULPDU; RFC 5044, 4.5).
+    /// Returns the longest ULPDU that fits into a TCP segment of `emss` bytes, wherever markers
+    /// lie.
+    ///
+    /// This is the MULPDU (RFC 5044, 4.5).
     pub const fn mulpdu(self, emss: usize) -> usize {
         let markers = if self.markers { emss.div_ceil(MARKER_INTERVAL) } else { 0 };
         let rest = LENGTH_LEN + crc::LEN + MARKER_LEN * markers + emss % 4;
@@ -92,12 +104,12 @@ impl Framing {
     }
 }
 
-/// Bytes of zero behind a ULPDU of that length.
+/// Returns the number of zero bytes behind a ULPDU of this length.
 pub const fn pad(ulpdu: usize) -> usize {
     (LENGTH_LEN + ulpdu).wrapping_neg() & 3
 }
 
-/// Length of an FPDU without its markers.
+/// Returns the length of an FPDU without its markers.
 pub(super) const fn unmarked_len(ulpdu: usize) -> usize {
     LENGTH_LEN + ulpdu + pad(ulpdu) + crc::LEN
 }
@@ -110,7 +122,7 @@ mod tests {
     const MARKED: Framing = Framing { markers: true, crc: true };
     const BARE: Framing = Framing { markers: false, crc: true };
 
-    /// Markers in an FPDU, counted byte by byte.
+    /// Counts the markers in an FPDU byte by byte.
     fn counted(place: Place, ulpdu: usize) -> usize {
         let (mut at, mut markers) = (place.number() as usize, 0);
         for _ in 0..unmarked_len(ulpdu) {
@@ -127,7 +139,7 @@ mod tests {
     fn an_fpdu_of_nothing_has_eight_bytes() {
         assert_eq!(BARE.fpdu_len(Place::START, 0), 8);
         assert_eq!(MARKED.fpdu_len(Place::START, 0), 12);
-        // A marker that would lie behind it is the next one's.
+        // A marker directly behind the FPDU belongs to the next one.
         assert_eq!(MARKED.fpdu_len(Place::of(504), 0), 8);
         assert_eq!(MARKED.fpdu_len(Place::of(508), 0), 12);
     }
@@ -165,7 +177,7 @@ mod tests {
         fn mulpdu_fits_wherever_markers_lie(emss in 64usize..60000, place in 0u32..128) {
             let place = Place::of(place * 4);
             prop_assert!(MARKED.fpdu_len(place, MARKED.mulpdu(emss)) <= emss);
-            // Without markers, nothing longer would fit.
+            // Without markers, no longer ULPDU fits.
             let longest = BARE.mulpdu(emss);
             prop_assert!(BARE.fpdu_len(place, longest) <= emss);
             prop_assert!(BARE.fpdu_len(place, longest + 1) > emss);

@@ -1,28 +1,28 @@
 //! iWARP: RDMA over TCP, as values and bytes.
 //!
-//! | module | layer | what it knows |
+//! | module | layer | contents |
 //! |---|---|---|
 //! | [`set_up`] | MPA (RFC 5044, 7.1; RFC 6581) | the request and the reply before the first FPDU |
-//! | [`framing`] | MPA (RFC 5044, 4) | how long an FPDU is, and where markers lie |
-//! | [`encode`] | MPA | an FPDU, with its markers, padding and CRC |
-//! | [`decode`] | MPA | a whole FPDU's ULPDU |
-//! | [`deframe`] | MPA | the FPDUs of a stream that comes in order, in pieces of any size |
-//! | [`aligned`] | MPA | the FPDUs of a TCP segment that came out of order |
+//! | [`framing`] | MPA (RFC 5044, 4) | length of an FPDU, and positions of markers |
+//! | [`encode`] | MPA | writes an FPDU, with its markers, padding and CRC |
+//! | [`decode`] | MPA | reads the ULPDU of a whole FPDU |
+//! | [`deframe`] | MPA | reads the FPDUs of an in-order stream, in pieces of any size |
+//! | [`aligned`] | MPA | reads the FPDUs of a TCP segment that came out of order |
 //! | [`crc`] | MPA | CRC32c |
-//! | [`ddp`] | DDP (RFC 5041) | which buffer a segment goes to, and where in it |
-//! | [`rdmap`] | RDMAP (RFC 5040, RFC 7306) | what a segment is part of |
-//! | [`request`] | RDMAP | what READs and atomics ask for and are answered |
+//! | [`ddp`] | DDP (RFC 5041) | the buffer of a segment, and the position in it |
+//! | [`rdmap`] | RDMAP (RFC 5040, RFC 7306) | the message of a segment |
+//! | [`request`] | RDMAP | requests and responses of READs and atomics |
 //! | [`terminate`] | RDMAP | the last message of a connection that fails |
-//! | [`cause`], [`fault`] | all | what a TERMINATE may say, and which malformed input says what |
-//! | [`num`] | all | numbers that name things |
+//! | [`cause`], [`fault`] | all | reasons of a TERMINATE, and the reason for each malformed input |
+//! | [`num`] | all | identifiers |
 //!
-//! Words are those of the RFCs: a DDP *segment* is a header and payload; it is the *ULPDU* that one
-//! *FPDU* carries; a TCP segment is called so. All of it is stateless but for [`deframe`], whose
-//! state is a few bytes of plain data. Which MSN or MO is next, what an STag names, and whether
-//! anybody asked for a READ's response is the transport's.
+//! The terms are those of the RFCs. A DDP *segment* is a header and payload. It is the *ULPDU* that
+//! one *FPDU* carries. A TCP segment is always called "TCP segment".
 //!
-//! All multi-byte fields are big-endian on the wire, but for the CRC.
-
+//! Everything is stateless, except [`deframe`], whose state is a few bytes of plain data. The
+//! transport tracks the next MSN and MO, resolves STags, and matches READ responses to requests.
+//!
+//! All multi-byte fields are big-endian on the wire, except the CRC.
 pub mod aligned;
 pub mod cause;
 pub mod crc;

@@ -1,31 +1,32 @@
-//! Numbers that name things in iWARP.
+//! Identifiers of iWARP.
 
-/// A steering tag: the key of a memory region, as peers name it (RFC 5041).
+/// A steering tag: peers name a memory region by it (RFC 5041).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stag(pub u32);
 
-/// The sequence number of an untagged DDP message in its queue: 32 bits, wrapping; the first is 1
-/// (RFC 5041).
+/// The sequence number of an untagged DDP message in its queue (RFC 5041).
+///
+/// It has 32 bits and wraps. The first is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Msn(pub u32);
 
 impl Msn {
-    /// That of a queue's first message.
+    /// MSN of a queue's first message.
     pub const FIRST: Msn = Msn(1);
 
-    /// The MSN `messages` later.
+    /// Returns the MSN that is `messages` later.
     #[must_use]
     pub const fn add(self, messages: u32) -> Msn {
         Msn(self.0.wrapping_add(messages))
     }
 
-    /// How far `self` is ahead of `other`, from -2^31 to 2^31 - 1.
+    /// Returns how far `self` is ahead of `other`, from -2^31 to 2^31 - 1.
     pub const fn distance(self, other: Msn) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
 }
 
-/// A queue of untagged buffers (RFC 5040, 5.1; RFC 7306). Its number, the QN, is its discriminant.
+/// A queue of untagged buffers (RFC 5040, 5.1; RFC 7306). The discriminant is its number, the QN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Queue {
     /// SENDs and immediate data.
@@ -39,7 +40,7 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// The queue of this number, if RDMAP has one.
+    /// Returns the queue of this number, if RDMAP has one.
     pub const fn from_number(number: u32) -> Option<Queue> {
         Some(match number {
             0 => Queue::Send,

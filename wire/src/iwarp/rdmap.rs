@@ -1,4 +1,4 @@
-//! What a DDP segment is part of (RFC 5040, 4; RFC 7306).
+//! RDMAP messages of DDP segments (RFC 5040, 4; RFC 7306).
 
 use super::cause::{Cause, Code};
 use super::ddp;
@@ -11,7 +11,7 @@ use crate::rw::Writer;
 
 /// Length of immediate data.
 pub const IMMEDIATE_LEN: usize = 8;
-/// Longest headers of a segment: those of an atomic request.
+/// Length of the longest headers of a segment: those of an atomic request.
 pub const MAX_HEADERS: usize = ddp::UNTAGGED_LEN + ATOMIC_LEN;
 
 const VERSION_MASK: u8 = 0xc0;
@@ -27,34 +27,34 @@ mod opcode {
     pub const SEND_SOLICITED: u8 = 5;
     pub const SEND_SOLICITED_INVALIDATE: u8 = 6;
     pub const TERMINATE: u8 = 7;
-    /// From here on RFC 7306.
+    /// The opcodes from here on are those of RFC 7306.
     pub const IMMEDIATE: u8 = 8;
     pub const IMMEDIATE_SOLICITED: u8 = 9;
     pub const ATOMIC_REQUEST: u8 = 10;
     pub const ATOMIC_RESPONSE: u8 = 11;
 }
 
-/// A segment: everything but the payload of those that have one.
+/// A segment without the payload of a WRITE, a READ response or a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
     /// RDMA WRITE, with payload.
     Write(Tagged),
-    /// What a READ asked for, with payload.
+    /// Response of a READ, with payload.
     ReadResponse(Tagged),
     /// SEND, with payload.
     Send {
-        /// Which message, and which part of it.
+        /// The message, and the part of it.
         part: Part,
-        /// The receiver is to raise a solicited event.
+        /// The receiver should raise a solicited event.
         solicited: bool,
         /// A key of the receiver to invalidate.
         invalidate: Option<Stag>,
     },
-    /// Immediate data: a message of its own, behind the WRITE or SEND that it goes with.
+    /// Immediate data. It is a message of its own, behind the WRITE or SEND to which it belongs.
     Immediate {
-        /// Which message.
+        /// The message.
         msn: Msn,
-        /// The receiver is to raise a solicited event.
+        /// The receiver should raise a solicited event.
         solicited: bool,
         /// The data.
         data: [u8; IMMEDIATE_LEN],
@@ -63,45 +63,45 @@ pub enum Segment {
     ReadRequest(Msn, ReadRequest),
     /// Atomic operation.
     AtomicRequest(Msn, AtomicRequest),
-    /// How an atomic is answered.
+    /// Response of an atomic operation.
     AtomicResponse(Msn, AtomicResponse),
-    /// The connection fails.
+    /// TERMINATE: the connection fails.
     Terminate(Msn, Terminate),
 }
 
-/// Where a tagged segment goes.
+/// Destination of a tagged segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tagged {
     /// The buffer.
     pub stag: Stag,
-    /// Where in it.
+    /// Position in it.
     pub offset: u64,
-    /// It is the last of its message.
+    /// The segment is the last of its message.
     pub last: bool,
 }
 
-/// Which part of an untagged message a segment is.
+/// Position of a segment in an untagged message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The message.
     pub msn: Msn,
-    /// Where in it.
+    /// Position in the message.
     pub offset: u32,
-    /// It is the last.
+    /// The segment is the last of its message.
     pub last: bool,
 }
 
-/// A segment as it was read.
+/// A segment as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parsed<'a> {
     /// The segment.
     pub segment: Segment,
-    /// Its payload: empty, unless it is a WRITE, a READ's response or a SEND.
+    /// Its payload. Empty, unless it is a WRITE, a READ response or a SEND.
     pub payload: &'a [u8],
 }
 
 impl Segment {
-    /// Reads a ULPDU. Everything is checked that needs no state.
+    /// Reads a ULPDU, and makes all checks that need no state.
     pub fn parse(ulpdu: &[u8]) -> Result<Parsed<'_>, Fault> {
         let (header, payload) = Header::parse(ulpdu)?;
         if header.rdmap & VERSION_MASK != VERSION {
@@ -134,7 +134,7 @@ impl Segment {
         }
     }
 
-    /// Reads a message that has one segment.
+    /// Reads a message of one segment.
     fn parse_single(opcode: u8, part: Part, payload: &[u8]) -> Result<Segment, Fault> {
         let msn = part.msn;
         Ok(match opcode {
@@ -157,7 +157,7 @@ impl Segment {
         })
     }
 
-    /// Length of the headers, all that is not payload.
+    /// Returns the length of the headers: everything but the payload.
     pub fn header_len(&self) -> usize {
         let rest = match self {
             Segment::Write(_) | Segment::ReadResponse(_) | Segment::Send { .. } => 0,
@@ -170,7 +170,7 @@ impl Segment {
         self.header().len() + rest
     }
 
-    /// Writes the headers to the front of `buf`; returns their length. Payload is the caller's.
+    /// Writes the headers to the front of `buf`. Returns their length. The caller adds the payload.
     ///
     /// # Panics
     /// If `buf` is shorter than the headers ([`MAX_HEADERS`] is always enough).
@@ -222,7 +222,7 @@ fn untagged(opcode: u8, Part { msn, offset, last }: Part, invalidate: Stag) -> H
     Header { last, rdmap: VERSION | opcode, target: Target::Untagged { queue, msn, offset, invalidate } }
 }
 
-/// Which queue untagged messages of this opcode go to.
+/// Returns the queue of untagged messages with this opcode.
 const fn queue_of(opcode: u8) -> Result<Queue, Fault> {
     Ok(match opcode {
         opcode::SEND
@@ -238,7 +238,7 @@ const fn queue_of(opcode: u8) -> Result<Queue, Fault> {
     })
 }
 
-/// Of a SEND's opcode, whether it is solicited and whether it invalidates.
+/// Returns whether a SEND of this opcode is solicited, and whether it invalidates.
 const fn send_of(opcode: u8) -> Option<(bool, bool)> {
     Some(match opcode {
         opcode::SEND => (false, false),
@@ -249,7 +249,7 @@ const fn send_of(opcode: u8) -> Option<(bool, bool)> {
     })
 }
 
-/// The payload of a message that has `N` bytes and so one segment.
+/// Returns the payload of a message of exactly `N` bytes in one segment.
 fn single<const N: usize>(part: Part, payload: &[u8]) -> Result<&[u8; N], Fault> {
     if part.offset != 0 {
         return Err(Fault::MessageOffset);
@@ -261,12 +261,13 @@ fn single<const N: usize>(part: Part, payload: &[u8]) -> Result<&[u8; N], Fault>
     }
 }
 
-/// What to answer a ULPDU that ends the connection for this cause: its headers are given back with
-/// errors of DDP and RDMAP, but for local ones, and of a READ request all with RDMAP's (RFC 5040,
-/// 4.8).
+/// Returns the TERMINATE that answers a ULPDU which ends the connection for this cause.
+///
+/// The TERMINATE includes the ULPDU's headers for errors of DDP and RDMAP, except for local errors.
+/// For RDMAP's errors of a READ request, it includes the request too (RFC 5040, 4.8).
 ///
 /// # Panics
-/// If it is longer than the ULPDU of an FPDU can be.
+/// If the ULPDU is longer than an FPDU allows.
 pub fn terminate_for(cause: Cause, ulpdu: &[u8]) -> Segment {
     let code = cause.code();
     let is_read = code.layer == 0 && is_read_request(ulpdu);
@@ -274,7 +275,7 @@ pub fn terminate_for(cause: Cause, ulpdu: &[u8]) -> Segment {
     Segment::Terminate(Msn::FIRST, Terminate { code, segment })
 }
 
-/// Whether errors of this code are a segment's.
+/// Returns whether errors of this code concern a segment.
 const fn has_headers(code: Code) -> bool {
     code.layer < 2 && code.etype != 0
 }

@@ -1,4 +1,4 @@
-//! What READs and atomics ask for and are answered (RFC 5040, 4.4; RFC 7306).
+//! Requests and responses of READs and atomics (RFC 5040, 4.4; RFC 7306).
 
 use super::fault::Fault;
 use super::num::Stag;
@@ -23,18 +23,18 @@ struct RawRead {
     source_offset: U64,
 }
 
-/// What a READ asks for.
+/// The request of a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// The requester's buffer, which the response goes to.
+    /// The requester's buffer, to which the response goes.
     pub sink: Stag,
-    /// Where in it.
+    /// Position in the requester's buffer.
     pub sink_offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: u32,
     /// The responder's buffer.
     pub source: Stag,
-    /// Where in it.
+    /// Position in the responder's buffer.
     pub source_offset: u64,
 }
 
@@ -48,7 +48,7 @@ impl ReadRequest {
             source: Stag(raw.source_stag.get()),
             source_offset: raw.source_offset.get(),
         };
-        // Of no bytes it names nothing.
+        // A READ of no bytes names no memory.
         let last = u64::from(request.length.saturating_sub(1));
         let wraps = |offset: u64| offset.checked_add(last).is_none();
         if wraps(request.source_offset) || wraps(request.sink_offset) {
@@ -76,52 +76,52 @@ struct RawAtomic {
     id: U32,
     stag: U32,
     offset: U64,
-    /// To add or to store.
+    /// The value to add or to store.
     data: U64,
     mask: U64,
     compare: U64,
     compare_mask: U64,
 }
 
-/// What an atomic asks for, of 8 bytes.
+/// The request of an atomic operation, of 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicRequest {
-    /// Comes back with the response.
+    /// Identifier that the response returns.
     pub id: u32,
     /// The responder's buffer.
     pub stag: Stag,
-    /// Where in it.
+    /// Position in it.
     pub offset: u64,
-    /// What to do.
+    /// The operation.
     pub op: AtomicOp,
 }
 
-/// What an atomic does. Masks select bits.
+/// An atomic operation. Masks select bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
     /// Fetch and add.
     FetchAdd {
-        /// What to add.
+        /// The value to add.
         add: u64,
-        /// Ones where a carry ends.
+        /// Ones at the bits where a carry ends.
         mask: u64,
     },
     /// Swap.
     Swap {
-        /// What to store.
+        /// The value to store.
         swap: u64,
-        /// Of which these bits.
+        /// Mask of the bits to store.
         mask: u64,
     },
     /// Compare and swap.
     CompareSwap {
-        /// What to store.
+        /// The value to store.
         swap: u64,
-        /// Of which these bits.
+        /// Mask of the bits to store.
         mask: u64,
-        /// What to compare with.
+        /// The value to compare with.
         compare: u64,
-        /// Of which these bits.
+        /// Mask of the bits to compare.
         compare_mask: u64,
     },
 }
@@ -177,10 +177,10 @@ struct RawAtomicResponse {
     original: U64,
 }
 
-/// How an atomic is answered.
+/// The response of an atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicResponse {
-    /// The request's.
+    /// Identifier of the request.
     pub id: u32,
     /// The value before the operation.
     pub original: u64,

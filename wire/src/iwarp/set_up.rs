@@ -1,14 +1,13 @@
-//! Requests and replies, with which a connection begins (RFC 5044, 7.1.1), and what RFC 6581 added
-//! to them.
+//! Requests and replies of connection set-up (RFC 5044, 7.1.1), with the additions of RFC 6581.
 
 use super::fault::Fault;
 use crate::rw::Writer;
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Most private data, that of the enhanced set-up included.
+/// Most bytes of private data, those of the enhanced set-up included.
 pub const MAX_PRIVATE_DATA: usize = 512;
-/// Longest request or reply.
+/// Length of the longest request or reply.
 pub const MAX_LEN: usize = HEADER_LEN + MAX_PRIVATE_DATA;
 
 const HEADER_LEN: usize = 20;
@@ -20,7 +19,7 @@ mod flag {
     pub const MARKERS: u8 = 0x80;
     pub const CRC: u8 = 0x40;
     pub const REJECT: u8 = 0x20;
-    /// RFC 6581; reserved in revision 1.
+    /// Flag of RFC 6581; reserved in revision 1.
     pub const ENHANCED: u8 = 0x10;
 }
 
@@ -28,13 +27,13 @@ mod flag {
 #[repr(C)]
 struct RawHeader {
     key: [u8; KEY_LEN],
-    /// M, C, R, S; the rest is reserved.
+    /// M, C, R, S; the other bits are reserved.
     flags: u8,
     revision: u8,
     private_data_length: U16,
 }
 
-/// The first private data of an enhanced set-up.
+/// The first bytes of the private data in an enhanced set-up.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawEnhanced {
@@ -44,27 +43,27 @@ struct RawEnhanced {
     ord: U16,
 }
 
-/// Who speaks.
+/// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The side that connected.
+    /// The side that connected sends a request.
     Request,
-    /// The side that listened.
+    /// The side that listened sends a reply.
     Reply,
 }
 
 /// A request or a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetUp<'a> {
-    /// Which of them.
+    /// Request or reply.
     pub kind: Kind,
-    /// Whoever sent it wants markers in the FPDUs that it receives (M).
+    /// The sender wants markers in the FPDUs that it receives (M).
     pub markers: bool,
-    /// Whoever sent it wants CRCs, which are then used both ways (C).
+    /// The sender wants CRCs, which are then used in both directions (C).
     pub crc: bool,
     /// A reply refuses the connection (R). Without meaning in a request.
     pub reject: bool,
-    /// The revision, and what comes with it.
+    /// The revision, with its additional fields.
     pub revision: Revision,
     /// Private data of the programs.
     pub private_data: &'a [u8],
@@ -79,21 +78,22 @@ pub enum Revision {
     Two(Option<Enhanced>),
 }
 
-/// What RFC 6581 has both sides agree about.
+/// The values that RFC 6581 negotiates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enhanced {
-    /// READ requests that the sender of this answers at once.
+    /// READ requests that the sender of this message answers at once.
     pub ird: Depth,
-    /// READ requests that it sends before the first is answered.
+    /// READ requests that the sender of this message has outstanding.
     pub ord: Depth,
-    /// Peer-to-peer model (A): either side may send first, so the initiator begins with a
+    /// Peer-to-peer model (A). Either side may send first, so the initiator begins with a
     /// ready-to-receive message (RTR).
     pub peer_to_peer: bool,
-    /// Which messages may be that, or which one is.
+    /// Kinds of messages that may be the RTR, or the one that is.
     pub rtr: Rtr,
 }
 
-/// Kinds of ready-to-receive messages: those that the initiator offers, or the responder chose.
+/// Kinds of ready-to-receive messages: those that the initiator offers, or the one that the
+/// responder chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rtr {
     /// An FPDU without a ULPDU (B).
@@ -104,20 +104,20 @@ pub struct Rtr {
     pub read: bool,
 }
 
-/// How many READs, as 14 bits.
+/// A number of READs, in 14 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depth(u16);
 
 impl Depth {
-    /// Not to be agreed about in this way.
+    /// The number is not negotiated by this message.
     pub const AUTOMATIC: Depth = Depth(0x3fff);
 
-    /// So many, or `None` for more than can be said (16382).
+    /// Returns the depth of this number, or `None` if it exceeds the maximum of 16382.
     pub const fn new(count: u16) -> Option<Depth> {
         if count < Self::AUTOMATIC.0 { Some(Depth(count)) } else { None }
     }
 
-    /// How many; `None` for [`AUTOMATIC`](Self::AUTOMATIC).
+    /// Returns the number, or `None` for [`AUTOMATIC`](Self::AUTOMATIC).
     pub const fn count(self) -> Option<u16> {
         if self.0 == Self::AUTOMATIC.0 { None } else { Some(self.0) }
     }
@@ -127,7 +127,7 @@ const HIGH: u16 = 0x8000;
 const SECOND: u16 = 0x4000;
 
 impl Enhanced {
-    /// Takes it off the front of the private data.
+    /// Reads the values at the front of the private data. Returns them, and the rest.
     fn parse(private_data: &[u8]) -> Result<(Enhanced, &[u8]), Fault> {
         let (raw, rest) = RawEnhanced::ref_from_prefix(private_data).map_err(|_| Fault::EnhancedLength)?;
         let (ird, ord) = (raw.ird.get(), raw.ord.get());
@@ -147,8 +147,9 @@ impl Enhanced {
 }
 
 impl<'a> SetUp<'a> {
-    /// Reads a request or reply from the front of a stream: it, and how many bytes it has; `None`
-    /// as long as it is not whole, and what is there may be the beginning of one.
+    /// Reads a request or reply at the front of a stream. Returns it, and its length in bytes.
+    ///
+    /// Returns `None` while it is incomplete, if the bytes may be the beginning of one.
     pub fn parse(stream: &'a [u8]) -> Result<Option<(SetUp<'a>, usize)>, Fault> {
         let key = &stream[..stream.len().min(KEY_LEN)];
         let kind = match () {
@@ -180,11 +181,11 @@ impl<'a> SetUp<'a> {
         Ok(Some((set_up, HEADER_LEN + length)))
     }
 
-    /// Writes it to the front of `buf`; returns its length.
+    /// Writes the message to the front of `buf`. Returns its length.
     ///
     /// # Panics
-    /// If `buf` is shorter than it ([`MAX_LEN`] is always enough), or the private data with that of
-    /// the enhanced set-up longer than [`MAX_PRIVATE_DATA`].
+    /// If `buf` is shorter than the message ([`MAX_LEN`] is always enough). If the private data
+    /// exceeds [`MAX_PRIVATE_DATA`], the enhanced set-up's included.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let (revision, enhanced) = match self.revision {
             Revision::One => (1, None),

@@ -1,4 +1,4 @@
-//! TERMINATE: the last message of a connection that fails, and why it does (RFC 5040, 4.8).
+//! TERMINATE: the last message of a connection that fails, with the reason (RFC 5040, 4.8).
 
 use super::cause::Code;
 use super::ddp;
@@ -8,16 +8,16 @@ use crate::rw::Writer;
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Longest TERMINATE, behind the DDP header.
+/// Length of the longest TERMINATE behind the DDP header.
 pub const MAX_LEN: usize = 4 + 2 + ddp::UNTAGGED_LEN + READ_LEN;
 
-/// Bits that say what follows, which RFC 5040 calls M, D and R.
+/// Bits that tell which headers follow. RFC 5040 calls them M, D and R.
 mod flag {
     /// The length of the segment is valid.
     pub const LENGTH: u8 = 0x80;
-    /// The segment's DDP header is there, behind its length.
+    /// The segment's DDP header follows the length.
     pub const DDP: u8 = 0x40;
-    /// Its RDMAP header is there: that of a READ request.
+    /// The segment's RDMAP header follows: that of a READ request.
     pub const RDMAP: u8 = 0x20;
 }
 
@@ -27,37 +27,41 @@ struct RawControl {
     /// Layer (4 bits), error type (4 bits).
     layer_etype: u8,
     code: u8,
-    /// M, D, R; the rest is reserved, as is the next.
+    /// M, D, R; the other bits are reserved, and so is the next byte.
     flags: u8,
     reserved: u8,
 }
 
-/// Why a connection ends, and the headers of the segment that it ends for.
+/// Reason for the end of a connection, and the headers of the segment that caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// Why.
+    /// The reason.
     pub code: Code,
-    /// The segment that it ends for, if there is one.
+    /// The segment that caused it, if there is one.
     pub segment: Option<Terminated>,
 }
 
-/// The headers of a segment for which a connection ends, as they came: they may be what was wrong.
+/// The headers of the segment that ended a connection.
+///
+/// They are kept as received, because they may be the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminated {
-    /// Length of the segment.
+    /// Length of the segment, if the message has it.
     length: Option<u16>,
-    /// Its DDP header, the first bytes of this.
+    /// Its DDP header, in the first bytes of this array.
     ddp: [u8; ddp::UNTAGGED_LEN],
     /// Its RDMAP header, if it is a READ request.
     read: Option<[u8; READ_LEN]>,
 }
 
 impl Terminated {
-    /// The headers of a segment, which is a ULPDU; with that of the READ request, if it `is_read`
-    /// and whole. `None` if it ends within its DDP header.
+    /// Returns the headers of a segment, which is a ULPDU. Returns `None` if it ends within its DDP
+    /// header.
+    ///
+    /// With `is_read`, the result includes the header of the READ request, if it is complete.
     ///
     /// # Panics
-    /// If it is longer than the ULPDU of an FPDU can be.
+    /// If the segment is longer than the ULPDU of an FPDU can be.
     pub fn of(ulpdu: &[u8], is_read: bool) -> Option<Terminated> {
         let (ddp, rest) = split_header(ulpdu)?;
         let length = Some(u16::try_from(ulpdu.len()).expect("a ULPDU is no longer than its length says"));
@@ -65,23 +69,23 @@ impl Terminated {
         Some(Terminated { length, ddp, read })
     }
 
-    /// Length of the segment, if it was said.
+    /// Returns the length of the segment, if the message has it.
     pub fn length(&self) -> Option<u16> {
         self.length
     }
 
-    /// Its DDP header as it came.
+    /// Returns its DDP header as received.
     pub fn ddp(&self) -> &[u8] {
         &self.ddp[..ddp::len_by(self.ddp[0])]
     }
 
-    /// The READ request that it was, as it came.
+    /// Returns the READ request as received, if the segment was one.
     pub fn read(&self) -> Option<&[u8; READ_LEN]> {
         self.read.as_ref()
     }
 }
 
-/// A DDP header, filled up with zeros, and what follows it.
+/// Returns a DDP header, filled up with zeros, and the bytes behind it.
 fn split_header(segment: &[u8]) -> Option<([u8; ddp::UNTAGGED_LEN], &[u8])> {
     let (header, rest) = segment.split_at_checked(ddp::len_by(*segment.first()?))?;
     let mut bytes = [0; ddp::UNTAGGED_LEN];
@@ -90,9 +94,10 @@ fn split_header(segment: &[u8]) -> Option<([u8; ddp::UNTAGGED_LEN], &[u8])> {
 }
 
 impl Terminate {
-    /// Reads what follows the DDP header. The connection has ended whatever else it says: so of
-    /// headers that are cut, or that are there without those before them, nothing is taken, and
-    /// what follows them does not matter.
+    /// Reads the bytes behind the DDP header.
+    ///
+    /// The connection has ended, whatever else the message says. So headers that are truncated, or
+    /// whose predecessors are missing, are ignored. Bytes behind the headers are ignored, too.
     pub(super) fn parse(payload: &[u8]) -> Result<Terminate, Fault> {
         let (raw, rest) = RawControl::ref_from_prefix(payload).map_err(|_| Fault::MessageTooShort)?;
         let code = Code { layer: raw.layer_etype >> 4, etype: raw.layer_etype & 0xf, code: raw.code };
@@ -110,7 +115,7 @@ impl Terminate {
         Some(Terminated { length, ddp, read })
     }
 
-    /// Length behind the DDP header.
+    /// Returns the length behind the DDP header.
     pub(super) fn len(&self) -> usize {
         let headers = self.segment.as_ref().map_or(0, |segment| {
             size_of::<U16>() + segment.ddp().len() + if segment.read.is_some() { READ_LEN } else { 0 }

@@ -1,4 +1,4 @@
-//! What a packet is, and the headers that go with it (IBTA 9.2.1).
+//! Kinds of packets, with their extended headers (IBTA 9.2.1).
 
 use super::part::Part::{self, First, Last, Middle, Only};
 use super::part::{ReadPart, SendTail, UcTail, WriteTail};
@@ -9,10 +9,10 @@ use crate::opcode::Opcode;
 use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::U32;
 
-/// Longest extended headers: those of an atomic request of XRC.
+/// Length of the longest extended headers: those of an atomic request of XRC.
 pub(super) const MAX_LEN: usize = len::XRCETH + len::ATOMIC_ETH;
 
-/// What a packet is.
+/// A packet's kind, with its extended headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Of a reliable connection.
@@ -28,7 +28,7 @@ pub enum Body {
         /// Its immediate data.
         imm: Option<Imm>,
     },
-    /// Congestion notification: slow down.
+    /// Congestion notification: the receiver should send more slowly.
     Cnp,
 }
 
@@ -41,28 +41,30 @@ pub enum Rc {
     Write(Part<Reth, WriteTail>),
     /// RDMA READ
     ReadRequest(Reth),
-    /// What a READ asked for. As an Only without payload also the answer to FLUSH and ATOMIC WRITE.
+    /// Answer to a READ. Without payload and as an Only, it also answers FLUSH and ATOMIC WRITE.
     ReadResponse(ReadPart),
     /// Acknowledge
     Ack(Aeth),
-    /// Acknowledge of an atomic, with the value before it
+    /// Acknowledge of an atomic, with the value before the operation
     AtomicAck(Aeth, u64),
     /// Compare and swap
     CompareSwap(AtomicEth),
     /// Fetch and add
     FetchAdd(AtomicEth),
-    /// ATOMIC WRITE: its payload, 8 bytes, at once
+    /// ATOMIC WRITE: stores its payload, 8 bytes, at once
     AtomicWrite(Reth),
     /// FLUSH
     Flush(Feth, Reth),
 }
 
-/// A packet of an extended reliable connection (annex A14): one of a reliable connection, which
-/// names a shared receive queue if it is a request.
+/// A packet of an extended reliable connection (annex A14).
+///
+/// It is a packet of a reliable connection. If it is a request, it names a shared receive queue
+/// too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Xrc {
     rc: Rc,
-    /// Of requests, and of no others.
+    /// Set for requests, and only for them.
     srqn: Option<Srqn>,
 }
 
@@ -75,7 +77,7 @@ pub enum Uc {
     Write(Part<Reth, WriteTail>),
 }
 
-/// A notification is BTH and 16 reserved bytes (annex A17).
+/// The bytes of a congestion notification behind the BTH: 16 reserved ones (annex A17).
 const CNP_RESERVED: [u8; 16] = [0; 16];
 
 fn parse_imm(reader: &mut Reader<'_>) -> Result<Imm, Drop> {
@@ -86,16 +88,18 @@ fn parse_ieth(reader: &mut Reader<'_>) -> Result<Rkey, Drop> {
     Ok(Rkey(reader.take::<U32>()?.get()))
 }
 
-/// Takes the reserved bytes of a notification.
+/// Reads the reserved bytes of a notification.
 fn parse_cnp(reader: &mut Reader<'_>) -> Result<(), Drop> {
     reader.take::<[u8; CNP_RESERVED.len()]>().map(|_| ())
 }
 
-/// Makes both directions of one list: each row has an opcode, the extended headers that follow the
-/// BTH, in their order, and the packet that they make.
+/// Generates parser and opcode lookup from one list.
+///
+/// Each row has an opcode, the extended headers behind the BTH in their order, and the resulting
+/// packet.
 macro_rules! packets {
     ($($opcode:ident [$($header:ident: $parse:expr),*] => { $($packet:tt)* },)*) => {
-        /// Takes the extended headers of an opcode.
+        /// Reads the extended headers of an opcode.
         #[inline]
         fn parse_headers(opcode: Opcode, reader: &mut Reader<'_>) -> Result<Body, Drop> {
             Ok(match opcode {
@@ -106,7 +110,7 @@ macro_rules! packets {
             })
         }
 
-        /// The opcode of a packet; of XRC, that of RC with the same operation.
+        /// Returns the opcode of a packet. For XRC, returns RC's opcode with the same operation.
         #[inline]
         #[allow(unused_variables, reason = "a row names headers that its opcode does not depend on")]
         fn opcode_of(body: &Body) -> Opcode {
@@ -170,7 +174,7 @@ packets! {
 }
 
 impl Body {
-    /// Takes the extended headers of the opcode with that number.
+    /// Reads the extended headers of the opcode with this number.
     #[inline]
     pub(super) fn parse(number: u8, r: &mut Reader<'_>) -> Result<Body, Drop> {
         if let Some(opcode) = Opcode::of_xrc(number) {
@@ -179,7 +183,7 @@ impl Body {
         parse_headers(Opcode::from_number(number).ok_or(Drop::UnknownOpcode)?, r)
     }
 
-    /// The number of its opcode.
+    /// Returns the number of its opcode.
     #[inline]
     pub(super) fn number(&self) -> u8 {
         match self {
@@ -242,7 +246,7 @@ impl Body {
         }
     }
 
-    /// Length of its extended headers.
+    /// Returns the length of its extended headers.
     #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
@@ -263,8 +267,9 @@ impl Body {
         }
     }
 
-    /// Whether a packet of this kind may have a payload of that length, whatever the path MTU (IBTA
-    /// 9.2.1, annex A19 for ATOMIC WRITE).
+    /// Returns whether a packet of this kind may have a payload of this length, with any path MTU.
+    ///
+    /// Sources: IBTA 9.2.1, annex A19 for ATOMIC WRITE.
     #[inline]
     pub(super) fn may_carry(&self, payload: usize) -> bool {
         match self {
@@ -287,34 +292,36 @@ impl Body {
 }
 
 impl Rc {
-    /// Whether it goes from the requester to the responder.
+    /// Returns whether it goes from the requester to the responder.
     pub fn is_request(&self) -> bool {
         !matches!(self, Rc::Ack(_) | Rc::AtomicAck(..) | Rc::ReadResponse(_))
     }
 }
 
 impl Xrc {
-    /// A packet of XRC; `None` if a request names no shared receive queue, or something else names
-    /// one.
+    /// Returns a packet of XRC.
+    ///
+    /// Returns `None` if a request names no shared receive queue, or any other packet names one.
     #[inline]
     pub fn new(rc: Rc, srqn: Option<Srqn>) -> Option<Xrc> {
         (rc.is_request() == srqn.is_some()).then_some(Xrc { rc, srqn })
     }
 
-    /// What it is.
+    /// Returns the packet of a reliable connection.
     #[inline]
     pub fn rc(&self) -> &Rc {
         &self.rc
     }
 
-    /// The shared receive queue that it names, if it is a request.
+    /// Returns the shared receive queue that it names, if it is a request.
     #[inline]
     pub fn srqn(&self) -> Option<Srqn> {
         self.srqn
     }
 
-    /// Takes the headers of a packet with the operation of that opcode of RC. The XRCETH of a
-    /// request is the first of them.
+    /// Reads the headers of a packet with the operation of this opcode of RC.
+    ///
+    /// The XRCETH of a request is the first header.
     fn parse(opcode: Opcode, r: &mut Reader<'_>) -> Result<Xrc, Drop> {
         let srqn = if opcode.is_response() { None } else { Some(ext::parse_xrceth(r)?) };
         match parse_headers(opcode, r)? {

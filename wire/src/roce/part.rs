@@ -1,11 +1,11 @@
-//! Which packet of a message one is, and what comes with the first and the last.
+//! Positions of a packet in its message, with the headers of the first and the last packet.
 
 use crate::ext::{Aeth, len};
 use crate::num::{Imm, Rkey};
 use crate::rw::Writer;
 use zerocopy::big_endian::U32;
 
-/// Which packet of a message: what comes with the first one, and with the last.
+/// Position of a packet in its message, with the headers of the first packet and of the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<F, L> {
     /// The first of several.
@@ -18,30 +18,30 @@ pub enum Part<F, L> {
     Only(F, L),
 }
 
-/// How a SEND ends.
+/// The end of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendTail {
-    /// As it is.
+    /// Nothing more.
     Plain,
     /// With immediate data.
     Imm(Imm),
-    /// Invalidating a key of the receiver.
+    /// Invalidates a key of the receiver.
     Invalidate(Rkey),
 }
 
-/// How a WRITE ends.
+/// The end of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteTail {
-    /// As it is.
+    /// Nothing more.
     Plain,
     /// With immediate data.
     Imm(Imm),
 }
 
-/// How a message of UC ends.
+/// The end of a UC message.
 pub type UcTail = WriteTail;
 
-/// Which packet of a READ's response.
+/// Position of a packet in a READ's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPart {
     /// The first of several.
@@ -55,7 +55,7 @@ pub enum ReadPart {
 }
 
 impl<F, L> Part<F, L> {
-    /// What comes with the first packet, if it is that.
+    /// Returns the headers of the first packet, if this is the first packet.
     #[inline]
     pub fn head(&self) -> Option<&F> {
         match self {
@@ -64,7 +64,7 @@ impl<F, L> Part<F, L> {
         }
     }
 
-    /// What comes with the last packet, if it is that.
+    /// Returns the headers of the last packet, if this is the last packet.
     #[inline]
     pub fn tail(&self) -> Option<&L> {
         match self {

@@ -1,13 +1,13 @@
-//! Why bytes are no TCP segment.
+//! Reasons why bytes are not a TCP segment.
 
 use core::fmt;
 
-/// Why bytes are no TCP segment.
+/// Reason why bytes are not a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// It ends before its header does.
+    /// The segment ends before its header does.
     Truncated,
-    /// The data offset is less than a header is long.
+    /// The data offset is less than the length of a header without options.
     DataOffset,
     /// An option's length is less than 2, or goes beyond the header.
     OptionLength,

@@ -1,4 +1,4 @@
-//! TCP options: those that both ends use, as values.
+//! TCP options as values.
 
 use super::malformed::Malformed;
 
@@ -9,20 +9,22 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
-/// The first kind for experiments; whose it is says what follows (RFC 4727, RFC 6994).
+/// The first kind for experiments. The bytes behind it identify the experiment (RFC 4727, RFC
+/// 6994).
 const EXPERIMENT: u8 = 253;
-/// Whose this one is: an experiment's identifier of 32 bits (RFC 6994, 3.1), not registered.
+/// Identifier of this experiment, of 32 bits (RFC 6994, 3.1). It is not registered.
 const FPDUS: [u8; 4] = *b"FPDU";
-/// Length of that option.
+/// Length of the FPDUs option.
 const FPDUS_LEN: u8 = 8;
 
-/// Most bytes that all options of a header may take: its length is told in 4 bits, in units of 4
-/// bytes, and 20 are the header itself.
+/// Most bytes of all options of a header.
+///
+/// The header's length has 4 bits, in units of 4 bytes, and the header itself has 20 bytes.
 const MOST: usize = 40;
-/// Most that a window scale may be: more counts as this (RFC 7323, 2.3).
+/// Greatest window scale. Greater values count as this one (RFC 7323, 2.3).
 const MAX_SCALE: u8 = 14;
 
-/// Blocks of a SACK option (RFC 2018, 3): left edge, and the number after the last.
+/// Blocks of a SACK option (RFC 2018, 3): left edge, and the sequence number behind the last byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sacks {
     blocks: [(u32, u32); Sacks::MOST],
@@ -30,10 +32,10 @@ pub struct Sacks {
 }
 
 impl Sacks {
-    /// Most blocks that an option can have.
+    /// Most blocks of an option.
     pub const MOST: usize = 4;
 
-    /// Appends a block, unless there are [`Sacks::MOST`].
+    /// Appends a block, unless there are [`Sacks::MOST`] already.
     pub fn push(&mut self, block: (u32, u32)) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.len)) {
             *place = block;
@@ -41,12 +43,12 @@ impl Sacks {
         }
     }
 
-    /// The blocks in their order.
+    /// Returns the blocks in their order.
     pub fn as_slice(&self) -> &[(u32, u32)] {
         &self.blocks[..usize::from(self.len)]
     }
 
-    /// Whether there are none, and so no option.
+    /// Returns whether there are no blocks, and so no option.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -60,8 +62,10 @@ impl FromIterator<(u32, u32)> for Sacks {
     }
 }
 
-/// The options of a segment. Those of other kinds, and those whose length is not that of their
-/// kind, are passed over (RFC 9293, 3.2).
+/// The options of a segment.
+///
+/// Options of other kinds are ignored. So are options whose length is not that of their kind (RFC
+/// 9293, 3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Maximum segment size (RFC 9293, 3.7.1).
@@ -72,11 +76,12 @@ pub struct Options {
     pub sack_permitted: bool,
     /// TSval and TSecr (RFC 7323, 3.2).
     pub timestamps: Option<(u32, u32)>,
-    /// What arrived beyond the acknowledgment number, or twice (RFC 2018, 3; RFC 2883).
+    /// Data that arrived beyond the acknowledgment number, or twice (RFC 2018, 3; RFC 2883).
     pub sacks: Sacks,
-    /// The segment's data is whole FPDUs of iWARP, in so many bytes: who cuts or joins segments on
-    /// the way does not know of it, so then it is not that of the segment. In a SYN, of 0 bytes:
-    /// the sender would like to know.
+    /// The segment's data is whole FPDUs of iWARP, in this number of bytes.
+    ///
+    /// A middlebox that splits or joins segments does not know this option. The number then differs
+    /// from the length of the segment's data. In a SYN, 0 bytes ask for the option.
     pub fpdus: Option<u16>,
 }
 
@@ -117,11 +122,12 @@ impl Options {
         }
     }
 
-    /// Bytes that they take: a multiple of 4, since each is filled up with NOPs.
+    /// Returns the length of the options in bytes: a multiple of 4, because NOPs fill up each
+    /// option.
     ///
     /// # Panics
-    /// If they take more than a header has: an MSS, a scale and permission belong to SYNs, and
-    /// beside timestamps are 3 blocks at most, or one with FPDUs.
+    /// If they do not fit into a header. MSS, scale and permission belong to SYNs. Beside
+    /// timestamps, at most 3 blocks fit, or one with FPDUs.
     #[allow(clippy::len_without_is_empty, reason = "it counts bytes, not options")]
     pub fn len(&self) -> usize {
         let blocks = self.sacks.as_slice().len();
@@ -135,7 +141,7 @@ impl Options {
         length
     }
 
-    /// Writes them to all of `buf`, which is as long as they are.
+    /// Writes the options to all of `buf`, which has exactly their length.
     pub(super) fn emit(&self, buf: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
@@ -146,8 +152,8 @@ impl Options {
             let [a, b] = mss.to_be_bytes();
             put(&[MSS, 4, a, b]);
         }
-        // The permission takes the place of the NOPs before the timestamps, as RFC 7323, appendix
-        // A, has it.
+        // The permission takes the place of the NOPs before the timestamps, as in RFC 7323,
+        // appendix A.
         match (self.sack_permitted, self.timestamps) {
             (true, _) if self.timestamps.is_some() => put(&[SACK_PERMITTED, 2]),
             (true, _) => put(&[NOP, NOP, SACK_PERMITTED, 2]),

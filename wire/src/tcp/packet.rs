@@ -1,4 +1,4 @@
-//! A TCP segment with the headers of IP and Ethernet before it: a whole frame.
+//! A TCP segment with its IP and Ethernet headers: a whole frame.
 
 use super::{Header, Malformed, PROTOCOL, is_sum_sound};
 use crate::Drop;
@@ -10,15 +10,15 @@ use crate::num::{FlowLabel, Gid, Mac, VlanTag};
 use crate::rw::Writer;
 use core::fmt;
 
-/// What is written where hosts say how far a packet may go.
+/// Hop limit or TTL of each packet.
 const HOP_LIMIT: u8 = 64;
 
-/// Why a frame is no segment that anybody could take.
+/// Reason why a frame is not a valid segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bad {
-    /// Its headers before TCP's.
+    /// The headers before TCP's are invalid.
     Ip(Drop),
-    /// TCP's header.
+    /// TCP's header is invalid.
     Tcp(Malformed),
     /// The checksum is wrong.
     Checksum,
@@ -39,32 +39,32 @@ impl core::error::Error for Bad {}
 /// The headers of a segment, from Ethernet's to TCP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Who sends the frame.
+    /// Ethernet source.
     pub src_mac: Mac,
-    /// Who gets it.
+    /// Ethernet destination.
     pub dst_mac: Mac,
-    /// Its 802.1Q tag.
+    /// 802.1Q tag.
     pub vlan: Option<VlanTag>,
-    /// Address of the sender: an IPv4 address is mapped.
+    /// Address of the sender. An IPv4 address is mapped.
     pub src: Gid,
-    /// Address of the receiver: of the same kind.
+    /// Address of the receiver, of the same version.
     pub dst: Gid,
-    /// The DS field and ECN of its IP header (RFC 2474, RFC 3168): type of service, or traffic
-    /// class.
+    /// DS field and ECN of the IP header (RFC 2474, RFC 3168): type of service, or traffic class.
     pub traffic_class: u8,
     /// TCP's header.
     pub header: Header,
 }
 
 impl Packet {
-    /// Reads a frame: the headers, and the segment's data. Checksums are checked.
+    /// Reads a frame, and checks its checksums. Returns the headers, and the segment's data.
     pub fn parse(frame: &[u8]) -> Result<(Packet, &[u8]), Bad> {
         let head = Head::parse(frame).map_err(Bad::Ip)?;
         Packet::parse_behind(&head, frame, Sum::of)
     }
 
-    /// Reads a frame whose head was read before. `sum` gives the sum of a segment: callers may have
-    /// a faster way to add than [`Sum::of`].
+    /// Reads a frame whose first headers were read before.
+    ///
+    /// `sum` returns the sum of a segment. Callers may have a faster way to add than [`Sum::of`].
     pub fn parse_behind<'a>(
         head: &Head,
         frame: &'a [u8],
@@ -81,13 +81,13 @@ impl Packet {
         Ok((Packet { src_mac, dst_mac, vlan, src, dst, traffic_class, header }, data))
     }
 
-    /// Length of all headers.
+    /// Returns the length of all headers.
     #[allow(clippy::len_without_is_empty, reason = "headers are never empty")]
     pub fn len(&self) -> usize {
         self.eth().len() + self.ip_len() + self.header.len()
     }
 
-    /// The head of its frame.
+    /// Returns the first headers of the frame.
     pub fn head(&self) -> Head {
         let Packet { src, dst, header: Header { src_port, dst_port, .. }, .. } = *self;
         Head { eth: self.eth(), kind: Kind::Tcp(Ends { src, dst, src_port, dst_port }) }
@@ -106,26 +106,30 @@ impl Packet {
         Eth { dst: self.dst_mac, src: self.src_mac, vlan: self.vlan, ethertype }
     }
 
-    /// Writes the headers of a segment with data of this sum to the front of `buf`; returns their
-    /// length.
+    /// Writes the headers of a segment to the front of `buf`. Returns their length.
+    ///
+    /// `data` is the sum of the segment's data.
     ///
     /// # Panics
-    /// If `buf` is shorter than that, or the data is longer than an IP packet may be.
+    /// If `buf` is shorter than the headers, or the data is too long for an IP packet.
     pub fn emit(&self, data: Sum, buf: &mut [u8]) -> usize {
         let at = self.emit_ip(data.len(), buf);
         at + self.header.emit(self.src, self.dst, data, &mut buf[at..])
     }
 
-    /// The same, with so many bytes of data: see [`Header::emit_open`].
+    /// Writes the headers of a segment with `data` bytes of data, with an open TCP checksum.
+    /// Returns their length.
+    ///
+    /// See [`Header::emit_open`].
     ///
     /// # Panics
-    /// As of [`Packet::emit`].
+    /// If `buf` is shorter than the headers, or the data is too long for an IP packet.
     pub fn emit_open(&self, data: usize, buf: &mut [u8]) -> usize {
         let at = self.emit_ip(data, buf);
         at + self.header.emit_open(self.src, self.dst, data, &mut buf[at..])
     }
 
-    /// The headers before TCP's; returns their length.
+    /// Writes the headers before TCP's. Returns their length.
     fn emit_ip(&self, data: usize, buf: &mut [u8]) -> usize {
         let length = u16::try_from(self.header.len() + data).expect("a segment fits an IP packet");
         let mut writer = Writer::new(buf);
@@ -141,12 +145,12 @@ impl Packet {
         writer.len()
     }
 
-    /// Lengths of Ethernet's header, and of IP's.
+    /// Returns the lengths of the Ethernet header and of the IP header.
     pub fn layers(&self) -> (usize, usize) {
         (self.eth().len(), self.ip_len())
     }
 
-    /// Whether it is of IPv6.
+    /// Returns whether the packet goes over IPv6.
     pub fn is_ipv6(&self) -> bool {
         !self.is_ipv4()
     }
@@ -195,7 +199,7 @@ mod tests {
                 let ends = Ends { src, dst, src_port: 1234, dst_port: 80 };
                 assert_eq!((head.ends(), head), (Some(&ends), packet.head()));
                 assert_eq!((head.eth.dst, head.eth.vlan), (Mac([4; 6]), vlan));
-                // Padding of a short frame belongs to nobody.
+                // The padding of a short frame is ignored.
                 let length = frame.len();
                 frame.extend([0xaa; 9]);
                 assert_eq!(Packet::parse(&frame), Ok((packet, &b"odd"[..])));
@@ -216,7 +220,8 @@ mod tests {
         };
         let ends = |frame: &[u8]| Head::parse(frame).unwrap().ends().copied();
         assert!(ends(&whole).is_some());
-        // IP options, a fragment, its rest, UDP, another EtherType, a header that is cut short.
+        // IP options, a first fragment, a later fragment, UDP, another EtherType, a truncated
+        // header.
         let none = [
             spoil(14, 0x46),
             spoil(20, 0x20),

@@ -57,7 +57,7 @@ proptest! {
         segment.truncate(length);
         segment.extend_from_slice(&data);
         prop_assert!(is_sound(src, dst, &segment));
-        // Left to the port, with the pseudo header's sum in its place, it comes out the same.
+        // An open checksum, completed from the pseudo header's sum, gives an equal segment.
         let mut open = vec![0xee; length];
         prop_assert_eq!(header.emit_open(src, dst, data.len(), &mut open), length);
         open.extend_from_slice(&data);
@@ -68,7 +68,7 @@ proptest! {
         for short in 0..length {
             prop_assert_eq!(Header::parse(&segment[..short]), Err(Malformed::Truncated));
         }
-        // One bit more or less is noticed.
+        // A flipped bit is detected.
         let last = segment.len() - 1;
         segment[last] ^= 1;
         prop_assert!(!is_sound(src, dst, &segment));
@@ -83,7 +83,7 @@ proptest! {
     }
 }
 
-/// A segment with these bytes of options, filled up with zeros.
+/// Returns a segment with these bytes of options, padded with zeros.
 fn with_options(bytes: &[u8]) -> Vec<u8> {
     let mut segment = vec![0; MIN_LEN];
     segment.extend_from_slice(bytes);
@@ -100,9 +100,9 @@ fn parsed(bytes: &[u8]) -> Result<Options, Malformed> {
 fn options_that_nobody_knows_are_passed_over() {
     let mss = Options { mss: Some(0x1234), ..Options::default() };
     assert_eq!(parsed(&[254, 2, 253, 5, 1, 2, 3, 1, 2, 4, 0x12, 0x34]), Ok(mss));
-    // The length of another kind: nobody knows such an MSS.
+    // An MSS with the length of another kind is ignored.
     assert_eq!(parsed(&[2, 3, 9, 2, 4, 0x12, 0x34]), Ok(mss));
-    // What follows the end is none.
+    // Bytes behind the end of the list are not options.
     assert_eq!(parsed(&[2, 4, 0x12, 0x34, 0, 4, 2, 0]), Ok(mss));
     assert_eq!(parsed(&[3, 3, 15]).unwrap().window_scale, Some(14));
 }

@@ -1,4 +1,4 @@
-//! Any segment and any stream of iWARP, for property tests.
+//! Arbitrary segments and streams of iWARP, for property tests.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use proptest::collection::vec;
@@ -10,7 +10,7 @@ use vrdma_wire::iwarp::set_up::*;
 use vrdma_wire::iwarp::terminate::{Terminate, Terminated};
 use vrdma_wire::iwarp::{Code, Encoder, Framing, Place};
 
-/// A ULPDU: headers, payload.
+/// Returns a ULPDU: headers and payload.
 pub fn ulpdu(segment: &Segment, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0xee; MAX_HEADERS];
     let len = segment.emit(&mut bytes);
@@ -19,11 +19,11 @@ pub fn ulpdu(segment: &Segment, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An FPDU that begins at that place.
+/// Returns an FPDU that begins at this place.
 pub fn fpdu(framing: Framing, place: Place, ulpdu: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0xee; framing.fpdu_len(place, ulpdu.len())];
     let mut encoder = Encoder::new(framing, place, ulpdu.len(), &mut bytes);
-    // In two pieces, as headers and payload are.
+    // Append two pieces, like headers and payload.
     let (head, rest) = ulpdu.split_at(ulpdu.len().min(18));
     encoder.put(head);
     encoder.put(rest);
@@ -32,7 +32,7 @@ pub fn fpdu(framing: Framing, place: Place, ulpdu: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A stream from the start of full operation, and where each of its FPDUs begins.
+/// Returns a stream from the start of full operation, and where each of its FPDUs begins.
 pub fn stream(framing: Framing, ulpdus: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     let (mut stream, mut begins) = (Vec::new(), Vec::new());
     for ulpdu in ulpdus {
@@ -42,12 +42,12 @@ pub fn stream(framing: Framing, ulpdus: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     (stream, begins)
 }
 
-/// Any way to frame.
+/// Any framing.
 pub fn framing() -> impl Strategy<Value = Framing> {
     any::<(bool, bool)>().prop_map(|(markers, crc)| Framing { markers, crc })
 }
 
-/// ULPDUs of any bytes, some of none, and some that hold what looks like FPDUs.
+/// ULPDUs of any bytes. Some are empty, and some contain bytes that look like FPDUs.
 pub fn ulpdus() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let imitation =
         (framing(), vec(vec(any::<u8>(), 0..60), 1..6), 0usize..8).prop_map(|(framing, inner, before)| {
@@ -64,7 +64,7 @@ pub fn ulpdus() -> impl Strategy<Value = Vec<Vec<u8>>> {
     vec(any_bytes, 1..8)
 }
 
-/// Any segment with a payload that it may have.
+/// Any segment, with a payload that it allows.
 pub fn segment() -> impl Strategy<Value = (Segment, Vec<u8>)> {
     prop_oneof![
         3 => (tagged(), any::<bool>(), payload()).prop_map(|(tagged, write, payload)| {
@@ -81,7 +81,7 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..200)
 }
 
-/// Not so near the end that payload would go beyond.
+/// Any tagged destination whose payload does not go beyond the last offset.
 fn tagged() -> impl Strategy<Value = Tagged> {
     (any::<u32>(), 0..=u64::MAX - 200, any::<bool>()).prop_map(|(stag, offset, last)| Tagged {
         stag: Stag(stag),
@@ -143,7 +143,7 @@ fn terminate() -> impl Strategy<Value = Terminate> {
     )
 }
 
-/// Any request or reply, with its private data apart.
+/// Any request or reply, with its private data separate.
 pub fn set_up() -> impl Strategy<Value = (SetUp<'static>, Vec<u8>)> {
     let depth = (0u16..0x4000).prop_map(|count| Depth::new(count).unwrap_or(Depth::AUTOMATIC));
     let enhanced = (depth.clone(), depth, any::<[bool; 4]>()).prop_map(

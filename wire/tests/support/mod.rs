@@ -1,4 +1,4 @@
-//! Any packet at all, for property tests.
+//! Arbitrary packets, for property tests.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use vrdma_wire::icrc::Icrc;
 use vrdma_wire::num::*;
 use vrdma_wire::roce::*;
 
-/// A whole frame: headers, payload, padding, ICRC.
+/// Returns a whole frame: headers, payload, padding, ICRC.
 pub fn frame(packet: &Packet, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0xee; MAX_HEADERS];
     let len = packet.emit(payload.len(), &mut frame);
@@ -22,7 +22,7 @@ pub fn frame(packet: &Packet, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Any packet with a payload that it may have.
+/// Any packet, with a payload that it allows.
 pub fn packet() -> impl Strategy<Value = (Packet, Vec<u8>)> {
     (path(), bth(), body()).prop_flat_map(|(path, bth, body)| {
         let packet = Packet { path, bth, body };

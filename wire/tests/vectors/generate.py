@@ -3,8 +3,9 @@
 
 usage: generate.py [packets.txt]      needs scapy (pip install scapy) and tshark
 
-Scapy (scapy.contrib.roce) writes Ethernet, 802.1Q, IP, UDP, BTH and the ICRC. The extended headers that it lacks are declared here after
-the IBTA's figures. tshark's InfiniBand dissector then has to find every value where we put it, and nothing to complain about.
+Scapy (scapy.contrib.roce) writes Ethernet, 802.1Q, IP, UDP, BTH and the ICRC. The extended headers
+that it lacks are declared here after the IBTA's figures. tshark's InfiniBand dissector then has to
+find every value in its place, and must have no remarks.
 """
 
 import random
@@ -51,7 +52,7 @@ class FETH(Packet):
     fields_desc = [XBitField("reserved", 0, 26), XBitField("sel", 0, 2), XBitField("plt", 0, 4)]
 
 
-# name -> opcode, headers, has payload
+# Name -> opcode, headers, whether it has a payload.
 SEND = {
     "send_first": (0x00, [], True),
     "send_middle": (0x01, [], True),
@@ -85,14 +86,15 @@ OPCODES = {f"rc_{n}": o for n, o in (SEND | RC).items()}
 OPCODES |= {f"uc_{n}": (c + 0x20, h, p) for n, (c, h, p) in SEND.items()}
 OPCODES |= {"ud_send_only": (0x64, [DETH], True), "ud_send_only_imm": (0x65, [DETH, ImmDt], True)}
 OPCODES |= {"cnp": (0x81, [CNPPadding], False)}
-# Those of RC once more; requests have an XRCETH right behind the BTH (annex A14).
+# XRC has the operations of RC, with opcodes that are 0xA0 higher. Its requests have an XRCETH right
+# after the BTH (annex A14).
 ANSWERS = ("read_response", "ack", "atomic_ack")
 OPCODES |= {
     f"xrc_{n}": (c + 0xA0, h if n.startswith(ANSWERS) else [XRCETH, *h], p) for n, (c, h, p) in (SEND | RC).items()
 }
 SYNDROMES = [0x00, 0x1F, 0x0B, 0x20, 0x3F, 0x2E, 0x60, 0x61, 0x62, 0x63, 0x64]
 
-# Our field -> tshark's, with the values that tshark prints as they come out of int(_, 0).
+# Our field -> tshark's field, whose printed value int(_, 0) can parse.
 TSHARK = {
     "solicited": "infiniband.bth.se",
     "mig": "infiniband.bth.m",
@@ -120,7 +122,7 @@ TSHARK = {
 
 
 def values(rng, headers):
-    """Values for the fields of these headers, each with bytes of its own."""
+    """Returns values for the fields of these headers, most of them random and of full width."""
     wide = lambda bits: rng.getrandbits(bits) | 1 << (bits - 1)
     found = {}
     for header in headers:
@@ -203,9 +205,9 @@ def check_with_tshark(records, frames):
         assert_raw = Path(pcap.name).read_bytes()
         assert all(f in assert_raw for f in frames), "scapy rewrote a frame"
         args = ["tshark", "-r", pcap.name, "-T", "fields", "-E", "occurrence=f", "-o", "ip.check_checksum:TRUE"]
-        # Annex A17 allows what RFC 8200 does not.
+        # Annex A17 allows UDP checksums of 0 over IPv6; RFC 8200 does not.
         args += ["-o", "udp.ignore_ipv6_zero_checksum:TRUE"]
-        # They guess at payloads, and ours are random.
+        # These dissectors guess what a payload is, and the payloads here are random.
         for protocol in ["rpcordma", "smb_direct", "nvme-rdma", "iser"]:
             args += ["--disable-protocol", protocol]
         columns = ["_ws.malformed", "_ws.expert.message", "infiniband.bth.opcode", *dict.fromkeys(TSHARK.values())]
@@ -232,13 +234,13 @@ def check_with_tshark(records, frames):
                 continue
             read = {"True": 1, "False": 0}.get(text)
             if read is None:
-                # Bytes in hexadecimal without 0x, where tshark takes the field for a string of bytes.
+                # tshark prints a field that it takes for bytes in hexadecimal without 0x.
                 read = int(text, 16) if re.fullmatch("([0-9a-f]{2})+", text) and theirs in HEX else int(text, 0)
             assert read == value, f"{ours}: {read:#x} for {value:#x} in {where}"
 
 
-# What tshark 4.0 does not show: it reads FLUSH, ATOMIC WRITE and all of XRC, whose opcodes it has names for, up to their BTH, and the ICRC of
-# a CNP as part of its padding.
+# Fields that tshark 4.0 does not show. It reads FLUSH, ATOMIC WRITE and all of XRC only up to the
+# BTH, though it has names for XRC's opcodes. It takes the ICRC of a CNP for a part of the padding.
 OF_BTH = {"solicited", "mig", "pad", "pkey", "dest", "ack_req", "psn"}
 UNSEEN = {(n, f) for n in ("rc_flush", "rc_atomic_write") for f in ("va", "rkey", "length", "icrc")} | {("cnp", "icrc")}
 UNSEEN |= {(n, f) for n in OPCODES if n.startswith("xrc") for f in TSHARK if f not in OF_BTH}

@@ -3,8 +3,9 @@
 
 usage: iwarp.py [iwarp.txt]      needs scapy (pip install scapy) and tshark
 
-Scapy writes Ethernet, IP and TCP. What TCP carries is written here after the RFCs' figures, CRC32c bit by bit. tshark's dissectors iwarp_mpa
-and iwarp_ddp_rdmap then have to find every value where we put it. What tshark 4.0 does not read stands at `unseen`.
+Scapy writes Ethernet, IP and TCP. This script writes the payload of TCP after the RFCs' figures,
+and computes CRC32c bit by bit. tshark's dissectors iwarp_mpa and iwarp_ddp_rdmap then have to find
+every value in its place. `unseen` names what tshark 4.0 does not read.
 """
 
 import random
@@ -31,7 +32,7 @@ def be(width, *values):
 
 
 def fpdu(ulpdu, at, markers, crc):
-    """An FPDU that begins `at` bytes behind the start of full operation, and what its markers point with."""
+    """Returns an FPDU, `at` bytes after full operation began, and the pointers of its markers."""
     out, pointers = b"", []
     length_at = 4 if markers and at % 512 == 0 else 0
 
@@ -46,12 +47,12 @@ def fpdu(ulpdu, at, markers, crc):
     body += bytes(-len(body) % 4)
     for i in range(0, len(body), 4):
         put(body[i : i + 4])
-    # The word of the CRC may have a marker before it, which the CRC covers.
+    # There may be a marker before the CRC, which covers the marker.
     put(b"")
     return out + (crc32c(out) if crc else bytes(4)), pointers
 
 
-# opcode, and queue of those that are untagged
+# Opcode, and queue of untagged messages (None: tagged).
 KINDS = {
     "write": (0, None),
     "read_request": (1, 1),
@@ -69,7 +70,8 @@ KINDS = {
     "atomic_response": (11, 3),
 }
 ATOMICS = {"fetch_add": 0, "swap": 1, "compare_swap": 2}
-# Layer, type, code, and which headers come back: of a tagged segment, of an untagged one, of a READ request, or none.
+# Layer, type, code, and the headers that the TERMINATE carries: those of a tagged segment, of an
+# untagged one, of a READ request, of an untagged one without its length, or none.
 TERMINATES = [
     (0, 0, 0x00, None), (0, 1, 0x00, "read"), (0, 1, 0x02, "tagged"), (0, 2, 0x05, "untagged"), (0, 2, 0x06, "read"),
     (0, 2, 0xFF, "untagged"), (1, 0, 0x00, None), (1, 1, 0x01, "tagged"), (1, 1, 0x04, "tagged"),
@@ -78,7 +80,7 @@ TERMINATES = [
 
 
 def ddp(rng, kind, v):
-    """DDP header, with values for its fields in `v`."""
+    """Returns a DDP header, and adds the values of its fields to `v`."""
     wide = lambda bits: rng.getrandbits(bits) | 1 << (bits - 1)
     opcode, queue = KINDS[kind]
     has_parts = kind.startswith(("write", "read_response", "send"))
@@ -101,7 +103,7 @@ def read_request(rng, v):
 
 
 def segment(rng, kind, size, terminate):
-    """A ULPDU, its values, and its payload."""
+    """Returns a ULPDU, the values of its fields, and its payload."""
     wide = lambda bits: rng.getrandbits(bits) | 1 << (bits - 1)
     v = {}
     head = ddp(rng, kind, v)
@@ -139,13 +141,13 @@ def segment(rng, kind, size, terminate):
 
 
 def set_up(rng, kind, c, size):
-    """A request or reply."""
+    """Returns an MPA request or reply, and the values of its fields."""
     v = {"m": c["markers"], "c": c["crc"], "r": c.get("reject", 0) if kind == "reply" else 0, "rev": c["rev"]}
     private = rng.randbytes(size)
     words = b""
     if c.get("enhanced"):
         v |= {"s": 1, "ird": rng.getrandbits(14), "ord": rng.getrandbits(14)}
-        # The flag C of RFC 6581 is another than that of RFC 5044.
+        # The flag C of RFC 6581 (`c_`) is not the flag C of RFC 5044 (`c`).
         v |= {"a": 1, "b": 0, "c_": 1, "d": 1} if kind == "request" else {b: rng.getrandbits(1) for b in ("a", "b", "c_", "d")}
         if c.get("automatic"):
             v["ird"] = 0x3FFF
@@ -170,7 +172,7 @@ SIZES = [1, 2, 3, 4, 0, 7, 64, 255, 444, 512, 1030, 1400]
 
 
 class Conversation:
-    """TCP segments of a connection, as tshark wants them: one FPDU each."""
+    """The TCP segments of a connection. Each has one FPDU, as tshark expects."""
 
     def __init__(self, rng, index):
         self.ports = (50000 + index, 60000 + index)
@@ -203,8 +205,8 @@ def build(rng):
         messages = [] if c.get("reject") else [(k, t) for k in KINDS for t in (TERMINATES if k == "terminate" else [None])]
         first = []
         if messages and c["markers"]:
-            # Each side begins with an FPDU that has a marker before its length and more behind it. Then WRITEs and SENDs of all sizes, so that
-            # markers come to lie anywhere.
+            # Each side begins with an FPDU that has a marker before its length, and more after it.
+            # At the end there are WRITEs and SENDs of all sizes, so that markers lie anywhere.
             first = [("write", None), ("send", None)]
             messages += [(k, None) for k in ("write", "send") for _ in SIZES]
         for n, (kind, terminate) in enumerate([*first, *messages]):
@@ -213,7 +215,7 @@ def build(rng):
             ulpdu, v, payload = segment(rng, kind, size, terminate)
             data, pointers = fpdu(ulpdu, at[side], c["markers"], c["crc"])
             while pointers and (at[side] + len(data)) % 512 == 0:
-                # tshark counts the marker behind an FPDU with those in it.
+                # tshark counts a marker right after an FPDU as one of its own.
                 assert payload, f"a {kind} ends where a marker begins: take another seed"
                 size += 4
                 ulpdu, v, payload = segment(rng, kind, size, terminate)
@@ -227,7 +229,7 @@ def build(rng):
     return records, frames
 
 
-# Our field -> tshark's.
+# Our field -> tshark's field.
 SET_UP = {
     "m": "iwarp_mpa.marker_flag", "c": "iwarp_mpa.crc_flag", "r": "iwarp_mpa.rej_flag", "rev": "iwarp_mpa.rev",
 }
@@ -257,23 +259,23 @@ OTHERS = [
 
 
 def number(text):
-    """What tshark prints as one; None if it prints nothing."""
+    """Returns the number that tshark prints; None if it prints nothing."""
     return {"True": 1, "False": 0, "": None}[text] if text in ("True", "False", "") else int(text, 0)
 
 
 def unseen(record, field):
-    """What tshark 4.0 does not read, or reads wrongly."""
+    """Whether tshark 4.0 does not read this field, or reads it wrongly."""
     kind = record["kind"]
-    # It takes the words behind a swap's offset for those of a comparison.
+    # It takes the words after a swap's offset for those of a compare-and-swap.
     if kind == "swap" and field in ("data", "mask", "compare", "compare_mask"):
         return True
-    # It shows RFC 5044's reserved bits and private data only.
+    # It shows only the private data and the reserved bits of RFC 5044.
     if kind in ("request", "reply"):
         return field in ("s", "ird", "ord", "a", "b", "c_", "d")
-    # RFC 7306's immediate data is payload to it.
+    # It takes the immediate data of RFC 7306 for payload.
     if kind.startswith("immediate"):
         return field == "imm"
-    # By the error type, never mind the layer, it decides how long the header of the segment is.
+    # It derives the length of the segment's header from the error type, whatever the layer is.
     if kind == "terminate" and record["d"]:
         tagged = int(record["its_ddp"][:2], 16) >= 0x80
         return field in ("its_ddp", "its_read") and tagged != (record["etype"] == 1)
@@ -321,7 +323,7 @@ def check_with_tshark(records, frames):
         wrpcap(pcap.name, [Ether(f) for f in frames])
         args = ["tshark", "-r", pcap.name, "-o", "tcp.check_checksum:TRUE", "-o", "tcp.try_heuristic_first:TRUE"]
         args += ["-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE"]
-        # They guess at payloads, and ours are random.
+        # These dissectors guess what a payload is, and the payloads here are random.
         for protocol in ["rpcordma", "smb_direct", "nvme-rdma", "iser"]:
             args += ["--disable-protocol", protocol]
         fields = ["-T", "fields", "-E", "separator=|", "-E", "occurrence=a", "-E", "aggregator=,"]
@@ -337,7 +339,7 @@ def check_with_tshark(records, frames):
             if not right:
                 wrong.append(f"{what} of {record} is read as { {k: v for k, v in got.items() if v} }")
 
-        # It knows revision 1 alone, and remarks on a refusal.
+        # tshark knows revision 1 only, and has a remark about a reply that rejects.
         excused = record.get("rev") == 2 or record.get("r") == 1 and record["kind"] == "reply"
         check(not got["_ws.malformed"] and (excused or not got["_ws.expert.message"]), "an expert's remark")
         compare(record, got, check)
@@ -348,7 +350,7 @@ def check_with_tshark(records, frames):
 
 
 def empty_fpdus():
-    """FPDUs without a ULPDU (RFC 6581), which tshark does not read."""
+    """Yields FPDUs without a ULPDU (RFC 6581), which tshark does not read."""
     for markers, crc, at in [(0, 1, 0), (0, 0, 0), (1, 1, 0), (1, 1, 504), (1, 1, 508)]:
         data, pointers = fpdu(b"", at, markers, crc)
         record = {"kind": "empty", "markers": markers, "crc": crc, "at": at, "ulpdu_length": 0}

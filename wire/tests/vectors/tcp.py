@@ -3,7 +3,8 @@
 
 usage: tcp.py [tcp.txt]      needs scapy (pip install scapy) and tshark
 
-Scapy writes headers, options and checksums. tshark has to find every value where we put it, and a right checksum.
+Scapy writes headers, options and checksums. tshark has to find every value in its place, and a
+right checksum.
 """
 
 import random
@@ -16,7 +17,7 @@ from scapy.all import Ether, IP, IPv6, Raw, TCP, raw, wrpcap
 
 FLAGS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "ECE": 64, "CWR": 128}
 
-# What a segment has: flags, options in the order in which we write them.
+# Flags of a segment, and its options in the order in which they are written.
 SHAPES = {
     "syn": (FLAGS["SYN"], ["mss", "sackok", "ts", "ws"]),
     "syn_ecn": (FLAGS["SYN"] | FLAGS["ECE"] | FLAGS["CWR"], ["mss", "ws"]),
@@ -64,7 +65,7 @@ def build(rng, name, version, size):
             written.append(("MSS", v["mss"]))
         elif option == "sackok":
             v["sackok"] = 1
-            # With timestamps it takes the place of their padding.
+            # With timestamps, this option takes the place of their padding.
             written += ([] if "ts" in options else [("NOP", None)] * 2) + [("SAckOK", b"")]
         elif option == "ts":
             v |= {"ts_value": wide(32), "ts_echo": wide(32)}

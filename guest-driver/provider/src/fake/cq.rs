@@ -1,4 +1,4 @@
-//! What the provider calls of libibverbs for completion queues.
+//! Fake libibverbs functions for completion queues.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "it stands for C code, with the contracts of libibverbs"
@@ -78,7 +78,7 @@ unsafe extern "C" fn ibv_cmd_create_cq_ex(
             driver_request(command.cast(), size_of::<ibv_create_cq_ex>(), command_size);
         let core = size_of::<ib_uverbs_ex_create_cq_resp>();
         driver_reply(reply.cast(), core, reply_size, UserCreateCqResp::new_zeroed());
-        // As ibv_cmd_create_cq_ex tells the kernel.
+        // The condition under which `ibv_cmd_create_cq_ex` requests time stamps from the kernel.
         let timestamps = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
         let is_timed = (*attr).wc_flags & u64::from(timestamps) != 0;
         add_cq(context, cq.cast(), &request, (*attr).cqe as c_int, is_timed);
@@ -106,7 +106,7 @@ unsafe extern "C" fn ibv_cmd_resize_cq(
             during(&kernel, Moment::Before);
         }
         let ordered = ordered_error(context);
-        // Whether an EIO was carried out is not known to anybody; here it was.
+        // After EIO nobody knows whether the command was executed. Here it was.
         if ordered != 0 && ordered != libc::EIO {
             return ordered;
         }

@@ -1,4 +1,4 @@
-//! The device behind the fake kernel: takes requests, writes completions.
+//! The device of the fake kernel: it takes requests, and writes completions.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering, fence};
@@ -16,7 +16,7 @@ pub struct FakeCq {
     pub start: usize,
     pub layout: CqLayout,
     next: u32,
-    /// Words of the record that were seen.
+    /// Value of the arm word when it was last read.
     seen: u32,
 }
 
@@ -27,10 +27,10 @@ impl FakeCq {
         Self { start: start as usize, layout, next: 0, seen: 0 }
     }
 
-    /// CQEs that it has room for now.
+    /// Returns the number of CQEs that it has room for.
     pub fn room(&self) -> u32 {
         let ring = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
-        // SAFETY: the provider keeps the memory until the CQ is destroyed; the consumer's word is
+        // SAFETY: the provider keeps the memory until the CQ is destroyed. The consumer's word is
         // 64 bytes into the record.
         let consumer = unsafe {
             let word = ring.add(self.layout.record_offset() + 64);
@@ -39,7 +39,7 @@ impl FakeCq {
         self.layout.entries() - self.next.wrapping_sub(consumer)
     }
 
-    /// Goes on in another ring; false if what is there does not fit.
+    /// Moves to another ring. Returns false if the present CQEs do not fit.
     pub fn resize(&mut self, start: u64, entries: u32, held: u32) -> bool {
         if self.layout.entries() - self.room() + held > entries {
             return false;
@@ -67,7 +67,7 @@ impl FakeCq {
     fn was_armed(&mut self) -> bool {
         let ring = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
         fence(Ordering::SeqCst);
-        // SAFETY: as above.
+        // SAFETY: the provider keeps the memory until the CQ is destroyed.
         let arm = unsafe { AtomicU32::from_ptr(ring.add(self.layout.record_offset()).cast()) };
         let now = arm.load(Ordering::Relaxed);
         std::mem::replace(&mut self.seen, now) != now
@@ -78,7 +78,7 @@ impl FakeCq {
 #[derive(Clone, Debug)]
 pub struct Parsed {
     pub header: WqeHeader,
-    /// All of its bytes.
+    /// All bytes of the request.
     pub bytes: Vec<u8>,
 }
 
@@ -114,7 +114,7 @@ impl Parsed {
             .collect()
     }
 
-    /// The requests of a list.
+    /// Returns the requests of a list.
     fn requests(&self) -> Vec<Self> {
         let body = ListBody::read_from_prefix(&self.bytes[16..]).unwrap().0;
         let ids = [self.header.wqe_id].into_iter().chain(body.wqe_ids);
@@ -129,7 +129,7 @@ impl Parsed {
         ids.take(count).enumerate().map(single).collect()
     }
 
-    /// The completion of a receive of a shared queue that this QP has taken.
+    /// Returns the completion of a receive of a shared queue that this QP has taken.
     pub fn received(&self, qpn: u32) -> Cqe {
         assert_eq!(self.opcode(), WrOpcode::SRQ_RECV);
         Cqe {
@@ -141,7 +141,7 @@ impl Parsed {
         }
     }
 
-    /// The completion of success.
+    /// Returns a completion with success.
     pub fn success(&self) -> Cqe {
         let recv = self.opcode() == WrOpcode::RECV;
         Cqe {
@@ -155,13 +155,14 @@ impl Parsed {
 }
 
 impl Kernel {
-    /// CQEs that each CQ has room for now.
+    /// Returns the number of CQEs that each CQ has room for.
     pub fn room(&self) -> u32 {
         self.state().cqs.values().map(FakeCq::room).min().expect("there is a CQ")
     }
 
-    /// The next request, from the context's channel or from METHOD_POST. Requests of a list are
-    /// taken one by one.
+    /// Takes the next request, from the context's channel or from `METHOD_POST`.
+    ///
+    /// Requests of a list are taken one by one.
     pub fn take(&self) -> Option<Parsed> {
         let mut state = self.state();
         if let Some(receive) = state.listed.pop_front() {
@@ -170,7 +171,7 @@ impl Kernel {
         let first = self.unit(&mut state)?;
         let mut units = vec![first];
         while units.len() < usize::from(Parsed::new(&units).header.units) {
-            // A whole request is released at once.
+            // Units of one request become visible together.
             units.push(self.unit(&mut state).unwrap());
         }
         let request = Parsed::new(&units);
@@ -181,7 +182,7 @@ impl Kernel {
         state.listed.pop_front()
     }
 
-    /// All that are there.
+    /// Takes all requests.
     pub fn take_all(&self) -> Vec<Parsed> {
         std::iter::from_fn(|| self.take()).collect()
     }
@@ -191,7 +192,7 @@ impl Kernel {
         self.complete_as(cqe, cqe.qpn.get());
     }
 
-    /// Writes a completion, whatever QP it names, to the CQ of `qpn`.
+    /// Writes a completion to the CQ of `qpn`, whatever QP the completion names.
     pub fn complete_as(&self, cqe: Cqe, qpn: u32) {
         let mut state = self.state();
         let (send_cq, recv_cq) = state.qp_cqs[&qpn];
@@ -200,7 +201,7 @@ impl Kernel {
         state.cqs.get_mut(&cq).unwrap().put(cqe, clock);
     }
 
-    /// Takes all requests and lets them succeed; how many there were.
+    /// Takes all requests, and completes them with success. Returns their number.
     pub fn serve(&self) -> usize {
         let requests = self.take_all();
         for request in &requests {
@@ -212,7 +213,7 @@ impl Kernel {
         requests.len()
     }
 
-    /// Whether the send CQ of `qpn` was armed since the last time.
+    /// Whether the send CQ of `qpn` was armed since the last call.
     pub fn was_armed(&self, qpn: u32) -> bool {
         let mut state = self.state();
         let cq = state.qp_cqs[&qpn].0;
@@ -225,7 +226,7 @@ impl Kernel {
         word(&self.rings, USED_OFFSET as usize + 4 + 8 * usize::from(ENTRIES)).store(event, Ordering::SeqCst);
     }
 
-    /// What was last written to the doorbell; 0 since.
+    /// Returns the last value written to the doorbell, and resets it to 0.
     pub fn doorbell(&self) -> u16 {
         word(&self.doorbell, 64).swap(0, Ordering::SeqCst)
     }
@@ -240,7 +241,7 @@ impl Kernel {
         let position = usize::from(state.taken % ENTRIES);
         let slot = usize::from(word(&self.rings, 4 + 2 * position).load(Ordering::Relaxed));
         let slot: NonNull<Unit> = self.slots.part(64 * slot, 64).unwrap().cast();
-        // SAFETY: the slot is the device's until it is given back.
+        // SAFETY: the device owns the slot until it returns it.
         let unit = unsafe { slot.read() };
         state.taken = state.taken.wrapping_add(1);
         word(&self.rings, USED_OFFSET as usize + 2).store(state.taken, Ordering::Release);

@@ -1,5 +1,4 @@
-//! What the provider calls of libibverbs as a driver of devices and for contexts, and what the
-//! fakes of its other functions share.
+//! Fake libibverbs functions for drivers and contexts, and helpers of the other fakes.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "it stands for C code, with the contracts of libibverbs"
@@ -14,13 +13,13 @@ use vrdma_verbs::abi::zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::{Kernel, MAX_CQE};
 use crate::ffi::*;
 
-/// Drivers registered.
+/// Number of registered drivers.
 pub static REGISTERED: AtomicUsize = AtomicUsize::new(0);
 
-/// The operations given for a context; in rdma-core they are in its private part.
+/// The operations given for a context. In rdma-core they are in its private part.
 struct Private(verbs_context_ops);
 
-/// Operations of a context.
+/// Returns the operations of a context.
 pub unsafe fn ops<'a>(context: *mut verbs_context) -> &'a verbs_context_ops {
     unsafe { &(*(*context).priv_.cast::<Private>()).0 }
 }
@@ -29,12 +28,12 @@ pub unsafe fn kernel(context: *mut ibv_context) -> std::sync::Arc<Kernel> {
     Kernel::of(unsafe { (*context).cmd_fd })
 }
 
-/// An error that a test has ordered.
+/// Returns the error that a test has set for the next command.
 pub unsafe fn ordered_error(context: *mut ibv_context) -> c_int {
     std::mem::take(&mut unsafe { kernel(context) }.state().command_error)
 }
 
-/// The kernel has destroyed a queue; the program does what it does before it acknowledges the
+/// Destroys a queue in the kernel, and then runs the program's actions before it acknowledges the
 /// queue's events.
 pub(super) unsafe fn destroyed(context: *mut ibv_context) {
     let kernel = unsafe { kernel(context) };
@@ -150,7 +149,7 @@ unsafe extern "C" fn ibv_cmd_query_device_any(
         assert_eq!(attr_size, size_of_val(&*attr));
         *attr = std::mem::zeroed();
         let attr = &mut (*attr).orig_attr;
-        // 4 units: 14 elements.
+        // 14 SGEs, which fit into 4 units.
         (attr.max_cqe, attr.max_sge, attr.max_sge_rd, attr.max_srq_sge) = (MAX_CQE, 14, 14, 14);
         (*reply).base.fw_ver = 1 << 32 | 2 << 16 | 3;
     }

@@ -1,4 +1,4 @@
-//! What the provider calls of libibverbs for protection domains, regions and memory windows.
+//! Fake libibverbs functions for protection domains, regions and memory windows.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "it stands for C code, with the contracts of libibverbs"
@@ -133,7 +133,7 @@ unsafe extern "C" fn ibv_cmd_alloc_mw(
             error => return error,
         }
         kernel(context).state().mws += 1;
-        // The low bits are the last ones before they begin anew.
+        // The key tag has its largest value, so the next one wraps.
         *mw = ibv_mw { context, pd, rkey: 0x55ff, handle: 1, type_: mw_type };
         0
     }

@@ -1,4 +1,4 @@
-//! What the provider calls of libibverbs for queue pairs, address handles and multicast groups.
+//! Fake libibverbs functions for queue pairs, address handles and multicast groups.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "it stands for C code, with the contracts of libibverbs"
@@ -26,7 +26,7 @@ unsafe extern "C" fn ibv_cmd_create_qp_ex(
             0 => {}
             error => return error,
         }
-        // As libibverbs does with what it does not know.
+        // libibverbs also refuses unknown bits.
         let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         if (*attr).comp_mask & !known != 0 {
             return libc::EINVAL;
@@ -43,7 +43,7 @@ unsafe extern "C" fn ibv_cmd_create_qp_ex(
         (*qp).context = context;
         ((*qp).send_cq, (*qp).recv_cq) = ((*attr).send_cq, (*attr).recv_cq);
         (*qp).qp_num = qpn;
-        // Targets are the kernel's: its driver is not told of the process.
+        // The kernel owns targets: its driver does not see the process.
         let qpn = if (*attr).qp_type == IBV_QPT_XRC_RECV { 0 } else { qpn };
         driver_reply(
             reply.cast(),
@@ -107,7 +107,7 @@ unsafe extern "C" fn ibv_cmd_create_ah(
         (*ah).context = (*pd).context;
         let kernel = kernel((*pd).context);
         let mut state = kernel.state();
-        // As no other number that a request holds.
+        // A number unlike all others in a request.
         let ah = 0xa4 + state.ahs;
         state.ahs += 1;
         driver_reply(reply.cast(), 4, reply_size, UserCreateAhResp { ah: ah.into(), ..Default::default() });

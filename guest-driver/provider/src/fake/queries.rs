@@ -1,4 +1,4 @@
-//! Device memory, and what a process asks that imports objects.
+//! Fake kernel: device memory, and queries by a process that imports objects.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "it stands for C code, with the contracts of libibverbs and the kernel"
@@ -15,10 +15,10 @@ use super::libibverbs::{kernel, ordered_error};
 use super::{Kernel, PAGE, State};
 use crate::ffi::*;
 
-/// PDN of a PD by its handle.
+/// Added to the handle of a PD, gives its PDN.
 const PDN: u32 = 0x1000;
 
-/// The driver's methods that tell of a context and its objects; errno.
+/// Answers the driver's methods that describe a context and its objects. Returns an errno.
 pub unsafe fn answer(
     kernel: &Kernel,
     state: &mut State,

@@ -1,4 +1,4 @@
-//! What the provider calls of libibverbs for shared receive queues.
+//! Fake libibverbs functions for shared receive queues.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "it stands for C code, with the contracts of libibverbs"
@@ -40,7 +40,7 @@ unsafe extern "C" fn ibv_cmd_create_srq(
         state.srqs.insert(handle, ((*attr).attr.max_wr, 0));
         (*srq).context = context;
         (*srq).handle = handle;
-        // As no QP's.
+        // A number unlike those of QPs.
         let srqn = 0xab_0000 + handle;
         driver_reply(
             reply.cast(),

@@ -1,4 +1,4 @@
-//! What the provider calls of libibverbs for XRC.
+//! Fake libibverbs functions for XRC.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "it stands for C code, with the contracts of libibverbs"
@@ -16,8 +16,9 @@ use super::libibverbs::{driver_reply, kernel, ordered_error};
 use crate::ffi::*;
 
 impl Kernel {
-    /// A target of another process, `qpn`, has taken this receive of an XRC shared receive queue
-    /// for a message.
+    /// Completes this receive of an XRC shared receive queue.
+    ///
+    /// The target `qpn` of another process has taken it for a message.
     pub fn receive_xrc(&self, request: &Parsed, qpn: u32) {
         let srqn = request.qpn();
         let mut state = self.state();
@@ -111,7 +112,7 @@ unsafe extern "C" fn ibv_cmd_create_srq_ex(
         let kernel = kernel(context);
         let mut state = kernel.state();
         let handle = state.new_handle();
-        // As no QP's.
+        // A number unlike those of QPs.
         let srqn = state.next_srqn.take().unwrap_or(0xcd_0000 + handle);
         state.queues += 1;
         state.srqs.insert(handle, ((*attr).attr.max_wr, 0));

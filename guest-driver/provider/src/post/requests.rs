@@ -1,4 +1,4 @@
-//! From verbs requests to requests of the device.
+//! Translation of verbs requests to requests of the device.
 
 use std::ffi::c_int;
 use std::slice;
@@ -17,6 +17,8 @@ const SEND_FLAGS: u32 =
     ffi::IBV_SEND_FENCE | ffi::IBV_SEND_SIGNALED | ffi::IBV_SEND_SOLICITED | ffi::IBV_SEND_INLINE;
 
 impl ffi::ibv_send_wr {
+    /// Translates a send request for `qp`.
+    ///
     /// # Safety
     /// As for [`super::Queue::translate`].
     #[inline]
@@ -28,8 +30,8 @@ impl ffi::ibv_send_wr {
         let sges = unsafe { elements(self.sg_list, self.num_sge, qp.max_send_sge) }?;
         let inline = self.send_flags & ffi::IBV_SEND_INLINE != 0;
         let data = if inline {
-            // SAFETY: with this flag the elements name memory that this process can read
-            // (ibv_post_send(3), IBV_SEND_INLINE).
+            // SAFETY: with this flag the SGEs name memory that this process can read
+            // (ibv_post_send(3), `IBV_SEND_INLINE`).
             let gather = unsafe { Gather::new(sges) };
             if gather.len() > qp.max_inline as usize {
                 return Err(libc::EINVAL);
@@ -40,14 +42,14 @@ impl ffi::ibv_send_wr {
         };
         let tag = Tag { qpn: qp.qpn, wqe_id };
         let request = match qp.kind {
-            // SAFETY: on a UD QP this is the field that counts.
+            // SAFETY: on a UD QP `wr.ud` is the field that counts.
             Kind::Ud => unsafe { self.datagram(tag, data) },
             Kind::XrcSend => {
                 // SAFETY: by this function's own contract; on an XRC QP `xrc` is the field that
                 // counts.
                 let (request, xrc) =
                     unsafe { (self.connected(qp, tag, sges, data, inline), self.qp_type.xrc) };
-                // Requests of own keys go to no queue of the peer.
+                // Requests about the requester's own keys go to no queue of the peer.
                 let is_local = matches!(self.opcode, ffi::IBV_WR_LOCAL_INV | ffi::IBV_WR_BIND_MW);
                 request.map(|request| if is_local { request } else { request.xrc(xrc.remote_srqn) })
             }
@@ -60,6 +62,8 @@ impl ffi::ibv_send_wr {
             .fence(self.send_flags & ffi::IBV_SEND_FENCE != 0))
     }
 
+    /// Translates a request of a connected QP.
+    ///
     /// # Safety
     /// As for [`keys::translate`].
     #[inline]
@@ -71,7 +75,7 @@ impl ffi::ibv_send_wr {
         data: Data<'a>,
         inline: bool,
     ) -> Result<Request<'a>, Errno> {
-        // SAFETY: whichever field counts, all of them are integers.
+        // SAFETY: all fields are integers, whichever one counts.
         let remote = unsafe { Remote { addr: self.wr.rdma.remote_addr, rkey: self.wr.rdma.rkey } };
         let is_rc = qp.kind.is_reliable();
         match self.opcode {
@@ -83,7 +87,7 @@ impl ffi::ibv_send_wr {
             ffi::IBV_WR_ATOMIC_WRITE if is_rc => Ok(Request::atomic_write(tag, remote, data)),
             ffi::IBV_WR_ATOMIC_CMP_AND_SWP | ffi::IBV_WR_ATOMIC_FETCH_AND_ADD if is_rc && !inline => {
                 let [result] = sges else { return Err(libc::EINVAL) };
-                // SAFETY: for these opcodes this is the field that counts.
+                // SAFETY: for these opcodes `wr.atomic` is the field that counts.
                 let atomic = unsafe { self.wr.atomic };
                 let remote = Remote { addr: atomic.remote_addr, rkey: atomic.rkey };
                 Ok(if self.opcode == ffi::IBV_WR_ATOMIC_CMP_AND_SWP {
@@ -98,6 +102,8 @@ impl ffi::ibv_send_wr {
         }
     }
 
+    /// Translates a request of a UD QP.
+    ///
     /// # Safety
     /// `wr.ud` is the field that counts, and its address handle is alive.
     #[inline]
@@ -116,24 +122,24 @@ impl ffi::ibv_send_wr {
         }
     }
 
-    /// Immediate data in network byte order.
+    /// Returns the immediate data in network byte order.
     #[inline]
     fn imm(&self) -> [u8; 4] {
-        // SAFETY: any bytes are an integer.
+        // SAFETY: any bytes are a valid integer.
         unsafe { self.__bindgen_anon_1.imm_data }.to_ne_bytes()
     }
 }
 
-/// A request's elements.
+/// Returns the SGEs of a request. Fails with EINVAL if `count` is negative or more than `max`.
 ///
 /// # Safety
-/// `list` has `count` elements, if that is neither negative nor more than `max`.
+/// `list` has `count` elements, unless that is negative or more than `max`.
 #[inline]
 pub unsafe fn elements<'a>(list: *const ffi::ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
     match u32::try_from(count) {
         Ok(0) => Ok(&[]),
-        // SAFETY: `list` has `count` elements by this function's own contract; the layouts are the
-        // same (see ffi).
+        // SAFETY: `list` has `count` elements by this function's own contract. The layouts are
+        // equal (see `ffi`).
         Ok(count) if count <= max => Ok(unsafe { slice::from_raw_parts(list.cast(), count as usize) }),
         _ => Err(libc::EINVAL),
     }

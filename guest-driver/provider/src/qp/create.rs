@@ -1,4 +1,4 @@
-//! Making queue pairs.
+//! Creation of queue pairs.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -14,7 +14,7 @@ use crate::ffi;
 use crate::objects::zeroed;
 use crate::pd::Pd;
 
-/// As [`ffi::ib_uverbs_create_qp_resp`] with driver data.
+/// [`ffi::ib_uverbs_create_qp_resp`] with driver data.
 #[repr(C)]
 struct Reply {
     ibv: ffi::ib_uverbs_create_qp_resp,
@@ -56,6 +56,8 @@ pub unsafe extern "C" fn create_qp_ex(
     object(unsafe { create(context, &mut *attr) })
 }
 
+/// Makes a QP.
+///
 /// # Safety
 /// As for the arguments of [`create_qp_ex`].
 unsafe fn create(
@@ -66,28 +68,28 @@ unsafe fn create(
     let context = unsafe { Context::of(ibv_context) };
     let kind = Kind::asked(attr, context)?;
     let mut cap = attr.cap;
-    // SAFETY: by this function's own contract; the attributes make sense for this kind.
+    // SAFETY: by this function's own contract; the attributes were checked for this kind.
     let mut make = || unsafe { make(ibv_context, kind, attr, &mut cap) };
     // SAFETY: made just now, and nobody knows it.
     let undo = |qp: Box<Qp>| _ = unsafe { ffi::ibv_cmd_destroy_qp(qp.ibv()) };
-    // A target is the kernel's, and nothing is posted to it, nor completes.
+    // The kernel owns a target. Nothing is posted to it, and nothing completes.
     let qp = if kind == Kind::XrcRecv { make() } else { context.qps.register(make, undo) }?;
-    // The kernel may have raised the capabilities, and the caller reads them in `attr`.
+    // The kernel may have raised the capabilities. The caller reads them in `attr`.
     attr.cap = cap;
     Ok(Box::into_raw(qp).cast())
 }
 
-/// A QP that the kernel has made, and `cap`, what it can do.
+/// Has the kernel make a QP, and sets `cap` to its capabilities.
 ///
 /// # Safety
-/// As for the arguments of [`create_qp_ex`], and [`Kind::asked`] has found this kind.
+/// As for the arguments of [`create_qp_ex`]. [`Kind::asked`] has returned this kind.
 unsafe fn make(
     ibv_context: *mut ffi::ibv_context,
     kind: Kind,
     attr: &ffi::ibv_qp_init_attr_ex,
     cap: &mut ffi::ibv_qp_cap,
 ) -> Result<Box<Qp>, Errno> {
-    // SAFETY: the caller's open context, and PD, of this provider as those of all its contexts.
+    // SAFETY: the caller's open context and PD; all PDs of this context are of this provider.
     let (context, pd) =
         unsafe { (Context::of(ibv_context), (kind != Kind::XrcRecv).then(|| Pd::of(attr.pd))) };
     let mut qp = boxed(Qp::new(kind, attr.sq_sig_all != 0, pd)?)?;
@@ -97,8 +99,8 @@ unsafe fn make(
         (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
     }
     asked.cap.max_inline_data = inline_room(attr, context);
-    // The QP remembers these, and neither libibverbs nor the kernel sees to it that ones it does
-    // not use outlive it.
+    // The QP would remember unused CQs and SRQs. Neither libibverbs nor the kernel makes sure that
+    // these outlive it.
     if matches!(kind, Kind::XrcSend | Kind::XrcRecv) {
         (asked.recv_cq, asked.srq) = (ptr::null_mut(), ptr::null_mut());
     }
@@ -107,7 +109,7 @@ unsafe fn make(
     }
     let mut command: ffi::ibv_create_qp = zeroed!();
     let mut reply = Reply { ibv: zeroed!(), driver: UserCreateQpResp::new_zeroed() };
-    // SAFETY: the caller's context and attributes; the reply is as long as said.
+    // SAFETY: the caller's context and attributes; the reply is as long as stated.
     check(unsafe {
         ffi::ibv_cmd_create_qp_ex(
             ibv_context,
@@ -124,7 +126,7 @@ unsafe fn make(
     if kind == Kind::XrcRecv {
         return Ok(qp);
     }
-    // No lock is held here: the parent domain's allocator may do what it likes.
+    // No lock is held here, because the parent domain's allocator may call verbs.
     if let Err(errno) = qp.set_up(reply.driver.qpn.get(), &asked) {
         // SAFETY: made just now, and nobody knows it.
         unsafe { ffi::ibv_cmd_destroy_qp(qp.ibv()) };
@@ -133,7 +135,7 @@ unsafe fn make(
     Ok(qp)
 }
 
-/// Another object for an XRC target, which maybe another process has made.
+/// Makes another object for an XRC target, which another process may have made.
 pub unsafe extern "C" fn open_qp(
     context: *mut ffi::ibv_context,
     attr: *mut ffi::ibv_qp_open_attr,
@@ -142,7 +144,7 @@ pub unsafe extern "C" fn open_qp(
         let qp = boxed(Qp::new(Kind::XrcRecv, false, None)?)?;
         let mut command: ffi::ibv_open_qp = zeroed!();
         let mut reply: ffi::ib_uverbs_create_qp_resp = zeroed!();
-        // SAFETY: the caller's context and attributes; all lengths are as said.
+        // SAFETY: the caller's context and attributes; all lengths are as stated.
         check(unsafe {
             ffi::ibv_cmd_open_qp(
                 context,
@@ -160,9 +162,10 @@ pub unsafe extern "C" fn open_qp(
     object(open())
 }
 
-/// Bytes of inline data of a QP that is asked for: at least as many as its elements take. (Programs
-/// rely on it that ask for none, such as rdma_xclient(1); devices whose requests lie in memory, and
-/// rdma_rxe, have that room anyway.)
+/// Returns the bytes of inline data to request for a QP: at least as many as its SGEs take.
+///
+/// Programs that request none rely on this, for example rdma_xclient(1). Devices whose requests are
+/// in memory, and `rdma_rxe`, have that room anyway.
 fn inline_room(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> u32 {
     let cap = &attr.cap;
     let of_elements =

@@ -10,26 +10,27 @@ use crate::ffi;
 /// Transport service of a QP, and the send requests that it supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Reliable connection: all.
+    /// Reliable connection: all requests.
     Rc,
-    /// Unreliable connection: sends and writes.
+    /// Unreliable connection: SEND and WRITE.
     Uc,
-    /// Unreliable datagram: sends.
+    /// Unreliable datagram: SEND.
     Ud,
-    /// XRC initiator: as reliable connections.
+    /// XRC initiator: all requests, as for reliable connections.
     XrcSend,
-    /// XRC target: none.
+    /// XRC target: no requests.
     XrcRecv,
 }
 
 impl Kind {
-    /// Whether it has all requests.
+    /// Whether the QP supports all requests.
     #[inline]
     pub fn is_reliable(self) -> bool {
         matches!(self, Kind::Rc | Kind::XrcSend)
     }
 
-    /// The kind of QP that the attributes ask for, if the provider has such QPs in this context.
+    /// Returns the kind that the attributes ask for, if the provider supports such QPs in this
+    /// context.
     pub fn asked(attr: &ffi::ibv_qp_init_attr_ex, context: &Context) -> Result<Kind, Errno> {
         let kind = match attr.qp_type {
             ffi::IBV_QPT_RC => Kind::Rc,
@@ -39,7 +40,7 @@ impl Kind {
             ffi::IBV_QPT_XRC_RECV if has_xrc(context) => Kind::XrcRecv,
             _ => return Err(libc::EOPNOTSUPP),
         };
-        // No creation flag is supported: the field may be there, but has to be 0. libibverbs leaves
+        // No creation flag is supported. The field may be present, but must be 0. libibverbs leaves
         // this check to providers.
         let has_flags = attr.comp_mask & ffi::IBV_QP_INIT_ATTR_CREATE_FLAGS != 0;
         let target = kind == Kind::XrcRecv;

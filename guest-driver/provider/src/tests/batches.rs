@@ -23,7 +23,7 @@ const ALL: u32 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
-/// A QP of a kind, in RTS, made for these operations.
+/// Makes a QP of a kind, in RTS, for these operations.
 pub fn qp_ex(
     guest: &Guest,
     cq: *mut ibv_cq,
@@ -44,7 +44,7 @@ pub fn qp_ex(
     Ok(qp.cast())
 }
 
-/// Programs that have flags to give name the field also when they give none.
+/// Programs that may set flags name the field even if they set none.
 #[test]
 fn creation_flags_may_be_none() {
     let kernel = Kernel::new();
@@ -73,7 +73,7 @@ impl Batch {
         Self(qp)
     }
 
-    /// A signaled WRITE that has nothing to write yet.
+    /// Begins a signaled WRITE without data.
     fn write(&self, wr_id: u64) -> &Self {
         unsafe {
             ((*self.0).wr_id, (*self.0).wr_flags) = (wr_id, IBV_SEND_SIGNALED);
@@ -101,10 +101,10 @@ impl Batch {
     }
 }
 
-/// What does not depend on the QP and its past.
+/// Returns the part of a request that does not depend on the QP and its history.
 fn content(mut request: Parsed) -> Vec<u8> {
     request.bytes[4..12].fill(0);
-    // Behind the data old bytes may stand.
+    // Old bytes may follow the data.
     let end = match request.header.inline_len.get() {
         0 => request.sges().len() * 16 + if request.bytes[0] == 5 || request.bytes[0] == 6 { 48 } else { 32 },
         len => 32 + usize::from(len),
@@ -183,7 +183,7 @@ fn an_atomic_write_takes_its_value_from_the_call() {
     let kernel = Kernel::new();
     let guest = Guest::new(&kernel);
     let cq = guest.cq(16);
-    // The program asks for no inline data.
+    // The program requests no inline data.
     let mut attr: ibv_qp_init_attr_ex = unsafe { zeroed() };
     (attr.send_cq, attr.recv_cq, attr.pd) = (cq, cq, guest.pd);
     (attr.qp_type, attr.cap) = (IBV_QPT_RC, ibv_qp_cap { max_inline_data: 0, ..CAP });
@@ -207,7 +207,7 @@ fn an_atomic_write_takes_its_value_from_the_call() {
     assert_eq!(by_calls.bytes[24..28], rkey.to_le_bytes());
     kernel.complete(by_calls.success());
     assert_eq!(wr_ids(&guest.poll(cq, 4)), [7]);
-    // By a list it may be inline, or an element.
+    // In a list the value may be inline data or an SGE.
     value = *b"12345678";
     let mut sges = [sge(value.as_ptr().expose_provenance() as u64, 8, 5)];
     for flags in [IBV_SEND_INLINE, 0] {
@@ -223,7 +223,7 @@ fn an_atomic_write_takes_its_value_from_the_call() {
             _ => assert_eq!(content(by_list), content(by_calls.clone())),
         }
     }
-    // An element beside the value is one too many.
+    // An SGE in addition to the value is one too many.
     let batch = Batch::start(qp);
     unsafe { (*qp).wr_atomic_write.unwrap()(qp, rkey, addr, value.as_ptr().cast()) };
     batch.sges(&[sge(0x1000, 8, 5)]);
@@ -258,17 +258,17 @@ fn a_flush_arrives_as_the_abi_says() {
         kernel.complete(request.success());
         assert_eq!(wr_ids(&guest.poll(cq, 4)), [7]);
     }
-    // Of all of a region any length will do.
+    // If the whole region is flushed, any length is valid.
     assert_eq!((post(usize::MAX, 1, 1), kernel.take().is_some()), (0, true));
     for (length, placement, level) in [(8, 0, 0), (8, 4, 0), (8, 0x81, 0), (8, 1, 2), (1 << 32, 1, 0)] {
         assert_eq!(post(length, placement, level), libc::EINVAL, "{length} {placement} {level}");
     }
-    // It has no payload.
+    // A FLUSH has no payload.
     let batch = Batch::start(qp);
     unsafe { (*qp).wr_flush.unwrap()(qp, rkey, addr, 8, 1, 0) };
     batch.sges(&[sge(0x1000, 8, 5)]);
     assert_eq!((batch.complete(), kernel.take().is_none()), (libc::EINVAL, true));
-    // ibv_send_wr has no fields that say of what.
+    // `ibv_send_wr` has no fields for the range of a FLUSH.
     let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
     wr.opcode = IBV_WR_FLUSH;
     wr.wr.atomic.swap = 1;
@@ -315,7 +315,7 @@ fn datagrams_take_their_setters_in_any_order() {
         assert_eq!((second.bytes[16], second.bytes[20], second.bytes[24]), (0xa4, 0xc1, 0xc2));
         assert_eq!(second.bytes[28..32], [9, 8, 7, 6]);
         assert_eq!((first.inline(), second.inline()), (&[1, 2, 3][..], &[4, 5][..]));
-        // Nowhere to go.
+        // The request has no destination.
         let batch = Batch::start(qp);
         (*qp).wr_send.unwrap()(qp);
         batch.inline(&mut [1]);
@@ -388,7 +388,7 @@ fn a_batch_is_posted_whole_or_not_at_all() {
         assert_eq!(kernel.serve(), posted, "batch {number}");
         guest.poll(cq, 8);
     }
-    // Setters of no request.
+    // Setters without a request.
     let batch = Batch::start(qp);
     batch.sges(&[element]).write(1);
     assert_eq!(batch.complete(), libc::EINVAL);
@@ -397,7 +397,7 @@ fn a_batch_is_posted_whole_or_not_at_all() {
     batch.abort();
     assert_eq!(Batch::start(qp).complete(), 0);
     assert!(kernel.take().is_none());
-    // Room that is taken already counts.
+    // Outstanding requests count against the limit.
     let batch = Batch::start(qp);
     (0..6).for_each(|wr_id| _ = batch.write(wr_id));
     assert_eq!(batch.complete(), 0);
@@ -406,7 +406,7 @@ fn a_batch_is_posted_whole_or_not_at_all() {
     assert_eq!(batch.complete(), libc::ENOMEM);
     assert_eq!(kernel.serve(), 6);
     assert_eq!(wr_ids(&guest.poll(cq, 8)), (0..6).collect::<Vec<u64>>());
-    // The two ways to post may take turns.
+    // The two ways to post may alternate.
     guest.send(qp.cast(), &mut [write(10)]).unwrap();
     let batch = Batch::start(qp);
     batch.write(11);

@@ -13,7 +13,7 @@ use crate::ffi::*;
 
 const BOTH: u32 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
-/// A CQ whose completions have these fields beside the usual ones.
+/// Makes a CQ whose completions have these fields in addition to the usual ones.
 fn timed(guest: &Guest, fields: u32) -> Result<*mut ibv_cq_ex, Errno> {
     let mut attr: ibv_cq_init_attr_ex = unsafe { zeroed() };
     (attr.cqe, attr.wc_flags) = (8, (IBV_WC_STANDARD_FLAGS | fields).into());
@@ -21,7 +21,7 @@ fn timed(guest: &Guest, fields: u32) -> Result<*mut ibv_cq_ex, Errno> {
     if cq.is_null() { Err(errno::last()) } else { Ok(cq) }
 }
 
-/// The next completion: wr_id, time stamp, time of the wall's clock.
+/// Returns the next completion: wr_id, time stamp, wall-clock time.
 fn next(cq: *mut ibv_cq_ex) -> Option<(u64, u64, u64)> {
     let mut attr: ibv_poll_cq_attr = unsafe { zeroed() };
     unsafe {
@@ -45,7 +45,7 @@ fn a_completion_has_the_time_that_the_device_gave_it() {
     let guest = Guest::new(&kernel);
     let cq = timed(&guest, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP).unwrap();
     let qp = guest.qp(cq.cast(), |_| ());
-    // Over the end of the ring, and polled in both ways.
+    // Past the end of the ring, and polled in both ways.
     for wr_id in 0..30 {
         kernel.state().clock = 5_000_000_000_000 + wr_id;
         guest.send(qp, &mut [write(wr_id), write(100)]).unwrap();
@@ -109,7 +109,7 @@ fn the_time_of_the_wall_is_the_device_s_time_and_what_it_lacks() {
     if kernel.state().clock_queries == 1 {
         assert!((before + 3 * SECOND..=after + 3 * SECOND).contains(&wall));
     }
-    // What the device's clock did since counts in full, until the clocks are compared again.
+    // Until the next comparison of the clocks, the wall-clock time follows the device's clock.
     let queries = kernel.state().clock_queries;
     let (_, _, later) = complete(11 * SECOND);
     if kernel.state().clock_queries == queries {
@@ -119,7 +119,7 @@ fn the_time_of_the_wall_is_the_device_s_time_and_what_it_lacks() {
     let before = realtime();
     let (_, _, wall) = complete(50 * SECOND);
     assert!((before..=realtime()).contains(&wall), "compared again");
-    // A device that does not answer: the last comparison holds, and the next question comes a
+    // A device that does not answer: the last comparison stays valid, and the next query comes a
     // second later.
     age(SECOND);
     kernel.state().command_error = libc::EIO;

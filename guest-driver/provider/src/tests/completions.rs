@@ -102,7 +102,8 @@ fn completions_of_a_destroyed_qp_are_nobodys() {
     let cq = guest.cq(16);
     let (old, other) = (guest.qp(cq, |_| ()), guest.qp(cq, |_| ()));
     let qpn = kernel.state().next_qpn - 2;
-    // One polled, so that the CQ remembers the QP; then two more, with another QP's between.
+    // One completion is polled, so that the CQ remembers the QP. Two more follow, with one of
+    // another QP between them.
     guest.send(old, &mut [write(1)]).unwrap();
     kernel.serve();
     assert_eq!(guest.poll(cq, 8).len(), 1);
@@ -111,7 +112,7 @@ fn completions_of_a_destroyed_qp_are_nobodys() {
     guest.send(old, &mut [write(4)]).unwrap();
     kernel.serve();
     guest.destroy_qp(old);
-    // The same number again, with requests of the same ids.
+    // A new QP gets the same number, and its requests get the same wqe_ids.
     kernel.state().next_qpn = qpn;
     let new = guest.qp(cq, |_| ());
     guest.send(new, &mut [write(11), write(12), write(13)]).unwrap();
@@ -133,7 +134,7 @@ fn numbers_equal_modulo_the_table_are_not_mixed_up() {
     let request = kernel.take().unwrap();
     kernel.state().next_qpn = request.qpn();
     let stranger = Cqe { qpn: (request.qpn() + MAX_QP).into(), ..request.success() };
-    // The fake looks its CQ up by the right number.
+    // The fake finds the CQ by the right number.
     kernel.complete_as(stranger, request.qpn());
     kernel.complete(request.success());
     let wcs = guest.poll(cq, 8);
@@ -157,7 +158,7 @@ fn a_device_that_names_a_qp_of_another_cq_completes_nothing() {
     complete(unsafe { (*qp).qp_num });
     assert_eq!(wr_ids(&guest.poll(cqs[0], 8)), [2]);
     guest.destroy_qp(qp);
-    // One that has gone was not remembered either.
+    // A destroyed QP was not remembered either.
     kernel.complete_as(Cqe { qpn: (at - 1).into(), ..Cqe::default() }, at);
     assert!(guest.poll(cqs[1], 8).is_empty());
     guest.destroy_qp(other);
@@ -218,7 +219,7 @@ fn poll_takes_no_more_than_asked_for() {
     guest.close(&[cq]);
 }
 
-/// A CQ whose completions are visited one by one.
+/// Makes a CQ whose completions are read one by one.
 fn cq_ex(guest: &Guest, change: impl FnOnce(&mut ibv_cq_init_attr_ex)) -> Result<*mut ibv_cq_ex, Errno> {
     let mut attr: ibv_cq_init_attr_ex = unsafe { zeroed() };
     (attr.cqe, attr.wc_flags) = (8, IBV_WC_STANDARD_FLAGS.into());
@@ -237,7 +238,7 @@ fn completions_can_be_visited_one_by_one() {
     unsafe {
         let (start, next, end) =
             ((*cq).start_poll.unwrap(), (*cq).next_poll.unwrap(), (*cq).end_poll.unwrap());
-        // Nothing there: whoever comes next is not locked out.
+        // There is no completion, so the next caller is not locked out.
         assert_eq!(start(cq, &raw mut attr), libc::ENOENT);
         assert_eq!(start(cq, &raw mut attr), libc::ENOENT);
         guest.recv(qp, &mut [recv(0xfeed, &mut [])]).unwrap();
@@ -268,12 +269,13 @@ fn completions_can_be_visited_one_by_one() {
         assert_eq!(((*cq).wr_id, (*cq).status), (5, IBV_WC_REM_ACCESS_ERR));
         assert_eq!((*cq).read_vendor_err.unwrap()(cq), IBV_WC_REM_ACCESS_ERR);
         assert_eq!(next(cq), libc::ENOENT);
-        // It continues where it was, within the same poll.
+        // The same poll finds later completions.
         guest.send(qp, &mut [write(6)]).unwrap();
         kernel.serve();
         assert_eq!((next(cq), (*cq).wr_id), (0, 6));
         end(cq);
-        // The room is the device's again: more than the ring holds, by both ways to poll.
+        // The device gets the room back: more completions than the ring holds, by both ways to
+        // poll.
         for wr_id in 0..40 {
             guest.send(qp, &mut [write(wr_id)]).unwrap();
             kernel.serve();

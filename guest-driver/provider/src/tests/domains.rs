@@ -9,7 +9,7 @@ use super::guest::{Guest, wr_ids, write};
 use crate::fake::{Kernel, MAX_CQE};
 use crate::ffi::*;
 
-/// What an allocator was asked for, and what it does.
+/// State of a test allocator: the requests it got, and how it allocates.
 #[derive(Default)]
 struct Asked {
     given: Vec<(usize, usize, u64)>,
@@ -21,7 +21,7 @@ struct Asked {
 enum How {
     #[default]
     Aligned,
-    /// By one byte too far.
+    /// One byte off the alignment.
     Shifted,
     None,
     UseDefault,
@@ -43,7 +43,7 @@ unsafe extern "C" fn alloc(
         asked.given.push((size, alignment, resource));
         let memory = || {
             let memory = libc::memalign(HEAD, size + HEAD).cast::<u8>();
-            // What was there before.
+            // Memory that was used before.
             memory.write_bytes(0xff, size + HEAD);
             memory
         };
@@ -227,12 +227,12 @@ fn allocators_give_the_memory_of_queues() {
     let parent = guest.with_allocators(&asked);
     let cq = guest.cq_in(parent).unwrap();
     let qp = guest.qp_in(parent, cq);
-    // 8 sends and 4 receives, 8 bytes each; the ring in pages.
+    // 8 sends and 4 receives of 8 bytes each; the ring is in pages.
     let given = std::mem::take(&mut asked.lock().unwrap().given);
     let ring = given[0].0;
     assert!(ring >= 4 * 64);
     assert_eq!(given, [(ring, 4096, 1), (64, 8, 2), (32, 8, 3)]);
-    // Memory that was not zeroed holds no completions.
+    // The allocator's memory was not zeroed, but has no completions.
     assert!(guest.poll(cq, 4).is_empty());
     guest.modify(qp, IBV_QPS_RTS);
     guest.send(qp, &mut [write(5), write(6)]).unwrap();

@@ -1,4 +1,4 @@
-//! A verbs program.
+//! A verbs program for the tests.
 
 use std::ffi::c_int;
 use std::mem::zeroed;
@@ -20,7 +20,7 @@ pub struct Guest {
 
 // SAFETY: verbs objects may be used from any thread.
 unsafe impl Send for Guest {}
-// SAFETY: the same.
+// SAFETY: verbs objects may be used from any thread.
 unsafe impl Sync for Guest {}
 
 /// A pointer to a verbs object that threads share.
@@ -28,12 +28,13 @@ unsafe impl Sync for Guest {}
 pub struct Shared<T>(pub *mut T);
 // SAFETY: verbs objects may be used from any thread.
 unsafe impl<T> Send for Shared<T> {}
-// SAFETY: the same.
+// SAFETY: verbs objects may be used from any thread.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    /// The pointer. (A closure that names the field captures the pointer alone, which threads can't
-    /// share.)
+    /// Returns the pointer.
+    ///
+    /// A closure that named the field would capture only the pointer, which threads cannot share.
     pub fn get(&self) -> *mut T {
         self.0
     }
@@ -51,7 +52,7 @@ impl Guest {
         Self::by(kernel, Entry::Open { wants_channel })
     }
 
-    /// A process that imports a context.
+    /// Imports a context, as another process would.
     pub fn import(kernel: &Arc<Kernel>) -> Result<Self, Errno> {
         Self::by(kernel, Entry::Import)
     }
@@ -81,7 +82,7 @@ impl Guest {
         }
     }
 
-    /// A QP in RTS.
+    /// Makes a QP in RTS.
     pub fn qp(&self, cq: *mut ibv_cq, change: impl FnOnce(&mut ibv_qp_init_attr)) -> *mut ibv_qp {
         let qp = self.try_qp(cq, change);
         assert!(!qp.is_null());
@@ -97,7 +98,7 @@ impl Guest {
         }
     }
 
-    /// Posts `wrs` as one list; the index of the bad one and errno if there is one.
+    /// Posts `wrs` as one list. Returns the index of the bad request, and errno, if there is one.
     pub fn send(&self, qp: *mut ibv_qp, wrs: &mut [ibv_send_wr]) -> Result<(), (usize, Errno)> {
         for i in 1..wrs.len() {
             wrs[i - 1].next = &raw mut wrs[i];
@@ -122,7 +123,7 @@ impl Guest {
         }
     }
 
-    /// A shared receive queue.
+    /// Makes a shared receive queue.
     pub fn srq(&self, max_wr: u32) -> *mut ibv_srq {
         let attr = ibv_srq_attr { max_wr, max_sge: 3, srq_limit: 0 };
         let mut attr = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
@@ -158,14 +159,14 @@ impl Guest {
         assert_eq!(unsafe { self.ops.destroy_qp.unwrap()(qp) }, 0);
     }
 
-    /// Closes the device, after its CQs.
+    /// Closes the device, after its CQs. The context must have no other users.
     pub fn close(self, cqs: &[*mut ibv_cq]) {
         let kernel = self.kernel.clone();
         self.leave(cqs);
         assert_eq!(kernel.state().contexts, 0);
     }
 
-    /// The same while the context has other users.
+    /// Closes the device, after its CQs. The context may have other users.
     pub fn leave(self, cqs: &[*mut ibv_cq]) {
         unsafe {
             for cq in cqs {
@@ -177,7 +178,7 @@ impl Guest {
     }
 }
 
-/// A request that writes nothing, signaled.
+/// Makes a signaled WRITE without data.
 pub fn write(wr_id: u64) -> ibv_send_wr {
     let mut wr: ibv_send_wr = unsafe { zeroed() };
     (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED);

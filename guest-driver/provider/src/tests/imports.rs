@@ -40,9 +40,9 @@ fn from_dm(dm: *mut ibv_dm, offset: u64, length: usize) -> Result<Vec<u8>, i32> 
 fn device_memory_is_shared_with_the_kernel() {
     let kernel = Kernel::new();
     let guest = Guest::new(&kernel);
-    // Two, so that one does not start where another mapping does.
+    // Two objects, so that one does not start at the beginning of the mapped file.
     let (first, dm) = (guest.dm(100), guest.dm(6000));
-    // From an address that is not aligned.
+    // The source address is not aligned.
     assert_eq!(to_dm(dm, 4092, &b"_twelve bytes"[1..]), 0);
     assert_eq!(from_dm(dm, 4096, 8).unwrap(), b"ve bytes");
     assert_eq!(from_dm(dm, 5992, 8).unwrap(), [0; 8]);
@@ -81,7 +81,7 @@ fn device_memory_that_cannot_be_is_refused_and_leaves_nothing() {
     assert_eq!(guest.try_dm(4096, 1), Err(libc::EINVAL), "a comp_mask that nobody knows");
     kernel.state().command_error = libc::ENOMEM;
     assert_eq!(guest.try_dm(4096, 0), Err(libc::ENOMEM));
-    // The kernel gives it, but it cannot be mapped.
+    // The kernel allocates the memory, but it cannot be mapped.
     assert_eq!(guest.try_dm(0, 0), Err(libc::EINVAL));
     assert!(kernel.state().dms.is_empty());
 
@@ -164,7 +164,7 @@ fn imported_objects_are_the_kernels_and_stay_there_when_unimported() {
         assert_eq!(to_dm(dm, 8, b"eight by"), 0);
         assert_eq!(from_dm(imported_dm, 8, 8).unwrap(), b"eight by");
 
-        // rdma-core's tests go in this order: the QP is destroyed after its PD is unimported.
+        // rdma-core's tests have this order: the QP is destroyed after its PD is unimported.
         let qp = Guest { kernel: kernel.clone(), pd, ..import }.qp(cq, |_| ());
         ops.unimport_mr.unwrap()(imported_mr);
         ops.unimport_pd.unwrap()(pd);
@@ -174,7 +174,7 @@ fn imported_objects_are_the_kernels_and_stay_there_when_unimported() {
         assert_eq!(kernel.state().pds.len(), 2);
         assert_eq!(from_dm(dm, 8, 8).unwrap(), b"eight by");
 
-        // Or an import ends it for all.
+        // An import may also deregister the region for all processes.
         let pd = ops.import_pd.unwrap()(import.context, (*opener.pd).handle);
         let again = ops.import_mr.unwrap()(pd, (*mr).handle);
         assert_eq!(ops.dealloc_pd.unwrap()(pd), libc::EBUSY);

@@ -16,7 +16,7 @@ use crate::errno::{self, Errno};
 use crate::fake::{Kernel, Parsed, Rereg};
 use crate::ffi::*;
 
-/// A region of 4 KiB at 0x10000.
+/// Registers a region of 4 KiB at 0x10000.
 fn region(guest: &Guest) -> *mut ibv_mr {
     let addr = ptr::without_provenance_mut(0x1_0000);
     let mr = unsafe { guest.ops.reg_mr.unwrap()(guest.pd, addr, 4096, 0x1_0000, 0) };
@@ -37,12 +37,12 @@ fn dealloc(guest: &Guest, mw: *mut ibv_mw) {
     assert_eq!(unsafe { guest.ops.dealloc_mw.unwrap()(mw) }, 0);
 }
 
-/// What a window of `mr` shows.
+/// Returns the range of `mr` to which a window is bound.
 fn shown(mr: *mut ibv_mr, mw_access_flags: u32) -> ibv_mw_bind_info {
     ibv_mw_bind_info { mr, addr: 0x1_0040, length: 0x80, mw_access_flags }
 }
 
-/// A signaled BIND_MW.
+/// Makes a signaled BIND_MW.
 fn bind(mw: *mut ibv_mw, rkey: u32, bind_info: ibv_mw_bind_info) -> ibv_send_wr {
     let mut wr = write(7);
     wr.opcode = IBV_WR_BIND_MW;
@@ -50,14 +50,14 @@ fn bind(mw: *mut ibv_mw, rkey: u32, bind_info: ibv_mw_bind_info) -> ibv_send_wr 
     wr
 }
 
-/// A signaled LOCAL_INV or SEND_WITH_INV.
+/// Makes a signaled LOCAL_INV or SEND_WITH_INV.
 fn invalidate(opcode: ibv_wr_opcode, rkey: u32) -> ibv_send_wr {
     let mut wr = write(7);
     (wr.opcode, wr.__bindgen_anon_1.invalidate_rkey) = (opcode, rkey);
     wr
 }
 
-/// The words of a BIND_MW: both rkeys, lkey, rights, address, length.
+/// Returns the words of a BIND_MW: both rkeys, lkey, rights, address, length.
 fn bound(request: &Parsed) -> ([u32; 4], [u64; 2]) {
     assert_eq!((request.opcode(), request.header.units), (WrOpcode::BIND_MW, 1));
     assert_eq!((request.header.sge_count, request.header.inline_len.get()), (0, 0));
@@ -70,7 +70,7 @@ fn rkey_of(request: &Parsed) -> u32 {
     u32::from_le_bytes(request.bytes[24..28].try_into().unwrap())
 }
 
-/// A kernel with these functions beside those of version 1.0.
+/// Makes a kernel with these functions in addition to those of version 1.0.
 fn kernel_with(cap: u64) -> Arc<Kernel> {
     Kernel::of_version(AllocContextExResp::SIZE, |reply| {
         reply.device_cap = (device_cap::V1_0 | cap).into();
@@ -161,7 +161,7 @@ fn a_bind_arrives_as_the_abi_says() {
     for kind in [IBV_QPT_RC, IBV_QPT_UC] {
         let qp = guest.qp(cq, |attr| attr.qp_type = kind);
         let (mr, mw) = (region(&guest), window(&guest, IBV_MW_TYPE_2).unwrap());
-        // Local rights and hints mean nothing.
+        // Local rights and hints have no effect.
         let info = shown(mr, rights | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
         let mut wr = bind(mw, 0x5512, info);
         wr.send_flags |= IBV_SEND_FENCE;
@@ -224,13 +224,13 @@ fn a_window_of_type_1_has_its_next_key_once_the_bind_is_posted() {
     kernel.complete(Cqe { status: WcStatus::MW_BIND_ERR.0, ..request.success() });
     let wc = guest.poll(cq, 4)[0];
     assert_eq!((wc.wr_id, wc.status), (9, IBV_WC_MW_BIND_ERR));
-    // Nothing is shown any more, by a request that makes no completion.
+    // A bind of length 0 unbinds the window. The request has no completion.
     let none = ibv_mw_bind_info { mr: ptr::null_mut(), addr: 0, length: 0, mw_access_flags: 0 };
     assert_eq!(bind_mw(none, IBV_SEND_FENCE), 0);
     let request = kernel.take().unwrap();
     assert_eq!(bound(&request), ([0x5500, 0x5501, 0, 0], [0, 0]));
     assert_eq!(request.header.flags.get(), flags::FENCE);
-    // What is not posted changes no key.
+    // A request that is not posted changes no key.
     assert_eq!(bind_mw(none, IBV_SEND_INLINE), libc::EINVAL);
     assert_eq!(bind_mw(shown(mr, IBV_ACCESS_ON_DEMAND), 0), libc::EINVAL);
     let mut wrs: Vec<_> = (0..u64::from(CAP.max_send_wr) - 1).map(write).collect();
@@ -309,7 +309,7 @@ fn function_calls_make_the_same_requests() {
     assert_eq!(third.sges(), [(0x1000, 8, 5), (0x2000, 8, 6)]);
     kernel.complete(third.success());
     assert_eq!(wr_ids(&guest.poll(cq, 4)), [3]);
-    // An element behind a request that takes none.
+    // An SGE for a request that takes none.
     let batch = Batch::start(qp);
     unsafe { (*qp).wr_local_inv.unwrap()(qp, 0x5500) };
     batch.sges(&[sge(0x1000, 8, 5)]);
@@ -320,7 +320,7 @@ fn function_calls_make_the_same_requests() {
     guest.close(&[cq]);
 }
 
-/// The completion of a receive that invalidated a key.
+/// Returns the completion of a receive that invalidated a key.
 fn invalidated(request: &Parsed) -> Cqe {
     let flags = cqe_flags::RECV | cqe_flags::INV;
     Cqe { imm: 0x0102_0304.into(), flags, opcode: WcOpcode::RECV.0, ..request.success() }
@@ -347,7 +347,7 @@ fn a_receive_tells_which_key_was_invalidated() {
         let mut attr: ibv_poll_cq_attr = zeroed();
         assert_eq!((*cq).start_poll.unwrap()(cq, &raw mut attr), 0);
         assert_eq!((*cq).read_wc_flags.unwrap()(cq), IBV_WC_WITH_INV);
-        // ibv_wc_read_invalidated_rkey() calls this.
+        // ibv_wc_read_invalidated_rkey() calls this function.
         assert_eq!((*cq).read_imm_data.unwrap()(cq), 0x0102_0304);
         (*cq).end_poll.unwrap()(cq);
     }

@@ -1,5 +1,4 @@
-//! No verb holds a lock that a thread of the program may need before it does what the verb waits
-//! for.
+//! No verb that waits for the program holds a lock that the program may need before.
 
 use std::ffi::c_int;
 use std::mem::zeroed;
@@ -15,14 +14,14 @@ use crate::fake::{ENTRIES, Kernel, Moment, QUEUE};
 use crate::ffi::*;
 use crate::wait;
 
-/// Does what must not wait for ever.
+/// Runs work that must not wait for ever.
 fn ends<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(work()));
     wait::receive(what, &receiver)
 }
 
-/// The kernel has destroyed an object, whose events are not acknowledged.
+/// A verb that destroys an object: the kernel has done so, and the events are not acknowledged.
 struct Destroyed {
     reached: mpsc::Receiver<()>,
     acknowledge: mpsc::Sender<()>,
@@ -30,7 +29,7 @@ struct Destroyed {
 }
 
 impl Destroyed {
-    /// Destroys something in another thread, up to there.
+    /// Destroys an object in another thread, up to the wait for its events.
     fn by(kernel: &Kernel, destroy: impl FnOnce() + Send + 'static) -> Self {
         let ((told, reached), (acknowledge, acknowledged)) = (mpsc::channel(), mpsc::channel());
         kernel.state().during_destroy = Some(Box::new(move || {
@@ -54,7 +53,7 @@ impl Destroyed {
 }
 
 impl Guest {
-    /// A CQ whose completions are read one by one.
+    /// Makes a CQ whose completions are read one by one.
     fn cq_ex(&self, cqe: u32) -> *mut ibv_cq_ex {
         unsafe {
             let mut attr: ibv_cq_init_attr_ex = zeroed();
@@ -65,7 +64,7 @@ impl Guest {
         }
     }
 
-    /// A shared receive queue of XRC.
+    /// Makes an XRC shared receive queue.
     fn xrc_srq(&self, xrcd: *mut ibv_xrcd, cq: *mut ibv_cq) -> *mut ibv_srq {
         unsafe {
             let mut attr: ibv_srq_init_attr_ex = zeroed();
@@ -172,7 +171,7 @@ fn a_thread_that_polls_makes_and_destroys_qps_while_others_wait_for_its_poll() {
         assert_eq!(start_poll(cq), 0);
         let theirs = guest.clone();
         let destroyed = Destroyed::by(&guest.kernel, move || theirs.destroy_qp(going.get()));
-        // It goes on, and waits for this poll.
+        // The destroying thread continues, and waits for this poll.
         destroyed.acknowledge.send(()).unwrap();
         for cq in [other.get(), cq.cast()] {
             let qp = guest.qp(cq, |_| ());
@@ -207,7 +206,7 @@ fn a_number_that_the_kernel_gives_again_before_its_qp_has_ended_is_not_used() {
     kernel.serve();
     destroyed.end();
     assert_eq!(wr_ids(&guest.poll(cq.0, 16)), [11]);
-    // Now it is free.
+    // Now the entry of the number is free.
     kernel.state().next_qpn = qpn;
     let again = guest.qp(cq.0, |_| ());
     assert_eq!(unsafe { (*again).qp_num }, qpn);
@@ -277,7 +276,7 @@ fn within_its_poll_a_thread_may_do_with_the_cq_what_it_likes() {
         end_poll(cq);
         guest.modify(qp.get(), IBV_QPS_RTS);
     });
-    // Another thread has the CQ now.
+    // Now another thread gets the CQ.
     guest.send(qp.0, &mut [write(5)]).unwrap();
     kernel.serve();
     assert_eq!((start_poll(cq.0), unsafe { (*cq.0).wr_id }), (0, 5));
@@ -289,7 +288,7 @@ fn within_its_poll_a_thread_may_do_with_the_cq_what_it_likes() {
 
 #[test]
 fn a_thread_that_polls_does_not_wait_for_the_resize_of_another() {
-    /// 1: the other resizes; 2: it may go on.
+    /// 1: the other thread resizes. 2: it may continue.
     static STAGE: AtomicUsize = AtomicUsize::new(0);
     let kernel = Kernel::new();
     let guest = Arc::new(Guest::new(&kernel));
@@ -309,7 +308,7 @@ fn a_thread_that_polls_does_not_wait_for_the_resize_of_another() {
     let ours = guest.clone();
     ends("a resize within a poll", move || {
         assert_eq!(start_poll(cq.get()), libc::ENOENT);
-        // Nothing was found, so there is no poll, and a resize would wait its turn.
+        // Nothing was found, so no poll is started, and a resize would wait.
         let qp = ours.qp(cq.get().cast(), |_| ());
         ours.send(qp, &mut [write(1)]).unwrap();
         ours.kernel.serve();
@@ -337,7 +336,7 @@ fn who_waits_for_a_device_that_is_lost_is_told_at_once_and_so_is_the_program() {
         let mut wrs: Vec<_> = (0..u64::from(ENTRIES) + 1).map(write).collect();
         told.send(theirs.send(qp.get(), &mut wrs))
     });
-    // Who waits kicks now and then.
+    // A waiting post kicks now and then.
     wait::until("a post that waits", || (kernel.doorbell() == QUEUE).then_some(()));
     wait::until("a post that still waits", || (kernel.doorbell() == QUEUE).then_some(()));
     let ours = guest.clone();
@@ -367,8 +366,8 @@ fn a_reset_waits_for_the_end_of_a_post_that_is_refused() {
         kernel.state().post_errors.push_back(libc::EPERM);
         kernel.state().during_post = Some(Box::new(move || {
             let reset = thread::spawn(move || theirs.modify(qp.get(), IBV_QPS_RESET));
-            // One that does not wait ends meanwhile. For one that waits, or is late, the time makes
-            // no difference.
+            // A reset that does not wait ends within this time. For one that waits, or is late, the
+            // time makes no difference.
             let _ = wait::within(Duration::from_millis(500), || reset.is_finished().then_some(()));
             let _ = done.send(reset);
         }));

@@ -1,4 +1,4 @@
-//! What a verb refuses by its result is in errno as well.
+//! A verb that fails by its result also sets errno.
 
 use std::ffi::c_int;
 use std::mem::zeroed;
@@ -9,7 +9,7 @@ use crate::errno;
 use crate::fake::Kernel;
 use crate::ffi::*;
 
-/// What `verb` returns, and errno behind it; before it is none.
+/// Returns the result of `verb`, and errno after it. Before it, errno is 0.
 fn both(verb: impl FnOnce() -> c_int) -> (c_int, c_int) {
     errno::set(0);
     let result = verb();

@@ -1,4 +1,4 @@
-//! Posting.
+//! Posting of requests.
 
 use std::ffi::c_int;
 use std::mem::zeroed;
@@ -20,7 +20,7 @@ fn a_query_takes_no_state_back_that_a_modify_has_led_to_meanwhile() {
     let cq = guest.cq(16);
     let qp = guest.qp(cq, |_| ());
     guest.modify(qp, IBV_QPS_RTR);
-    // As by another thread, while the query is in the kernel.
+    // Stands for a modify by another thread while the query is in the kernel.
     kernel.state().during_query = Some(|qp| {
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_RTS, ..unsafe { zeroed() } };
         assert_eq!(unsafe { modify_qp(qp, &raw mut attr, IBV_QP_STATE as c_int) }, 0);
@@ -33,7 +33,7 @@ fn a_query_takes_no_state_back_that_a_modify_has_led_to_meanwhile() {
     };
     query();
     guest.send(qp, &mut [write(1)]).unwrap();
-    // And one that nobody changes meanwhile is taken.
+    // A state that nobody changes meanwhile is stored.
     kernel.state().during_query = Some(|_| IBV_QPS_RTR);
     query();
     assert_eq!(guest.send(qp, &mut [write(2)]), Err((0, libc::EINVAL)));
@@ -178,7 +178,7 @@ fn datagrams_have_inline_data_and_flags_and_each_its_own_target() {
             wr.opcode = IBV_WR_SEND;
             wr.wr.ud.ah = ah;
             wr.wr.ud.remote_qpn = 0xaa_bbc0 + i as u32;
-            // The highest bit (the sender's own Q_Key) is for the device to obey.
+            // The device evaluates the highest bit, which selects the sender's own Q_Key.
             wr.wr.ud.remote_qkey = 0x8001_0000 + i as u32;
         }
         wrs[0].send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
@@ -355,7 +355,7 @@ fn a_device_that_stands_still_is_an_error_and_not_a_hang() {
     context.work.lock().unwrap().set_stall_timeout(Duration::from_millis(500));
     assert_eq!(guest.send(qp, &mut wrs), Err((ENTRIES.into(), libc::EIO)));
     assert_eq!(kernel.doorbell(), QUEUE, "it was kicked in despair");
-    // Nobody waits twice, or this would not end.
+    // No second post waits, or this would not end.
     context.work.lock().unwrap().set_stall_timeout(Duration::MAX);
     assert_eq!(guest.send(qp, &mut [write(0)]), Err((0, libc::EIO)));
     assert_eq!(kernel.serve(), ENTRIES.into());
@@ -380,14 +380,14 @@ fn nobody_waits_for_a_device_that_is_lost() {
         event.event_type = IBV_EVENT_DEVICE_FATAL;
         guest.ops.async_event.unwrap()(guest.context, &raw mut event);
     }
-    // Who waits does so for ever.
+    // A post that waits would wait for ever.
     unsafe { Context::of(guest.context) }.work.lock().unwrap().set_stall_timeout(Duration::MAX);
     assert_eq!(guest.send(qp, &mut [write(0)]), Err((0, libc::EIO)));
     guest.destroy_qp(qp);
     guest.close(&[cq]);
 }
 
-/// A guest without a channel of its own.
+/// Makes a guest without its own channel.
 fn through_the_kernel() -> (std::sync::Arc<Kernel>, Guest) {
     let kernel = Kernel::with(|_| ());
     let guest = Guest::new(&kernel);
@@ -400,7 +400,7 @@ fn without_a_channel_a_list_is_one_system_call() {
     let cq = guest.cq(256);
     let qp = guest.qp(cq, |attr| attr.cap.max_send_wr = 200);
     let mut sges = [sge(0, 8, 0); 3];
-    // Two units each: 32 of them in a call.
+    // Two units for each request: 32 requests in a call.
     let mut wrs: Vec<_> = (0..100).map(|wr_id| with_sges(write(wr_id), &mut sges)).collect();
     guest.send(qp, &mut wrs[..32]).unwrap();
     assert_eq!(kernel.state().posts, 1);
@@ -421,16 +421,16 @@ fn what_the_kernel_refuses_is_taken_back() {
     let cq = guest.cq(256);
     let qp = guest.qp(cq, |attr| attr.cap.max_send_wr = 100);
     let mut wrs: Vec<_> = (0..100).map(write).collect();
-    // 64 are posted; the 36 behind them are not.
+    // 64 requests are posted; the 36 after them are not.
     kernel.state().post_errors.extend([0, libc::EIO]);
     assert_eq!(guest.send(qp, &mut wrs), Err((64, libc::EIO)));
     assert_eq!(kernel.serve(), 64);
     assert_eq!(guest.poll(cq, 256).len(), 64);
-    // The first batch already, while there is more to come.
+    // The first batch fails, while there is more to come.
     kernel.state().post_errors.extend([libc::EINVAL]);
     assert_eq!(guest.send(qp, &mut wrs), Err((0, libc::EINVAL)));
     assert_eq!(kernel.state().posts, 3, "what is refused is not tried again");
-    // A bad request behind some that the kernel refuses: the earlier ones count.
+    // A bad request after some that the kernel refuses: the error of the earlier ones counts.
     kernel.state().post_errors.extend([libc::EIO]);
     wrs[5].opcode = 999;
     assert_eq!(guest.send(qp, &mut wrs), Err((0, libc::EIO)));

@@ -27,7 +27,7 @@ fn what_was_completed_before_comes_before_what_is_completed_after() {
     assert_eq!(unsafe { (*cq).cqe }, 32);
     guest.send(qp, &mut (4..8).map(write).collect::<Vec<_>>()).unwrap();
     kernel.serve();
-    // Once more, with some of them in the provider's hands.
+    // Another resize, while the provider keeps some completions of the former ring.
     assert_eq!(wr_ids(&guest.poll(cq, 2)), [1, 2]);
     resize(&guest, cq, 6).unwrap();
     assert_eq!(wr_ids(&guest.poll(cq, 100)), [3, 4, 5, 6, 7]);
@@ -77,7 +77,7 @@ fn completions_and_arms_meanwhile_are_not_lost() {
     guest.send(qp, &mut (0..4).map(write).collect::<Vec<_>>()).unwrap();
     let arm = guest.ops.req_notify_cq.unwrap();
     assert_eq!(unsafe { arm(cq, 0) }, 0);
-    // One completes before the device takes the new ring, the others after.
+    // One request completes before the device takes the new ring, the others after it.
     kernel.state().during_resize = Some(|kernel, moment| match moment {
         Moment::Before => kernel.complete(kernel.take().unwrap().success()),
         Moment::After => drop(kernel.serve()),
@@ -90,7 +90,8 @@ fn completions_and_arms_meanwhile_are_not_lost() {
     guest.close(&[cq]);
 }
 
-/// The device did not answer in time: nobody knows whether it carried the command out. It did.
+/// The device does not answer in time, so nobody knows whether it executed the command. Here it
+/// did.
 #[test]
 fn a_resize_without_an_answer_keeps_both_rings() {
     let kernel = Kernel::new();
@@ -137,7 +138,7 @@ fn completions_of_a_destroyed_qp_in_the_providers_hands_are_dropped() {
     kernel.serve();
     resize(&guest, cq, 16).unwrap();
     guest.destroy_qp(old);
-    // The receive has completed, so its room is there again.
+    // The receive has completed, so there is room for another one.
     guest.srq_recv(srq, &mut (0..4).map(|id| recv(id, &mut [])).collect::<Vec<_>>()).unwrap();
     kernel.state().next_qpn = qpn;
     let new = guest.qp(cq, |_| ());

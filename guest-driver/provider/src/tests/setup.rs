@@ -1,4 +1,4 @@
-//! Opening, closing, making objects.
+//! Opening and closing of devices, and creation of objects.
 
 use std::ffi::CStr;
 use std::mem::zeroed;
@@ -143,7 +143,7 @@ fn qps_that_cannot_be_are_refused() {
     assert_eq!(error(&|attr| attr.qp_type = IBV_QPT_RAW_PACKET), libc::EOPNOTSUPP);
     assert_eq!(error(&|attr| attr.send_cq = ptr::null_mut()), libc::EINVAL);
     assert_eq!(error(&|attr| attr.cap.max_inline_data = 97), libc::EINVAL);
-    // 4 units: 14 elements.
+    // 4 units hold 14 SGEs.
     assert_eq!(error(&|attr| attr.cap.max_send_sge = 15), libc::EINVAL);
     assert_eq!(error(&|attr| attr.cap.max_recv_sge = 15), libc::EINVAL);
     let largest = guest.qp(cq, |attr| attr.cap = ibv_qp_cap { max_send_sge: 14, max_recv_sge: 14, ..CAP });
@@ -162,7 +162,7 @@ fn a_channel_that_is_smaller_than_the_largest_request_bounds_what_a_qp_may_ask_f
     let mut attr: ibv_device_attr_ex = unsafe { zeroed() };
     let query = guest.ops.query_device_ex.unwrap();
     assert_eq!(unsafe { query(guest.context, ptr::null(), &raw mut attr, size_of_val(&attr)) }, 0);
-    // 2 units: 6 elements.
+    // 2 units hold 6 SGEs.
     let attr = attr.orig_attr;
     assert_eq!([attr.max_sge, attr.max_sge_rd, attr.max_srq_sge], [6; 3]);
     let asking =
@@ -182,7 +182,7 @@ fn a_channel_that_is_smaller_than_the_largest_request_bounds_what_a_qp_may_ask_f
 fn a_qp_has_inline_room_for_what_its_elements_take() {
     let guest = Guest::new(&Kernel::new());
     let cq = guest.cq(4);
-    // The device has 96.
+    // The device has 96 bytes.
     for (max_send_sge, asked, expected) in [(1, 0, 16), (4, 8, 64), (4, 80, 80), (14, 0, 96)] {
         let cap = ibv_qp_cap { max_send_sge, max_inline_data: asked, ..CAP };
         let mut attr: ibv_qp_init_attr = unsafe { zeroed() };

@@ -15,7 +15,7 @@ use crate::errno;
 use crate::fake::{Kernel, Parsed};
 use crate::ffi::*;
 
-/// A QP that uses the queue.
+/// Makes a QP that uses the queue.
 fn qp_with(guest: &Guest, cq: *mut ibv_cq, srq: *mut ibv_srq) -> *mut ibv_qp {
     guest.qp(cq, |attr| attr.srq = srq)
 }
@@ -35,7 +35,7 @@ fn modify(guest: &Guest, srq: *mut ibv_srq, max_wr: u32, mask: u32) -> i32 {
     unsafe { guest.ops.modify_srq.unwrap()(srq, &raw mut attr, mask as i32) }
 }
 
-/// Posts receives until one is refused; how many were not.
+/// Posts receives until one is refused. Returns the number of the others, and the requests.
 fn fill(guest: &Guest, srq: *mut ibv_srq, kernel: &Kernel) -> (usize, Vec<Parsed>) {
     let mut count = 0;
     let error = loop {
@@ -72,7 +72,7 @@ fn receives_name_their_queue_and_complete_in_any_order() {
             [[3, 2], [0, 1]].map(|ids| ids.map(|id| 10 * round + id))
         );
         assert_eq!((found[0][0].qp_num, found[0][0].opcode), (number(qps[0]), IBV_WC_RECV));
-        // None of these is outstanding any more.
+        // None of these receives is outstanding any more.
         kernel.complete(requests[0].received(number(qps[0])));
         assert!(guest.poll(cqs[0], 8).is_empty());
     }
@@ -83,8 +83,8 @@ fn receives_name_their_queue_and_complete_in_any_order() {
     guest.close(&cqs);
 }
 
-/// Receives of one element each go together, whatever is among them; the channel has fewer units
-/// than requests then.
+/// Receives with one SGE each share a request, whatever is between them. Then the channel has fewer
+/// units than receives.
 #[test]
 fn receives_of_one_element_share_requests() {
     let kernel = Kernel::new();
@@ -93,7 +93,7 @@ fn receives_of_one_element_share_requests() {
     let qp = guest.qp(cq, |attr| attr.cap.max_recv_wr = 20);
     let sharing = qp_with(&guest, cq, srq);
     let mut sges: Vec<_> = (0..20).map(|i| [sge(0x1000 * i, 64, 5), sge(0, 32, 6)]).collect();
-    // (receives, which of them has two elements, units)
+    // (receives, the index of the one with two SGEs, units)
     for (count, pair, units) in
         [(1, None, 1), (2, None, 1), (5, None, 2), (6, None, 3), (12, None, 5), (12, Some(6), 6)]
     {
@@ -123,7 +123,7 @@ fn receives_of_one_element_share_requests() {
     guest.close(&[cq]);
 }
 
-/// SENDs do, too, if they are alike; what they ask for is as it was asked.
+/// SENDs of the same kind share a request too, and keep their properties.
 #[test]
 fn sends_of_one_element_share_requests() {
     let kernel = Kernel::new();
@@ -161,7 +161,7 @@ fn sends_of_one_element_share_requests() {
     guest.close(&[cq]);
 }
 
-/// A device that was made before there were lists gets none.
+/// A device without lists gets none.
 #[test]
 fn a_device_without_lists_gets_each_request_by_itself() {
     let kernel = Kernel::of_version(AllocContextExResp::SIZE, |reply| {
@@ -179,7 +179,7 @@ fn a_device_without_lists_gets_each_request_by_itself() {
     guest.close(&[cq]);
 }
 
-/// What is before a receive that is refused is posted, and nothing of it and what follows.
+/// Receives before a refused one are posted. The refused one and all after it are not.
 #[test]
 fn the_first_receive_that_is_refused_is_told() {
     let kernel = Kernel::new();
@@ -304,7 +304,7 @@ fn a_qp_with_one_has_no_receives_of_its_own() {
     let (cq, srq) = (guest.cq(8), guest.srq(4));
     let mut attr: ibv_qp_init_attr = unsafe { zeroed() };
     (attr.send_cq, attr.recv_cq, attr.srq, attr.qp_type) = (cq, cq, srq, IBV_QPT_UD);
-    // They do not count.
+    // Receives do not count.
     attr.cap = ibv_qp_cap { max_send_wr: 1, max_recv_wr: u32::MAX, max_recv_sge: u32::MAX, ..attr.cap };
     let qp = unsafe { guest.ops.create_qp.unwrap()(guest.pd, &raw mut attr) };
     assert!(!qp.is_null());
@@ -335,7 +335,7 @@ fn the_size_changes() {
     let (count, more) = fill(&guest, srq, &kernel);
     requests.extend(more);
     assert_eq!(count, 2, "it is as it was");
-    // Of this nobody knows whether it was carried out: no more is posted than either size takes.
+    // Nobody knows whether this command was executed. So no more is posted than both sizes allow.
     kernel.state().command_error = libc::EIO;
     assert_eq!(modify(&guest, srq, 9, IBV_SRQ_MAX_WR), libc::EIO);
     requests.drain(..2).for_each(|request| kernel.complete(request.received(number(qp))));
@@ -370,7 +370,7 @@ fn what_the_kernel_refuses_to_post_takes_no_room() {
     let guest = Guest::new(&kernel);
     let srq = guest.srq(100);
     let mut wrs: Vec<_> = (0..100).map(|wr_id| recv(wr_id, &mut [])).collect();
-    // 64 are posted; the 36 behind them are not.
+    // 64 receives are posted; the 36 after them are not.
     kernel.state().post_errors.extend([0, libc::EIO]);
     assert_eq!(guest.srq_recv(srq, &mut wrs), Err((64, libc::EIO)));
     assert_eq!(kernel.take_all().len(), 64);
@@ -403,9 +403,9 @@ fn queues_that_cannot_be_are_refused() {
         change(&mut attr);
         guest.ops.create_srq_ex.unwrap()(guest.context, &raw mut attr)
     };
-    // 4 units: 14 elements.
+    // 4 units hold 14 SGEs.
     refused(create(&|attr| attr.attr.max_sge = 15), libc::EINVAL);
-    // It names neither a domain nor a CQ.
+    // The attributes name neither a domain nor a CQ.
     refused(create(&|attr| attr.srq_type = IBV_SRQT_XRC), libc::EINVAL);
     refused(create(&|attr| attr.srq_type = IBV_SRQT_TM), libc::EOPNOTSUPP);
     refused(create(&|attr| attr.comp_mask |= IBV_SRQ_INIT_ATTR_CQ), libc::EOPNOTSUPP);
@@ -428,8 +428,8 @@ impl Drop for Failed<'_> {
     }
 }
 
-/// Threads post to one queue and poll a CQ each, and the device lets receives complete in any
-/// order: none is lost or doubled.
+/// Threads post to one queue, and each polls its own CQ. The device completes receives in any
+/// order. None is lost or doubled.
 #[test]
 fn threads_share_a_queue() {
     const THREADS: usize = 3;

@@ -1,4 +1,4 @@
-//! Many QPs, several threads, one channel.
+//! Many QPs and several threads share one channel.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use super::guest::{Guest, Shared, write};
 use crate::fake::Kernel;
 
-/// Sets a flag when it goes, so that a panic ends the threads that wait for it too.
+/// Sets a flag when dropped, so that a panic also ends the threads that wait for it.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -15,8 +15,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// 1,000 QPs of one context, posted to by threads that share the channel: no completion is lost,
-/// doubled or out of order.
+/// Threads that share the channel post to 1,000 QPs of one context. No completion is lost, doubled
+/// or out of order.
 #[test]
 fn a_thousand_qps_through_one_channel() {
     many_qps(&Kernel::new(), 50_000);
@@ -87,7 +87,7 @@ fn many_qps(kernel: &std::sync::Arc<Kernel>, requests: usize) {
     guest.close(&cqs.iter().map(|cq| cq.0).collect::<Vec<_>>());
 }
 
-/// QPs come and go while another thread polls the CQ that they share.
+/// QPs are made and destroyed while another thread polls the CQ that they share.
 #[test]
 fn polling_meets_qps_that_go() {
     let kernel = Kernel::new();
@@ -104,12 +104,12 @@ fn polling_meets_qps_that_go() {
             }
         });
         for _ in 0..2_000 {
-            // A program makes no more than its CQ holds; the other thread may get no processor for
-            // long.
+            // A program posts no more than its CQ holds. The other thread may get no processor for
+            // a long time.
             while kernel.room() < 2 && !poller.is_finished() {
                 thread::yield_now();
             }
-            // The number of one that went may come again.
+            // The number of a destroyed QP may be used again.
             kernel.state().next_qpn = 40;
             let qp = guest.qp(cq.0, |_| ());
             guest.send(qp, &mut [write(40 << 32), write(40 << 32 | 1)]).unwrap();

@@ -1,4 +1,4 @@
-//! XRC: domains, shared receive queues whose CQ is their own, initiators, targets.
+//! XRC: domains, shared receive queues with their own CQs, initiators, targets.
 
 use std::mem::zeroed;
 use std::ptr;
@@ -49,7 +49,7 @@ fn to(mut wr: ibv_send_wr, remote_srqn: u32) -> ibv_send_wr {
     wr
 }
 
-/// The queue that a request names, if it names one.
+/// Returns the number of the queue that a request names, if it names one.
 fn queue(request: &Parsed) -> Option<u32> {
     let word = u32::from_le_bytes(request.bytes[32..36].try_into().unwrap());
     (request.header.flags.get() & flags::XRC != 0).then_some(word)
@@ -77,7 +77,7 @@ fn requests_name_the_queue_that_the_program_says() {
     assert_eq!(requests.iter().map(queue).collect::<Vec<_>>(), [Some(0x55), Some(0x77), None, Some(0x99)]);
     let element: Vec<u8> = [&0x1000u64.to_le_bytes()[..], &64u32.to_le_bytes(), &5u32.to_le_bytes()].concat();
     assert_eq!((&requests[0].bytes[48..64], requests[0].header.units), (&element[..], 1));
-    // An atomic's element is in a unit of its own.
+    // The SGE of an atomic is in a unit of its own.
     assert_eq!((requests[1].opcode(), requests[1].header.units), (WrOpcode::ATOMIC_FETCH_AND_ADD, 2));
     assert_eq!((&requests[1].bytes[48..50], &requests[1].bytes[64..80]), (&[2, 1][..], &element[..]));
     assert_eq!(requests[2].opcode(), WrOpcode::LOCAL_INV);
@@ -132,17 +132,17 @@ fn receives_of_a_queue_complete_whichever_process_has_the_target() {
         guest.srq_recv(srq, &mut [recv(10, &mut []), recv(11, &mut []), recv(12, &mut [])]).unwrap();
         kernel.take_all()
     });
-    // No QP of this process has such a number.
+    // No QP of this process has this number.
     for (queue, request) in [(0, 1), (1, 2), (0, 0)] {
         kernel.receive_xrc(&requests[queue][request], 0xffff);
     }
     let found = cqs.map(|cq| guest.poll(cq, 8));
     assert_eq!(found.each_ref().map(|wcs| wr_ids(wcs)), [vec![11, 10], vec![12]]);
     assert_eq!((found[0][0].qp_num, found[0][0].opcode, found[0][0].src_qp), (0xffff, IBV_WC_RECV, 0));
-    // It has completed.
+    // The receive has completed already.
     kernel.receive_xrc(&requests[0][0], 0xffff);
     assert!(guest.poll(cqs[0], 8).is_empty());
-    // What is left of a queue that is destroyed is nobody's.
+    // Completions left over from a destroyed queue belong to nobody.
     kernel.receive_xrc(&requests[0][2], 0xffff);
     guest.destroy_srq(srqs[0]);
     assert!(guest.poll(cqs[0], 8).is_empty());

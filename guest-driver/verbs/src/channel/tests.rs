@@ -23,8 +23,8 @@ impl Doorbell for Kicks {
 
 fn pair(entries: u16, event_idx: bool) -> (Channel<Kicks>, DeviceChannel) {
     let device = DeviceChannel::new(entries, event_idx);
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this
-    // Channel alone.
+    // SAFETY: the device keeps the memory as long as the test, and this Channel is the driver's
+    // only side.
     let channel = unsafe { Channel::new(device.parts(Kicks::default())) }.unwrap();
     (channel, device)
 }
@@ -163,8 +163,8 @@ fn the_largest_ring_works() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-    /// Requests arrive whole, in order and once, wherever the ring ends and around the end of the
-    /// 16-bit index.
+    /// Requests arrive whole, in order and once, wherever the ring ends, and also where the 16-bit
+    /// index wraps.
     #[test]
     fn requests_arrive_in_order(
         log_entries in 3u32..6,
@@ -200,14 +200,14 @@ proptest! {
         arrived.extend(core::iter::from_fn(|| device.take()));
         prop_assert_eq!(arrived.len(), expected.len());
         for (arrived, expected) in arrived.iter().zip(&expected) {
-            // Behind a request's last element a slot holds old bytes, which mean nothing.
+            // After a request's last SGE, a slot has old bytes, which mean nothing.
             let meaningful = expected.0.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
             prop_assert_eq!(&arrived.0[..meaningful], &expected.0[..meaningful]);
         }
     }
 }
 
-/// Requests of kinds that lists may have, and of others.
+/// Kinds of requests that lists may contain, and others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Recv { qpn: u32, sges: usize },
@@ -251,7 +251,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// The requests that a device finds, in the bytes that each has by itself.
+/// Returns the requests that a device finds, each with the bytes that it has outside a list.
 fn found(device: &mut DeviceChannel) -> Vec<Vec<u8>> {
     let mut requests = Vec::new();
     while let Some(first) = device.take() {
@@ -288,7 +288,7 @@ fn found(device: &mut DeviceChannel) -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever shares units, the device finds each request as it was posted; it sees nothing that
+    /// The device finds each request as it was posted, whatever shares units. It sees nothing that
     /// was not released.
     #[test]
     fn requests_of_lists_are_what_was_posted(
@@ -297,8 +297,8 @@ proptest! {
     ) {
         let mut device = DeviceChannel::new(16, false);
         device.lists = lists;
-        // SAFETY: the device keeps the memory as long as the test, and the driver's side is this
-        // Channel alone.
+        // SAFETY: the device keeps the memory as long as the test, and this Channel is the driver's
+        // only side.
         let mut channel = unsafe { Channel::new(device.parts(Kicks::default())) }.unwrap();
         let (mut posted, mut taken) = (Vec::new(), Vec::new());
         let mut released = 0;
@@ -335,8 +335,8 @@ proptest! {
 fn requests_of_a_list_take_two_fifths_of_a_unit() {
     let mut device = DeviceChannel::new(64, false);
     device.lists = true;
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this
-    // Channel alone.
+    // SAFETY: the device keeps the memory as long as the test, and this Channel is the driver's
+    // only side.
     let mut channel = unsafe { Channel::new(device.parts(Kicks::default())) }.unwrap();
     let sges = [Sge { addr: 1, length: 2, lkey: 3 }];
     (0..100).for_each(|id| channel.push(&Request::srq_recv(5, id, &sges)).unwrap());

@@ -10,8 +10,8 @@ use crate::model::DeviceCq;
 fn pair(cqes: u32) -> (Cq, DeviceCq) {
     let layout = CqLayout::for_entries(cqes).unwrap();
     let device = DeviceCq::new(layout);
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq
-    // alone.
+    // SAFETY: the device keeps the memory as long as the test, and this Cq is the driver's only
+    // side.
     let cq = unsafe { Cq::new(device.memory.at(0), layout) }.unwrap();
     (cq, device)
 }
@@ -98,12 +98,12 @@ fn waiting_completions_of_a_dead_qp_are_renamed() {
     assert_eq!(qpns, [5, u32::MAX, 5, u32::MAX]);
 }
 
-/// Begins to resize `cq`; the ring that the device may go on in.
+/// Begins to resize `cq`, and returns the ring to which the device may switch.
 fn begin(cq: &mut Cq, cqes: u32) -> DeviceCq {
     let layout = CqLayout::for_entries(cqes).unwrap();
     let next = DeviceCq::new(layout);
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq
-    // alone.
+    // SAFETY: the device keeps the memory as long as the test, and this Cq is the driver's only
+    // side.
     assert!(unsafe { cq.begin_resize(next.memory.at(0), layout) });
     next
 }
@@ -150,7 +150,7 @@ fn a_queue_is_resized_once_at_a_time() {
     // SAFETY: memory that outlives the queue; refused anyway.
     assert!(!unsafe { cq.begin_resize(next.memory.at(0), CqLayout::for_entries(8).unwrap()) });
     cq.cancel_resize();
-    // SAFETY: the same.
+    // SAFETY: memory that outlives the queue; refused anyway.
     assert!(!unsafe { cq.begin_resize(next.memory.at(32), CqLayout::for_entries(2).unwrap()) });
     assert!(!cq.is_resizing());
 }
@@ -176,8 +176,8 @@ fn time_stamps_come_with_their_cqes_from_any_ring() {
     assert_eq!((layout.cqe_size(), layout.record_offset(), layout.size()), (64, 4 * 64, 4 * 64 + 128));
     assert_eq!(layout.with_timestamps(false), CqLayout::for_entries(4).unwrap());
     let mut device = DeviceCq::new(layout);
-    // SAFETY: the device keeps the memory as long as the test, and the driver's side is this Cq
-    // alone.
+    // SAFETY: the device keeps the memory as long as the test, and this Cq is the driver's only
+    // side.
     let mut cq = unsafe { Cq::new(device.memory.at(0), layout) }.unwrap();
     let took = |cq: &mut Cq| {
         let found = cq.take_timed().map(|(cqe, timestamp)| (cqe.wqe_id.get(), timestamp));
@@ -225,8 +225,8 @@ fn memory_must_be_aligned() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-    /// Completions arrive in order, whole and once, over many laps and around the end of the 32-bit
-    /// index.
+    /// Completions arrive in order, whole and once, over many laps, and also where the 32-bit index
+    /// wraps.
     #[test]
     fn completions_arrive_in_order(
         size in 1u32..10,
@@ -260,8 +260,8 @@ proptest! {
         prop_assert!(expected.is_empty());
     }
 
-    /// Completions arrive in order, whole and once, and each arm is seen once, however the device
-    /// goes from ring to ring.
+    /// Completions arrive in order, whole and once, and each arm is seen once, whenever the device
+    /// switches rings.
     #[test]
     fn resizes_lose_nothing(
         steps in prop::collection::vec((0u32..6, 0usize..6, 0u8..8, 1u32..10), 0..100),
@@ -275,8 +275,8 @@ proptest! {
             match action {
                 0 if !cq.is_resizing() && begun.is_none() => begun = Some((begin(&mut cq, size), false)),
                 1 => if let Some((next, done @ false)) = &mut begun {
-                    // The fresh ring takes the place of that to come; the one that was stays for
-                    // the driver.
+                    // A fresh ring takes the place of the next one. The driver still uses the
+                    // former one.
                     let next = core::mem::replace(next, DeviceCq::new(CqLayout::for_entries(2).unwrap()));
                     device = device.followed_by(next, &mut former);
                     *done = true;

@@ -105,7 +105,7 @@ fn storage_must_be_a_power_of_two_and_large_enough() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-    /// Against a queue of the standard library, around the end of the 32-bit counter too.
+    /// Compares it with a queue of the standard library, also where the 32-bit counter wraps.
     #[test]
     fn behaves_like_a_queue(
         limit in 1u32..20,

@@ -7,18 +7,18 @@ use vrdma_abi::zerocopy::transmute;
 use super::parts::Sge;
 use crate::span::Span;
 
-/// What all requests of a list have in common.
+/// The properties that all requests of a list share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListKind {
     /// SEND, RECV or SRQ_RECV.
     pub(super) opcode: WrOpcode,
-    /// Of each.
+    /// The flags of each request.
     pub(super) flags: u16,
     /// QPN or SRQN.
     pub(super) object: u32,
 }
 
-/// A request that a list may have.
+/// A request that a list may contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed<'a> {
     pub(crate) kind: ListKind,
@@ -26,8 +26,9 @@ pub(crate) struct Listed<'a> {
     pub(crate) sge: &'a Sge,
 }
 
-/// The list that the device does not see yet, and to which requests can still be appended. At first
-/// it is one request as any other.
+/// A list that the device does not see yet, so that requests can be appended to it.
+///
+/// At first it is one request in the ordinary layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenList {
     kind: ListKind,
@@ -37,25 +38,25 @@ pub(crate) struct OpenList {
 }
 
 impl OpenList {
-    /// With a request that was written just now.
+    /// Creates a list from a request that was just written.
     #[inline]
     pub(crate) fn new(first: &Listed<'_>) -> Self {
         OpenList { kind: first.kind, wqe_id: first.wqe_id, more: [0; _], len: 1 }
     }
 
-    /// Whether a request of this kind can be appended.
+    /// Returns whether a request of this kind can be appended.
     #[inline]
     pub(crate) fn takes(&self, kind: ListKind) -> bool {
         self.kind == kind && u32::from(self.len) < unit::LIST_MAX
     }
 
-    /// Units that it has.
+    /// Returns the number of its units.
     #[inline]
     pub(crate) fn units(&self) -> usize {
         units(self.len)
     }
 
-    /// Units that it has after another request.
+    /// Returns the number of its units after another request.
     #[inline]
     pub(crate) fn units_with_another(&self) -> usize {
         units(self.len + 1)
@@ -64,8 +65,8 @@ impl OpenList {
     /// Appends a request.
     ///
     /// # Safety
-    /// `span` has at least [`Self::units_with_another`] units, in which the list is, and
-    /// [`Self::takes`] said so.
+    /// `span` has at least [`Self::units_with_another`] units, which contain the list.
+    /// [`Self::takes`] returned true for the request.
     #[inline]
     pub(crate) unsafe fn append(&mut self, request: &Listed<'_>, span: &Span<'_>) {
         let place = usize::from(self.len);
@@ -82,8 +83,8 @@ impl OpenList {
             inline_len: 0.into(),
         });
         let body: [u64; 2] = transmute!(ListBody { wqe_ids: self.more.map(U32::new) });
-        // SAFETY: header, body and as many elements as there are requests lie inside the units,
-        // which is how units() counts them.
+        // SAFETY: header, body and one SGE per request lie inside the units, as units() counts
+        // them.
         unsafe {
             span.put_pair(0, header);
             span.put_pair(unit::BODY_OFFSET as usize, body);
@@ -92,13 +93,13 @@ impl OpenList {
     }
 }
 
-/// Where elements end if there are so many.
+/// Returns the offset after this number of SGEs.
 #[inline]
 const fn elements_end(count: usize) -> usize {
     unit::DATA_OFFSET as usize + count * size_of::<Sge>()
 }
 
-/// Units of a list of so many requests.
+/// Returns the units of a list of this number of requests.
 #[inline]
 const fn units(len: u8) -> usize {
     elements_end(len as usize).div_ceil(unit::UNIT_SIZE as usize)

@@ -10,7 +10,7 @@ use super::*;
 const TAG: Tag = Tag { qpn: 0x0012_3456, wqe_id: 0x89ab_cdef };
 const REMOTE: Remote = Remote { addr: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc };
 
-/// The bytes of a request.
+/// Returns the bytes of a request.
 fn bytes(request: &Request<'_>) -> Vec<u8> {
     let mut units = [Unit([u64::MAX; 8]); 9];
     let count = request.encode(&mut units).unwrap();
@@ -95,7 +95,7 @@ fn what_names_a_queue_of_the_peer_stands_before_the_rest() {
     assert_eq!(swap.len(), 128);
     assert_eq!(swap[48..56], 0xb1u64.to_le_bytes());
     assert_eq!(swap[64..72], 0xa1u64.to_le_bytes());
-    // The largest of all still is one.
+    // The largest request can still name a queue.
     let most = named(Request::send(TAG, Data::Sges(&list)));
     assert_eq!(most.len(), 9 * 64);
     assert_eq!(most[48 + 31 * 16..][..8], 0x101fu64.to_le_bytes());
@@ -220,7 +220,7 @@ fn units_are_the_least_that_hold_the_request() {
 #[test]
 fn a_gather_of_many_gigabytes_is_too_long_and_not_read() {
     let list = [Sge { addr: 1, length: u32::MAX, lkey: 0 }; 16];
-    // SAFETY: not read, as it is refused.
+    // SAFETY: not read, because it is refused.
     let gather = unsafe { Gather::new(&list) };
     assert!(!gather.is_empty());
     assert_eq!(Request::send(TAG, Data::Gather(gather)).units(), Err(WqeError::InlineTooLong));
@@ -228,7 +228,7 @@ fn a_gather_of_many_gigabytes_is_too_long_and_not_read() {
 
 #[test]
 fn an_empty_inline_payload_is_an_empty_message() {
-    // SAFETY: an element without length is not read.
+    // SAFETY: an SGE of length 0 is not read.
     let gather = unsafe { Gather::new(&[Sge { addr: 0, length: 0, lkey: 0 }]) };
     for data in [Data::Inline(&[]), Data::Gather(gather), Data::EMPTY] {
         let header = header(&bytes(&Request::send(TAG, data)));
@@ -254,7 +254,8 @@ fn encoding_leaves_no_old_bytes_behind_the_request() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 }))]
 
-    /// Inline data arrives whole wherever the ring's end falls into it and however it was cut.
+    /// Inline data arrives whole, wherever the end of the ring is within it, and however it was
+    /// cut.
     #[test]
     fn inline_data_survives_the_end_of_the_ring(
         payload in prop::collection::vec(any::<u8>(), 0..=512),
@@ -290,7 +291,7 @@ proptest! {
         prop_assert!(bytes[units * 64..].iter().all(|byte| *byte == 0));
     }
 
-    /// So do elements.
+    /// SGEs arrive whole, wherever the end of the ring is within them.
     #[test]
     fn elements_survive_the_end_of_the_ring(count in 0usize..=32, first in 0usize..16) {
         let list = sges(count);

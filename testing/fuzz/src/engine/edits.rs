@@ -1,4 +1,5 @@
-//! Changes of records: values that are near, mean something elsewhere, are missing or there twice.
+//! Changes of records: values that are near the right ones, taken from elsewhere, missing or
+//! repeated.
 
 use super::world::{Input, Mem};
 use ciborium::Value;
@@ -13,7 +14,7 @@ const WRITTEN: [&[u8]; 3] = [
     include_bytes!("../../../../transport/tests/golden/record-v2-one-host.cbor"),
 ];
 
-/// Names of variants, those of an enum together.
+/// Names of variants, grouped by enum.
 const NAMES: [&[&str]; 15] = [
     &["rc", "uc", "ud", "gsi"],
     &["reset", "init", "rtr", "rts", "sqd", "sqe", "err"],
@@ -32,7 +33,8 @@ const NAMES: [&[&str]; 15] = [
     &["data", "once"],
 ];
 
-/// A record that the input describes: one that was written and changed, or as its bytes are.
+/// Returns a record that the input describes: a written one with changes, or raw bytes of the
+/// input.
 pub fn record(input: &mut Input<'_>) -> Option<Record> {
     let Some(written) = WRITTEN.get(usize::from(input.byte() % 4)) else {
         return ciborium::from_reader(std::mem::take(&mut input.0)).ok();
@@ -48,7 +50,7 @@ pub fn record(input: &mut Input<'_>) -> Option<Record> {
     root.deserialized().ok()
 }
 
-/// A value, by one byte for each step on the way from `value` to it.
+/// Finds a value below `value`. Each step of the way takes one byte of the input.
 fn find<'a>(value: &'a mut Value, input: &mut Input<'_>) -> &'a mut Value {
     let parts = match value {
         Value::Array(items) => items.len(),
@@ -66,7 +68,7 @@ fn find<'a>(value: &'a mut Value, input: &mut Input<'_>) -> &'a mut Value {
     }
 }
 
-/// Changes a value, to `elsewhere` if that is one.
+/// Changes a value. It becomes `elsewhere` unless that is null.
 fn change(value: &mut Value, input: &mut Input<'_>, elsewhere: Value) {
     let how = input.byte();
     if how >= 0xf0 || !elsewhere.is_null() {
@@ -104,7 +106,7 @@ fn change(value: &mut Value, input: &mut Input<'_>, elsewhere: Value) {
     }
 }
 
-/// Another number, that is near or means something elsewhere.
+/// Returns another number that is near, at a limit, or any.
 fn other_number(number: i128, how: u8, input: &mut Input<'_>) -> i128 {
     const EDGES: [i128; 12] = [
         0,
@@ -130,7 +132,7 @@ fn other_number(number: i128, how: u8, input: &mut Input<'_>) -> i128 {
     }
 }
 
-/// Another name of an enum that has this one.
+/// Replaces the name of a variant by another one of its enum.
 fn rename(name: &mut String, how: u8) {
     let others: Vec<&str> =
         NAMES.into_iter().filter(|names| names.contains(&name.as_str())).flatten().copied().collect();
@@ -139,7 +141,7 @@ fn rename(name: &mut String, how: u8) {
     }
 }
 
-/// Changes a frame such that it still is one.
+/// Changes a frame such that it still parses as one.
 fn change_frame(items: &mut Vec<Value>, how: u8, input: &mut Input<'_>) -> Option<()> {
     let byte = |item: &Value| u8::try_from(i128::from(item.as_integer()?)).ok();
     let bytes = items.iter().map(byte).collect::<Option<Vec<u8>>>()?;

@@ -1,4 +1,4 @@
-//! Packets of the peer, of any kind, right or nearly so.
+//! Packets of the peer, of any kind, right or nearly right.
 
 use super::*;
 
@@ -26,14 +26,14 @@ impl Lab<'_> {
         }
     }
 
-    /// A packet of any kind.
+    /// Delivers a packet of any kind.
     pub fn packet(&mut self) {
         let index = self.qp();
         let (qpn, ..) = self.qps[index];
         let known = self.engine.query_qp(self.device, qpn).unwrap_or_default();
         let path = self.path();
         let body = self.body(index);
-        // Responses go by the requester's numbers, requests by the responder's.
+        // Responses use the PSNs of the requester, requests those of the responder.
         let response =
             matches!(body, Body::Rc(roce::Rc::Ack(_) | roce::Rc::AtomicAck(..) | roce::Rc::ReadResponse(_)));
         let expected = if response { known.sq_psn.number().wrapping_sub(1) } else { known.rq_psn.number() };
@@ -149,7 +149,7 @@ impl Lab<'_> {
         Aeth { syndrome, msn: Msn::truncate(u32::from(kind)) }
     }
 
-    /// An answer to one of the last packets, right or nearly so.
+    /// Delivers an answer to one of the last packets, right or nearly right.
     pub fn answer(&mut self) {
         let at = usize::from(self.input.byte()) % self.wire.sent.len().max(1);
         let Some(&request) = self.wire.sent.get(at) else { return };
@@ -185,7 +185,7 @@ impl Lab<'_> {
     }
 }
 
-/// Which packet of a message.
+/// Returns a packet of a message at this position.
 pub fn parts<F, L>(part: u8, head: F, tail: L) -> Part<F, L> {
     match part {
         0 => Part::First(head),

@@ -1,4 +1,4 @@
-//! Packets of the peers that a record names, right or nearly so.
+//! Packets of the peers that a record names, right or nearly right.
 
 use super::packets::parts;
 use super::restore::Lab;
@@ -8,7 +8,7 @@ use vrdma_wire::num::*;
 use vrdma_wire::roce::{self, *};
 
 impl Lab<'_> {
-    /// A frame of the peer of a QP.
+    /// Returns a frame from the peer of a QP.
     pub fn frame(&mut self) -> Option<Vec<u8>> {
         let (place, qp) = self.place()?;
         let device = self.record.devices[place.device.0 as usize].clone()?;
@@ -31,7 +31,7 @@ impl Lab<'_> {
         Some(frame)
     }
 
-    /// What a packet says to a QP, and whether it has a payload.
+    /// Returns the body of a packet to a QP, and whether it has a payload.
     fn body(&mut self, qp: &record::Qp, mr: Option<&record::MemoryRegion>) -> (Body, bool) {
         let (kind, part) = (self.input.byte(), self.input.byte() % 4);
         let reth = self.reth(mr);
@@ -99,7 +99,7 @@ impl Lab<'_> {
     }
 }
 
-/// The path from the peer of a QP, or from somebody.
+/// Returns the path from the peer of a QP, or from a made-up host.
 fn path(device: &record::Device, qp: &record::Qp) -> Option<roce::Path> {
     let av = qp.attr.av.as_ref();
     let own = device.gids.get(av.map_or(0, |av| usize::from(av.sgid_index)))?.as_ref()?;

@@ -1,8 +1,8 @@
-//! A record that says anything.
+//! Fuzzes the restoration of engines from records.
 //!
-//! The input changes a record that an engine wrote, or is one. It is refused, or becomes an engine,
-//! which from there on goes on beside a copy of itself that is written and read again now and then:
-//! nobody can tell the two apart.
+//! The input changes a record that an engine wrote, or is one itself. The record is refused, or
+//! becomes an engine. This engine then runs beside a copy of itself, which is saved and restored at
+//! times. The two must not differ in any output.
 
 use super::edits;
 use super::world::{Input, Log, Mem};
@@ -11,7 +11,7 @@ use vrdma_transport::*;
 use vrdma_wire::num::*;
 use vrdma_wire::roce::{MAX_FRAME, Packet};
 
-/// Feeds [`Engine::restore`].
+/// Fuzzes [`Engine::restore`].
 pub fn restore(data: &[u8]) {
     let mut input = Input(data);
     let Some(record) = edits::record(&mut input) else { return };
@@ -23,8 +23,10 @@ pub fn restore(data: &[u8]) {
     Lab::new(input, [engine, copy]).run();
 }
 
-/// Counters that a record does not name are zero, and are written; a record of an older version is
-/// written as one of the present.
+/// Returns the record as the restored engine writes it.
+///
+/// Counters that the record does not name are zero. A record of an older version gets the present
+/// version.
 fn with_all_counters(mut record: Record) -> Record {
     record.version = record::VERSION;
     let mut fresh = Engine::<Mem>::new(0);
@@ -41,21 +43,23 @@ fn with_all_counters(mut record: Record) -> Record {
     record
 }
 
-/// Where frames come out.
+/// An outlet that collects frames.
 #[derive(Default)]
 struct Cable {
     room: usize,
     frames: Vec<Vec<u8>>,
 }
 
-impl Outlet<Mem> for Cable {
+impl Outlet for Cable {
     fn has_room(&mut self) -> bool {
         self.room > 0
     }
+}
 
+impl PacketOutlet<Mem> for Cable {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
         assert!(self.room > 0, "nobody sends without room");
-        // As a port's buffers: of one length, with anything in it.
+        // Like a buffer of a port, it has a fixed length and arbitrary content.
         let mut frame = vec![0xee; MAX_FRAME];
         let length = write_frame(packet, payload, &mut frame)?;
         frame.truncate(length);
@@ -67,7 +71,9 @@ impl Outlet<Mem> for Cable {
     }
 }
 
-/// What happens to both engines.
+impl StreamOutlet<Mem> for Cable {}
+
+/// A step that both engines execute.
 enum Step<'a> {
     Poll(u64),
     Transmit(usize),
@@ -93,7 +99,7 @@ pub struct Place {
 pub struct Lab<'a> {
     pub input: Input<'a>,
     pub engines: [Engine<Mem>; 2],
-    /// The QPs that there were, as they were.
+    /// The QPs of the record.
     qps: Vec<(u32, record::Qp)>,
     pub record: Record,
     now: Instant,
@@ -163,7 +169,7 @@ impl<'a> Lab<'a> {
         self.both(&step);
     }
 
-    /// Does it to both engines, which do the same.
+    /// Executes a step on both engines, and checks that their outputs are equal.
     fn both(&mut self, step: &Step<'_>) {
         let now = self.now;
         let [(one, one_sent), (other, other_sent)] =
@@ -173,7 +179,7 @@ impl<'a> Lab<'a> {
         assert!(one_sent == other_sent, "they send the same");
     }
 
-    /// The second engine goes on as a copy of itself.
+    /// Replaces the second engine by a restored copy of itself.
     fn replace(&mut self) {
         let [engine, copy] = &mut self.engines;
         let mut bytes = Vec::new();
@@ -204,7 +210,7 @@ impl<'a> Lab<'a> {
         assert_eq!((self.engines[0].poll_timeout(), self.engines[0].has_questions()), (None, false));
     }
 
-    /// Time passes, up to the next deadline or so.
+    /// Lets time pass, up to about the next deadline.
     fn sleep(&mut self) {
         let deadline = self.engines[0].poll_timeout().unwrap_or(self.now);
         let pause = match self.input.byte() {
@@ -218,7 +224,7 @@ impl<'a> Lab<'a> {
         DeviceId(u32::from(self.input.byte()) % self.record.devices.len().max(1) as u32)
     }
 
-    /// One of the QPs, and how it was.
+    /// Chooses a QP, and returns its state in the record.
     pub fn place(&mut self) -> Option<(Place, record::Qp)> {
         let at = usize::from(self.input.byte()) % self.qps.len().max(1);
         let (device, qp) = self.qps.get(at)?.clone();
@@ -230,7 +236,7 @@ impl<'a> Lab<'a> {
         Some((place, qp))
     }
 
-    /// A key of the device's first memory window, or nearly so.
+    /// Returns a key of the device's first memory window, or a nearly right one.
     fn window(&mut self, device: DeviceId) -> Rkey {
         let device = self.record.devices[device.0 as usize].as_ref();
         let key = device.and_then(|device| device.windows.first()).map_or(0, |window| window.key);
@@ -299,7 +305,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// Lets something happen to an engine; what comes of it, and the frames that it sends.
+/// Executes a step on an engine. Returns its output, and the frames that it sends.
 fn take(engine: &mut Engine<Mem>, now: Instant, step: &Step<'_>) -> (Log, Vec<Vec<u8>>) {
     let (mut log, mut cable) = (Log::default(), Cable::default());
     match step {

@@ -1,9 +1,8 @@
-//! An engine whose peer says anything in a stream.
+//! Fuzzes an engine by an iWARP stream of a hostile peer.
 //!
-//! The input says how the stream was set up, then a list of steps: FPDUs with nearly right
+//! The input says how the stream was set up. Then it is a list of steps: FPDUs with nearly right
 //! segments, raw bytes, requests and receives of the own program, a stream without room, ends of
-//! each kind. Whatever comes is handed in cut anywhere. Now and then the engine goes on as its
-//! copy.
+//! each kind. Data is delivered in arbitrary pieces. At times the engine is replaced by its copy.
 
 use super::world::{Input, Log, Mem, Pending};
 use super::{IOVA, LENGTH, OWN_GID, OWNER};
@@ -20,7 +19,7 @@ use vrdma_wire::roce::Packet;
 const MSS: u32 = 1000;
 const NOW: Instant = Instant(1 << 40);
 
-/// Feeds [`Engine::handle_stream`].
+/// Fuzzes [`Engine::handle_stream`].
 pub fn stream(data: &[u8]) {
     let mut lab = Lab::new(data);
     // More steps would only make an input slow.
@@ -34,7 +33,7 @@ pub fn stream(data: &[u8]) {
     lab.end();
 }
 
-/// Takes the stream from the engine: what is sent has to be a stream of FPDUs.
+/// An outlet that takes the stream of the engine, and checks that it consists of FPDUs.
 struct Stream {
     room: usize,
     framing: Framing,
@@ -48,15 +47,19 @@ struct Stream {
     end: Option<StreamEnd>,
 }
 
-impl Outlet<Mem> for Stream {
+impl Outlet for Stream {
     fn has_room(&mut self) -> bool {
         true
     }
+}
 
+impl PacketOutlet<Mem> for Stream {
     fn send(&mut self, packet: &Packet, _: &Pieces<'_, Mem>) -> Result<(), Fault> {
         panic!("a packet: {packet:?}");
     }
+}
 
+impl StreamOutlet<Mem> for Stream {
     fn stream_has_room(&mut self, _: DeviceId, _: Qpn) -> bool {
         self.room > 0
     }
@@ -99,10 +102,10 @@ impl Outlet<Mem> for Stream {
     }
 }
 
-/// What came of the peer's stream.
+/// A part of the peer's stream.
 enum Came {
     Bytes(Vec<u8>),
-    /// An FPDU beyond a hole whose payload was placed.
+    /// An FPDU beyond a gap whose payload was placed out of order.
     Placed(PlacedFpdu),
 }
 
@@ -117,15 +120,15 @@ struct Lab<'a> {
     log: Log,
     next_id: u32,
     stream: Stream,
-    /// How the peer frames, and where its next FPDU begins.
+    /// The peer's framing, and the position of its next FPDU.
     framing: Framing,
     place: Place,
-    /// What the peer has sent, and the engine not taken, in order. Bytes are never beside bytes.
+    /// What the peer has sent and the engine has not taken, in order. Adjacent bytes are joined.
     offered: VecDeque<Came>,
     send_msn: Msn,
     request_msn: Msn,
     response_msn: Msn,
-    /// Bytes of the message in progress.
+    /// The offset within the message in progress.
     offset: u32,
 }
 
@@ -241,7 +244,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// A segment of any kind, right or nearly so, and bytes of its payload.
+    /// Returns a segment of any kind, right or nearly right, and the length of its payload.
     fn segment(&mut self) -> (Segment, usize) {
         let (kind, flags) = (self.input.byte(), self.input.byte());
         let length = match self.input.byte() {
@@ -301,7 +304,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// An answer to what was asked first, right or nearly so.
+    /// Sends an answer to the oldest request, right or nearly right.
     fn answer(&mut self) {
         let right = self.input.byte() < 200;
         let (segment, length) = match self.stream.asked.front() {
@@ -328,14 +331,13 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// The peer sends an FPDU.
+    /// Sends an FPDU of the peer.
     fn send(&mut self, segment: &Segment, length: usize) {
         let fpdu = self.fpdu(segment, length);
         self.arrive(fpdu);
     }
 
-    /// The same, and it comes before what was sent before it: it may be placed, or is kept as
-    /// bytes.
+    /// Sends an FPDU of the peer that arrives before earlier data. It is placed, or kept as bytes.
     fn send_beyond_hole(&mut self, segment: &Segment, length: usize) {
         let fpdu = self.fpdu(segment, length);
         let before = self.memory.bytes();
@@ -345,7 +347,7 @@ impl<'a> Lab<'a> {
                 assert_eq!(placed.len(), fpdu.len());
                 self.offered.push_back(Came::Placed(placed));
             }
-            // What is as good as lost comes again, in its turn.
+            // An FPDU that counts as lost comes again in order.
             EarlyFpdu::Keep | EarlyFpdu::NoReceive => {
                 assert!(self.memory.bytes() == before, "what is not placed leaves memory as it is");
                 self.arrive(fpdu);
@@ -353,7 +355,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// An FPDU of the peer, with a bit that is wrong now and then.
+    /// Returns an FPDU of the peer, at times with a wrong bit.
     fn fpdu(&mut self, segment: &Segment, length: usize) -> Vec<u8> {
         let mut ulpdu = vec![0xab; segment.header_len()];
         segment.emit(&mut ulpdu);
@@ -378,7 +380,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Hands in what was sent, or some of it, in pieces.
+    /// Delivers what was sent, or some of it, in pieces.
     fn offer(&mut self) {
         let (mut left, piece) = match self.input.byte() {
             0..=127 => (usize::MAX, usize::MAX),
@@ -471,7 +473,7 @@ impl<'a> Lab<'a> {
 
     fn change(&mut self) {
         let (device, qpn) = (self.device, self.qpn);
-        // Each may be refused, as the QP is.
+        // Each may be refused, depending on the state of the QP.
         match self.input.byte() % 12 {
             0 => drop(self.modify(AttrMask::STATE, QpState::Err)),
             1..=3 => drop(self.modify(AttrMask::STATE, QpState::Sqd)),
@@ -494,7 +496,7 @@ impl<'a> Lab<'a> {
         assert_eq!(self.engine.save(), record);
     }
 
-    /// What completed was pending, and the first of its queue.
+    /// Checks that each completion is of the first pending request of its queue.
     fn check(&mut self) {
         while self.engine.poll(NOW, 1 << 20, &mut self.log) {}
         self.log.events.clear();
@@ -514,7 +516,7 @@ impl<'a> Lab<'a> {
 
     fn end(mut self) {
         self.engine.set_suspended(self.device, false);
-        // Whatever was under way, an end ends all of it.
+        // Losing the stream ends everything that was in progress.
         let _ = self.engine.lose_stream(self.device, self.qpn, false, &mut self.log);
         self.check();
         let state = self.engine.query_qp(self.device, self.qpn).expect("it is there").state;

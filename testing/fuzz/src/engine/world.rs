@@ -1,4 +1,4 @@
-//! What the engine is surrounded by: an input of choices, memory, what completes, what is sent.
+//! The surroundings of an engine: choices from the input, memory, completions, sent packets.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use vrdma_transport::*;
 use vrdma_wire::roce::*;
 
-/// The input, from front to back; zeros when it is used up.
+/// The input, read from front to back. After its end, all reads return zeros.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -31,7 +31,7 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// `right` most times, else near it.
+    /// Returns `right` mostly, otherwise a number near it, or any number.
     pub fn near(&mut self, right: u32) -> u32 {
         match self.byte() {
             0..=127 => right,
@@ -41,20 +41,20 @@ impl<'a> Input<'a> {
     }
 }
 
-/// On both sides of memory that was registered.
+/// The length of the guard on each side of registered memory.
 const GUARD: usize = 64;
 
-/// Memory of which only the middle may be touched.
+/// Memory between two guards that must not be touched.
 #[derive(Clone)]
 pub struct Mem(Rc<RefCell<Vec<u8>>>);
 
 impl Mem {
-    /// So many bytes of 0x33.
+    /// Returns memory of this length, filled with 0x33.
     pub fn filled(length: usize) -> Mem {
         Mem(Rc::new(RefCell::new(vec![0x33; length + 2 * GUARD])))
     }
 
-    /// So many bytes of zero, which cost nothing until they are touched.
+    /// Returns zeroed memory of this length, which costs nothing until it is touched.
     pub fn zeroed(length: usize) -> Mem {
         let mut bytes = vec![0; length + 2 * GUARD];
         bytes[..GUARD].fill(0x33);
@@ -69,13 +69,13 @@ impl Mem {
         offset + GUARD..offset + GUARD + len
     }
 
-    /// All of it.
+    /// Returns all of its bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let bytes = self.0.borrow();
         bytes[GUARD..bytes.len() - GUARD].to_vec()
     }
 
-    /// Nothing beside the region has changed.
+    /// Checks that the guards are unchanged.
     pub fn check(&self) {
         let bytes = self.0.borrow();
         let guards = bytes[..GUARD].iter().chain(&bytes[bytes.len() - GUARD..]);
@@ -111,14 +111,16 @@ impl Region for Mem {
     }
 }
 
-/// Requests that have not ended, per QP and queue: their numbers, and whether they are signaled.
+/// Pending requests of a QP, by queue: their ids, and whether they are signaled.
 #[derive(Default)]
 pub struct Pending {
     pub sends: VecDeque<(u32, bool)>,
     pub receives: VecDeque<(u32, bool)>,
 }
 
-/// What came out of an engine. One sink for all targets: an engine is compiled once for each kind.
+/// The output of an engine.
+///
+/// All targets use this one sink, so that the engine is compiled once for each kind of memory.
 #[derive(Default)]
 pub struct Log {
     pub completions: Vec<(DeviceId, CqId, Completion)>,
@@ -135,29 +137,31 @@ impl Sink for Log {
     }
 }
 
-/// Keeps the last packets, so that answers can be made up.
+/// An outlet that keeps the last packets, so that answers can be made.
 #[derive(Default)]
 pub struct Wire {
     pub room: usize,
     pub sent: VecDeque<Packet>,
 }
 
-impl Outlet<Mem> for Wire {
+impl Outlet for Wire {
     fn has_room(&mut self) -> bool {
         self.room > 0
     }
+}
 
+impl PacketOutlet<Mem> for Wire {
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, Mem>) -> Result<(), Fault> {
         assert!(self.room > 0, "nobody sends without room");
         self.room -= 1;
-        // As a port's buffers: of one length, with anything in it.
+        // Like a buffer of a port, it has a fixed length and arbitrary content.
         let mut frame = [0xee; MAX_FRAME];
         let length = write_frame(packet, payload, &mut frame)?;
         assert_eq!(length, packet.frame_len(payload.len()));
         let parsed = Packet::parse(&frame[..length]).expect("what is sent can be read");
         assert_eq!(parsed.packet, *packet);
         assert_eq!(parsed.check_icrc(), Ok(()));
-        // Datagrams have the port's MTU, not a path's.
+        // Datagrams have the port's MTU, not a path MTU.
         let most = if matches!(packet.body, Body::Ud { .. }) { MAX_PAYLOAD } else { 1024 };
         assert!(payload.len() <= most, "more than the path MTU");
         self.sent.push_back(*packet);
@@ -167,3 +171,5 @@ impl Outlet<Mem> for Wire {
         Ok(())
     }
 }
+
+impl StreamOutlet<Mem> for Wire {}

@@ -1,5 +1,4 @@
-//! Every way in which a request can end other than well: the status, the order, and what the other
-//! side learns.
+//! Every way in which a request can fail: the status, the order, and what the peer learns.
 
 use std::time::Duration;
 use vrdma_tests::abi::control::{QpState, access};
@@ -10,7 +9,7 @@ use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Remote, Request, Sge};
 use vrdma_tests::{Context, Lab, Mr, QpOptions, Setting, connect};
 
-/// Where two guests are, as the name of this module says.
+/// Returns the location of the two guests, which is the name of this module.
 fn setting() -> Setting {
     match module_path!().rsplit("::").next() {
         Some("one_worker") => Setting::OneWorker,
@@ -19,7 +18,7 @@ fn setting() -> Setting {
     }
 }
 
-/// Two guests there.
+/// Starts two guests in that setting.
 fn two_guests() -> Lab {
     Lab::with(2, setting().options())
 }
@@ -34,14 +33,14 @@ fn lab_with(options: &QpOptions) -> (Lab, Side, Side) {
     (lab, a, b)
 }
 
-/// A request ends with `status`, and the QP is in ERR then.
+/// Asserts that a request completes with `status`, and that the QP is in ERR then.
 #[track_caller]
 fn fails(side: &mut Side, id: u32, status: WcStatus) {
     side.cq.expect(side.qp.number, id, status);
     assert_eq!(side.qp.state(), QpState::ERR);
 }
 
-/// The QP went to ERR by its peer's doing, and an event says so.
+/// Asserts that an event reports the QP's error, which its peer caused, and that the QP is in ERR.
 #[track_caller]
 fn expect_error_event(side: &Side, kind: EventKind) {
     let told = side.guest().async_events().recv();
@@ -141,7 +140,7 @@ fn remote_memory_has_to_be_registered_for_the_use() {
                 0 => a.post(&Request::write(tag, remote, Data::Sges(&[own]))),
                 1 => a.post(&Request::write_imm(tag, remote, [0; 4], Data::Inline(&[7; 8]))),
                 2 => a.post(&Request::read(tag, remote, &[own])),
-                // Aligned, so that it is the access that is wrong.
+                // Aligned, so that only the access is wrong.
                 _ => {
                     let remote = Remote { addr: remote.addr & !7, ..remote };
                     let remote = if what == "beyond the region" { b.mr.remote(8192) } else { remote };
@@ -231,7 +230,7 @@ fn an_atomic_write_has_eight_bytes() {
 #[test]
 fn without_a_receive_retries_run_out() {
     for rnr_retry in [0, 3] {
-        // Without a timeout: a request that is sent again would be answered with one more.
+        // Without a timeout: a retransmission would get a further RNR NAK.
         let options = QpOptions { rnr_retry, min_rnr_timer: 12, timeout: 0, ..QpOptions::default() };
         let (lab, mut a, b) = lab_with(&options);
         a.post(&Request::send(a.qp.tag(1), Data::EMPTY));
@@ -283,8 +282,8 @@ fn a_peer_that_is_gone_in_any_way_does_not_answer() {
         a.post(&Request::write(a.qp.tag(3), b.mr.remote(0), Data::Inline(b"z")));
         a.cq.expect(a.qp.number, 2, WcStatus::RETRY_EXC_ERR);
         fails(&mut a, 3, WcStatus::WR_FLUSH_ERR);
-        // The first attempt and each retry. (vrdma-transport's `retry` tests how long they take, by
-        // a clock of its own.)
+        // The first attempt and each retry time out. The `retry` tests of vrdma-transport check how
+        // long they take, by a clock of their own.
         let attempts = 1 + u64::from(a.qp.options.retry_cnt);
         assert_eq!(lab.stats().transport(0, "timeouts") - timeouts, attempts, "{what}");
     }
@@ -300,7 +299,7 @@ fn a_peer_that_leaves_in_mid_message_does_not_answer() {
         a.post(&Request::write(a.qp.tag(id), big.1.remote(0), Data::Sges(&own)).signaled(true));
     }
     b.qp.destroy().unwrap();
-    // Some may have arrived before.
+    // Some messages may have arrived earlier.
     let first = loop {
         let wc = a.cq.wait();
         if wc.status() != WcStatus::SUCCESS {
@@ -322,7 +321,7 @@ fn everything_behind_a_failure_is_flushed_in_order() {
     }
     for id in 0..10 {
         let remote = if id == 4 { Remote { rkey: 0, ..b.mr.remote(0) } } else { b.mr.remote(0) };
-        // Unsignaled ones are told of too.
+        // Unsignaled requests are reported, too.
         let request = Request::write(a.qp.tag(id), remote, Data::Inline(b"x"));
         a.post(&request.signaled(id % 2 == 1));
     }
@@ -338,7 +337,7 @@ fn everything_behind_a_failure_is_flushed_in_order() {
     assert_eq!(sends, ok.into_iter().chain(flushed(5..10)).collect::<Vec<_>>());
     assert_eq!(receives, flushed(100..105).collect::<Vec<_>>());
     assert_eq!(a.qp.state(), QpState::ERR);
-    // What is posted in ERR is flushed at once.
+    // Requests posted in ERR are flushed at once.
     a.post(&Request::send(a.qp.tag(20), Data::EMPTY));
     a.recv_any(21);
     a.cq.expect(a.qp.number, 20, WcStatus::WR_FLUSH_ERR);
@@ -409,7 +408,7 @@ fn a_read_without_the_right_to_any_is_an_error() {
 fn requests_that_nobody_can_be_told_of_are_counted() {
     let (lab, mut a, b) = lab();
     let mut other = Context::open(&lab.guests[0]).unwrap();
-    // Another process' QP, a QP that does not exist, and one that is not ready to send.
+    // The QP of another process, a QP in RESET, and a QP that does not exist.
     other.post(&Request::send(a.qp.tag(1), Data::EMPTY));
     let fresh = a.process.qp(&a.cq, &a.cq, &QpOptions::default());
     a.post(&Request::send(fresh.tag(2), Data::EMPTY));

@@ -1,4 +1,4 @@
-//! Packets to multicast groups in the record.
+//! Waiting multicast packets in the record.
 
 use super::{FanOut, FanOuts};
 use crate::objects::device::Devices;
@@ -6,7 +6,7 @@ use crate::save::{RestoreError, Violation, record, to_qpn};
 use vrdma_wire::roce::{MAX_FRAME, Packet};
 
 impl FanOuts {
-    /// The record of them, and whose turn is next.
+    /// Returns the record of the packets, and the device that is next.
     pub(crate) fn save(&self) -> (Vec<record::FanOut>, u32) {
         let FanOuts { waiting, turn } = self;
         let all = waiting.iter().flat_map(|(&device, queue)| {
@@ -19,7 +19,7 @@ impl FanOuts {
         (all.collect(), *turn)
     }
 
-    /// From the record.
+    /// Restores waiting packets from a record.
     pub(crate) fn restore<R>(
         records: &[record::FanOut],
         turn: u32,

@@ -13,32 +13,35 @@ use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::{MAX_FRAME, Packet};
 
 impl Looks {
-    /// The record of all questions: those that the caller has not taken come first, in their order.
+    /// Returns the record of all questions. Questions that the caller has not taken come first, in
+    /// their order.
     pub(crate) fn save(&self) -> Vec<record::Question> {
         let Looks { open, devices: _, round: _, last: _ } = self;
         let saved = self.in_order().filter_map(|question| Some(open.get(&question)?.save(&question)));
-        // One that near packets alone asked is void.
+        // A question that only inter-worker packets asked is void.
         saved.filter(|question: &record::Question| !question.asked.is_empty()).collect()
     }
 
-    /// All questions, those first that the caller has not taken.
+    /// Iterates over all questions. Questions that the caller has not taken come first.
     fn in_order(&self) -> impl Iterator<Item = Question> {
         let Looks { open, devices, round, last: _ } = self;
         let others = (0..devices.len() as u32).filter(|&index| !devices[index as usize].listed);
         let fresh = round.iter().copied().chain(others).flat_map(|index| {
-            // How many are taken is counted again, and so is who is in the round.
+            // Restore counts the taken questions again, and lists devices in the round again.
             let DeviceLooks { fresh, under_way: _, listed: _ } = &devices[index as usize];
             fresh.iter().map(move |&owner| Question { device: DeviceId(index), owner })
         });
         fresh.chain(open.iter().filter(|(_, look)| look.under_way).map(|(&question, _)| question))
     }
 
-    /// Number of the last one who asked.
+    /// Returns the number of the last asker.
     pub(crate) fn last(&self) -> u32 {
         self.last
     }
 
-    /// From the record. Devices, which have their QPs, are told how many frames are held for them.
+    /// Restores questions from a record, for devices that have their QPs already.
+    ///
+    /// Sets in each device how many frames are held for it.
     pub(crate) fn restore<R>(
         questions: &[record::Question],
         last: u32,
@@ -54,7 +57,7 @@ impl Looks {
             device: DeviceId(record.device),
             owner: OwnerId(record.owner),
         };
-        // Now that it is known how many the caller has.
+        // This comes after all counts of taken questions are known.
         for record in questions.iter().filter(|record| !record.taken) {
             looks.pose(question(record));
         }
@@ -110,7 +113,7 @@ impl Look {
 }
 
 impl Asker {
-    /// `None` of a near packet: its sender sends it again after a timeout.
+    /// Returns `None` for an inter-worker packet: its sender sends it again after a timeout.
     fn save(&self) -> Option<record::Asker> {
         Some(match self {
             Asker::Near(_) => return None,
@@ -118,7 +121,7 @@ impl Asker {
             Asker::Frame(place, frame) if is_for_group(frame) => {
                 record::Asker::GroupFrame { qpn: place.qpn.number(), frame: frame.to_vec() }
             }
-            // Its QP is the one that it is addressed to.
+            // The frame tells the QP that it is addressed to.
             Asker::Frame(_, frame) => record::Asker::Frame(frame.to_vec()),
             Asker::Stream(place, number) => {
                 record::Asker::Stream { qpn: place.qpn.number(), number: *number }
@@ -127,12 +130,12 @@ impl Asker {
     }
 }
 
-/// Whether a frame is for all members of a group.
+/// Whether a frame is for all members of a multicast group.
 fn is_for_group(frame: &[u8]) -> bool {
     Packet::parse(frame).is_ok_and(|parsed| parsed.packet.path.dst.is_multicast())
 }
 
-/// All who ask.
+/// All askers of a record.
 #[derive(Default)]
 struct Askers {
     sends: BTreeSet<(Place, u32)>,
@@ -161,7 +164,8 @@ impl Askers {
         }
     }
 
-    /// A frame for the QP that it is addressed to, or for this member of a group.
+    /// Restores a frame for the QP that it is addressed to, or for this member of a multicast
+    /// group.
     fn restore_frame(
         &mut self,
         question: Question,
@@ -178,7 +182,7 @@ impl Askers {
         Ok(Asker::Frame(place, frame.into()))
     }
 
-    /// Whether the message with which a QP's stream goes on, if it waits, has asked.
+    /// Whether the next message in a QP's stream has asked, if it waits.
     fn has_asked(&self, place: Place, service: &Service) -> bool {
         match service {
             Service::Tcp(tcp) => {
@@ -188,8 +192,8 @@ impl Askers {
         }
     }
 
-    /// Whether all QPs that wait for an answer have asked, and have no more frames held than there
-    /// are.
+    /// Checks that all QPs that wait for an answer have asked, and that none counts more held
+    /// frames than exist.
     fn check<R>(&self, devices: &Devices<R>) -> Result<(), RestoreError> {
         for (index, device) in (0..devices.indices()).filter_map(|index| Some((index, devices.get(index)?))) {
             for QpEntry { qp, service } in device.qps.iter() {

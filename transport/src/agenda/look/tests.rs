@@ -1,4 +1,4 @@
-//! Who is looked for next, and who is served by an answer.
+//! The order of questions, and which askers an answer serves.
 
 use super::*;
 use vrdma_wire::num::Qpn;
@@ -7,7 +7,7 @@ fn question(device: u32, owner: u32) -> Question {
     Question { device: DeviceId(device), owner: OwnerId(owner) }
 }
 
-/// The QP with this number of device 9 asks.
+/// Makes the QP with this number of device 9 ask.
 fn ask(looks: &mut Looks, question: Question, number: u32) {
     looks.ask(question, Asker::Send(Place { device: 9, qpn: Qpn::truncate(number) }, number));
 }
@@ -36,7 +36,7 @@ fn the_caller_owes_few_answers_about_a_device_at_once_and_gets_all_questions_in_
     (0..100).for_each(|owner| ask(&mut looks, question(0, owner), owner));
     let mut taken: Vec<_> = std::iter::from_fn(|| looks.take()).collect();
     assert_eq!((taken.len(), looks.any()), (UNDER_WAY as usize, false));
-    // Others are taken all the same.
+    // Questions about other devices are still taken.
     ask(&mut looks, question(1, 7), 0);
     assert_eq!((looks.take(), looks.take()), (Some(question(1, 7)), None));
     for at in 0..100 {
@@ -59,7 +59,7 @@ fn an_answer_serves_some_of_many_and_the_others_ask_again() {
         assert!(!some.is_empty() && some.len() <= SERVED);
         served.extend(some);
     }
-    // The question of another owner is between the first answer and the second.
+    // The other owner's question comes between the first answer and the second.
     served.retain(|&number| number != all);
     assert!(served.into_iter().eq(0..all));
     assert_eq!((looks.open.len(), looks.devices[0].under_way), (0, 0));

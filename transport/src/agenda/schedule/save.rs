@@ -10,7 +10,7 @@ use crate::save::{RestoreError, Violation, record, to_qpn};
 use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Where a QP knows that it waits for a turn of some kind.
+/// Returns the flag by which a QP knows that it waits for a turn of some kind.
 type Flag = fn(&mut Qp) -> &mut bool;
 
 impl From<Place> for record::Place {
@@ -20,10 +20,10 @@ impl From<Place> for record::Place {
 }
 
 impl Schedule {
-    /// The record of all turns. QPs that were destroyed are not in it.
+    /// Returns the record of all turns. Destroyed QPs are not in it.
     pub(crate) fn save<R>(&self, devices: &Devices<R>) -> record::Turns {
         let none: fn(&Qp) -> bool = |_| false;
-        // Flushes are those of the QPs.
+        // The record of a QP has its flushes.
         let Schedule { local, wire, deadlines, flushes: _, wakes } = self;
         record::Turns {
             local: local.save(devices, none, |qp| qp.requester.ready),
@@ -33,13 +33,14 @@ impl Schedule {
         }
     }
 
-    /// From the record. QPs are told that they wait; deadlines are still to be armed.
+    /// Restores turns from a record, and sets the flags of waiting QPs. The caller then arms
+    /// deadlines.
     pub(crate) fn restore<R>(
         record: &record::Turns,
         sweeps: &[record::Sweep],
         devices: &mut Devices<R>,
     ) -> Result<Schedule, RestoreError> {
-        // Nobody owes an answer to a QP of the same engine.
+        // No QP owes an answer to a QP of the same engine.
         let local = Turns::restore(&record.local, devices, None, |qp| &mut qp.requester.ready)?;
         let wire =
             Turns::restore(&record.wire, devices, Some(|qp| &mut qp.answer_due), |qp| &mut qp.turn_due)?;
@@ -50,8 +51,7 @@ impl Schedule {
     }
 }
 
-/// The record of shared queues that are to be attended to. Queues that were destroyed are not in
-/// it.
+/// Returns the record of shared queues with senders to wake. Destroyed queues are not in it.
 fn save_wakes<R>(wakes: &Wakes, devices: &Devices<R>) -> Vec<record::Wakes> {
     let save = |(device, srqs): (u32, &VecDeque<SrqId>)| {
         let is_there = |id: &&SrqId| devices.get(device).is_some_and(|it| it.srqs.get(id.0).is_some());
@@ -61,8 +61,10 @@ fn save_wakes<R>(wakes: &Wakes, devices: &Devices<R>) -> Vec<record::Wakes> {
     wakes.in_order().filter_map(save).collect()
 }
 
-/// From the record. Queues are told that they are listed; all that are to be have to be, but those
-/// of a device that is still to go on.
+/// Restores shared queues with senders to wake from a record, and sets their flags.
+///
+/// All queues that have to be listed must be in the record, except those of a device that is still
+/// to resume.
 fn restore_wakes<R>(
     records: &[record::Wakes],
     sweeps: &[record::Sweep],
@@ -101,7 +103,7 @@ impl Turns {
         owes: impl Fn(&Qp) -> bool,
         asks: impl Fn(&Qp) -> bool,
     ) -> record::Round {
-        // What all have carried is the sum of what each has.
+        // `carried` is the sum of what the devices have carried.
         let Turns { shares, round, begun, poll, entries: _, carried: _ } = self;
         let all = 0..shares.len() as u32;
         let others = all.filter(|&device| !shares[device as usize].listed);
@@ -113,7 +115,7 @@ impl Turns {
             let (listed, credit, lead) = (*listed, *credit, *lead);
             let answers = answers.save(devices, device, &owes);
             let requests = requests.save(devices, device, &asks);
-            // What says nothing is left out.
+            // A share without any state is left out.
             let idle = !listed && (credit, lead, carried) == (0, 0, 0);
             (!idle).then_some(record::Share { device, listed, answers, requests, credit, lead, carried })
         };
@@ -138,7 +140,8 @@ impl Turns {
             if !exists || !seen.insert(device) || waits > 0 && !share.listed {
                 return Err(of_device(Violation::Turns));
             }
-            // Those that do not wait come last, in the order of devices, and say something.
+            // Shares of devices that do not wait come last, in the order of devices, and are not
+            // empty.
             let says_nothing = !share.listed && (share.credit, share.lead, share.carried) == (0, 0, 0);
             if says_nothing || last_other.is_some_and(|other| share.listed || device < other) {
                 return Err(of_device(Violation::Carried));
@@ -159,7 +162,7 @@ impl Turns {
             let quantum = QUANTUM as i64;
             let possible = (DEBT..=quantum).contains(&share.credit)
                 && (0..=2 * quantum).contains(&share.lead)
-                // The last post before the next poll may have been of any length.
+                // The last post before the next poll may have had any length.
                 && share.carried <= WITHIN_POSTS + Cost::from(u32::MAX) + OPERATION;
             if !possible {
                 return Err(of_device(Violation::Carried));

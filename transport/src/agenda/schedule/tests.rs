@@ -1,4 +1,4 @@
-//! Who has the next turn.
+//! Tests of the order of turns.
 
 use super::*;
 use crate::base::rng::Rng;
@@ -11,12 +11,12 @@ fn place(device: u32, qpn: u32) -> Place {
 /// Devices whose QPs always have more to do.
 struct World {
     turns: Turns,
-    /// What each device was given.
+    /// Cost of the turns of each device.
     given: Vec<Cost>,
 }
 
 impl World {
-    /// So many QPs of each device, all with requests.
+    /// Makes as many QPs of each device as given, all with requests.
     fn new(qps: &[u32]) -> World {
         let mut turns = Turns::default();
         for (device, &qps) in qps.iter().enumerate() {
@@ -25,7 +25,7 @@ impl World {
         World { turns, given: vec![0; qps.len()] }
     }
 
-    /// One turn, which costs so much; the QP has more to do after it.
+    /// Executes one turn, whose cost `cost` returns. The QP has more to do after it.
     fn turn(&mut self, cost: impl FnOnce(Place) -> Cost) -> Place {
         let (place, direction) = self.turns.pop().expect("somebody waits");
         let cost = cost(place);
@@ -62,7 +62,7 @@ fn who_is_next_is_known_before_its_turn() {
 fn it_is_what_turns_cost_that_counts_and_not_how_many_there_are() {
     let mut world = World::new(&[3, 100, 1]);
     for _ in 0..100_000 {
-        // Few long ones, many short ones, and all kinds.
+        // Device 0 has few long turns, device 1 many short ones, device 2 all kinds.
         world.turn(|place| match place.device {
             0 => QUANTUM,
             1 => OPERATION + 8,
@@ -80,7 +80,7 @@ fn whoever_has_work_has_a_turn_in_each_round_and_no_other_has_more_than_two_quan
         let devices = 2 + (rng.next() % 6) as u32;
         let qps: Vec<u32> = (0..devices).map(|_| 1 + (rng.next() % 50) as u32).collect();
         let mut world = World::new(&qps);
-        // What others were given since each had its turn.
+        // Cost of the turns of each other device since a device had its turn.
         let mut others = vec![vec![0; devices as usize]; devices as usize];
         for _ in 0..5000 {
             let cost = 1 + rng.next() % if rng.next().is_multiple_of(2) { QUANTUM } else { 2000 };
@@ -112,12 +112,12 @@ fn what_a_device_did_not_use_is_not_kept_and_what_it_took_too_much_is() {
         turns.spend(0, Requests, 1);
         assert_eq!(turns.pop(), None);
     }
-    // As much as if it had never been there.
+    // The device gets as much as if it had never been there.
     let mut world = World { turns, ..World::new(&[0, 0]) };
     (0..10).for_each(|qpn| world.turns.push(place(0, qpn), Requests));
     world.turns.push(place(1, 0), Requests);
     assert_eq!([0, 1, 0, 1].map(|_| world.turn(|_| QUANTUM).device), [0, 1, 0, 1]);
-    // One that takes nearly two quanta and goes has one of them missing when it comes back.
+    // A device that takes nearly two quanta and leaves lacks one of them when it comes back.
     let mut turns = Turns::default();
     for cost in [QUANTUM - 1, QUANTUM] {
         turns.push(place(0, 1), Requests);
@@ -136,7 +136,7 @@ fn answers_go_before_requests_of_the_same_device_until_they_have_cost_a_quantum_
     world.turns.push(place(0, 5000), Answers);
     assert_eq!(world.turn(|_| QUANTUM / 2).qpn.number(), 5000);
     assert_eq!(world.turn(|_| QUANTUM / 2).qpn.number(), 5000);
-    // READ responses without end: from now on half of all is theirs.
+    // READ responses without end: from here on answers get half of all turns.
     let (mut answers, mut requests) = (0, 0);
     for _ in 0..1000 {
         match world.turn(|_| QUANTUM / 2).qpn.number() {
@@ -173,7 +173,7 @@ fn requests_that_come_after_many_answers_wait_for_none() {
     turns.push(place(0, 2), Requests);
     assert_eq!(turns.pop(), Some((place(0, 2), Requests)));
     turns.spend(0, Requests, QUANTUM);
-    // But they do not keep what answers had taken while nobody else wanted it.
+    // But requests do not get back what answers took while no requests waited.
     turns.push(place(0, 2), Requests);
     turns.spend(0, Requests, 1);
     assert_eq!(turns.pop(), Some((place(0, 1), Answers)));
@@ -190,14 +190,14 @@ fn what_is_gone_leaves_nothing() {
     turns.spend(0, Answers, QUANTUM - 1);
     turns.forget(0);
     assert_eq!(turns.len(), 600);
-    // 199 of 200 QPs go, and once in a while all who went are forgotten.
+    // 199 of 200 QPs are destroyed. From time to time all destroyed ones are removed.
     for gone in 0..199 {
         if turns.removed(1, Requests) {
             turns.sweep(1, Requests, |qpn| qpn.number() > gone);
         }
     }
     assert!(turns.len() <= 600 - 130, "{}", turns.len());
-    // A device in the same place begins with nothing.
+    // A new device at the same index begins with nothing.
     turns.push(place(0, 7), Requests);
     for device in [1, 2] {
         turns.forget(device);
@@ -211,7 +211,7 @@ fn few_entries_are_looked_up_when_a_qp_of_many_is_destroyed_and_the_others_keep_
     let mut turns = Turns::default();
     let all = 16_000;
     (0..all).for_each(|qpn| turns.push(place(0, qpn), Requests));
-    // Nine of ten go, from the last on.
+    // Nine of ten QPs are destroyed, from the last on.
     let mut first_gone = all;
     let looked_up = std::cell::Cell::new(0);
     for gone in (0..all).rev().filter(|gone| gone % 10 != 0) {
@@ -249,7 +249,7 @@ fn posts_carry_a_quantum_at_once_while_others_wait_and_pay_for_it() {
     };
     turns.begin_poll();
     assert_eq!(carried(&mut turns), 64);
-    // Its own do not count.
+    // Requests of the device itself do not count.
     turns.push(place(0, 1), Requests);
     turns.begin_poll();
     assert_eq!(carried(&mut turns), 64);
@@ -272,7 +272,7 @@ fn a_device_whose_last_entry_was_taken_waits_no_longer() {
         assert!(turns.may_carry(0, most));
         turns.carry(0, 64 << 10);
     }
-    // Nor does anybody pay for what it had alone.
+    // The device also does not pay for what it carried alone.
     assert_eq!(turns.shares[0].credit, 0);
 }
 
@@ -286,7 +286,7 @@ fn who_posts_at_once_beside_others_gets_no_more_than_they() {
             world.turns.carry(0, 64 << 10);
             world.given[0] += (64 << 10) + OPERATION;
         }
-        // A poll has time for some turns alone.
+        // A poll has time for only a few turns.
         for _ in 0..4 {
             world.turn(|_| QUANTUM);
         }

@@ -11,7 +11,7 @@ use crate::base::memory::{Fault, Region};
 use crate::base::time::Instant;
 use crate::carrier::iwarp::placed::{place_in_receive, place_of_response};
 use crate::carrier::iwarp::qp::StreamQp;
-use crate::message::outlet::{Fpdu, Outlet, Pieces, PlacedFpdu, StreamEnd};
+use crate::message::outlet::{Fpdu, Outlet, Pieces, PlacedFpdu, StreamEnd, StreamOutlet};
 use crate::message::transfer::Span;
 use crate::message::verdict::placement;
 use crate::objects::iwarp::state::Progress;
@@ -23,7 +23,6 @@ use crate::verbs::completion::Sink;
 use crate::verbs::op::Remote;
 use vrdma_wire::iwarp::rdmap::{Part, Segment, Tagged};
 use vrdma_wire::num::{Qpn, Rkey};
-use vrdma_wire::roce::Packet;
 
 /// Shorter payload is copied twice: what is placed has an entry of its own in the stream.
 const LEAST: usize = 2048;
@@ -78,7 +77,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         now: Instant,
         direction: Direction,
         budget: usize,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut impl StreamOutlet<R>,
     ) -> (usize, usize) {
         let stream = &self.conn.stream;
         let sent = stream.fpdus;
@@ -93,7 +92,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 }
 
-impl<R: Region, O: Outlet<R>> Placing<'_, R, O> {
+impl<R: Region, O: StreamOutlet<R>> Placing<'_, R, O> {
     /// Places the payload of an FPDU that is next in the stream; `None` if it may not be, or is not
     /// to be.
     fn place(&mut self, at: (DeviceId, Qpn), fpdu: &Fpdu, payload: &Pieces<'_, R>) -> Option<PlacedFpdu> {
@@ -127,15 +126,13 @@ impl<R: Region, O: Outlet<R>> Placing<'_, R, O> {
     }
 }
 
-impl<R: Region, O: Outlet<R>> Outlet<R> for Placing<'_, R, O> {
+impl<R, O: Outlet> Outlet for Placing<'_, R, O> {
     fn has_room(&mut self) -> bool {
         self.outlet.has_room()
     }
+}
 
-    fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault> {
-        self.outlet.send(packet, payload)
-    }
-
+impl<R: Region, O: StreamOutlet<R>> StreamOutlet<R> for Placing<'_, R, O> {
     fn stream_has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         self.outlet.stream_has_room(device, qpn)
     }

@@ -27,7 +27,7 @@ use crate::base::memory::Region;
 use crate::base::time::Instant;
 use crate::carrier::allowance::Allowance;
 use crate::carrier::iwarp::qp::StreamQp;
-use crate::message::outlet::{Outlet, StreamEnd};
+use crate::message::outlet::{StreamEnd, StreamOutlet};
 use crate::objects::qp::Direction;
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
@@ -40,7 +40,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         now: Instant,
         direction: Direction,
         budget: usize,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut impl StreamOutlet<R>,
     ) -> (usize, usize) {
         let mut allowance = Allowance::new(now, budget);
         self.mind_silence(now);
@@ -71,7 +71,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 
     /// Ends a stream that was to, once nothing is under way.
-    fn finish_if_done(&mut self, outlet: &mut impl Outlet<R>) {
+    fn finish_if_done(&mut self, outlet: &mut impl StreamOutlet<R>) {
         let place = self.place;
         let tcp = &mut *self.conn;
         if tcp.stream.finishes && tcp.is_idle() && !tcp.stream.has_ended() {

@@ -4,7 +4,7 @@ use crate::base::memory::Region;
 use crate::carrier::allowance::Allowance;
 use crate::carrier::iwarp::qp::StreamQp;
 use crate::message::ctx::QpCtx;
-use crate::message::outlet::{Fpdu, Outlet, Pieces};
+use crate::message::outlet::{Fpdu, Pieces, StreamOutlet};
 use crate::message::stretch::check_request;
 use crate::message::transfer::{Elements, Span};
 use crate::objects::iwarp::operation::{headers_before_payload, immediate, is_of_iwarp, segment_of};
@@ -49,7 +49,11 @@ struct Slice {
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     /// Sends what the send queue has; true if there is more.
-    pub(super) fn send_requests(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
+    pub(super) fn send_requests(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl StreamOutlet<R>,
+    ) -> bool {
         if !self.send_ready(allowance, outlet) {
             return false;
         }
@@ -81,7 +85,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 
     /// Sends what tells the peer that it may send, if that was agreed. False if there is no room.
-    fn send_ready(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
+    fn send_ready(&mut self, allowance: &mut Allowance, outlet: &mut impl StreamOutlet<R>) -> bool {
         let place = self.place;
         let RcTcp { stream, requester, .. } = self.conn;
         let Some(ready) = stream.ready else { return true };
@@ -158,7 +162,11 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     }
 
     /// Sends segments of the request at the cursor.
-    fn send_segments(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> RequestPause {
+    fn send_segments(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl StreamOutlet<R>,
+    ) -> RequestPause {
         let QpCtx { place, qp, mrs, requests, counters, send_scratch, conn, .. } = self;
         let (device, qpn) = (place.id(), place.qpn);
         let RcTcp { stream, requester: state, .. } = conn;

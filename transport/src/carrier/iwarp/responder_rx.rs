@@ -1,16 +1,14 @@
-//! Requests arrive: which are carried out, and which are refused.
+//! Requests arrive: which are executed, and which are refused.
 
 use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
 use crate::carrier::iwarp::data::Data;
 use crate::carrier::iwarp::qp::StreamQp;
 use crate::carrier::iwarp::terminate::{refused_read, refused_request, refused_write};
-use crate::message::ctx::QpCtx;
-use crate::message::effect::{check_placed, execute_packet};
-use crate::message::verdict::{Nak, Objection, Refusal, verdict};
+use crate::message::accept::{Rejection, SegmentData};
+use crate::message::verdict::{Nak, Refusal};
 use crate::objects::iwarp::operation::{atomic_of, imm_of};
 use crate::objects::iwarp::responder_state::Response;
-use crate::objects::receiver::Receiver;
 use crate::verbs::completion::Sink;
 use crate::verbs::op::{Message, Remote, SendOp};
 use crate::verbs::segment::{Segment, Segmentation};
@@ -22,7 +20,7 @@ use vrdma_wire::num::Rkey;
 
 /// What became of a segment.
 enum Outcome {
-    /// It was carried out; what an atomic found.
+    /// It was executed, with the value that an atomic found.
     Done(Option<u64>),
     /// It has no receive.
     NoReceive,
@@ -38,7 +36,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         let length = payload.len();
         // Its segments name a place each: each is as if it were all.
         let segment = Segment { first, last: to.last, ..self.whole(&op, length) };
-        match self.carry_out(&segment, payload) {
+        match self.execute(&segment, payload) {
             Outcome::Done(_) => {
                 let input = &mut self.conn.input;
                 let before = if first { 0 } else { input.written };
@@ -92,7 +90,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
             message: offset.saturating_add(length),
             ..self.whole(&op, length)
         };
-        match self.carry_out(&segment, payload) {
+        match self.execute(&segment, payload) {
             Outcome::Done(_) if part.last => self.conn.input.send_ended(),
             Outcome::Done(_) => {}
             Outcome::NoReceive => return self.find_no_receive(ulpdu, posted),
@@ -126,7 +124,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         let written = input.written;
         let op = SendOp::Write { remote: Remote::default(), imm: Some(imm_of(data)) };
         let segment = Segment { solicited, offset: written, message: written, ..self.whole(&op, 0) };
-        match self.carry_out(&segment, Data::Bytes(&[])) {
+        match self.execute(&segment, Data::Bytes(&[])) {
             Outcome::Done(_) => {
                 let input = &mut self.conn.input;
                 input.send_ended();
@@ -162,7 +160,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         let remote = Remote { addr: request.source_offset, rkey: Rkey(request.source.0) };
         let op = SendOp::Read { remote };
         let segment = self.whole(&op, request.length);
-        match self.carry_out(&segment, Data::Bytes(&[])) {
+        match self.execute(&segment, Data::Bytes(&[])) {
             Outcome::Done(_) => self.respond(response),
             Outcome::NoReceive => unreachable!("it needs none"),
             Outcome::Refused(refusal) => {
@@ -185,7 +183,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
         const WORD: u32 = 8;
         let segment = self.whole(&op, WORD);
-        match self.carry_out(&segment, Data::Bytes(&[])) {
+        match self.execute(&segment, Data::Bytes(&[])) {
             Outcome::Done(found) => {
                 let original = found.expect("an atomic finds something");
                 self.respond(Response::Atomic(AtomicResponse { id: request.id, original }));
@@ -222,23 +220,18 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         }
     }
 
-    fn carry_out(&mut self, segment: &Segment<'_>, payload: Data<'_>) -> Outcome {
-        let QpCtx { qp, mrs, requests, srqs, .. } = self;
-        let receiver = Receiver { mrs, requests, srqs, qp };
-        let done = match verdict(&receiver, segment) {
-            Ok(target) => match payload {
-                Data::Bytes(bytes) => execute_packet(&receiver, segment, target, bytes, self.recv_scratch),
-                Data::Placed(_) => check_placed(&receiver, segment, target, self.recv_scratch).map(|()| None),
-            },
-            Err(&Objection::Nak(refusal)) => Err(refusal),
-            Err(Objection::Rnr) => return Outcome::NoReceive,
-            Err(&Objection::Drop(reason)) => unreachable!("the state was looked at before: {reason:?}"),
+    /// Checks and executes a segment, and updates the QP.
+    fn execute(&mut self, segment: &Segment<'_>, payload: Data<'_>) -> Outcome {
+        let data = match payload {
+            Data::Bytes(bytes) => SegmentData::packet(bytes),
+            Data::Placed(_) => SegmentData::Placed,
         };
-        match done {
-            Err(refusal) => Outcome::Refused(refusal),
-            Ok(found) => {
-                self.arrived(self.qp.dest_qpn, segment);
-                Outcome::Done(found)
+        match self.accept(segment, data) {
+            Ok(found) => Outcome::Done(found),
+            Err(Rejection::Refused(refusal) | Rejection::Memory(refusal)) => Outcome::Refused(refusal),
+            Err(Rejection::NoReceive) => Outcome::NoReceive,
+            Err(Rejection::Dropped(_) | Rejection::Source) => {
+                unreachable!("the state was checked before, and the data came with the segment")
             }
         }
     }

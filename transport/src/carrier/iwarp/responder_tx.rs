@@ -7,7 +7,7 @@ use crate::carrier::allowance::Allowance;
 use crate::carrier::iwarp::qp::StreamQp;
 use crate::carrier::iwarp::terminate::refused_read;
 use crate::message::ctx::QpCtx;
-use crate::message::outlet::{Fpdu, Outlet, Pieces, StreamEnd};
+use crate::message::outlet::{Fpdu, Pieces, StreamEnd, StreamOutlet};
 use crate::message::transfer::Span;
 use crate::objects::iwarp::responder_state::Response;
 use crate::objects::iwarp::state::RcTcp;
@@ -36,7 +36,11 @@ enum ResponsePause {
 
 impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     /// Sends the answers that are due; true if there is more.
-    pub(super) fn send_answers(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
+    pub(super) fn send_answers(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl StreamOutlet<R>,
+    ) -> bool {
         if self.qp.state == QpState::Err {
             return self.send_terminate(allowance, outlet);
         }
@@ -60,7 +64,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     fn send_response_segments(
         &mut self,
         allowance: &mut Allowance,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut impl StreamOutlet<R>,
     ) -> ResponsePause {
         let QpCtx { place, qp, mrs, counters, conn, .. } = self;
         let (device, qpn) = (place.id(), place.qpn);
@@ -115,7 +119,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
 
     /// The QP is in ERR: the peer is told why, if there is a reason, and the stream ends; true if
     /// it is to be tried again.
-    fn send_terminate(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
+    fn send_terminate(&mut self, allowance: &mut Allowance, outlet: &mut impl StreamOutlet<R>) -> bool {
         let place = self.place;
         let stream = &mut self.conn.stream;
         let mut end = StreamEnd::Abort;

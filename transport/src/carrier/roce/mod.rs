@@ -19,7 +19,7 @@ use crate::base::time::Instant;
 use crate::carrier::allowance::Allowance;
 use crate::carrier::roce::qp::RoceQp;
 use crate::message::ctx::QpCtx;
-use crate::message::outlet::{DiscardOutlet, Outlet};
+use crate::message::outlet::{DiscardOutlet, PacketOutlet};
 use crate::objects::qp::Direction;
 use crate::objects::roce::packet::Response;
 use crate::verbs::attr::QpType;
@@ -86,7 +86,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         now: Instant,
         direction: Direction,
         budget: usize,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut impl PacketOutlet<R>,
     ) -> (usize, usize) {
         if self.qp.sgid.is_zero() {
             // Nothing can be sent from no address: it is lost.
@@ -100,7 +100,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         now: Instant,
         direction: Direction,
         budget: usize,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut impl PacketOutlet<R>,
     ) -> (usize, usize) {
         let way = outlet.way_to(self.qp.attr().dmac);
         let roce = &mut *self.conn;

@@ -6,7 +6,7 @@ use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::carrier::allowance::Allowance;
 use crate::carrier::roce::qp::RoceQp;
 use crate::message::ctx::QpCtx;
-use crate::message::outlet::{Outlet, Pieces};
+use crate::message::outlet::{PacketOutlet, Pieces};
 use crate::message::stretch::check_request;
 use crate::message::transfer::{Elements, Span};
 use crate::objects::mr::Mrs;
@@ -38,7 +38,11 @@ enum RequestPause {
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Sends the packets that the send queue has and the windows allow; true if there are more.
-    pub(super) fn send_requests(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
+    pub(super) fn send_requests(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl PacketOutlet<R>,
+    ) -> bool {
         let before = allowance.packets_sent();
         let pause = loop {
             match self.send_request_packets(allowance, outlet) {
@@ -87,7 +91,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     fn send_request_packets(
         &mut self,
         allowance: &mut Allowance,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut impl PacketOutlet<R>,
     ) -> RequestPause {
         let device = self.place.id();
         let QpCtx { qp, mrs, requests, counters, send_scratch, .. } = self;
@@ -187,7 +191,7 @@ fn next_packet<'a, R: Region>(
     work: &Work<'_>,
     payload: Payload<'a>,
     (sent, psns, most): (u32, u32, u32),
-    outlet: &mut impl Outlet<R>,
+    outlet: &mut impl PacketOutlet<R>,
 ) -> Option<(RequestSlice, Pieces<'a, R>)> {
     let mtu = qp.path_mtu.bytes();
     let slice = next_slice(work, sent, psns, (mtu, most));

@@ -4,11 +4,8 @@ use crate::agenda::look::{Fate, PostedReceives};
 use crate::base::memory::Region;
 use crate::base::near::{NearPart, NearPayload};
 use crate::carrier::roce::qp::RoceQp;
-use crate::message::ctx::QpCtx;
-use crate::message::effect::{Failure, execute_loan, execute_packet};
-use crate::message::verdict::{Nak, Objection, Refusal, Target, verdict};
-use crate::objects::outstanding::Scratch;
-use crate::objects::receiver::Receiver;
+use crate::message::accept::Rejection;
+use crate::message::verdict::{Nak, Refusal};
 use crate::objects::roce::packet::{RcRequest, decode};
 use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::responder_state::Kind;
@@ -19,22 +16,6 @@ use vrdma_wire::num::{Psn, Srqn};
 use vrdma_wire::roce::{Bth, NakCode, Rc, Reth, RnrTimer, Syndrome};
 
 const INVALID: Refusal = Refusal { nak: Nak::Invalid, receive: None };
-
-/// Executes an accepted segment. `Failure::Local`: its data were a loan that was taken back.
-fn execute_data<R: Region>(
-    receiver: &Receiver<'_, R>,
-    segment: &Segment<'_>,
-    target: Target<'_, R>,
-    payload: NearPayload<'_, R>,
-    scratch: &mut Scratch,
-) -> Result<Option<u64>, Failure> {
-    match payload {
-        NearPayload::Bytes(data) => {
-            execute_packet(receiver, segment, target, data, scratch).map_err(Failure::Remote)
-        }
-        NearPayload::Loan(loan, _) => execute_loan(receiver, segment, target, loan, scratch).map(|()| None),
-    }
-}
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// A request came from the peer.
@@ -107,10 +88,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         (part, payload): (Option<NearPart>, NearPayload<'_, R>),
         posted: PostedReceives,
     ) -> Fate {
-        let QpCtx { qp, mrs, requests, srqs, .. } = self;
-        let receiver = Receiver { mrs, requests, srqs, qp };
-        let state = &self.conn.responder;
-        let Some(RcRequest { op, first, last, reth }) = decode(body, &state.write) else {
+        let qp = &*self.qp;
+        let Some(RcRequest { op, first, last, reth }) = decode(body, &self.conn.responder.write) else {
             self.nak_for_good(bth.psn, INVALID);
             return Fate::Done;
         };
@@ -139,35 +118,27 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 _ => Segmentation::Packet,
             },
         };
-        let done = match verdict(&receiver, &segment) {
-            Ok(_) if row.has_response() && !state.has_room() => Err(INVALID),
-            Ok(target) => match execute_data(&receiver, &segment, target, payload, self.recv_scratch) {
-                Ok(found) => Ok(found),
-                Err(Failure::Remote(refusal)) => Err(refusal),
-                // A loan was taken back: as if it had not come.
-                Err(Failure::Local) => {
-                    self.ask_again(bth.psn, None);
-                    return Fate::Done;
-                }
-            },
-            Err(&Objection::Nak(refusal)) => Err(refusal),
-            Err(Objection::Rnr) => {
+        // READs and atomics need room for their responses (IBTA 9.7.4.1.5).
+        if row.has_response() && !self.conn.responder.has_room() {
+            self.nak_for_good(bth.psn, INVALID);
+            return Fate::Done;
+        }
+        match self.accept(&segment, payload.into()) {
+            Ok(found) => self.answer(row, bth, last, segment.packets, reth, found),
+            Err(Rejection::Refused(refusal) | Rejection::Memory(refusal)) => {
+                self.nak_for_good(bth.psn, refusal);
+            }
+            Err(Rejection::NoReceive) => {
                 let all_taken =
                     posted == PostedReceives::AllTaken || part.is_some() && self.drop_until_looked(bth.psn);
                 if !all_taken {
                     return Fate::Look;
                 }
                 self.no_receive(bth.psn);
-                return Fate::Done;
             }
-            Err(&Objection::Drop(reason)) => unreachable!("the state was looked at before: {reason:?}"),
-        };
-        match done {
-            Err(refusal) => self.nak_for_good(bth.psn, refusal),
-            Ok(found) => {
-                self.arrived(self.qp.dest_qpn, &segment);
-                self.answer(row, bth, last, segment.packets, reth, found);
-            }
+            // The pinned region was revoked: it is as if the packet had not come.
+            Err(Rejection::Source) => self.ask_again(bth.psn, None),
+            Err(Rejection::Dropped(reason)) => unreachable!("the state was checked before: {reason:?}"),
         }
         Fate::Done
     }

@@ -7,7 +7,7 @@ use crate::base::near::{NearPart, most_psns};
 use crate::carrier::allowance::Allowance;
 use crate::carrier::roce::qp::RoceQp;
 use crate::message::ctx::QpCtx;
-use crate::message::outlet::{Outlet, Pieces};
+use crate::message::outlet::{PacketOutlet, Pieces};
 use crate::message::transfer::Span;
 use crate::message::verdict::{Nak, Refusal};
 use crate::objects::mr::{Holder, Mrs};
@@ -32,7 +32,11 @@ enum ResponsePause {
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Sends the responses that are due; true if there is more.
-    pub(super) fn send_responses(&mut self, allowance: &mut Allowance, outlet: &mut impl Outlet<R>) -> bool {
+    pub(super) fn send_responses(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl PacketOutlet<R>,
+    ) -> bool {
         loop {
             match self.send_response_packets(allowance, outlet) {
                 ResponsePause::Idle => return false,
@@ -48,7 +52,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     fn send_response_packets(
         &mut self,
         allowance: &mut Allowance,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut impl PacketOutlet<R>,
     ) -> ResponsePause {
         let device = self.place.id();
         let QpCtx { qp, mrs, counters, .. } = self;
@@ -123,7 +127,7 @@ fn next_response<'a, R: Region>(
     qp: &Qp,
     resource: &Resource,
     part: Option<&mut NearPart>,
-    outlet: &mut impl Outlet<R>,
+    outlet: &mut impl PacketOutlet<R>,
 ) -> Option<(Rc, Pieces<'a, R>)> {
     let Some(part) = part.filter(|_| resource.rkey().is_some_and(|key| mrs.is_region(key))) else {
         return response(mrs, qp, resource, 1);

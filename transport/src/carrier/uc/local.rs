@@ -2,9 +2,10 @@
 
 use crate::base::memory::Region;
 use crate::base::place::Place;
-use crate::carrier::uc::responder::{accept, drop_message, placement_failed, resync};
+use crate::carrier::uc::responder::{UcRejection, accept, drop_message, placement_failed, resync};
+use crate::message::accept::SegmentData;
 use crate::message::core::Core;
-use crate::message::effect::{Failure, LocalBuffer, execute};
+use crate::message::effect::LocalBuffer;
 use crate::message::pair::Pair;
 use crate::message::step::Step;
 use crate::message::stretch::{local_buffer, stretch};
@@ -102,9 +103,14 @@ fn deliver_uc<R: Region>(
         Err(status) => return UcDelivery::Failed(status),
     };
     let receiver = ends.receiver();
-    let moved = match accept(&receiver, &segment) {
-        Ok(target) => execute(&receiver, &segment, target, local, common.recv_scratch),
-        Err(reason) => {
+    match accept(&receiver, &segment, SegmentData::Buffer(local), common.recv_scratch) {
+        Ok(()) => {
+            pair.peer().arrived(place.qpn, &segment);
+            let mut own = pair.own();
+            own.qp.set_route(peer.device);
+            if own.departed(work, &segment) { UcDelivery::All } else { UcDelivery::Part }
+        }
+        Err(UcRejection::Dropped(reason)) => {
             let qp = ends.qp();
             if reason == Reason::NoReceive && qp.requester.wait != Wait::Looked {
                 core.ask(place, peer);
@@ -112,18 +118,10 @@ fn deliver_uc<R: Region>(
             }
             let rest = qp.path_mtu.packets(segment.message - segment.offset);
             drop_message(&mut pair.peer(), reason, segment.psn.add(rest));
-            return UcDelivery::Lost(None);
+            UcDelivery::Lost(None)
         }
-    };
-    match moved {
-        Ok(_) => {
-            pair.peer().arrived(place.qpn, &segment);
-            let mut own = pair.own();
-            own.qp.set_route(peer.device);
-            if own.departed(work, &segment) { UcDelivery::All } else { UcDelivery::Part }
-        }
-        Err(Failure::Local) => UcDelivery::Failed(WcStatus::LocProt),
-        Err(Failure::Remote(refusal)) => UcDelivery::Lost(Some((peer, refusal))),
+        Err(UcRejection::Source) => UcDelivery::Failed(WcStatus::LocProt),
+        Err(UcRejection::Memory(refusal)) => UcDelivery::Lost(Some((peer, refusal))),
     }
 }
 

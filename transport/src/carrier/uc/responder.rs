@@ -1,8 +1,10 @@
 //! The receiving half of an unreliable connection.
 
 use crate::base::memory::Region;
+use crate::message::accept::{self, Rejection, SegmentData};
 use crate::message::ctx::QpCtx;
-use crate::message::verdict::{Nak, Objection, Refusal, Target, verdict};
+use crate::message::verdict::{Nak, Refusal};
+use crate::objects::outstanding::Scratch;
 use crate::objects::receiver::Receiver;
 use crate::objects::service::ConnState;
 use crate::verbs::completion::Sink;
@@ -11,24 +13,44 @@ use crate::verbs::reason::Reason;
 use crate::verbs::segment::Segment;
 use vrdma_wire::num::Psn;
 
-/// Where an accepted segment takes place, or why it is dropped: the rules of reliable connections,
-/// but what they would answer with a NAK is dropped here, and so is what they would have wait for a
-/// receive (IBTA 9.9.3, classes D and E).
+/// Why a segment of an unreliable connection was not executed.
+pub(crate) enum UcRejection {
+    /// It is dropped, and with it the rest of its message.
+    Dropped(Reason),
+    /// The responder's memory cannot be used.
+    Memory(Refusal),
+    /// The requester's memory cannot be used.
+    Source,
+}
+
+/// Checks a segment and executes it.
+///
+/// The rules are those of reliable connections. What they would answer with a NAK, or have wait for
+/// a receive, is dropped here (IBTA 9.9.3, classes D and E).
 #[inline]
-pub(crate) fn accept<'a, R>(
-    receiver: &Receiver<'a, R>,
+pub(crate) fn accept<R: Region>(
+    receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
-) -> Result<Target<'a, R>, Reason> {
-    // The rest of a message whose beginning was dropped.
+    data: SegmentData<'_, R>,
+    scratch: &mut Scratch,
+) -> Result<(), UcRejection> {
+    // It continues a message whose beginning was dropped.
     let lost = !segment.first && receiver.qp.responder.in_progress == Message::None;
-    verdict(receiver, segment).map_err(|objection| match *objection {
-        Objection::Drop(reason) => reason,
-        Objection::Rnr => Reason::NoReceive,
-        Objection::Nak(Refusal { receive: Some(_), .. }) => Reason::Length,
-        Objection::Nak(Refusal { nak: Nak::Access, .. }) => Reason::Access,
-        Objection::Nak(_) if lost => Reason::Psn,
-        Objection::Nak(_) => Reason::Invalid,
-    })
+    let rejection = match accept::accept(receiver, segment, data, scratch) {
+        Ok(_) => return Ok(()),
+        Err(rejection) => rejection,
+    };
+    let reason = match rejection {
+        Rejection::Memory(refusal) => return Err(UcRejection::Memory(refusal)),
+        Rejection::Source => return Err(UcRejection::Source),
+        Rejection::Dropped(reason) => reason,
+        Rejection::NoReceive => Reason::NoReceive,
+        Rejection::Refused(Refusal { receive: Some(_), .. }) => Reason::Length,
+        Rejection::Refused(Refusal { nak: Nak::Access, .. }) => Reason::Access,
+        Rejection::Refused(_) if lost => Reason::Psn,
+        Rejection::Refused(_) => Reason::Invalid,
+    };
+    Err(UcRejection::Dropped(reason))
 }
 
 /// A segment is about to come: what a gap before it means (IBTA 9.8.2). A message begins anew,

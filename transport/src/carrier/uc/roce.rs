@@ -7,10 +7,10 @@ use crate::base::memory::Region;
 use crate::base::near::NearPart;
 use crate::base::place::Place;
 use crate::carrier::uc::UcQp;
-use crate::carrier::uc::responder::{accept, drop_message, placement_failed, resync};
+use crate::carrier::uc::responder::{UcRejection, accept, drop_message, placement_failed, resync};
+use crate::message::accept::SegmentData;
 use crate::message::ctx::QpCtx;
-use crate::message::effect::execute_packet;
-use crate::message::outlet::{DiscardOutlet, Outlet, Pieces};
+use crate::message::outlet::{DiscardOutlet, PacketOutlet, Pieces};
 use crate::message::step::Step;
 use crate::message::stretch::next_segment;
 use crate::message::transfer::{Elements, Span};
@@ -80,12 +80,11 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         resync(self, &segment);
         let QpCtx { qp, mrs, requests, srqs, recv_scratch, .. } = self;
         let receiver = Receiver { mrs, requests, srqs, qp };
-        let executed = accept(&receiver, &segment)
-            .map(|target| execute_packet(&receiver, &segment, target, payload, recv_scratch));
-        match executed {
-            Ok(Ok(_)) => self.arrived(self.qp.dest_qpn, &segment),
-            Ok(Err(refusal)) => placement_failed(self, refusal),
-            Err(reason) => {
+        match accept(&receiver, &segment, SegmentData::packet(payload), recv_scratch) {
+            Ok(()) => self.arrived(self.qp.dest_qpn, &segment),
+            Err(UcRejection::Memory(refusal)) => placement_failed(self, refusal),
+            Err(UcRejection::Source) => unreachable!("its data are in the packet"),
+            Err(UcRejection::Dropped(reason)) => {
                 if reason == Reason::NoReceive && posted == PostedReceives::MayComeYet {
                     return Fate::Look;
                 }
@@ -97,7 +96,7 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
 
     /// Sends at most `budget` packets, as long as `outlet` has room, among which count requests
     /// that need none; how many of each.
-    pub(crate) fn transmit(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> (usize, usize) {
+    pub(crate) fn transmit(&mut self, budget: usize, outlet: &mut impl PacketOutlet<R>) -> (usize, usize) {
         if self.qp.sgid.is_zero() {
             // Nothing can be sent from no address: it is lost.
             return self.take_turn(budget, &mut DiscardOutlet);
@@ -105,7 +104,7 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         self.take_turn(budget, outlet)
     }
 
-    fn take_turn(&mut self, budget: usize, outlet: &mut impl Outlet<R>) -> (usize, usize) {
+    fn take_turn(&mut self, budget: usize, outlet: &mut impl PacketOutlet<R>) -> (usize, usize) {
         let before = self.counters.packets_out;
         let most = budget.min(TURN_PACKETS);
         let mut left = most;
@@ -128,7 +127,7 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         left: &mut usize,
         scratch: &mut Scratch,
         is_near: bool,
-        outlet: &mut impl Outlet<R>,
+        outlet: &mut impl PacketOutlet<R>,
     ) -> Step {
         let Some((send, payload)) = self.requests.front_send(&self.qp.requester.queue, scratch) else {
             return Step::Waits;
@@ -170,7 +169,7 @@ fn send_segment<'a, R: Region>(
     work: &Work<'a>,
     payload: Payload<'_>,
     is_near: bool,
-    outlet: &mut impl Outlet<R>,
+    outlet: &mut impl PacketOutlet<R>,
 ) -> Result<Segment<'a>, WcStatus> {
     let row = work.row;
     if !row.is_of(QpType::Uc) {

@@ -14,7 +14,7 @@ use crate::carrier::ud::packet::Datagram;
 use crate::carrier::ud::requester::{Sent, copy_datagram, datagram_failed, datagram_sent, pieces};
 use crate::carrier::ud::responder::{admit, datagram_arrived};
 use crate::message::core::Core;
-use crate::message::outlet::{Outlet, write_frame};
+use crate::message::outlet::{PacketOutlet, write_frame};
 use crate::message::step::Step;
 use crate::message::transfer::Side;
 use crate::verbs::completion::{Sink, WcStatus};
@@ -34,7 +34,7 @@ pub(crate) fn send_to_group<R: Region>(
     work: &Work<'_>,
     datagram: &Datagram,
     payload: Payload<'_>,
-    outlet: &mut impl Outlet<R>,
+    outlet: &mut impl PacketOutlet<R>,
     sink: &mut impl Sink,
 ) -> Sent {
     let packet = &datagram.packet;

@@ -8,7 +8,7 @@ use crate::carrier::ud::packet::GRH;
 use crate::carrier::ud::responder::{DatagramPayload, accept, datagram_arrived};
 use crate::carrier::ud::send::send_first_datagram;
 use crate::message::core::Core;
-use crate::message::outlet::Outlet;
+use crate::message::outlet::PacketOutlet;
 use crate::message::step::Step;
 use crate::verbs::completion::Sink;
 use crate::verbs::reason::Reason;
@@ -48,7 +48,7 @@ pub(crate) fn transmit_ud<R: Region>(
     place: Place,
     budget: usize,
     credit: Cost,
-    outlet: &mut impl Outlet<R>,
+    outlet: &mut impl PacketOutlet<R>,
     sink: &mut impl Sink,
 ) -> (usize, Cost) {
     let before = core.packets_out(place.device);

@@ -11,7 +11,7 @@ use crate::carrier::ud::requester::{
 };
 use crate::carrier::ud::responder::datagram_arrived;
 use crate::message::core::Core;
-use crate::message::outlet::Outlet;
+use crate::message::outlet::PacketOutlet;
 use crate::message::transfer::Side;
 use crate::objects::device::Device;
 use crate::objects::outstanding::Scratch;
@@ -44,7 +44,7 @@ pub(crate) fn send_datagram<R: Region>(
     work: &Work<'_>,
     to: Option<&Destination>,
     payload: Payload<'_>,
-    outlet: &mut impl Outlet<R>,
+    outlet: &mut impl PacketOutlet<R>,
     sink: &mut impl Sink,
 ) -> Sent {
     let (device, qp) = core.devices.known(place);
@@ -150,7 +150,7 @@ pub(crate) fn send_first_datagram<R: Region>(
     core: &mut Core<R>,
     place: Place,
     scratch: &mut Scratch,
-    outlet: &mut impl Outlet<R>,
+    outlet: &mut impl PacketOutlet<R>,
     sink: &mut impl Sink,
 ) -> Sent {
     let (device, qp) = core.devices.known(place);

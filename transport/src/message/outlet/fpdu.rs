@@ -37,8 +37,8 @@ pub enum StreamEnd {
 
 /// An FPDU whose payload was placed before its turn, by
 /// [`Engine::place_fpdu`](crate::Engine::place_fpdu), or where it was sent
-/// ([`Outlet::send_placed`](super::Outlet::send_placed)): what is left of it to be delivered, by
-/// [`Engine::handle_placed`](crate::Engine::handle_placed).
+/// ([`StreamOutlet::send_placed`](super::StreamOutlet::send_placed)): what is left of it to be
+/// delivered, by [`Engine::handle_placed`](crate::Engine::handle_placed).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlacedFpdu {
     pub(crate) segment: Segment,

@@ -1,4 +1,4 @@
-//! Multicast groups of all devices: who joins and leaves, and who is to have a datagram.
+//! Multicast groups of all devices: joining and leaving, and the members that get a datagram.
 
 use super::{Device, Devices};
 use crate::base::error::Error;
@@ -9,7 +9,7 @@ use crate::verbs::attr::QpType;
 use vrdma_wire::num::{Gid, Qpn, VlanId};
 
 impl<R> Device<R> {
-    /// Whether a QP may be a member of groups: it has to be of unreliable datagrams.
+    /// Checks that a QP may be a member of groups: its service has to be unreliable datagram.
     pub(super) fn check_member(&self, qpn: Qpn) -> Result<(), Error> {
         match self.qp(qpn).ok_or(Error::NotFound)?.service() {
             QpType::Ud => Ok(()),
@@ -17,14 +17,14 @@ impl<R> Device<R> {
         }
     }
 
-    /// Whether it has an address in a VLAN: what is sent to groups in others is not for it.
+    /// Whether the device has an address in a VLAN. Otherwise it gets no datagrams to groups there.
     fn is_in(&self, vlan: VlanId) -> bool {
         self.gids.iter().any(|entry| *entry != GidEntry::EMPTY && entry.vlan == vlan)
     }
 }
 
 impl<R> Devices<R> {
-    /// A QP joins a group.
+    /// Makes a QP join a group.
     pub(crate) fn attach(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
         let known = self.find_mut(device)?;
         known.check_member(qpn)?;
@@ -37,7 +37,7 @@ impl<R> Devices<R> {
         Ok(())
     }
 
-    /// A QP leaves a group.
+    /// Makes a QP leave a group.
     pub(crate) fn detach(&mut self, device: DeviceId, qpn: Qpn, mgid: Gid) -> Result<(), Error> {
         let known = self.find_mut(device)?;
         known.check_member(qpn)?;
@@ -48,13 +48,13 @@ impl<R> Devices<R> {
         Ok(())
     }
 
-    /// A QP leaves its groups: it is to be destroyed.
+    /// Makes a QP leave all its groups, before it is destroyed.
     pub(crate) fn detach_from_all(&mut self, device: DeviceId, qpn: Qpn) -> Result<(), Error> {
         self.find(device)?.groups.of(qpn).into_iter().try_for_each(|mgid| self.detach(device, qpn, mgid))
     }
 
-    /// All QPs of a device leave their groups. (What it knows of them goes with the rest that it
-    /// has.)
+    /// Removes a device from the groups of its QPs. (The memberships are removed with the device's
+    /// other objects.)
     pub(crate) fn leave_groups(&mut self, device: DeviceId) {
         let Devices { devices, listeners, .. } = self;
         let known = devices.get(device.0 as usize).and_then(Option::as_ref);
@@ -63,15 +63,16 @@ impl<R> Devices<R> {
         }
     }
 
-    /// The first device from index `from` on that has members of a group, and an address in the
-    /// VLAN.
+    /// Returns the first device from index `from` on that has members of a group, and an address in
+    /// the VLAN.
     pub(crate) fn next_listener(&self, mgid: Gid, vlan: VlanId, from: u32) -> Option<u32> {
         let mut devices = self.listeners.range((mgid, from)..=(mgid, u32::MAX)).map(|&(_, device)| device);
         devices.find(|&index| self.listener(index).is_in(vlan))
     }
 
-    /// The member of a group in a VLAN that comes after another, in the order of devices and
-    /// numbers; the first after none.
+    /// Returns the member of a group in a VLAN that follows `after`, or the first member.
+    ///
+    /// Members are ordered by device, then by number.
     pub(crate) fn next_member(&self, mgid: Gid, vlan: VlanId, after: Option<Place>) -> Option<Place> {
         let mut from = after.map_or(0, |place| place.device);
         while let Some(device) = self.next_listener(mgid, vlan, from) {

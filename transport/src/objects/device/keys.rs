@@ -1,5 +1,4 @@
-//! Keys of a device: regions are registered, and registered again, windows allocated, and all of
-//! them given up.
+//! Memory keys of a device: regions and windows are made, changed and removed.
 
 mod save;
 
@@ -12,14 +11,15 @@ use crate::verbs::fast::MAX_PAGES;
 use crate::verbs::window::MwType;
 use vrdma_wire::num::{Qpn, Rkey};
 
-/// What [`Engine::rereg_mr`](crate::Engine::rereg_mr) changes of a region: what is `None` stays.
+/// Changes that [`Engine::rereg_mr`](crate::Engine::rereg_mr) makes to a region. `None` keeps the
+/// old value.
 #[derive(Debug)]
 pub struct Rereg<R> {
     /// The PD.
     pub pd: Option<PdId>,
     /// The rights.
     pub access: Option<Access>,
-    /// The address of the first byte, how many there are, and their memory.
+    /// The address of the first byte, the length in bytes, and the memory.
     pub memory: Option<(u64, u64, R)>,
 }
 
@@ -55,7 +55,8 @@ impl<R> Device<R> {
         Ok(key)
     }
 
-    /// The region of a key that is to change or to go: not while windows are bound to it.
+    /// Returns the region of a key for a change or a removal. Returns `Busy` while windows are
+    /// bound to it.
     fn free_region(&self, key: u32) -> Result<&Key<R>, Error> {
         let (found, mr) = self.parts.mrs.region(key).ok_or(Error::NotFound)?;
         if mr.has_windows() { Err(Error::Busy) } else { Ok(found) }
@@ -103,18 +104,18 @@ impl<R> Device<R> {
         Ok(())
     }
 
-    /// From the last tag of a key's index to the next: any other.
+    /// Returns the step from the last tag of a key's index to the next: any other tag.
     fn step(&mut self) -> u16 {
         1 + (self.rng.next() % 255) as u16
     }
 
-    /// The windows of a QP that is reset or destroyed name nothing any more.
+    /// Invalidates the windows of a QP that is reset or destroyed.
     pub(crate) fn give_windows_up(&mut self, qpn: Qpn) {
         let life = self.qps.known(qpn).qp.life;
         self.parts.mrs.qp_gone(life);
     }
 
-    /// Goes on to unbind windows of QPs that are gone, as long as `left` allows; whether there may
+    /// Unbinds further windows of QPs that are gone, while `left` allows. Returns whether there may
     /// be more.
     pub(crate) fn unbind_some(&mut self, left: &mut usize) -> bool {
         let Device { parts: super::DeviceParts { mrs, .. }, qps, .. } = self;

@@ -1,4 +1,4 @@
-//! Queue pairs of a device: made, and gone with what was pending.
+//! Queue pairs of a device: made, and removed with their pending requests.
 
 use super::Device;
 use crate::base::error::Error;
@@ -12,7 +12,8 @@ use crate::verbs::caps::Caps;
 use vrdma_wire::num::Qpn;
 
 impl<R> Device<R> {
-    /// Whether there may be such a QP, and what all queues would take then, were they full.
+    /// Checks whether a QP may have these parameters, and returns the bytes that all full queues
+    /// then take.
     pub(super) fn admit(&self, init: &QpInit) -> Result<u64, Error> {
         let gsi = init.qp_type == QpType::Gsi;
         if gsi && init.owner != OwnerId::KERNEL {
@@ -38,7 +39,7 @@ impl<R> Device<R> {
         if promised > limits.max_request_memory { Err(Error::NoResources) } else { Ok(promised) }
     }
 
-    /// Whether a QP may take its receives from there.
+    /// Checks whether a QP may take its receives from there.
     fn admit_receives(&self, init: &QpInit) -> Result<(), Error> {
         match (init.receives, init.qp_type) {
             (Receives::Own, service) if service != QpType::XrcRecv => Ok(()),
@@ -56,7 +57,7 @@ impl<R> Device<R> {
         }
     }
 
-    /// `room`: bytes that requests may still take of what all devices share.
+    /// Creates a QP. `room` is how many bytes requests may still take of what all devices share.
     pub(crate) fn create_qp(&mut self, init: QpInit, room: u64) -> Result<Qpn, Error> {
         let gsi = init.qp_type == QpType::Gsi;
         let init = self.with_own_queues(init);
@@ -67,7 +68,8 @@ impl<R> Device<R> {
         let shared = self.shared_queue(&init);
         let qpn = |number| Qpn::new(number).expect("numbers of QPs have 24 bits");
         let make = |number| QpEntry::new(qpn(number), init, shared);
-        // A device added anew begins elsewhere: what names QPs of the old one shall not fit.
+        // A device that is added again starts with other QPNs, so that references to old QPs do not
+        // match.
         let (first, max_qp) = (self.first_generation, self.limits.max_qp);
         let next = |tag: u16| next_generation(max_qp, tag, first);
         let number = match gsi {
@@ -79,8 +81,10 @@ impl<R> Device<R> {
         Ok(qpn(number))
     }
 
-    /// What is asked for without the queues that such a QP does not have: with a shared queue it
-    /// takes such receives as that has, and of XRC it is one half of a connection.
+    /// Removes the queues from the parameters that such a QP does not have.
+    ///
+    /// With a shared queue, a QP takes receives of that queue's size. A QP of XRC is one half of a
+    /// connection.
     pub(super) fn with_own_queues(&self, init: QpInit) -> QpInit {
         let no_sends = QpInit { max_send_wr: 0, max_send_sge: 0, max_inline: 0, ..init };
         match (init.qp_type, init.receives) {
@@ -96,8 +100,8 @@ impl<R> Device<R> {
         }
     }
 
-    /// The shared queue that such a QP has as long as it lives, and the PD whose memory the
-    /// receives name that it takes.
+    /// Returns the shared queue that a QP has as long as it lives, with the PD of the memory that
+    /// its receives name.
     pub(super) fn shared_queue(&self, init: &QpInit) -> Option<(SrqRef, PdId)> {
         match init.receives {
             Receives::Shared(id) => self.parts.srqs.get(id.0).map(|srq| (srq.this, srq.init.pd)),
@@ -105,12 +109,12 @@ impl<R> Device<R> {
         }
     }
 
-    /// Whose channels can hold receives for a QP.
+    /// Returns the owner of the channels that can hold receives for a QP.
     pub(crate) fn owner_of_receives(&self, qp: &Qp) -> OwnerId {
         self.parts.srqs.peek(qp).map_or(qp.owner, |srq| srq.init.owner)
     }
 
-    /// A QP begins or ceases to use what it was made with.
+    /// Counts a QP that begins or ceases to use its objects.
     pub(super) fn qp_uses(&mut self, init: &QpInit, more: bool) {
         if let Some(pd) = init.pd {
             self.pd_used(pd, more);
@@ -125,7 +129,7 @@ impl<R> Device<R> {
         }
     }
 
-    /// Takes a QP away that has nothing pending.
+    /// Removes a QP without pending requests.
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> Result<QpInit, Error> {
         let qp = self.qps.remove(qpn.number()).ok_or(Error::NotFound)?.qp;
         let init = qp.init();
@@ -134,8 +138,10 @@ impl<R> Device<R> {
         Ok(init)
     }
 
-    /// The pending requests of a QP end without completions, but for receives of a shared queue,
-    /// which has them again: that queue, if it uses one. Its peer waits no longer for one.
+    /// Ends the pending requests of a QP without completions. Its peer no longer waits for a
+    /// receive.
+    ///
+    /// Receives of a shared queue return to that queue, which is the result.
     pub(crate) fn drop_requests(&mut self, qpn: Qpn) -> Option<SrqId> {
         let qp = &mut self.qps.known(qpn).qp;
         self.parts.srqs.waits_no_longer(qp);
@@ -150,7 +156,7 @@ impl<R> Device<R> {
         srq
     }
 
-    /// The peer of a QP waits no longer for a receive.
+    /// Records that the peer of a QP no longer waits for a receive.
     pub(crate) fn waits_no_longer(&mut self, qpn: Qpn) {
         self.parts.srqs.waits_no_longer(&mut self.qps.known(qpn).qp);
     }

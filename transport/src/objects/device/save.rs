@@ -19,14 +19,14 @@ use crate::verbs::limits::Limits;
 use vrdma_wire::num::{Gid, Mac, Qpn, Srqn, VlanId};
 
 impl<R> Devices<R> {
-    /// The records of all.
+    /// Returns the records of all devices.
     pub(crate) fn save(&self) -> Vec<Option<record::Device>> {
-        // GIDs are taken as the devices come, and who has joined a group is asked of them.
+        // The GID owners follow from the devices, the listeners from their groups.
         let Devices { devices, step: _, gids: _, listeners: _ } = self;
         devices.iter().map(|device| device.as_ref().map(Device::save)).collect()
     }
 
-    /// From the records; `region` gives the memory of a region.
+    /// Restores all devices. `region` returns the memory of a region.
     pub(crate) fn restore(
         records: &[Option<record::Device>],
         mut region: impl FnMut(DeviceId, u32, &record::MemoryRegion) -> Option<R>,
@@ -56,7 +56,7 @@ impl<R> Device<R> {
             qps,
             step: _,
             parts: super::DeviceParts { mrs, srqs, requests, counters, mac, suspended },
-            // Those that are gone are nowhere in the record.
+            // A restored device counts only queues that still exist.
             srqs_made: _,
             xrcds,
             limits,
@@ -64,11 +64,11 @@ impl<R> Device<R> {
             gids,
             pds,
             groups,
-            // Those that QPs have still: restored QPs have the new ones.
+            // Addresses that QPs still have from before. Restored QPs get the new ones.
             retired: _,
-            // Of the questions,
+            // Follows from the questions.
             held: _,
-            // and of the QPs.
+            // Follows from the QPs.
             promised: _,
             first_generation,
             rng,
@@ -228,8 +228,10 @@ impl<R> Device<R> {
         Ok(())
     }
 
-    /// The shared queue that a QP has, with PD and CQ: for good, or `last`, which the last message
-    /// to an XRC target named.
+    /// Returns the shared queue of a QP, with PD and CQ.
+    ///
+    /// This is the queue that the QP always has, or `last`, the queue that the last message to an
+    /// XRC target named.
     fn queue_of(&self, init: &QpInit, last: Option<u32>) -> Result<Option<(SrqRef, PdId, CqId)>, Violation> {
         match (init.receives, last) {
             (Receives::Xrc(xrcd), Some(number)) => {
@@ -243,7 +245,7 @@ impl<R> Device<R> {
     }
 }
 
-/// What is wrong with a record of something that could not be made.
+/// Returns the violation for a record of an object that could not be made.
 fn violation(error: Error) -> Violation {
     match error {
         Error::NotFound => Violation::NoPd,

@@ -1,4 +1,4 @@
-//! Shared receive queues of a device: made, changed, destroyed.
+//! Shared receive queues of a device: made, changed and destroyed.
 
 use super::Device;
 use crate::base::error::Error;
@@ -9,7 +9,8 @@ use crate::objects::srq::life::SrqRef;
 use crate::objects::srq::{Srq, SrqInit};
 
 impl<R> Device<R> {
-    /// `room`: bytes that requests may still take of what all devices share.
+    /// Creates a shared queue. `room` is how many bytes requests may still take of what all devices
+    /// share.
     pub(crate) fn create_srq(&mut self, init: SrqInit, room: u64) -> Result<SrqId, Error> {
         let promised = self.admit_srq(&init)?;
         if promised - self.promised > room {
@@ -23,7 +24,7 @@ impl<R> Device<R> {
         Ok(SrqId(number))
     }
 
-    /// A shared queue begins or ceases to use what it was made with.
+    /// Counts a shared queue that begins or ceases to use its objects.
     pub(super) fn srq_uses(&mut self, init: &SrqInit, more: bool) {
         self.pd_used(init.pd, more);
         if let Some(xrc) = init.xrc {
@@ -31,8 +32,8 @@ impl<R> Device<R> {
         }
     }
 
-    /// Whether there may be such a shared queue, and what all queues would take then, were they
-    /// full.
+    /// Checks whether a shared queue may have these parameters, and returns the bytes that all full
+    /// queues then take.
     pub(super) fn admit_srq(&self, init: &SrqInit) -> Result<u64, Error> {
         if self.pd(init.pd)?.owner != init.owner {
             return Err(Error::Denied);
@@ -48,7 +49,7 @@ impl<R> Device<R> {
         if promised > limits.max_request_memory { Err(Error::NoResources) } else { Ok(promised) }
     }
 
-    /// Changes what a shared queue can hold, and its limit. `room`: as to create one.
+    /// Changes the size of a shared queue, and its limit. `room` is as in [`Device::create_srq`].
     pub(crate) fn modify_srq(
         &mut self,
         id: SrqId,
@@ -89,7 +90,7 @@ impl<R> Device<R> {
     }
 }
 
-/// Bytes that a full shared queue takes.
+/// Returns the bytes that a full shared queue takes.
 fn cost_of_srq(init: &SrqInit) -> u64 {
     Requests::cost_of_receives(init.max_wr, init.max_sge)
 }

@@ -1,4 +1,4 @@
-//! XRC domains of a device: made, and gone.
+//! XRC domains of a device: made and removed.
 
 use super::Device;
 use crate::base::error::Error;

@@ -6,9 +6,9 @@ use crate::verbs::limits::Limits;
 use vrdma_wire::num::Gid;
 
 impl Groups {
-    /// The record of them, in order.
+    /// Returns the record of the groups, in order.
     pub(crate) fn save(&self) -> Vec<record::Group> {
-        // The counts are of the members.
+        // The counts follow from the members.
         let Groups { members, sizes: _, attached: _ } = self;
         let mut groups: Vec<record::Group> = Vec::new();
         for &(Gid(mgid), qpn) in members {
@@ -20,8 +20,9 @@ impl Groups {
         groups
     }
 
-    /// From the record, of a device with these limits; whether the members are its QPs, and may be
-    /// members, is to be checked still.
+    /// Restores groups, for a device with these limits.
+    ///
+    /// The caller then checks that the members are its QPs, and may be members.
     pub(crate) fn restore(records: &[record::Group], limits: &Limits) -> Result<Groups, Violation> {
         let mut groups = Groups::default();
         for record in records {
@@ -33,7 +34,7 @@ impl Groups {
                 groups.attach(mgid, to_qpn(number)?, limits).map_err(|_| Violation::Group)?;
             }
         }
-        // Each group once, and each member of it; all in order.
+        // Each group and each of its members occurs once, and all are in order.
         if groups.save() == records { Ok(groups) } else { Err(Violation::Group) }
     }
 }

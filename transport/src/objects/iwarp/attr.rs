@@ -1,38 +1,39 @@
-//! The stream that a QP is connected by.
+//! Attributes of the stream that connects a QP.
 
 use crate::objects::iwarp::stream::{MIN_MSS, ReadyToReceive};
 use vrdma_wire::iwarp::Framing;
 
-/// Which end of a connection one is.
+/// One end of a connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// Who connected.
+    /// The end that connected.
     Initiator,
-    /// Who listened.
+    /// The end that listened.
     Responder,
 }
 
-/// A stream that a QP is connected by, as set-up left it ([`Agreed`](crate::Agreed)).
+/// Attributes of a stream that connects a QP, as set-up negotiated them
+/// ([`Agreed`](crate::Agreed)).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct StreamAttr {
     /// Which end of the connection this is.
     pub role: Role,
-    /// How FPDUs are framed that are sent,
+    /// Framing of sent FPDUs.
     pub framing_out: Framing,
-    /// and those that come.
+    /// Framing of received FPDUs.
     pub framing_in: Framing,
-    /// What the initiator sends by itself before all else.
+    /// The message that the initiator sends by itself before any other.
     pub ready: Option<ReadyToReceive>,
-    /// READs and atomics outstanding as requester,
+    /// Most outstanding READs and atomics as requester.
     pub ord: u8,
-    /// and as responder.
+    /// Most outstanding READs and atomics as responder.
     pub ird: u8,
-    /// Longest FPDU that is sent: what a segment of the TCP below carries. At least 256.
+    /// Longest FPDU to send: the capacity of a segment of the TCP below. At least 256.
     pub mss: u32,
 }
 
 impl StreamAttr {
-    /// Whether there may be such a stream.
+    /// Whether a stream may have these attributes.
     pub(crate) fn is_possible(&self) -> bool {
         self.mss >= MIN_MSS
     }

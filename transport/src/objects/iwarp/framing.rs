@@ -1,16 +1,16 @@
-//! How FPDUs are framed, in the record.
+//! Framing of FPDUs in the record.
 
 use crate::save::{Violation, record};
 use vrdma_wire::iwarp::framing::MARKER_INTERVAL;
 use vrdma_wire::iwarp::{Framing, Place};
 
-/// The record of how FPDUs are framed, and where the next begins.
+/// Returns the record of the framing and of the position at which the next FPDU begins.
 pub(crate) fn save_framing(framing: Framing, place: Place) -> record::Framing {
     let Framing { markers, crc } = framing;
     record::Framing { markers, crc, place: place.number() }
 }
 
-/// How FPDUs are framed, and where the next begins, from the record.
+/// Restores the framing and the position at which the next FPDU begins.
 pub(crate) fn to_framing(record: &record::Framing) -> Result<(Framing, Place), Violation> {
     let record::Framing { markers, crc, place } = *record;
     // FPDUs have multiples of 4 bytes.

@@ -1,4 +1,4 @@
-//! The stream from the peer: what of it has come. Pure state.
+//! The state of the stream from the peer. Pure state, without I/O.
 
 mod save;
 
@@ -7,7 +7,7 @@ use crate::objects::iwarp::stream::ReadyToReceive;
 use vrdma_wire::iwarp::num::Msn;
 use vrdma_wire::iwarp::{Deframer, Framing};
 
-/// A ULPDU that waits until the caller has looked for receives; the number is that of the question.
+/// A ULPDU that waits until the caller has drained the posts. `number` is that of the question.
 pub(crate) struct Waiting {
     pub(crate) number: u32,
     pub(crate) ulpdu: Box<[u8]>,
@@ -16,22 +16,22 @@ pub(crate) struct Waiting {
 /// The stream from the peer.
 pub(crate) struct Input {
     pub(crate) deframer: Deframer,
-    /// The beginning of an FPDU whose end has not come, between two calls.
+    /// The beginning of an FPDU whose end has not arrived, kept between two calls.
     pub(crate) held: Box<[u8]>,
     pub(crate) waiting: Option<Waiting>,
-    /// FPDUs that were taken since the engine has had it.
+    /// FPDUs that were taken since this engine has the stream.
     pub(crate) fpdus: u64,
-    /// Nothing has come.
+    /// Whether nothing has arrived.
     pub(crate) is_new: bool,
-    /// What the peer said that its first message is: that one needs no rights.
+    /// What the peer announced as its first message. That message needs no rights.
     pub(crate) ready: Option<ReadyToReceive>,
-    /// Number of the next SEND or immediate data,
+    /// Number of the next SEND or immediate data.
     pub(crate) send_msn: Msn,
-    /// where receives of later ones are,
+    /// The search for receives of later SENDs or immediate data.
     pub(crate) search: Search,
-    /// and of the next READ or atomic.
+    /// Number of the next READ or atomic.
     pub(crate) request_msn: Msn,
-    /// Bytes of the WRITE in progress, or of the last: what immediate data goes with.
+    /// Bytes of the WRITE in progress, or else of the last one. Immediate data belongs to it.
     pub(crate) written: u32,
 }
 
@@ -51,7 +51,7 @@ impl Input {
         }
     }
 
-    /// The next SEND or immediate data has ended, and with it its receive.
+    /// Records the end of the next SEND or immediate data, and of its receive.
     pub(crate) fn send_ended(&mut self) {
         self.search.passed(self.send_msn);
         self.send_msn = self.send_msn.add(1);

@@ -1,4 +1,4 @@
-//! State of a connection in a stream of TCP (iWARP).
+//! State of a connection in a TCP stream (iWARP).
 
 pub(crate) mod attr;
 pub(crate) mod framing;

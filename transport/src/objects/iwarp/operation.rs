@@ -1,4 +1,4 @@
-//! How operations look in segments of iWARP, and back: the one place that knows both.
+//! Conversion between operations and iWARP segments. No other module knows both.
 
 use crate::objects::iwarp::requester_state::RequesterState;
 use crate::verbs::op::{Remote, SendOp};
@@ -9,8 +9,10 @@ use vrdma_wire::iwarp::rdmap::{IMMEDIATE_LEN, Part, Segment, Tagged};
 use vrdma_wire::iwarp::request::{AtomicOp, AtomicRequest, ReadRequest};
 use vrdma_wire::num::{Imm, Rkey};
 
-/// Whether iWARP has an operation. (Of SENDs with immediate data it has none: immediate data is a
-/// message of its own there, and takes a receive of its own.)
+/// Whether iWARP has an operation.
+///
+/// It has no SEND with immediate data: immediate data is a message of its own there, and takes a
+/// receive of its own.
 pub(crate) fn is_of_iwarp(op: &SendOp) -> bool {
     match op {
         SendOp::Send { imm } => imm.is_none(),
@@ -26,13 +28,13 @@ pub(crate) fn is_of_iwarp(op: &SendOp) -> bool {
     }
 }
 
-/// Bytes of headers before the payload that `op` carries in its segments.
+/// Returns the bytes of headers before the payload that `op` has in its segments.
 pub(crate) fn headers_before_payload(op: &SendOp) -> usize {
     if let SendOp::Write { .. } = op { TAGGED_LEN } else { UNTAGGED_LEN }
 }
 
-/// The segment with which `work` goes on. What carries no payload is a message by itself.
-// Where it is made is where it stays: to move it at once would wait for its narrow fields.
+/// Returns the next segment of `work`. An operation without payload is a message of one segment.
+// Inlined, so that the segment stays where it is made. A move would wait for its narrow fields.
 #[inline(always)]
 pub(crate) fn segment_of(work: &Work<'_>, state: &RequesterState, last: bool) -> Segment {
     let (msn, offset) = (state.send_msn, state.sent);
@@ -42,7 +44,7 @@ pub(crate) fn segment_of(work: &Work<'_>, state: &RequesterState, last: bool) ->
         SendOp::Send { .. } => Segment::Send { part, solicited, invalidate: None },
         SendOp::SendInvalidate { key } => Segment::Send { part, solicited, invalidate: Some(Stag(key.0)) },
         SendOp::Write { remote, .. } => {
-            // What wraps is for the responder to refuse.
+            // A sum that wraps is for the responder to refuse.
             let offset = remote.addr.wrapping_add(offset.into());
             Segment::Write(Tagged { stag: Stag(remote.rkey.0), offset, last })
         }
@@ -76,23 +78,23 @@ fn atomic(state: &RequesterState, remote: Remote, op: AtomicOp) -> Segment {
     )
 }
 
-/// The immediate data that goes with a WRITE: the first 4 of 8 bytes, as other RNICs have it.
+/// Returns the immediate data of a WRITE: the first 4 of 8 bytes, as in other RNICs.
 pub(crate) fn immediate(msn: Msn, solicited: bool, imm: Imm) -> Segment {
     let [a, b, c, d] = imm.to_bytes();
     let data = [a, b, c, d, 0, 0, 0, 0];
     Segment::Immediate { msn, solicited, data }
 }
 
-/// The immediate data of a message.
+/// Returns the immediate data of a message.
 pub(crate) fn imm_of(data: [u8; IMMEDIATE_LEN]) -> Imm {
     Imm::from_bytes([data[0], data[1], data[2], data[3]])
 }
 
-/// The operation that an atomic request asks for, if there is such a one here.
+/// Returns the operation of an atomic request, if the engine has it.
 pub(crate) fn atomic_of(request: &AtomicRequest) -> Option<SendOp> {
     let remote = Remote { addr: request.offset, rkey: Rkey(request.stag.0) };
     match request.op {
-        // What is carried out of the last bit is lost anyway.
+        // The carry of the highest bit is lost anyway.
         AtomicOp::FetchAdd { add, mask } if mask & !(1 << 63) == 0 => Some(SendOp::FetchAdd { remote, add }),
         AtomicOp::CompareSwap { swap, mask: u64::MAX, compare, compare_mask: u64::MAX } => {
             Some(SendOp::CompareSwap { remote, compare, swap })

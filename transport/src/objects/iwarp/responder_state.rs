@@ -1,4 +1,4 @@
-//! What the responder owes its peer. Pure state.
+//! The state of answers that the responder owes its peer. Pure state, without I/O.
 
 mod save;
 
@@ -7,54 +7,54 @@ use std::collections::VecDeque;
 use vrdma_wire::iwarp::num::Msn;
 use vrdma_wire::iwarp::request::{AtomicResponse, ReadRequest};
 
-/// A READ or an atomic that was accepted and is not answered in full.
+/// A READ or an atomic that was accepted and is not fully answered.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Response {
-    /// A READ: carried out when it is answered.
+    /// A READ, which is executed when it is answered.
     Read {
         request: ReadRequest,
-        /// Its number, which a TERMINATE gives back,
+        /// Its number, which a TERMINATE returns.
         msn: Msn,
-        /// and the PD in which it came.
+        /// The PD in which it arrived.
         pd: PdId,
     },
-    /// An atomic, carried out.
+    /// An atomic, which was executed.
     Atomic(AtomicResponse),
 }
 
 /// The responder's state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResponderState {
-    /// In order; at most as many as the QP takes at once.
+    /// Responses in order, at most as many as the QP takes at once.
     pending: VecDeque<Response>,
-    /// Bytes of the first that were sent.
+    /// Bytes of the first response that were sent.
     pub(crate) sent: u32,
-    /// Responses to atomics so far.
+    /// Number of responses to atomics so far.
     atomics: u32,
 }
 
 impl ResponderState {
-    /// Whether it takes another READ or atomic if it takes so many at once.
+    /// Whether it has room for another READ or atomic, if `most` may be pending.
     pub(crate) fn has_room(&self, most: u8) -> bool {
         self.pending.len() < usize::from(most)
     }
 
-    /// A READ or an atomic is to be answered.
+    /// Adds a response.
     pub(crate) fn respond(&mut self, response: Response) {
         self.pending.push_back(response);
     }
 
-    /// What is to be answered next.
+    /// Returns the response that is next.
     pub(crate) fn first(&self) -> Option<Response> {
         self.pending.front().copied()
     }
 
-    /// Number of the next response to an atomic.
+    /// Returns the number of the next response to an atomic.
     pub(crate) fn atomic_msn(&self) -> Msn {
         Msn::FIRST.add(self.atomics)
     }
 
-    /// So many bytes of the first response were sent; `last`: all.
+    /// Records that `bytes` of the first response were sent. `last` is set if those were the last.
     pub(crate) fn response_sent(&mut self, bytes: u32, last: bool) {
         self.sent += bytes;
         if last {
@@ -65,13 +65,13 @@ impl ResponderState {
         }
     }
 
-    /// Nothing is answered any more.
+    /// Forgets all responses.
     pub(crate) fn stop(&mut self) {
         self.pending.clear();
         self.sent = 0;
     }
 
-    /// Whether nothing is to be answered.
+    /// Whether no response is pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty()
     }

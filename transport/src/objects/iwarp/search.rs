@@ -1,20 +1,23 @@
-//! Finds the receives of messages that come beyond a hole. Pure state.
+//! Search for the receives of messages that arrive out of order, beyond a gap. Pure state, without
+//! I/O.
 
 use crate::collections::pool::{At, List};
 use vrdma_wire::iwarp::num::Msn;
 
-/// Receives that are passed in one search at most.
+/// Most receives that one search passes.
 pub(crate) const MOST: u32 = 1024;
-/// What each message adds to the steps that may be taken from one receive to the next,
+/// Steps from one receive to the next that each message earns.
 const EARNED: u32 = 16;
-/// and what so many bytes of it add: to copy them takes about as long as a step.
+/// Bytes of a message that earn another step. To copy them takes about as long as a step.
 const BYTES: u32 = 8;
 
-/// Messages mostly come one behind the other, so a search goes on from the last one that was found.
-/// A peer whose messages come in any order has steps by what it sends: a few bytes never cost a
-/// walk through a long queue each.
+/// Finds the receives of messages that arrive out of order.
+///
+/// Messages mostly arrive one behind the other, so a search goes on from the last receive that was
+/// found. If the messages of a peer jump about, their bytes earn the steps. A few bytes therefore
+/// never cost a walk through a long queue.
 pub(crate) struct Search {
-    /// The last message that was found, whose turn has not come, and its receive.
+    /// The last message that was found and is still beyond the gap, and its receive.
     last: Option<(Msn, At)>,
     /// Steps that may still be taken.
     steps: u32,
@@ -25,9 +28,11 @@ impl Search {
         Search { last: None, steps: MOST }
     }
 
-    /// The receive of a message with a payload of so many bytes, in the queue of which the first is
-    /// that of the message `next`; `after` names the one behind another. `None` if it is not there,
-    /// or would take too many steps.
+    /// Returns the receive of a message `msn` with `length` bytes of payload.
+    ///
+    /// The first receive of `queue` is that of the message `next`. `after` returns the receive
+    /// behind another one. Returns `None` if the receive does not exist, or would take too many
+    /// steps.
     pub(crate) fn find(
         &mut self,
         (next, msn): (Msn, Msn),
@@ -46,7 +51,7 @@ impl Search {
         Some(at)
     }
 
-    /// A message's turn has passed: its receive is nobody's any more.
+    /// Forgets the receive of a message that is no longer beyond the gap. The receive has ended.
     pub(crate) fn passed(&mut self, msn: Msn) {
         self.last = self.last.filter(|(last, _)| *last != msn);
     }
@@ -57,7 +62,7 @@ mod tests {
     use super::*;
     use crate::collections::pool::Pool;
 
-    /// A queue whose values are their numbers.
+    /// Makes a queue whose values are their positions.
     fn queue(length: u32) -> (Pool<u32>, List) {
         let (mut pool, mut list) = (Pool::new(), List::EMPTY);
         (0..length).for_each(|number| pool.push(&mut list, number));
@@ -111,11 +116,11 @@ mod tests {
             search.find((next, msn), 0, list, |at| pool.after(at)).map(|at| *pool.get(at))
         };
         assert_eq!(find(&mut search, next, next, &pool, &list), Some(0));
-        // Its node is another's.
+        // The node of the receive now belongs to another one.
         pool.pop(&mut list).unwrap();
         search.passed(next);
         pool.push(&mut list, 9);
-        // So far on that numbers have wrapped, and that of the first is one that may come.
+        // So far on, numbers have wrapped. The number of the first message may then come again.
         next = next.add(u32::MAX - 1);
         assert_eq!(find(&mut search, next, Msn::FIRST, &pool, &list), Some(3));
     }

@@ -1,4 +1,4 @@
-//! What a QP has whose peer is reached in a stream.
+//! The state of a QP whose peer is reached by a stream.
 
 mod save;
 
@@ -11,7 +11,7 @@ use crate::objects::iwarp::responder_state::ResponderState;
 use crate::objects::iwarp::stream::{Joined, Stream};
 use vrdma_wire::iwarp::num::Msn;
 
-/// What a QP has whose peer is reached in a stream.
+/// The state of a QP whose peer is reached by a stream.
 pub(crate) struct RcTcp {
     pub(crate) stream: Stream,
     pub(crate) requester: RequesterState,
@@ -19,14 +19,14 @@ pub(crate) struct RcTcp {
     pub(crate) input: Input,
 }
 
-/// How far the stream to a QP is.
+/// The progress at the receiving end of a loopback connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     /// FPDUs that were taken.
     pub(crate) taken: u64,
-    /// The SEND that is next.
+    /// Number of the next SEND.
     pub(crate) send_msn: Msn,
-    /// READs whose answers have not come: token of the first, and how many.
+    /// READs whose answers have not arrived: token of the first, and how many.
     pub(crate) reads: (u32, u32),
 }
 
@@ -42,23 +42,26 @@ impl RcTcp {
         }
     }
 
-    /// A request was added to the end of `queue`.
+    /// Records a request that was added to the end of `queue`.
     #[inline]
     pub(crate) fn posted(&mut self, queue: &List) {
         self.requester.posted(queue.tail());
     }
 
-    /// The peer that is a QP of this engine, if it is one.
+    /// Returns the peer if this is a loopback connection, to a QP of this engine.
     pub(crate) fn joined(&self) -> Option<Joined> {
         self.stream.joined
     }
 
-    /// From now on it is known that the peer is at this place; `number` is that of both ends.
+    /// Makes this stream a loopback connection to `peer`. Both ends have the same `number`.
     pub(crate) fn join(&mut self, peer: Place, number: u64) {
         self.stream.joined = Some(Joined { peer, number, whole: self.stream.fpdus, goes_on: false });
     }
 
-    /// How far the stream from there is, if it is this one and nothing waits in it.
+    /// Returns the progress of the stream from `peer`.
+    ///
+    /// Returns `None` if this is not the loopback connection `number` to it, if a message waits, or
+    /// if there are markers.
     pub(crate) fn progress_from(&self, peer: Place, number: u64) -> Option<Progress> {
         let joined = self.stream.joined.filter(|joined| joined.peer == peer && joined.number == number);
         let is_quiet = self.input.waiting.is_none() && !self.input.deframer.framing().markers;
@@ -69,12 +72,12 @@ impl RcTcp {
         })
     }
 
-    /// Nothing more goes into the stream for now.
+    /// Sends nothing more into the stream for now.
     pub(crate) fn block(&mut self) {
         self.stream.block();
     }
 
-    /// The QP goes to ERR: nothing is sent but a TERMINATE.
+    /// Stops all messages except a TERMINATE, because the QP goes to ERR.
     pub(crate) fn stop(&mut self) {
         self.stream.ready = None;
         self.requester.stop();
@@ -87,7 +90,7 @@ impl RcTcp {
         !self.stream.is_blocked() && (self.requester.cursor.is_some() || self.stream.ready.is_some())
     }
 
-    /// Whether nothing that was begun is under way.
+    /// Whether no request, response or TERMINATE is under way.
     pub(crate) fn is_idle(&self) -> bool {
         let RcTcp { stream, requester, responder, .. } = self;
         !requester.is_outstanding() && responder.is_idle() && stream.terminate.is_none()

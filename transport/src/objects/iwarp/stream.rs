@@ -1,5 +1,5 @@
-//! The stream to the peer: how FPDUs are cut and framed, whose message is in it, and how it ends.
-//! Pure state.
+//! The state of the stream to the peer: segmentation and framing of FPDUs, the message in progress,
+//! and the end. Pure state, without I/O.
 
 mod save;
 
@@ -24,44 +24,48 @@ pub enum ReadyToReceive {
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     framing: Framing,
-    /// Where the next FPDU begins.
+    /// Position at which the next FPDU begins.
     place: StreamPlace,
     /// Most bytes of a ULPDU.
     mulpdu: u32,
-    /// This end sends. A responder does not before the initiator has, or was silent for long; an
-    /// initiator that is to send something before all else waits a little.
+    /// Whether this end may send.
+    ///
+    /// A responder may once the initiator has sent, or was silent for long. An initiator that has
+    /// to send a message first waits a little.
     pub(crate) may_send: bool,
-    /// What the initiator is to send before all else.
+    /// The message that the initiator has to send first.
     pub(crate) ready: Option<ReadyToReceive>,
-    /// There was no room for the next FPDU.
+    /// Whether there was no room for the next FPDU.
     blocked: bool,
-    /// Whose message has begun and not ended: those of a stream do not mix.
+    /// Direction of the message that has begun and not ended. Messages of a stream do not
+    /// interleave.
     message: Option<Direction>,
-    /// The last message of a connection that fails, which is to be sent.
+    /// The last message of a failing connection, which is to be sent.
     pub(crate) terminate: Option<Box<Segment>>,
-    /// It is to end when nothing is under way.
+    /// Whether the stream ends when nothing is under way.
     pub(crate) finishes: bool,
-    /// Nothing is sent any more.
+    /// Whether the stream has ended: nothing is sent any more.
     ended: bool,
-    /// FPDUs that were sent since the engine has had it.
+    /// FPDUs that were sent since this engine has the stream.
     pub(crate) fpdus: u64,
-    /// The peer is a QP of this engine.
+    /// The peer of a loopback connection.
     pub(crate) joined: Option<Joined>,
 }
 
-/// What is known of a peer that is a QP of this engine.
+/// The peer of a loopback connection: a QP of this engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Joined {
     pub(crate) peer: Place,
-    /// Both ends have the same, and no others: if the peer has not, it has another stream now.
+    /// Number of the connection at both ends. If the peer has another number, it has another
+    /// stream.
     pub(crate) number: u64,
-    /// Which FPDU was the last that was sent with its payload: so many had been sent with it.
+    /// Number of FPDUs that had been sent up to the last FPDU with its payload.
     pub(crate) whole: u64,
-    /// The last FPDU was placed, and its message goes on.
+    /// Whether the last FPDU was placed, and its message goes on.
     pub(crate) goes_on: bool,
 }
 
-/// The shortest MSS: with less, headers would not have room.
+/// The shortest MSS that has room for headers.
 pub(crate) const MIN_MSS: u32 = 256;
 const _: () = assert!(Framing { markers: true, crc: true }.mulpdu(MIN_MSS as usize) > MAX_HEADERS);
 
@@ -92,60 +96,60 @@ impl Stream {
         self.framing
     }
 
-    /// Where the next FPDU begins.
+    /// Returns the position at which the next FPDU begins.
     pub(crate) fn place(&self) -> StreamPlace {
         self.place
     }
 
-    /// An FPDU of so many bytes was taken.
+    /// Records that an FPDU of `bytes` bytes was taken.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.place = self.place.after(bytes);
         self.fpdus += 1;
     }
 
-    /// Most payload of a segment with these headers.
+    /// Returns the most payload of a segment with these headers.
     pub(crate) fn most(&self, segment: &Segment) -> u32 {
         self.most_behind(segment.header_len())
     }
 
-    /// Most payload behind so many bytes of headers.
+    /// Returns the most payload behind this many bytes of headers.
     pub(crate) fn most_behind(&self, headers: usize) -> u32 {
         self.mulpdu - headers as u32
     }
 
-    /// Whether messages of this direction may go on, or begin.
+    /// Whether a message of this direction may begin or go on.
     pub(crate) fn is_open_for(&self, direction: Direction) -> bool {
         let is_free = self.message.is_none_or(|message| message == direction);
         is_free && self.may_send && !self.blocked && !self.ended
     }
 
-    /// A message of this direction has begun, and not ended, or has ended.
+    /// Records that a message of this direction has begun and goes on, or has ended.
     pub(crate) fn set_message(&mut self, direction: Direction, goes_on: bool) {
         self.message = goes_on.then_some(direction);
     }
 
-    /// There was no room.
+    /// Records that there was no room.
     pub(crate) fn block(&mut self) {
         self.blocked = true;
     }
 
-    /// There is room again.
+    /// Records that there is room again.
     pub(crate) fn unblock(&mut self) {
         self.blocked = false;
     }
 
-    /// It ends here.
+    /// Ends the stream.
     pub(crate) fn end(&mut self) {
         self.ended = true;
         self.terminate = None;
     }
 
-    /// Whether it has ended.
+    /// Whether the stream has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether there is room as far as is known.
+    /// Whether there was no room at the last attempt.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }

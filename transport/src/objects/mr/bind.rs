@@ -1,4 +1,4 @@
-//! How memory windows are bound to a part of a region, and unbound (IBTA 10.6.7).
+//! Memory windows: how they are bound to a part of a region, and unbound (IBTA 10.6.7).
 
 use super::{KEYS, Key, Kind, Mrs};
 use crate::base::id::PdId;
@@ -7,12 +7,12 @@ use crate::save::Violation;
 use crate::verbs::window::{Bind, Binder, Bound, MwType, QpLife, Window};
 use vrdma_wire::num::{Qpn, Rkey};
 
-/// A window cannot be bound like this.
+/// A bind was refused.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BindError;
 
 impl<R> Mrs<R> {
-    /// Adds a window that shows nothing. Its key, or `None` if there is no room.
+    /// Adds a window that is not bound, and returns its key. Returns `None` if there is no room.
     pub(crate) fn add_window(
         &mut self,
         next_tag: impl FnOnce(u16) -> u16,
@@ -24,15 +24,15 @@ impl<R> Mrs<R> {
         Some(Rkey(key))
     }
 
-    /// Adds a window that has its key from before, behind the others. It shows nothing.
+    /// Adds a window that already has its key, behind all others. It is not bound.
     pub(crate) fn put_window(&mut self, key: u32, pd: PdId, mw_type: MwType) -> Result<(), Violation> {
         self.keys.put(Key::window(key, pd, mw_type), false)?;
         self.windows += 1;
         Ok(())
     }
 
-    /// Takes a window out, whatever the tag of this key. Its PD, or `None` if there is no such
-    /// window.
+    /// Removes a window, whatever the tag of this key. Returns its PD, or `None` if there is no
+    /// such window.
     pub(crate) fn remove_window(&mut self, key: Rkey) -> Option<PdId> {
         let Key { key, pd, kind: Kind::Window(_), .. } = *self.keys.at(KEYS.index(key.0))? else {
             return None;
@@ -43,7 +43,7 @@ impl<R> Mrs<R> {
         Some(pd)
     }
 
-    /// Binds a window, or binds one of type 1 anew (IBTA 10.6.7.2, 11.2.8.10; C10-72 to C10-75).
+    /// Binds a window, or binds one of type 1 again (IBTA 10.6.7.2, 11.2.8.10; C10-72 to C10-75).
     pub(crate) fn bind(&mut self, bind: &Bind, by: Binder<'_>) -> Result<(), BindError> {
         let Bind { rkey, new_rkey, lkey, access, addr, length } = *bind;
         let mw_type = self.bindable(bind, by.pd).ok_or(BindError)?;
@@ -74,7 +74,7 @@ impl<R> Mrs<R> {
         Ok(())
     }
 
-    /// The type of the window that a bind names, as far as the window allows it.
+    /// Returns the type of the window that a bind names, if the window allows the bind.
     fn bindable(&self, bind: &Bind, pd: PdId) -> Option<MwType> {
         let Bind { rkey, access, length, .. } = *bind;
         let found = self.keys.get(rkey.0)?;
@@ -88,8 +88,9 @@ impl<R> Mrs<R> {
         (right && found.pd == pd && Access::WINDOW.contains(access)).then_some(*mw_type)
     }
 
-    /// A QP with this life is gone. Its windows name nothing any more; the regions that they were
-    /// bound to are let go by [`Mrs::unbind_some`].
+    /// Invalidates the windows of a QP with this life, which is gone.
+    ///
+    /// [`Mrs::unbind_some`] then releases the regions that they were bound to.
     pub(crate) fn qp_gone(&mut self, life: QpLife) {
         if life != QpLife::NONE {
             self.unbinding = 0..self.keys.indices();
@@ -101,8 +102,9 @@ impl<R> Mrs<R> {
         !self.unbinding.is_empty()
     }
 
-    /// Goes on to unbind windows of QPs that are gone, at up to `left` indices. `life` of the QP
-    /// with a number, if there is one.
+    /// Unbinds further windows of QPs that are gone, at up to `left` indices.
+    ///
+    /// `life` returns the life of the QP with a number, if there is one.
     pub(crate) fn unbind_some(&mut self, left: &mut usize, life: impl Fn(Qpn) -> Option<QpLife>) {
         while *left > 0
             && let Some(index) = self.unbinding.next()
@@ -119,7 +121,7 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// The life of a QP that binds a window.
+    /// Returns the life of a QP that binds a window, and gives it one if it has none.
     fn life_of(&mut self, life: &mut QpLife) -> QpLife {
         if *life == QpLife::NONE {
             self.last_life = self.last_life.next();
@@ -128,7 +130,7 @@ impl<R> Mrs<R> {
         *life
     }
 
-    /// A window shows nothing any more.
+    /// Unbinds a window.
     pub(super) fn unbind(&mut self, key: u32) {
         let window = self.keys.get_mut(key).expect("it was looked up before");
         (window.access, window.iova, window.length) = (Access::NONE, 0, 0);
@@ -140,7 +142,7 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// A window has another tag.
+    /// Gives a window another tag.
     fn set_key(&mut self, old: Rkey, new: Rkey) -> &mut Key<R> {
         match old == new {
             true => self.keys.get_mut(old.0).expect("it was looked up before"),
@@ -148,7 +150,7 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// Changes how many windows are bound to a region.
+    /// Changes the number of windows that are bound to a region.
     fn region_windows(&mut self, region: u32, change: impl FnOnce(u32) -> u32) {
         match self.keys.get_mut(region).map(|found| &mut found.kind) {
             Some(Kind::Region(mr)) => mr.windows = change(mr.windows),
@@ -158,7 +160,7 @@ impl<R> Mrs<R> {
 }
 
 impl<R> Key<R> {
-    /// A window that shows nothing.
+    /// Makes the key of a window that is not bound.
     fn window(key: u32, pd: PdId, mw_type: MwType) -> Key<R> {
         let kind = Kind::Window(Window { mw_type, bound: None });
         Key { key, pd, access: Access::NONE, iova: 0, length: 0, kind }

@@ -1,4 +1,4 @@
-//! How requests register memory with regions that are for that, and invalidate them.
+//! Fast registration of memory by requests, and invalidation.
 
 use super::{Holder, KEYS, Key, Kind, Mr, Mrs, may_be_region};
 use crate::base::id::PdId;
@@ -6,12 +6,12 @@ use crate::base::memory::{Access, Fault, Region};
 use crate::verbs::fast::{Fast, Registration};
 use vrdma_wire::num::Rkey;
 
-/// Why memory was not registered; nothing has changed then.
+/// Why memory was not registered. Nothing has changed then.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RegisterError {
-    /// There is no such region of this PD, it is not free, or it cannot be what was asked for.
+    /// The PD has no such region, it is not free, or the parameters are not possible.
     Refused,
-    /// The list or one of its pages is no memory.
+    /// The list or one of its pages is not memory.
     NoMemory,
 }
 
@@ -38,8 +38,8 @@ impl<R: Region> Mrs<R> {
 }
 
 impl<R> Mrs<R> {
-    /// The region for fast registration at the index of a key, whatever the tag: its key now, and
-    /// what it is.
+    /// Returns the region for fast registration at the index of a key, whatever the tag, with its
+    /// current key.
     fn fast(&self, key: u32) -> Option<(u32, Fast)> {
         match self.keys.at(KEYS.index(key))? {
             Key { key, kind: Kind::Region(Mr { fast: Some(fast), .. }), .. } => Some((*key, *fast)),
@@ -47,15 +47,18 @@ impl<R> Mrs<R> {
         }
     }
 
-    /// The same key, or that which a region for fast registration has by now: requests change its
-    /// tag.
+    /// Returns the current key of a region for fast registration, whose tag requests change.
+    ///
+    /// Any other key is returned unchanged.
     pub(crate) fn key_now(&self, key: u32) -> u32 {
         self.fast(key).map_or(key, |(now, _)| now)
     }
 
-    /// Whether a QP may invalidate this key: of a window of type 2B that it bound (o10-37.2.26), or
-    /// of a region for fast registration in its PD. If such a region is free it stays so, as with
-    /// rdma_rxe: who invalidates need not know whether the peer did so before.
+    /// Whether a QP may invalidate this key.
+    ///
+    /// It may invalidate a window of type 2B that it bound (o10-37.2.26), and a region for fast
+    /// registration in its PD. Such a region may already be free, as with `rdma_rxe`: the requester
+    /// need not know whether the peer has invalidated it.
     pub(crate) fn may_invalidate(&self, key: Rkey, holder: Holder<'_>) -> bool {
         let Some(found) = self.keys.get(key.0) else { return false };
         found.pd == holder.pd
@@ -65,7 +68,9 @@ impl<R> Mrs<R> {
             }
     }
 
-    /// The same for the QP's peer, who has no business with a region that it cannot reach.
+    /// Whether the peer of a QP may invalidate this key.
+    ///
+    /// Beyond [`Mrs::may_invalidate`], a registered region must give remote rights.
     pub(crate) fn peer_may_invalidate(&self, key: Rkey, holder: Holder<'_>) -> bool {
         let reach = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let is_out_of_reach = |found: &Key<R>| match &found.kind {
@@ -75,7 +80,7 @@ impl<R> Mrs<R> {
         self.may_invalidate(key, holder) && !self.keys.get(key.0).is_some_and(is_out_of_reach)
     }
 
-    /// Makes a key name nothing. False if the QP [may not](Mrs::may_invalidate).
+    /// Invalidates a key. Returns false if the QP [may not](Mrs::may_invalidate).
     pub(crate) fn invalidate(&mut self, key: Rkey, holder: Holder<'_>) -> bool {
         if !self.may_invalidate(key, holder) {
             return false;
@@ -93,7 +98,7 @@ impl<R> Mrs<R> {
 }
 
 impl<R> Key<R> {
-    /// A region for fast registration, which names nothing.
+    /// Makes the key of a free region for fast registration.
     pub(crate) fn fast(key: u32, pd: PdId, max_pages: u32, region: R) -> Key<R> {
         let fast = Some(Fast { max_pages, is_free: true });
         let kind = Kind::Region(Mr { region, windows: 0, fast });

@@ -1,18 +1,18 @@
-//! Inline data in the slot of a send: its first bytes lie where an element would.
+//! Inline data in the slot of a send. Its first bytes are where an element would be.
 
 use crate::verbs::request::Sge;
 use vrdma_wire::num::Lkey;
 
-/// Bytes of inline data that are in the slot of a send; the others are in further nodes.
+/// Bytes of inline data in the slot of a send. Further bytes are in further nodes.
 pub(super) const FIRST_BYTES: usize = 16;
 
-/// Inline data in the place of an element.
+/// Packs the first bytes of inline data into an element.
 pub(super) fn to_first(bytes: [u8; FIRST_BYTES]) -> Sge {
     let bits = u128::from_le_bytes(bytes);
     Sge { addr: bits as u64, length: (bits >> 64) as u32, lkey: Lkey((bits >> 96) as u32) }
 }
 
-/// What [`to_first`] was given.
+/// Unpacks the bytes that [`to_first`] packed.
 pub(super) fn first_bytes(first: &Sge) -> [u8; FIRST_BYTES] {
     let Sge { addr, length, lkey } = *first;
     let bits = u128::from(addr) | u128::from(length) << 64 | u128::from(lkey.0) << 96;

@@ -15,7 +15,7 @@ use crate::verbs::work::Flags;
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Rkey, Srqn};
 
 impl Requests {
-    /// The record of a send queue.
+    /// Returns the record of a send queue.
     pub(crate) fn save_sends(&self, queue: &List) -> Vec<record::Send> {
         let mut scratch = Scratch::default();
         let mut sends = Vec::new();
@@ -47,7 +47,7 @@ impl Requests {
         sends
     }
 
-    /// Adds a send from the record to the queue of a QP of this service and these capabilities.
+    /// Restores a send from a record, to the queue of a QP of this service and these capabilities.
     pub(crate) fn restore_send(
         &mut self,
         queue: &mut List,
@@ -71,7 +71,8 @@ impl Requests {
         let request = SendRequest { id, signaled, solicited, fence, op, payload };
         let srqn = send.srqn.map(|number| Srqn::new(number).ok_or(Violation::Psn)).transpose()?;
         let work = match error {
-            // What is wrong in itself has a queue if its service and operation have one.
+            // A request that is wrong in itself names a shared queue if its service and operation
+            // need one.
             Some(_) => Work::plain(&op, id, Flags::new(signaled, solicited, fence)),
             None => Work::new(&request, caps),
         };
@@ -88,7 +89,7 @@ impl Requests {
         Ok(())
     }
 
-    /// The record of a receive queue.
+    /// Returns the record of a receive queue.
     pub(crate) fn save_receives(&self, queue: &List) -> Vec<record::Receive> {
         let mut scratch = Scratch::default();
         let slots = self.receives.iter(queue);
@@ -100,7 +101,7 @@ impl Requests {
             .collect()
     }
 
-    /// Adds a receive from the record to a queue whose receives have at most so many elements.
+    /// Restores a receive from a record, to a queue whose receives have at most `max_sge` elements.
     pub(crate) fn restore_receive(
         &mut self,
         queue: &mut List,
@@ -114,17 +115,17 @@ impl Requests {
         Ok(())
     }
 
-    /// How many sends of a queue are before this one.
+    /// Returns how many sends of a queue are before this one.
     pub(crate) fn send_position(&self, queue: &List, at: Option<At>) -> u32 {
         self.sends.position(queue, at)
     }
 
-    /// The send of a queue with so many before it.
+    /// Returns the send with `position` sends before it.
     pub(crate) fn send_at_position(&self, queue: &List, position: u32) -> Option<At> {
         self.sends.at_position(queue, position)
     }
 
-    /// The sends of a queue but for their payload, in order.
+    /// Iterates over the sends of a queue in order, without their payload.
     pub(crate) fn sends(&self, queue: &List) -> impl Iterator<Item = Work<'_>> {
         self.sends.iter(queue).map(|slot| slot.send.work())
     }

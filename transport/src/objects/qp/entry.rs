@@ -9,13 +9,15 @@ use crate::verbs::attr::QpInit;
 use core::mem::offset_of;
 use vrdma_wire::num::Qpn;
 
-/// What most requests touch of a queue pair. To be fetched, not read: it may have gone.
+/// The cache lines of a queue pair that most requests access. To be prefetched, not read: the QP
+/// may be gone.
 pub type QpLines = *const [u8; 128];
-/// All of a queue pair: one whose peer is reached in a stream has each of its lines touched. To be
-/// fetched, not read, too.
+/// All cache lines of a queue pair. To be prefetched, not read: the QP may be gone.
+///
+/// A QP whose peer is reached by a stream has each of its lines accessed.
 pub type WholeQpLines = *const [u8; 256];
 
-/// A queue pair in its device's table: with what its service adds.
+/// A queue pair in its device's table, with the state of its service.
 #[repr(C, align(64))]
 pub(crate) struct QpEntry {
     pub(crate) qp: Qp,
@@ -32,7 +34,8 @@ impl QpEntry {
         (&mut self.qp, &mut self.service)
     }
 
-    /// As if just created. (It is still in the schedule, if it was, and frames still wait.)
+    /// Resets the QP to its state after creation. (Its entries in the schedule and its waiting
+    /// frames stay.)
     pub(crate) fn reset(&mut self) {
         let Qp { timer, turn_due, answer_due, held, question, qpn, .. } = self.qp;
         let ready = self.qp.requester.ready;
@@ -44,7 +47,7 @@ impl QpEntry {
     }
 }
 
-/// Room of a cache line.
+/// Size of a cache line.
 const LINE: usize = 64;
 const _: () = assert!(
     offset_of!(QpEntry, qp) == 0 && offset_of!(Qp, requester) == LINE && offset_of!(Qp, attr) == 2 * LINE
@@ -61,23 +64,26 @@ impl Numbered for QpEntry {
 pub(crate) type Qps = Table<QpEntry>;
 
 impl Qps {
-    /// One that was found before in the same call of the engine.
+    /// Returns a QP that was found before in the same call of the engine.
     #[inline]
     pub(crate) fn known(&mut self, qpn: Qpn) -> &mut QpEntry {
         self.get_mut(qpn.number()).expect("no QP goes within a call of the engine")
     }
 }
 
-/// QPNs: a generation above an index, so that a QPN modulo `max_qp` (a power of two) is unique
-/// among the living.
+/// Returns the numbering of QPNs: a generation above an index.
+///
+/// A QPN modulo `max_qp` (a power of two) is unique among existing QPs.
 pub(crate) fn numbering(max_qp: u32) -> Numbering {
     let bits = max_qp.ilog2();
     Numbering { index_shift: 0, index_bits: bits, tag_shift: bits, tag_bits: 24 - bits }
 }
 
-/// The generation of an index after `last`, which is 0 if it had none: then it is about `first`.
-/// None has all its bits set, for with the last index it would make [`Qpn::MULTICAST`], which is
-/// nobody's number.
+/// Returns the generation after `last`, which is 0 if the index had none. The result is then near
+/// `first`.
+///
+/// No generation has all bits set. With the last index it would be [`Qpn::MULTICAST`], which is no
+/// QP's number.
 pub(crate) fn next_generation(max_qp: u32, last: u16, first: u16) -> u16 {
     let after = |generation: u16| generation.wrapping_add(1).max(1);
     let next = if last == 0 { first } else { after(last) };

@@ -1,4 +1,4 @@
-//! A queue pair: what it is, and its two halves.
+//! A queue pair and its two halves.
 
 pub(crate) mod entry;
 pub(crate) mod requester;
@@ -26,38 +26,41 @@ use vrdma_wire::entropy::connection_source_port;
 use vrdma_wire::num::{FlowLabel, Gid, Mac, Mtu, Qpn, VlanId, VlanTag};
 use vrdma_wire::roce::Path;
 
-/// What a QP's turn is for.
+/// Purpose of a QP's turn.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
-    /// What it owes its peer: responses, acknowledges, refusals.
+    /// Answers that it owes its peer: responses, acknowledges, NAKs.
     Answers,
-    /// What its send queue has.
+    /// Requests of its send queue.
     Requests,
 }
 
-/// What all queue pairs have in common. What each message looks at are its first two cache lines,
-/// which hold copies of some attributes.
+/// The part of a queue pair that does not depend on its service.
+///
+/// Each message accesses only the first two cache lines, which hold copies of some attributes.
 #[repr(C)]
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
     pub(crate) state: QpState,
     pub(crate) path_mtu: Mtu,
-    /// What the peer may do: an [`Access`], [`pack`]ed.
+    /// Rights of the peer: an [`Access`], [`pack`]ed.
     access: u8,
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
-    /// Changed by [`Service::set_carrier`](crate::objects::service::Service::set_carrier) alone.
+    /// The transport kind. Only
+    /// [`Service::set_carrier`](crate::objects::service::Service::set_carrier) and `set_stream`
+    /// change it.
     pub(crate) carrier: Carrier,
     marker: Marker,
     pub(crate) dest_qpn: Qpn,
-    /// The device on which the peer was found last: a hint, proven by comparing addresses each
-    /// time.
+    /// The device on which the peer was found last. This is a hint: each use compares the
+    /// addresses.
     route: u16,
     /// The VLAN in which `sgid` is an own GID, and so the VLAN of the connection.
     pub(crate) vlan: VlanId,
-    /// Own GID: that of `attr.sgid_index`, updated with the GID table; zero if there is none.
+    /// The own GID at `attr.sgid_index`, updated with the GID table; zero if there is none.
     pub(crate) sgid: Gid,
-    /// The peer's.
+    /// The peer's GID.
     pub(crate) dgid: Gid,
     pub(crate) pd: PdId,
     pub(crate) owner: OwnerId,
@@ -68,49 +71,56 @@ pub(crate) struct Qp {
     pub(crate) recv_cq: CqId,
     pub(crate) caps: Caps,
 
-    /// The other attributes. Changed by [`Qp::set`] alone.
+    /// The other attributes. Only [`Qp::set`] changes them.
     attr: RestOfAttr,
-    /// The CQ of its receives when it was made: an XRC target has that of its last message in
+    /// The CQ of its receives when it was made. An XRC target has the CQ of its last message in
     /// `recv_cq`.
     made_with_cq: CqId,
-    /// Its domain, if it is an XRC target.
+    /// Its XRC domain, if it is an XRC target.
     xrcd: XrcdId,
-    /// The PD of the shared queue that it takes receives from, if it does.
+    /// The PD of the shared queue that it takes receives from, if it has one.
     shared_pd: PdId,
-    /// That queue; of an XRC target that of the last message, which may have been destroyed.
+    /// Its shared queue. For an XRC target it is the queue of the last message, which may have been
+    /// destroyed.
     pub(crate) srq: Option<SrqRef>,
-    /// Its entry among the timers, or [`NEVER`].
+    /// The time of its entry among the timers, or [`NEVER`].
     pub(crate) timer: Instant,
-    /// It is in the list of those with packets to send.
+    /// Whether it is in the queue of QPs with packets to send.
     pub(crate) turn_due: bool,
-    /// It is in the list of those that owe their peer an answer.
+    /// Whether it is in the queue of QPs that owe their peer an answer.
     pub(crate) answer_due: bool,
-    /// Frames that wait until receives have been looked for.
+    /// Number of frames that wait until posts are drained.
     pub(crate) held: u16,
     /// Number of the last question that its first request asked.
     pub(crate) question: u32,
-    /// Its first request, if that is started and a datagram, goes to a multicast group, and members
-    /// on this host up to this one have had theirs.
+    /// The last member on this host that has been served.
+    ///
+    /// Only valid if the first request is started, and is a datagram to a multicast group.
     pub(crate) served: MaybePlace,
-    /// That of the windows of type 2B that it bound since it was made or reset.
+    /// The life of the windows of type 2B that it has bound since it was made or reset.
     pub(crate) life: QpLife,
-    /// What is still to be flushed, and not in its queues any more: in ERR, or of sends in SQE.
+    /// Requests that are still to be flushed, and have left its queues. Used in ERR, and for sends
+    /// in SQE.
     pub(crate) flush: Option<Box<Flush>>,
 }
 
-/// The peer was not found yet. (No engine has so many devices; if one had, its QPs would be
-/// searched for each time.)
+/// The value of `route` if the peer was not found yet.
+///
+/// (No engine has that many devices. If one had, the peers of its last QPs would be searched for
+/// each time.)
 const NOWHERE: u16 = u16::MAX;
 
-/// Has more unused values than any other field, so `Option<QpEntry>` stores `None` in it: a look-up
-/// in [`Qps`](entry::Qps) reads the first cache line alone.
+/// A field in which `Option<QpEntry>` stores `None`.
+///
+/// It has more unused values than any other field, so the compiler chooses it. A look-up in
+/// [`Qps`](entry::Qps) therefore reads only the first cache line.
 #[derive(Copy, Clone, Debug)]
 #[repr(u16)]
 enum Marker {
     Here = 0x5150,
 }
 
-/// Rights of a QP in a byte: those to FLUSH lie beside the others.
+/// Packs rights of a QP into a byte. The FLUSH rights are moved next to the others.
 fn pack(Access(rights): Access) -> u8 {
     (rights & Access::ALL.0 | (rights & Access::FLUSH.0) >> FLUSH_SHIFT) as u8
 }
@@ -124,10 +134,12 @@ fn unpack(packed: u8) -> Access {
 const FLUSH_SHIFT: u32 = 4;
 
 impl Qp {
-    /// In RESET; `shared`: the queue that it takes its receives from as long as it lives, and that
-    /// one's PD.
+    /// Makes a QP in RESET.
+    ///
+    /// `shared` is the queue that it takes its receives from as long as it lives, with the queue's
+    /// PD.
     pub(crate) fn new(qpn: Qpn, init: QpInit, shared: Option<(SrqRef, PdId)>) -> Qp {
-        // QP1 has its port from its birth.
+        // QP1 always has its port.
         let port = u8::from(init.qp_type == QpType::Gsi);
         let attr = QpAttr { port, ..QpAttr::default() };
         Qp {
@@ -170,7 +182,7 @@ impl Qp {
         }
     }
 
-    /// What it was made with.
+    /// Returns the parameters with which the QP was made.
     pub(crate) fn init(&self) -> QpInit {
         let Caps { send_wr, recv_wr, inline, send_sge, recv_sge } = self.caps;
         QpInit {
@@ -188,7 +200,7 @@ impl Qp {
         }
     }
 
-    /// Where it takes its receives from.
+    /// Returns where the QP takes its receives from.
     #[inline]
     pub(crate) fn receives(&self) -> Receives {
         match (self.service(), self.srq) {
@@ -198,13 +210,13 @@ impl Qp {
         }
     }
 
-    /// The attributes that no message looks at each time.
+    /// Returns the attributes that messages rarely need.
     #[inline]
     pub(crate) fn attr(&self) -> &RestOfAttr {
         &self.attr
     }
 
-    /// All attributes, as they were set: `state`, `cur_state` and `sq_draining` are not among them.
+    /// Returns all attributes as they were set, except `state`, `cur_state` and `sq_draining`.
     pub(crate) fn all_attrs(&self) -> QpAttr {
         let attr = &self.attr;
         QpAttr {
@@ -236,7 +248,7 @@ impl Qp {
         }
     }
 
-    /// Sets all attributes, and the copies of them.
+    /// Sets all attributes and their copies.
     pub(crate) fn set(&mut self, attr: &QpAttr) {
         self.path_mtu = attr.path_mtu;
         self.access = pack(attr.access);
@@ -248,48 +260,49 @@ impl Qp {
         self.attr = RestOfAttr::new(attr);
     }
 
-    /// Sets its own address, and the VLAN in which it is one.
+    /// Sets the QP's own address and its VLAN.
     pub(crate) fn set_source(&mut self, source: GidEntry) {
         (self.sgid, self.vlan, self.route) = (source.gid, source.vlan, NOWHERE);
     }
 
-    /// The device on which its peer was found last.
+    /// Returns the device on which the peer was found last.
     #[inline]
     pub(crate) fn route(&self) -> u32 {
         self.route.into()
     }
 
-    /// Where its peer was found last, if it is still there.
+    /// Returns a reference to the peer, if it is still where it was found last.
     #[inline]
     pub(crate) fn peer_hint(&self) -> Place {
         Place { device: self.route(), qpn: self.dest_qpn }
     }
 
-    /// Its peer is on that device.
+    /// Records the device of the peer.
     #[inline]
     pub(crate) fn set_route(&mut self, device: u32) {
         self.route = u16::try_from(device).unwrap_or(NOWHERE);
     }
 
-    /// Whether a packet came from its peer's address to its own, in its VLAN.
+    /// Whether a packet came from the peer's address to the QP's own, in its VLAN.
     #[inline]
     pub(crate) fn is_path_of_peer(&self, path: &Path) -> bool {
         self.dgid == path.src && self.sgid == path.dst && self.vlan == VlanId::of(path.vlan)
     }
 
-    /// Its service, where each message looks at it.
+    /// Returns the service, which is stored where each message finds it.
     #[inline]
     pub(crate) fn service(&self) -> QpType {
         self.responder.service
     }
 
-    /// Whether it takes its receives from a shared queue: it has none of its own then.
+    /// Whether the QP takes its receives from a shared queue. It then has no receive queue of its
+    /// own.
     #[inline]
     pub(crate) fn uses_shared_queue(&self) -> bool {
         self.caps.recv_wr == 0 && self.receives() != Receives::Own
     }
 
-    /// Whether its receive queue takes so many more receives of one element each now.
+    /// Whether the receive queue has room for this many more receives of one element each.
     #[inline]
     pub(crate) fn takes_receives(&self, count: u32) -> bool {
         !self.uses_shared_queue()
@@ -299,18 +312,17 @@ impl Qp {
             && u32::from(self.caps.recv_wr).saturating_sub(self.responder.queue.len()) >= count
     }
 
-    /// The shared queue that it has as long as it lives, and that one's PD.
+    /// Returns the shared queue that the QP has as long as it lives, with the queue's PD.
     pub(crate) fn shared(&self) -> Option<(SrqRef, PdId)> {
         self.srq.filter(|_| self.service() != QpType::XrcRecv).map(|srq| (srq, self.shared_pd))
     }
 
-    /// As an XRC target it has that shared queue now, of that PD, whose receives complete at that
-    /// CQ.
+    /// Sets the shared queue of an XRC target, with the queue's PD and the CQ of its receives.
     pub(crate) fn have_queue(&mut self, srq: SrqRef, pd: PdId, cq: CqId) {
         (self.srq, self.pd, self.shared_pd, self.recv_cq) = (Some(srq), pd, pd, cq);
     }
 
-    /// The shared queue of its receives, if it is an XRC target.
+    /// Returns the shared queue of the receives of an XRC target.
     #[inline]
     pub(crate) fn xrc_queue(&self) -> Option<SrqId> {
         match self.service() {
@@ -319,31 +331,31 @@ impl Qp {
         }
     }
 
-    /// Receives that it has taken from its shared queue, if it uses one, and that have not ended.
+    /// Returns how many receives the QP has taken from its shared queue that have not ended.
     pub(crate) fn num_taken(&self) -> u32 {
         self.responder.queue.len() + self.flush.as_ref().map_or(0, |flush| flush.receives.len())
     }
 
-    /// The PD whose memory its receives name: that of the queue that they were posted to.
+    /// Returns the PD of the memory that receives name: that of the queue that they were posted to.
     #[inline]
     pub(crate) fn pd_of_receives(&self) -> PdId {
-        // One that uses a shared queue has no receives of its own.
+        // A QP with a shared queue has no receive queue of its own.
         if self.caps.recv_wr == 0 { self.shared_pd } else { self.pd }
     }
 
-    /// It as the one whose peer names a key.
+    /// Returns the QP as the one whose peer names a key.
     #[inline]
     pub(crate) fn holder(&self) -> Holder<'_> {
         Holder { pd: self.pd, life: &self.life }
     }
 
-    /// What the peer may do.
+    /// Returns the rights of the peer.
     #[inline]
     pub(crate) fn access(&self) -> Access {
         unpack(self.access)
     }
 
-    /// Whether it takes messages of its peer.
+    /// Whether the QP accepts messages of its peer.
     #[inline]
     pub(crate) fn is_receiving(&self) -> bool {
         match self.state {
@@ -352,7 +364,7 @@ impl Qp {
         }
     }
 
-    /// Whether the first request of the send queue may be worked on.
+    /// Whether the first request of the send queue may be processed.
     #[inline]
     pub(crate) fn can_send(&self) -> bool {
         match self.state {
@@ -362,7 +374,7 @@ impl Qp {
         }
     }
 
-    /// How its packets go to its peer, from the MAC address of its device.
+    /// Returns the path of packets to the peer. `mac` is the MAC address of the QP's device.
     pub(crate) fn path(&self, mac: Mac) -> Path {
         let attr = &self.attr;
         let flow_label = FlowLabel::truncate(attr.flow_label);
@@ -383,7 +395,7 @@ impl Qp {
         }
     }
 
-    /// What ibv_query_qp(3) tells.
+    /// Returns what ibv_query_qp(3) reports.
     pub(crate) fn query(&self) -> QpAttr {
         QpAttr {
             state: self.state,
@@ -396,7 +408,7 @@ impl Qp {
     }
 }
 
-/// The hop limit of an address vector, or one for those that name none.
+/// Returns the hop limit of an address vector, or a default if it has none.
 pub(crate) fn hop_limit(named: u8) -> u8 {
     if named == 0 { 64 } else { named }
 }

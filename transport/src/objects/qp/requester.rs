@@ -14,20 +14,21 @@ use vrdma_wire::num::Psn;
 pub(crate) enum Wait {
     /// Nothing: it can be tried.
     No,
-    /// The peer to post a receive.
+    /// A receive of the peer.
     Receive,
-    /// The peer to answer.
+    /// An answer of the peer.
     Answer,
-    /// The caller to look whether the peer's receive has been posted.
+    /// The caller, to drain posts that may include the peer's receive.
     Look,
-    /// Nothing: the caller has looked.
+    /// Nothing: the caller has drained the posts.
     Looked,
-    /// Nothing: the peer had a receive. If another message has taken it, this waits on until the
-    /// same deadline.
+    /// Nothing: the peer had a receive.
+    ///
+    /// If another message has taken the receive, the request waits on until the same deadline.
     Woken,
 }
 
-/// The sending half.
+/// The sending half of a QP.
 #[derive(Debug)]
 pub(crate) struct Requester {
     /// PSN of the next packet.
@@ -35,24 +36,24 @@ pub(crate) struct Requester {
     pub(crate) queue: List,
     /// Bytes of the first request that are done.
     pub(crate) offset: u32,
-    /// The first request was tried: it has to be completed, also in SQD.
+    /// Whether the first request was tried. It then has to be completed, also in SQD.
     pub(crate) started: bool,
     pub(crate) wait: Wait,
-    /// Retries left until the peer counts as dead,
+    /// Retries left until the peer counts as dead.
     retries: u8,
-    /// and until it counts as never ready.
+    /// RNR retries left until the peer counts as never ready.
     rnr_retries: u8,
-    /// It is in the list of what is ready.
+    /// Whether the QP is in the queue of ready QPs.
     pub(crate) ready: bool,
-    /// Tell when drained.
+    /// Whether to report when the send queue has drained.
     pub(crate) notify_drained: bool,
-    /// What `retries` begins with: an attribute,
+    /// The attribute from which `retries` starts.
     pub(crate) retry_cnt: u8,
-    /// and `rnr_retries`.
+    /// The attribute from which `rnr_retries` starts.
     pub(crate) rnr_retry: u8,
 }
 
-/// RNR retry counts from here on mean for ever (IBTA 9.7.5.2.8).
+/// RNR retry counts from this value on mean for ever (IBTA 9.7.5.2.8).
 const FOR_EVER: u8 = 7;
 
 impl Requester {
@@ -72,14 +73,15 @@ impl Requester {
         }
     }
 
-    /// Whether there is something to do now, if the state lets it.
+    /// Whether there is work now, if the QP's state allows it.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty() && matches!(self.wait, Wait::No | Wait::Looked | Wait::Woken)
     }
 
-    /// Sets how many retries the QP allows. A count that changes begins anew, so that it holds for
-    /// the request that is under way too.
+    /// Sets how many retries the QP allows.
+    ///
+    /// A count that changes starts again, so that it also holds for the request that is under way.
     pub(crate) fn set_retries(&mut self, retry_cnt: u8, rnr_retry: u8) {
         if self.retry_cnt != retry_cnt {
             (self.retry_cnt, self.retries) = (retry_cnt, retry_cnt);
@@ -89,14 +91,14 @@ impl Requester {
         }
     }
 
-    /// Sets the counts of retries to what the QP allows: at start, and after each success.
+    /// Restores the retry counters to the attributes: at start, and after each success.
     #[inline]
     pub(crate) fn refresh_retries(&mut self) {
         self.retries = self.retry_cnt;
         self.rnr_retries = self.rnr_retry;
     }
 
-    /// A segment arrived.
+    /// Records that a segment arrived.
     #[inline]
     pub(crate) fn acknowledged(&mut self, segment: &Segment<'_>) {
         self.psn = self.psn.add(segment.packets);
@@ -104,7 +106,7 @@ impl Requester {
         self.refresh_retries();
     }
 
-    /// The first request has ended.
+    /// Records that the first request has ended.
     #[inline]
     pub(crate) fn ended(&mut self) {
         self.offset = 0;
@@ -112,17 +114,18 @@ impl Requester {
         self.wait = Wait::No;
     }
 
-    /// The peer has no receive and asks to wait for `delay`. When to try again, or that it was
-    /// often enough.
+    /// Waits for `delay`, because the peer has no receive.
+    ///
+    /// Returns the time of the next try, or the error if no retry is left.
     pub(crate) fn not_ready(&mut self, now: Instant, delay: Duration) -> Result<Instant, WcStatus> {
         self.wait = Wait::Receive;
         self.spend_rnr_retry()?;
-        // If this may go on for ever, the peer's next receive wakes us; look rarely whether there
-        // is a peer at all.
+        // With unlimited retries, the peer's next receive wakes this QP. Rare checks suffice to
+        // notice that there is no peer.
         Ok(now + if self.rnr_retries >= FOR_EVER { delay.max(SLOW_CHECK) } else { delay })
     }
 
-    /// The peer has no receive: one more retry, if there is one left.
+    /// Spends an RNR retry, because the peer has no receive. Returns the error if none is left.
     pub(crate) fn spend_rnr_retry(&mut self) -> Result<(), WcStatus> {
         if self.rnr_retries < FOR_EVER {
             self.rnr_retries = self.rnr_retries.checked_sub(1).ok_or(WcStatus::RnrRetryExc)?;
@@ -130,19 +133,20 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer does not answer, or did not get something: one more retry, if there is one left.
+    /// Spends a retry, because the peer does not answer or has lost something. Returns the error if
+    /// none is left.
     pub(crate) fn spend_retry(&mut self) -> Result<(), WcStatus> {
         self.retries = self.retries.checked_sub(1).ok_or(WcStatus::RetryExc)?;
         Ok(())
     }
 
-    /// What was sent got lost. When to notice.
+    /// Waits for an answer to something that got lost, and returns when the timeout ends.
     pub(crate) fn lost(&mut self, now: Instant, timeout: u8) -> Instant {
         self.wait = Wait::Answer;
         now + ack_timeout(timeout).unwrap_or(SLOW_CHECK)
     }
 
-    /// The time to wait is over. Whether to try again, or that it was often enough.
+    /// Ends a wait by timeout. Returns the error if no retry is left.
     pub(crate) fn timed_out(&mut self, timeout: u8) -> Result<(), WcStatus> {
         if self.wait == Wait::Answer && ack_timeout(timeout).is_some() {
             self.spend_retry()?;

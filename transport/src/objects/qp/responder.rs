@@ -8,7 +8,7 @@ use crate::verbs::op::Message;
 use crate::verbs::segment::Segment;
 use vrdma_wire::num::Psn;
 
-/// The receiving half.
+/// The receiving half of a QP.
 #[derive(Debug)]
 pub(crate) struct Responder {
     /// PSN expected next.
@@ -17,11 +17,11 @@ pub(crate) struct Responder {
     /// Bytes received of the message in progress.
     pub(crate) received: u32,
     pub(crate) in_progress: Message,
-    /// The peer was told that there is no receive.
+    /// Whether the peer was told that there is no receive.
     pub(crate) sender_waits: bool,
-    /// The first message has come.
+    /// Whether the first message has arrived.
     pub(crate) established: bool,
-    /// The QP's, here because this cache line has room.
+    /// The service of the QP, which is here because this cache line has room.
     pub(crate) service: QpType,
 }
 
@@ -38,7 +38,7 @@ impl Responder {
         }
     }
 
-    /// A segment was executed.
+    /// Records that a segment was executed.
     #[inline]
     pub(crate) fn accepted(&mut self, segment: &Segment<'_>) {
         self.psn = self.psn.add(segment.packets);
@@ -55,15 +55,16 @@ impl Responder {
         }
     }
 
-    /// Whether a segment is the one that is expected: no gap is before it, and no message is cut
-    /// off by it.
+    /// Whether a segment is the expected one.
+    ///
+    /// There must be no gap before it, and it must not cut off another message.
     #[inline]
     pub(crate) fn is_in_step(&self, segment: &Segment<'_>) -> bool {
         let goes_on = !segment.first || self.in_progress == Message::None && self.received == 0;
         segment.psn == self.psn && goes_on
     }
 
-    /// The message in progress ends here, though its receive stays; `next` is expected.
+    /// Ends the message in progress, whose receive stays. `next` is the PSN expected next.
     pub(crate) fn abandon(&mut self, next: Psn) {
         self.psn = next;
         self.received = 0;

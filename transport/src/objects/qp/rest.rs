@@ -1,10 +1,10 @@
-//! What a queue pair holds of its attributes beside those that each message looks at.
+//! The attributes of a queue pair that messages rarely need.
 
 use crate::base::memory::Access;
 use crate::verbs::attr::QpAttr;
 use vrdma_wire::num::{Mac, Psn, Qkey};
 
-/// The attributes of which there is no copy in the QP's first cache lines, as in [`QpAttr`].
+/// The attributes without a copy in the QP's first cache lines, as in [`QpAttr`].
 #[derive(Debug)]
 pub(crate) struct RestOfAttr {
     pub(crate) access: Access,
@@ -46,7 +46,7 @@ impl RestOfAttr {
             flow_label,
             udp_sport,
             vlan,
-            // What is elsewhere in the QP.
+            // Attributes that are stored elsewhere in the QP.
             state: _,
             cur_state: _,
             sq_draining: _,
@@ -105,7 +105,7 @@ mod tests {
         };
         let mut qp = Qp::new(Qpn::truncate(10), init, None);
         assert_eq!(qp.init(), init);
-        // Each field another value, none that of a new QP.
+        // Each field has another value, which a new QP does not have.
         let attr = QpAttr {
             en_sqd_async_notify: true,
             access: Access::REMOTE_WRITE | Access::REMOTE_READ,

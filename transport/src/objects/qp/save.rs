@@ -24,7 +24,7 @@ same_names!(QpState { Reset, Init, Rtr, Rts, Sqd, Sqe, Err });
 same_names!(Carrier { Local, Roce, Tcp });
 
 impl QpEntry {
-    /// The record of a QP, with its requests. `queue` is the shared queue that it has.
+    /// Returns the record of a QP, with its requests. `queue` is its shared queue.
     pub(crate) fn save(&self, queue: Option<SrqId>, requests: &Requests) -> record::Qp {
         let QpEntry { qp, service } = self;
         let Qp {
@@ -38,20 +38,20 @@ impl QpEntry {
             question,
             served,
             ref flush,
-            // Of the windows that it bound,
+            // Follows from the windows that it bound.
             life: _,
-            // of the attributes,
+            // Follow from the attributes.
             path_mtu: _,
             access: _,
             max_rd_atomic: _,
             max_dest_rd_atomic: _,
             dest_qpn: _,
             dgid: _,
-            // of them and the GID table,
+            // Follow from the attributes and the GID table.
             vlan: _,
             sgid: _,
             attr: _,
-            // of what it was made with,
+            // Follow from the parameters with which it was made.
             pd: _,
             owner: _,
             send_cq: _,
@@ -59,11 +59,11 @@ impl QpEntry {
             caps: _,
             made_with_cq: _,
             xrcd: _,
-            // and of the turns; a hint, and the same in all QPs.
+            // The first two follow from the turns. `route` is a hint.
             turn_due: _,
             answer_due: _,
             route: _,
-            // That of its shared queue, and which that is.
+            // The first two follow from the shared queue. `marker` is equal in all QPs.
             shared_pd: _,
             srq: _,
             marker: _,
@@ -74,7 +74,7 @@ impl QpEntry {
             save_flush(flush, state, (&mut requester, &mut responder), requests);
         }
         if qp.service() == QpType::XrcRecv && queue.is_none() {
-            // What is of a shared queue that was destroyed is nothing any more.
+            // Receives of a shared queue that was destroyed are gone.
             responder.queue.clear();
         }
         record::Qp {
@@ -92,8 +92,10 @@ impl QpEntry {
         }
     }
 
-    /// From the record; `init` is of it, and may be, and `shared` is its shared queue, with PD and
-    /// CQ. Its requests go to `requests`. It is in no schedule yet.
+    /// Restores a QP from a record, and adds its requests to `requests`.
+    ///
+    /// `init` is from the record, and was checked. `shared` is the QP's shared queue, with its PD
+    /// and CQ. The QP is in no schedule yet.
     pub(crate) fn restore(
         record: &record::Qp,
         (init, shared): (QpInit, Option<(SrqRef, PdId, CqId)>),
@@ -133,7 +135,7 @@ impl QpEntry {
     }
 }
 
-/// What is still to be flushed of a QP in this state is recorded in its queues.
+/// Saves requests that are still to be flushed in the queues of the record.
 fn save_flush(
     flush: &Flush,
     state: QpState,
@@ -147,7 +149,8 @@ fn save_flush(
     }
 }
 
-/// How far a datagram to a multicast group is; no other has begun and not ended.
+/// Restores how far a datagram to a multicast group was delivered. No other datagram can be in
+/// progress.
 fn to_served(record: &record::Requester, qp: &Qp, requests: &Requests) -> Result<Option<Place>, Violation> {
     let to = requests.front_to(&qp.requester.queue);
     let goes_on = record.started && to.is_some_and(|to| to.dgid.is_multicast());
@@ -159,7 +162,7 @@ fn to_served(record: &record::Requester, qp: &Qp, requests: &Requests) -> Result
     record.served.map(place).transpose()
 }
 
-/// Attributes are in range, and a connection has the address of its peer, or a stream to it.
+/// Checks that attributes are in range, and that a connection has its peer's address or a stream.
 fn check_attr(qp: &Qp, attr: &QpAttr, limits: &Limits, has_stream: bool) -> Result<(), Violation> {
     let datagrams = qp.service().is_datagram();
     if qp.service().is_reliable() && qp.state == QpState::Sqe {
@@ -174,7 +177,7 @@ fn check_attr(qp: &Qp, attr: &QpAttr, limits: &Limits, has_stream: bool) -> Resu
     state::check_values(AttrMask(!unset.0), attr, limits).map_err(|_| Violation::Attributes)
 }
 
-/// Requests are pending only where they can be posted, or are still to be flushed.
+/// Checks that requests are pending only in states that allow posts, or where they are flushed.
 fn check_queues(qp: &Qp) -> Result<(), Violation> {
     let sends = !matches!(qp.state, QpState::Reset | QpState::Init | QpState::Rtr);
     let receives = qp.state != QpState::Reset;
@@ -185,8 +188,9 @@ fn check_queues(qp: &Qp) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What is in the queues of a QP in ERR, and in the send queue of one in SQE, is still to be
-/// flushed.
+/// Moves requests that are still to be flushed out of the queues.
+///
+/// These are all requests of a QP in ERR, and the sends of a QP in SQE.
 fn restore_flush(qp: &mut Qp, record: &record::Qp, requests: &mut Requests) -> Result<(), Violation> {
     let mut flush = Flush::default();
     if matches!(qp.state, QpState::Err | QpState::Sqe) {
@@ -198,7 +202,7 @@ fn restore_flush(qp: &mut Qp, record: &record::Qp, requests: &mut Requests) -> R
     let mut broken = (0..).zip(&record.responder.queue).filter(|(_, receive)| receive.not_understood);
     let first = broken.next();
     flush.broken = first.map(|(before, receive)| (receive.id, before));
-    // Its elements are nobody's business any more.
+    // Its elements are not needed any more.
     let possible = |receive: &record::Receive| qp.state == QpState::Err && receive.sges.is_empty();
     if first.is_some_and(|(_, receive)| !possible(receive)) || broken.next().is_some() {
         return Err(Violation::Request);
@@ -209,8 +213,9 @@ fn restore_flush(qp: &mut Qp, record: &record::Qp, requests: &mut Requests) -> R
     Ok(())
 }
 
-/// Receives that are still to be flushed, among them the one that was not understood, by its id and
-/// how many come before it.
+/// Returns the records of receives that are still to be flushed.
+///
+/// `broken` is the receive that could not be parsed: its id, and how many receives are before it.
 fn save_flushed(receives: &List, broken: Option<(u32, u32)>, requests: &Requests) -> Vec<record::Receive> {
     let mut queue = requests.save_receives(receives);
     if let Some((id, before)) = broken {
@@ -219,7 +224,7 @@ fn save_flushed(receives: &List, broken: Option<(u32, u32)>, requests: &Requests
     queue
 }
 
-/// The record of what a QP was made with.
+/// Returns the record of the parameters with which a QP was made.
 fn save_init(init: &QpInit) -> record::QpInit {
     let QpInit {
         owner,
@@ -255,7 +260,7 @@ fn save_init(init: &QpInit) -> record::QpInit {
     }
 }
 
-/// What a QP was made with, from the record.
+/// Restores the parameters with which a QP was made.
 pub(crate) fn to_init(init: &record::QpInit) -> Result<QpInit, Violation> {
     let record::QpInit {
         owner,
@@ -316,7 +321,7 @@ fn save_attr(attr: &QpAttr) -> record::QpAttr {
         flow_label,
         udp_sport,
         vlan,
-        // The QP has them elsewhere.
+        // These are stored elsewhere in the record of the QP.
         state: _,
         cur_state: _,
         sq_draining: _,

@@ -1,5 +1,5 @@
-//! Which changes of state are possible, and which attributes go with them: IBTA 11.2.5.2 and
-//! ibv_modify_qp(3), as data.
+//! The allowed changes of a QP's state, and the attributes that go with them, as data (IBTA
+//! 11.2.5.2 and ibv_modify_qp(3)).
 
 use crate::base::error::Error;
 use crate::base::memory::Access;
@@ -10,9 +10,9 @@ use crate::verbs::limits::Limits;
 struct Transition {
     from: QpState,
     to: QpState,
-    /// Has to be given.
+    /// Attributes that must be given.
     required: AttrMask,
-    /// May be given.
+    /// Attributes that may be given.
     optional: AttrMask,
 }
 
@@ -31,8 +31,9 @@ const PATHS: AttrMask = M::ALT_PATH.with(M::PATH_MIG_STATE);
 const ANY_TIME: AttrMask = M::ACCESS_FLAGS.with(M::MIN_RNR_TIMER).with(PATHS);
 const RUNNING: AttrMask = ANY_TIME.with(M::CUR_STATE);
 
-/// The changes that reliable connections have. To RESET and ERR they go from anywhere, with nothing
-/// else.
+/// State changes of reliable connections.
+///
+/// All states can also change to RESET and ERR, without other attributes.
 const RC: [Transition; 10] = [
     transition(Reset, Init, IDENTITY, M::NONE),
     transition(Init, Init, M::NONE, IDENTITY),
@@ -54,7 +55,7 @@ const RC: [Transition; 10] = [
 const UC_ANY_TIME: AttrMask = M::ACCESS_FLAGS.with(PATHS);
 const UC_RUNNING: AttrMask = UC_ANY_TIME.with(M::CUR_STATE);
 
-/// The changes that unreliable connections have.
+/// State changes of unreliable connections.
 const UC: [Transition; 10] = [
     transition(Reset, Init, IDENTITY, M::NONE),
     transition(Init, Init, M::NONE, IDENTITY),
@@ -68,7 +69,7 @@ const UC: [Transition; 10] = [
     transition(Sqe, Sqe, M::NONE, M::CUR_STATE),
 ];
 
-/// The changes that datagram QPs have, `identity` being what their INIT asks for.
+/// Returns the state changes of datagram QPs. `identity` are the attributes that their INIT needs.
 const fn datagrams(identity: AttrMask) -> [Transition; 10] {
     let keys = M::PKEY_INDEX.with(M::QKEY);
     let running = M::CUR_STATE.with(M::QKEY);
@@ -87,17 +88,17 @@ const fn datagrams(identity: AttrMask) -> [Transition; 10] {
 }
 
 const UD: [Transition; 10] = datagrams(M::PKEY_INDEX.with(M::PORT).with(M::QKEY));
-/// QP1 has its port from its birth.
+/// QP1 always has its port.
 const GSI: [Transition; 10] = datagrams(M::PKEY_INDEX.with(M::QKEY));
 
-/// The changes that XRC initiators have. What is about responding means nothing to them.
+/// State changes of XRC initiators. Attributes of responders have no meaning for them.
 const XRC_SEND: [Transition; 10] = xrc(
     transition(Init, Rtr, CONNECT, RESPOND.with(CONNECTING)),
     transition(Rtr, Rts, RETRY.with(M::SQ_PSN), RUNNING),
     RETRY.with(IDENTITY).with(ANY_TIME).with(M::AV),
 );
 
-/// The changes that XRC targets have. What is about requests means nothing to them.
+/// State changes of XRC targets. Attributes of requesters have no meaning for them.
 const XRC_RECV: [Transition; 10] = xrc(
     transition(Init, Rtr, CONNECT.with(RESPOND), CONNECTING),
     transition(Rtr, Rts, M::TIMEOUT.with(M::SQ_PSN), RETRY.with(RUNNING)),
@@ -106,8 +107,9 @@ const XRC_RECV: [Transition; 10] = xrc(
 
 const CONNECTING: AttrMask = M::ACCESS_FLAGS.with(M::PKEY_INDEX).with(M::ALT_PATH);
 
-/// The changes that one half of an XRC connection has: how it gets to RTR and RTS, and what may
-/// change in SQD.
+/// Returns the state changes of one half of an XRC connection.
+///
+/// `to_rtr` and `to_rts` lead to RTR and RTS. `drained` may change in SQD.
 const fn xrc(to_rtr: Transition, to_rts: Transition, drained: AttrMask) -> [Transition; 10] {
     [
         transition(Reset, Init, IDENTITY, M::NONE),
@@ -134,11 +136,11 @@ const fn transitions(qp_type: QpType) -> &'static [Transition; 10] {
     }
 }
 
-/// Attributes that this device has no use for and refuses.
+/// Attributes that the engine does not support and refuses.
 const REFUSED: AttrMask = M::ALT_PATH.with(M::CAP);
 
-/// Whether a QP in `current` can take a change to the attributes in `mask`; the state that it will
-/// be in.
+/// Checks whether a QP in `current` allows a change of the attributes in `mask`, and returns its
+/// new state.
 pub(crate) fn check(
     qp_type: QpType,
     current: QpState,
@@ -167,7 +169,7 @@ pub(crate) fn check(
     Ok(to)
 }
 
-/// Whether the values of the attributes in `mask` are possible.
+/// Checks whether the values of the attributes in `mask` are possible.
 pub(crate) fn check_values(mask: AttrMask, attr: &QpAttr, limits: &Limits) -> Result<(), Error> {
     let wrong = [
         (M::ACCESS_FLAGS, !Access::QP.contains(attr.access)),
@@ -188,7 +190,7 @@ pub(crate) fn check_values(mask: AttrMask, attr: &QpAttr, limits: &Limits) -> Re
     if refused { Result::Err(Error::Invalid) } else { Ok(()) }
 }
 
-/// Copies the attributes in `mask`; the states are the caller's business.
+/// Copies the attributes in `mask`, except states, which the caller handles.
 pub(crate) fn apply(target: &mut QpAttr, mask: AttrMask, attr: &QpAttr) {
     macro_rules! copy {
         ($($bit:ident => $($field:ident),+;)*) => {
@@ -287,8 +289,8 @@ mod tests {
         }
     }
 
-    /// What the kernel gives for QP1 (drivers/infiniband/core/mad.c), and what ibv_modify_qp(3)
-    /// names for the others.
+    /// Tests the attributes that the kernel sets for QP1 (drivers/infiniband/core/mad.c), and those
+    /// that ibv_modify_qp(3) names for other services.
     #[test]
     fn the_usual_masks_take_each_service_to_rts() {
         let ud_init = M::PKEY_INDEX.with(M::PORT).with(M::QKEY);
@@ -297,7 +299,7 @@ mod tests {
             (QpType::Ud, ud_init, M::NONE),
             (QpType::Uc, IDENTITY, CONNECT),
         ];
-        // What Linux asks of XRC (drivers/infiniband/core/verbs.c).
+        // Attributes that Linux requires for XRC (drivers/infiniband/core/verbs.c).
         let ways = ways.map(|(qp_type, init, rtr)| (qp_type, init, rtr, M::SQ_PSN)).into_iter().chain([
             (QpType::XrcSend, IDENTITY, CONNECT, RETRY | M::SQ_PSN),
             (QpType::XrcRecv, IDENTITY, CONNECT | RESPOND, M::TIMEOUT | M::SQ_PSN),

@@ -1,5 +1,4 @@
-//! How the operations of reliable connections look in packets, and back: the one place that knows
-//! both.
+//! Conversion between operations of reliable connections and packets. No other module knows both.
 
 use crate::base::near::NearPayload;
 use crate::verbs::op::{FlushScope, Placement, Remote, SendOp};
@@ -7,28 +6,28 @@ use crate::verbs::work::Work;
 use vrdma_wire::num::Imm;
 use vrdma_wire::roce::{Aeth, AtomicEth, Feth, Part, Rc, ReadPart, Reth, SendTail, WriteTail};
 
-/// Which part of a request its next packet carries, or of a READ asks for.
+/// The part of a request that its next packet carries. For a READ, the part that it asks for.
 pub(crate) struct RequestSlice {
     pub(crate) first: bool,
     pub(crate) last: bool,
-    /// First byte,
+    /// Offset of the first byte.
     pub(crate) offset: u32,
-    /// and how many, in the packet or, for a READ, asked for by it.
+    /// Number of bytes in the packet. For a READ, the number that it asks for.
     pub(crate) length: u32,
-    /// PSNs that it stands for.
+    /// PSNs that the packet stands for.
     pub(crate) psns: u32,
 }
 
-/// In a FETH: the placement type, and where the selectivity level begins.
+/// Bits of a FETH: the placement type, and the shift of the selectivity level.
 const PLACEMENT: u8 = 0xf;
 const SELECTIVITY: u32 = 4;
 
 fn reth(remote: Remote, offset: u32, length: u32) -> Reth {
-    // What wraps is for the responder to refuse.
+    // An address that wraps is for the responder to refuse.
     Reth { va: remote.addr.wrapping_add(offset.into()), rkey: remote.rkey, length }
 }
 
-/// The headers of a packet of `work`.
+/// Returns the headers of a packet of `work`.
 pub(crate) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
     fn part<F, L>(slice: &RequestSlice, head: F, tail: L) -> Part<F, L> {
         match (slice.first, slice.last) {
@@ -63,18 +62,19 @@ pub(crate) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
     }
 }
 
-/// What a response packet says.
+/// The meaning of a response packet.
 pub(crate) enum Response<'a, R> {
-    /// An acknowledge of requests, or a refusal of one.
+    /// An acknowledge of requests, or a NAK.
     Ack(Aeth),
-    /// Data of one request; all but the middle packets of it have an AETH.
+    /// Data of one request. All packets except the middle ones have an AETH.
     Data(Option<Aeth>, ResponseData<'a, R>),
 }
 
-/// What comes back.
+/// Data of a response.
 pub(crate) enum ResponseData<'a, R> {
-    /// A part of what a READ asked for, of so many PSNs. `last`: the packet says that there is no
-    /// more.
+    /// A part of the data of a READ, with its number of PSNs.
+    ///
+    /// `last` is set if the packet says that there is no more.
     Read { last: bool, psns: u32, data: NearPayload<'a, R> },
     /// The value that an atomic found.
     Atomic(u64),
@@ -97,7 +97,7 @@ impl<R> Clone for ResponseData<'_, R> {
 impl<R> Copy for ResponseData<'_, R> {}
 
 impl<'a, R> Response<'a, R> {
-    /// `None` of a request.
+    /// Converts a response packet. Returns `None` for a request.
     pub(crate) fn of(body: &Rc, psns: u32, data: NearPayload<'a, R>) -> Option<Response<'a, R>> {
         Some(match *body {
             Rc::Ack(aeth) => Response::Ack(aeth),
@@ -115,17 +115,19 @@ impl<'a, R> Response<'a, R> {
     }
 }
 
-/// What a request packet says, in terms of a segment.
+/// The meaning of a request packet, in the terms of a segment.
 pub(crate) struct RcRequest {
     pub(crate) op: SendOp,
     pub(crate) first: bool,
     pub(crate) last: bool,
-    /// Of its WRITE, READ or atomic: where, and how much in all.
+    /// Memory of its WRITE, READ or atomic, with the length of the whole message.
     pub(crate) reth: Option<Reth>,
 }
 
-/// What a request packet says. A packet of a WRITE that is not its first continues `write`. `None`
-/// for what this device does not do.
+/// Converts a request packet.
+///
+/// A packet of a WRITE that is not its first continues `write`. Returns `None` for an operation
+/// that the engine does not support.
 pub(crate) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
     fn place<F, L>(part: &Part<F, L>) -> (bool, bool) {
         (matches!(part, Part::First(_) | Part::Only(..)), matches!(part, Part::Last(_) | Part::Only(..)))
@@ -178,7 +180,7 @@ pub(crate) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
             let placement = Placement::from_bits(placement.into())?;
             let whole = [false, true].get(usize::from(whole)).copied()?;
             let scope = FlushScope { placement, whole, length: reth.length };
-            // The message itself is of no bytes.
+            // The message itself has no payload.
             RcRequest { op: SendOp::Flush { remote: at(reth), scope }, first: true, last: true, reth: None }
         }
         _ => return None,

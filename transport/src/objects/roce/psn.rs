@@ -2,12 +2,13 @@
 
 use vrdma_wire::num::Psn;
 
-/// How far `psn` is ahead of `other`, going up only: 0 to 2^24 - 1. From [`HALF`] on it is behind.
+/// Returns how far `psn` is ahead of `other`, counting up only: 0 to 2^24 - 1. From [`HALF`] on it
+/// is behind.
 pub(crate) fn ahead(psn: Psn, other: Psn) -> u32 {
     Psn::truncate(psn.number().wrapping_sub(other.number())).number()
 }
 
-/// Half of the PSNs: so many may be outstanding (IBTA 9.7.2).
+/// Half of the PSNs, which is the most that may be outstanding (IBTA 9.7.2).
 pub(crate) const HALF: u32 = 1 << 23;
 
 #[cfg(test)]

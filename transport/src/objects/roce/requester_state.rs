@@ -1,8 +1,8 @@
-//! Which requests of a send queue are sent, outstanding and acknowledged. Pure state, without I/O.
+//! The state of requests: which are sent, outstanding and acknowledged. Pure state, without I/O.
 //!
-//! The send queue is the retransmit buffer. Its first request begins with PSN `base`; from there
-//! the PSN of each other follows. What was answered ends before `una`; what was sent, for the first
-//! time or again, ends where the [`Cursor`] is; what was ever sent ends before the PSN of
+//! The send queue is the retransmit buffer. Its first request begins with PSN `base`, from which
+//! the PSNs of all others follow. Answered PSNs end before `una`. PSNs that were sent, for the
+//! first time or again, end at the [`Cursor`]. PSNs that were ever sent end before the PSN of
 //! [`Requester`](crate::objects::qp::requester::Requester).
 
 mod save;
@@ -14,72 +14,74 @@ use crate::verbs::work::Work;
 use vrdma_wire::num::{Msn, Mtu, Psn};
 use vrdma_wire::roce::Credits;
 
-/// What is sent next.
+/// The position of the next packet to send.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Cursor {
     /// The request, or `None` if all have been sent.
     pub(crate) at: Option<At>,
-    /// Its first PSN.
+    /// First PSN of that request.
     pub(crate) first: Psn,
-    /// Its PSNs that were sent, or of a READ asked for.
+    /// PSNs of that request that were sent. For a READ, PSNs that were asked for.
     pub(crate) sent: u32,
-    /// Its number: the MSN that the responder has when it is executed.
+    /// Number of that request: the responder's MSN when it is executed.
     ssn: Msn,
 }
 
 /// The requester's state.
 #[derive(Debug)]
 pub(crate) struct RequesterState {
-    /// First PSN of the first request,
+    /// First PSN of the first request.
     base: Psn,
-    /// and its number.
+    /// Number of the first request.
     ssn: Msn,
     /// The oldest PSN without an answer.
     pub(crate) una: Psn,
     pub(crate) cursor: Cursor,
-    /// READs and atomics before the cursor: all of them are outstanding,
+    /// Number of READs and atomics before the cursor, which are all outstanding.
     pub(crate) reads: u32,
-    /// with so many responses.
+    /// Number of outstanding responses to them.
     awaited: u32,
-    /// Request packets that may be without an acknowledge. What gets lost is most often what a
-    /// receiver had no room for, so there are fewer after each loss, and one more after each
-    /// acknowledge; beyond [`USUAL_WINDOW`] only after a whole window was acknowledged.
+    /// Most request packets without an acknowledge.
+    ///
+    /// Packets mostly get lost because a receiver has no room. Each loss therefore narrows the
+    /// window, and each acknowledge widens it by one. Beyond [`USUAL_WINDOW`] it widens only after
+    /// a whole window was acknowledged.
     pub(crate) window: u16,
-    /// Packets that were acknowledged since the window, beyond the usual one, grew.
+    /// Packets that were acknowledged since the window grew, if it is wider than usual.
     acknowledged: u16,
-    /// Packets since the last that requested an acknowledge.
+    /// Packets since the last one that requested an acknowledge.
     pub(crate) since_ack_req: u8,
-    /// The packets from `una` on were retransmitted already, because of a NAK or a gap in the
-    /// responses.
+    /// Whether the packets from `una` on were already retransmitted, because of a NAK or a gap in
+    /// the responses.
     pub(crate) retransmitted: bool,
-    /// The last request that the peer has a receive for; `None` if it does not tell.
+    /// MSN of the last request that the peer has a receive for; `None` if it does not tell.
     limit: Option<Msn>,
 }
 
-/// What an acknowledge does to the first request.
+/// The effect of an acknowledge on the first request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Acked {
-    /// It is complete.
+    /// The request is complete.
     First,
-    /// There is nothing more that was acknowledged.
+    /// Nothing more was acknowledged.
     NoMore,
-    /// Its responses should have come before and did not.
+    /// The responses to the request should have arrived before, and are missing.
     Lost,
 }
 
-/// PSNs that a request takes (IBTA 9.7.3.2: a READ takes those of its responses).
+/// Returns the PSNs of a request (IBTA 9.7.3.2: a READ takes those of its responses).
 pub(crate) fn psns(work: &Work<'_>, mtu: Mtu) -> u32 {
     work.row.psns(mtu, work.length)
 }
 
-/// The widest window: of packets of 4 KiB what a link of 100 Gb/s carries in 160 us.
+/// The widest window. In packets of 4 KiB it is what a link of 100 Gb/s carries in 160 us.
 const WINDOW: u16 = 512;
-/// The window of a new connection: most receivers have room for so many.
+/// The window of a new connection, for which most receivers have room.
 const USUAL_WINDOW: u16 = 128;
-/// The narrowest.
+/// The narrowest window.
 const MIN_WINDOW: u16 = 4;
-/// One in so many packets of a long message requests an acknowledge; the last of each message does
-/// anyway.
+/// Packets of a long message after which one requests an acknowledge. The last packet of each
+/// message always does.
 const ACK_REQ_EVERY: u8 = 32;
 
 impl RequesterState {
@@ -100,14 +102,14 @@ impl RequesterState {
         }
     }
 
-    /// The request at `first`, or the next to be posted, begins with `psn`.
+    /// Sets the PSN of the request at `first`, or of the next request to be posted.
     pub(crate) fn start(&mut self, psn: Psn, first: Option<At>) {
         (self.base, self.una) = (psn, psn);
         self.limit = None;
         self.go_back(first);
     }
 
-    /// A request was added, at the queue's end.
+    /// Records a request that was added to the end of the queue.
     pub(crate) fn posted(&mut self, last: Option<At>) {
         if self.cursor.at.is_none() {
             self.cursor.at = last;
@@ -118,17 +120,17 @@ impl RequesterState {
         self.cursor.at.is_some()
     }
 
-    /// The PSN that is sent next.
+    /// Returns the PSN that is sent next.
     pub(crate) fn next(&self) -> Psn {
         self.cursor.first.add(self.cursor.sent)
     }
 
-    /// Request packets that were sent and not acknowledged.
+    /// Returns the number of request packets that were sent and not acknowledged.
     pub(crate) fn in_flight(&self) -> u32 {
         ahead(self.next(), self.una).saturating_sub(self.awaited)
     }
 
-    /// PSNs of the first request that were answered.
+    /// Returns the number of PSNs of the first request that were answered.
     pub(crate) fn answered(&self) -> u32 {
         ahead(self.una, self.base)
     }
@@ -138,20 +140,21 @@ impl RequesterState {
         self.in_flight() >= self.window.into()
     }
 
-    /// Whether the next packet, of so many PSNs, has to request an acknowledge.
+    /// Whether the next packet, which stands for `psns` PSNs, has to request an acknowledge.
     pub(crate) fn ack_req_due(&self, psns: u32) -> bool {
         u32::from(self.since_ack_req) + psns >= u32::from(ACK_REQ_EVERY).min(u32::from(self.window / 2))
     }
 
-    /// Something got lost.
+    /// Narrows the window after a loss.
     pub(crate) fn narrow(&mut self) {
         self.window = (self.window / 2).max(MIN_WINDOW);
         self.acknowledged = 0;
     }
 
-    /// So many packets were acknowledged at once. Beyond the usual width the window grows only
-    /// while the peer keeps up with all of it: of one that is not half full nobody knows whether it
-    /// could be.
+    /// Widens the window after this many packets were acknowledged at once.
+    ///
+    /// Beyond the usual width it grows only while at least half of it is in use. Otherwise nothing
+    /// shows that the peer keeps up with all of it.
     pub(crate) fn widen(&mut self, packets: u32) {
         if self.window < USUAL_WINDOW {
             self.window += 1;
@@ -164,13 +167,14 @@ impl RequesterState {
         }
     }
 
-    /// Whether the request at the cursor is the first of all, and so the next to end.
+    /// Whether the request at the cursor is the first of the queue, and so the next to end.
     pub(crate) fn cursor_is_first(&self) -> bool {
         self.cursor.first == self.base
     }
 
-    /// Go-back: all that is outstanding will be retransmitted. `first` is the queue's first
-    /// request.
+    /// Moves the cursor back, so that everything outstanding is retransmitted (go-back-N).
+    ///
+    /// `first` is the queue's first request.
     pub(crate) fn go_back(&mut self, first: Option<At>) {
         self.cursor = Cursor { at: first, first: self.base, sent: self.answered(), ssn: self.ssn };
         (self.reads, self.awaited, self.since_ack_req) = (0, 0, 0);
@@ -185,13 +189,14 @@ impl RequesterState {
                 .is_some_and(|limit| Psn::truncate(limit.number()).distance(Psn::truncate(number)) < 0)
     }
 
-    /// The peer says how much it can take (IBTA 9.7.7.2).
+    /// Takes the peer's credits (IBTA 9.7.7.2).
     pub(crate) fn credited(&mut self, msn: Msn, credits: Credits) {
         self.limit = credits.count().map(|count| Msn::truncate(msn.number() + count));
     }
 
-    /// A packet of the request at the cursor, `work`, was sent: for so many PSNs of its `psns`.
-    /// `after` is the request after it.
+    /// Records that a packet of `work`, the request at the cursor, was sent.
+    ///
+    /// It stands for `count` of the request's `psns`. `after` is the request behind it.
     pub(crate) fn packet_sent(&mut self, work: &Work<'_>, count: u32, psns: u32, after: Option<At>) {
         let response = work.row.has_response();
         self.cursor.sent += count;
@@ -207,14 +212,15 @@ impl RequesterState {
         self.skip(psns, after);
     }
 
-    /// The cursor goes on to the next request.
+    /// Moves the cursor to the next request.
     fn skip(&mut self, psns: u32, after: Option<At>) {
         let Cursor { first, ssn, .. } = self.cursor;
         self.cursor = Cursor { at: after, first: first.add(psns), sent: 0, ssn: ssn.next() };
     }
 
-    /// All before `end` was acknowledged; `work`, the first request, is so in part or as a whole or
-    /// not at all.
+    /// Records that everything before `end` was acknowledged.
+    ///
+    /// This covers all, a part or nothing of `work`, the first request.
     pub(crate) fn acknowledged(&mut self, end: Psn, work: &Work<'_>, mtu: Mtu) -> Acked {
         let more = ahead(end, self.una);
         if more == 0 {
@@ -232,11 +238,12 @@ impl RequesterState {
         Acked::NoMore
     }
 
-    /// The next response to the first request, `work`, came, of so many PSNs. True if it was the
-    /// last.
+    /// Records the next response to `work`, the first request, which stands for `count` PSNs.
+    ///
+    /// Returns true if it was the last response.
     pub(crate) fn responded(&mut self, work: &Work<'_>, mtu: Mtu, count: u32) -> bool {
         self.una = self.una.add(count);
-        // Those that were not asked for again yet are not awaited.
+        // Responses that have not been requested again yet are not awaited.
         let unasked = match self.cursor_is_first() {
             true => self.answered().saturating_sub(self.cursor.sent).min(count),
             false => 0,
@@ -246,21 +253,23 @@ impl RequesterState {
         self.answered() == psns(work, mtu)
     }
 
-    /// What was answered is not retransmitted.
+    /// Moves the cursor forward if it is before answered PSNs, which need no retransmit.
     fn not_behind(&mut self) {
         if self.cursor_is_first() {
             self.cursor.sent = self.cursor.sent.max(self.answered());
         }
     }
 
-    /// The first request, at the cursor, ended without a packet: it leaves the queue, and the
-    /// responder never counts it. `after` is the one after it.
+    /// Records that the first request, at the cursor, ended without a packet.
+    ///
+    /// It leaves the queue, and the responder never counts it. `after` is the request behind it.
     pub(crate) fn first_ended_alone(&mut self, after: Option<At>) {
         debug_assert!(self.cursor_is_first() && self.una == self.base, "all before it have ended");
         self.cursor.at = after;
     }
 
-    /// The first request, `work`, ended well: it leaves the queue. `after` is the one after it.
+    /// Records that `work`, the first request, succeeded and leaves the queue. `after` is the
+    /// request behind it.
     pub(crate) fn first_ended(&mut self, work: &Work<'_>, mtu: Mtu, after: Option<At>) {
         let psns = psns(work, mtu);
         if self.cursor_is_first() {

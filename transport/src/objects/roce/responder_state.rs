@@ -1,5 +1,5 @@
-//! What the responder is to send: acknowledges, NAKs, and responses to READs and atomics, which may
-//! be asked for again. Pure state, without I/O.
+//! What the responder has to send: acknowledges, NAKs, and responses to READs and atomics, which
+//! may be requested again. Pure state, without I/O.
 
 mod save;
 
@@ -13,47 +13,50 @@ use vrdma_wire::roce::{Reth, Syndrome};
 pub(crate) struct PendingNak {
     pub(crate) psn: Psn,
     pub(crate) syndrome: Syndrome,
-    /// The QP is in ERR because of it: nothing is sent after it.
+    /// Whether the QP is in ERR because of it. Nothing is then sent after it.
     pub(crate) fatal: bool,
 }
 
-/// A READ or atomic that was executed or accepted, and what of its response is to be sent (IBTA
-/// 9.7.7: responder resources).
+/// A READ or atomic that was executed or accepted, and what of its response is to be sent.
+///
+/// IBTA 9.7.7 calls them responder resources.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Resource {
-    /// Its first PSN,
+    /// The first PSN.
     pub(crate) psn: Psn,
-    /// and how many it takes.
+    /// Number of PSNs.
     pub(crate) psns: u32,
-    /// The MSN that goes with its response.
+    /// The MSN of its response.
     pub(crate) msn: Msn,
     pub(crate) kind: Kind,
     state: Pending,
-    /// Where this response begins: at 0, or further if a rest was asked for again.
+    /// Response packet with which this response begins. It is not 0 if the rest was requested
+    /// again.
     pub(crate) from: u32,
-    /// The response packet that is next.
+    /// The next response packet.
     pub(crate) next: u32,
 }
 
-/// What a [`Resource`] was for.
+/// The operation of a [`Resource`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Nothing yet.
+    /// None yet.
     None,
-    /// A READ of this, in memory of that PD. It is executed when it is answered, and anew when it
-    /// is asked for again (IBTA 9.7.5.1.3).
+    /// A READ of this memory, in that PD.
+    ///
+    /// It is executed when it is answered, and again when it is requested again (IBTA 9.7.5.1.3).
     Data(Reth, PdId),
-    /// Carried out once; an atomic found this.
+    /// An operation that is executed once. An atomic found this value.
     Once(Option<u64>),
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Pending {
-    /// It was answered.
+    /// Nothing is to be sent.
     Nothing,
-    /// Never answered in full.
+    /// All or part of the response is to be sent for the first time.
     First,
-    /// Answered before, and asked for again.
+    /// The response was sent in full, and was requested again.
     Again,
 }
 
@@ -67,7 +70,7 @@ const UNUSED: Resource = Resource {
     next: 0,
 };
 
-/// Requests are acknowledged at the latest when there are so many, asked for or not.
+/// Packets after which an acknowledge is due, requested or not.
 const ACK_EVERY: u8 = 64;
 
 /// The responder's state.
@@ -75,30 +78,32 @@ const ACK_EVERY: u8 = 64;
 pub(crate) struct ResponderState {
     /// Messages executed (IBTA 9.7.7.1).
     pub(crate) msn: Msn,
-    /// Of the WRITE in progress.
+    /// Memory of the WRITE in progress.
     pub(crate) write: Reth,
-    /// An acknowledge is due.
+    /// Whether an acknowledge is due.
     ack: bool,
-    /// Packets that came since the last acknowledge was due.
+    /// Packets that arrived since the last acknowledge was due.
     unacknowledged: u8,
-    /// A NAK for the expected PSN was sent: what follows until it comes is dropped without another.
+    /// Whether a NAK for the expected PSN was sent. Until that packet arrives, all later packets
+    /// are dropped without another NAK.
     nak_sent: bool,
-    /// Receives were looked for the near packet that begins with this PSN, which was dropped
-    /// meanwhile.
+    /// First PSN of an inter-worker packet for which posts were drained. The packet was dropped in
+    /// the meantime.
     pub(crate) looked: Option<Psn>,
     pub(crate) nak: Option<PendingNak>,
-    /// The last READs and atomics, in a ring, of which `newest` is the last; none before the first,
-    /// as many QPs never have one.
+    /// The last READs and atomics, in a ring whose last entry is `newest`.
+    ///
+    /// It is empty before the first READ or atomic, because many QPs never have one.
     resources: Box<[Resource]>,
     newest: usize,
-    /// How many it has then.
+    /// Size of the ring once it has entries.
     most: u8,
-    /// How many of them are pending.
+    /// Number of entries whose response is to be sent.
     pending: u32,
 }
 
 impl ResponderState {
-    /// For so many READs and atomics outstanding.
+    /// Makes the state for this many READs and atomics outstanding.
     pub(crate) fn new(resources: u8) -> ResponderState {
         ResponderState {
             msn: Msn::default(),
@@ -115,7 +120,7 @@ impl ResponderState {
         }
     }
 
-    /// For so many READs and atomics from now on. Those that fit are still remembered.
+    /// Changes how many READs and atomics may be outstanding. The newest ones are still remembered.
     pub(crate) fn resize(&mut self, resources: u8) {
         let mut changed = ResponderState::new(resources);
         let old = self.resources.len();
@@ -126,8 +131,9 @@ impl ResponderState {
         self.most = resources;
     }
 
-    /// Whether there is room for one more READ or atomic: not so if all that the QP allows are
-    /// outstanding.
+    /// Whether there is room for one more READ or atomic.
+    ///
+    /// There is none if as many as the QP allows are outstanding.
     pub(crate) fn has_room(&self) -> bool {
         match self.resources.get(self.oldest()) {
             Some(oldest) => oldest.state != Pending::First,
@@ -145,14 +151,14 @@ impl ResponderState {
         }
         self.newest = self.oldest();
         let slot = &mut self.resources[self.newest];
-        // What was asked for again and is overwritten now the peer has got meanwhile: else it could
-        // not ask for more.
+        // If this entry was requested again, the peer has the response meanwhile. Otherwise it
+        // could not send more requests.
         self.pending -= u32::from(slot.state != Pending::Nothing);
         self.pending += u32::from(resource.state != Pending::Nothing);
         *slot = resource;
     }
 
-    /// A SEND or WRITE packet was executed.
+    /// Records that a SEND or WRITE packet was executed.
     pub(crate) fn accepted(&mut self, last: bool, ack_req: bool) {
         self.expected_came();
         if last {
@@ -164,8 +170,9 @@ impl ResponderState {
         }
     }
 
-    /// A READ or an atomic was accepted; there is room for it. Its response acknowledges all before
-    /// it.
+    /// Adds a READ or an atomic that was accepted. There must be room for it.
+    ///
+    /// Its response acknowledges everything before it.
     pub(crate) fn respond(&mut self, psn: Psn, psns: u32, kind: Kind) {
         self.expected_came();
         self.msn = self.msn.next();
@@ -173,63 +180,64 @@ impl ResponderState {
         self.push(Resource { psn, psns, msn: self.msn, kind, state: Pending::First, from: 0, next: 0 });
     }
 
-    /// What was missing is there.
+    /// Records that the expected packet arrived.
     fn expected_came(&mut self) {
         self.nak_sent = false;
-        // A NAK that has not left would have acknowledged what came before.
+        // A pending NAK would have acknowledged the earlier packets.
         self.ack |= self.nak.take().is_some();
     }
 
-    /// An acknowledge of all that came is due.
+    /// Makes an acknowledge of everything received due.
     pub(crate) fn acknowledge(&mut self) {
         self.ack = true;
         self.unacknowledged = 0;
     }
 
-    /// A NAK after which the connection goes on: once, until what is missing comes; then false.
+    /// Makes a NAK due after which the connection goes on. Returns false if one was already sent
+    /// for the expected packet.
     pub(crate) fn nak_once(&mut self, psn: Psn, syndrome: Syndrome) -> bool {
         if self.nak_sent {
             return false;
         }
         self.nak_sent = true;
         self.nak = Some(PendingNak { psn, syndrome, fatal: false });
-        // It acknowledges all before it; an acknowledge after it would say less.
+        // The NAK acknowledges everything before it. An acknowledge after it would say less.
         (self.ack, self.unacknowledged) = (false, 0);
         true
     }
 
-    /// What was expected has come, is dropped, and will be asked for later: what follows is dropped
-    /// until then.
+    /// Drops all packets until the expected packet, which was dropped, is requested again.
     pub(crate) fn wait(&mut self) {
         self.nak_sent = true;
     }
 
-    /// What was dropped at this PSN, which is expected still, is asked for.
+    /// Requests the expected packet again, which was dropped.
     pub(crate) fn ask_again(&mut self, psn: Psn, syndrome: Syndrome, looked: Option<Psn>) {
         self.looked = looked;
         self.nak_sent = false;
         self.nak_once(psn, syndrome);
     }
 
-    /// What was expected has come, and there is no receive for it.
+    /// Makes an RNR NAK due: the expected packet has arrived, but there is no receive for it.
     pub(crate) fn not_ready(&mut self, psn: Psn, syndrome: Syndrome) {
         self.nak_sent = false;
         self.nak_once(psn, syndrome);
     }
 
-    /// A NAK that ends the connection.
+    /// Makes a NAK due that ends the connection.
     pub(crate) fn nak_for_good(&mut self, psn: Psn, syndrome: Syndrome) {
         self.nak = Some(PendingNak { psn, syndrome, fatal: true });
     }
 
-    /// A READ came again, for all or the rest of what it was for: it is answered again. False if
-    /// there was no such READ.
+    /// Answers a READ again, which was repeated for all or the rest of its data.
+    ///
+    /// Returns false if there was no such READ.
     pub(crate) fn read_again(&mut self, psn: Psn, reth: &Reth, mtu: Mtu) -> bool {
         let Some(index) = self.find(psn) else { return false };
         let resource = &mut self.resources[index];
         let Kind::Data(original, _) = resource.kind else { return false };
         let from = ahead(psn, resource.psn);
-        // Within the original, as `from` is within its PSNs.
+        // This is within the original length, as `from` is within its PSNs.
         let skipped = from * mtu.bytes();
         let same = reth.rkey == original.rkey
             && reth.va == original.va.wrapping_add(skipped.into())
@@ -241,14 +249,15 @@ impl ResponderState {
             resource.state = Pending::Again;
             self.pending += 1;
         } else if from >= resource.next {
-            // It will come anyway.
+            // The response will be sent anyway.
             return true;
         }
         (resource.from, resource.next) = (from, from);
         true
     }
 
-    /// What is executed once came again: it is answered again. False if there was no such request.
+    /// Answers an operation again that is executed once. Returns false if there was no such
+    /// request.
     pub(crate) fn once_again(&mut self, psn: Psn) -> bool {
         let Some(index) = self.find(psn) else { return false };
         let resource = &mut self.resources[index];
@@ -263,12 +272,12 @@ impl ResponderState {
         true
     }
 
-    /// The resource that has a PSN.
+    /// Returns the index of the resource with a PSN.
     fn find(&self, psn: Psn) -> Option<usize> {
         self.resources.iter().position(|it| it.kind != Kind::None && ahead(psn, it.psn) < it.psns.min(HALF))
     }
 
-    /// The response that is to be sent first.
+    /// Returns the response that is to be sent first.
     pub(crate) fn first_pending(&self) -> Option<(usize, Resource)> {
         if self.pending == 0 {
             return None;
@@ -279,7 +288,7 @@ impl ResponderState {
         order.map(|index| (index, self.resources[index])).find(|(_, it)| it.state != Pending::Nothing)
     }
 
-    /// A packet of a response was sent, of so many PSNs.
+    /// Records that a response packet was sent, which stands for `psns` PSNs.
     pub(crate) fn response_sent(&mut self, index: usize, psns: u32) {
         let resource = &mut self.resources[index];
         resource.next += psns;
@@ -288,13 +297,13 @@ impl ResponderState {
         }
     }
 
-    /// A response is no longer to be sent.
+    /// Drops a response that is to be sent.
     pub(crate) fn settle(&mut self, index: usize) {
         self.resources[index].state = Pending::Nothing;
         self.pending -= 1;
     }
 
-    /// No response is to be sent any more.
+    /// Drops all responses that are to be sent.
     pub(crate) fn drop_pending(&mut self) {
         for resource in &mut self.resources {
             resource.state = Pending::Nothing;
@@ -302,7 +311,8 @@ impl ResponderState {
         self.pending = 0;
     }
 
-    /// The acknowledge that is due, if nothing goes before it: that all before a PSN came.
+    /// Takes the due acknowledge, which covers all packets before a PSN, if nothing has to go
+    /// before it.
     pub(crate) fn take_ack(&mut self) -> bool {
         core::mem::take(&mut self.ack)
     }
@@ -313,7 +323,7 @@ impl ResponderState {
 }
 
 impl Resource {
-    /// The key that a READ named.
+    /// Returns the key that a READ named.
     pub(crate) fn rkey(&self) -> Option<Rkey> {
         match self.kind {
             Kind::Data(reth, _) => Some(reth.rkey),
@@ -321,7 +331,7 @@ impl Resource {
         }
     }
 
-    /// Whether the response was given before.
+    /// Whether the response was sent in full before.
     pub(crate) fn is_repeated(&self) -> bool {
         self.state == Pending::Again
     }
@@ -339,7 +349,7 @@ mod tests {
         Reth { va, rkey: Default::default(), length }
     }
 
-    /// First PSNs of what is pending, in order, which is then settled.
+    /// Settles all pending responses, and returns their first PSNs in order.
     fn pending(responder: &mut ResponderState) -> Vec<u32> {
         core::iter::from_fn(|| {
             let (index, resource) = responder.first_pending()?;

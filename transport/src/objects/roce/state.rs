@@ -1,4 +1,4 @@
-//! What a QP has whose peer is reached in packets: the state of both halves.
+//! The state of both halves of a QP whose peer is reached by packets.
 
 mod save;
 
@@ -9,22 +9,23 @@ use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
 use vrdma_wire::num::Psn;
 
-/// What a QP has whose peer is reached in packets.
+/// The state of a QP whose peer is reached by packets.
 pub(crate) struct RcRoce {
     pub(crate) requester: RequesterState,
     pub(crate) responder: ResponderState,
-    /// When to do something about what has not happened until then, or [`NEVER`]. The QP's timer is
+    /// When the timeout of something that has not happened ends, or [`NEVER`]. The QP's timer is
     /// not later than this.
     pub(crate) deadline: Instant,
-    /// What the outlet said of its peer ([`Way::stays_here`](crate::Way::stays_here)) when it last
-    /// had its turn.
+    /// [`Way::stays_here`](crate::Way::stays_here) of the peer, as the outlet reported it in the
+    /// QP's last turn.
     pub(crate) stays_here: bool,
-    /// The same: [`Way::is_near`](crate::Way::is_near).
+    /// [`Way::is_near`](crate::Way::is_near) of the peer, as the outlet reported it in the QP's
+    /// last turn.
     pub(crate) is_near: bool,
 }
 
 impl RcRoce {
-    /// For a QP whose attributes are set.
+    /// Makes the state for a QP whose attributes are set.
     pub(crate) fn new(qp: &Qp) -> RcRoce {
         RcRoce {
             requester: RequesterState::new(),
@@ -35,25 +36,25 @@ impl RcRoce {
         }
     }
 
-    /// The next request begins with `psn`; nothing of those in `queue` was sent.
+    /// Sets the PSN of the next request. Nothing of the requests in `queue` was sent.
     pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
         self.requester.start(psn, queue.head());
         self.deadline = NEVER;
     }
 
-    /// A request was added to the end of `queue`.
+    /// Records a request that was added to the end of `queue`.
     #[inline]
     pub(crate) fn posted(&mut self, queue: &List) {
         self.requester.posted(queue.tail());
     }
 
-    /// What is outstanding is retransmitted.
+    /// Goes back to retransmit everything outstanding.
     pub(crate) fn send_again(&mut self, queue: &List) {
         self.requester.go_back(queue.head());
         self.deadline = NEVER;
     }
 
-    /// The QP takes as many READs and atomics now.
+    /// Sets how many READs and atomics the QP takes at once.
     pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
         self.responder.resize(max_dest_rd_atomic);
     }
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn an_idle_queue_pair_on_the_wire_is_small() {
-        // Room for READs and atomics of its peer it has from the first of them on.
+        // A QP has room for READs and atomics of its peer from the first one on.
         let all = size_of::<Option<QpEntry>>() + size_of::<RcRoce>();
         assert!(all < 768, "{all}");
         let resources = Limits::default().max_dest_rd_atomic as usize * size_of::<Resource>();

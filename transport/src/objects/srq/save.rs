@@ -12,9 +12,10 @@ use std::collections::BTreeSet;
 use vrdma_wire::num::{Qpn, Srqn};
 
 impl Srq {
-    /// The record of it, with its receives.
+    /// Returns the record of the queue, with its receives.
     pub(crate) fn save(&self, requests: &Requests) -> record::Srq {
-        // Who uses it, what they have taken, and whether it is listed is told by QPs and turns.
+        // The records of QPs and turns tell the users, what they have taken, and whether it is
+        // listed.
         let Srq { this, init, receives, taken: _, limit, waiters, listed: _, users: _, failed } = self;
         let SrqInit { owner, pd, max_wr, max_sge, xrc } = *init;
         let (waiting, woken) = waiters.in_order();
@@ -34,7 +35,9 @@ impl Srq {
         }
     }
 
-    /// From the record, whose `init` may be; so many were made, with this one. No QP uses it yet.
+    /// Restores a queue, whose parameters were checked. No QP uses it yet.
+    ///
+    /// `made` is the number of queues that were made so far, including this one.
     pub(crate) fn restore(
         record: &record::Srq,
         made: u64,
@@ -60,7 +63,7 @@ impl Srq {
 }
 
 impl record::Srq {
-    /// What it was made with.
+    /// Returns the parameters with which the queue was made.
     pub(crate) fn init(&self) -> SrqInit {
         let record::Srq { owner, pd, max_wr, max_sge, ref xrc, .. } = *self;
         let xrc = xrc.as_ref().map(|xrc| XrcSrq { xrcd: XrcdId(xrc.xrcd), cq: CqId(xrc.cq) });
@@ -69,8 +72,10 @@ impl record::Srq {
 }
 
 impl Srqs {
-    /// Whether no QP has taken more than there is place for, and those QPs wait in each that use it
-    /// and whose peers wait, now that all are restored.
+    /// Checks the queues against the QPs, after all were restored.
+    ///
+    /// No QP may have taken more than there is room for. The waiting QPs of each queue must be
+    /// those of its users whose peers wait.
     pub(crate) fn check_users(&self, qps: &Qps) -> Result<(), Violation> {
         let waits = |entry: &&crate::objects::qp::entry::QpEntry| entry.qp.responder.sender_waits;
         let told: BTreeSet<_> = (qps.iter().filter(waits))

@@ -1,4 +1,4 @@
-//! A queue pair in the record: attributes, and its carrier's state.
+//! A queue pair in the record: attributes, and the state of its transport kind.
 
 use super::{
     AddressVector, Carrier, Message, Mtu, Pending, Place, QpState, QpType, Receive, Send, Tcp, Wait,
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Qp {
     /// Its number.
     pub qpn: u32,
-    /// What it was made with.
+    /// Parameters with which it was made.
     pub init: QpInit,
     /// Its state.
     pub state: QpState,
@@ -20,31 +20,32 @@ pub struct Qp {
     pub requester: Requester,
     /// Its receiving half.
     pub responder: Responder,
-    /// What carries its messages.
+    /// The transport kind.
     pub carrier: Carrier,
-    /// Its connection's state on RoCE, once that was its carrier.
+    /// State of the connection on RoCE, once that was the transport kind.
     pub roce: Option<Roce>,
-    /// Its connection's state in a stream, if that carries its messages. (Older records have none.)
+    /// State of the connection in a stream, if that is the transport kind. (Older records have
+    /// none.)
     #[serde(default)]
     pub tcp: Option<Box<Tcp>>,
-    /// Its deadline: nanoseconds on the caller's clock.
+    /// Deadline in nanoseconds on the caller's clock.
     pub timer: Option<u64>,
-    /// Frames for it that wait for the answer to a question.
+    /// Number of frames for the QP that wait for the answer to a question.
     pub held: u16,
 }
 
 /// [`QpInit`](crate::QpInit).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct QpInit {
-    /// Who may post.
+    /// The context that may post.
     pub owner: u32,
     /// Its protection domain. (XRC targets have none.)
     pub pd: Option<u32>,
     /// Its service.
     pub qp_type: QpType,
-    /// Where sends complete.
+    /// The CQ in which sends complete.
     pub send_cq: u32,
-    /// Where receives complete.
+    /// The CQ in which receives complete.
     pub recv_cq: u32,
     /// The shared queue that it takes receives from. (Versions before 3 have none.)
     #[serde(default)]
@@ -65,10 +66,10 @@ pub struct QpInit {
     pub max_inline: u32,
 }
 
-/// [`QpAttr`](crate::QpAttr), but for states and PSNs.
+/// [`QpAttr`](crate::QpAttr), except states and PSNs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct QpAttr {
-    /// Tell when the send queue has drained.
+    /// Whether to report when the send queue has drained.
     pub en_sqd_async_notify: bool,
     /// What peers may do.
     pub access: u32,
@@ -103,23 +104,23 @@ pub struct QpAttr {
 pub struct Requester {
     /// PSN of the next packet that was never sent.
     pub psn: u32,
-    /// Bytes of the first request that are done, if it goes without acknowledges.
+    /// Bytes of the first request that are done, if the transport kind has no acknowledges.
     pub offset: u32,
-    /// The first request was tried.
+    /// Whether the first request was tried.
     pub started: bool,
-    /// It is a datagram to a multicast group, and the members on this host up to here have had
-    /// theirs. (Older records have none.)
+    /// The last served member on this host, if the first request is a datagram to a multicast
+    /// group. (Older records have none.)
     #[serde(default)]
     pub served: Option<Place>,
     /// What the first request waits for.
     pub wait: Wait,
-    /// Retries left until the peer counts as dead,
+    /// Retries left until the peer counts as dead.
     pub retries: u8,
-    /// and until it counts as never ready.
+    /// RNR retries left until the peer counts as never ready.
     pub rnr_retries: u8,
-    /// Tell when drained.
+    /// Whether to report when the send queue has drained.
     pub notify_drained: bool,
-    /// Number with which its first request asked last.
+    /// Number with which the first request asked last.
     pub question: u32,
     /// Its pending sends, in order.
     pub queue: Vec<Send>,
@@ -132,15 +133,15 @@ pub struct Responder {
     pub psn: u32,
     /// Bytes received of the message in progress.
     pub received: u32,
-    /// The message that has begun and not ended.
+    /// The kind of message that has begun and not ended.
     pub in_progress: Message,
-    /// The peer was told that there is no receive.
+    /// Whether the peer was told that there is no receive.
     pub sender_waits: bool,
-    /// The shared queue that the last message named, of an XRC target, unless it was destroyed.
-    /// (Older records have none.)
+    /// The shared queue that the last message named, for an XRC target. `None` if the queue was
+    /// destroyed. (Older records have none.)
     #[serde(default)]
     pub srq: Option<u32>,
-    /// The first message has come.
+    /// Whether the first message has arrived.
     pub established: bool,
     /// Its pending receives, in order.
     pub queue: Vec<Receive>,
@@ -162,16 +163,18 @@ pub enum Roce {
 /// The state of a reliable connection on RoCE.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RcRoce {
-    /// About its requests.
+    /// State of its requests.
     pub requester: RcRequester,
-    /// About its responses.
+    /// State of its responses.
     pub responder: RcResponder,
-    /// When to do something about what has not happened until then.
+    /// Deadline of the connection.
     pub deadline: Option<u64>,
 }
 
-/// The requester's state. While RoCE is not the carrier, it is number, window, `acknowledged` and
-/// `went_back` alone.
+/// The requester's state.
+///
+/// While RoCE is not the transport kind, only `ssn`, `window`, `acknowledged` and `went_back` are
+/// set.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RcRequester {
     /// First PSN of the first request.
@@ -180,39 +183,39 @@ pub struct RcRequester {
     pub ssn: u32,
     /// The oldest PSN without an answer.
     pub una: u32,
-    /// How many requests of the queue are before the cursor: the request there is sent next.
+    /// Number of requests in the queue before the cursor. The request at the cursor is sent next.
     pub cursor: u32,
-    /// PSNs of that request that were sent.
+    /// PSNs of the request at the cursor that were sent.
     pub sent: u32,
-    /// Responses that are outstanding.
+    /// Number of outstanding responses.
     pub awaited: u32,
-    /// Request packets that may be without an acknowledge.
+    /// Most request packets without an acknowledge.
     pub window: u16,
-    /// Packets that were acknowledged since the window, if it is wider than that of a new
-    /// connection, grew. (Older records have none.)
+    /// Packets that were acknowledged since the window grew, if it is wider than that of a new
+    /// connection. (Older records have none.)
     #[serde(default)]
     pub acknowledged: u16,
-    /// Packets since the last that asked for an acknowledge.
+    /// Packets since the last one that asked for an acknowledge.
     pub unasked: u8,
-    /// The packets from the oldest PSN on were retransmitted already, because of a NAK or a gap in
-    /// the responses.
+    /// Whether the packets from the oldest PSN on were already retransmitted, because of a NAK or a
+    /// gap in the responses.
     pub went_back: bool,
     /// MSN of the last request that the peer has a receive for, if it tells.
     pub limit: Option<u32>,
 }
 
-/// What the responder is to send, and may have to send again.
+/// What the responder has to send, and may have to send again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RcResponder {
     /// Messages executed.
     pub msn: u32,
     /// The WRITE in progress.
     pub write: Reth,
-    /// An acknowledge is due.
+    /// Whether an acknowledge is due.
     pub ack: bool,
     /// Packets since the last acknowledge was due.
     pub unacknowledged: u8,
-    /// A NAK for the PSN that is expected was sent.
+    /// Whether a NAK for the expected PSN was sent.
     pub nak_sent: bool,
     /// A NAK that is to be sent.
     pub nak: Option<PendingNak>,
@@ -223,29 +226,29 @@ pub struct RcResponder {
 /// A NAK that is to be sent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PendingNak {
-    /// For this PSN.
+    /// The PSN.
     pub psn: u32,
-    /// What it says.
+    /// The code.
     pub nak: Nak,
 }
 
-/// What a NAK says.
+/// The code of a NAK.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Nak {
-    /// There is no receive: wait as long as this code of an RNR NAK timer says.
+    /// There is no receive. The sender has to wait according to this RNR NAK timer code.
     Rnr(u8),
     /// A packet before this PSN is missing.
     Sequence,
     /// The request is invalid.
     InvalidRequest,
-    /// Key, range or rights do not allow it.
+    /// Key, range or rights do not allow the access.
     RemoteAccess,
-    /// The responder failed at it.
+    /// The responder failed to execute the request.
     RemoteOperational,
 }
 
-/// Where a WRITE or READ is in memory (IBTA 9.3.3).
+/// The memory of a WRITE or READ (IBTA 9.3.3).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Reth {
     /// Address.
@@ -261,27 +264,28 @@ pub struct Reth {
 pub struct Resource {
     /// Its first PSN.
     pub psn: u32,
-    /// The MSN that goes with its response.
+    /// The MSN of its response.
     pub msn: u32,
-    /// What it was.
+    /// The operation.
     pub kind: ResourceKind,
-    /// What is to be sent of its response.
+    /// What is still to be sent of its response.
     pub pending: Pending,
-    /// Of a READ that came to an XRC target, the PD of what it reads. (Older records have none.)
+    /// PD of the memory that it reads, for a READ that came to an XRC target. (Older records have
+    /// none.)
     #[serde(default)]
     pub pd: Option<u32>,
-    /// Response packet with which this response begins.
+    /// Number of the response packet with which this response begins.
     pub from: u32,
-    /// Response packet that is next.
+    /// Number of the next response packet.
     pub next: u32,
 }
 
-/// What a [`Resource`] was for.
+/// The operation of a [`Resource`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResourceKind {
-    /// A READ of this: executed when it is answered.
+    /// A READ of this memory. It is executed when it is answered.
     Data(Reth),
-    /// Carried out once; an atomic found this.
+    /// An operation that is executed once. An atomic found this value.
     Once(Option<u64>),
 }

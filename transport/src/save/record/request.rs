@@ -3,7 +3,7 @@
 use super::Placement;
 use serde::{Deserialize, Serialize};
 
-/// A QP of a device.
+/// A reference to a QP of a device.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// The device's id.
@@ -15,22 +15,22 @@ pub struct Place {
 /// A pending send.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Send {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub id: u32,
-    /// Complete on success too.
+    /// Whether to complete even on success.
     pub signaled: bool,
-    /// Ask the receiver for a solicited event.
+    /// Whether to ask the receiver for a solicited event.
     pub solicited: bool,
-    /// Start after all READs and atomics before it.
+    /// Whether to start only after all READs and atomics before it.
     pub fence: bool,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// The local side.
     pub payload: Payload,
-    /// The peer's shared receive queue, of requests of XRC. (Older records have none.)
+    /// The peer's shared receive queue, for requests of XRC. (Older records have none.)
     #[serde(default)]
     pub srqn: Option<u32>,
-    /// Where it goes, if it is a datagram.
+    /// The destination, if it is a datagram.
     pub destination: Option<Destination>,
 }
 
@@ -38,77 +38,77 @@ pub struct Send {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Into the peer's next receive.
+    /// Sends into the peer's next receive.
     Send {
         /// Immediate data.
         imm: Option<[u8; 4]>,
     },
-    /// Into the peer's memory.
+    /// Writes into the peer's memory.
     Write {
-        /// Address there.
+        /// Address in the peer's memory.
         addr: u64,
         /// Key.
         rkey: u32,
         /// Immediate data.
         imm: Option<[u8; 4]>,
     },
-    /// Out of the peer's memory.
+    /// Reads from the peer's memory.
     Read {
-        /// Address there.
+        /// Address in the peer's memory.
         addr: u64,
         /// Key.
         rkey: u32,
     },
     /// Stores `swap` if the value is `compare`.
     CompareSwap {
-        /// Address there.
+        /// Address in the peer's memory.
         addr: u64,
         /// Key.
         rkey: u32,
-        /// Compared with.
+        /// Value to compare with.
         compare: u64,
-        /// Stored when equal.
+        /// Value to store if equal.
         swap: u64,
     },
     /// Adds to the value.
     FetchAdd {
-        /// Address there.
+        /// Address in the peer's memory.
         addr: u64,
         /// Key.
         rkey: u32,
-        /// Added.
+        /// Value to add.
         add: u64,
     },
     /// Stores 8 bytes at once. Since version 2.
     AtomicWrite {
-        /// Address there.
+        /// Address in the peer's memory.
         addr: u64,
         /// Key.
         rkey: u32,
     },
-    /// Has what was written be where it is to be. Since version 3.
+    /// Flushes bytes that were written. Since version 3.
     Flush {
-        /// Address there.
+        /// Address in the peer's memory.
         addr: u64,
         /// Key.
         rkey: u32,
         /// How far.
         placement: Placement,
-        /// All of the region, whatever address and length are.
+        /// Whether the whole region is flushed, whatever address and length are.
         whole: bool,
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
     },
-    /// Into the peer's next receive; then a key of the peer names nothing. Since version 3.
+    /// Sends into the peer's next receive, and then invalidates a key of the peer. Since version 3.
     SendInvalidate {
         /// The key.
         key: u32,
     },
     /// Binds or unbinds a memory window. Since version 3.
     BindMw {
-        /// The window's key before,
+        /// The window's key before the bind.
         rkey: u32,
-        /// and afterwards.
+        /// The window's key after the bind.
         new_rkey: u32,
         /// The region's key.
         lkey: u32,
@@ -116,10 +116,10 @@ pub enum Operation {
         access: u32,
         /// Address of the first byte, as the region's owner names it.
         addr: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Makes an own key name nothing. Since version 3.
+    /// Invalidates a key of the own device. Since version 3.
     LocalInvalidate {
         /// The key.
         key: u32,
@@ -130,13 +130,13 @@ pub enum Operation {
         key: u32,
         /// Rights.
         access: u32,
-        /// Address of the first byte, as requests are to name it.
+        /// Address of the first byte, by which requests will name it.
         iova: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// Where the list of pages is in the guest's memory.
+        /// Address of the list of pages in the guest's memory.
         list: u64,
-        /// Size of a page, as a power of 2.
+        /// Page size, as a power of 2.
         page_shift: u8,
     },
 }
@@ -147,11 +147,11 @@ pub enum Operation {
 pub enum Payload {
     /// The data themselves.
     Inline(Vec<u8>),
-    /// Where the data are, or go.
+    /// Source of the data, or their destination.
     Sges(Vec<Sge>),
-    /// None: the request cannot be understood, and ends as `LocQpOp`.
+    /// None: the request cannot be parsed, and ends with `LocQpOp`.
     NotUnderstood,
-    /// None: the request has a length that cannot be, and ends as `LocLen`.
+    /// None: the request has an invalid length, and ends with `LocLen`.
     WrongLength,
 }
 
@@ -160,13 +160,13 @@ pub enum Payload {
 pub struct Sge {
     /// Address.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
     /// Key.
     pub lkey: u32,
 }
 
-/// Where a connection's peer, or a datagram's receiver, is.
+/// The address of a connection's peer, or of a datagram's receiver.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AddressVector {
     /// Service level.
@@ -175,7 +175,7 @@ pub struct AddressVector {
     pub sgid_index: u8,
     /// GID of the peer.
     pub dgid: [u8; 16],
-    /// MAC address that leads to it.
+    /// MAC address that leads to the peer.
     pub dmac: [u8; 6],
     /// Hop limit.
     pub hop_limit: u8,
@@ -183,7 +183,7 @@ pub struct AddressVector {
     pub traffic_class: u8,
     /// Flow label.
     pub flow_label: u32,
-    /// UDP source port, or 0.
+    /// UDP source port, or 0 for the engine's choice.
     pub udp_sport: u16,
     /// VLAN id.
     pub vlan: Option<u16>,
@@ -194,9 +194,9 @@ pub struct AddressVector {
 pub struct Destination {
     /// Protection domain of the address handle.
     pub pd: u32,
-    /// The receiver.
+    /// QPN of the receiver.
     pub qpn: u32,
-    /// Its Q_Key.
+    /// Q_Key of the receiver.
     pub qkey: u32,
     /// The address vector.
     pub av: AddressVector,
@@ -205,12 +205,13 @@ pub struct Destination {
 /// A pending receive.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Receive {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub id: u32,
     /// Where the message goes.
     pub sges: Vec<Sge>,
-    /// It could not be understood: the QP is in ERR because of it, and it ends after those before
-    /// it.
+    /// Whether it could not be parsed.
+    ///
+    /// The QP is in ERR because of it. It ends after the receives before it.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub not_understood: bool,
 }

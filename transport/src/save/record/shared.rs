@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Srq {
     /// Its number.
     pub srq: u32,
-    /// Who may post.
+    /// The context that may post.
     pub owner: u32,
     /// Its PD.
     pub pd: u32,
@@ -16,18 +16,18 @@ pub struct Srq {
     pub max_wr: u32,
     /// Most elements of a receive.
     pub max_sge: u32,
-    /// What is special about it if it is one of XRC. (Older records have none.)
+    /// Set for a shared receive queue of XRC. (Older records have none.)
     #[serde(default)]
     pub xrc: Option<XrcSrq>,
     /// The limit that is armed, or 0.
     pub limit: u32,
-    /// It takes no receives any more.
+    /// Whether the queue failed and takes no more receives.
     pub failed: bool,
     /// Its receives, in order.
     pub receives: Vec<Receive>,
-    /// QPNs of those whose peers on this host wait for a receive, in order.
+    /// QPNs of QPs whose peers on this host wait for a receive, in order.
     pub waiting: Vec<u32>,
-    /// Those of them whose peers were woken by a receive and have not tried, in the same order.
+    /// QPNs of those QPs whose peers were woken by a receive and have not tried, in that order.
     pub woken: Vec<u32>,
 }
 
@@ -36,6 +36,6 @@ pub struct Srq {
 pub struct XrcSrq {
     /// Its XRC domain.
     pub xrcd: u32,
-    /// Where its receives complete.
+    /// The CQ in which its receives complete.
     pub cq: u32,
 }

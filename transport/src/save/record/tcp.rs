@@ -1,4 +1,4 @@
-//! A connection in a stream (iWARP) in the record.
+//! A connection in a stream (iWARP), in the record.
 
 use super::ReadyToReceive;
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,18 @@ pub struct Tcp {
     pub output: TcpOutput,
     /// The stream from the peer.
     pub input: TcpInput,
-    /// About its requests.
+    /// State of its requests.
     pub requester: TcpRequester,
-    /// About its responses.
+    /// State of its responses.
     pub responder: TcpResponder,
 }
 
 /// How FPDUs of one direction are framed, and where the next one begins.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Framing {
-    /// Markers are in use.
+    /// Whether markers are in use.
     pub markers: bool,
-    /// CRCs are in use.
+    /// Whether CRCs are in use.
     pub crc: bool,
     /// Bytes of the stream before the next FPDU, modulo 512.
     pub place: u16,
@@ -30,42 +30,42 @@ pub struct Framing {
 /// The stream to the peer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TcpOutput {
-    /// Its FPDUs.
+    /// Framing of its FPDUs.
     pub framing: Framing,
     /// Most bytes of a ULPDU.
     pub mulpdu: u32,
-    /// This end may send: of the responder, the initiator has sent something.
+    /// Whether this end may send. A responder may once the initiator has sent something.
     pub may_send: bool,
-    /// What is to be sent before all else.
+    /// The message that has to be sent first.
     pub ready: Option<ReadyToReceive>,
-    /// There was no room for the next FPDU.
+    /// Whether there was no room for the next FPDU.
     pub blocked: bool,
     /// The ULPDU of a TERMINATE that is to be sent.
     pub terminate: Option<Vec<u8>>,
-    /// It is to end when nothing is under way.
+    /// Whether the stream ends when nothing is under way.
     pub finishes: bool,
-    /// It has ended.
+    /// Whether the stream has ended.
     pub ended: bool,
 }
 
 /// The stream from the peer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TcpInput {
-    /// Its FPDUs.
+    /// Framing of its FPDUs.
     pub framing: Framing,
-    /// What has come of the next one.
+    /// The bytes of the next FPDU that have arrived.
     pub held: Vec<u8>,
     /// A ULPDU that waits for the answer to a question.
     pub waiting: Option<Waiting>,
-    /// Nothing has come.
+    /// Whether nothing has arrived.
     pub is_new: bool,
-    /// What the peer was to send before all else.
+    /// The message that the peer sends first.
     pub ready: Option<ReadyToReceive>,
-    /// MSN of the next SEND or immediate data,
+    /// MSN of the next SEND or immediate data.
     pub send_msn: u32,
-    /// and of the next READ or atomic.
+    /// MSN of the next READ or atomic.
     pub request_msn: u32,
-    /// Bytes of the WRITE in progress, or of the last.
+    /// Bytes of the WRITE in progress, or else of the last one.
     pub written: u32,
 }
 
@@ -78,37 +78,37 @@ pub struct Waiting {
     pub ulpdu: Vec<u8>,
 }
 
-/// About requests. Which of them are READs and atomics follows from the send queue.
+/// State of requests. The send queue tells which requests are READs and atomics.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TcpRequester {
-    /// How many requests of the queue are before the cursor: all of them were sent.
+    /// Number of requests in the queue before the cursor. All of them were sent.
     pub cursor: u32,
-    /// Of the request at the cursor, bytes that were sent, if a part of it was.
+    /// Bytes that were sent of the request at the cursor, if a part of it was.
     pub sent: Option<u32>,
     /// Bytes of the first request that were answered.
     pub answered: u32,
-    /// MSN of the next SEND or immediate data,
+    /// MSN of the next SEND or immediate data.
     pub send_msn: u32,
-    /// of the next READ or atomic,
+    /// MSN of the next READ or atomic.
     pub request_msn: u32,
-    /// and of the next response to an atomic.
+    /// MSN of the next response to an atomic.
     pub response_msn: u32,
-    /// The READ that was sent before all else is not answered.
+    /// Whether the READ that is sent first is still without an answer.
     pub ready_awaited: bool,
 }
 
-/// About responses.
+/// State of responses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TcpResponder {
-    /// READs and atomics that are not answered in full, in order.
+    /// READs and atomics that are not fully answered, in order.
     pub pending: Vec<TcpResponse>,
-    /// Bytes of the response to the first that were sent.
+    /// Bytes of the response to the first one that were sent.
     pub sent: u32,
-    /// Responses to atomics so far.
+    /// Number of responses to atomics so far.
     pub atomics: u32,
 }
 
-/// A READ or an atomic that is not answered in full.
+/// A READ or an atomic that is not fully answered.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TcpResponse {
@@ -116,24 +116,24 @@ pub enum TcpResponse {
     Read {
         /// Its MSN.
         msn: u32,
-        /// The PD in which it came.
+        /// The PD in which it arrived.
         pd: u32,
-        /// The peer's key for what it returns,
+        /// The peer's STag for the returned data.
         sink: u32,
-        /// and the place there.
+        /// The offset for the returned data.
         sink_offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
-        /// The own key,
+        /// The own STag that is read.
         source: u32,
-        /// and the place there.
+        /// The offset that is read.
         source_offset: u64,
     },
-    /// An atomic, carried out.
+    /// An atomic, which was executed.
     Atomic {
-        /// What the peer calls it.
+        /// The peer's id of the request.
         id: u32,
-        /// What it found.
+        /// The value that it found.
         original: u64,
     },
 }

@@ -1,5 +1,6 @@
-//! Records in which a value was changed: each is refused, or is an engine that goes on without a
-//! panic, within its limits.
+//! Records with one changed value.
+//!
+//! Each is refused, or restores to an engine that continues without a panic and within its limits.
 
 use super::stories::{on_one_host, on_the_wire, windows};
 use super::*;
@@ -7,7 +8,7 @@ use crate::base::rng::Rng;
 use crate::tests::wire::{Cable, Net};
 use ciborium::Value;
 
-/// Visits all values of a record that have no parts, and all lists.
+/// Visits all scalar values of a record, and all lists.
 fn visit(value: &mut Value, look: &mut impl FnMut(&mut Value)) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| visit(item, look)),
@@ -21,7 +22,7 @@ fn pick(rng: &mut Rng, most: usize) -> usize {
     (rng.next() % most as u64) as usize
 }
 
-/// Another number, that is near or means something elsewhere.
+/// Returns a nearby number, or one that is a limit elsewhere.
 fn other_number(rng: &mut Rng, number: i128) -> i128 {
     let edges = [0, 1, 2, 255, 256, 1 << 16, (1 << 24) - 1, 1 << 24, u32::MAX.into(), u64::MAX.into()];
     match rng.next() % 6 {
@@ -34,7 +35,7 @@ fn other_number(rng: &mut Rng, number: i128) -> i128 {
     }
 }
 
-/// Changes a value; `other` is one from elsewhere in the record.
+/// Changes a value. `other` is a value from elsewhere in the record.
 fn change(value: &mut Value, rng: &mut Rng, other: Value) {
     match value {
         Value::Integer(number) if !rng.next().is_multiple_of(8) => {
@@ -56,7 +57,7 @@ fn change(value: &mut Value, rng: &mut Rng, other: Value) {
     }
 }
 
-/// A record that differs from `record` in one place.
+/// Returns a record that differs from `record` in one place.
 fn changed(record: &Record, rng: &mut Rng) -> Option<Record> {
     let mut value = Value::serialized(record).unwrap();
     let mut count = 0;
@@ -79,8 +80,9 @@ fn changed(record: &Record, rng: &mut Rng) -> Option<Record> {
     value.deserialized().ok()
 }
 
-/// Lets an engine go on: time passes, frames come and go, requests are posted, states change, and
-/// all ends.
+/// Lets an engine continue.
+///
+/// Time passes, frames arrive and leave, requests are posted, states change, and all requests end.
 fn go_on(mut engine: Engine<Mem>, frames: &[Vec<u8>]) {
     let (mut now, mut log, mut cable) = (Instant(1_000_000), Log::default(), Cable::default());
     let record = engine.save();
@@ -123,7 +125,7 @@ fn go_on(mut engine: Engine<Mem>, frames: &[Vec<u8>]) {
         let deadline = engine.poll_timeout().unwrap_or(now).max(now);
         now = if deadline.0 < u64::MAX / 2 { deadline + Duration::from_micros(10) } else { now };
     }
-    // What it became can be written and read too.
+    // The resulting engine can be saved and restored, too.
     let engine = &mut copied(&engine);
     for device in (0..record.devices.len() as u32).map(DeviceId) {
         engine.reset_device(device);
@@ -135,7 +137,9 @@ fn go_on(mut engine: Engine<Mem>, frames: &[Vec<u8>]) {
     assert_eq!((engine.poll_timeout(), engine.has_questions()), (None, false));
 }
 
-/// How many of `cases` changed records were refused by [`Engine::restore`], and how many went on.
+/// Tries `cases` changed records.
+///
+/// Returns how many [`Engine::restore`] refused, and how many continued.
 fn try_changes(record: &Record, frames: &[Vec<u8>], seed: u64, cases: u32) -> (u32, u32) {
     let mut rng = Rng::new(seed);
     let (mut refused, mut went_on) = (0, 0);
@@ -172,7 +176,7 @@ fn check(record: &Record, frames: &[Vec<u8>], seed: u64) {
     assert!(refused > 20 && went_on > 20, "{refused} refused, {went_on} went on");
 }
 
-/// What each host of a story sends next.
+/// Returns the frames that each host of a story sends next.
 fn next_frames(net: &mut Net) -> [Vec<Vec<u8>>; 2] {
     [0, 1].map(|at| {
         net.work(at);

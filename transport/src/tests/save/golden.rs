@@ -1,8 +1,10 @@
-//! Records of each version of the format, kept as they were written: what reads them has to go on
-//! reading them, and to end their stories. [`record`] tells how the format may change.
+//! Records of each version of the format, as they were written.
+//!
+//! The current code has to read them, and to finish their stories. [`record`] says how the format
+//! may change.
 //!
 //! `VRDMA_WRITE_GOLDEN=1 cargo test -p vrdma-transport golden_records -- --ignored` writes those of
-//! the present version anew; once the version was released they stay.
+//! the current version again. Records of a released version stay unchanged.
 
 use super::stories::{ATOMIC_WRITE, FLUSH, end_on_one_host, end_on_the_wire, expected_on_one_host};
 use super::stories::{end_of_fast, expected_of_fast, fast};
@@ -19,12 +21,12 @@ fn path(version: u32, name: &str) -> PathBuf {
     folder.join(format!("record-v{version}-{name}.cbor"))
 }
 
-/// The engine of a golden record, with memory of its own.
+/// Restores the engine of a golden record, with memory of its own.
 fn golden(version: u32, name: &str) -> Engine<Mem> {
     let bytes = fs::read(path(version, name)).expect("golden records are in git");
     let record = from_bytes(&bytes);
     assert_eq!(record.version, version);
-    // What is registered with a region is in its memory.
+    // The memory also has room for pages of fast registrations.
     let lend = |_, _, mr: &record::MemoryRegion| Some(Mem::new(mr.length.max(1 << 14) as usize));
     let engine = Engine::restore(&record, lend).unwrap();
     if version == record::VERSION {
@@ -35,7 +37,7 @@ fn golden(version: u32, name: &str) -> Engine<Mem> {
     engine
 }
 
-/// Counters that the record does not name yet have counted nothing.
+/// Removes counters that the record does not name yet, which are zero.
 fn forget_later_counters(saved: &mut record::Record, record: &record::Record) {
     let saved = saved.devices.iter_mut().flatten();
     for (saved, record) in saved.zip(record.devices.iter().flatten()) {

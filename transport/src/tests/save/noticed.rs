@@ -1,9 +1,11 @@
-//! Nothing in a record is forgotten. A value that is changed makes it a record that is refused, or
-//! an engine that writes the changed value again; and of each field some change is of the second
-//! kind, so that it is both read and written.
+//! Nothing in a record is forgotten.
 //!
-//! That nothing in an engine is forgotten is the compiler's business: each `save` names all fields
-//! of what it saves, those too that follow from others.
+//! A changed value makes a record that is refused, or restores to an engine that saves the changed
+//! value again. For each field some change has the second outcome, so the field is both read and
+//! written.
+//!
+//! The compiler ensures that nothing in an engine is forgotten. Each `save` names all fields of
+//! what it saves, including fields that follow from others.
 
 use super::stories::{fast, on_one_host, on_the_wire, send, shared_queue, windows};
 use super::*;
@@ -18,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use vrdma_wire::num::Imm;
 
-/// The format, as it is written down.
+/// The sources that define the format.
 const FORMAT: [&str; 5] = [
     include_str!("../../save/record.rs"),
     include_str!("../../save/record/qp.rs"),
@@ -27,39 +29,39 @@ const FORMAT: [&str; 5] = [
     include_str!("../../save/record/tcp.rs"),
 ];
 
-/// Fields of which no change is taken over by itself.
+/// Fields of which no change alone is accepted.
 const FIXED: [&str; 11] = [
-    // As many as there are entries.
+    // It is the number of entries.
     "Limits.gid_table_len",
-    // Numbers that were given out.
+    // Numbers that were assigned.
     "Device.xrcds",
     "MemoryRegion.key",
     "MemoryWindow.key",
     "Pd.pd",
     "Qp.qpn",
-    // There is one.
+    // There is only one `P_Key`.
     "QpAttr.pkey_index",
-    // There is one.
+    // There is only one version.
     "Record.version",
-    // That of its PD.
+    // It is the owner of its PD.
     "Srq.owner",
-    // A number that was given out.
+    // A number that was assigned.
     "Srq.srq",
-    // That of its question.
+    // It is the number of its question.
     "Waiting.number",
 ];
 
-/// Some variants of each enum whose variants have no fields, beside those that occur.
+/// Some variants of each enum without fields, beside those that occur.
 const NAMES: [&str; 9] = ["persistent", "uc", "sqd", "m2048", "local", "looked", "send", "go_on", "up"];
 
-/// Changes of a field that are taken over in each record, before it is believed.
+/// After this many accepted changes in all records, a field is trusted.
 const OFTEN: u32 = 20;
 
-/// The structs of the format, by their fields: those of enums' variants too.
+/// Returns the structs of the format by their fields, including those of enums' variants.
 fn structs() -> BTreeMap<BTreeSet<String>, String> {
     let mut structs: BTreeMap<_, String> = BTreeMap::new();
     let mut open: Vec<(String, BTreeSet<String>)> = Vec::new();
-    // Fields that need not be there.
+    // Optional fields.
     let (mut optional, mut is_optional) = (BTreeSet::new(), false);
     for line in FORMAT.iter().flat_map(|source| source.lines().map(str::trim)) {
         let words: Vec<&str> = line.split([' ', '(', ':']).collect();
@@ -82,7 +84,7 @@ fn structs() -> BTreeMap<BTreeSet<String>, String> {
                 let short: BTreeSet<_> = fields.difference(&mem::take(&mut optional)).cloned().collect();
                 for fields in BTreeSet::from([fields, short]).into_iter().filter(|fields| !fields.is_empty())
                 {
-                    // Variants of an enum may have the same fields.
+                    // Variants of an enum may have equal fields.
                     let names = structs.entry(fields).or_default();
                     *names = if names.is_empty() { name.clone() } else { format!("{names}, {name}") };
                 }
@@ -93,7 +95,7 @@ fn structs() -> BTreeMap<BTreeSet<String>, String> {
     structs
 }
 
-/// A value of a record: the way to it, and the fields on that way, the innermost last.
+/// A value of a record: its path, and the fields on that path, the innermost last.
 struct Found {
     way: Vec<usize>,
     fields: Vec<String>,
@@ -151,7 +153,7 @@ fn at<'a>(value: &'a mut Value, way: &[usize]) -> &'a mut Value {
     }
 }
 
-/// What a value can be changed to; `like` are values of the same field.
+/// Returns the values to which a value can be changed. `like` are values of the same field.
 fn others(value: &Value, like: &BTreeMap<String, Value>) -> Vec<Value> {
     let mut others = vec![Value::Null];
     match value {
@@ -175,9 +177,12 @@ fn others(value: &Value, like: &BTreeMap<String, Value>) -> Vec<Value> {
     others
 }
 
-/// What the other stories have none of: a message that stopped in its midst, answers that are due,
-/// a link that came back, objects that nobody uses, unreliable connections in packets, and
-/// questions that were asked later or in vain.
+/// Returns records of states that the other stories lack.
+///
+/// - A message that stopped in its middle, and responses that are due.
+/// - A link that came back, and unused objects.
+/// - UC connections with packets.
+/// - Questions that were asked later or in vain.
 fn odd() -> Vec<Record> {
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
@@ -208,7 +213,7 @@ fn odd() -> Vec<Record> {
     let Net { hosts: [_, mut host], .. } = on_the_wire();
     host.engine.add_device(Limits::default());
     records.push(host.engine.save());
-    // It goes to ERR because of a receive.
+    // A receive that could not be parsed moves the QP to ERR.
     let mut record = host.engine.save();
     let qp = &mut record.devices[0].as_mut().unwrap().qps[1];
     qp.state = record::QpState::Err;
@@ -227,8 +232,9 @@ fn odd() -> Vec<Record> {
     records
 }
 
-/// Shared queues of two PDs, that nobody waits for: one with an armed limit, one that failed. A QP
-/// uses the first.
+/// Returns a record of idle SRQs of two PDs.
+///
+/// One has an armed limit, and one has failed. A QP uses the first.
 fn idle_shared_queues() -> Record {
     let mut pair = Pair::new();
     let Pair { engine, a, log, .. } = &mut pair;
@@ -247,8 +253,10 @@ fn idle_shared_queues() -> Record {
     engine.save()
 }
 
-/// Members of groups on two devices: a datagram that some have had, frames that wait for receives,
-/// one of them of a member that is gone, and packets for the rest of a group.
+/// Returns a record of group members on two devices.
+///
+/// A datagram has reached some members. Frames wait for receives, one of a member that is gone.
+/// Packets wait for the rest of a group.
 pub(super) fn groups() -> Record {
     let mut pair = Pair::new();
     let Pair { engine, now, log, a, b } = &mut pair;
@@ -291,8 +299,10 @@ fn fan_out(device: u32, frame: &[u8]) -> record::FanOut {
     record::FanOut { device, served: (device > 0).then_some(3), frame: frame.to_vec() }
 }
 
-/// A shared queue that is attended to in vain: the receive that its only waiter was to have is
-/// taken. There is another like it, and its device has a second.
+/// Returns a record of an SRQ that is woken in vain.
+///
+/// The receive for its only waiter is taken. There is another SRQ like it, and its device has a
+/// second.
 fn taken_receive() -> Record {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
@@ -335,7 +345,7 @@ fn no_field_of_a_record_is_forgotten() {
         .chain(tcp::records())
         .collect();
     let values: Vec<Value> = records.iter().map(|record| Value::serialized(record).unwrap()).collect();
-    // Some values of each field: another of them may be what a value can be changed to.
+    // Some values of each field, because another of them may be a valid change.
     let mut samples: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
     for value in &values {
         for found in Walk::new(value).found {
@@ -353,7 +363,7 @@ fn no_field_of_a_record_is_forgotten() {
         let mut times: BTreeMap<String, u32> = BTreeMap::new();
         for Found { way, fields } in Walk::new(&value).found {
             let Some(field) = fields.last() else { continue };
-            // Older versions are read, and written as the present one.
+            // Older versions are accepted, and saved as the current one.
             if field == "Record.version" || times.get(field).is_some_and(|&times| times >= OFTEN) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Records that no engine can have written, each refused by name.
+//! Records that no engine can have written. Each is refused with a specific violation.
 
 use super::noticed::groups;
 use super::stories::{on_one_host, on_the_wire, shared_queue, windows};
@@ -8,7 +8,7 @@ use crate::tests::xrc;
 use record::{Asker, Device, Nak, Qp, RcRoce, Roce};
 use vrdma_wire::roce::MAX_FRAME;
 
-/// Why a record is refused once `spoil` has changed it.
+/// Returns why a record is refused after `spoil` has changed it.
 fn violation(record: &Record, spoil: impl FnOnce(&mut Record)) -> Option<Violation> {
     let mut record = record.clone();
     spoil(&mut record);
@@ -20,7 +20,7 @@ fn device(record: &mut Record) -> &mut Device {
     record.devices[0].as_mut().unwrap()
 }
 
-/// The QP with the most pending sends of the first device, or receives.
+/// Returns the QP of the first device with the most pending requests.
 fn qp(record: &mut Record) -> &mut Qp {
     let qps = device(record).qps.iter_mut();
     qps.max_by_key(|qp| qp.requester.queue.len() + qp.responder.queue.len()).unwrap()
@@ -33,7 +33,7 @@ fn rc(record: &mut Record) -> &mut RcRoce {
     }
 }
 
-/// That of a device that waits for no turn.
+/// Returns the share of a device that waits for no turn.
 fn share(device: u32, credit: i64) -> record::Share {
     let (answers, requests) = (Vec::new(), Vec::new());
     record::Share { device, listed: false, answers, requests, credit, lead: 0, carried: 0 }
@@ -113,7 +113,7 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Attributes, |r| qp(r).attr.av.as_mut().unwrap().sgid_index = 16),
         (V::State, |r| qp(r).state = record::QpState::Sqe),
         (V::Queue, |r| qp(r).state = record::QpState::Reset),
-        // What is still to be flushed was not sent.
+        // Requests that are still to be flushed were not sent.
         (V::Cursor, |r| qp(r).state = record::QpState::Err),
         (V::Psn, |r| qp(r).requester.psn = 1 << 24),
         (V::Psn, |r| qp(r).attr.dest_qpn = 1 << 24),
@@ -121,7 +121,7 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Request, |r| qp(r).init.max_send_sge = 1),
         (V::Request, |r| qp(r).init.max_inline = 1),
         (V::Progress, |r| qp(r).requester.offset = 1),
-        // It waits, but for nothing.
+        // The requester waits, but for nothing.
         (V::Progress, |r| {
             let requester = &mut qp(r).requester;
             requester.queue.clear();
@@ -171,7 +171,7 @@ fn what_a_responder_cannot_owe_is_refused() {
         (V::Frame, |r| r.questions[0].asked = vec![Asker::Frame(vec![0; 60])]),
         (V::Frame, |r| r.questions[0].asked = vec![r.questions[0].asked[0].clone(); 257]),
         (V::Frame, |r| match &mut r.questions[0].asked[0] {
-            // What is behind a packet does not matter to it.
+            // Data beyond a packet does not matter to it.
             Asker::Frame(frame) => frame.resize(MAX_FRAME + 1, 0),
             Asker::Send { .. } | Asker::GroupFrame { .. } | Asker::Stream { .. } => panic!("a frame waits"),
         }),
@@ -205,19 +205,19 @@ fn what_a_shared_queue_cannot_be_is_refused() {
         (V::SharedQueue, |r| srqs(r)[0].waiting.push(2)),
         (V::Psn, |r| srqs(r)[0].waiting[0] = 1 << 24),
         (V::Psn, |r| srqs(r)[0].woken[0] = 1 << 24),
-        // It was woken, and does not wait.
+        // It was woken, although it does not wait.
         (V::SharedQueue, |r| srqs(r)[0].woken[0] = 2),
         (V::SharedQueue, |r| srqs(r)[0].woken.extend_from_within(..1)),
         (V::SharedQueue, |r| {
             let waiting = srqs(r)[0].waiting.clone();
             srqs(r)[0].woken = waiting.into_iter().rev().collect();
         }),
-        // There is a receive for one who waits, and nobody attends to it.
+        // A waiter has its receive, but nothing is scheduled to wake it.
         (V::SharedQueue, |r| r.turns.wakes.clear()),
         (V::SharedQueue, |r| r.turns.wakes.extend_from_within(..1)),
         (V::SharedQueue, |r| r.turns.wakes[0].srqs.extend_from_within(..1)),
         (V::SharedQueue, |r| r.turns.wakes[0].srqs[0] += 1),
-        // QPs have taken more than there is place for.
+        // QPs have taken more receives than there is room for.
         (V::SharedQueue, |r| srqs(r)[0].max_wr = 2),
         (V::Request, |r| srqs(r)[0].receives.push(receive(2))),
         (V::SharedQueue, |r| srqs(r)[0].receives = vec![receive(1); 9]),
@@ -239,7 +239,7 @@ fn what_xrc_cannot_have_is_refused() {
     fn host(record: &mut Record) -> &mut Device {
         record.devices[1].as_mut().unwrap()
     }
-    // The first of both has a message under way.
+    // The first initiator and target have a message in progress.
     fn target(record: &mut Record) -> &mut Qp {
         host(record).qps.iter_mut().find(|qp| qp.init.qp_type == record::QpType::XrcRecv).unwrap()
     }
@@ -252,7 +252,7 @@ fn what_xrc_cannot_have_is_refused() {
         (V::Xrc, |r| host(r).srqs[0].xrc.as_mut().unwrap().xrcd += 16),
         (V::Xrc, |r| target(r).init.xrcd = Some(99)),
         (V::Xrc, |r| target(r).init.srq = Some(0)),
-        // Of another domain than its queue.
+        // It belongs to another domain than its SRQ.
         (V::Xrc, |r| target(r).init.xrcd = host(r).xrcds.last().copied()),
         (V::Capabilities, |r| target(r).init.xrcd = None),
         (V::Capabilities, |r| target(r).init.pd = Some(host(r).pds[0].pd)),
@@ -262,11 +262,11 @@ fn what_xrc_cannot_have_is_refused() {
         (V::Capabilities, |r| initiator(r).init.max_recv_wr = 1),
         (V::Xrc, |r| target(r).responder.srq = Some(99)),
         (V::Xrc, |r| initiator(r).responder.srq = Some(0)),
-        // It has taken a receive of it.
+        // It has taken a receive of the SRQ.
         (V::Queue, |r| target(r).responder.srq = None),
         (V::Request, |r| initiator(r).requester.queue[0].srqn = None),
         (V::Psn, |r| initiator(r).requester.queue[0].srqn = Some(1 << 24)),
-        // One of XRC cannot be a QP's for good.
+        // An XRC SRQ cannot be a QP's permanent SRQ.
         (V::Capabilities, |r| {
             let srq = host(r).srqs[0].srq;
             let rc = |qp: &&mut Qp| qp.init.qp_type == record::QpType::Rc;
@@ -289,7 +289,7 @@ fn what_a_group_cannot_be_is_refused() {
         (V::Group, |r| groups_of(r).swap(0, 1)),
         (V::Group, |r| groups_of(r).extend_from_within(..1)),
         (V::Group, |r| groups_of(r)[1].members.push(700)),
-        // Of another service.
+        // Of another QP type.
         (V::Group, |r| {
             let connected = r.devices[1].as_ref().unwrap().qps[0].qpn;
             groups_of(r)[1].members.insert(0, connected);
@@ -315,7 +315,7 @@ fn what_a_group_cannot_be_is_refused() {
     check(&groups(), &cases);
 }
 
-/// A receive of so many elements.
+/// Returns a receive with `sges` elements.
 fn receive(sges: usize) -> record::Receive {
     record::Receive {
         id: 1,
@@ -327,7 +327,7 @@ fn receive(sges: usize) -> record::Receive {
 #[test]
 fn regions_for_fast_registration_that_cannot_be_are_refused() {
     use Violation as V;
-    /// One that is free, and one that is not.
+    /// Returns a fast-registration region that is free, or one that is not.
     fn of(record: &mut Record, is_free: bool) -> &mut record::MemoryRegion {
         let mrs = record.devices[1].as_mut().unwrap().mrs.iter_mut();
         let fast = |mr: &&mut record::MemoryRegion| mr.fast.as_ref().is_some_and(|it| it.is_free == is_free);
@@ -346,7 +346,7 @@ fn regions_for_fast_registration_that_cannot_be_are_refused() {
         (V::MemoryRegion, |r| fast(r, false).is_free = true),
         (V::MemoryRegion, |r| fast(r, true).max_pages = 0),
         (V::MemoryRegion, |r| fast(r, true).max_pages = MAX_PAGES + 1),
-        // That of a process.
+        // The PD of a process.
         (V::MemoryRegion, |r| of(r, true).pd = r.devices[1].as_ref().unwrap().pds[0].pd),
     ];
     let record = super::stories::fast().engine.save();

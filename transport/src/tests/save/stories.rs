@@ -1,4 +1,4 @@
-//! Engines in the midst of all kinds of things at once, and how their stories end.
+//! Engines in the middle of many activities at once, and the expected ends of these stories.
 
 use super::*;
 use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD, to};
@@ -7,15 +7,17 @@ use crate::tests::wire::{A, B, Host, Net};
 use vrdma_wire::num::{Imm, Mac};
 
 const WITH_IMM: SendOp = SendOp::Send { imm: Some(Imm::from_bytes([1, 2, 3, 4])) };
-/// The request of [`on_the_wire`] that records of version 1 do not have.
+/// The request of [`on_the_wire`] that records of version 1 lack.
 pub(super) const ATOMIC_WRITE: u32 = 11;
-/// The one that those of version 2 do not have either.
+/// The request of [`on_the_wire`] that records of versions 1 and 2 lack.
 pub(super) const FLUSH: u32 = 12;
-/// Ends of requests: the device's letter or host's number, id, status.
+/// Completed requests: the device's letter or host's number, id, status.
 pub(super) type Ends<T> = Vec<(T, u32, WcStatus)>;
 
-/// Two hosts, of which the second has lost a packet, owes answers to READs, and holds a frame
-/// without a receive; the first waits with requests of all kinds.
+/// Builds two hosts in the middle of a transfer.
+///
+/// The second has lost a packet, owes responses to READs, and has queued a frame without a receive.
+/// The first waits with requests of all kinds.
 pub(super) fn on_the_wire() -> Net {
     let mut net = Net::connected();
     let first = net.second_pair();
@@ -23,7 +25,7 @@ pub(super) fn on_the_wire() -> Net {
     let add = SendOp::FetchAdd { remote: b.remote(64), add: 3 };
     let read = SendOp::Read { remote: b.remote(4096) };
     let store = SendOp::AtomicWrite { remote: b.remote(128) };
-    // What was answered is remembered.
+    // Executed requests whose results the responder remembers.
     net.post(A, 1, read, Payload::Sges(&[a.sge(0, 5000)]));
     net.post(A, 2, add, Payload::Sges(&[a.sge(8, 8)]));
     net.post(A, 10, store, Payload::Inline(b"12345678"));
@@ -47,7 +49,7 @@ pub(super) fn on_the_wire() -> Net {
     // The eleventh packet is lost.
     net.carry(A, |index, _| index != 10);
     net.work(B);
-    // Another QP's message finds no receive, and the question is open.
+    // A message of another QP finds no receive, and the question is unanswered.
     let [own, peer] = &first;
     let Host { engine, log, cable, .. } = &mut net.hosts[A];
     let payload = Payload::Inline(b"early");
@@ -69,7 +71,7 @@ pub(super) fn on_the_wire() -> Net {
     net
 }
 
-/// The end of that story, whatever was on the wire.
+/// Finishes the story of [`on_the_wire`], whatever was on the wire.
 pub(super) fn end_on_the_wire(net: &mut Net) -> Ends<usize> {
     net.settle();
     let ends =
@@ -79,16 +81,18 @@ pub(super) fn end_on_the_wire(net: &mut Net) -> Ends<usize> {
     ends
 }
 
-/// How it ends.
+/// Returns the expected end of [`on_the_wire`].
 pub(super) fn expected_on_the_wire() -> Ends<usize> {
     let ids = [(A, vec![3, 4, 5, 6, 7, 8, 9, ATOMIC_WRITE, FLUSH]), (B, vec![20, 21, 22])];
     let ok = |(at, ids): (usize, Vec<u32>)| ids.into_iter().map(move |id| (at, id, WcStatus::Success));
     ids.into_iter().flat_map(ok).collect()
 }
 
-/// One host: a reliable connection in the midst of a long message, one that waits for a receive, an
-/// unreliable one and a datagram that wait for the answer to a question, one in SQD; a third device
-/// is suspended with requests, and a fourth goes on after it was.
+/// Builds one host in the middle of many activities.
+///
+/// One RC QP is in the middle of a long message, and one waits for a receive. A UC QP and a
+/// datagram wait for the answer to a question. One QP is in SQD. A third device is suspended with
+/// requests, and a fourth continues after a suspension.
 pub(super) fn on_one_host() -> Pair {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());
@@ -99,10 +103,10 @@ pub(super) fn on_one_host() -> Pair {
         let init = QpInit { qp_type, ..qp_init(end.pd) };
         End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() }
     };
-    // Of the first connection B has no receive: it is waited for.
+    // On the first connection, B has no receive, so the sender waits.
     send(&mut pair, &a, 1, SEND, Payload::Sges(&[a.sge(0, 40), a.sge(64, 30)]), None);
     pair.look();
-    // A long WRITE on a second one is under way; its third request cannot be understood.
+    // A long WRITE on a second connection is in progress. Its third request cannot be parsed.
     let [c, d] = [&a, &b].map(|end| make(&mut pair, end, QpType::Rc));
     for (own, peer) in [(&c, &d), (&d, &c)] {
         pair.connect(own, attr_to(peer), QpState::Rts);
@@ -113,7 +117,7 @@ pub(super) fn on_one_host() -> Pair {
     let Pair { engine, now, log, .. } = &mut pair;
     engine.post_invalid(*now, c.device, OWNER, c.qpn, 4, Queue::Send, log).unwrap();
     engine.poll(*now, 1, log);
-    // Unreliable ones ask whether there is a receive; the question is taken.
+    // UC QPs and datagrams ask whether there is a receive. The question is taken.
     let [e, f] = [&a, &b].map(|end| make(&mut pair, end, QpType::Uc));
     for (own, peer) in [(&e, &f), (&f, &e)] {
         let steps = [(QpState::Init, TO_INIT), (QpState::Rtr, CONNECT)];
@@ -159,7 +163,7 @@ pub(super) fn on_one_host() -> Pair {
     pair
 }
 
-/// Posts, and no more.
+/// Posts a request, without letting the engine work.
 pub(super) fn send(
     pair: &mut Pair,
     end: &End,
@@ -176,8 +180,9 @@ pub(super) fn send(
     }
 }
 
-/// The end of that story. Numbers of devices are those of [`on_one_host`], receives are posted to
-/// the QPs that have none.
+/// Finishes the story of [`on_one_host`], whose device numbers it uses.
+///
+/// Receives are posted to the QPs that lack them.
 pub(super) fn end_on_one_host(pair: &mut Pair) -> Ends<u32> {
     let [a, b, c] = [0, 1, 2].map(DeviceId);
     let record = pair.engine.save();
@@ -205,12 +210,13 @@ pub(super) fn end_on_one_host(pair: &mut Pair) -> Ends<u32> {
     ends
 }
 
-/// Bytes of a message that takes several turns.
+/// Bytes of a message that takes several rounds.
 const LONG: u32 = 900_000;
 
-/// One host, of version 3 on: four reliable connections whose second ends share a queue. A long
-/// message of the first is under way, the others wait for a receive, of whom one was woken, and
-/// there is a receive for another.
+/// Builds one host (from version 3 on) with four RC connections whose receivers share an SRQ.
+///
+/// A long message of the first is in progress. The others wait for a receive: one of them was
+/// woken, and there is a receive for another.
 pub(super) fn shared_queue() -> Pair {
     let mut pair = Pair::new();
     let (a, b) = (pair.a.clone(), pair.b.clone());
@@ -235,7 +241,7 @@ pub(super) fn shared_queue() -> Pair {
         send(&mut pair, sender, id, SEND, Payload::Inline(b"waits"), None);
         answer_all(&mut pair.engine, pair.now, &mut pair.log);
     }
-    // A turn of each.
+    // One turn of each.
     (0..4).for_each(|_| _ = pair.engine.poll(pair.now, 1, &mut pair.log));
     assert_eq!((pair.statuses(), pair.engine.counters(pair.b.device).rnr_naks_sent), (vec![], 3));
     shared_recv(&mut pair, srq, 41);
@@ -245,7 +251,7 @@ pub(super) fn shared_queue() -> Pair {
     pair
 }
 
-/// The end of that story.
+/// Finishes the story of `shared_queue()`.
 pub(super) fn end_of_shared_queue(pair: &mut Pair) -> (Ends<u32>, Vec<Event>) {
     let record = pair.engine.save();
     let srq = SrqId(record.devices[1].as_ref().unwrap().srqs[0].srq);
@@ -260,7 +266,7 @@ pub(super) fn end_of_shared_queue(pair: &mut Pair) -> (Ends<u32>, Vec<Event>) {
     (ends, pair.log.events.drain(..).map(|event| event.1).collect())
 }
 
-/// How it ends.
+/// Returns the expected end of `shared_queue()`.
 pub(super) fn expected_of_shared_queue() -> (Ends<u32>, Vec<Event>) {
     let ids = [(0, vec![1, 2, 3, 4]), (1, vec![40, 41, 42, 43])];
     let ok = |(at, ids): (u32, Vec<u32>)| ids.into_iter().map(move |id| (at, id, WcStatus::Success));
@@ -273,8 +279,10 @@ fn shared_recv(pair: &mut Pair, srq: SrqId, id: u32) {
     engine.post_srq_recv(b.device, OWNER, srq, RecvRequest { id, sges: &sges }, log).unwrap();
 }
 
-/// One host, of version 3 on: windows of both types that are bound, one that is not and one that is
-/// gone; behind a SEND without a receive requests wait that bind and invalidate.
+/// Builds one host (from version 3 on) with memory windows.
+///
+/// Windows of both types are bound, one is unbound, and one is freed. Binds and invalidations wait
+/// behind a SEND without a receive.
 pub(super) fn windows() -> Pair {
     let mut pair = Pair::connected();
     let (a, b) = (pair.a.clone(), pair.b.clone());
@@ -316,8 +324,9 @@ pub(super) fn windows() -> Pair {
     pair
 }
 
-/// The end of that story: what waits ends when A has receives, and then WRITEs try each key of B
-/// that is bound.
+/// Finishes the story of `windows()`.
+///
+/// Queued requests complete when A has receives. Then WRITEs try each bound key of B.
 pub(super) fn end_of_windows(pair: &mut Pair) -> Ends<u32> {
     let a = pair.a.clone();
     for id in [40, 41] {
@@ -336,15 +345,17 @@ pub(super) fn end_of_windows(pair: &mut Pair) -> Ends<u32> {
     ends
 }
 
-/// How it ends: the last window is another QP's.
+/// Returns the expected end of `windows()`. The last window belongs to another QP.
 pub(super) fn expected_of_windows() -> Ends<u32> {
     let ok = [(0, 40), (0, 41), (0, 51), (0, 52)].map(|(device, id)| (device, id, WcStatus::Success));
     let sends = [1, 2, 3, 4].map(|id| (1, id, WcStatus::Success));
     ok.into_iter().chain([(0, 53, WcStatus::RemAccess)]).chain(sends).collect()
 }
 
-/// One host, of version 3 on: regions for fast registration of the kernel's, of which one is free
-/// and one is not; behind a SEND without a receive requests wait that register and invalidate.
+/// Builds one host (from version 3 on) with the kernel's regions for fast registration.
+///
+/// One region is free, and one is not. Registrations and invalidations wait behind a SEND without a
+/// receive.
 pub(super) fn fast() -> Pair {
     let mut pair = Pair::new();
     let Pair { engine, a, b, .. } = &mut pair;
@@ -375,8 +386,9 @@ fn kernel_send(pair: &mut Pair, end: &End, id: u32, op: SendOp, payload: Payload
     engine.post_send(*now, end.device, OwnerId::KERNEL, end.qpn, &request, log).unwrap();
 }
 
-/// The end of that story: a WRITE tries what was registered first, which is gone or not as `waits`
-/// says, then A has a receive, and WRITEs try both.
+/// Finishes the story of `fast()`.
+///
+/// A WRITE tries the first registration. Then A gets a receive, and WRITEs try both registrations.
 pub(super) fn end_of_fast(pair: &mut Pair) -> Ends<u32> {
     let a = pair.a.clone();
     let [used, free] = [0x9000_0008, 0x7000_0000].map(|iova| (iova, fast_keys(pair, iova)));
@@ -399,7 +411,7 @@ pub(super) fn end_of_fast(pair: &mut Pair) -> Ends<u32> {
     ends
 }
 
-/// The key of B that names, or will name, these addresses.
+/// Returns the key of B that names these addresses, or that will name them.
 fn fast_keys(pair: &Pair, iova: u64) -> Rkey {
     let record = pair.engine.save();
     let device = record.devices[1].as_ref().unwrap();
@@ -415,7 +427,7 @@ fn fast_keys(pair: &Pair, iova: u64) -> Rkey {
     keys.next_back().expect("a registration waits")
 }
 
-/// How it ends.
+/// Returns the expected end of `fast()`.
 pub(super) fn expected_of_fast() -> Ends<u32> {
     let ok = [(0, 40), (0, 50), (0, 51), (1, 1), (1, 2), (1, 3)];
     let mut ends: Ends<u32> = ok.into_iter().map(|(device, id)| (device, id, WcStatus::Success)).collect();
@@ -423,7 +435,7 @@ pub(super) fn expected_of_fast() -> Ends<u32> {
     ends
 }
 
-/// A copy of each of the hosts.
+/// Copies both hosts.
 fn copies(net: Net) -> Net {
     let Net { hosts, now } = net;
     Net { hosts: hosts.map(|host| Host { engine: copied(&host.engine), ..host }), now }
@@ -445,7 +457,7 @@ fn on_one_host_a_copy_ends_the_story() {
     assert_eq!(end_on_one_host(&mut copy), ends);
 }
 
-/// How it ends.
+/// Returns the expected end of [`on_one_host`].
 pub(super) fn expected_on_one_host() -> Ends<u32> {
     let ok = |(device, id)| (device, id, WcStatus::Success);
     let wrong = (0, 4, WcStatus::LocQpOp);

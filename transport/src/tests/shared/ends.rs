@@ -1,4 +1,4 @@
-//! How queues and QPs end, and where receives go that were taken.
+//! How SRQs and their QPs end, and what happens to receives that were taken.
 
 use super::*;
 use crate::collections::flush::FLUSHED;
@@ -58,7 +58,7 @@ fn a_qp_that_fails_ends_what_it_has_taken_and_says_so_once() {
     assert_eq!((group.pair.events(), group.received()), (vec![], vec![]));
     group.send(1, 6, b"x");
     assert_eq!(group.received(), [(1, 2, OK)], "what it had not taken is for others");
-    // Its peer has receives of its own.
+    // The peer has receives of its own.
     let peer = group.senders[0].clone();
     group.pair.go(&peer, QpState::Err);
     assert_eq!(group.pair.events(), []);
@@ -87,7 +87,7 @@ fn the_last_receive_is_told_of_once_all_is_flushed() {
         assert!(pair.engine.is_flushing(end.device, qpn));
         assert_eq!((pair.events(), pair.statuses().len()), (vec![], FLUSHED));
         if again {
-            // A copy may flush as much again before it polls.
+            // A copied engine may flush as much again before it polls.
             pair.engine = save::copied(&pair.engine);
             to_error(pair);
             assert!(!pair.engine.is_flushing(end.device, qpn));
@@ -108,7 +108,7 @@ fn what_a_qp_has_taken_ends_with_a_queue_that_failed() {
         shared.post(&mut pair.engine, id, LONG, &mut pair.log).unwrap();
     }
     group.begin(0, 5);
-    // One that is taken has its place until it ends.
+    // A taken receive keeps its place in the SRQ until it completes.
     let Group { pair, shared, .. } = &mut group;
     assert_eq!(shared.post(&mut pair.engine, 9, 1, &mut pair.log), Err(PostError::Overflow));
     assert_eq!(pair.events(), [('b', Event::SrqError(srq))]);

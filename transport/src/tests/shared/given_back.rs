@@ -1,5 +1,6 @@
-//! Receives that a QP has taken, and that are the queue's again: of QPs that go, and of messages
-//! that are dropped.
+//! Receives that a QP has taken and that return to the SRQ.
+//!
+//! This happens if QPs go, or if messages are dropped.
 
 use super::*;
 use crate::collections::flush::FLUSHED;
@@ -15,7 +16,7 @@ fn a_receive_of_a_qp_that_goes_is_the_queues_again() {
         for id in 1..=8 {
             shared.post(&mut pair.engine, id, LONG, &mut pair.log).unwrap();
         }
-        // It is under way when its QP goes.
+        // A receive is in use when its QP goes.
         group.begin(0, 5);
         assert_eq!((group.srq().receives.len(), group.srq().taken), (7, 1));
         match destroyed {
@@ -75,7 +76,7 @@ fn a_receive_that_is_the_queues_again_wakes_who_waits() {
         let mut group = Group::new(2);
         let Group { pair, shared, receivers, .. } = &mut group;
         let b = receivers[0].clone();
-        // Three turns.
+        // The message takes three rounds.
         let length = LONG + 1000;
         shared.post(&mut pair.engine, 1, length, &mut pair.log).unwrap();
         group.post_long(0, 5, SEND, length);
@@ -86,7 +87,7 @@ fn a_receive_that_is_the_queues_again_wakes_who_waits() {
             SendRequest { id: 6, signaled: true, solicited: false, fence: false, op: SEND, payload };
         engine.post_send(*now, end.device, OWNER, end.qpn, &request, log).unwrap();
         answer_all(engine, *now, log);
-        // Its turn, behind that of the other.
+        // Its turn comes after that of the first sender.
         engine.poll(*now, 1, log);
         while group.counters().rnr_naks_sent == 0 {
             let Pair { engine, now, log, .. } = &mut group.pair;
@@ -102,7 +103,7 @@ fn a_receive_that_is_the_queues_again_wakes_who_waits() {
     }
 }
 
-/// A datagram of so many bytes from a to b.
+/// Sends a datagram of `length` bytes from a to b.
 fn datagram(pair: &mut Pair, b: &End, length: usize) {
     let bytes = vec![7; length];
     let Pair { engine, now, log, a, .. } = pair;
@@ -135,7 +136,7 @@ fn a_datagram_that_is_too_long_leaves_the_receive_to_the_queue() {
     }
     assert_eq!(pair.engine.counters(b.device).drop_length, 3);
     assert_eq!((pair.events(), pair.engine.query_srq(b.device, shared.srq).unwrap().limit), (vec![], 2));
-    // Nobody has taken it.
+    // No QP has taken it.
     assert_eq!(pair.engine.modify_srq(b.device, shared.srq, (Some(2), None), &mut pair.log), Ok(()));
     let left =
         pair.engine.core.devices.get(b.device.0).unwrap().srqs.get(shared.srq.0).unwrap().receives.len();
@@ -177,12 +178,12 @@ fn a_message_that_is_dropped_leaves_its_receive_to_the_queue() {
     }
     let mut pair = crate::tests::unreliable::connected(pair);
     let (a, b) = (pair.a.clone(), pair.b.clone());
-    // A reliable connection uses the same queue, and waits.
+    // An RC connection uses the same SRQ, and waits.
     let [c, d] = [(&a, qp_init(a.pd)), (&b, shared.init(&b))]
         .map(|(end, init)| End { qpn: pair.engine.create_qp(end.device, init).unwrap(), ..end.clone() });
     pair.connect(&c, attr_to(&d), QpState::Rts);
     pair.connect(&d, attr_to(&c), QpState::Rts);
-    // Too long for it, as its third stretch shows.
+    // The message is too long for the receive, as its third segment shows.
     shared.post(&mut pair.engine, 1, LONG, &mut pair.log).unwrap();
     let Pair { engine, now, log, .. } = &mut pair;
     let payload = [a.sge(0, LONG + 1000)];
@@ -220,11 +221,11 @@ fn a_message_that_lost_a_packet_leaves_its_receive_to_the_queue() {
     };
     net.post(A, 1, SEND, Payload::Sges(&[a.sge(0, 5000)]));
     net.work(A);
-    // All but the third.
+    // All but the third packet arrive.
     net.carry(A, |index, _| index != 2);
     net.run();
     assert_eq!(srq(&net), (1, 0));
-    // All but the last, which only the next message shows.
+    // All but the last packet arrive, which only the next message reveals.
     net.post(A, 1, SEND, Payload::Sges(&[a.sge(0, 5000)]));
     net.work(A);
     net.carry(A, |index, _| index != 4);

@@ -1,4 +1,4 @@
-//! The limit event, sizes, and what queues may take together.
+//! The limit event, sizes, and the memory that all queues may take together.
 
 use super::*;
 
@@ -76,7 +76,7 @@ fn what_shared_queues_could_take_counts_with_all_other_queues() {
     let before = engine.core.devices.promised();
     let srq = engine.create_srq(device, init(pd)).unwrap();
     let cost = engine.core.devices.promised() - before;
-    // There is room for one more.
+    // There is room for one more SRQ.
     engine.set_request_memory(before + 2 * cost);
     let other = engine.create_srq(device, init(pd)).unwrap();
     assert_eq!(engine.create_srq(device, init(pd)), Err(Error::NoResources));
@@ -86,7 +86,7 @@ fn what_shared_queues_could_take_counts_with_all_other_queues() {
     }
     engine.destroy_srq(device, other).unwrap();
     engine.set_request_memory(u64::MAX);
-    // What a QP takes of it has its place there.
+    // Receives that a QP takes from the SRQ use the SRQ's memory.
     let mut cost_of = |srq, max_recv_wr, max_recv_sge| {
         let before = engine.core.devices.promised();
         let init = QpInit { receives: Option::into(srq), max_recv_wr, max_recv_sge, ..qp_init(pd) };
@@ -96,7 +96,7 @@ fn what_shared_queues_could_take_counts_with_all_other_queues() {
         cost
     };
     assert_eq!(cost_of(Some(srq), 16, 8), cost_of(None, 0, 2));
-    // A copy has promised as much, and knows what is in use.
+    // A copied engine has promised as much memory, and knows what is in use.
     let qpn = engine.create_qp(device, QpInit { receives: Receives::Shared(srq), ..qp_init(pd) }).unwrap();
     let mut copy = save::copied(engine);
     assert_eq!(copy.core.devices.promised(), engine.core.devices.promised());

@@ -1,4 +1,4 @@
-//! Shared receive queues: who takes which receive, what happens without one, and how they end.
+//! SRQs: which QP takes which receive, what happens without one, and how SRQs end.
 
 mod ends;
 mod given_back;
@@ -14,7 +14,7 @@ use crate::objects::srq::Srq;
 const OK: WcStatus = WcStatus::Success;
 const FLUSH: WcStatus = WcStatus::Flush;
 
-/// A shared queue of `end`'s device, in a PD of its own, and memory of that PD.
+/// An SRQ of `end`'s device, in a PD of its own, and memory of that PD.
 struct Shared {
     srq: SrqId,
     end: End,
@@ -33,7 +33,7 @@ impl Shared {
         Shared { srq, end: End { pd, memory, key, ..end.clone() } }
     }
 
-    /// What a QP is made with that uses it.
+    /// Returns the parameters of a QP that uses the SRQ.
     fn init(&self, end: &End) -> QpInit {
         QpInit { receives: Receives::Shared(self.srq), ..qp_init(end.pd) }
     }
@@ -45,10 +45,10 @@ impl Shared {
     }
 }
 
-/// Bytes of a message that takes several turns.
+/// Bytes of a message that takes several rounds.
 const LONG: u32 = 1 << 19;
 
-/// A device with an address and memory of its own.
+/// Adds a device with an address and memory of its own.
 fn third_device(pair: &mut Pair) -> End {
     let engine = &mut pair.engine;
     let device = engine.add_device(Limits { max_qp: 1 << 10, ..Limits::default() });
@@ -60,7 +60,7 @@ fn third_device(pair: &mut Pair) -> End {
     End { device, pd, qpn: Qpn::GSI, gid, memory, key }
 }
 
-/// Reliable connections on one host, whose B ends use a shared queue.
+/// RC connections on one host, whose B ends use an SRQ.
 struct Group {
     pair: Pair,
     shared: Shared,
@@ -77,13 +77,13 @@ impl Group {
         group
     }
 
-    /// One more connection.
+    /// Creates one more connection.
     fn connect(&mut self) {
         let a = self.pair.a.clone();
         self.connect_from(&a);
     }
 
-    /// One more connection, of a device that may be another.
+    /// Creates one more connection, from a device that may be another.
     fn connect_from(&mut self, a: &End) {
         let Group { pair, shared, senders, receivers } = self;
         let make = |pair: &mut Pair, end: &End, init| {
@@ -111,7 +111,7 @@ impl Group {
         self.pair.post(&sender, id, SEND, Payload::Inline(bytes)).unwrap();
     }
 
-    /// Sends many bytes on connection `at`, of which a first stretch arrives.
+    /// Sends many bytes on connection `at`, and lets the first segment arrive.
     fn begin(&mut self, at: usize, id: u32) {
         let sender = self.senders[at].clone();
         self.post_long(at, id, SEND, LONG);
@@ -120,7 +120,7 @@ impl Group {
         assert_eq!(self.pair.log.completions.len(), before, "{:?} is under way", sender.qpn);
     }
 
-    /// Posts a request of many bytes on connection `at`, and nothing else happens.
+    /// Posts a request of many bytes on connection `at`, without letting the engine work.
     fn post_long(&mut self, at: usize, id: u32, op: SendOp, length: u32) {
         let Group { pair: Pair { engine, now, log, .. }, senders, .. } = self;
         let end = &senders[at];
@@ -130,13 +130,13 @@ impl Group {
         engine.post_send(*now, end.device, OWNER, end.qpn, &request, log).unwrap();
     }
 
-    /// The shared queue, as it is.
+    /// Returns the SRQ.
     fn srq(&self) -> &Srq {
         let known = self.pair.engine.core.devices.get(self.pair.b.device.0).unwrap();
         known.srqs.get(self.shared.srq.0).unwrap()
     }
 
-    /// What receivers completed, as (connection, id, status).
+    /// Takes the receivers' completions, as (connection, id, status).
     fn received(&mut self) -> Vec<(usize, u32, WcStatus)> {
         let b = self.pair.b.device;
         let completions = std::mem::take(&mut self.pair.log.completions);

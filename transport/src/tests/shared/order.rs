@@ -1,4 +1,4 @@
-//! Who takes which receive, and who may post.
+//! Which QP takes which receive, and who may post.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn connections_take_receives_in_the_order_of_posting() {
         group.send(at, id, format!("message {id}").as_bytes());
     }
     assert_eq!(group.received(), [(2, 1, OK), (0, 2, OK), (2, 3, OK), (1, 4, OK)]);
-    // In memory of the shared queue's PD, which is none of the QPs'.
+    // The memory belongs to the SRQ's PD, which is not that of the QPs.
     for (id, message) in [(1, 10), (2, 11), (3, 12), (4, 13)] {
         assert_eq!(group.shared.end.memory.bytes(id << 16, 10), format!("message {message}").as_bytes());
     }
@@ -38,7 +38,7 @@ fn a_long_message_keeps_its_receive_while_others_take_theirs() {
         payload: Payload::Sges(&payload),
     };
     pair.engine.post_send(now, pair.a.device, OWNER, senders[0].qpn, &request, log).unwrap();
-    // A first stretch.
+    // The first segment.
     pair.engine.poll(pair.now, 1, &mut pair.log);
     group.post_shared(2);
     group.send(1, 6, b"short");
@@ -71,7 +71,7 @@ fn posts_are_checked_and_counted() {
 fn a_qp_that_was_reset_takes_receives_again() {
     let mut group = Group::new(1);
     let (a, b) = (group.senders[0].clone(), group.receivers[0].clone());
-    // By this very engine: a copy looks up anew what PD the receives are of.
+    // This uses the same engine, because a copy would look up the receives' PD again.
     let Group { pair, shared, .. } = &mut group;
     for (own, peer) in [(&a, &b), (&b, &a)] {
         let reset = (QpState::Reset, AttrMask::STATE);

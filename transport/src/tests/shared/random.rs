@@ -1,21 +1,21 @@
-//! Everything at once, at random, against a model that knows only which receives are outstanding.
+//! Random actions on an SRQ, against a model that knows only which receives are outstanding.
 
 use super::*;
 use crate::base::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Connections of three services that share a queue, and what is outstanding.
+/// Connections of three QP types that share an SRQ, and their outstanding requests.
 struct Story {
     group: Group,
     rng: Rng,
-    /// Receives that were posted and have not ended.
+    /// Receives that were posted and have not completed.
     outstanding: BTreeSet<u32>,
     max_wr: u32,
-    /// When a connection posted each of its sends.
+    /// Time at which each send was posted.
     sends: BTreeMap<(DeviceId, u32), Instant>,
     next: u32,
     limit: u32,
-    /// There are few receives.
+    /// Whether receives are scarce.
     is_poor: bool,
     ends: BTreeMap<&'static str, u32>,
 }
@@ -123,7 +123,7 @@ impl Story {
         }
     }
 
-    /// One or both ends of a connection go, at times by way of ERR.
+    /// Destroys or resets one or both ends of a connection, sometimes through ERR.
     fn connect_anew(&mut self, at: usize) {
         let Group { pair, shared, senders, receivers } = &mut self.group;
         let (a, b) = (senders[at].clone(), receivers[at].clone());
@@ -147,7 +147,7 @@ impl Story {
         self.count("connected anew");
     }
 
-    /// What has ended was outstanding, and what is outstanding is there.
+    /// Asserts that completed receives were outstanding, and that outstanding ones exist.
     fn look(&mut self) {
         let b = self.group.pair.b.device;
         let now = self.group.pair.now;
@@ -182,7 +182,7 @@ impl Story {
         }
     }
 
-    /// There is no time to wait for anything any more.
+    /// Lets everything complete that needs no time to pass.
     fn settle(&mut self) {
         self.group.pair.run();
         self.look();

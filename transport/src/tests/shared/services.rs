@@ -1,10 +1,10 @@
-//! Unreliable services, and messages in packets.
+//! SRQs with UC and UD QPs, and with packets.
 
 use super::*;
 use crate::tests::datagrams::to;
 use crate::tests::wire::{A, B, Host, Net, datagrams, unreliable};
 
-/// Two hosts whose QPs are ready; B's takes its receives from a shared queue.
+/// Creates two hosts with QPs in RTS, where B's QP takes its receives from an SRQ.
 pub(super) fn shared_net(qp_type: QpType) -> (Net, Shared) {
     let mut net = Net::new(qp_type);
     let Host { engine, end, .. } = &mut net.hosts[B];
@@ -90,7 +90,7 @@ fn unreliable_messages_on_one_host_take_their_receives_from_it() {
     }
 }
 
-/// A message is lost, and two come, of which the second finds no receive.
+/// Loses one message and delivers two, of which the second finds no receive.
 fn take_one_of_two(mut pair: Pair, shared: &Shared) {
     let (a, b) = (pair.a.clone(), pair.b.clone());
     let request = SendRequest {

@@ -1,27 +1,28 @@
-//! Senders that wait for a receive: who is woken, when, and at what cost.
+//! Senders that wait for a receive: which is woken, when, and at what cost.
 
 use super::*;
 use crate::collections::wakes::{TURN, WOKEN};
 
-/// A WRITE that needs no receive.
+/// Returns a WRITE, which needs no receive.
 fn no_receive(end: &End) -> SendOp {
     write_to(end.remote(0))
 }
 
-/// Bytes are on their way that need no receive, on connection `at`; then the next receive wakes
-/// somebody who has to wait for a turn.
+/// Starts a long WRITE on connection `at`.
+///
+/// The next receive then wakes a sender that has to wait for its turn.
 fn keep_busy(group: &mut Group, at: usize) {
     let op = no_receive(&group.pair.b);
     group.post_long(at, 99, op, LONG);
     group.pair.engine.poll(group.pair.now, 1, &mut group.pair.log);
 }
 
-/// A poll in which somebody else has a turn.
+/// Polls once, which gives the turn to another QP.
 fn poll_once(group: &mut Group) {
     group.pair.engine.poll(group.pair.now, 1, &mut group.pair.log);
 }
 
-/// QPs that wait, by the index of their connection, and those of them that were woken.
+/// Returns the waiting QPs by the index of their connection, and those of them that were woken.
 fn in_line(group: &Group) -> (Vec<usize>, Vec<usize>) {
     let index = |qpn: Qpn| group.receivers.iter().position(|end| end.qpn == qpn).unwrap();
     let (all, woken) = group.srq().waiters.in_order();
@@ -70,9 +71,9 @@ fn a_receive_that_another_took_costs_who_was_woken_nothing() {
     group.send(0, 10, b"x");
     group.send(3, 10, b"x");
     let deadline = start + RNR;
-    // More often than it may retry.
+    // More often than the sender may retry.
     for id in 1..=5 {
-        // Time passes, but not its time.
+        // Time passes, but the sender's deadline is not reached.
         group.pair.now = start + Duration::from_micros(u64::from(id));
         keep_busy(&mut group, 2);
         group.post_shared(id);
@@ -100,7 +101,7 @@ fn retries_are_counted_by_the_timer_alone() {
     let start = group.pair.now;
     group.send(0, 10, b"x");
     let mut id = 0;
-    // Each time all receives are taken by another.
+    // Each time, another QP takes all receives.
     while group.pair.log.completions.iter().all(|end| end.2.status == OK) {
         for _ in 0..3 {
             id += 1;
@@ -134,7 +135,7 @@ fn time_that_is_over_before_the_turn_of_who_was_woken_counts() {
     assert_eq!(group.pair.engine.poll_timeout(), Some(group.pair.now + RNR));
 }
 
-/// What may become of a sender, or of the QP that it sends to.
+/// What may happen to a sender, or to the QP that it sends to.
 const FATES: [fn(&mut Group); 9] = [
     |group| _ = group.pair.engine.destroy_qp(group.receivers[0].device, group.receivers[0].qpn).unwrap(),
     |group| group.pair.go(&group.receivers[0].clone(), QpState::Reset),
@@ -147,7 +148,7 @@ const FATES: [fn(&mut Group); 9] = [
     |group| group.pair.engine.set_gid(group.senders[0].device, 0, None).unwrap(),
 ];
 
-/// A group whose first and last senders are of a third device.
+/// Creates a group whose first and last senders belong to a third device.
 fn group_of_three() -> Group {
     let mut group = Group::new(0);
     let c = third_device(&mut group.pair);
@@ -229,7 +230,7 @@ fn a_device_that_was_paused_costs_no_retries() {
         group.pair.engine.poll(group.pair.now, u64::MAX, &mut group.pair.log);
         assert_eq!(group.received(), []);
         group.pair.engine.set_suspended(device, false);
-        // Before the device goes on its queue is wanted and not listed yet.
+        // Before the device continues, its SRQ is wanted and not listed yet.
         group.pair.engine = crate::tests::save::copied(&group.pair.engine);
         group.pair.run();
         let received = group.received();
@@ -250,7 +251,7 @@ fn a_device_that_was_paused_costs_no_retries() {
 fn devices_take_turns_when_many_queues_have_receives() {
     let mut group = Group::new(1);
     group.send(0, 10, b"x");
-    // Queues of another device, each with a receive, and with many who are gone.
+    // SRQs of another device, each with a receive, and with many waiters that are gone.
     let c = third_device(&mut group.pair);
     let others: Vec<_> = (0..10).map(|_| Shared::new(&mut group.pair.engine, &c)).collect();
     let receivers = others.iter().flat_map(|shared| [shared; 40]);

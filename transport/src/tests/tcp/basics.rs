@@ -1,10 +1,11 @@
-//! Every operation arrives, however FPDUs are framed and the stream is cut.
+//! Every operation arrives, for any framing of FPDUs and any segmentation of the stream.
 
 use super::*;
 use vrdma_wire::num::Imm;
 
-/// A SEND, a WRITE, a WRITE with immediate data, a READ and two atomics, each of so many bytes
-/// where it can be.
+/// Transfers a SEND, a WRITE, a WRITE with immediate data, a READ and two atomics.
+///
+/// Each has `length` bytes if its operation allows that.
 fn all_arrive(net: &mut Net, length: u32) {
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
     let data = pattern(length as usize, 1);
@@ -87,7 +88,7 @@ fn fpdus_fill_their_tcp_segments() {
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
     net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 14_280)]));
     net.work(A);
-    // MULPDU is 1442, of which 14 are headers.
+    // MULPDU is 1442, of which 14 bytes are headers.
     assert_eq!(net.hosts[A].away.fpdus.len(), 10);
     assert_eq!(net.hosts[A].away.bytes.len(), 10 * MSS as usize);
 }
@@ -145,7 +146,7 @@ fn messages_of_both_directions_do_not_mix_in_a_stream() {
     net.work(A);
     let bytes = std::mem::take(&mut net.hosts[A].away.bytes);
     net.post(B, 2, write_to(a.remote(50_000)), Payload::Sges(&[b.sge(50_000, 20_000)]));
-    // A turn has 7 FPDUs: the WRITE has begun when the READ comes.
+    // A turn has 7 FPDUs: the WRITE has started when the READ arrives.
     let Host { engine, log, away, .. } = &mut net.hosts[B];
     engine.transmit(net.now, 7, away, log);
     net.offer(B, &bytes);

@@ -3,7 +3,7 @@
 use super::*;
 use vrdma_wire::iwarp::{Cause, Code};
 
-/// The code of the TERMINATE that a host sent last, if it did.
+/// Returns the code of the TERMINATE that a host sent last, if it did.
 fn told(host: &mut Host) -> Option<Code> {
     match host.segments().pop() {
         Some(Segment::Terminate(_, terminate)) => Some(terminate.code),
@@ -41,7 +41,7 @@ fn a_send_that_is_too_long_ends_its_receive_and_the_connection() {
     assert_eq!(told(&mut net.hosts[B]), Some(Cause::UntaggedTooLong.code()));
 }
 
-/// What a request names, what the TERMINATE says of it if it is a WRITE, and what if it is a READ.
+/// Returns wrong remote addresses, each with the TERMINATE's cause for a WRITE and for a READ.
 fn places(b: &End) -> [(Remote, Cause, Cause); 3] {
     let beyond = b.remote(MEMORY as u64 - 99);
     let stranger = Remote { rkey: Rkey(b.key ^ 0xff), ..b.remote(0) };
@@ -63,7 +63,7 @@ fn the_peer_says_what_was_wrong_with_a_place() {
         net.run();
         assert_eq!(told(&mut net.hosts[B]), Some(of_write.code()), "{which}");
         assert_eq!(net.hosts[B].events(), [Event::QpAccessError(b.qpn)]);
-        // It was complete before.
+        // The request had completed before.
         assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success)]);
 
         let mut net = Net::greeted();
@@ -79,7 +79,7 @@ fn the_peer_says_what_was_wrong_with_a_place() {
         let mut net = Net::greeted();
         let a = net.hosts[A].end.clone();
         let (Remote { addr, rkey }, ..) = places(&net.hosts[B].end)[which];
-        // The last 8 bytes are within.
+        // The last 8 bytes are within the region.
         let remote = Remote { addr: if which == 0 { addr | 0xff } else { addr }, rkey };
         let add = SendOp::FetchAdd { remote, add: 1 };
         net.post(A, 1, add, Payload::Sges(&[a.sge(0, 8)]));
@@ -143,7 +143,7 @@ fn an_end_that_goes_to_err_aborts_its_stream() {
     assert_eq!(net.hosts[A].away.end, Some(StreamEnd::Abort));
     assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Flush)]);
     assert_eq!(net.hosts[A].segments(), []);
-    // What comes then is dropped.
+    // Data that arrives afterwards is dropped.
     net.offer(A, &[1, 2, 3]);
     assert!(net.hosts[A].offered.is_empty());
 }

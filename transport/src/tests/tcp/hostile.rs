@@ -1,5 +1,6 @@
-//! What a peer may send and should not: each ends in a TERMINATE that says what it was, and nothing
-//! else is touched.
+//! Segments that a peer must not send.
+//!
+//! Each ends in a TERMINATE with its cause, and nothing else is touched.
 
 use super::*;
 use vrdma_wire::iwarp::num::{Msn, Stag};
@@ -27,7 +28,7 @@ fn atomic(b: &End, op: AtomicOp) -> Segment {
     Segment::AtomicRequest(Msn::FIRST, request)
 }
 
-/// Host B takes these segments, which a peer wrote, and one receive.
+/// Delivers these segments, which a peer wrote, to host B with one receive.
 fn after(segments: &[(Segment, usize)]) -> Net {
     let mut net = Net::connected();
     let b = net.hosts[B].end.clone();
@@ -49,7 +50,7 @@ fn ends_in(name: &str, cause: Cause, segments: impl FnOnce(&End) -> Vec<(Segment
     assert_eq!(terminate.code, cause.code(), "{name}: {}", terminate.code);
     assert_eq!(net.hosts[B].state(), QpState::Err, "{name}");
     assert_eq!(net.hosts[B].away.end, Some(StreamEnd::Close), "{name}");
-    // Whatever came later was dropped, and is so now.
+    // Later segments were dropped, and this one is dropped too.
     net.inject(B, &mut { Place::START }, &write(&b, 0, true), &[1; 8]);
     assert_eq!(net.hosts[B].end.memory.bytes(0, 8), [0; 8], "{name}");
 }
@@ -90,7 +91,7 @@ fn responses_that_nobody_asked_for_end_the_connection() {
     ends_in("what an atomic found", Cause::RdmapOpcode, |_| {
         vec![(Segment::AtomicResponse(Msn::FIRST, AtomicResponse { id: 1, original: 5 }), 0)]
     });
-    // Those to a READ of 100 bytes that are not what it asked for.
+    // Responses to a READ of 100 bytes that differ from what it requested.
     for (name, segment, length, cause) in [
         ("another buffer", response(2, 0, true), 100, Cause::TaggedInvalidStag),
         ("another place", response(1, 1, true), 99, Cause::TaggedBounds),

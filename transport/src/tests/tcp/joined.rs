@@ -1,36 +1,41 @@
-//! Two QPs of one engine whose streams are joined: what goes from memory to memory, and that it
-//! changes nothing else.
+//! Two QPs of one engine with a loopback connection.
+//!
+//! Payload goes from memory to memory, and nothing else changes.
 
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::collections::VecDeque;
 
-/// What is on its way to the other end.
+/// A part of a stream in flight.
 #[derive(Debug)]
 enum Part {
     Bytes(Vec<u8>),
     Placed(PlacedFpdu),
 }
 
-/// The streams of both, by the number of the device that sends.
+/// The streams of both QPs, by the number of the sending device.
 #[derive(Default)]
 struct Between {
     ways: [VecDeque<Part>; 2],
     ends: [Option<StreamEnd>; 2],
-    /// Takes what was placed.
+    /// Whether FPDUs with placed payload are accepted.
     places: bool,
 }
 
-impl Outlet<Mem> for Between {
+impl Outlet for Between {
     fn has_room(&mut self) -> bool {
         true
     }
+}
 
+impl PacketOutlet<Mem> for Between {
     fn send(&mut self, packet: &vrdma_wire::roce::Packet, _: &Pieces<'_, Mem>) -> Result<(), Fault> {
         panic!("a packet: {packet:?}");
     }
+}
 
+impl StreamOutlet<Mem> for Between {
     fn stream_has_room(&mut self, _: DeviceId, _: Qpn) -> bool {
         true
     }
@@ -71,7 +76,7 @@ struct Both {
 const LONG: u32 = 5000;
 
 impl Both {
-    /// Connected, joined, and both have sent something.
+    /// Creates a loopback connection on which both QPs have sent something.
     fn new() -> Both {
         let mut engine = Engine::new(1);
         engine.set_link(true);
@@ -99,7 +104,7 @@ impl Both {
         both
     }
 
-    /// From RESET to RTS.
+    /// Changes a QP's state from RESET to RTS.
     fn connect(&mut self, at: usize, role: Role) {
         let Both { engine, ends, log, .. } = self;
         let End { device, qpn, .. } = ends[at];
@@ -129,7 +134,7 @@ impl Both {
         engine.post_send(Instant(0), end.device, OWNER, end.qpn, &request, log).unwrap();
     }
 
-    /// Of as many bytes as a long message has, where WRITEs go too.
+    /// Posts a receive of a long message's length, to the same memory as WRITEs.
     fn post_recv(&mut self, at: usize, id: u32) {
         let Both { engine, ends, log, .. } = self;
         let end = &ends[at];
@@ -138,7 +143,7 @@ impl Both {
         engine.post_recv(Instant(0), end.device, OWNER, end.qpn, request, log).unwrap();
     }
 
-    /// A WRITE to the peer's memory behind its first part, which is what it sends from.
+    /// Posts a WRITE to the peer's memory after the part from which the peer sends.
     fn write(&mut self, from: usize, id: u32, length: u32) {
         let remote = self.ends[1 - from].remote(100_000);
         self.post(from, id, write_to(remote), length);
@@ -150,7 +155,7 @@ impl Both {
         while engine.transmit(Instant(0), 7, between, log) {}
     }
 
-    /// Hands in what is under way from this one.
+    /// Delivers all parts in flight from this QP.
     fn deliver(&mut self, from: usize) {
         self.deliver_some(from, usize::MAX);
     }
@@ -193,14 +198,14 @@ impl Both {
         self.ends[at].memory.write(0, bytes).unwrap();
     }
 
-    /// What the peer has written.
+    /// Returns the bytes that the peer has written.
     fn written(&self, at: usize, length: u32) -> Vec<u8> {
         let mut bytes = vec![0; length as usize];
         self.ends[at].memory.read(100_000, &mut bytes).unwrap();
         bytes
     }
 
-    /// Whether each part under way from A was placed.
+    /// Returns for each part in flight from A whether it was placed.
     fn placed(&self) -> Vec<bool> {
         self.between.ways[A].iter().map(|part| matches!(part, Part::Placed(_))).collect()
     }
@@ -219,8 +224,8 @@ fn what_a_long_write_carries_goes_at_once_and_the_rest_in_its_turn() {
     let before = fpdus_in(&both);
     both.run();
     assert_eq!(fpdus_in(&both), before + 3);
-    // Short ones go with their payload, and so does what is sent behind them before they were
-    // taken.
+    // Short messages carry their payload in the stream. So does a message that is sent after them,
+    // before they were taken.
     for (id, length) in [(2, 100), (3, LONG)] {
         both.write(A, id, length);
     }
@@ -239,7 +244,7 @@ fn sends_and_what_reads_return_go_at_once_too() {
     let mut both = Both::new();
     let data = pattern(LONG as usize, 5);
     both.fill(A, &data);
-    // Without a receive it goes with its payload.
+    // Without a receive, the message carries its payload in the stream.
     both.post(A, 1, SEND, LONG);
     both.transmit();
     assert_eq!(both.placed(), [false]);
@@ -253,11 +258,11 @@ fn sends_and_what_reads_return_go_at_once_too() {
     both.ends[B].memory.write(100_000, &[0; LONG as usize]).unwrap();
     both.transmit();
     assert_eq!((both.placed(), both.written(B, LONG) == data), (vec![true; 2], true));
-    // Neither has arrived.
+    // Neither message has arrived.
     assert_eq!(both.statuses(), [(2, WcStatus::Success), (3, WcStatus::Success)]);
     both.run();
     assert_eq!(both.statuses(), [(2, WcStatus::Success), (3, WcStatus::Success)]);
-    // A receive that is too short is none.
+    // A receive that is too short does not count.
     both.post_recv(B, 4);
     both.post(A, 4, SEND, LONG + 1);
     both.transmit();
@@ -285,7 +290,7 @@ fn nothing_is_placed_ahead_of_what_comes_before_it() {
     both.write(A, 2, LONG);
     both.transmit();
     assert_eq!((both.placed(), both.written(B, LONG)[8]), (vec![false, false], 0));
-    // The SEND has no receive, and waits for an answer: it has come, but nothing passes it.
+    // The SEND has arrived, has no receive and waits for an answer. Nothing passes it.
     let Some(Part::Bytes(send)) = both.between.ways[A].pop_front() else { panic!("a SEND") };
     let to = (both.ends[B].device, both.ends[B].qpn);
     both.engine.handle_stream(to.0, to.1, &send, &mut both.log).unwrap();
@@ -300,7 +305,7 @@ fn a_peer_that_may_not_be_written_to_gets_bytes() {
     let mut both = Both::new();
     let length = LONG;
     both.fill(A, &pattern(length as usize, 3));
-    // It stands still.
+    // The peer is suspended.
     both.engine.set_suspended(both.ends[B].device, true);
     both.write(A, 1, length);
     both.transmit();
@@ -308,14 +313,14 @@ fn a_peer_that_may_not_be_written_to_gets_bytes() {
     both.engine.set_suspended(both.ends[B].device, false);
     both.run();
     assert!(both.written(B, length) == pattern(length as usize, 3));
-    // The outlet takes none.
+    // The outlet accepts no placed FPDUs.
     both.between.places = false;
     both.write(A, 2, length);
     both.transmit();
     assert_eq!(both.placed(), [false]);
     both.run();
     both.between.places = true;
-    // The key is wrong: that ends the connection, as it does otherwise.
+    // A wrong key ends the connection, as it does in a stream.
     let remote = Remote { rkey: vrdma_wire::num::Rkey(both.ends[B].key ^ 1), ..both.ends[B].remote(0) };
     both.post(A, 3, write_to(remote), length);
     both.transmit();
@@ -346,12 +351,12 @@ fn a_qp_that_has_another_stream_now_is_not_reached() {
     both.transmit();
     assert_eq!((both.placed(), both.written(B, LONG)[8]), (vec![false], 0));
     both.between.ways[A].clear();
-    // It is connected anew, to whomever.
+    // The QP gets a new connection to another peer.
     both.connect(B, Role::Responder);
     both.write(A, 2, LONG);
     both.transmit();
     assert_eq!((both.placed(), both.written(B, LONG)[8]), (vec![false], 0));
-    // Nor if its device is gone.
+    // A QP of a removed device is not reached either.
     both.between.ways[A].clear();
     both.engine.remove_device(both.ends[B].device);
     both.write(A, 3, LONG);
@@ -366,7 +371,7 @@ fn only_streams_of_two_devices_are_joined() {
     assert_eq!(both.engine.join_streams(a, a), Err(Error::Invalid));
     both.reset(B);
     assert_eq!(both.engine.join_streams(a, b), Err(Error::Invalid));
-    // What is left of it on one side reaches nobody.
+    // Data that one side still sends reaches nobody.
     both.write(A, 1, LONG);
     both.transmit();
     assert_eq!(both.placed(), [false]);
@@ -389,7 +394,7 @@ fn memory_that_is_gone_is_blamed_on_whose_it_is() {
     }
 }
 
-/// What both guests and the way between them do.
+/// An action of a guest, or of the connection between them.
 #[derive(Clone, Debug)]
 enum Step {
     Write {
@@ -413,7 +418,7 @@ enum Step {
         at: usize,
         length: u32,
     },
-    /// What is sent from there is something else now.
+    /// Changes the data to send.
     Fill {
         at: usize,
         salt: usize,
@@ -451,7 +456,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl Both {
-    /// Takes a step; `id` is that of what it posts.
+    /// Takes a step. `id` is the number of the request that it posts.
     fn take(&mut self, step: &Step, id: u32) {
         match *step {
             Step::Write { from, length, to, imm, wrong } => {
@@ -492,7 +497,7 @@ impl Both {
         }
     }
 
-    /// Posts it, if there is room.
+    /// Posts a request, if there is room.
     fn try_post(&mut self, from: usize, id: u32, (op, at, length): (SendOp, u64, u32)) {
         let Both { engine, ends, log, .. } = self;
         let end = &ends[from];
@@ -508,7 +513,7 @@ impl Both {
         let _ = engine.post_send(Instant(0), end.device, OWNER, end.qpn, &request, log);
     }
 
-    /// All that can be told of it from outside, but for memory.
+    /// Returns all observable results except memory.
     fn outcome(&self) -> String {
         let counters = [A, B].map(|at| self.engine.counters(self.ends[at].device));
         let states = [A, B].map(|at| self.state(at));
@@ -517,8 +522,7 @@ impl Both {
     }
 }
 
-/// With payload that goes from memory to memory, and with all in the streams, the same happens at
-/// the same time.
+/// Placed payload has the same results at the same time as payload in the streams.
 #[test]
 fn what_is_placed_changes_nothing_that_anyone_can_tell() {
     let placed = std::cell::Cell::new(0);

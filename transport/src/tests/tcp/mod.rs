@@ -1,5 +1,6 @@
-//! Conversations between two engines in streams (iWARP): bytes, in pieces as a test likes, over a
-//! connection that loses nothing.
+//! Tests of two engines over iWARP streams.
+//!
+//! The streams deliver bytes without loss, in pieces that a test chooses.
 
 mod basics;
 mod endings;
@@ -11,27 +12,31 @@ mod set_up;
 use super::*;
 use vrdma_wire::iwarp::{Framing, Place, Segment};
 
-/// The stream away from a host.
+/// The stream that leaves a host.
 #[derive(Default)]
 pub(super) struct Away {
     pub(super) bytes: Vec<u8>,
-    /// FPDUs that it takes still, if not all.
+    /// Number of FPDUs that it still accepts, or `None` for any.
     pub(super) room: Option<usize>,
     pub(super) end: Option<StreamEnd>,
-    /// What was taken, but for payload.
+    /// Accepted FPDUs, without payload.
     pub(super) fpdus: Vec<Fpdu>,
     longest: usize,
 }
 
-impl Outlet<Mem> for Away {
+impl Outlet for Away {
     fn has_room(&mut self) -> bool {
         true
     }
+}
 
+impl PacketOutlet<Mem> for Away {
     fn send(&mut self, packet: &vrdma_wire::roce::Packet, _: &Pieces<'_, Mem>) -> Result<(), Fault> {
         panic!("a packet: {packet:?}");
     }
+}
 
+impl StreamOutlet<Mem> for Away {
     fn stream_has_room(&mut self, _: DeviceId, _: Qpn) -> bool {
         self.room != Some(0)
     }
@@ -59,23 +64,23 @@ impl Outlet<Mem> for Away {
     }
 }
 
-/// One host: an engine with one device, one QP, and memory; and the stream away from it.
+/// A host: an engine with one device, one QP, memory, and the stream that leaves it.
 pub(super) struct Host {
     pub(super) engine: Engine<Mem>,
     pub(super) end: End,
     pub(super) log: Log,
     pub(super) away: Away,
-    /// What came to it and was not taken.
+    /// Received bytes that the engine has not taken.
     pub(super) offered: Vec<u8>,
 }
 
-/// Two hosts. Side 0 is `a`, the initiator, side 1 is `b`.
+/// Two hosts. Side 0 is `a`, the initiator; side 1 is `b`.
 pub(super) struct Net {
     pub(super) hosts: [Host; 2],
     pub(super) now: Instant,
-    /// Bytes come in pieces of so many.
+    /// Bytes of the pieces in which data arrives.
     pub(super) piece: usize,
-    /// Questions are answered.
+    /// Whether questions are answered.
     pub(super) looks: bool,
 }
 
@@ -115,7 +120,7 @@ impl Host {
         self.engine.counters(self.end.device)
     }
 
-    /// Ids and statuses of the completions so far, which are thereby forgotten.
+    /// Takes the ids and statuses of all completions so far.
     pub(super) fn statuses(&mut self) -> Vec<(u32, WcStatus)> {
         self.log.completions.drain(..).map(|(_, _, c)| (c.id, c.status)).collect()
     }
@@ -124,14 +129,14 @@ impl Host {
         self.log.events.drain(..).map(|(_, event)| event).collect()
     }
 
-    /// The segments that left so far, which are thereby forgotten.
+    /// Takes the segments that were sent so far.
     pub(super) fn segments(&mut self) -> Vec<Segment> {
         self.away.fpdus.drain(..).filter_map(|fpdu| fpdu.segment).collect()
     }
 }
 
 impl Net {
-    /// Two QPs in INIT.
+    /// Creates two QPs in INIT.
     pub(super) fn new(access: Access) -> Net {
         let hosts = [Host::new(1, access), Host::new(2, access)];
         Net { hosts, now: Instant(1_000_000), piece: usize::MAX, looks: true }
@@ -141,7 +146,7 @@ impl Net {
         Net::connected_with(|_| {}, |_| {})
     }
 
-    /// Both in RTS, with changed attributes.
+    /// Creates two connected QPs in RTS, with changed attributes.
     pub(super) fn connected_with(a: impl FnOnce(&mut StreamAttr), b: impl FnOnce(&mut StreamAttr)) -> Net {
         let mut net = Net::new(Access::QP);
         let (mut attr_a, mut attr_b) = (attr(Role::Initiator), attr(Role::Responder));
@@ -157,7 +162,7 @@ impl Net {
         }
     }
 
-    /// Both may send.
+    /// Creates two connected QPs that may both send.
     pub(super) fn greeted() -> Net {
         let mut net = Net::connected();
         let empty = net.hosts[B].end.remote(0);
@@ -179,7 +184,7 @@ impl Net {
         engine.post_recv(self.now, end.device, OWNER, end.qpn, RecvRequest { id, sges }, log).unwrap();
     }
 
-    /// Lets a host do what it can now.
+    /// Lets a host do all work that is ready.
     pub(super) fn work(&mut self, at: usize) {
         let Host { engine, log, away, .. } = &mut self.hosts[at];
         save::replace_at_times(engine);
@@ -194,7 +199,7 @@ impl Net {
         }
     }
 
-    /// Offers bytes to a host, in pieces; what it does not take stays offered.
+    /// Offers bytes to a host in pieces. Bytes that it does not take stay offered.
     pub(super) fn offer(&mut self, to: usize, bytes: &[u8]) {
         let Net { hosts, now, piece, looks } = self;
         let Host { engine, end, log, offered, .. } = &mut hosts[to];
@@ -211,7 +216,7 @@ impl Net {
         }
     }
 
-    /// Lets both work until nothing is left to do.
+    /// Lets both hosts work until nothing is left to do.
     pub(super) fn run(&mut self) {
         loop {
             for (from, to) in [(A, B), (B, A)] {
@@ -229,7 +234,7 @@ impl Net {
         }
     }
 
-    /// What a peer might send: a segment in an FPDU of its own.
+    /// Delivers a segment that a peer might send, in an FPDU of its own.
     pub(super) fn inject(&mut self, to: usize, place: &mut Place, segment: &Segment, payload: &[u8]) {
         let fpdu = Fpdu { framing: PLAIN, place: *place, segment: Some(*segment) };
         let mut buffer = vec![0; fpdu.len(payload.len())];
@@ -239,13 +244,15 @@ impl Net {
     }
 }
 
-/// Bytes that differ from each other.
+/// Returns bytes of which neighbours differ.
 pub(super) fn pattern(length: usize, salt: usize) -> Vec<u8> {
     (0..length).map(|i| ((i * 31 + i / 251 + salt) % 253) as u8).collect()
 }
 
-/// Engines in the midst of it: requests, responses and FPDUs that are parts, what is to be sent
-/// first, a message that waits, and a TERMINATE that does.
+/// Returns records of engines in the middle of transfers.
+///
+/// They have partial requests, responses and FPDUs, data to send first, a waiting message, and a
+/// waiting TERMINATE.
 pub(super) fn records() -> Vec<Record> {
     let mut records = Vec::new();
     let mut net = Net::connected();
@@ -265,7 +272,7 @@ pub(super) fn records() -> Vec<Record> {
     net.offer(A, &bytes[..bytes.len() - 100]);
     records.extend(net.hosts.iter().map(|host| host.engine.save()));
 
-    // The same before the WRITE has begun.
+    // The same requests, before the WRITE has started.
     let mut net = Net::connected();
     net.hosts[A].away.room = Some(2);
     net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 20_000)]));
@@ -286,7 +293,7 @@ pub(super) fn records() -> Vec<Record> {
     net.work(A);
     let bytes = std::mem::take(&mut net.hosts[A].away.bytes);
     let Host { engine, log, .. } = &mut net.hosts[B];
-    // Another QP asks, and is reset before it is answered.
+    // Another QP asks, and is reset before it gets an answer.
     let qpn = engine.create_qp(b.device, qp_init(b.pd)).unwrap();
     let init = QpAttr { state: QpState::Init, access: Access::QP, port: 1, ..QpAttr::default() };
     engine.modify_qp(net.now, b.device, qpn, TO_INIT, &init, log).unwrap();

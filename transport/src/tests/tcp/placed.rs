@@ -1,4 +1,5 @@
-//! FPDUs that come beyond a hole: which are placed, and that each is delivered in its turn.
+//! FPDUs that arrive after a gap: which are placed out of order, and that each is delivered in
+//! order.
 
 use super::*;
 use vrdma_wire::iwarp::Cause;
@@ -25,7 +26,7 @@ fn send(msn: u32, invalidate: Option<u32>, payload: &[u8]) -> Vec<u8> {
     fpdu(Segment::Send { part, solicited: false, invalidate: invalidate.map(Stag) }, payload)
 }
 
-/// A part of a SEND.
+/// Builds a part of a SEND.
 fn part(msn: u32, offset: u32, last: bool, payload: &[u8]) -> Vec<u8> {
     let part = Part { msn: Msn(msn), offset, last };
     fpdu(Segment::Send { part, solicited: false, invalidate: None }, payload)
@@ -43,7 +44,7 @@ impl Net {
         early
     }
 
-    /// What was placed; `None` if the bytes are to be kept.
+    /// Places an FPDU out of order. Returns `None` if the bytes have to be kept.
     fn place(&mut self, at: usize, bytes: &[u8]) -> Option<PlacedFpdu> {
         match self.early(at, bytes) {
             EarlyFpdu::Placed(placed) => {
@@ -60,7 +61,7 @@ impl Net {
         engine.handle_placed(end.device, end.qpn, placed, log).unwrap()
     }
 
-    /// What the host told its peer last, and that the connection is over.
+    /// Asserts that the connection is over, and returns the code of the host's TERMINATE.
     fn terminated(&mut self, at: usize) -> vrdma_wire::iwarp::Code {
         self.work(at);
         assert_eq!(self.hosts[at].state(), QpState::Err);
@@ -82,7 +83,7 @@ fn what_a_write_carries_is_there_at_once_and_completions_come_in_their_turn() {
     assert!(net.hosts[B].statuses().is_empty());
     net.offer(B, &send(1, None, b"in the hole"));
     assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Success)]);
-    // Nobody writes what was placed a second time.
+    // Placed payload is not written a second time.
     b.memory.fill(0, &[0; 15]);
     assert!(net.deliver(B, &placed));
     net.offer(B, &send(2, None, b"behind"));
@@ -92,7 +93,7 @@ fn what_a_write_carries_is_there_at_once_and_completions_come_in_their_turn() {
     assert_eq!((counters.fpdus_in, counters.fpdus_placed, counters.stream_faults), (3, 1, 0));
 }
 
-/// Two READs of A, which B has not answered.
+/// Posts two READs of A, which B has not answered.
 fn reading() -> (Net, End, [u32; 2]) {
     let mut net = Net::greeted();
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
@@ -125,7 +126,7 @@ fn what_a_read_returns_is_placed_whichever_read_it_is_and_reads_end_in_order() {
     assert!(net.deliver(A, &half));
     assert_eq!(a.memory.bytes(0, 4), b"1234");
     assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
-    // What it asked for has ended: nothing more is placed there.
+    // The READ has completed, so nothing more is placed there.
     assert_eq!(net.place(A, &response(first, 0, false, b"xx")), None);
     let original = vrdma_wire::iwarp::request::AtomicResponse { id: first + 1, original: 7 };
     net.offer(A, &fpdu(Segment::AtomicResponse(Msn::FIRST, original), b""));
@@ -141,7 +142,8 @@ fn what_a_read_did_not_ask_for_is_not_placed() {
     let wrong = [
         response(second, 4, true, b"too long"),
         response(second, u64::MAX - 7, true, b"wraps..."),
-        // That of the atomic, of a READ that was never sent, and of one long ago.
+        // Responses to the atomic, to a READ that was never sent, and to one that completed long
+        // ago.
         response(first + 1, 0, true, b"atomic.."),
         response(second + 1, 0, true, b"nobody.."),
         response(first.wrapping_sub(1), 0, true, b"nobody.."),
@@ -178,7 +180,7 @@ fn what_is_not_one_right_fpdu_of_a_write_that_may_be_is_not_placed() {
         [&right[..], &[0; 4]].concat(),
         [&right[..], &right[..]].concat(),
         right[4..].to_vec(),
-        // The payload, the length, the CRC.
+        // A changed byte in the payload, the length, and the CRC.
         changed(20),
         changed(1),
         changed(right.len() - 1),
@@ -195,7 +197,7 @@ fn what_is_not_one_right_fpdu_of_a_write_that_may_be_is_not_placed() {
         assert_eq!(net.place(B, bytes), None, "{n}");
     }
     assert_eq!(b.memory.bytes(0, 100), [0; 100]);
-    // It is that QP's, and none before: nothing ended it.
+    // None of the FPDUs before ended the connection, and the QP accepts the right one.
     assert_eq!(net.hosts[B].state(), QpState::Rts);
     assert!(net.place(B, &right).is_some());
 }
@@ -249,11 +251,11 @@ fn a_key_that_is_invalidated_in_the_hole_ends_the_connection_in_the_turn_of_who_
     let placed = net.place(B, &used).unwrap();
     net.offer(B, &send(1, Some(key.0), b""));
     assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Success)]);
-    // Whoever has the key no more has the memory alone.
+    // After the key is invalid, the memory belongs to its owner alone.
     b.memory.fill(0, b"own...");
     assert_eq!(net.place(B, &used), None);
     assert!(net.deliver(B, &placed));
-    // The window is there still, and has no bytes.
+    // The window still exists, and has no bytes.
     assert_eq!(net.terminated(B), Cause::TaggedBounds.code());
     assert_eq!(b.memory.bytes(0, 6), b"own...");
 }
@@ -296,7 +298,7 @@ fn who_lies_about_where_fpdus_begin_is_told_so() {
     net.offer(B, &write(b.key, IOVA, b"it may send"));
     let placed = net.place(B, &write(b.key, IOVA, b"placed")).unwrap();
     let long = write(b.key, IOVA + 100, &[1; 400]);
-    // It seems to go on where the other began.
+    // The segment appears to continue where the other FPDU began.
     net.offer(B, &long[..200]);
     assert!(net.deliver(B, &placed));
     assert_eq!(net.terminated(B), Cause::MpaMarker.code());
@@ -320,12 +322,12 @@ fn what_sends_carry_is_in_their_receives_at_once_and_they_end_in_order_once() {
     assert_eq!((b.memory.bytes(100, 3), b.memory.bytes(200, 4)), (b"\0\0c".to_vec(), b"defg".to_vec()));
     assert_eq!(b.memory.bytes(0, 5), b"\0\0\0st");
     assert!(net.hosts[B].statuses().is_empty());
-    // Nobody writes what was placed a second time.
+    // Placed payload is not written a second time.
     for (at, length) in [(300, 6), (102, 1), (200, 4), (3, 2)] {
         b.memory.fill(at, &vec![b'!'; length]);
     }
     net.offer(B, &part(1, 0, false, b"fir"));
-    // A part of the message that has begun goes to its receive as well.
+    // A part of the message in progress goes to its receive as well.
     assert!(net.deliver(B, &end_of_first));
     net.offer(B, &part(2, 0, false, b"ab"));
     assert!(net.deliver(B, &middle) && net.deliver(B, &end));
@@ -373,7 +375,7 @@ fn a_send_that_does_not_fit_its_receive_is_not_placed_and_ends_the_connection_in
             (send(1, None, b"longer"), Cause::UntaggedTooLong),
             (part(1, 3, true, b"345"), Cause::UntaggedOffset),
             (part(1, u32::MAX, true, b"wraps"), Cause::UntaggedOffset),
-            // Into an element that is nobody's.
+            // A receive element without a valid key.
             (send(2, None, b"no key"), Cause::UntaggedMsn),
             (send(2, Some(b.key), b"no key"), Cause::UntaggedMsn),
         ]
@@ -466,8 +468,9 @@ fn only_so_many_receives_are_looked_at_for_a_send() {
     assert_eq!(b.memory.bytes(1022, 4), [0, b'1', 0, 0]);
 }
 
-/// B uses a shared queue with so many receives of 10 bytes: that with id n is at 100 n, and the
-/// limit is armed below 1.
+/// Creates B's QP with an SRQ of `receives` receives of 10 bytes each.
+///
+/// The receive with id n is at offset 100 n. The limit is armed below 1.
 fn sharing(receives: u32) -> (Net, End, SrqId) {
     let mut net = Net::new(Access::QP);
     let Host { engine, end, log, .. } = &mut net.hosts[B];
@@ -496,7 +499,7 @@ fn a_send_beyond_a_hole_claims_all_that_are_missing_of_a_shared_queue() {
     net.offer(B, &part(1, 0, false, b"ab"));
     assert!(net.deliver(B, &first));
     assert_eq!(b.memory.bytes(100, 4), b"abcd");
-    // Others come behind those that are claimed.
+    // Further receives come after those that are claimed.
     let Host { engine, end, log, .. } = &mut net.hosts[B];
     let sges = [end.sge(400, 10)];
     engine.post_srq_recv(end.device, OWNER, srq, RecvRequest { id: 4, sges: &sges }, log).unwrap();
@@ -514,7 +517,7 @@ fn no_more_than_so_many_receives_of_a_shared_queue_are_claimed() {
     assert_eq!(net.place(B, &send(65, None, b"far")), None);
     assert!(net.place(B, &send(64, None, b"last")).is_some());
     assert_eq!(b.memory.bytes(6400, 4), b"last");
-    // Those that were claimed end with the QP, and the others are there for others.
+    // Claimed receives complete with the QP. The remaining ones stay available.
     let Host { engine, log, .. } = &mut net.hosts[B];
     engine.lose_stream(b.device, b.qpn, false, log).unwrap();
     net.work(B);

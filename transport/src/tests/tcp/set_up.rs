@@ -1,4 +1,4 @@
-//! How connections begin.
+//! How connections are set up.
 
 use super::*;
 use vrdma_wire::iwarp::{Cause, Fault};
@@ -6,7 +6,7 @@ use vrdma_wire::iwarp::{Cause, Fault};
 const WISHES: Wishes =
     Wishes { markers: false, crc: true, enhanced: true, peer_to_peer: false, ird: 4, ord: 8 };
 
-/// What both make of their wishes, with bytes that come one by one.
+/// Negotiates the parameters of both ends, with bytes that arrive one by one.
 fn meet(a: Wishes, b: Wishes) -> Result<[Agreed; 2], SetUpError> {
     let (mut initiator, request) = Initiator::new(a, b"may I");
     let mut responder = Responder::default();
@@ -83,7 +83,7 @@ fn nonsense_is_refused() {
     // A reply of the other revision.
     let (mut initiator, _) = Initiator::new(Wishes { enhanced: false, ..WISHES }, b"");
     assert_eq!(initiator.handle(&reply), Err(SetUpError::Unexpected));
-    // One that asks for more READs than this end answers.
+    // A reply that asks for more READs than this end answers.
     let (_, request) = Initiator::new(WISHES, b"");
     let (_, came) = Responder::default().handle(&request).unwrap();
     let (_, reply) = came.unwrap().accept(&WISHES, b"").unwrap();
@@ -115,7 +115,7 @@ fn the_responder_sends_nothing_before_the_initiator_has() {
     assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Success)]);
 }
 
-/// Time passes, and what is due then happens.
+/// Lets time pass, and does what is due then.
 fn after(net: &mut Net, milliseconds: u64) {
     net.now = net.now + Duration::from_millis(milliseconds);
     net.run();
@@ -126,7 +126,7 @@ fn a_responder_sends_when_an_initiator_was_silent_for_long() {
     let mut net = Net::connected();
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
     net.post_recv(A, 1, &[a.sge(0, 8)]);
-    // It is not the connection's age that counts.
+    // The deadline does not depend on the connection's age.
     after(&mut net, 10_000);
     net.post(B, 2, SEND, Payload::Sges(&[b.sge(0, 8)]));
     after(&mut net, 0);
@@ -187,7 +187,7 @@ fn an_initiator_that_is_to_send_by_itself_waits_a_little() {
 #[test]
 fn between_peers_the_initiator_sends_something_by_itself() {
     for ready in [ReadyToReceive::Fpdu, ReadyToReceive::Write, ReadyToReceive::Read] {
-        // Rights are for programs: what is agreed needs none.
+        // Rights are for programs. The agreed message needs none.
         let mut net = Net::new(Access::NONE);
         let with = |role| StreamAttr { ready: Some(ready), ..attr(role) };
         net.connect(&with(Role::Initiator), &with(Role::Responder));
@@ -228,7 +228,7 @@ fn the_read_that_was_agreed_is_one_of_those_that_the_peer_keeps() {
     net.connect(&with(Role::Initiator), &with(Role::Responder));
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
     net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 4)]));
-    // It is sent alone, and the other after its answer.
+    // The agreed READ is sent alone, and the program's READ after its answer.
     for milliseconds in [0, 20] {
         net.now = net.now + Duration::from_millis(milliseconds);
         net.work(A);

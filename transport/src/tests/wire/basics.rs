@@ -205,7 +205,8 @@ fn a_qp_whose_way_has_no_room_waits_and_others_go_on() {
 
 #[test]
 fn a_pipe_of_100_gb_a_second_and_100_us_there_and_back_is_filled() {
-    /// Packets of 4 KiB that it takes in half of that time, which a step of this test is.
+    /// Packets of 4 KiB that the wire takes in half of the round trip, which is a step of this
+    /// test.
     const STEP: usize = 625_000 / 4096;
     const LENGTH: u32 = 64 << 10;
     let mut net = Net::connected_with(
@@ -213,7 +214,7 @@ fn a_pipe_of_100_gb_a_second_and_100_us_there_and_back_is_filled() {
         |b| (b.path_mtu, b.timeout) = (Mtu::M4096, 14),
     );
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
-    // On their way, and sent in each step.
+    // Packets in flight, and the number sent in each step.
     let (mut requests, mut answers, mut sent) =
         (VecDeque::<Frame>::new(), VecDeque::<Frame>::new(), Vec::new());
     let mut posted = 0;

@@ -1,16 +1,17 @@
-//! Connections whose address vector changes while they are at work: what was begun for one carrier
-//! is not done by the other.
+//! Connections whose address vector changes during work.
+//!
+//! Work that was started for one transport kind is not done by the other.
 
 use super::*;
 
-/// An address vector to `gid`, in SQD.
+/// Sets an address vector to `dgid`, in SQD.
 fn lead_to(pair: &mut Pair, end: &End, sgid_index: u8, dgid: Gid) {
     pair.go(end, QpState::Sqd);
     let attr = QpAttr { dgid, sgid_index, ..attr_to(&pair.a) };
     pair.modify(end, AttrMask::AV, attr).unwrap();
 }
 
-/// Two QPs in RTS of one engine, which has a port.
+/// Creates two QPs in RTS on one engine, which also has a port.
 fn connected_beside_a_port() -> Pair {
     let mut pair = Pair::new();
     pair.engine.set_link(true);
@@ -20,7 +21,7 @@ fn connected_beside_a_port() -> Pair {
     pair
 }
 
-/// All packets that the port of `pair` has to send, at most so many.
+/// Returns the packets that the port of `pair` has to send, at most `most`.
 fn packets(pair: &mut Pair, most: usize) -> Vec<Packet> {
     let mut cable = Cable { room: Some(most), ..Cable::default() };
     pair.engine.transmit(pair.now, usize::MAX, &mut cable, &mut pair.log);
@@ -38,7 +39,7 @@ fn a_request_that_was_ready_here_leaves_by_the_port_once_its_peer_is_elsewhere()
     pair.post(&a, 1, write_to(b.remote(0)), Payload::Sges(&own)).unwrap();
     lead_to(&mut pair, &a, 0, ELSEWHERE);
     pair.go(&a, QpState::Rts);
-    // A guest may have the address itself by now, and answer from there.
+    // A guest of this host may have the address by then, and answer from there.
     pair.engine.set_gid(b.device, 1, Some(ELSEWHERE.into())).unwrap();
     lead_to(&mut pair, &b, 1, a.gid);
     pair.go(&b, QpState::Rts);
@@ -74,7 +75,7 @@ fn what_was_begun_in_packets_goes_on_when_the_address_vector_comes_back() {
     let own = [net.hosts[A].end.sge(0, 3000)];
     net.hosts[A].end.memory.fill(0, &[5; 3000]);
     net.post(A, 1, write_to(net.hosts[B].end.remote(0)), Payload::Sges(&own));
-    // The first packet arrives, the others get lost.
+    // The first packet arrives, the others are lost.
     let mut taken = 0;
     net.work(A);
     net.carry(A, |_, _| {

@@ -1,5 +1,6 @@
-//! Any packets at any time, between honest ones: nothing panics, and every request ends once and in
-//! order.
+//! Any packets at any time, between valid ones.
+//!
+//! Nothing panics, and every request completes once and in order.
 
 use super::*;
 use crate::base::rng::Rng;
@@ -64,7 +65,7 @@ struct Chaos {
     net: Net,
     rng: Rng,
     pending: [VecDeque<u32>; 2],
-    /// A memory window of each host, of type 1.
+    /// A memory window of type 1 for each host.
     windows: [Rkey; 2],
     next_id: u32,
 }
@@ -143,7 +144,7 @@ impl Chaos {
         self.net.inject(from, &packet, &vec![7; length]);
     }
 
-    /// A QP that went to ERR begins anew, and the other with it.
+    /// Reconnects both QPs if one went to ERR.
     fn mend(&mut self) {
         if self.net.hosts.iter().all(|host| host.state() == QpState::Rts) || self.roll(10) != 0 {
             return;
@@ -166,7 +167,7 @@ impl Chaos {
     }
 }
 
-/// A bind of no bytes, which unbinds a window.
+/// Returns a bind of no bytes, which unbinds a window.
 fn unbind(rkey: Rkey) -> SendOp {
     let (access, lkey) = (Access::NONE, Lkey(0));
     SendOp::BindMw(Bind { rkey, new_rkey: rkey, lkey, access, addr: 0, length: 0 })

@@ -1,4 +1,4 @@
-//! Datagrams in packets.
+//! Datagrams with packets.
 
 use super::*;
 use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD, to};
@@ -13,7 +13,7 @@ pub(crate) fn ud() -> Net {
     ready(Net::new(QpType::Ud))
 }
 
-/// With both QPs, which are in RESET, in RTS.
+/// Changes the state of both QPs, which are in RESET, to RTS.
 pub(crate) fn ready(mut net: Net) -> Net {
     for own in [A, B] {
         let attr = QpAttr { port: 1, qkey: QKEY, sq_psn: Psn::truncate(0xff_ffff), ..QpAttr::default() };
@@ -26,7 +26,7 @@ pub(crate) fn ready(mut net: Net) -> Net {
 }
 
 impl Net {
-    /// Where A's datagrams to B go.
+    /// Returns the destination of A's datagrams to B.
     pub(crate) fn way(&self) -> Destination {
         let [a, b] = &self.hosts;
         Destination { dmac: b.mac, ..to(&a.end, &b.end) }
@@ -85,7 +85,7 @@ fn a_datagram_is_a_packet_with_all_that_its_handle_says() {
     assert_eq!(received.arrival, Some(Arrival { smac: net.hosts[A].mac, vlan: Some(5) }));
     let got = b.memory.bytes(0, 48);
     assert_eq!((&got[20..40], &got[40..]), (&frame[18..38], &b"datagram"[..]));
-    // A port of its own choice, and the next PSN.
+    // A source port that the sender chose, and the next PSN.
     let way = Destination { udp_sport: 0xc123, ..net.way() };
     net.send(2, &way, SEND, Payload::Inline(b""));
     net.work(A);
@@ -116,7 +116,7 @@ fn a_datagram_of_a_limited_member_is_taken() {
 fn the_header_before_the_data_is_the_same_on_both_ways() {
     let mut net = ud();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
-    // A second device on A's host has B's address and QP for a while.
+    // A's datagram to its own QP takes the local path.
     net.post_recv(B, 1, &[b.sge(0, 4200)]);
     let data = vec![0x77; 4096];
     a.memory.fill(0, &data);
@@ -129,7 +129,7 @@ fn the_header_before_the_data_is_the_same_on_both_ways() {
     assert_eq!(net.hosts[B].statuses(), [(1, OK)]);
     assert_eq!(net.hosts[A].statuses(), [(2, OK), (3, OK), (4, OK)]);
     let (wire, local) = (b.memory.bytes(0, 4136), a.memory.bytes(8192, 4136));
-    // But for checksum and destination.
+    // Equal except for checksum and destination.
     assert_eq!((&wire[..30], &wire[32..36]), (&local[..30], &local[32..36]));
     assert_eq!((wire[39], local[39], &wire[40..]), (2, 1, &local[40..]));
 }

@@ -1,4 +1,4 @@
-//! Frames that no honest peer sends: each is counted by name and changes nothing.
+//! Frames that no valid peer sends. Each is counted by name and changes nothing.
 
 use super::*;
 use vrdma_wire::Drop;
@@ -19,7 +19,7 @@ fn write_only(net: &Net, at: usize) -> Body {
     Body::Rc(Rc::Write(Part::Only(reth, WriteTail::Plain)))
 }
 
-/// All counters of a host that are not zero, but for those that only say how much came.
+/// Returns all counters of a host that are not zero, except those that only count arrivals.
 fn counted(host: &Host) -> Vec<(&'static str, u64)> {
     let device = host.counters().iter();
     let port = host.engine.port_counters().iter();
@@ -28,8 +28,9 @@ fn counted(host: &Host) -> Vec<(&'static str, u64)> {
     all.filter(|count| !matches!(count.0, "packets_in" | "frames_in")).collect()
 }
 
-/// Delivers a frame to B as from A, and says what B counted. B does not answer, and neither its
-/// memory nor its QP changes.
+/// Delivers a frame to B as from A, and returns what B counted.
+///
+/// It asserts that B does not answer, and that neither B's memory nor its QP changes.
 fn refused(spoil: impl FnOnce(&Net, &mut Packet) -> Option<Frame>) -> Vec<(&'static str, u64)> {
     let mut net = Net::connected();
     let mut packet = net.packet(A, write_only(&net, B), net.expected(B));
@@ -138,7 +139,7 @@ fn forged_psns_change_nothing() {
         refused(move |_, packet| {
             packet.bth.psn = packet.bth.psn.add(distance);
             packet.bth.ack_req = false;
-            // Neither a NAK nor an acknowledge is asked of a response.
+            // A response causes neither a NAK nor an ACK.
             packet.body = ack(ACK);
             Some(frame(packet, b""))
         })
@@ -146,7 +147,7 @@ fn forged_psns_change_nothing() {
     assert_eq!(at(0), [("drop_response_future", 1)]);
     assert_eq!(at(1 << 22), [("drop_response_future", 1)]);
     assert_eq!(at(0xff_ffff), [("drop_response_old", 1)]);
-    // Requests are answered, for the sender to know; what they ask for is not done.
+    // Requests are answered, so that the sender learns. They are not executed.
     for (distance, name) in [
         (1, "out_of_order"),
         ((1 << 23) - 1, "out_of_order"),
@@ -187,7 +188,7 @@ fn packets_in_a_state_that_takes_none_are_dropped() {
     }
 }
 
-/// A WRITE of three packets is on its way from A; B is the test.
+/// Has A send a WRITE of three packets. The test plays B.
 fn waiting() -> (Net, Psn) {
     let mut net = Net::connected_with(|a| a.rnr_retry = 1, |_| {});
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
@@ -230,7 +231,7 @@ fn a_storm_of_naks_is_answered_once() {
     assert_eq!(sent, 2, "the two packets that were asked for");
     assert_eq!(net.hosts[A].counters().naks_sequence_in, 1000);
     assert_eq!((net.hosts[A].statuses(), net.hosts[A].state()), (vec![], QpState::Rts));
-    // And one of RNR NAKs is over after the retries that are allowed.
+    // A storm of RNR NAKs ends after the allowed retries.
     let (mut net, first) = waiting();
     let packet = net.packet(B, ack(Syndrome::Rnr(RnrTimer::new(12).unwrap())), first);
     for _ in 0..1000 {
@@ -266,12 +267,13 @@ fn a_peer_without_credits_gets_one_packet_at_a_time() {
     net.post(A, 2, write_to(b.remote(0)), Payload::Inline(b"x"));
     net.post(A, 3, SEND, Payload::Sges(&[a.sge(0, 3000)]));
     net.post(A, 4, write_to(b.remote(0)), Payload::Inline(b"x"));
-    // WRITEs need no receive. Then the SEND's first packet alone: it shows whether there is one.
+    // WRITEs need no receive. Then only the SEND's first packet is sent, which shows whether there
+    // is a receive.
     assert_eq!(net.answers(A).len(), 1);
     assert_eq!(answer(&mut net, 1, 2, 0), [2]);
     assert_eq!(answer(&mut net, 2, 2, 0), [3]);
-    // The acknowledge before the last tells nothing any more; the last again, of a receive that was
-    // posted.
+    // The ACK before the last one has no effect any more. The last one, repeated, reports a receive
+    // that was posted.
     assert_eq!(answer(&mut net, 1, 2, 1), []);
     assert_eq!(answer(&mut net, 2, 2, 1), [4, 5]);
     assert_eq!(answer(&mut net, 5, 4, 31), []);
@@ -358,7 +360,7 @@ fn a_peer_that_reads_without_end_harms_no_other_connection() {
             break;
         }
         assert!(turn < 5, "after a turn of 256 KiB it is the other's");
-        // A peer that asks again and again gets no more for it.
+        // A peer that repeats its request gets no more for it.
         let again = net.packet(A, Body::Rc(Rc::ReadRequest(reth)), begin);
         let again = Packet { bth: Bth { dest: first[B].qpn, ..again.bth }, ..again };
         for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Packets get lost, come twice or out of order.
+//! Packets that are lost, doubled or out of order.
 
 use super::*;
 use crate::base::rng::Rng;
@@ -71,7 +71,7 @@ fn without_a_timeout_who_is_in_this_process_is_asked_for_ever_and_nobody_else() 
         let (statuses, written) = (net.hosts[A].statuses(), b.memory.bytes(0, 1)[0]);
         let wanted = if stays_here { (vec![(1, Success)], b'x') } else { (vec![], 0) };
         assert_eq!((statuses, written), wanted);
-        // It asks no more once all is answered.
+        // The requester asks no more once all is answered.
         net.settle();
     }
 }
@@ -93,7 +93,7 @@ fn who_goes_on_posting_does_not_put_the_end_off() {
     assert!(net.now <= start + 5 * TIMEOUT);
 }
 
-/// Sends mixed requests both ways over a bad wire; all arrive, once and in order.
+/// Sends mixed requests both ways over a bad wire. All arrive, once and in order.
 fn storm(seed: u64, per_mille: u64) {
     let set = |attr: &mut QpAttr| {
         attr.retry_cnt = 7;
@@ -117,8 +117,8 @@ fn storm(seed: u64, per_mille: u64) {
                 let id = round * 10 + k as u32;
                 let length = (rng.next() % 3000) as u32;
                 let data: Vec<u8> = (0..length).map(|_| rng.next() as u8).collect();
-                // Each request has a place of its own: 4000 bytes of each side's memory in turn, by
-                // thirds.
+                // Each request has a slot of 4000 bytes of its own. Sources, targets and READ
+                // buffers each have a third of each side's memory.
                 let slot = (u64::from(round) * 6 + k) % 80 * 4000;
                 let (source, target) = (slot, 320_000 + slot);
                 if expected[from].len() - done[from].len() >= 60 {
@@ -194,7 +194,7 @@ fn storm(seed: u64, per_mille: u64) {
                 done[at].extend(net.hosts[at].statuses().into_iter().filter(|done| done.0 < 1_000_000));
             }
             if !moved && delayed.iter().all(Vec::is_empty) {
-                // Now and then the next round begins before this one has ended.
+                // Sometimes the next round begins before this one has ended.
                 let next = net.hosts.iter().filter_map(|host| host.engine.poll_timeout()).min();
                 match next {
                     Some(at) if idle < 2 || round == 39 => net.now = net.now.max(at),

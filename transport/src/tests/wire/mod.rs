@@ -1,4 +1,4 @@
-//! Conversations between two engines: packets, as frames, over a wire that the test is.
+//! Tests of two engines that exchange packets as frames. The test is the wire.
 
 mod basics;
 mod carriers;
@@ -16,35 +16,37 @@ use std::collections::VecDeque;
 use vrdma_wire::num::{FlowLabel, Mac};
 use vrdma_wire::roce::{Body, Bth, Packet, Path, Rc};
 
-/// A frame on its way, with room for the longest.
+/// A frame in flight, with room for the longest.
 pub(crate) type Frame = Vec<u8>;
 
-/// Takes every packet, as a frame.
+/// An outlet that accepts every packet, as a frame.
 #[derive(Default)]
 pub(crate) struct Cable {
     pub(crate) frames: VecDeque<Frame>,
-    /// Packets that it takes still, if not all.
+    /// Number of packets that it still accepts, or `None` for any.
     pub(crate) room: Option<usize>,
-    /// An address to which it takes none.
+    /// An address to which it accepts no packets.
     pub(crate) closed: Option<Mac>,
-    /// [`Way::stays_here`].
+    /// The value of [`Way::stays_here`].
     pub(crate) stays_here: bool,
-    /// Packets that went as they are: where they do.
+    /// The ring of inter-worker packets, which are not encoded as frames.
     pub(crate) near: Option<near::Ring>,
 }
 
 impl Cable {
-    /// Whether it takes another packet.
+    /// Returns whether it accepts another packet.
     pub(crate) fn has_room_for_more(&self) -> bool {
         self.room != Some(0)
     }
 }
 
-impl Outlet<Mem> for Cable {
+impl Outlet for Cable {
     fn has_room(&mut self) -> bool {
         self.has_room_for_more()
     }
+}
 
+impl PacketOutlet<Mem> for Cable {
     fn way_to(&mut self, dst: Mac) -> Way {
         Way { has_room: self.closed != Some(dst), stays_here: self.stays_here, is_near: self.near.is_some() }
     }
@@ -73,7 +75,9 @@ impl Outlet<Mem> for Cable {
     }
 }
 
-/// One host: an engine with one device, one QP, and memory; and the cable away from it.
+impl StreamOutlet<Mem> for Cable {}
+
+/// A host: an engine with one device, one QP, memory, and the cable that leaves it.
 pub(crate) struct Host {
     pub(crate) engine: Engine<Mem>,
     pub(crate) end: End,
@@ -90,7 +94,7 @@ pub(crate) struct Net {
 
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
-/// Of each host's memory.
+/// Bytes of each host's memory.
 pub(crate) const MEMORY: usize = 1 << 20;
 
 impl Host {
@@ -123,7 +127,7 @@ impl Host {
         self.engine.counters(self.end.device)
     }
 
-    /// Ids and statuses of the completions so far, which are thereby forgotten.
+    /// Takes the ids and statuses of all completions so far.
     pub(crate) fn statuses(&mut self) -> Vec<(u32, WcStatus)> {
         self.log.completions.drain(..).map(|(_, _, c)| (c.id, c.status)).collect()
     }
@@ -138,12 +142,12 @@ impl Net {
         Net::connected_with(|_| {}, |_| {})
     }
 
-    /// Two QPs in RESET.
+    /// Creates two QPs in RESET.
     pub(crate) fn new(qp_type: QpType) -> Net {
         Net { hosts: [Host::new(1, qp_type), Host::new(2, qp_type)], now: Instant(1_000_000) }
     }
 
-    /// Takes both QPs to RTS.
+    /// Changes the state of both QPs from RESET to RTS.
     pub(crate) fn connect(&mut self, a: QpAttr, b: QpAttr) {
         for (host, attr) in [(A, a), (B, b)] {
             for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
@@ -152,7 +156,7 @@ impl Net {
         }
     }
 
-    /// Makes a second pair of QPs that take the place of the first, which go on and are returned.
+    /// Creates a second pair of QPs in place of the first, which stays connected and is returned.
     pub(crate) fn second_pair(&mut self) -> [End; 2] {
         let first = [A, B].map(|at| {
             let Host { engine, end, .. } = &mut self.hosts[at];
@@ -163,7 +167,7 @@ impl Net {
         first
     }
 
-    /// Both in RTS, with changed attributes.
+    /// Creates two connected QPs in RTS, with changed attributes.
     pub(crate) fn connected_with(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Net {
         let mut net = Net::new(QpType::Rc);
         let [mut attr_a, mut attr_b] = [A, B].map(|own| net.attr(own));
@@ -173,7 +177,7 @@ impl Net {
         net
     }
 
-    /// Attributes of a host's QP that talks to the other's.
+    /// Returns the attributes of a host's QP that is connected to the other host's.
     pub(crate) fn attr(&self, own: usize) -> QpAttr {
         let peer = &self.hosts[1 - own];
         QpAttr { dmac: peer.mac, hop_limit: 64, ..attr_to(&peer.end) }
@@ -201,7 +205,7 @@ impl Net {
         engine.post_recv(self.now, end.device, OWNER, end.qpn, RecvRequest { id, sges }, log).unwrap();
     }
 
-    /// Lets a host do what it can now; its packets are in its cable then.
+    /// Lets a host do all work that is ready. Its packets are in its cable then.
     pub(crate) fn work(&mut self, at: usize) {
         let Host { engine, log, cable, .. } = &mut self.hosts[at];
         save::replace_at_times(engine);
@@ -222,7 +226,7 @@ impl Net {
         answer_all(engine, self.now, log);
     }
 
-    /// Delivers all that is in a cable, as `change` leaves it.
+    /// Delivers all frames of a cable. `change` may change or drop each.
     pub(crate) fn carry(&mut self, from: usize, mut change: impl FnMut(usize, &mut Frame) -> bool) {
         let frames = std::mem::take(&mut self.hosts[from].cable.frames);
         for (index, mut frame) in frames.into_iter().enumerate() {
@@ -232,7 +236,7 @@ impl Net {
         }
     }
 
-    /// Lets both work until nothing is left to do now.
+    /// Lets both hosts work until nothing is ready.
     pub(crate) fn run(&mut self) {
         loop {
             self.work(A);
@@ -245,7 +249,9 @@ impl Net {
         }
     }
 
-    /// Runs, and lets time pass to the next deadline; how long that was. `None` if there is none.
+    /// Runs, lets time pass to the next deadline, and returns how long that was.
+    ///
+    /// Returns `None` if there is no deadline.
     pub(crate) fn sleep(&mut self) -> Option<Duration> {
         self.run();
         let deadline = self.hosts.iter().filter_map(|host| host.engine.poll_timeout()).min()?;
@@ -255,7 +261,7 @@ impl Net {
         Some(slept)
     }
 
-    /// Sleeps until nothing is left to wait for.
+    /// Sleeps until there is no deadline left.
     pub(crate) fn settle(&mut self) {
         for _ in 0..10_000 {
             if self.sleep().is_none() {
@@ -267,7 +273,7 @@ impl Net {
 }
 
 impl Net {
-    /// A packet as host `from` would send it to the other.
+    /// Builds a packet as host `from` sends it to the other host.
     pub(crate) fn packet(&self, from: usize, body: Body, psn: Psn) -> Packet {
         let (own, peer) = (&self.hosts[from], &self.hosts[1 - from]);
         let path = Path {
@@ -285,24 +291,24 @@ impl Net {
         Packet { path, bth, body }
     }
 
-    /// The PSN that host `at` expects next.
+    /// Returns the PSN that host `at` expects next.
     pub(crate) fn expected(&self, at: usize) -> Psn {
         let End { device, qpn, .. } = self.hosts[at].end;
         self.hosts[at].engine.query_qp(device, qpn).unwrap().rq_psn
     }
 
-    /// Delivers a packet that `from` might have sent, or not.
+    /// Delivers a packet to the other host as from `from`.
     pub(crate) fn inject(&mut self, from: usize, packet: &Packet, payload: &[u8]) {
         self.deliver(from, &frame(packet, payload));
     }
 
-    /// Delivers a request from `from` with the PSN that the other expects.
+    /// Delivers a request from `from` with the PSN that the other host expects.
     pub(crate) fn request(&mut self, from: usize, body: Rc, payload: &[u8]) {
         let packet = self.packet(from, Body::Rc(body), self.expected(1 - from));
         self.inject(from, &packet, payload);
     }
 
-    /// What host `at` sends now, for nobody to see but the test.
+    /// Takes what host `at` sends, without delivering it.
     pub(crate) fn answers(&mut self, at: usize) -> Vec<(u32, Body)> {
         self.work(at);
         let frames = std::mem::take(&mut self.hosts[at].cable.frames);
@@ -310,14 +316,14 @@ impl Net {
     }
 }
 
-/// Writes a frame.
+/// Encodes a frame.
 pub(crate) fn frame(packet: &Packet, payload: &[u8]) -> Frame {
     let mut frame = vec![0xee; packet.frame_len(payload.len())];
     write_frame(packet, &Pieces::<Mem>::bytes(payload), &mut frame).unwrap();
     frame
 }
 
-/// Reads a frame.
+/// Parses a frame.
 pub(crate) fn parse(frame: &[u8]) -> Packet {
     Packet::parse(frame).unwrap().packet
 }

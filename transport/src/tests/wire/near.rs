@@ -1,4 +1,4 @@
-//! Packets between engines of one process.
+//! Inter-worker packets, between engines of one process.
 
 use super::datagrams::ud;
 use super::unreliable::uc;
@@ -9,13 +9,13 @@ use std::cell::Cell;
 use std::rc::Rc as Shared;
 use vrdma_wire::num::{Imm, Mtu};
 
-/// Packets on their way.
+/// Packets in flight.
 #[derive(Default)]
 pub(crate) struct Ring {
     parcels: VecDeque<Parcel>,
-    /// No memory is lent: all is copied.
+    /// No region is pinned: all payload is copied.
     copies: bool,
-    /// Memory is lent or not, at random.
+    /// Regions are pinned at random.
     random: Option<Rng>,
 }
 
@@ -30,7 +30,7 @@ enum Data {
     Lent(Lent),
 }
 
-/// A stretch of a region, until it is taken back.
+/// A segment of a pinned region, until it is unpinned.
 struct Lent {
     memory: Mem,
     offset: u64,
@@ -82,12 +82,12 @@ impl Ring {
 }
 
 impl Net {
-    /// Two connected QPs, whose packets go as they are.
+    /// Creates two connected QPs that exchange inter-worker packets.
     fn near(a: impl FnOnce(&mut QpAttr), b: impl FnOnce(&mut QpAttr)) -> Net {
         Net::connected_with(a, b).on_near_ways()
     }
 
-    /// Packets of both go as they are.
+    /// Makes both hosts exchange inter-worker packets.
     fn on_near_ways(mut self) -> Net {
         for host in &mut self.hosts {
             (host.cable.near, host.cable.stays_here) = (Some(Ring::default()), true);
@@ -95,8 +95,9 @@ impl Net {
         self
     }
 
-    /// Lets a host do what it can now. (An engine that was restored knows which way is near once it
-    /// has sent.)
+    /// Lets a host do all work that is ready.
+    ///
+    /// A restored engine would not know the inter-worker path until it has sent a packet.
     fn work_near(&mut self, at: usize) {
         let Host { engine, log, cable, .. } = &mut self.hosts[at];
         loop {
@@ -112,12 +113,14 @@ impl Net {
         self.hosts[at].cable.near.as_mut().unwrap()
     }
 
-    /// Hands over what a host has sent, as `fate` says of each packet: how many there were.
+    /// Delivers what a host has sent, with a fate for each packet. Returns the number of packets.
     fn hand_over(&mut self, from: usize, fate: impl FnMut(&Packet) -> Fate) -> usize {
         self.bring(from, fate, true)
     }
 
-    /// The same; `looks`: receives that packets lack are looked for at once.
+    /// Delivers what a host has sent, with a fate for each packet. Returns the number of packets.
+    ///
+    /// With `looks`, the engine's questions about missing receives are answered at once.
     fn bring(&mut self, from: usize, mut fate: impl FnMut(&Packet) -> Fate, looks: bool) -> usize {
         let parcels = std::mem::take(&mut self.ring(from).parcels);
         let count = parcels.len();
@@ -141,7 +144,7 @@ impl Net {
         count
     }
 
-    /// Lets both work until nothing is left to do, also later.
+    /// Lets both hosts work until nothing is left to do, also later. Returns the number of packets.
     fn run_near(&mut self, mut fate: impl FnMut(&Packet) -> Fate) -> usize {
         let mut count = 0;
         for _ in 0..100_000 {
@@ -161,12 +164,12 @@ impl Net {
     }
 }
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Comes,
     Lost,
-    /// It comes, but its payload is gone if it was lent.
+    /// The packet arrives, but a pinned payload is gone.
     TakenBack,
 }
 
@@ -189,7 +192,7 @@ fn a_long_message_is_few_packets_and_takes_the_psns_that_it_would_take_on_a_wire
         a.memory.fill(0, &data);
         let first = net.expected(B);
         net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, LEN)]));
-        // Four packets, and acknowledges.
+        // Four packets, and ACKs.
         let packets = net.run_near(all_come);
         assert!((5..=12).contains(&packets), "{packets} packets");
         assert_eq!(net.hosts[A].statuses(), [(1, Success)]);
@@ -256,7 +259,7 @@ fn what_is_lost_or_taken_back_is_sent_again_without_a_retry() {
             }
             expected.push((id, len as usize));
         }
-        // The last packets of all come, or only a timeout would tell; so do acknowledges.
+        // The last packets and all ACKs arrive. Otherwise only a timeout would reveal a loss.
         let mut left = 40;
         net.run_near(|packet| {
             let is_data = !matches!(packet.body, Body::Rc(Rc::Ack(_)));
@@ -315,7 +318,7 @@ fn a_missing_receive_is_looked_for_and_then_waited_for() {
         send(&mut net, 1);
         let mut refused = 0;
         let mut net_now = net.now;
-        // Two waits, then it is there.
+        // The receive is posted after two waits.
         for _ in 0..1000 {
             net.work_near(A);
             net.hand_over(A, all_come);
@@ -393,7 +396,7 @@ fn what_a_window_shows_is_not_lent() {
     assert_eq!(net.hosts[B].statuses(), [(5, Success)]);
     let remote = Remote { addr: IOVA, rkey: new_rkey };
     net.post(A, 1, SendOp::Read { remote }, Payload::Sges(&[a.sge(0, 100_000)]));
-    // A loan would be gone.
+    // A pinned region would be gone.
     let packets = net.run_near(|_| Fate::TakenBack);
     assert!(packets > 90, "{packets} packets");
     assert_eq!((net.hosts[A].statuses(), a.memory.bytes(0, 100_000)), (vec![(1, Success)], data));
@@ -412,7 +415,7 @@ fn messages_of_unreliable_connections_are_copies_and_over_when_they_have_left() 
         net.post(A, id, write_to(b.remote(500_000)), Payload::Sges(&own));
         net.work_near(A);
         assert_eq!(net.hosts[A].statuses(), [(id, Success); 2]);
-        // The program may use its memory again.
+        // The program may reuse its memory.
         a.memory.fill(0, &vec![0xee; len as usize]);
         let packets = 2 * len.div_ceil(1024).max(1) as usize;
         assert_eq!(net.run_near(all_come), packets);
@@ -448,8 +451,7 @@ fn a_message_of_an_unreliable_connection_with_a_gap_is_lost_and_the_next_is_whol
     }
 }
 
-/// Messages of an unreliable service of which the second is posted before receives were looked for,
-/// for which some are posted then.
+/// Sends two messages of an unreliable type before receives are looked for, then posts `receives`.
 fn unreliable_without_receives(mut net: Net, mut send: impl FnMut(&mut Net, u32), receives: &[u32]) -> Net {
     let b = net.hosts[B].end.clone();
     for id in [1, 2] {
@@ -484,7 +486,7 @@ fn what_an_unreliable_service_has_no_receive_for_waits_until_one_was_looked_for(
             };
             let ended: Vec<_> = receives.iter().map(|&id| (id, Success)).collect();
             assert_eq!(net.hosts[B].statuses(), ended);
-            // In order: the last one that came has overwritten the other.
+            // In order: the last message has overwritten the first.
             let (at, last) = (if is_datagram { 40 } else { 0 }, receives.len() as u8);
             assert_eq!(net.hosts[B].end.memory.bytes(at, 9), [last; 9]);
             assert_eq!(drops(&net).iter().map(|drop| drop.1).sum::<u64>(), 2 - u64::from(last));
@@ -528,6 +530,6 @@ fn a_datagram_to_a_closed_way_is_not_held_back_and_a_connection_is() {
     net.hosts[A].cable.closed = Some(net.hosts[B].mac);
     net.send(1, &net.way(), SEND, Payload::Inline(b"now"));
     net.work_near(A);
-    // The ring loses it, or not.
+    // The ring may lose the packet.
     assert_eq!((net.ring(A).parcels.len(), net.hosts[A].statuses()), (1, vec![(1, Success)]));
 }

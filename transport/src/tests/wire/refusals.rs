@@ -1,5 +1,6 @@
-//! What a responder refuses: the NAK that the peer gets, what the guest sees, and how the
-//! requester's request ends.
+//! Requests that a responder refuses.
+//!
+//! Tests check the peer's NAK, what the guest sees, and how the requester's request ends.
 
 use super::hostile::ack;
 use super::*;
@@ -7,7 +8,7 @@ use NakCode::{InvalidRequest, RemoteAccessError};
 use vrdma_wire::num::Msn;
 use vrdma_wire::roce::{Aeth, AtomicEth, Feth, NakCode, Part, Reth, SendTail, Syndrome, WriteTail};
 
-/// What B answers to a request of A, which must be a NAK, and what event it raises.
+/// Returns B's NAK to a request of A, and the events that B raises.
 fn refused(access: Access, body: Rc, payload: &[u8]) -> (NakCode, Vec<Event>) {
     let mut net = Net::connected_with(|_| {}, |b| b.access = access);
     let b = net.hosts[B].end.clone();
@@ -223,7 +224,7 @@ fn a_region_that_goes_in_the_midst_of_a_read_ends_it() {
     net.settle();
     assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::RemAccess)]);
     assert_eq!(net.hosts[B].events(), [Event::QpAccessError(b.qpn)]);
-    // Memory that vanished is another matter.
+    // Vanished memory gives another status.
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
     b.memory.vanish();
@@ -247,7 +248,7 @@ fn own_elements_that_are_wrong_fail_when_those_before_have_ended() {
     use WcStatus::{Flush, LocProt, Success};
     assert_eq!(net.hosts[A].statuses(), [(1, Success), (2, LocProt), (3, Flush)]);
     assert_eq!(net.hosts[B].state(), QpState::Rts);
-    // In the midst of a message.
+    // In the middle of a message.
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
     net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 5000)]));
@@ -293,13 +294,13 @@ fn a_missing_receive_is_waited_for_as_long_as_was_asked() {
     net.post_recv(B, 5, &[b.sge(0, 3000)]);
     net.settle();
     assert_eq!(net.hosts[A].statuses(), [1, 2].map(|id| (id, WcStatus::Success)));
-    // Without one.
+    // Without a receive.
     net.post(A, 3, SEND, Payload::Inline(b"x"));
     let start = net.now;
     net.settle();
     assert_eq!(net.hosts[A].statuses(), [(3, WcStatus::RnrRetryExc)]);
     assert!(net.now >= start + 2 * RNR);
-    // For ever.
+    // Without a limit of retries.
     let mut net = Net::connected_with(|a| a.rnr_retry = 7, |_| {});
     net.post(A, 1, SEND, Payload::Inline(b"x"));
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Responses to READs and atomics: implied acknowledges, gaps, repetitions, limits.
+//! Responses to READs and atomics: implied ACKs, gaps, repetitions, limits.
 
 use super::*;
 use WcStatus::Success;
@@ -82,7 +82,7 @@ fn an_atomic_that_comes_again_is_not_carried_out_again() {
     net.work(A);
     net.carry(A, |_, _| true);
     net.work(B);
-    // All answers get lost, so the requests come again.
+    // All responses are lost, so the requests are retransmitted.
     net.hosts[B].cable.frames.clear();
     net.sleep();
     assert_eq!(net.hosts[A].statuses(), [1, 2, 3].map(|id| (id, Success)));
@@ -128,7 +128,7 @@ fn an_atomic_write_that_comes_again_leaves_newer_data_alone() {
     net.work(A);
     net.carry(A, |_, _| true);
     net.work(B);
-    // The answers get lost, somebody there writes, and the requests come again.
+    // The responses are lost, the responder's program writes, and the requests are retransmitted.
     net.hosts[B].cable.frames.clear();
     b.memory.fill(0, b"newest..");
     net.sleep();

@@ -1,4 +1,4 @@
-//! Unreliable connections in packets.
+//! UC connections with packets.
 
 use super::*;
 use crate::tests::unreliable::CONNECT;
@@ -12,7 +12,7 @@ pub(crate) fn uc() -> Net {
     connected(Net::new(QpType::Uc))
 }
 
-/// With both QPs, which are in RESET, in RTS.
+/// Changes the state of both QPs, which are in RESET, to RTS.
 pub(crate) fn connected(mut net: Net) -> Net {
     for own in [A, B] {
         let peer = &net.hosts[1 - own];
@@ -29,7 +29,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 11 + (i >> 8)) as u8).collect()
 }
 
-/// What a host has dropped.
+/// Returns a host's counters of drops.
 fn dropped(host: &Host) -> Vec<(&'static str, u64)> {
     host.counters().iter().filter(|(name, count)| name.starts_with("drop_") && *count > 0).collect()
 }
@@ -147,7 +147,7 @@ fn what_is_not_allowed_is_dropped_whole_and_nobody_goes_to_error() {
         assert!(found.iter().all(|(name, _)| [counter, "drop_psn"].contains(name)), "{found:?}");
         assert_eq!((net.hosts[A].statuses(), net.hosts[B].statuses()), (vec![(2, OK)], vec![]));
         assert_eq!((net.hosts[B].state(), net.hosts[B].events()), (Rts, vec![]));
-        // The next one comes.
+        // The next message arrives.
         net.post_recv(B, 3, &[b.sge(0, 4096)]);
         net.post(A, 4, SEND, Payload::Inline(b"next"));
         net.run();
@@ -237,7 +237,7 @@ fn own_mistakes_stop_the_send_queue() {
     assert_eq!(net.hosts[A].counters().packets_out, 0);
 }
 
-/// A number that the next follows from.
+/// Returns the next random number.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -245,8 +245,10 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// Messages of one to six packets, each of bytes that its id tells, over a wire that loses, repeats
-/// and shuffles: each receive that ends has exactly one of them, whole.
+/// Each completed receive has exactly one message, complete.
+///
+/// Messages have one to six packets, with bytes that follow from their id. The wire loses, repeats
+/// and reorders packets.
 #[test]
 fn whatever_the_wire_does_a_message_comes_whole_or_not_at_all() {
     const LEN: usize = 6 * 1024;
@@ -289,8 +291,8 @@ fn whatever_the_wire_does_a_message_comes_whole_or_not_at_all() {
                 let id = u32::from_be_bytes(wc.imm.unwrap().to_bytes());
                 let (_, length) = sent[id as usize];
                 assert_eq!(wc.byte_len as usize, length, "seed {seed}");
-                // Receives are filled in turn; a WRITE's bytes may be of a later one to the same
-                // place, unless that is the last of them.
+                // Receives are filled in turn. A WRITE's bytes may be of a later WRITE to the same
+                // place, unless it is the last one.
                 if wc.opcode == WcOpcode::Recv && id / 4 == round {
                     let at = LEN * wc.id as usize;
                     assert!(
@@ -300,7 +302,7 @@ fn whatever_the_wire_does_a_message_comes_whole_or_not_at_all() {
                 }
                 arrived += 1;
             }
-            // Receives that nothing came for.
+            // Receives for which nothing came.
             net.hosts[B].modify(
                 net.now,
                 AttrMask::STATE,

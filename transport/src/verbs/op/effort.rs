@@ -1,11 +1,12 @@
-//! What requests of an operation are counted as, and what they cost.
+//! Counters and cost of operations.
 
 use super::SendOp;
 use crate::verbs::counters::Counters;
 use crate::verbs::fast::Registration;
 
 impl SendOp {
-    /// Its requests moved so many bytes; the count of those that were executed.
+    /// Counts the bytes that a request moved, and returns the counter of executed requests of its
+    /// kind.
     #[inline]
     pub(crate) fn moved<'a>(&self, counters: &'a mut Counters, bytes: u64) -> &'a mut u64 {
         match self {
@@ -34,7 +35,7 @@ impl SendOp {
         }
     }
 
-    /// What it registers.
+    /// Returns the fast registration of the operation.
     pub(crate) fn registration(&self) -> Option<Registration> {
         match *self {
             SendOp::RegMr { key, access, iova, length, list, page_shift } => {
@@ -44,10 +45,10 @@ impl SendOp {
         }
     }
 
-    /// What its turn costs beside its payload, as bytes of payload.
+    /// Returns the cost of the operation in its turn beside its payload, as bytes of payload.
     #[inline]
     pub(crate) fn extra_cost(&self) -> u32 {
-        /// To read an entry of a list of pages, and to look for the page.
+        /// Cost of reading an entry of a page list and looking up the page.
         const PAGE: u32 = 128;
         match self {
             SendOp::RegMr { .. } => {

@@ -1,10 +1,10 @@
-//! What a request of an operation names: memory of the peer, immediate data, a key.
+//! Fields that only some operations have: memory of the peer, immediate data, a key.
 
 use super::{Receive, Remote, SendOp};
 use vrdma_wire::num::{Imm, Rkey};
 
 impl SendOp {
-    /// The place in the peer's memory that it names.
+    /// Returns the address and key in the peer's memory that the operation names.
     #[inline]
     pub(crate) fn remote(&self) -> Option<Remote> {
         match *self {
@@ -22,7 +22,7 @@ impl SendOp {
         }
     }
 
-    /// Its immediate data.
+    /// Returns the immediate data.
     #[inline]
     pub(crate) fn imm(&self) -> Option<Imm> {
         match *self {
@@ -39,7 +39,7 @@ impl SendOp {
         }
     }
 
-    /// The key of the peer that it invalidates.
+    /// Returns the peer's key that the operation invalidates.
     #[inline]
     pub(crate) fn invalidates(&self) -> Option<Rkey> {
         match *self {
@@ -48,7 +48,7 @@ impl SendOp {
         }
     }
 
-    /// Whether it takes a receive of the peer.
+    /// Whether the operation takes a receive of the peer.
     #[inline]
     pub(crate) fn takes_receive(&self) -> bool {
         match self.row().receive {

@@ -1,13 +1,13 @@
-//! What a FLUSH asks for (IBTA annex A19): how far bytes are to get, and which.
+//! Parameters of a FLUSH (IBTA annex A19).
 
 use crate::save::same_names;
 
-/// How far bytes are to get that were written before.
+/// How far a FLUSH brings bytes that were written before it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// All who access the memory see them: global visibility.
+    /// Global visibility: all who access the memory see them.
     Global,
-    /// They are there after a loss of power: persistence.
+    /// Persistence: they are there after a loss of power.
     Persistent,
     /// Both.
     Both,
@@ -16,8 +16,10 @@ pub enum Placement {
 same_names!(Placement { Global, Persistent, Both });
 
 impl Placement {
-    /// From the bits of enum ibv_placement_type, which are those of the placement type on a wire;
-    /// `None` for none of them, and for others.
+    /// Parses the bits of enum `ibv_placement_type`, which are those of the placement type on the
+    /// wire.
+    ///
+    /// Returns `None` if no bit is set, or an unknown one.
     pub const fn from_bits(bits: u32) -> Option<Placement> {
         Some(match bits {
             1 => Placement::Global,
@@ -28,13 +30,13 @@ impl Placement {
     }
 }
 
-/// What is flushed, and how far.
+/// What a FLUSH flushes, and how far.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct FlushScope {
     /// How far.
     pub placement: Placement,
-    /// All of the region: then address and length mean nothing.
+    /// Whether the whole region is flushed. Address and length then mean nothing.
     pub whole: bool,
-    /// Bytes from the address on.
+    /// Number of bytes from the address on.
     pub length: u32,
 }

@@ -1,4 +1,4 @@
-//! Cases of a scoreboard, and a plain model that it is compared with.
+//! Cases of a scoreboard, and its comparison with a simple model.
 
 use super::*;
 use crate::seq::FIRST;
@@ -30,7 +30,7 @@ fn what_is_sacked_or_lost_is_not_in_the_pipe() {
     assert_eq!((board.pipe(), board.first_lost()), (300, None));
     assert_eq!(board.fault(), None);
     let mut told = Vec::new();
-    // The second and third are not news.
+    // The second and third segments were reported before.
     assert_eq!(board.acknowledge(FIRST + 450, |sent| told.push(sent.range)), 250);
     assert_eq!(told, [range(0, 100), range(300, 400)]);
     assert_eq!((board.outstanding(), board.pipe(), board.fault()), (50, 50, None));
@@ -71,7 +71,7 @@ fn a_segment_is_split_where_the_path_ends() {
     assert_eq!(board.fault(), None);
 }
 
-/// What a scoreboard is, said plainly: a list, of which each step looks at all.
+/// A simple model of a scoreboard: a list that each step scans wholly.
 #[derive(Default)]
 struct Model(Vec<Sent>);
 
@@ -104,7 +104,8 @@ impl Model {
         self.0.iter().filter(|sent| of(sent)).map(|sent| sent.range.end - sent.range.start).sum()
     }
 
-    /// A number among those outstanding, or close to them; often where a segment begins.
+    /// Returns a number among the outstanding ones or close to them, often the beginning of a
+    /// segment.
     fn number(&self, rng: &mut Rng) -> u64 {
         let (first, last) = (self.0.first().unwrap().range.start, self.0.last().unwrap().range.end);
         match rng.below(3) {
@@ -114,8 +115,8 @@ impl Model {
     }
 }
 
-/// One step of both. Callbacks of the board see the same segments in the same state and order, but
-/// that they may not have been marked yet.
+/// Runs one step on both. Callbacks of the board see equal segments in equal state and order,
+/// except that they may not have been marked yet.
 fn step(board: &mut Scoreboard, model: &mut Model, rng: &mut Rng, now: Instant) {
     if model.0.is_empty() || rng.chance(300) {
         let length = 1 + rng.below(100);
@@ -179,7 +180,7 @@ fn step(board: &mut Scoreboard, model: &mut Model, rng: &mut Rng, now: Instant) 
             model.0.iter_mut().for_each(|sent| sent.lost = false);
         }
         _ => {
-            // It is written and read.
+            // The board is saved and restored.
             board.runs = Vec::new();
             board.find_runs();
         }

@@ -1,16 +1,18 @@
-//! SYN cookies (RFC 4987, 3.6): where as many connections are half open as may be, a SYN is
-//! answered and forgotten. What has to be known of it comes back with the peer's acknowledge, so
-//! that a flood of SYNs from addresses that are nobody's keeps nobody out.
+//! SYN cookies (RFC 4987, 3.6).
+//!
+//! If the limit of half-open connections is reached, a SYN is answered and forgotten. The state
+//! returns in the peer's ACK. So a flood of SYNs from unused addresses does not keep other peers
+//! out.
 //!
 //! | bits of our initial number | what |
 //! |---|---|
-//! | 31 to 27 | the stretch of time, modulo 32 |
-//! | 26 to 24 | which [`SIZES`] the peer's MSS is |
-//! | 23 to 0 | a hash of these, of both ends and of the peer's number, by the stack's secret |
+//! | 31 to 27 | the time interval, modulo 32 |
+//! | 26 to 24 | the index in [`SIZES`] of the peer's MSS |
+//! | 23 to 0 | a hash of these, of the tuple and of the peer's number, with the stack's secret |
 //!
-//! With timestamps (RFC 7323) ours has in its 6 lowest bits what else was agreed on, and comes back
-//! as an echo: the peer's window scale (15: none), whether there are SACKs, and whether segments
-//! say that they are whole FPDUs. Without them there is none of these.
+//! With timestamps (RFC 7323), the 6 lowest bits of ours hold the other options, and return as an
+//! echo. They are the peer's window scale (15: none), whether SACKs are permitted, and whether
+//! segments say that they are whole FPDUs. Without timestamps, none of these is used.
 
 use super::{ANSWERS, Outgoing, Stack};
 use crate::connection::{Connection, Ports};
@@ -21,19 +23,20 @@ use crate::time::Instant;
 use crate::tuple::{NextHop, Tuple};
 use vrdma_wire::tcp::{Flags, Header, Options};
 
-/// A cookie is good in the stretch of time in which it was made, and in the next.
+/// A cookie is valid in the time interval in which it was made, and in the next. In nanoseconds.
 const STRETCH: u64 = 64_000_000_000;
-/// Segment sizes that a cookie can name: the largest that the peer takes counts. Least ones by RFC,
-/// those of tunnels, of Ethernet, and of long frames.
+/// Segment sizes that a cookie can name. The largest one that the peer takes counts.
+///
+/// These are minima of RFCs, and the sizes of tunnels, of Ethernet, and of long frames.
 const SIZES: [u16; 8] = [216, 536, 1220, 1380, 1440, 1460, 4036, 8940];
-/// Bits of a timestamp.
+/// The bits of a timestamp that hold options.
 const AGREED: u32 = 0x3f;
 const SACK: u32 = 0x10;
 const FPDUS: u32 = 0x20;
-/// A scale that is none.
+/// The value for no window scale.
 const NO_SCALE: u32 = 0xf;
 
-/// Nothing is to be sent yet.
+/// A source without data.
 struct Nothing;
 
 impl Source for Nothing {
@@ -42,7 +45,7 @@ impl Source for Nothing {
     }
 }
 
-/// What a timestamp says that both agreed on.
+/// Returns the bits of a timestamp that hold the negotiated options.
 fn agreed(options: &Options) -> u32 {
     let scale = options.window_scale.map_or(NO_SCALE, |scale| u32::from(scale.min(14)));
     let bit = |is_so: bool, bit| if is_so { bit } else { 0 };
@@ -50,7 +53,7 @@ fn agreed(options: &Options) -> u32 {
 }
 
 impl Stack {
-    /// Answers a SYN, of which nothing is kept.
+    /// Answers a SYN with a cookie, and keeps nothing of it.
     pub(super) fn send_cookie(
         &mut self,
         now: Instant,
@@ -73,7 +76,7 @@ impl Stack {
             options.sack_permitted = config.sack && syn.options.sack_permitted;
             options.fpdus = syn.options.fpdus.filter(|_| config.fpdus).map(|_| 0);
             let known = Options { window_scale: syn.options.window_scale, ..options };
-            // Not beyond our clock, since what follows has that.
+            // Not beyond our clock, because later segments use the clock.
             let clock = self.secret.clock(&tuple).wrapping_add((now.0 / 1_000_000) as u32);
             let stamp = clock.wrapping_sub(AGREED + 1) & !AGREED | agreed(&known);
             options.timestamps = Some((stamp, value));
@@ -95,8 +98,7 @@ impl Stack {
         self.counters.cookies_sent += 1;
     }
 
-    /// A connection that this acknowledge sets up, since it has a cookie of ours: as it was after
-    /// our answer.
+    /// Makes the connection that an ACK with a cookie completes, in its state after our SYN-ACK.
     pub(super) fn take_cookie(
         &mut self,
         now: Instant,
@@ -130,13 +132,13 @@ impl Stack {
         }
         let syn = Header { seq: theirs, ack: 0, flags: Flags::SYN, options, ..*header };
         let mut connection = Connection::accept(config, &syn, number, self.secret.clock(&tuple), now);
-        // The answer was sent already, and nobody knows when: it tells no round trip.
+        // The SYN-ACK was sent earlier, at an unknown time. So it must not measure a round trip.
         connection.poll_transmit(now, &mut Nothing);
         connection.board.sent_again(0, now);
         Some(self.table.insert((tuple, hop), connection, true))
     }
 
-    /// The MSS that a cookie names, if it is one, and not too old.
+    /// Returns the MSS that a cookie names, if the cookie is valid and not too old.
     fn size_of_cookie(&self, now: Instant, tuple: &Tuple, number: u32, theirs: u32) -> Option<u16> {
         let (made, size) = (number >> 27, (number >> 24) as u8 & 7);
         let stretch = now.0 / STRETCH;
@@ -148,7 +150,7 @@ impl Stack {
         is_ours.then(|| SIZES[usize::from(size)])
     }
 
-    /// The acknowledge that set up a connection is its first segment.
+    /// Handles the ACK that set up a connection as its first segment.
     pub(super) fn handle_first(
         &mut self,
         now: Instant,
@@ -160,7 +162,7 @@ impl Stack {
         let entry = self.table.get_mut(id).expect("it was inserted just now");
         let mut header = *header;
         if let Some((_, echo)) = &mut header.options.timestamps {
-            // What comes back is what was agreed on, and no time.
+            // The echo holds the negotiated options, not a time.
             *echo = entry.connection.clock(now);
         }
         entry.connection.handle_segment(now, &header, length, &mut |arrival| take(id, arrival));

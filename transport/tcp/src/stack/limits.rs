@@ -1,44 +1,43 @@
-//! How much a host may have, and what it counts.
+//! The limits and counters of a stack.
 
-/// How many connections there may be.
+/// The maximum numbers of connections of a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackLimits {
-    /// In all.
+    /// Of all connections.
     pub connections: usize,
-    /// Of those that came to listeners and are not set up. Beyond that, SYNs are answered by
-    /// cookies.
+    /// Of half-open connections of listeners. Beyond that, SYNs are answered by cookies.
     pub half_open: usize,
-    /// In TIME-WAIT: then the oldest of them is over.
+    /// Of connections in TIME-WAIT. Beyond that, the oldest one ends.
     pub time_wait: usize,
 }
 
 /// Why a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There are as many connections as there may be.
+    /// The limit of connections is reached.
     Full,
     /// The tuple, or a listener's port, is in use.
     InUse,
-    /// An address that nobody has alone.
+    /// The remote address is not a unicast address.
     Address,
 }
 
-/// What happened on segments that belong to no connection.
+/// Counters of segments that belong to no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StackCounters {
-    /// Connections that were half open and made room for others.
+    /// Half-open connections that were removed to make room for others.
     pub evicted: u64,
-    /// SYNs that were answered by a cookie: nothing is kept of them.
+    /// SYNs that were answered by a cookie, and of which nothing is kept.
     pub cookies_sent: u64,
     /// Connections that were set up by a cookie.
     pub cookies_taken: u64,
-    /// Acknowledges to listeners that had no cookie, or a wrong or old one, while there were any.
+    /// ACKs to listeners without a valid cookie, while cookies were in use.
     pub cookies_refused: u64,
-    /// SYNs, or acknowledges with a cookie, that were dropped for want of room.
+    /// SYNs, or ACKs with a cookie, that were dropped for lack of room.
     pub no_room: u64,
-    /// Segments for nobody.
+    /// Segments that belong to no connection and no listener.
     pub for_nobody: u64,
-    /// Segments from addresses that cannot be a peer's.
+    /// Segments from addresses that cannot belong to a peer.
     pub bad_address: u64,
     /// TIME-WAITs that were cut short.
     pub short_wait: u64,

@@ -11,23 +11,24 @@ use std::collections::VecDeque;
 use vrdma_wire::num::Gid;
 use vrdma_wire::tcp::{Flags, Header, Options};
 
-/// After so long one that is not set up has been answered twice more, in vain: after one and three
-/// seconds.
+/// After this many nanoseconds a half-open connection was answered again in vain after one and
+/// after three seconds.
 const LONG: u64 = 3_500_000_000;
-/// All addresses of a host, for a listener.
+/// The key of a listener for all addresses of a host.
 const ANY: [u8; 16] = [0; 16];
 
 impl Stack {
-    /// What the listener at an address is called, or else that at all addresses.
+    /// Returns the key of the listener at an address, or else of the one at all addresses.
     pub(super) fn listener_of(&self, tuple: &Tuple) -> Option<([u8; 16], u16)> {
         let keys = [(tuple.local.0, tuple.ports.local), (ANY, tuple.ports.local)];
         keys.into_iter().find(|key| self.listeners.contains_key(key))
     }
 
-    /// Takes connections at a port, of an address or (all zero) of each. Of those that are not set
-    /// up, `backlog` are kept. Beyond that one that has waited for long makes room, since one whose
-    /// peer is there is set up within a round trip, and those of a flood never; or else SYNs are
-    /// answered by cookies (RFC 4987, 3.6).
+    /// Accepts connections at a port, of one address or (all zero) of every address.
+    ///
+    /// At most `backlog` half-open connections are kept. Beyond that, the oldest one is removed if
+    /// it has waited for long. A genuine peer completes its connection within a round trip, and a
+    /// flood never does. If none has waited for long, SYNs are answered by cookies (RFC 4987, 3.6).
     pub fn listen(&mut self, local: Gid, port: u16, backlog: usize, config: Config) -> Result<(), Refused> {
         if self.listeners.contains_key(&(local.0, port)) {
             return Err(Refused::InUse);
@@ -38,7 +39,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes no more connections at a port, nor those that are not set up.
+    /// Removes a listener, and ends its half-open connections.
     pub fn unlisten(&mut self, local: Gid, port: u16) {
         let Some(listener) = self.listeners.remove(&(local.0, port)) else { return };
         for id in listener.half_open {
@@ -48,7 +49,7 @@ impl Stack {
         }
     }
 
-    /// A segment that belongs to no connection: a listener's, or nobody's (RFC 9293, 3.10.7.1 and
+    /// Handles a segment of no connection: for a listener, or for nobody (RFC 9293, 3.10.7.1 and
     /// 3.10.7.2).
     pub(super) fn handle_for_nobody(
         &mut self,
@@ -97,8 +98,9 @@ impl Stack {
         listener.half_open.push_back(id);
     }
 
-    /// Whether one more that is not set up may be kept. If there are as many as may be, the
-    /// listener's oldest makes room once it has waited for long.
+    /// Returns whether one more half-open connection may be kept.
+    ///
+    /// At the limit, the listener's oldest one is removed if it has waited for long.
     fn make_room(&mut self, listener: ([u8; 16], u16), now: Instant) -> bool {
         let listener = self.listeners.get_mut(&listener).expect("it was looked up");
         let table = &mut self.table;
@@ -121,7 +123,7 @@ impl Stack {
         !is_full(listener, table)
     }
 
-    /// Tells the sender that there is no such connection.
+    /// Answers with a RST: there is no such connection.
     fn reset(&mut self, (tuple, hop): (Tuple, NextHop), header: &Header, length: usize) {
         if self.answers.len() >= RESETS {
             return;

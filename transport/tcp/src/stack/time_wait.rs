@@ -1,4 +1,4 @@
-//! Connections in TIME-WAIT give way to new ones.
+//! Replacement of connections in TIME-WAIT by new ones.
 
 use super::{ConnectionId, Stack};
 use crate::config::Config;
@@ -7,14 +7,16 @@ use crate::time_wait::Former;
 use crate::tuple::Tuple;
 
 impl Stack {
-    /// Whether there is a connection between these, and not in TIME-WAIT.
+    /// Returns whether there is a connection with this tuple that is not in TIME-WAIT.
     pub fn has_alive(&self, tuple: &Tuple) -> bool {
         let found = self.table.find(tuple).and_then(|id| self.get(id));
         found.is_some_and(|connection| connection.state() != State::TimeWait)
     }
 
-    /// Ends a connection in TIME-WAIT between these, if it may give way to one that this end
-    /// begins. Returns what the new connection has to know of it.
+    /// Ends a connection in TIME-WAIT with this tuple, if it may give way to one that this end
+    /// begins.
+    ///
+    /// Returns what the new connection has to know of it.
     pub(super) fn take_place_of_waiting(&mut self, tuple: &Tuple, config: &Config) -> Option<Former> {
         let id = self.table.find(tuple)?;
         let former = self.get(id)?.may_give_way(config)?;
@@ -22,7 +24,7 @@ impl Stack {
         Some(former)
     }
 
-    /// Ends a connection in TIME-WAIT before its time.
+    /// Ends a connection in TIME-WAIT early.
     pub(super) fn give_way(&mut self, id: ConnectionId) {
         self.change(id, |connection| connection.end(Reason::Finished));
         self.drop_closed(id);

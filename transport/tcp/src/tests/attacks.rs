@@ -1,4 +1,4 @@
-//! What others say who are not the peer, or a peer who lies (RFC 5961; "Bad input").
+//! Segments of attackers who are not the peer, and of a lying peer (RFC 5961; "Bad input").
 
 use super::opening::{plain, with_sacks};
 use super::script::{Cuts, PORTS, Script, check};
@@ -86,7 +86,8 @@ fn acknowledges_of_what_was_never_sent_are_dropped() {
         .end();
 }
 
-/// Who guesses a number in the window, but not what was sent, makes no honest segment look old.
+/// An attacker who guesses a number in the window, but no acknowledgment number, makes no genuine
+/// segment look old.
 #[test]
 fn a_timestamp_counts_only_with_an_acknowledge_of_what_was_sent() {
     let mut script = Script::connect(Config { timestamps: true, ..plain() });
@@ -143,13 +144,13 @@ fn data_outside_of_the_window_is_dropped() {
         .end();
 }
 
-/// Who guesses numbers has us send the peer nothing for most of what he sends.
+/// An attacker who guesses numbers makes us answer the peer for few of them.
 #[test]
 fn data_far_from_the_window_is_answered_seldom() {
     let mut script = open(plain());
     script.run("< . 10001:10101 ack 1 \n > . 1:1 ack 1");
     for n in 0..100_u32 {
-        // Beyond the window, before what may come again, and with a FIN.
+        // Numbers beyond the window, before the data that may come again, and with a FIN.
         let (beyond, before) = (20_000 + n, 4_294_000_000 + n);
         script.run(&format!("< . {beyond}:{beyond}0 ack 1 \n < . {before}:{} ack 1", before + 100));
         script.run("< F. 30000:30000 ack 1 \n < F. 4294900000:4294900100 ack 1");
@@ -157,8 +158,7 @@ fn data_far_from_the_window_is_answered_seldom() {
     script.run("taken \n count outside_window 401 \n at 150 \n < . 10001:10101 ack 1 \n > . 1:1 ack 1").end();
 }
 
-/// What was acknowledged, and comes again, is answered each time: the acknowledge may have been
-/// lost.
+/// A duplicate of acknowledged data is answered each time, because the ACK may have been lost.
 #[test]
 fn what_comes_again_is_answered_each_time() {
     open(plain())
@@ -187,7 +187,7 @@ fn a_fin_beyond_the_window_is_dropped() {
 
 #[test]
 fn two_fins_are_one() {
-    // The second would cut off, or add.
+    // The second FIN would cut data off, or add some.
     open(plain())
         .run(
             "< F. 101:201 ack 1
@@ -216,8 +216,8 @@ fn acknowledges_ping_no_pong() {
     script.end();
 }
 
-/// A peer announces the smallest MSS and a window without end, and lets ours open: what is
-/// outstanding is bounded, and goes on once something is acknowledged.
+/// A peer announces the smallest MSS and an unlimited window, and lets our window open. The number
+/// of outstanding segments is bounded, and sending goes on after an ACK.
 #[test]
 fn a_small_mss_has_few_segments_outstanding() {
     let mut cuts = Cuts::default();

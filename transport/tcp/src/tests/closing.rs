@@ -113,7 +113,7 @@ fn both_close_at_a_time() {
              state TimeWait",
         )
         .end();
-    // With the acknowledge of ours.
+    // A FIN with the ACK of ours.
     open(plain()).run("close \n > F. 1:1 ack 1 \n < F. 1:1 ack 2 \n > . 2:2 ack 2 \n state TimeWait").end();
 }
 
@@ -270,7 +270,7 @@ fn a_silent_peer_is_asked() {
              event TimedOut",
         )
         .end();
-    // Nobody is asked unless it is wanted.
+    // By default there is no keep-alive.
     open(plain()).run("at 100000000").end();
 }
 

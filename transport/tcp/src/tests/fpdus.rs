@@ -1,4 +1,4 @@
-//! Segments that say that they are whole FPDUs: who says so, and when it is believed.
+//! Segments that claim to be whole FPDUs: who sends the claim, and when it is accepted.
 
 use super::opening::plain;
 use super::script::Script;
@@ -8,7 +8,7 @@ fn config() -> Config {
     Config { fpdus: true, sack: true, mss: 1008, min_mss: 400, ..plain() }
 }
 
-/// Both ends know of it.
+/// Returns a connection whose ends both know the option.
 fn open() -> Script {
     let mut script = Script::connect(config());
     script.run(

@@ -1,18 +1,18 @@
-//! Losses: how they are found, and what is done about them (RFC 5681, 6298, 6582, 6675, 6937, 8985;
-//! undone by RFC 2883, 3522).
+//! Losses: how they are detected, and how a connection recovers (RFC 5681, 6298, 6582, 6675, 6937,
+//! 8985; undone by RFC 2883, 3522).
 
 use super::opening::{plain, with_sacks};
 use super::script::Script;
 use crate::Config;
 
-/// A connection with round trips of 100 ms, and a timeout of 1 s.
+/// Returns a connection with round trips of 100 ms and a timeout of 1 s.
 fn open(config: Config) -> Script {
     let mut script = Script::connect(config);
     script.run("> S 0:0 \n at 100 \n < S. 0:0 ack 1 mss 1000 sackok \n > . 1:1 ack 1 \n event Established \n at 1000");
     script
 }
 
-/// That sends so many segments at once.
+/// Returns a connection that sends this many segments at once.
 fn send(config: Config, segments: u64) -> Script {
     let mut script = open(config);
     script.run(&format!("send 1000*{segments}"));
@@ -44,7 +44,7 @@ fn three_sacks_show_a_loss() {
 
 #[test]
 fn each_sack_lets_something_new_go_before_that() {
-    // RFC 3042, by what is in the pipe.
+    // RFC 3042, by the number of bytes in flight.
     send(with_sacks(), 13)
         .run(
             "at 1100
@@ -60,7 +60,7 @@ fn each_sack_lets_something_new_go_before_that() {
 
 #[test]
 fn what_is_only_late_is_waited_for() {
-    // A quarter of a round trip.
+    // The reordering window is a quarter of a round trip.
     send(with_sacks(), 2)
         .run(
             "at 1100
@@ -169,7 +169,7 @@ fn a_probe_may_be_new_data() {
          count tail_probes 0",
     );
     script.end();
-    // Beyond the congestion window.
+    // New data beyond the congestion window.
     send(with_sacks(), 12)
         .run("at 1200 \n > . 10001:11001 \n count tail_probes 1 \n count retransmits 0")
         .end();
@@ -284,7 +284,7 @@ fn a_peer_that_throws_away_gets_it_again() {
 
 #[test]
 fn a_retransmission_that_is_lost_is_found() {
-    // What was sent after it arrives (RFC 8985, 3.4).
+    // Segments that were sent after the retransmission arrive (RFC 8985, 3.4).
     send(with_sacks(), 14).run(
         "at 1100
              < . 1:1 ack 1 sack 1001-4001
@@ -422,9 +422,9 @@ fn a_timeout_for_nothing_is_undone() {
 
 #[test]
 fn round_trips_are_not_measured_by_what_was_sent_twice() {
-    // Karn's algorithm: the handshake's round trip counts still, and so does the back-off, 4 s by
-    // now. (This test had 1 s: RFC 6298, 5.7, and section 5's last paragraph keep a doubled timeout
-    // until a segment that was sent once is acknowledged.)
+    // Karn's algorithm: the round trip of the handshake still counts, and so does the back-off,
+    // which is 4 s. RFC 6298, 5.7, and section 5's last paragraph keep a doubled timeout until a
+    // segment that was sent once is acknowledged.
     send(plain(), 1).run(
         "at 2000
              > . 1:1001
@@ -488,9 +488,9 @@ fn a_probe_that_mended_a_loss_counts_when_the_next_acknowledge_shows_it() {
         );
         script
     };
-    // RFC 8985, 7.4.2: no second one came.
+    // RFC 8985, 7.4.2: no second ACK came.
     probed().run("send 100 \n > P. 10001:10101 \n at 1700 \n < . 1:1 ack 10101 \n cwnd 7000").end();
-    // A second one, by which nothing was lost.
+    // A second ACK shows that nothing was lost.
     for second in ["ack 10001", "ack 10001 sack 9001-10001"] {
         probed()
             .run(&format!(
@@ -521,7 +521,8 @@ fn duplicates_that_are_made_up_let_no_more_be_sent_than_was_outstanding() {
     }
 }
 
-/// A path on which segments of 1000 bytes are lost in silence, from some time on; 536 pass.
+/// Returns a connection whose path silently drops segments of 1000 bytes from some time on; 536
+/// pass.
 fn black_hole() -> Script {
     let mut script = send(plain(), 1);
     script.run(
@@ -552,7 +553,7 @@ fn black_hole() -> Script {
 fn a_path_that_takes_long_segments_again_is_found_out() {
     let mut script = black_hole();
     script.run("send 1000*2 \n > . 2601:3601 \n mss 536");
-    // One, since it may be lost.
+    // Only one segment is longer, since it may be lost.
     assert_eq!(script.connection.longest(crate::Instant(620_000_000_000)), 536);
     script
         .run(

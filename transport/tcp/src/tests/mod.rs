@@ -1,5 +1,5 @@
-//! Conversations of one connection with a peer that is a table, of two with each other over a bad
-//! network, and with another's TCP.
+//! Conversations of a connection: with a scripted peer, with another one over a bad network, and
+//! with another TCP implementation.
 
 mod attacks;
 mod closing;

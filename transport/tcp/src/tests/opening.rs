@@ -1,10 +1,10 @@
-//! How connections begin (RFC 9293, 3.5), and what SYNs agree on.
+//! How connections begin (RFC 9293, 3.5), and what SYNs negotiate.
 
 use super::script::Script;
 use crate::Config;
 use core::time::Duration;
 
-/// Options as small as they can be: no scale, no timestamps.
+/// Returns a configuration with minimal options: no window scale, no timestamps.
 pub fn plain() -> Config {
     let (min_rto, probe_slack) = (Duration::from_secs(1), Duration::ZERO);
     Config {
@@ -75,7 +75,7 @@ fn options_count_if_both_have_them() {
              mss 1000",
         )
         .end();
-    // Nobody is offered what he did not offer.
+    // A SYN-ACK has only options that the SYN had.
     Script::listen(config, "S 0:0 mss 1460 ws 0").run("> S. 0:0 ack 1 win 65535 mss 1000 ws 5").end();
     Script::listen(config, "S 0:0 mss 1460 sackok").run("> S. 0:0 ack 1 win 65535 mss 1000 sackok").end();
 }
@@ -103,7 +103,7 @@ fn defaults_are_those_of_the_rfc() {
 fn a_peer_without_mss_takes_536() {
     Script::connect(plain()).run("> S 0:0 \n < S. 0:0 ack 1 \n > . 1:1 ack 1 \n mss 536").end();
     Script::connect(plain()).run("> S 0:0 \n < S. 0:0 ack 1 mss 400 \n > . 1:1 ack 1 \n mss 400").end();
-    // Nobody makes us send crumbs; links as small as this there are.
+    // A smaller MSS counts as 216. Links with an MTU that small exist.
     let answered = |mss: &str| format!("> S 0:0 \n < S. 0:0 ack 1 mss {mss} \n > . 1:1 ack 1 \n mss 216");
     Script::connect(plain()).run(&answered("1")).run("count small_mss 1").end();
     Script::connect(plain()).run(&answered("216")).run("count small_mss 0").end();
@@ -184,7 +184,7 @@ fn both_may_begin_at_a_time() {
 
 #[test]
 fn an_old_syn_is_found_out() {
-    // Figure 8: the answer to an old SYN acknowledges what we have not sent.
+    // Figure 8: the answer to an old SYN acknowledges a number that we have not sent.
     Script::connect(plain())
         .run(
             "> S 0:0
@@ -210,7 +210,7 @@ fn nobody_listens() {
 
 #[test]
 fn a_half_open_connection_is_found_out() {
-    // Figure 10: the peer begins anew, is told what we expect, and resets us.
+    // Figure 10: the peer begins anew, is told which number we expect, and resets us.
     let mut script = Script::connect(plain());
     script.run(
         "> S 0:0
@@ -225,7 +225,7 @@ fn a_half_open_connection_is_found_out() {
          event Reset",
     );
     script.end();
-    // Figure 11: we send to a peer that has forgotten us.
+    // Figure 11: we send to a peer that has forgotten the connection.
     Script::connect(plain())
         .run(
             "> S 0:0 \n < S. 0:0 ack 1 \n > . 1:1 ack 1 \n event Established
@@ -241,11 +241,11 @@ fn a_half_open_connection_is_found_out() {
 fn resets_before_it_is_set_up() {
     let syn = "S 0:0 mss 1000";
     Script::listen(plain(), syn).run("> S. 0:0 ack 1 \n < R 1:1 \n state Closed \n event Reset").end();
-    // Not the number that is next: it may be a guess.
+    // A RST with another number than the next one may be a guess.
     Script::listen(plain(), syn).run("> S. 0:0 ack 1 \n < R 2:2 \n > . 1:1 ack 1 \n state SynReceived").end();
     Script::listen(plain(), syn).run("> S. 0:0 ack 1 \n < . 1:1 ack 7 \n > R 7:7 \n state SynReceived").end();
     Script::listen(plain(), syn).run("> S. 0:0 ack 1 \n < S 5:5 \n event Reset \n state Closed").end();
-    // Both began: it is refused.
+    // After a simultaneous open, a RST means that the connection is refused.
     Script::connect(plain()).run("> S 0:0 \n < S 0:0 \n > S. 0:0 ack 1 \n < R 1:1 \n event Refused").end();
 }
 

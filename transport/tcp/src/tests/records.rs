@@ -1,4 +1,4 @@
-//! Connections that were written, with a value changed: they are refused, or go on without harm.
+//! Saved connections with one changed value: they are refused, or go on without harm.
 
 use super::script::{Cuts, PORTS, check};
 use super::sim::Rng;
@@ -25,7 +25,7 @@ fn header(rng: &mut Rng, connection: &Connection) -> Header {
     }
 }
 
-/// A connection after some segments, in whatever state.
+/// Returns a connection in any state, after some segments.
 fn any_connection(rng: &mut Rng, cuts: &mut Cuts) -> Connection {
     let config = Config { mss: 1000, ..Config::default() };
     let mut connection = Connection::connect(config, PORTS, rng.next() as u32, 0, Instant(0));
@@ -63,7 +63,7 @@ fn go_on(rng: &mut Rng, connection: &mut Connection, cuts: &mut Cuts, steps: u64
     }
 }
 
-/// The leaves of a value that are numbers or truths.
+/// Finds the numbers, booleans and nulls in a value.
 fn leaves<'a>(value: &'a mut Value, found: &mut Vec<&'a mut Value>) {
     match value {
         Value::Array(values) => values.iter_mut().for_each(|value| leaves(value, found)),

@@ -1,11 +1,12 @@
-//! The requirements of RFC 9293, appendix B: for each the tests that show it, or why there is none.
+//! The requirements of RFC 9293, appendix B, each with the tests that show it, or a reason for
+//! none.
 
 use How::{Reason, Tests};
 
 enum How {
-    /// Names of tests of this crate, or of `vrdma-wire`.
+    /// The names of tests of this crate, or of `vrdma-wire`.
     Tests(&'static [&'static str]),
-    /// Why it does not apply, or follows from how things are made.
+    /// Why it does not apply, or how the design ensures it.
     Reason(&'static str),
 }
 
@@ -151,7 +152,7 @@ const TABLE: &[(&str, &str, How)] = &[
     ),
     ("MAY-4", "the same IP identification", IP),
     ("MUST-18", "Karn's algorithm", Tests(&["round_trips_are_not_measured_by_what_was_sent_twice"])),
-    // Acknowledges
+    // Acknowledgments
     ("MUST-58", "they are aggregated", Tests(&["acknowledges_wait_for_a_second_segment_or_a_while"])),
     ("SHLD-31", "what is out of order is kept", Tests(&["holes_are_told_at_once"])),
     ("MUST-59", "all that is kept counts before one is sent", Tests(&["holes_are_told_at_once"])),

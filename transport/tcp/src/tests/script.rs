@@ -2,20 +2,20 @@
 //!
 //! | line | what it does |
 //! |---|---|
-//! | `at 12.5` | milliseconds since the beginning; what is due on the way is done at its time |
+//! | `at 12.5` | advances to this time in milliseconds; timers that are due before run at their time |
 //! | `< FLAGS FROM:TO ...` | a segment arrives |
-//! | `> FLAGS FROM:TO ...` | this was sent, and is the next that was; each has to be named before anything else happens |
-//! | `send N`, `send N*K` | the user has K segments of N bytes more |
-//! | `close`, `abort`, `leave`, `window N` | the user says so |
+//! | `> FLAGS FROM:TO ...` | the next sent segment is this one; all sent segments are named before anything else happens |
+//! | `send N`, `send N*K` | the user posts K segments of N bytes |
+//! | `close`, `abort`, `leave`, `window N` | the user calls this function |
 //! | `refuse`, `accept`, `take N` | what the user does with data from here on (N: so many bytes of each part) |
-//! | `taken A-B,C-D` | stretches that were handed up since this was asked last, in order; `!` behind one: it is whole FPDUs |
-//! | `state`, `event`, `acknowledged`, `complete`, `cwnd`, `mss`, `count NAME` | what has to be so (`event -`: none) |
-//! | `toolong N MSS` | a router says that the segment with this number was too long |
+//! | `taken A-B,C-D` | ranges that were delivered since the last such line, in order; `!` after one: it is whole FPDUs |
+//! | `state`, `event`, `acknowledged`, `complete`, `cwnd`, `mss`, `count NAME` | the expected value (`event -`: none) |
+//! | `toolong N MSS` | a router reports that the segment with this number was too long |
 //!
-//! Flags are letters: `S`, `F`, `R`, `P`, and `.` for ACK; PSH counts only where it stands.
-//! Options: `ack N`, `win N`, `mss N`, `ws N`, `sackok`, `sack A-B,C-D`, `ts VALUE,ECHO`, `fpdus
-//! N`. In a segment that was sent, SACKs and `fpdus` have to be just those; of the rest, those that
-//! stand there. Each segment of the user's is an FPDU.
+//! Flags are letters: `S`, `F`, `R`, `P`, and `.` for ACK. PSH is compared only if it is given.
+//! Options are `ack N`, `win N`, `mss N`, `ws N`, `sackok`, `sack A-B,C-D`, `ts VALUE,ECHO` and
+//! `fpdus N`. In a sent segment, SACKs and `fpdus` must be exactly those given. Of the other
+//! options, only the given ones are compared. Each segment of the user is an FPDU.
 
 use crate::connection::Connection;
 use crate::output::{Segment, Source};
@@ -25,12 +25,12 @@ use crate::{Config, Event, Instant, Ports};
 use std::collections::VecDeque;
 use vrdma_wire::tcp::{Flags, Header, Options};
 
-/// Our initial sequence number, and the peer's: they wrap soon.
+/// The initial sequence numbers of both ends, which wrap soon.
 pub const OURS: u32 = 0xffff_ff00;
 pub const THEIRS: u32 = 0xffff_fe00;
 pub const PORTS: Ports = Ports { local: 1000, remote: 2000 };
 
-/// Segments of a stream, as they were cut.
+/// A stream with the boundaries of its segments.
 #[derive(Default, Clone)]
 pub struct Cuts(Vec<u64>);
 
@@ -66,7 +66,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// A conversation that we begin.
+    /// A conversation that this end begins.
     pub fn connect(config: Config) -> Script {
         Script::of(Connection::connect(config, PORTS, OURS, 0, Instant(0)))
     }
@@ -183,24 +183,24 @@ impl Script {
         check(&self.connection);
     }
 
-    /// What was sent and not named yet; some was.
+    /// Returns the sent segments that were not named yet, of which there must be some.
     pub fn sent(&self) -> &VecDeque<Segment> {
         assert!(!self.sent.is_empty());
         &self.sent
     }
 
-    /// How much is sent now, which is not looked at.
+    /// Drops all segments that are sent now, and returns their number.
     pub fn drop_sent(&mut self) -> usize {
         self.drain();
         self.sent.drain(..).count()
     }
 
-    /// An acknowledge of the peer's, and no more.
+    /// Returns the header of an ACK of the peer without data and SACKs.
     pub fn bare_acknowledge(&self, ack: u64) -> Header {
         parse(&format!(". 1:1 ack {ack}")).0
     }
 
-    /// Nothing more was sent.
+    /// Checks that nothing more was sent.
     pub fn end(&mut self) {
         if let Some(segment) = self.sent.front() {
             panic!("at the end was sent: {}", describe(segment));
@@ -208,7 +208,7 @@ impl Script {
     }
 }
 
-/// What holds of each connection between two calls.
+/// Checks what must hold for each connection between two calls.
 pub fn check(connection: &Connection) {
     assert_eq!(connection.fault(), None, "{connection:#?}");
 }
@@ -246,7 +246,7 @@ fn flags(text: &str) -> Flags {
     text.chars().map(bit).fold(Flags(0), |all, bit| all | bit)
 }
 
-/// A segment of the peer's: its header, and how much data it has.
+/// Parses a segment of the peer: its header, and the length of its data.
 fn parse(text: &str) -> (Header, usize) {
     let mut words = text.split_whitespace();
     let flags = flags(words.next().unwrap());
@@ -286,7 +286,7 @@ fn blocks(text: &str, origin: u32) -> Vec<(u32, u32)> {
     text.split(',').map(block).collect()
 }
 
-/// What was sent is what the line says.
+/// Compares a sent segment with a line.
 fn compare(line: &str, text: &str, segment: &Segment) {
     let header = &segment.header;
     let mut words = text.split_whitespace();
@@ -296,7 +296,7 @@ fn compare(line: &str, text: &str, segment: &Segment) {
     is_same &= !expected.has(Flags::PSH) || header.flags.has(Flags::PSH);
     let length = (segment.data.end - segment.data.start) as u32;
     is_same &= header.seq.wrapping_sub(OURS) == from && length == to - from;
-    // The data is that of its number.
+    // The offset of the data must fit the sequence number.
     is_same &= length == 0 || segment.data.start as u32 == from - 1;
     let (mut sacks, mut fpdus) = (Vec::new(), None);
     while let Some(word) = words.next() {

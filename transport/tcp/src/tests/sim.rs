@@ -1,7 +1,8 @@
-//! Two connections of ours over a network that loses, doubles, delays and reorders, as a seed says.
+//! Two connections over a simulated network with losses, duplicates, delays and reordering from a
+//! seed.
 //!
-//! Segments go as bytes. Data is known by its place in the stream: what arrives for a place has to
-//! be what was sent from there.
+//! Segments travel as bytes. Data is identified by its offset in the stream. Data that arrives for
+//! an offset must have been sent from that offset.
 
 use super::script::{Cuts, PORTS, check};
 use crate::connection::Connection;
@@ -17,7 +18,7 @@ use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::Gid;
 use vrdma_wire::tcp::{self, Flags, Header};
 
-/// Numbers that a seed gives (splitmix64).
+/// A generator of random numbers from a seed (splitmix64).
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -33,35 +34,36 @@ impl Rng {
         self.next() % limit.max(1)
     }
 
-    /// True so many times in a thousand.
+    /// Returns true with this probability, in thousandths.
     pub fn chance(&mut self, thousandths: u64) -> bool {
         self.below(1000) < thousandths
     }
 }
 
-/// What goes wrong, in thousandths of all segments.
+/// The faults of a network, with probabilities in thousandths of all segments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub loss: u64,
     pub duplication: u64,
     pub reordering: u64,
-    /// Nanoseconds that a segment takes one way, and what a reordered one takes more, at most.
+    /// Nanoseconds that a segment takes one way, and the maximum additional delay of a reordered
+    /// one.
     pub delay: u64,
     pub late: u64,
-    /// Nanoseconds that a byte takes to send; 0 for none. Then a queue of so many bytes is before
-    /// the wire, and what finds it full is lost.
+    /// Nanoseconds that a byte takes to send; 0 for none. With a rate, a queue of `queue` bytes
+    /// precedes the wire, and segments that find it full are lost.
     pub pace: u64,
     pub queue: u64,
-    /// Most data of a segment that comes through; 0 for any.
+    /// Maximum data of a segment that passes; 0 for any.
     pub longest: u64,
-    /// The sender is told of one that is longer.
+    /// The sender is told that a segment was too long.
     pub tells: bool,
 }
 
-/// One way from host to host.
+/// One direction of the network.
 struct Way {
     faults: Faults,
-    /// When all that waits has left.
+    /// When all queued segments have left.
     busy: Instant,
     flying: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
     sent: u64,
@@ -85,21 +87,21 @@ impl Way {
     }
 }
 
-/// A host with its connection and what it has to send.
+/// A host with its connection and the data that it has to send.
 pub struct Host {
     pub connection: Option<Connection>,
     config: Config,
     cuts: Cuts,
-    /// How much of the stream is still to be handed over, and whether to close then.
+    /// How much of the stream the user still has to post, and whether to close afterwards.
     unsent: u64,
     closes: bool,
-    /// Which bytes of the peer's stream were taken.
+    /// The ranges of the peer's stream that were taken.
     got: Vec<Range>,
     pub events: Vec<Event>,
-    /// What the peer said to have beyond its acknowledges.
+    /// What the peer has sacked beyond its cumulative ACKs.
     sacked: Vec<Range>,
     timeouts: u32,
-    /// Thousandths of parts beyond holes that are refused.
+    /// How many data parts beyond gaps are refused, in thousandths.
     refuses: u64,
 }
 
@@ -119,7 +121,7 @@ impl Host {
         }
     }
 
-    /// Adds a stretch that nobody has got yet, and joins neighbours.
+    /// Adds a range that was not taken before, and joins neighbours.
     fn take(&mut self, part: Range) {
         let at = self.got.partition_point(|range| range.end < part.start);
         let mut joined = part;
@@ -136,20 +138,20 @@ impl Host {
     }
 }
 
-/// Two hosts and what is between them.
+/// Two hosts and the network between them.
 pub struct World {
     pub hosts: [Host; 2],
     ways: [Way; 2],
     pub now: Instant,
     pub rng: Rng,
-    /// Thousandths of events after which a connection is written, read, and replaced by what was
-    /// read.
+    /// After how many events, in thousandths, a connection is saved, restored, and replaced by the
+    /// result.
     pub replaces: u64,
     replacing: Rng,
-    /// In which states one was: by name, whether there were holes in what had come, and in what the
-    /// peer had.
+    /// The states in which a connection was replaced: the name, whether there were gaps in received
+    /// data, and whether the peer had sacked something.
     pub replaced: BTreeSet<(String, bool, bool)>,
-    /// Largest segments are those of MSS, as for bulk data; else of any length.
+    /// Segments have the length of the MSS, as for bulk data. Otherwise they have any length.
     pub bulk: bool,
     pub trace: Vec<String>,
     keeps_trace: bool,
@@ -178,14 +180,14 @@ impl World {
         }
     }
 
-    /// The earliest of what is due.
+    /// Returns the time of the next arrival or deadline.
     fn next(&self) -> Option<Instant> {
         let arrivals = self.ways.iter().filter_map(|way| way.flying.peek().map(|Reverse((at, ..))| *at));
         let deadlines = self.hosts.iter().filter_map(|host| host.connection.as_ref()?.poll_timeout());
         arrivals.chain(deadlines).min()
     }
 
-    /// Runs until nothing is due any more, or for so long. Whether nothing is.
+    /// Runs until nothing is due any more, or until a time. Returns whether nothing is due.
     pub fn run(&mut self, until: Instant) -> bool {
         self.serve(0);
         self.serve(1);
@@ -202,7 +204,7 @@ impl World {
         true
     }
 
-    /// What is due at a host.
+    /// Handles the arrivals and deadlines of a host that are due.
     fn step(&mut self, host: usize) {
         while let Some(Reverse((at, ..))) = self.ways[1 - host].flying.peek()
             && *at <= self.now
@@ -221,7 +223,7 @@ impl World {
 
     fn deliver(&mut self, to: usize, bytes: &[u8]) {
         assert!(tcp::is_sound(GIDS[1 - to], GIDS[to], &bytes[8..]));
-        // The places of the data travel beside it.
+        // The offset of the data travels before the segment.
         let place = u64::from_le_bytes(bytes[..8].try_into().unwrap());
         let (header, data) = Header::parse(&bytes[8..]).unwrap();
         let host = &mut self.hosts[to];
@@ -250,15 +252,15 @@ impl World {
         };
         let before = dropped(&connection);
         connection.handle_segment(self.now, &header, data.len(), &mut take);
-        // A segment that is dropped, such as one that was overtaken by others with newer timestamps
-        // (PAWS), has said nothing.
+        // A dropped segment has no effect. An example is one that newer timestamps have overtaken
+        // (PAWS).
         if dropped(&connection) == before {
             self.note_sacks(to, &header, &connection);
         }
         self.hosts[to].connection = Some(connection);
     }
 
-    /// What the peer says to have is not sent again until a timeout.
+    /// Notes sacked ranges, which must not be sent again until a timeout.
     fn note_sacks(&mut self, to: usize, header: &Header, connection: &Connection) {
         let host = &mut self.hosts[to];
         let una = connection.board.una();
@@ -272,7 +274,7 @@ impl World {
         host.sacked.retain(|range| range.end > una);
     }
 
-    /// A host hands over, sends, and looks at what happened.
+    /// Lets a host post data and send, and checks its state.
     fn serve(&mut self, index: usize) {
         let host = &mut self.hosts[index];
         let Some(mut connection) = host.connection.take() else { return };
@@ -310,7 +312,7 @@ impl World {
         host.connection = Some(connection);
     }
 
-    /// The user has more to send, or closes.
+    /// Posts more data of the user, or closes.
     fn hand_over(&mut self, index: usize, connection: &mut Connection) {
         let host = &mut self.hosts[index];
         let most = u64::from(connection.mss());
@@ -326,7 +328,7 @@ impl World {
     }
 }
 
-/// What is sent is within what may be sent, and is not what the peer said to have.
+/// Checks that a sent segment is within the limits, and that the peer has not sacked it.
 fn check_segment(host: &mut Host, connection: &Connection, segment: &Segment) {
     let (from, to) = (segment.data.start, segment.data.end);
     if from == to {
@@ -351,7 +353,7 @@ fn bytes_of(segment: &Segment, from: usize) -> Vec<u8> {
     bytes
 }
 
-/// A connection that was written and read.
+/// Returns a connection that was saved and restored.
 pub fn replaced(connection: &Connection) -> Connection {
     let mut bytes = Vec::new();
     ciborium::into_writer(&connection.save(), &mut bytes).unwrap();
@@ -361,7 +363,7 @@ pub fn replaced(connection: &Connection) -> Connection {
     read
 }
 
-/// Options and network as the seed says.
+/// Returns a configuration from the seed.
 fn any_config(rng: &mut Rng) -> Config {
     let delays = [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(40)];
     Config {
@@ -375,7 +377,7 @@ fn any_config(rng: &mut Rng) -> Config {
         initial_rto: Duration::from_millis([10, 1000][rng.below(2) as usize]),
         timeout: Duration::from_secs(3600),
         connect_timeout: Duration::from_secs(3600),
-        // Longer than all timeouts of a peer that has not got the last acknowledge.
+        // Longer than all timeouts of a peer that has not got the last ACK.
         time_wait: Duration::from_secs(3600),
         fin_wait: Duration::from_secs(3600),
         ..Config::default()
@@ -396,7 +398,7 @@ fn any_faults(rng: &mut Rng) -> Faults {
     }
 }
 
-/// A conversation of a seed: both streams arrive, once, and both ends see the end.
+/// Runs the conversation of a seed: both streams arrive once, and both ends see the end.
 fn converse(seed: u64, replaces: u64, keeps_trace: bool) -> World {
     let mut rng = Rng(seed);
     let config = any_config(&mut rng);
@@ -430,9 +432,10 @@ fn streams_arrive_whole_and_once_over_bad_networks() {
     }
 }
 
-/// All states in which a connection may be replaced, and those in which there may be holes: in what
-/// comes until the peer's FIN has come, and in what was sent from the first data to the acknowledge
-/// of our FIN.
+/// All states in which a connection may be replaced, and whether there may be gaps in each.
+///
+/// The first flag is for gaps in received data, which can exist until the peer's FIN has arrived.
+/// The second is for sent data, from the first data until our FIN is acknowledged.
 const STATES: [(State, bool, bool); 10] = [
     (State::SynSent, false, false),
     (State::SynReceived, false, false),
@@ -469,7 +472,7 @@ fn connections_that_are_written_and_read_go_on_as_before() {
     }
 }
 
-/// A stream over a network with these faults: the world after it, and the nanoseconds that it took.
+/// Sends a stream over a network with faults. Returns the world, and the nanoseconds that it took.
 fn bulk(config: Config, faults: Faults, bytes: u64, seed: u64) -> (World, u64) {
     let mut world = World::new(seed, config, faults, [bytes, 0]);
     world.bulk = true;
@@ -494,7 +497,7 @@ fn rack(delay: u64) -> (Config, Faults) {
         probe_slack: Duration::from_micros(100),
         ..Config::default()
     };
-    // 10 Gb/s is less than a nanosecond a byte: this is 8 Gb/s.
+    // 10 Gb/s is less than a nanosecond per byte, so this is 8 Gb/s.
     (config, Faults { delay, pace: 1, queue: 64 << 20, ..Faults::default() })
 }
 
@@ -504,21 +507,21 @@ fn a_good_network_is_filled() {
     let (world, took) = bulk(config, faults, 64 << 20, 1);
     let counters = world.hosts[0].connection.as_ref().unwrap().counters();
     assert_eq!((counters.retransmits, counters.timeouts), (0, 0), "{counters:?}");
-    // At a nanosecond a byte.
+    // At one nanosecond per byte.
     assert!(took < (64 << 20) * 5 / 4, "{took}");
 }
 
 #[test]
 fn a_short_queue_is_used_and_costs_no_timeout() {
-    // 1 Gb/s, round trips of 10 ms, and a queue of half of what is on its way: slow start runs it
-    // over.
+    // 1 Gb/s, round trips of 10 ms, and a queue of half the data in flight, which slow start
+    // overruns.
     let faults = Faults { delay: 5_000_000, pace: 8, queue: 600_000, ..Faults::default() };
     let min_rto = Duration::from_millis(200);
     let config = Config { window: 16 << 20, max_outstanding: 2000, min_rto, ..Config::default() };
     let (world, took) = bulk(config, faults, 64 << 20, 1);
     let counters = world.hosts[0].connection.as_ref().unwrap().counters();
     assert!(counters.retransmits > 0 && counters.timeouts == 0, "{counters:?}");
-    // Three quarters of 8 ns a byte, slow start, its overrun and headers included.
+    // Three quarters of 8 ns per byte, including slow start, its overrun and headers.
     assert!(took * 3 < (64 << 20) * 8 * 4, "{took}: {counters:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Conversations with another's TCP: smoltcp, over the same bad network.
+//! Conversations with another TCP, smoltcp, over the same bad network.
 
 use super::script::{Cuts, check};
 use super::sim::Rng;
@@ -23,7 +23,7 @@ const THEIRS: Gid = Gid::from_ipv4([10, 0, 0, 2]);
 const MTU: usize = 1500;
 const PORT: u16 = 7000;
 
-/// Their network card: packets in and out.
+/// The peer's network card: packets in and out.
 #[derive(Default)]
 struct Card {
     received: VecDeque<Vec<u8>>,
@@ -69,12 +69,12 @@ impl Device for Card {
     }
 }
 
-/// The byte of a stream at a place.
+/// Returns the byte of a stream at an offset.
 fn byte(place: u64) -> u8 {
     (place.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// When it arrives, its number, whether to us, and its bytes.
+/// A packet in flight: its arrival time, its number, whether it goes to us, and its bytes.
 type Flight = (Instant, u64, bool, Vec<u8>);
 
 struct World {
@@ -83,7 +83,7 @@ struct World {
     loss: u64,
     reordering: u64,
     duplication: u64,
-    /// Packets on their way.
+    /// Packets in flight.
     flying: BinaryHeap<Reverse<Flight>>,
     sent: u64,
 
@@ -175,7 +175,7 @@ impl World {
         Time::from_micros((self.now.0 / 1000) as i64)
     }
 
-    /// Runs until both are done.
+    /// Runs until both ends are done.
     fn run(&mut self) {
         for _ in 0..2_000_000 {
             self.they();
@@ -226,7 +226,7 @@ impl World {
                 self.they_sent += length as u64;
                 moved += length;
             }
-            // They close when all is sent, and we have closed or have all of it to send still.
+            // The peer closes after it has sent everything.
             if self.they_sent == self.they_send
                 && matches!(socket.state(), State::Established | State::CloseWait)
             {
@@ -271,8 +271,9 @@ impl World {
             self.cuts.push(length);
             self.unsent -= length;
         }
-        // In CLOSE-WAIT smoltcp 0.12 stops its retransmission timer at each acknowledge, a
-        // duplicate too, and then sends no more for ever: so we close when all of theirs is there.
+        // In CLOSE-WAIT, smoltcp 0.12 stops its retransmission timer at each ACK, even a duplicate.
+        // Then it never sends again. So this end closes only after all of the peer's data has
+        // arrived.
         let is_all = connection.complete() == self.they_send;
         if self.unsent == 0 && is_all && connection.state() != crate::State::SynSent {
             connection.close();
@@ -289,7 +290,7 @@ impl World {
     }
 }
 
-/// An IPv4 packet of ours.
+/// Returns an IPv4 packet with one of our segments.
 fn packet_of(segment: &Segment) -> Vec<u8> {
     let data: Vec<u8> = segment.data.clone().map(byte).collect();
     let mut packet = vec![0; 20 + tcp::MAX_LEN];

@@ -1,4 +1,4 @@
-//! Hosts with many connections: listeners, floods, TIME-WAIT, and segments for nobody.
+//! Stacks with many connections: listeners, floods, TIME-WAIT, and segments of no connection.
 
 use crate::stack::{Origin, Outgoing, Refused, Sources, Stack, StackCounters, StackLimits};
 use crate::{
@@ -18,7 +18,7 @@ fn from_to(remote: Gid, local: Gid) -> Origin {
     Origin { remote, local, hop: HOP }
 }
 
-/// How much of each stream there is.
+/// The length of each stream.
 #[derive(Default)]
 struct Streams(BTreeMap<ConnectionId, u64>);
 
@@ -41,7 +41,7 @@ fn tuple(port: u16) -> Tuple {
     Tuple { local: A, remote: B, ports: Ports { local: port, remote: PORT } }
 }
 
-/// Two hosts with a good network between them.
+/// Two hosts with a perfect network between them.
 struct Pair {
     hosts: [(Stack, Streams); 2],
     now: Instant,
@@ -59,7 +59,7 @@ impl Pair {
         pair
     }
 
-    /// Carries segments until there are none.
+    /// Delivers segments until there are none.
     fn carry(&mut self) {
         loop {
             let mut is_quiet = true;
@@ -199,8 +199,8 @@ fn a_router_that_complains_is_heard_if_it_knows_of_what_is_under_way() {
     let (mss, seq) = (stack.get(ids[0]).unwrap().mss(), segment.header.seq);
     let tagged = VlanId::of(Some(VlanTag(5)));
     let untagged = VlanId::of(None);
-    // Of another connection, of one that has nothing under way, in another VLAN, before it, behind
-    // it.
+    // In order: no connection, a connection with nothing in flight, a wrong VLAN, a number before
+    // the segment, a number after it.
     let length = mss;
     for (port, vlan, seq) in [
         (3, untagged, seq),
@@ -213,17 +213,17 @@ fn a_router_that_complains_is_heard_if_it_knows_of_what_is_under_way() {
     }
     assert_eq!((stack.get(ids[0]).unwrap().mss(), stack.totals().mtu_reduced), (mss, 0));
     assert!(stack.handle_too_long(&tuple(1), untagged, seq, 1000));
-    // What was lost of it goes at once, in parts, and what follows is no longer. Timestamps are 12
-    // bytes of each.
+    // The lost data is sent again at once, in parts, and later segments are no longer. Timestamps
+    // take 12 bytes of each.
     for data in [0..988, 988..u64::from(mss)] {
         assert_eq!(poll(stack).unwrap().data, data);
     }
     assert_eq!(poll(stack).unwrap().data, u64::from(mss)..u64::from(mss) + 988);
-    // More than there is, and what is no news.
+    // A larger size than before, and an unchanged one, have no effect.
     assert!(stack.handle_too_long(&tuple(1), untagged, seq, 9000));
     assert!(stack.handle_too_long(&tuple(1), untagged, seq, 1000));
     assert_eq!((stack.get(ids[0]).unwrap().mss(), stack.totals().mtu_reduced), (988, 1));
-    // No router makes segments shorter than all paths take.
+    // A router cannot make segments shorter than all paths take.
     assert!(stack.handle_too_long(&tuple(1), untagged, seq, 0));
     assert_eq!(stack.get(ids[0]).unwrap().mss(), u32::from(config().min_mss) - 12);
     assert_eq!(stack.get(ids[1]).unwrap().mss(), mss);
@@ -236,7 +236,7 @@ fn another_stack_takes_connections_over() {
     pair.carry();
     pair.hosts[0].1.0.insert(id, 1_000_000);
     pair.hosts[0].0.post(id);
-    // Some of it is on its way, and lost with the host.
+    // Some segments are in flight, and lost with the host.
     let (stack, streams) = &mut pair.hosts[0];
     (0..5).for_each(|_| assert!(stack.poll_transmit(pair.now, streams).is_some()));
     let connection = stack.get(id).unwrap().save().restore().unwrap();
@@ -256,7 +256,7 @@ fn segment(flags: Flags, src_port: u16, seq: u32, ack: u32) -> Header {
     Header { src_port, dst_port: PORT, seq, ack, flags, window: 1000, urgent: 0, options: Options::default() }
 }
 
-/// Hands a segment to a host that is B, and what it sends then.
+/// Delivers a segment to B, and returns what B sends then.
 fn answer(stack: &mut Stack, from: Gid, header: Header, length: usize) -> Vec<Segment> {
     answer_at(stack, Instant(0), from, header, length)
 }
@@ -283,20 +283,20 @@ fn segments_for_nobody_are_reset() {
     assert_eq!(reset(&mut stack, segment(Flags::ACK, 5, 100, 7), 10), (Flags::RST, 7, 0));
     assert_eq!(answer(&mut stack, A, segment(Flags::RST, 5, 100, 7), 0), []);
     assert_eq!(stack.counters().for_nobody, 3);
-    // A listener has no connection for an acknowledge either, and takes a SYN alone.
+    // A listener has no connection for an ACK either, and accepts a plain SYN only.
     stack.listen(B, PORT, 10, config()).unwrap();
     assert_eq!(reset(&mut stack, segment(Flags::ACK, 5, 100, 7), 0), (Flags::RST, 7, 0));
     assert_eq!(answer(&mut stack, A, segment(Flags(0), 5, 100, 7), 10), []);
     assert_eq!(answer(&mut stack, A, segment(Flags::SYN | Flags::FIN, 5, 100, 7), 0), []);
     assert_eq!(stack.connections(), 0);
-    // Not even a RST goes to many.
+    // Nothing, not even a RST, is sent to a multicast address.
     assert_eq!(answer(&mut stack, Gid::from_ipv4([224, 0, 0, 1]), segment(Flags::SYN, 5, 100, 7), 0), []);
     assert_eq!(stack.counters().bad_address, 1);
     let many = Tuple { remote: Gid::from_ipv4([255; 4]), ..tuple(1) };
     assert_eq!(stack.connect(many, HOP, config(), Instant(0)), Err(Refused::Address));
 }
 
-/// A host that is B and listens, after a flood of SYNs from addresses that are nobody's.
+/// Returns the listening host B after a flood of SYNs from unused addresses.
 fn flooded(now: Instant, config: Config) -> Stack {
     let mut stack = stack();
     stack.listen(B, PORT, 16, config).unwrap();
@@ -335,7 +335,7 @@ fn a_flood_of_syns_is_bounded_and_others_come_through() {
         let stack = &pair.hosts[1].0;
         let connection = stack.get(theirs[0].0).unwrap();
         assert_eq!((connection.complete(), stack.counters().cookies_taken), (300_000, 1));
-        // What the SYN said is known, as far as there is room for it.
+        // The connection has all options of the SYN that a cookie has room for.
         let agreed = connection.agreed;
         let all = [agreed.timestamps, agreed.sack, agreed.scaled, agreed.fpdus];
         assert_eq!((all, connection.mss()), ([timestamps; 4], 1460 - if timestamps { 20 } else { 0 }));
@@ -394,7 +394,7 @@ fn a_cookie_is_good_for_its_connection_alone_and_not_for_long() {
         let mut stack = flooded(second(100), config());
         let number = answer_at(&mut stack, second(100), A, segment(Flags::SYN, 1, 100, 0), 0)[0].header.seq;
         assert_eq!(*first.get_or_insert(number), number);
-        // There is a flood still, so acknowledges are looked at.
+        // The flood goes on, so ACKs are checked for cookies.
         flood(&mut stack, second(at), 100);
         let ack = segment(Flags::ACK, port, seq, number.wrapping_add(1) ^ wrong);
         let reset = answer_at(&mut stack, second(at), from, ack, 0).pop();
@@ -406,10 +406,11 @@ fn a_cookie_is_good_for_its_connection_alone_and_not_for_long() {
     };
     assert!(try_it(100, A, 1, 101, 0) && try_it(190, A, 1, 101, 0));
     for (at, from, port, seq, wrong) in [
-        // Old ones: by a stretch of time, and by as many as make the same bits.
+        // Old cookies: by one time interval, and by the number of intervals after which the bits
+        // repeat.
         (192, A, 1, 101, 0),
         (100 + 32 * 64, A, 1, 101, 0),
-        // Somebody else's, and a forged one.
+        // The cookie of another connection, and forged ones.
         (100, Gid::from_ipv4([10, 0, 0, 3]), 1, 101, 0),
         (100, A, 2, 101, 0),
         (100, A, 1, 102, 0),
@@ -453,7 +454,7 @@ fn listeners_that_go_take_along_what_is_not_set_up() {
     assert_eq!((stack.connections(), stack.poll_event()), (0, None));
 }
 
-/// A connection of A to B, of which B has closed first: B is in TIME-WAIT.
+/// Returns a connection of A to B that B has closed first, so B is in TIME-WAIT.
 fn waiting(config: Config) -> (Pair, ConnectionId) {
     let mut pair = Pair::new();
     pair.hosts[1].0.unlisten(B, PORT);
@@ -481,7 +482,7 @@ fn time_wait_gives_way_to_newer_numbers() {
         pair.carry();
         assert_eq!(pair.events(0), [(ours, Event::Established)], "timestamps {timestamps}");
         assert!(pair.hosts[1].0.get(theirs).is_none());
-        // Nobody is told of the old one twice, and the new one is there.
+        // The old connection is not reported twice, and the new one exists.
         let events = pair.events(1);
         assert!(events.iter().any(|(id, event)| *id != theirs && *event == Event::Established), "{events:?}");
     }
@@ -500,8 +501,8 @@ fn time_wait_does_not_give_way_to_older_numbers() {
     assert_eq!(stack.get(theirs).unwrap().state(), State::TimeWait);
 }
 
-/// A connection of A to B, of which A has closed first: A is in TIME-WAIT. Its last acknowledgement
-/// is lost on request.
+/// Returns a connection of A to B that A has closed first, so A is in TIME-WAIT. Its last ACK is
+/// lost on request.
 fn waiting_to_connect(config: Config, loses_last: bool) -> (Pair, ConnectionId) {
     let mut pair = Pair::new();
     let ours = pair.hosts[0].0.connect(tuple(1), HOP, config, pair.now).unwrap();
@@ -532,7 +533,7 @@ fn time_wait_gives_way_to_a_connection_that_its_own_end_begins() {
         let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
         pair.carry();
         if loses_last {
-            // B takes the SYN for one of the old connection, and is reset. The next one is
+            // B takes the SYN for a segment of the old connection, and is reset. The next SYN is
             // answered.
             let theirs = pair.events(1);
             assert!(matches!(theirs[..], [(_, Event::Closed(_))]), "{theirs:?}");
@@ -551,7 +552,7 @@ fn time_wait_gives_way_to_a_connection_that_its_own_end_begins() {
 #[test]
 fn a_new_connection_is_set_up_by_what_is_newer_than_all_of_the_former() {
     let (mut pair, _) = waiting_to_connect(config(), false);
-    // B's clock has not ticked since the former one.
+    // B's clock has not ticked since the former connection.
     let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
     pair.carry();
     let connection = pair.hosts[0].0.get(ours).unwrap();
@@ -567,7 +568,7 @@ fn two_ends_that_are_both_in_time_wait_connect_again() {
         let ours = pair.hosts[0].0.connect(tuple(1), HOP, config(), pair.now).unwrap();
         pair.carry();
         let (theirs, _) = pair.events(1)[0];
-        // Each has sent its FIN before that of the other comes.
+        // Each has sent its FIN before the peer's FIN arrives.
         for (host, id) in [(0, ours), (1, theirs)] {
             pair.hosts[host].0.change(id, |connection| connection.close());
         }
@@ -640,7 +641,7 @@ fn who_listens_at_any_address_does_so_where_nobody_listens_at_that_one() {
     assert_eq!(answer(&mut stack, B, 1), Some(999));
     assert_eq!(answer(&mut stack, other, 1), Some(config().mss));
     stack.unlisten(B, PORT);
-    // Who was half open there is told.
+    // The half-open connection of the removed listener is reset.
     assert_eq!(answer(&mut stack, B, 2), None);
     assert_eq!(answer(&mut stack, B, 3), Some(config().mss));
 }
@@ -658,7 +659,7 @@ fn a_segment_is_of_a_connection_in_its_vlan_alone_and_answers_go_back_by_it() {
     stack.listen(A, 2, 4, config()).unwrap();
     assert!(stack.takes(&tuple(2), five) && stack.takes(&tuple(2), six) && !stack.has(&tuple(2)));
     assert_eq!(stack.poll_transmit(Instant(0), &mut Streams::default()).unwrap().hop, hop);
-    // A stranger is told by the way that it came.
+    // The answer to a segment of no connection goes back the way it came.
     let hop = NextHop { mac: Mac([2, 0, 0, 0, 0, 6]), vlan: None };
     let origin = Origin { hop, ..from_to(B, A) };
     let stray = segment(Flags::ACK, 9, 100, 7);

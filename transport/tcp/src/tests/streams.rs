@@ -1,4 +1,4 @@
-//! Data, acknowledges of it, and SACKs (RFC 9293, 3.8; RFC 2018; RFC 2883).
+//! Data, its acknowledgment, and SACKs (RFC 9293, 3.8; RFC 2018; RFC 2883).
 
 use super::opening::{plain, with_sacks};
 use super::script::Script;
@@ -57,7 +57,7 @@ fn what_follows_a_hole_is_acknowledged_at_once_for_a_while() {
     for n in 2..17 {
         script.run(&format!("< . {}:{} ack 1\n > . 1:1 ack {}", n * 100 + 1, n * 100 + 101, n * 100 + 101));
     }
-    // Then as ever: every second one.
+    // Afterwards every second segment is acknowledged, as usual.
     script.run("< . 1701:1801 ack 1\n < . 1801:1901 ack 1\n > . 1:1 ack 1901\n < . 1901:2001 ack 1\n at 39\n at 40\n > . 1:1 ack 2001").end();
 }
 
@@ -131,7 +131,7 @@ fn sacks_go_before_data_and_not_beside_it() {
 
 #[test]
 fn what_comes_twice_is_told() {
-    // RFC 2883, 4.1: a duplicate of what was acknowledged.
+    // RFC 2883, 4.1: a duplicate of acknowledged data.
     open(with_sacks())
         .run(
             "< . 1:1001 ack 1
@@ -234,7 +234,7 @@ fn old_timestamps_are_refused() {
              event Reset",
         )
         .end();
-    // After 24 days they say nothing.
+    // After 24 days timestamps mean nothing.
     let mut script = Script::connect(config);
     script.run("> S 0:0 ts 0,0 \n < S. 0:0 ack 1 mss 1000 sackok ts 100,0 \n > . 1:1 ack 1 ts 0,100");
     script.run("at 2073600001 \n < . 1:101 ack 1 ts 99,0 \n taken 0-100 \n at 2073600041 \n > . 1:1 ack 101 ts 2073600041,99").end();

@@ -1,4 +1,5 @@
-//! Windows: the peer's, ours, and the network's (RFC 9293, 3.8.6; RFC 5681; RFC 9438).
+//! The windows of the peer, of this end, and of congestion control (RFC 9293, 3.8.6; RFC 5681; RFC
+//! 9438).
 
 use super::opening::plain;
 use super::script::Script;
@@ -63,7 +64,7 @@ fn a_window_may_stay_closed_as_long_as_the_peer_answers() {
     for second in 1..20 {
         script.run(&format!("at {second}000 \n > . 0:0 ack 1 \n < . 1:1 ack 1 win 0"));
     }
-    // And not longer.
+    // The connection ends if the peer does not answer any more.
     for second in 20..24 {
         script.run(&format!("at {second}000 \n > . 0:0 ack 1"));
     }
@@ -78,7 +79,7 @@ fn a_window_that_stays_closed_holds_nobody_s_connection_for_half_a_minute_at_mos
     for second in 1..30 {
         script.run(&format!("at {second}000 \n > . 0:0 ack 2 \n < . 2:2 ack 1 win 0"));
         script.run("state CloseWait");
-        // It counts from when the peer's FIN came.
+        // The time counts from the peer's FIN.
     }
     script.run("at 30000 \n > R. 1:1 \n event TimedOut").end();
 }
@@ -233,7 +234,7 @@ fn slow_start_doubles() {
 
 #[test]
 fn acknowledges_in_crumbs_open_the_window_by_crumbs() {
-    // ACK division: what counts are bytes (RFC 3465).
+    // ACK division: bytes count, not ACKs (RFC 3465).
     let config = Config { initial_window: 2, ..plain() };
     let mut script = open(config, "");
     script.run("at 100 \n send 1000*9 \n > . 1:1001 \n > . 1001:2001 \n at 200");
@@ -305,7 +306,7 @@ fn an_initial_window_goes_at_once_also_after_slow_start() {
     for n in 0..10 {
         script.run(&format!("> . {}:{}", 1 + 1000 * n, 1001 + 1000 * n));
     }
-    // Ten have taken ten of twenty-four parts of a round trip of 100 ms.
+    // Ten segments have used ten of the 24 parts of a round trip of 100 ms.
     script.run("at 1041 \n at 1042 \n > . 10001:11001 \n at 1046 \n > P. 11001:12001").end();
 }
 
@@ -334,7 +335,7 @@ fn a_window_that_was_idle_begins_again() {
          cwnd 2000",
     );
     script.end();
-    // Unless it is not wanted.
+    // The restart can be disabled.
     let config = Config { restart_after_idle: false, ..config };
     open(config, "").run("at 5000 \n send 1000 \n > P. 1:1001 \n cwnd 2000").end();
 }

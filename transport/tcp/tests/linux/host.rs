@@ -1,5 +1,6 @@
-//! A host with Linux's TCP: a network namespace of its own, of which a TUN device is the only way
-//! out.
+//! A host with the TCP of Linux.
+//!
+//! It is a network namespace of its own, whose only way out is a TUN device.
 
 use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -13,14 +14,14 @@ type Work = Box<dyn FnOnce() + Send>;
 
 pub struct Linux {
     pub address: Ipv4Addr,
-    /// Packets without a header before them; it does not block.
+    /// The TUN device. It reads and writes plain IP packets, and does not block.
     pub tun: File,
-    /// A thread that is in the namespace does this.
+    /// The queue of a thread in the namespace.
     work: Sender<Work>,
 }
 
 impl Linux {
-    /// None without root.
+    /// Creates a host. Returns `None` without root.
     pub fn new(address: [u8; 4], mtu: u16) -> Option<Linux> {
         let ((work, inbox), (ready, is_ready)) = (channel(), channel());
         let address = Ipv4Addr::from(address);
@@ -28,14 +29,14 @@ impl Linux {
         Some(Linux { address, tun: is_ready.recv().expect("its thread says either")?, work })
     }
 
-    /// Has something done in the namespace, and waits for it.
+    /// Runs a closure in the namespace, and waits for its result.
     pub fn run<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
         let (result, done) = channel();
         self.work.send(Box::new(move || drop(result.send(what())))).expect("its thread is there");
         done.recv().expect("what is done does not panic")
     }
 
-    /// Has something done by a thread in the namespace.
+    /// Starts a thread in the namespace.
     pub fn spawn<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         self.run(move || thread::spawn(what))
     }
@@ -45,7 +46,7 @@ impl Linux {
         self.run(move || TcpListener::bind((address, port)).expect("a port of its own"))
     }
 
-    /// Sets what `sysctl` would, of the namespace.
+    /// Sets a `sysctl` variable of the namespace, below `net.ipv4`.
     pub fn set(&self, name: &'static str, value: &'static str) {
         self.run(move || set(name, value));
     }
@@ -55,7 +56,7 @@ impl Linux {
     }
 }
 
-/// The thread of a host.
+/// Runs the thread of a host.
 fn live(address: Ipv4Addr, mtu: u16, ready: &Sender<Option<File>>, inbox: &Receiver<Work>) {
     let tun = tun();
     let is_there = tun.is_some();
@@ -63,7 +64,7 @@ fn live(address: Ipv4Addr, mtu: u16, ready: &Sender<Option<File>>, inbox: &Recei
         ip("link set lo up");
         ip(&format!("addr add {address}/24 dev tun0"));
         ip(&format!("link set tun0 mtu {mtu} up txqueuelen 10000"));
-        // A connection is not to know what the one before it has seen.
+        // A connection must not know what an earlier one has learned.
         set("tcp_no_metrics_save", "1");
     }
     ready.send(tun).expect("the one who makes it waits");
@@ -76,10 +77,11 @@ fn set(name: &str, value: &str) {
     std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value).expect("a setting of the namespace");
 }
 
-/// A TUN device in a network namespace of its own, which threads that this one starts are in too.
-/// None without root.
+/// Moves this thread, and threads that it starts, into a new network namespace with a TUN device.
+///
+/// Returns `None` without root.
 fn tun() -> Option<File> {
-    // SAFETY: a plain system call, of this thread alone.
+    // SAFETY: `unshare` has no pointers, and affects this thread only.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return None;
     }
@@ -101,20 +103,20 @@ fn ip(arguments: &str) {
     assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
 }
 
-/// Has a socket send by CUBIC, whatever this machine's default is.
+/// Makes a socket send by CUBIC, whatever the default of this machine is.
 pub fn use_cubic(stream: &TcpStream) {
     let name = c"cubic";
     let (socket, length) = (stream.as_raw_fd(), name.count_bytes() as libc::socklen_t);
-    // SAFETY: the name is as long as is said.
+    // SAFETY: `name` is valid for `length` bytes.
     let result = unsafe {
         libc::setsockopt(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_ptr().cast(), length)
     };
     assert_eq!(result, 0, "CUBIC: {}", std::io::Error::last_os_error());
 }
 
-/// How often a socket of Linux has sent segments again.
+/// Returns how many segments a Linux socket has retransmitted.
 pub fn retransmits(stream: &TcpStream) -> u32 {
-    /// Of `tcpi_total_retrans` in `struct tcp_info`.
+    /// The offset of `tcpi_total_retrans` in `struct tcp_info`.
     const PLACE: usize = 100;
     let mut info = [0u8; PLACE + 4];
     let mut length = info.len() as libc::socklen_t;

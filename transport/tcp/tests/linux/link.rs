@@ -1,39 +1,39 @@
-//! A link to a host, which does to packets what networks do.
+//! A simulated link to a host, with the faults of networks.
 
 use crate::rng::Rng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// What happens to packets. Chances are of 100,000.
+/// The properties of a path. Probabilities are in 100,000ths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Path {
     pub loss: u32,
-    /// A packet comes later than others by up to `late`.
+    /// The probability that a packet is delayed by up to `late` more than others.
     pub reordering: u32,
     pub late: Duration,
     pub duplication: u32,
-    /// How long each takes.
+    /// The delay of each packet.
     pub delay: Duration,
-    /// Bytes a second of the slowest link; 0: any.
+    /// The rate of the slowest link, in bytes per second; 0 for any.
     pub rate: u64,
-    /// Bytes that may wait for it; what would be more is lost.
+    /// The bytes that may be queued for it. Packets beyond that are lost.
     pub queue: u64,
-    /// Longer packets vanish; 0: none.
+    /// Longer packets are silently dropped; 0 for none.
     pub longest: usize,
 }
 
-/// When it is due, its number, and its bytes.
+/// A packet in flight: the time of its arrival, its number, and its bytes.
 type Due = Reverse<(u64, u64, Vec<u8>)>;
 
-/// Times are nanoseconds.
+/// A link in one direction. Times are in nanoseconds.
 pub struct Link {
     path: Path,
     rng: Rng,
     on_their_way: BinaryHeap<Due>,
-    /// When all that waits is on its way.
+    /// When all queued packets have left.
     busy_until: u64,
-    /// Of the latest packet.
+    /// The number of the latest packet.
     number: u64,
 }
 
@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    /// What has come by now.
+    /// Takes a packet that has arrived.
     pub fn pop(&mut self, now: u64) -> Option<Vec<u8>> {
         if self.next()? > now {
             return None;
@@ -72,7 +72,7 @@ impl Link {
         self.on_their_way.pop().map(|Reverse((_, _, packet))| packet)
     }
 
-    /// When the next packet comes.
+    /// Returns when the next packet arrives.
     pub fn next(&self) -> Option<u64> {
         self.on_their_way.peek().map(|Reverse((due, ..))| *due)
     }

@@ -1,6 +1,8 @@
-//! Conversations with Linux's TCP, over TUN devices and a network of ours that loses, delays and
-//! doubles packets, or takes no long ones in silence: both directions, either side as the one that
-//! connects. Wants root, for network namespaces of its own.
+//! Conversations with the TCP of Linux, over TUN devices and a simulated network.
+//!
+//! The network loses, delays and duplicates packets, or silently drops long ones. Data flows in
+//! both directions, and either side connects. The tests need root, for network namespaces of their
+//! own.
 
 #![allow(
     clippy::disallowed_methods,
@@ -37,18 +39,18 @@ struct Conversation {
     port: u16,
 }
 
-/// What a conversation was like.
+/// The result of a conversation.
 struct Told {
     /// Counters of our connection.
     retransmits: u32,
     timeouts: u32,
-    /// Segments that we sent, and Linux's retransmits.
+    /// The number of segments that we sent, and of Linux's retransmits.
     segments: u64,
     theirs: u32,
 }
 
-/// The other end: a socket of Linux, whose reader and writer wait. It returns how often it sent
-/// segments again.
+/// The peer: a Linux socket with blocking reader and writer. Returns how many segments it
+/// retransmitted.
 fn linux(linux: &Linux, conversation: Conversation) -> JoinHandle<u32> {
     let Conversation { we_connect, we_send, they_send, port, .. } = conversation;
     let listener = we_connect.then(|| linux.listen(port));
@@ -111,18 +113,19 @@ fn converse(linux: &Linux, conversation: Conversation) -> Told {
     Told { retransmits, timeouts, segments: net.ours.segments, theirs }
 }
 
-/// A host of Linux, or why there is none.
+/// Returns a Linux host, or prints why there is none.
 fn host(mtu: u16) -> Option<Linux> {
     let host = Linux::new(THEIRS, mtu);
     if host.is_none() {
-        // Past the capture of what tests print, which shows nothing of those that pass.
+        // Standard error is written directly, because the captured output of passing tests is not
+        // shown.
         let text = "TCP with Linux: skipped: a network namespace and a TUN device need root";
         let _ = writeln!(std::io::stderr(), "{text}");
     }
     host
 }
 
-/// A path that takes a millisecond there and back.
+/// A path with a round trip of one millisecond.
 const RACK: Path = Path {
     loss: 0,
     reordering: 0,
@@ -148,11 +151,11 @@ fn streams_are_whole_on_bad_paths() {
     }
 }
 
-/// Segments of 1500 bytes are said to be fine, and vanish without a word.
+/// The path announces 1500 bytes, and silently drops segments of that length.
 #[test]
 fn a_black_hole_of_long_packets_is_left() {
     let Some(linux) = host(1500) else { return };
-    // Linux looks for one only if it is told to.
+    // Linux detects a black hole only if this is set.
     linux.set("tcp_mtu_probing", "1");
     let path = Path { longest: 1200, ..RACK };
     for (port, we_send, they_send) in [(7000, 1 << 20, 0), (7010, 0, 1 << 20), (7020, 1 << 20, 1 << 20)] {

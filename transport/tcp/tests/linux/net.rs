@@ -1,4 +1,4 @@
-//! The network between our end and hosts of Linux. Who calls [`Net::turn`] moves it.
+//! The network between our end and Linux hosts. [`Net::turn`] runs it.
 
 use crate::host::Linux;
 use crate::link::{Link, Path};
@@ -8,20 +8,20 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant as Clock};
 
-/// Packets that are taken of a host in a turn.
+/// Maximum number of packets that are taken from a host in a turn.
 const BURST: usize = 64;
 
 pub struct Net<'a> {
     pub ours: Ours,
     to_ours: Link,
-    /// Each with the link to it.
+    /// Each host, with the link to it.
     hosts: Vec<(&'a Linux, Link)>,
     pub start: Clock,
     buffer: Vec<u8>,
 }
 
 impl<'a> Net<'a> {
-    /// With the path to our end, and those to hosts.
+    /// Creates a network with the path to our end, and the paths to the hosts.
     pub fn new(ours: Ours, to_ours: Path, hosts: &[(&'a Linux, Path)], seed: u64) -> Net<'a> {
         let links = hosts.iter().zip(1..);
         Net {
@@ -74,7 +74,7 @@ impl<'a> Net<'a> {
         }
     }
 
-    /// Until something is due or comes, at most 20 ms.
+    /// Sleeps until something is due or arrives, at most 20 ms.
     pub fn sleep(&self) {
         let now = self.now();
         let links = self.hosts.iter().map(|(_, link)| link).chain([&self.to_ours]);
@@ -88,7 +88,8 @@ impl<'a> Net<'a> {
             revents: 0,
         };
         let mut polls: Vec<libc::pollfd> = self.hosts.iter().map(poll).collect();
-        // SAFETY: so many structures, and a time, which live across the call; no mask of signals.
+        // SAFETY: `polls` and `time` live across the call, and the length is right; there is no
+        // signal mask.
         unsafe { libc::ppoll(polls.as_mut_ptr(), polls.len() as _, &raw const time, std::ptr::null()) };
     }
 }

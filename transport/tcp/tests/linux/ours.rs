@@ -11,15 +11,15 @@ use vrdma_wire::tcp::{self, Flags, Header};
 
 pub const OURS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const IP_HEADER: usize = 20;
-/// Segments that are sent in a turn.
+/// Maximum number of segments that are sent in a turn.
 const BURST: usize = 64;
 
-/// What Linux' has too, as far as both have it.
+/// Returns a configuration like Linux's, as far as both have the settings.
 pub fn config(mtu: u16) -> Config {
     Config { mss: mtu - 40, window: 4 << 20, time_wait: Duration::from_millis(300), ..Config::default() }
 }
 
-/// What the stream is cut into.
+/// The segment boundaries of the stream.
 struct Cuts {
     end: u64,
     mss: u64,
@@ -34,12 +34,12 @@ impl Source for Cuts {
 pub struct Ours {
     pub config: Config,
     pub connection: Option<Connection>,
-    /// The end of what it sends.
+    /// The length of the stream that it sends.
     pub end: u64,
-    /// It says so when it has sent all.
+    /// It closes the connection after it has sent everything.
     pub closes: bool,
     pub closed: Option<Reason>,
-    /// Segments that were sent.
+    /// The number of sent segments.
     pub segments: u64,
     peer: Ipv4Addr,
     ports: Ports,
@@ -48,7 +48,7 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// Waits for a connection.
+    /// Creates an end that waits for a connection.
     pub fn new(config: Config, peer: Ipv4Addr, ports: Ports) -> Ours {
         Ours {
             config,
@@ -71,13 +71,13 @@ impl Ours {
 
     pub fn handle(&mut self, now: u64, packet: &[u8]) {
         if packet[12..16] != self.peer.octets() {
-            return; // Of another's conversation before.
+            return; // From the peer of an earlier conversation.
         }
         let segment = &packet[IP_HEADER..usize::from(u16::from_be_bytes([packet[2], packet[3]]))];
         assert!(tcp::is_sound(gid(self.peer), gid(OURS), segment), "Linux's checksum");
         let (header, data) = Header::parse(segment).expect("Linux's segment");
         if header.dst_port != self.ports.local {
-            return; // Of the conversation before.
+            return; // Of an earlier conversation.
         }
         if self.connection.is_none() && header.flags.has(Flags::SYN) {
             let (initial, clock) = (self.rng.next() as u32, self.rng.next() as u32);
@@ -92,7 +92,7 @@ impl Ours {
         }
     }
 
-    /// Does what is due, and sends.
+    /// Handles timers that are due, and sends.
     pub fn turn(&mut self, now: u64, mut send: impl FnMut(Ipv4Addr, &[u8])) {
         let Some(connection) = &mut self.connection else { return };
         if connection.poll_timeout().is_some_and(|due| due.0 <= now) {
@@ -115,12 +115,12 @@ impl Ours {
         }
     }
 
-    /// When something is due.
+    /// Returns when a timer is due.
     pub fn next(&self) -> Option<u64> {
         self.connection.as_ref().and_then(Connection::poll_timeout).map(|due| due.0)
     }
 
-    /// A counter of the connection.
+    /// Returns a counter of the connection.
     pub fn count(&self, name: &str) -> u32 {
         let connection = self.connection.as_ref().expect("it is connected");
         connection.counters().iter().find(|(other, _)| *other == name).expect("there is such a counter").1

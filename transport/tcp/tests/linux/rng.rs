@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats.
+//! Random numbers, repeatable by their seed.
 
 /// SplitMix64.
 pub struct Rng(pub u64);

@@ -1,11 +1,11 @@
-//! What is in all streams: random bytes, which repeat after a prime number of bytes, so that what
-//! is at a wrong place is not what belongs there.
+//! The content of all streams: random bytes that repeat after a prime number of bytes. So bytes at
+//! a wrong offset differ from the expected ones.
 
 use crate::rng::Rng;
 use std::sync::LazyLock;
 
 const PERIOD: usize = 1_000_003;
-/// Most bytes that are asked for in one go.
+/// Maximum number of bytes of one call.
 pub const MOST: usize = 1 << 16;
 
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -15,13 +15,13 @@ static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
     bytes
 });
 
-/// The bytes at a place, at most [`MOST`].
+/// Returns the bytes at an offset, at most [`MOST`].
 pub fn bytes(place: u64, length: usize) -> &'static [u8] {
     let at = (place % PERIOD as u64) as usize;
     &BYTES[at..at + length]
 }
 
-/// Panics if these are not the bytes at a place.
+/// Panics if these are not the bytes at an offset.
 pub fn check(place: u64, data: &[u8]) {
     assert!(data == bytes(place, data.len()), "the stream at {place} and {} bytes on", data.len());
 }

@@ -13,24 +13,24 @@ use vrdma_wire::tcp::{Flags, Header};
 
 pub const OWNER: OwnerId = OwnerId(3);
 pub const IOVA: u64 = 0x10_0000;
-/// Four parts of each memory: what is sent; what WRITEs of the peer, its SENDs, and own READs go
-/// to.
+/// The length of each of four parts of a memory: for sent data, and for the peer's WRITEs, the
+/// peer's SENDs and own READs.
 pub const PART: usize = 1 << 20;
 
-/// A segment on its way.
+/// A segment in flight.
 #[derive(Clone)]
 pub struct Packet(pub Header, pub Vec<u8>);
 
-/// The stream to the peer: what it has not acknowledged, in the pieces in which it was cut.
+/// The stream to the peer: unacknowledged data, with its segment boundaries.
 #[derive(Default)]
 struct Away {
-    /// Where each begins in the stream.
+    /// The segments, with their offsets in the stream.
     pieces: VecDeque<(u64, Vec<u8>)>,
     end: u64,
     finished: Option<StreamEnd>,
 }
 
-/// Bytes that wait for acknowledges at most, before the engine waits.
+/// Maximum unacknowledged bytes, at which the engine waits.
 const BUFFER: u64 = 64 << 10;
 
 impl Away {
@@ -79,15 +79,19 @@ impl Source for Away {
     }
 }
 
-impl Outlet<Mem> for Away {
+impl Outlet for Away {
     fn has_room(&mut self) -> bool {
         true
     }
+}
 
+impl PacketOutlet<Mem> for Away {
     fn send(&mut self, packet: &vrdma_wire::roce::Packet, _: &Pieces<'_, Mem>) -> Result<(), Fault> {
         panic!("a packet: {packet:?}");
     }
+}
 
+impl StreamOutlet<Mem> for Away {
     fn stream_has_room(&mut self, _: DeviceId, _: Qpn) -> bool {
         self.pending() < BUFFER
     }
@@ -112,14 +116,14 @@ impl Outlet<Mem> for Away {
     }
 }
 
-/// What has come.
+/// Data that has arrived.
 enum Kept {
     Bytes(Vec<u8>),
-    /// An FPDU whose payload is where it belongs.
+    /// An FPDU whose payload was placed out of order.
     Placed(PlacedFpdu),
 }
 
-/// How far set-up is.
+/// The state of the set-up.
 enum SetUp {
     Initiator(Box<Initiator>),
     Responder(Responder),
@@ -141,31 +145,31 @@ pub struct Host {
     tcp: Option<Connection>,
     away: Away,
     closed: bool,
-    /// What has come and was not offered to the engine, by its place in the stream.
+    /// Data that has arrived and was not offered to the engine, by its offset in the stream.
     kept: BTreeMap<u64, Kept>,
-    /// FPDUs that were placed beyond a hole, and of those how many of SENDs,
+    /// The number of FPDUs that were placed beyond a gap, and how many of them are SENDs.
     pub placed: u64,
     pub sends_placed: u64,
-    /// those with payload that were held behind one,
+    /// The number of FPDUs with payload that were queued behind a gap.
     pub payload_held: u64,
-    /// and those that were not taken, as their receive was not there.
+    /// The number of FPDUs that were not taken, because their receive was not there.
     pub too_early: u64,
     /// Receives that are posted when the engine asks for them.
     pub later: VecDeque<(u32, Vec<Sge>)>,
-    /// Where its receives are, if they are in a shared queue.
+    /// The shared queue of its receives, if it has one.
     srq: Option<SrqId>,
-    /// What looks like an FPDU, and how often it came as such beyond a hole.
+    /// An imitation of an FPDU, and how often it arrived as such beyond a gap.
     pub imitation: Vec<u8>,
     pub imitated: u64,
-    /// What has come in order, up to a place, and was not taken.
+    /// Data that has arrived in order, up to an offset, and was not taken.
     offered: Vec<u8>,
     received: u64,
     ended: bool,
-    /// When it looks whether the engine asks for receives.
+    /// When the host answers the engine's questions for receives.
     look_at: Option<u64>,
 }
 
-/// From what comes to the look for its receive.
+/// The nanoseconds from an arrival until the search for its receive.
 const LOOK: u64 = 5_000;
 
 const CLIENT: Ports = Ports { local: 40_000, remote: 4_420 };
@@ -253,7 +257,7 @@ impl Host {
         }
     }
 
-    /// Both know what they have agreed about.
+    /// Returns whether both ends know what they have negotiated.
     pub fn is_connected(&self) -> bool {
         matches!(self.set_up, SetUp::Done)
     }
@@ -262,7 +266,7 @@ impl Host {
         self.closed
     }
 
-    /// The peer has all of its stream, and it has taken all that came.
+    /// Returns whether the peer has all of its stream, and it has taken all of the peer's.
     pub fn is_settled(&self) -> bool {
         self.away.pending() == 0 && self.kept.is_empty() && self.offered.is_empty()
     }
@@ -275,8 +279,9 @@ impl Host {
         self.engine.finish_stream(self.device, self.qpn).unwrap();
     }
 
-    /// When something happens by itself: in TCP or in the engine, which has done by now what it can
-    /// at once.
+    /// Returns when something happens by itself, in TCP or in the engine.
+    ///
+    /// The engine has already done what is possible at once.
     pub fn deadline(&self) -> Option<u64> {
         let engine = self.engine.poll_timeout().map(|at| at.0).filter(|at| *at != 0);
         self.deadline_of_tcp().into_iter().chain(engine).chain(self.look_at).min()
@@ -294,7 +299,7 @@ impl Host {
         }
     }
 
-    /// A segment arrived.
+    /// Handles an arriving segment.
     pub fn handle(&mut self, now: u64, packet: &Packet, rng: &mut Rng) {
         let now = vrdma_tcp::Instant(now);
         let (header, data) = (packet.header(), &packet.1);
@@ -312,8 +317,8 @@ impl Host {
             let bytes = &data[arrival.at.clone()];
             *imitated += u64::from(arrival.offset > arrival.complete && bytes == imitation.as_slice());
             if arrival.is_whole && arrival.offset > arrival.complete && is_done {
-                // Of an FPDU without markers, the bytes behind its length say what it is, and its
-                // length whether it is more than headers.
+                // Without markers, the bytes after the length tell the type of an FPDU. The length
+                // tells whether it has payload.
                 let is_send = !markers && bytes[2] & 0x80 == 0 && matches!(bytes[3] & 0xf, 3..=6);
                 let is_tagged = !markers && bytes[2] & 0x80 != 0;
                 match engine.place_fpdu(*device, *qpn, bytes, log) {
@@ -339,14 +344,14 @@ impl Host {
         }
     }
 
-    /// What a host can do now; what it sends.
+    /// Does everything that is possible at present. Returns the segments that it sends.
     pub fn work(&mut self, now: u64, rng: &mut Rng) -> Vec<Packet> {
         if rng.one_in(100) {
             self.replace();
         }
         self.take_events();
         if !self.kept.is_empty() || !self.offered.is_empty() {
-            // The look comes later.
+            // The search comes later.
             self.look_at.get_or_insert(now + LOOK);
         }
         self.offer();
@@ -377,11 +382,11 @@ impl Host {
         packets
     }
 
-    /// Answers the engine's questions; whether there were any.
+    /// Answers the engine's questions. Returns whether there were any.
     fn look(&mut self, now: u64) -> bool {
         let mut asked = false;
         while let Some(question) = self.engine.poll_question() {
-            // Who looks finds some of them.
+            // Each search finds some of the receives.
             for _ in 0..3 {
                 let Some((id, sges)) = self.later.pop_front() else { break };
                 self.post_recv(now, id, &sges);
@@ -402,7 +407,7 @@ impl Host {
         .unwrap();
     }
 
-    /// Goes on with what came next; false if nothing did, or it is not taken.
+    /// Continues with the next data in order. Returns false if there is none, or it is not taken.
     fn take_kept(&mut self) -> bool {
         let Some(kept) = self.kept.remove(&self.received) else { return false };
         match kept {
@@ -444,7 +449,7 @@ impl Host {
         }
     }
 
-    /// What has come goes to set-up first, then to the engine.
+    /// Offers data to the set-up first, then to the engine.
     fn offer(&mut self) {
         let mss = self.tcp.as_ref().map_or(0, Connection::mss);
         match &mut self.set_up {
@@ -485,7 +490,7 @@ impl Host {
         self.set_up = SetUp::Done;
     }
 
-    /// The engine goes on as its copy.
+    /// Replaces the engine by its copy.
     fn replace(&mut self) {
         let record = self.engine.save();
         let mut bytes = Vec::new();

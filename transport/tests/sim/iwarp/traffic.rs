@@ -1,11 +1,11 @@
-//! Messages of both hosts, and what memory is like afterwards.
+//! Messages of both hosts, and checks of memory afterwards.
 
 use super::host::{Host, IOVA, OWNER, PART};
 use crate::rng::Rng;
 use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Lkey, Rkey};
 
-/// What a message does, and where: with places in memory.
+/// The operation of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Send,
@@ -18,25 +18,25 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Message {
     kind: Kind,
-    /// In the memory of who sends it, or for a READ of whom it is asked.
+    /// The offset in the memory of the sender, or for a READ in that of the responder.
     from: usize,
     to: usize,
     length: usize,
 }
 
-/// Messages of one host.
+/// The messages of one host.
 #[derive(Debug, Default)]
 struct Side {
     messages: Vec<Message>,
     posted: usize,
     sent: usize,
-    /// Of the peer: receives that were posted, and that were consumed.
+    /// The receives for messages of the peer: how many were posted, and how many were consumed.
     receives: usize,
     received: usize,
     adds: u64,
 }
 
-/// How long messages are.
+/// The lengths of messages.
 #[derive(Clone, Copy, Debug)]
 pub enum Lengths {
     /// Each length in bytes is as likely as its double.
@@ -54,22 +54,22 @@ const SENDS: usize = 2 * PART;
 const READS: usize = 3 * PART;
 /// The word that atomics add to: the last of the part of WRITEs.
 const WORD: usize = 2 * PART - 8;
-/// What they find goes here.
+/// Where atomics return the former value.
 const FOUND: usize = 4 * PART - 8;
-/// Bytes of a message at most.
+/// Maximum bytes of a message.
 const LONGEST: u64 = 24_000;
-/// Requests at once.
+/// Maximum number of pending requests.
 const DEPTH: usize = 24;
 
 impl Traffic {
-    /// So many messages of each host, and what was there before them is gone.
+    /// Makes this many messages of each host, and clears the results of earlier ones.
     pub fn new(hosts: &[Host; 2], count: usize, lengths: Lengths, rng: &mut Rng) -> Traffic {
         assert_eq!(hosts[0].memory.len(), 4 * PART);
         hosts.iter().for_each(|host| host.memory.write(PART as u64, &vec![0; 3 * PART]).unwrap());
         Traffic([Side::new(count, lengths, rng), Side::new(count, lengths, rng)])
     }
 
-    /// Of all messages.
+    /// Returns the bytes of all messages.
     pub fn bytes(&self) -> u64 {
         self.0.iter().flat_map(|side| &side.messages).map(|message| message.length as u64).sum()
     }
@@ -85,10 +85,10 @@ impl Traffic {
             .all(|(own, peer)| own.sent == own.messages.len() && peer.received == own.consuming().count())
     }
 
-    /// Posts what is next, and looks at what has ended.
+    /// Posts the next requests, and checks completions.
     pub fn go_on(&mut self, hosts: &mut [Host; 2], rng: &mut Rng) {
         if !hosts.iter().all(Host::is_connected) || self.0.iter().all(|side| side.posted == 0) {
-            // Receives at least have to be there when a message comes.
+            // At least the receives must exist when a message arrives.
             for (at, host) in hosts.iter_mut().enumerate() {
                 let peers = self.0[1 - at].consuming().collect();
                 post_receives(host, &mut self.0[at], peers, rng);
@@ -128,7 +128,7 @@ impl Traffic {
         }
     }
 
-    /// Memory is as it would be had everything happened in order.
+    /// Checks that memory is as if everything had happened in order.
     pub fn check(&self, hosts: &[Host; 2], seed: u64) {
         assert!(self.is_over(), "seed {seed} came to rest too early: {self:?}");
         for at in 0..2 {
@@ -175,7 +175,7 @@ impl Side {
         side
     }
 
-    /// Messages that take a receive.
+    /// Returns the messages that consume a receive.
     fn consuming(&self) -> impl Iterator<Item = Message> {
         self.messages.iter().copied().filter(|m| matches!(m.kind, Kind::Send | Kind::WriteImm))
     }
@@ -185,12 +185,13 @@ fn sge(at: usize, length: usize, key: u32) -> Sge {
     Sge { addr: IOVA + at as u64, length: length as u32, lkey: Lkey(key) }
 }
 
-/// Receives for all messages of the peer that take one: at once, or all from one on when the engine
-/// asks.
+/// Posts receives for all messages of the peer that consume one.
+///
+/// All are posted at once, or those from one on when the engine asks.
 fn post_receives(host: &mut Host, side: &mut Side, peers: Vec<Message>, rng: &mut Rng) {
     let at_once = if rng.one_in(3) { rng.index(peers.len() + 1) } else { usize::MAX };
     for message in &peers[side.receives..] {
-        // In two elements.
+        // In two SGEs.
         let (half, key) = (message.length / 3, host.key);
         let sges = match message.kind {
             Kind::Send => {

@@ -1,4 +1,4 @@
-//! What has to come of requests and receives.
+//! Checks of completions and memory against the model.
 
 use super::windows::Role;
 use super::{BLANK, Stream};
@@ -84,7 +84,7 @@ impl Stream {
         self.ended = id + 1;
     }
 
-    /// What a request that succeeded brought; then it is forgotten.
+    /// Checks the result of a request that succeeded, and forgets it.
     fn verify(&mut self, request: usize) {
         if let Some(role) = self.posted[request].role.take() {
             let windows = if matches!(role, Role::Uses(_)) { &self.peers } else { &self.own };
@@ -100,10 +100,10 @@ impl Stream {
         });
     }
 
-    /// The stream is over: everything has to be as the model says.
+    /// Compares memory with the model, after the stream has ended.
     pub(super) fn check_memory(&mut self, world: &World) {
         assert!(self.is_over(), "{}", self.status(world));
-        // What was posted from the failed request on may have been executed, or a part of it.
+        // Requests from the failed one on may have been executed, also partly.
         let certain = self.failed.map_or(self.posted.len(), |(at, _)| at);
         self.unknown.extend(self.posted[certain..].iter().filter_map(|p| p.changes.clone()));
         let messages = certain.checked_sub(1).map_or(0, |last| self.posted[last].receives);

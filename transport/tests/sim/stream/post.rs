@@ -1,4 +1,4 @@
-//! Requests of a stream, executed in the model as they are posted.
+//! The requests of a stream, which the model executes when they are posted.
 
 use super::{Expected, Landing, Posted, Stream};
 use crate::world::{Guest, OWNER, World};
@@ -6,8 +6,8 @@ use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Lkey, Rkey};
 
 impl Stream {
-    /// Room for `length` bytes to land in, multiple of 8 for atomics, used by the request that
-    /// comes next.
+    /// Reserves `length` bytes of the landing area for the next request, 8-byte aligned for
+    /// atomics.
     pub(super) fn land(&mut self, length: u64) -> Option<u64> {
         let size = self.landing.memory.len() as u64;
         while self.places.front().is_some_and(|p| p.last_user < self.ended) {
@@ -28,7 +28,7 @@ impl Stream {
         Some(start)
     }
 
-    /// Pieces of the source, and the bytes that they are.
+    /// Returns SGEs of the source with this total length, and their bytes.
     pub(super) fn gather(&mut self, length: u64) -> (Vec<Sge>, Vec<u8>) {
         let (mut sges, mut bytes, mut left) = (Vec::new(), Vec::with_capacity(length as usize), length);
         let size = self.source.memory.len() as u64;
@@ -45,8 +45,8 @@ impl Stream {
         (sges, bytes)
     }
 
-    /// Posts one request and carries it out in the model; false if there is no room for its results
-    /// now.
+    /// Posts one request, and executes it in the model. Returns false if its results have no room
+    /// at present.
     pub(super) fn post(&mut self, world: &mut World) -> bool {
         let last =
             self.posted.len() as u64 + 1 >= u64::from(self.shape.requests) && self.bytes >= self.shape.bytes;
@@ -92,7 +92,7 @@ impl Stream {
                     invalidates = self.give_up_window();
                 }
                 op = match invalidates {
-                    // READs by it may not be over yet.
+                    // READs by this window may still be in progress.
                     Some(key) => {
                         (imm, fence) = (None, true);
                         SendOp::SendInvalidate { key }
@@ -169,8 +169,7 @@ impl Stream {
                 (sges, bytes) = (Vec::new(), Vec::new());
             }
             _ => {
-                // What a READ before it brought, sent back at once: a fence is what makes this
-                // right.
+                // Sends back what the READ before it fetches. Only a fence makes this correct.
                 let last = self.posted.len().checked_sub(1);
                 let found = last.and_then(|request| {
                     let place = self.places.iter_mut().find(|p| p.request == request)?;
@@ -222,8 +221,9 @@ impl Stream {
         true
     }
 
-    /// Whether the next request must be signaled lest the queue fill with what does not show its
-    /// end.
+    /// Returns whether the next request must be signaled.
+    ///
+    /// Otherwise the queue could fill with requests whose end is not reported.
     pub(super) fn must_signal(&self) -> bool {
         let silent = self.posted.iter().rev().take_while(|p| !p.signaled).count();
         let last =

@@ -1,7 +1,8 @@
-//! Memory windows of type 2B onto the memory that a stream's requests reach. The QP on that side
-//! binds them, in the stream the other way; requests name them instead of the region; and either
-//! side invalidates them: the one with a request of its own once nobody uses them, the other with a
-//! SEND.
+//! Memory windows of type 2B onto the memory that a stream's requests access.
+//!
+//! The QP that owns the memory binds them, in the stream of the other direction. Requests name them
+//! instead of the region. Either side invalidates them: the owner by a request of its own when they
+//! have no users, the peer by a SEND.
 
 use super::Stream;
 use crate::area::Area;
@@ -13,10 +14,10 @@ use std::rc::Rc;
 use vrdma_transport::*;
 use vrdma_wire::num::{Lkey, Rkey};
 
-/// Windows of each QP.
+/// The number of windows of each QP.
 const WINDOWS: usize = 3;
 
-/// All windows onto an area, known to the streams of both directions.
+/// All windows onto an area, shared by the streams of both directions.
 pub type Shared = Rc<RefCell<Windows>>;
 
 pub struct Windows {
@@ -26,10 +27,10 @@ pub struct Windows {
 
 struct Window {
     key: Rkey,
-    /// Its key before the last bind, which names nothing any more.
+    /// Its key before the last bind, which is no longer valid.
     before: Option<Rkey>,
     state: State,
-    /// Requests that name it and have not ended.
+    /// The number of requests that name it and have not ended.
     users: u32,
 }
 
@@ -44,23 +45,23 @@ enum State {
 
 #[derive(Clone)]
 struct Shown {
-    /// Which part of the area.
+    /// The part of the area.
     range: Range<u64>,
     access: Access,
-    /// Address of the first byte.
+    /// The address of the first byte.
     start: u64,
 }
 
-/// What a request has to do with a window.
+/// What a request does with a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     Binds(usize),
     Invalidates(usize),
-    /// A peer's.
+    /// The window belongs to the peer.
     Uses(usize),
 }
 
-/// Where a request reaches the peer's memory.
+/// Where a request accesses the peer's memory.
 pub struct Reach {
     pub range: Range<u64>,
     pub remote: Remote,
@@ -78,13 +79,13 @@ impl Windows {
         Rc::new(RefCell::new(Windows { area, all }))
     }
 
-    /// One of those for which this is so.
+    /// Returns a random window for which `wanted` holds.
     fn pick(&self, rng: &mut Rng, wanted: impl Fn(&Window) -> bool) -> Option<usize> {
         let found: Vec<usize> = (0..self.all.len()).filter(|at| wanted(&self.all[*at])).collect();
         (!found.is_empty()).then(|| rng.pick(&found))
     }
 
-    /// A bind of a window to some part of the area.
+    /// Returns a bind of a window to some part of the area.
     fn bind(&mut self, rng: &mut Rng, at: usize) -> Bind {
         let size = self.area.memory.len() as u64;
         let first = rng.range(0..=size / 8 - 1) * 8;
@@ -105,7 +106,7 @@ impl Windows {
         Bind { rkey, new_rkey, lkey: Lkey(self.area.key), access: rights | zero, addr, length }
     }
 
-    /// A request with that role has succeeded.
+    /// Notes that a request with this role has succeeded.
     pub fn ended(&mut self, role: Role) {
         let (Role::Binds(at) | Role::Invalidates(at) | Role::Uses(at)) = role;
         let window = &mut self.all[at];
@@ -124,7 +125,7 @@ impl Windows {
         }
     }
 
-    /// The window with that key is invalidated: a receive said so.
+    /// Notes that a receive reported the invalidation of the window with this key.
     pub fn invalidated(&mut self, key: Rkey) {
         let at = self.all.iter().position(|window| window.key == key).expect("the peer named one of them");
         self.ended(Role::Invalidates(at));
@@ -139,7 +140,7 @@ impl Window {
         }
     }
 
-    /// Whether it gives that right to so many bytes.
+    /// Returns whether it grants a right for this number of bytes.
     fn gives(&self, right: Access, length: u64) -> bool {
         self.shown().is_some_and(|shown| {
             shown.access.contains(right) && shown.range.end - shown.range.start >= length
@@ -148,7 +149,7 @@ impl Window {
 }
 
 impl Stream {
-    /// Both ways of a connection use windows of the other side.
+    /// Lets both directions of a connection use windows of the peer.
     pub fn with_windows(world: &mut World, ways: [&mut Stream; 2]) {
         let [there, back] = ways;
         let [of_there, of_back] =
@@ -157,8 +158,9 @@ impl Stream {
         (back.peers, back.own) = (Some(of_back), Some(of_there));
     }
 
-    /// Where `length` bytes, or fewer, are reached with a right, so many bytes from the start or a
-    /// multiple of it: by a window at times.
+    /// Returns where up to `length` bytes are accessed with a right, at times by a window.
+    ///
+    /// The offset from the start is a multiple of `step`.
     pub(super) fn reach(&mut self, right: Access, length: u64, step: u64) -> Reach {
         let by_window = self.rng.one_in(2);
         let found = self.peers.as_ref().filter(|_| by_window).and_then(|windows| {
@@ -181,7 +183,7 @@ impl Stream {
         }
     }
 
-    /// A bind or an invalidation of an own window, if one is to be had.
+    /// Returns a bind or an invalidation of an own window, if one is available.
     pub(super) fn change_own_window(&mut self) -> Option<(SendOp, WcOpcode, Role)> {
         let own = self.own.clone()?;
         let mut own = own.borrow_mut();
@@ -199,8 +201,9 @@ impl Stream {
         Some((op, WcOpcode::BindMw, Role::Binds(at)))
     }
 
-    /// A window of the peer that is to be invalidated by a SEND, whoever uses it: what was posted
-    /// before comes before.
+    /// Returns a window of the peer that a SEND invalidates.
+    ///
+    /// It may have users: earlier requests are executed before.
     pub(super) fn give_up_window(&mut self) -> Option<Rkey> {
         let mut windows = self.peers.as_ref()?.borrow_mut();
         let at = windows.pick(&mut self.rng, |window| window.shown().is_some())?;
@@ -209,8 +212,9 @@ impl Stream {
         Some(window.key)
     }
 
-    /// A request that must fail because of a window of the peer: it has another key by now, is not
-    /// so long, or does not give that right.
+    /// Returns a request that must fail because of a window of the peer.
+    ///
+    /// The window has another key by then, is shorter, or does not grant the right.
     pub(super) fn beside_window(&mut self) -> Option<(SendOp, WcOpcode)> {
         let windows = self.peers.as_ref()?.borrow();
         let at = windows.pick(&mut self.rng, |window| window.shown().is_some())?;

@@ -19,7 +19,7 @@ use vrdma_wire::num::{Mac, VlanId, VlanTag};
 /// Highest priority of a frame in a VLAN (IEEE 802.1Q).
 const MAX_PRIORITY: u8 = 7;
 
-/// CM_CONNECT. The peer hears of it only if the worker finds that the QP can be connected.
+/// CM_CONNECT. Nothing is sent to the peer unless the worker finds that the QP can be connected.
 #[derive(Debug)]
 pub struct CmConnect {
     way: Way,
@@ -62,11 +62,11 @@ impl Command for CmConnect {
     }
 }
 
-/// What is to be connected.
+/// Parses the connection to make.
 ///
 /// # Errors
-/// `INVALID`: a value that no connection can have. `UNSUPPORTED`: a flag without a meaning.
-/// `NOT_FOUND`: no QP has this number.
+/// `INVALID`: a value that no connection can have. `UNSUPPORTED`: an unknown flag. `NOT_FOUND`: the
+/// QP number has more than 24 bits.
 fn wanted(req: &CmConnectReq) -> Result<Connect> {
     let flags = req.flags.get();
     if flags & !(cm_flags::PEER_TO_PEER | cm_flags::NEXT_HOP) != 0 {
@@ -90,11 +90,11 @@ fn wanted(req: &CmConnectReq) -> Result<Connect> {
     })
 }
 
-/// The path of what is to be connected.
+/// Parses the path of the connection to make.
 ///
 /// # Errors
-/// `INVALID`: there is no next hop, or its address is no unicast address; a priority without a
-/// VLAN, or above 7; no DS field.
+/// `INVALID`: there is no next hop, or its address is no unicast address. Also for a priority
+/// without a VLAN, a priority above 7, or a traffic class with ECN bits.
 fn path(req: &CmConnectReq) -> Result<Path> {
     let mac = Mac(req.next_hop);
     let vlan = VlanId::new(req.vlan.get()).ok_or(Status::INVALID)?;
@@ -109,14 +109,15 @@ fn path(req: &CmConnectReq) -> Result<Path> {
     Ok(Path { hop, mtu: req.path_mtu.get(), traffic_class: traffic_class(req.traffic_class)? })
 }
 
-/// Whether a guest of this address may connect to that one. Loopback addresses of the host are only
-/// for a guest that has a loopback address itself.
+/// Returns whether a guest with the address `local` may connect to `remote`.
+///
+/// Loopback addresses of the host are only for guests that have a loopback address themselves.
 fn may_connect(local: IpAddr, remote: IpAddr) -> bool {
     let is_none = match remote {
-        // "This network" (RFC 1122) is an address of the host itself, as far as Linux knows it.
+        // Linux treats "this network" (0.0.0.0/8, RFC 1122) as an address of the host itself.
         IpAddr::V4(remote) => remote.octets()[0] == 0 || remote.is_broadcast(),
-        // An address of IPv6 that contains one of IPv4: of these only ::1 is in use.
-        // (`::ffff:a.b.c.d` is an IPv4 address by now.)
+        // Of the IPv6 addresses that contain an IPv4 address only `::1` is in use. `address()` has
+        // already turned `::ffff:a.b.c.d` into an IPv4 address.
         IpAddr::V6(remote) => !remote.is_loopback() && remote.to_ipv4().is_some(),
     };
     !is_none && !remote.is_multicast() && (!remote.is_loopback() || local.is_loopback())
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(refused(|req| req.ord = 129.into()), Status::INVALID);
         assert_eq!(refused(|req| req.ird = 300.into()), Status::INVALID);
         assert_eq!(refused(|req| req.reserved[1] = 1), Status::INVALID);
-        // What belongs to a next hop, without that.
+        // Fields of the next hop, without the flag for it.
         assert_eq!(refused(|req| req.next_hop[5] = 1), Status::INVALID);
         assert_eq!(refused(|req| req.vlan = 5.into()), Status::INVALID);
         assert_eq!(refused(|req| req.path_mtu = 1500.into()), Status::INVALID);
@@ -197,7 +198,7 @@ mod tests {
         let refused = |req| path(&req).unwrap_err();
         assert_eq!(refused(CmConnectReq { traffic_class: 2, ..request }), Status::INVALID);
         assert_eq!(refused(CmConnectReq { priority: 8, ..request }), Status::INVALID);
-        // Frames without a tag have none.
+        // Frames without a tag have no priority.
         assert_eq!(refused(CmConnectReq { vlan: 0.into(), ..request }), Status::INVALID);
     }
 
@@ -213,7 +214,7 @@ mod tests {
             assert!(!may("2001:db8::1", remote), "{remote}");
         }
         assert!(may("10.0.0.1", "10.0.0.2") && may("2001:db8::1", "2001:db8::2"));
-        // Who has a loopback address may reach others.
+        // A guest with a loopback address may reach other loopback addresses.
         assert!(may("127.0.0.2", "127.0.0.3") && may("::1", "::1"));
         assert!(!may("127.0.0.2", "0.0.0.0") && !may("::1", "::7f00:1"));
     }

@@ -1,4 +1,4 @@
-//! What becomes of a connection: CM_ACCEPT, CM_REJECT, CM_DISCONNECT and CM_RELEASE.
+//! Commands on a connection: CM_ACCEPT, CM_REJECT, CM_DISCONNECT and CM_RELEASE.
 
 use super::super::base::{Command, Nothing, Result, nothing, object, qpn};
 use super::super::caller::Caller;
@@ -73,7 +73,7 @@ impl Command for CmReject {
     }
 }
 
-/// CM_DISCONNECT: the connection of a QP ends in order.
+/// CM_DISCONNECT: ends the connection of a QP in order.
 #[derive(Debug)]
 pub struct CmDisconnect {
     qpn: Qpn,

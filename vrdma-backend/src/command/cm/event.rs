@@ -32,7 +32,7 @@ impl Command for CmGetEvent {
     }
 }
 
-/// An event, or that there is none, for the driver that asks for it.
+/// Lays out an event for the driver, or the reply that there is none.
 fn response(event: Option<&CmEvent>) -> CmEventResp {
     let mut resp = CmEventResp {
         kind: CmEventKind::NONE.0.into(),
@@ -68,14 +68,14 @@ fn response(event: Option<&CmEvent>) -> CmEventResp {
     (resp.local_addr, resp.local_port) = (address_bytes(event.local.ip()), event.local.port().into());
     (resp.remote_addr, resp.remote_port) = (address_bytes(event.remote.ip()), event.remote.port().into());
     (resp.ird, resp.ord) = (event.ird.into(), event.ord.into());
-    // MPA has no more.
+    // MPA allows no more than the field holds.
     let length = event.private_data.len().min(resp.private_data.len());
     resp.private_data[..length].copy_from_slice(&event.private_data[..length]);
     resp.private_data_len = (length as u16).into();
     resp
 }
 
-/// Why there is no connection, for the driver.
+/// Returns the driver's code for the reason that there is no connection.
 fn cm_status(failure: Failure) -> CmStatus {
     match failure {
         Failure::Refused => CmStatus::REFUSED,

@@ -1,4 +1,4 @@
-//! Fields of these commands.
+//! Fields that several commands about connections have.
 
 use super::super::base::Result;
 use crate::config::GuestConfig;
@@ -7,13 +7,15 @@ use crate::tcp::TrafficClass;
 use std::net::{IpAddr, Ipv6Addr};
 use vrdma_abi::control::{Status, cm_limit};
 
-/// The address in a field: `::ffff:a.b.c.d` is an IPv4 address. All zero is the unspecified address
-/// of both families.
+/// Returns the address in a field.
+///
+/// `::ffff:a.b.c.d` becomes an IPv4 address. All zeros are the unspecified address of both
+/// families.
 pub(super) fn address(bytes: [u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical()
 }
 
-/// An address as a field has it.
+/// Returns the bytes of an address field.
 pub(super) fn address_bytes(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -21,15 +23,16 @@ pub(super) fn address_bytes(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The DS field that segments are to have.
+/// Checks the traffic class of the segments that a connection sends.
 ///
 /// # Errors
-/// `INVALID`: it has bits of ECN.
+/// `INVALID`: it has ECN bits.
 pub(super) fn traffic_class(value: u8) -> Result<TrafficClass> {
     TrafficClass::new(value).ok_or(Status::INVALID)
 }
 
-/// How many READs and atomics the driver wishes for. It may wish for more than the device has.
+/// Checks the numbers of READs and atomics that the driver asks for (IRD and ORD). It may ask for
+/// more than the device has.
 ///
 /// # Errors
 /// `INVALID`: more than any device has.
@@ -41,7 +44,7 @@ pub(super) fn depths(ird: u16, ord: u16) -> Result<Depths> {
     }
 }
 
-/// The private data of a request.
+/// Returns the private data of a request.
 ///
 /// # Errors
 /// `INVALID`: it is longer than MPA allows.
@@ -53,8 +56,9 @@ pub(super) fn private_data(data: &[u8; 512], length: u16) -> Result<Vec<u8>> {
     Ok(data[..length].to_vec())
 }
 
-/// Whether an address may be one of a guest with its own TCP, in some VLAN. The worker knows in
-/// which.
+/// Returns whether the address may belong to a guest with its own TCP, in at least one VLAN.
+///
+/// The VLAN itself is checked later, by the worker.
 pub(super) fn may_be_own(address: IpAddr, guest: &GuestConfig) -> bool {
     let gids = guest.allowed_gids();
     !address.is_multicast()

@@ -15,10 +15,10 @@ use std::net::SocketAddr;
 use vrdma_abi::control::{CmListenReq, ObjectReq, ObjectResp, Opcode, Status};
 use vrdma_transport::DeviceId;
 
-/// Most connections of one listener that wait for an answer of the driver.
+/// Largest number of connections of one listener that wait for an answer of the driver.
 const MAX_BACKLOG: u32 = 256;
 
-/// CM_LISTEN. Over the host's TCP, its sockets listen already.
+/// CM_LISTEN. If the listener uses the host's TCP, its sockets already listen.
 #[derive(Debug)]
 pub struct CmListen {
     doors: Doors,
@@ -85,21 +85,22 @@ impl Command for CmCloseListener {
     }
 }
 
-/// A listener that a driver wants.
+/// The listener that a driver asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
-    /// Where it listens. An unspecified address stands for each address of the guest.
+    /// The address and port to listen at. An unspecified address stands for each address of the
+    /// guest.
     at: SocketAddr,
-    /// How many connections may wait.
+    /// Number of connections that may wait.
     backlog: usize,
     /// Traffic class of the segments that its connections send.
     traffic_class: TrafficClass,
 }
 
-/// Where to listen, and how.
+/// Parses the listener that a driver asks for.
 ///
 /// # Errors
-/// `INVALID`: a port of 0, a reserved field that is not, or no DS field.
+/// `INVALID`: the port is 0, the reserved field is not 0, or the traffic class has ECN bits.
 fn wanted(req: &CmListenReq) -> Result<Wanted> {
     let port = req.port.get();
     if port == 0 || req.reserved != 0 {
@@ -133,7 +134,7 @@ mod tests {
         for refused in [
             CmListenReq { port: 0.into(), ..request() },
             CmListenReq { reserved: 1, ..request() },
-            // It has bits of ECN.
+            // The traffic class has ECN bits.
             CmListenReq { traffic_class: 0x69, ..request() },
         ] {
             assert_eq!(wanted(&refused).unwrap_err(), Status::INVALID);

@@ -1,4 +1,4 @@
-//! Commands about connections of iWARP. `abi/src/control/cm.rs` documents their fields.
+//! Commands about iWARP connections. `abi/src/control/cm.rs` documents their fields.
 
 mod connect;
 mod connection;

@@ -1,4 +1,4 @@
-//! Consumers are told of completions and events, as they have asked.
+//! Notifies consumers of completions and events, if they asked for it.
 
 use super::{Broken, Outputs};
 use crate::device::moderation::Fired;
@@ -9,16 +9,18 @@ use crate::translate::event;
 use std::sync::atomic::{Ordering, fence};
 use vrdma_transport::{CqId, DeviceId, Instant};
 
-/// Turns between two attempts to hand over events that found no buffer.
+/// Number of rounds between two attempts to deliver events that found no buffer.
 const RETRY_TURNS: u32 = 1024;
-/// Events that have waited long enough, looked at in one turn.
+/// Largest number of expired timers handled in one round.
 const TIMERS: usize = 256;
-/// What a step is about in which consumers are told of completions and events.
+/// Name of the step that notifies consumers of completions and events.
 const EVENTS: &str = "its events";
 
 impl Outputs {
-    /// Tells the consumers of new CQEs, if they asked for it, and hands events over. Once a turn of
-    /// the worker; true if there is more to do.
+    /// Notifies consumers of new CQEs if they asked for it, and delivers events. The worker calls
+    /// it once a round.
+    ///
+    /// Returns true if there is more to do.
     #[inline]
     pub fn flush(&mut self, now: Instant) -> bool {
         self.clock.renew();
@@ -38,13 +40,13 @@ impl Outputs {
         more
     }
 
-    /// When an event has waited long enough for more completions.
+    /// Returns when the next moderated event is due.
     #[inline]
     pub fn next_timer(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// Raises events that have waited long enough; true if there may be more.
+    /// Raises moderated events that are due. Returns true if there may be more.
     fn raise_due(&mut self, now: Instant) -> bool {
         for _ in 0..TIMERS {
             let Some((at, id, cq_id)) = self.timers.pop(now) else { return false };
@@ -57,14 +59,15 @@ impl Outputs {
         let Some(cq) = self.device(id).cqs.get_mut(cq_id.0) else { return };
         match cq.waiting.fire(at, now) {
             Fired::Later(at) => self.timers.set(at, id, cq_id),
-            // Solicited completions have not waited.
+            // Solicited completions are not moderated.
             Fired::Due if cq.ring.take_event(false) => self.completion_event(id, cq_id),
             Fired::Due | Fired::Nothing => {}
         }
     }
 
     fn check_arms(&mut self, now: Instant) {
-        // The consumer arms, then looks for CQEs; we publish CQEs, then look whether it armed.
+        // The consumer arms, then polls for CQEs. This side publishes CQEs, then checks whether the
+        // CQ is armed.
         fence(Ordering::SeqCst);
         let mut dirty = std::mem::take(&mut self.dirty);
         for (id, cq_id) in dirty.drain(..) {
@@ -81,7 +84,7 @@ impl Outputs {
         let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
         cq.dirty = false;
         let (solicited, new) = (std::mem::take(&mut cq.solicited), std::mem::take(&mut cq.new));
-        // A solicited or unsuccessful completion is not put off.
+        // A solicited or unsuccessful completion is not delayed.
         if let Some(moderation) = cq.moderation.filter(|_| !solicited && cq.ring.is_armed())
             && !cq.waiting.gather(moderation, new, now)
         {
@@ -102,7 +105,7 @@ impl Outputs {
         }
     }
 
-    /// Carries out a step that is about one device alone. If it panics, the device is to end.
+    /// Executes a step about one device alone. If it panics, the device has to end.
     #[inline]
     fn step(&mut self, id: DeviceId, step: impl FnOnce(&mut Outputs)) {
         if let Err(panicked) = panics::contain_step(EVENTS, || step(self)) {
@@ -116,7 +119,7 @@ impl Outputs {
         self.broken.push((Broken::Panicked(panicked), vec![id]));
     }
 
-    /// A CQ's consumer is told of new CQEs.
+    /// Queues a completion event for a CQ.
     fn completion_event(&mut self, id: DeviceId, cq_id: CqId) {
         let device = self.device(id);
         let Some(cq) = device.cqs.get_mut(cq_id.0) else { return };
@@ -125,8 +128,10 @@ impl Outputs {
         self.has_events(id);
     }
 
-    /// Looks once more at the arm words of CQs that were not armed, and rings drivers that wanted
-    /// no interrupt: what they wrote may not have shown before.
+    /// Checks again the arm words of CQs that were not armed, and interrupts drivers that wanted no
+    /// interrupt.
+    ///
+    /// Their writes may not have been visible before.
     pub fn look_again(&mut self) {
         let mut quiet = std::mem::take(&mut self.quiet);
         for (id, cq_id) in quiet.drain(..) {
@@ -163,7 +168,7 @@ impl Outputs {
         self.eventful = eventful;
     }
 
-    /// Tries again to hand over events that found no buffer. True if some are left.
+    /// Retries events that found no buffer. Returns true if some are left.
     pub fn retry_events(&mut self) -> bool {
         let (mut left, mut waiting) = (false, false);
         for index in 0..self.devices.len() {

@@ -1,21 +1,21 @@
-//! The commands of a driver.
+//! The control commands of a driver.
 
 use super::*;
 use vrdma_abi::control::{self as abi, *};
 use vrdma_abi::zerocopy::little_endian::{U16, U32};
 use vrdma_wire::num::Gid;
 
-/// First address of a region in the addresses of its program, unless it says otherwise.
+/// The first address of a region in its program's address space, by default.
 pub const IOVA: u64 = 0x10_0000;
 
 /// A multicast group.
 const GROUP: Gid = Gid::from_ipv4([239, 0, 0, 1]);
 
-/// What becomes of the number in a reply.
+/// Notes the number in a reply.
 type Made = fn(&mut Driver<'_>, u32);
 
 impl Driver<'_> {
-    /// One of those that it knows, or near it.
+    /// Returns one of the known numbers, or a number near it.
     fn one_of(&mut self, numbers: fn(&Self) -> &[u32]) -> u32 {
         let count = numbers(self).len();
         let at = self.input.below(count);
@@ -48,7 +48,7 @@ impl Driver<'_> {
         ObjectReq { object: object.into(), reserved: reserved.into() }.as_bytes().to_vec()
     }
 
-    /// Runs of so many bytes in all, or nearly so.
+    /// Returns extents with this total length, or nearly so.
     fn runs(&mut self, gpa: u64, bytes: u64) -> Vec<abi::Run> {
         let mut left = bytes;
         let mut runs = Vec::new();
@@ -73,7 +73,7 @@ impl Driver<'_> {
         runs
     }
 
-    /// Gives a command of any kind.
+    /// Executes a command of any kind.
     pub fn command(&mut self) {
         let nothing: Made = |_, _| ();
         let (opcode, body, runs, made): (Opcode, Vec<u8>, Vec<abi::Run>, Made) = match self.input.byte() % 33
@@ -225,7 +225,7 @@ impl Driver<'_> {
         let bytes = u64::from(self.input.near(32 * (entries % 1024) + 128));
         let mut runs = self.runs(gpa, bytes);
         if self.input.once_in(4) {
-            // Cut between CQEs, which makes many pieces.
+            // Cut between CQEs, which makes many segments.
             let cut = 32 * self.input.below(8) as u64;
             runs = vec![
                 abi::Run { addr: gpa.into(), len: cut.into() },
@@ -235,7 +235,7 @@ impl Driver<'_> {
         (req.as_bytes().to_vec(), runs)
     }
 
-    /// A resize that is the like of this creation.
+    /// Returns a resize request with the parameters of this creation.
     fn resize_cq(&mut self, create: &[u8]) -> Vec<u8> {
         let (create, _) = CreateCqReq::read_from_prefix(create).expect("it was made here");
         let (cqn, held) = (self.cq().into(), self.input.near(0).into());
@@ -268,7 +268,7 @@ impl Driver<'_> {
             false => limit::NONE,
         };
         let none = limit::NONE;
-        // Now and then one half of an XRC connection, which has little of that.
+        // At times an XRC initiator or target, which has few of these objects.
         let (qp_type, pdn, send, recv, srqn, xrcdn) = match self.input.byte() {
             0..=31 => (QpType::XRC_SEND.0, pdn, send, none, none, 0),
             32..=79 => {
@@ -296,8 +296,8 @@ impl Driver<'_> {
         .to_vec()
     }
 
-    /// A command about a memory window, or a region for fast registration or that is registered
-    /// again.
+    /// Returns a command about a memory window, about a region for fast registration, or for
+    /// re-registration.
     fn window_or_again(&mut self) -> (Opcode, Vec<u8>, Vec<abi::Run>, Made) {
         let made: Made = |driver, key| driver.keys.push(key);
         match self.input.byte() % 4 {
@@ -336,7 +336,7 @@ impl Driver<'_> {
         }
     }
 
-    /// A command about a shared receive queue, or an XRC domain.
+    /// Returns a command about a shared receive queue, or an XRC domain.
     fn shared_queue(&mut self) -> (Opcode, Vec<u8>, Made) {
         let nothing: Made = |_, _| ();
         match self.input.byte() % 10 {

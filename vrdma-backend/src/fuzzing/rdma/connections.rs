@@ -1,5 +1,7 @@
-//! The commands of drivers about connections of iWARP: what peers say to one over the host's TCP,
-//! or two guests of a worker to each other without TCP.
+//! Fuzzes the commands of drivers about iWARP connections.
+//!
+//! The peers are hostile programs on the host's TCP, or two guests of a worker connect to each
+//! other without TCP.
 
 use super::*;
 use crate::queue::channel::{NO_WORDS, RequestWords};
@@ -14,33 +16,34 @@ use vrdma_abi::zerocopy::FromZeros;
 use vrdma_transport::OwnerId;
 use vrdma_wire::num::Mac;
 
-/// Peers' own addresses; guests have 127.0.0.1 and 127.0.0.2.
+/// The peers' own address. The guests have 127.0.0.1 and 127.0.0.2.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
-/// Ports that are listened at: of the guests, and of peers.
+/// The number of ports with listeners, of guests and of peers.
 const PORTS: usize = 3;
-/// At which guests listen for each other.
+/// The ports at which guests listen for each other.
 const GUEST_PORTS: [u16; PORTS] = [4001, 4002, 4001];
-/// Bytes of the region that each driver has from the beginning, where all addresses of requests
-/// lie, and entries of its CQ.
+/// The length in bytes of the region that each driver has from the beginning. All addresses of
+/// requests are in it.
 const LENGTH: u32 = 0x3000;
-/// Of one element: enough to go from memory to memory.
+/// The length of an SGE that is large enough for a direct copy from memory to memory.
 const LONG: u32 = 0xc00;
+/// The number of entries of each driver's CQ.
 const ENTRIES: u32 = 16;
-/// Of a channel, that a request takes.
+/// The number of 64-byte units of a channel that a request takes.
 const UNITS: u8 = 2;
-/// Who has what no context has.
+/// The owner of objects without context.
 const KERNEL: OwnerId = OwnerId::KERNEL;
 /// Longer than an initiator is silent at first.
 const SILENCE: Duration = Duration::from_millis(30);
-/// Turns after which what is on its way through the host's TCP has been looked at.
+/// The number of turns after which data in the host's TCP has been seen.
 const TURNS: usize = 10;
 
-/// Commands about connections, most of them nearly right, while peers connect, answer and leave as
-/// they like, and time passes. The first byte says who the peers are.
+/// Fuzzes commands about connections, most of them nearly right, while peers connect, answer and
+/// leave and time passes. The first byte chooses the peers.
 ///
-/// Beside what [`control`] holds: a connection is known from the command or event that tells of it
-/// first until it is released or rejected, and to nobody else; what happens to each is told in
-/// order, once; whatever a peer says, the worker goes on.
+/// The invariants of [`control`] hold. A connection is known from the command or event that reports
+/// it first until it is released or rejected, and only to its guest. Its events are reported in
+/// order, once each. The worker goes on, whatever a peer says.
 pub fn connections(data: &[u8]) {
     match data.split_first() {
         Some((first, rest)) if first % 2 == 1 => between_guests(rest),
@@ -49,7 +52,7 @@ pub fn connections(data: &[u8]) {
     }
 }
 
-/// Two guests of one worker connect to each other, and to themselves, send what they like, and
+/// Two guests of one worker connect to each other and to themselves, send arbitrary data, and
 /// leave.
 fn between_guests(data: &[u8]) {
     let lab = Rc::new(Lab::of_local_way());
@@ -67,7 +70,7 @@ fn between_guests(data: &[u8]) {
         }
         let choice = one.input.byte();
         let at = usize::from(choice >> 7);
-        // What is left of the input is who acts now's.
+        // The guest that acts reads the rest of the input.
         if at == 1 {
             std::mem::swap(&mut one.input, &mut other.input);
         }
@@ -93,7 +96,7 @@ fn between_guests(data: &[u8]) {
     lab.end();
 }
 
-/// One guest, whose peers are programs of the host.
+/// One guest, whose peers are programs on the host.
 fn over_the_host(data: &[u8]) {
     let mut driver = Driver::new(Input::new(data), Lab::of_iwarp());
     let mut side = Side::new();
@@ -111,7 +114,7 @@ fn over_the_host(data: &[u8]) {
     driver.lab.end();
 }
 
-/// How far a connection is, as the driver was told.
+/// The state of a connection, as the driver was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Connects,
@@ -126,15 +129,15 @@ enum Stage {
 struct Side {
     listeners: BTreeSet<u32>,
     known: BTreeMap<u32, Stage>,
-    /// Who is connected to at random.
+    /// The ports to which connections are made at random.
     ports: [u16; PORTS],
-    /// Where peers of the host listen; guests alone have none.
+    /// The socket at which peers on the host listen. `None` if there are only guests.
     outside: Option<Socket>,
     peers: Vec<Socket>,
-    /// Its own address, and its peers'.
+    /// Its own address, and that of its peers.
     own: Ipv4Addr,
     others: Ipv4Addr,
-    /// Where frames go to either, if the driver says that.
+    /// The next-hop MAC addresses to itself and to its peer, if the driver gives them.
     hops: Option<[Mac; 2]>,
 }
 
@@ -143,7 +146,7 @@ impl Side {
         let ports = PORTS_IN_USE.with(|ports| *ports);
         let outside = socket();
         outside.set_reuse_address(true).expect("an option of sockets");
-        // Another process may have the port by now: then nobody comes.
+        // Another process may have taken the port. Then no connection comes.
         if outside.bind(&SocketAddrV4::new(OUTSIDE, ports[2]).into()).is_ok() {
             outside.listen(8).expect("it is bound");
         }
@@ -152,7 +155,7 @@ impl Side {
         Side { listeners, known, ports, outside, peers: Vec::new(), own, others, hops: None }
     }
 
-    /// That of a guest whose peer is the other one.
+    /// The side of a guest whose peer is the other guest.
     fn of_guest(at: usize) -> Side {
         let (listeners, known) = Default::default();
         let [own, others] = [at, 1 - at].map(|guest| ADDRESSES[guest].into());
@@ -160,20 +163,20 @@ impl Side {
         Side { listeners, known, ports: GUEST_PORTS, outside: None, peers: Vec::new(), own, others, hops }
     }
 
-    /// The driver began anew.
+    /// Forgets everything, because the driver began anew.
     fn forget(&mut self) {
         self.listeners.clear();
         self.known.clear();
     }
 
-    /// A peer does something.
+    /// Lets a peer do something.
     fn act(&mut self, input: &mut Input<'_>) {
         match input.byte() % 8 {
             0 | 1 => {
                 let port = input.pick(&self.ports);
                 let at = input.pick(&[Ipv4Addr::LOCALHOST, OUTSIDE]);
                 let peer = socket();
-                // It is on its way, or refused: both show later.
+                // It is in progress, or refused. Both show later.
                 let _ = peer.connect(&SocketAddrV4::new(at, port).into());
                 self.peers.push(peer);
             }
@@ -186,7 +189,7 @@ impl Side {
                 let at = input.below(count);
                 let Some(peer) = self.peers.get_mut(at) else { return };
                 match choice {
-                    // It may be over.
+                    // The connection may have ended.
                     3..=5 => _ = peer.send_with_flags(&says(input), libc::MSG_NOSIGNAL),
                     6 if input.once_in(2) => _ = peer.read(&mut [0; 4096]),
                     6 => _ = peer.shutdown(std::net::Shutdown::Write),
@@ -196,7 +199,7 @@ impl Side {
         }
     }
 
-    /// A connection or listener that it knows, or near it.
+    /// Returns the number of a known connection or listener, or a number near it.
     fn number(&self, input: &mut Input<'_>, is_listener: bool) -> u32 {
         let numbers: Vec<u32> = match is_listener {
             true => self.listeners.iter().copied().collect(),
@@ -206,7 +209,7 @@ impl Side {
         input.near(numbers.get(at).copied().unwrap_or_default())
     }
 
-    /// A reply to a command about this number.
+    /// Checks and notes the reply to a command about this number.
     fn answered(&mut self, opcode: Opcode, number: u32, status: Status) {
         let stage = self.known.get(&number).copied();
         match (opcode, status) {
@@ -224,7 +227,7 @@ impl Side {
         }
     }
 
-    /// An event was fetched.
+    /// Checks and notes a fetched event.
     fn told(&mut self, event: &CmEventResp) {
         let (kind, number) = (CmEventKind(event.kind.get()), event.connection.get());
         let is_ok = event.status.get() == CmStatus::OK.0;
@@ -247,7 +250,7 @@ impl Side {
 }
 
 impl Driver<'_> {
-    /// What the VMM or a driver does at any time; true if the driver began anew.
+    /// Does what the VMM or a driver may do at any time. Returns true if the driver began anew.
     fn front_end_or_act(&mut self) -> bool {
         match self.input.byte() % 8 {
             0 => return self.begin_anew(),
@@ -267,7 +270,7 @@ impl Driver<'_> {
             5 | 6 => self.post(),
             _ => {
                 self.hostile();
-                // It may have been a command about a connection, of which nobody here knows.
+                // It may have been a command about a connection, which is then not known here.
                 return self.begin_anew();
             }
         }
@@ -280,7 +283,7 @@ impl Driver<'_> {
         true
     }
 
-    /// Three QPs that can be connected.
+    /// Creates three QPs that can be connected.
     fn set_up(&mut self) {
         let none = |context: u32| ObjectReq { object: context.into(), reserved: 0.into() };
         let pd = self.give(Opcode::ALLOC_PD, none(0).as_bytes(), &[]);
@@ -316,7 +319,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Listens for the other guest.
+    /// Makes the guest listen for the other guest.
     fn listen_as_meant(&mut self, side: &mut Side) {
         let (addr, port) = (mapped(side.own), side.ports[0].into());
         let req = CmListenReq { addr, port, backlog: 4.into(), ..CmListenReq::new_zeroed() };
@@ -324,7 +327,7 @@ impl Driver<'_> {
         side.listeners.extend(made);
     }
 
-    /// What leads to a connection, if it is its turn.
+    /// Takes a step towards a connection, if one is possible.
     fn connect_as_meant(&mut self, side: &mut Side) {
         let at = self.input.below(self.qpns.len());
         let Some(&qpn) = self.qpns.get(at) else { return };
@@ -355,8 +358,9 @@ impl Driver<'_> {
         self.ask(side, opcode, number, body);
     }
 
-    /// Posts requests, and takes what has completed. Half of them are as a program means them: what
-    /// is not ends the connection.
+    /// Posts requests, and takes completions.
+    ///
+    /// Half of the requests are plausible. Others end the connection.
     fn send(&mut self, (peer, peer_keys): &(Vec<u32>, Vec<u32>)) {
         let id = self.lab.guests[self.at].id;
         for _ in 0..1 + self.input.below(4) {
@@ -369,12 +373,12 @@ impl Driver<'_> {
             };
             with(|worker| worker.post_words(id, KERNEL, &words, UNITS.into()));
         }
-        // As if it had taken all: which ones is another target's question.
+        // All completions count as taken. Another target checks which ones come.
         let taken = self.taken();
         self.ram.write(CQS + 32 * u64::from(ENTRIES) + 64, &taken.to_le_bytes());
     }
 
-    /// The number of completions so far that its CQ tells of.
+    /// Returns the number of completions so far in its CQ.
     fn taken(&mut self) -> u32 {
         let is_new = |consumer: u32| {
             let at = CQS + 32 * u64::from(consumer % ENTRIES);
@@ -394,7 +398,7 @@ impl Driver<'_> {
         self.give(Opcode::MODIFY_QP, req.as_bytes(), &[]);
     }
 
-    /// Gives a command as it should be; the number that it made.
+    /// Executes a valid command. Returns the number of the object that it made.
     fn give(&mut self, opcode: Opcode, body: &[u8], runs: &[Run]) -> Option<u32> {
         self.cookie += 1;
         let header = ReqHeader {
@@ -408,7 +412,7 @@ impl Driver<'_> {
         reply.first_chunk().filter(|_| status == Status::OK).map(|number| u32::from_le_bytes(*number))
     }
 
-    /// A command about connections.
+    /// Executes a command about connections.
     fn connect_something(&mut self, side: &mut Side) {
         let (opcode, number, body) = match self.input.byte() % 16 {
             0 | 1 => (Opcode::CM_LISTEN, 0, self.listen(side)),
@@ -438,7 +442,7 @@ impl Driver<'_> {
                 (Opcode::CM_DISCONNECT, qpn, object(qpn))
             }
             12 => {
-                // One that was connected is used again.
+                // A QP that was connected is used again.
                 let at = self.input.below(self.qpns.len());
                 let Some(&qpn) = self.qpns.get(at) else { return };
                 let attr = QpAttr { state: QpState::RESET.0 as u8, ..QpAttr::default() };
@@ -456,7 +460,7 @@ impl Driver<'_> {
             let at = self.input.below(body.len());
             let (byte, is_whole) = (self.input.byte(), self.input.once_in(2));
             match body.get_mut(at) {
-                // Another number of another connection would be another command.
+                // The number of another connection would make another command of it.
                 Some(there) if is_whole && at >= 4 => *there = byte,
                 _ => body.truncate(at),
             }
@@ -527,7 +531,7 @@ impl Driver<'_> {
 
 type Word = vrdma_abi::zerocopy::little_endian::U16;
 
-/// A request with one element, which is often long, within the regions of both sides.
+/// Returns a request with one SGE, often a long one, within the regions of both sides.
 fn meant(input: &mut Input<'_>, objects: &request::Objects<'_>) -> RequestWords {
     let of = |input: &mut Input<'_>, numbers: &[u32]| {
         let at = input.below(numbers.len());
@@ -555,11 +559,11 @@ fn meant(input: &mut Input<'_>, objects: &request::Objects<'_>) -> RequestWords 
     words
 }
 
-/// What a peer may say: MPA, nearly right, or anything.
+/// Returns what a peer sends: MPA, nearly right, or anything.
 fn says(input: &mut Input<'_>) -> Vec<u8> {
     let name: &[u8] = if input.once_in(2) { b"MPA ID Rep Frame" } else { b"MPA ID Req Frame" };
     let mut bytes = match input.byte() % 4 {
-        // CRCs, RFC 6581's revision, its depths.
+        // CRCs, the revision of RFC 6581, and its depths.
         0 | 1 => [name, &[0x40, 2, 0, 4, 0, 4, 0, 4]].concat(),
         2 => [name, &[input.byte(), input.byte(), 0, input.byte()], input.bytes(16)].concat(),
         _ => input.bytes(64).to_vec(),
@@ -582,7 +586,7 @@ fn socket() -> Socket {
     nonblocking(Socket::new(Domain::IPV4, Type::STREAM, None).expect("descriptors are left"))
 }
 
-/// It ends by a RST, and leaves nothing to the host.
+/// Makes a socket nonblocking. It ends by a RST, and leaves no state on the host.
 fn nonblocking(socket: Socket) -> Socket {
     socket.set_nonblocking(true).expect("an option of sockets");
     socket.set_linger(Some(Duration::ZERO)).expect("an option of sockets");
@@ -590,7 +594,7 @@ fn nonblocking(socket: Socket) -> Socket {
 }
 
 thread_local! {
-    /// Ports that nobody had when the fuzzer began.
+    /// Ports that were free when the fuzzer began.
     static PORTS_IN_USE: [u16; PORTS] = {
         let sockets = [(); PORTS].map(|()| {
             let socket = socket();

@@ -1,4 +1,4 @@
-//! Work requests: what a process may write into its channel.
+//! Work requests that a process may write into its channel.
 
 use crate::command::{
     AddGid, AllocContext, AllocPd, Command, CreateCq, CreateQp, ModifyQp, RegMr, SetAhTable,
@@ -28,20 +28,20 @@ use vrdma_transport::{
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn, VlanId};
 use vrdma_wire::roce::Packet;
 
-/// What requests may name that is there.
+/// Objects that exist, and that requests may name.
 pub struct Objects<'a> {
     pub qpns: &'a [u32],
     pub srqns: &'a [u32],
     pub keys: &'a [u32],
-    /// Of each region.
+    /// The IOVA of each region.
     pub iova: u64,
     pub length: u32,
-    /// QPs and keys of the other side.
+    /// QPs and keys of the peer.
     pub peer: &'a [u32],
     pub peer_keys: &'a [u32],
 }
 
-/// A request of up to `units` units, most often one that could be meant.
+/// Returns a request of up to `units` units, mostly a plausible one.
 pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> RequestWords {
     let mut words = NO_WORDS;
     let bytes = words.as_mut_bytes();
@@ -120,7 +120,7 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
         return words;
     }
     if opcode == WrOpcode::FLUSH {
-        // How far, and of what; how much.
+        // The placement type, whether the whole region is flushed, and the length.
         bytes[28..30].copy_from_slice(&[input.near(1) as u8, u8::from(input.once_in(4))]);
         bytes[32..36].copy_from_slice(&input.near(8).to_le_bytes());
         at = 48;
@@ -156,22 +156,22 @@ const IOVA: u64 = 0x10_0000;
 const AHS: u64 = 0x100;
 const CQ: u64 = 0x1000;
 const CQ_ENTRIES: u32 = 128;
-/// Registered memory begins and ends inside of what else there is.
+/// Registered memory begins and ends within other memory.
 const DATA: u64 = 0x3800;
 const LENGTH: u32 = 0x2000;
 const OWNER: OwnerId = OwnerId(1);
-/// A host behind the uplink that never answers.
+/// A host beyond the uplink that never answers.
 const FAR_GID: Gid = Gid::from_ipv4([10, 0, 0, 9]);
 const FAR_MAC: Mac = Mac([2, 0, 0, 0, 0, 9]);
 
-/// Two processes in two guests post requests of any content to QPs of each type, on the same host
-/// and to another.
+/// Two processes in two guests post arbitrary requests to QPs of each type, to each other and to
+/// another host.
 ///
-/// What a request ends with comes once and in order, nothing but registered memory and CQs is
-/// written, and what goes out is what the guest may send.
+/// Completions come once and in order. Only registered memory and CQs are written. Each sent packet
+/// is one that the guest may send.
 pub fn wqe(data: &[u8]) {
     let mut posters = Posters::new(Input::new(data));
-    // More would only make an input slow.
+    // More steps would only make an input slow.
     for _ in 0..300 {
         if posters.input.is_empty() {
             break;
@@ -197,15 +197,14 @@ struct Side {
     qpns: Vec<u32>,
     key: u32,
     consumer: u32,
-    /// Requests that have not ended, by QP and queue: their numbers, and whether they tell of
-    /// success.
+    /// Pending requests by QP and queue: their ids, and whether they are signaled.
     pending: HashMap<(u32, bool), VecDeque<(u32, bool)>>,
 }
 
 const TYPES: [QpType; 6] = [QpType::Rc, QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud, QpType::Rc];
-/// The one of the QPs whose peer is behind the uplink.
+/// The index of the QP whose peer is beyond the uplink.
 const OUTSIDE: usize = 5;
-/// The one that is connected to itself.
+/// The index of the QP that is connected to itself.
 const LOOP: usize = 1;
 
 impl<'a> Posters<'a> {
@@ -257,7 +256,7 @@ impl<'a> Posters<'a> {
 
     fn turn(&mut self) {
         with(Worker::take_turn);
-        // What goes out is from whom it says.
+        // Each sent packet names its guest as the source.
         let mut burst = Burst::default();
         while self.far.receive(&mut burst) != 0 {
             for frame in burst.frames() {
@@ -307,7 +306,7 @@ impl<'a> Posters<'a> {
         }
     }
 
-    /// Takes completions; each is the next of its queue.
+    /// Takes completions. Each must be of the next request of its queue.
     fn poll(&mut self) {
         for side in &mut self.sides {
             loop {
@@ -332,7 +331,7 @@ impl<'a> Posters<'a> {
         let _ = with(|worker| worker.execute(id, command.job()));
     }
 
-    /// Takes a QP to RTS anew.
+    /// Takes a QP to RTS again.
     fn connect(&mut self, side: usize, qp: usize) {
         self.poll();
         let (qpn, qp_type) = self.sides[side].qps[qp];
@@ -407,7 +406,7 @@ impl<'a> Posters<'a> {
     }
 }
 
-/// Has the worker carry out a command that is right.
+/// Lets the worker execute a valid command.
 fn run<C: Command>(id: DeviceId, command: C) -> C::Reply {
     with(|worker| worker.execute(id, command.job())).expect("a command that is right")
 }
@@ -422,7 +421,7 @@ impl Side {
         let runs = [Run { gpa: CQ, len: CqRing::bytes(CqeKind::Plain, CQ_ENTRIES) }];
         let ring = CqRing::new(&ram.memory, &runs, CqeKind::Plain, CQ_ENTRIES).expect("memory for it");
         let cq = CqId(run(id, CreateCq { context, vector: 0, ring }).cqn.get());
-        // In two pieces of guest memory.
+        // The region crosses the boundary between two extents of guest memory.
         let run_of = Run { gpa: DATA, len: LENGTH.into() };
         let memory = MrMemory::new(&ram.memory, &[run_of]).expect("memory for it");
         let (access, length) = (Access::ALL | Access::FLUSH_GLOBAL, LENGTH.into());

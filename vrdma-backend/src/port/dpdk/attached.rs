@@ -1,4 +1,4 @@
-//! Devices come and go.
+//! Attaches and detaches devices.
 
 use super::eal::{error_text, last_error, take_said};
 use anyhow::{Result, bail, ensure};
@@ -7,41 +7,42 @@ use std::collections::BTreeSet;
 use std::mem::zeroed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// DPDK lets devices come and go one at a time.
+/// Returns the lock that serialises the attaching and detaching of devices in DPDK.
 pub fn lock() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A device that EAL has, with a port that is ours alone until this is dropped.
+/// A device of EAL whose port this process alone uses, until it is dropped.
 #[derive(Debug)]
 pub struct Attached(pub(super) Option<u16>);
 
-/// Ports that somebody of us has.
+/// Ports that an [`Attached`] owns.
 static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 impl Attached {
-    /// The port is ours from now on, if it is nobody else's.
+    /// Takes the port, unless it is in use already.
     pub fn new(port: u16) -> Result<Attached> {
         let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
         ensure!(taken.insert(port), "it is in use already");
         Ok(Attached(Some(port)))
     }
 
-    /// Stops the port: its device has nothing in use any more.
+    /// Stops the port. After that the device uses no memory.
     pub fn stop(&self) {
         if let Some(port) = self.0 {
-            // SAFETY: the port is ours. What it had to send is freed.
+            // SAFETY: the port is ours. Frames that it had queued are freed.
             unsafe { dpdk::rte_eth_dev_stop(port) };
         }
     }
 
-    /// Stops the port and takes the device from EAL; under [`lock`].
+    /// Stops and closes the port, and removes its device from EAL. The caller holds [`lock`].
     pub fn detach(&mut self) {
         let Some(port) = self.0.take() else { return };
         let device = info(port).map(|info| info.device);
-        // SAFETY: the port is ours, and nobody uses it after this. Frames that are still about
-        // belong to pools, which stay. The device was the port's, and goes with it.
+        // SAFETY: the port is ours, and nobody uses it after this. Frames that still exist belong
+        // to pools, which are never freed. The device belonged to the port alone, so it is removed
+        // with it.
         unsafe {
             dpdk::rte_eth_dev_stop(port);
             dpdk::rte_eth_dev_close(port);
@@ -59,9 +60,9 @@ impl Drop for Attached {
     }
 }
 
-/// What the device of a port says of itself.
+/// Returns what the driver reports about a port's device.
 pub fn info(port: u16) -> Result<dpdk::rte_eth_dev_info> {
-    // SAFETY: zero is a value of this structure; DPDK fills it in.
+    // SAFETY: all zeros is a valid value of this structure. DPDK fills it in.
     unsafe {
         let mut info = zeroed();
         check(dpdk::rte_eth_dev_info_get(port, &mut info), "what the device can do")?;
@@ -69,12 +70,12 @@ pub fn info(port: u16) -> Result<dpdk::rte_eth_dev_info> {
     }
 }
 
-/// An error with what DPDK says if a call failed that returns its reason.
+/// Turns a DPDK result that is a negative error number into an error, with what DPDK logged.
 pub fn check(result: i32, what: &str) -> Result<()> {
     if result >= 0 { Ok(()) } else { failed(what, &error_text(-result)) }
 }
 
-/// The same of a call that returns -1 and has its reason in DPDK's errno.
+/// Turns a DPDK result of -1 into an error, with what DPDK logged. The reason is in DPDK's errno.
 pub fn check_errno(result: i32, what: &str) -> Result<()> {
     if result >= 0 { Ok(()) } else { failed(what, &last_error().to_string()) }
 }

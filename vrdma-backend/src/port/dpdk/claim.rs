@@ -1,22 +1,24 @@
-//! An interface is the uplink of one daemon.
+//! Makes sure that an interface is the uplink of one daemon only.
 
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
 
-/// An interface that is ours alone, as far as daemons of this kind go, until this is dropped: a
-/// socket that listens at an abstract address, of which each network namespace has its own, as it
-/// has its own interfaces. The address has the interface's number, so by whatever name it is called
-/// it is the same. Whoever finds the address in use connects, to learn whose it is.
+/// A claim on an interface, which excludes other daemons of this program until it is dropped.
+///
+/// It is a socket that listens at an abstract address. Each network namespace has its own abstract
+/// addresses, as it has its own interfaces. The address contains the interface's number, so another
+/// name for the interface does not matter. A process that finds the address in use connects to it,
+/// to learn which process owns it.
 #[derive(Debug)]
 pub struct Claim(#[allow(dead_code, reason = "held for its address, which ends with it")] OwnedFd);
 
 impl Claim {
-    /// Claims the interface with this number; `name` is for messages.
+    /// Claims the interface with this number. `name` is for messages.
     ///
     /// # Errors
-    /// It is some daemon's, perhaps this one's.
+    /// A daemon has the interface already, perhaps this one.
     pub fn take(index: i32, name: &str) -> Result<Claim> {
         let address = SocketAddrUnix::new_abstract_name(format!("vrdma-backend/uplink/{index}").as_bytes())?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -35,7 +37,7 @@ impl Claim {
                     Ok(pid) if pid > 0 => bail!(
                         "the interface {name} is in use by another vrdma-backend, process {pid}: stop it, or name another interface"
                     ),
-                    // Of another PID namespace, or it has ended just now.
+                    // The owner is in another PID namespace, or has just ended.
                     _ => bail!(
                         "the interface {name} is in use by another vrdma-backend: stop it, or name another interface"
                     ),
@@ -43,7 +45,7 @@ impl Claim {
             }
             Err(error) => return Err(error).with_context(|| format!("interface {name}: its claim")),
         }
-        // Those who ask are never accepted: the kernel tells them.
+        // Connections are never accepted. The kernel reports the owner's PID without that.
         rustix::net::listen(&own, 16).with_context(|| format!("interface {name}: its claim"))?;
         Ok(Claim(own))
     }

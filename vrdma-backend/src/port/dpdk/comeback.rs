@@ -1,9 +1,8 @@
-//! How a device is opened, and opened again: one whose interface goes comes back with the interface
-//! that next has its name.
+//! Opens a device, and opens it again after its network interface was removed and came back.
 //!
-//! Each queue lets go when it next looks at its link; who does so last closes the device. The first
-//! queue then watches for the interface, opens the device again, and leaves the other queues here
-//! for their users.
+//! The device comes back with the next interface of that name. Each queue releases the device when
+//! it next polls the link. The last queue to do so closes the device. The first queue then watches
+//! for the interface and opens the device again. It leaves the other queues here for their users.
 
 use super::attached::lock;
 use super::device::Device;
@@ -17,21 +16,26 @@ use anyhow::{Context, Result};
 use std::sync::{Arc, Mutex, Weak};
 
 impl Ethdev {
-    /// Opens and starts a device. Without `mtu` its network interface's MTU stays, and others get
-    /// 1500. An interface whose MTU this changes gets its own back when this is dropped.
+    /// Opens and starts a device.
+    ///
+    /// Without `mtu`, a network interface keeps its MTU, and other devices get 1500. If this
+    /// changes an interface's MTU, dropping the device restores it.
     ///
     /// # Errors
-    /// The device cannot be had; the message says why and what helps.
+    /// The device cannot be opened. The message says why and what helps.
     pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<Ethdev> {
         Ethdev::open_with(eal, device, mtu, true, 1)
     }
 
-    /// The same; `zero_copy` says whether frames may take memory of others with them where the
-    /// device can, and `workers` for how many it shall have queue pairs
-    /// ([`Driver::split`](crate::port::Driver::split)): it has so many, or one, which is said.
+    /// Opens and starts a device, for zero copy and several workers if it can.
+    ///
+    /// `zero_copy` says whether frames may carry external memory if the device can do that.
+    /// `workers` is the number of queue pairs wanted
+    /// ([`Queues::split`](crate::port::Queues::split)). The device gets this many or one, which is
+    /// logged.
     ///
     /// # Errors
-    /// As of [`Ethdev::open`].
+    /// The device cannot be opened, as for [`Ethdev::open`].
     pub fn open_with(
         eal: Eal,
         device: &UplinkDevice,
@@ -45,7 +49,7 @@ impl Ethdev {
     }
 }
 
-/// See [`Ethdev::open`]; under [`lock`].
+/// Opens a device as [`Ethdev::open_with`] does. The caller holds [`lock`].
 fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool, workers: u16) -> Result<Ethdev> {
     device.check_host()?;
     let asked = mtu;
@@ -64,7 +68,7 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool, work
     Ok(first)
 }
 
-/// Has all queues of a device with an interface come back with that.
+/// Sets up all queues of a device to come back together with its interface.
 fn share(first: &mut Ethdev, eal: Eal, wanted: Wanted) {
     let Some(device) = first.shared.as_ref() else { return };
     let Some(held) = &device.held else { return };
@@ -78,17 +82,17 @@ fn share(first: &mut Ethdev, eal: Eal, wanted: Wanted) {
     first.others.iter_mut().for_each(|queue| queue.comeback = Some(comeback.clone()));
 }
 
-/// See the module.
+/// What is needed to open a device again after its interface came back.
 #[derive(Debug)]
 struct Reopened {
     eal: Eal,
     wanted: Wanted,
     presence: Presence,
-    /// The device of before; nobody has it once its port can be opened again.
+    /// The previous device. Its port can be opened again once nobody has it any more.
     before: Weak<Device>,
-    /// Of each queue. They are used again, as they are never freed.
+    /// The buffer pools of each queue. They are used again, because pools are never freed.
     pools: Vec<Pools>,
-    /// Queues that were opened again, until they are taken.
+    /// Queues that were opened again, until their users take them.
     queues: Vec<Option<Ethdev>>,
 }
 
@@ -106,7 +110,7 @@ impl Comeback for Reopened {
         if queue != 0 {
             return self.queues.get_mut(usize::from(queue))?.take();
         }
-        // Somebody has not let go yet.
+        // Another queue has not released the previous device yet.
         if self.before.strong_count() != 0 {
             return None;
         }
@@ -114,8 +118,8 @@ impl Comeback for Reopened {
         let interface = held.interface().clone();
         let _one = lock();
         if self.wanted.device.is_af_xdp() {
-            // Its driver forgets what it had ready for frames to come. This thread used it, and
-            // alone took any.
+            // The AF_XDP driver forgets which buffers it had posted for receiving. This thread used
+            // the driver, and it alone allocates from this pool.
             self.pools.iter().for_each(|pools| pools.rx.recover());
         }
         let pools = Some(self.pools.clone());

@@ -1,5 +1,4 @@
-//! A device that runs, with the queue pairs of one worker or of several: who lets go last closes
-//! it.
+//! A running device with the queue pairs of one or several workers. The last of them closes it.
 
 use super::attached::{Attached, lock};
 use super::dma::DeviceDma;
@@ -14,32 +13,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use vrdma_wire::num::Mac;
 
-/// A started device that is ours alone while this lives.
+/// A started device that is ours alone while this exists.
 #[derive(Debug)]
 pub(super) struct Device {
     pub port: u16,
-    /// The kernel's interface behind it. Given back after the port is closed.
+    /// The kernel's interface behind the device. It is released after the port is closed.
     pub held: Option<Held>,
-    /// That is gone.
+    /// Whether that interface is gone.
     pub lost: AtomicBool,
-    /// Guests' memory that the device reaches, if its frames take some with them.
+    /// Guests' memory that the device reaches, if its frames may carry external memory.
     pub dma: Option<Arc<DeviceDma>>,
-    /// Interrupts of all queues may share a register, which drivers change without a lock.
+    /// Serialises interrupt settings. Queues may share a register, which drivers change without a
+    /// lock.
     pub interrupts: Mutex<()>,
-    /// Whether the host wants the device back, where it can ask for it.
+    /// Whether the host wants the device back. `None` where the host cannot ask for it.
     pub removal: Option<Removal>,
-    /// Makes the port ours.
+    /// Owns the port.
     pub attached: Attached,
     pub has_rules: AtomicBool,
 }
 
 impl Device {
-    /// Whether the host waits for the device.
+    /// Whether the host waits for the device to be released.
     pub fn is_wanted(&self) -> bool {
         self.removal.as_ref().is_some_and(Removal::is_wanted)
     }
 
-    /// Whether the interface behind it is gone, which is looked at if asked for.
+    /// Whether the interface behind the device is gone. With `look`, it is checked anew.
     pub fn is_lost(&self, look: bool) -> bool {
         if look && self.held.as_ref().is_some_and(|held| !held.interface().is_there()) {
             self.lost.store(true, Ordering::Relaxed);
@@ -47,16 +47,17 @@ impl Device {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Has frames to this address come to this queue.
+    /// Steers frames to this address to this queue.
     ///
     /// # Errors
-    /// The device or its driver refuses, in its own words.
+    /// The device or its driver refuses. The error has the driver's words.
     pub fn steer(&self, dst: Mac, queue: u16) -> Result<()> {
         let mut why = null();
-        // SAFETY: the port is ours and started. The address is read meanwhile; what is written is
-        // null or a string of the driver's.
+        // SAFETY: the port is ours and started. The address is only read during the call. `why` is
+        // set to null or to a string of the driver's.
         let call = || unsafe { dpdk::shim_flow_to_queue(self.port, dst.0.as_ptr(), queue, &mut why) };
-        // A refusal is an answer: what is shown of it is said by who asked.
+        // A refusal is a normal answer, so DPDK's messages about it are not logged. The caller logs
+        // what matters.
         let result = expecting_failure(call);
         if result >= 0 {
             self.has_rules.store(true, Ordering::Relaxed);
@@ -64,7 +65,7 @@ impl Device {
         }
         take_said();
         let cause = error_text(-result);
-        // SAFETY: what is not null is a string of the driver's, copied at once.
+        // SAFETY: a non-null pointer is a string of the driver's. It is copied at once.
         let why = (!why.is_null()).then(|| unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned());
         match why.filter(|why| *why != cause) {
             Some(why) => bail!("{why}: {cause}"),
@@ -73,14 +74,16 @@ impl Device {
     }
 }
 
-/// Takes the device from EAL. It is stopped before it loses its DMA, and frames that it has give
-/// memory back after that.
+/// Closes the device and removes it from EAL.
+///
+/// It is stopped before it loses its DMA mappings. Frames that it still has release their memory
+/// after that.
 impl Drop for Device {
     fn drop(&mut self) {
         let _one = lock();
         self.removal = None;
         if self.has_rules.load(Ordering::Relaxed) {
-            // SAFETY: the port is ours. Those that a driver keeps in spite of this go with the
+            // SAFETY: the port is ours. Rules that a driver keeps in spite of this go with the
             // port.
             unsafe { dpdk::shim_flow_flush(self.port) };
         }
@@ -89,7 +92,7 @@ impl Drop for Device {
             dma.detach();
         }
         if self.lost.load(Ordering::Relaxed) {
-            // That an interface is no more there to be set back is no news.
+            // Restoring the settings of an interface that is gone fails, which is expected.
             expecting_failure(|| self.attached.detach());
             take_said();
         } else {

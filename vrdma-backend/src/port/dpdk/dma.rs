@@ -1,4 +1,4 @@
-//! Guests' memory in the IOMMU of a PCI device.
+//! Maps guests' memory in the IOMMU of a PCI device.
 
 use super::attached::{check_errno, info};
 use crate::port::dma::{DmaMapper, page_size};
@@ -9,10 +9,10 @@ use dpdk_sys as dpdk;
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 use std::sync::{Mutex, PoisonError};
 
-/// Smallest page.
+/// The smallest page size.
 const PAGE: usize = 4096;
 
-/// The IOMMU's view of a device that comes and goes. I/O and virtual address are one.
+/// The DMA mappings of a device that may be removed. I/O addresses equal virtual addresses.
 #[derive(Debug)]
 pub struct DeviceDma {
     name: String,
@@ -23,19 +23,19 @@ pub struct DeviceDma {
 #[derive(Debug)]
 struct Device(NonNull<dpdk::rte_device>);
 
-// SAFETY: DPDK's calls with it may come from any thread; the book names it only while EAL has it.
+// SAFETY: DPDK's calls with it may come from any thread. The book uses it only while EAL has it.
 unsafe impl Send for Device {}
-// SAFETY: the same.
+// SAFETY: as for `Send`: any thread may make these calls.
 unsafe impl Sync for Device {}
 
 impl DeviceDma {
-    /// That of a port's device, which EAL has until [`DeviceDma::detach`].
+    /// Returns the mappings of a port's device. EAL has this device until [`DeviceDma::detach`].
     pub fn new(name: &str, port: u16) -> Result<DeviceDma> {
         let device = NonNull::new(info(port)?.device).context("a port without a device")?;
         Ok(DeviceDma { name: name.to_owned(), book: Book::new(Device(device)), told: Mutex::default() })
     }
 
-    /// The device is about to go: it reaches nothing from now on, and is stopped.
+    /// Unmaps everything, because the device is about to be removed. It has been stopped.
     pub fn detach(&self) {
         self.book.detach();
     }
@@ -68,21 +68,21 @@ impl Pinner for Device {
         let page = page_size(start, len);
         ensure!(page >= PAGE, "it is not in whole pages");
         let at = with_exposed_provenance_mut(start);
-        // SAFETY: EAL runs; the memory is mapped until it is unmapped here. Without a table of I/O
-        // addresses EAL only keeps in mind that it is there.
+        // SAFETY: EAL runs, and the memory stays mapped until it is unmapped here. Without a table
+        // of I/O addresses, EAL only records that the memory exists.
         let registered = unsafe { dpdk::rte_extmem_register(at, len, null_mut(), 0, page) };
         check_errno(registered, "DPDK does not take it")?;
-        // SAFETY: EAL has the device until `Book::detach` has returned, which waits for this.
+        // SAFETY: EAL has the device until `Book::detach` has returned, which waits for this call.
         let mapped = unsafe { dpdk::rte_dev_dma_map(self.0.as_ptr(), at, start as u64, len) };
         check_errno(mapped, "the IOMMU does not take it").inspect_err(|_| {
-            // SAFETY: it was just registered.
+            // SAFETY: the memory was just registered.
             unsafe { dpdk::rte_extmem_unregister(at, len) };
         })
     }
 
     fn unmap(&self, start: usize, len: usize) {
         let at = with_exposed_provenance_mut(start);
-        // SAFETY: as in `map`, which made both known.
+        // SAFETY: as in `map`, which mapped and registered this memory.
         let result = unsafe { dpdk::rte_dev_dma_unmap(self.0.as_ptr(), at, start as u64, len) };
         if let Err(error) = check_errno(result, "unmapping a guest's memory for DMA") {
             log::error!("uplink: {error:#}");

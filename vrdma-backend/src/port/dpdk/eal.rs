@@ -1,5 +1,5 @@
-//! DPDK's environment abstraction layer (EAL): started once in a process, by the first port that
-//! needs it.
+//! DPDK's environment abstraction layer (EAL). The first port that needs it starts it, once in the
+//! process.
 
 use crate::port::UplinkDevice;
 use crate::ratelimit::RateLimit;
@@ -12,33 +12,37 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Megabytes of memory without hugepages. They are taken from the system as they are used.
+/// Megabytes of memory without hugepages. The system provides them as they are used.
 const PLAIN_MEGABYTES: u32 = 512;
-/// Lines of DPDK's log that an error quotes.
+/// The number of lines of DPDK's log that an error quotes.
 const QUOTED: usize = 6;
 
-/// EAL runs. It does so to the end of the process.
+/// Proof that EAL runs. It runs until the process ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Eal(());
 
-/// How starting it went: it can be tried only once.
+/// The result of starting EAL, which can be tried only once.
 static STARTED: Mutex<Option<Result<(), String>>> = Mutex::new(None);
-/// The last complaints of DPDK; with a level, if they are held back ([`held_back`]).
+/// The last warnings and errors that DPDK logged.
+///
+/// Lines that were held back ([`held_back`]) have the level at which they may still be logged.
 static SAID: Mutex<VecDeque<(Option<log::Level>, String)>> = Mutex::new(VecDeque::new());
 
-/// Messages that are let through while a device is set up, and after.
+/// Limits how many of DPDK's messages are logged, during setup and after it.
 static MESSAGES: Mutex<RateLimit> = Mutex::new(RateLimit::new(100));
 
 thread_local!(static EXPECTED: Cell<bool> = const { Cell::new(false) });
 thread_local!(static HELD: Cell<bool> = const { Cell::new(false) });
 
 unsafe extern "C" {
-    /// getopt(3): whether it prints what is wrong with an option.
+    /// getopt(3): whether getopt prints what is wrong with an option.
     static mut opterr: c_int;
 }
 
-/// Calls DPDK where an error quotes what it complains of, so that this is not logged, too; without
-/// an error it is logged after all.
+/// Calls DPDK and holds back the warnings and errors that it logs.
+///
+/// If the call fails, the caller's error quotes them instead. If it succeeds, they are logged after
+/// all.
 pub fn held_back<T, E>(call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let before = HELD.replace(true);
     let result = call();
@@ -57,7 +61,7 @@ fn log_held(level: Option<log::Level>, line: &str) {
     }
 }
 
-/// Calls DPDK with a question of which a failure is an answer: what it complains of is for `-v`.
+/// Calls DPDK where a failure is a normal answer. What it logs is shown with `-v` only.
 pub fn expecting_failure<T>(call: impl FnOnce() -> T) -> T {
     let before = EXPECTED.replace(true);
     let result = call();
@@ -66,12 +70,13 @@ pub fn expecting_failure<T>(call: impl FnOnce() -> T) -> T {
 }
 
 impl Eal {
-    /// Starts EAL for `device`, with arguments of one's own (separated by spaces) before ours; ours
-    /// are only those that they do not speak of. Later calls find it running, whatever they ask
-    /// for.
+    /// Starts EAL for `device`.
+    ///
+    /// `arguments` come from the user, separated by spaces. Default arguments are added for what
+    /// they leave open. Later calls find EAL running and ignore their arguments.
     ///
     /// # Errors
-    /// It does not start; the message says why and what helps.
+    /// EAL does not start. The message says why and what helps.
     pub fn start(arguments: &str, device: &UplinkDevice) -> Result<Eal> {
         let mut started = lock(&STARTED);
         let result = started.get_or_insert_with(|| {
@@ -86,21 +91,22 @@ impl Eal {
         }
     }
 
-    /// Gives the calling thread a number, with which it has caches of its own in pools. Without one
-    /// all works, slower.
+    /// Registers the calling thread with DPDK, so that it has its own caches of pools.
+    ///
+    /// Everything works without this, but slower.
     pub fn adopt_thread(self) {
         struct Registered(Cell<bool>);
         thread_local!(static REGISTERED: Registered = const { Registered(Cell::new(false)) });
         impl Drop for Registered {
             fn drop(&mut self) {
                 if self.0.get() {
-                    // SAFETY: this thread was registered, and does nothing with DPDK any more.
+                    // SAFETY: this thread was registered, and makes no more calls of DPDK.
                     unsafe { dpdk::rte_thread_unregister() };
                 }
             }
         }
         REGISTERED.with(|registered| {
-            // SAFETY: EAL runs. Numbers are given to threads that have none.
+            // SAFETY: EAL runs. Only threads that have no lcore number get one.
             unsafe {
                 if dpdk::shim_lcore_id() == u32::MAX {
                     registered.0.set(dpdk::rte_thread_register() == 0);
@@ -109,14 +115,14 @@ impl Eal {
         });
     }
 
-    /// Makes a device known.
+    /// Probes a device, so that EAL knows it.
     ///
     /// # Errors
     /// There is no such device, or no driver for it.
     pub fn probe(self, device: &UplinkDevice) -> Result<()> {
         let text = CString::new(device.to_string())?;
         lock(&SAID).clear();
-        // SAFETY: EAL runs; the text is copied.
+        // SAFETY: EAL runs. The text is copied.
         let result = unsafe { dpdk::rte_dev_probe(text.as_ptr()) };
         if result == 0 {
             return Ok(());
@@ -140,7 +146,7 @@ impl Eal {
     }
 }
 
-/// Adds what arguments leave open.
+/// Adds default arguments for what the given arguments leave open.
 fn complete(mut all: Vec<String>, device: &UplinkDevice, hugepages: bool, processors: &str) -> Vec<String> {
     let says = |all: &[String], names: &[&str]| {
         all.iter().any(|argument| {
@@ -160,7 +166,7 @@ fn complete(mut all: Vec<String>, device: &UplinkDevice, hugepages: bool, proces
         let megabytes = PLAIN_MEGABYTES.to_string();
         add(&mut all, &["--no-huge", "--huge-dir", "--socket-mem", "-m"], &["--no-huge", "-m", &megabytes]);
     }
-    // No files that two daemons would quarrel about. EAL does not allow the stronger option without
+    // Avoids files that two daemons would conflict over. EAL does not allow `--in-memory` without
     // hugepages.
     let files = ["--in-memory", "--no-shconf", "--huge-dir", "--proc-type", "--file-prefix"];
     let plain = says(&all, &["--no-huge"]);
@@ -171,7 +177,8 @@ fn complete(mut all: Vec<String>, device: &UplinkDevice, hugepages: bool, proces
         add(&mut all, &["-a", "--allow", "-b", "--block", "--no-pci"], &["--no-pci"]);
         add(&mut all, &["--iova-mode"], &["--iova-mode=va"]);
     }
-    // One lcore that may run where we may: the worker's thread is ours, and EAL shall pin none.
+    // One lcore, which may run on all processors that we may use. The worker has its own thread,
+    // and EAL must not pin it.
     add(&mut all, &["-l", "--lcores", "-c"], &["--lcores", &format!("0@({processors})")]);
     add(&mut all, &["--telemetry", "--no-telemetry"], &["--no-telemetry"]);
     all
@@ -186,7 +193,7 @@ fn has_hugepages() -> bool {
         .any(|count| count.trim().parse::<u64>().is_ok_and(|count| count > 0))
 }
 
-/// Processors on which we may run, like `0-3,8`.
+/// Returns the processors on which this process may run, for example `0-3,8`.
 fn allowed_processors() -> String {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -199,23 +206,23 @@ fn init(arguments: &[String]) -> Result<(), String> {
         words.push(CString::new(word).map_err(|error| error.to_string())?);
     }
     let asks_for_help = arguments.iter().any(|argument| matches!(&argument[..], "-h" | "--help"));
-    // EAL takes the thread that starts it for its own (its number, its processors): so not one of
-    // ours.
+    // EAL takes over the thread that starts it: it assigns an lcore number and sets its processors.
+    // So it gets a thread of its own.
     let thread = std::thread::Builder::new().name("eal".into());
     let thread = thread.spawn(move || {
         let mut words: Vec<*mut c_char> = words.into_iter().map(CString::into_raw).collect();
-        // SAFETY: EAL may keep, reorder and change the words, so they are never freed; they are
-        // strings, and as many as said. The stream lives on too.
+        // SAFETY: EAL may keep, reorder and change the words, so they are never freed. They are C
+        // strings, and `count` is their number. The stream is never closed.
         unsafe {
             let stream = dpdk::shim_stream(Some(log_line));
             if !stream.is_null() {
                 dpdk::rte_openlog_stream(stream);
             }
             let count = words.len() as i32;
-            // What getopt says goes past our log, and the error names the arguments.
+            // getopt would print past our log. The error names the arguments.
             opterr = 0;
-            // What it prints is a hundred lines about its arguments; an error says what is wrong
-            // with ours.
+            // EAL prints a hundred lines about its arguments. An error says what is wrong with
+            // them.
             let silence = (!asks_for_help).then(Silence::start);
             let result = held_back(|| {
                 let result = dpdk::rte_eal_init(count, words.as_mut_ptr());
@@ -230,8 +237,9 @@ fn init(arguments: &[String]) -> Result<(), String> {
     result.map_err(|error| explain(error, arguments, &take_said()))
 }
 
-/// Keeps what C prints from standard output, until dropped. Nobody else writes there meanwhile: the
-/// daemon's messages go to standard error.
+/// Discards what C code prints to standard output, until it is dropped.
+///
+/// Nothing else writes there meanwhile, because the daemon logs to standard error.
 struct Silence(Option<OwnedFd>);
 
 impl Silence {
@@ -256,13 +264,13 @@ impl Drop for Silence {
     }
 }
 
-/// Lets go of what C's streams hold back.
+/// Flushes the buffers of C's output streams.
 fn flush_c() {
     // SAFETY: null means all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
 }
 
-/// What went wrong when EAL was started, and what helps.
+/// Explains why EAL did not start, and what helps.
 fn explain(error: i32, arguments: &[String], said: &str) -> String {
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let hint = if has(&["hugepage", "Hugepage", "HUGE"]) {
@@ -295,34 +303,34 @@ fn quote(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!("\nDPDK says:\n{said}") }
 }
 
-/// The text of an error number of DPDK.
+/// Returns the text of one of DPDK's error numbers.
 pub fn error_text(error: i32) -> String {
-    // SAFETY: returns a string of static or thread-local memory, copied before anything else is
-    // called.
+    // SAFETY: this returns a string in static or thread-local memory. It is copied before the next
+    // call.
     unsafe { CStr::from_ptr(dpdk::rte_strerror(error)) }.to_string_lossy().into_owned()
 }
 
-/// DPDK's errno as an error.
+/// Returns DPDK's errno as an error.
 pub fn last_error() -> anyhow::Error {
-    // SAFETY: reads a thread-local.
+    // SAFETY: this reads a thread-local variable.
     anyhow!(error_text(unsafe { dpdk::shim_errno() }))
 }
 
-/// What DPDK complained of since this was last asked, each on a line of its own.
+/// Takes what DPDK logged as a warning or an error since the last call, one message a line.
 pub fn take_said() -> String {
     let lines: Vec<String> = lock(&SAID).drain(..).map(|(_, line)| format!("  {line}")).collect();
     lines.join("\n")
 }
 
-/// A message of DPDK becomes one of ours.
+/// Receives DPDK's log messages, and logs them as messages of this program.
 unsafe extern "C" fn log_line(bytes: *const c_char, len: usize) {
-    // SAFETY: the stream gives as many bytes as it says.
+    // SAFETY: the stream passes as many bytes as it says.
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
-    // SAFETY: reads a thread-local of the message that is being written.
+    // SAFETY: this reads a thread-local variable of the message that is being written.
     let level = match unsafe { dpdk::rte_log_cur_msg_loglevel() } as u32 {
         ..=dpdk::SHIM_LOG_ERR => log::Level::Error,
         dpdk::SHIM_LOG_WARNING => log::Level::Warn,
-        // Things like the number of NUMA nodes.
+        // For example the number of NUMA nodes.
         dpdk::SHIM_LOG_NOTICE | dpdk::SHIM_LOG_INFO => log::Level::Debug,
         _ => log::Level::Trace,
     };
@@ -330,7 +338,7 @@ unsafe extern "C" fn log_line(bytes: *const c_char, len: usize) {
     for line in String::from_utf8_lossy(bytes).lines().map(str::trim).filter(|line| !line.is_empty()) {
         let held = (HELD.get() && level <= log::Level::Warn).then_some(shown);
         if held.is_none() {
-            // A peer may be able to make a driver complain, again and again.
+            // A peer may be able to make a driver log again and again.
             lock(&MESSAGES).log_as("dpdk", shown, || line.to_owned());
         }
         if level <= log::Level::Warn {
@@ -346,7 +354,7 @@ unsafe extern "C" fn log_line(bytes: *const c_char, len: usize) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What they hold is whole at any time.
+    // The data behind the locks are consistent at any time, even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

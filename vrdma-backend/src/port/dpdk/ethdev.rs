@@ -1,11 +1,13 @@
-//! A port of DPDK: a NIC, or a virtual device of one of DPDK's drivers.
+//! DPDK's ports: a NIC, or a virtual device of one of DPDK's drivers.
 
 use super::device::Device;
 use super::dma::DeviceDma;
 use super::eal::Eal;
 use super::mbuf::{Mbuf, Pool};
 use super::wake::Wake;
-use crate::port::{BURST, Capabilities, Dma, Driver, External, Frame, Offload, UplinkDevice};
+use crate::port::{
+    BURST, Capabilities, Dma, Driver, External, Frame, Frames, Offload, Queues, UplinkDevice, Wakeup,
+};
 use anyhow::{Context, Result};
 use dpdk_sys as dpdk;
 use std::mem::zeroed;
@@ -14,58 +16,62 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex};
 use vrdma_wire::num::Mac;
 
-/// A queue pair of a device: the only one, or one of those that several workers have. All its
-/// `unsafe` calls name `port`, which is a started device that is ours alone while `shared` is
-/// there, and `queue`, which is this one's alone.
+/// A queue pair of a device. It is the only one, or one of those that several workers share.
+///
+/// All its `unsafe` calls name `port` and `queue`. `port` is a started device that is ours alone
+/// while `shared` is there. `queue` belongs to this `Ethdev` alone.
 #[derive(Debug)]
 pub struct Ethdev {
     pub(super) eal: Eal,
     pub(super) device: UplinkDevice,
-    /// Gone when the host has it back: EAL has neither port nor device any more, once all its
-    /// queues have let go.
+    /// The device, or `None` after it was released because the host wanted it or its interface is
+    /// gone.
+    ///
+    /// Once all queues have released it, EAL has neither the port nor the device.
     pub(super) shared: Option<Arc<Device>>,
     pub(super) port: u16,
     pub(super) queue: u16,
-    /// The other queues, until somebody takes them.
+    /// The other queues, until their users take them.
     pub(super) others: Vec<Ethdev>,
     pub(super) mac: Mac,
     pub(super) capabilities: Capabilities,
-    /// Frames to receive, and to send.
+    /// The pool of receive buffers. `tx_pool` has the buffers for frames to send.
     pub(super) rx_pool: Pool,
     pub(super) tx_pool: Pool,
-    /// Further pieces of frames to send.
+    /// The pool of further segments of frames to send.
     pub(super) piece_pool: Pool,
     pub(super) wake: Wake,
     pub(super) counters: Counters,
-    /// How it comes back when its interface does, if it has one.
+    /// How the device comes back when its interface does. `None` if it has no interface.
     pub(super) comeback: Option<Arc<Mutex<dyn Comeback>>>,
-    /// Guests' memory that the device reaches, if its frames take some with them.
+    /// Guests' memory that the device reaches, if its frames may carry external memory.
     pub(super) dma: Option<Arc<DeviceDma>>,
-    /// Most mbufs of a frame.
+    /// The most mbufs that a frame may have.
     pub(super) max_segments: u16,
 }
 
-/// How a device whose interface goes comes back.
+/// Brings a device back after its interface was removed.
 pub(super) trait Comeback: Send + std::fmt::Debug {
-    /// The interface is there: says what has changed of it.
+    /// Polls an interface that is there, and logs what has changed.
     fn look(&mut self);
-    /// The interface is gone.
+    /// Records that the interface is gone.
     fn lost(&mut self);
-    /// This queue of the device that is there again, if it is.
+    /// Returns this queue of the device, if the device is there again.
     fn retake(&mut self, queue: u16) -> Option<Ethdev>;
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
-    /// Frames of several mbufs, which were put together.
+    /// Frames received in several mbufs, which were copied into one piece.
     rx_linearized: u64,
-    /// Looks at the link that found no buffer left for frames to come.
+    /// How often a poll of the link found no free receive buffer.
     rx_pool_empty: u64,
-    /// Frames of faults, for which there was no buffer.
+    /// Frames that had to be copied into one mbuf, but found none or did not fit. Fault injection
+    /// makes such frames.
     tx_no_mbuf: u64,
-    /// Frames that found the ring of the packet socket full.
+    /// Frames that found the receive ring of the packet socket full.
     rx_ring_full: u64,
-    /// What drivers counted of interfaces that are gone.
+    /// What drivers counted for earlier devices, whose interfaces are gone.
     past: DriverCounters,
 }
 
@@ -86,27 +92,80 @@ impl Driver for Ethdev {
         self.eal.adopt_thread();
     }
 
-    fn split(&mut self) -> Vec<Box<dyn Driver>> {
-        let others = std::mem::take(&mut self.others).into_iter();
-        others.map(|queue| Box::new(queue) as Box<dyn Driver>).collect()
+    fn queues(&mut self) -> Option<&mut dyn Queues> {
+        Some(self)
     }
 
-    fn steer(&mut self, dst: Mac, queue: usize) -> Result<()> {
-        let device = self.shared.as_ref().context("the device is gone")?;
-        device.steer(dst, u16::try_from(queue)?)
+    fn link(&mut self) -> bool {
+        if self.shared.as_ref().is_some_and(|device| device.is_wanted()) {
+            self.unplugged();
+        }
+        self.look_for_interface();
+        let Some(device) = &self.shared else { return false };
+        if let Wake::Socket { socket: Some(socket), .. } = &self.wake
+            && self.device.is_af_packet()
+        {
+            self.counters.rx_ring_full += u64::from(socket.drops());
+        }
+        if self.rx_pool.available() == 0 {
+            self.counters.rx_pool_empty += 1;
+        }
+        if self.queue != 0 {
+            // The first queue checks the link for all. Drivers ask the device about it without a
+            // lock.
+            return true;
+        }
+        if let Some(held) = &device.held {
+            return held.interface().carrier();
+        }
+        let mut mbps = 0;
+        // SAFETY: the port is ours. A device that cannot tell (negative result) counts as up.
+        unsafe { dpdk::shim_eth_link(self.port, &mut mbps) != 0 }
     }
 
+    fn speed(&mut self) -> Option<u32> {
+        // Drivers that share an interface with the kernel report a made-up speed.
+        if let Some(held) = &self.shared.as_ref()?.held {
+            return held.interface().speed();
+        }
+        let mut mbps = 0;
+        // SAFETY: the port is ours.
+        let known = unsafe { dpdk::shim_eth_link(self.port, &mut mbps) >= 0 };
+        // 0 means no speed, and all bits set means an unknown speed.
+        (known && mbps != 0 && mbps != u32::MAX).then_some(mbps)
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        let c = &self.counters;
+        count("rx_linearized", c.rx_linearized);
+        count("rx_pool_empty", c.rx_pool_empty);
+        count("rx_ring_full", c.rx_ring_full);
+        count("tx_no_mbuf", c.tx_no_mbuf);
+        // The driver counts for all queues together.
+        if self.queue != 0 || self.is_gone() && self.comeback.is_none() {
+            return;
+        }
+        if let Some(all) = self.driver_counters() {
+            count("driver_rx_missed", all.rx_missed);
+            count("driver_rx_errors", all.rx_errors);
+            count("driver_rx_no_mbuf", all.rx_no_mbuf);
+            count("driver_tx_errors", all.tx_errors);
+        }
+    }
+}
+
+impl Frames for Ethdev {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         if self.is_gone() {
             return;
         }
         let mut raws = [null_mut(); BURST];
         let want = BURST - frames.len();
-        // SAFETY: the port is started and `self` the only one to receive from this queue; there is
-        // room for `want`.
+        // SAFETY: the port is started, and only `self` receives from this queue. `raws` has room
+        // for `want` mbufs.
         let count = unsafe { dpdk::shim_eth_rx_burst(self.port, self.queue, raws.as_mut_ptr(), want as u16) };
         for raw in raws.into_iter().take(count.into()).filter_map(NonNull::new) {
-            // SAFETY: the driver gives us the mbuf, and has written it.
+            // SAFETY: the driver passes on the mbuf, which it has written.
             let (mbuf, is_whole) = unsafe { Mbuf::new(raw) };
             if is_whole {
                 frames.push(Frame::from_mbuf(mbuf));
@@ -123,7 +182,7 @@ impl Driver for Ethdev {
 
     fn send(&mut self, frames: &mut Vec<Frame>) {
         if self.is_gone() {
-            // As into a cable that is pulled.
+            // The frames are lost, as on a cable that is unplugged.
             return frames.clear();
         }
         let mut raws = [null_mut(); BURST];
@@ -134,14 +193,14 @@ impl Driver for Ethdev {
                 seen += 1;
                 seen > want || self.takes(frame) || self.own(frame)
             });
-            // What is lost for want of a buffer counts as sent.
+            // A frame that found no buffer is lost, and counts as sent.
             want -= before - frames.len();
         }
         for (raw, mbuf) in raws.iter_mut().zip(frames[..want].iter_mut().filter_map(Frame::as_mbuf)) {
             *raw = mbuf.as_ptr();
         }
-        // SAFETY: the port is started and `self` the only one to send by this queue. The mbufs are
-        // ours; the driver owns those that it takes.
+        // SAFETY: the port is started, and only `self` sends on this queue. The mbufs are ours. The
+        // driver owns those that it takes.
         let taken = unsafe { dpdk::shim_eth_tx_burst(self.port, self.queue, raws.as_mut_ptr(), want as u16) };
         frames.drain(..usize::from(taken)).for_each(|frame| _ = frame.into_mbuf().map(Mbuf::into_raw));
     }
@@ -164,13 +223,13 @@ impl Driver for Ethdev {
     }
 
     fn reclaim(&mut self) {
-        // Without memory of others there is none to give back.
+        // Without external memory there is nothing to release.
         if self.is_gone() || !self.capabilities.external {
             return;
         }
-        // SAFETY: the port is started and `self` the only one to send by this queue. Drivers that
-        // cannot (negative) free what they sent with the next burst, empty or not, or have freed it
-        // within the last.
+        // SAFETY: the port is started, and only `self` sends on this queue. Drivers without cleanup
+        // (negative result) free sent frames with the next burst, which may be empty. Or they have
+        // freed them in the last burst.
         unsafe {
             if dpdk::rte_eth_tx_done_cleanup(self.port, self.queue, 0) < 0 {
                 dpdk::shim_eth_tx_burst(self.port, self.queue, null_mut(), 0);
@@ -181,81 +240,39 @@ impl Driver for Ethdev {
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         frame.ask(offload);
     }
+}
 
+impl Wakeup for Ethdev {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         self.wake.fd()
     }
 
     fn arm(&mut self) -> bool {
-        // Nothing comes of one that is gone.
+        // A device that is gone receives nothing.
         let Some(device) = &self.shared else { return true };
-        // Who finds another queue's user at it sleeps only a little.
+        // If another queue's user holds the lock, the caller sleeps only briefly.
         device.interrupts.try_lock().is_ok_and(|_one| self.wake.arm(self.port, self.queue))
     }
 
     fn disarm(&mut self) {
-        // An interrupt that stays enabled is taken away before the next sleep.
+        // If the lock is busy, the interrupt stays enabled and is cleared before the next sleep.
         if let Some(device) = &self.shared
             && let Ok(_one) = device.interrupts.try_lock()
         {
             self.wake.disarm(self.port, self.queue);
         }
     }
+}
 
-    fn link(&mut self) -> bool {
-        if self.shared.as_ref().is_some_and(|device| device.is_wanted()) {
-            self.unplugged();
-        }
-        self.look_for_interface();
-        let Some(device) = &self.shared else { return false };
-        if let Wake::Socket { socket: Some(socket), .. } = &self.wake
-            && self.device.is_af_packet()
-        {
-            self.counters.rx_ring_full += u64::from(socket.drops());
-        }
-        if self.rx_pool.available() == 0 {
-            self.counters.rx_pool_empty += 1;
-        }
-        if self.queue != 0 {
-            // The first looks for all: drivers ask the device, and without a lock.
-            return true;
-        }
-        if let Some(held) = &device.held {
-            return held.interface().carrier();
-        }
-        let mut mbps = 0;
-        // SAFETY: the port is ours. A device that cannot say (negative) counts as up.
-        unsafe { dpdk::shim_eth_link(self.port, &mut mbps) != 0 }
+impl Queues for Ethdev {
+    fn split(&mut self) -> Vec<Box<dyn Driver>> {
+        let others = std::mem::take(&mut self.others).into_iter();
+        others.map(|queue| Box::new(queue) as Box<dyn Driver>).collect()
     }
 
-    fn speed(&mut self) -> Option<u32> {
-        // Drivers that share an interface with the kernel give a number of their own.
-        if let Some(held) = &self.shared.as_ref()?.held {
-            return held.interface().speed();
-        }
-        let mut mbps = 0;
-        // SAFETY: the port is ours.
-        let known = unsafe { dpdk::shim_eth_link(self.port, &mut mbps) >= 0 };
-        // 0 is none, and all bits are unknown.
-        (known && mbps != 0 && mbps != u32::MAX).then_some(mbps)
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        let c = &self.counters;
-        count("rx_linearized", c.rx_linearized);
-        count("rx_pool_empty", c.rx_pool_empty);
-        count("rx_ring_full", c.rx_ring_full);
-        count("tx_no_mbuf", c.tx_no_mbuf);
-        // The driver counts for all queues.
-        if self.queue != 0 || self.is_gone() && self.comeback.is_none() {
-            return;
-        }
-        if let Some(all) = self.driver_counters() {
-            count("driver_rx_missed", all.rx_missed);
-            count("driver_rx_errors", all.rx_errors);
-            count("driver_rx_no_mbuf", all.rx_no_mbuf);
-            count("driver_tx_errors", all.tx_errors);
-        }
+    fn steer(&mut self, dst: Mac, queue: usize) -> Result<()> {
+        let device = self.shared.as_ref().context("the device is gone")?;
+        device.steer(dst, u16::try_from(queue)?)
     }
 }
 
@@ -269,7 +286,7 @@ struct DriverCounters {
 }
 
 impl Ethdev {
-    /// Whether the host has the device back.
+    /// Whether the device was released.
     fn is_gone(&self) -> bool {
         self.shared.is_none()
     }
@@ -279,7 +296,9 @@ impl Ethdev {
         frame.as_mbuf().is_some_and(|mbuf| mbuf.segments() <= self.max_segments)
     }
 
-    /// Makes a frame a single mbuf of ours. False, and it is lost, if there is no buffer for it.
+    /// Copies a frame into a single mbuf.
+    ///
+    /// Returns false if there is no buffer for it. The frame is lost then.
     #[cold]
     fn own(&mut self, frame: &mut Frame) -> bool {
         let fits = frame.total_len() <= self.tx_pool.room();
@@ -295,13 +314,13 @@ impl Ethdev {
 }
 
 impl Ethdev {
-    /// What drivers counted of this device and those before it, if they tell.
+    /// Returns what drivers counted for this device and its predecessors, if the driver tells.
     fn driver_counters(&self) -> Option<DriverCounters> {
         let past = self.counters.past;
         if self.is_gone() {
             return Some(past);
         }
-        // SAFETY: zero is a value of this structure; DPDK fills it in. The port is ours.
+        // SAFETY: all zeros is a valid value of this structure. DPDK fills it in. The port is ours.
         let stats = unsafe {
             let mut stats: dpdk::rte_eth_stats = zeroed();
             (dpdk::rte_eth_stats_get(self.port, &mut stats) == 0).then_some(stats)?
@@ -314,10 +333,10 @@ impl Ethdev {
         })
     }
 
-    /// Lets go of a device whose interface is gone, and takes the one that comes in its stead.
+    /// Releases a device whose interface is gone, and takes the device that replaces it.
     fn look_for_interface(&mut self) {
         let Some(comeback) = self.comeback.clone() else { return };
-        // Who finds another queue's user at it looks at the next time.
+        // If another queue's user holds the lock, this queue tries again at its next poll.
         let Ok(mut comeback) = comeback.try_lock() else { return };
         if self.shared.as_ref().is_some_and(|device| device.is_lost(self.queue == 0)) {
             if self.queue == 0 {
@@ -336,14 +355,14 @@ impl Ethdev {
         }
     }
 
-    /// Goes on with a device that was started again.
+    /// Continues with a device that was started again.
     fn become_fresh(&mut self, mut fresh: Ethdev) {
         self.shared = fresh.shared.take();
         (self.port, self.mac) = (fresh.port, fresh.mac);
         self.wake.follow(std::mem::replace(&mut fresh.wake, Wake::Blind));
     }
 
-    /// Gives the device back, which somebody unplugs.
+    /// Releases the device, because it is about to be unplugged.
     #[cold]
     fn unplugged(&mut self) {
         self.shared = None;
@@ -356,7 +375,7 @@ impl Ethdev {
 
 impl Drop for Ethdev {
     fn drop(&mut self) {
-        // Our descriptor of its socket would keep it open.
+        // The duplicate of the driver's socket would keep it open.
         self.wake = Wake::Blind;
         self.shared = None;
     }

@@ -1,4 +1,4 @@
-//! The interface of an uplink: it is ours alone, has the MTU that we want, may go, and come back.
+//! The network interface of an uplink: its claim, its MTU, its removal and its return.
 
 use super::claim::Claim;
 use super::interface::Interface;
@@ -6,25 +6,26 @@ use crate::ratelimit::RateLimit;
 use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 
-/// MTU where neither the configuration nor an interface says one.
+/// The MTU if neither the configuration nor an interface gives one.
 const DEFAULT_MTU: u16 = 1500;
-/// Largest MTU: jumbo frames as switches have them.
+/// The largest MTU: that of jumbo frames on usual switches.
 const MAX_MTU: u16 = 9600;
-/// How often an interface's MTU and name are looked at, and how long after a failure it is tried to
-/// take one again.
+/// How often an interface's MTU and name are checked.
+///
+/// It is also the delay before a failed attempt to take an interface again is repeated.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// An interface that this process has claimed. Its MTU is as before again once this is dropped.
+/// An interface that this process has claimed. Dropping this restores its MTU.
 #[derive(Debug)]
 pub struct Held {
     interface: Interface,
-    /// Given back first.
+    /// Restored first.
     mtu_change: Option<MtuChange>,
-    /// Others may have it after all else.
+    /// Released last, so that no other daemon takes the interface before.
     _claim: Claim,
 }
 
-/// An MTU that is not the interface's own: it gets that back when this is dropped.
+/// A changed MTU of an interface. Dropping this restores the interface's own MTU.
 #[derive(Debug)]
 struct MtuChange {
     interface: Interface,
@@ -34,7 +35,7 @@ struct MtuChange {
 
 impl Drop for MtuChange {
     fn drop(&mut self) {
-        // Unless somebody else has changed it meanwhile, or the interface is gone.
+        // Not if somebody else has changed it meanwhile, or the interface is gone.
         if self.interface.mtu().is_ok_and(|mtu| mtu == self.now)
             && let Err(error) = self.interface.set_mtu(self.was)
         {
@@ -49,10 +50,10 @@ impl Drop for Held {
     }
 }
 
-/// The MTU of a port: what was asked for, else the usual one.
+/// Returns the MTU of a port: what was configured, or the usual one. It is at most `MAX_MTU`.
 ///
 /// # Errors
-/// It is too small.
+/// It is too small for IP.
 pub fn port_mtu(asked: Option<u16>) -> Result<u16> {
     let mtu = asked.unwrap_or(DEFAULT_MTU).min(MAX_MTU);
     ensure!(mtu >= 576, "MTU {mtu} is too small for IP");
@@ -60,11 +61,11 @@ pub fn port_mtu(asked: Option<u16>) -> Result<u16> {
 }
 
 impl Held {
-    /// Claims the interface of this name, and gives it the MTU that is asked for. Also what the
-    /// port's MTU is.
+    /// Claims the interface of this name and sets its MTU if one is configured. Returns the port's
+    /// MTU too.
     ///
     /// # Errors
-    /// There is none, another daemon has it, or it does not take the MTU.
+    /// There is no such interface, another daemon has it, or it does not take the MTU.
     pub fn take(name: &str, asked: Option<u16>) -> Result<(Held, u16)> {
         let interface = Interface::open(name)?;
         let claim = Claim::take(interface.index(), name)?;
@@ -85,36 +86,36 @@ impl Held {
         Ok(())
     }
 
-    /// The interface.
+    /// Returns the interface.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 }
 
-/// What a port knows of its interface over the time: it says when that goes, comes, and changes.
+/// Follows a port's interface over time. It logs when the interface goes, comes back or changes.
 #[derive(Debug)]
 pub struct Presence {
-    /// The one that the port had last.
+    /// The interface that the port had last.
     interface: Interface,
-    /// That was asked for; what the port has.
+    /// The MTU that was configured. `mtu` is the MTU that the port has.
     asked: Option<u16>,
     mtu: u16,
-    /// When it is looked at, or tried for, again.
+    /// When the next check, or the next attempt to take the interface, is due.
     due: Instant,
-    /// What it was called and had when last looked at.
+    /// The interface's name and MTU at the last check.
     seen: (String, u16),
     said: RateLimit,
 }
 
 impl Presence {
-    /// Of an interface, of which an MTU was asked for, of a port with this MTU.
+    /// Starts to follow the interface of a port with this MTU. `asked` is the configured MTU.
     pub fn of(interface: &Interface, asked: Option<u16>, mtu: u16) -> Presence {
         let (interface, due) = (interface.clone(), Instant::now() + SELDOM);
         let seen = (interface.to_string(), mtu);
         Presence { interface, asked, mtu, due, seen, said: RateLimit::default() }
     }
 
-    /// Says, now and then, what somebody has changed of it.
+    /// Logs what was changed about the interface. It checks that at most once a second.
     pub fn look(&mut self) {
         let now = Instant::now();
         if now < self.due {
@@ -138,7 +139,7 @@ impl Presence {
         self.seen = (name, mtu);
     }
 
-    /// It is gone.
+    /// Records and logs that the interface is gone.
     pub fn lost(&mut self) {
         self.due = Instant::now();
         let name = &self.interface;
@@ -149,8 +150,9 @@ impl Presence {
         });
     }
 
-    /// Takes the interface that has the configured name now, if there is one, with the port's MTU
-    /// at least.
+    /// Takes the interface that has the configured name again, if there is one.
+    ///
+    /// Its MTU is raised to that of the port if it is lower.
     pub fn retake(&mut self) -> Option<Held> {
         let now = Instant::now();
         if now < self.due || !self.interface.is_back() {
@@ -167,7 +169,7 @@ impl Presence {
         take().map_err(|error| self.failed(&error)).ok()
     }
 
-    /// It cannot be had, or is of no use: said, and tried again later.
+    /// Logs that the interface cannot be used. The next attempt is made later.
     pub fn failed(&mut self, error: &anyhow::Error) {
         self.due = Instant::now() + SELDOM;
         let name = &self.interface;
@@ -175,7 +177,7 @@ impl Presence {
             .warn(|| format!("uplink: the interface {name} is there again, but cannot be had: {error:#}"));
     }
 
-    /// The port has this one now.
+    /// Records and logs that the port has this interface.
     pub fn has(&mut self, interface: &Interface) {
         self.interface = interface.clone();
         self.due = Instant::now() + SELDOM;

@@ -1,5 +1,6 @@
-//! A network interface that a DPDK driver shares with the kernel (packet sockets, XDP): those
-//! drivers tell neither of its link, nor when frames came.
+//! A network interface that a DPDK driver shares with the kernel (packet sockets, XDP).
+//!
+//! Those drivers report neither its link nor the arrival of frames.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::fmt;
@@ -14,12 +15,14 @@ const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GLINK: u32 = 0x0a;
 
-/// An interface of the network namespace in which this was opened. Its identity is its number: it
-/// may be renamed. One that is deleted, or moved to another namespace, is gone for good, whatever
-/// has its name or its number afterwards.
+/// An interface of the network namespace in which it was opened.
+///
+/// Its identity is its number, because it may be renamed. An interface that is deleted, or moved to
+/// another namespace, is gone for good. Another interface may have its name or its number
+/// afterwards.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// By which it was found.
+    /// The name by which it was found.
     name: String,
     index: i32,
     sockets: Arc<Sockets>,
@@ -27,21 +30,21 @@ pub struct Interface {
 
 #[derive(Debug)]
 struct Sockets {
-    /// Any socket: what requests of interfaces go through.
+    /// Any socket, for requests about interfaces.
     requests: OwnedFd,
     /// A packet socket that receives nothing. The kernel unbinds it when the interface goes.
     anchor: OwnedFd,
 }
 
-/// A packet or XDP socket, which some driver has too.
+/// A packet or XDP socket that a driver may use too.
 #[derive(Debug)]
 pub struct DriverSocket(OwnedFd);
 
 impl Interface {
-    /// Finds it.
+    /// Finds the interface of this name.
     ///
     /// # Errors
-    /// There is none of this name, or the system keeps us from it.
+    /// There is none of this name, or the system denies access to it.
     pub fn open(name: &str) -> Result<Interface> {
         ensure!(name.len() < libc::IFNAMSIZ, "'{name}' is too long for an interface's name");
         let requests = socket(libc::AF_INET, libc::SOCK_DGRAM).context("a socket")?;
@@ -62,18 +65,18 @@ impl Interface {
         Ok(Interface { name: name.to_owned(), index, sockets: Arc::new(Sockets { requests, anchor }) })
     }
 
-    /// Whether there is one of this name where this one was found.
+    /// Whether an interface of this name exists in the namespace where this one was found.
     pub fn is_back(&self) -> bool {
         ask(&self.sockets.requests, libc::SIOCGIFINDEX, &mut request_of(&self.name)).is_ok()
     }
 
-    /// Whether it is there still.
+    /// Whether the interface still exists.
     pub fn is_there(&self) -> bool {
         let bound = binding(self.sockets.anchor.as_raw_fd());
         bound.is_ok_and(|bound| bound.sll_ifindex == self.index)
     }
 
-    /// A request about it, by the name that it has now.
+    /// Returns a request about the interface, with its current name.
     fn request(&self) -> io::Result<libc::ifreq> {
         if !self.is_there() {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -88,27 +91,27 @@ impl Interface {
         ask(&self.sockets.requests, what, request)
     }
 
-    /// Its name now.
+    /// Returns its current name.
     pub fn current_name(&self) -> io::Result<String> {
         let request = self.request()?;
         let bytes = request.ifr_name.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8);
         Ok(String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned())
     }
 
-    /// Its MTU.
+    /// Returns its MTU.
     pub fn mtu(&self) -> io::Result<u16> {
         let mut request = self.request()?;
         self.ask(libc::SIOCGIFMTU, &mut request)?;
-        // SAFETY: the kernel has set this field. Loopback alone has an MTU beyond 16 bits.
+        // SAFETY: the kernel has set this field. Only loopback has an MTU beyond 16 bits.
         Ok(unsafe { request.ifr_ifru.ifru_mtu }.try_into().unwrap_or(u16::MAX))
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn index(&self) -> i32 {
         self.index
     }
 
-    /// Its own address.
+    /// Returns its own MAC address.
     pub fn mac(&self) -> io::Result<Mac> {
         let mut request = self.request()?;
         self.ask(libc::SIOCGIFHWADDR, &mut request)?;
@@ -117,7 +120,7 @@ impl Interface {
         Ok(Mac([0, 1, 2, 3, 4, 5].map(|at| address.sa_data[at] as u8)))
     }
 
-    /// Warns of what keeps it from being a good uplink.
+    /// Logs warnings about what makes it a poor uplink.
     pub fn warn(&self) {
         let name = &self.name;
         if self.flags() & libc::IFF_UP == 0 {
@@ -130,17 +133,19 @@ impl Interface {
         }
     }
 
-    /// An address of this host; link-local ones, which each interface has, do not count.
+    /// Returns an IP address that this host has on the interface.
+    ///
+    /// Link-local addresses do not count, because each interface has one.
     fn address(&self) -> Option<IpAddr> {
         let mut request = self.request().ok()?;
         if self.ask(libc::SIOCGIFADDR, &mut request).is_ok() {
             // SAFETY: the kernel has set this field, which has no invalid values.
             let address = unsafe { request.ifr_ifru.ifru_addr };
-            // Behind the port (sockaddr_in).
+            // The address follows the port number (`sockaddr_in`).
             let bytes = [2, 3, 4, 5].map(|at| address.sa_data[at] as u8);
             return Some(IpAddr::from(bytes));
         }
-        // address, index, length of prefix, scope, flags, name (procfs, "if_inet6").
+        // Fields of a line: address, index, prefix length, scope, flags, name (procfs, "if_inet6").
         let all = std::fs::read_to_string("/proc/thread-self/net/if_inet6").ok()?;
         all.lines().find_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -150,17 +155,17 @@ impl Interface {
         })
     }
 
-    /// Changes its MTU.
+    /// Sets its MTU.
     pub fn set_mtu(&self, mtu: u16) -> Result<()> {
         let mut request = self.request()?;
         request.ifr_ifru.ifru_mtu = mtu.into();
         self.ask(libc::SIOCSIFMTU, &mut request).with_context(|| format!("{}: MTU {mtu}", self.name))
     }
 
-    /// Its speed in Mb/s, if it has one and tells.
+    /// Returns its speed in Mb/s, if it has one and reports it.
     pub fn speed(&self) -> Option<u32> {
-        // struct ethtool_cmd, 44 bytes: the command first, the speed's low half at byte 12 and its
-        // high half at byte 28.
+        // `struct ethtool_cmd` has 44 bytes. The command comes first. The speed's low half is at
+        // byte 12, its high half at byte 28.
         let mut value = [0u32; 11];
         value[0] = ETHTOOL_GSET;
         let mut request = self.request().ok()?;
@@ -178,7 +183,7 @@ impl Interface {
         request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
         match self.ask(SIOCETHTOOL, &mut request) {
             Ok(()) => value[1] != 0,
-            // An interface without ethtool. Its flags lag behind a little.
+            // The interface does not support ethtool. Its flags lag behind a little.
             Err(_) => self.flags() & libc::IFF_RUNNING != 0,
         }
     }
@@ -193,9 +198,9 @@ impl Interface {
     }
 }
 
-/// An empty request about the interface of a name.
+/// Returns an empty request about the interface of this name.
 fn request_of(name: &str) -> libc::ifreq {
-    // SAFETY: zero is a value of all its fields.
+    // SAFETY: zero is a valid value for all fields.
     let mut request: libc::ifreq = unsafe { zeroed() };
     let name = name.bytes().map(|b| b as libc::c_char).take(libc::IFNAMSIZ - 1);
     request.ifr_name.iter_mut().zip(name).for_each(|(to, from)| *to = from);
@@ -203,17 +208,17 @@ fn request_of(name: &str) -> libc::ifreq {
 }
 
 fn ask(socket: &OwnedFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: all requests made here take an ifreq, whose pointers (of SIOCETHTOOL) lead to what
-    // they have to.
+    // SAFETY: all requests made here take an `ifreq`. The pointers of SIOCETHTOOL point to buffers
+    // that are large enough.
     match unsafe { libc::ioctl(socket.as_raw_fd(), what, request) } {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A socket without a protocol: a packet socket gets nothing before it is bound.
+/// Opens a socket without a protocol. A packet socket receives nothing before it is bound.
 fn socket(family: i32, kind: i32) -> io::Result<OwnedFd> {
-    // SAFETY: a plain system call; the new descriptor is ours alone.
+    // SAFETY: a plain system call. The new descriptor is ours alone.
     unsafe {
         match libc::socket(family, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) {
             fd @ 0.. => Ok(OwnedFd::from_raw_fd(fd)),
@@ -222,20 +227,21 @@ fn socket(family: i32, kind: i32) -> io::Result<OwnedFd> {
     }
 }
 
-/// A packet socket that is not bound yet.
+/// Opens a packet socket that is not yet bound.
 pub fn packet_socket() -> io::Result<OwnedFd> {
     socket(libc::AF_PACKET, libc::SOCK_RAW)
 }
 
-/// Binds a packet socket to an interface, for frames of a protocol (`ETH_P_ALL`), or for none (0).
-/// One that was bound to another is so no more.
+/// Binds a packet socket to an interface, for frames of a protocol (`ETH_P_ALL`) or for none (0).
+///
+/// This replaces an earlier binding.
 pub fn bind_packet(socket: &OwnedFd, index: i32, protocol: i32) -> io::Result<()> {
-    // SAFETY: zero is a value of this structure.
+    // SAFETY: zero is a valid value of this structure.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = (protocol as u16).to_be();
     address.sll_ifindex = index;
-    // SAFETY: the address is as long as said.
+    // SAFETY: the address has the length that is given.
     let result = unsafe {
         let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len)
@@ -243,11 +249,12 @@ pub fn bind_packet(socket: &OwnedFd, index: i32, protocol: i32) -> io::Result<()
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The interface to which a packet socket is bound, and the protocol. Once the interface is gone,
-/// its number is -1.
+/// Returns the interface to which a packet socket is bound, and the protocol.
+///
+/// Once the interface is gone, its number is -1.
 fn binding(socket: RawFd) -> io::Result<libc::sockaddr_ll> {
-    // SAFETY: zero is a value of this structure, which is as long as said. A descriptor that is
-    // none or no socket gives an error.
+    // SAFETY: zero is a valid value of this structure, whose length is given. A number that is no
+    // descriptor, or no socket's, gives an error.
     unsafe {
         let mut address: libc::sockaddr_ll = zeroed();
         let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
@@ -258,7 +265,7 @@ fn binding(socket: RawFd) -> io::Result<libc::sockaddr_ll> {
     }
 }
 
-/// Descriptors of this process that are packet sockets and XDP sockets.
+/// Returns this process's descriptors of packet sockets and XDP sockets.
 pub fn driver_sockets() -> Vec<RawFd> {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -269,8 +276,10 @@ pub fn driver_sockets() -> Vec<RawFd> {
         .collect()
 }
 
-/// Whether this is what a driver receives by from an interface: one of its packet sockets that
-/// receive, or any XDP socket, which does not tell.
+/// Whether a driver receives from an interface by this socket.
+///
+/// That is a packet socket bound to the interface with a protocol, or any XDP socket. An XDP socket
+/// does not tell its interface.
 pub fn receives_from(fd: RawFd, index: i32) -> bool {
     match option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
         Some(libc::AF_XDP) => true,
@@ -279,11 +288,11 @@ pub fn receives_from(fd: RawFd, index: i32) -> bool {
     }
 }
 
-/// A socket option that is an int.
+/// Reads a socket option that is an int.
 fn option(fd: RawFd, level: i32, name: i32) -> Option<i32> {
     let (mut value, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
-    // SAFETY: value and length are as large as said. A descriptor that is none or no socket gives
-    // an error.
+    // SAFETY: value and length are as large as given. A number that is no descriptor, or no
+    // socket's, gives an error.
     let result = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &mut len) };
     (result == 0).then_some(value)
 }
@@ -301,9 +310,9 @@ impl fmt::Display for Interface {
 }
 
 impl DriverSocket {
-    /// The same socket, with a descriptor of our own.
+    /// Duplicates a socket's descriptor.
     pub fn of(fd: RawFd) -> io::Result<DriverSocket> {
-        // SAFETY: a plain system call; the new descriptor is ours alone.
+        // SAFETY: a plain system call. The new descriptor is ours alone.
         unsafe {
             match libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) {
                 new @ 0.. => Ok(DriverSocket(OwnedFd::from_raw_fd(new))),
@@ -312,19 +321,20 @@ impl DriverSocket {
         }
     }
 
-    /// What to wait for.
+    /// Returns the descriptor to wait for.
     pub fn fd(&self) -> &OwnedFd {
         &self.0
     }
 
-    /// Takes an error (the interface went down) away, which would make the socket look ready for
-    /// ever.
+    /// Clears a pending error, for example that the interface went down.
+    ///
+    /// Otherwise the socket would stay readable.
     pub fn clear_error(&self) {
         option(self.0.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR);
     }
 
-    /// Of a packet socket: makes it receive what comes from the wire only, not what this host's
-    /// kernel sends to it.
+    /// Makes a packet socket receive only what comes from the wire, not what this host's kernel
+    /// sends.
     pub fn ignore_own_host(&self) -> io::Result<()> {
         const PACKET_OUTGOING: u32 = 4;
         const SKF_AD_PKTTYPE: u32 = (-0x1000i32 + 4) as u32;
@@ -336,7 +346,7 @@ impl DriverSocket {
             step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
         ];
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: the program is as long as it says; the kernel copies it.
+        // SAFETY: the program has the length that is given. The kernel copies it.
         let result = unsafe {
             libc::setsockopt(
                 self.0.as_raw_fd(),
@@ -349,7 +359,7 @@ impl DriverSocket {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Of a packet socket: frames that found the ring full since this was last asked.
+    /// Returns how many frames found a packet socket's ring full since the last call.
     pub fn drops(&self) -> u32 {
         #[repr(C)]
         struct Statistics {
@@ -358,7 +368,7 @@ impl DriverSocket {
         }
         let mut statistics = Statistics { packets: 0, drops: 0 };
         let mut len = size_of::<Statistics>() as libc::socklen_t;
-        // SAFETY: the structure is as large as said.
+        // SAFETY: the structure is as large as given.
         let result = unsafe {
             let to = (&raw mut statistics).cast();
             libc::getsockopt(self.0.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, to, &mut len)

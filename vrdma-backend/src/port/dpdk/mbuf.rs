@@ -1,4 +1,4 @@
-//! Packet buffers and the pools that they come from.
+//! Packet buffers (mbufs) and their pools.
 
 use super::eal::{Eal, last_error};
 use crate::port::{External, Offload};
@@ -9,18 +9,18 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Buffers that each thread keeps for itself, so that it need not ask the pool each time.
+/// How many buffers each thread caches, so that it need not ask the pool each time.
 const CACHE: u32 = 256;
 
-/// A pool of mbufs. It is never freed: drivers may have mbufs of it to the end.
+/// A pool of mbufs. It is never freed, because drivers may keep its mbufs until the process ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool {
     raw: NonNull<dpdk::rte_mempool>,
     room: u16,
 }
 
-// SAFETY: a mempool may be used by any thread; ours are made without the flags that would restrict
-// that.
+// SAFETY: any thread may use a mempool, unless its flags restrict that. Our pools have no such
+// flags.
 unsafe impl Send for Pool {}
 
 /// A chain of mbufs that is ours alone.
@@ -30,36 +30,36 @@ pub struct Mbuf {
     /// Data of the first mbuf of the chain.
     data: *mut u8,
     len: u16,
-    /// Bytes from `data` on that are the first mbuf's own.
+    /// The number of bytes from `data` on that belong to the first mbuf.
     room: u16,
-    /// Mbufs of the chain.
+    /// The number of mbufs in the chain.
     segments: u16,
 }
 
-// SAFETY: it is the only way to its mbufs, and those may be used and freed by any thread.
+// SAFETY: it holds the only pointer to its mbufs. Any thread may use and free them.
 unsafe impl Send for Mbuf {}
 
 impl Pool {
-    /// A pool of at least `count` mbufs, each with room for `room` bytes.
+    /// Creates a pool of at least `count` mbufs, each with room for `room` bytes.
     pub fn new(eal: Eal, count: u32, room: u16) -> Result<Pool> {
         Pool::made(eal, count, room, false)
     }
 
-    /// The same, whose mbufs lie one behind the other, for the driver of XDP sockets.
+    /// Creates a pool whose mbufs are contiguous in memory, as the driver of XDP sockets needs.
     pub fn packed(eal: Eal, count: u32, room: u16) -> Result<Pool> {
         Pool::made(eal, count, room, true)
     }
 
     fn made(_eal: Eal, count: u32, room: u16, packed: bool) -> Result<Pool> {
-        // Names are unique in a process; memory that DPDK frees with the process needs no better
-        // one.
+        // Names are unique in a process. DPDK frees the memory only when the process ends, so a
+        // number suffices.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("vrdma{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let name = CString::new(name).expect("no zero in it");
         let data_room = room.checked_add(dpdk::RTE_PKTMBUF_HEADROOM as u16).context("frames are too long")?;
-        // SAFETY: plain calls; the EAL runs (`_eal`). The name is copied.
+        // SAFETY: plain calls. The EAL runs (`_eal`). The name is copied.
         let raw = unsafe {
-            // Mempools use their memory best with 2^n - 1 elements.
+            // A mempool uses its memory best with 2^n - 1 elements.
             let count = (count + 1).next_power_of_two() - 1;
             let private = dpdk::shim_ext_shared_info_size().next_multiple_of(8) as u16;
             let (name, cache) = (name.as_ptr(), CACHE.min(count / 4));
@@ -76,37 +76,38 @@ impl Pool {
         Ok(Pool { raw, room })
     }
 
-    /// Takes back buffers that a driver, which was closed, had taken for frames to come. To be
-    /// called by the thread that used the driver, which alone took any.
+    /// Takes back buffers that a driver had posted for receiving before it was closed.
+    ///
+    /// The caller is the thread that used the driver. No other thread took buffers of the pool.
     pub fn recover(&self) {
-        // SAFETY: the pool lives. No driver has it any more, and the caller is the only thread that
-        // takes buffers of it. Frames that somebody has are not empty.
+        // SAFETY: the pool lives. No driver has it any more, and only the calling thread takes its
+        // buffers. Frames that somebody still has are not empty.
         let count = unsafe { dpdk::shim_pool_recover(self.raw.as_ptr()) };
         log::debug!("{count} packet buffers were taken back from a driver that is gone");
     }
 
-    /// As DPDK knows it.
+    /// Returns DPDK's pointer to the pool.
     pub fn as_ptr(self) -> *mut dpdk::rte_mempool {
         self.raw.as_ptr()
     }
 
-    /// Mbufs that nobody has. Slow.
+    /// Returns the number of free mbufs. This is slow.
     pub fn available(self) -> u32 {
-        // SAFETY: pools live to the end.
+        // SAFETY: pools are never freed.
         unsafe { dpdk::rte_mempool_avail_count(self.as_ptr()) }
     }
 
-    /// Takes an mbuf out; none if there is none.
+    /// Takes an mbuf out of the pool, if there is one.
     pub fn allocate(self) -> Option<Mbuf> {
-        // SAFETY: pools live to the end, and an mbuf out of one is ours alone.
+        // SAFETY: pools are never freed. An mbuf taken out of one is ours alone.
         unsafe { NonNull::new(dpdk::shim_pktmbuf_alloc(self.as_ptr())).map(|raw| Mbuf::new(raw).0) }
     }
 
-    /// Gives `each` as many new mbufs as `count`, or none.
+    /// Passes `count` new mbufs to `each`, or none. Returns false if it passed none.
     pub fn allocate_bulk(self, count: usize, mut each: impl FnMut(Mbuf)) -> bool {
         let mut raws = [std::ptr::null_mut(); crate::port::BURST];
         assert!(count <= raws.len(), "bulks are no longer than bursts");
-        // SAFETY: as in `allocate`; `raws` has room for `count`, and DPDK has written all of those
+        // SAFETY: as in `allocate`. `raws` has room for `count`, and DPDK has written all of these
         // if it returns 0.
         unsafe {
             if dpdk::shim_pktmbuf_alloc_bulk(self.as_ptr(), raws.as_mut_ptr(), count as u32) != 0 {
@@ -117,7 +118,7 @@ impl Pool {
         true
     }
 
-    /// Gives `each` as many new mbufs as `count`, or at least one if there is any.
+    /// Passes `count` new mbufs to `each`, or at least one if there is any.
     pub fn allocate_most(self, count: usize, mut each: impl FnMut(Mbuf)) {
         if !self.allocate_bulk(count, &mut each)
             && let Some(mbuf) = self.allocate()
@@ -126,17 +127,17 @@ impl Pool {
         }
     }
 
-    /// Room of each mbuf.
+    /// Returns the room of each mbuf in bytes.
     pub fn room(self) -> usize {
         self.room.into()
     }
 }
 
 impl Mbuf {
-    /// A chain that is ours from now on, and whether the first mbuf has all of its bytes.
+    /// Takes over a chain, and returns whether its first mbuf has all of its bytes.
     ///
     /// # Safety
-    /// The chain is valid, in memory that is initialised, and nobody else has it.
+    /// The chain is valid, its memory is initialised, and nobody else has it.
     #[inline]
     pub unsafe fn new(raw: NonNull<dpdk::rte_mbuf>) -> (Mbuf, bool) {
         // SAFETY: the mbuf is valid and initialised (this function's contract).
@@ -145,47 +146,49 @@ impl Mbuf {
         (Mbuf { raw, data, len, room, segments }, whole)
     }
 
-    /// Gives the chain to DPDK, which frees it.
+    /// Passes the chain to DPDK, which frees it.
     #[inline]
     pub fn into_raw(self) -> *mut dpdk::rte_mbuf {
         std::mem::ManuallyDrop::new(self).raw.as_ptr()
     }
 
-    /// Data of the first mbuf.
+    /// Returns the data of the first mbuf.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `data` has `room` bytes, of which `len` are used; they are ours alone, and pools'
-        // memory is never unmapped.
+        // SAFETY: `data` has `room` bytes, of which `len` are used. They are ours alone, and the
+        // memory of pools is never unmapped.
         unsafe { slice::from_raw_parts(self.data, self.len.into()) }
     }
 
-    /// All room of the first mbuf.
+    /// Returns all room of the first mbuf.
     #[inline]
     pub fn room(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`.
         unsafe { slice::from_raw_parts_mut(self.data, self.room.into()) }
     }
 
-    /// Makes the first `len` bytes of the room the data of this mbuf, which is a chain of one.
+    /// Makes the first `len` bytes of the room the data of this mbuf. The chain has only this mbuf.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.room.into(), "data fits its mbuf");
         debug_assert!(self.segments == 1);
-        // No more than the room, which is no more than 16 bits count.
+        // The room fits in 16 bits, and `len` is no more than the room.
         self.len = len as u16;
-        // SAFETY: the mbuf is valid, and has room for as much.
+        // SAFETY: the mbuf is valid, and has room for `len` bytes.
         unsafe { dpdk::shim_pktmbuf_set_len(self.raw.as_ptr(), self.len) };
     }
 
-    /// Bytes of all mbufs of the chain.
+    /// Returns the number of bytes in all mbufs of the chain.
     #[inline]
     pub fn total_len(&self) -> usize {
         // SAFETY: the mbuf is valid.
         unsafe { dpdk::shim_pktmbuf_pkt_len(self.raw.as_ptr()) as usize }
     }
 
-    /// The checksum that a device is asked to fill in: of all bytes from the first place on, to be
-    /// put at the second from there on.
+    /// Returns the checksum that a device is asked to fill in, if any.
+    ///
+    /// The first number is where the summed bytes begin; they reach to the end of the frame. The
+    /// second is the offset from there at which the checksum is stored.
     pub fn open_checksum(&self) -> Option<(u16, u16)> {
         // SAFETY: the mbuf is valid.
         let dpdk::shim_asked { what, start } = unsafe { dpdk::shim_pktmbuf_asked(self.raw.as_ptr()) };
@@ -197,7 +200,7 @@ impl Mbuf {
         Some((u16::try_from(start).ok()?, offset))
     }
 
-    /// Asks a device for checksums, of kinds that it can.
+    /// Asks a device for checksums. The caller knows that the device supports them.
     pub fn ask(&mut self, offload: Offload) {
         let bit = |on: bool, bit| if on { bit } else { 0 };
         let Offload { fill, ipv6, l2_len, l3_len } = offload;
@@ -208,7 +211,7 @@ impl Mbuf {
         unsafe { dpdk::shim_pktmbuf_offload(self.raw.as_ptr(), what, ipv6, l2_len, l3_len) };
     }
 
-    /// Mbufs of the chain.
+    /// Returns the number of mbufs in the chain.
     #[inline]
     pub fn segments(&self) -> u16 {
         self.segments
@@ -219,9 +222,9 @@ impl Mbuf {
         out.reserve(self.total_len());
         let mut next = self.raw.as_ptr();
         while !next.is_null() {
-            // SAFETY: each mbuf of the chain is valid and its data is `len` readable bytes. They
-            // may be memory of a guest, which writes to it at any time: so they are copied by
-            // pointer, into room that `reserve` made.
+            // SAFETY: each mbuf of the chain is valid, and its data is `len` readable bytes. They
+            // may be memory of a guest, which can write at any time. So they are copied by pointer,
+            // into room that `reserve` made.
             unsafe {
                 let len = usize::from(dpdk::shim_pktmbuf_data_len(next));
                 out.reserve(len);
@@ -233,17 +236,17 @@ impl Mbuf {
         }
     }
 
-    /// Copies all data to the beginning of `out`; how many bytes.
+    /// Copies all data to the beginning of `out`. Returns the number of bytes.
     ///
     /// # Panics
-    /// It has no room for them.
+    /// `out` has no room for them.
     pub fn copy_into(&self, out: &mut [u8]) -> usize {
         let mut done = 0;
         let mut next = self.raw.as_ptr();
         while !next.is_null() {
-            // SAFETY: each mbuf of the chain is valid and its data is `len` readable bytes. They
-            // may be memory of a guest, which writes to it at any time: so they are copied by
-            // pointer, into other memory, whose bounds the slice has checked.
+            // SAFETY: each mbuf of the chain is valid, and its data is `len` readable bytes. They
+            // may be memory of a guest, which can write at any time. So they are copied by pointer,
+            // into other memory whose bounds the slice has checked.
             unsafe {
                 let len = usize::from(dpdk::shim_pktmbuf_data_len(next));
                 let to = out[done..done + len].as_mut_ptr();
@@ -255,24 +258,24 @@ impl Mbuf {
         done
     }
 
-    /// Makes memory of others the data of this mbuf, which is fresh.
+    /// Makes external memory the data of this mbuf. The mbuf is freshly allocated.
     pub fn attach(&mut self, external: External) {
         let (bytes, len, done, owner) = external.into_parts();
-        // SAFETY: pools' mbufs have a private area of the size that the shim needs. The bytes are
-        // readable until `done` is called, which DPDK does once, when the mbuf is freed (and nobody
-        // writes: frames of this kind only go out).
+        // SAFETY: mbufs of pools have a private area of the size that the shim needs. The bytes
+        // stay readable until `done` is called. DPDK calls it once, when the mbuf is freed. Nobody
+        // writes the bytes, because such frames are only sent.
         unsafe {
             dpdk::shim_pktmbuf_attach(self.raw.as_ptr(), bytes.cast_mut().cast(), len, Some(done), owner);
         }
         (self.data, self.len, self.room) = (std::ptr::dangling_mut(), 0, 0);
     }
 
-    /// Appends `tail`; false, and it is freed, if the chain is too long.
+    /// Appends `tail`. Returns false if the chain is too long. `tail` is freed then.
     pub fn chain(&mut self, tail: Mbuf) -> bool {
         let segments = tail.segments;
         let tail = tail.into_raw();
-        // SAFETY: both are valid and ours alone; on success the tail is the head's. On failure
-        // nothing happened.
+        // SAFETY: both are valid and ours alone. On success `tail` belongs to the head. On failure
+        // nothing has changed.
         unsafe {
             let chained = dpdk::shim_pktmbuf_chain(self.raw.as_ptr(), tail) == 0;
             if chained {
@@ -284,7 +287,7 @@ impl Mbuf {
         }
     }
 
-    /// As DPDK knows it.
+    /// Returns DPDK's pointer to the chain.
     pub fn as_ptr(&mut self) -> *mut dpdk::rte_mbuf {
         self.raw.as_ptr()
     }
@@ -293,7 +296,7 @@ impl Mbuf {
 impl Drop for Mbuf {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: it is ours alone, and gone after this.
+        // SAFETY: it is ours alone, and is not used after this.
         unsafe { dpdk::shim_pktmbuf_free(self.raw.as_ptr()) };
     }
 }

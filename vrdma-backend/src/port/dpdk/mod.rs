@@ -1,4 +1,4 @@
-//! DPDK, safely: its environment (EAL), packet buffers (mbufs), and Ethernet devices.
+//! Safe use of DPDK: its environment (EAL), packet buffers (mbufs), and Ethernet devices.
 #![allow(unsafe_code, reason = "this folder is the border to DPDK, and to the sockets beneath its drivers")]
 
 mod attached;

@@ -1,4 +1,4 @@
-//! How many queue pairs a device gets, and how they are set up.
+//! Chooses how many queue pairs a device gets, and sets them up.
 
 use super::attached::check;
 use super::eal::{Eal, expecting_failure, take_said};
@@ -10,50 +10,51 @@ use dpdk_sys as dpdk;
 use std::mem::zeroed;
 use std::ptr::null;
 
-/// Descriptors of the receive and of the send queue, where the device has no other wish.
+/// The lengths of the receive and the send queue in descriptors, unless the device wants others.
 const DESCRIPTORS: u16 = 1024;
-/// Buffers that the driver of XDP sockets keeps for itself: for its rings to receive, and copies of
-/// frames to send.
+/// The number of buffers that the driver of XDP sockets keeps for itself.
+///
+/// It needs them for its receive rings and for copies of frames to send.
 const XDP_BUFFERS: u32 = 6144;
-/// What we have use for.
+/// The offloads that are used where the device has them.
 const OFFLOADS: u64 = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
     | dpdk::SHIM_TX_OFFLOAD_IPV4_CKSUM
     | dpdk::SHIM_TX_OFFLOAD_UDP_CKSUM
     | dpdk::SHIM_TX_OFFLOAD_TCP_CKSUM;
-/// Room of the mbufs that carry memory of others, or the end of a frame.
+/// The room of mbufs that carry external memory or the end of a frame.
 const TAIL_ROOM: u16 = 64;
 
-/// What a device is set up with.
+/// The settings with which a device is set up.
 pub(super) struct Setup<'a> {
     pub port: u16,
     pub info: &'a dpdk::rte_eth_dev_info,
     pub mtu: u16,
-    /// Room of the buffers for its frames.
+    /// The room of the buffers for its frames, in bytes.
     pub room: u16,
-    /// Interrupts are asked for.
+    /// Whether to ask for receive interrupts.
     pub interrupt: bool,
 }
 
-/// A device that was started.
+/// A started device.
 pub(super) struct Running {
-    /// Of each queue pair.
+    /// The buffer pools of each queue pair.
     pub pools: Vec<Pools>,
-    /// Whether it may be asked to interrupt us.
+    /// Whether receive interrupts are available.
     pub interrupt: bool,
 }
 
-/// The buffers of one queue pair.
+/// The buffer pools of one queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pools {
-    /// Frames to receive, and to send.
+    /// The pool of receive buffers. `tx` has the buffers for frames to send.
     pub rx: Pool,
     pub tx: Pool,
-    /// Further pieces of frames to send.
+    /// The pool of further segments of frames to send.
     pub piece: Pool,
 }
 
 impl Setup<'_> {
-    /// Starts the device with a queue pair for each worker, or with one, which is said.
+    /// Starts the device with a queue pair for each worker, or with one, which is logged.
     pub fn run_for(&self, eal: Eal, device: &UplinkDevice, workers: u16) -> Result<Running> {
         let has = self.info.max_rx_queues.min(self.info.max_tx_queues);
         if device.is_af_packet() {
@@ -63,7 +64,8 @@ impl Setup<'_> {
             );
         }
         let lengths = queue_lengths(self.port, device.is_pci())?;
-        // Pools are never freed: so what fails for several has the first one's made already.
+        // Pools are never freed. So if starting several queue pairs fails, the first one's pools
+        // are reused.
         let first = pools(eal, device, lengths, self.room)?;
         let why_not = if workers == 1 {
             return self.run(device, lengths, vec![first]);
@@ -83,7 +85,7 @@ impl Setup<'_> {
         self.run(device, lengths, vec![first])
     }
 
-    /// Starts the device as it was before, with the buffers that it had.
+    /// Starts the device as it was started the first time, with the same buffers.
     pub fn run_again(&self, device: &UplinkDevice, pools: Vec<Pools>) -> Result<Running> {
         let lengths = queue_lengths(self.port, device.is_pci())?;
         self.run(device, lengths, pools)
@@ -98,22 +100,22 @@ impl Setup<'_> {
         Ok(Running { pools, interrupt })
     }
 
-    /// Sets the device up; whether it may be asked to interrupt us.
+    /// Configures the device. Returns whether receive interrupts are available.
     fn configure(&self, queues: u16) -> Result<bool> {
         let (port, info) = (self.port, self.info);
-        // SAFETY: zero is a value of this structure: everything as the driver likes it. What no
-        // rule steers shall come to the first queue: without RSS.
+        // SAFETY: zero is a valid value of this structure, and means the driver's defaults. There
+        // is no RSS, so that what no rule steers comes to the first queue.
         let mut conf: dpdk::rte_eth_conf = unsafe { zeroed() };
         conf.rxmode.mtu = self.mtu.into();
         conf.txmode.offloads = info.tx_offload_capa & OFFLOADS;
-        // SAFETY: drivers point it to flags of their own, or nowhere.
+        // SAFETY: drivers point this to flags of their own, or set it to null.
         let flags = unsafe { info.dev_flags.as_ref() }.copied().unwrap_or(0);
         let tells_of_link = flags & dpdk::SHIM_DEV_INTR_LSC != 0 && !Quirks::of(info).deaf_to_link;
         conf.intr_conf.set_lsc(tells_of_link.into());
         conf.intr_conf.set_rxq(self.interrupt.into());
-        // SAFETY: the port is ours; the configuration is copied.
+        // SAFETY: the port is ours. The configuration is copied.
         let call = || unsafe { dpdk::rte_eth_dev_configure(port, queues, queues, &conf) };
-        // Whether there are interrupts is found out by asking for them.
+        // The only way to find out whether there are interrupts is to ask for them.
         let mut result = if self.interrupt { expecting_failure(call) } else { call() };
         if result < 0 && self.interrupt {
             take_said();
@@ -126,7 +128,7 @@ impl Setup<'_> {
     }
 }
 
-/// The buffers of a queue pair of these lengths, with room for frames.
+/// Creates the pools of a queue pair. `room` is the room of buffers for frames.
 fn pools(eal: Eal, device: &UplinkDevice, (rx, tx): (u16, u16), room: u16) -> Result<Pools> {
     let spare = match device.is_af_xdp() {
         true => XDP_BUFFERS,
@@ -142,10 +144,10 @@ fn pools(eal: Eal, device: &UplinkDevice, (rx, tx): (u16, u16), room: u16) -> Re
     })
 }
 
-/// Lengths of the receive and of the send queue.
+/// Returns the lengths of the receive and the send queue.
 fn queue_lengths(port: u16, pci: bool) -> Result<(u16, u16)> {
     let (mut rx, mut tx) = (DESCRIPTORS, DESCRIPTORS);
-    // SAFETY: the port is ours; both are written within their bounds.
+    // SAFETY: the port is ours. Both numbers are written within their bounds.
     let result = unsafe { dpdk::rte_eth_dev_adjust_nb_rx_tx_desc(port, &mut rx, &mut tx) };
     if pci {
         check(result, "lengths of queues")?;
@@ -154,8 +156,8 @@ fn queue_lengths(port: u16, pci: bool) -> Result<(u16, u16)> {
 }
 
 fn setup(port: u16, queue: u16, rx: u16, tx: u16, pool: &Pool) -> Result<()> {
-    // SAFETY: the port is ours and configured with this queue; without further wishes (null) the
-    // driver's defaults are taken, among them all offloads of the port. Pools live to the end.
+    // SAFETY: the port is ours and configured with this queue. Null settings mean the driver's
+    // defaults, which include all offloads of the port. Pools are never freed.
     unsafe {
         let socket = u32::MAX; // SOCKET_ID_ANY
         check(

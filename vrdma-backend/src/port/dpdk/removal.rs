@@ -1,4 +1,4 @@
-//! Devices that the host wants back: a NIC that is about to be unplugged.
+//! Notices that the host wants a device back, because a NIC is about to be unplugged.
 
 use super::attached::{check, info};
 use anyhow::{Result, ensure};
@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Learns from EAL that a device is to go: its kernel driver waits until we have let it go.
+/// Learns from EAL that a device is to be removed. Its kernel driver waits until it is released.
 #[derive(Debug)]
 pub struct Removal {
     device: CString,
@@ -15,19 +15,19 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// That of a port's device, which EAL has.
+    /// Watches a port's device, which EAL has.
     ///
     /// # Errors
     /// EAL has no memory left.
     pub fn watch(port: u16) -> Result<Removal> {
         let device = info(port)?.device;
         ensure!(!device.is_null(), "a port without a device");
-        // SAFETY: EAL has the device while it has the port. Its name is a string, which we copy.
+        // SAFETY: EAL has the device while it has the port. Its name is a string, which is copied.
         let device = unsafe { CStr::from_ptr(dpdk::rte_dev_name(device)) }.to_owned();
         let removal = Removal { device, wanted: Arc::default() };
         let argument = removal.argument();
-        // SAFETY: EAL runs and copies the name. The flag lives until `drop` has taken the callback
-        // back.
+        // SAFETY: EAL runs and copies the name. The flag lives until `drop` has unregistered the
+        // callback.
         let result = unsafe {
             dpdk::rte_dev_event_callback_register(removal.device.as_ptr(), Some(on_event), argument)
         };
@@ -35,12 +35,12 @@ impl Removal {
         Ok(removal)
     }
 
-    /// Whether somebody waits for the device.
+    /// Whether the host waits for the device.
     pub fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// What the callback gets.
+    /// Returns the callback's argument.
     fn argument(&self) -> *mut c_void {
         Arc::as_ptr(&self.wanted).cast_mut().cast()
     }
@@ -48,7 +48,7 @@ impl Removal {
 
 impl Drop for Removal {
     fn drop(&mut self) {
-        // SAFETY: EAL runs. It refuses (EAGAIN) while the callback runs, which is soon over.
+        // SAFETY: EAL runs. It refuses (EAGAIN) while the callback runs, which does not take long.
         let take_back = || unsafe {
             dpdk::rte_dev_event_callback_unregister(self.device.as_ptr(), Some(on_event), self.argument())
         };
@@ -58,11 +58,11 @@ impl Drop for Removal {
     }
 }
 
-/// Called by EAL's own thread.
+/// Sets the flag of a [`Removal`]. EAL's own thread calls this.
 unsafe extern "C" fn on_event(_: *const c_char, event: dpdk::rte_dev_event_type, argument: *mut c_void) {
     if event == dpdk::RTE_DEV_EVENT_REMOVE {
-        // SAFETY: the argument is the flag of a `Removal`, which takes this callback back before it
-        // goes.
+        // SAFETY: the argument is the flag of a `Removal`, which unregisters this callback before
+        // it is dropped.
         unsafe { &*argument.cast::<AtomicBool>() }.store(true, Ordering::Relaxed);
     }
 }

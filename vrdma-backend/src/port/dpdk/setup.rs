@@ -1,4 +1,4 @@
-//! How a device is found, set up and started.
+//! Finds, sets up and starts a device.
 
 use super::attached::{Attached, check, info};
 use super::device::Device;
@@ -18,23 +18,24 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex};
 use vrdma_wire::num::Mac;
 
-/// The MTU that every device takes.
+/// The MTU that every device supports.
 const DEFAULT_MTU: u16 = 1500;
 
-/// What a device is opened with.
+/// The settings with which a device is opened.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// With all parameters.
+    /// The device with all parameters.
     pub device: UplinkDevice,
-    /// The MTU that was asked for, and that which the port gets.
+    /// The MTU that was configured. `mtu` is the MTU that the port gets.
     pub asked: Option<u16>,
     pub mtu: u16,
     pub zero_copy: bool,
     pub workers: u16,
 }
 
-/// Starts a device; under [`lock`](super::attached::lock). Of one that was there before, and gets
-/// the same again, the buffers are given.
+/// Starts a device. The caller holds [`lock`](super::attached::lock).
+///
+/// A device that comes back gets its earlier buffers as `pools`.
 pub(super) fn start(
     eal: Eal,
     wanted: &Wanted,
@@ -42,7 +43,7 @@ pub(super) fn start(
     pools: Option<Vec<Pools>>,
 ) -> Result<Ethdev> {
     let Wanted { device, mut mtu, zero_copy, workers, .. } = wanted.clone();
-    // What fails from here on is undone.
+    // If anything fails from here on, dropping these values undoes what was done.
     let sockets = driver_sockets();
     let attached = Attached::new(probe(eal, &device)?)?;
     let port = attached.0.expect("just attached");
@@ -55,7 +56,7 @@ pub(super) fn start(
     // NICs round the room of buffers down to whole KiB.
     let mut room = (frame + 1).next_multiple_of(1024);
     if device.is_af_packet() {
-        // The driver insists on room for whatever its ring has room for.
+        // The driver insists on room for as much as a frame of its ring can hold.
         room = device.get("framesz").and_then(|size| size.parse().ok()).unwrap_or(2048).max(room);
     }
     let room = u16::try_from(room).context("framesz is too long")?;
@@ -75,7 +76,7 @@ pub(super) fn start(
     let interrupts = Mutex::default();
     let interface = held.as_ref().map(|held| held.interface().clone());
     let has_rules = false.into();
-    // Whoever drops it takes the lock that is held here: so nothing may fail from here on.
+    // Dropping `Device` takes the lock that the caller holds. So nothing may fail from here on.
     let shared =
         Device { port, held, lost: false.into(), dma: dma.clone(), interrupts, removal, attached, has_rules };
     let shared = Arc::new(shared);
@@ -102,7 +103,7 @@ pub(super) fn start(
     Ok(first)
 }
 
-/// The checksums among what a device offers.
+/// Returns which checksum offloads a device offers.
 fn checksums(offered: u64) -> Checksums {
     let has = |bit: u64| offered & bit != 0;
     Checksums {
@@ -112,17 +113,20 @@ fn checksums(offered: u64) -> Checksums {
     }
 }
 
-/// Most pieces of a frame; 0 of a device is no limit. `nb_seg_max` holds for frames that the device
-/// cuts (TSO), `nb_mtu_seg_max` for others, which ours are: it is often lower (XL710: 255 and 8),
-/// and drivers do not check it while they send.
+/// Returns the most segments that a frame may have. A limit of 0 means no limit.
+///
+/// `nb_seg_max` applies to frames that the device segments (TSO). `nb_mtu_seg_max` applies to all
+/// others, and so to the frames of this program. It is often lower (XL710: 255 and 8), and drivers
+/// do not check it when they send.
 fn most_segments(info: &dpdk::rte_eth_dev_info) -> u16 {
     let limits = info.tx_desc_lim;
     let given = [limits.nb_seg_max, limits.nb_mtu_seg_max].into_iter().filter(|most| *most != 0);
     given.min().unwrap_or(u16::MAX)
 }
 
-/// How guests' memory is made known to a PCI device; none if its frames cannot take any with them,
-/// which is said.
+/// Returns how guests' memory is mapped for a PCI device.
+///
+/// `None` if its frames cannot carry external memory. The reason is logged.
 fn dma(
     port: u16,
     device: &UplinkDevice,
@@ -132,7 +136,7 @@ fn dma(
     // SAFETY: EAL runs.
     let virtual_addresses = unsafe { dpdk::rte_eal_iova_mode() } == dpdk::RTE_IOVA_VA;
     let quirks = Quirks::of(info);
-    // SAFETY: the port is ours and started; it has sent nothing yet.
+    // SAFETY: the port is ours and started. It has sent nothing yet.
     let can_clean = || expecting_failure(|| unsafe { dpdk::rte_eth_tx_done_cleanup(port, 0, 0) }) >= 0;
     let cleans = !quirks.broken_by_cleaning && can_clean();
     let why_not = if !multi_segs {
@@ -153,16 +157,16 @@ fn dma(
     Ok(None)
 }
 
-/// The device's port, which is none that somebody has already.
+/// Finds the device's port, and probes the device if EAL does not know it yet.
 fn probe(eal: Eal, device: &UplinkDevice) -> Result<u16> {
     let find = || {
         let name = CString::new(device.name.as_str())?;
         let mut port = 0;
-        // SAFETY: EAL runs; the name is a string, and the port is written only on success.
+        // SAFETY: EAL runs. The name is a string, and the port is written only on success.
         let result = unsafe { dpdk::rte_eth_dev_get_port_by_name(name.as_ptr(), &mut port) };
         anyhow::Ok((result == 0).then_some(port))
     };
-    // EAL itself has found the devices that its arguments name.
+    // EAL has already found the devices that its arguments name.
     if let Some(port) = find()? {
         return Ok(port);
     }
@@ -180,14 +184,14 @@ fn next_port(from: u16) -> Option<u16> {
     (u32::from(port) < dpdk::RTE_MAX_ETHPORTS).then_some(port)
 }
 
-/// The largest MTU that the device admits to.
+/// Returns the largest MTU that the device admits to.
 fn longest(info: &dpdk::rte_eth_dev_info) -> u16 {
-    // Ethernet header and FCS, as ethdev counts where the driver does not say.
+    // The Ethernet header and FCS, which ethdev assumes if the driver does not say.
     let by_frame = u16::try_from(info.max_rx_pktlen.saturating_sub(18)).unwrap_or(u16::MAX);
     by_frame.min(info.max_mtu).max(DEFAULT_MTU)
 }
 
-/// Guests have addresses of their own.
+/// Makes the port promiscuous, because guests have their own MAC addresses.
 fn promiscuous(port: u16, device: &UplinkDevice) {
     // SAFETY: the port is ours.
     let result = unsafe { dpdk::rte_eth_promiscuous_enable(port) };
@@ -198,7 +202,7 @@ fn promiscuous(port: u16, device: &UplinkDevice) {
 
 fn mac(port: u16) -> Result<Mac> {
     let mut address = dpdk::rte_ether_addr { addr_bytes: [0; 6] };
-    // SAFETY: the port is ours; the address is written.
+    // SAFETY: the port is ours. The address is written.
     check(unsafe { dpdk::rte_eth_macaddr_get(port, &mut address) }, "its MAC address")?;
     Ok(Mac(address.addr_bytes))
 }
@@ -211,7 +215,7 @@ mod tests {
     #[test]
     fn a_frame_has_no_more_pieces_than_the_device_takes_without_cutting_it() {
         let most = |of_all, of_mtu| {
-            // SAFETY: zero is a value of this structure.
+            // SAFETY: zero is a valid value of this structure.
             let mut info: dpdk::rte_eth_dev_info = unsafe { zeroed() };
             (info.tx_desc_lim.nb_seg_max, info.tx_desc_lim.nb_mtu_seg_max) = (of_all, of_mtu);
             most_segments(&info)

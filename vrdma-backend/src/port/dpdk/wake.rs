@@ -1,4 +1,4 @@
-//! How one learns, asleep, that a device has frames.
+//! How a sleeping thread learns that a device has received frames.
 
 use super::eal::expecting_failure;
 use super::interface::{DriverSocket, Interface, driver_sockets, receives_from};
@@ -12,25 +12,28 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub enum Wake {
     /// Nothing.
     Blind,
-    /// The driver's own socket; gone while its interface is.
+    /// The driver's own socket. It is `None` while the interface is gone.
     Socket {
         socket: Option<DriverSocket>,
-        /// An epoll set with the socket of the moment, which whoever waits need not know.
+        /// An epoll set that contains the current socket. A waiting thread need not know the
+        /// socket.
         gate: OwnedFd,
     },
-    /// The interrupt of a receive queue, which has to be asked for each time.
+    /// The interrupt of a receive queue. It has to be enabled each time.
     Interrupt {
-        /// Readable after it.
+        /// Readable after an interrupt.
         fd: OwnedFd,
-        /// An eventfd, which counts until it is read. Other kinds are the driver's business.
+        /// Whether `fd` is an eventfd, which counts until it is read. The driver handles other
+        /// kinds.
         counts: bool,
     },
 }
 
 impl Wake {
-    /// What there is for a queue of a port that was started, ours alone: `interrupt` says whether
-    /// interrupts could be configured, and `before` which sockets there were before the driver
-    /// opened its own, one for each queue.
+    /// Finds what wakes the user of a queue. Its port is started and ours alone.
+    ///
+    /// `interrupt` says whether interrupts could be configured. `before` lists the sockets that
+    /// existed before the driver opened its own. The driver opens one socket for each queue.
     pub fn find(
         port: u16,
         queue: u16,
@@ -40,7 +43,7 @@ impl Wake {
         before: &[i32],
     ) -> Wake {
         if let Some(interface) = interface {
-            // Other threads open sockets, too. Numbers are given from the lowest on.
+            // Other threads open sockets too. Descriptor numbers are given from the lowest on.
             let is_ours = |fd: &i32| !before.contains(fd) && receives_from(*fd, interface.index());
             let mut found: Vec<i32> = driver_sockets().into_iter().filter(is_ours).collect();
             found.sort_unstable();
@@ -59,7 +62,8 @@ impl Wake {
         }
         if interrupt && let Some(fd) = interrupt_fd(port, queue) {
             let counts = is_eventfd(&fd);
-            // What virtual drivers have instead (`net_vhost` an epoll set) stays readable.
+            // Virtual drivers may have other descriptors (`net_vhost` has an epoll set), which stay
+            // readable.
             if counts || device.is_pci() {
                 return Wake::Interrupt { fd, counts };
             }
@@ -67,7 +71,7 @@ impl Wake {
         Wake::Blind
     }
 
-    /// What to wait for.
+    /// Returns the descriptor to wait for.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Wake::Blind => None,
@@ -76,7 +80,7 @@ impl Wake {
         }
     }
 
-    /// Before a sleep; false if nothing will wake the sleeper.
+    /// Prepares for a sleep. Returns false if nothing will wake the sleeper.
     pub fn arm(&self, port: u16, queue: u16) -> bool {
         match self {
             Wake::Blind => false,
@@ -86,27 +90,28 @@ impl Wake {
             }
             Wake::Interrupt { fd, counts } => {
                 drain(fd, *counts);
-                // SAFETY: the port is ours, and has the queue.
+                // SAFETY: the port is ours and has this queue.
                 unsafe { dpdk::rte_eth_dev_rx_intr_enable(port, queue) >= 0 }
             }
         }
     }
 
-    /// Its device is gone, and makes nothing readable any more: nor is what it did last.
+    /// Clears what the device signalled last. The device is gone and signals nothing any more.
     pub fn silence(&self) {
         if let Wake::Interrupt { fd, counts } = self {
             drain(fd, *counts);
         }
     }
 
-    /// The interface is gone: the driver's socket may be closed.
+    /// Drops the driver's socket, because the interface is gone. The driver may then close the
+    /// socket.
     pub fn let_go(&mut self) {
         if let Wake::Socket { socket, .. } = self {
             *socket = None;
         }
     }
 
-    /// From now on the socket of `other` wakes who waits here.
+    /// Takes over the socket of `other`. It then wakes the thread that waits here.
     pub fn follow(&mut self, mut other: Wake) {
         if let (Wake::Socket { socket, gate }, Wake::Socket { socket: new, .. }) = (self, &mut other) {
             *socket = new.take();
@@ -116,33 +121,34 @@ impl Wake {
         }
     }
 
-    /// After it.
+    /// Ends the preparations for a sleep.
     pub fn disarm(&self, port: u16, queue: u16) {
         if let Wake::Interrupt { fd, counts } = self {
-            // SAFETY: the port is ours, and has the queue.
+            // SAFETY: the port is ours and has this queue.
             unsafe { dpdk::rte_eth_dev_rx_intr_disable(port, queue) };
             drain(fd, *counts);
         }
     }
 }
 
-/// An epoll set with a socket in it.
+/// Creates an epoll set that contains a socket.
 fn gate(socket: &DriverSocket) -> rustix::io::Result<OwnedFd> {
     let gate = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     watch(&gate, socket)?;
     Ok(gate)
 }
 
-/// Puts a socket into the set. It leaves it when it is closed.
+/// Adds a socket to the epoll set. Closing the socket removes it.
 fn watch(gate: &OwnedFd, socket: &DriverSocket) -> rustix::io::Result<()> {
     epoll::add(gate, socket.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)
 }
 
-/// The descriptor of a queue's interrupt: the driver's, so with a number of our own.
+/// Returns the descriptor of a queue's interrupt. It is duplicated, because the driver owns the
+/// original.
 fn interrupt_fd(port: u16, queue: u16) -> Option<OwnedFd> {
-    // SAFETY: the port is ours and started; the new descriptor is ours alone.
+    // SAFETY: the port is ours and started. The new descriptor is ours alone.
     unsafe {
-        // A virtual device without interrupts is no error of anybody's.
+        // A virtual device without interrupts is not an error.
         let fd = expecting_failure(|| dpdk::rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue));
         let own = if fd >= 0 { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) } else { -1 };
         (own >= 0).then(|| OwnedFd::from_raw_fd(own))
@@ -154,7 +160,7 @@ fn is_eventfd(fd: &OwnedFd) -> bool {
     link.is_ok_and(|link| link.to_string_lossy().contains("eventfd"))
 }
 
-/// Takes away what was counted. Whether reading may block is up to who made it.
+/// Resets the counter of an eventfd. Whether a read may block depends on the descriptor's creator.
 fn drain(fd: &OwnedFd, counts: bool) {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     if counts && poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready != 0) {

@@ -1,8 +1,9 @@
 use super::*;
 use crate::port::pair::{Pair, pair};
 
-/// Frames by number, sent through faults; their numbers as they arrive, each with whether it is as
-/// it was.
+/// Sends numbered frames through faults.
+///
+/// It returns their numbers as they arrive, each with whether the frame is unchanged.
 struct Bench {
     bad: Faults,
     good: Pair,
@@ -16,7 +17,7 @@ impl Bench {
         Bench { bad, good }
     }
 
-    /// Sends and receives `numbers`, and then looks once more `later`.
+    /// Sends and receives `numbers`, and then polls once more at the time `later`.
     fn run(&mut self, numbers: std::ops::Range<u32>, later: Duration) -> Vec<(u32, bool)> {
         let mut out = Vec::new();
         for number in numbers {
@@ -104,7 +105,7 @@ fn a_frame_out_of_order_is_overtaken_by_a_few() {
     let mut numbers: Vec<u32> = all.iter().map(|(number, _)| *number).collect();
     assert!(!numbers.is_sorted());
     let apart = numbers.iter().zip(0u32..).map(|(number, place)| number.abs_diff(place)).max();
-    // Those that overtake may be held themselves.
+    // Frames that overtake may be held back themselves.
     assert!(apart < Some(50), "{apart:?}");
     numbers.sort_unstable();
     assert!(numbers == (0..10_000).collect::<Vec<_>>());

@@ -1,11 +1,11 @@
-//! What a port asks of it.
+//! The inter-worker ports as drivers: what a [`Port`](crate::port::Port) calls.
 
 use super::Mesh;
 use super::lane::{Inward, Outward};
 use super::nic::Nic;
 use super::table::Place;
 use crate::port::frame::{Frame, Origin};
-use crate::port::{BURST, Capabilities, Dma, Driver, External, Offload};
+use crate::port::{BURST, Capabilities, Dma, Driver, External, Frames, Offload, Wakeup};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,7 +31,38 @@ impl Driver for Mesh {
         }
     }
 
-    /// A burst of the NIC, and as much of the other workers.
+    fn link(&mut self) -> bool {
+        self.look()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        let speed = self.link.as_ref()?.speed.load(Ordering::Relaxed);
+        (speed != 0).then_some(speed)
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        let Some(nic) = &self.nic else { return };
+        // These replace the port's own counters, which include frames between workers.
+        let c = &nic.counters;
+        count("frames_received", c.frames_received);
+        count("bytes_received", c.bytes_received);
+        count("frames_sent", c.frames_sent);
+        count("bytes_sent", c.bytes_sent);
+        count("tx_link_down", c.tx_link_down);
+        count("rx_handed_over", c.handed_over);
+        if nic.is_first {
+            count("rules", self.rules.made);
+            count("rules_refused", self.rules.refused);
+        } else {
+            // The first worker counts for all.
+            count("link_changes", 0);
+        }
+        nic.driver.counters(count);
+    }
+}
+
+impl Frames for Mesh {
+    /// Appends a burst from the NIC, and up to a burst from the other workers.
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         self.has_relayed = self.nic.as_mut().is_some_and(Nic::flush);
         self.receive_from_nic(frames);
@@ -103,10 +134,12 @@ impl Driver for Mesh {
     fn offload(&mut self, _frame: &mut Frame, _offload: Offload) {
         unreachable!("this port says that it can no checksums");
     }
+}
 
+impl Wakeup for Mesh {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         match &self.nic {
-            // Without a descriptor of the NIC its user never sleeps long, and needs none.
+            // If the NIC has no descriptor, its user never sleeps long and needs none.
             Some(_) => self.both.as_ref().map(|both| both.as_fd()),
             None => Some(self.station.bell.as_fd()),
         }
@@ -124,11 +157,17 @@ impl Driver for Mesh {
         }
     }
 
-    fn reaches_workers(&self) -> bool {
-        true
+    fn held(&self) -> Option<Duration> {
+        self.nic.as_ref()?.driver.held()
     }
+}
 
-    fn way_to(&mut self, dst: Mac) -> Way {
+impl Mesh {
+    /// Describes the way to this address.
+    ///
+    /// It has room if the ring takes what a port sends in one round, after all that is queued in
+    /// the port.
+    pub fn way_to(&mut self, dst: Mac) -> Way {
         let (lane, stays_here) = match self.table.place_of(dst) {
             Place::Worker(to) => (self.outward[to].as_mut(), to != self.worker),
             Place::Out => (self.to_nic.as_mut(), false),
@@ -138,48 +177,23 @@ impl Driver for Mesh {
         Way { has_room: lane.is_none_or(Outward::has_room), stays_here, is_near: false }
     }
 
-    fn leads_out(&self) -> bool {
+    /// Whether there is a NIC.
+    pub fn leads_out(&self) -> bool {
         self.link.is_some()
     }
 
-    fn has_queue(&self) -> bool {
+    /// Whether this worker has a queue pair of the NIC.
+    pub fn has_queue(&self) -> bool {
         self.nic.is_some()
     }
 
-    fn has_relayed(&self) -> bool {
+    /// Whether the last receive or send moved a frame of other workers that is not for the caller.
+    pub fn has_relayed(&self) -> bool {
         self.has_relayed
     }
 
-    fn link(&mut self) -> bool {
-        self.look()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        let speed = self.link.as_ref()?.speed.load(Ordering::Relaxed);
-        (speed != 0).then_some(speed)
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        let Some(nic) = &self.nic else { return };
-        // In the place of what the port counts, which has frames between workers too.
-        let c = &nic.counters;
-        count("frames_received", c.frames_received);
-        count("bytes_received", c.bytes_received);
-        count("frames_sent", c.frames_sent);
-        count("bytes_sent", c.bytes_sent);
-        count("tx_link_down", c.tx_link_down);
-        count("rx_handed_over", c.handed_over);
-        if nic.is_first {
-            count("rules", self.rules.made);
-            count("rules_refused", self.rules.refused);
-        } else {
-            // The first worker counts for all.
-            count("link_changes", 0);
-        }
-        nic.driver.counters(count);
-    }
-
-    fn worker_counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+    /// Reports names and values of the counters for frames between workers.
+    pub fn worker_counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
         count("frames_sent", self.counters.sent);
         count("frames_received", self.counters.received);
         count("frames_lost", self.counters.lost);
@@ -188,9 +202,5 @@ impl Driver for Mesh {
             count("uplink_sent", nic.counters.frames_sent);
             count("uplink_received", nic.counters.frames_received);
         }
-    }
-
-    fn held(&self) -> Option<Duration> {
-        self.nic.as_ref()?.driver.held()
     }
 }

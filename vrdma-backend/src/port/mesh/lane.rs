@@ -1,41 +1,44 @@
-//! The way of frames from one worker to another, and of their empty buffers back.
+//! Inter-worker channels: rings for frames from one worker to another, and for empty buffers back.
 
 use super::ring::{self, Receiver, Sender};
 use super::sleeper::Sleeper;
 use super::sync::AtomicBool;
 use crate::port::frame::{Buffer, Frame};
-use crate::port::{BACKLOG, TURN};
+use crate::port::sizes::{BACKLOG, TURN};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Frames that a lane holds, as the receive ring of a NIC does; what is more is lost.
+/// The number of frames that a channel holds, as many as the receive ring of a NIC. More are lost.
 pub(super) const DEPTH: usize = 1024;
 
-/// A worker to which frames are sent. What others look at all the time shares no line with what
-/// anybody writes.
+/// The endpoint of a worker to which others send: it tells whether the worker sleeps, and wakes it.
+///
+/// Senders read it all the time, so it shares no cache line with data that is written.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Station {
     sleeper: Sleeper,
-    /// Readable once it was woken.
+    /// An eventfd that is readable after the worker was woken.
     pub(super) bell: OwnedFd,
 }
 
-/// The sender's end. Ends of several workers lie side by side when they are made: none shares a
-/// line, nor a pair of them.
+/// The sender's end of a channel.
+///
+/// Ends of several workers are adjacent in memory when they are made. The alignment keeps each in
+/// its own cache lines and pairs of lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Outward {
     frames: Sender<Frame>,
     empty: Receiver<Buffer>,
     to: Arc<Station>,
-    /// Something was put in that was not published yet.
+    /// Whether something was pushed and is not yet published.
     unpublished: bool,
 }
 
-/// The receiver's end.
+/// The receiver's end of a channel.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Inward {
@@ -43,7 +46,7 @@ pub(super) struct Inward {
     empty: Sender<Buffer>,
 }
 
-/// A lane to that worker.
+/// Creates a channel to the worker with this endpoint.
 pub(super) fn lane(to: &Arc<Station>) -> (Outward, Inward) {
     let (frames, received) = ring::ring(DEPTH);
     let (returned, empty) = ring::ring(DEPTH);
@@ -52,7 +55,7 @@ pub(super) fn lane(to: &Arc<Station>) -> (Outward, Inward) {
 }
 
 impl Station {
-    /// Of a worker that is awake.
+    /// Creates the endpoint of a worker that is awake.
     ///
     /// # Errors
     /// The system has no descriptors left.
@@ -61,18 +64,18 @@ impl Station {
         Ok(Station { sleeper: Sleeper { asleep: AtomicBool::new(false) }, bell })
     }
 
-    /// Its worker is about to sleep.
+    /// Announces that the worker is about to sleep.
     pub(super) fn arm(&self) {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         self.sleeper.sleeps();
     }
 
-    /// Its worker is awake.
+    /// Announces that the worker is awake.
     pub(super) fn disarm(&self) {
         self.sleeper.is_awake();
     }
 
-    /// Something was published for its worker, which is woken if it sleeps.
+    /// Wakes the worker if it sleeps. The caller has published something for it.
     pub fn wake(&self) {
         if self.sleeper.is_to_be_woken() {
             // A full counter wakes too.
@@ -82,22 +85,22 @@ impl Station {
 }
 
 impl Outward {
-    /// Sends a frame that lies in a buffer of the sender's.
+    /// Sends a frame that is in one of the sender's buffers.
     ///
     /// # Errors
-    /// There is no room: the frame comes back.
+    /// There is no room. The frame is returned.
     pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
         self.frames.push(frame)?;
         self.unpublished = true;
         Ok(())
     }
 
-    /// Whether it takes what a port sends in one turn, and before that what waits in the port.
+    /// Whether the ring takes what a port sends in one round, after all that is queued in the port.
     pub fn has_room(&mut self) -> bool {
         self.frames.has_room(TURN + BACKLOG)
     }
 
-    /// Lets the receiver see what was sent, and wakes it if it sleeps.
+    /// Makes sent frames visible to the receiver, and wakes it if it sleeps.
     pub fn publish(&mut self) {
         if !std::mem::take(&mut self.unpublished) {
             return;
@@ -106,7 +109,7 @@ impl Outward {
         self.to.wake();
     }
 
-    /// Takes buffers that came back.
+    /// Takes the buffers that were returned.
     pub fn take_empty(&mut self, free: &mut Vec<Buffer>) {
         while let Some(buffer) = self.empty.pop() {
             free.push(buffer);
@@ -121,19 +124,19 @@ impl Inward {
         self.frames.pop()
     }
 
-    /// After some [`Inward::pop`]: gives the places in the ring back.
+    /// Releases the slots of frames that [`Inward::pop`] has taken.
     pub fn release(&mut self) {
         self.frames.release();
     }
 
-    /// Gives a buffer back, which the sender sees after [`Inward::publish_empty`].
+    /// Returns a buffer. The sender sees it after [`Inward::publish_empty`].
     pub fn give_back(&mut self, buffer: Buffer) {
-        // The sender takes them when it has no other. What finds no room is freed: the sender will
-        // make another.
+        // The sender takes buffers back when it has no others. A buffer that finds no room is
+        // freed, and the sender makes another.
         let _ = self.empty.push(buffer);
     }
 
-    /// Lets the sender see which buffers came back.
+    /// Makes returned buffers visible to the sender.
     pub fn publish_empty(&mut self) {
         self.empty.publish();
     }

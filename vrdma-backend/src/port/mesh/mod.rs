@@ -1,18 +1,20 @@
-//! What joins the workers of one process: each has a port, which leads to the guests of all others,
-//! and to the NIC, of which each worker has a queue pair, or the first has the only one.
+//! Inter-worker rings: they connect the workers of one process.
 //!
-//! Between each two workers are two lanes, one in each direction, and one more from each to a NIC
-//! that the first alone has. So a worker that does not take what it gets loses what is sent to it,
-//! as a NIC does whose ring is full, and keeps nobody else waiting. Frames to the switches of other
-//! workers go straight there; from there none goes on, so there are no loops. Which worker has whom
-//! is in the configuration.
+//! Each worker has a port that leads to the guests of all other workers and to the NIC. Each worker
+//! has a queue pair of the NIC, or the first worker has the only one.
 //!
-//! Flow rules of the NIC bring frames to the queue of the worker that they are for. What comes to
-//! another one (for all; for whom there is no rule; before rules took effect) is handed over by
-//! that worker.
+//! Between each two workers are two channels, one in each direction. If only the first worker has
+//! the NIC, each other worker has one more channel to it. A worker that does not take its frames
+//! loses what is sent to it, like a NIC with a full ring. It delays nobody else. A frame for
+//! another worker's switch goes straight to that worker, which does not forward it. So there are no
+//! loops. The configuration tells which worker serves which guest.
 //!
-//! A frame is written once, in a buffer of its sender, and read from there. What comes from the NIC
-//! for another worker is copied once, and so is what goes to the NIC.
+//! Flow rules of the NIC steer frames to the queue of the worker that they are for. A frame may
+//! still come to another worker's queue. It may be for all, no rule may match it, or the rules may
+//! not be in force yet. Then that worker passes it on.
+//!
+//! A frame is written once, in a buffer of its sender, and is read from there. A frame from the NIC
+//! for another worker is copied once, and so is a frame to the NIC.
 
 mod driver;
 mod lane;
@@ -47,33 +49,34 @@ pub struct Mesh {
     table: Arc<WorkerOf>,
     capabilities: Capabilities,
     mac: Mac,
-    /// To each other worker,
+    /// The channels to each other worker.
     outward: Vec<Option<Outward>>,
-    /// and from it.
+    /// The channels from each other worker.
     inward: Vec<Option<Inward>>,
-    /// The NIC, at workers that have a queue pair of it,
+    /// The NIC, if this worker has a queue pair of it.
     nic: Option<Nic>,
-    /// and the way to it, at the others.
+    /// The channel to the NIC, if only the first worker has a queue pair and this is another
+    /// worker.
     to_nic: Option<Outward>,
     rules: Rules,
-    /// What the others know of the NIC; none if there is none.
+    /// The state of the NIC's link. `None` if there is no NIC.
     link: Option<Arc<Link>>,
     station: Arc<Station>,
-    /// Readable for the station's bell and for the NIC, where there are both.
+    /// An epoll set with the endpoint's eventfd and the NIC's descriptor, if there are both.
     both: Option<OwnedFd>,
-    /// Buffers for frames to other workers. As many are made as were ever on their way at once.
+    /// Buffers for frames to other workers. As many are made as were ever in use at once.
     free: Vec<Buffer>,
-    /// Whose turn it is.
+    /// The worker whose turn is next.
     next: usize,
     has_relayed: bool,
     counters: Counters,
 }
 
-/// What the first worker tells the others of the NIC's link.
+/// The state of the NIC's link, which the first worker publishes for the others.
 #[derive(Debug)]
 struct Link {
     up: AtomicBool,
-    /// In Mb/s; 0 if it is not known.
+    /// Speed in Mb/s, or 0 if it is not known.
     speed: AtomicU32,
 }
 
@@ -85,9 +88,10 @@ struct Counters {
     buffers: u64,
 }
 
-/// The ports of `workers` workers, with the NIC of this driver: its queue pairs at all of them if
-/// it has as many, or the only one at the first. IP packets have up to `mtu` bytes where there is
-/// no NIC.
+/// Creates the ports of `workers` workers, with the NIC of this driver.
+///
+/// Each worker gets a queue pair of the NIC if there are as many. Otherwise the first worker gets
+/// the only one. Without a NIC, IP packets have up to `mtu` bytes.
 ///
 /// # Errors
 /// The system has no descriptors left.
@@ -102,7 +106,7 @@ pub fn mesh(
     let max_frame = usize::from(mtu) + ETHERNET;
     let none = Capabilities { mtu, max_frame, external: false, checksums: Checksums::default() };
     let capabilities = nic.as_ref().map_or(none, |nic| nic.capabilities());
-    // A frame is complete when it goes to another worker: who sends it does not know yet where it
+    // A frame that goes to another worker has to be complete. Its sender does not yet know where it
     // goes.
     let capabilities = Capabilities { checksums: Checksums::default(), ..capabilities };
     let mac = nic.as_ref().map_or(Mac([2, 0, 0, 0, 0, 0]), |nic| nic.mac());
@@ -135,7 +139,14 @@ pub fn mesh(
         }
     }
     let Some(mut driver) = nic else { return Ok(ports) };
-    let others = driver.split();
+    let mut queues = driver.queues();
+    let others = queues.as_mut().map(|queues| queues.split()).unwrap_or_default();
+    if let Some(queues) = queues
+        && !others.is_empty()
+    {
+        assert_eq!(others.len() + 1, workers, "a NIC was opened for all workers");
+        ports[0].rules = Rules::make(queues, &table);
+    }
     if others.is_empty() {
         let lanes = ports[1..].iter_mut().map(|port| {
             let (outward, inward) = lane(&stations[0]);
@@ -146,8 +157,6 @@ pub fn mesh(
         ports[0].add_nic(nic)?;
         return Ok(ports);
     }
-    assert_eq!(others.len() + 1, workers, "a NIC was opened for all workers");
-    ports[0].rules = Rules::make(&mut *driver, &table);
     ports[0].add_nic(Nic::new(driver, true, Vec::new()))?;
     for (port, driver) in ports[1..].iter_mut().zip(others) {
         port.add_nic(Nic::new(driver, false, Vec::new()))?;
@@ -156,7 +165,7 @@ pub fn mesh(
 }
 
 impl Mesh {
-    /// What wakes its worker.
+    /// Returns the endpoint, which wakes the worker.
     pub fn station(&self) -> &Arc<Station> {
         &self.station
     }
@@ -175,7 +184,7 @@ impl Mesh {
         Ok(())
     }
 
-    /// Takes what came to the NIC: what is for guests of others goes there.
+    /// Receives from the NIC, and passes frames for other workers' guests on to them.
     fn receive_from_nic(&mut self, frames: &mut Vec<Frame>) {
         let Some(nic) = &mut self.nic else { return };
         let mut received = std::mem::take(&mut nic.received);
@@ -190,11 +199,12 @@ impl Mesh {
                     handed_over += 1;
                     self.copy(to, &frame);
                 }
-                // Own guests, and what nobody knows: the switch decides.
+                // The frame is for a guest of this worker, or for an unknown address. The switch
+                // decides.
                 Place::Worker(_) | Place::Out => frames.push(frame),
                 Place::All => {
-                    // Under the address of a guest of ours it is dropped: by one switch, which
-                    // counts it.
+                    // A frame under the address of one of our guests is spoofed. Only this worker's
+                    // switch gets it, which drops and counts it.
                     if !self.table.has_source(&frame) {
                         self.copy_to_all(&frame);
                     }
@@ -208,7 +218,7 @@ impl Mesh {
         }
     }
 
-    /// Brings a frame of this worker where it goes.
+    /// Sends a frame of this worker to its destination.
     fn forward(&mut self, frame: Frame) {
         match self.table.place(&frame) {
             Place::Worker(to) => self.hand_over(to, frame),
@@ -226,7 +236,7 @@ impl Mesh {
         if let Some(nic) = &mut self.nic {
             return nic.send(frame);
         }
-        // Without a NIC nobody is out there.
+        // Without a NIC there are no other hosts.
         let refused = match &mut self.to_nic {
             Some(lane) => lane.push(frame).inspect_err(|_| self.counters.lost += 1).err(),
             None => Some(frame),
@@ -234,7 +244,7 @@ impl Mesh {
         self.free.extend(refused.and_then(|frame| frame.into_buffer().ok()));
     }
 
-    /// Gives a frame to another worker.
+    /// Passes a frame on to another worker.
     fn hand_over(&mut self, to: usize, frame: Frame) {
         let origin = frame.origin();
         match frame.into_buffer() {
@@ -249,13 +259,13 @@ impl Mesh {
         }
     }
 
-    /// Gives a copy of a frame to another worker.
+    /// Passes a copy of a frame on to another worker.
     fn copy(&mut self, to: usize, frame: &Frame) {
         if to == self.worker {
             return;
         }
         if frame.total_len() > self.capabilities.max_frame {
-            // From the NIC: too long for the link.
+            // It came from the NIC and is too long for the link.
             self.counters.lost += 1;
             return;
         }
@@ -265,7 +275,8 @@ impl Mesh {
     }
 
     fn push(&mut self, to: usize, frame: Frame) {
-        // The switch brings no frame of its own guests here again: that is a hairpin.
+        // There is no channel to this worker itself. The switch returns no frame to where it came
+        // from (hairpin).
         let Some(lane) = &mut self.outward[to] else { return };
         match lane.push(frame) {
             Ok(()) => self.counters.sent += 1,
@@ -276,7 +287,7 @@ impl Mesh {
         }
     }
 
-    /// A buffer for the longest frame.
+    /// Returns a buffer for the longest frame.
     fn buffer(&mut self) -> Buffer {
         if self.free.is_empty() {
             for lane in self.outward.iter_mut().flatten().chain(&mut self.to_nic) {
@@ -294,13 +305,13 @@ impl Mesh {
         self.outward.iter_mut().flatten().chain(&mut self.to_nic).for_each(Outward::publish);
     }
 
-    /// Looks at the NIC's link, and tells the others.
+    /// Checks the NIC's link, and publishes its state for the other workers.
     fn look(&mut self) -> bool {
         let Some(link) = &self.link else { return true };
         match &mut self.nic {
             Some(nic) if nic.is_first => {
                 let was_up = link.up.swap(nic.look(true), Ordering::Relaxed);
-                // To ask may take a system call.
+                // Reading the speed may take a system call.
                 if was_up != nic.up {
                     link.speed.store(nic.driver.speed().unwrap_or(0), Ordering::Relaxed);
                 }

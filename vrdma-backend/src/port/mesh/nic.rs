@@ -1,34 +1,36 @@
-//! The NIC, at a worker that has a queue pair of it: frames that come there go to all workers.
-//! Where it has the only one, the others' frames go to it.
+//! The NIC at a worker that has a queue pair of it.
+//!
+//! Frames that arrive there go to all workers. If it is the only queue pair, the other workers'
+//! frames are sent by it.
 
 use super::lane::Inward;
 use crate::port::frame::Frame;
 use crate::port::{BURST, Driver};
 
-/// Frames that wait for a driver that takes none.
+/// The number of frames that may wait for a driver that takes none.
 const WAITING: usize = 4 * BURST;
 
-/// See the module.
+/// The queue pair of the NIC that a worker uses, with the frames that wait for it.
 #[derive(Debug)]
 pub(super) struct Nic {
     pub driver: Box<dyn Driver>,
-    /// It looks at the link for all others that there are.
+    /// Whether this is the first worker, which checks the link for all others.
     pub is_first: bool,
     pub up: bool,
-    /// Room for a burst.
+    /// Scratch space for a received burst.
     pub received: Vec<Frame>,
     /// Buffers of the driver, for frames of other workers.
     free: Vec<Frame>,
-    /// Frames to be sent.
+    /// Frames that wait to be sent.
     waiting: Vec<Frame>,
-    /// What other workers send to it.
+    /// The channels by which other workers send to the NIC.
     from: Vec<Inward>,
-    /// Whose turn it is of them.
+    /// The channel whose turn is next.
     next: usize,
     pub counters: NicCounters,
 }
 
-/// What the NIC's [`Port`](crate::port::Port) would count if there were no other workers.
+/// The counters that the NIC's [`Port`](crate::port::Port) would have without other workers.
 #[derive(Debug, Default)]
 pub(super) struct NicCounters {
     pub frames_received: u64,
@@ -36,7 +38,7 @@ pub(super) struct NicCounters {
     pub frames_sent: u64,
     pub bytes_sent: u64,
     pub tx_link_down: u64,
-    /// Frames that came for guests of other workers alone.
+    /// Frames that came for guests of other workers only.
     pub handed_over: u64,
 }
 
@@ -48,12 +50,12 @@ impl Nic {
         Nic { driver, is_first, up, received, free, waiting, from, next: 0, counters }
     }
 
-    /// How many frames [`Nic::send`] takes now.
+    /// Returns how many frames [`Nic::send`] takes at the moment.
     pub fn room(&self) -> usize {
         WAITING.saturating_sub(self.waiting.len())
     }
 
-    /// Sends a frame with the next [`Nic::flush`].
+    /// Queues a frame for the next [`Nic::flush`].
     pub fn send(&mut self, frame: Frame) {
         if self.up {
             self.waiting.push(frame);
@@ -62,13 +64,14 @@ impl Nic {
         }
     }
 
-    /// Whether all was sent.
+    /// Whether everything was sent.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Gives the driver what waits, and what other workers send; true if there was anything of
-    /// theirs.
+    /// Gives the driver the frames that wait, and the frames of other workers.
+    ///
+    /// Returns true if there were any frames of other workers.
     pub fn flush(&mut self) -> bool {
         let mut relayed = false;
         let lanes = self.from.len();
@@ -91,8 +94,9 @@ impl Nic {
         relayed
     }
 
-    /// Takes frames of one worker, as long as few wait: what it leaves waits in the worker's own
-    /// lane. True if there were any.
+    /// Takes frames of one worker while few wait for the driver. Returns true if there were any.
+    ///
+    /// The other frames wait in the worker's own channel.
     fn take(&mut self, from: usize) -> bool {
         let lane = &mut self.from[from];
         let mut taken = 0;
@@ -125,19 +129,19 @@ impl Nic {
         taken != 0
     }
 
-    /// Looks at the link, which is down if others know that it is.
+    /// Checks the link. `may_be_up` is false if another worker knows that it is down.
     pub fn look(&mut self, may_be_up: bool) -> bool {
         self.up = self.driver.link() && may_be_up;
         if !self.up {
-            // The driver may keep them until the link is up again, and nobody waits for them by
-            // then.
+            // The driver might keep these frames until the link is up again. They would be out of
+            // date then.
             self.counters.tx_link_down += self.waiting.len() as u64;
             self.waiting.clear();
         }
         self.up
     }
 
-    /// Has memory of others given back as soon as can be.
+    /// Releases external memory as soon as possible.
     pub fn reclaim(&mut self) {
         self.waiting.iter_mut().for_each(Frame::own);
         self.driver.reclaim();

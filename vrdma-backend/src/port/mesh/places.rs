@@ -1,51 +1,53 @@
-//! A bounded queue from one thread to another, without locks, for values of which most fit a cache
-//! line.
+//! A bounded lock-free queue from one thread to another, for values that mostly fit a cache line.
 //!
-//! Each place says by a number whether there is a value in it, so that the line which tells the
-//! receiver that one came also carries it. Receivers only read places: a line goes to the receiver
-//! once, and comes back when the sender writes it in the next lap. What is longer has lines of its
-//! own behind (`B`), which few values need. Otherwise it is as the queue of frames (`ring.rs`).
+//! A number in each slot says whether the slot holds a value. So the cache line that announces a
+//! value also carries it. Receivers only read slots. A line goes to the receiver once, and comes
+//! back when the sender writes the slot in the next lap. Longer values have a second part (`B`) in
+//! lines of its own, which few values need. Otherwise the queue works like the queue of frames
+//! (`ring.rs`).
 
 use super::sync::{Arc, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
 
-/// Puts values in.
+/// The sender's end.
 #[derive(Debug)]
 pub struct Sender<A, B> {
     ring: Arc<Ring<A, B>>,
-    /// Values put in so far.
+    /// The number of values put in so far.
     tail: usize,
-    /// Values whose places are free again, as seen last.
+    /// The number of values whose slots are free again, as last seen.
     head: usize,
 }
 
-/// Takes them out, in the same order.
+/// The receiver's end. It takes values out in the order in which they were put in.
 #[derive(Debug)]
 pub struct Receiver<A, B> {
     ring: Arc<Ring<A, B>>,
-    /// Values taken out so far, released or not.
+    /// The number of values taken out so far, released or not.
     head: usize,
 }
 
 #[derive(Debug)]
 struct Ring<A, B> {
     places: Box<[Place<A, B>]>,
-    /// Values whose places the receiver has released.
+    /// The number of values whose slots the receiver has released.
     head: Line,
 }
 
-/// A value: its first part shares a line with the number.
+/// A slot for a value. The first part of the value shares a cache line with the number.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Place<A, B> {
-    /// What [`number`] says of the value in it; 0 before the first.
+    /// The [`number`] of the value in the slot, perhaps with [`HAS_REST`]. 0 before the first
+    /// value.
     number: AtomicU32,
     first: UnsafeCell<MaybeUninit<A>>,
     rest: UnsafeCell<MaybeUninit<B>>,
 }
 
-/// An index in a cache line of its own, and out of the way of the processor's prefetcher, which
-/// fetches pairs.
+/// An index in its own cache line.
+///
+/// The alignment is two lines, because the processor's prefetcher fetches pairs of lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
@@ -53,22 +55,23 @@ struct Line(AtomicUsize);
 /// Set in the number of a value that has a second part.
 const HAS_REST: u32 = 1;
 
-/// The number of the value at `index`, without [`HAS_REST`]: another than that of the value before
-/// it in the same place.
+/// Returns the number of the value at `index`, without [`HAS_REST`].
+///
+/// It differs from the number of the previous value in the same slot.
 fn number(index: usize) -> u32 {
     (index as u32).wrapping_add(1) << 1
 }
 
-// SAFETY: the parts of a place are touched by one end alone at any time: by the sender until it
-// stores the place's number, then by the receiver until it releases the place. Values go from one
-// thread to another, so they have to be `Send`.
+// SAFETY: only one end touches the parts of a slot at any time. That is the sender until it stores
+// the slot's number, and then the receiver until it releases the slot. Values go from one thread to
+// another, so they have to be `Send`.
 #[allow(unsafe_code, reason = "a queue between two threads without locks")]
 unsafe impl<A: Send, B: Send> Sync for Ring<A, B> {}
 
-/// A queue for `depth` values, a power of two.
+/// Creates a queue for `depth` values.
 ///
 /// # Panics
-/// It is none.
+/// `depth` is not a power of two, or is 2^30 or more.
 pub fn places<A, B>(depth: usize) -> (Sender<A, B>, Receiver<A, B>) {
     assert!(depth.is_power_of_two() && depth < 1 << 30, "a depth that is a power of two");
     let place = |_| Place {
@@ -89,7 +92,7 @@ impl<A, B> Ring<A, B> {
     /// Takes the value at `index`, if it is there.
     ///
     /// # Safety
-    /// It was not taken before.
+    /// The value was not taken before.
     #[inline]
     #[allow(unsafe_code, reason = "a queue between two threads without locks")]
     unsafe fn take(&self, index: usize) -> Option<(A, Option<B>)> {
@@ -98,11 +101,11 @@ impl<A, B> Ring<A, B> {
         if found & !HAS_REST != number(index) {
             return None;
         }
-        // SAFETY: the number says that the sender has written it, and it does not again before the
-        // place is released; it was not taken before.
+        // SAFETY: the number says that the sender has written the value. The sender does not write
+        // it again before the slot is released. The value was not taken before.
         let first = place.first.with(|first| unsafe { (*first).assume_init_read() });
         let rest = (found & HAS_REST != 0).then(|| {
-            // SAFETY: likewise.
+            // SAFETY: as for the first part.
             place.rest.with(|rest| unsafe { (*rest).assume_init_read() })
         });
         Some((first, rest))
@@ -110,7 +113,8 @@ impl<A, B> Ring<A, B> {
 }
 
 impl<A, B> Sender<A, B> {
-    /// Puts a value in, which the receiver sees at once; false if there is no room, and it is lost.
+    /// Puts a value in, which the receiver sees at once. Returns false if it is lost for lack of
+    /// room.
     #[inline]
     #[allow(unsafe_code, reason = "a queue between two threads without locks")]
     pub fn push(&mut self, first: A, rest: Option<B>) -> bool {
@@ -118,12 +122,12 @@ impl<A, B> Sender<A, B> {
             return false;
         }
         let place = self.ring.place(self.tail);
-        // SAFETY: the receiver has released the place (`head`), and sees it again only by its
-        // number. What was in it was taken.
+        // SAFETY: the receiver has released the slot (`head`), and sees it again only by its
+        // number. The previous value was taken out.
         place.first.with_mut(|place| unsafe { (*place).write(first) });
         let mut tag = number(self.tail);
         if let Some(rest) = rest {
-            // SAFETY: likewise.
+            // SAFETY: as for the first part.
             place.rest.with_mut(|place| unsafe { (*place).write(rest) });
             tag |= HAS_REST;
         }
@@ -132,7 +136,7 @@ impl<A, B> Sender<A, B> {
         true
     }
 
-    /// Whether there is room for so many values.
+    /// Whether there is room for this number of values.
     #[inline]
     pub fn has_room(&mut self, values: usize) -> bool {
         let size = self.ring.places.len();
@@ -148,13 +152,13 @@ impl<A, B> Receiver<A, B> {
     #[inline]
     #[allow(unsafe_code, reason = "a queue between two threads without locks")]
     pub fn pop(&mut self) -> Option<(A, Option<B>)> {
-        // SAFETY: `head` was not taken before.
+        // SAFETY: the value at `head` was not taken before.
         let value = unsafe { self.ring.take(self.head) }?;
         self.head = self.head.wrapping_add(1);
         Some(value)
     }
 
-    /// Gives the places of all that was taken out back to the sender.
+    /// Releases the slots of all values that were taken out.
     #[inline]
     pub fn release(&mut self) {
         self.ring.head.0.store(self.head, Ordering::Release);
@@ -162,7 +166,7 @@ impl<A, B> Receiver<A, B> {
 }
 
 impl<A, B> Drop for Receiver<A, B> {
-    /// What was not taken the ring drops.
+    /// Releases the slots. The ring drops the values that were not taken.
     fn drop(&mut self) {
         self.release();
     }
@@ -172,7 +176,7 @@ impl<A, B> Drop for Ring<A, B> {
     #[allow(unsafe_code, reason = "a queue between two threads without locks")]
     fn drop(&mut self) {
         let mut index = self.head.0.load(Ordering::Acquire);
-        // SAFETY: the receiver is gone, and its head is behind all that it took.
+        // SAFETY: the receiver is gone, and `head` is behind all values that it took.
         while unsafe { self.take(index) }.is_some() {
             index = index.wrapping_add(1);
         }

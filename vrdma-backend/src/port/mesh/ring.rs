@@ -1,57 +1,58 @@
-//! A bounded queue from one thread to another, without locks: neither end waits for the other.
+//! A bounded lock-free queue from one thread to another. Neither end waits for the other.
 //!
-//! Each end keeps the other's index as it saw it last, and looks again only when that is not
-//! enough. Indices count all values there ever were; the places of the ring are theirs modulo its
+//! Each end keeps the other's index as it saw it last, and reads it again only if that is not
+//! enough. Indices count all values ever put in. The slot of a value is its index modulo the ring's
 //! size.
 
 use super::sync::{AtomicUsize, Ordering, UnsafeCell};
 use std::sync::Arc;
 
-/// Puts values in.
+/// The sender's end.
 #[derive(Debug)]
 pub struct Sender<T> {
     ring: Arc<Ring<T>>,
-    /// Values put in so far, published or not.
+    /// The number of values put in so far, published or not.
     tail: usize,
-    /// Values taken out, as seen last.
+    /// The number of values taken out, as last seen.
     head: usize,
 }
 
-/// Takes them out, in the same order.
+/// The receiver's end. It takes values out in the order in which they were put in.
 #[derive(Debug)]
 pub struct Receiver<T> {
     ring: Arc<Ring<T>>,
-    /// Values taken out so far, released or not.
+    /// The number of values taken out so far, released or not.
     head: usize,
-    /// Values published, as seen last.
+    /// The number of values published, as last seen.
     tail: usize,
 }
 
 #[derive(Debug)]
 struct Ring<T> {
     places: Box<[UnsafeCell<Option<T>>]>,
-    /// Values published by the sender.
+    /// The number of values that the sender has published.
     tail: Line,
-    /// Values whose places the receiver has released.
+    /// The number of values whose slots the receiver has released.
     head: Line,
 }
 
-/// An index in a cache line of its own, and out of the way of the processor's prefetcher, which
-/// fetches pairs.
+/// An index in its own cache line.
+///
+/// The alignment is two lines, because the processor's prefetcher fetches pairs of lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
 
-// SAFETY: a place is touched by one end alone at any time: by the sender until its index is
-// published, then by the receiver until it is released. Values go from one thread to another, so
+// SAFETY: only one end touches a slot at any time. That is the sender until it publishes the slot's
+// index, and then the receiver until it releases the slot. Values go from one thread to another, so
 // they have to be `Send`.
 #[allow(unsafe_code, reason = "a queue between two threads without locks")]
 unsafe impl<T: Send> Sync for Ring<T> {}
 
-/// A queue for `depth` values, a power of two.
+/// Creates a queue for `depth` values.
 ///
 /// # Panics
-/// It is none.
+/// `depth` is not a power of two.
 pub fn ring<T>(depth: usize) -> (Sender<T>, Receiver<T>) {
     assert!(depth.is_power_of_two(), "a depth that is a power of two");
     let places = (0..depth).map(|_| UnsafeCell::new(None)).collect();
@@ -61,24 +62,24 @@ pub fn ring<T>(depth: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Ring<T> {
-    /// Puts `value` into a place, and returns what was there.
+    /// Puts `value` into a slot, and returns the slot's previous contents.
     ///
     /// # Safety
-    /// The place is this end's now.
+    /// The slot belongs to this end at the moment.
     #[allow(unsafe_code, reason = "a queue between two threads without locks")]
     unsafe fn replace(&self, index: usize, value: Option<T>) -> Option<T> {
         let place = &self.places[index & (self.places.len() - 1)];
-        // SAFETY: nobody else touches the place, as the caller promises, and the pointer is to a
-        // value that lives.
+        // SAFETY: nobody else touches the slot, as the caller promises. The pointer is to a value
+        // that is alive.
         place.with_mut(|place| std::mem::replace(unsafe { &mut *place }, value))
     }
 }
 
 impl<T> Sender<T> {
-    /// Puts a value in; the receiver sees it when it is published.
+    /// Puts a value in. The receiver sees it after [`Sender::publish`].
     ///
     /// # Errors
-    /// There is no room: the value comes back.
+    /// There is no room. The value is returned.
     #[inline]
     #[allow(unsafe_code, reason = "a queue between two threads without locks")]
     pub fn push(&mut self, value: T) -> Result<(), T> {
@@ -88,14 +89,14 @@ impl<T> Sender<T> {
                 return Err(value);
             }
         }
-        // SAFETY: the receiver has released the place (`head`), and sees it again only when it is
-        // published.
+        // SAFETY: the receiver has released the slot (`head`), and touches it again only after it
+        // is published.
         unsafe { self.ring.replace(self.tail, Some(value)) };
         self.tail += 1;
         Ok(())
     }
 
-    /// Whether there is room for so many values.
+    /// Whether there is room for this number of values.
     #[inline]
     pub fn has_room(&mut self, values: usize) -> bool {
         let size = self.ring.places.len();
@@ -105,7 +106,7 @@ impl<T> Sender<T> {
         size - (self.tail - self.head) >= values
     }
 
-    /// Lets the receiver see all that was put in.
+    /// Makes all values that were put in visible to the receiver.
     #[inline]
     pub fn publish(&mut self) {
         self.ring.tail.0.store(self.tail, Ordering::Release);
@@ -113,7 +114,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Takes the next value out, if one was published.
+    /// Takes the next published value out, if there is one.
     #[inline]
     #[allow(unsafe_code, reason = "a queue between two threads without locks")]
     pub fn pop(&mut self) -> Option<T> {
@@ -123,14 +124,14 @@ impl<T> Receiver<T> {
                 return None;
             }
         }
-        // SAFETY: the sender has published the place (`tail`), and touches it again only when it is
+        // SAFETY: the sender has published the slot (`tail`), and touches it again only after it is
         // released.
         let value = unsafe { self.ring.replace(self.head, None) };
         self.head += 1;
         Some(value.expect("a published place has a value"))
     }
 
-    /// Gives the places of all that was taken out back to the sender.
+    /// Releases the slots of all values that were taken out.
     #[inline]
     pub fn release(&mut self) {
         self.ring.head.0.store(self.head, Ordering::Release);

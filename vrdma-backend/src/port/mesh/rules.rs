@@ -1,9 +1,9 @@
-//! Flow rules of a NIC: frames to a guest come to the queue of its worker.
+//! Flow rules of a NIC, which steer frames for a guest to the queue of its worker.
 
 use super::table::WorkerOf;
-use crate::port::Driver;
+use crate::port::Queues;
 
-/// How many there are.
+/// The numbers of flow rules that were made and refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rules {
     pub made: u64,
@@ -11,12 +11,13 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Asks for a rule for each guest's addresses. What is refused is said once, in the driver's
-    /// words.
-    pub fn make(driver: &mut dyn Driver, table: &WorkerOf) -> Rules {
+    /// Requests a rule for each MAC address of each guest.
+    ///
+    /// Refusals are logged once, with the driver's words for the first.
+    pub fn make(queues: &mut dyn Queues, table: &WorkerOf) -> Rules {
         let (mut rules, mut why) = (Rules::default(), None);
         for (mac, worker) in table.addresses() {
-            match driver.steer(mac, worker) {
+            match queues.steer(mac, worker) {
                 Ok(()) => rules.made += 1,
                 Err(error) => {
                     rules.refused += 1;

@@ -1,18 +1,18 @@
 use super::*;
 use crate::port::pair::Pair;
-use crate::port::{BURST, Burst, Cable, External, Port, pair};
+use crate::port::{BURST, Burst, Cable, External, Frames, Port, Queues, Wakeup, pair};
 use anyhow::{Result, ensure};
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 
-/// Guests 1 and 2 are on workers 0 and 1, guest 3 is too; nobody is on worker 2.
+/// Guest 1 is on worker 0. Guests 2 and 3 are on worker 1. Worker 2 has no guest.
 const HOMES: [(u8, usize); 3] = [(1, 0), (2, 1), (3, 1)];
 
 fn mac(last: u8) -> Mac {
     Mac([0x52, 0x54, 0, 0, 0, last])
 }
 
-/// The ports of three workers, and, if there shall be a NIC, the port of another host.
+/// Creates the ports of three workers, and with a NIC also the port of another host.
 fn ports(with_nic: bool) -> (Vec<Port>, Option<(Port, Cable)>) {
     let mut table = WorkerOf::default();
     HOMES.into_iter().for_each(|(guest, worker)| table.insert(mac(guest), worker));
@@ -24,10 +24,10 @@ fn ports(with_nic: bool) -> (Vec<Port>, Option<(Port, Cable)>) {
         false => (None, None),
     };
     let ports = mesh(3, table, 1500, nic).unwrap();
-    (ports.into_iter().map(|port| Port::new(Box::new(port))).collect(), outside)
+    (ports.into_iter().map(Port::of_worker).collect(), outside)
 }
 
-/// A frame from one to another; `ff` is all.
+/// Returns a frame from one guest to another. `ff` means broadcast.
 fn frame(from: u8, to: u8) -> Vec<u8> {
     let dst = if to == 0xff { Mac([0xff; 6]) } else { mac(to) };
     [&dst.0[..], &mac(from).0, &[0x08, 0x00], &[from; 46]].concat()
@@ -41,7 +41,7 @@ fn send(port: &mut Port, bytes: &[u8], origin: Origin) {
     port.flush();
 }
 
-/// What came, with who made it.
+/// Returns all received frames, each with its origin.
 fn take(port: &mut Port) -> Vec<(Vec<u8>, Origin)> {
     let mut burst = Burst::default();
     let mut frames = Vec::new();
@@ -74,7 +74,7 @@ fn frames_for_all_go_to_all_but_where_they_came_from() {
     send(&mut ports[1], &all, Origin::Guest);
     assert_eq!([0, 1, 2].map(|at| take(&mut ports[at]).len()), [1, 0, 1]);
     assert_eq!(take(&mut far), [(all.clone(), Origin::Wire)]);
-    // More than a guest may send to others goes out alone.
+    // A frame beyond the flood limit goes only to other hosts.
     send(&mut ports[1], &all, Origin::Flooder);
     assert_eq!([0, 1, 2].map(|at| take(&mut ports[at]).len()), [0, 0, 0]);
     assert_eq!(take(&mut far).len(), 1);
@@ -82,7 +82,8 @@ fn frames_for_all_go_to_all_but_where_they_came_from() {
     let came = [0, 1, 2].map(|at| take(&mut ports[at]));
     assert_eq!(came, [(); 3].map(|()| vec![(frame(9, 0xff), Origin::Wire)]));
     assert_eq!(take(&mut far), []);
-    // Under an address of ours it is dropped by the first worker's switch, and counted once.
+    // A frame with the source address of one of our guests reaches only the first worker's switch,
+    // which counts it once.
     send(&mut far, &frame(2, 0xff), Origin::Wire);
     assert_eq!([0, 1, 2].map(|at| take(&mut ports[at]).len()), [1, 0, 0]);
 }
@@ -99,14 +100,14 @@ fn the_first_worker_s_nic_is_everybody_s() {
     send(&mut far, &frame(9, 1), Origin::Wire);
     send(&mut far, &frame(9, 2), Origin::Wire);
     send(&mut far, &frame(9, 8), Origin::Wire);
-    // What nobody knows is its switch's business.
+    // A frame for an unknown address is left to the worker's switch.
     let own = vec![(frame(9, 1), Origin::Wire), (frame(9, 8), Origin::Wire)];
     assert_eq!(take(&mut ports[0]), own);
     assert_eq!(take(&mut ports[1]), [(frame(9, 2), Origin::Wire)]);
     let stats = ports[0].stats();
     assert_eq!((stats["frames_sent"], stats["frames_received"]), (2, 3));
     assert_eq!((stats["bytes_sent"], stats["bytes_received"]), (120, 180));
-    // Without a link, guests of other workers are reached still.
+    // Without a link, guests of other workers are still reached.
     cable.plug(false);
     assert_eq!([0, 1].map(|at| ports[at].poll_link()), [Some(false); 2]);
     send(&mut ports[0], &frame(1, 9), Origin::Engine);
@@ -135,7 +136,7 @@ fn a_worker_that_takes_nothing_loses_what_is_its_own_alone() {
     );
     let stats = ports[1].worker_stats();
     assert_eq!((stats["frames_sent"], stats["frames_lost"]), (lane::DEPTH as u64, 10));
-    // Others are reached, by the same worker and by others.
+    // The same worker reaches others, and other workers do too.
     send(&mut ports[1], &frame(2, 0xff), Origin::Engine);
     assert_eq!(take(&mut ports[2]).len(), 1);
     send(&mut ports[2], &frame(3, 2), Origin::Engine);
@@ -171,13 +172,12 @@ fn buffers_come_back_to_who_made_them() {
     assert_eq!((from.counters.buffers, to.counters.buffers), (BURST as u64, 0), "the same again and again");
 }
 
-/// A NIC with several queue pairs, of which each is one end of a cable of its own: so a frame comes
-/// to the queue that the test says.
+/// A NIC with several queue pairs. Each is one end of its own cable, so the test chooses the queue.
 #[derive(Debug)]
 struct Several {
     queue: Pair,
     others: Vec<Pair>,
-    /// The address for which it has no room.
+    /// The last byte of the MAC address for which it refuses a rule.
     refuses: u8,
     rules: Arc<Mutex<Vec<(Mac, usize)>>>,
 }
@@ -186,48 +186,70 @@ impl Driver for Several {
     fn capabilities(&self) -> Capabilities {
         self.queue.capabilities()
     }
+
     fn mac(&self) -> Mac {
         self.queue.mac()
     }
+
+    fn link(&mut self) -> bool {
+        self.queue.link()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        self.queue.counters(count);
+    }
+
+    fn queues(&mut self) -> Option<&mut dyn Queues> {
+        Some(self)
+    }
+}
+
+impl Frames for Several {
+    fn receive(&mut self, frames: &mut Vec<Frame>) {
+        self.queue.receive(frames);
+    }
+
+    fn allocate(&mut self, frames: &mut Vec<Frame>) {
+        self.queue.allocate(frames);
+    }
+
+    fn send(&mut self, frames: &mut Vec<Frame>) {
+        self.queue.send(frames);
+    }
+
+    fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
+        self.queue.attach(frame, external)
+    }
+
+    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
+        self.queue.append(frame, bytes)
+    }
+}
+
+impl Wakeup for Several {
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.readiness()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.queue.arm()
+    }
+}
+
+impl Queues for Several {
     fn split(&mut self) -> Vec<Box<dyn Driver>> {
         self.others.drain(..).map(|queue| Box::new(queue) as Box<dyn Driver>).collect()
     }
+
     fn steer(&mut self, dst: Mac, queue: usize) -> Result<()> {
         ensure!(dst != mac(self.refuses), "no room");
         self.rules.lock().unwrap().push((dst, queue));
         Ok(())
     }
-    fn receive(&mut self, frames: &mut Vec<Frame>) {
-        self.queue.receive(frames);
-    }
-    fn allocate(&mut self, frames: &mut Vec<Frame>) {
-        self.queue.allocate(frames);
-    }
-    fn send(&mut self, frames: &mut Vec<Frame>) {
-        self.queue.send(frames);
-    }
-    fn attach(&mut self, frame: &mut Frame, external: External) -> bool {
-        self.queue.attach(frame, external)
-    }
-    fn append(&mut self, frame: &mut Frame, bytes: &[u8]) -> bool {
-        self.queue.append(frame, bytes)
-    }
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.readiness()
-    }
-    fn arm(&mut self) -> bool {
-        self.queue.arm()
-    }
-    fn link(&mut self) -> bool {
-        self.queue.link()
-    }
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        self.queue.counters(count);
-    }
 }
 
-/// The ports of three workers with a queue pair each, the other ends of these with their cables,
-/// and the rules.
+/// Returns the ports of three workers with a queue pair each, the other ends with their cables, and
+/// the rules.
 #[expect(clippy::type_complexity, reason = "of a test")]
 fn queues(refuses: u8) -> (Vec<Port>, Vec<(Port, Cable)>, Vec<(Mac, usize)>) {
     let mut table = WorkerOf::default();
@@ -242,7 +264,7 @@ fn queues(refuses: u8) -> (Vec<Port>, Vec<(Port, Cable)>, Vec<(Mac, usize)>) {
     let queue = near.remove(0);
     let nic = Several { queue, others: near, refuses, rules: Arc::clone(&rules) };
     let ports = mesh(3, table, 1500, Some(Box::new(nic))).unwrap();
-    let ports = ports.into_iter().map(|port| Port::new(Box::new(port))).collect();
+    let ports = ports.into_iter().map(Port::of_worker).collect();
     let rules = rules.lock().unwrap().clone();
     (ports, outside, rules)
 }
@@ -259,13 +281,13 @@ fn each_worker_has_its_own_queue_of_the_nic() {
         send(&mut outside[worker].0, &frame(9, 8), Origin::Wire);
         assert_eq!(take(&mut ports[worker]), [(frame(9, 8), Origin::Wire)], "whom nobody knows");
     }
-    // As rules say.
+    // Frames arrive at the queue that the rules name.
     send(&mut outside[1].0, &frame(9, 2), Origin::Wire);
     assert_eq!(take(&mut ports[1]), [(frame(9, 2), Origin::Wire)]);
     let handed_over =
         |ports: &[Port]| -> Vec<u64> { ports.iter().map(|port| port.stats()["rx_handed_over"]).collect() };
     assert_eq!(handed_over(&ports), [0, 0, 0]);
-    // Frames between workers do not go by it.
+    // Frames between workers do not use the NIC.
     send(&mut ports[1], &frame(2, 1), Origin::Engine);
     assert_eq!(take(&mut ports[0]), [(frame(2, 1), Origin::Engine)]);
     assert!(outside.iter_mut().all(|(far, _)| take(far).is_empty()));
@@ -281,7 +303,7 @@ fn what_comes_to_another_worker_s_queue_is_handed_over() {
     assert_eq!(rules, [(mac(1), 0), (mac(3), 1)]);
     let stats = ports[0].stats();
     assert_eq!((stats["rules"], stats["rules_refused"]), (2, 1));
-    // Each guest's, to each queue: to its worker's too.
+    // A frame for each guest arrives at each queue, also at its own worker's.
     for (queue, (far, _)) in outside.iter_mut().enumerate() {
         for (guest, worker) in HOMES {
             send(far, &frame(9, guest), Origin::Wire);
@@ -291,13 +313,13 @@ fn what_comes_to_another_worker_s_queue_is_handed_over() {
             }
         }
         assert_eq!(ports[queue].stats()["rx_handed_over"], [2, 1, 3][queue]);
-        // One to all comes to each worker once.
+        // A broadcast frame reaches each worker once.
         send(far, &frame(9, 0xff), Origin::Wire);
         let mut came = vec![take(&mut ports[queue])];
         came.extend((0..3).filter(|other| *other != queue).map(|other| take(&mut ports[other])));
         assert_eq!(came, vec![vec![(frame(9, 0xff), Origin::Wire)]; 3]);
     }
-    // A guest's goes out once, by its worker's queue.
+    // A guest's frame goes out once, by its worker's queue.
     send(&mut ports[1], &frame(2, 0xff), Origin::Guest);
     assert_eq!([0, 1, 2].map(|at| take(&mut ports[at]).len()), [1, 0, 1]);
     assert_eq!([0, 1, 2].map(|at| take(&mut outside[at].0).len()), [0, 1, 0]);
@@ -307,7 +329,7 @@ fn what_comes_to_another_worker_s_queue_is_handed_over() {
 fn the_first_worker_tells_the_others_of_the_link() {
     let (mut ports, mut outside, _) = queues(0);
     outside[0].1.plug(false);
-    // Whoever looks before the first has looked sees no change yet.
+    // A worker that polls before the first worker has polled sees no change yet.
     assert_eq!(ports[1].poll_link(), None);
     assert_eq!([0, 1, 2].map(|at| ports[at].poll_link()), [Some(false); 3]);
     send(&mut ports[1], &frame(2, 9), Origin::Engine);
@@ -318,7 +340,7 @@ fn the_first_worker_tells_the_others_of_the_link() {
     assert_eq!([0, 1, 2].map(|at| ports[at].poll_link()), [Some(true); 3]);
     send(&mut ports[1], &frame(2, 9), Origin::Engine);
     assert_eq!(take(&mut outside[1].0).len(), 1);
-    // It is counted once.
+    // Only the first worker counts it.
     assert_eq!([0, 1, 2].map(|at| ports[at].stats()["link_changes"]), [2, 0, 0]);
 }
 

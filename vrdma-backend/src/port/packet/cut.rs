@@ -1,23 +1,24 @@
-//! Frames that came as one: segments of TCP that the sender's kernel never cut, or ours has put
-//! together (GRO).
+//! Cuts coalesced frames into TCP segments.
+//!
+//! The sender's kernel may never have cut them (TSO), or our kernel may have coalesced them (GRO).
 
 use crate::frames::{HEAD, Tcp};
 
-/// A message of the kernel's, in two places.
+/// A message from the kernel, in two places.
 #[derive(Clone, Copy, Debug)]
 pub struct Whole<'a> {
-    /// The first `held` bytes of its frame, or nothing where nobody asks for them any more,
+    /// The first `held` bytes of the frame. Empty if they are not needed any more.
     pub first: &'a [u8],
     pub held: usize,
-    /// and the others.
+    /// The other bytes.
     pub rest: &'a [u8],
 }
 
 impl Whole<'_> {
-    /// Copies what lies from this byte on.
+    /// Copies bytes of the message from this position on.
     ///
     /// # Panics
-    /// There is less.
+    /// The message has too few bytes.
     fn copy(&self, from: usize, out: &mut [u8]) {
         let (begin, end) = (from.min(self.held), (from + out.len()).min(self.held));
         let (head, tail) = out.split_at_mut(end - begin);
@@ -29,47 +30,50 @@ impl Whole<'_> {
     }
 }
 
-/// Where a message is cut, and how far that has come.
+/// How a message is cut, and how far that has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
     tcp: Tcp,
-    /// Payload of each frame but the last, and of all together.
+    /// The payload of each frame except the last. `total` is the payload of all frames together.
     size: usize,
     total: usize,
-    /// Frames that were made, and the payload in them.
+    /// The number of frames made so far. `done` is the payload in them.
     index: u16,
     done: usize,
-    /// The headers of the whole.
+    /// The headers of the coalesced frame.
     head: [u8; HEAD],
 }
 
 impl Cut {
-    /// A frame of `len` bytes with that head is to be cut into pieces with so much payload, for
-    /// buffers with that room. None: they are too long for those, since the MTU counts from the IP
-    /// header on, and any number of tags may be before it.
+    /// Prepares to cut a frame of `len` bytes into segments of `size` payload bytes.
+    ///
+    /// `head` is the beginning of the frame, and `room` the room of a buffer. `None` if the
+    /// segments do not fit the buffers. That is possible, because the MTU counts from the IP header
+    /// on, and any number of tags may precede it.
     pub fn new(tcp: Tcp, size: u16, head: &[u8], len: usize, room: usize) -> Option<Cut> {
         let mut headers = [0; HEAD];
         headers[..tcp.payload()].copy_from_slice(&head[..tcp.payload()]);
         let total = len - tcp.payload();
         let cut = Cut { tcp, size: size.into(), total, index: 0, done: 0, head: headers };
-        // None is longer than the first.
+        // No later frame is longer than the first.
         cut.next_len().is_none_or(|longest| longest <= room).then_some(cut)
     }
 
-    /// Bytes of the next frame; none if there is none any more.
+    /// Returns the length of the next frame in bytes, or `None` if there is none.
     pub fn next_len(&self) -> Option<usize> {
         let left = self.total - self.done;
         (left > 0).then(|| self.tcp.payload() + left.min(self.size))
     }
 
-    /// Whether the next frame is what lies at the beginning of the whole, of which `first` bytes
-    /// are in one place, and has all of those.
+    /// Whether the first segment is exactly the first `first` bytes of the coalesced frame, which
+    /// are in one place.
     pub fn is_in_place(&self, first: usize) -> bool {
         self.done == 0 && self.next_len() == Some(first)
     }
 
-    /// Writes the next frame to the beginning of a buffer; its length. None: there is none, or no
-    /// room for it.
+    /// Writes the next frame to the beginning of a buffer, and returns its length.
+    ///
+    /// `None` if there is no next frame, or no room for it.
     pub fn write(&mut self, whole: Whole<'_>, room: &mut [u8]) -> Option<usize> {
         let len = self.next_len()?;
         let out = room.get_mut(..len)?;
@@ -80,7 +84,7 @@ impl Cut {
         Some(len)
     }
 
-    /// Makes the headers of the whole, before the payload of the next frame, those of that frame.
+    /// Turns the coalesced headers before the next payload into the headers of this segment.
     pub fn finish(&mut self, frame: &mut [u8]) {
         let payload = frame.len() - self.tcp.payload();
         let is_last = self.done + payload == self.total;

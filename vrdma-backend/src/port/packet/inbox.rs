@@ -1,4 +1,4 @@
-//! Messages that came, on their way to become frames.
+//! Turns messages from the kernel into frames.
 
 use super::cut::{Cut, Whole};
 use super::header::{HEADER, shift, to_virtio};
@@ -8,51 +8,53 @@ use crate::port::dpdk::{Mbuf, Pool};
 use crate::port::{BURST, Frame};
 use std::io::{self, IoSliceMut};
 
-/// Bytes of a message beyond its first: as many as the longest IP packet has.
+/// The room for the rest of a message, behind its first buffer: the longest IP packet has as much.
 const BEYOND: usize = 1 << 16;
-/// They do not all begin in the same lines of a cache.
+/// The distance between the rests of two messages. It keeps them from all beginning in the same
+/// lines of a cache.
 const STRIDE: usize = BEYOND + 4096 + 64;
-/// A VLAN tag.
+/// The length of a VLAN tag in bytes.
 const TAG: usize = 4;
-/// Where it belongs, behind the addresses.
+/// The position of the tag in a frame, behind the addresses.
 const TAG_AT: usize = 12;
 
-/// What was counted.
+/// The counters of received messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     /// Messages that were cut into several frames.
     pub cut: u64,
-    /// Frames that are longer than the MTU allows, and messages whose pieces would be.
+    /// Frames that are longer than the MTU allows, and messages whose segments would be.
     pub oversize: u64,
-    /// Frames whose sender left something to be done that we cannot.
+    /// Frames whose sender left an offload to be done that is not supported.
     pub unfinished: u64,
 }
 
-/// See the module.
+/// Messages that were received, and that become frames.
 #[derive(Debug)]
 pub struct Inbox {
     pool: Pool,
     mtu: usize,
-    /// Longest frame without a tag: so much of a message is in its buffer, which has room for a tag
-    /// more.
+    /// The longest frame without a tag. The buffer of a message holds so many of its bytes, and has
+    /// room for a tag more.
     first: usize,
-    /// Of each message: the kernel's header, a buffer, what the kernel said, and the rest.
+    /// For each message: the kernel's header. Next are its buffer, what the kernel reported, and
+    /// the rest.
     headers: Box<[[u8; HEADER]; BURST]>,
     buffers: Vec<Option<Mbuf>>,
     said: [Received; BURST],
     rest: Vec<u8>,
-    /// The next message to look at, and how many there are.
+    /// The next message to handle. `count` is the number of messages.
     next: usize,
     count: usize,
-    /// Where that is cut.
+    /// How the next message is cut, if that has begun.
     cut: Option<Cut>,
-    /// Frames made of these messages.
+    /// The number of frames made of these messages.
     made: usize,
     pub counters: Counters,
 }
 
 impl Inbox {
-    /// With buffers of this pool, which have room for frames of an MTU with a tag.
+    /// Creates an inbox. The pool's buffers have room for frames of this MTU with a tag.
     pub fn new(pool: Pool, mtu: u16) -> Inbox {
         Inbox {
             pool,
@@ -61,7 +63,7 @@ impl Inbox {
             headers: Box::new([[0; HEADER]; BURST]),
             buffers: (0..BURST).map(|_| None).collect(),
             said: [Received::default(); BURST],
-            // Taken from the system as it is used.
+            // The system provides this memory as it is used.
             rest: vec![0; STRIDE * BURST],
             next: 0,
             count: 0,
@@ -76,9 +78,10 @@ impl Inbox {
         self.next == self.count
     }
 
-    /// Has new messages come, as many as there are. The old ones are done with.
+    /// Receives new messages, as many as there are. The earlier ones have all been handled.
     pub fn fetch(&mut self, socket: &Socket) {
-        // About as many as become a burst: more would leave the caches before they are looked at.
+        // About as many messages as become a burst. More would leave the caches before they are
+        // handled.
         let each = self.made.div_ceil(self.count.max(1)).max(1);
         let wanted = (BURST / each).max(2);
         (self.next, self.count, self.made) = (0, 0, 0);
@@ -104,7 +107,8 @@ impl Inbox {
         self.count = match receive() {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            // What happened to the interface is said once, before what came until then.
+            // An error of the interface is reported once, before the messages that arrived until
+            // then.
             Err(_) => receive().unwrap_or(0),
         };
     }
@@ -129,7 +133,7 @@ impl Inbox {
         self.made += frames.len() - before;
     }
 
-    /// Looks at the next message: it is a frame, is to be cut, or is nothing.
+    /// Handles the next message. It is a frame, is to be cut, or is dropped.
     fn open(&mut self, frames: &mut Vec<Frame>) {
         let Received { mut len, is_cut_off, tag } = self.said[self.next];
         let mut header = to_virtio(&self.headers[self.next]);
@@ -166,7 +170,8 @@ impl Inbox {
         }
     }
 
-    /// Makes frames of the next message; what is left of it is for the next time.
+    /// Makes frames of the next message. If there is no room for all, the rest is left for the next
+    /// call.
     fn cut(&mut self, mut cut: Cut, frames: &mut Vec<Frame>) {
         let Received { len, tag, .. } = self.said[self.next];
         let tag = if tag.is_some() { TAG } else { 0 };
@@ -178,8 +183,8 @@ impl Inbox {
             frames.push(Frame::from_mbuf(mbuf));
         }
         let first = self.buffers[self.next].as_mut().map_or(&[][..], |buffer| &buffer.room()[..held]);
-        // Where the first frame was the buffer itself, nothing of it is asked for again; what is
-        // beyond counts from its end.
+        // If the buffer itself became the first frame, its bytes are not needed again. Positions in
+        // `rest` count from the end of the buffer.
         let rest = &self.rest[self.next * STRIDE..][..len + tag - held];
         let whole = Whole { first, held, rest };
         while cut.next_len().is_some() {

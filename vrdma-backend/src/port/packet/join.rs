@@ -1,44 +1,45 @@
-//! Frames to send that pass the kernel as one: segments of TCP that follow each other (TSO).
+//! Coalesces TCP segments to send, so that they pass the kernel as one (TSO).
 //!
-//! The kernel, or the device, cuts them again where they were cut: what goes by the wire are the
-//! same segments, with their checksums computed anew. So a frame whose checksum is wrong stays
-//! alone.
+//! Only segments that follow each other are coalesced. The kernel or the device cuts them again at
+//! the same places. The wire carries the same segments, with new checksums. So a frame with a wrong
+//! checksum stays alone.
 
 use super::header::{HEADER, from_virtio};
 use crate::frames::{HEAD, Tcp, VirtioOffload};
 
-/// The longest IP packet.
+/// The longest IP packet, in bytes.
 const LONGEST: usize = 65535;
 
-/// What goes before the payloads of a run: the kernel's header, and headers of all of them
-/// together.
+/// What precedes the payloads of coalesced segments: the kernel's header, and the common headers.
 pub type Head = [u8; HEADER + HEAD];
 
-/// A frame that may be part of a run.
+/// A frame that may be one of several coalesced segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// All of it.
+    /// The whole frame.
     pub bytes: &'a [u8],
-    /// Its TCP checksum is to be filled in, and is the pseudo header's sum now.
+    /// Whether its TCP checksum is still to be filled in. The field holds the sum of the pseudo
+    /// header.
     pub is_open: bool,
 }
 
-/// Frames that go as one.
+/// Segments that are sent as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// How many they are: two at least.
+    /// The number of segments, at least two.
     pub frames: usize,
-    /// Bytes of headers in each of them, which are left out.
+    /// The number of header bytes in each segment, which are left out.
     pub headers: usize,
 }
 
-/// The run that begins with the first of these, if it is one; its head is written to `head`.
+/// Returns how many frames from the first on can be coalesced, if any. Writes their head to `head`.
 pub fn run<'a>(mut frames: impl Iterator<Item = Candidate<'a>>, head: &mut Head) -> Option<Run> {
     let first = frames.next()?;
     let tcp = Tcp::of(&first.bytes[..first.bytes.len().min(HEAD)]).filter(|tcp| tcp.is_plain(first.bytes))?;
     let headers = tcp.payload();
     let size = first.bytes.len() - headers;
-    // A receiver of ours takes none that are shorter, as Linux sends none.
+    // Shorter segments are left alone. Linux sends none, and the receive path of this program takes
+    // none.
     if size < VirtioOffload::MIN_SEGMENT {
         return None;
     }
@@ -46,7 +47,7 @@ pub fn run<'a>(mut frames: impl Iterator<Item = Candidate<'a>>, head: &mut Head)
     let seq = tcp.seq(first.bytes);
     let (mut count, mut payload, mut pushes) = (1, size, tcp.pushes(first.bytes));
     for next in frames {
-        // What is shorter than the others, or pushes, is the last.
+        // A segment that is shorter than the others, or has PSH, is the last.
         let is_full = payload == count * size;
         let length = next.bytes.len().saturating_sub(headers);
         let fits = (1..=size).contains(&length) && headers - tcp.ip() + payload + length <= LONGEST;
@@ -56,7 +57,8 @@ pub fn run<'a>(mut frames: impl Iterator<Item = Candidate<'a>>, head: &mut Head)
         let follows = self::pattern(&tcp, next.bytes) == pattern
             && tcp.seq(next.bytes) == seq.wrapping_add(payload as u32)
             && tcp.is_plain(next.bytes)
-            // The first is summed up when another follows: most frames are alone.
+            // The first checksum is verified only if another segment follows. Most frames are
+            // alone.
             && (count > 1 || is_sound(&tcp, &first))
             && is_sound(&tcp, &next);
         if !follows {
@@ -77,12 +79,12 @@ pub fn run<'a>(mut frames: impl Iterator<Item = Candidate<'a>>, head: &mut Head)
     Some(Run { frames: count, headers })
 }
 
-/// Whether its checksum is right, or will be.
+/// Whether the frame's checksum is right, or will be.
 fn is_sound(tcp: &Tcp, frame: &Candidate<'_>) -> bool {
     frame.is_open || tcp.is_sound(frame.bytes)
 }
 
-/// The headers without what differs from segment to segment.
+/// Returns the headers without the fields that differ from segment to segment.
 fn pattern(tcp: &Tcp, frame: &[u8]) -> [u8; HEAD] {
     let mut pattern = [0; HEAD];
     pattern[..tcp.payload()].copy_from_slice(&frame[..tcp.payload()]);

@@ -1,5 +1,4 @@
-//! The rule that joining and cutting keep together: what goes as one comes out as it was. For tests
-//! and for the fuzz target.
+//! Checks that coalesced segments are cut into what they were. For tests and for the fuzz target.
 
 use super::cut::{Cut, Whole};
 use super::header::{HEADER, shift, to_virtio};
@@ -8,8 +7,9 @@ use crate::frames::{HEAD, Ip, VirtioOffload};
 use crate::port::ETHERNET;
 use vrdma_wire::checksum::Sum;
 
-/// The run at the beginning of these, as the kernel gets it: its header, and all that follows. None
-/// of their checksums is open.
+/// Coalesces the segments at the beginning of `frames`. Returns the kernel's header and the frame.
+///
+/// None of their checksums is still to be filled in.
 pub fn joined(frames: &[Vec<u8>]) -> Option<(Run, [u8; HEADER], Vec<u8>)> {
     let mut head: Head = [0; HEADER + HEAD];
     let candidates = frames.iter().map(|bytes| Candidate { bytes, is_open: false });
@@ -21,9 +21,10 @@ pub fn joined(frames: &[Vec<u8>]) -> Option<(Run, [u8; HEADER], Vec<u8>)> {
     Some((run, header, whole))
 }
 
-/// What comes of a frame that the kernel gives with `held` bytes in one place; none if it is not to
-/// be cut, or its pieces fit no buffer. `tag` is what was put into it since. Buffers have the room
-/// of those that a port for this MTU has.
+/// Cuts a frame that the kernel gives with `held` bytes in one place.
+///
+/// `None` if it is not to be cut, or its segments do not fit the buffers. `tag` is the number of
+/// bytes that were inserted since. Buffers have the room that a port with this MTU gives them.
 pub fn cut(header: [u8; HEADER], whole: &[u8], held: usize, tag: u16, mtu: usize) -> Option<Vec<Vec<u8>>> {
     let mut room = vec![0xee; mtu + ETHERNET];
     let (head, held) = (&whole[..whole.len().min(HEAD)], held.min(whole.len()).min(room.len()));
@@ -48,12 +49,13 @@ pub fn cut(header: [u8; HEADER], whole: &[u8], held: usize, tag: u16, mtu: usize
     Some(frames)
 }
 
-/// Takes frames there and back; how many of them went with others. Those that are too long for a
-/// buffer do not come out.
+/// Coalesces frames and cuts them again. Returns how many were coalesced with others.
+///
+/// Frames that are too long for a buffer do not come out.
 ///
 /// # Panics
-/// One does not come out as it was, but for the number that the kernel gives each packet of IPv4:
-/// then our own rules are broken.
+/// A frame differs afterwards, so our own rules are broken. The IPv4 identification may differ,
+/// because the kernel numbers the packets.
 pub fn check(frames: &[Vec<u8>], held: usize, mtu: usize) -> usize {
     let (mut left, mut together) = (frames, 0);
     while !left.is_empty() {
@@ -72,7 +74,8 @@ pub fn check(frames: &[Vec<u8>], held: usize, mtu: usize) -> usize {
     together
 }
 
-/// A frame with the number that it has as so much of a run: the kernel counts from the first one's.
+/// Returns a frame with the IPv4 identification that the kernel gives it. It counts from that of
+/// the first.
 pub fn numbered(frame: &[u8], first: &[u8], number: u16) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let ip = Ip::parse(&frame[..frame.len().min(HEAD)]).expect("it went with others");

@@ -1,19 +1,23 @@
-//! A packet socket of ours: an interface that the kernel keeps, where TCP passes the kernel in
-//! pieces of up to 64 KiB.
+//! A packet socket on an interface that the kernel keeps. TCP passes the kernel in pieces of up to
+//! 64 KiB.
 //!
-//! DPDK's `net_af_packet` hands the kernel each frame by itself, and what the kernel does for one
-//! frame takes longer than all that we do. This driver says more to the kernel (`PACKET_VNET_HDR`,
-//! the header of virtio-net): segments of TCP that follow each other go as one, which the device
-//! cuts if it can (TSO), the kernel if not, or nobody, if it is a veth whose other end is such a
-//! socket too; and what the kernel has put together (GRO), or left open, is cut and completed here.
+//! DPDK's `net_af_packet` passes each frame to the kernel by itself. What the kernel does for one
+//! frame takes longer than all work of this program. This driver exchanges more with the kernel at
+//! once, by `PACKET_VNET_HDR` (the header of virtio-net):
+//!
+//! - TCP segments that follow each other are sent as one. The device cuts them if it can (TSO),
+//!   otherwise the kernel does. Nobody cuts them if the interface is a veth whose other end is such
+//!   a socket too.
+//! - Frames that the kernel has coalesced (GRO), or has left without checksums, are cut and
+//!   completed here.
 //!
 //! | module | question |
 //! |---|---|
-//! | `socket` | what does the kernel get and give? |
-//! | `header` | what does it say before each frame? |
-//! | `join`, `outbox` | which frames go as one? |
-//! | `cut`, `inbox` | which frames come of one? |
-//! | `judged` | does what goes as one come out as it was? |
+//! | `socket` | what passes between kernel and socket? |
+//! | `header` | what does the header before each frame say? |
+//! | `join`, `outbox` | which frames are sent as one? |
+//! | `cut`, `inbox` | which frames are made of one? |
+//! | `judged` | are coalesced segments cut into what they were? |
 
 mod cut;
 mod header;
@@ -27,7 +31,9 @@ mod socket;
 mod tests;
 
 use super::dpdk::{Eal, Held, Pool, Presence};
-use super::{BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Offload, UplinkDevice};
+use super::{
+    BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Frames, Offload, UplinkDevice, Wakeup,
+};
 use anyhow::{Context, Result};
 use inbox::Inbox;
 use outbox::Outbox;
@@ -36,15 +42,18 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use vrdma_wire::num::Mac;
 
-/// Buffers for frames to come, and for those to go. The kernel copies what it takes, but each
-/// thread that had the port before may keep some hundred.
+/// The number of receive buffers, and that of send buffers.
+///
+/// The kernel copies what it takes. But each thread that used the port before may keep some
+/// hundred.
 const BUFFERS: u32 = 2047;
 
-/// The kernel is asked no more often while nothing comes: between guests a turn of the worker takes
-/// less than the question.
+/// The shortest time between two requests to the kernel while nothing arrives.
+///
+/// Between guests, a round of the worker takes less time than the request.
 const QUIET: Duration = Duration::from_micros(1);
 
-/// See the module.
+/// A driver that sends and receives by a packet socket.
 #[derive(Debug)]
 pub struct PacketSocket {
     eal: Eal,
@@ -59,24 +68,26 @@ pub struct PacketSocket {
     /// When the kernel was asked last, if it had nothing.
     quiet: Option<Instant>,
     presence: Presence,
-    /// While it is there. Given back last.
+    /// The claimed interface, while it exists. It is released last.
     held: Option<Held>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
-    /// Looks at the link that found no buffer left for frames to come.
+    /// How often a poll of the link found no free receive buffer.
     rx_pool_empty: u64,
-    /// Frames that found too much waiting in the socket.
+    /// Frames for which the socket's receive buffer had no room.
     rx_ring_full: u64,
 }
 
 impl PacketSocket {
-    /// Opens one. Without `mtu` the interface's stays; an interface whose MTU this changes gets its
-    /// own back when this is dropped.
+    /// Opens a packet socket.
+    ///
+    /// Without `mtu`, the interface keeps its MTU. If this changes the MTU, dropping the driver
+    /// restores it.
     ///
     /// # Errors
-    /// It cannot be had; the message says why and what helps.
+    /// The socket or the interface cannot be opened. The message says why and what helps.
     pub fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<PacketSocket> {
         open(eal, device, mtu).with_context(|| format!("uplink {}", device.name))
     }
@@ -125,9 +136,34 @@ impl Driver for PacketSocket {
         self.eal.adopt_thread();
     }
 
+    fn link(&mut self) -> bool {
+        self.counters.rx_ring_full += u64::from(self.socket.drops());
+        if self.receive_pool.available() == 0 {
+            self.counters.rx_pool_empty += 1;
+        }
+        self.look()
+    }
+
+    fn speed(&mut self) -> Option<u32> {
+        self.held.as_ref()?.interface().speed()
+    }
+
+    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
+        let (inbox, outbox) = (&self.inbox.counters, &self.outbox.counters);
+        count("rx_pool_empty", self.counters.rx_pool_empty);
+        count("rx_ring_full", self.counters.rx_ring_full);
+        count("rx_cut", inbox.cut);
+        count("rx_unfinished", inbox.unfinished);
+        count("rx_too_long", inbox.oversize);
+        count("tx_joined", outbox.joined);
+        count("tx_refused", outbox.refused);
+    }
+}
+
+impl Frames for PacketSocket {
     fn receive(&mut self, frames: &mut Vec<Frame>) {
         self.inbox.take(frames);
-        // What is left has no room in this burst, or no buffers.
+        // Messages that are left found no room in this burst, or no buffers.
         let is_quiet = || self.quiet.is_some_and(|since| since.elapsed() < QUIET);
         if self.inbox.is_empty() && frames.len() < BURST && !is_quiet() {
             self.inbox.fetch(&self.socket);
@@ -156,44 +192,24 @@ impl Driver for PacketSocket {
     fn offload(&mut self, frame: &mut Frame, offload: Offload) {
         frame.ask(offload);
     }
+}
 
+impl Wakeup for PacketSocket {
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.readiness())
     }
 
     fn arm(&mut self) -> bool {
         self.socket.clear_error();
-        // What waits here makes nothing readable.
+        // Messages that wait in the inbox make nothing readable.
         self.inbox.is_empty()
-    }
-
-    fn link(&mut self) -> bool {
-        self.counters.rx_ring_full += u64::from(self.socket.drops());
-        if self.receive_pool.available() == 0 {
-            self.counters.rx_pool_empty += 1;
-        }
-        self.look()
-    }
-
-    fn speed(&mut self) -> Option<u32> {
-        self.held.as_ref()?.interface().speed()
-    }
-
-    fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
-        let (inbox, outbox) = (&self.inbox.counters, &self.outbox.counters);
-        count("rx_pool_empty", self.counters.rx_pool_empty);
-        count("rx_ring_full", self.counters.rx_ring_full);
-        count("rx_cut", inbox.cut);
-        count("rx_unfinished", inbox.unfinished);
-        count("rx_too_long", inbox.oversize);
-        count("tx_joined", outbox.joined);
-        count("tx_refused", outbox.refused);
     }
 }
 
 impl PacketSocket {
-    /// Whether the link is up. An interface that is gone has none, and the next that has its name
-    /// is taken.
+    /// Whether the link is up. It is down while the interface is gone.
+    ///
+    /// The next interface of the same name is taken.
     fn look(&mut self) -> bool {
         if self.held.as_ref().is_some_and(|held| !held.interface().is_there()) {
             self.held = None;

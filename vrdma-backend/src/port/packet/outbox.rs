@@ -1,4 +1,4 @@
-//! Frames on their way to the kernel: each is a message, or several are one.
+//! Sends frames to the kernel. Each is one message, or several are coalesced into one.
 
 use super::header::{HEADER, from_virtio};
 use super::join::{Candidate, Head, Run, run};
@@ -7,41 +7,42 @@ use crate::frames::{HEAD, TCP_CHECKSUM, VirtioOffload};
 use crate::port::{BURST, Frame};
 use std::io::{self, IoSlice};
 
-/// What was counted.
+/// The counters of sent frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// Frames that passed the kernel with others as one.
+    /// Frames that were coalesced with others.
     pub joined: u64,
     /// Frames that the kernel refused.
     pub refused: u64,
 }
 
-/// See the module.
+/// Frames on their way to the kernel.
 #[derive(Debug)]
 pub struct Outbox {
-    /// What goes before the payload of each message.
+    /// What precedes the payload of each message.
     heads: Box<[Head; BURST]>,
     pub counters: Counters,
 }
 
-/// A message.
+/// A message: one frame, or several coalesced frames.
 #[derive(Clone, Copy, Debug, Default)]
 struct Message {
-    /// The first of its frames, and the one behind the last.
+    /// The index of its first frame. `end` is the index behind the last.
     begin: usize,
     end: usize,
-    /// Bytes of headers that are left out of each of them.
+    /// The number of header bytes that are left out of each frame.
     headers: usize,
 }
 
 impl Outbox {
-    /// One with nothing in it.
+    /// Creates an empty outbox.
     pub fn new() -> Outbox {
         Outbox { heads: Box::new([[0; HEADER + HEAD]; BURST]), counters: Counters::default() }
     }
 
-    /// Sends frames from the front, each of one piece, as many as the kernel takes of the first
-    /// [`BURST`].
+    /// Sends frames from the front, each in one piece.
+    ///
+    /// It sends as many of the first [`BURST`] as the kernel takes.
     pub fn send(&mut self, socket: &Socket, frames: &mut Vec<Frame>) {
         if frames.is_empty() {
             return;
@@ -57,8 +58,8 @@ impl Outbox {
         }
         let messages = &messages[..count];
         let is_later = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        // What happened to the interface is said once, perhaps long after it: then nothing was
-        // tried.
+        // An error of the interface is reported once, perhaps long after it occurred. In that case
+        // nothing was tried, so this tries once more.
         let first = self.hand_over(socket, messages, burst);
         let result = if first.as_ref().is_err_and(|error| !is_later(error)) {
             self.hand_over(socket, messages, burst)
@@ -67,10 +68,10 @@ impl Outbox {
         };
         let sent = match result {
             Ok(sent) => sent,
-            // What waits goes later.
+            // Frames that wait are sent later.
             Err(error) if is_later(&error) => 0,
-            // The others might be better. Of a device that is gone or down all are lost, one after
-            // the other.
+            // The other frames may be accepted. If the device is gone or down, all are lost, one
+            // after the other.
             Err(_) => {
                 self.counters.refused += (messages[0].end - messages[0].begin) as u64;
                 frames.drain(..messages[0].end);
@@ -83,9 +84,9 @@ impl Outbox {
         frames.drain(..last);
     }
 
-    /// Gives messages to the kernel; how many it took.
+    /// Gives messages to the kernel. Returns how many it took.
     fn hand_over(&self, socket: &Socket, messages: &[Message], frames: &[Frame]) -> io::Result<usize> {
-        // A head for each message, and a part for each frame.
+        // There is one head for each message, and one part for each frame.
         let mut parts = [IoSlice::new(&[]); 2 * BURST];
         let mut ends = [0; BURST];
         let mut used = 0;
@@ -108,7 +109,7 @@ impl Outbox {
     }
 }
 
-/// The message that begins with this frame.
+/// Returns the message that begins with this frame.
 fn message(frames: &[Frame], begin: usize, head: &mut Head) -> Message {
     let candidates = frames[begin..].iter().map(|frame| {
         let is_open = frame.open_checksum().is_some_and(|(_, offset)| usize::from(offset) == TCP_CHECKSUM);

@@ -1,4 +1,4 @@
-//! The packet socket itself: its system calls, for many frames each.
+//! The system calls of a packet socket, each for many frames.
 #![allow(unsafe_code, reason = "system calls for which no library has a safe form")]
 
 use super::header::HEADER;
@@ -10,44 +10,47 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
 
-/// Parts of the memory for a message: the kernel's header, the first bytes of the frame, and the
-/// others.
+/// The number of parts of a message's memory: the kernel's header, the frame's first bytes, and the
+/// rest.
 pub const PARTS: usize = 3;
-/// Bytes that may wait for us in the kernel, and those that wait there to be sent. It counts its
-/// own buffers, too.
+/// The receive buffer in the kernel, in bytes. `SEND_BUFFER` is that for sending.
+///
+/// The kernel counts its own overhead, too.
 const RECEIVE_BUFFER: i32 = 32 << 20;
 const SEND_BUFFER: i32 = 4 << 20;
-/// linux/if_packet.h; the libc crate lacks it.
+/// From `linux/if_packet.h`. The libc crate lacks it.
 const PACKET_VNET_HDR: i32 = 15;
-/// Room for a control message with `tpacket_auxdata`, in words: its header, then the data.
+/// The room for a control message with `tpacket_auxdata`, in words: its header and the data.
 const CONTROL: usize = (size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>()).div_ceil(8);
 
-/// A packet socket, which is bound to an interface after it was opened: what comes to that, to any
-/// address, and not what this host's kernel sends by it.
+/// A packet socket, which is bound to an interface after it was opened.
+///
+/// It receives what arrives at the interface, to any address, but not what this host's kernel sends
+/// by it.
 #[derive(Debug)]
 pub struct Socket(DriverSocket);
 
-/// A message of the kernel's.
+/// A message from the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Received {
-    /// Bytes of the frame.
+    /// The length of the frame in bytes.
     pub len: usize,
-    /// It was longer than its memory.
+    /// Whether the frame was longer than its memory.
     pub is_cut_off: bool,
-    /// The VLAN tag that the kernel took out of it, from the TPID on.
+    /// The VLAN tag that the kernel took out of the frame, from the TPID on.
     pub tag: Option<[u8; 4]>,
 }
 
 impl Socket {
-    /// Opens one.
+    /// Opens a packet socket.
     ///
     /// # Errors
-    /// The kernel refuses; the message says what for.
+    /// The kernel refuses. The message says which step.
     pub fn open() -> Result<Socket> {
         let fd = packet_socket().context("a packet socket")?;
         set(&fd, libc::SOL_PACKET, PACKET_VNET_HDR, 1).context("PACKET_VNET_HDR")?;
         set(&fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1).context("PACKET_AUXDATA")?;
-        // Without CAP_NET_ADMIN it has what net.core.rmem_max and wmem_max allow.
+        // Without CAP_NET_ADMIN, net.core.rmem_max and wmem_max limit the buffers.
         for (forced, asked, size) in [
             (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE_BUFFER),
             (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BUFFER),
@@ -60,23 +63,23 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Binds it to an interface; after that is gone it may be bound to another.
+    /// Binds the socket to an interface. After that interface is gone it may be bound to another.
     ///
     /// # Errors
-    /// The kernel refuses; the message says what for.
+    /// The kernel refuses. The message says which step.
     pub fn bind(&self, held: &Held) -> Result<()> {
         let (interface, index) = (held.interface(), held.interface().index());
         bind_packet(self.0.fd(), index, libc::ETH_P_ALL).context("bind")?;
-        // Guests have addresses of their own.
+        // Guests have MAC addresses of their own.
         if let Err(error) = self.be_promiscuous(index) {
             log::warn!("{interface}: not promiscuous ({error}): it may hide guests' frames");
         }
         Ok(())
     }
 
-    /// For as long as the socket and the interface live.
+    /// Makes the interface promiscuous for as long as both the socket and the interface exist.
     fn be_promiscuous(&self, index: i32) -> io::Result<()> {
-        // SAFETY: zero is a value of this structure.
+        // SAFETY: zero is a valid value of this structure.
         let mut member: libc::packet_mreq = unsafe { zeroed() };
         (member.mr_ifindex, member.mr_type) = (index, libc::PACKET_MR_PROMISC as u16);
         set(self.0.fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, member)
@@ -86,50 +89,51 @@ impl Socket {
         self.0.fd().as_raw_fd()
     }
 
-    /// Sends messages from the first on, at most [`BURST`]; how many the kernel took.
+    /// Sends messages from the first on, at most [`BURST`]. Returns how many the kernel took.
     ///
     /// # Errors
-    /// It did not take the first.
+    /// The kernel did not take the first message.
     pub fn send(&self, messages: &[&[IoSlice<'_>]]) -> io::Result<usize> {
-        // SAFETY: zero is a value of this structure.
+        // SAFETY: zero is a valid value of this structure.
         let mut headers: [libc::mmsghdr; BURST] = unsafe { zeroed() };
         for (header, parts) in headers.iter_mut().zip(messages) {
-            // The kernel only reads what they name; an IoSlice has the layout of an iovec.
+            // The kernel only reads what they point to. An `IoSlice` has the layout of an `iovec`.
             header.msg_hdr.msg_iov = parts.as_ptr().cast_mut().cast();
             header.msg_hdr.msg_iovlen = parts.len();
         }
         let count = messages.len().min(BURST);
-        // SAFETY: `count` headers are there, each with as many parts as it says or none; what those
-        // name is borrowed by `messages` through the call.
+        // SAFETY: there are `count` headers, each with the number of parts that it gives, or none.
+        // `messages` borrows what the parts point to through the call.
         let sent =
             unsafe { libc::sendmmsg(self.fd(), headers.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives as many messages as there are places, at most [`BURST`], if so many are there; says
-    /// of each what it is.
+    /// Receives as many messages as are available, at most one for each place and at most
+    /// [`BURST`].
+    ///
+    /// It calls `each` with the index and description of each message, and returns their number.
     ///
     /// # Errors
-    /// There is none, or the interface is gone.
+    /// There is no message, or the interface is gone.
     pub fn receive(
         &self,
         places: &mut [[IoSliceMut<'_>; PARTS]],
         mut each: impl FnMut(usize, Received),
     ) -> io::Result<usize> {
-        // SAFETY: zero is a value of this structure.
+        // SAFETY: zero is a valid value of this structure.
         let mut headers: [libc::mmsghdr; BURST] = unsafe { zeroed() };
         let mut controls = [[0u64; CONTROL]; BURST];
         let count = places.len().min(BURST);
         for ((header, place), control) in headers.iter_mut().zip(places.iter_mut()).zip(&mut controls) {
-            // An IoSliceMut has the layout of an iovec.
+            // An `IoSliceMut` has the layout of an `iovec`.
             header.msg_hdr.msg_iov = place.as_mut_ptr().cast();
             header.msg_hdr.msg_iovlen = PARTS;
             header.msg_hdr.msg_control = control.as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = size_of_val(control);
         }
-        // SAFETY: `count` headers are there, each with `PARTS` parts and control memory of the
-        // length that it says; what the parts name is borrowed, by nobody else, by `places` through
-        // the call.
+        // SAFETY: there are `count` headers, each with `PARTS` parts and control memory of the
+        // length that it gives. `places` borrows what the parts point to mutably, through the call.
         let came = unsafe {
             let flags = libc::MSG_DONTWAIT;
             libc::recvmmsg(self.fd(), headers.as_mut_ptr(), count as u32, flags, null_mut())
@@ -147,27 +151,28 @@ impl Socket {
         Ok(came)
     }
 
-    /// Frames that found too much waiting since this was last asked.
+    /// Returns how many frames found no room in the receive buffer since the last call.
     pub fn drops(&self) -> u32 {
         self.0.drops()
     }
 
-    /// What to wait for.
+    /// Returns the descriptor to wait for.
     pub fn readiness(&self) -> BorrowedFd<'_> {
         self.0.fd().as_fd()
     }
 
-    /// Takes away an error, which would make it look ready for ever.
+    /// Clears a pending error. Otherwise the socket would stay readable.
     pub fn clear_error(&self) {
         self.0.clear_error();
     }
 }
 
-/// The VLAN tag in what the kernel says beside a message.
+/// Returns the VLAN tag in the control data of a message.
 fn tag(message: &libc::msghdr) -> Option<[u8; 4]> {
-    // SAFETY: the message's control memory is `CONTROL` words, zero before the kernel wrote to
-    // them: a header and a `tpacket_auxdata` lie in it, of which all bytes are values. The kernel
-    // says how much it wrote, by which the first finds none where there is none.
+    // SAFETY: the message's control memory is `CONTROL` words, which were zero before the kernel
+    // wrote to them. It has room for a header and a `tpacket_auxdata`, for which all bit patterns
+    // are valid. The kernel sets the length that it wrote, so `CMSG_FIRSTHDR` returns null if there
+    // is nothing.
     let said = unsafe {
         let control = libc::CMSG_FIRSTHDR(message).as_ref()?;
         let is_ours = control.cmsg_level == libc::SOL_PACKET && control.cmsg_type == libc::PACKET_AUXDATA;
@@ -182,8 +187,8 @@ fn tag(message: &libc::msghdr) -> Option<[u8; 4]> {
 }
 
 fn set<T>(fd: &OwnedFd, level: i32, name: i32, value: T) -> io::Result<()> {
-    // SAFETY: the kernel reads as many bytes of the value as it has; it says EINVAL to a value of
-    // another size than the option's.
+    // SAFETY: the kernel reads as many bytes of the value as it has. It returns EINVAL if the
+    // option has another size.
     let result = unsafe {
         let len = size_of::<T>() as libc::socklen_t;
         libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len)

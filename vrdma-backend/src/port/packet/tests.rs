@@ -1,4 +1,4 @@
-//! Runs of segments go through what stands for the kernel, and come out as they were.
+//! Coalesced segments pass a stand-in for the kernel, and have to come out unchanged.
 
 use super::header::{HEADER, from_virtio, shift, to_virtio};
 use super::join::{Candidate, Head, run};
@@ -17,7 +17,7 @@ const MTU: usize = 1500;
 struct Shape {
     v6: bool,
     tag: Option<u16>,
-    /// Tags before that one.
+    /// The number of tags before that one.
     outer: usize,
     has_timestamps: bool,
 }
@@ -57,7 +57,7 @@ impl Shape {
         Packet { src_mac, dst_mac, vlan, src: gid(1), dst: gid(2), traffic_class: 0, header }
     }
 
-    /// Segments that follow each other, with so many bytes of data each.
+    /// Returns consecutive segments with these numbers of data bytes.
     fn segments(self, seq: u32, lengths: &[usize]) -> Vec<Vec<u8>> {
         let mut at = seq;
         let segments = lengths.iter().enumerate().map(|(index, &length)| {
@@ -72,7 +72,7 @@ impl Shape {
     }
 }
 
-/// A segment with data that depends on its number.
+/// Returns a segment with data that depends on its sequence number.
 fn frame(packet: &Packet, length: usize) -> Vec<u8> {
     let seq = packet.header.seq;
     let begin = packet.len();
@@ -84,8 +84,9 @@ fn frame(packet: &Packet, length: usize) -> Vec<u8> {
 }
 
 proptest! {
-    /// Full segments and a last one of any length go as one, and come out as they were. The first
-    /// place has the headers, or more, or the first segment just so.
+    /// Full segments and a last one of any length are coalesced, and come out unchanged.
+    ///
+    /// The first place holds the headers, or more, or exactly the first segment.
     #[test]
     fn a_run_comes_out_as_it_was(
         shape in shape(), seq in any::<u32>(), size in prop_oneof![48..1400usize, 1420..1460usize], count in 1..40usize, last in 1..1400usize, held in 0..4000usize,
@@ -96,13 +97,13 @@ proptest! {
         prop_assert_eq!(check(&frames, held, MTU), count + 1);
     }
 
-    /// Segments of any lengths do, too.
+    /// Segments of any lengths come out unchanged, too.
     #[test]
     fn segments_of_any_lengths_come_out(shape in shape(), seq in any::<u32>(), lengths in vec(0..200usize, 1..20)) {
         check(&shape.segments(seq, &lengths), 0, MTU);
     }
 
-    /// What any peer's kernel might say of anything.
+    /// Any peer's kernel might send any bytes.
     #[test]
     fn no_bytes_break_it(header in any::<[u8; HEADER]>(), whole in vec(any::<u8>(), 0..300)) {
         cut(header, &whole, 100, 4, MTU);
@@ -114,7 +115,7 @@ proptest! {
 
 const PLAIN: Shape = Shape { v6: false, tag: None, outer: 0, has_timestamps: true };
 
-/// How many of the first frames go as one.
+/// Returns how many of the first frames are coalesced.
 fn together(frames: &[Vec<u8>]) -> usize {
     joined(frames).map_or(1, |(run, ..)| run.frames)
 }
@@ -132,7 +133,7 @@ fn what_says_more_than_its_data_goes_alone() {
         frames.remove(0);
         assert_eq!(together(&frames), 1, "{bits:?}");
     }
-    // What pushes ends a run.
+    // A segment with PSH is the last of the coalesced segments.
     let mut frames = good();
     frames[1] = frame(&PLAIN.packet(1500, Flags(Flags::ACK.0 | Flags::PSH.0)), 500);
     assert_eq!(together(&frames), 2);
@@ -161,10 +162,10 @@ fn what_is_of_something_else_ends_a_run() {
     for (number, change) in changes.into_iter().enumerate() {
         assert_eq!(together(&with(change)), 1, "{number}");
     }
-    // A longer one than the first, and one behind a shorter one.
+    // A segment that is longer than the first, and one behind a shorter segment.
     assert_eq!(together(&PLAIN.segments(0, &[500, 501])), 1);
     assert_eq!(together(&PLAIN.segments(0, &[500, 499, 499])), 2);
-    // Shorter than anybody's.
+    // Shorter than any kernel's segments.
     assert_eq!(together(&PLAIN.segments(0, &[47, 47])), 1);
 }
 
@@ -175,15 +176,15 @@ fn what_joining_would_mend_goes_alone() {
         frames[1][at] ^= 1;
         together(&frames)
     };
-    // The IPv4 checksum, TCP's, a byte of data; the length of the packet, and that it may be
-    // fragmented.
+    // The IPv4 checksum, the TCP checksum, a data byte, the packet's length, and the bit that
+    // allows fragmentation.
     for at in [24, 50, 300, 17, 20] {
         assert_eq!(spoil(at), 1, "{at}");
     }
     let mut padded = PLAIN.segments(1000, &[500, 500]);
     padded[1].push(0);
     assert_eq!(together(&padded), 1);
-    // Unless the checksum is left to the port: then what is in its place says nothing.
+    // If the checksum is left to the port, the contents of its field do not matter.
     let mut frames = PLAIN.segments(1000, &[500, 500]);
     frames[1][50] ^= 1;
     let mut head: Head = [0; HEADER + HEAD];

@@ -1,32 +1,32 @@
-//! How much memory the connections of our own TCP take: those of a guest, and those of all guests
-//! of a worker.
+//! Memory budgets of the connections of vrdma's own TCP, for each guest and for all of a worker.
 //!
-//! Each connection says what its buffers take whenever that changes. What may be kept beyond that
-//! depends on what it is for: the less it costs to have it again, the sooner it is refused. Each
-//! connection has a little in any case, so that it goes on. (docs/design/streams.md, "Memory")
+//! Each connection reports the memory of its buffers whenever that changes. How much more it may
+//! keep depends on the purpose. What is cheaper to get again is refused sooner. Each connection has
+//! a small guaranteed amount, so that it makes progress. (docs/design/streams.md, "Memory")
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of the peer, in order and not read, that a connection may keep in any case: a segment of
-/// any MTU has room.
+/// Bytes of received data, in order and not read, that a connection may always keep.
+///
+/// A segment of any MTU fits.
 pub(super) const LEAST_INPUT: u64 = 16 << 10;
-/// Bytes that the peer has not acknowledged, with which a connection may put in more in any case.
+/// Bytes of unacknowledged output up to which a connection may always add more.
 pub(super) const LEAST_OUTPUT: u64 = 32 << 10;
 
-/// What memory is for.
+/// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// What came out of order. The peer sends it once more.
+    /// Received out of order. The peer retransmits it.
     BeyondHole,
-    /// What the peer has not acknowledged. The guest's requests wait.
+    /// Not acknowledged by the peer. The guest's requests wait.
     Unacknowledged,
-    /// What came in order. The peer was told that there is room for it.
+    /// Received in order. The peer was told that there is room for it.
     InOrder,
 }
 
 impl Purpose {
-    /// Up to so many eighths of a guest's memory are used, more is kept for this.
+    /// Returns up to how many eighths of a guest's memory may be in use when more is kept for this.
     fn eighths(self) -> u64 {
         match self {
             Purpose::BeyondHole => 4,
@@ -36,13 +36,13 @@ impl Purpose {
     }
 }
 
-/// What the guests of a worker use together. One thread changes it.
+/// The memory that the guests of a worker use together. One thread changes it.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     used: AtomicU64,
 }
 
-/// What a guest uses, and may use.
+/// The memory that a guest uses and may use.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
@@ -52,42 +52,46 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Of a guest that may use `limit` bytes, where all together may use `all_limit`.
+    /// Returns the budget of a guest that may use `limit` bytes. All guests together may use
+    /// `all_limit`.
     pub fn new(limit: u64, all_limit: u64, all: Arc<Pool>) -> Budget {
         Budget { limit, used: 0, all_limit, all }
     }
 
-    /// Bytes that the guest's connections use now.
+    /// Returns the bytes that the guest's connections use now.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Bytes that the guest may use now: no more than all guests together leave. So one guest alone
-    /// has half of what is for all at most, two a third each, and there is always some for one
-    /// more.
+    /// Returns the bytes that the guest may use now: no more than all guests together leave.
+    ///
+    /// So a single guest has at most half of the total, two guests a third each, and there is
+    /// always some left for one more.
     fn allowed(&self) -> u64 {
         self.limit.min(self.all_limit.saturating_sub(self.all.used.load(Ordering::Relaxed)))
     }
 
-    /// Bytes that may be kept for this, beyond what is used.
+    /// Returns how many more bytes may be kept for this purpose.
     pub fn room(&self, purpose: Purpose) -> u64 {
         (self.allowed() / 8 * purpose.eighths()).saturating_sub(self.used)
     }
 
-    /// What is sent has to wait.
+    /// Whether output has to wait.
     pub fn is_short(&self) -> bool {
         self.room(Purpose::Unacknowledged) == 0
     }
 
-    /// The window of each of so many connections: together half of what the guest may use, up to
-    /// `most` bytes of each. A power of two, so that it changes seldom.
+    /// Returns the window of each of `connections` connections, at most `most` bytes.
+    ///
+    /// Together they are half of what the guest may use. A window is a power of two, so it changes
+    /// seldom.
     pub fn window(&self, connections: usize, most: u32) -> u32 {
         let share = self.allowed() / 2 / (connections.max(1) as u64).next_power_of_two();
         let share = share.clamp(LEAST_INPUT, most.into());
         1 << share.ilog2()
     }
 
-    /// A connection uses so many bytes, and did use so many before.
+    /// Notes that a connection uses `now` bytes instead of `before`.
     pub fn change(&mut self, before: u64, now: u64) {
         self.used = self.used - before + now;
         let all = self.all.used.load(Ordering::Relaxed);
@@ -104,7 +108,7 @@ mod tests {
         [(); N].map(|()| Budget::new(limit, all, pool.clone()))
     }
 
-    /// Uses as much as there may be for a purpose, in small steps.
+    /// Uses all that a purpose may have, in small steps.
     fn fill(budget: &mut Budget, purpose: Purpose) {
         while budget.room(purpose) > 0 {
             budget.change(0, 1);
@@ -132,7 +136,8 @@ mod tests {
         fill(&mut a, Purpose::InOrder);
         assert!((2990..=3000).contains(&a.used()), "{}", a.used());
         fill(&mut b, Purpose::InOrder);
-        // The second has half of what the first left. As that gives back, it has more.
+        // The second has half of what the first left. When the first frees some, the second may
+        // have more.
         assert!((1490..=1500).contains(&b.used()) && c.room(Purpose::InOrder) >= 1490, "{}", b.used());
         a.change(a.used(), 0);
         assert!(b.room(Purpose::InOrder) > 1490);

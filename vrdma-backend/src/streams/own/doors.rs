@@ -1,4 +1,4 @@
-//! Listeners of our own TCP, and the connections that wait for them.
+//! Listeners of vrdma's own TCP, and their queues of connections.
 
 use super::node::{ANY, BACKLOG, Door, Node, Ready};
 use super::{Own, Socket, address, gid, refused};
@@ -11,10 +11,10 @@ use vrdma_transport::{DeviceId, Error};
 use vrdma_wire::num::{Gid, VlanId};
 
 impl Own {
-    /// Listens.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// `Busy`: there is a listener already.
+    /// `Busy`: there is such a listener already.
     pub fn listen(
         &mut self,
         device: DeviceId,
@@ -27,13 +27,13 @@ impl Own {
         self.nodes[node].listen(handle, (gid, at.port()), traffic_class).map_err(refused)
     }
 
-    /// Listens no more.
+    /// Stops listening.
     pub fn unlisten(&mut self, device: DeviceId, handle: Handle) {
         let node = self.index(device);
         self.nodes[node].unlisten(handle, &mut self.ready);
     }
 
-    /// The next connection of a listener, with the addresses of both ends.
+    /// Accepts the next connection of a listener. Returns it with the addresses of both ends.
     pub fn accept(&mut self, device: DeviceId, handle: Handle) -> Option<(Socket, SocketAddr, SocketAddr)> {
         let node = self.index(device);
         let (id, tuple) = self.nodes[node].accept(handle)?;
@@ -41,7 +41,7 @@ impl Own {
         Some((Socket { node, id }, address(tuple.local, tuple.ports.local), remote))
     }
 
-    /// Whether a listener is to be told of connections.
+    /// Sets whether a listener is to be told of connections.
     pub fn watch_listener(&mut self, device: DeviceId, handle: Handle, is_watched: bool) {
         let node = self.index(device);
         self.nodes[node].watch_door(handle, is_watched, &mut self.ready);
@@ -49,14 +49,14 @@ impl Own {
 }
 
 impl Node {
-    /// The listener that takes connections to this address, if the guest may use it.
+    /// Returns the listener for connections to this address, if the guest may use the address.
     pub fn listener_at(&self, vlan: VlanId, gid: Gid, port: u16) -> Option<Handle> {
         let at = |at| self.doors.iter().find(|(_, door)| door.at == at).map(|(&handle, _)| handle);
-        // That of the address itself goes before that of any.
+        // A listener at the address itself takes precedence over one at any address.
         at((gid, port)).or_else(|| at((ANY, port))).filter(|_| self.may_use(vlan, gid))
     }
 
-    /// Takes connections at an address, or at any, and a port.
+    /// Starts to listen on a port, at an address or at any address.
     pub fn listen(
         &mut self,
         handle: Handle,
@@ -69,21 +69,21 @@ impl Node {
         Ok(())
     }
 
-    /// Takes no more, nor those that wait.
+    /// Stops listening, and resets the connections that wait.
     pub fn unlisten(&mut self, handle: Handle, ready: &mut Ready) {
         let Some(door) = self.doors.remove(&handle) else { return };
         self.stack.unlisten(door.at.0, door.at.1);
         door.waiting.into_iter().for_each(|id| self.reset(id, ready));
     }
 
-    /// The next connection of a listener.
+    /// Accepts the next connection of a listener.
     pub fn accept(&mut self, handle: Handle) -> Option<(ConnectionId, Tuple)> {
         let door = self.doors.get_mut(&handle)?;
         while let Some(id) = door.waiting.pop_front() {
             if let Some(tuple) = self.stack.tuple(id) {
                 return Some((id, tuple));
             }
-            // It is over before anybody has heard of it.
+            // The connection ended before it was accepted.
             if let Some(end) = self.ends.remove(&id) {
                 self.budget.change(end.charged, 0);
             }
@@ -91,7 +91,7 @@ impl Node {
         None
     }
 
-    /// Whether a listener is to be told of connections.
+    /// Sets whether a listener is to be told of connections.
     pub fn watch_door(&mut self, handle: Handle, is_watched: bool, ready: &mut Ready) {
         let Some(door) = self.doors.get_mut(&handle) else { return };
         door.is_watched = is_watched;

@@ -1,4 +1,4 @@
-//! One end of a connection of our own TCP: what its user would ask a socket of.
+//! One end of a connection of vrdma's own TCP, as its user sees it.
 
 use super::budget::{Budget, Purpose};
 use super::receive::{Came, Received, Room, WINDOW};
@@ -9,37 +9,36 @@ use std::io;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::Reason;
 
-/// Bytes that are taken of a peer before anybody has taken the connection: more than a request of
-/// MPA has.
+/// Bytes that are taken from a peer before the connection is accepted. An MPA request is shorter.
 const UNACCEPTED: usize = 4096;
 
-/// Who has it.
+/// The user of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum User {
-    /// A listener, which has not taken it yet.
+    /// A listener. The connection is not accepted yet.
     Listener(Handle),
-    /// A connection.
+    /// A connection of [`Streams`](crate::streams::Streams).
     Connection(Handle),
-    /// Nobody any more: what was put in is still sent, and it is over after that.
+    /// Nobody any more. Queued output is still sent, then the connection ends.
     Nobody,
 }
 
-/// See the module.
+/// One end of a connection: its buffers and its events.
 #[derive(Debug)]
 pub(super) struct End {
     pub user: User,
     pub output: SendBuffer,
     pub input: Received,
     pub is_established: bool,
-    /// The peer has ended its stream.
+    /// Whether the peer has ended its stream.
     pub peer_ended: bool,
-    /// TCP has no such connection any more.
+    /// Why TCP has closed the connection, once it has.
     pub closed: Option<Reason>,
-    /// What its user wants to be told of.
+    /// The events that its user wants.
     pub wants: Option<EventSet>,
-    /// Its user is in the queue of those who are to be told.
+    /// Whether its user is in the queue of users with events.
     pub is_queued: bool,
-    /// Bytes of memory that it has of its guest's.
+    /// Bytes of memory charged to its guest.
     pub charged: u64,
 }
 
@@ -58,7 +57,7 @@ impl End {
         }
     }
 
-    /// What may be kept of what the peer sends.
+    /// Returns how much received data may be kept.
     pub fn room(&self, budget: &Budget) -> Room {
         let limit = match self.user {
             User::Listener(_) => UNACCEPTED,
@@ -70,12 +69,12 @@ impl End {
         Room { limit, in_order, beyond_hole }
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the bytes of memory that it takes.
     pub fn memory(&self) -> u64 {
         self.input.memory() + self.output.memory()
     }
 
-    /// Has its guest's budget know what it takes now.
+    /// Updates its guest's budget.
     pub fn charge(&mut self, budget: &mut Budget) {
         let now = self.memory();
         let before = std::mem::replace(&mut self.charged, now);
@@ -84,7 +83,7 @@ impl End {
         }
     }
 
-    /// What its user is to be told, in the words of epoll.
+    /// Returns its pending events, as flags of epoll.
     pub fn events(&self, budget: &Budget) -> EventSet {
         let Some(wants) = self.wants else { return EventSet::empty() };
         let mut now = EventSet::empty();
@@ -106,7 +105,7 @@ impl End {
         told
     }
 
-    /// Takes what came in order, or why there is nothing; 0 bytes at the end of the stream.
+    /// Reads data that came in order. Returns 0 bytes at the end of the stream.
     pub fn read(&mut self, buffer: &mut Vec<u8>, buffers: &mut Buffers) -> io::Result<Came> {
         if self.input.is_ready() {
             return Ok(self.input.read(buffer, buffers));
@@ -118,13 +117,13 @@ impl End {
         }
     }
 
-    /// Whether it was connected, and why not.
+    /// Checks that TCP has not closed the connection.
     pub fn connected(&self) -> io::Result<()> {
         self.closed.map_or(Ok(()), |reason| Err(error(reason)))
     }
 }
 
-/// The same in the words of the kernel's sockets.
+/// Translates a reason to the error of a kernel socket.
 fn error(reason: Reason) -> io::Error {
     io::Error::from_raw_os_error(match reason {
         Reason::Refused => libc::ECONNREFUSED,

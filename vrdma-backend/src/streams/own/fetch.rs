@@ -1,5 +1,7 @@
-//! Connections that are about to be used are fetched into the caches: of thousands each has left
-//! them when its turn comes, and the processor would wait for one line after the other.
+//! Prefetches connections that are about to be used into the processor's caches.
+//!
+//! With thousands of connections, each has left the caches when its turn comes. The processor would
+//! wait for one cache line after another.
 
 use super::end::{End, User};
 use super::node::Node;
@@ -9,8 +11,9 @@ use vrdma_tcp::{ConnectionId, Ports, Tuple};
 use vrdma_wire::head::Head;
 
 impl Node {
-    /// What belongs to the connection of a frame comes while the frame is summed. Several of one
-    /// connection mostly come together: the first is enough.
+    /// Prefetches the connection of a frame, while the frame's checksum is computed.
+    ///
+    /// Frames of one connection mostly come in a row. The first one is enough.
     pub(super) fn expect(&mut self, headers: &Head, taker: &mut dyn Taker) {
         let Some(ends) = headers.ends() else { return };
         let ports = Ports { local: ends.dst_port, remote: ends.src_port };
@@ -27,7 +30,7 @@ impl Node {
         }
     }
 
-    /// What belongs to a connection that is about to send.
+    /// Prefetches a connection that is about to send.
     pub(super) fn fetch(&self, id: ConnectionId) {
         if let Some(lines) = self.stack.lines(id) {
             fetch_ahead(lines);

@@ -1,11 +1,10 @@
-//! Our own TCP (`tcp = "own"`), as the connections of iWARP see it: what the kernel's sockets and
-//! epoll are to the others.
+//! vrdma's own TCP (`tcp = "own"`), with an interface like that of kernel sockets and epoll.
 //!
-//! Each guest has a [`node`] of its own, so what one does takes nothing from another: its
-//! connections are from its own addresses, and its segments go by the switch. An [`end`] is what a
-//! socket is: what is to be sent ([`send`]) stays until the peer has it, what came ([`receive`])
-//! until it is read. Whoever may have something to do is queued, and told what in the words of
-//! epoll.
+//! Each guest has a [`node`] of its own, so guests take nothing from each other. Its connections
+//! have its own addresses, and its segments go through the switch. An [`end`] is like a socket.
+//! Data to send ([`send`]) stays until the peer has acknowledged it. Received data ([`receive`])
+//! stays until it is read. Users of connections that may have work are queued, and get events like
+//! those of epoll.
 
 mod budget;
 mod doors;
@@ -42,54 +41,55 @@ use vrdma_wire::head::Head;
 use vrdma_wire::icmp::TooLong;
 use vrdma_wire::num::{Gid, VlanId};
 
-/// Segments that a worker sends in one turn, and FPDUs that it puts together: more of them would
-/// leave the caches between the one and the other.
+/// Segments that a worker sends in one round, and FPDUs that it writes. With more, an FPDU would
+/// leave the caches before it is sent.
 pub const SEGMENTS: usize = 64;
-/// Bytes of FPDUs, after which no more are put together in a turn: these and their frames fit the
+/// Bytes of FPDUs after which no more are written in a round. These and their frames fit into the
 /// caches.
 pub const TURN_BYTES: usize = 128 << 10;
-/// Connections with something due that are looked at in one turn, and those of one guest.
+/// Connections with passed deadlines that are handled in one round: of all guests, and of one.
 const EXPIRED: usize = 128;
 const EXPIRED_OF_ONE: usize = 32;
 /// Segments that a guest sends before the next guest's turn.
 const QUANTUM: u32 = 32;
 
-/// Names a connection until its user [leaves](Own::leave) it.
+/// Identifies a connection until its user [leaves](Own::leave) it.
 #[derive(Debug)]
 pub struct Socket {
     node: usize,
     id: ConnectionId,
 }
 
-/// A segment to send.
+/// A segment to be sent.
 #[derive(Debug)]
 pub struct Segment {
     node: usize,
     outgoing: Outgoing,
 }
 
-/// See the module.
+/// vrdma's own TCP, of all guests of a worker that use it.
 #[derive(Default)]
 pub struct Own {
     nodes: Vec<Node>,
     of_devices: HashMap<DeviceId, usize>,
     of_ports: BTreeMap<usize, usize>,
     ready: Ready,
-    /// What their connections use of the memory that all have together.
+    /// The memory that the connections of all guests use together.
     memory: Arc<Pool>,
-    /// Connections that are no TCP's: both guests are this worker's.
+    /// Loopback connections: both guests belong to this worker.
     pipes: Pipes,
-    /// Whose deadlines were looked at last.
+    /// The node whose deadlines were handled last.
     expiring: usize,
-    /// Whose turn it is to send,
+    /// The node whose turn it is to send.
     turn: usize,
-    /// and how many segments it has left.
+    /// How many more segments it may send in this turn.
     left: u32,
 }
 
 impl Own {
-    /// Adds a guest, with its port of the switch. Its peers are asked after so many seconds of
-    /// silence; 0 is never.
+    /// Adds a guest and its port of the switch.
+    ///
+    /// Its peers are probed after `tcp_keepalive` seconds of silence; 0 is never.
     pub fn add(
         &mut self,
         (device, port): (DeviceId, usize),
@@ -98,7 +98,7 @@ impl Own {
         tcp_keepalive: u16,
         mtu: u16,
     ) {
-        // Others guess sequence numbers no better than those of the kernel.
+        // With random secrets, sequence numbers are as hard to guess as the kernel's.
         let mut secret = [0; 16];
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
             .expect("random numbers are there once the system has started");
@@ -115,20 +115,21 @@ impl Own {
         *self.of_devices.get(&device).expect("its commands are for its own TCP")
     }
 
-    /// Whether a segment to the guest of this port is for its TCP.
+    /// Whether a segment to the guest of this port is for its own TCP.
     pub fn takes(&self, port: usize, headers: &Head) -> bool {
         self.of_ports.get(&port).is_some_and(|&node| self.nodes[node].takes(headers))
     }
 
-    /// Brings a frame with such a segment: its headers, and all of its bytes. What `taker` takes of
-    /// it is not kept.
+    /// Handles a frame with such a segment: its headers and all of its bytes.
+    ///
+    /// Payload that `taker` takes is not stored.
     pub fn handle_frame(&mut self, now: Instant, port: usize, frame: (&Head, &[u8]), taker: &mut dyn Taker) {
         if let Some(&node) = self.of_ports.get(&port) {
             self.nodes[node].handle_frame(at(now), frame, &mut self.ready, taker);
         }
     }
 
-    /// Brings a router's complaint that a segment of this port's guest was too long.
+    /// Handles a router's ICMP message that a segment of this port's guest was too long.
     pub fn handle_too_long(&mut self, port: usize, frame: &[u8]) {
         if let Some(&node) = self.of_ports.get(&port)
             && let Some(told) = TooLong::parse(frame)
@@ -137,11 +138,11 @@ impl Own {
         }
     }
 
-    /// Begins a connection. Without a port of this end, from one that no other connection has.
+    /// Starts a connection. If the local port is 0, it chooses one that no other connection has.
     ///
     /// # Errors
     /// `Busy`: there is such a connection. `NoResources`: there are too many. `NotFound`: the
-    /// peer's address is none of a host.
+    /// peer's address cannot be that of a host.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -162,8 +163,9 @@ impl Own {
         Ok((Socket { node, id }, address(tuple.local, tuple.ports.local)))
     }
 
-    /// The listener of another guest of this worker that a connection by this hop would come to, if
-    /// this guest's frames reach it.
+    /// Returns the listener of another guest of this worker that a connection would reach.
+    ///
+    /// `hop` is the connection's next hop. Frames of this guest must be able to reach the listener.
     pub fn local_listener(
         &self,
         device: DeviceId,
@@ -177,8 +179,9 @@ impl Own {
         listener.filter(|_| from.may_use(vlan, gid(local.ip())))
     }
 
-    /// The two ends of a new connection of this guest without TCP, and its address; its port is
-    /// chosen if it is 0.
+    /// Creates a loopback connection of this guest. Returns its two ends and the local address.
+    ///
+    /// If the local port is 0, it chooses one.
     ///
     /// # Errors
     /// `Busy`: there is such a connection. `NoResources`: no port is free.
@@ -201,53 +204,53 @@ impl Own {
         Ok((near, far, address(tuple.local, tuple.ports.local)))
     }
 
-    /// All connections without TCP, and the queue of those who are to be told.
+    /// Returns all loopback connections, and the queue of users with events.
     pub fn pipes(&mut self) -> (&mut Pipes, &mut Ready) {
         (&mut self.pipes, &mut self.ready)
     }
 
-    /// Says what the user of a socket is to be told of; what is so now is told too.
+    /// Sets the events that the user of a socket wants. Pending events are reported, too.
     pub fn watch(&mut self, socket: &Socket, user: Handle, wants: Option<EventSet>) {
         self.nodes[socket.node].watch(socket.id, user, wants, &mut self.ready);
     }
 
-    /// The next who is to be told, and what.
+    /// Returns the next user that has events.
     pub fn next_ready(&mut self) -> Option<Handle> {
         self.ready.pop_front()
     }
 
-    /// What the user of a socket is to be told now.
+    /// Returns the pending events of a socket.
     pub fn events(&mut self, socket: &Socket) -> EventSet {
         self.nodes[socket.node].events(socket.id)
     }
 
-    /// How many are to be told.
+    /// Returns the number of queued users.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// Whether it is connected.
+    /// Checks that a socket is not closed.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Why it is closed.
     pub fn connected(&mut self, socket: &Socket) -> io::Result<()> {
         self.nodes[socket.node].end(socket.id).map_or(Ok(()), |end| end.connected())
     }
 
-    /// Most data of a segment.
+    /// Returns the most data of a segment, in bytes.
     pub fn mss(&self, socket: &Socket) -> Option<u32> {
         self.nodes[socket.node].mss(socket.id)
     }
 
-    /// Reads what came in order: bytes into a buffer, which is replaced.
+    /// Reads data that came in order. Bytes come in a buffer that replaces `buffer`.
     ///
     /// # Errors
-    /// `WouldBlock`: there is nothing yet. Or the connection is over.
+    /// `WouldBlock`: there is nothing yet. Other errors: the connection is over.
     pub fn read(&mut self, socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<Came> {
         self.nodes[socket.node].read(socket.id, buffer)
     }
 
-    /// Whether a socket takes more.
+    /// Whether a socket takes more output.
     ///
     /// # Errors
     /// The connection is over.
@@ -258,54 +261,57 @@ impl Own {
         end.connected().map(|()| end.output.has_room(is_short))
     }
 
-    /// Whether the guest of a socket has little memory left for what is sent.
+    /// Whether the guest of a socket has little memory left for output.
     pub fn is_short(&self, socket: &Socket) -> bool {
         self.nodes[socket.node].budget.is_short()
     }
 
-    /// So many bytes of memory are taken by what was read of a socket and waits for the engine, or
-    /// waits to be sent.
+    /// Sets the bytes of memory that the socket's user needs for this connection.
+    ///
+    /// That is data that was read and waits for the engine, and output that waits to be sent.
     pub fn set_pending(&mut self, socket: &Socket, bytes: u64) {
         self.nodes[socket.node].set_pending(socket.id, bytes);
     }
 
-    /// Has the processor fetch what belongs to a socket that is about to be used.
+    /// Prefetches a socket that is about to be used into the processor's caches.
     pub fn fetch(&self, socket: &Socket) {
         self.nodes[socket.node].fetch(socket.id);
     }
 
-    /// A buffer in which to put together what is sent.
+    /// Returns a buffer in which to put output together.
     pub fn buffer(&mut self, socket: &Socket) -> Vec<u8> {
         self.nodes[socket.node].outgoing.take()
     }
 
-    /// Has it sent, in segments of `cut` bytes or less, of which none goes beyond a piece.
+    /// Sends output, in segments of `cut` bytes or less. No segment extends beyond a piece, unless
+    /// the next pieces fit into it whole.
     pub fn send(&mut self, socket: &Socket, taken: Taken, cut: usize) {
         self.nodes[socket.node].send(socket.id, taken, cut);
     }
 
-    /// No more is sent.
+    /// Ends the outgoing stream.
     pub fn finish(&mut self, socket: &Socket) {
         self.nodes[socket.node].finish(socket.id, &mut self.ready);
     }
 
-    /// Ends a connection by a RST.
+    /// Ends a connection with a RST.
     pub fn reset(&mut self, socket: Socket) {
         self.nodes[socket.node].reset(socket.id, &mut self.ready);
     }
 
-    /// Its user has done with it. It ends by itself, if both ends have said so.
+    /// Releases a socket. If both ends have ended their streams, the connection ends by itself.
     pub fn leave(&mut self, socket: Socket) {
         self.nodes[socket.node].leave(socket.id);
     }
 
-    /// When something is due.
+    /// Returns the time of the next deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.nodes.iter().filter_map(Node::next_deadline).min().map(|at| Instant(at.0))
     }
 
-    /// Does what is due, of a few connections in each turn, of guests by turns; true if there may
-    /// be more.
+    /// Handles passed deadlines, of a few connections in each round, and of guests in turns.
+    ///
+    /// Returns true if there may be more.
     pub fn expire(&mut self, now: Instant) -> bool {
         let mut left = EXPIRED;
         for _ in 0..self.nodes.len() {
@@ -319,7 +325,9 @@ impl Own {
         left != EXPIRED && self.next_deadline().is_some_and(|at| at <= now)
     }
 
-    /// The next segment to send, of guests and their connections by turns. It counts as sent.
+    /// Returns the next segment to be sent, of guests and their connections in turns.
+    ///
+    /// It counts as sent.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Segment> {
         for _ in 0..=self.nodes.len() {
             let node = self.turn;
@@ -336,19 +344,21 @@ impl Own {
         None
     }
 
-    /// How long its frame is.
+    /// Returns the length of a segment's frame.
     pub fn len(&self, segment: &Segment) -> usize {
         let data = &segment.outgoing.segment.data;
         self.nodes[segment.node].packet(&segment.outgoing).len() + (data.end - data.start) as usize
     }
 
-    /// Writes its frame to the front of a buffer, and returns the headers. A port that can do these
-    /// checksums may have to fill one in: then that is returned, too.
+    /// Writes a segment's frame to the front of a buffer. Returns the headers.
+    ///
+    /// If the port can compute these checksums, one may be left to it. That offload is returned,
+    /// too.
     pub fn write(&mut self, segment: &Segment, buffer: &mut [u8], can: Checksums) -> (Head, Option<Offload>) {
         self.nodes[segment.node].write(&segment.outgoing, buffer, can)
     }
 
-    /// What the TCP of a guest counted, by name; nothing without one.
+    /// Returns the counters of a guest's own TCP by name; empty if it has none.
     pub fn stats(&self, device: DeviceId) -> BTreeMap<&'static str, u64> {
         let mut stats = BTreeMap::new();
         if let Some(&node) = self.of_devices.get(&device) {
@@ -360,7 +370,7 @@ impl Own {
     }
 }
 
-/// The same clock in the words of TCP.
+/// Converts to the time type of `vrdma-tcp`. The clock is the same.
 fn at(now: Instant) -> vrdma_tcp::Instant {
     vrdma_tcp::Instant(now.0)
 }

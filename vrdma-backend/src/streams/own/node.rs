@@ -1,4 +1,4 @@
-//! The TCP of one guest.
+//! The own TCP of one guest.
 
 use super::budget::Budget;
 use super::end::{End, User};
@@ -20,21 +20,23 @@ use vrdma_wire::icmp::TooLong;
 use vrdma_wire::num::{Gid, Mac, VlanId};
 use vrdma_wire::tcp::Packet;
 
-/// Connections of a listener that wait for the worker to take them; and those that are half open.
+/// Connections that may wait for the worker to accept them, and half-open ones, of each listener.
 pub(super) const BACKLOG: usize = 128;
-/// Those that are half open, of all listeners of a guest.
+/// Half-open connections of all listeners of a guest.
 const HALF_OPEN: usize = 4 * BACKLOG;
-/// Least MTU of a path, by which no host may be forced to smaller segments (RFC 791, RFC 8200).
+/// Smallest MTU that a path may be assumed to have (RFC 791, RFC 8200): IPv4, IPv6.
+///
+/// No ICMP message can force smaller segments.
 const LEAST_MTU: [u16; 2] = [576, 1280];
-/// Headers of IP and TCP.
+/// Bytes of the IP and TCP headers: IPv4, IPv6.
 const HEADERS: [u16; 2] = [40, 60];
-/// Where ports begin that are chosen here: behind those that Linux chooses.
+/// First of the ports that are chosen here. They are above those that Linux chooses.
 const FIRST_PORT: u16 = 61_000;
 
-/// Each address of the guest.
+/// Stands for every address of the guest.
 pub(super) const ANY: Gid = Gid([0; 16]);
 
-/// Who may have something to be done for it.
+/// Users that may have events to handle, in order.
 pub(super) type Ready = VecDeque<Handle>;
 
 /// A listener of a guest.
@@ -45,41 +47,42 @@ pub(super) struct Door {
     pub is_watched: bool,
 }
 
-/// What happened to segments that came, or not, to a connection.
+/// Counters of a guest's own TCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NodeCounters {
     pub segments_in: u64,
     pub segments_out: u64,
     pub bad_checksum: u64,
     pub malformed: u64,
-    /// Connections that had no place to wait for their listener.
+    /// Connections that found no place in their listener's queue.
     pub refused: u64,
-    /// Segments that were not taken, or in part, since the guest uses as much memory as it may.
+    /// Segments that were not taken, or not as a whole, because the guest's memory limit was
+    /// reached.
     pub short_of_memory: u64,
-    /// Complaints of routers about segments that are not outstanding.
+    /// ICMP messages of routers about segments that are not outstanding.
     pub too_long_ignored: u64,
-    /// Connections that the guest began and that go to another one without TCP.
+    /// Loopback connections that the guest started.
     pub local: u64,
 }
 
-/// See the module.
+/// The own TCP of one guest.
 pub(super) struct Node {
     pub mac: Mac,
     mtu: u16,
     gids: Vec<AllowedGid>,
     vlans: Vlans,
-    /// What all connections have in common.
+    /// The common settings of all connections.
     usual: Config,
     pub stack: Stack,
     pub ends: NumberMap<ConnectionId, End>,
     pub(super) doors: HashMap<Handle, Door>,
-    /// Buffers for what is sent, and for what has come.
+    /// Used buffers for output, and for received data.
     pub outgoing: Buffers,
     pub(super) incoming: Buffers,
     pub counters: NodeCounters,
-    /// What all connections take of the guest's memory for them.
+    /// The memory that all connections of the guest use.
     pub budget: Budget,
-    /// Between whom the last segment was that came.
+    /// The addresses of the last received segment.
     pub(super) expected: Option<Tuple>,
 }
 
@@ -91,7 +94,8 @@ impl Node {
         mtu: u16,
         secret: [u64; 2],
     ) -> Node {
-        // Those that are about to end, or to be, have room beside those that the guest may have.
+        // Connections that are ending or being set up have room in addition to those that the guest
+        // may have.
         let most = limits.connections as usize;
         let limits = StackLimits { connections: 2 * most + HALF_OPEN, half_open: HALF_OPEN, time_wait: most };
         let stack = Stack::new(secret, limits);
@@ -112,19 +116,20 @@ impl Node {
         }
     }
 
-    /// For connections of an address, or of any.
+    /// Returns the settings of connections with a local address, or with any address.
     pub(super) fn config(&self, local: Gid, mtu: u16, traffic_class: TrafficClass) -> Config {
         let kind = usize::from(local.ipv4().is_none());
         let mtu = if mtu == 0 { self.mtu } else { mtu.min(self.mtu) };
-        // Those to any address may go by either IP.
+        // With any address, connections may use IPv4 or IPv6.
         let least = if local == ANY { LEAST_MTU[0] - HEADERS[0] } else { LEAST_MTU[kind] - HEADERS[kind] };
         let mss = mtu.max(LEAST_MTU[kind]) - HEADERS[kind];
         let traffic_class = traffic_class.number();
         Config { mss, min_mss: least, window: WINDOW, fpdus: true, traffic_class, ..self.usual }
     }
 
-    /// Whether a segment that came is for this TCP: of a connection of it, or to a listener at an
-    /// address that the guest may use.
+    /// Whether a received segment is for this TCP.
+    ///
+    /// It is for a connection, or for a listener at an address that the guest may use.
     pub fn takes(&self, headers: &Head) -> bool {
         let Head { eth, kind: Kind::Tcp(ends) } = headers else { return false };
         let ports = Ports { local: ends.dst_port, remote: ends.src_port };
@@ -135,15 +140,14 @@ impl Node {
             && (self.stack.has(&tuple) || self.may_use(vlan, ends.dst))
     }
 
-    /// Whether frames of the guest may be of this address in this VLAN.
+    /// Whether frames of the guest may have this address in this VLAN.
     pub fn may_use(&self, vlan: VlanId, gid: Gid) -> bool {
         self.vlans.contains(vlan)
             && !gid.is_multicast()
             && (self.gids.is_empty() || self.gids.iter().any(|allowed| allowed.allows(vlan, gid)))
     }
 
-    /// A connection's addresses with a port of this end: its own, or one that none has, if there is
-    /// one.
+    /// Returns the addresses with a local port: the requested one, or a free one if that is 0.
     pub fn with_port(&self, tuple: Tuple, in_use: impl Fn(&Tuple) -> bool) -> Option<Tuple> {
         if tuple.ports.local != 0 {
             return Some(tuple);
@@ -153,7 +157,7 @@ impl Node {
         all.find(|tuple| !self.stack.has(tuple) && !in_use(tuple))
     }
 
-    /// Begins a connection.
+    /// Starts a connection.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -171,24 +175,24 @@ impl Node {
         self.ends.get_mut(&id)
     }
 
-    /// The window that a connection's peer is told of at most.
+    /// Returns the largest window that the peer of a connection is told.
     pub(super) fn window(&self) -> u32 {
         self.budget.window(self.ends.len(), WINDOW)
     }
 
-    /// Nothing is left of a connection.
+    /// Removes a connection that has ended.
     pub(super) fn forget(&mut self, id: ConnectionId) {
         if let Some(end) = self.ends.remove(&id) {
             self.budget.change(end.charged, 0);
         }
     }
 
-    /// Most data of a segment.
+    /// Returns the most data of a segment, in bytes.
     pub fn mss(&self, id: ConnectionId) -> Option<u32> {
         self.stack.get(id).map(vrdma_tcp::Connection::mss)
     }
 
-    /// A frame came that this TCP [takes](Node::takes).
+    /// Handles a received frame that this TCP [takes](Node::takes).
     pub fn handle_frame(
         &mut self,
         now: Instant,
@@ -208,8 +212,8 @@ impl Node {
         let (ends, buffers) = (&mut self.ends, &mut self.incoming);
         let (budget, short) = (&self.budget, &mut self.counters.short_of_memory);
         let mut take = |id, arrival: vrdma_tcp::Arrival| {
-            // The first data may come with what sets the connection up; who listens is known a
-            // moment later.
+            // The first data may come with the segment that completes the set-up. The listener is
+            // known a moment later.
             let end = ends.entry(id).or_insert_with(|| End::new(User::Listener(NO_DOOR)));
             let room = end.room(budget);
             let direct = match end.user {
@@ -217,7 +221,7 @@ impl Node {
                 User::Listener(_) | User::Nobody => Direct(None),
             };
             let taken = end.input.take(&arrival, data, room, buffers, direct);
-            // (Most are taken.)
+            // Most segments are taken as a whole.
             if taken < arrival.at.len() {
                 let memory =
                     if arrival.offset == arrival.complete { room.in_order } else { room.beyond_hole };
@@ -232,8 +236,10 @@ impl Node {
         }
     }
 
-    /// A router said that a segment was too long. Whether there is a connection, and the segment is
-    /// under way, is all that tells it from what anybody can send (RFC 5927).
+    /// Handles a router's message that a segment was too long.
+    ///
+    /// Anybody can send such a message. It is believed if there is such a connection, and the
+    /// segment is in flight (RFC 5927).
     pub fn handle_too_long(&mut self, told: &TooLong) {
         let ports = Ports { local: told.local_port, remote: told.remote_port };
         let tuple = Tuple { local: told.local, remote: told.remote, ports };
@@ -243,7 +249,7 @@ impl Node {
         }
     }
 
-    /// A segment of a connection came: what was acknowledged goes, and its user is told.
+    /// Handles a received segment of a connection: frees acknowledged output, and notes events.
     fn changed(&mut self, id: ConnectionId, ready: &mut Ready) {
         let most = self.window();
         let Some(end) = self.ends.get_mut(&id) else { return };
@@ -257,7 +263,7 @@ impl Node {
         note(end, &self.budget, ready);
     }
 
-    /// Takes what TCP says of connections.
+    /// Handles the events that TCP reports of connections.
     pub(super) fn follow(&mut self, ready: &mut Ready) {
         while let Some((id, event)) = self.stack.poll_event() {
             match event {
@@ -277,7 +283,7 @@ impl Node {
         let tuple = self.stack.tuple(id).expect("it was established just now");
         let connections = self.ends.len() + 1;
         let of = |local| (local, tuple.ports.local);
-        // That of the address itself goes before that of any.
+        // A listener at the address itself takes precedence over one at any address.
         let is_listener = |at| self.doors.values().any(|door| door.at == at);
         let at = if is_listener(of(tuple.local)) { of(tuple.local) } else { of(ANY) };
         let door = self.doors.iter_mut().find(|(_, door)| door.at == at);
@@ -313,7 +319,7 @@ impl Node {
         match end.user {
             User::Connection(_) => note(end, &self.budget, ready),
             User::Nobody => self.forget(id),
-            // Nobody will hear of it.
+            // Nobody knows of this connection.
             User::Listener(handle) => {
                 if let Some(door) = self.doors.get_mut(&handle) {
                     door.waiting.retain(|&other| other != id);
@@ -323,12 +329,12 @@ impl Node {
         }
     }
 
-    /// When something is due.
+    /// Returns the time of the next deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.stack.poll_timeout()
     }
 
-    /// Does what is due of at most so many connections; of how many it was.
+    /// Handles passed deadlines of at most `most` connections. Returns of how many.
     pub fn expire(&mut self, now: Instant, most: usize, ready: &mut Ready) -> usize {
         if self.next_deadline().is_none_or(|at| at > now) {
             return 0;
@@ -339,10 +345,10 @@ impl Node {
     }
 }
 
-/// A listener that is none: of a connection about which nothing is known yet.
+/// The listener of a connection whose listener is not known yet. No listener has this handle.
 const NO_DOOR: Handle = Handle { number: u32::MAX, generation: u32::MAX };
 
-/// The user of a connection is to be told, if there is something that it wants to know.
+/// Queues the user of a connection if there are events that it wants.
 pub(super) fn note(end: &mut End, budget: &Budget, ready: &mut Ready) {
     if let User::Connection(handle) = end.user
         && !end.is_queued

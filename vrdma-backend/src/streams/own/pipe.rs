@@ -1,6 +1,8 @@
-//! Connections between two guests of this worker: no TCP, no segments. What one end puts in is what
-//! the other reads, in the same buffer; or the engine has placed it, and what is left of it takes
-//! its turn. To its user an end is what a socket of our own TCP is.
+//! Loopback connections, between two guests of this worker. They have no TCP and no segments.
+//!
+//! One end reads the buffers that the other end sends, without a copy. An FPDU whose payload the
+//! engine has placed already is queued without its payload. Each end has the interface of a socket
+//! of vrdma's own TCP.
 
 use super::node::Ready;
 use super::receive::Came;
@@ -13,31 +15,33 @@ use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::Tuple;
 use vrdma_transport::{DeviceId, PlacedFpdu};
 
-/// Bytes of memory that wait for an end's user, after which the other end waits.
+/// Bytes of memory that may wait for an end's user. Beyond that, the other end has to wait.
 const ROOM: usize = 128 << 10;
-/// Longest FPDU: some wait while one is read. It has 32 KiB of payload, so that messages of several
-/// times that have no short rest, behind headers, padding and CRC.
+/// Longest FPDU in bytes: several fit into the room.
+///
+/// It has 32 KiB of payload, behind headers, padding and CRC. So messages of several times that
+/// have no short rest.
 pub const MSS: u32 = (32 << 10) + 32;
 
-/// Names an end until its user [leaves](Pipes::leave) it.
+/// Identifies an end until its user [leaves](Pipes::leave) it.
 #[derive(Debug)]
 pub struct Pipe(usize);
 
-/// See the module.
+/// All loopback connections of a worker.
 #[derive(Default)]
 pub struct Pipes {
     ends: Vec<Option<End>>,
     free: Vec<usize>,
-    /// Of the ends that connected: whose, and the addresses as it has them.
+    /// For each end that connected: its guest, and the addresses from its side.
     in_use: HashSet<(DeviceId, Tuple)>,
     buffers: Buffers,
-    /// Something was put in since it was last asked.
+    /// Whether anything was sent since the last call of [`Pipes::had_news`].
     has_news: bool,
 }
 
-/// What came.
+/// A queued item.
 enum Chunk {
-    /// A buffer, with the length of what is at its front.
+    /// A buffer, and the length of the bytes at its front.
     Bytes(Vec<u8>, usize),
     /// An FPDU whose payload the engine has placed.
     Placed(PlacedFpdu),
@@ -45,32 +49,33 @@ enum Chunk {
 
 #[derive(Default)]
 struct End {
-    /// The other end, as long as it is there.
+    /// The other end, as long as it exists.
     peer: Option<usize>,
-    /// What it has in `in_use`.
+    /// The entry of this end in `in_use`.
     name: Option<(DeviceId, Tuple)>,
     user: Option<Handle>,
-    /// What its user wants to be told of.
+    /// The events that its user wants.
     wants: Option<EventSet>,
-    /// Its user is in the queue of those who are to be told.
+    /// Whether its user is in the queue of users with events.
     is_queued: bool,
-    /// What came,
+    /// Queued items to read.
     input: VecDeque<Chunk>,
-    /// and the memory of all of it: a long buffer may have few bytes.
+    /// Bytes of memory of these items. A long buffer may have few bytes.
     waiting: usize,
-    /// The peer has ended its stream.
+    /// Whether the peer has ended its stream.
     peer_ended: bool,
-    /// The peer has ended the connection.
+    /// Whether the peer has ended the connection.
     is_reset: bool,
 }
 
 impl Pipes {
-    /// Whether a guest has such a connection.
+    /// Whether a guest has a loopback connection with these addresses.
     pub(super) fn has(&self, device: DeviceId, tuple: &Tuple) -> bool {
         self.in_use.contains(&(device, *tuple))
     }
 
-    /// The two ends of a new connection, of which a guest begins the first.
+    /// Creates the two ends of a connection. `device` is the guest that connects, and has the
+    /// first.
     pub(super) fn pair(&mut self, device: DeviceId, tuple: Tuple) -> (Pipe, Pipe) {
         self.in_use.insert((device, tuple));
         let near = self.add(End { name: Some((device, tuple)), ..End::default() });
@@ -96,14 +101,14 @@ impl Pipes {
         self.end(pipe.0).peer
     }
 
-    /// Says what the user of an end is to be told of; what is so now is told too.
+    /// Sets the events that the user of an end wants. Pending events are reported, too.
     pub fn watch(&mut self, pipe: &Pipe, user: Handle, wants: Option<EventSet>, ready: &mut Ready) {
         let end = self.end(pipe.0);
         (end.user, end.wants) = (Some(user), wants);
         self.note(pipe.0, ready);
     }
 
-    /// What the user of an end is to be told now, in the words of epoll.
+    /// Returns the pending events of an end, as flags of epoll.
     pub fn events(&mut self, pipe: &Pipe) -> EventSet {
         self.end(pipe.0).is_queued = false;
         self.now(pipe.0)
@@ -145,25 +150,26 @@ impl Pipes {
         }
     }
 
-    /// Whether it is connected still.
+    /// Checks that an end is still connected.
     ///
     /// # Errors
-    /// The peer has reset it.
+    /// The peer has reset the connection.
     pub fn connected(&mut self, pipe: &Pipe) -> io::Result<()> {
         if self.end(pipe.0).is_reset { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
 
-    /// Who is at the other end, as far as it is known.
+    /// Returns the user of the other end, if it is known.
     pub fn user_of_peer(&mut self, pipe: &Pipe) -> Option<Handle> {
         let peer = self.peer(pipe)?;
         self.end(peer).user
     }
 
-    /// Reads what came: bytes into a buffer, which is replaced, or an FPDU that was placed; no
-    /// bytes at the end of the stream.
+    /// Reads the next item: bytes in a buffer that replaces `buffer`, or an already placed FPDU.
+    ///
+    /// At the end of the stream it returns 0 bytes.
     ///
     /// # Errors
-    /// `WouldBlock`: there is nothing yet. Or the peer has reset it.
+    /// `WouldBlock`: there is nothing yet. Other errors: the peer has reset the connection.
     pub fn read(&mut self, pipe: &Pipe, buffer: &mut Vec<u8>, ready: &mut Ready) -> io::Result<Came> {
         let end = self.end(pipe.0);
         if let Some(chunk) = end.input.pop_front() {
@@ -188,34 +194,34 @@ impl Pipes {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Whether an end takes more.
+    /// Whether an end may send more.
     ///
     /// # Errors
-    /// The peer has reset it.
+    /// The peer has reset the connection.
     pub fn has_room(&mut self, pipe: &Pipe) -> io::Result<bool> {
         self.connected(pipe)?;
         Ok(self.has_room_at(pipe.0))
     }
 
-    /// A buffer in which to put together what is sent.
+    /// Returns a buffer in which to put output together.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.buffers.take()
     }
 
-    /// Has the peer read it.
+    /// Sends bytes to the peer.
     pub fn send(&mut self, pipe: &Pipe, taken: Taken, ready: &mut Ready) {
         let Some(peer) = self.peer(pipe) else { return self.buffers.put(taken.bytes) };
         self.put(peer, Chunk::Bytes(taken.bytes, taken.pieces.iter().sum()), ready);
     }
 
-    /// Has the peer read an FPDU that was placed.
+    /// Sends an already placed FPDU to the peer.
     pub fn send_placed(&mut self, pipe: &Pipe, placed: PlacedFpdu, ready: &mut Ready) {
         if let Some(peer) = self.peer(pipe) {
             self.put(peer, Chunk::Placed(placed), ready);
         }
     }
 
-    /// Whether anything was put in since the last call.
+    /// Whether anything was sent since the last call.
     pub fn had_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }
@@ -228,7 +234,7 @@ impl Pipes {
         self.note(peer, ready);
     }
 
-    /// No more is sent.
+    /// Ends the outgoing stream.
     pub fn finish(&mut self, pipe: &Pipe, ready: &mut Ready) {
         if let Some(peer) = self.peer(pipe) {
             self.end(peer).peer_ended = true;
@@ -236,13 +242,12 @@ impl Pipes {
         }
     }
 
-    /// Ends a connection, in the midst of whatever the peer does.
+    /// Resets a connection, whatever the peer is doing.
     pub fn reset(&mut self, pipe: Pipe, ready: &mut Ready) {
         self.remove(pipe, true, ready);
     }
 
-    /// Its user has done with it. A peer that has been told that no more comes may go on until it
-    /// has done so too.
+    /// Releases an end. If its stream was ended, the peer may go on until it leaves, too.
     pub fn leave(&mut self, pipe: Pipe, ready: &mut Ready) {
         self.remove(pipe, false, ready);
     }
@@ -267,7 +272,7 @@ impl Pipes {
     }
 }
 
-/// Bytes that a chunk takes.
+/// Returns the bytes of memory of a queued item.
 fn memory(chunk: &Chunk) -> usize {
     let buffer = match chunk {
         Chunk::Bytes(bytes, _) => bytes.capacity(),
@@ -287,7 +292,7 @@ mod tests {
     const B: Handle = Handle { number: 2, generation: 0 };
     const BOTH: EventSet = EventSet::IN.union(EventSet::OUT);
 
-    /// A pair, whose ends want to be told of all, and were.
+    /// Returns a connected pair, whose users want all events and have handled the first ones.
     fn pair() -> (Pipes, Ready, Pipe, Pipe) {
         let (mut pipes, mut ready) = (Pipes::default(), Ready::default());
         let (local, remote) = (Gid([1; 16]), Gid([2; 16]));
@@ -302,7 +307,7 @@ mod tests {
     }
 
     fn taken(byte: u8, length: usize) -> Taken {
-        // A buffer may be longer than what is in it.
+        // A buffer may be longer than its contents.
         Taken { bytes: vec![byte; length + 9], pieces: [length].into() }
     }
 
@@ -325,7 +330,7 @@ mod tests {
         assert_eq!(sent, 4);
         (0..sent).for_each(|_| assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [7]));
         assert_eq!(pipes.end(far.0).waiting, 0);
-        // Nor do buffers of a byte each.
+        // Many buffers of a byte each take no more memory, either.
         let one = || Taken { bytes: vec![7; 1], pieces: [1].into() };
         while pipes.has_room(&near).unwrap() {
             pipes.send(&near, one(), &mut ready);
@@ -352,7 +357,7 @@ mod tests {
             pipes.send_placed(&near, placed.clone(), &mut ready);
         }
         assert!(pipes.end(far.0).input.len() <= ROOM / size_of::<Chunk>() + 1);
-        // Who leaves takes all of it along.
+        // An end that leaves drops its queued items.
         pipes.leave(far, &mut ready);
         pipes.send_placed(&near, placed, &mut ready);
         assert!(pipes.has_room(&near).is_err());
@@ -366,7 +371,7 @@ mod tests {
         assert!(pipes.has_room(&near).unwrap());
         pipes.send(&near, taken(2, ROOM / 2), &mut ready);
         assert!(!pipes.has_room(&near).unwrap() && pipes.has_room(&far).unwrap());
-        // It is told once, however much came.
+        // The user is queued once, however many items came.
         assert_eq!((ready.pop_front(), ready.pop_front()), (Some(B), None));
         assert_eq!((pipes.events(&near), pipes.events(&far)), (EventSet::empty(), BOTH));
         assert_eq!(read(&mut pipes, &far, &mut ready).unwrap(), [1; ROOM / 2]);
@@ -385,7 +390,7 @@ mod tests {
                 pipes.reset(near, &mut ready);
             } else {
                 pipes.finish(&near, &mut ready);
-                // The other half is still open.
+                // The other direction is still open.
                 pipes.send(&far, taken(2, 3), &mut ready);
                 assert_eq!(read(&mut pipes, &near, &mut ready).unwrap(), [2; 3]);
                 pipes.leave(near, &mut ready);
@@ -397,7 +402,7 @@ mod tests {
                 false => assert!(end.unwrap().is_empty()),
             }
             assert_eq!(pipes.events(&far).contains(EventSet::ERROR), is_reset);
-            // What is said to nobody is no fault of who says it.
+            // Sending to an end that is gone is not an error.
             pipes.send(&far, taken(3, 1), &mut ready);
             pipes.finish(&far, &mut ready);
             pipes.leave(far, &mut ready);

@@ -1,4 +1,4 @@
-//! What has come in a connection of our own TCP and was not read yet.
+//! Received data of a connection of vrdma's own TCP that was not read yet.
 
 use super::budget::LEAST_INPUT;
 use super::taker::Direct;
@@ -9,57 +9,59 @@ use vrdma_transport::{EarlyFpdu, PlacedFpdu};
 use vrdma_wire::iwarp::decode::fpdu_len;
 use vrdma_wire::iwarp::{Framing, Place};
 
-/// The window that a peer is told while all is read soon.
+/// The window that a peer is told while all data is read soon.
 pub(super) const WINDOW: u32 = 1 << 20;
-/// Most bytes that are kept, in order and beyond holes: what was promised, and what came before the
-/// window became smaller.
+/// Most bytes kept, in order and out of order.
+///
+/// That is the promised window, and what came before the window shrank.
 const LIMIT: usize = 2 * WINDOW as usize;
-/// Most stretches that are held apart: small ones, each by itself, would cost more than their
-/// bytes.
+/// Most separate segments queued out of order. Each has a cost beyond its bytes.
 const HELD: usize = 1024;
 
-/// As all FPDUs are that can be placed; whether CRCs are in use changes no length.
+/// The framing of all FPDUs that can be placed. Whether CRCs are used does not change lengths.
 const PLAIN: Framing = Framing { markers: false, crc: true };
 
-/// What is beyond a hole.
+/// Data that was received out of order.
 #[derive(Debug)]
 enum Held {
     Bytes(Vec<u8>),
-    /// An FPDU whose payload is where it belongs.
+    /// An FPDU whose payload is in guest memory already.
     Placed(PlacedFpdu),
 }
 
-/// What an entry of the list of those takes beside its bytes: a B-tree may be half empty.
+/// Bytes that an entry of the list takes beyond its data. A B-tree may be half empty.
 const ENTRY: u64 = 2 * (size_of::<u64>() + size_of::<Held>()) as u64;
 
-/// What may be kept.
+/// How much may be kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Bytes of the connection in all.
+    /// Most bytes of the connection in all.
     pub limit: usize,
-    /// Bytes of memory more, for what came in order,
+    /// Further bytes of memory for data in order.
     pub in_order: u64,
-    /// and for what came beyond a hole.
+    /// Further bytes of memory for data out of order.
     pub beyond_hole: u64,
 }
 
-/// Bytes in order, and others beyond holes.
+/// Received bytes in order, and data out of order behind gaps.
 #[derive(Debug)]
 pub(super) struct Received {
     ready: Vec<u8>,
-    /// Where the next byte in order has its place.
+    /// Offset in the stream of the next byte in order.
     next: u64,
-    /// By their places; they do not overlap. One at `next` is an FPDU that was placed, and waits
-    /// for its user.
+    /// Data behind gaps by offset, without overlaps.
+    ///
+    /// An entry at `next` is an already placed FPDU that waits for its user.
     held: BTreeMap<u64, Held>,
     held_bytes: usize,
-    /// What the bytes of those take.
+    /// Bytes of memory that the data in `held` takes.
     held_memory: u64,
-    /// Bytes of memory of what was read and waits for the engine.
+    /// Bytes of memory that the user needs: data that waits for the engine, and output that waits
+    /// for room.
     pending: u64,
-    /// The window is less than it may be.
+    /// Whether the window is reduced by unread data.
     is_narrow: bool,
-    /// The window that the peer is told.
+    /// The window that the peer was told.
     window: u32,
 }
 
@@ -78,18 +80,19 @@ impl Default for Received {
     }
 }
 
-/// What is read.
+/// What a read returns.
 #[derive(Debug)]
 pub enum Came {
-    /// So many bytes; 0 at the end of the stream.
+    /// A number of bytes; 0 at the end of the stream.
     Bytes(usize),
-    /// An FPDU that was placed.
+    /// An already placed FPDU.
     Placed(PlacedFpdu),
 }
 
 impl Received {
-    /// Takes what arrived, of which as much is kept as there is room for; how many bytes. None is
-    /// offered twice.
+    /// Takes received data, as far as there is room. Returns how many bytes it took.
+    ///
+    /// No byte is offered twice after it was taken.
     pub fn take(
         &mut self,
         arrival: &Arrival,
@@ -113,19 +116,21 @@ impl Received {
         taken + kept
     }
 
-    /// How many of these bytes may be kept, where so much memory is left for them.
+    /// Returns the part of `bytes` that may be kept, with `memory` bytes of memory left.
     fn room<'a>(&self, bytes: &'a [u8], limit: usize, memory: u64) -> &'a [u8] {
         let room = limit.min(LIMIT).saturating_sub(self.ready.len() + self.held_bytes);
         &bytes[..bytes.len().min(room).min(memory as usize)]
     }
 
-    /// Takes whole FPDUs beyond a hole, up to one without a receive: those that cannot be placed
-    /// are held; how many bytes.
+    /// Handles whole FPDUs out of order: places or queues each. Returns how many bytes it took.
+    ///
+    /// It stops at an FPDU whose receive is missing.
     fn place_or_hold(&mut self, offset: u64, bytes: &[u8], room: Room, direct: &mut Direct<'_>) -> usize {
         let mut done = 0;
         while done < bytes.len() {
             let (at, rest) = (offset + done as u64, &bytes[done..]);
-            // What is none, or has markers, is not placed, however long it is taken for.
+            // If this is not an FPDU, or has markers, it is not placed, whatever length this
+            // computes.
             let length =
                 fpdu_len(PLAIN, Place::START, rest).map_or(rest.len(), |length| length.min(rest.len()));
             let fpdu = &rest[..length];
@@ -148,7 +153,7 @@ impl Received {
         done
     }
 
-    /// Holds what is beyond a hole, with what is right before it; how many bytes.
+    /// Queues data behind a gap. It is joined to data right before it. Returns how many bytes.
     fn hold(&mut self, offset: u64, bytes: &[u8], room: Room) -> usize {
         let bytes = self.room(bytes, room.limit, room.beyond_hole);
         let count = self.held.len();
@@ -169,7 +174,7 @@ impl Received {
         bytes.len()
     }
 
-    /// Keeps what is next until it is read; how many bytes.
+    /// Keeps the next data in order until it is read. Returns how many bytes.
     fn keep(&mut self, bytes: &[u8], room: Room, buffers: &mut Buffers) -> usize {
         let least = LEAST_INPUT.saturating_sub(self.ready.len() as u64);
         let bytes = self.room(bytes, room.limit, room.in_order.max(least));
@@ -188,7 +193,7 @@ impl Received {
         self.next += bytes.len() as u64;
     }
 
-    /// Goes on with what was beyond a hole that is filled.
+    /// Continues with queued data whose gap was filled.
     fn join(&mut self, buffers: &mut Buffers, direct: &mut Direct<'_>) {
         while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() == self.next) {
             match entry.get() {
@@ -216,16 +221,17 @@ impl Received {
         !self.ready.is_empty() || self.is_stopped()
     }
 
-    /// Whether an FPDU that was placed is next, and waits for its user.
+    /// Whether an already placed FPDU is next and waits for its user.
     fn is_stopped(&self) -> bool {
         self.held.first_key_value().is_some_and(|(place, _)| *place == self.next)
     }
 
-    /// Gives what is in order, bytes in place of a buffer that is used again. Nothing is kept: of
-    /// many connections most are idle.
+    /// Reads data in order. Bytes come in a buffer that replaces `buffer`, which is reused.
+    ///
+    /// No buffer is kept here, because most of many connections are idle.
     ///
     /// # Panics
-    /// There is nothing.
+    /// There is nothing to read.
     pub fn read(&mut self, buffer: &mut Vec<u8>, buffers: &mut Buffers) -> Came {
         if !self.ready.is_empty() {
             buffers.put(std::mem::replace(buffer, std::mem::take(&mut self.ready)));
@@ -238,29 +244,31 @@ impl Received {
         Came::Placed(placed)
     }
 
-    /// Bytes beyond holes that are kept.
+    /// Returns the bytes that are queued out of order.
     pub fn held(&self) -> usize {
         self.held_bytes
     }
 
-    /// Bytes of memory that all of it takes, what waits for the engine included.
+    /// Returns the bytes of memory that everything takes, including what the user needs.
     pub fn memory(&self) -> u64 {
         self.ready.capacity() as u64 + self.held_memory + self.held.len() as u64 * ENTRY + self.pending
     }
 
-    /// So many bytes of memory are taken by what was read and waits for the engine, or is to be
-    /// sent and waits for room.
+    /// Sets the bytes of memory that the user needs for this connection.
+    ///
+    /// That is data that was read and waits for the engine, and output that waits for room.
     pub fn set_pending(&mut self, bytes: u64) {
         self.pending = bytes;
     }
 
-    /// Bytes that came and that their user should have taken.
+    /// Returns the received bytes that the user should have read.
     fn unread(&self) -> usize {
         self.ready.len() + if self.is_stopped() { self.held_bytes } else { 0 }
     }
 
-    /// The window that the peer is to be told now, if it is another than before: at most this, and
-    /// what is not read soon takes from it.
+    /// Returns the window to tell the peer, at most `most`; `None` if it has not changed.
+    ///
+    /// Data that is not read soon reduces the window. A reduced window is always returned.
     pub fn window(&mut self, most: u32) -> Option<u32> {
         let unread = self.unread();
         self.is_narrow = unread > most as usize / 2 || self.is_narrow && unread > 0;
@@ -269,7 +277,7 @@ impl Received {
         (self.is_narrow || before != window).then_some(window)
     }
 
-    /// Nobody reads any more.
+    /// Drops everything, because nobody reads any more.
     pub fn clear(&mut self) {
         (self.ready, self.held) = (Vec::new(), BTreeMap::new());
         (self.held_bytes, self.held_memory, self.pending) = (0, 0, 0);
@@ -303,7 +311,7 @@ pub(crate) mod tests {
         is_whole: bool,
         direct: Direct<'_>,
     ) -> usize {
-        // It is in the midst of a segment.
+        // The bytes are in the middle of a segment.
         let data = [b"??", bytes, b"?"].concat();
         let arrival = Arrival { offset, at: 2..2 + bytes.len(), complete: received.next, is_whole };
         received.take(&arrival, &data, PLENTY, &mut Buffers::default(), direct)
@@ -341,7 +349,7 @@ pub(crate) mod tests {
         let apart = |n: u64| 10_000 + 2 * n;
         let taken = (0..2 * HELD as u64).filter(|n| arrive(&mut received, apart(*n), b"a") == 1).count();
         assert_eq!((taken, received.held.len()), (HELD - 1, HELD));
-        // What lies before them joins none, and what is in order is taken.
+        // Data before them is not joined to them. Data in order is taken.
         assert_eq!(arrive(&mut received, apart(0) - 1, b"x"), 0);
         assert_eq!(received.held(), 3 * HELD + (HELD - 1));
         assert_eq!(arrive(&mut received, 0, b"f"), 1);
@@ -374,7 +382,7 @@ pub(crate) mod tests {
         let least = LEAST_INPUT as usize;
         assert_eq!(arrive(50_000, 1000, PLENTY), (1000, 1000 + ENTRY));
         let none = Room { in_order: 0, beyond_hole: 0, ..PLENTY };
-        // Nor does it where it joins what is held.
+        // It has no room, even if it joins queued data.
         assert_eq!(arrive(51_000, 1000, none), (0, 1000 + ENTRY));
         assert_eq!(arrive(60_000, 1000, Room { beyond_hole: ENTRY - 1, ..PLENTY }), (0, 1000 + ENTRY));
         let (taken, memory) = arrive(0, 20_000, none);
@@ -399,16 +407,16 @@ pub(crate) mod tests {
         assert_eq!((received.window(1 << 14), received.window(WINDOW)), (Some(1 << 14), Some(WINDOW)));
     }
 
-    /// A user that takes what it likes, and places an FPDU.
+    /// A user that takes a limited number of bytes, and places one FPDU.
     struct User {
-        /// Bytes that it takes still.
+        /// How many more bytes it takes.
         room: usize,
         placed: PlacedFpdu,
-        /// Its bytes.
+        /// The bytes of the FPDU that it places.
         fpdu: Vec<u8>,
-        /// One without a receive.
+        /// An FPDU whose receive is missing.
         too_early: Vec<u8>,
-        /// What it took: bytes, and FPDUs that were placed.
+        /// What it took: bytes, and a mark for each placed FPDU.
         taken: Vec<u8>,
     }
 
@@ -452,7 +460,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Memory of which nobody reads what was written.
+    /// Memory that drops what is written.
     #[derive(Clone)]
     struct Nowhere;
 
@@ -482,7 +490,7 @@ pub(crate) mod tests {
         fn event(&mut self, _: DeviceId, _: Event) {}
     }
 
-    /// An FPDU, and what an engine says of it that placed it.
+    /// Returns an FPDU and the result of an engine that placed it.
     pub(in crate::streams::own) fn placed() -> (PlacedFpdu, Vec<u8>) {
         let mut engine = Engine::new(1);
         let device = engine.add_device(Limits::default());
@@ -534,7 +542,7 @@ pub(crate) mod tests {
         assert!(user.taken == b"abcd" && !received.is_ready() && received.held() == 0);
         user.room = 1;
         assert_eq!(come(&mut received, &mut user, 4, b"ef"), 2);
-        // Nothing overtakes what is kept.
+        // Nothing overtakes kept data.
         user.room = 10;
         assert_eq!(come(&mut received, &mut user, 6, b"g"), 1);
         assert_eq!((&user.taken[..], read(&mut received)), (&b"abcde"[..], b"fg".to_vec()));
@@ -555,7 +563,7 @@ pub(crate) mod tests {
         };
         come(&mut received, &mut user, 1, &fpdu, true);
         assert_eq!((received.held(), received.held.len()), (0, 1));
-        // Of this nobody says that it is whole; and this is none.
+        // This segment is not marked as whole FPDUs, and the next is no FPDU.
         come(&mut received, &mut user, 1 + length, &fpdu, false);
         come(&mut received, &mut user, 1 + 2 * length, b"x", true);
         assert_eq!(received.held() as u64, length + 1);
@@ -570,7 +578,7 @@ pub(crate) mod tests {
         let fpdu = user.fpdu.clone();
         let mut other = fpdu.clone();
         other[4] ^= 1;
-        // Two that can be placed, one that cannot, one behind it, and the beginning of one.
+        // Two FPDUs that can be placed, one that cannot, one behind it, and the beginning of one.
         let all = [&fpdu[..], &fpdu, &other, &fpdu, &fpdu[..5]].concat();
         let come = |received: &mut Received, user: &mut User, offset, bytes: &[u8]| {
             arrive_for(received, offset, bytes, true, Direct(Some((USER, user))))
@@ -592,7 +600,7 @@ pub(crate) mod tests {
         let all = [&fpdu[..], &too_early, &fpdu].concat();
         assert_eq!(come(&mut received, &mut user, 1, &all), fpdu.len());
         assert_eq!((received.held(), received.held.len()), (0, 1));
-        // In order it is taken as it is.
+        // In order, it is taken like any other.
         assert_eq!(come(&mut received, &mut user, 0, b"a"), 1);
         assert_eq!(come(&mut received, &mut user, 1 + fpdu.len() as u64, &too_early), too_early.len());
         assert_eq!(user.taken, [b"a!", &too_early[..]].concat());
@@ -610,8 +618,7 @@ pub(crate) mod tests {
         come(&mut received, &mut user, 1, &fpdu);
         user.room = 0;
         come(&mut received, &mut user, 0, b"a");
-        // What comes now is next for TCP, but not for the user; so much of it makes the window
-        // narrow.
+        // For TCP these bytes are next, but not for the user. So many of them reduce the window.
         let much = vec![1; WINDOW as usize];
         come(&mut received, &mut user, 1 + length, &much);
         assert_eq!(received.window(WINDOW), Some(0));

@@ -1,4 +1,4 @@
-//! What a connection of our own TCP has sent, or is to send: it is kept until the peer has it.
+//! Output of a connection of vrdma's own TCP. It is kept until the peer has acknowledged it.
 
 use super::budget::LEAST_OUTPUT;
 use crate::streams::buffers::Buffers;
@@ -7,21 +7,21 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use vrdma_tcp::Source;
 
-/// Bytes that are kept before more has to wait,
+/// Bytes that may be kept before more output has to wait.
 const ROOM: u64 = 1 << 20;
-/// and those among them that were never sent: what waits for long has left the caches by the time
-/// that it is sent.
+/// Bytes that may be kept and were never sent. Output that waits long leaves the caches before it
+/// is sent.
 const UNSENT: u64 = 32 << 10;
-/// Pieces for which one without any keeps room.
+/// Number of pieces for which an empty buffer keeps its memory.
 const FEW: usize = 64;
-/// What is shorter than this goes behind what was put in before, where there is room.
+/// Output shorter than this is appended to the last buffer, if that has room.
 const SHORT: usize = 4096;
 
-/// Bytes that were put in together.
+/// Bytes in one buffer.
 #[derive(Debug)]
 struct Chunk {
     start: u64,
-    /// At the front of this buffer.
+    /// The buffer. The bytes are at its front.
     bytes: Vec<u8>,
     length: usize,
 }
@@ -32,71 +32,73 @@ impl Chunk {
     }
 }
 
-/// A stretch that is cut into segments of its own.
+/// A range of the stream that is cut into segments separately.
 #[derive(Debug)]
 struct Piece {
     start: u64,
     end: u64,
-    /// So long is each segment but the last; 0: there is one.
+    /// Length of each segment but the last. If 0, the piece is one segment.
     cut: u64,
 }
 
 impl Piece {
-    /// Whether a segment of its own begins or ends at this place of it.
+    /// Whether a segment may begin or end at this offset in the stream.
     fn is_cut_at(&self, place: u64) -> bool {
         place == self.end
             || place == self.start
             || self.cut > 0 && (place - self.start).is_multiple_of(self.cut)
     }
 
-    /// Its length, if it is one FPDU, which may go into a segment with others. (A request or reply
-    /// of MPA is none, and goes alone.)
+    /// Returns its length if it is one FPDU, which may share a segment with others.
+    ///
+    /// An MPA request or reply is not an FPDU, and shares no segment.
     fn as_fpdu(&self) -> Option<u64> {
         let length = self.end - self.start;
         (length <= self.cut).then_some(length)
     }
 }
 
-/// Bytes by their place in the stream, and where its segments begin.
+/// The output by offset in the stream, and the boundaries of its segments.
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     chunks: VecDeque<Chunk>,
-    /// Bytes of memory of their buffers.
+    /// Bytes of memory of the buffers.
     buffers: u64,
     pieces: VecDeque<Piece>,
-    /// Up to here the peer has all.
+    /// Offset up to which the peer has acknowledged everything.
     acknowledged: u64,
-    /// Up to here all was sent once.
+    /// Offset up to which everything was sent once.
     sent: u64,
     end: u64,
-    /// Where the first FPDU begins.
+    /// Offset of the first FPDU.
     first_fpdu: Option<u64>,
 }
 
 impl SendBuffer {
-    /// Whether more may be put in; `is_short`: the guest has no memory left for it, but what each
-    /// connection has in any case. Then this is so again at the latest when the peer has
-    /// acknowledged.
+    /// Whether more may be added.
+    ///
+    /// `is_short`: the guest has no memory left for output. Then only the guaranteed amount of each
+    /// connection counts. There is room again at the latest when the peer has acknowledged.
     pub fn has_room(&self, is_short: bool) -> bool {
         let is_within = self.end - self.acknowledged < ROOM && self.end - self.sent < UNSENT;
         is_within && (!is_short || self.memory() < LEAST_OUTPUT)
     }
 
-    /// Up to here all was sent; whether there is room again.
+    /// Notes that everything up to an offset was sent. Returns whether that made room.
     pub fn sent(&mut self, place: u64, is_short: bool) -> bool {
         let had_room = self.has_room(is_short);
         self.sent = self.sent.max(place);
         !had_room && self.has_room(is_short)
     }
 
-    /// Bytes of memory that all of it takes.
+    /// Returns the bytes of memory that everything takes.
     pub fn memory(&self) -> u64 {
         let lists = self.chunks.capacity() * size_of::<Chunk>() + self.pieces.capacity() * size_of::<Piece>();
         self.buffers + lists as u64
     }
 
-    /// Puts in what goes behind all else. Its pieces are cut into segments of `cut` bytes, or (0)
-    /// not at all.
+    /// Appends output. Its pieces are cut into segments of `cut` bytes, or not at all if `cut` is
+    /// 0.
     pub fn put(&mut self, taken: Taken, cut: usize, buffers: &mut Buffers) {
         let (start, mut at) = (self.end, self.end);
         if cut != 0 {
@@ -127,7 +129,7 @@ impl SendBuffer {
         buffers.put(bytes);
     }
 
-    /// The peer has all up to here: that is not kept any more.
+    /// Frees what the peer has acknowledged, up to an offset.
     pub fn acknowledge(&mut self, place: u64, buffers: &mut Buffers) {
         self.acknowledged = self.acknowledged.max(place);
         while self.pieces.front().is_some_and(|piece| piece.end <= place) {
@@ -136,21 +138,21 @@ impl SendBuffer {
         while self.chunks.front().is_some_and(|chunk| chunk.end() <= place) {
             let chunk = self.chunks.pop_front().expect("it was looked at");
             self.buffers -= chunk.bytes.capacity() as u64;
-            // One for short messages is made anew sooner than it is filled again.
+            // A buffer for short messages is cheaper to allocate again than to reuse.
             if chunk.bytes.len() > SHORT {
                 buffers.put(chunk.bytes);
             }
         }
         if self.pieces.is_empty() && self.pieces.capacity() > FEW {
-            // Short FPDUs have many, of which an idle connection keeps nothing.
+            // Short FPDUs need many pieces. An idle connection keeps no memory for them.
             self.pieces = VecDeque::new();
         }
     }
 
-    /// Copies a stretch that is kept.
+    /// Copies a range of the output.
     ///
     /// # Panics
-    /// It is not: TCP sends nothing again that was acknowledged.
+    /// A part of it was acknowledged already. TCP never retransmits such a part.
     pub fn copy(&self, stretch: Range<u64>, out: &mut [u8]) {
         let first = self.chunks.partition_point(|chunk| chunk.end() <= stretch.start);
         let mut done = 0;
@@ -168,9 +170,11 @@ impl SendBuffer {
 }
 
 impl Source for SendBuffer {
-    /// Short FPDUs that wait go together, as many as are whole. The first of all goes alone: by it
-    /// Linux's siw knows that the connection is established, and its kernel fails if what came with
-    /// it ends the connection before it has said so.
+    /// Returns the length of the segment at an offset.
+    ///
+    /// Short FPDUs that are queued share a segment, as many as fit whole. The first FPDU shares
+    /// none. Linux's siw learns from it that the connection is established. Its kernel fails if
+    /// data in the same segment ends the connection before that.
     fn segment_at(&mut self, offset: u64, most: u32) -> u32 {
         let at = self.pieces.partition_point(|piece| piece.end <= offset);
         let mut pieces = self.pieces.range(at..);
@@ -190,8 +194,10 @@ impl Source for SendBuffer {
         length as u32
     }
 
-    /// FPDUs are cut where segments are. (A request or reply of MPA is none; whoever gets it takes
-    /// none yet.)
+    /// Whether a range is whole FPDUs, as segments are cut at the bounds of FPDUs.
+    ///
+    /// An MPA request or reply counts as well, although it is not an FPDU. Its receiver places no
+    /// FPDUs yet.
     fn is_whole(&mut self, stretch: Range<u64>) -> bool {
         let first = self.pieces.partition_point(|piece| piece.end <= stretch.start);
         let last = self.pieces.partition_point(|piece| piece.end < stretch.end);
@@ -236,7 +242,7 @@ mod tests {
             at = end;
         }
         assert!(buffer.is_whole(20..2020) && !buffer.is_whole(10..1020) && !buffer.is_whole(at..at + 4));
-        // Within an FPDU the rest of it comes.
+        // Inside of an FPDU, the rest of it follows.
         assert_eq!(
             (buffer.segment_at(620, 1000), buffer.segment_at(20, 536), buffer.segment_at(556, 536)),
             (400, 536, 464)
@@ -246,8 +252,9 @@ mod tests {
     #[test]
     fn short_fpdus_that_wait_go_together() {
         let mut buffer = SendBuffer::default();
-        // A reply of MPA goes alone, and so does the first FPDU; what begins with a long FPDU goes
-        // as that is cut, its end with what follows.
+        // An MPA reply shares no segment, and neither does the first FPDU. A segment that begins
+        // with a long FPDU ends where that is cut. The end of a long FPDU shares no segment with
+        // what follows.
         put(&mut buffer, &[20], 0, 0);
         put(&mut buffer, &[300, 300, 400, 300], 1000, 0);
         put(&mut buffer, &[4, 2100, 200, 800, 1000, 8], 1000, 0);
@@ -259,11 +266,11 @@ mod tests {
             at = end;
         }
         assert_eq!(buffer.segment_at(at, 1000), 0);
-        // On a shorter path what does not fit goes alone, and in parts; within an FPDU its rest
-        // goes alone.
+        // On a path with smaller segments, an FPDU that does not fit is sent alone, and in parts.
+        // The rest of an FPDU is sent alone.
         assert_eq!((buffer.segment_at(320, 999), buffer.segment_at(320, 299)), (700, 299));
         assert_eq!((buffer.segment_at(420, 1000), buffer.is_whole(420..620)), (200, false));
-        // What was acknowledged is not there any more.
+        // Acknowledged output is gone.
         buffer.acknowledge(620, &mut Buffers::default());
         assert_eq!(buffer.segment_at(620, 1000), 704);
     }
@@ -302,7 +309,7 @@ mod tests {
         let mut all = vec![0; 5100];
         buffer.copy(8000..13_100, &mut all);
         assert!(all[..5000].iter().all(|byte| *byte == 2) && all[5000..].iter().all(|byte| *byte == 3));
-        // What is short goes behind what is in the long buffer; its own came back.
+        // The short output is in the long buffer, behind its contents. Its own buffer came back.
         assert_eq!((buffer.chunks.len(), buffers.take().len()), (1, 100));
     }
 
@@ -336,7 +343,7 @@ mod tests {
             end += 100;
         }
         assert!((LEAST_OUTPUT..LEAST_OUTPUT + 8192).contains(&buffer.memory()) && buffer.has_room(false));
-        // One that holds little counts as all of its buffer.
+        // A long buffer with few bytes counts as a whole.
         let bytes = vec![0; 100_000];
         buffer.put(Taken { bytes, pieces: [5000].into() }, 1000, &mut buffers);
         assert!(buffer.memory() >= LEAST_OUTPUT + 100_000);

@@ -1,9 +1,9 @@
-//! What a guest's TCP tells an operator.
+//! The counters of a guest's own TCP.
 
 use super::node::{Node, NodeCounters};
 
 impl Node {
-    /// What TCP counted, by name.
+    /// Reports the counters by name.
     pub fn stats(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         self.stack.totals().iter().for_each(|(name, value)| tell(name, value));
         let NodeCounters {

@@ -1,25 +1,25 @@
-//! Who takes what comes in connections of our own TCP at once, straight from the frame: what is
-//! taken is not kept.
+//! The interface to a user that takes payload directly from a received frame. Such payload is not
+//! stored.
 
 use crate::streams::handle::Handle;
 use vrdma_transport::{EarlyFpdu, PlacedFpdu};
 
-/// See the module. What it does not take is kept, and read later.
+/// A user of connections that takes payload directly. What it does not take is kept to be read.
 pub trait Taker {
-    /// Something is about to come in a connection: what belongs to it may be fetched ahead.
+    /// Prefetches what belongs to a connection, because data of it is about to come.
     fn fetch(&mut self, user: Handle);
 
-    /// Takes bytes that are next, all before which were taken or read; how many.
+    /// Takes the next bytes in order, after all earlier ones were taken or read. Returns how many.
     fn take(&mut self, user: Handle, bytes: &[u8]) -> usize;
 
-    /// Places an FPDU that came beyond a hole, if it may be.
+    /// Places an FPDU that came out of order, if that is allowed.
     fn place(&mut self, user: Handle, fpdu: &[u8]) -> EarlyFpdu;
 
-    /// Takes an FPDU that was placed and is next; whether it did.
+    /// Takes an already placed FPDU that is next. Returns whether it did.
     fn take_placed(&mut self, user: Handle, placed: &PlacedFpdu) -> bool;
 }
 
-/// The user of a connection, if there is one that takes anything at once.
+/// The user of a connection, if it takes payload directly.
 pub(super) struct Direct<'a>(pub Option<(Handle, &'a mut dyn Taker)>);
 
 impl Direct<'_> {

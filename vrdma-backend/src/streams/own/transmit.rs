@@ -1,4 +1,4 @@
-//! What the TCP of a guest sends.
+//! Sends the segments of a guest's own TCP.
 
 use super::end::End;
 use super::node::{Node, Ready, note};
@@ -9,15 +9,16 @@ use vrdma_tcp::{ConnectionId, Instant, Outgoing, Sources};
 use vrdma_wire::head::Head;
 use vrdma_wire::tcp::Packet;
 
-/// With less data a frame may be shorter than Ethernet's are.
+/// Bytes of payload below which a frame may need padding to Ethernet's minimum.
 const PADDED: usize = 64;
 
 impl Node {
-    /// The next segment to send; its user is told if that makes room.
+    /// Returns the next segment to be sent. Notifies its user if that makes room.
     pub fn poll_transmit(&mut self, now: Instant, ready: &mut Ready) -> Option<Outgoing> {
         let outgoing = self.stack.poll_transmit(now, &mut ToSend(&mut self.ends))?;
         let data = &outgoing.segment.data;
-        // A segment without data has some place, which is beyond the end of the stream after a FIN.
+        // A segment without data has an offset, too. After a FIN it is beyond the end of the
+        // stream.
         if !data.is_empty()
             && let Some(end) = outgoing.id.and_then(|id| self.ends.get_mut(&id))
             && end.output.sent(data.end, self.budget.is_short())
@@ -27,7 +28,7 @@ impl Node {
         Some(outgoing)
     }
 
-    /// The headers of a segment to send.
+    /// Returns the headers of a segment.
     pub fn packet(&self, outgoing: &Outgoing) -> Packet {
         let &Outgoing { tuple, hop, traffic_class, ref segment, .. } = outgoing;
         Packet {
@@ -41,8 +42,10 @@ impl Node {
         }
     }
 
-    /// Writes a frame of a segment to the front of a buffer, and returns its headers. A port that
-    /// can do these checksums may have to fill one in: then that is returned, too.
+    /// Writes a segment's frame to the front of a buffer. Returns the headers.
+    ///
+    /// If the port can compute these checksums, one may be left to it. That offload is returned,
+    /// too.
     pub fn write(
         &mut self,
         outgoing: &Outgoing,
@@ -58,7 +61,7 @@ impl Node {
             Some(from) => from.output.copy(data.clone(), payload),
             None => assert!(data.is_empty(), "what is sent is kept, and has somebody who keeps it"),
         }
-        // Frames that may be padded are summed here.
+        // The checksum of a frame that may be padded is computed here.
         if !can.tcp || length < PADDED {
             packet.emit(sum(payload), buffer);
             return (packet.head(), None);
@@ -71,7 +74,7 @@ impl Node {
     }
 }
 
-/// What connections have to send.
+/// The output of all connections.
 struct ToSend<'a>(&'a mut NumberMap<ConnectionId, End>);
 
 impl Sources for ToSend<'_> {

@@ -1,4 +1,4 @@
-//! What the user of a connection of our own TCP does with it.
+//! The operations of a connection's user, on vrdma's own TCP.
 
 use super::end::User;
 use super::node::{Node, Ready, note};
@@ -9,21 +9,21 @@ use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::ConnectionId;
 
 impl Node {
-    /// What the user of a connection is to be told now.
+    /// Returns the pending events of a connection.
     pub fn events(&mut self, id: ConnectionId) -> EventSet {
         let Some(end) = self.ends.get_mut(&id) else { return EventSet::empty() };
         end.is_queued = false;
         end.events(&self.budget)
     }
 
-    /// Says what the user of a connection wants to be told of.
+    /// Sets the events that the user of a connection wants.
     pub fn watch(&mut self, id: ConnectionId, user: Handle, wants: Option<EventSet>, ready: &mut Ready) {
         let Some(end) = self.ends.get_mut(&id) else { return };
         (end.user, end.wants) = (User::Connection(user), wants);
         note(end, &self.budget, ready);
     }
 
-    /// Puts in what a connection has to send.
+    /// Adds output to a connection.
     pub fn send(&mut self, id: ConnectionId, mut taken: Taken, cut: usize) {
         if let Some(end) = self.ends.get_mut(&id) {
             if self.budget.is_short() {
@@ -37,7 +37,7 @@ impl Node {
         }
     }
 
-    /// Reads of a connection; its peer is told of the room.
+    /// Reads from a connection. The peer is told of the new room.
     pub fn read(&mut self, id: ConnectionId, buffer: &mut Vec<u8>) -> std::io::Result<Came> {
         let most = self.window();
         let end = self.ends.get_mut(&id).expect("it is there until its user leaves it");
@@ -49,7 +49,7 @@ impl Node {
         result
     }
 
-    /// So many bytes of memory are taken by what its user has read, or will send.
+    /// Sets the bytes of memory that the user needs, for data that it has read or is to send.
     pub fn set_pending(&mut self, id: ConnectionId, bytes: u64) {
         if let Some(end) = self.ends.get_mut(&id) {
             end.input.set_pending(bytes);
@@ -57,21 +57,22 @@ impl Node {
         }
     }
 
-    /// No more is put in: a FIN follows.
+    /// Ends the outgoing stream with a FIN.
     pub fn finish(&mut self, id: ConnectionId, ready: &mut Ready) {
         self.stack.change(id, vrdma_tcp::Connection::close);
         self.follow(ready);
     }
 
-    /// Gives a connection up: a RST.
+    /// Aborts a connection with a RST.
     pub fn reset(&mut self, id: ConnectionId, ready: &mut Ready) {
         self.leave(id);
         self.stack.change(id, vrdma_tcp::Connection::abort);
         self.follow(ready);
     }
 
-    /// Its user is gone: what was put in is still sent, and then the connection ends by itself, at
-    /// the latest after half a minute.
+    /// Releases a connection. Queued output is still sent, then the connection ends by itself.
+    ///
+    /// That takes half a minute at most.
     pub fn leave(&mut self, id: ConnectionId) {
         let Some(end) = self.ends.get_mut(&id) else { return };
         (end.user, end.wants) = (User::Nobody, None);

@@ -1,4 +1,4 @@
-//! The same of our own TCP: a third guest is the peer of both, and its frames go to them at once.
+//! Tests with vrdma's own TCP. A third guest is the peer of both, and its frames arrive at once.
 
 use super::turns::{TOGETHER, is_fair, writes};
 use super::*;
@@ -10,7 +10,7 @@ use vrdma_wire::num::Mac;
 
 const MTU: u16 = 1500;
 
-/// The address of a guest, with its number at the end as in its MAC address.
+/// Returns the address of a guest. Its last byte is the guest's number plus 1.
 fn at(device: DeviceId, port: u16) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, device.0 as u8 + 1), port).into()
 }
@@ -20,7 +20,7 @@ impl Bench {
         Bench::with_stream_memory(connections, [1 << 29; 3], 1 << 32)
     }
 
-    /// Where the connections of A, B and C may use so many bytes of memory, and those of all.
+    /// Returns a bench with memory limits: those of A, B and C, and that of all together.
     fn with_stream_memory(connections: u32, of_one: [u64; 3], all: u64) -> Bench {
         let mut bench = Bench::new(connections);
         for (device, memory) in [A, B, C].into_iter().zip(of_one) {
@@ -39,17 +39,17 @@ impl Bench {
         bench
     }
 
-    /// Has what is sent arrive, until nobody has anything to do.
+    /// Delivers everything that is sent, until there is no work left.
     fn exchange(&mut self) {
         while self.deliver() || self.turn() {}
     }
 
-    /// Has what is sent arrive, and what is sent by that; whether there was any.
+    /// Delivers everything that is sent, and the answers to it. Returns whether there was anything.
     fn deliver(&mut self) -> bool {
         self.deliver_but(|_| false)
     }
 
-    /// The same, but for frames that are lost.
+    /// Delivers like [`Bench::deliver`], except for frames that are lost.
     fn deliver_but(&mut self, mut is_lost: impl FnMut(&[u8]) -> bool) -> bool {
         let mut any = false;
         while let Some(segment) = self.streams.own.poll_transmit(self.now) {
@@ -67,14 +67,15 @@ impl Bench {
         any
     }
 
-    /// Puts in what a guest is to send; nothing of it is sent yet.
+    /// Queues output of a guest. None of it is sent yet.
     fn put(&mut self, handle: Handle, bytes: &[u8]) {
         self.streams.table.connection(handle).unwrap().output.push(bytes);
         self.with(|streams, host| streams.work_on(handle, EventSet::empty(), host));
     }
 
-    /// C sends this much in each of these again and again, as far as it has room: by then
-    /// congestion windows are large. How often there was room.
+    /// Sends `bytes` from C on each connection again and again, if there is room.
+    ///
+    /// After that, congestion windows are large. Returns how often there was room.
     fn warm(&mut self, handles: &[Handle], bytes: &[u8]) -> usize {
         let mut sent = 0;
         for _ in 0..20 {
@@ -87,7 +88,7 @@ impl Bench {
         sent
     }
 
-    /// Puts in what C is to send, if there is room.
+    /// Queues output of C, if there is room.
     fn put_if_room(&mut self, handle: Handle, bytes: &[u8]) -> bool {
         let qpn = self.streams.table.connection(handle).unwrap().bound.qpn().unwrap();
         let has_room = self.streams.has_room(C, qpn);
@@ -101,8 +102,9 @@ impl Bench {
         self.streams.own.stats(device)[name]
     }
 
-    /// Time passes until A and B have had so many bytes, or a few more that were moved twice, and
-    /// nothing of them is left anywhere.
+    /// Lets time pass until A and B have moved at least these bytes, and little is buffered.
+    ///
+    /// Some bytes may be moved twice. No guest has more than 64 KiB buffered then.
     fn until_moved(&mut self, bytes: [usize; 2]) {
         for _ in 0..2000 {
             self.exchange();
@@ -116,7 +118,7 @@ impl Bench {
         panic!("{:?} of {bytes:?} arrived", self.moved());
     }
 
-    /// Connections of this guest to C, by C's handles.
+    /// Connects C to this guest `count` times. Returns C's handles.
     fn many_own(&mut self, device: DeviceId, count: usize) -> Vec<Handle> {
         let doors = Doors::Own { at: at(device, 4000), traffic_class: TrafficClass::default() };
         let listener = self.with(|streams, host| streams.listen(device, doors, count, host)).unwrap();
@@ -142,7 +144,7 @@ impl Bench {
         handles
     }
 
-    /// How many segments are sent, which are lost: of those with about so much data.
+    /// Drops all segments to be sent. Returns how many have at least about this much data.
     fn sent(&mut self, data: usize) -> usize {
         let Bench { streams, now, .. } = self;
         let mut count = 0;
@@ -152,7 +154,7 @@ impl Bench {
         count
     }
 
-    /// C sends, as far as the window goes; nothing is read meanwhile.
+    /// Sends from C, as far as the window allows. Nothing is read meanwhile.
     fn send(&mut self, handle: Handle, bytes: &[u8]) {
         for piece in bytes.chunks(64 << 10) {
             let connection = self.streams.table.connection(handle).unwrap();
@@ -180,7 +182,7 @@ fn guests_that_go_on_with_full_buffers_have_the_same_bytes_whatever_their_connec
         let [a, b] = had(&bench);
         assert!(bench.turn(), "{a} and {b} of {turns} turns");
         turns += 1;
-        // Little of each in a turn, so that others have theirs.
+        // Each round moves little of each guest, so that others get their turns.
         let now = had(&bench);
         assert!(now[0] - a <= 128 << 10 && now[1] - b <= 128 << 10, "{:?}", (a, b, now));
     }
@@ -200,8 +202,8 @@ fn a_peer_of_own_tcp_that_vanishes_is_noticed_and_one_that_is_silent_is_not_take
         bench.exchange();
     }
     assert_eq!(bench.state(C, qpn), QpState::Rts);
-    // From now on all frames are lost. A minute of silence, and one of questions; time goes in
-    // steps here.
+    // All frames are lost from here on. A minute of silence is followed by one of probes. Time
+    // advances in steps here.
     for _ in 0..20 {
         bench.later(Duration::from_secs(10));
         bench.sent(0);
@@ -238,7 +240,7 @@ fn what_comes_in_frames_is_charged_to_its_guest() {
     let before = bench.moved();
     let bytes = writes(100 << 10);
     bench.send(of_a[0], &bytes);
-    // By the frames alone.
+    // By the received frames alone.
     assert_eq!(bench.moved(), [before[0] + bytes.len(), before[1]]);
 }
 
@@ -266,17 +268,19 @@ fn timers_that_are_due_together_have_their_turns() {
     assert_eq!(again, 1000);
 }
 
-/// Connections that a peer fills, and how much it sends in each: together many times what the guest
-/// may use.
+/// Connections that a peer fills, and the bytes that it sends on each.
+///
+/// Together they are many times what the guest may use.
 const FILLED: usize = 64;
 const MUCH: usize = 256 << 10;
-/// What the guest may use,
+/// Bytes that the guest may use.
 const MEMORY: u64 = 1 << 20;
-/// and what each connection has beside it at most: what it may keep in any case, and what its
-/// buffers grow by at once.
+/// The most bytes that each connection has in addition.
+///
+/// That is its guaranteed amount, and what its buffers grow by at once.
 const BESIDE: u64 = 48 << 10;
 
-/// Most that a guest used at a time.
+/// Updates the most memory that a guest used at a time.
 fn most(bench: &Bench, device: DeviceId, most: &mut u64) {
     *most = (*most).max(bench.stat(device, "memory_bytes"));
 }
@@ -289,7 +293,7 @@ fn a_peer_that_sends_out_of_order_fills_no_more_than_its_guest_may_use_and_all_a
     let (before, bytes) = (bench.moved(), writes(MUCH));
     let mut used = 0;
     for &handle in &of_a {
-        // Of what comes for A, the first segment with data is lost, and what repairs it.
+        // The first data segment to A is lost, with its retransmissions.
         let mut first = None;
         for piece in bytes.chunks(32 << 10) {
             bench.put(handle, piece);
@@ -302,7 +306,7 @@ fn a_peer_that_sends_out_of_order_fills_no_more_than_its_guest_may_use_and_all_a
         }
     }
     assert!(used > MEMORY / 8 && used <= MEMORY / 2 + BESIDE, "{used}");
-    // Nobody else waits for that.
+    // The other guest does not wait for that.
     bench.send(of_b[0], &bytes);
     bench.exchange();
     assert_eq!((bench.moved()[1] - before[1], bench.stat(B, "short_of_memory")), (bytes.len(), 0));

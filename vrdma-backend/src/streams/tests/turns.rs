@@ -1,5 +1,6 @@
-//! What a guest with many connections of the host's TCP leaves to one with one, and how much is
-//! done in one turn.
+//! Tests of fairness with the host's TCP, and of the work done in one round.
+//!
+//! A guest with many connections has to leave enough to a guest with one.
 
 use super::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -8,10 +9,10 @@ use vrdma_wire::iwarp::num::Stag;
 use vrdma_wire::iwarp::rdmap::Tagged;
 use vrdma_wire::iwarp::{Framing, Place, Segment};
 
-/// Entries, deadlines and ends that have their turn together.
+/// Entries, deadlines and ends that are handled in one round.
 pub(super) const TOGETHER: usize = 32;
 
-/// So many bytes, or a few less, of RDMA WRITEs without data: a QP takes all of them.
+/// Returns RDMA WRITEs without data, of at most this many bytes. A QP takes all of them.
 pub(super) fn writes(bytes: usize) -> Vec<u8> {
     let to = Tagged { stag: Stag(0), offset: 0, last: true };
     let framing = Framing { markers: false, crc: true };
@@ -21,7 +22,7 @@ pub(super) fn writes(bytes: usize) -> Vec<u8> {
     one.repeat(bytes / one.len())
 }
 
-/// A peer that always has something on its way, until it is asked to come to an end.
+/// A peer that always has data in flight.
 struct Pusher {
     peer: TcpStream,
     block: Vec<u8>,
@@ -51,8 +52,9 @@ impl Bench {
         })
     }
 
-    /// Turns until none has anything to do; how many had. The worker sleeps then, until something
-    /// comes or is due.
+    /// Runs rounds until there is no work. Returns how many had work.
+    ///
+    /// The worker would sleep then, until something comes or is due.
     pub(super) fn busy_turns(&mut self) -> usize {
         for count in 0..10_000 {
             if !self.turn() {
@@ -62,8 +64,8 @@ impl Bench {
         panic!("there is no end of it");
     }
 
-    /// Connections that peers asked for, with their numbers, which are of no particular peer; and
-    /// their listener.
+    /// Requests connections as peers. Returns the listener, the numbers, and the peers in another
+    /// order.
     fn many_requested(
         &mut self,
         device: DeviceId,
@@ -89,7 +91,7 @@ impl Bench {
         (listener, numbers, peers)
     }
 
-    /// Connections of QPs of this guest, as their peers have them. It has nothing else.
+    /// Opens connections of QPs of this guest. Returns the peers. The guest has nothing else.
     pub(super) fn many(&mut self, device: DeviceId, count: usize) -> Vec<TcpStream> {
         let (listener, numbers, mut peers) = self.many_requested(device, count);
         for number in numbers {
@@ -99,7 +101,7 @@ impl Bench {
         self.with(|streams, host| streams.close_listener(device, listener, host)).unwrap();
         self.told(device);
         for peer in &mut peers {
-            // What is short does not wait for an acknowledgement.
+            // Short data does not wait for an acknowledgement.
             peer.set_nodelay(true).unwrap();
             peer.read_exact(&mut [0; 24]).unwrap();
         }
@@ -107,13 +109,13 @@ impl Bench {
         peers
     }
 
-    /// The guest is paused, or goes on.
+    /// Pauses the guest, or lets it continue.
     pub(super) fn suspend(&mut self, device: DeviceId, is_suspended: bool) {
         self.engine.set_suspended(device, is_suspended);
         self.streams.set_suspended(device, is_suspended);
     }
 
-    /// Connections of a guest whose QP has failed.
+    /// Returns the number of a guest's connections whose QP has failed.
     fn failed(&mut self, device: DeviceId) -> usize {
         let mut failed = 0;
         for handle in self.streams.guest(device).entries.clone() {
@@ -124,12 +126,12 @@ impl Bench {
         failed
     }
 
-    /// Bytes that were taken of each guest's peers.
+    /// Returns the bytes that were taken from each guest's peers.
     pub(super) fn moved(&self) -> [usize; 2] {
         [A, B].map(|device| self.streams.ready.moved(device) as usize)
     }
 
-    /// Bytes that both guests have had in so many turns, in which a peer of B always has more.
+    /// Runs rounds in which a peer of B always has data. Returns the bytes that both guests moved.
     fn share(&mut self, pusher: &mut Pusher, turns: usize) -> [usize; 2] {
         let before = self.moved();
         for _ in 0..turns {
@@ -141,7 +143,7 @@ impl Bench {
     }
 }
 
-/// Whether each of two has 40 to 60 % of what both have.
+/// Whether each of two has 40 to 60 % of the sum.
 pub(super) fn is_fair([a, b]: [usize; 2]) -> bool {
     let all = a + b;
     (all * 4..=all * 6).contains(&(a * 10))
@@ -157,7 +159,7 @@ fn a_guest_with_a_thousand_connections_has_the_bytes_of_one_with_one() {
     peers.iter_mut().for_each(|peer| peer.write_all(&block).unwrap());
     let had = bench.share(&mut pusher, 64);
     assert!(had[0] + had[1] > 4 << 20 && is_fair(had), "{had:?}");
-    // All that they were charged for are the bytes of their peers, and all of those.
+    // They were charged for all bytes of their peers, and for nothing else.
     bench.turns();
     bench.busy_turns();
     let all = [0, 1].map(|guest| bench.moved()[guest] - before[guest]);
@@ -178,7 +180,7 @@ fn a_thousand_stalled_connections_leave_another_guest_its_bytes() {
     let [_, of_one] = bench.share(&mut pusher, 64);
     assert_eq!(bench.streams.ready.len_of(A), 1024);
     assert!(of_one >= 64 * (48 << 10), "{of_one}");
-    // Each is offered once before the worker sleeps, and after it.
+    // Each is offered once before the worker sleeps, and once after it.
     drop(pusher);
     bench.turns();
     bench.busy_turns();
@@ -207,7 +209,7 @@ fn who_ends_with_others_waiting_leaves_them_their_turns_and_nothing_of_its_own()
     bench.busy_turns();
     assert_eq!(bench.moved()[1] - before, 40 * block.len());
     assert_eq!(bench.failed(B), 0);
-    // One that waits for its turn as the last one, too.
+    // The connection that waits first is released, too.
     bench.engine.set_suspended(B, true);
     of_b.iter_mut().for_each(|peer| peer.write_all(&[0; 100]).unwrap());
     bench.turns();
@@ -220,7 +222,7 @@ fn who_ends_with_others_waiting_leaves_them_their_turns_and_nothing_of_its_own()
     assert!([A, B].into_iter().all(|device| !bench.streams.guest(device).is_watched()));
 }
 
-/// How many peers see that their connection has ended.
+/// Returns how many peers see that their connection has ended.
 fn ended(peers: &mut [TcpStream]) -> usize {
     peers.iter_mut().filter_map(end_of).count()
 }
@@ -230,7 +232,7 @@ fn who_goes_on_is_served_by_turns() {
     let mut bench = Bench::new(1100);
     let mut peers = bench.many(A, 1024);
     bench.suspend(A, true);
-    // Zeros are no FPDU.
+    // Zeros are not an FPDU.
     peers.iter_mut().for_each(|peer| peer.write_all(&[0; 100]).unwrap());
     bench.busy_turns();
     assert!(!bench.streams.has_waiting());

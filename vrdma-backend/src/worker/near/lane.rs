@@ -1,4 +1,5 @@
-//! The way of packets from one worker to another, and of what they carry back.
+//! Inter-worker channels: rings for packets from one worker to another, and for their payloads
+//! back.
 
 use super::parcel::{Head, Parcel, Payload, Rest, Short};
 use crate::port::Station;
@@ -8,18 +9,21 @@ use vrdma_transport::NearPart;
 use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::{Packet, Path};
 
-/// Packets that a lane holds.
+/// The number of packets that a channel holds.
 pub(super) const DEPTH: usize = 1024;
-/// Paths that both ends remember.
+/// The number of paths that both ends remember.
 const PATHS: usize = 256;
 
-/// The path of the packet before to the same QP, which the next one leaves out: of each QPN's last
-/// bits.
+/// The path of the previous packet to a QP, indexed by the last bits of the QPN.
+///
+/// The next packet to the QP leaves the path out if it is the same.
 #[derive(Debug)]
 struct Paths(Box<[Option<Path>]>);
 
-/// The sender's end. Ends of several workers lie side by side when they are made, and each is
-/// written all the time: so none shares a line, nor a pair of them.
+/// The sender's end of a channel.
+///
+/// Ends of several workers are adjacent in memory when they are made, and each is written all the
+/// time. The alignment keeps each in its own cache lines and pairs of lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Outward {
@@ -27,25 +31,26 @@ pub(super) struct Outward {
     read: Receiver<Payload, ()>,
     paths: Paths,
     to: Arc<Station>,
-    /// Something was sent since its receiver was last woken.
+    /// Whether something was sent since the receiver was last woken.
     has_sent: bool,
 }
 
-/// The receiver's end.
+/// The receiver's end of a channel.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Inward {
     packets: Receiver<Head, Rest>,
     read: Sender<Payload, ()>,
-    /// The last packet to a QP, by the QPN's last bits, as in [`Paths`]. The next one is written
-    /// over it, so that its path is copied once.
+    /// The previous packet to a QP, indexed by the last bits of the QPN as in [`Paths`].
+    ///
+    /// The next packet is written over it, so that its path is copied only once.
     last: Box<[Option<Packet>]>,
     from: Arc<Station>,
-    /// A loan was given back since its owner was last woken.
+    /// Whether pinned memory was returned since its owner was last woken.
     has_returned: bool,
 }
 
-/// A lane between the workers with these stations.
+/// Creates a channel between the workers with these endpoints.
 pub(super) fn lane(from: &Arc<Station>, to: &Arc<Station>) -> (Outward, Inward) {
     let (packets, received) = places(DEPTH);
     let (returned, read) = places(DEPTH);
@@ -72,7 +77,9 @@ impl Paths {
 }
 
 impl Outward {
-    /// Sends a packet with its payload, one or the other; false if it is lost, for want of room.
+    /// Sends a packet with its payload. Returns false if it is lost for lack of room.
+    ///
+    /// The payload is in `short` or in `payload`, not in both.
     #[inline]
     pub fn push(&mut self, packet: &Packet, part: NearPart, short: Short, payload: Option<Payload>) -> bool {
         let head = Head::new(packet, part, short);
@@ -90,7 +97,7 @@ impl Outward {
         has_room
     }
 
-    /// Whether it takes so many packets.
+    /// Whether the ring takes this number of packets.
     pub fn has_room(&mut self, packets: usize) -> bool {
         self.packets.has_room(packets)
     }
@@ -103,7 +110,7 @@ impl Outward {
         }
     }
 
-    /// Takes what came back: buffers, and loans, which end.
+    /// Takes back payloads that were read: buffers for reuse, and pinned memory, which is released.
     pub fn take_read(&mut self, free: &mut Vec<Box<[u8]>>) {
         let mut any = false;
         while let Some((payload, _)) = self.read.pop() {
@@ -120,7 +127,7 @@ impl Outward {
 }
 
 impl Inward {
-    /// Takes the next packet. What it carries is to be [given back](Inward::give_back).
+    /// Takes the next packet. Its payload is to be [returned](Inward::give_back).
     #[inline]
     pub fn pop(&mut self) -> Option<Parcel<'_>> {
         let (head, rest) = self.packets.pop()?;
@@ -133,18 +140,21 @@ impl Inward {
         Some(Parcel { packet, part: head.part(), short: head.short, payload })
     }
 
-    /// A packet was read: gives back what it carried, so that who made or lent it drops it, whose
-    /// counts of references are near it.
+    /// Returns the payload of a packet that was read.
+    ///
+    /// Its owner drops it, because the owner has the payload's reference counts in its cache.
     #[inline]
     pub fn give_back(&mut self, payload: Option<Payload>) {
         if let Some(payload) = payload {
             self.has_returned |= matches!(payload, Payload::Lent(_));
-            // What finds no room is dropped here.
+            // A payload that finds no room is dropped here.
             self.read.push(payload, None);
         }
     }
 
-    /// Gives the places in the ring back. Who lent memory is woken, or would sleep on it.
+    /// Releases the slots in the ring. If pinned memory was returned, its owner is woken.
+    ///
+    /// Otherwise the owner could sleep and keep that memory pinned.
     pub fn release(&mut self) {
         self.packets.release();
         if self.has_returned {

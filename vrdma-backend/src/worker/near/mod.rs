@@ -1,7 +1,9 @@
-//! Packets between RDMA functions of different workers: they go as they are, through a ring for
-//! each direction, those of reliable connections with memory of the sending guest that the
-//! receiving worker copies from. All else, and all for a guest without an RDMA function, is frames
-//! (`port/mesh`).
+//! Inter-worker packets: RoCE packets between RDMA functions of different workers.
+//!
+//! They are passed without building frames, by a ring for each direction. Those of reliable
+//! connections may carry pinned memory of the sending guest, from which the receiving worker
+//! copies. Everything else goes by frames (`port/mesh`), as does all traffic to a guest without an
+//! RDMA function.
 
 mod lane;
 mod parcel;
@@ -18,38 +20,39 @@ use vrdma_transport::{
 use vrdma_wire::num::{Mac, Mtu};
 use vrdma_wire::roce::Packet;
 
-/// Shorter payloads are copied: to lend memory takes longer.
+/// Shorter payloads are copied, because pinning memory takes longer.
 const MIN_LENT: usize = 1024;
-/// Bytes that one turn copies, about: their senders learn of it at its end, and send more
-/// meanwhile.
+/// How many bytes one round copies, approximately.
+///
+/// Senders learn of it at the end of the round. They send more meanwhile.
 const TURN_BYTES: usize = 256 << 10;
-/// Bytes of a buffer: of the longest packet.
+/// The length of a buffer in bytes: the payload of the longest packet.
 const BUFFER: usize = Mtu::M4096.bytes() as usize;
-/// Addresses that are found without a look in the table of all.
+/// The number of addresses that are found without a lookup in the table of all.
 const FOUND: usize = 64;
 
-/// One worker's ends of all rings.
+/// A worker's ends of all inter-worker rings for packets.
 #[derive(Debug)]
 pub struct NearPort {
-    /// The workers of guests with an RDMA function of RoCE.
+    /// The workers of guests with a RoCE function, by MAC address.
     homes: Arc<HashMap<Mac, usize>>,
-    /// What was found there lately, by each address' last bits.
+    /// Recent lookups in `homes`, indexed by the last bits of the address.
     found: Box<[(Mac, Option<usize>)]>,
-    /// To each other worker,
+    /// The channels to each other worker.
     outward: Vec<Option<Outward>>,
-    /// and from it.
+    /// The channels from each other worker.
     inward: Vec<Option<Inward>>,
-    /// Whose turn it is.
+    /// The worker whose turn is next.
     next: usize,
-    /// Of each device.
+    /// The gate of each device.
     gates: Vec<Arc<LoanGate>>,
-    /// Buffers for payloads that are copied. As many are made as were ever on their way at once.
+    /// Buffers for payloads that are copied. As many are made as were ever in use at once.
     free: Vec<Box<[u8]>>,
-    /// What it did.
+    /// Counters of packets.
     pub counters: NearCounters,
 }
 
-/// See [`crate::stats::WorkerStats`].
+/// Counters of inter-worker packets. [`crate::stats::WorkerStats`] describes them.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "said there")]
 pub struct NearCounters {
@@ -59,7 +62,7 @@ pub struct NearCounters {
     pub lost: u64,
 }
 
-/// The ports of workers with these stations, of guests that are there.
+/// Creates the ports of workers with these endpoints. `homes` gives each guest's worker.
 pub fn near_ports(stations: &[Arc<Station>], homes: HashMap<Mac, usize>) -> Vec<NearPort> {
     let homes = Arc::new(homes);
     let none = |_: &Arc<Station>| NearPort {
@@ -84,13 +87,14 @@ pub fn near_ports(stations: &[Arc<Station>], homes: HashMap<Mac, usize>) -> Vec<
 }
 
 impl NearPort {
-    /// A device was added, whose loans go through this gate: the next one.
+    /// Adds a device. `gate` controls access to its pinned memory. Devices are added in order of
+    /// their ids.
     pub fn add(&mut self, id: DeviceId, gate: Arc<LoanGate>) {
         assert_eq!(id.0 as usize, self.gates.len(), "devices are added in their order, and stay");
         self.gates.push(gate);
     }
 
-    /// The ring to the worker of this guest, if it is of another.
+    /// Returns the channel to this guest's worker, if that is another worker.
     fn lane(&mut self, dst: Mac) -> Option<&mut Outward> {
         let found = &mut self.found[usize::from(dst.0[5]) % FOUND];
         if found.0 != dst {
@@ -99,21 +103,22 @@ impl NearPort {
         self.outward[found.1?].as_mut()
     }
 
-    /// The way to a guest of another worker that packets go to by a ring; none to others.
+    /// Describes the way to a guest of another worker that has a ring. Returns `None` for other
+    /// addresses.
     pub fn way_to(&mut self, dst: Mac) -> Option<Way> {
         let has_room = self.lane(dst)?.has_room(TURN);
         Some(Way { has_room, stays_here: true, is_near: true })
     }
 
-    /// Whether a payload of more than a path MTU can go.
+    /// Whether a payload of more than a path MTU can be sent in one packet.
     pub fn carries(payload: &Pieces<'_, MrMemory>) -> bool {
         matches!(only(payload), Some((region, ..)) if region.may_loan())
     }
 
-    /// Sends a packet of this device, as [`vrdma_transport::Outlet::send_near`] has it.
+    /// Sends a packet of this device, as defined by [`vrdma_transport::PacketOutlet::send_near`].
     ///
     /// # Errors
-    /// The payload's memory is not there any more.
+    /// The payload's memory does not exist any more.
     pub fn send(
         &mut self,
         device: DeviceId,
@@ -140,7 +145,7 @@ impl NearPort {
         Ok(())
     }
 
-    /// A payload that the first line has no room for.
+    /// Makes a payload that does not fit the first cache line: pinned memory or a copy.
     fn payload(
         &mut self,
         device: DeviceId,
@@ -157,7 +162,7 @@ impl NearPort {
             return Ok(Payload::Lent(lent));
         }
         if len > BUFFER {
-            // Its memory went away since `carries` was asked.
+            // The memory went away since `carries` was called.
             return Err(Fault);
         }
         let mut buffer = self.buffer();
@@ -174,13 +179,13 @@ impl NearPort {
         self.free.pop().unwrap_or_else(|| vec![0; BUFFER].into())
     }
 
-    /// Wakes those that sleep and have been sent something.
+    /// Wakes workers that sleep and were sent something.
     pub fn publish(&mut self) {
         self.outward.iter_mut().flatten().for_each(Outward::publish);
     }
 }
 
-/// The one stretch of memory that a payload is, if it is one.
+/// Returns the payload's segment of memory, if it has only one segment.
 fn only<'a>(payload: &Pieces<'a, MrMemory>) -> Option<(&'a MrMemory, u64, u32)> {
     let mut pieces = payload.iter();
     match (pieces.next(), pieces.next()) {
@@ -190,7 +195,7 @@ fn only<'a>(payload: &Pieces<'a, MrMemory>) -> Option<(&'a MrMemory, u64, u32)> 
 }
 
 impl NearPort {
-    /// Hands packets that other workers sent to the engine; true if there were any.
+    /// Delivers packets from other workers to the engine. Returns true if there were any.
     pub fn receive(
         &mut self,
         now: transport::Instant,
@@ -200,7 +205,7 @@ impl NearPort {
         self.receive_by(&mut |packet| engine.handle_near(now, packet, sink))
     }
 
-    /// The same, handed over by `handle`.
+    /// Passes packets from other workers to `handle`. Returns true if there were any.
     pub fn receive_by(&mut self, handle: &mut impl FnMut(&NearPacket<'_, MrMemory>)) -> bool {
         self.outward.iter_mut().flatten().for_each(|lane| lane.take_read(&mut self.free));
         let (mut taken, mut bytes) = (0, 0);

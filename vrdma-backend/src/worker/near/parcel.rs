@@ -1,5 +1,6 @@
-//! A packet between two workers: what most have takes one cache line, so that little more than its
-//! latency is their way.
+//! The message that carries a packet from one worker to another.
+//!
+//! Most packets take one cache line, so that passing one costs little more than the line's latency.
 
 use crate::memory::{Lent, MrMemory};
 use vrdma_transport::{NearPacket, NearPart, NearPayload};
@@ -8,33 +9,33 @@ use vrdma_wire::roce::{
     Aeth, Body, Bth, Deth, Packet, Part, Rc, ReadPart, Reth, SendTail, Uc, UcTail, WriteTail,
 };
 
-/// Bytes of the longest payload that goes in the first line.
+/// The longest payload that fits the first cache line, in bytes.
 pub(super) const SHORT: usize = 12;
-/// What the line of a place has beside its number, where addresses of 8 bytes can be.
+/// The room beside the number in the line of a slot, if its contents are aligned to 8 bytes.
 const LINE: usize = 56;
 const _: () = assert!(size_of::<Head>() <= LINE && size_of::<Payload>() <= LINE);
 
-/// The first line of a packet.
+/// The first cache line of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub bth: Bth,
     pub body: Brief,
-    /// PSNs beyond the first.
+    /// The number of PSNs beyond the first.
     more_psns: u8,
     path_mtu: Mtu,
-    /// A WRITE is one of an unreliable connection.
+    /// Whether a WRITE belongs to an unreliable connection.
     is_unreliable: bool,
     pub short: Short,
 }
 
-/// A payload that fits.
+/// A payload that fits the first cache line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Short {
     pub len: u8,
     pub bytes: [u8; SHORT],
 }
 
-/// What a packet is, if it is one of those that are much sent.
+/// The body of a packet, if it is of a frequent kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Brief {
     Send(Part<(), SendTail>),
@@ -44,30 +45,32 @@ pub(super) enum Brief {
     Ack(Aeth),
     UcSend(Part<(), UcTail>),
     Datagram(Deth, Option<Imm>),
-    /// It stands in the whole packet.
+    /// The body is in the whole packet, which follows.
     Elsewhere,
 }
 
-/// What few packets have behind their first line.
+/// What follows the first cache line, in few messages.
 #[derive(Debug)]
 pub(super) enum Rest {
     /// A longer payload.
     Payload(Payload),
-    /// All headers: the body is none of [`Brief`], or the path another than that of the packet to
-    /// this QP before.
+    /// All headers, and perhaps a longer payload.
+    ///
+    /// They are sent if the body is none of [`Brief`], or if the path differs from that of the
+    /// previous packet to this QP.
     Whole(Packet, Option<Payload>),
 }
 
-/// A payload that does not fit the first line.
+/// A payload that does not fit the first cache line.
 #[derive(Debug)]
 pub(super) enum Payload {
-    /// So many bytes of a buffer of the sender's.
+    /// A buffer of the sender's, and the number of bytes used in it.
     Buffer(Box<[u8]>, u32),
-    /// Memory of a guest.
+    /// Pinned memory of a guest.
     Lent(Lent),
 }
 
-/// A packet as its receiver has it.
+/// A received message.
 #[derive(Debug)]
 pub(super) struct Parcel<'a> {
     pub packet: &'a Packet,
@@ -85,14 +88,14 @@ impl Brief {
             Body::Rc(Rc::ReadResponse(part)) => Brief::ReadResponse(part),
             Body::Rc(Rc::Ack(aeth)) => Brief::Ack(aeth),
             Body::Uc(Uc::Send(part)) => Brief::UcSend(part),
-            // With another variant as long as this one, it would not fit.
+            // Another variant as long as this one would make the line too long.
             Body::Uc(Uc::Write(part)) => Brief::Write(part),
             Body::Ud { deth, imm } => Brief::Datagram(deth, imm),
             _ => Brief::Elsewhere,
         }
     }
 
-    /// Whether it is none of those.
+    /// Whether the body is of no frequent kind.
     pub fn is_elsewhere(self) -> bool {
         matches!(self, Brief::Elsewhere)
     }
@@ -119,7 +122,7 @@ impl Head {
         Head { bth: packet.bth, body, more_psns, path_mtu: part.path_mtu, is_unreliable, short }
     }
 
-    /// Writes it over the last packet to the same QP, whose path it has.
+    /// Writes the headers over the last packet to the same QP, whose path remains.
     #[inline]
     pub fn put_over<'a>(&self, last: &'a mut Option<Packet>) -> &'a Packet {
         let packet = last.as_mut().expect("the first packet to a QP has its path");
@@ -129,7 +132,8 @@ impl Head {
         packet
     }
 
-    /// As its sender had it; whether it lent anything the payload says.
+    /// Returns the sender's `NearPart`. Whether the payload is pinned memory is known from the
+    /// payload.
     pub fn part(&self) -> NearPart {
         NearPart { psns: 1 + u32::from(self.more_psns), path_mtu: self.path_mtu, may_loan: false }
     }
@@ -142,7 +146,7 @@ impl Short {
 }
 
 impl Parcel<'_> {
-    /// What an engine takes.
+    /// Returns the packet in the form that an engine takes.
     pub fn packet(&self) -> NearPacket<'_, MrMemory> {
         let payload = match &self.payload {
             None => NearPayload::Bytes(self.short.bytes()),
@@ -152,7 +156,7 @@ impl Parcel<'_> {
         NearPacket { packet: self.packet, part: self.part, payload }
     }
 
-    /// Bytes that its receiver copies.
+    /// Returns the number of bytes that the receiver copies.
     pub fn len(&self) -> usize {
         match &self.payload {
             None => self.short.len.into(),

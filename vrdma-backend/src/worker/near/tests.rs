@@ -4,8 +4,9 @@ use crate::memory::{GuestMemory, Run};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use vrdma_transport::{
-    Access, AttrMask, Completion, CqId, Engine, Event, Instant, Limits, Outlet, OwnerId, Payload as Data,
-    QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge, WcStatus,
+    Access, AttrMask, Completion, CqId, Engine, Event, Instant, Limits, Outlet, OwnerId, PacketOutlet,
+    Payload as Data, QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge,
+    StreamOutlet, WcStatus,
 };
 use vrdma_wire::num::{FlowLabel, Gid, Imm, Lkey, Msn, Psn, Qkey, Qpn, Rkey};
 use vrdma_wire::roce::{
@@ -15,7 +16,7 @@ use vrdma_wire::roce::{
 const OWNER: OwnerId = OwnerId(1);
 const LEN: u64 = 0x40000;
 
-/// How requests ended.
+/// Records how requests ended.
 #[derive(Default)]
 struct Ends(Vec<WcStatus>);
 
@@ -28,16 +29,21 @@ impl Sink for Ends {
 
 struct Out<'a>(&'a mut NearPort);
 
-impl Outlet<MrMemory> for Out<'_> {
+impl Outlet for Out<'_> {
     fn has_room(&mut self) -> bool {
         true
     }
+}
+
+impl PacketOutlet<MrMemory> for Out<'_> {
     fn way_to(&mut self, dst: Mac) -> Way {
         self.0.way_to(dst).expect("a guest of the other worker")
     }
+
     fn carries(&mut self, payload: &Pieces<'_, MrMemory>) -> bool {
         NearPort::carries(payload)
     }
+
     fn send_near(
         &mut self,
         device: DeviceId,
@@ -47,10 +53,13 @@ impl Outlet<MrMemory> for Out<'_> {
     ) -> Result<(), Fault> {
         self.0.send(device, packet, part, payload)
     }
+
     fn send(&mut self, _: &Packet, _: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
         panic!("no frame")
     }
 }
+
+impl StreamOutlet<MrMemory> for Out<'_> {}
 
 /// A worker with a guest.
 struct Side {
@@ -127,8 +136,9 @@ impl Side {
     }
 }
 
-/// Two workers with a guest each, which are connected. Regions are in pieces that do not lie in
-/// order.
+/// Creates two workers with a guest each. The guests' QPs are connected.
+///
+/// Each region consists of two adjacent extents.
 fn sides() -> [Side; 2] {
     let macs = [1, 2].map(|last| Mac([2, 0, 0, 0, 0, last]));
     let stations = [(); 2].map(|()| Arc::new(Station::new().unwrap()));
@@ -241,7 +251,7 @@ fn a_ring_that_is_full_holds_its_sender_back() {
         hop_limit: 64,
         src_port: 0xc000,
     };
-    // For nobody.
+    // A packet for no QP.
     let packet = Packet { path, bth: Bth::default(), body: Body::Cnp };
     let lane = port.lane(dst).unwrap();
     while lane.has_room(TURN) {
@@ -254,8 +264,9 @@ fn a_ring_that_is_full_holds_its_sender_back() {
     assert!(sides[0].port.way_to(dst).unwrap().has_room);
 }
 
-/// A packet of such a kind, to one of four QPs, of which two share a place among the paths, by one
-/// of three paths.
+/// Returns a packet of this kind to one of four QPs, by one of three paths.
+///
+/// Two of the QPs share a slot among the remembered paths.
 fn packet((kind, dest, way, number): (u8, usize, u8, u32)) -> Packet {
     let path = Path {
         src_mac: Mac([2, 0, 0, 0, 0, way]),
@@ -287,7 +298,8 @@ fn packet((kind, dest, way, number): (u8, usize, u8, u32)) -> Packet {
 }
 
 proptest! {
-    /// Whatever of a packet its first line leaves out, and whichever packets found no room.
+    /// Packets arrive unchanged, whatever their first line leaves out, and whichever packets found
+    /// no room.
     #[test]
     fn packets_come_as_they_were_sent(
         sent in prop::collection::vec(((0..11_u8, 0..4_usize, 0..3_u8, 0..1000_u32), 0..40_usize), 1..200),
@@ -309,7 +321,7 @@ proptest! {
             }
             inward.release();
         };
-        // Six laps and more, so that it is full at times.
+        // The ring laps at least six times, so that it is full at times.
         for (count, &(of, len)) in sent.iter().cycle().take(7000).enumerate() {
             let (packet, psns) = (packet(of), 1 + count as u32 % 256);
             let mut short = Short::default();

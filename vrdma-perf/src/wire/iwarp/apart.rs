@@ -1,10 +1,9 @@
-//! Both hosts as they are where there are two: each with a thread and a processor of its own, over
-//! the two ends of a veth.
+//! Both iWARP hosts as on two machines. Each has a thread and a processor, and one end of a port.
 
 use super::{Iwarp, deliver_to};
 use crate::helper::Helper;
 use crate::load::Load;
-use crate::wire::host::Host;
+use crate::wire::host::IwarpHost;
 use anyhow::{Error, Result, ensure};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,19 +13,19 @@ use std::time::Instant as Clock;
 use vrdma_backend::port::{BURST, Burst, Port};
 use vrdma_transport::Instant;
 
-/// What both threads know.
+/// The state that both threads share.
 #[derive(Default)]
 struct Common {
-    /// WRITEs that have arrived, of each connection.
+    /// Number of WRITEs that have arrived, by connection.
     arrived: Vec<AtomicU64>,
-    /// Ends the other thread's turns.
+    /// Ends the rounds of the other thread.
     stop: AtomicBool,
-    /// What ended them before that.
+    /// The error that ended them earlier.
     failure: Mutex<Option<Error>>,
 }
 
 impl Common {
-    /// The other thread: turns until they are to end.
+    /// Runs rounds in the other thread until they have to end.
     fn run(&self, side: &mut Side, port: &mut Port) {
         port.adopt();
         while !self.stop.load(Ordering::Relaxed) {
@@ -41,9 +40,9 @@ impl Common {
     }
 }
 
-/// A host, and what its thread needs for it.
+/// A host, with the state of its thread.
 struct Side {
-    host: Host,
+    host: IwarpHost,
     burst: Burst,
     start: Clock,
 }
@@ -64,26 +63,26 @@ impl Side {
     }
 }
 
-/// WRITEs from a host to another, which runs between [`Apart::begin`] and [`Apart::end`].
+/// The load of WRITEs to another host, which runs between [`Apart::begin`] and [`Apart::end`].
 pub struct Apart<'p> {
     near: Side,
     now: Instant,
-    /// With its port while its thread runs.
+    /// The other host, with its port while its thread runs.
     far: Arc<Mutex<(Side, Option<Port>)>>,
-    /// Of the other's memory.
+    /// The key of the other host's memory.
     key: u32,
     ports: &'p RefCell<Vec<Port>>,
     length: u32,
-    /// Connections that may have one more WRITE outstanding, as often as they may.
+    /// Connections that may post a WRITE. Each is listed once for each free place.
     free: VecDeque<u32>,
-    /// WRITEs of each connection of which we know that they have arrived.
+    /// Number of WRITEs of each connection that this thread has seen arrive.
     seen: Vec<u64>,
     outstanding: u32,
     common: Arc<Common>,
 }
 
 impl<'p> Apart<'p> {
-    /// Of a pair that is set up.
+    /// Takes over a pair of hosts that is set up.
     ///
     /// # Errors
     /// Both ends are one port.
@@ -109,7 +108,7 @@ impl<'p> Apart<'p> {
         })
     }
 
-    /// Has the other host run.
+    /// Lets the other host run.
     pub fn begin(&self, helper: &Helper) {
         let port = self.ports.borrow_mut().pop();
         self.far.lock().expect("nobody panicked with it").1 = port;
@@ -122,7 +121,7 @@ impl<'p> Apart<'p> {
         });
     }
 
-    /// The other host stands still.
+    /// Stops the other host.
     pub fn end(&self, helper: &Helper) {
         self.common.stop.store(true, Ordering::Relaxed);
         helper.end();
@@ -130,7 +129,7 @@ impl<'p> Apart<'p> {
         self.ports.borrow_mut().extend(port);
     }
 
-    /// Segments that were sent a second time.
+    /// Returns the number of segments that were retransmitted.
     pub fn retries(&self) -> u64 {
         let host = &self.near.host;
         host.streams.own.stats(host.device).get("retransmits").copied().unwrap_or_default()
@@ -138,7 +137,7 @@ impl<'p> Apart<'p> {
 }
 
 impl Drop for Apart<'_> {
-    /// The other thread ends, whatever ended this one's windows.
+    /// Ends the other thread, even after an error in this one.
     fn drop(&mut self) {
         self.common.stop.store(true, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! What it takes from a hole's repair until all that came beyond it has arrived: with FPDUs placed
-//! where they came, and with bytes that wait.
+//! The time from a gap's repair until everything beyond the gap has arrived. FPDUs are placed out
+//! of order, or their bytes wait.
 
 use super::{Iwarp, payload};
 use anyhow::{Result, bail, ensure};
@@ -7,33 +7,33 @@ use std::cell::RefCell;
 use std::time::Instant;
 use vrdma_backend::port::{BURST, Port};
 
-/// Bytes of each WRITE.
+/// Size of each WRITE in bytes.
 pub const LENGTH: u32 = 1 << 16;
-/// Windows without a hole, after which congestion control lets all frames go at once.
+/// Number of windows without a gap, after which congestion control sends all frames at once.
 const WARM_UP: u32 = 16;
 
-/// After so many turns without a frame none comes: what the peer acknowledged in one makes room in
-/// the next.
+/// Number of rounds without a frame after which no more come. An ACK in one round makes room in the
+/// next.
 const IDLE: u32 = 3;
 
-/// Windows until one has a hole.
+/// Largest number of windows until one has a gap.
 const TRIES: u32 = 16;
 
-/// One connection, of which the first frame of each window comes last.
+/// One connection. In each window, the first frame is delivered last.
 pub struct Hole<'p> {
     iwarp: Iwarp<'p>,
-    /// WRITEs of a window,
+    /// Number of WRITEs in a window.
     writes: u32,
-    /// and the fewest frames that come beyond the hole.
+    /// Least number of frames that arrive beyond the gap.
     beyond: usize,
 }
 
 impl<'p> Hole<'p> {
-    /// At least `beyond` frames come beyond the hole; `places` says whether their FPDUs are placed
-    /// there.
+    /// Creates the connection. At least `beyond` frames arrive beyond the gap, and `places` says
+    /// whether their FPDUs are placed.
     ///
     /// # Errors
-    /// As of [`Iwarp::new`].
+    /// The errors of [`Iwarp::new`].
     pub fn new(
         ports: &'p RefCell<Vec<Port>>,
         (beyond, places): (u32, bool),
@@ -55,10 +55,10 @@ impl<'p> Hole<'p> {
         Ok(hole)
     }
 
-    /// Microseconds from the repair of a hole to the last WRITE that had waited for it.
+    /// Measures the microseconds from the repair of a gap to the last WRITE that had waited for it.
     ///
     /// # Errors
-    /// Not all frames came, or something waits that should not.
+    /// Not all frames arrived, or bytes wait that should not.
     pub fn window(&mut self) -> Result<f64> {
         for _ in 0..TRIES {
             if let Some(took) = self.repair()? {
@@ -68,8 +68,8 @@ impl<'p> Hole<'p> {
         bail!("the first frame of a window was never what is next")
     }
 
-    /// One window; `None` if its first frame was sent once more, of the window before: this program
-    /// did not run for a while then.
+    /// Measures one window. `None` if its first frame was a retransmission from the window before.
+    /// That happens if this program did not run for a while.
     fn repair(&mut self) -> Result<Option<f64>> {
         self.post()?;
         let frames = self.gather()?;
@@ -105,7 +105,8 @@ impl<'p> Hole<'p> {
         frames.iter().for_each(|frame| b.handle_frame(*now, frame));
     }
 
-    /// All frames that may go, none of which is delivered. What the peer has to acknowledge is.
+    /// Collects all frames that the sender may send, without delivering them. ACKs of the peer are
+    /// delivered.
     fn gather(&mut self) -> Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         self.iwarp.tick();

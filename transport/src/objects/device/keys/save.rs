@@ -11,7 +11,7 @@ use crate::verbs::window::{Bind, Binder, Bound, MwType, QpLife, Window};
 use vrdma_wire::num::{Lkey, Qpn, Rkey};
 
 impl<R> Key<R> {
-    /// The record of a region.
+    /// Returns the record of a region.
     pub(in crate::objects::device) fn save_region(&self) -> Option<record::MemoryRegion> {
         let Key { key, pd, access, iova, length, kind: Kind::Region(ref mr) } = *self else { return None };
         let fast = mr.fast.map(|Fast { max_pages, is_free }| record::FastRegion { max_pages, is_free });
@@ -20,7 +20,7 @@ impl<R> Key<R> {
 }
 
 impl<R> Device<R> {
-    /// The records of memory windows. One of a QP that is gone shows nothing any more.
+    /// Returns the records of memory windows. A window of a QP that is gone is not bound.
     pub(in crate::objects::device) fn save_windows(&self) -> Vec<record::MemoryWindow> {
         let save = |found: &Key<R>| {
             let Key { key, pd, kind: Kind::Window(Window { mw_type, bound }), .. } = found else {
@@ -43,7 +43,7 @@ impl<R> Device<R> {
         Some(record::Binding { lkey, access: access.0, addr, length, qpn })
     }
 
-    /// Regions, and windows that show nothing so far, by their indices.
+    /// Restores regions, and windows that are not bound yet, in the order of their indices.
     pub(in crate::objects::device) fn restore_keys(
         &mut self,
         record: &record::Device,
@@ -95,7 +95,7 @@ impl<R> Device<R> {
         self.parts.mrs.keys.put(key, false)
     }
 
-    /// Binds windows as they were, by QPs that are there now.
+    /// Restores the bindings of windows, after the QPs.
     pub(in crate::objects::device) fn restore_bindings(
         &mut self,
         record: &record::Device,
@@ -116,7 +116,7 @@ impl<R> Device<R> {
                 }
                 _ => return Err(Violation::MemoryWindow),
             };
-            // One that shows nothing is not bound.
+            // A binding of length 0 is no binding.
             if length == 0 || mrs.bind(&bind, by).is_err() {
                 return Err(Violation::MemoryWindow);
             }
@@ -125,7 +125,7 @@ impl<R> Device<R> {
     }
 }
 
-/// Whether there may be such a region for fast registration.
+/// Whether a region for fast registration may have these parameters.
 fn may_be_fast(fast: Fast, owner: OwnerId, access: Access, (iova, length): (u64, u64)) -> bool {
     let fits = match fast.is_free {
         true => (access, iova, length) == (Access::NONE, 0, 0),

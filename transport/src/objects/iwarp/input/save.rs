@@ -8,14 +8,14 @@ use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::iwarp::num::Msn;
 use vrdma_wire::iwarp::{Deframer, decode};
 
-/// Bytes that always tell how long an FPDU is: its length, behind a marker.
+/// Bytes that always suffice to tell the length of an FPDU: its length field, behind a marker.
 const TELLING: usize = 6;
 
 impl Input {
-    /// The record of it.
+    /// Returns the record of the stream from the peer.
     pub(crate) fn save(&self) -> record::TcpInput {
-        // A search begins anew. What was taken is counted for streams that are joined, which none
-        // is that is restored.
+        // A search begins anew. `fpdus` counts for loopback connections, which a restored stream is
+        // not.
         let Input {
             deframer,
             held,
@@ -43,11 +43,11 @@ impl Input {
         }
     }
 
-    /// From the record.
+    /// Restores the stream from the peer.
     pub(crate) fn restore(record: &record::TcpInput) -> Result<Input, Violation> {
         let record::TcpInput { held, is_new, ready, send_msn, request_msn, written, .. } = record;
         let (framing, place) = to_framing(&record.framing)?;
-        // An FPDU of which all had come would have been taken.
+        // An FPDU that had arrived in full would have been taken.
         let is_part = match decode::fpdu_len(framing, place, held) {
             Some(length) => held.len() < length && length <= MAX_FPDU,
             None => held.len() < TELLING,

@@ -9,13 +9,13 @@ use crate::verbs::op::Answer;
 use vrdma_wire::iwarp::num::Msn;
 
 impl RequesterState {
-    /// The record of a QP's requester state.
+    /// Returns the record of a QP's requester state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::TcpRequester {
         let RequesterState {
             cursor,
             sent,
             begun,
-            // They are before the cursor, and counted again.
+            // Restore counts the requests before the cursor again.
             behind: _,
             reads: _,
             first_answer: _,
@@ -36,7 +36,7 @@ impl RequesterState {
         }
     }
 
-    /// From the record, for a QP with its send queue.
+    /// Restores the requester's state, for a QP with its send queue.
     pub(crate) fn restore(
         record: &record::TcpRequester,
         qp: &Qp,
@@ -54,7 +54,8 @@ impl RequesterState {
             if was_sent && (work.error.is_some() || row.alone || !is_of_iwarp(work.op)) {
                 return Err(Violation::Cursor);
             }
-            // What has begun is not sent as a whole; but of a WRITE immediate data may be left.
+            // A request that has begun was not sent in full. Only the immediate data of a WRITE may
+            // be left.
             let all_but_imm = work.op.imm().is_some();
             let is_part = |sent| sent < work.length || sent == work.length && all_but_imm;
             let is_right = match index {

@@ -8,7 +8,7 @@ use vrdma_wire::iwarp::num::{Msn, Stag};
 use vrdma_wire::iwarp::request::{AtomicResponse, ReadRequest};
 
 impl ResponderState {
-    /// The record of it.
+    /// Returns the record of the responder's state.
     pub(crate) fn save(&self) -> record::TcpResponder {
         let ResponderState { pending, sent, atomics } = self;
         record::TcpResponder {
@@ -18,10 +18,10 @@ impl ResponderState {
         }
     }
 
-    /// From the record, for a QP with its attributes.
+    /// Restores the responder's state, for a QP with its attributes.
     pub(crate) fn restore(record: &record::TcpResponder, qp: &Qp) -> Result<ResponderState, Violation> {
         let record::TcpResponder { pending, sent, atomics } = record;
-        // The READ by which the peer says that this end may send needs no room.
+        // The READ by which the peer allows this end to send needs no room.
         if pending.len() > usize::from(qp.max_dest_rd_atomic.max(1)) {
             return Err(Violation::Resource);
         }
@@ -53,7 +53,7 @@ fn to_response(record: &record::TcpResponse) -> Result<Response, Violation> {
         record::TcpResponse::Read { msn, pd, sink, sink_offset, length, source, source_offset } => {
             let (sink, source) = (Stag(sink), Stag(source));
             let request = ReadRequest { sink, sink_offset, length, source, source_offset };
-            // A request that wraps is none.
+            // A request whose range wraps is invalid.
             let last = u64::from(length.saturating_sub(1));
             if sink_offset.checked_add(last).is_none() || source_offset.checked_add(last).is_none() {
                 return Err(Violation::Resource);

@@ -8,7 +8,7 @@ use crate::save::{Violation, record};
 use crate::verbs::attr::QpState;
 
 impl RcTcp {
-    /// The record of it.
+    /// Returns the record of the state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Tcp {
         let RcTcp { stream, requester, responder, input } = self;
         record::Tcp {
@@ -19,7 +19,7 @@ impl RcTcp {
         }
     }
 
-    /// From the record, for a QP with its attributes and queues.
+    /// Restores the state, for a QP with its attributes and queues.
     pub(crate) fn restore(record: &record::Tcp, qp: &Qp, requests: &Requests) -> Result<RcTcp, Violation> {
         let requester = RequesterState::restore(&record.requester, qp, requests)?;
         let responder = ResponderState::restore(&record.responder, qp)?;
@@ -31,7 +31,7 @@ impl RcTcp {
         };
         let stream = Stream::restore(&record.output, message)?;
         let tcp = RcTcp { stream, requester, responder, input: Input::restore(&record.input)? };
-        // In ERR nothing is under way, else no TERMINATE is due.
+        // In ERR nothing is under way. In other states no TERMINATE is due.
         let is_outstanding = tcp.requester.is_outstanding();
         let is_right = match qp.state {
             QpState::Err => !is_outstanding && tcp.responder.is_idle(),
@@ -43,7 +43,7 @@ impl RcTcp {
         Ok(tcp)
     }
 
-    /// Number of the question that a message has asked that waits, if one does.
+    /// Returns the number with which the waiting message has asked, if one waits.
     pub(crate) fn waiting_number(&self) -> Option<u32> {
         self.input.waiting.as_ref().map(|waiting| waiting.number)
     }

@@ -10,7 +10,7 @@ use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Segment};
 same_names!(ReadyToReceive { Fpdu, Write, Read });
 
 impl Stream {
-    /// The record of it.
+    /// Returns the record of the stream to the peer.
     pub(crate) fn save(&self) -> record::TcpOutput {
         let Stream {
             framing,
@@ -19,12 +19,12 @@ impl Stream {
             may_send,
             ready,
             blocked,
-            // It follows from what was sent of requests and responses.
+            // The message follows from what was sent of requests and responses.
             message: _,
             terminate,
             finishes,
             ended,
-            // The caller's connections are not in the record, nor what it joined.
+            // The caller's connections are not in the record, and so no loopback connections.
             fpdus: _,
             joined: _,
         } = self;
@@ -46,7 +46,7 @@ impl Stream {
         }
     }
 
-    /// From the record; `message`: whose has begun and not ended.
+    /// Restores the stream to the peer. `message` is the direction of the message in progress.
     pub(crate) fn restore(
         record: &record::TcpOutput,
         message: Option<Direction>,
@@ -55,7 +55,8 @@ impl Stream {
         let least = framing.mulpdu(MIN_MSS as usize) as u32;
         let terminate = record.terminate.as_deref().map(to_terminate).transpose()?;
         let record::TcpOutput { mulpdu, may_send, ready, blocked, finishes, ended, .. } = *record;
-        // Who does not send yet is in no message; what has ended sends nothing at all.
+        // An end that may not send yet has no message in progress. A stream that has ended sends
+        // nothing.
         let is_right = (may_send || message.is_none())
             && (!ended || terminate.is_none())
             && (least..=MAX_MULPDU as u32).contains(&mulpdu);
@@ -80,7 +81,7 @@ impl Stream {
     }
 }
 
-/// A TERMINATE from its ULPDU, which it is again if it is written.
+/// Parses a TERMINATE from its ULPDU, and checks that it is written in the same way.
 fn to_terminate(ulpdu: &[u8]) -> Result<Box<Segment>, Violation> {
     let Ok(segment @ Segment::Terminate(..)) = Segment::parse(ulpdu).map(|parsed| parsed.segment) else {
         return Err(Violation::Stream);

@@ -25,7 +25,7 @@ impl Bench {
         self.mrs.add_window(|_| 7, PD, mw_type).unwrap()
     }
 
-    /// QP `qp` binds 10 bytes from 1020 on; the window's new key.
+    /// Binds 10 bytes from 1020 on by QP `qp`, and returns the window's new key.
     fn bind_10(&mut self, qp: usize, rkey: Rkey) -> Result<Rkey, BindError> {
         let new_rkey = Rkey(rkey.0 ^ 1);
         let bind = self.ten_bytes(rkey);
@@ -41,7 +41,7 @@ impl Bench {
         self.mrs.bind(bind, Binder { pd: PD, qpn, life: &mut self.lives[qp] })
     }
 
-    /// What the peer of QP `qp` finds at an address of a window.
+    /// Returns what the peer of QP `qp` finds at an address of a window.
     fn finds(&self, qp: usize, key: Rkey, addr: u64, length: u64) -> Option<u64> {
         let holder = Holder { pd: PD, life: &self.lives[qp] };
         self.mrs.remote(key, holder, Access::REMOTE_READ, addr, length).map(|(memory, offset)| {
@@ -106,7 +106,7 @@ fn type_1_is_every_qps_and_type_2b_its_binders() {
     let (one, two) = (bench.bind_10(0, one).unwrap(), bench.bind_10(0, two).unwrap());
     assert_eq!((bench.finds(0, one, 1020, 1), bench.finds(1, one, 1020, 1)), (Some(20), Some(20)));
     assert_eq!((bench.finds(0, two, 1020, 1), bench.finds(1, two, 1020, 1)), (Some(20), None));
-    // Type 1 is bound anew and unbound by any QP; type 2B is invalidated by its own.
+    // Any QP may bind and unbind type 1 again. Only its own QP may invalidate type 2B.
     let one = bench.bind_10(1, one).unwrap();
     assert_eq!(bench.bind_10(0, two), Err(BindError));
     assert_eq!([one, two].map(|key| bench.may_invalidate(1, key)), [false, false]);
@@ -118,7 +118,7 @@ fn type_1_is_every_qps_and_type_2b_its_binders() {
     let nothing = Bind { length: 0, lkey: Lkey(0), ..bench.ten_bytes(one) };
     bench.bind(1, &nothing).unwrap();
     assert_eq!((bench.finds(0, one, 1020, 1), bench.has_windows()), (None, false));
-    // By another QP then.
+    // Then another QP may bind it.
     let two = bench.bind_10(1, two).unwrap();
     assert_eq!((bench.finds(0, two, 1020, 1), bench.finds(1, two, 1020, 1)), (None, Some(20)));
 }
@@ -182,7 +182,7 @@ fn what_cannot_be_bound_changes_nothing() {
     for lkey in [unbindable, read_only, of_other_pd] {
         assert!(!bench.mrs.region(lkey.0).unwrap().1.has_windows());
     }
-    // All that is right is the right to read here.
+    // Everything is right except the right to read.
     bench.bind(0, &Bind { lkey: read_only, access: Access::REMOTE_READ, ..bind_2 }).unwrap();
     assert!(bench.mrs.region(read_only.0).unwrap().1.has_windows());
 }
@@ -193,7 +193,7 @@ fn a_qp_that_is_gone_takes_its_windows_along() {
     let keys = [MwType::Type2B, MwType::Type1, MwType::Type2B].map(|mw_type| bench.window(mw_type));
     let [a, b, c] =
         [(0, keys[0]), (0, keys[1]), (1, keys[2])].map(|(qp, key)| bench.bind_10(qp, key).unwrap());
-    // It was reset: its number is the same.
+    // The QP was reset: its number is unchanged.
     let gone = std::mem::replace(&mut bench.lives[0], QpLife::NONE);
     assert_eq!(bench.finds(0, a, 1020, 1), None, "at once");
     assert!(!bench.may_invalidate(0, a));
@@ -210,7 +210,7 @@ fn a_qp_that_is_gone_takes_its_windows_along() {
     assert_eq!([b, c].map(|key| bench.finds(1, key, 1020, 1)), [Some(20); 2], "others stay");
     let a = bench.bind_10(0, a).unwrap();
     assert_eq!((bench.finds(0, a, 1020, 1), bench.finds(1, a, 1020, 1)), (Some(20), None));
-    // It has bound none of type 2B: there is nothing to look for.
+    // The QP has bound none of type 2B, so there is nothing to look for.
     bench.mrs.qp_gone(QpLife::NONE);
     assert!(!bench.mrs.is_unbinding());
     for key in [a, b, c] {

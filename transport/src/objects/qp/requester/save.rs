@@ -10,8 +10,10 @@ use crate::save::{Violation, record, same_names, to_psn};
 same_names!(Wait { No, Receive, Answer, Look, Looked, Woken });
 
 impl Requester {
-    /// The record of it; `question` is the number with which it asked last, `served` how far a
-    /// datagram to a multicast group is, or the last one was.
+    /// Returns the record of the sending half.
+    ///
+    /// `question` is the number with which it asked last. `served` is the last member that a
+    /// datagram to a multicast group has reached, now or in an earlier datagram.
     pub(in crate::objects::qp) fn save(
         &self,
         (question, served): (u32, Option<Place>),
@@ -25,10 +27,10 @@ impl Requester {
             wait,
             retries,
             rnr_retries,
-            // Of the turns,
+            // Follows from the turns.
             ready: _,
             notify_drained,
-            // and of the attributes.
+            // Follow from the attributes.
             retry_cnt: _,
             rnr_retry: _,
         } = *self;
@@ -46,7 +48,7 @@ impl Requester {
         }
     }
 
-    /// From the record, for `qp` with its attributes.
+    /// Restores the sending half, for `qp` with its attributes.
     pub(in crate::objects::qp) fn restore(
         record: &record::Requester,
         qp: &Qp,
@@ -66,7 +68,8 @@ impl Requester {
             requests.restore_send(&mut queue, send, qp.service(), &qp.caps)?;
         }
         let record::Requester { offset, started, notify_drained, retries, rnr_retries, .. } = *record;
-        // Of a message in progress stretches are done that are whole packets but for the last.
+        // Segments of a message in progress are whole packets, except the last segment of a
+        // message.
         let length = requests.first_send(&queue).map_or(0, |first| first.work().length);
         let in_progress = started
             && !qp.service().is_datagram()

@@ -15,7 +15,7 @@ use crate::verbs::request::MAX_MESSAGE;
 same_names!(Message { None, Send, Write });
 
 impl Responder {
-    /// The record of it; `shared` is the shared queue that the QP has.
+    /// Returns the record of the receiving half. `shared` is the QP's shared queue.
     pub(in crate::objects::qp) fn save(
         &self,
         shared: Option<SrqId>,
@@ -35,13 +35,13 @@ impl Responder {
         }
     }
 
-    /// From the record, for `qp` with its state.
+    /// Restores the receiving half, for `qp` with its state.
     pub(in crate::objects::qp) fn restore(
         record: &record::Responder,
         qp: &Qp,
         requests: &mut Requests,
     ) -> Result<Responder, Violation> {
-        // The one that was not understood may have been one too many.
+        // The receive that could not be parsed may exceed the queue by one.
         let receives = || record.queue.iter().filter(|receive| !receive.not_understood);
         let most = match qp.receives() {
             Receives::Own => usize::from(qp.caps.recv_wr),
@@ -66,7 +66,7 @@ impl Responder {
             Message::Write => MAX_MESSAGE,
             // The receive was flushed when the QP entered ERR.
             Message::Send if !qp.is_receiving() => MAX_MESSAGE,
-            // It is refused when it goes on.
+            // The message is refused when it continues.
             Message::Send if is_gone => MAX_MESSAGE,
             Message::Send => {
                 let receive = requests.front_receive(&queue).ok_or(Violation::Received)?;

@@ -10,9 +10,9 @@ use crate::verbs::op::DataDirection;
 use vrdma_wire::num::Msn;
 
 impl RequesterState {
-    /// The record of a QP's requester state.
+    /// Returns the record of a QP's requester state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::RcRequester {
-        // READs before the cursor are counted again.
+        // Restore counts the READs before the cursor again.
         let RequesterState {
             base,
             ssn,
@@ -28,11 +28,11 @@ impl RequesterState {
         } = *self;
         let ssn = ssn.number();
         if qp.carrier != Carrier::Roce {
-            // It starts anew when it is the carrier again.
+            // The state starts anew when RoCE is the transport kind again.
             let unused = record::RcRequester::default();
             return record::RcRequester { ssn, window, acknowledged, went_back, ..unused };
         }
-        // The others follow from the queue.
+        // The other fields follow from the queue.
         let Cursor { at, sent, first: _, ssn: _ } = cursor;
         record::RcRequester {
             base: base.number(),
@@ -49,7 +49,7 @@ impl RequesterState {
         }
     }
 
-    /// From the record, for a QP with its send queue.
+    /// Restores the requester's state, for a QP with its send queue.
     pub(crate) fn restore(
         record: &record::RcRequester,
         qp: &Qp,
@@ -58,7 +58,7 @@ impl RequesterState {
         let (base, una) = (to_psn(record.base)?, to_psn(record.una)?);
         let (ssn, limit) = (to_msn(record.ssn)?, record.limit.map(to_msn).transpose()?);
         let answered = ahead(una, base);
-        // Only a window between the usual and the widest counts what it needs to grow.
+        // Only a window between the usual and the widest one counts acknowledges until it grows.
         let grows = (USUAL_WINDOW..WINDOW).contains(&record.window);
         let most = if grows { record.window - 1 } else { 0 };
         if !(MIN_WINDOW..=WINDOW).contains(&record.window) || record.acknowledged > most {
@@ -75,7 +75,7 @@ impl RequesterState {
             return Ok(RequesterState { ssn, window, acknowledged, retransmitted: went_back, ..new });
         }
         let walk = Walk::new(record, answered, qp, requests)?;
-        // What was sent ends at or after the cursor, and within requests that can be sent.
+        // The sent PSNs end at the cursor or after it, within requests that can be sent.
         let outstanding = walk.to_cursor - u64::from(answered);
         let sent = u64::from(ahead(qp.requester.psn, una));
         if outstanding > sent || sent > HALF.into() || sent > walk.sendable - u64::from(answered) {
@@ -108,19 +108,22 @@ impl RequesterState {
     }
 }
 
-/// What the send queue says of the cursor.
+/// The position of the cursor, as it follows from the send queue.
 struct Walk {
-    /// PSNs from the beginning of the first request to the cursor,
+    /// PSNs from the beginning of the first request to the cursor.
     to_cursor: u64,
-    /// and to the end of the last request that is sent before one ends that is broken or of own
-    /// keys alone.
+    /// PSNs to the end of the last request that can be sent.
+    ///
+    /// A request that is broken or only concerns own keys has to end before the requests behind it
+    /// are sent.
     sendable: u64,
-    /// READs and atomics before the cursor.
+    /// Number of READs and atomics before the cursor.
     reads: u32,
 }
 
 impl Walk {
-    /// `answered`: PSNs of the first request that were.
+    /// Walks through the send queue. `answered` is the number of answered PSNs of the first
+    /// request.
     fn new(
         record: &record::RcRequester,
         answered: u32,
@@ -135,16 +138,17 @@ impl Walk {
         let mut walk = Walk { to_cursor: 0, sendable: 0, reads: 0 };
         let mut broken = false;
         for (index, work) in (0..).zip(requests.sends(queue)) {
-            // What cannot be sent: nothing behind it is before it has ended.
+            // This request cannot be sent. No request behind it is sent before it has ended.
             broken |= work.error.is_some() || work.row.alone;
             let psns = if broken { 0 } else { psns(&work, qp.path_mtu) };
             let row = work.row;
             walk.sendable += u64::from(psns);
             let done = if index == 0 { answered } else { 0 };
             let right = match index {
-                // It was sent as a whole, and answered in part at most.
+                // The request was sent in full, and answered in part at most.
                 _ if index < at => done < psns,
-                // It was sent as far as it was answered at least; a READ asks for all that was not.
+                // The request was sent at least as far as it was answered. A READ asks for
+                // everything unanswered.
                 _ if index == at && broken => sent == 0 && done == 0,
                 _ if index == at => {
                     sent < psns && done <= sent && (row.data == DataDirection::Out || done == sent)

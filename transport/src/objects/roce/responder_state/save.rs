@@ -10,7 +10,7 @@ use vrdma_wire::num::Msn;
 use vrdma_wire::roce::{NakCode, RnrTimer, Syndrome};
 
 impl ResponderState {
-    /// The record of them, of a QP.
+    /// Returns the record of a QP's responder state.
     pub(crate) fn save(&self, qp: &Qp) -> record::RcResponder {
         let ResponderState {
             msn,
@@ -18,7 +18,7 @@ impl ResponderState {
             ack,
             unacknowledged,
             nak_sent,
-            // What was dropped is sent again after a timeout, and looked for again.
+            // A dropped packet is sent again after a timeout, and posts are drained for it again.
             looked: _,
             nak,
             ref resources,
@@ -38,7 +38,7 @@ impl ResponderState {
         }
     }
 
-    /// From the record, for a QP with its attributes.
+    /// Restores the responder's state, for a QP with its attributes.
     pub(crate) fn restore(record: &record::RcResponder, qp: &Qp) -> Result<ResponderState, Violation> {
         let mut state = ResponderState::new(qp.max_dest_rd_atomic);
         if record.resources.len() > state.most.into() {
@@ -62,7 +62,7 @@ impl ResponderState {
 
 impl PendingNak {
     fn save(&self) -> record::PendingNak {
-        // Which are the last follows from what they say.
+        // The code tells whether a NAK is fatal.
         let PendingNak { psn, syndrome, fatal: _ } = *self;
         let nak = match syndrome {
             Syndrome::Rnr(timer) => record::Nak::Rnr(timer.code()),
@@ -90,7 +90,7 @@ impl PendingNak {
 }
 
 impl Resource {
-    /// The record of one that is in use.
+    /// Returns the record of a resource that is in use.
     fn save(&self, qp: &Qp) -> Option<record::Resource> {
         let Resource { psn, psns: _, msn, kind, state, from, next } = *self;
         let (kind, pd) = match kind {

@@ -8,7 +8,7 @@ use crate::objects::qp::Qp;
 use crate::save::{Violation, deadline, record, to_deadline};
 
 impl RcRoce {
-    /// The record of it.
+    /// Returns the record of the state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
         let RcRoce { requester, responder, deadline: at, stays_here: _, is_near: _ } = self;
         record::Roce::Rc(Box::new(record::RcRoce {
@@ -18,7 +18,7 @@ impl RcRoce {
         }))
     }
 
-    /// From the record, for a QP with its attributes and queues.
+    /// Restores the state, for a QP with its attributes and queues.
     pub(crate) fn restore(
         record: &record::RcRoce,
         qp: &Qp,
@@ -32,8 +32,8 @@ impl RcRoce {
             requester: RequesterState::restore(&record.requester, qp, requests)?,
             responder: ResponderState::restore(&record.responder, qp)?,
             deadline,
-            // Until its next turn: without a timeout none but such has a deadline while it waits
-            // for an acknowledge.
+            // This holds until the QP's next turn. A connection without a timeout has a deadline
+            // during a wait for an acknowledge only if its peer is in this process.
             stays_here: qp.attr().timeout == 0 && deadline != NEVER,
             is_near: false,
         })

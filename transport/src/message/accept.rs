@@ -1,0 +1,99 @@
+//! How a responder takes a segment, whichever way it came: it checks it, executes it, and updates
+//! its QP.
+
+use crate::base::memory::Region;
+use crate::base::near::{Loan, NearPayload};
+use crate::message::ctx::QpCtx;
+use crate::message::effect::{Failure, LocalBuffer, check_placed, execute, execute_loan};
+use crate::message::verdict::{Objection, Refusal, verdict};
+use crate::objects::outstanding::Scratch;
+use crate::objects::receiver::Receiver;
+use crate::objects::service::ConnState;
+use crate::verbs::completion::Sink;
+use crate::verbs::reason::Reason;
+use crate::verbs::segment::Segment;
+
+/// Where the data of a segment are.
+pub(crate) enum SegmentData<'a, R> {
+    /// In the requester's buffer, or in a packet.
+    Buffer(LocalBuffer<'a, R>),
+    /// In a pinned region of an engine of this process.
+    Loan(&'a dyn Loan<R>),
+    /// At their destination: they were placed out of order.
+    Placed,
+}
+
+impl<'a, R> SegmentData<'a, R> {
+    /// The data of a packet.
+    pub(crate) fn packet(bytes: &'a [u8]) -> SegmentData<'a, R> {
+        SegmentData::Buffer(LocalBuffer::Bytes(bytes))
+    }
+}
+
+impl<'a, R> From<NearPayload<'a, R>> for SegmentData<'a, R> {
+    fn from(payload: NearPayload<'a, R>) -> SegmentData<'a, R> {
+        match payload {
+            NearPayload::Bytes(bytes) => SegmentData::packet(bytes),
+            NearPayload::Loan(loan, _) => SegmentData::Loan(loan),
+        }
+    }
+}
+
+/// Why a segment was not executed.
+pub(crate) enum Rejection {
+    /// It is as if it had not come.
+    Dropped(Reason),
+    /// It needs a receive, and there is none.
+    NoReceive,
+    /// A check of the responder refuses it.
+    Refused(Refusal),
+    /// The responder's memory, or its receive's, cannot be used.
+    Memory(Refusal),
+    /// The requester's memory cannot be read or written, or was revoked. It never happens to the
+    /// data of a packet, nor to data that were placed.
+    Source,
+}
+
+/// Checks a segment and executes it. Returns the value that an atomic found.
+///
+/// The data of a READ in a packet move later, with its responses.
+#[inline(always)]
+pub(crate) fn accept<R: Region>(
+    receiver: &Receiver<'_, R>,
+    segment: &Segment<'_>,
+    data: SegmentData<'_, R>,
+    scratch: &mut Scratch,
+) -> Result<Option<u64>, Rejection> {
+    let target = match verdict(receiver, segment) {
+        Ok(target) => target,
+        Err(&Objection::Drop(reason)) => return Err(Rejection::Dropped(reason)),
+        Err(&Objection::Nak(refusal)) => return Err(Rejection::Refused(refusal)),
+        Err(Objection::Rnr) => return Err(Rejection::NoReceive),
+    };
+    let executed = match data {
+        SegmentData::Buffer(buffer) => execute(receiver, segment, target, buffer, scratch),
+        SegmentData::Loan(loan) => execute_loan(receiver, segment, target, loan, scratch).map(|()| None),
+        SegmentData::Placed => check_placed(receiver, segment, target, scratch).map(|()| None),
+    };
+    executed.map_err(|failure| match failure {
+        Failure::Local => Rejection::Source,
+        Failure::Remote(refusal) => Rejection::Memory(refusal),
+    })
+}
+
+impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
+    /// Checks and executes a segment from the peer, and updates this QP. Returns the value that an
+    /// atomic found.
+    #[inline]
+    pub(crate) fn accept(
+        &mut self,
+        segment: &Segment<'_>,
+        data: SegmentData<'_, R>,
+    ) -> Result<Option<u64>, Rejection> {
+        let QpCtx { qp, mrs, requests, srqs, recv_scratch, .. } = self;
+        let receiver = Receiver { mrs, requests, srqs, qp };
+        let found = accept(&receiver, segment, data, recv_scratch)?;
+        self.arrived(self.qp.dest_qpn, segment);
+        Ok(found)
+    }
+}
