@@ -1,8 +1,8 @@
-//! Replays the fuzzing corpus, and the inputs that crashed once (`fuzz/README.md`).
+//! Replays the fuzzing corpus, and the inputs that crashed once (`testing/fuzz/README.md`).
 
-#[path = "../../fuzz/src/engine.rs"]
+#[path = "../../testing/fuzz/src/engine.rs"]
 mod engine;
-#[path = "../../fuzz/src/replay.rs"]
+#[path = "../../testing/fuzz/src/replay.rs"]
 mod replay;
 
 #[test]

@@ -50,11 +50,11 @@
 //! Each of these modules uses only those before it: `allocator`, `panics`, `hooks`, `cycles`,
 //! `ratelimit`, `nearest`, `logger`, `processors`, `allowed`, `frames`, `gids`, `port`, `config`,
 //! `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`, `worker`, `vhost`,
-//! `command`, `functions`, `session`, `stats`, `admin`, `daemon`.
+//! `command`, `functions`, `session`, `stats`, `admin`, `daemon`, `fuzzing`.
 //!
 //! Two modules convert between the types of `vrdma_abi` and of `vrdma_transport`: `command/` for
 //! the control queue, and `translate/` for the data path and events. No other module names both
-//! crates, except the backend's fuzzing code (`fuzz/src/backend/`).
+//! crates, except the backend's fuzzing code (`fuzzing/`).
 //!
 //! Unsafe code is in `memory/`, in parts of `port/`, and in the files marked *unsafe*. In `port/`
 //! it serves DPDK, the packet socket's system calls, memory attached to frames, and the rings
@@ -201,6 +201,11 @@
 //! * `worker/streams.rs` runs the round of the iWARP connections.
 //! * `worker/inline.rs` and `worker/here.rs` run a worker in the thread of its caller, for fuzzing.
 //! * `worker/sync.rs` selects the atomics, which are loom's in loom tests.
+//!
+//! ## Fuzzing
+//!
+//! * `fuzzing/` speaks to the daemon as hostile guests and front-ends do. The fuzz targets call it,
+//!   and its tests replay their corpus.
 #![deny(unsafe_code)]
 
 mod admin;
@@ -214,7 +219,6 @@ mod device;
 mod frames;
 mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
-#[path = "../../fuzz/src/backend/mod.rs"]
 pub mod fuzzing;
 mod gids;
 #[cfg(feature = "hooks")]
@@ -258,6 +262,6 @@ mod tests;
 // Tests of all crates share this helper. It is included by path, because this crate cannot depend
 // on the crate `guest`, which is above it.
 #[cfg(test)]
-#[path = "../../guest/src/wait.rs"]
+#[path = "../../testing/guest/src/wait.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]
 mod wait;

@@ -1,10 +1,11 @@
-//! Replays the inputs that fuzzing kept, and the inputs of former crashes (`fuzz/README.md`).
+//! Replays the inputs that fuzzing kept, and the inputs of former crashes
+//! (`testing/fuzz/README.md`).
 
-#[path = "../../fuzz/src/iwarp.rs"]
+#[path = "../../testing/fuzz/src/iwarp.rs"]
 mod iwarp;
-#[path = "../../fuzz/src/packet.rs"]
+#[path = "../../testing/fuzz/src/packet.rs"]
 mod packet;
-#[path = "../../fuzz/src/replay.rs"]
+#[path = "../../testing/fuzz/src/replay.rs"]
 mod replay;
 
 #[test]

@@ -204,7 +204,7 @@ fn frames(pcap: &[u8]) -> Vec<&[u8]> {
 /// Reads a capture of two machines that communicate by `rdma_rxe`.
 #[test]
 fn packets_of_rxe_are_read_and_written_alike() {
-    let frames = frames(include_bytes!("../../xtask/checks/rxe.pcap"));
+    let frames = frames(include_bytes!("../../testing/conformance/checks/rxe.pcap"));
     assert!(frames.len() > 50);
     for (n, theirs) in frames.into_iter().enumerate() {
         let parsed = Packet::parse(theirs).unwrap_or_else(|reason| panic!("frame {n}: {reason}"));

@@ -6,14 +6,17 @@
 //! need not repeat it each time.
 
 mod lock;
+mod readme;
 mod root;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use vrdma_lab::{needs, paths, proc, ui};
 
-use crate::{needs, paths, proc, ui};
+use readme::commands;
 use root::Root;
+pub use root::Suite;
 
 /// What to try.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -34,26 +37,6 @@ pub struct Plan {
     /// A command to run there in place of README's; may be given again.
     #[arg(long, value_name = "COMMAND", conflicts_with = "quick")]
     pub instead: Vec<String>,
-}
-
-/// A release of Debian.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Suite {
-    /// Debian 12, which continuous integration tries.
-    #[default]
-    Bookworm,
-    /// Debian 13.
-    Trixie,
-}
-
-impl Suite {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bookworm => "bookworm",
-            Self::Trixie => "trixie",
-        }
-    }
 }
 
 /// Both commands, with every test in VMs, on an empty machine.
@@ -138,30 +121,4 @@ fn try_it(plan: &Plan, until: Instant) -> Result<()> {
         lock::write(&hash)?;
     }
     Ok(())
-}
-
-/// The commands of README's "Try it". The quick half leaves the tests in VMs out.
-fn commands(readme: &str, quick: bool) -> Result<Vec<String>> {
-    let section = readme.split("\n## ").find(|section| section.starts_with("Try it\n"));
-    let block = section.and_then(|section| section.split("```\n").nth(1));
-    let block = block.context("README.md has no block of commands under \"Try it\"")?;
-    let test = |line: &str| if quick && line == "cargo xtask test" { " --no-vm" } else { "" };
-    let commands: Vec<String> = block.lines().map(|line| format!("{line}{}", test(line))).collect();
-    ensure!(commands.iter().any(|line| line.starts_with("cargo xtask test")), "README.md runs no tests");
-    Ok(commands)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_those_of_readme() {
-        let readme = "# x\n```\nno\n```\n\n## Try it\n\nWords.\n\n```\ncargo xtask demo\ncargo xtask test\n```\n\n```\nno\n```\n## Y\n";
-        assert_eq!(commands(readme, false).unwrap(), ["cargo xtask demo", "cargo xtask test"]);
-        assert_eq!(commands(readme, true).unwrap(), ["cargo xtask demo", "cargo xtask test --no-vm"]);
-        assert!(commands("# x\n", true).is_err());
-        let ours = paths::read(&paths::workspace().join("README.md")).unwrap();
-        assert_eq!(commands(&ours, false).unwrap(), ["cargo xtask demo", "cargo xtask test"]);
-    }
 }

@@ -7,9 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-
-use crate::proc::{self, describe};
-use crate::{artefacts, needs, paths, ui};
+use vrdma_lab::proc::{self, describe};
+use vrdma_lab::{artefacts, needs, paths, ui};
 
 /// A build from nothing takes some minutes.
 const BUILD: Duration = Duration::from_secs(60 * 60);

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
-use xtask::artefacts::{Build, Part};
-use xtask::conformance::{self, Family, Place};
-use xtask::demo::Plan;
-use xtask::kernel::Kernel;
-use xtask::programs::Device;
+use vrdma_conformance::demo::Plan;
+use vrdma_conformance::families::{self, Family, Place};
+use vrdma_conformance::{capture, demo, kernel_faults, soak};
+use vrdma_lab::artefacts::{Build, Part};
+use vrdma_lab::device::Device;
+use vrdma_lab::kernel::Kernel;
+use vrdma_lab::vm::nic::Nic;
+use vrdma_lab::vm::{Exit, Job, Pair, PairConfig, Tcp, Topology, Uplink, use_workers};
+use vrdma_lab::{artefacts, image, paths, proc, shell, ui, wheels};
+use vrdma_vm_tests::{family, of_kernel_faults};
 use xtask::suite::{self, Selection};
-use xtask::vm::nic::Nic;
-use xtask::vm::{Exit, Pair, PairConfig, Tcp, Topology, Uplink, use_workers};
-use xtask::{
-    artefacts, bare, bench, capture, demo, image, kernel_faults, paths, proc, repeat, shell, soak, ui, wheels,
-};
+use xtask::{bare, bench, repeat};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -318,15 +319,15 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Repeat { rounds, command } => repeat::run(rounds, &command),
         Sub::Conformance { families, device, peer, topology, only, workers } => {
             use_workers(workers);
-            let plan = conformance::Plan { families, device, peer, place: topology, only, workers };
-            conformance::run(&plan.with_all_if_none())
+            let plan = families::Plan { families, device, peer, place: topology, only, workers };
+            families::run(&plan.with_all_if_none(), &family::run)
         }
         Sub::Soak { minutes, seed, topology } => {
             soak::run(&soak::Plan { time: Duration::from_secs(60 * minutes), seed, place: topology })
         }
         Sub::KernelFaults { only, minutes, seed } => {
             let time = Duration::from_secs(60 * minutes);
-            kernel_faults::run(&kernel_faults::Plan { only, time, seed })
+            kernel_faults::run(&kernel_faults::Plan { only, time, seed }, &of_kernel_faults())
         }
         Sub::Bench { which: BenchOf::Compare { old, new, options } } => {
             bench::compare(&bench::Plan { sides: [old, new], options })
@@ -397,12 +398,12 @@ fn run_in(pair: &mut Pair, on: Option<&str>, line: &str, timeout: Duration) -> R
     }
     // Side by side, so that one VM's output does not wait for the other's.
     let failures: Vec<String> = std::thread::scope(|scope| {
-        let wait = |(name, job): (&str, xtask::vm::Job)| match job.wait(timeout) {
+        let wait = |(name, job): (&str, Job)| match job.wait(timeout) {
             Ok(output) if output.exit == Exit::Code(0) => None,
             Ok(output) => Some(format!("VM {name}: {:?}", output.exit)),
             Err(error) => Some(format!("VM {name}: {error:#}")),
         };
-        let name = |(name, job): (&str, xtask::vm::Job)| (name.to_owned(), job);
+        let name = |(name, job): (&str, Job)| (name.to_owned(), job);
         let waiting: Vec<_> =
             jobs.into_iter().map(name).map(|(name, job)| scope.spawn(move || wait((&name, job)))).collect();
         waiting.into_iter().filter_map(|thread| thread.join().unwrap_or_default()).collect()

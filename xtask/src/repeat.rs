@@ -7,10 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-
-use crate::proc::{Proc, describe, indent};
-use crate::vm::pair::CAPTURE;
-use crate::{paths, ui};
+use vrdma_lab::proc::{Proc, describe, indent};
+use vrdma_lab::vm::CAPTURE;
+use vrdma_lab::{paths, ui};
 
 /// A round ends when its command does.
 const FOREVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -92,7 +91,7 @@ fn new_directory() -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proc::Ephemeral;
+    use vrdma_lab::proc::Ephemeral;
 
     #[test]
     fn rounds_that_fail_are_named_and_all_logs_stay() {

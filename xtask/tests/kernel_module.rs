@@ -77,7 +77,9 @@ fn each_fault_is_found() {
         ["low() of low.c has 66 lines"],
         "signature, braces and comment count"
     );
-    assert_eq!(with("high.h", "int", &format!("{}int", "\n".repeat(400))), ["high.h has 401 lines"]);
+    let long = "\n".repeat(MOST_LINES_OF_A_FILE);
+    let one_more = MOST_LINES_OF_A_FILE + 1;
+    assert_eq!(with("high.h", "int", &format!("{long}int")), [format!("high.h has {one_more} lines")]);
 }
 
 fn is_source(name: &str) -> bool {

@@ -2,7 +2,7 @@
 //! tests in VMs and files of end-to-end tests that are there. Names of single tests are not looked
 //! up.
 
-use xtask::{paths, vmtest};
+use vrdma_lab::paths;
 
 /// Names between backticks, each with the character behind it.
 fn quoted(text: &str) -> impl Iterator<Item = (&str, char)> {
@@ -17,7 +17,7 @@ fn quoted(text: &str) -> impl Iterator<Item = (&str, char)> {
 
 /// What is wrong with the tests in VMs that a text names. A star marks those of `--long`.
 fn faults_of_vm_tests(text: &str) -> Vec<String> {
-    let tests = vmtest::all();
+    let tests = vrdma_vm_tests::all();
     let fault = |(name, behind): (&str, char)| {
         let Some(test) = tests.iter().find(|test| test.name == name) else {
             return Some(format!("{name}: there is no such test"));

@@ -123,7 +123,7 @@ mod fake;
 mod tests;
 // The test helper that all crates share. Its crate belongs to another workspace.
 #[cfg(test)]
-#[path = "../../../guest/src/wait.rs"]
+#[path = "../../../testing/guest/src/wait.rs"]
 #[allow(
     dead_code,
     clippy::panic,

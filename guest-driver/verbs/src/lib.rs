@@ -44,7 +44,7 @@ mod model;
 mod stress;
 // The helper of all tests. Its crate depends on this one, so the file is included.
 #[cfg(test)]
-#[path = "../../../guest/src/wait.rs"]
+#[path = "../../../testing/guest/src/wait.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]
 mod wait;
 

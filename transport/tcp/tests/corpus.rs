@@ -1,12 +1,12 @@
-//! Replays the fuzzing corpus, and the inputs that crashed once (`fuzz/README.md`).
+//! Replays the fuzzing corpus, and the inputs that crashed once (`testing/fuzz/README.md`).
 
-#[path = "../../../fuzz/src/input.rs"]
+#[path = "../../../testing/fuzz/src/input.rs"]
 mod input;
-#[path = "../../../fuzz/src/replay.rs"]
+#[path = "../../../testing/fuzz/src/replay.rs"]
 mod replay;
-#[path = "../../../fuzz/src/stack.rs"]
+#[path = "../../../testing/fuzz/src/stack.rs"]
 mod stack;
-#[path = "../../../fuzz/src/tcp.rs"]
+#[path = "../../../testing/fuzz/src/tcp.rs"]
 mod tcp;
 
 #[test]

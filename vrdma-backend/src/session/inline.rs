@@ -1,4 +1,4 @@
-//! A session without its own thread and socket, for fuzzing (`fuzz/src/backend`). Its caller runs
+//! A session without its own thread and socket, for fuzzing (`fuzzing/`). Its caller runs
 //! it.
 
 use super::{Connection, Guest};

@@ -1,4 +1,4 @@
-//! A worker without a thread of its own, for fuzzing (`fuzz/src/backend`).
+//! A worker without a thread of its own, for fuzzing (`fuzzing/`).
 //!
 //! The caller runs it. So an input has the same effect each time, thousands of times a second.
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use vrdma_backend::port::{self, BURST, Burst, Eal, Port};
 
-#[path = "../../../guest/src/wait.rs"]
+#[path = "../../../testing/guest/src/wait.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]
 pub mod wait;
 

@@ -4,24 +4,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use vrdma_lab::hash::{Inputs, is_output};
+use vrdma_lab::packages::packages;
+use vrdma_lab::paths;
 
-use crate::hash::{Inputs, is_output};
-use crate::{needs, paths};
+use super::readme::commands;
+use super::root::PACKAGES;
 
 /// The file, in the workspace's root.
 pub const NAME: &str = "bare.lock";
 
 /// Besides lists of packages, build scripts and Cargo.lock files: who installs, and what README
 /// tells people to type.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "README.md",
     "rust-toolchain.toml",
-    "xtask/image/guest.packages",
-    "xtask/src/apt.rs",
-    "xtask/src/needs.rs",
-    "xtask/src/needs/failure.rs",
-    "xtask/src/needs/libclang.rs",
-    "xtask/src/roots.rs",
+    "testing/lab/image/guest.packages",
+    "testing/lab/src/apt.rs",
+    "testing/lab/src/needs.rs",
+    "testing/lab/src/needs/failure.rs",
+    "testing/lab/src/needs/libclang.rs",
+    "testing/lab/src/packages.rs",
+    "testing/lab/src/roots.rs",
 ];
 
 /// Whether the last success was of what is there now.
@@ -44,7 +48,7 @@ pub fn write(hash: &str) -> Result<()> {
 pub fn hash() -> Result<String> {
     let workspace = paths::workspace();
     let mut inputs = Inputs::new("bare 1");
-    for package in needs::packages().chain(super::root::PACKAGES) {
+    for package in packages().chain(PACKAGES) {
         inputs = inputs.text(package);
     }
     let mut files: Vec<PathBuf> = FILES.iter().map(|name| workspace.join(name)).collect();
@@ -53,7 +57,7 @@ pub fn hash() -> Result<String> {
         let name = file.strip_prefix(workspace).unwrap_or(&file);
         inputs = inputs.text(&name.to_string_lossy());
         inputs = if name == Path::new("README.md") {
-            inputs.text(&super::commands(&paths::read(&file)?, true)?.join("\n"))
+            inputs.text(&commands(&paths::read(&file)?, true)?.join("\n"))
         } else {
             inputs.path(&file)?
         };

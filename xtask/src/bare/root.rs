@@ -7,10 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-
-use super::Suite;
-use crate::image::LONG;
-use crate::{apt, paths, proc, ui};
+use vrdma_lab::proc::LONG;
+use vrdma_lab::{apt, paths, proc, ui};
 
 /// What README takes for granted: Rust's linker with C's library, and a place that knows whom to
 /// trust on the network.
@@ -90,6 +88,26 @@ const ENTER: &str = r#"set -e
     umount -l .
     cd /
     exec sh -ec "$script""#;
+
+/// A release of Debian.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Suite {
+    /// Debian 12, which continuous integration tries.
+    #[default]
+    Bookworm,
+    /// Debian 13.
+    Trixie,
+}
+
+impl Suite {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+        }
+    }
+}
 
 /// A bare machine's root.
 pub struct Root {

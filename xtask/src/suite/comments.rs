@@ -1,10 +1,10 @@
 //! Comments are read on a screen: a line of one has at most 100 columns.
 
 use anyhow::{Result, bail};
+use vrdma_lab::paths;
+use vrdma_lab::proc::indent;
 
 use super::sources::read_all;
-use crate::paths;
-use crate::proc::indent;
 
 /// Most columns of a line that is a comment as a whole.
 const MOST: usize = 100;

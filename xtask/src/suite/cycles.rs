@@ -11,11 +11,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use anyhow::{Result, bail};
+use vrdma_lab::paths;
+use vrdma_lab::proc::indent;
 
 use super::rust::{Code, Import};
 use super::sources::sources;
-use crate::paths;
-use crate::proc::indent;
 
 /// The crates that are held to it.
 const CRATES: &[&str] = &[
@@ -26,20 +26,25 @@ const CRATES: &[&str] = &[
     "dpdk-sys",
     "vrdma-backend",
     "guest-driver/verbs",
-    "guest",
     "vrdma-perf",
     "tests",
+    "testing/conformance",
+    "testing/guest",
+    "testing/lab",
+    "testing/lab/agent",
+    "testing/vm",
+    "xtask",
 ];
 
 /// The crates in which calls of methods count.
-const BY_METHODS: &[&str] = &["transport"];
+const BY_METHODS: &[&str] = &["transport", "testing/lab", "testing/conformance", "testing/vm", "xtask"];
 
 /// Methods of the standard library that a type of ours has, too: their calls say nothing.
 const OF_STD: &[&str] = &[
     "add", "after", "append", "at", "clear", "clone", "contains", "count", "drain", "end", "expect",
     "extend", "fill", "find", "first", "front", "get", "get_mut", "insert", "is_empty", "is_some", "iter",
     "last", "len", "map", "max", "min", "next", "parts", "peek", "pop", "position", "push", "remove",
-    "retain", "rev", "send", "set", "skip", "start", "sub", "take",
+    "retain", "rev", "send", "set", "skip", "spawn", "start", "sub", "success", "take",
 ];
 
 /// Fails if there is a cycle in a crate, and names the shortest.

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail, ensure};
+use vrdma_lab::paths;
+use vrdma_lab::proc::indent;
 
 use super::cycles::{of_crate, uses};
 use super::rust::Code;
 use super::sources::sources;
-use crate::paths;
-use crate::proc::indent;
 
 /// The crates whose folders are floors.
 const CRATES: &[&str] = &["transport"];

@@ -1,4 +1,4 @@
-//! The long suite's fuzzing: each target of `fuzz/` for half a minute, from its corpus.
+//! The long suite's fuzzing: each target of `testing/fuzz/` for half a minute, from its corpus.
 
 use std::fs;
 use std::path::Path;
@@ -6,18 +6,18 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use vrdma_lab::artefacts::cargo;
+use vrdma_lab::proc::Ephemeral;
+use vrdma_lab::proc::LONG;
+use vrdma_lab::{paths, proc, ui};
 
 use super::counts::Counts;
 use super::verdict::Verdict;
-use crate::artefacts::cargo;
-use crate::image::LONG;
-use crate::proc::Ephemeral;
-use crate::{paths, proc, ui};
 
 /// Seconds for each target.
 const SECONDS: u64 = 30;
 
-/// Coverage counters for libFuzzer, as fuzz/README.md has them.
+/// Coverage counters for libFuzzer, as testing/fuzz/README.md has them.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -48,7 +48,7 @@ pub fn run(name: &str) -> Verdict {
 }
 
 fn targets() -> Result<Vec<String>> {
-    let directory = paths::workspace().join("fuzz/fuzz_targets");
+    let directory = paths::workspace().join("testing/fuzz/fuzz_targets");
     let mut targets: Vec<String> = fs::read_dir(&directory)
         .with_context(|| format!("cannot read {}", directory.display()))?
         .flatten()
@@ -62,7 +62,7 @@ fn build(name: &str) -> Result<()> {
     let log = paths::log(&format!("{name}-build"))?;
     let mut command = cargo();
     command.args(["build", "--release", "--bins", "--target", TARGET, "--manifest-path"]);
-    command.arg(paths::workspace().join("fuzz/Cargo.toml"));
+    command.arg(paths::workspace().join("testing/fuzz/Cargo.toml"));
     command.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", paths::cargo_target().join("fuzz"));
     ui::unless_quick("building the fuzz targets", Some(&log), || {
         proc::run_logged("the fuzz targets' build", command, &log, LONG)
@@ -77,7 +77,7 @@ fn fuzz(name: &str, target: &str) -> Result<()> {
     let program = paths::cargo_target().join("fuzz").join(TARGET).join("release").join(target);
     let mut command = Command::new(program);
     command.arg(found.path());
-    let corpus = paths::workspace().join("fuzz/corpus").join(target);
+    let corpus = paths::workspace().join("testing/fuzz/corpus").join(target);
     if Path::exists(&corpus) {
         command.arg(corpus);
     }

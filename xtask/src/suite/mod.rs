@@ -19,13 +19,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use vrdma_lab::artefacts::{self, Build, Part};
+use vrdma_lab::proc::indent;
+use vrdma_lab::vm::PairConfig;
+use vrdma_lab::{image, needs, paths, space, ui};
+use vrdma_vm_tests::Outcome;
 
-use crate::artefacts::{self, Build, Part};
 use crate::bare::{self, Due};
-use crate::proc::indent;
-use crate::vm::PairConfig;
-use crate::vmtest::{self, Outcome};
-use crate::{flaky, image, needs, paths, space, ui};
+use crate::flaky;
 use counts::Counts;
 use steps::{STEPS, Step};
 use verdict::Verdict;
@@ -60,7 +61,7 @@ struct Choice {
 fn choices() -> Vec<Choice> {
     let steps = STEPS.iter().map(|step| Choice { name: step.name, long: step.long, vm: false });
     let vm_tests =
-        vmtest::all().into_iter().map(|test| Choice { name: test.name, long: test.long, vm: true });
+        vrdma_vm_tests::all().into_iter().map(|test| Choice { name: test.name, long: test.long, vm: true });
     steps.chain(vm_tests).collect()
 }
 
@@ -173,7 +174,7 @@ impl Suite {
         }
         let selection = &self.selection;
         let guest = STEPS.iter().any(|step| step.wants_guest_root && selection.takes(step.name, step.long));
-        let vm = vmtest::all().iter().any(|test| selection.takes(test.name, test.long));
+        let vm = vrdma_vm_tests::all().iter().any(|test| selection.takes(test.name, test.long));
         if selection.no_vm || !(vm || guest) {
             return Ok(());
         }
@@ -229,7 +230,7 @@ impl Suite {
             return;
         }
         let selection = self.selection.clone();
-        vmtest::run(
+        vrdma_vm_tests::run(
             &PairConfig {
                 without: selection.without.clone(),
                 build: selection.build(),

@@ -5,13 +5,13 @@ use std::num::NonZero;
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
+use vrdma_lab::artefacts::cargo;
+use vrdma_lab::proc::LONG;
+use vrdma_lab::{paths, proc, repeats, ui};
 
 use super::counts::{self, Counts, Failure, culprits};
 use super::tools;
 use super::verdict::Verdict;
-use crate::artefacts::cargo;
-use crate::image::LONG;
-use crate::{flaky, paths, proc, ui};
 
 /// The targets that nextest takes too: benches would run as long as they do when they measure.
 const TARGETS: &[&str] = &["--lib", "--bins", "--tests", "--examples"];
@@ -202,7 +202,7 @@ fn repeated(
         return Verdict::Failed(counts, error);
     }
     let names: Vec<String> = failures.iter().map(Failure::to_string).collect();
-    let sorted = flaky::repeat(&names, |test, round| {
+    let sorted = repeats::repeat(&names, |test, round| {
         let failure = failures.iter().find(|failure| failure.to_string() == test);
         again(name, test, round, command(failure.context("a test that failed")?))
     });
@@ -216,8 +216,8 @@ fn repeated(
 /// Runs one test once more, with a log of its own. It has to have run: a name that picks nothing
 /// would pass.
 fn again(step: &str, test: &str, round: u32, command: Command) -> Result<()> {
-    let log = flaky::log(step, test, round)?;
-    let what = format!("{test}, alone, {round} of {}", flaky::REPEATS);
+    let log = repeats::log(step, test, round)?;
+    let what = format!("{test}, alone, {round} of {}", repeats::REPEATS);
     let result = ui::step_with_log(&what, Some(&log), || {
         proc::run_logged(&what, command, &log, LONG)?;
         let text = std::fs::read(&log)?;

@@ -1,10 +1,10 @@
 //! No file of the project, and no function, is longer than one can read at a time.
 
 use anyhow::{Result, bail};
+use vrdma_lab::paths;
+use vrdma_lab::proc::indent;
 
 use super::sources::sources;
-use crate::paths;
-use crate::proc::indent;
 
 /// Most lines of a file, without its tests.
 const MOST: usize = 600;

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-
-use crate::hash::is_output;
-use crate::paths;
+use vrdma_lab::hash::is_output;
+use vrdma_lab::paths;
 
 /// Files of ours with their text, but for those that are tests as a whole.
 pub fn sources(root: &Path) -> Result<Vec<(String, String)>> {
@@ -64,7 +63,8 @@ pub fn is_test(file: &str, modules: &[String]) -> bool {
     let of = |module: &String| {
         file.strip_prefix(module.as_str()).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
     };
-    file.split('/').any(|part| ["tests", "benches", "fuzz"].contains(&part)) || modules.iter().any(of)
+    file.split('/').any(|part| ["tests", "benches", "fuzz", "fuzzing"].contains(&part))
+        || modules.iter().any(of)
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(modules, ["a/src/b/model"]);
         assert_eq!(test_modules("a/src/lib.rs", "#[cfg(test)]\npub(crate) mod tests;\n"), ["a/src/tests"]);
         assert!(is_test("a/src/b/model.rs", &modules) && is_test("a/src/b/model/more.rs", &modules));
-        assert!(is_test("a/tests/c.rs", &[]) && is_test("fuzz/src/c.rs", &[]));
+        assert!(is_test("a/tests/c.rs", &[]) && is_test("testing/fuzz/src/c.rs", &[]));
         assert!(!is_test("a/src/b/models.rs", &modules) && !is_test("a/src/b.rs", &modules));
     }
 

@@ -4,14 +4,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use vrdma_conformance::capture;
+use vrdma_lab::artefacts::provider_cargo;
+use vrdma_lab::proc::indent;
+use vrdma_lab::{artefacts, paths, ui};
 
 use super::counts::Counts;
 use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged, tests};
 use super::verdict::Verdict;
 use super::{comments, cycles, floors, fuzz, sizes, tools, waits};
-use crate::artefacts::provider_cargo;
-use crate::proc::indent;
-use crate::{artefacts, capture, paths, ui};
 
 /// A step: a check that passes or fails as a whole, or tests that are counted.
 pub struct Step {

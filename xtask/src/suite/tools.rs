@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-
-use crate::artefacts::cargo;
-use crate::image::LONG;
-use crate::{paths, proc, ui};
+use vrdma_lab::artefacts::cargo;
+use vrdma_lab::proc::LONG;
+use vrdma_lab::{paths, proc, ui};
 
 /// A program, and how cargo installs it.
 pub struct Tool {

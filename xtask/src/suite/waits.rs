@@ -1,13 +1,14 @@
-//! Tests wait by one helper (`guest/src/wait.rs`; of tests in VMs `xtask/src/wait.rs`), which has a
-//! generous deadline and says what it waited for. Who sleeps, or looks at a clock, sooner or later
-//! has a time limit that a busy machine exceeds.
+//! Tests wait by one helper, `testing/guest/src/wait.rs`, or in VMs `testing/lab/src/wait.rs`.
+//!
+//! The helper has a generous deadline and says what it waited for. A test that sleeps, or looks at
+//! a clock, sooner or later has a time limit that a busy machine exceeds.
 
 use anyhow::{Result, bail};
+use vrdma_lab::paths;
+use vrdma_lab::proc::indent;
 
 use super::rust::{test_code, tokens};
 use super::sources::{is_test, read_all, test_modules};
-use crate::paths;
-use crate::proc::indent;
 
 /// What is refused: names that end a path or are called as methods.
 const REFUSED: &[&[&str]] = &[
@@ -23,13 +24,20 @@ const REFUSED: &[&[&str]] = &[
     &[".", "set_write_timeout"],
 ];
 
-/// Folders that are for tests as a whole, beside those named `tests`.
-const FOR_TESTS: &[&str] = &["guest/src/", "tests/src/", "xtask/src/vmtest/"];
+/// Folders and files that are for tests as a whole, beside folders named `tests`.
+const FOR_TESTS: &[&str] = &[
+    "testing/guest/src/",
+    "testing/lab/src/driver.rs",
+    "testing/lab/src/third.rs",
+    "testing/lab/src/watch.rs",
+    "testing/vm/src/",
+    "tests/src/",
+];
 
 /// Files that may, and why.
 const ALLOWED: &[(&str, &str)] = &[
-    ("guest/src/wait.rs", "the helper"),
-    ("guest/src/virtqueue.rs", "sleeps as long as it is told"),
+    ("testing/guest/src/wait.rs", "the helper"),
+    ("testing/guest/src/virtqueue.rs", "sleeps as long as it is told"),
     ("tests/src/vm_peer.rs", "a program that plays a guest; it gives up after the helper's patience"),
     ("tests/src/far.rs", "its TCP wants a clock"),
     ("tests/tests/end_to_end/panics.rs", "says how long the others paused, and asserts nothing of it"),
@@ -45,7 +53,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "two minutes for a conversation, which takes seconds; it has a clock and a network",
     ),
     ("transport/tcp/tests/linux/net.rs", "the network's clock"),
-    ("xtask/src/vmtest/runner.rs", "says how long each test takes"),
+    ("testing/vm/src/runner.rs", "says how long each test takes"),
     ("vrdma-perf/src/windows.rs", "plays a load that stalls now and then, which is what is measured"),
     ("vrdma-backend/src/worker/polling.rs", "times are reckoned from one that is read once"),
     ("vrdma-backend/src/worker/watch.rs", "times are reckoned from one that is read once"),
@@ -87,7 +95,7 @@ pub fn check() -> Result<()> {
 
 /// Benches measure time, and fuzz targets have none.
 fn is_timed(file: &str) -> bool {
-    file.split('/').any(|part| ["benches", "fuzz"].contains(&part))
+    file.split('/').any(|part| ["benches", "fuzz", "fuzzing"].contains(&part))
 }
 
 /// What is refused in a file, of which tests are all or some modules and functions.

@@ -1,0 +1,272 @@
+//! `cargo xtask demo`: two VMs on one backend, or on two hosts, and stock programs between them.
+
+pub mod iwarp;
+pub mod pci_nic;
+mod summary;
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use vrdma_lab::artefacts::{Build, Part};
+use vrdma_lab::device::Device;
+use vrdma_lab::proc::indent;
+use vrdma_lab::programs::{self, Program};
+use vrdma_lab::ui;
+use vrdma_lab::vm::{CAPTURE, Pair, PairConfig, Topology};
+
+use self::summary::Summary;
+use crate::capture;
+use crate::lineup::{self, Family, PathMtu, Sizes};
+
+/// A program that the demo runs.
+pub struct Step {
+    what: String,
+    /// The program.
+    pub program: Program,
+    /// Words that its output must contain.
+    pub expected: String,
+}
+
+const VERBS: [(&str, &str); 3] = [("RDMA WRITE", "write"), ("SEND", "send"), ("RDMA READ", "read")];
+
+/// What the demo runs.
+///
+/// perftest measures the CPU's clock twice for each row of a latency table (a quarter of a second
+/// each), and fills its buffers byte by byte, which takes an emulated CPU two seconds for 8 MiB. So
+/// the latency tables have two rows, each from a run of its own, and the bandwidth tables all. A
+/// row of those lasts long beside a time slice of the host's scheduler; rdma_rxe needs fewer
+/// iterations for that, and would take very long for more.
+fn steps(device: Device) -> Vec<Step> {
+    steps_of(if device == Device::Vrdma { 2000 } else { 100 }, &[(2, 1000), (8_388_608, 100)])
+}
+
+/// The same with fewer iterations and less memory to fill, which shows that they work, not how
+/// fast.
+pub fn quick_steps() -> Vec<Step> {
+    steps_of(100, &[(2, 200)])
+}
+
+/// With so many iterations of each row of a bandwidth table, and these sizes and iterations of the
+/// latency tables.
+fn steps_of(iterations: u32, latencies: &[(u32, u32)]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut add =
+        |what: String, program: Program, expected: String| steps.push(Step { what, program, expected });
+    for (what, options, iterations) in
+        [("ping-pong, content checked", "-c", 1000), ("the same with completion events", "-c -e", 300)]
+    {
+        let command = format!("ibv_rc_pingpong {options} -n {iterations}");
+        add(what.into(), Program::pingpong(&command), format!("{iterations} iters"));
+    }
+    for (what, verb) in VERBS {
+        let program = Program::perftest(&format!("ib_{verb}_bw -a -n {iterations}"));
+        add(format!("{what} bandwidth"), program, "8388608".into());
+        for &(size, iterations) in latencies {
+            let program = Program::perftest(&format!("ib_{verb}_lat -s {size} -n {iterations}"));
+            add(format!("{what} latency, {size} bytes"), program, format!("{size} "));
+        }
+    }
+    steps
+}
+
+/// As much of it as the summary wants, for a device that is slower.
+fn short_steps() -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (what, verb) in VERBS {
+        for (options, size) in [
+            ("lat -s 2 -n 200", "2 "),
+            ("bw -s 8 -n 1000", "8 "),
+            ("bw -s 65536 -n 200", "65536"),
+            ("bw -s 8388608 -n 5", "8388608"),
+        ] {
+            let program = Program::perftest(&format!("ib_{verb}_{options}"));
+            steps.push(Step { what: what.to_owned(), program, expected: size.to_owned() });
+        }
+    }
+    steps
+}
+
+/// Runs the demo; the tables go to standard output.
+pub fn run(device: Device) -> Result<()> {
+    let start = Instant::now();
+    let mut summary = with_pair(device, |pair| show(pair, device))?;
+    summary.sort();
+    let beside = if device == Device::Vrdma { Some(rxe()?) } else { None };
+    heading("typical latency and average bandwidth, as the VMs measure them");
+    println!("{}", summary.table(device.name(), beside.as_ref().map(|rxe| (Device::Rxe.name(), rxe))));
+    ui::say(&format!("demo: all programs succeeded in {:.1} s", start.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// The figures of rdma_rxe over the VMs' own link. They are measured in each run: those of another
+/// hour, with another load on the machine, could not stand beside figures of now.
+fn rxe() -> Result<Summary> {
+    ui::say("measuring rdma_rxe for comparison, in short (`cargo xtask demo --rxe`: in full)");
+    with_pair(Device::Rxe, |pair| {
+        let mut summary = Summary::default();
+        for (index, Step { program, .. }) in short_steps().iter().enumerate() {
+            let printed = programs::run(pair, Device::Rxe, program, 18615 + index as u16)?;
+            summary.add(&program.command, &printed.client);
+        }
+        Ok(summary)
+    })
+}
+
+/// Does something in two VMs that have the device.
+fn with_pair<T>(device: Device, work: impl FnOnce(&mut Pair) -> Result<T>) -> Result<T> {
+    let without = if device == Device::Vrdma { Vec::new() } else { Part::ALL.to_vec() };
+    let mut pair = Pair::boot(&PairConfig { without, build: Build::Quick, ..PairConfig::default() })?;
+    let prepared = [&pair.a, &pair.b].into_iter().try_for_each(|vm| device.prepare_in(vm, pair.patience(5)));
+    let result = prepared.and_then(|()| work(&mut pair));
+    if result.is_err() {
+        eprintln!("{}", pair.post_mortem());
+    }
+    result
+}
+
+fn show(pair: &mut Pair, device: Device) -> Result<Summary> {
+    if device == Device::Vrdma {
+        pair.backend().context("the demo needs vrdma-backend")?;
+    }
+    for vm in [&pair.a, &pair.b] {
+        heading(&format!("VM {}: ibv_devinfo -d {}", vm.name(), device.name()));
+        let info = vm.check(&format!("ibv_devinfo -d {}", device.name()), pair.patience(5))?;
+        print!("{info}");
+        ensure!(
+            info.contains("PORT_ACTIVE"),
+            "the port of {} in VM {} is not active",
+            device.name(),
+            vm.name()
+        );
+    }
+    let mut summary = Summary::default();
+    let steps = steps(device);
+    for (index, Step { what, program, expected }) in steps.iter().enumerate() {
+        heading(&format!("{what}: {}", program.command));
+        let start = Instant::now();
+        let mut running = programs::start(pair, device, program, 18515 + index as u16)?;
+        running.client().echo("");
+        let printed = running.wait()?;
+        ensure!(printed.client.contains(expected.as_str()), "`{}` did not print {expected}", program.command);
+        summary.add(&program.command, &printed.client);
+        let (number, all) = (index + 1, steps.len());
+        ui::say(&format!("  ok {:7.1} s  {what} ({number} of {all})", start.elapsed().as_secs_f64()));
+    }
+    Ok(summary)
+}
+
+/// Once through the table of programs: path MTU, VM with the servers (0 is a), addresses, and how
+/// many sizes perftest goes through.
+pub type Round = (PathMtu, usize, Family, Sizes);
+
+/// A demo between two hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Devices of the two hosts.
+    pub devices: [Device; 2],
+    /// In this order.
+    pub rounds: &'static [Round],
+}
+
+/// Each VM as server, both kinds of addresses.
+pub const TWO_HOSTS: &[Round] =
+    &[(PathMtu::Jumbo, 0, Family::V4, Sizes::All), (PathMtu::Jumbo, 1, Family::V6, Sizes::One)];
+
+/// Each VM as server, path MTUs 4096 and 1024, both kinds of addresses.
+pub const INTEROP: &[Round] = &[
+    (PathMtu::Jumbo, 0, Family::V4, Sizes::All),
+    (PathMtu::Jumbo, 1, Family::V4, Sizes::One),
+    (PathMtu::Jumbo, 0, Family::V6, Sizes::One),
+    (PathMtu::Jumbo, 1, Family::V6, Sizes::All),
+    (PathMtu::Usual, 0, Family::V4, Sizes::One),
+    (PathMtu::Usual, 1, Family::V4, Sizes::One),
+    (PathMtu::Usual, 0, Family::V6, Sizes::One),
+    (PathMtu::Usual, 1, Family::V6, Sizes::One),
+];
+
+/// The same with all sizes each time.
+pub const INTEROP_ALL: &[Round] = &[
+    (PathMtu::Jumbo, 0, Family::V4, Sizes::All),
+    (PathMtu::Jumbo, 1, Family::V4, Sizes::All),
+    (PathMtu::Jumbo, 0, Family::V6, Sizes::All),
+    (PathMtu::Jumbo, 1, Family::V6, Sizes::All),
+    (PathMtu::Usual, 0, Family::V4, Sizes::All),
+    (PathMtu::Usual, 1, Family::V4, Sizes::All),
+    (PathMtu::Usual, 0, Family::V6, Sizes::All),
+    (PathMtu::Usual, 1, Family::V6, Sizes::All),
+];
+
+/// Runs the programs between two hosts; what they print goes to files, and what passes the wire to
+/// a capture.
+pub fn between_hosts(plan: Plan) -> Result<()> {
+    let start = Instant::now();
+    let vrdma = plan.devices.contains(&Device::Vrdma);
+    let without = if vrdma { Vec::new() } else { Part::ALL.to_vec() };
+    let topology = Topology::Wire(plan.devices);
+    let pair = Pair::boot(&PairConfig { without, topology, build: Build::Quick, ..PairConfig::default() })?;
+    let capture = pair.wire()?.capture("a", &pair.directory().join(CAPTURE))?;
+    let result = go_through(&pair, plan.rounds, &mut |line| println!("{line}"));
+    if result.is_err() {
+        eprintln!("{}", pair.post_mortem());
+    }
+    let directory = pair.directory().to_owned();
+    // What passed is looked at whether or not all programs succeeded.
+    let file = capture.finish()?;
+    drop(pair);
+    ui::say(&format!("what the programs printed: {}", directory.join("programs").display()));
+    let what = format!("checking what passed the wire: {}", file.display());
+    let checked = ui::step(&what, || capture::check(&file));
+    let (rows, checked) = both(result, checked)?;
+    println!("\n{}\n{} packets on the wire, each sound", checked.opcodes, checked.packets);
+    let seconds = start.elapsed().as_secs_f64();
+    ui::say(&format!("demo: {rows} programs succeeded in {seconds:.1} s"));
+    Ok(())
+}
+
+/// What the programs gave, and the check of what passed the wire meanwhile; an error tells of each
+/// that failed.
+fn both<T, U>(programs: Result<T>, checked: Result<U>) -> Result<(T, U)> {
+    match (programs, checked) {
+        (Ok(programs), Ok(checked)) => Ok((programs, checked)),
+        (Err(error), Err(also)) => Err(also.context(format!("{error:#}"))),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
+
+/// Goes through rounds of the table of programs, and on after a failure, so that one sees all. Says
+/// each row, and in the end how many there were.
+pub fn go_through(pair: &Pair, rounds: &[Round], say: &mut dyn FnMut(String)) -> Result<usize> {
+    let mut failures = Vec::new();
+    let mut rows = 0;
+    let mut mtu = None;
+    for (path_mtu, server, family, sizes) in rounds {
+        if mtu != Some(path_mtu) {
+            lineup::prepare(pair, *path_mtu)?;
+            mtu = Some(path_mtu);
+        }
+        let server = if *server == 0 { &pair.a } else { &pair.b };
+        let round = lineup::Round::new(pair, server, *family)?;
+        let name = format!("{}, path MTU {}", round.name(), path_mtu.bytes());
+        say(format!("\n=== {name}"));
+        for row in lineup::rows(*family, *path_mtu, *sizes) {
+            let port = 20000 + rows as u16;
+            rows += 1;
+            match round.run(&row, port) {
+                Ok(time) => say(format!("  ok {:6.1} s  {}", time.as_secs_f64(), row.what)),
+                Err(error) => {
+                    let error = indent(&format!("{error:#}"));
+                    say(format!("FAIL           {}\n{error}", row.what));
+                    failures.push(format!("{name}: {}\n{error}", row.what));
+                }
+            }
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{} of {rows} programs failed:\n{}", failures.len(), indent(&failures.join("\n")));
+    }
+    Ok(rows)
+}
+
+fn heading(text: &str) {
+    println!("\n=== {text}");
+}

@@ -1,0 +1,166 @@
+//! Programs between two VMs or within one, beside perftest.
+
+use anyhow::{Context, Result, ensure};
+use vrdma_lab::vm::Pair;
+use vrdma_lab::{paths, proc};
+
+use crate::lineup::{Family, Ready, Round, Row};
+
+/// Where a program's server and client are, and by which addresses they find each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// In two VMs.
+    Between(Family),
+    /// In one VM, by its IPv4 address.
+    Within,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Between(Family::V4), Self::Between(Family::V6), Self::Within];
+    /// Those by IPv4 addresses, for programs that know no others.
+    pub const V4: [Self; 2] = [Self::Between(Family::V4), Self::Within];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Between(Family::V4) => "",
+            Self::Between(Family::V6) => ", IPv6",
+            Self::Within => ", within a VM",
+        }
+    }
+}
+
+/// A program and what it takes to run it.
+pub struct Case {
+    /// What the page calls it.
+    pub name: String,
+    /// How it runs.
+    pub row: Row,
+    /// Where.
+    pub way: Way,
+    /// A command line that shows, without a device, whether the program itself refuses its options.
+    pub probe: Option<String>,
+    /// How it fails over any such device.
+    pub flaw: Option<Flaw>,
+}
+
+/// What is wrong with a program, whatever device it has.
+#[derive(Clone, Copy, Debug)]
+pub struct Flaw {
+    /// What is printed then, all of it.
+    pub says: &'static [&'static str],
+    /// What it is.
+    pub why: &'static str,
+}
+
+impl Flaw {
+    /// Whether this is how it failed.
+    pub fn explains(self, said: &str) -> bool {
+        self.says.iter().all(|words| said.contains(words))
+    }
+}
+
+impl Case {
+    /// A program between two VMs.
+    pub fn new(row: Row) -> Self {
+        Self { name: row.what.clone(), row, way: Way::Between(Family::V4), probe: None, flaw: None }
+    }
+
+    /// The same program on each of these ways.
+    pub fn on(ways: &[Way], row: &Row) -> Vec<Self> {
+        let case = |way: &Way| Self {
+            name: format!("{}{}", row.what, way.suffix()),
+            row: row.clone(),
+            way: *way,
+            probe: None,
+            flaw: None,
+        };
+        ways.iter().map(case).collect()
+    }
+
+    /// The same, with a flaw.
+    pub fn with(self, flaw: Flaw) -> Self {
+        Self { flaw: Some(flaw), ..self }
+    }
+
+    /// Runs it; servers are in VM a.
+    pub fn run(&self, pair: &Pair, port: u16) -> Result<()> {
+        let round = match self.way {
+            Way::Between(family) => Round::new(pair, &pair.a, family)?,
+            Way::Within => Round::within(pair, &pair.a, Family::V4)?,
+        };
+        round.run(&self.row, port).map(|_| ())
+    }
+}
+
+/// Before what a probe says.
+const PROBE: &str = "=== probe ";
+
+/// Of each case why its program does not accept its options, if it does not. All are asked in the
+/// guest root, where no device is: a VM would take minutes to start them all.
+pub fn refusals(cases: &[Case]) -> Result<Vec<Option<String>>> {
+    let script: String = cases
+        .iter()
+        .enumerate()
+        .filter_map(|(index, case)| Some((index, case.probe.as_ref()?)))
+        .map(|(index, probe)| format!("echo '{PROBE}{index}'; {probe} 2>&1 || true\n"))
+        .collect();
+    let mut refusals = vec![None; cases.len()];
+    if script.is_empty() {
+        return Ok(refusals);
+    }
+    let said = proc::output(proc::in_root(&paths::guest_root(), &[], &script))?;
+    let mut answers = 0;
+    for answer in said.split(PROBE).skip(1) {
+        let (index, said) = answer.split_once('\n').context("a probe's number stands on a line")?;
+        let index: usize = index.parse().with_context(|| format!("odd number of a probe: {index:?}"))?;
+        *refusals.get_mut(index).context("there is no such probe")? = refusal(said);
+        answers += 1;
+    }
+    let asked = cases.iter().filter(|case| case.probe.is_some()).count();
+    ensure!(answers == asked, "{asked} programs were asked, and {answers} answered");
+    Ok(refusals)
+}
+
+/// Why perftest does not accept an option, from what it says when it is to use a device that is not
+/// there: if it accepts all options, it looks for that device.
+fn refusal(said: &str) -> Option<String> {
+    let looked = ["Did not detect devices", "not found", "Unable to find"];
+    if looked.iter().any(|words| said.contains(words)) {
+        return None;
+    }
+    let lines = said.lines().map(str::trim);
+    let line =
+        lines.filter(|line| line.contains(char::is_alphabetic)).find(|line| !line.starts_with("Usage"));
+    Some(format!("perftest: {}", line.unwrap_or("it does not say why")))
+}
+
+/// A program of librdmacm's, whose server waits for rdma_cm's connections.
+pub fn cm_row(name: &str, server: &str, client: &str, expected: &str) -> Row {
+    Row::new(name, Ready::Cm, server, client, expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flaw_explains_a_failure_that_says_all_of_it() {
+        let flaw = Flaw { says: &["still runs", " MBytes "], why: "it waits for itself" };
+        assert!(flaw.explains("it still runs after 60s\n  0.00-1.00 sec  39.2 MBytes  323 Mbits/sec"));
+        assert!(!flaw.explains("it still runs after 60s"));
+        assert!(!flaw.explains("39.2 MBytes  323 Mbits/sec"));
+    }
+
+    #[test]
+    fn an_option_is_accepted_if_the_device_is_looked_for() {
+        assert_eq!(refusal(" Did not detect devices \n If device exists, check if driver is up\n"), None);
+        assert_eq!(
+            refusal("IB device nowhere0 not found\n Unable to find the Infiniband/RoCE device\n"),
+            None
+        );
+        let said = "\n Bidirectional only available on BW test\n";
+        assert_eq!(refusal(said).as_deref(), Some("perftest: Bidirectional only available on BW test"));
+        assert_eq!(refusal("").as_deref(), Some("perftest: it does not say why"));
+    }
+}

@@ -1,0 +1,19 @@
+//! The fuzz targets.
+//!
+//! The tests of `wire`, `transport`, its `tcp` and `vrdma-backend` include these files. They run
+//! them with the corpus (`corpus/`) and with every input that ever failed (`crashes/`).
+
+mod engine;
+mod input;
+mod iwarp;
+mod packet;
+mod stack;
+mod tcp;
+
+pub use engine::{requester, responder, restore, stream};
+pub use iwarp::{fpdu, mpa_set_up, rdmap};
+pub use packet::packet;
+pub use stack::stack;
+pub use tcp::tcp;
+// `backend/` is compiled as a module of vrdma-backend, because it needs private items of it.
+pub use vrdma_backend::fuzzing::{connections, control, ethernet, rings, segments, vhost_user, wqe};

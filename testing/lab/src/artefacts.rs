@@ -1,0 +1,298 @@
+//! What changes too often to be part of the image: backend, kernel module, provider, agent, test
+//! programs. Each is built only when its sources changed; the guest's share is laid out as a second
+//! layer that `vm-init` copies over the image.
+
+mod common;
+mod layout;
+pub mod missing;
+mod modules;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result};
+
+use crate::hash::{Inputs, Stamp};
+use crate::kernel::Kernel;
+use crate::proc::LONG;
+use crate::{image, paths, proc, roots, ui};
+use common::{absent, has, quiet_step};
+pub use common::{cargo, copy_sources, out};
+pub use layout::{lay_out_host, strip_debug};
+pub use modules::{build_module_in, kernel_module, said_of_module};
+use modules::{faults, module, test_module};
+
+/// What was built; absent sources give `None`.
+pub struct Artefacts {
+    /// The agent that runs commands in a VM.
+    pub agent: PathBuf,
+    /// The directory of the test programs (`vr-*`).
+    pub programs: Option<PathBuf>,
+    /// `vrdma.ko`.
+    pub module: Option<PathBuf>,
+    /// `vrdma_test_ulp.ko`, a user of the verbs inside the kernel.
+    pub test_module: Option<PathBuf>,
+    /// `vrdma_test_faults.ko`, for the kernel that finds them.
+    pub faults: Option<PathBuf>,
+    /// The rdma-core provider.
+    pub provider: Option<PathBuf>,
+    /// The backend daemon.
+    pub backend: Option<PathBuf>,
+    /// What modprobe knows of a kernel that the image is not made for: a directory that goes over
+    /// `/usr`.
+    pub modprobe: Option<PathBuf>,
+}
+
+/// A part of the device that can be left out, e.g. while it does not build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// The test programs (`vr-*`).
+    Programs,
+    /// `vrdma.ko`.
+    Module,
+    /// The rdma-core provider.
+    Provider,
+    /// The backend, and with it the device in the VMs.
+    Backend,
+}
+
+impl Part {
+    /// Every part.
+    pub const ALL: [Self; 4] = [Self::Programs, Self::Module, Self::Provider, Self::Backend];
+}
+
+/// How our own programs are built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Build {
+    /// As they are installed: optimized as a whole, which takes minutes.
+    #[default]
+    Release,
+    /// For a demo: optimized, each crate by itself.
+    Quick,
+    /// As for the tests without VMs: with assertions. Where those tests ran, there is nothing to
+    /// build. What runs within VMs is optimized, but not as a whole.
+    Tests,
+}
+
+/// Builds everything whose sources exist, except the parts that are not wanted. The kernel is
+/// there.
+pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> {
+    let _lock = image::lock()?;
+    let part = |part, build: &dyn Fn() -> Result<Option<PathBuf>>| -> Result<Option<PathBuf>> {
+        if without.contains(&part) { Ok(None) } else { build() }
+    };
+    Ok(Artefacts {
+        programs: part(Part::Programs, &programs)?,
+        module: part(Part::Module, &|| module(kernel))?,
+        test_module: part(Part::Programs, &|| test_module(kernel))?,
+        faults: if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None },
+        provider: part(Part::Provider, &|| provider(how))?,
+        backend: part(Part::Backend, &|| backend(how))?,
+        // Last: cargo builds one thing at a time in a directory, and the backend is built in the
+        // agent's.
+        agent: agent(how)?,
+        modprobe: kernel.modprobe(),
+    })
+}
+
+impl Build {
+    /// The profile of cargo for what runs within VMs.
+    fn guest_profile(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Quick | Self::Tests => "quick",
+        }
+    }
+}
+
+fn agent(how: Build) -> Result<PathBuf> {
+    const NAME: &str = "vrdma-vm-agent";
+    let profile = how.guest_profile();
+    let log = paths::log(&format!("build-{NAME}"))?;
+    let mut command = cargo();
+    command.args(["build", "--profile", profile, "--package", NAME, "--bin", NAME]);
+    quiet_step("building the VM agent", &log, command)?;
+    Ok(paths::cargo_target().join(profile).join(NAME))
+}
+
+fn backend(how: Build) -> Result<Option<PathBuf>> {
+    if !has("vrdma-backend/src/main.rs") {
+        return absent("the backend");
+    }
+    program("the backend", "vrdma-backend", "vrdma-backend", how).map(Some)
+}
+
+/// Builds a program of a package of ours.
+fn program(what: &str, package: &str, name: &str, how: Build) -> Result<PathBuf> {
+    let target = paths::cargo_target();
+    match how {
+        Build::Release => {
+            cargo_build(what, &["--package", package, "--bin", name], name)?;
+            Ok(target.join("release").join(name))
+        }
+        Build::Quick => {
+            cargo_build_as("quick", what, &["--package", package, "--bin", name], name)?;
+            Ok(target.join("quick").join(name))
+        }
+        Build::Tests => {
+            programs_of_tests()?;
+            Ok(target.join("debug").join(name))
+        }
+    }
+}
+
+/// Builds the workspace as cargo does for its tests: any other selection has other features, and
+/// builds its dependencies anew.
+fn programs_of_tests() -> Result<()> {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    if BUILT.get().is_none() {
+        let log = paths::log("build-tests")?;
+        let mut command = cargo();
+        command.args(["test", "--workspace", "--no-run"]);
+        quiet_step("building the programs of the tests", &log, command)?;
+        let _ = BUILT.set(());
+    }
+    Ok(())
+}
+
+/// Builds what takes long and needs no root: linking with all optimizations is work for one
+/// processor, so it goes well beside other things. Who needs a program builds it again, which takes
+/// no time then, and hears of errors.
+pub fn ahead() -> Result<()> {
+    backend(Build::Release)?;
+    program_of(&TEST_PEER, Build::Release).map(|_| ())
+}
+
+/// Likewise what runs within VMs. The image is there.
+pub fn guest_ahead(how: Build) -> Result<()> {
+    build(&[Part::Backend], Kernel::Usual, how).map(|_| ())
+}
+
+/// The backend alone, unless it is left out.
+pub fn backend_unless(without: &[Part], how: Build) -> Result<Option<PathBuf>> {
+    if without.contains(&Part::Backend) { Ok(None) } else { backend(how) }
+}
+
+/// The backend alone, as it is installed.
+pub fn backend_program() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    backend(Build::Release)?.context("the sources of the backend are not there")
+}
+
+/// `vrdma-perf`.
+pub fn perf() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    cargo_build("vrdma-perf", &["--package", "vrdma-perf"], "perf")?;
+    Ok(paths::cargo_target().join("release/vrdma-perf"))
+}
+
+/// `vrdma-perf` whose daemon keeps an account of its cycles. Built elsewhere, so that neither takes
+/// the other's place.
+pub fn perf_with_account() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    let target = paths::workspace().join("target/account");
+    let target_option = target.display().to_string();
+    let options = ["--package", "vrdma-perf", "--features", "cycles", "--target-dir", &target_option];
+    cargo_build("vrdma-perf with its account", &options, "perf-account")?;
+    Ok(target.join("release/vrdma-perf"))
+}
+
+/// What a message calls a program of the tests, and its file.
+type TestProgram = (&'static str, &'static str);
+
+const TEST_PEER: TestProgram = ("the peer without a VM", "vrdma-test-peer");
+const TEST_GUEST: TestProgram = ("the guest without a VM", "vrdma-test-guest");
+
+fn program_of((what, name): &TestProgram, how: Build) -> Result<PathBuf> {
+    program(what, "vrdma-tests", name, how)
+}
+
+/// A guest without a VM, for tests: `vrdma-test-peer`.
+pub fn test_peer(how: Build) -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    program_of(&TEST_PEER, how)
+}
+
+/// A guest without a VM, for a daemon that runs in a VM: `vrdma-test-guest`.
+pub fn test_guest() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    program_of(&TEST_GUEST, Build::Release)
+}
+
+/// Cargo knows best whether there is something to do.
+fn cargo_build(what: &str, arguments: &[&str], log: &str) -> Result<()> {
+    cargo_build_as("release", what, arguments, log)
+}
+
+/// [`cargo_build`] with a profile.
+fn cargo_build_as(profile: &str, what: &str, arguments: &[&str], log: &str) -> Result<()> {
+    let log = paths::log(&format!("build-{log}"))?;
+    let mut command = cargo();
+    command.args(["build", "--profile", profile]).args(arguments);
+    quiet_step(&format!("building {what}"), &log, command)
+}
+
+/// Builds the guest programs: each `vr-*.c` with what they share, by the compiler of the guest
+/// root.
+fn programs() -> Result<Option<PathBuf>> {
+    // The headers of the device's ABI are the kernel module's; the sources name them by this path.
+    const SCRIPT: &str = "cd /mnt
+        for source in *.c; do
+            gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -c $source
+        done
+        for program in vr-*.o; do
+            gcc -o ${program%.o} $program common.o memory.o channel.o calls.o calls_qp.o methods.o -Wl,--as-needed -libverbs -lrdmacm
+        done
+        lib=/usr/lib/$(gcc -print-multiarch)
+        mpi() {
+            gcc -O2 -g -Wall -Wextra -Werror -isystem /usr/src/mpi/$lib/$1/include -o vr-mpi-$1 mpi/vr-mpi.c -l:$2
+        }
+        mpi openmpi libmpi.so.40
+        mpi mpich libmpich.so.12
+        gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -shared -fPIC -o vr-plain-sockets.so sockets/*.c";
+    let sources = paths::workspace().join("tests/guest-programs");
+    let header = paths::workspace().join("guest-driver/kernel/vrdma_abi.h");
+    let result = out("programs")?;
+    let inputs = Inputs::new(SCRIPT).text(&roots::kernel_version()?).path(&sources)?.path(&header)?;
+    let stamp = Stamp::new(&result, inputs.finish());
+    if !stamp.is_current() {
+        stamp.clear()?;
+        let log = paths::log("build-programs")?;
+        ui::step_with_log("building the guest programs", Some(&log), || {
+            paths::remove(&result)?;
+            copy_sources(&sources, &result)?;
+            fs::copy(&header, result.join("vrdma_abi.h"))?;
+            let command = proc::in_root(&paths::guest_root(), &[(&result, "/mnt")], SCRIPT);
+            proc::run_logged("the guest programs' build", command, &log, LONG)?;
+            stamp.set()
+        })?;
+    }
+    Ok(Some(result))
+}
+
+fn provider(how: Build) -> Result<Option<PathBuf>> {
+    if !has("guest-driver/provider/Cargo.toml") {
+        return absent("the provider");
+    }
+    let log = paths::log("build-provider")?;
+    let mut command = provider_cargo("build");
+    let profile = how.guest_profile();
+    command.args(["--profile", profile]);
+    quiet_step("building the provider", &log, command)?;
+    Ok(Some(provider_target().join(profile).join("libvrdma.so")))
+}
+
+/// A cargo command for the provider's own workspace, which is built against the guest's rdma-core.
+pub fn provider_cargo(subcommand: &str) -> Command {
+    let mut command = cargo();
+    command.arg(subcommand).arg("--manifest-path");
+    command.arg(paths::workspace().join("guest-driver/provider/Cargo.toml"));
+    command.env("VRDMA_GUEST_ROOT", paths::guest_root()).env("CARGO_TARGET_DIR", provider_target());
+    command
+}
+
+fn provider_target() -> PathBuf {
+    paths::cargo_target().join("provider")
+}

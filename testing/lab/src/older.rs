@@ -1,0 +1,72 @@
+//! An older version of the device, from the repository's history: its driver goes on with the
+//! daemon of today, and the driver of today with its daemon.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::artefacts::{self, cargo};
+use crate::hash::{Inputs, Stamp};
+use crate::kernel::Kernel;
+use crate::proc::LONG;
+use crate::{image, paths, proc, ui};
+
+/// The oldest state that goes on with today's: minor 2 of the ABI.
+pub const COMMIT: &str = "96bdb4c3";
+
+/// Whether the repository has it: an archive has no history, and a shallow clone not all.
+pub fn is_there() -> bool {
+    let output = git(&["cat-file", "-e", &format!("{COMMIT}^{{commit}}")]).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// Its driver, built for the kernel that the VMs boot.
+pub fn module() -> Result<PathBuf> {
+    let _lock = image::lock()?;
+    let sources = sources()?.join("guest-driver/kernel");
+    artefacts::kernel_module("the older kernel module", "vrdma", "vrdma-older", &sources, &[], Kernel::Usual)
+}
+
+/// Its daemon, built as its own workspace has it.
+pub fn backend() -> Result<PathBuf> {
+    let sources = sources()?;
+    let log = paths::log("build-older-backend")?;
+    let target = artefacts::out("older-target")?;
+    ui::unless_quick("building the older backend", Some(&log), || {
+        let mut command = cargo();
+        command.current_dir(&sources).args(["build", "--release", "--locked", "--package", "vrdma-backend"]);
+        command.arg("--target-dir").arg(&target);
+        proc::run_logged("the older backend's build", command, &log, LONG)
+    })?;
+    Ok(target.join("release/vrdma-backend"))
+}
+
+/// Its files.
+fn sources() -> Result<PathBuf> {
+    let result = artefacts::out("older-sources")?;
+    let stamp = Stamp::new(&result, Inputs::new("older 1").text(COMMIT).finish());
+    if stamp.is_current() {
+        return Ok(result);
+    }
+    stamp.clear()?;
+    paths::remove(&result)?;
+    paths::make_dir(&result)?;
+    let archive = result.with_extension("tar");
+    let mut command = git(&["archive", "--format=tar", "--output"]);
+    command.arg(&archive).arg(COMMIT);
+    proc::output(command).with_context(|| format!("the files of {COMMIT}"))?;
+    let mut unpack = Command::new("tar");
+    unpack.arg("-xf").arg(&archive).arg("-C").arg(&result);
+    proc::output(unpack)?;
+    paths::remove(&archive)?;
+    stamp.set()?;
+    Ok(result)
+}
+
+/// Git in the workspace, whoever owns that.
+fn git(arguments: &[&str]) -> Command {
+    let mut command = Command::new("git");
+    command.current_dir(paths::workspace()).args(["-c", "safe.directory=*"]).args(arguments);
+    command
+}

@@ -1,0 +1,214 @@
+//! The Debian roots: one that QEMU runs from, one that the VMs are made of and the kernel module is
+//! built in, and one in which a kernel is built that finds faults.
+//!
+//! apt is only ever run *inside* a root (`proc::in_root`), never from outside with its settings
+//! pointed there: that would drive the machine's own dpkg.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::hash::{Inputs, Stamp};
+use crate::proc::LONG;
+use crate::{apt, paths, proc, ui};
+
+const SUITE: &str = "trixie";
+const BACKPORTS: &str = "trixie-backports";
+const GUEST_PACKAGES: &str = include_str!("../image/guest.packages");
+const KERNEL_PACKAGES: &str = include_str!("../image/kernel.packages");
+const HOST_PACKAGES: &str = include_str!("../image/host.packages");
+const QEMU_PACKAGE: &str = "qemu-system-x86";
+
+/// Takes what is wanted of packages, and of sources, without what comes with them.
+///
+/// Configures rdma-core's source as far as its private headers need it, and collects them in one
+/// directory. The archives are unpacked by hand because not every mirror has the `.dsc`; apt has
+/// checked the archives' hashes.
+///
+/// Of MPI the headers: their packages depend on compilers of Fortran.
+const FINISH: &str = r#"
+    mkdir -p /usr/src/dl /usr/src/rdma-core /usr/src/mpi
+    cd /usr/src/dl
+    apt-get download libopenmpi-dev libmpich-dev
+    for package in *.deb; do
+        dpkg-deb --fsys-tarfile $package | tar x -C /usr/src/mpi --wildcards '*/include/*'
+    done
+    apt-get source --download-only rdma-core || ls rdma-core_*.orig.tar.*
+    tar xf rdma-core_*.orig.tar.* --strip-components=1 -C ../rdma-core
+    tar xf rdma-core_*.debian.tar.* -C ../rdma-core
+    cd ../rdma-core
+    cmake -B build -DNO_MAN_PAGES=1 -DNO_PYVERBS=1
+    make -C build kern-abi
+    cp -rL build/include include
+    rm -rf build /usr/src/dl /var/lib/apt/lists
+"#;
+
+/// Makes sure that QEMU's root is there.
+pub fn qemu() -> Result<()> {
+    let install = format!("apt-get -y install -t {BACKPORTS} {QEMU_PACKAGE}; rm -rf /var/lib/apt/lists");
+    build(&paths::qemu_root(), "the QEMU root", &[], &[SUITE, BACKPORTS], &install)
+}
+
+/// Makes sure that the guest and toolchain root is there.
+pub fn guest() -> Result<()> {
+    let packages: Vec<&str> = lines(GUEST_PACKAGES).collect();
+    build(&paths::guest_root(), "the guest root", &packages, &[SUITE], FINISH)
+}
+
+/// Makes sure that the root is there in which a kernel is built.
+pub fn kernel() -> Result<()> {
+    let packages: Vec<&str> = lines(KERNEL_PACKAGES).collect();
+    build(&paths::kernel_root(), "the kernel's root", &packages, &[SUITE], "rm -rf /var/lib/apt/lists")
+}
+
+/// Makes sure that the root is there of a VM that plays a host: of the machine's own release,
+/// because it runs what is built here.
+pub fn host() -> Result<()> {
+    let suite = apt::codename()?;
+    let packages = host_packages()?;
+    let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
+    build(
+        &paths::host_root(),
+        "the root of a host with a NIC",
+        &packages,
+        &[&suite],
+        "rm -rf /var/lib/apt/lists",
+    )
+}
+
+/// The list, with the machine's own packages in the place of patterns: the names of DPDK's have its
+/// version in them.
+fn host_packages() -> Result<Vec<String>> {
+    let (patterns, mut packages): (Vec<&str>, Vec<&str>) =
+        lines(HOST_PACKAGES).partition(|line| line.contains('*'));
+    let mut command = Command::new("dpkg-query");
+    command.args(["--show", "--showformat", "${Package}\n"]).args(patterns);
+    let installed = proc::output(command).context("this wants DPDK as Debian packages")?;
+    packages.extend(installed.lines());
+    Ok(packages.into_iter().map(str::to_owned).collect())
+}
+
+/// The version of a package that a root holds.
+pub fn package_version(root: &Path, package: &str) -> Result<String> {
+    let status = paths::read(&root.join("var/lib/dpkg/status"))?;
+    version_in(&status, package).with_context(|| format!("{} has no {package}", root.display()))
+}
+
+/// The version of a package in dpkg's list.
+fn version_in(status: &str, package: &str) -> Option<String> {
+    let name = format!("Package: {package}");
+    let paragraph = status.split("\n\n").find(|paragraph| paragraph.lines().any(|line| line == name))?;
+    paragraph.lines().find_map(|line| line.strip_prefix("Version: ")).map(str::to_owned)
+}
+
+/// The kernel version in the guest root.
+pub fn kernel_version() -> Result<String> {
+    kernel_version_in(&paths::guest_root())
+}
+
+/// The kernel version in a root.
+pub fn kernel_version_in(root: &Path) -> Result<String> {
+    let modules = root.join("usr/lib/modules");
+    let mut versions: Vec<String> = fs::read_dir(&modules)
+        .with_context(|| format!("cannot read {}", modules.display()))?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    versions.sort();
+    versions.pop().with_context(|| format!("{} has no kernel", root.display()))
+}
+
+/// The number in the provider ABI's name, from a provider of the root: 34 from `librxe-rdmav34.so`.
+pub fn provider_abi() -> Result<u32> {
+    let directory = paths::guest_root().join("usr/lib/x86_64-linux-gnu/libibverbs");
+    let names = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    names
+        .flatten()
+        .find_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            name.split_once("-rdmav")?.1.strip_suffix(".so")?.parse().ok()
+        })
+        .context("the guest root has no rdma-core provider to learn the ABI's number from")
+}
+
+/// The lines of a list that are no comments.
+pub fn lines(list: &str) -> impl Iterator<Item = &str> {
+    list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+fn build(root: &Path, what: &str, packages: &[&str], suites: &[&str], finish: &str) -> Result<()> {
+    let hash = Inputs::new("root 1").text(&packages.join(" ")).text(&suites.join(" ")).text(finish).finish();
+    let stamp = Stamp::new(root, hash);
+    if stamp.is_current() {
+        return Ok(());
+    }
+    let log = paths::log(&format!("root-{}", root.file_name().unwrap_or_default().to_string_lossy()))?;
+    let work = with_ending(root, ".new");
+    ui::step_with_log(&format!("building {what}"), Some(&log), || {
+        let mirror = apt::mirror(suites)?;
+        paths::remove(&work)?;
+        // In namespaces that die with us, and all that mmdebstrap starts and mounts with them.
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "mmdebstrap"]);
+        command.args(["--mode=root", "--variant=minbase", "--format=directory", "--skip=cleanup/apt"]);
+        command.arg(format!("--keyring={}", mirror.keyring.display()));
+        for option in apt::options()? {
+            command.arg(format!("--aptopt={option}"));
+        }
+        for skipped in ["man", "doc", "locale", "info"] {
+            command.arg(format!("--dpkgopt=path-exclude=/usr/share/{skipped}/*"));
+        }
+        command.arg("--dpkgopt=force-unsafe-io");
+        if !packages.is_empty() {
+            command.arg(format!("--include={}", packages.join(",")));
+        }
+        command.arg(suites[0]).arg(&work);
+        for suite in suites {
+            command.args([mirror.line("deb", suite), mirror.line("deb-src", suite)]);
+        }
+        proc::run_logged("mmdebstrap", command, &log, LONG)?;
+        let log =
+            paths::log(&format!("root-{}-finish", root.file_name().unwrap_or_default().to_string_lossy()))?;
+        let resolver = work.join("etc/resolv.conf");
+        paths::remove(&resolver)?;
+        fs::copy("/etc/resolv.conf", &resolver).context("cannot copy /etc/resolv.conf")?;
+        let command = proc::in_root(&work, &[], &format!("apt-get update\n{finish}"));
+        proc::run_logged("finishing the root", command, &log, LONG)?;
+        stamp.clear()?;
+        replace(root, &work)?;
+        stamp.set()
+    })
+}
+
+/// Puts `new` in the place of `old`.
+fn replace(old: &Path, new: &Path) -> Result<()> {
+    let gone = with_ending(old, ".old");
+    paths::remove(&gone)?;
+    if old.exists() {
+        fs::rename(old, &gone)?;
+    }
+    fs::rename(new, old).with_context(|| format!("cannot make {}", old.display()))?;
+    paths::remove(&gone)
+}
+
+/// The path with an ending added to its last part.
+pub fn with_ending(path: &Path, ending: impl AsRef<OsStr>) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_has_its_own_version() {
+        let status = "Package: linux\nVersion: 1\n\nPackage: linux-source\nStatus: ok\nVersion: 6.12-2\n";
+        assert_eq!(version_in(status, "linux-source").as_deref(), Some("6.12-2"));
+        assert_eq!(version_in(status, "linux-sour"), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! Traffic classes: what a program asks of rdma_cm stands in each packet of its connection.
+
+use anyhow::{Context, Result, ensure};
+use vrdma_conformance::capture;
+use vrdma_lab::paths;
+use vrdma_lab::programs;
+use vrdma_lab::vm::Pair;
+use vrdma_lab::vm::addresses::{IP, VLAN_IP};
+use vrdma_lab::watch::said;
+
+/// Assured forwarding of class 3 (RFC 2597), as programs are told it: the whole octet.
+const CLASS: u8 = 0x68;
+const VLAN: &str = "10";
+/// What the VLANs' netdevs make of all priorities of Linux.
+const PRIORITY: &str = "3";
+/// What the last frame of the capture has in it: as it is, and as ping is told it.
+const LAST: (&[u8], &str) = (b"end of capture", "656e64206f662063617074757265");
+/// Fewest packets of each end that have it.
+const PACKETS: usize = 5;
+
+/// A program that asks for a class: outside VLANs, and in one whose netdev has a priority for it.
+///
+/// perftest asks for it of one of its two connections, of which the server listens without a class:
+/// RoCE's answers have that of the request, and iWARP's the listener's.
+pub fn traffic_class(pair: &mut Pair) -> Result<()> {
+    let patience = pair.patience(6);
+    let map: String = (0..8).map(|from| format!(" {from}:{PRIORITY}")).collect();
+    for (vm, address) in [&pair.a, &pair.b].into_iter().zip(VLAN_IP) {
+        let line = format!(
+            "ip link add link eth0 name tagged type vlan id {VLAN} egress-qos-map{map} &&
+            ip addr add {address}/24 dev tagged && ip link set tagged up"
+        );
+        vm.check(&line, patience)?;
+    }
+    // Linux answers datagrams of QP 1, by which rdma_cm connects, without a class. What is to have
+    // it is the WRITEs and their acknowledges.
+    let (program, filter) = match pair.is_iwarp() {
+        true => (by_private_data as fn(&Pair, &str) -> Result<()>, "tcp.port == 7190"),
+        false => (by_perftest as fn(&Pair, &str) -> Result<()>, "infiniband.bth.opcode in {6..10,17}"),
+    };
+    let file = pair.directory().join("traffic-class.pcap");
+    let capture = pair.wire()?.capture_all("a", &file)?;
+    let ran = [IP[0], VLAN_IP[0]].into_iter().try_for_each(|address| program(pair, address));
+    let marked = pair.a.check(&format!("ping -c 1 -W 5 -p {} {}", LAST.1, IP[1]), patience);
+    let captured = marked.and_then(|_| capture.wait_for(LAST.0));
+    let file = capture.finish()?;
+    ran?;
+    captured?;
+    let fields = ["ip.src", "ip.dsfield", "vlan.id", "vlan.priority", "infiniband.bth.opcode"];
+    let packets = capture::fields(&file, filter, &fields)?;
+    for (address, in_vlan) in IP.into_iter().zip(VLAN_IP) {
+        expect(&packets, address, &format!("\t0x{CLASS:02x}\t\t\t"))?;
+        expect(&packets, in_vlan, &format!("\t0x{CLASS:02x}\t{VLAN}\t{PRIORITY}\t"))?;
+    }
+    for vm in [&pair.a, &pair.b] {
+        vm.check("ip link del tagged", patience)?;
+    }
+    paths::remove(&file)
+}
+
+/// Packets of an address have these fields: all but acknowledges (opcode 17), of which perftest's
+/// other connection has some.
+fn expect(packets: &str, address: &str, wanted: &str) -> Result<()> {
+    let of_it: Vec<&str> = packets.lines().filter_map(|line| line.strip_prefix(address)).collect();
+    let right = of_it.iter().filter(|line| line.starts_with(wanted)).count();
+    let wrong = of_it.iter().find(|line| !line.starts_with(wanted) && !line.ends_with("\t17"));
+    ensure!(wrong.is_none(), "{address}: a packet is not {wanted:?}: {wrong:?}");
+    ensure!(right > PACKETS, "{address}: only {right} of {} packets are {wanted:?}", of_it.len());
+    Ok(())
+}
+
+fn by_perftest(pair: &Pair, address: &str) -> Result<()> {
+    programs::perftest_by_cm(|attempt| {
+        let port = 18600 + attempt;
+        let program = format!("ib_write_bw -R -F -T {CLASS} -d vrdma0 -p {port} -n 200 -s 65536");
+        between(pair, &program, &format!("{program} {address}"))
+    })
+}
+
+fn by_private_data(pair: &Pair, address: &str) -> Result<()> {
+    let program = |role| format!("vr-private-data {role} {address} {CLASS}");
+    between(pair, &program("server"), &program("client"))
+}
+
+fn between(pair: &Pair, server: &str, client: &str) -> Result<()> {
+    let patience = pair.patience(20);
+    let serving = pair.a.spawn(&format!("exec {server}"))?;
+    pair.a.wait_for_cm_listener(patience).with_context(|| said(&serving))?;
+    let asked = pair.b.exec(client, patience)?;
+    let told = || format!("{}{}", asked.text(), String::from_utf8_lossy(&asked.stderr));
+    ensure!(asked.success(), "{client}: {:?} {}\nthe server: {}", asked.exit, told(), said(&serving));
+    let served = serving.wait(patience)?;
+    ensure!(served.success(), "the server: {:?} {}", served.exit, served.text());
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! The device by other names, and where programs look for its place.
+
+use anyhow::{Context, Result, ensure};
+use vrdma_lab::driver::wait_for_device;
+use vrdma_lab::vm::Pair;
+
+use super::case::case;
+use crate::port;
+
+/// A device is renamed under a program, which goes on; programs find it by its new name.
+///
+/// rdma-dev(8); udev renames devices as Debian 13 does by default (opa-psm2#43, rdma-core#530).
+pub fn renamed(pair: &mut Pair) -> Result<()> {
+    case(pair, |pair| {
+        let patience = pair.patience(6);
+        let (server, client) = port::rping(pair, "-C 100000")?;
+        pair.b.check("rdma dev set vrdma0 name rocep0s4", patience)?;
+        let mut server = server;
+        let turns = server.so_far().stdout.len();
+        let goes_on = |server: &mut vrdma_lab::vm::Job| -> Result<bool> {
+            Ok(!server.has_ended()? && server.so_far().stdout.len() > turns)
+        };
+        for _ in 0..100 {
+            if goes_on(&mut server)? {
+                break;
+            }
+            pair.b.check("sleep 0.1", patience)?;
+        }
+        ensure!(goes_on(&mut server)?, "rping stands still after its device was renamed");
+        drop(client);
+        drop(server);
+        pair.b.check("ibv_devinfo -d rocep0s4 | grep -q PORT_ACTIVE", patience)?;
+        pair.b
+            .check("rdma statistic show link rocep0s4/1 && rdma resource show qp link rocep0s4", patience)?;
+        let mut pong = pair.a.spawn("exec ibv_rc_pingpong -d vrdma0 -g 1 -p 18600 -n 100")?;
+        pair.a.check("until ss -ltn | grep -q :18600; do sleep 0.1; done", patience)?;
+        let ping = "ibv_rc_pingpong -d rocep0s4 -g 1 -p 18600 -n 100 10.77.0.1";
+        pair.b.check(ping, patience).context("a program by the new name")?;
+        let _ = pong.has_ended()?;
+        // A driver that comes while another device has its name takes the next.
+        pair.b
+            .check("rmmod vrdma && modprobe rdma_rxe && rdma link add vrdma0 type rxe netdev lo", patience)?;
+        pair.b.check("insmod /lib/vrdma/vrdma.ko", patience)?;
+        let other = "until rdma dev show vrdma1; do sleep 0.05; done 2>/dev/null";
+        pair.b.check(other, patience).context("no vrdma1 beside another vrdma0")?;
+        pair.b.check("rmmod vrdma && rdma link delete vrdma0 && insmod /lib/vrdma/vrdma.ko", patience)?;
+        wait_for_device(pair)
+    })
+}

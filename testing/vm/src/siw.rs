@@ -1,0 +1,100 @@
+//! iWARP between two hosts, and with Linux's soft-iWARP at one end. All that passes the wire
+//! meanwhile is sound.
+
+use anyhow::{Result, ensure};
+use vrdma_conformance::capture;
+use vrdma_conformance::demo::iwarp::{Turn, go_through, refused_crc, refused_operations};
+use vrdma_conformance::lineup::{Family, Sizes, iwarp::prepare};
+use vrdma_lab::paths;
+use vrdma_lab::siw::{self, Variant};
+use vrdma_lab::storage::{Load, Protocol, Storage};
+use vrdma_lab::vm::Pair;
+use vrdma_lab::vm::addresses::IP;
+
+/// Each VM as server, each kind of addresses once.
+const SHORT: [Turn; 2] = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::One)];
+
+/// Both ends ours.
+pub fn two_hosts(pair: &mut Pair) -> Result<()> {
+    prepare(pair)?;
+    captured(pair, "iwarp.pcap", |pair| go_through(pair, &SHORT, &|_| true, &mut |_| {}).map(|_| ()))
+}
+
+/// Devices of iWARP and of RoCE on one netdev: connections of rdma_cm go over the first, and those
+/// that a program makes itself over the second.
+pub fn both(pair: &mut Pair) -> Result<()> {
+    prepare(pair)?;
+    for vm in [&pair.a, &pair.b] {
+        let devices = vm.check("ibv_devinfo", pair.patience(5))?;
+        for transport in ["iWARP", "InfiniBand"] {
+            ensure!(devices.contains(&format!("{transport} (")), "no device of {transport}:\n{devices}");
+        }
+    }
+    captured(pair, "both.pcap", |pair| go_through(pair, &SHORT, &|_| true, &mut |_| {}).map(|_| ()))?;
+    for (port, command) in [(18860, "ib_write_bw -s 65536 -n 100"), (18861, "ib_send_lat -n 100")] {
+        over_roce(pair, command, port)?;
+    }
+    for backend in pair.backends() {
+        let stats = backend.stats()?;
+        let count = |guest: usize, counter: &str| stats["guests"][guest]["transport"][counter].as_u64();
+        let counts = [count(0, "sends"), count(0, "fpdus_out"), count(1, "fpdus_out")];
+        ensure!(
+            counts[0] > Some(0) && counts[1] == Some(0) && counts[2] > Some(0),
+            "sends and FPDUs: {counts:?}"
+        );
+    }
+    Ok(())
+}
+
+/// A program of perftest over the second device, with VM a as server.
+fn over_roce(pair: &Pair, command: &str, port: u16) -> Result<()> {
+    let gid = "$(cd /sys/class/infiniband/vrdma1/ports/1/gids && grep -l ffff:0a4d * | head -n 1)";
+    let line = format!("{command} -F -d vrdma1 -x {gid} -p {port}");
+    let (server, patience) = (pair.a.spawn(&line)?, pair.patience(10));
+    let listening =
+        format!("until grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
+    pair.a.check(&listening, patience)?;
+    let printed = pair.b.check(&format!("{line} {}", IP[0]), patience)?;
+    ensure!(
+        printed.contains("RoCE") || printed.contains("Ethernet"),
+        "`{line}` was not over RoCE:\n{printed}"
+    );
+    ensure!(server.wait(patience)?.success(), "the server of `{line}` failed");
+    Ok(())
+}
+
+/// NVMe over Fabrics between them.
+pub fn nvme(pair: &mut Pair) -> Result<()> {
+    prepare(pair)?;
+    Storage::new(Protocol::Nvme, 0).whole(pair, &Load::SMALL)
+}
+
+/// siw at one end, as Linux has it, and as one of two peers; each role occurs once.
+pub fn quick(pair: &mut Pair) -> Result<()> {
+    prepare(pair)?;
+    captured(pair, "siw.pcap", |pair| {
+        siw::load(&pair.b, Variant::Stock, pair.patience(6))?;
+        go_through(pair, &SHORT[1..], &|_| true, &mut |_| {})?;
+        siw::load(&pair.b, Variant::PeerToPeer, pair.patience(6))?;
+        go_through(pair, &SHORT[..1], &|_| true, &mut |_| {}).map(|_| ())
+    })
+}
+
+/// What siw refuses ends, and does not hang.
+pub fn refused(pair: &mut Pair) -> Result<()> {
+    prepare(pair)?;
+    siw::load(&pair.b, Variant::Stock, pair.patience(6))?;
+    refused_operations(pair, &mut |_| {})?;
+    refused_crc(pair)
+}
+
+fn captured(pair: &mut Pair, file: &str, programs: impl FnOnce(&mut Pair) -> Result<()>) -> Result<()> {
+    let capture = pair.wire()?.capture_tcp("a", &pair.directory().join(file))?;
+    let result = programs(pair);
+    let file = capture.finish()?;
+    let checked = capture::iwarp::check(&file);
+    result?;
+    ensure!(checked?.packets > 500, "hardly an FPDU passed the wire");
+    // It is large; one with a fault stays to be looked at.
+    paths::remove(&file)
+}

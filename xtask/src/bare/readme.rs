@@ -1,0 +1,30 @@
+//! The commands that README.md tells people to type.
+
+use anyhow::{Context, Result, ensure};
+
+/// The commands of README's "Try it". The quick half leaves the tests in VMs out.
+pub fn commands(readme: &str, quick: bool) -> Result<Vec<String>> {
+    let section = readme.split("\n## ").find(|section| section.starts_with("Try it\n"));
+    let block = section.and_then(|section| section.split("```\n").nth(1));
+    let block = block.context("README.md has no block of commands under \"Try it\"")?;
+    let test = |line: &str| if quick && line == "cargo xtask test" { " --no-vm" } else { "" };
+    let commands: Vec<String> = block.lines().map(|line| format!("{line}{}", test(line))).collect();
+    ensure!(commands.iter().any(|line| line.starts_with("cargo xtask test")), "README.md runs no tests");
+    Ok(commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vrdma_lab::paths;
+
+    #[test]
+    fn commands_are_those_of_readme() {
+        let readme = "# x\n```\nno\n```\n\n## Try it\n\nWords.\n\n```\ncargo xtask demo\ncargo xtask test\n```\n\n```\nno\n```\n## Y\n";
+        assert_eq!(commands(readme, false).unwrap(), ["cargo xtask demo", "cargo xtask test"]);
+        assert_eq!(commands(readme, true).unwrap(), ["cargo xtask demo", "cargo xtask test --no-vm"]);
+        assert!(commands("# x\n", true).is_err());
+        let ours = paths::read(&paths::workspace().join("README.md")).unwrap();
+        assert_eq!(commands(&ours, false).unwrap(), ["cargo xtask demo", "cargo xtask test"]);
+    }
+}
