@@ -147,19 +147,22 @@
 //! * `streams/bindings.rs` records which QP has which connection. `streams/guest.rs` keeps the
 //!   entries of each guest, and events that its driver has not received yet.
 //! * `streams/turn.rs` does the work of one worker round. `streams/ready.rs` picks the next
-//!   connection, fairly between guests. `streams/deadlines.rs` finds connections whose deadline has
-//!   passed.
+//!   connection, fairly between guests. `streams/serve.rs` does all that can be done for it.
+//! * `streams/watch.rs` waits for events of connections and listeners. `streams/expiry.rs` handles
+//!   deadlines that have passed, which `streams/deadlines.rs` finds.
 //! * `streams/input.rs` passes received bytes to the MPA set-up or to the engine.
 //!   `streams/pending.rs` keeps bytes that the engine has not taken yet.
 //! * `streams/taker.rs` passes segments of vrdma's own TCP to the engine without buffering.
 //! * `streams/outlet.rs` takes FPDUs from the engine. `streams/output.rs` keeps them until they are
 //!   sent. `streams/buffers.rs` keeps buffers for reuse. `streams/hash.rs` hashes numbers that
 //!   vrdma itself assigned.
-//! * `streams/end.rs` ends connections: by the peer, the engine, the driver, or time.
+//! * `streams/end.rs` ends connections: by the peer, the engine or the driver, and with their
+//!   guest.
 //! * `streams/carrier.rs` hides whether a connection uses a kernel socket, vrdma's own TCP, or a
 //!   loopback connection between two guests of one worker.
 //! * `streams/own/` adapts the crate `vrdma-tcp`:
-//!   * `node.rs` is the TCP of one guest. `doors.rs` has its listeners.
+//!   * `mod.rs` has the TCP of all guests. `node.rs` is that of one guest.
+//!   * `doors.rs` has its listeners. `arrivals.rs` handles frames that arrive for it.
 //!   * `end.rs` is one end of a connection. `user.rs` has the calls of its user.
 //!   * `send.rs` and `receive.rs` are the buffers. `budget.rs` limits their memory.
 //!   * `taker.rs` is the interface that takes payload directly from a frame.
@@ -169,8 +172,9 @@
 //!
 //! ## The worker
 //!
-//! * `worker.rs` is the loop. `worker/handle.rs` starts a worker and lets other threads call into
-//!   it. `worker/mail.rs` is a flag that says whether a message waits.
+//! * `worker.rs` has the state of a worker, and `worker/run.rs` is the loop. `worker/handle.rs`
+//!   starts a worker and lets other threads call into it. `worker/mail.rs` is a flag that says
+//!   whether a message waits.
 //! * `worker/all.rs` starts and stops all workers. `worker/watch.rs` notices a worker that is
 //!   stuck.
 //! * `worker/elsewhere.rs` adds the guests and GIDs of other workers.

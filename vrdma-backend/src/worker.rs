@@ -1,7 +1,23 @@
-//! The worker's loop: takes requests from channels, drives the engine, and reports completions.
+//! A worker takes requests from channels, drives the engine, and reports completions.
 //!
 //! A worker owns its guests' engine, queues and regions, so it needs no locks. Other threads send
 //! it closures ([`WorkerHandle::call`]), which it runs between two rounds.
+//!
+//! This file has the state. The methods of [`Worker`] are in several files. Each uses only those
+//! before it:
+//!
+//! * [`elsewhere`] has the guests and GIDs of other workers, and [`addresses`] checks the addresses
+//!   that guests want to use;
+//! * [`streams`] serves iWARP connections, [`uplink`] frames and packets, and [`post`] calls the
+//!   engine;
+//! * [`guests`] adds, starts, stops and resets guests, and [`broken`] ends those of a step that
+//!   panicked;
+//! * [`channels`] takes requests, [`failures`] fails QPs, and [`remap`] applies new memory tables;
+//! * [`execute`] executes commands, [`loans`] makes them wait for the uplink, and [`order`] for
+//!   requests;
+//! * [`sleep`] waits for something to do;
+//! * [`run`] is the loop;
+//! * [`handle`] starts the loop in a thread, and [`all`] does that for all workers.
 
 mod addresses;
 mod all;
@@ -27,6 +43,7 @@ mod polling;
 mod post;
 mod recall;
 mod remap;
+mod run;
 mod second_look;
 mod sleep;
 mod streams;
@@ -39,8 +56,6 @@ pub use all::{Place, Workers};
 pub use execute::{CommandError, Job, Order};
 pub use handle::WorkerHandle;
 
-use crate::cycles::{self, Stage};
-use crate::device::broken::{contained, step};
 use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;
 use crate::gids::GidView;
@@ -50,37 +65,21 @@ use crate::queue::channel::{Channel, ChannelError};
 use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::Receiver;
 use fetched::Fetched;
 use link::{PortState, Uplink};
 use mail::Mail;
 use near::NearPort;
-use polling::{NAP, Pause, Polling};
+use polling::Polling;
 use recall::Recall;
 use second_look::SecondLook;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 use turns::Turns;
 use vmm_sys_util::epoll::Epoll;
 use vmm_sys_util::event::EventConsumer;
 use vrdma_transport::{self as transport, DeviceId, Engine, GidEntry, OwnerId, Question, Sge};
 use vrdma_wire::num::Qpn;
-
-/// Bytes that the engine may copy in one round before channels are drained again.
-const COPY_BUDGET: u64 = 1 << 20;
-/// Messages executed in one round. The limit keeps guests that give commands without end from
-/// starving others.
-const MESSAGES: usize = 16;
-/// Rounds for which one reading of the clock is good enough while no deadline is pending: a few
-/// microseconds.
-const CLOCK_TURNS: u32 = 16;
-/// Rounds without work before each pauses briefly, in favour of other threads on the same core.
-const PROMPT: u32 = 8;
-/// Rounds without work after which the worker offers its processor to others between rounds.
-const SPINS: u32 = 256;
-/// Rounds after which a worker that does not sleep takes a second look at consumers.
-const LOOK_TURNS: u32 = 4096;
 
 /// Marks the kick of an Ethernet function in an epoll token. The upper half is the guest's number.
 const NET: u64 = 1 << 31;
@@ -216,122 +215,6 @@ impl Worker {
     /// Returns how many times the worker slept.
     pub fn sleeps(&self) -> u64 {
         self.sleeps
-    }
-
-    fn run(mut self) {
-        let mut idle_turns = 0u32;
-        cycles::begin();
-        while !self.stop {
-            let busy = self.turn();
-            cycles::end_turn(busy);
-            if busy {
-                self.polling.stop();
-                idle_turns = 0;
-                continue;
-            }
-            let _idle = cycles::enter(Stage::Idle);
-            idle_turns = idle_turns.saturating_add(1);
-            let spins = if self.polling.is_brief() { PROMPT } else { SPINS };
-            if idle_turns < spins || self.polling.is_endless() {
-                if idle_turns > PROMPT {
-                    std::hint::spin_loop();
-                }
-                continue;
-            }
-            self.pause(&mut idle_turns);
-        }
-    }
-
-    /// Waits between two rounds without work.
-    fn pause(&mut self, idle_turns: &mut u32) {
-        let now = Instant::now();
-        match self.polling.pause(now, self.requests) {
-            Pause::Yield => {
-                std::thread::yield_now();
-                let end = Instant::now();
-                self.polling.yielded(end, end - now);
-            }
-            Pause::Nap => {
-                std::thread::sleep(NAP);
-                *idle_turns = 0;
-            }
-            Pause::Sleep => {
-                let woken = self.sleep();
-                self.polling.slept(Instant::now(), woken);
-                *idle_turns = 0;
-            }
-        }
-    }
-
-    /// Runs one round. Returns true if there was work.
-    fn turn(&mut self) -> bool {
-        let _mark = cycles::enter(Stage::Poll);
-        let mut busy = self.mail.may_be_there() && self.run_messages();
-        let now = self.recent();
-        busy |= self.receive_frames(now);
-        busy |= self.receive_near(now);
-        busy |= cycles::within(Stage::Wire, || self.serve_streams(now));
-        self.end_broken();
-        busy |= self.drain_channels(now, busy);
-        busy |= self.pass_barriers(now);
-        busy |= cycles::within(Stage::Execute, || self.poll_engine(now));
-        busy |= self.serve_ethernet(now);
-        busy |= self.transmit_packets(now);
-        self.end_broken();
-        busy |= self.recall(now);
-        self.watch_link(now);
-        busy |= self.fail_cqs();
-        busy |= cycles::within(Stage::Complete, || self.outputs.flush(now));
-        self.net.flush();
-        self.end_broken();
-        self.turns = self.turns.saturating_add(1);
-        let look = self.turns >= LOOK_TURNS;
-        #[cfg(feature = "hooks")]
-        let look = look && crate::hooks::has_second_looks();
-        if look {
-            #[cfg(feature = "hooks")]
-            crate::hooks::run();
-            self.look_for_consumers();
-        }
-        busy
-    }
-
-    /// Runs the engine's own work. Returns true if there is more.
-    fn poll_engine(&mut self, now: transport::Instant) -> bool {
-        let Worker { engine, outputs, .. } = self;
-        let poll =
-            |engine: &mut Engine<MrMemory>, outputs: &mut Outputs| engine.poll(now, COPY_BUDGET, outputs);
-        // After a panic, the remaining devices may have more.
-        contained(step::TURN, None, engine, outputs, poll).unwrap_or(true)
-    }
-
-    /// Returns a time that is at most a few rounds old, or now if a deadline is pending.
-    fn recent(&mut self) -> transport::Instant {
-        let waits = self.engine.poll_timeout().is_some()
-            || self.outputs.next_timer().is_some()
-            || self.streams.own.next_deadline().is_some();
-        if self.clock.1 == 0 || waits {
-            self.clock = (self.now(), CLOCK_TURNS);
-        }
-        self.clock.1 -= 1;
-        self.clock.0
-    }
-
-    fn run_messages(&mut self) -> bool {
-        self.mail.take();
-        for taken in 0..MESSAGES {
-            match self.inbox.try_recv() {
-                Ok(message) => message(self),
-                Err(TryRecvError::Empty) => return taken != 0,
-                Err(TryRecvError::Disconnected) => {
-                    self.stop = true;
-                    return taken != 0;
-                }
-            }
-        }
-        // There may be more.
-        self.mail.announce();
-        true
     }
 
     #[cold]

@@ -16,7 +16,7 @@ use vrdma_tests::lab::Lab;
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{GuestTcp, QpOptions, wait};
-use vrdma_transport::{Initiator, Responder, Wishes};
+use vrdma_transport::{Initiator, SetUpResponder, Wishes};
 
 const LEN: u64 = 1 << 16;
 
@@ -136,7 +136,7 @@ impl Peer {
 
     /// Reads the initiator's request, and returns the reply that accepts it.
     fn reply(&mut self) -> Vec<u8> {
-        let mut responder = Responder::default();
+        let mut responder = SetUpResponder::default();
         loop {
             let mut byte = [0];
             self.0.read_exact(&mut byte).unwrap();

@@ -8,6 +8,7 @@ use super::claims::Own;
 use super::table::{Learned, MacTable};
 use super::verdict::{Reason, SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, FrameVlan, Listed, Vlans};
+use crate::config::GuestConfig;
 use std::collections::HashMap;
 use vrdma_transport::Instant;
 use vrdma_wire::head::{Head, Kind};
@@ -33,6 +34,18 @@ pub struct Member {
 }
 
 impl Member {
+    /// Returns what the switch needs to know of a guest.
+    pub fn of(guest: &GuestConfig) -> Member {
+        Member {
+            mac: guest.mac,
+            extra_macs: guest.extra_macs.clone(),
+            any_mac: guest.any_mac,
+            rdma: guest.socket.is_some(),
+            gids: guest.allowed_gids(),
+            vlans: guest.member_of(),
+        }
+    }
+
     /// Whether the guest's own list allows an IP address.
     ///
     /// Whether another guest lists the address has to be checked as well.

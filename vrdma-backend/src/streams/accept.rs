@@ -4,18 +4,14 @@ use super::cm::{Failure, ListenerId};
 use super::connection::{Connection, Phase, SET_UP_TIME};
 use super::handle::Handle;
 use super::listener::{Accepted, Entrance, Listener};
+use super::watch::PAUSE;
 use super::{Host, Result, Streams};
 use crate::tcp::Doors;
-use std::time::Duration;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, SetUpResponder};
 
 /// Connections accepted from a listener in one round.
 const ACCEPTS: usize = 4;
-/// How long a listener is left alone if the system is out of something that a connection needs.
-///
-/// Its sockets would report the waiting connection all the time.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 impl Streams {
     /// Executes CM_LISTEN, with listening sockets or an address for vrdma's own TCP.
@@ -77,26 +73,6 @@ impl Streams {
         }
         self.release_handle(device, handle);
         Ok(())
-    }
-
-    /// Watches a listener, if it accepts connections now. If that fails, it is retried later.
-    pub(super) fn watch_listener(&mut self, handle: Handle, host: &mut Host<'_>) {
-        let Some(listener) = self.table.listener(handle) else { return };
-        let (guests, all, device) = (&mut self.guests, &self.epoll, listener.device);
-        let watched = listener.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.own);
-        if let Err(error) = watched {
-            log::warn!("a listener cannot be watched: {error}");
-            listener.paused = Some(host.now + PAUSE);
-        }
-        self.deadlines.set(handle, &mut listener.armed, listener.paused);
-    }
-
-    /// Notes that a connection no longer waits for the driver's answer.
-    pub(super) fn answered(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
-        let Some(handle) = connection.listener.take() else { return };
-        let listener = self.table.listener(handle).expect("its connections end with it");
-        listener.waiting.remove(&connection.handle);
-        self.watch_listener(handle, host);
     }
 
     /// Accepts a few connections that peers have made.

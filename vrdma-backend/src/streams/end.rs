@@ -1,14 +1,11 @@
-//! The end of connections: by the peer, the engine, the driver, or time.
+//! The end of connections: by the peer, the engine or the driver, and with their guest.
 
 use super::cm::{Failure, What};
-use super::connection::{CLOSE_TIME, Connection, FINISH_TIME, Phase};
-use super::handle::Handle;
+use super::connection::{CLOSE_TIME, Connection, Phase};
 use super::{Host, Streams};
 use vmm_sys_util::epoll::EventSet;
-use vrdma_transport::{DeviceId, QpState, StreamEnd};
+use vrdma_transport::{DeviceId, StreamEnd};
 
-/// Deadlines handled in one round.
-const EXPIRED: usize = 32;
 /// Connections of reset guests that are closed in one round.
 const CLOSED: usize = 32;
 
@@ -113,39 +110,6 @@ impl Streams {
         let _ = host.engine.lose_stream(connection.device, qpn, orderly, host.outputs);
     }
 
-    /// Ends connections whose deadline has passed, a few in each round. Returns true if more are
-    /// due.
-    pub(super) fn expire(&mut self, host: &mut Host<'_>) -> bool {
-        for _ in 0..EXPIRED {
-            let Some(handle) = self.deadlines.due(host.now) else { break };
-            match self.table.take(handle) {
-                Some(connection) => self.connection_expired(connection, host),
-                None => self.listener_expired(handle, host),
-            }
-        }
-        self.deadlines.due(host.now).is_some()
-    }
-
-    fn connection_expired(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
-        connection.deadline = None;
-        if matches!(connection.phase, Phase::Open) && !connection.is_finishing {
-            let is_stuck = connection.is_blocked && has_failed(&connection, host);
-            if !is_stuck {
-                connection.deadline = connection.is_blocked.then_some(host.now + FINISH_TIME);
-                return self.put_back(connection, host);
-            }
-        }
-        self.abort(&mut connection, Failure::TimedOut, host);
-        self.put_back(connection, host);
-    }
-
-    /// Watches a listener again after its pause.
-    fn listener_expired(&mut self, handle: Handle, host: &mut Host<'_>) {
-        let listener = self.table.listener(handle).expect("who has a deadline is there");
-        listener.paused = None;
-        self.watch_listener(handle, host);
-    }
-
     /// Notes that a guest is paused, or continues.
     pub fn set_suspended(&mut self, device: DeviceId, is_suspended: bool) {
         let guest = self.guest(device);
@@ -188,10 +152,4 @@ impl Streams {
         }
         !self.leaving.is_empty()
     }
-}
-
-/// Whether a connection's QP is in ERR. Its output is not waited for without limit then.
-fn has_failed(connection: &Connection, host: &Host<'_>) -> bool {
-    let qpn = connection.bound.qpn().expect("an open connection has its QP");
-    host.engine.query_qp(connection.device, qpn).is_ok_and(|attr| attr.state == QpState::Err)
 }

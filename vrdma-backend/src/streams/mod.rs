@@ -8,8 +8,16 @@
 //! Received bytes go to the engine. FPDUs of the engine are copied into the connection's
 //! [`output`], which goes to TCP once a round. Nothing here blocks.
 //!
-//! [`turn`] is the worker's round. [`input`] handles received bytes, and [`end`] ends connections.
-//! [`commands`] and [`accept`] execute the driver's commands. [`outlet`] is the engine's interface.
+//! The methods of [`Streams`] are in several files. Each uses only those before it:
+//!
+//! * this file has the state, [`outlet`] the engine's interface, and [`taker`] the interface of
+//!   vrdma's own TCP;
+//! * [`end`] ends connections, and [`input`] handles received bytes;
+//! * [`watch`] waits for events of connections and listeners, and [`expiry`] for deadlines;
+//! * [`serve`] does all that can be done for a connection;
+//! * [`accept`] and [`commands`] execute the driver's commands;
+//! * [`turn`] is the worker's round.
+//!
 //! All of them identify connections and listeners by [`handle`]s. A handle does not outlive its
 //! entry, while the number that the driver uses is reused.
 //!
@@ -25,6 +33,7 @@ mod commands;
 mod connection;
 mod deadlines;
 mod end;
+mod expiry;
 mod guest;
 mod handle;
 mod hash;
@@ -35,18 +44,20 @@ mod output;
 mod own;
 mod pending;
 mod ready;
+mod serve;
 mod table;
 mod taker;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod watch;
 
 use crate::device::outputs::Outputs;
 use crate::memory::MrMemory;
 use crate::translate::event::AsyncEvent;
 use bindings::Bindings;
 use cm::{CmEvent, ConnectionId, What};
-use connection::{Connection, Phase};
+use connection::Connection;
 use deadlines::Deadlines;
 use guest::Guest;
 pub use handle::Handle;
@@ -197,31 +208,20 @@ impl Streams {
         self.table.free(handle);
     }
 
-    /// Puts back a connection that was worked on.
-    ///
-    /// It is forgotten instead if it is over and no driver knows of it.
-    fn put_back(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
-        connection.charge(&mut self.own);
-        let (guests, all, device) = (&mut self.guests, &self.epoll, connection.device);
-        let watched =
-            connection.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.own);
-        if let Err(error) = watched {
-            log::warn!("a connection cannot be watched: {error}");
-            // Without a watch, nothing would report received bytes. (A connection without a socket
-            // needs no watch.)
-            self.lose(&mut connection, host);
+    /// Lists an entry to be served in its guest's turn, if it still exists.
+    fn list(&mut self, handle: Handle, events: EventSet) {
+        if let Some(connection) = self.table.connection(handle) {
+            connection.due |= events;
+            if !std::mem::replace(&mut connection.is_listed, true) {
+                self.ready.push(connection.device, handle);
+                self.in_vain = 0;
+            }
+        } else if let Some(listener) = self.table.listener(handle)
+            && !std::mem::replace(&mut listener.is_listed, true)
+        {
+            self.ready.push(listener.device, handle);
+            self.in_vain = 0;
         }
-        let phase = &connection.phase;
-        assert_eq!(connection.bound.qpn().is_some(), phase.has_qp(), "it has a QP as long as it needs one");
-        let is_gone = matches!(phase, Phase::Over) && !connection.is_known;
-        let deadline = connection.deadline.filter(|_| !is_gone);
-        self.deadlines.set(connection.handle, &mut connection.armed, deadline);
-        if !is_gone {
-            return self.table.put(connection);
-        }
-        self.answered(&mut connection, host);
-        self.guest(connection.device).forget(&mut connection.told);
-        self.release_handle(connection.device, connection.handle);
     }
 
     /// Queues an event for the driver about a connection.

@@ -4,9 +4,9 @@
 mod own;
 mod turns;
 
-use super::accept::PAUSE;
 use super::cm::{Accept, Connect, Depths, Failure, ListenerId};
 use super::connection::{ANSWER_TIME, CLOSE_TIME, FINISH_TIME, SET_UP_TIME};
+use super::watch::PAUSE;
 use super::*;
 use crate::config::Config;
 use crate::device::{Device, DeviceLimits};

@@ -1,13 +1,13 @@
 //! What a worker knows of the other workers: their guests, and which guest has which GID.
 
 use super::Worker;
-use super::guests::member_of;
 use super::near::NearCounters;
 use crate::config::GuestConfig;
 use crate::cycles::{self, Stage};
 use crate::device::broken::{contained, step};
 use crate::device::clock::Clock;
 use crate::gids::GidView;
+use crate::net::Member;
 use vrdma_transport::{self as transport, DeviceId, GidEntry};
 
 impl Worker {
@@ -20,7 +20,7 @@ impl Worker {
 
     /// Adds the guests of other workers. It is called before any guest is added.
     pub fn set_others(&mut self, guests: &[GuestConfig], gids: GidView) {
-        guests.iter().for_each(|guest| self.net.add_elsewhere(&member_of(guest)));
+        guests.iter().for_each(|guest| self.net.add_elsewhere(&Member::of(guest)));
         self.gids = Some(gids);
     }
 

@@ -16,18 +16,6 @@ use vrdma_transport::{DeviceId, Error, OwnerId};
 /// The MTU of IP packets if nothing sets it.
 const USUAL_MTU: u16 = 1500;
 
-/// Returns what the switch needs to know of a guest.
-pub(super) fn member_of(guest: &GuestConfig) -> Member {
-    Member {
-        mac: guest.mac,
-        extra_macs: guest.extra_macs.clone(),
-        any_mac: guest.any_mac,
-        rdma: guest.socket.is_some(),
-        gids: guest.allowed_gids(),
-        vlans: guest.member_of(),
-    }
-}
-
 impl Worker {
     /// Whether this virtqueue is bound as a channel.
     pub fn has_channel(&self, device: DeviceId, index: u16) -> bool {
@@ -127,7 +115,7 @@ impl Worker {
 
     /// Adds a guest, with a device and a port of the switch. They wait for its front-ends.
     pub fn add_guest(&mut self, guest: GuestConfig, limits: DeviceLimits) -> (DeviceId, usize) {
-        let port = self.net.add(&guest.name, member_of(&guest), limits.guest.flood_rate);
+        let port = self.net.add(&guest.name, Member::of(&guest), limits.guest.flood_rate);
         (self.add_function(guest, limits, port), port)
     }
 
@@ -194,7 +182,7 @@ impl Worker {
         self.channels = kept;
         let mut gone: Vec<BoundChannel> = gone;
         gone.iter_mut().for_each(|bound| bound.watch(&self.epoll, false));
-        self.drop_barriers(id);
+        self.barriers.retain(|barrier| barrier.device != id);
         self.failing.retain(|(device, _)| *device != id);
         self.outputs.take_loans_back(id);
         // Dropping many objects takes long, so another thread does it.

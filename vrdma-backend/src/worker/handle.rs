@@ -14,6 +14,7 @@ use super::{CommandError, Job, Message, Stopped, Worker};
 use crate::config::Poll;
 use crate::device::broken::step;
 use crate::device::outputs::Outputs;
+use crate::memory::Loans;
 use crate::net::Net;
 use crate::processors::pin;
 use crate::ratelimit::RateLimit;
@@ -34,6 +35,8 @@ use vrdma_transport::{self as transport, DeviceId, Engine};
 
 /// How often a thread that waits for an answer checks whether the worker is stuck.
 const LOOK: Duration = Duration::from_millis(100);
+/// The number of regions that are visited in one message.
+const SLICE: usize = 1024;
 
 /// A handle by which other threads reach a worker.
 #[derive(Clone, Debug)]
@@ -112,6 +115,34 @@ impl WorkerHandle {
     /// Sets whether the worker makes no progress.
     pub(super) fn set_stuck(&self, stuck: bool) {
         self.stuck.store(stuck, Ordering::Relaxed);
+    }
+
+    /// Waits until the uplink has released this memory, or will not do so soon.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn wait_for(&self, loans: Loans) -> Result<(), Stopped> {
+        self.ask(|reply| Box::new(move |worker| worker.when_back(loans, move |_| _ = reply.send(()))))
+    }
+
+    /// Waits until the uplink has released all memory of a device, or will not do so soon.
+    ///
+    /// No more is passed to it, because the device is suspended.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn wait_for_device(&self, id: DeviceId) -> Result<(), Stopped> {
+        let loans =
+            move |worker: &mut Worker| worker.uplink.as_ref().is_some_and(|uplink| uplink.has_loaned());
+        if !self.call(loans)? {
+            return Ok(());
+        }
+        let regions = self.call(move |worker| worker.engine.region_indices(id))?;
+        let mut loans = Loans::default();
+        for start in (0..regions).step_by(SLICE) {
+            loans.extend(self.call(move |worker| worker.loans(id, start..start + SLICE))?);
+        }
+        self.wait_for(loans)
     }
 
     fn send(&self, message: Message) -> Result<(), Stopped> {

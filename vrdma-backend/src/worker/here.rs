@@ -38,3 +38,11 @@ pub fn wait<R>(answer: &Receiver<R>) -> Result<R, Stopped> {
 pub fn with<R>(f: impl FnOnce(&mut Worker) -> R) -> R {
     WORKER.with_borrow_mut(|worker| f(worker.as_mut().expect("a worker of this thread")))
 }
+
+impl Worker {
+    /// Runs one round, as the worker's thread would.
+    pub fn take_turn(&mut self) {
+        self.clock.1 = 0;
+        self.turn();
+    }
+}

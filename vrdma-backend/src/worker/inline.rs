@@ -27,12 +27,6 @@ pub fn stop() {
 }
 
 impl Worker {
-    /// Runs one round, as the worker's thread would.
-    pub fn take_turn(&mut self) {
-        self.clock.1 = 0;
-        self.turn();
-    }
-
     /// Advances the worker's clock.
     pub fn pass(&mut self, time: Duration) {
         self.outputs.clock.pass(time);

@@ -7,7 +7,7 @@
 //! time to time to release it. A driver that keeps memory nevertheless gets copies only.
 
 use super::recall::{RECLAIM_TURNS, Recall};
-use super::{CommandError, Job, Stopped, Worker, WorkerHandle};
+use super::{CommandError, Job, Worker};
 use crate::memory::{Loans, MrMemory};
 use std::ops::Range;
 use std::time::Duration;
@@ -17,8 +17,6 @@ use vrdma_wire::num::Lkey;
 /// The time that drivers have to release memory. They also have `TURNS` rounds.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TURNS: u32 = 1000;
-/// The number of regions that are visited in one message.
-const SLICE: usize = 1024;
 
 impl Worker {
     /// Calls `then` with true when this memory is released, or with false if it will not be soon.
@@ -80,40 +78,10 @@ impl Worker {
     }
 
     /// Returns the memory of these regions of a device that frames may still carry.
-    fn loans(&mut self, id: DeviceId, indices: Range<usize>) -> Loans {
+    pub(super) fn loans(&mut self, id: DeviceId, indices: Range<usize>) -> Loans {
         let mut loans = Loans::default();
         self.engine.regions_mut(id, indices).for_each(|(_, region)| loans.extend(region.recall()));
         loans
-    }
-}
-
-impl WorkerHandle {
-    /// Waits until the uplink has released this memory, or will not do so soon.
-    ///
-    /// # Errors
-    /// The worker has stopped.
-    pub fn wait_for(&self, loans: Loans) -> Result<(), Stopped> {
-        self.ask(|reply| Box::new(move |worker| worker.when_back(loans, move |_| _ = reply.send(()))))
-    }
-
-    /// Waits until the uplink has released all memory of a device, or will not do so soon.
-    ///
-    /// No more is passed to it, because the device is suspended.
-    ///
-    /// # Errors
-    /// The worker has stopped.
-    pub fn wait_for_device(&self, id: DeviceId) -> Result<(), Stopped> {
-        let loans =
-            move |worker: &mut Worker| worker.uplink.as_ref().is_some_and(|uplink| uplink.has_loaned());
-        if !self.call(loans)? {
-            return Ok(());
-        }
-        let regions = self.call(move |worker| worker.engine.region_indices(id))?;
-        let mut loans = Loans::default();
-        for start in (0..regions).step_by(SLICE) {
-            loans.extend(self.call(move |worker| worker.loans(id, start..start + SLICE))?);
-        }
-        self.wait_for(loans)
     }
 }
 
@@ -125,7 +93,7 @@ impl std::fmt::Debug for Recall {
 
 #[cfg(test)]
 mod tests {
-    use super::super::inline;
+    use super::super::{WorkerHandle, inline};
     use super::*;
     use crate::command::{Command, DeregMr, RegMr, ReregMr};
     use crate::config::Config;

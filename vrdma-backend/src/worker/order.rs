@@ -182,11 +182,6 @@ impl Worker {
             }
         }
     }
-
-    /// Drops what waits for a device, because the device forgets everything.
-    pub(super) fn drop_barriers(&mut self, id: DeviceId) {
-        self.barriers.retain(|barrier| barrier.device != id);
-    }
 }
 
 impl BoundChannel {

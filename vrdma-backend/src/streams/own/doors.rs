@@ -1,52 +1,11 @@
 //! Listeners of vrdma's own TCP, and their queues of connections.
 
 use super::node::{ANY, BACKLOG, Door, Node, Ready};
-use super::{Own, Socket, address, gid, refused};
 use crate::streams::handle::Handle;
 use crate::tcp::TrafficClass;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use vrdma_tcp::{ConnectionId, Refused, Tuple};
-use vrdma_transport::{DeviceId, Error};
 use vrdma_wire::num::{Gid, VlanId};
-
-impl Own {
-    /// Starts to listen.
-    ///
-    /// # Errors
-    /// `Busy`: there is such a listener already.
-    pub fn listen(
-        &mut self,
-        device: DeviceId,
-        handle: Handle,
-        at: SocketAddr,
-        traffic_class: TrafficClass,
-    ) -> Result<(), Error> {
-        let gid = if at.ip().is_unspecified() { Gid([0; 16]) } else { gid(at.ip()) };
-        let node = self.index(device);
-        self.nodes[node].listen(handle, (gid, at.port()), traffic_class).map_err(refused)
-    }
-
-    /// Stops listening.
-    pub fn unlisten(&mut self, device: DeviceId, handle: Handle) {
-        let node = self.index(device);
-        self.nodes[node].unlisten(handle, &mut self.ready);
-    }
-
-    /// Accepts the next connection of a listener. Returns it with the addresses of both ends.
-    pub fn accept(&mut self, device: DeviceId, handle: Handle) -> Option<(Socket, SocketAddr, SocketAddr)> {
-        let node = self.index(device);
-        let (id, tuple) = self.nodes[node].accept(handle)?;
-        let remote = address(tuple.remote, tuple.ports.remote);
-        Some((Socket { node, id }, address(tuple.local, tuple.ports.local), remote))
-    }
-
-    /// Sets whether a listener is to be told of connections.
-    pub fn watch_listener(&mut self, device: DeviceId, handle: Handle, is_watched: bool) {
-        let node = self.index(device);
-        self.nodes[node].watch_door(handle, is_watched, &mut self.ready);
-    }
-}
 
 impl Node {
     /// Returns the listener for connections to this address, if the guest may use the address.

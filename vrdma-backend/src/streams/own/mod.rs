@@ -6,6 +6,7 @@
 //! stays until it is read. Users of connections that may have work are queued, and get events like
 //! those of epoll.
 
+mod arrivals;
 mod budget;
 mod doors;
 mod end;
@@ -23,7 +24,7 @@ use super::handle::Handle;
 use super::output::Taken;
 use crate::config::{GuestConfig, GuestLimits};
 use crate::port::{Checksums, Offload};
-use crate::tcp::{Path, asked_after};
+use crate::tcp::{Path, TrafficClass, asked_after};
 use budget::{Budget, Pool};
 use node::{Node, Ready};
 use pipe::Pipes;
@@ -161,6 +162,42 @@ impl Own {
         }
         let id = self.nodes[node].connect(at(now), tuple, path, user).map_err(refused)?;
         Ok((Socket { node, id }, address(tuple.local, tuple.ports.local)))
+    }
+
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// `Busy`: there is such a listener already.
+    pub fn listen(
+        &mut self,
+        device: DeviceId,
+        handle: Handle,
+        at: SocketAddr,
+        traffic_class: TrafficClass,
+    ) -> Result<(), Error> {
+        let gid = if at.ip().is_unspecified() { Gid([0; 16]) } else { gid(at.ip()) };
+        let node = self.index(device);
+        self.nodes[node].listen(handle, (gid, at.port()), traffic_class).map_err(refused)
+    }
+
+    /// Stops listening.
+    pub fn unlisten(&mut self, device: DeviceId, handle: Handle) {
+        let node = self.index(device);
+        self.nodes[node].unlisten(handle, &mut self.ready);
+    }
+
+    /// Accepts the next connection of a listener. Returns it with the addresses of both ends.
+    pub fn accept(&mut self, device: DeviceId, handle: Handle) -> Option<(Socket, SocketAddr, SocketAddr)> {
+        let node = self.index(device);
+        let (id, tuple) = self.nodes[node].accept(handle)?;
+        let remote = address(tuple.remote, tuple.ports.remote);
+        Some((Socket { node, id }, address(tuple.local, tuple.ports.local), remote))
+    }
+
+    /// Sets whether a listener is to be told of connections.
+    pub fn watch_listener(&mut self, device: DeviceId, handle: Handle, is_watched: bool) {
+        let node = self.index(device);
+        self.nodes[node].watch_door(handle, is_watched, &mut self.ready);
     }
 
     /// Returns the listener of another guest of this worker that a connection would reach.

@@ -3,22 +3,16 @@
 use super::budget::Budget;
 use super::end::{End, User};
 use super::receive::WINDOW;
-use super::taker::{Direct, Taker};
 use crate::allowed::{AllowedGid, Vlans};
 use crate::config::{GuestConfig, GuestLimits};
-use crate::frames::sum;
 use crate::streams::buffers::Buffers;
 use crate::streams::handle::Handle;
 use crate::streams::hash::NumberMap;
 use crate::tcp::{Path, TrafficClass};
 use std::collections::{HashMap, VecDeque};
-use vrdma_tcp::{
-    Config, ConnectionId, Event, Instant, NextHop, Origin, Ports, Refused, Stack, StackLimits, Tuple,
-};
+use vrdma_tcp::{Config, ConnectionId, Event, Instant, Ports, Refused, Stack, StackLimits, Tuple};
 use vrdma_wire::head::{Head, Kind};
-use vrdma_wire::icmp::TooLong;
 use vrdma_wire::num::{Gid, Mac, VlanId};
-use vrdma_wire::tcp::Packet;
 
 /// Connections that may wait for the worker to accept them, and half-open ones, of each listener.
 pub(super) const BACKLOG: usize = 128;
@@ -29,7 +23,7 @@ const HALF_OPEN: usize = 4 * BACKLOG;
 /// No ICMP message can force smaller segments.
 const LEAST_MTU: [u16; 2] = [576, 1280];
 /// Bytes of the IP and TCP headers: IPv4, IPv6.
-const HEADERS: [u16; 2] = [40, 60];
+pub(super) const HEADERS: [u16; 2] = [40, 60];
 /// First of the ports that are chosen here. They are above those that Linux chooses.
 const FIRST_PORT: u16 = 61_000;
 
@@ -192,77 +186,6 @@ impl Node {
         self.stack.get(id).map(vrdma_tcp::Connection::mss)
     }
 
-    /// Handles a received frame that this TCP [takes](Node::takes).
-    pub fn handle_frame(
-        &mut self,
-        now: Instant,
-        (headers, frame): (&Head, &[u8]),
-        ready: &mut Ready,
-        taker: &mut dyn Taker,
-    ) {
-        self.expect(headers, taker);
-        let (packet, data) = match Packet::parse_behind(headers, frame, sum) {
-            Ok(parsed) => parsed,
-            Err(vrdma_wire::tcp::Bad::Checksum) => return self.counters.bad_checksum += 1,
-            Err(_) => return self.counters.malformed += 1,
-        };
-        self.counters.segments_in += 1;
-        let hop = NextHop { mac: packet.src_mac, vlan: packet.vlan };
-        let origin = Origin { remote: packet.src, local: packet.dst, hop };
-        let (ends, buffers) = (&mut self.ends, &mut self.incoming);
-        let (budget, short) = (&self.budget, &mut self.counters.short_of_memory);
-        let mut take = |id, arrival: vrdma_tcp::Arrival| {
-            // The first data may come with the segment that completes the set-up. The listener is
-            // known a moment later.
-            let end = ends.entry(id).or_insert_with(|| End::new(User::Listener(NO_DOOR)));
-            let room = end.room(budget);
-            let direct = match end.user {
-                User::Connection(user) => Direct(Some((user, &mut *taker))),
-                User::Listener(_) | User::Nobody => Direct(None),
-            };
-            let taken = end.input.take(&arrival, data, room, buffers, direct);
-            // Most segments are taken as a whole.
-            if taken < arrival.at.len() {
-                let memory =
-                    if arrival.offset == arrival.complete { room.in_order } else { room.beyond_hole };
-                *short += u64::from(memory < arrival.at.len() as u64);
-            }
-            taken
-        };
-        let id = self.stack.handle_segment(now, origin, &packet.header, data.len(), &mut take);
-        self.follow(ready);
-        if let Some(id) = id {
-            self.changed(id, ready);
-        }
-    }
-
-    /// Handles a router's message that a segment was too long.
-    ///
-    /// Anybody can send such a message. It is believed if there is such a connection, and the
-    /// segment is in flight (RFC 5927).
-    pub fn handle_too_long(&mut self, told: &TooLong) {
-        let ports = Ports { local: told.local_port, remote: told.remote_port };
-        let tuple = Tuple { local: told.local, remote: told.remote, ports };
-        let mss = told.mtu.saturating_sub(HEADERS[usize::from(told.local.ipv4().is_none())]);
-        if !self.stack.handle_too_long(&tuple, VlanId::of(told.eth.vlan), told.seq, mss) {
-            self.counters.too_long_ignored += 1;
-        }
-    }
-
-    /// Handles a received segment of a connection: frees acknowledged output, and notes events.
-    fn changed(&mut self, id: ConnectionId, ready: &mut Ready) {
-        let most = self.window();
-        let Some(end) = self.ends.get_mut(&id) else { return };
-        if let Some(connection) = self.stack.get(id) {
-            end.output.acknowledge(connection.acknowledged(), &mut self.outgoing);
-        }
-        end.charge(&mut self.budget);
-        if let Some(window) = end.input.window(most) {
-            self.stack.change(id, |connection| connection.set_window(window));
-        }
-        note(end, &self.budget, ready);
-    }
-
     /// Handles the events that TCP reports of connections.
     pub(super) fn follow(&mut self, ready: &mut Ready) {
         while let Some((id, event)) = self.stack.poll_event() {
@@ -346,7 +269,7 @@ impl Node {
 }
 
 /// The listener of a connection whose listener is not known yet. No listener has this handle.
-const NO_DOOR: Handle = Handle { number: u32::MAX, generation: u32::MAX };
+pub(super) const NO_DOOR: Handle = Handle { number: u32::MAX, generation: u32::MAX };
 
 /// Queues the user of a connection if there are events that it wants.
 pub(super) fn note(end: &mut End, budget: &Budget, ready: &mut Ready) {
