@@ -1,9 +1,9 @@
-//! `cargo xtask bare`: does README's "Try it" hold on a machine that has nothing yet?
+//! `cargo xtask bare`: checks README's "Try it" on a machine on which nothing is installed.
 //!
-//! A minimal Debian root, of release 12 or 13 (`--suite trixie`), gets the Rust toolchain, the
-//! settings of the package registries, and the working tree; README's commands run in it as they
-//! stand. `bare.lock` remembers what the last success depended on, so that continuous integration
-//! need not repeat it each time.
+//! The machine is a minimal Debian root, of release 12 or 13 (`--suite trixie`). It gets the Rust
+//! toolchain, the settings of the package registries, and the working tree. README's commands run
+//! in it unchanged. `bare.lock` contains a hash of what the last success depended on, so that
+//! continuous integration does not repeat it each time.
 
 mod lock;
 mod readme;
@@ -18,54 +18,54 @@ use readme::commands;
 use root::Root;
 pub use root::Suite;
 
-/// What to try.
+/// What to try on a bare machine.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Plan {
-    /// The demo and the tests without VMs alone.
+    /// Run only the demo and the tests without VMs.
     #[arg(long)]
     pub quick: bool,
-    /// The release of Debian that the machine has.
+    /// The release of Debian on the machine.
     #[arg(long, value_enum, default_value_t)]
     pub suite: Suite,
-    /// Packages that the machine has already, as `libclang-cpp14,dpdk`.
+    /// Packages that the machine already has, e.g. `libclang-cpp14,dpdk`.
     #[arg(long, value_delimiter = ',', value_name = "PACKAGES")]
     pub have: Vec<String>,
-    /// A command to run there after README's, as 'cargo run --release -p vrdma-perf -- report'; may
-    /// be given again.
+    /// A command to run there after README's, e.g. 'cargo run --release -p vrdma-perf -- report'
+    /// (may be repeated).
     #[arg(long, value_name = "COMMAND")]
     pub also: Vec<String>,
-    /// A command to run there in place of README's; may be given again.
+    /// A command to run there instead of README's (may be repeated).
     #[arg(long, value_name = "COMMAND", conflicts_with = "quick")]
     pub instead: Vec<String>,
 }
 
-/// Both commands, with every test in VMs, on an empty machine.
+/// Time limit of both commands, with every test in VMs, on an empty machine.
 const LIMIT: Duration = Duration::from_secs(3 * 60 * 60);
-/// The quick half takes less. It was seen to take 27 minutes on a fast machine that did nothing
-/// else; slow ones need twice that to build. One that is begun and does not end in time fails the
-/// whole run, so it is not begun.
+/// Time that must be left to start the quick half.
+///
+/// It took 27 minutes on a fast machine that did nothing else. Slow machines need twice that to
+/// build. If it does not end in time, the whole run fails. So it does not start without this time.
 const QUICK_HALF: Duration = Duration::from_secs(60 * 60);
 
-/// Disk that root, builds, and the roots inside it take, in MiB; the quick half was seen to take
-/// 7,800.
+/// Disk space in MiB for the root, the builds, and the roots inside it. The quick half took 7,800.
 const SPACE: u64 = 12 * 1024;
 
-/// Goes through the plan. The root is removed after a success, and stays after a failure.
+/// Runs the plan. The root is removed after a success, and kept after a failure.
 pub fn run(plan: &Plan) -> Result<()> {
     possible()?;
     needs::ensure()?;
     try_it(plan, Instant::now() + LIMIT)
 }
 
-/// How continuous integration's look at the bare machine ended, if not by a failure.
+/// The outcome of the bare machine in continuous integration, unless it failed.
 pub enum Due {
     /// It succeeded.
     Tried,
-    /// It was not tried, and why.
+    /// It was not tried, for this reason.
     Skipped(String),
 }
 
-/// The quick half, if what it depends on changed since its last success.
+/// Runs the quick half if its inputs changed since its last success.
 pub fn in_ci(until: Instant) -> Result<Due> {
     if lock::is_current()? {
         return Ok(Due::Skipped(format!("{} is of this state", lock::NAME)));
@@ -83,7 +83,7 @@ pub fn in_ci(until: Instant) -> Result<Due> {
     Ok(Due::Tried)
 }
 
-/// An error if this machine cannot make a bare one.
+/// Fails if this machine cannot create a bare root.
 fn possible() -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "a bare root is made as root: run this with sudo");
     let mut command = std::process::Command::new("unshare");
@@ -98,7 +98,7 @@ fn possible() -> Result<()> {
 
 fn try_it(plan: &Plan, until: Instant) -> Result<()> {
     let start = Instant::now();
-    // What is tried, not what is there when it ends.
+    // The hash is of what is tried, not of the files at the end.
     let hash = lock::hash()?;
     let mut commands = match plan.instead.as_slice() {
         [] => commands(&paths::read(&paths::workspace().join("README.md"))?, plan.quick)?,

@@ -1,5 +1,7 @@
-//! `cargo xtask bench`: `compare OLD NEW`, the daemons of two revisions, measured in turns;
-//! `report`, all figures of docs/performance/report.md.
+//! `cargo xtask bench`: measures vrdma.
+//!
+//! `compare OLD NEW` measures the daemons of two revisions alternately. `report` produces all
+//! figures of docs/performance/report.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,23 +12,25 @@ use anyhow::{Context, Result, ensure};
 use vrdma_lab::proc::{self, describe};
 use vrdma_lab::{artefacts, needs, paths, ui};
 
-/// A build from nothing takes some minutes.
+/// Time limit of a build. A build from scratch takes some minutes.
 const BUILD: Duration = Duration::from_secs(60 * 60);
 
-/// What is compared.
+/// What to compare.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The two daemons: a revision of git, `.` for the working tree, or a program's path.
+    /// The two daemons: a git revision, `.` for the working tree, or a program's path.
     pub sides: [String; 2],
-    /// What vrdma-perf is told besides.
+    /// Additional options of vrdma-perf.
     pub options: Vec<String>,
 }
 
-/// Builds both and prints vrdma-perf's table of one beside the other. vrdma-perf itself, which
-/// plays the guests, is the working tree's.
+/// Builds both daemons, and prints vrdma-perf's comparison.
+///
+/// vrdma-perf itself, which plays the guests, is the working tree's.
 ///
 /// # Errors
-/// There is no such revision, or it does not build; or vrdma-perf's.
+///
+/// There is no such revision, a revision or vrdma-perf does not build, or vrdma-perf fails.
 pub fn compare(plan: &Plan) -> Result<()> {
     needs::ensure()?;
     let [first, second] = &plan.sides;
@@ -38,11 +42,15 @@ pub fn compare(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Puts figures, plots and cycle account of this machine into docs/performance/report.md, or into
-/// report.md of another folder. What vrdma-perf is told besides holds for both.
+/// Writes this machine's figures, plots and cycle account into a folder's report.md.
+///
+/// The default folder is docs/performance. The additional options of vrdma-perf apply to both of
+/// its runs.
 ///
 /// # Errors
-/// vrdma-perf does not build, or one of its runs fails; what the others gave is in the document.
+///
+/// vrdma-perf does not build, or one of its runs fails. The document then has the other run's
+/// results.
 pub fn report(out: Option<&Path>, options: &[String]) -> Result<()> {
     needs::ensure()?;
     let ours = paths::workspace().join("docs/performance");
@@ -54,14 +62,14 @@ pub fn report(out: Option<&Path>, options: &[String]) -> Result<()> {
         ensure!(status.success(), "{} report {}: {}", program.display(), account.concat(), describe(status));
         Ok(())
     };
-    // Both are built before the first is measured, which wants the machine to itself.
+    // Both programs are built before the first measurement, which needs the machine for itself.
     let programs = (artefacts::perf()?, artefacts::perf_with_account()?);
     let (figures, account) = (run(&programs.0, &[]), run(&programs.1, &["--account"]));
     ui::say(&format!("written: {}", out.join("report.md").display()));
     figures.and(account)
 }
 
-/// The daemon that is meant.
+/// Returns the path of a side's daemon, and builds it if necessary.
 fn daemon(side: &str) -> Result<PathBuf> {
     if side == "." {
         return artefacts::backend_program();
@@ -79,14 +87,14 @@ fn daemon(side: &str) -> Result<PathBuf> {
     Ok(built)
 }
 
-/// Where daemons of revisions are kept, by commit.
+/// Returns the directory of the built revisions' daemons, which are named by commit.
 fn directory() -> Result<PathBuf> {
     let directory = paths::workspace().join("target/bench");
     paths::make_dir(&directory)?;
     Ok(directory)
 }
 
-/// The full name of a revision's commit.
+/// Returns the full name of a revision's commit.
 fn commit(revision: &str) -> Result<String> {
     let mut command = git();
     command.args(["rev-parse", "--quiet", "--verify", "--end-of-options", &format!("{revision}^{{commit}}")]);
@@ -100,8 +108,9 @@ fn git() -> Command {
     command
 }
 
-/// Builds the daemon of a commit in a work tree that is there for that long. Revisions share a
-/// target directory, and so what they have in common.
+/// Builds the daemon of a commit in a temporary git work tree.
+///
+/// Revisions share a target directory, so that common dependencies are built once.
 fn build(revision: &str, commit: &str, to: &Path) -> Result<()> {
     let directory = directory()?;
     let tree = Tree::add(&directory.join("tree"), commit)?;
@@ -112,19 +121,19 @@ fn build(revision: &str, commit: &str, to: &Path) -> Result<()> {
     let what = format!("building the backend of {revision}");
     let log = paths::log("build-bench")?;
     ui::step_with_log(&what, Some(&log), || proc::run_logged(&what, command, &log, BUILD))?;
-    // A copy that was cut off is not taken for the whole.
+    // An interrupted copy must not be taken for a complete one.
     let part = to.with_extension("part");
     let program = target.join("release/vrdma-backend");
     fs::copy(&program, &part).with_context(|| format!("cannot copy {}", program.display()))?;
     fs::rename(&part, to).with_context(|| format!("cannot rename {}", part.display()))
 }
 
-/// A work tree of git, which goes with this.
+/// A git work tree, which is removed when this value is dropped.
 struct Tree(PathBuf);
 
 impl Tree {
     fn add(path: &Path, commit: &str) -> Result<Tree> {
-        // One that was cut off left its own.
+        // An interrupted run may have left its work tree.
         drop(Tree(path.to_owned()));
         let mut command = git();
         command.args(["worktree", "add", "--quiet", "--force", "--detach"]).arg(path).arg(commit);
@@ -135,7 +144,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // There may be none, and what is left does no harm.
+        // The work tree may not exist. If it cannot be removed, it does no harm.
         let mut remove = git();
         remove.args(["worktree", "remove", "--force"]).arg(&self.0);
         let _ = remove.stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -1,14 +1,17 @@
-//! Tests that fail in a run of the suite and pass alone: what counts as flaky, and when that fails
-//! the run. docs/testing.md, "Flaky tests". [`vrdma_lab::repeats`] repeats them.
+//! Tests that fail in a run of the suite and pass alone. This file decides what counts as flaky,
+//! and when that fails the run.
+//!
+//! The rules are in docs/testing.md, "Flaky tests". [`vrdma_lab::repeats`] repeats the tests.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::paths;
 
-/// Flaky tests that a run may have and pass.
+/// Number of flaky tests with which a run may still pass.
 const LET_PASS: usize = 1;
 
-/// Why these flaky tests fail the run; `None` if it may pass. `known` are those that were flaky
-/// before.
+/// Returns why these flaky tests fail the run, or `None` if it may pass.
+///
+/// `known` are the tests that were flaky in an earlier run.
 pub fn refusal(flaky: &[String], known: &[String]) -> Option<String> {
     if let Some(again) = flaky.iter().find(|name| known.iter().any(|known| is(name, known))) {
         return Some(format!("{again} is flaky and was before (docs/testing.md)"));
@@ -16,18 +19,19 @@ pub fn refusal(flaky: &[String], known: &[String]) -> Option<String> {
     (flaky.len() > LET_PASS).then(|| format!("{} tests are flaky", flaky.len()))
 }
 
-/// Whether a runner's name of a test, which may have its program and its module before it, is of a
-/// test in the table.
+/// Whether a test runner's name denotes a test of the table.
+///
+/// The runner's name may begin with the test's program and module.
 fn is(name: &str, known: &str) -> bool {
     name == known || name.strip_suffix(known).is_some_and(|before| before.ends_with([' ', ':']))
 }
 
-/// The tests that were flaky before.
+/// Returns the tests that were flaky in an earlier run.
 pub fn known() -> Result<Vec<String>> {
     table(&paths::read(&paths::workspace().join("docs/testing.md"))?)
 }
 
-/// The first column of the table in the section "Flaky tests": names in backticks.
+/// Returns the first column of the table in the section "Flaky tests": names in backticks.
 fn table(text: &str) -> Result<Vec<String>> {
     let section = text.split("\n## ").find(|section| section.starts_with("Flaky tests\n"));
     let section = section.context("docs/testing.md has no section \"Flaky tests\"")?;
@@ -54,7 +58,7 @@ mod tests {
         assert_eq!(refusal(&[], &[]), None);
         assert_eq!(refusal(&names(&["a"]), &names(&["b"])), None);
         assert_eq!(refusal(&names(&["a", "c"]), &[]).unwrap(), "2 tests are flaky");
-        // Of two steps, too.
+        // The tests may be from two steps.
         assert!(refusal(&names(&["a", "a"]), &[]).is_some());
     }
 
@@ -63,7 +67,7 @@ mod tests {
         let known = names(&["wire::a_test", "vm-x"]);
         let refused = |name: &str| refusal(&names(&[name]), &known);
         assert_eq!(refused("vm-x").unwrap(), "vm-x is flaky and was before (docs/testing.md)");
-        // nextest says of which program it is.
+        // nextest adds the name of the program.
         assert!(refused("vrdma-tests::verbs wire::a_test").is_some());
         assert!(refused("wire::a_test").is_some());
         // A test may move to another file.

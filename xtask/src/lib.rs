@@ -1,6 +1,8 @@
-//! The project's lints and its suite: the steps of `cargo xtask test`, continuous integration, the
-//! bare machine, benches. The binary (`main.rs`) only reads the command line. VMs and what runs in
-//! them are crates of their own, in `testing/`.
+//! The project's lints and test suite: `cargo xtask test`, continuous integration, the bare
+//! machine, and benches.
+//!
+//! The binary (`main.rs`) only parses the command line. VMs, and the programs and tests in them,
+//! are separate crates in `testing/`.
 
 pub mod bare;
 pub mod bench;

@@ -1,4 +1,4 @@
-//! `cargo xtask`: what a person types. The library does the work.
+//! `cargo xtask`: the command line of the project. The libraries do the work.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,107 +29,107 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Sub {
-    /// Two VMs on one backend: stock verbs programs of one write into the memory of the other.
+    /// Boot two VMs on one backend, where stock verbs programs write into the other VM's memory.
     Demo {
-        /// Another demo than that.
+        /// Another demo.
         #[command(subcommand)]
         which: Option<DemoOf>,
-        /// Over the kernel's own rdma_rxe instead of our device: for comparison.
+        /// Use the kernel's rdma_rxe instead of our device, for comparison.
         #[arg(long, global = true)]
         rxe: bool,
-        /// Workers of each backend; each VM is served by another [default: 1].
+        /// Workers of each backend. Each VM is served by another worker [default: 1].
         #[arg(long, value_name = "NUMBER", global = true)]
         workers: Option<u32>,
     },
-    /// Every check and test; the last line of the output is `N passed, N failed`.
+    /// Run every check and test. The last line of the output is `N passed, N failed`.
     Test(TestArguments),
-    /// What continuous integration runs: the same as `test`, and `bare --quick` where bare.lock
-    /// says that it is due.
+    /// Run what continuous integration runs: `test`, and `bare --quick` if bare.lock says that it
+    /// is due.
     Ci(TestArguments),
-    /// README's two commands on a bare machine: a minimal Debian 12 root with the Rust toolchain
-    /// and this working tree.
+    /// Run README's two commands on a bare machine: a minimal Debian root (12 by default) with the
+    /// Rust toolchain and this working tree.
     Bare(bare::Plan),
-    /// Another command again and again; says at the end which rounds failed. Each round's logs stay
-    /// in a directory of their own.
+    /// Repeat another command, and report which rounds failed. Each round's logs are kept in a
+    /// directory of their own.
     Repeat {
-        /// How many times.
+        /// Number of rounds.
         rounds: u32,
-        /// The command, as `test --only vm-ping`.
+        /// The command, e.g. `test --only vm-ping`.
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Other people's programs over the device, one after the other; docs/conformance.md says how
-    /// each went.
+    /// Run other people's programs over the device, one after another. The results are written to
+    /// docs/conformance.md.
     Conformance {
-        /// Which programs [default: all].
+        /// Families of programs [default: all].
         families: Vec<Family>,
-        /// The device that they use.
+        /// The device that the programs use.
         #[arg(long, default_value = "vrdma")]
         device: Device,
-        /// The device of the clients' VM, where it is another one.
+        /// The device of the clients' VM, if it is another one.
         #[arg(long)]
         peer: Option<Device>,
-        /// Where the two VMs are.
+        /// Where the two VMs run.
         #[arg(long, default_value = "one-host")]
         topology: Place,
-        /// Only programs with this in their name (may be repeated).
+        /// Only programs with this text in their names (may be repeated).
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
-        /// Workers of each backend; each VM is served by another [default: 1].
+        /// Workers of each backend. Each VM is served by another worker [default: 1].
         #[arg(long, value_name = "NUMBER")]
         workers: Option<u32>,
     },
-    /// Programs at random, while others are killed, drivers removed, VMs reset and links pulled; at
-    /// the end all is given back.
+    /// Run random programs while others are killed, drivers removed, VMs reset and links pulled. At
+    /// the end all objects must be released.
     Soak {
-        /// How long, after each program has run once.
+        /// Duration, after each program has run once.
         #[arg(long, default_value_t = 30)]
         minutes: u64,
-        /// What a run before printed: the same programs and disturbances in the same order.
+        /// The seed that an earlier run printed, for the same programs and disturbances in the same
+        /// order.
         #[arg(long)]
         seed: Option<u64>,
-        /// Where the two VMs are.
+        /// Where the two VMs run.
         #[arg(long, default_value = "one-host")]
         topology: Place,
     },
-    /// The kernel module on a kernel with KASAN, lockdep and kmemleak: tests, then random calls
-    /// from processes that are killed, and rmmod.
+    /// Test the kernel module on a kernel with KASAN, lockdep and kmemleak: tests, then random
+    /// calls from processes that are killed, and rmmod.
     ///
-    /// The kernel is built from Debian's sources when it is wanted for the first time, which takes
-    /// an hour; an interrupted build goes on where it was. A report of a kernel is an error, with
-    /// the report's text. At the end faults on purpose show that each kind would have been
-    /// reported.
+    /// The kernel is built from Debian's sources on first use, which takes an hour. An interrupted
+    /// build continues. Each report of a kernel is an error, with the report's text. At the end,
+    /// deliberate faults show that each kind of fault would have been reported.
     KernelFaults {
-        /// Only tests with this in their names, before the random calls (may be repeated).
+        /// Only tests with this text in their names, before the random calls (may be repeated).
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
-        /// How long there are random calls, after the tests.
+        /// Duration of the random calls, after the tests.
         #[arg(long, default_value_t = 30)]
         minutes: u64,
-        /// What a run before printed: the same rounds in the same order.
+        /// The seed that an earlier run printed, for the same rounds in the same order.
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// How fast is it?
+    /// Measure how fast vrdma is.
     Bench {
         #[command(subcommand)]
         which: BenchOf,
     },
-    /// Two VMs with a shell each, or a command in them.
+    /// Open a shell in each of two VMs, or run a command in them.
     Vm(VmArguments),
-    /// Is every RoCE packet of a capture sound? By tshark's dissector and scapy's ICRC.
+    /// Check every RoCE packet of a capture with tshark's dissector and scapy's ICRC.
     CheckCapture {
-        /// In pcap format.
+        /// The capture, in pcap format.
         file: PathBuf,
-        /// It is of TCP streams: is every FPDU of iWARP sound? By tshark's dissectors, which
+        /// The capture contains TCP streams. Check every iWARP FPDU with tshark's dissectors, which
         /// compute its CRC.
         #[arg(long)]
         iwarp: bool,
     },
-    /// Build the roots and the VMs' image, the kernel module and the provider (all cached by
-    /// content).
+    /// Build the roots, the VMs' image, the kernel module and the provider. All are cached by
+    /// content.
     Image {
-        /// The kernel that they are for.
+        /// The kernel of the VMs.
         #[arg(long, default_value = "usual")]
         kernel: Kernel,
     },
@@ -137,66 +137,66 @@ enum Sub {
 
 #[derive(Subcommand)]
 enum DemoOf {
-    /// Two hosts, each with a backend and a VM, and a wire between them.
+    /// Run two hosts, each with a backend and a VM, joined by a wire.
     TwoHosts,
-    /// A VM on a backend, and on another host a VM whose kernel's rdma_rxe speaks RoCE.
+    /// Run a VM on a backend, and a VM on another host whose kernel's rdma_rxe speaks RoCE.
     Interop {
-        /// Perftest's tables up to 8 MiB in all eight rounds, not in two. The check of what passed
-        /// the wire then takes longer than the programs.
+        /// Run perftest's tables up to 8 MiB in all eight rounds, not only in two. The check of the
+        /// captured packets then takes longer than the programs.
         #[arg(long)]
         all_sizes: bool,
     },
-    /// Two hosts, and iWARP between them.
+    /// Run two hosts, with iWARP between them.
     Iwarp {
-        /// Whose TCP it goes over.
+        /// Whose TCP carries the connections.
         #[arg(long, default_value = "kernel")]
         tcp: Tcp,
         /// The driver of the hosts' uplinks.
         #[arg(long, default_value = "net_af_packet")]
         uplink: Uplink,
-        /// The second VM has Linux's soft-iWARP, with CRCs on and off, and as one of two peers or
-        /// not.
+        /// The second VM has Linux's soft-iWARP: with CRCs on and off, and with peer-to-peer mode
+        /// on and off.
         #[arg(long)]
         siw: bool,
-        /// Both VMs have Linux's soft-iWARP: for comparison, with what our device is shown beside.
+        /// Both VMs have Linux's soft-iWARP, for comparison with our device.
         #[arg(long, conflicts_with_all = ["siw", "tcp"])]
         both_siw: bool,
-        /// Only programs with this in their name (may be repeated), as `siw: crc: vrdma0 in a <-
-        /// siw0 in b, IPv4: rping, 64 bytes` is one.
+        /// Only programs with this text in their names (may be repeated). A name is e.g.
+        /// `siw: crc: vrdma0 in a <- siw0 in b, IPv4: rping, 64 bytes`.
         #[arg(long, value_name = "NAME")]
         only: Vec<String>,
     },
-    /// A VM in the role of a host, whose uplink is an emulated NIC on PCI behind an IOMMU, and a VM
-    /// with rdma_rxe as its peer.
+    /// Run a VM in the role of a host, with a VM with rdma_rxe as its peer. The host's uplink is an
+    /// emulated NIC on PCI behind an IOMMU.
     PciNic {
-        /// Which NICs [default: all].
+        /// NICs [default: all].
         nics: Vec<Nic>,
     },
 }
 
 #[derive(Subcommand)]
 enum BenchOf {
-    /// All figures, plots and the cycle account of docs/performance/report.md, from a run on this
-    /// machine: some five minutes, in which it should have nothing else to do.
+    /// Measure all figures, plots and the cycle account of docs/performance/report.md on this
+    /// machine. This takes some five minutes, in which the machine should have nothing else to do.
     Report {
-        /// The folder that report.md and its plots go to [default: docs/performance].
+        /// The folder for report.md and its plots [default: docs/performance].
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// What `vrdma-perf report` takes besides, as `-- -D 1`.
+        /// Additional options of `vrdma-perf report`, e.g. `-- -D 1`.
         #[arg(last = true)]
         options: Vec<String>,
     },
-    /// The daemons of two revisions measured in turns: each figure of vrdma-perf's standard set as
-    /// a ratio, with its spread.
+    /// Measure the daemons of two revisions alternately: each figure of vrdma-perf's standard set
+    /// as a ratio, with its spread.
     ///
-    /// A revision is built once and kept in target/bench. The guests are played by the working
-    /// tree's vrdma-perf. Wants two processors and nothing else on them.
+    /// A revision is built once, and kept in target/bench. The working tree's vrdma-perf plays the
+    /// guests. The command needs two processors with nothing else on them.
     Compare {
-        /// A revision of git, `.` for the working tree, or the path of a vrdma-backend.
+        /// A git revision, `.` for the working tree, or the path of a vrdma-backend.
         old: String,
-        /// Another.
+        /// Another revision, `.`, or the path of a vrdma-backend.
         new: String,
-        /// What `vrdma-perf compare` takes besides, as `-- --only WRITE -D 2`.
+        /// Additional options of `vrdma-perf compare`, e.g. `-- --only WRITE -D 2`.
         #[arg(last = true)]
         options: Vec<String>,
     },
@@ -204,16 +204,18 @@ enum BenchOf {
 
 #[derive(Args)]
 struct TestArguments {
-    /// Without the tests in VMs.
+    /// Leave out the tests in VMs.
     #[arg(long)]
     no_vm: bool,
-    /// VMs without this part of our device (may be repeated); what needs it is skipped.
+    /// Leave this part of our device out of the VMs (may be repeated). Tests that need it are
+    /// skipped.
     #[arg(long, value_name = "PART")]
     without: Vec<Part>,
-    /// Only steps and VM tests with this in their name (may be repeated); `vm-` is all VM tests.
+    /// Only steps and VM tests with this text in their names (may be repeated). `vm-` selects all
+    /// VM tests.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Also what takes too long for every day: a run of an hour or more.
+    /// Also run what takes too long for every day. Such a run takes an hour or more.
     #[arg(long)]
     long: bool,
     /// Print the names of all steps and VM tests, and run none.
@@ -225,16 +227,16 @@ struct TestArguments {
 struct VmArguments {
     #[command(subcommand)]
     action: Option<VmAction>,
-    /// Leave a part of our device out (may be repeated).
+    /// Leave out a part of our device (may be repeated).
     #[arg(long, global = true, value_name = "PART")]
     without: Vec<Part>,
-    /// Leave our device out altogether.
+    /// Leave out our device altogether.
     #[arg(long, global = true)]
     no_rdma: bool,
-    /// Each VM on a host of its own, with a wire between them.
+    /// Run each VM on a host of its own, with a wire between the hosts.
     #[arg(long, global = true)]
     two_hosts: bool,
-    /// One more argument for the backend (may be repeated), as `--backend=--poll-us=20`.
+    /// An additional argument of the backend (may be repeated), e.g. `--backend=--poll-us=20`.
     #[arg(long, global = true, value_name = "ARGUMENT")]
     backend: Vec<String>,
     /// Virtual CPUs of each VM.
@@ -243,20 +245,20 @@ struct VmArguments {
     /// Memory of each VM in MiB.
     #[arg(long, global = true, default_value_t = 1024)]
     memory: u32,
-    /// What they boot.
+    /// The kernel that the VMs boot.
     #[arg(long, global = true, default_value = "usual")]
     kernel: Kernel,
-    /// More words for the guests' kernel command line; `vrdma.noload` keeps our module from being
-    /// loaded.
+    /// Additional words for the guests' kernel command line. `vrdma.noload` prevents loading of our
+    /// module.
     #[arg(long, global = true, default_value = "")]
     kernel_words: String,
 }
 
 #[derive(Subcommand)]
 enum VmAction {
-    /// Boot the pair, run a command line in both VMs or in one, end.
+    /// Boot the pair, run a command line in both VMs or in one, and end.
     Run {
-        /// Only in this VM, a or b.
+        /// Run it only in this VM, a or b.
         #[arg(long)]
         on: Option<String>,
         /// Seconds after which the command is killed.
@@ -266,9 +268,9 @@ enum VmAction {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Join the terminal to a VM, a or b, that another `cargo xtask vm` runs.
+    /// Join the terminal to a VM, a or b, of another `cargo xtask vm`.
     Attach {
-        /// Which VM.
+        /// The VM.
         name: String,
     },
 }
@@ -276,7 +278,7 @@ enum VmAction {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = proc::catch_signals().and_then(|()| run(arguments));
-    // On the way out of `run` everything was dropped, that is: ended and removed.
+    // When `run` has returned, everything is dropped, that is, ended and removed.
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -364,7 +366,7 @@ fn vm(arguments: VmArguments) -> Result<()> {
     if two_hosts {
         config.topology = Topology::Wire([Device::Vrdma; 2]);
     }
-    // An option that is given replaces ours.
+    // An option on the command line replaces the default.
     let name = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
     config.backend_arguments.retain(|ours| backend.iter().all(|given| name(given) != name(ours)));
     config.backend_arguments.extend(backend);
@@ -396,7 +398,7 @@ fn run_in(pair: &mut Pair, on: Option<&str>, line: &str, timeout: Duration) -> R
         job.echo(&if on.is_some() { String::new() } else { format!("{}: ", vm.name()) });
         jobs.push((vm.name(), job));
     }
-    // Side by side, so that one VM's output does not wait for the other's.
+    // The waits run in parallel, so that one VM's output does not wait for the other VM.
     let failures: Vec<String> = std::thread::scope(|scope| {
         let wait = |(name, job): (&str, Job)| match job.wait(timeout) {
             Ok(output) if output.exit == Exit::Code(0) => None,

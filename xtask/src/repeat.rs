@@ -1,5 +1,6 @@
-//! `cargo xtask repeat N -- WHAT`: the same command again and again, to see how often it fails.
-//! Each round's logs stay.
+//! `cargo xtask repeat N -- WHAT`: repeats a command, to see how often it fails.
+//!
+//! The logs of each round are kept.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use vrdma_lab::proc::{Proc, describe, indent};
 use vrdma_lab::vm::CAPTURE;
 use vrdma_lab::{paths, ui};
 
-/// A round ends when its command does.
+/// Time limit of a round. A round ends when its command ends.
 const FOREVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The error of rounds that failed, all of them reported already.
+/// The error for failed rounds, all of which were already reported.
 #[derive(Debug)]
 pub struct Failed;
 
@@ -26,12 +27,16 @@ impl std::fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Runs an xtask command line so often, and goes on after a failure; an error if a round failed.
+/// Runs an xtask command line this many times, also after a failure.
+///
+/// # Errors
+///
+/// A round failed.
 pub fn run(rounds: u32, command: &[String]) -> Result<()> {
     ensure!(rounds > 0, "no rounds are asked for");
     let directory = new_directory()?;
     ui::say(&format!("logs of each round: {}", directory.display()));
-    // The program that runs, also after another build replaced its file.
+    // This is the running program, even if another build has replaced its file.
     let program = Path::new("/proc/self/exe");
     let failed = go(rounds, &directory, |_, logs| {
         let mut this = Command::new(program);
@@ -47,7 +52,7 @@ pub fn run(rounds: u32, command: &[String]) -> Result<()> {
     Err(Failed.into())
 }
 
-/// The rounds that failed. What a round prints goes to `output` in its directory.
+/// Returns the rounds that failed. The output of a round goes to `output` in its directory.
 fn go(rounds: u32, directory: &Path, command: impl Fn(u32, &Path) -> Command) -> Result<Vec<u32>> {
     let width = rounds.to_string().len();
     let mut failed = Vec::new();
@@ -78,7 +83,7 @@ fn go(rounds: u32, directory: &Path, command: impl Fn(u32, &Path) -> Command) ->
     Ok(failed)
 }
 
-/// `target/vm/repeat/SECONDS`, where the seconds are those of the clock.
+/// Creates `target/vm/repeat/SECONDS-PROCESS`. The seconds are the time since 1970.
 fn new_directory() -> Result<PathBuf> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let parent = paths::vm().join("repeat");

@@ -1,6 +1,7 @@
-//! The shape of the guest's kernel module: a file calls and includes only what is on the floors
-//! below its own, by the table of floors in its README. No file is longer than 600 lines, no
-//! function longer than 60.
+//! The structure of the guest's kernel module.
+//!
+//! A file calls and includes only what is on a floor below its own. The table of floors is in the
+//! module's README. No file is longer than 600 lines, and no function longer than 60.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,12 +13,12 @@ const MOST_LINES_OF_A_FUNCTION: usize = 60;
 /// Files of the module: their names and texts.
 type Files = BTreeMap<String, String>;
 
-/// What a file defines at its outermost level.
+/// A definition at the outermost level of a file.
 struct Definition {
     name: String,
-    /// Of this file alone.
+    /// Whether it is static, that is, visible only in this file.
     private: bool,
-    /// From the first line to the closing brace.
+    /// Number of lines, from the first one to the closing brace.
     lines: usize,
     function: bool,
 }
@@ -90,7 +91,7 @@ fn stem(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
-/// What is wrong with the files, one sentence each.
+/// Returns what is wrong with the files, one sentence for each fault.
 fn faults(files: &Files) -> Vec<String> {
     let floors = floors(&files["README.md"]);
     let sources: BTreeMap<&str, String> = files
@@ -125,14 +126,14 @@ fn faults(files: &Files) -> Vec<String> {
         if let Some(&floor) = floors.get(stem(name)) {
             faults.extend(upward(name, floor, text, &floors, &owners));
         } else if name.ends_with(".c") || !sources.contains_key(format!("{}.c", stem(name)).as_str()) {
-            // A header is in the row of its source file.
+            // A header belongs to the row of its source file.
             faults.push(format!("{name} is in no row of README.md"));
         }
     }
     faults
 }
 
-/// Uses and includes of one file that do not go down.
+/// Returns a file's uses and includes that do not go to a lower floor.
 fn upward(
     name: &str,
     floor: u32,
@@ -164,7 +165,7 @@ fn upward(
     faults
 }
 
-/// The rows `| floor | `file` | question |` of the README.
+/// Parses the rows `| floor | `file` | question |` of the README.
 fn floors(readme: &str) -> BTreeMap<String, u32> {
     let row = |line: &str| {
         let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
@@ -175,7 +176,7 @@ fn floors(readme: &str) -> BTreeMap<String, u32> {
     readme.lines().filter_map(row).collect()
 }
 
-/// The objects that Kbuild links are those of all sources.
+/// Returns a fault if the objects that Kbuild links are not those of all sources.
 fn kbuild_fault(kbuild: &str, sources: &BTreeMap<&str, String>) -> Option<String> {
     let (_, objects) = kbuild.split_once("-y :=")?;
     let linked: BTreeSet<&str> =
@@ -189,7 +190,7 @@ fn words(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_')
 }
 
-/// Without comments; their line breaks stay. (No string of the module has `/*` in it.)
+/// Removes comments, and keeps their line breaks. No string of the module contains `/*`.
 fn without_comments(text: &str) -> String {
     let mut result = String::new();
     let mut rest = text;
@@ -203,10 +204,10 @@ fn without_comments(text: &str) -> String {
     result
 }
 
-/// What a file defines: functions, and data with an initial value.
+/// Returns the functions, and the data with an initial value, that a file defines.
 fn definitions(text: &str) -> Vec<Definition> {
     let mut definitions = Vec::new();
-    // What was read since the last definition or declaration, and its number of lines.
+    // `head` and `lines` are the text since the last definition or declaration, and its length.
     let (mut head, mut lines, mut depth) = (String::new(), 0, 0_i32);
     let mut directive = false;
     for line in text.lines() {
@@ -229,7 +230,7 @@ fn definitions(text: &str) -> Vec<Definition> {
     definitions
 }
 
-/// What is defined by a block with this before it; nothing if it is a type.
+/// Returns the definition of a block with this text before it, or `None` for a type.
 fn definition(head: &str, lines: usize) -> Option<Definition> {
     let private = head.starts_with("static");
     let function = !head.contains('=');

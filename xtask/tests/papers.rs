@@ -1,10 +1,12 @@
-//! What holds of papers: their links lead somewhere, they are short, and docs/evidence.md names
-//! tests in VMs and files of end-to-end tests that are there. Names of single tests are not looked
-//! up.
+//! Checks of documents: their links exist, they are short, and docs/evidence.md names tests that
+//! exist.
+//!
+//! In docs/evidence.md the names of tests in VMs and of files of end-to-end tests are checked, but
+//! not the names of single tests.
 
 use vrdma_lab::paths;
 
-/// Names between backticks, each with the character behind it.
+/// Returns names between backticks, each with the character that follows it.
 fn quoted(text: &str) -> impl Iterator<Item = (&str, char)> {
     let mut parts = text.split('`').peekable();
     std::iter::from_fn(move || {
@@ -15,7 +17,7 @@ fn quoted(text: &str) -> impl Iterator<Item = (&str, char)> {
     })
 }
 
-/// What is wrong with the tests in VMs that a text names. A star marks those of `--long`.
+/// Returns what is wrong with the tests in VMs that a text names. A star marks `--long` tests.
 fn faults_of_vm_tests(text: &str) -> Vec<String> {
     let tests = vrdma_vm_tests::all();
     let fault = |(name, behind): (&str, char)| {
@@ -30,8 +32,9 @@ fn faults_of_vm_tests(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What stands between backticks and looks like a file of the end-to-end tests, in the rows of a
-/// table that have no crate before it.
+/// Returns names of end-to-end test files that do not exist.
+///
+/// These are names between backticks in rows of tables, unless a crate's name precedes them.
 fn missing_files(text: &str) -> Vec<String> {
     let directory = paths::workspace().join("tests/tests/end_to_end");
     let is_there = |name: &str| directory.join(format!("{name}.rs")).is_file();
@@ -62,8 +65,8 @@ fn names_that_are_wrong_are_found() {
     assert_eq!(missing_files(text), ["nowhere"]);
 }
 
-/// README, the manual pages, and what is written for those who use, build and read the project,
-/// each with its text.
+/// Returns the names and texts of README, the manual pages, and the documents for users, builders
+/// and readers.
 fn papers() -> Vec<(String, String)> {
     let workspace = paths::workspace();
     let names = [
@@ -92,7 +95,7 @@ fn papers() -> Vec<(String, String)> {
     names.into_iter().map(read).collect()
 }
 
-/// Paragraphs and items of lists, each on one line: no code, table, heading or picture.
+/// Returns paragraphs and list items, each on one line, without code, tables, headings or diagrams.
 fn prose(text: &str) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     let mut is_code = false;
@@ -117,10 +120,10 @@ fn prose(text: &str) -> Vec<String> {
     paragraphs
 }
 
-/// Sentences of more words than this are not understood at once.
+/// The highest number of words in a sentence.
 const WORDS: usize = 30;
 
-/// Sentences of too many words.
+/// Returns the sentences with too many words.
 fn long_sentences(text: &str) -> Vec<String> {
     let ends = |paragraph: &str| paragraph.replace(". ", ".\n").replace("? ", "?\n").replace("! ", "!\n");
     let sentences = prose(text)

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Device memory of vrdma0, and objects that another process imports. Runs in a VM.
+"""Checks device memory of vrdma0, and objects that another process imports.
 
-INDEX: the checks. The others are processes that these start:
-import INDEX FD PD MR DM: imports the context behind a file descriptor and its objects, and writes to the region and to the memory.
-hold: has as much memory as a context may have, and a region of it, says `holding`, and writes to it until it is killed.
+Runs in a VM.
+
+INDEX: runs the checks. They start the other forms as processes:
+import INDEX FD PD MR DM: imports the context behind a file descriptor and its objects. Writes to
+the region and to the device memory.
+hold: allocates as much device memory as a context may have, with a region of it. Prints `holding`,
+and writes to the memory until it is killed.
 """
 
 import errno
@@ -26,7 +30,7 @@ from pyverbs.wr import SGE, SendWR
 PORT = 1
 RIGHTS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
 ZERO_BASED = RIGHTS | e.IBV_ACCESS_ZERO_BASED
-# Of a context, and of how many contexts.
+# Device memory of one context, and the number of contexts for which the device has memory.
 MIB, CONTEXTS = 1 << 20, 16
 PAGE = mmap.PAGESIZE
 
@@ -37,7 +41,7 @@ def same(what, found, wanted):
 
 
 def error_of(function, *arguments, **named):
-    """The errno with which a call fails; 0 if it does not."""
+    """Returns the errno with which a call fails, or 0 if it succeeds."""
     try:
         result = function(*arguments, **named)
         if hasattr(result, "close"):
@@ -52,7 +56,7 @@ def alloc(context, length, log_align=0):
 
 
 class Loop:
-    """A QP that is connected with itself."""
+    """A QP that is connected to itself."""
 
     def __init__(self, context, pd, index):
         self.cq = CQ(context, 8)
@@ -69,7 +73,7 @@ class Loop:
         self.qp.to_rts(attr)
 
     def run(self, opcode, element, rkey, address):
-        """The status of a request."""
+        """Executes a request, and returns its status."""
         send = SendWR(1, opcode=opcode, sg=[element], num_sge=1)
         send.set_wr_rdma(rkey, address)
         self.qp.post_send(send)
@@ -83,10 +87,13 @@ class Loop:
 
 
 def traffic(context, pd, index):
-    """Requests name bytes of device memory as the region has them, from 0 on; copies see the same bytes."""
+    """Checks that requests address device memory by the region's offsets, from 0 on.
+
+    Copies see the same bytes.
+    """
     dm = alloc(context, 3 * PAGE)
     same("new memory", dm.copy_from_dm(0, 3 * PAGE), bytes(3 * PAGE))
-    # From a byte that is not aligned to one in another page.
+    # The region begins at an unaligned byte and ends in another page.
     region, source = DMMR(pd, PAGE + 3, ZERO_BASED, dm, PAGE - 2), MR(pd, 64, RIGHTS)
     loop = Loop(context, pd, index)
     text = b"to the first byte...to the last."
@@ -100,7 +107,7 @@ def traffic(context, pd, index):
     dm.copy_to_dm(PAGE, b"by the processor", 16)
     same("a READ", loop.run(read, SGE(source.buf + 32, 16, source.lkey), region.rkey, 2), e.IBV_WC_SUCCESS)
     same("what was read", source.read(16, 32), b"by the processor")
-    # As a local buffer too.
+    # Device memory also serves as a local buffer.
     source.write("outwards", 8)
     other = MR(pd, 64, RIGHTS)
     same("a WRITE out of it", loop.run(write, SGE(2, 16, region.lkey), other.rkey, other.buf), e.IBV_WC_SUCCESS)
@@ -138,7 +145,7 @@ def refusals(context, pd):
 
 
 def limits(context):
-    """A context has so much in whole pages, and all contexts have so much."""
+    """Checks the limit of a context, in whole pages, and the limit of the device."""
     small = alloc(context, 1)
     same("more than is left", error_of(alloc, context, MIB), errno.ENOMEM)
     rest = alloc(context, MIB - PAGE)
@@ -155,7 +162,10 @@ def limits(context):
 
 
 def mapped_by_a_child(context):
-    """Memory that is freed while a process maps it counts, and stays with that process."""
+    """Checks memory that is freed while a process maps it.
+
+    It still counts, and stays with that process.
+    """
     dm = alloc(context, MIB)
     ready, go_on = os.pipe(), os.pipe()
     child = os.fork()
@@ -173,14 +183,14 @@ def mapped_by_a_child(context):
 
 
 def imports(context, pd, index):
-    """Another process, which has no channel here, writes with what it imports."""
+    """Writes in another process, which has no channel, with objects that it imports."""
     dm, mr = alloc(context, 100), MR(pd, 64, ZERO_BASED)
     fd = os.dup(context.cmd_fd)
     numbers = [str(number) for number in (index, fd, pd.handle, mr.handle, dm.handle)]
     subprocess.run([sys.executable, "-B", __file__, "import", *numbers], check=True, pass_fds=[fd])
     os.close(fd)
     same("what the import wrote", (mr.read(8, 0), dm.copy_from_dm(0, 8)), (b"imported", b"copied.."))
-    # It unimported its objects, so they are still here.
+    # The other process unimported its objects, so they still exist here.
     same("a region of its memory", error_of(DMMR, pd, 100, ZERO_BASED, dm, 0), 0)
     for thing in (mr, dm):
         thing.close()
@@ -218,7 +228,7 @@ def hold():
 
 
 def killed(times):
-    """Processes that are killed leave nothing: the device has all of its memory again."""
+    """Kills processes that have device memory. Afterwards all of the memory is free again."""
     for _ in range(times):
         command = [sys.executable, "-B", __file__, "hold"]
         held = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(3)]
@@ -230,14 +240,14 @@ def killed(times):
 
 
 def available():
-    """Bytes that the VM has left."""
+    """Returns the bytes of memory that are available in the VM."""
     with open("/proc/meminfo", encoding="ascii") as file:
         [line] = [line for line in file if line.startswith("MemAvailable:")]
     return 1024 * int(line.split()[1])
 
 
 def given_back(context, pd):
-    """The pages are free again, and the next has nothing of the last."""
+    """Checks that pages are freed, and that new memory contains nothing of earlier memory."""
     before = available()
     for number in range(128):
         dm = alloc(context, MIB)
@@ -261,7 +271,7 @@ def main(index):
     imports(context, pd, index)
     killed(4)
     given_back(context, pd)
-    # After all the others: what they left would be missing.
+    # This comes last, because it would miss any memory that the other checks left allocated.
     limits(context)
     print("device memory and imports are right")
 

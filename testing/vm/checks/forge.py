@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Sends RoCEv2 packets that nobody asked for, from a host on the wire that is none of the two that talk.
+"""Sends forged RoCEv2 packets, from a third host on the wire of two hosts that are connected.
 
 Usage: forge.py INTERFACE VICTIM_MAC VICTIM_IP PEER_MAC PEER_IP QPN COUNT
 
-The victim's QP has the peer's as its partner. Of each kind there are COUNT packets:
+The victim's QP is connected to the peer's. COUNT packets of each kind are sent:
 
-source   right QPN, from an address of nobody's
-psn      as if from the peer, with PSNs all over the place
+source   right QPN, from an address that belongs to nobody
+psn      as if from the peer, with random PSNs
 icrc     as if from the peer, with a wrong ICRC
-qpn      as if from the peer, to a QP that there is not
+qpn      as if from the peer, to a QP that does not exist
 own      from the victim's own IP address
-gid      to the victim's MAC, for an IP address that it has not
+gid      to the victim's MAC, for an IP address that the victim does not have
 """
 
 import random

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""The end of QPs that share a receive queue. Runs in a VM; its argument is the index of the GID.
+"""Ends QPs that share a receive queue.
 
-Each QP that enters ERR gives exactly one LAST_WQE_REACHED, whatever ended it, and no receive of the queue is lost.
+Runs in a VM. Its argument is the index of the GID.
+
+Each QP that enters ERR gets exactly one LAST_WQE_REACHED, whatever ended it. No receive of the
+queue is lost.
 """
 
 import sys
@@ -61,14 +64,14 @@ class Lab:
         return attr
 
     def pair(self):
-        """A QP with the shared queue, and its peer without."""
+        """Returns a QP with the shared queue, and its peer, which does not use that queue."""
         mine, peer = self.qp(True), self.qp(False)
         mine.to_rts(self.attr(peer))
         peer.to_rts(self.attr(mine))
         return mine, peer
 
     def polled(self, count):
-        """Statuses of so many completions, with the numbers of their QPs."""
+        """Returns the statuses of `count` completions, with the numbers of their QPs."""
         found = []
         while len(found) < count:
             got, completions = self.cq.poll()
@@ -81,7 +84,10 @@ class Lab:
             sys.exit(f"{what}: a completion more, {completions[0].status} of QP {completions[0].qp_num}")
 
     def event(self):
-        """The type of the next asynchronous event. Who runs this program ends it if none comes."""
+        """Returns the type of the next asynchronous event.
+
+        If none comes, the caller ends this program.
+        """
         event = self.context.get_async_event()
         kind = event.event_type
         event.ack()
@@ -96,13 +102,13 @@ def to_error(qp):
 
 
 def beacon(lab, qp, what):
-    """A send that is posted in ERR is flushed."""
+    """Checks that a send that is posted in ERR is flushed."""
     qp.post_send(SendWR(7, opcode=e.IBV_WR_SEND, sg=[lab.element()], num_sge=1))
     same(f"{what}: a send in ERR", lab.polled(1), [(qp.qp_num, e.IBV_WC_WR_FLUSH_ERR)])
 
 
 def count_receives(lab):
-    """Takes all receives that the queue has, and posts them again: none may be missing."""
+    """Uses all receives of the queue, and posts them again. None may be missing."""
     mine, peer = lab.pair()
     for _ in range(DEPTH):
         peer.post_send(SendWR(1, opcode=e.IBV_WR_SEND, sg=[lab.element(8)], num_sge=1))
@@ -169,7 +175,7 @@ def main():
         lab.nothing_polled(what)
         count_receives(lab)
         print(what, "ok")
-    # One event for each QP, and none more: one that is asked for now comes first.
+    # Each QP gets exactly one event. A second event of an earlier QP would come before this one.
     mine, peer = lab.pair()
     to_error(mine)
     lab.expect_last("the last QP")

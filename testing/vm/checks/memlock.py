@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""What a user with a small limit of locked memory gets: objects up to the limit, ENOMEM beyond it, all of it given back.
+"""Checks what a user with a small limit of locked memory gets.
+
+Objects up to the limit can be created. Beyond it, calls return ENOMEM. All memory is given back.
 
 Runs in a VM as a user without privileges, under `ulimit -l 256` (KiB).
 """
@@ -26,7 +28,7 @@ def same(what, found, wanted):
 
 
 def pinned():
-    """Pinned memory of this process in KiB (VmPin of proc_pid_status(5))."""
+    """Returns the pinned memory of this process in KiB (VmPin of proc_pid_status(5))."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmPin:"))
 

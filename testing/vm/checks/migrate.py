@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""One end of a live migration of QEMU over RDMA. Runs in a VM; QEMU is in /tmp/qemu.
+"""One end of a live migration of QEMU over RDMA.
+
+Runs in a VM. QEMU is in /tmp/qemu.
 
 Usage: migrate.py incoming ADDRESS [KEY=VALUE...]
        migrate.py source ADDRESS MODE [KEY=VALUE...]
 
-The source's machine changes its memory while it is migrated. MODE is `whole`: it ends on the other side; or `cancel`:
-it is cancelled, and goes on here. The last line of each is the sum of the memory of a machine that does not run. Words
-with an equals sign switch capabilities of migration, as rdma-pin-all=1.
+The source's machine changes its memory while it is migrated. If MODE is `whole`, the migration
+completes. If MODE is `cancel`, it is cancelled, and the machine continues here. An end whose
+machine has stopped prints the checksum of its memory in the last line. KEY=VALUE sets a capability
+of migration, e.g. rdma-pin-all=1.
 """
 
 import hashlib
@@ -20,7 +23,7 @@ import time
 HOME, MIB = "/tmp/qemu", 32
 PORT = 4444
 MONITOR = "/tmp/migrate.monitor"
-# A boot sector in 16 bits, that adds 1 to each byte from 64 KiB to 512 KiB, for ever:
+# A 16-bit boot sector that adds 1 to each byte from 64 KiB to 512 KiB, forever:
 # cli; mov ax, 0x1000; begin: mov ds, ax; xor bx, bx; each: inc byte [bx]; inc bx; jnz each;
 # add ax, 0x1000; cmp ax, 0x8000; jb begin; mov ax, 0x1000; jmp begin
 FIRST, LAST = 0x10000, 0x7FFFF
@@ -37,7 +40,7 @@ class Machine:
         command = [f"{HOME}/qemu-system-x86_64", "-L", HOME, "-nodefaults", "-no-user-config", "-display", "none",
                    "-accel", "tcg", "-machine", "pc", "-m", str(MIB), "-qmp", f"unix:{MONITOR},server=on,wait=off",
                    "-drive", "if=floppy,format=raw,file=/tmp/migrate.disk", "-boot", "a", *more]
-        # Programs of QEMU's own distribution, but libraries of verbs are this VM's.
+        # Other libraries are those of QEMU's distribution, but libraries of verbs are this VM's.
         self.process = subprocess.Popen(command, env={**os.environ, "LD_LIBRARY_PATH": f"{HOME}/lib"})
         link = socket.socket(socket.AF_UNIX)
         while True:
@@ -66,7 +69,10 @@ class Machine:
             self.ask("migrate-set-capabilities", capabilities=[{"capability": name, "state": value == "1"}])
 
     def expect(self, *wanted):
-        """Waits until a migration has one of these states. Who runs this program ends it if none comes."""
+        """Waits until a migration has one of these states.
+
+        If none comes, the caller ends this program.
+        """
         while (found := self.ask("query-migrate")).get("status") not in wanted:
             if found.get("status") == "failed":
                 sys.exit(f"the migration failed: {found}")
@@ -79,13 +85,16 @@ class Machine:
             return file.read()
 
     def wait_for_work(self):
-        """Until the boot sector has changed its first byte and its last. Who runs this program ends it if it never does."""
+        """Waits until the boot sector has changed its first byte and its last byte.
+
+        If it never does, the caller ends this program.
+        """
         before = self.memory(FIRST, LAST + 1 - FIRST)
         while (now := self.memory(FIRST, LAST + 1 - FIRST))[0] == before[0] or now[-1] == before[-1]:
             time.sleep(0.1)
 
     def finish(self):
-        """Says what the memory of a machine is that does not run."""
+        """Prints the status and the checksum of the memory of a stopped machine, and ends it."""
         memory = self.memory(0, MIB << 20)
         if memory.count(0) == len(memory):
             sys.exit("all memory is zero")

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Regions of any length and place within memory of huge pages. Runs in a VM; its argument is the index of the GID.
+"""Registers regions of any length and position in huge pages.
 
-Each region has bounds and rights of its own, whatever other regions share its bytes, and outlives the mapping that it
-was made from.
+Runs in a VM. Its argument is the index of the GID.
+
+Each region has its own bounds and rights, even if other regions share its bytes. It outlives the
+mapping from which it was made.
 """
 
 import ctypes
@@ -33,7 +35,7 @@ def same(what, found, wanted):
 
 
 class Loop:
-    """A QP that is connected with itself; one that an error ended is made anew."""
+    """A QP that is connected to itself. After an error it is replaced by a new one."""
 
     def __init__(self, context, pd, index):
         self.context, self.pd, self.index = context, pd, index
@@ -54,7 +56,7 @@ class Loop:
         self.qp.to_rts(attr)
 
     def run(self, opcode, element, rkey, address):
-        """The status of a request."""
+        """Executes a request, and returns its status."""
         send = SendWR(1, opcode=opcode, sg=[element], num_sge=1)
         send.set_wr_rdma(rkey, address)
         self.qp.post_send(send)
@@ -108,7 +110,7 @@ def main():
     same("a WRITE to the same bytes by another region",
          loop.run(write, text(8), regions[0, WHOLE].rkey, base + MIB), good)
 
-    # Pages that are registered stay, though nobody maps them any more and the file has no length.
+    # Registered pages stay, although nobody maps them any more and the file is empty.
     same("munmap", libc.munmap(base, WHOLE), 0)
     os.ftruncate(fd, 0)
     whole = regions[0, WHOLE]

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Memory that was plugged into a VM. Runs in it; its arguments are `shared` or `private`, and the index of the GID.
+"""Checks memory that was plugged into a VM.
 
-First there come 128 MiB that the VMM shares with the device, from the first address above 4 GiB, and for `private`
-behind them more that it does not share. Pages of an anonymous mapping lie in either, and some are registered, each
-alone. What is shared carries a WRITE and a READ; what is not is refused with EFAULT.
+Runs in that VM. Its arguments are `shared` or `private`, and the index of the GID.
+
+The first 128 MiB above 4 GiB are memory that the VMM shares with the device. With `private`, more
+memory follows, which the VMM does not share. An anonymous mapping has pages in either, some of
+which are registered, each separately. Shared pages take a WRITE and a READ. Pages that are not
+shared are refused with EFAULT.
 """
 
 import ctypes
@@ -25,14 +28,14 @@ from pyverbs.wr import SGE, SendWR
 
 PORT = 1
 PAGE = mmap.PAGESIZE
-# How many are touched, so that some of them lie in what came last; each so many is registered.
+# Enough pages are touched that some lie in the memory that came last. Every EACH-th is registered.
 PAGES, EACH = {"shared": (16384, 16), "private": (81920, 80)}[sys.argv[1]]
 SHARED = 128 << 20
 RIGHTS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
 
 
 def first_plugged():
-    """The first page frame above 4 GiB."""
+    """Returns the first page frame above 4 GiB."""
     with open("/proc/iomem") as file:
         starts = [int(line.split("-")[0], 16) for line in file if "System RAM" in line]
     plugged = [start for start in starts if start >= 4 << 30]

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""TCP's programs with sockets of SMC-R, which carry data by RDMA or fall back to TCP. Runs in two VMs.
+"""Runs TCP programs on SMC-R sockets, which carry data by RDMA or fall back to TCP.
 
-serve ADDRESS: sends back what comes, until it is ended.
-connect ADDRESS: several connections at once, each compares what comes back.
-hold ADDRESS: opens a connection, exchanges something, says `holding`, and keeps it.
+Runs in two VMs.
+
+serve ADDRESS: sends back what it receives, until it is ended.
+connect ADDRESS: opens several connections at once. Each compares what comes back.
+hold ADDRESS: opens a connection, exchanges data, prints `holding`, and keeps the connection.
 """
 
 import hashlib
@@ -11,7 +13,7 @@ import socket
 import sys
 import threading
 
-# IPPROTO_SMC of <linux/in.h>: an ordinary stream socket that speaks SMC.
+# IPPROTO_SMC of <linux/in.h>: an ordinary stream socket that uses SMC.
 IPPROTO_SMC = 256
 PORT = 17777
 CONNECTIONS = 8

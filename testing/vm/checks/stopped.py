@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""Has objects of vrdma0, of which its backend stops to answer, and says `holding` when it has them. Runs in a VM.
+"""Creates objects of vrdma0, and prints `holding`. Its backend is then stopped.
 
-hold SETS: has so many of each kind, and prints the asynchronous events of the device until it is killed.
-register: has one region, and registers memory at each SIGUSR1; prints how that ends, and fails if a refusal pinned any.
+Runs in a VM.
+
+hold SETS: creates SETS objects of each kind. Prints the device's asynchronous events until it is
+killed.
+register: creates one region, and registers memory at each SIGUSR1. Prints the results. Fails if a
+refused registration pinned memory.
 """
 
 import ctypes
@@ -24,7 +28,7 @@ EVENTS = {
     e.IBV_EVENT_PORT_ACTIVE: "port active",
     e.IBV_EVENT_DEVICE_FATAL: "device fatal",
 }
-# Of a registration, in bytes, and tries while it is refused.
+# The size of a registration in bytes, and the number of attempts for each signal.
 LENGTH = 16 << 20
 TRIES = 4
 
@@ -45,14 +49,14 @@ def hold(context, sets):
 
 
 def pinned_and_resident():
-    """Bytes of this process that are pinned, and that are resident: a page that was pinned stays that."""
+    """Returns the pinned and the resident bytes of this process. Pages stay resident after a pin."""
     with open("/proc/self/status", encoding="ascii") as status:
         fields = dict(line.split(":", 1) for line in status)
     return [1024 * int(fields[name].split()[0]) for name in ("VmPin", "VmRSS")]
 
 
 def try_to_register(pd):
-    """What comes of a registration of memory that nobody has touched."""
+    """Registers memory that nobody has touched, and returns the result."""
     room = mmap.mmap(-1, LENGTH, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = ctypes.addressof(ctypes.c_char.from_buffer(room))
     pinned, resident = pinned_and_resident()

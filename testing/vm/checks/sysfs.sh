@@ -1,4 +1,4 @@
-# What docs/sysfs.md promises. Runs in a VM.
+# Checks what docs/sysfs.md promises. Runs in a VM.
 set -e
 fail() { echo "$*"; exit 1; }
 same() { [ "$2" = "$3" ] || fail "$1: $2, not $3"; }
@@ -7,7 +7,7 @@ device=/sys/class/infiniband/vrdma0
 virtio=$(readlink -f $device/device)
 function=$(readlink -f $virtio/..)
 
-# The device's place: the virtio device, which is in the PCI function.
+# The device's parent is the virtio device, which is in the PCI function.
 case ${virtio##*/} in virtio[0-9]*) ;; *) fail "the parent is $virtio" ;; esac
 case ${function##*/} in [0-9a-f]*:[0-9a-f]*:[0-9a-f]*.[0-7]) ;; *) fail "the parent's parent is $function" ;; esac
 same "driver" "$(basename $(readlink -f $virtio/driver))" vrdma
@@ -22,7 +22,7 @@ same "vendor of the function" "$(cat $function/vendor)" 0x1af4
 same "vendor of the parent" "$(cat $virtio/vendor)" 0x1af4
 grep -q '^virtio:d000000\(26\|2A\)v00001AF4$' $virtio/modalias || fail "modalias: $(cat $virtio/modalias)"
 
-# What the device says of itself.
+# Attributes of the device.
 grep -q -e '^1: CA$' -e '^4: RNIC$' $device/node_type || fail "node_type: $(cat $device/node_type)"
 for file in node_guid sys_image_guid; do
     grep -q '^[0-9a-f]\{4\}:[0-9a-f]\{2\}ff:fe[0-9a-f]\{2\}:[0-9a-f]\{4\}$' $device/$file || fail "$file: $(cat $device/$file)"
@@ -32,7 +32,7 @@ for file in fw_ver hw_rev board_id; do
     [ -n "$(cat $device/$file)" ] || fail "$file is empty"
 done
 
-# Its port.
+# The device's port.
 port=$device/ports/1
 same "ports" "$(ls $device/ports)" 1
 same link_layer "$(cat $port/link_layer)" Ethernet
@@ -46,16 +46,16 @@ for file in counters/port_xmit_data counters/port_rcv_packets hw_counters/lifesp
     [ -r $port/$file ] || fail "no $port/$file"
 done
 
-# Its files for programs.
+# The device's files for programs.
 uverbs=$(basename $(ls -d $virtio/infiniband_verbs/uverbs*))
 same "the device of $uverbs" "$(cat /sys/class/infiniband_verbs/$uverbs/ibdev)" vrdma0
 [ -c /dev/infiniband/$uverbs ] || fail "no /dev/infiniband/$uverbs"
 umad=$(basename $(ls -d $virtio/infiniband_mad/umad*))
 same "the device of $umad" "$(cat /sys/class/infiniband_mad/$umad/ibdev)" vrdma0
 
-# The netdev is another function's, and names no RDMA device.
+# The netdev belongs to another function, and names no RDMA device.
 [ ! -e /sys/class/net/eth0/device/infiniband ] || fail "the netdev's function has the RDMA device"
-# An EUI-64 has another first byte than the address: a bit of it is the other way.
+# The first byte of an EUI-64 differs from that of the MAC address, because one bit is inverted.
 same "the node's GUID, of the netdev's address" "$(tr -d : <$device/node_guid | cut -c 3-)" \
     "$(sed 's/^..:\(..\):\(..\):\(..\):\(..\):\(..\)$/\1\2fffe\3\4\5/' /sys/class/net/eth0/address)"
 echo ok

@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""What the verbs of vrdma0 answer where a program can tell right from wrong: limits, access flags, attributes. Runs in a VM."""
+"""Checks replies of vrdma0's verbs: limits, access flags, attributes.
+
+These are replies of which a program can tell whether they are right. Runs in a VM. Its argument is
+the index of the GID.
+"""
 
 import ctypes
 import errno
@@ -33,7 +37,7 @@ def same(what, found, wanted):
 
 
 def error_of(function, *arguments, **named):
-    """The errno with which a call fails; 0 if it does not."""
+    """Returns the errno with which a call fails, or 0 if it succeeds."""
     try:
         result = function(*arguments, **named)
         if hasattr(result, "close"):
@@ -60,7 +64,10 @@ same("speed of a port without uplink",
 
 
 def get_context(request, room):
-    """The driver's part of the reply to a provider with this request, and this much room for the reply; or the errno."""
+    """Opens a context with this request of a provider, and this much room for the reply.
+
+    Returns the driver's part of the reply, or the errno.
+    """
     [directory] = [os.path.dirname(path) for path in glob.glob("/sys/class/infiniband_verbs/uverbs*/ibdev")
                    if open(path, encoding="ascii").read().strip() == "vrdma0"]
     fd = os.open("/dev/infiniband/" + os.path.basename(directory), os.O_RDWR | os.O_CLOEXEC)
@@ -76,24 +83,25 @@ def get_context(request, room):
     return bytes(reply)[8:]
 
 
-# Providers of any version open the device: one of version 1.0 has room for 72 bytes.
+# Providers of any version can open the device. Version 1.0 has room for 72 bytes.
 NO_CHANNEL = struct.pack("=II", 8, 0)
-# VRDMA_CAP_V1_0, ..._SRQ, ..._SRQ_RESIZE, ..._MEM_WINDOW, ..._MEM_WINDOW_TYPE_2B, ..._REREG_MR, ..._ATOMIC_WRITE, ..._CQ_RESIZE, ..._CQ_MODERATION,
-# ..._CQ_TIMESTAMP, ..._CQ_IGNORE_OVERRUN, ..._MULTICAST, ..._HW_COUNTERS, ..._FLUSH_GLOBAL, ..._WQE_LIST
+# VRDMA_CAP_V1_0, ..._SRQ, ..._SRQ_RESIZE, ..._MEM_WINDOW, ..._MEM_WINDOW_TYPE_2B, ..._REREG_MR,
+# ..._ATOMIC_WRITE, ..._CQ_RESIZE, ..._CQ_MODERATION, ..._CQ_TIMESTAMP, ..._CQ_IGNORE_OVERRUN,
+# ..._MULTICAST, ..._HW_COUNTERS, ..._FLUSH_GLOBAL, ..._WQE_LIST
 CAPS = 0x1f | 7 << 8 | 7 << 11 | 7 << 14 | 0x3f << 18 | 1 << 25
 reply = get_context(NO_CHANNEL, 136)
 same("the reply to a provider", struct.unpack_from("=IIII", reply)[2:], (device.max_qp + 2, 512))
 same("its word, and what is reserved", reply[72:136], struct.pack("=Q", CAPS) + bytes(56))
 for room in (16, 72, 76):
     found = get_context(NO_CHANNEL, room)
-    # The number of the context may be another.
+    # The context's number may differ.
     same(f"with room for {room} bytes", found[8:room] + found[room:136], reply[8:room] + b"\xee" * (136 - room))
 same("with more room", get_context(NO_CHANNEL, 300)[8:136], reply[8:136])
 for added, wanted in [(bytes(8), None), (bytes(400), None), (b"\x01" + bytes(7), errno.EOPNOTSUPP)]:
     found = get_context(NO_CHANNEL + added, 136)
     same(f"{len(added)} bytes more of the request", found if wanted else found[8:136], wanted or reply[8:136])
 
-# One queue pair with all that one may have, and one with more of each.
+# A QP with the limit of each attribute succeeds. One more of any attribute fails.
 same("limits", (device.max_qp_wr, device.max_sge, device.max_mr >= 100_000, device.max_cq >= 10_000),
      (32768, 32, True, True))
 limits = dict(max_send_wr=32768, max_recv_wr=32768, max_send_sge=32, max_recv_sge=32, max_inline_data=512)
@@ -104,7 +112,7 @@ for more in [None, *limits]:
     same(f"a QP with one more of {more}", error_of(QP, pd, init), errno.EINVAL if more else 0)
 cq.close()
 
-# A CQ of another size.
+# A CQ is resized.
 cq = CQ(context, 8)
 for wanted, size in [(100, 128), (device.max_cqe, device.max_cqe), (1, 2)]:
     cq.resize(wanted)
@@ -114,7 +122,7 @@ for wanted in (0, device.max_cqe + 1):
 same("the CQ", cq.cqe, 2)
 cq.close()
 
-# A completion with its time, by the device's clock and by the wall's.
+# A completion has its time by the device's clock and by the wall clock.
 found = context.query_device_ex()
 same("the device's clock", (found.hca_core_clock, found.completion_timestamp_mask), (1_000_000, 2 ** 64 - 1))
 times = e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | e.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
@@ -136,7 +144,8 @@ same("the time of the wall, in the same minute", abs(wallclock - wall) < 60 * 10
 for thing in (qp, cq):
     thing.close()
 
-# A shared receive queue with all that one may have, and one with more of each; its size and its limit.
+# An SRQ with the limit of each attribute succeeds, and one more of any fails. Then its size and
+# its limit are modified.
 same("limits of SRQs", (device.max_srq, device.max_srq_wr, device.max_srq_sge), (16384, 32768, 32))
 limits = dict(max_wr=32768, max_sge=32)
 for more in [None, *limits]:
@@ -168,7 +177,7 @@ for number, wanted in enumerate([0, 0, errno.ENOMEM]):
 for thing in (qp, srq, cq):
     thing.close()
 
-# All the address handles that are promised, and not one more.
+# Exactly the promised number of address handles can be created.
 handles = []
 while (error := error_of(lambda: handles.append(AH(pd, attr=route)))) == 0:
     pass
@@ -191,7 +200,7 @@ for name, access, length, wanted in [
 ]:
     same(f"a region with {name}", error_of(MR, pd, length, access, address=buffer), wanted)
 
-# A QP that is connected with itself writes to a region whose first byte is at address 0.
+# A QP that is connected to itself writes to a region whose first byte is at address 0.
 cq = CQ(context, 8)
 qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(8, 8, 1, 1, 0), sq_sig_all=1))
 attr = QPAttr(port_num=PORT)
@@ -199,7 +208,7 @@ attr.qp_state = e.IBV_QPS_INIT
 init = e.IBV_QP_STATE | e.IBV_QP_PKEY_INDEX | e.IBV_QP_PORT | e.IBV_QP_ACCESS_FLAGS
 attr.qp_access_flags = ALL | 1 << 19
 same("a right that no manual knows", error_of(qp.modify, attr, init), errno.EINVAL)
-# Rights to what the device has not are granted, as with hardware: nobody can use them.
+# Rights that the device does not have are granted, as by hardware, because nobody can use them.
 attr.qp_access_flags = ALL | e.IBV_ACCESS_MW_BIND | e.IBV_ACCESS_FLUSH_GLOBAL | e.IBV_ACCESS_RELAXED_ORDERING
 qp.modify(attr, init)
 same("access of a QP", qp.query(e.IBV_QP_ACCESS_FLAGS)[0].qp_access_flags, ALL | e.IBV_ACCESS_FLUSH_GLOBAL)
@@ -233,7 +242,7 @@ for state, wanted in [(e.IBV_MIG_MIGRATED, 0), (e.IBV_MIG_REARM, errno.EINVAL), 
     attr.path_mig_state = state
     same(f"path migration state {state}", error_of(qp.modify, attr, e.IBV_QP_PATH_MIG_STATE), wanted)
 
-# A datagram may be as long as the netdev's frames allow, which is less than what the device could carry.
+# A datagram may be as long as the netdev's frames allow, which is less than the device's limit.
 port = context.query_port(PORT)
 same("the active MTU is the netdev's", port.active_mtu < port.max_mtu, True)
 longest = 128 << port.active_mtu
@@ -253,7 +262,7 @@ for length, wanted in [(longest, e.IBV_WC_SUCCESS), (longest + 1, e.IBV_WC_LOC_L
         pass
     same(f"a datagram of {length} bytes", got[1][0].status, wanted)
 
-# Providers arm CQs by memory; the kernel sees a handle only if it is asked by the command itself.
+# Providers arm CQs through memory. The kernel sees a handle only in the command itself.
 REQ_NOTIFY_CQ = 23
 NO_HANDLE = 0x7fffffff
 for what, number, wanted in [("a PD", pd.handle, errno.EINVAL), ("nothing", NO_HANDLE, errno.ENOENT)]:

@@ -1,4 +1,4 @@
-//! What the verbs answer, and how they answer while the device does not.
+//! Replies of verbs calls, and verbs calls while the device does not answer.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use vrdma_lab::wait::{Watch, pause};
 use vrdma_lab::watch::{Holdings, PingPong, said};
 use vrdma_vm_macros::vm_test;
 
-/// Limits, access flags and attributes, by a program that is written with pyverbs.
+/// Checks limits, access flags and attributes with a pyverbs program.
 #[vm_test("vm-verbs", lab = Usual)]
 fn verbs(pair: &mut Pair) -> Result<()> {
     let script = paths::workspace().join("testing/vm/checks/verbs.py");
     paths::write(&pair.share().join("verbs.py"), paths::read(&script)?)?;
     let index = Device::Vrdma.gid_index(&pair.a)?;
-    // With an MTU that is less than what the device can have.
+    // The MTU is smaller than what the device supports.
     let command = format!(
         "before=$(cat /sys/class/net/eth0/mtu) && ip link set dev eth0 mtu 1500
          python3 -B /share/verbs.py {index}; result=$?
@@ -30,8 +30,10 @@ fn verbs(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Device memory, and objects that another process imports; a driver that is removed under a
-/// process with device memory. Nothing is left, and the kernels find no fault.
+/// Checks device memory, imported objects, and removal of the driver under a user of device memory.
+///
+/// The objects are imported by another process. At the end the backend holds as much as before, and
+/// the kernels have found no fault.
 #[vm_test("vm-device-memory", lab = Usual, long, disturbs)]
 fn device_memory(pair: &mut Pair) -> Result<()> {
     let script = paths::workspace().join("testing/vm/checks/device_memory.py");
@@ -61,7 +63,7 @@ fn device_memory(pair: &mut Pair) -> Result<()> {
     before.with_new_driver("b").expect_return(pair.backend()?, patience)
 }
 
-/// A backend that is stopped, and goes on when this is dropped.
+/// A backend that is stopped by SIGSTOP. Dropping this value continues it.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -74,15 +76,15 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // A backend that is gone is noticed by the test.
+        // If the backend has died, the test itself notices.
         let _ = kill(self.0, Signal::SIGCONT);
     }
 }
 
-/// The driver's parameters, which tests change.
+/// The directory of the driver's module parameters. Tests change some of them.
 const PARAMETERS: &str = "/sys/module/vrdma/parameters";
 
-/// A process that runs `stopped.py` in VM b, and says `holding` when it has its objects.
+/// Starts `stopped.py` in VM b, and waits until it has its objects and prints `holding`.
 fn spawn_holder(pair: &Pair, arguments: &str) -> Result<Job> {
     let script = paths::workspace().join("testing/vm/checks/stopped.py");
     paths::write(&pair.share().join("stopped.py"), paths::read(&script)?)?;
@@ -91,15 +93,16 @@ fn spawn_holder(pair: &Pair, arguments: &str) -> Result<Job> {
     Ok(holder)
 }
 
-/// One with several hundred objects, which says which events it gets.
+/// Starts a process with `sets` objects of each kind. It prints the asynchronous events that it
+/// gets.
 fn holder(pair: &Pair, sets: u32) -> Result<Job> {
     spawn_holder(pair, &format!("hold {sets}"))
 }
 
-/// One that registers memory when it is told to.
+/// A process that registers memory on command.
 struct Registrar {
     job: Job,
-    /// Times that it was told.
+    /// Number of commands so far.
     times: u32,
 }
 
@@ -108,7 +111,7 @@ impl Registrar {
         Ok(Self { job: spawn_holder(pair, "register")?, times: 0 })
     }
 
-    /// Has it try; it says `answer`.
+    /// Commands an attempt, and expects the process to print `answer`.
     fn expect(&mut self, answer: &str, patience: Duration) -> Result<()> {
         const SIGUSR1: i32 = 10;
         self.times += 1;
@@ -123,12 +126,12 @@ impl Registrar {
     }
 }
 
-/// What a [`Registrar`] says while the device does not answer,
+/// What a [`Registrar`] prints while the device does not answer.
 const REFUSED: &str = "refused, nothing pinned";
-/// and when it does.
+/// What a [`Registrar`] prints while the device answers.
 const REGISTERED: &str = "registered";
 
-/// A user of the verbs inside the kernel comes.
+/// Loads the test module, a user of the verbs inside the kernel.
 fn load_ulp(pair: &Pair) -> Result<()> {
     let load = "insmod /lib/vrdma/vrdma_test_ulp.ko && dmesg | grep -q 'vrdma_test_ulp: ready'";
     pair.b.check(load, pair.patience(5)).map(|_| ()).with_context(|| {
@@ -137,14 +140,15 @@ fn load_ulp(pair: &Pair) -> Result<()> {
     })
 }
 
-/// The driver says something in the log of VM b.
+/// Waits until the driver writes a message to VM b's kernel log.
 fn wait_for_message(pair: &Pair, message: &str) -> Result<()> {
     let command = format!("until dmesg | grep -q '{message}'; do sleep 0.1; done");
     pair.b.check(&command, pair.patience(5)).map(|_| ()).with_context(|| format!("no message `{message}`"))
 }
 
-/// The user inside the kernel goes: as long as the device stands still it waits, since its buffers
-/// are not yet its own.
+/// Starts to unload the test module, and checks that this waits while the device stands still.
+///
+/// Until the device continues, it may still write to the module's buffers.
 fn unload_ulp(pair: &Pair) -> Result<Job> {
     let mut unloading = pair.b.spawn("exec rmmod vrdma_test_ulp")?;
     wait_for_message(pair, "waits for the device to go on\\|vrdma_test_ulp: the QP is")?;
@@ -153,7 +157,7 @@ fn unload_ulp(pair: &Pair) -> Result<Job> {
     Ok(unloading)
 }
 
-/// It is gone.
+/// Waits until the test module is unloaded, and checks that its QP was drained and destroyed.
 fn expect_unloaded(pair: &Pair, unloading: Job) -> Result<()> {
     let output = unloading.wait(pair.patience(6)).context("rmmod of the user inside the kernel")?;
     ensure!(output.success(), "rmmod: {:?} {}", output.exit, String::from_utf8_lossy(&output.stderr));
@@ -161,9 +165,10 @@ fn expect_unloaded(pair: &Pair, unloading: Job) -> Result<()> {
     pair.b.check("! dmesg | grep 'vrdma_test_ulp: .*failed\\|failed to drain'", pair.patience(2)).map(|_| ())
 }
 
-/// The backend stands still for 15 s: commands fail in time and pin nothing, and then everything
-/// goes on, without anything that was left behind: neither what a process had that was killed
-/// meanwhile, nor what the kernel had. Then it does so for too long.
+/// Stops the backend for 15 s, continues it, and then stops it for longer than the driver's limit.
+///
+/// Meanwhile commands fail in time, and pin no memory. After the first stop everything continues.
+/// Nothing remains of a process that was killed meanwhile, or of a user in the kernel.
 #[vm_test("vm-stopped-backend", lab = Usual, long, disturbs)]
 fn stopped_backend(pair: &mut Pair) -> Result<()> {
     const STILL: Duration = Duration::from_secs(15);
@@ -177,14 +182,13 @@ fn stopped_backend(pair: &mut Pair) -> Result<()> {
     registrar.expect(REGISTERED, patience)?;
     pair.b.check("dmesg -C", patience)?;
     load_ulp(pair)?;
-    // A busy machine may need long for all that happens meanwhile: the device is not to be given
-    // up.
+    // The device must not be given up, although a busy machine may need long for these steps.
     let limits = format!("echo 3000 >{PARAMETERS}/cmd_timeout_ms; echo 600 >{PARAMETERS}/fatal_timeout_s");
     pair.b.check(&limits, patience)?;
 
     let stopped = Stopped::new(pair.backend()?)?;
     let since = Watch::start();
-    // The first waits for its time, those that follow are told at once.
+    // The first command waits for its timeout. Later ones fail at once.
     for round in 0..20 {
         let output = pair.b.exec("ibv_devinfo -d vrdma0", patience)?;
         ensure!(!output.success(), "ibv_devinfo {round} has an answer of a backend that is stopped");
@@ -192,7 +196,7 @@ fn stopped_backend(pair: &mut Pair) -> Result<()> {
     pair.b.check("dmesg | grep -q 'stands still'", patience).context("the driver says nothing")?;
     watcher.wait_for("port error", patience).with_context(|| said(&watcher))?;
     registrar.expect(REFUSED, patience).context("a device that stands still")?;
-    // More than the control queue has room for.
+    // This takes more commands than the control queue has room for.
     victim.signal(9)?;
     victim.wait(patience).context("a process with hundreds of objects is killed and does not end")?;
     let unloading = unload_ulp(pair)?;
@@ -205,7 +209,7 @@ fn stopped_backend(pair: &mut Pair) -> Result<()> {
     wait_for_message(pair, "goes on").context("the device does not go on")?;
     watcher.wait_for("port active", patience).with_context(|| said(&watcher))?;
     expect_unloaded(pair, unloading)?;
-    // What was left behind may take it longer than 3 s.
+    // The device first destroys what remained of the killed process. That may take longer than 3 s.
     let answers =
         format!("echo 60000 >{PARAMETERS}/cmd_timeout_ms; until ibv_devinfo -d vrdma0; do sleep 0.1; done");
     pair.b.check(&answers, patience)?;
@@ -222,9 +226,10 @@ fn stopped_backend(pair: &mut Pair) -> Result<()> {
     given_up(pair, quiet.with_new_driver("b"))
 }
 
-/// A backend that stands still for longer than the driver's limit is given up: programs are told
-/// and wait no more. Users in the kernel do, as the backend could use their buffers when it goes
-/// on; then it is reset.
+/// Stops the backend for longer than the driver's limit, so that the driver gives the device up.
+///
+/// Programs are told, and stop waiting. Users in the kernel still wait, because the backend could
+/// use their buffers when it continues. When it does, the driver resets the device.
 fn given_up(pair: &mut Pair, quiet: Holdings) -> Result<()> {
     let patience = pair.patience(5);
     let mut victim = holder(pair, 40)?;
@@ -239,7 +244,7 @@ fn given_up(pair: &mut Pair, quiet: Holdings) -> Result<()> {
     ensure!(!output.success(), "ibv_devinfo has an answer of a backend that is stopped");
     victim.wait_for("port error", patience).with_context(|| said(&victim))?;
     let unloading = unload_ulp(pair)?;
-    // From here on it has stood still for too long.
+    // The device has stood still for longer than this limit.
     pair.b.check(&format!("echo 1 >{PARAMETERS}/fatal_timeout_s"), patience)?;
     victim.wait_for("device fatal", patience).with_context(|| said(&victim))?;
     pair.b.check("dmesg | grep -q 'the device failed: it stood still for too long'", patience)?;
@@ -254,7 +259,7 @@ fn given_up(pair: &mut Pair, quiet: Holdings) -> Result<()> {
     expect_unloaded(pair, unloading)?;
     wait_for_message(pair, "the device that was given up is reset")?;
 
-    // As README says, a new start of the driver is a new start of the device.
+    // As README says, a reloaded driver restarts the device.
     begin_driver_anew(pair)?;
     PingPong::start(pair, &pair.a, &pair.b, 19022, "", "")?
         .finish(pair.patience(6))

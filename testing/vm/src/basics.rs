@@ -1,4 +1,4 @@
-//! The VMs themselves work, and stock programs run over the device.
+//! Basic tests: the VMs themselves work, and stock programs run over the device.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use vrdma_lab::wait::{Watch, until};
 use vrdma_lab::watch::Holdings;
 use vrdma_vm_macros::vm_test;
 
-/// Commands run, several at once, with nothing lost and little delay.
+/// Runs commands, some at the same time. No output is lost, and the delay is small.
 #[vm_test("vm-exec", lab = Usual, needs = Vms)]
 fn exec(pair: &mut Pair) -> Result<()> {
     let limit = pair.patience(4);
@@ -37,7 +37,7 @@ fn exec(pair: &mut Pair) -> Result<()> {
         "a time-out tells what was written"
     );
 
-    // Others take longer when the host is busy.
+    // Some commands take longer while the host is busy.
     let quick = Duration::from_millis(100) * pair.slowness();
     until("a command that is carried out quickly", limit, || {
         let watch = Watch::start();
@@ -47,21 +47,21 @@ fn exec(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// The VMs' Ethernet link carries IPv4 and IPv6, and the share is shared.
+/// Checks IPv4 and IPv6 on the VMs' Ethernet link, and the shared directory.
 #[vm_test("vm-ping", lab = Usual, needs = Vms)]
 fn ping(pair: &mut Pair) -> Result<()> {
     let limit = pair.patience(4);
     pair.b.check("ping -c 3 -i 0.2 -W 20 10.77.0.1", limit)?;
-    // Until it is answered: an IPv6 address is not used before the network was asked for
-    // duplicates.
+    // ping repeats until it is answered. An IPv6 address is not used before duplicate address
+    // detection is done.
     pair.a.check("ping -c 1 -i 0.5 -w 60 fe80::5054:ff:fe77:2%eth0", pair.patience(20))?;
     pair.a.check("echo hello >/share/ping", limit)?;
     ensure!(pair.b.check("cat /share/ping", limit)? == "hello\n", "the share is not shared");
     Ok(())
 }
 
-/// `ibv_devinfo` and `rdma link` show the device as one that works, next to the netdev of the same
-/// MAC address.
+/// Checks that `ibv_devinfo` and `rdma link` show a working device, next to the netdev with its MAC
+/// address.
 #[vm_test("vm-devinfo", lab = Usual)]
 fn devinfo(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
@@ -76,7 +76,7 @@ fn devinfo(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Ping-pongs of connections that share a receive queue, or name it in each message as XRC does.
+/// Ping-pongs with a shared receive queue. With XRC, each message names that queue.
 const SHARED: [(&str, &str); 4] = [
     ("ibv_srq_pingpong -c -n 500", "500 iters"),
     ("ibv_srq_pingpong -c -e -q 4 -n 200", "200 iters"),
@@ -84,7 +84,7 @@ const SHARED: [(&str, &str); 4] = [
     ("ibv_xsrq_pingpong -e -n 200", "success"),
 ];
 
-/// All programs of the demo, with fewer iterations, and those with a shared receive queue.
+/// Runs all programs of the demo with fewer iterations, and ping-pongs with a shared receive queue.
 #[vm_test("vm-programs", lab = Usual)]
 fn stock_programs(pair: &mut Pair) -> Result<()> {
     for (index, Step { program, expected, .. }) in demo::quick_steps().iter().enumerate() {
@@ -98,8 +98,9 @@ fn stock_programs(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Processes share an XRC domain and its target, which outlives the one that made it; nothing is
-/// left.
+/// Shares an XRC domain and its target QP between processes.
+///
+/// The target QP outlives the process that created it. At the end nothing remains.
 #[vm_test("vm-xrc", lab = Usual)]
 fn shared_target(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(10);
@@ -111,7 +112,7 @@ fn shared_target(pair: &mut Pair) -> Result<()> {
     before.expect_return(pair.backend()?, patience)
 }
 
-/// A VM that is reset comes back, and its lost jobs are reported as such.
+/// Resets a VM. It comes back, and its lost jobs are reported as errors.
 #[vm_test("vm-reset", lab = Usual, needs = Vms, disturbs)]
 fn reset(pair: &mut Pair) -> Result<()> {
     let lost = pair.b.spawn("sleep 1000")?;
@@ -121,7 +122,7 @@ fn reset(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A VM whose QEMU is killed can be booted again and joins the other one.
+/// Kills a VM's QEMU and boots the VM again. The VM reaches the other one.
 #[vm_test("vm-kill", lab = Usual, needs = Vms, long, disturbs)]
 fn kill(pair: &mut Pair) -> Result<()> {
     pair.b.kill()?;

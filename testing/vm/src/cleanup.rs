@@ -1,5 +1,6 @@
-//! Whatever ends in the middle of its work gives everything back, its peer is told, and others
-//! notice nothing.
+//! Clean-up after processes, drivers and VMs that end in the middle of their work.
+//!
+//! All of their objects are released, their peers are told, and other processes are not disturbed.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::{begin_driver_anew, wait_for_device};
@@ -8,21 +9,22 @@ use vrdma_lab::vm::{Job, Pair};
 use vrdma_lab::watch::{Holdings, said};
 use vrdma_vm_macros::vm_test;
 
-/// Options of a ping-pong whose end comes early: large messages on several QPs, and QPs that give
-/// up soon.
+/// Options of the side of a ping-pong that is ended early. It has large messages on several QPs,
+/// and gives up soon.
 const VICTIM: &str = "--events --qps 8 --size 100000 --timeout 12";
-/// Options of its peer.
+/// Options of the victim's peer.
 const PEER: &str = "--events --expect-error --timeout 12";
 
-/// VM b's driver during a disturbance.
+/// What happens to VM b's driver during a disturbance.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Driver {
     GoesOn,
     BeginsAnew,
 }
 
-/// Does something to VM b while VM a plays ping-pong with a third guest, and looks whether the
-/// backend has as much as before.
+/// Disturbs VM b while VM a plays ping-pong with a third guest.
+///
+/// Afterwards the backend has to hold as much as before.
 fn beside_ping_pong(
     pair: &mut Pair,
     driver: Driver,
@@ -30,10 +32,10 @@ fn beside_ping_pong(
 ) -> Result<()> {
     if driver == Driver::BeginsAnew {
         begin_driver_anew(pair)?;
-        // As a VM that is reset has it: without the addresses that tests before this one added.
+        // A VM that is reset lacks the addresses that earlier tests added.
         pair.b.check("ip -6 address flush dev eth0 scope global", pair.patience(2))?;
     }
-    // The first use of anything may leave something in caches.
+    // The first use of an object may fill caches.
     let (victim, peer) = interruptible(pair, 18940)?;
     let patience = pair.patience(5);
     victim.signal(9)?;
@@ -53,13 +55,13 @@ fn beside_ping_pong(
     before.expect_return(pair.backend()?, patience)
 }
 
-/// The backend's counters, for an error message.
+/// Returns the backend's counters, for an error message.
 fn stats(pair: &mut Pair) -> String {
     let stats = pair.backend().and_then(|backend| backend.stats());
     stats.map_or_else(|error| format!("{error:#}"), |stats| stats.to_string())
 }
 
-/// A ping-pong between VM b (first) and VM a, in full swing.
+/// Starts a ping-pong between VM b (first) and VM a, and waits until it runs.
 fn interruptible(pair: &Pair, port: u16) -> Result<(Job, Job)> {
     let mut peer = pair.a.spawn(&format!("exec vr-pingpong -d vrdma0 -p {port} {PEER}"))?;
     let mut victim =
@@ -69,7 +71,7 @@ fn interruptible(pair: &Pair, port: u16) -> Result<(Job, Job)> {
     Ok((victim, peer))
 }
 
-/// The peer of something that has ended got a completion that says so, and all the rest in order.
+/// Checks that a peer got a completion with an error, and all completions in order.
 fn expect_error(pair: &Pair, peer: Job, when: &str) -> Result<()> {
     let output = peer.wait(pair.patience(5)).with_context(|| format!("the peer {when}"))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -77,12 +79,13 @@ fn expect_error(pair: &Pair, peer: Job, when: &str) -> Result<()> {
     Ok(())
 }
 
-/// In each round, two processes are killed in the middle of a transfer.
+/// Kills two processes in the middle of a transfer in each round.
 #[vm_test("vm-clean-up-kill-9", lab = Usual, disturbs, args(4))]
 #[vm_test("vm-clean-up-kill-9-often", lab = Usual, long, disturbs, args(25))]
 fn kill_processes(pair: &mut Pair, rounds: u32) -> Result<()> {
     beside_ping_pong(pair, Driver::GoesOn, |pair| {
-        // Two at a time; each loop is one command, as starting one takes its time too.
+        // Two processes run at a time. Each loop is one command, because it takes time to start a
+        // command.
         let jobs = (0..2).map(|lane| {
             let port = 18942 + lane;
             let peers = format!(
@@ -117,7 +120,7 @@ fn kill_processes(pair: &mut Pair, rounds: u32) -> Result<()> {
     })
 }
 
-/// In each round, the driver is removed under a process that uses it, and comes back.
+/// Removes the driver under a process that uses it in each round, and loads it again.
 #[vm_test("vm-clean-up-rmmod", lab = Usual, disturbs, args(4))]
 #[vm_test("vm-clean-up-rmmod-often", lab = Usual, long, disturbs, args(30))]
 fn remove_driver(pair: &mut Pair, rounds: u32) -> Result<()> {
@@ -126,7 +129,7 @@ fn remove_driver(pair: &mut Pair, rounds: u32) -> Result<()> {
             let (victim, peer) = interruptible(pair, 18950)?;
             pair.b.check("rmmod vrdma", pair.patience(3))?;
             expect_error(pair, peer, &format!("after rmmod {round}"))?;
-            // Its device is gone, so it can only be killed.
+            // The victim's device is gone, so the victim can only be killed.
             drop(victim);
             pair.b.check("insmod /lib/vrdma/vrdma.ko", pair.patience(3))?;
             wait_for_device(pair)?;
@@ -135,7 +138,7 @@ fn remove_driver(pair: &mut Pair, rounds: u32) -> Result<()> {
     })
 }
 
-/// Three times a VM is reset.
+/// Resets a VM three times.
 #[vm_test("vm-clean-up-reset", lab = Usual, long, disturbs)]
 fn reset_vm(pair: &mut Pair) -> Result<()> {
     beside_ping_pong(pair, Driver::BeginsAnew, |pair| {
@@ -152,7 +155,7 @@ fn reset_vm(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// A VM's QEMU is killed, and the VM booted again.
+/// Kills a VM's QEMU, and boots the VM again.
 #[vm_test("vm-clean-up-qemu", lab = Usual, disturbs)]
 fn killed_vm(pair: &mut Pair) -> Result<()> {
     beside_ping_pong(pair, Driver::BeginsAnew, |pair| {

@@ -10,8 +10,10 @@ use vrdma_vm_macros::vm_test;
 
 use crate::test::{Run, all};
 
-/// A family of programs: those that connect by rdma_cm, those of rsockets, those of UCX, libfabric
-/// and MPI, and what machine learning has of RDMA.
+/// Runs the most significant programs of one family.
+///
+/// The families are programs that connect by rdma_cm, programs over rsockets, UCX, libfabric and
+/// MPI, and RDMA software of machine learning.
 #[vm_test("vm-cm", lab = Usual, args(Family::Cm))]
 #[vm_test("vm-sockets", lab = Usual, long, args(Family::Sockets))]
 #[vm_test("vm-sockets-two-hosts", lab = TwoHosts, long, args(Family::Sockets))]
@@ -23,7 +25,7 @@ fn conformance(pair: &mut Pair, family: Family) -> Result<()> {
     quick(pair, family)
 }
 
-/// The daemon on a NIC on PCI.
+/// Runs the daemon on an emulated PCI NIC.
 #[vm_test("vm-pci-nic-igb", alone, long, args(Nic::Igb))]
 #[vm_test("vm-pci-nic-e1000e", alone, long, args(Nic::E1000e))]
 #[vm_test("vm-pci-nic-virtio", alone, long, args(Nic::Virtio))]
@@ -32,13 +34,14 @@ fn pci_nic(nic: Nic) -> Result<()> {
     pci_nic::run(&[nic])
 }
 
-/// Random calls of verbs on a kernel that finds faults.
+/// Makes random verbs calls on a debug kernel, which detects faults.
 #[vm_test("vm-kernel-faults", lab = KernelFaults, long)]
 fn kernel_faults(pair: &mut Pair) -> Result<()> {
     kernel_faults::short(pair, &of_kernel_faults())
 }
 
-/// The tests that `cargo xtask kernel-faults` runs in a pair of its own, in the order of its list.
+/// Returns the tests that `cargo xtask kernel-faults` runs in its own pair, in the order of its
+/// list.
 pub fn of_kernel_faults() -> Vec<kernel_faults::Test> {
     let tests = all();
     let of = |name| match tests.iter().find(|test| test.name == name)?.run {

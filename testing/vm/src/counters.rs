@@ -1,4 +1,4 @@
-//! What programs in the guest see of the device's counters.
+//! The device's counters, as programs in the guest see them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use vrdma_vm_macros::vm_test;
 
 use super::port::rping;
 
-/// Rounds of rping. In each the server READs from the client and WRITEs to it; both SEND twice.
+/// Rounds of rping. In each round the server READs from the client and WRITEs to it, and both SEND
+/// twice.
 const ROUNDS: u64 = 20;
 /// Bytes of each READ and WRITE.
 const SIZE: u64 = 1000;
@@ -17,8 +18,9 @@ const SIZE: u64 = 1000;
 /// All counters of a VM, by folder and name.
 type Counts = BTreeMap<String, u64>;
 
-/// Counters in sysfs and `rdma statistic` say what rping did, and how often the port went down;
-/// ibstat knows the device.
+/// Checks counters in sysfs and in `rdma statistic` after rping and after the port was down.
+///
+/// ibstat also shows the device.
 #[vm_test("vm-counters", lab = Usual)]
 #[vm_test("vm-counters-two-hosts", lab = TwoHosts)]
 fn tell_what_was_done(pair: &mut Pair) -> Result<()> {
@@ -57,8 +59,8 @@ fn tell_what_was_done(pair: &mut Pair) -> Result<()> {
             "{name}: the server's alone, one a round"
         );
     }
-    // Between VMs of one worker there are no packets. Else each SEND and each response of a READ is
-    // one, at least.
+    // VMs of one worker exchange no packets. Otherwise each SEND and each READ response is at least
+    // one packet.
     for name in ["hw_counters/sent_pkts", "counters/port_xmit_packets", "hw_counters/rcvd_pkts"] {
         let packets = moved(1, name)?;
         ensure!(if has_packets { packets >= 3 * ROUNDS } else { packets == 0 }, "{name}: {packets}");
@@ -67,7 +69,7 @@ fn tell_what_was_done(pair: &mut Pair) -> Result<()> {
     link_downed(pair)
 }
 
-/// `rdma statistic` and `ibstat` say the same.
+/// Checks that `rdma statistic` and `ibstat` report the device correctly.
 fn tools(pair: &Pair) -> Result<()> {
     let patience = pair.patience(3);
     let writes = read(pair, &pair.a)?["hw_counters/rdma_writes"];
@@ -95,7 +97,7 @@ fn link_downed(pair: &mut Pair) -> Result<()> {
 }
 
 fn read(pair: &Pair, vm: &Vm) -> Result<Counts> {
-    // What was counted is asked for again only after some milliseconds.
+    // Counters are cached for some milliseconds.
     let command = "sleep 0.05; cd /sys/class/infiniband/vrdma0/ports/1 && grep -s . hw_counters/* counters/*";
     let text = vm.check(command, pair.patience(3))?;
     let counts = text.lines().filter_map(|line| {

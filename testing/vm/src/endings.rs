@@ -1,5 +1,6 @@
-//! How connections of iWARP end that do not end by themselves: each end is told, and all is given
-//! back.
+//! iWARP connections that do not end by themselves.
+//!
+//! Each end is told, and all objects are released.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::addresses::IP;
@@ -9,14 +10,14 @@ use vrdma_vm_macros::vm_test;
 
 use crate::port::rping;
 
-/// What the verbs objects of a VM's device are, as a number of each kind.
+/// Prints how many verbs objects of each kind a VM's device has.
 const OBJECTS: &str = "rdma resource show | sed -n 's/^[0-9]*: vrdma0: //; T; s/ *$//p'";
 
-/// Each way in which they end. VM b's driver begins anew in some.
+/// Ends connections in each way. In some of them VM b's driver is reloaded.
 #[vm_test("vm-iwarp-endings", lab = Iwarp, long, disturbs)]
 fn all(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(9);
-    // The first use of anything may leave something in caches.
+    // The first use of an object may fill caches.
     killed(pair).context("at first")?;
     begin_anew(pair)?;
     let before = Holdings::settled(pair.backend()?, patience)?.with_new_driver("b");
@@ -35,7 +36,7 @@ fn all(pair: &mut Pair) -> Result<()> {
     objects_return(pair, &pair.b, &objects_b)
 }
 
-/// The device has as many objects as before as soon as everything is given back.
+/// Waits until a VM's device has as many objects as before.
 fn objects_return(pair: &Pair, vm: &Vm, before: &str) -> Result<()> {
     let before = before.trim();
     let command = format!("until [ \"$({OBJECTS})\" = '{before}' ]; do sleep 0.05; done");
@@ -46,7 +47,7 @@ fn objects_return(pair: &Pair, vm: &Vm, before: &str) -> Result<()> {
     })
 }
 
-/// VM b's device is there and its port up.
+/// Waits until VM b's device exists and its port is active.
 fn wait_for_device(pair: &Pair) -> Result<()> {
     let active = "until rdma link show vrdma0/1 2>/dev/null | grep -q 'state ACTIVE'; do sleep 0.05; done";
     pair.b.check(active, pair.patience(5)).map(|_| ()).context("VM b's device does not come back")
@@ -62,7 +63,7 @@ fn ended(pair: &Pair, job: Job, who: &str) -> Result<String> {
     Ok(format!("{}{}", output.text(), String::from_utf8_lossy(&output.stderr)))
 }
 
-/// A client where nobody listens is told so.
+/// Checks that a client is rejected if nobody listens.
 fn refused(pair: &Pair) -> Result<()> {
     let client = pair.b.spawn(&format!("exec rping -c -a {} -C 1", IP[0]))?;
     let text = ended(pair, client, "the client")?;
@@ -70,7 +71,7 @@ fn refused(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// One end of a connection is killed; the other is told.
+/// Kills one end of a connection, and then the other end of another one. The peer is told.
 fn killed(pair: &Pair) -> Result<()> {
     let (server, client) = rping(pair, "-C 1000000")?;
     client.signal(9)?;
@@ -82,7 +83,7 @@ fn killed(pair: &Pair) -> Result<()> {
     ended(pair, client, "its client").map(|_| ())
 }
 
-/// A server in VM a that answers nobody, and a client in VM b that waits for its answer.
+/// Starts a server in VM a that answers nobody, and a client in VM b that waits for its answer.
 fn waiting(pair: &Pair) -> Result<(Job, Job)> {
     let server = pair.a.spawn(&format!("exec rping -s -a {} -C 1", IP[0]))?;
     pair.a.wait_for_cm_listener(pair.patience(3)).with_context(|| said(&server))?;
@@ -93,7 +94,7 @@ fn waiting(pair: &Pair) -> Result<(Job, Job)> {
     Ok((server, client))
 }
 
-/// A listener goes while a request waits for it; a client is killed that waits.
+/// Kills a listener while a request waits for it, and then a client that waits.
 fn unanswered(pair: &Pair) -> Result<()> {
     let (server, client) = waiting(pair)?;
     server.signal(9)?;
@@ -103,15 +104,15 @@ fn unanswered(pair: &Pair) -> Result<()> {
 
     let (server, client) = waiting(pair)?;
     client.signal(9)?;
-    // Nobody can kill a process that waits for the answer of its device: the answer comes by
-    // itself, or its QP goes first.
+    // A process that waits for its device's answer cannot be killed. It ends when the answer comes,
+    // or when its QP is destroyed.
     let output = client.wait(pair.patience(40)).context("a client that is killed while it waits")?;
     ensure!(!output.success());
     server.signal(9)?;
     ended(pair, server, "the server").map(|_| ())
 }
 
-/// Two hundred connections, one after the other, to a server that stays.
+/// Connects two hundred times in a row to a server that stays.
 fn often(pair: &Pair) -> Result<()> {
     let server = pair.a.spawn(&format!("exec rping -s -P -a {}", IP[0]))?;
     pair.a.wait_for_cm_listener(pair.patience(3)).with_context(|| said(&server))?;
@@ -125,8 +126,8 @@ fn often(pair: &Pair) -> Result<()> {
     ended(pair, server, "the server").map(|_| ())
 }
 
-/// VM b's driver is removed under a client that is connected, one that waits for an answer, and
-/// under a listener.
+/// Removes VM b's driver under a connected client, a client that waits for an answer, and a
+/// listener.
 fn removed(pair: &Pair) -> Result<()> {
     let rmmod = |when: &str| {
         let result = pair.b.check("rmmod vrdma", pair.patience(9));
@@ -157,7 +158,7 @@ fn removed(pair: &Pair) -> Result<()> {
     insmod()
 }
 
-/// VM b is reset while it is connected: its peer is told, and it connects again.
+/// Resets VM b while it is connected. Its peer is told, and it connects again.
 fn reset(pair: &mut Pair) -> Result<()> {
     let (server, client) = rping(pair, "-C 1000000")?;
     pair.b.reset()?;

@@ -1,5 +1,6 @@
-//! The family `linux` of `cargo xtask conformance`: the guest's Linux as people set it up. Its
-//! cases, which docs/cases.md lists, are the tests in VMs that are called `vm-linux-...`.
+//! The family `linux` of `cargo xtask conformance`: the guest's Linux as people set it up.
+//!
+//! Its cases are the tests in VMs that are called `vm-linux-...`. docs/cases.md lists them.
 
 use anyhow::{Result, ensure};
 use vrdma_conformance::families::{NoteCase, Outcome, Place, Plan};
@@ -10,10 +11,10 @@ use crate::lab::Lab;
 use crate::runner;
 use crate::test::{VmTest, all};
 
-/// What the names of these tests begin with.
+/// What the names of the family's tests begin with.
 const PREFIX: &str = "vm-linux-";
 
-/// Runs those of the place that the plan names, each in a pair of its kind.
+/// Runs the family's tests for the plan's place that the plan selects, each in its kind of pair.
 pub fn run(plan: &Plan, note: NoteCase<'_>) -> Result<()> {
     ensure!(
         plan.has_linux(),
@@ -43,7 +44,7 @@ pub fn run(plan: &Plan, note: NoteCase<'_>) -> Result<()> {
     noted
 }
 
-/// The case of a test: its name without what says where it runs.
+/// Returns the case of a test: its name without the suffix for where it runs.
 fn case(name: &str) -> &str {
     let name = name.strip_prefix(PREFIX).unwrap_or(name);
     ["-two-hosts", "-own-tcp", "-iwarp"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(name))

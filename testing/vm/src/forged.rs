@@ -1,4 +1,4 @@
-//! Packets that nobody asked for change nothing, and are counted.
+//! Forged packets, which must change nothing, and which must be counted.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use vrdma_vm_macros::vm_test;
 /// Packets of each kind.
 const COUNT: u64 = 200;
 
-/// A third host on the wire forges packets to a QP of VM a that talks to one of VM b.
+/// Forges packets from a third host on the wire, to a QP of VM a that is connected to VM b.
 #[vm_test("vm-forged-packets", lab = TwoHosts)]
 fn packets(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let stranger = Namespace::new("stranger")?;
     let wire = pair.wire()?;
     wire.plug("stranger", &stranger, "eth0")?;
-    // Else the switch would take it for the peer, whose MAC address it uses, and send it what is
-    // the peer's.
+    // With learning on, the bridge would take this port for the peer, whose MAC address the forged
+    // packets have. It would then send the peer's packets here.
     wire.namespace().run("ip link set dev stranger type bridge_slave learning off")?;
     let options = "--qps 1 --timeout 19 --announce /share/forged";
     let mut ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21010, options, "--qps 1 --timeout 19")?;
-    // A line of the server's announcement: `qp QPN QPN_OF_THE_PEER 0`.
+    // The server's announcement contains a line `qp QPN QPN_OF_THE_PEER 0`.
     let announced = paths::read(&pair.share().join("forged"))?;
     let qpn = announced.lines().find_map(|line| line.strip_prefix("qp ")?.split(' ').next());
     let qpn = qpn.context("no QP was announced")?;
@@ -64,13 +64,13 @@ fn packets(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A guest sends from a MAC address that is not its own: nobody gets the frames.
+/// Sends frames from a MAC address that is not the guest's own. Nobody gets them.
 #[vm_test("vm-spoofed-mac", lab = TwoHosts)]
 fn mac_address(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let before = pair.backends()[1].stats()?;
     let patience = pair.patience(4);
-    // An Ethernet frame of a local experimental type, by broadcast: 200 of them.
+    // 200 broadcast Ethernet frames with a local experimental EtherType.
     let script = format!(
         "python3 -c \"import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind((\\\"eth0\\\", 0)); \
          frame = bytes.fromhex(\\\"ffffffffffff\\\" + \\\"{}\\\" + \\\"88b5\\\") + bytes(64); \
@@ -94,15 +94,17 @@ fn mac_address(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A guest takes the address of another guest of its host: the device refuses the GID, and the
-/// other notices nothing.
+/// Gives a guest the address of another guest on its host.
+///
+/// The device refuses the GID, and the other guest is not disturbed.
 #[vm_test("vm-spoofed-gid", lab = Usual)]
 fn gid(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(4);
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21020, "--timeout 19", "--timeout 19")?;
-    // The ping-pong's TCP connection must not have anything more to say, not even a delayed
-    // acknowledge: that would end within VM b. A delayed acknowledge takes a fifth of a second at
-    // most, which nothing tells of.
+    // By then the ping-pong's TCP connection has nothing more to send, not even a delayed
+    // acknowledgement. VM b, which then has VM a's address, would deliver such a packet to itself.
+    // An acknowledgement is delayed by at most a fifth of a second. Nothing reports that it was
+    // sent.
     pause(Duration::from_secs(3), "fifteen times what it takes");
     let before = counter(&pair.backend()?.stats()?, "b", "refused_commands")?;
     let address = format!("{}/32 dev eth0", IP[0]);
@@ -111,7 +113,7 @@ fn gid(pair: &mut Pair) -> Result<()> {
         let now = counter(&pair.backend()?.stats()?, "b", "refused_commands")?;
         Ok(if now > before { Ok(()) } else { Err(format!("{now} commands were refused, as before")) })
     })?;
-    // As a GID: ::ffff:10.77.0.1.
+    // As a GID, the address is ::ffff:10.77.0.1.
     let taken = "cat /sys/class/infiniband/vrdma0/ports/1/gids/* 2>/dev/null | grep -c ffff:0a4d:0001";
     let taken = pair.b.exec(taken, patience)?.text();
     ensure!(taken.trim() == "0", "VM b has the GID of VM a");
@@ -122,7 +124,7 @@ fn gid(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A counter's value in all places of the statistics that have it.
+/// Returns the sum of all values that the statistics have for a counter's name.
 fn sum(stats: &Value, name: &str) -> u64 {
     match stats {
         Value::Object(fields) => fields

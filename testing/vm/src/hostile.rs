@@ -1,4 +1,4 @@
-//! A process that abuses the device hurts nobody else.
+//! A process that abuses the device, and must not disturb any other process.
 
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use vrdma_lab::vm::Pair;
 use vrdma_lab::watch::{Holdings, PingPong, counter};
 use vrdma_vm_macros::vm_test;
 
-/// For this many seconds, a process of VM a writes garbage wherever it can. On a slow kernel it
-/// takes longer. It aims at the QPs and memory of another process in its VM and of VM b, which play
-/// a checked ping-pong with each other.
+/// Runs a hostile process in VM a for this many seconds, or longer on a slow kernel.
+///
+/// It writes garbage wherever it can. Its targets are QPs and memory of another process in its VM,
+/// and of a process in VM b. These two play a checked ping-pong with each other.
 #[vm_test("vm-hostile-process", lab = Usual, args(15))]
 #[vm_test("vm-hostile-process-long", lab = Usual, long, args(120))]
 fn process(pair: &mut Pair, seconds: u64) -> Result<()> {
@@ -28,7 +29,7 @@ fn process(pair: &mut Pair, seconds: u64) -> Result<()> {
     let hostile = format!("vr-hostile -d vrdma0 -s {seconds} --victims /share/victim-a,/share/victim-b");
     let printed = pair.a.check(&hostile, Duration::from_secs(seconds) + pair.patience(5))?;
     let turns = victims.finish(pair.patience(5)).with_context(|| printed.clone())?;
-    // It must have been able to do something, and so must the victims.
+    // Otherwise the hostile process had no effect, or the victims made no progress.
     let after = pair.backend()?.stats()?;
     for name in ["requests", "stray_requests", "invalid_requests", "broken_channels", "cq_overruns"] {
         let grown = counter(&after, "a", name)? - counter(&counters, "a", name)?;
@@ -39,7 +40,7 @@ fn process(pair: &mut Pair, seconds: u64) -> Result<()> {
     no_oops(pair)
 }
 
-/// The kernels have nothing to complain of but what the device told them.
+/// Checks that the kernels found no fault. Messages about what the device reported are fine.
 fn no_oops(pair: &Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         let faults = vm.exec(

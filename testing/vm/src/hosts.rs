@@ -1,5 +1,5 @@
-//! The programs of the demos between two VMs: on one host, on two hosts, and with rdma_rxe at one
-//! end. And a cable that is pulled.
+//! The demos' programs between two VMs: on one host, on two hosts, and with rdma_rxe at one end.
+//! Also what happens if a cable is pulled.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use vrdma_lab::wait::{pause, until};
 use vrdma_lab::watch::{PingPong, said};
 use vrdma_vm_macros::vm_test;
 
-/// Each pairing of role, path MTU and kind of address.
+/// Rounds that cover each pair of role, path MTU and address family, though not all combinations.
 const PAIRINGS: &[Round] = &[
     (PathMtu::Jumbo, 0, Family::V4, Sizes::One),
     (PathMtu::Jumbo, 1, Family::V6, Sizes::One),
@@ -21,24 +21,27 @@ const PAIRINGS: &[Round] = &[
     (PathMtu::Usual, 1, Family::V4, Sizes::One),
 ];
 
-/// The shortened demo on one host: each role, path MTU and kind of address occurs once.
+/// The shortened demo on one host. Each role, path MTU and address family occurs once.
 const ON_ONE_HOST: &[Round] =
     &[(PathMtu::Usual, 0, Family::V6, Sizes::One), (PathMtu::Jumbo, 1, Family::V4, Sizes::One)];
 
-/// The shortened demo between hosts: each role, path MTU and kind of address occurs once.
+/// The shortened demo between hosts. Each role, path MTU and address family occurs once.
 const BETWEEN_HOSTS: &[Round] =
     &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One), (PathMtu::Usual, 1, Family::V6, Sizes::One)];
 
-/// The shortened demo on one host, where no packet is needed. The short one has one direction, path
-/// MTU and kind of address; the long one has each role, path MTU and kind of address once.
+/// Runs the shortened demo on one host, which needs no packets.
+///
+/// The short form has one direction, path MTU and address family. The long form has each of them
+/// once.
 #[vm_test("vm-same-host", lab = Usual, args(&ON_ONE_HOST[..1]))]
 #[vm_test("vm-same-host-all", lab = Usual, long, args(ON_ONE_HOST))]
 fn same_host(pair: &mut Pair, rounds: &[Round]) -> Result<()> {
     demo::go_through(pair, rounds, &mut |_| {}).map(|_| ())
 }
 
-/// The shortened demo between two hosts, and with rdma_rxe at one end or both. `vm-rxe` tests the
-/// lab itself. All that passes the wire meanwhile, which is kept in the file, is sound.
+/// Runs the shortened demo between two hosts, and with rdma_rxe at one end or both.
+///
+/// `vm-rxe` tests the lab itself. The packets on the wire are captured in the file and checked.
 #[vm_test("vm-two-hosts", lab = TwoHosts, args(&BETWEEN_HOSTS[..1], "two-hosts.pcap"))]
 #[vm_test("vm-two-hosts-all", lab = TwoHosts, long, args(BETWEEN_HOSTS, "two-hosts-all.pcap"))]
 #[vm_test("vm-interop", lab = Interop, args(&BETWEEN_HOSTS[1..], "interop.pcap"))]
@@ -51,26 +54,27 @@ fn captured(pair: &mut Pair, rounds: &[Round], file: &str) -> Result<()> {
     let checked = capture::check(&file);
     result?;
     ensure!(checked?.packets > 500, "hardly a packet passed the wire");
-    // It is large; one with a fault stays to be looked at.
+    // The file is large. It is kept only if it has a fault.
     paths::remove(&file)
 }
 
-/// VM a's host loses its cable during a checked ping-pong and gets it back: nothing is lost, and
-/// the guest sees its port go and come. TCP goes on too.
+/// Takes VM a's host off the wire during a checked ping-pong, and connects it again.
+///
+/// Nothing is lost, and the guest sees its port go down and up. TCP continues, too.
 #[vm_test("vm-link-flap", lab = TwoHosts, disturbs)]
 fn link_flap(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let patience = pair.patience(6);
-    // That is what veth says of itself.
+    // veth reports this rate.
     let rate = "grep -q '^10 Gb/sec' /sys/class/infiniband/vrdma0/ports/1/rate";
     pair.a.check(rate, patience).context("the port is not as fast as the uplink")?;
     let mut watch = pair.a.spawn("exec ibv_asyncwatch -d vrdma0")?;
     let server = pair.b.spawn("exec iperf3 -s -1 -p 21001")?;
-    // An ACK timeout of 4.096 us * 2^19, 2.1 s, eight times: far longer than the cable is out.
+    // The ACK timeout is 4.096 us * 2^19 = 2.1 s, eight times. The cable is out for far less.
     let patient = "--timeout 19 --qps 4 --size 100000 --stall 60";
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21000, patient, patient)?;
     pair.b.check("until ss -ltn | grep -q :21001; do sleep 0.1; done", patience)?;
-    // Until it is ended.
+    // iperf3 runs until the test ends it.
     let mut tcp = pair.a.spawn("exec iperf3 --forceflush -c 10.77.0.2 -p 21001 -t 3600 -i 1")?;
     let seconds_of_tcp = expect_seconds(&mut tcp, 0, 2, patience)?;
 
@@ -91,7 +95,7 @@ fn link_flap(pair: &mut Pair) -> Result<()> {
     for event in ["IBV_EVENT_PORT_ERR", "IBV_EVENT_PORT_ACTIVE"] {
         watch.wait_for(event, patience).with_context(|| format!("no event: {}", said(&watch)))?;
     }
-    // TCP waits a while before it tries again.
+    // TCP waits for a while before it retransmits.
     let since = seconds(&tcp).max(seconds_of_tcp);
     expect_seconds(&mut tcp, since, 5, patience).context("TCP after the cable was back")?;
     ensure!(!tcp.has_ended()?, "iperf3 ended: {}", said(&tcp));
@@ -99,14 +103,15 @@ fn link_flap(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Of the lines `[ 5] 11.00-12.00 sec 1.2 MBytes ...` of iperf3 so far how many say that something
-/// passed.
+/// Returns how many of iperf3's lines so far report data.
+///
+/// A line is `[ 5] 11.00-12.00 sec 1.2 MBytes ...`.
 fn seconds(tcp: &Job) -> usize {
     let text = tcp.so_far().text();
     text.lines().filter(|line| line.contains("Bytes") && !line.contains(" 0.00 Bytes ")).count()
 }
 
-/// Waits until something passed in so many seconds more than in `before`; in how many it did.
+/// Waits until iperf3 has reported data in `more` seconds after `before`. Returns the new number.
 fn expect_seconds(tcp: &mut Job, before: usize, more: usize, patience: Duration) -> Result<usize> {
     until(&format!("{more} seconds in which something passes"), patience, || {
         ensure!(!tcp.has_ended()?, "iperf3 ended: {}", said(tcp));
@@ -115,14 +120,15 @@ fn expect_seconds(tcp: &mut Job, before: usize, more: usize, patience: Duration)
     })
 }
 
-/// The cable stays out for longer than a QP waits: both ends are told, all that was outstanding is
-/// flushed in order.
+/// Takes VM a's host off the wire for longer than a QP retransmits.
+///
+/// Both ends get errors, and all outstanding requests are flushed in order.
 #[vm_test("vm-link-loss", lab = TwoHosts, long, disturbs)]
 fn link_loss(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let patience = pair.patience(6);
-    // 4.096 us * 2^18, 1.1 s, eight times: more than a busy machine keeps either waiting while the
-    // cable is there.
+    // The timeout is 4.096 us * 2^18 = 1.1 s, eight times. With the cable connected, even a busy
+    // machine answers sooner.
     let command = "exec vr-pingpong -d vrdma0 -p 21002 --timeout 18 --qps 4 --expect-error";
     let mut server = pair.a.spawn(command)?;
     let mut client = pair.b.spawn(&format!("{command} -s 0 10.77.0.1"))?;

@@ -1,4 +1,4 @@
-//! iWARP over the host's TCP: programs of rdma_cm between two VMs.
+//! iWARP over the host's TCP: programs that connect by rdma_cm between two VMs.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::programs;
@@ -7,8 +7,7 @@ use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::watch::said;
 use vrdma_vm_macros::vm_test;
 
-/// A program that listens, the same one that connects, and what the latter says in the end if all
-/// went well.
+/// The server's command, the client's command, and what a successful client prints.
 const PROGRAMS: [(&str, &str, &str); 6] = [
     ("rping -s -a {server} -v -C 20", "rping -c -a {server} -I {client} -v -C 20", "ping data"),
     (
@@ -34,7 +33,7 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Each in both directions; the device says that it is one of iWARP.
+/// Runs each program in both directions. The device reports that it is an iWARP device.
 #[vm_test("vm-iwarp", lab = Iwarp)]
 fn programs(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
@@ -51,7 +50,7 @@ fn programs(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The ports are up.
+/// Waits until the ports of both VMs are active.
 fn wait_until_ready(pair: &Pair) -> Result<()> {
     let patience = pair.patience(4);
     for vm in [&pair.a, &pair.b] {
@@ -61,7 +60,7 @@ fn wait_until_ready(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Between addresses of IPv6, both ways, and with a listener at all addresses.
+/// Connects IPv6 addresses in both directions, also with a listener on all addresses.
 #[vm_test("vm-iwarp-ipv6", lab = Iwarp)]
 fn ipv6(pair: &mut Pair) -> Result<()> {
     const PROGRAMS: [(&str, &str, &str); 2] = [
@@ -81,8 +80,9 @@ fn ipv6(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A process names the QP of another one when it accepts, and when it connects: neither may be, and
-/// the QP's own process connects it then.
+/// Checks that a process cannot accept or connect with the QP of another process.
+///
+/// Afterwards the QP's own process connects it.
 #[vm_test("vm-iwarp-foreign-qp", lab = Iwarp)]
 fn foreign_qp(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;
@@ -99,9 +99,10 @@ fn foreign_qp(pair: &mut Pair) -> Result<()> {
     server.wait(pair.patience(4)).map(|_| ())
 }
 
-/// A process names the QP of a user in the kernel, which is ready to be connected, when it accepts,
-/// and when it connects: neither may be. A user in the kernel that connects in the system call of a
-/// process, as 9P does when it is mounted, is connected all the same.
+/// Checks that a process cannot accept or connect with a QP of a user in the kernel.
+///
+/// That QP is ready to be connected. A kernel user that connects within a process's system call is
+/// not affected. An example is 9P, which connects when it is mounted.
 #[vm_test("vm-iwarp-kernel-qp", lab = Iwarp)]
 fn kernel_qp(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;
@@ -127,7 +128,8 @@ fn kernel_qp(pair: &mut Pair) -> Result<()> {
     mounted_9p(pair)
 }
 
-/// 9P connects in the call of mount(8); its server is none, so nothing is mounted in the end.
+/// Checks that 9P connects within mount(8). The server does not speak 9P, so the mount itself
+/// fails.
 fn mounted_9p(pair: &Pair) -> Result<()> {
     let patience = pair.patience(9);
     let server = pair.b.spawn(&format!("exec rping -s -d -a {} -p 7175", IP[1]))?;

@@ -5,64 +5,64 @@ use vrdma_lab::artefacts::Part;
 use vrdma_lab::device::Device;
 use vrdma_lab::vm::{PairConfig, Tcp, Topology, Uplink};
 
-/// Kinds of pairs, in the order in which their tests are listed.
+/// A kind of pair of VMs. The variants are in the order in which their tests are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lab {
-    /// What the demo has.
+    /// The pair of the demo.
     Usual,
-    /// The VMs have two Ethernet devices and two RDMA devices each.
+    /// Each VM has two Ethernet devices and two RDMA devices.
     Rails,
     /// The VMs have an IOMMU.
     Iommu,
-    /// Beside the kernel's there is one channel in each VM, and guests may use any address.
+    /// Each VM has one channel besides the kernel's, and guests may use any address.
     OneChannel,
-    /// VMs of one processor, and a backend that sleeps as soon as there is nothing to do.
+    /// Each VM has one processor, and the backend sleeps as soon as it has nothing to do.
     Sleepy,
-    /// The backend polls, whatever processors there are.
+    /// The backend always polls, however few processors there are.
     Polling,
-    /// The daemon is an older one.
+    /// The daemon is an older version.
     OlderBackend,
-    /// The VMs' devices are of iWARP, over the host's TCP.
+    /// The VMs' devices are iWARP devices, over the host's TCP.
     Iwarp,
     /// Both VMs have rdma_rxe, on two hosts.
     Rxe,
-    /// Three VMs on a host, in two VLANs.
+    /// Three VMs on one host, in two VLANs.
     Vlans,
-    /// The VMs' kernel finds faults.
+    /// The VMs run a debug kernel, which detects faults.
     KernelFaults,
-    /// Two hosts with a backend each, and a wire.
+    /// Two hosts, each with a backend, joined by a wire.
     TwoHosts,
-    /// Two hosts with a backend each, and a router between them.
+    /// Two hosts, each with a backend, and a router between them.
     Routed,
-    /// Two hosts with a router between them. The devices are of iWARP, over the backends' own TCP.
+    /// Two hosts with a router between them. The devices are iWARP devices, over the backends' TCP.
     RoutedIwarp,
-    /// Two hosts. The devices are of iWARP, over the hosts' TCP.
+    /// Two hosts. The devices are iWARP devices, over the hosts' TCP.
     IwarpTwoHosts,
-    /// Two hosts. The devices are of iWARP, over the backends' own TCP.
+    /// Two hosts. The devices are iWARP devices, over the backends' TCP.
     IwarpOwnTcp,
-    /// Two hosts. Each VM has a device of iWARP and one of RoCE, and uplinks have our own driver.
+    /// Two hosts. Each VM has an iWARP and a RoCE device. The uplinks use our own driver.
     Both,
-    /// Two hosts. VM b has Linux's soft-iWARP, and VM a our device over its host's TCP.
+    /// Two hosts. VM a has our device, over its host's TCP. VM b has Linux's soft-iWARP.
     Siw,
-    /// Two hosts. VM b has Linux's soft-iWARP, and VM a our device over the backend's own TCP. Its
-    /// uplink has our own driver.
+    /// Two hosts. VM a has our device, over the backend's TCP. VM b has Linux's soft-iWARP.
+    ///
+    /// The uplink uses our own driver.
     SiwOwnTcp,
-    /// Two hosts and three VMs in two VLANs: the first and the third on one host, the second on the
-    /// other.
+    /// Two hosts and three VMs in two VLANs. VMs a and c are on one host, and VM b on the other.
     VlansTwoHosts,
     /// Two hosts. VM a has our device, and VM b rdma_rxe.
     Interop,
 }
 
 impl Lab {
-    /// What such a pair looks like, where one of the usual kind looks like this.
+    /// Returns the configuration of this kind of pair, based on the usual one.
     pub fn config(self, usual: &PairConfig) -> PairConfig {
         let mut config = usual.clone();
         match self {
-            // As libvirt has it.
+            // libvirt also puts devices behind root ports.
             Self::Usual => config.root_ports = true,
-            // As with a processor of its own: it does not sleep even while the guest's turn to run
-            // is long in coming.
+            // The backend polls as if it had a processor of its own. It does not sleep even if the
+            // guest does not run for a long time.
             Self::Polling => config.backend_arguments = vec!["--busy-poll".into()],
             Self::OlderBackend => config.older_backend = true,
             Self::Rails => (config.rails, config.any_gid) = (true, true),

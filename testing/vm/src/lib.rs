@@ -1,16 +1,17 @@
-//! Tests that run in a pair of VMs. They share one booted pair; a test that breaks it gets the next
-//! one a new pair.
+//! Tests that run in a pair of VMs.
 //!
-//! To add a test, write a function `fn(&mut Pair) -> Result<()>` in a module here, and declare it
-//! with [`vm_test`](vrdma_vm_macros::vm_test) where it stands:
+//! They share one booted pair. If a test breaks the pair, the next test gets a new one.
+//!
+//! To add a test, write a function `fn(&mut Pair) -> Result<()>` in a module here. Declare it with
+//! [`vm_test`](vrdma_vm_macros::vm_test) directly above the function:
 //!
 //! ```text
 //! #[vm_test("vm-ping", lab = Usual)]
 //! fn ping(pair: &mut Pair) -> Result<()> { .. }
 //! ```
 //!
-//! A test that takes more than a minute or two is declared `long`: it runs with `cargo xtask test
-//! --long` only.
+//! Declare a test that takes more than a minute or two as `long`. It then runs only with
+//! `cargo xtask test --long`.
 
 mod answers;
 mod basics;

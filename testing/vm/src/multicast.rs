@@ -1,4 +1,5 @@
-//! mckey of rdma-core, which joins a multicast group by rdma_cm, between the VMs, and within one.
+//! Multicast with rdma-core's mckey, which joins a group by rdma_cm, between the VMs and within
+//! one.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::device::Device;
@@ -10,8 +11,10 @@ use vrdma_vm_macros::vm_test;
 /// Datagrams that each receiver waits for.
 const COUNT: u32 = 20;
 
-/// Both ways, but from rdma_rxe: two receivers in the one VM and one in the sender's, and one of
-/// another group, which gets nothing.
+/// Sends datagrams in both directions, but not from rdma_rxe.
+///
+/// The other VM has two receivers, and the sender's VM has one. A receiver of another group gets
+/// nothing.
 #[vm_test("vm-multicast", lab = Usual)]
 #[vm_test("vm-multicast-two-hosts", lab = TwoHosts, long)]
 #[vm_test("vm-multicast-rxe", lab = Interop)]
@@ -20,8 +23,8 @@ fn mckey(pair: &mut Pair) -> Result<()> {
         pair.device(vm).prepare_in(vm, pair.patience(6))?;
     }
     send(pair, [&pair.a, &pair.b], 0).context("from VM a to b")?;
-    // From rdma_rxe not all 20 came when it was tried, and why is not known: mckey leaves without
-    // waiting for its sends to complete.
+    // In a trial not all 20 datagrams from rdma_rxe came. The cause is not known. mckey exits
+    // without waiting for its sends to complete.
     if pair.device(&pair.b) == Device::Vrdma {
         send(pair, [&pair.b, &pair.a], 1).context("from VM b to a")?;
     }
@@ -35,7 +38,7 @@ fn mckey(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// From the first VM, whose address has this index, to the second.
+/// Sends from the first VM, whose address has this index, to the second.
 fn send(pair: &Pair, [from, to]: [&Vm; 2], index: usize) -> Result<()> {
     let patience = pair.patience(8);
     let (own, peer) = (IP[index], IP[1 - index]);
@@ -46,8 +49,8 @@ fn send(pair: &Pair, [from, to]: [&Vm; 2], index: usize) -> Result<()> {
     let receivers =
         [start(to, &group, peer, "")?, start(to, &group, peer, "")?, start(from, &group, own, "")?];
     let mut other = start(to, "239.7.8.9", peer, "")?;
-    // They join within moments then, and the sender waits for three seconds after it has joined
-    // itself.
+    // From here on the receivers join within moments. The sender waits for three seconds after it
+    // has joined itself.
     for (vm, count) in [(to, 3), (from, 1)] {
         let have_qps = format!(
             "until [ $(rdma resource show qp | grep -c mckey) -ge {count} ]; do sleep 0.1; done; sleep 1"

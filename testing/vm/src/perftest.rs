@@ -1,4 +1,4 @@
-//! perftest in both directions, with very many QPs, and by processes that have no channel of their
+//! perftest in both directions, with very many QPs, and by processes without a channel of their
 //! own.
 
 use anyhow::{Context, Result, ensure};
@@ -8,8 +8,8 @@ use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::watch::Holdings;
 use vrdma_vm_macros::vm_test;
 
-/// All of perftest that RC has, and what there is of shared receive queues and of XRC, with options
-/// that change what the data path does.
+/// All perftest programs for RC, some for shared receive queues and XRC, with options that affect
+/// the data path.
 const ALL: [&str; 25] = [
     "ib_write_bw -n 200",
     "ib_write_bw -n 200 -b -l 8",
@@ -22,7 +22,7 @@ const ALL: [&str; 25] = [
     "ib_send_lat -n 50 -e",
     "ib_send_bw -n 100 -q 8 --use-srq",
     "ib_send_bw -n 50 -q 8 --use-srq -e",
-    // Of one QP, and no more messages than receives: what comes without one is lost.
+    // One QP, and no more messages than receives: a message without a receive is lost.
     "ib_send_bw -n 50 --use-srq -c UC",
     "ib_send_bw -n 50 --use-srq -c UD -s 1024",
     "ib_read_bw -n 100 -b",
@@ -39,7 +39,7 @@ const ALL: [&str; 25] = [
     "ib_atomic_bw -n 100 -c XRC -A FETCH_AND_ADD",
 ];
 
-/// What says most about the way that requests take.
+/// The most significant of these programs, for the path of requests to the device.
 const SOME: [&str; 9] = [
     "ib_write_bw -n 100",
     "ib_write_lat -n 50 -s 64 -I 64",
@@ -54,14 +54,14 @@ const SOME: [&str; 9] = [
 
 fn run(pair: &Pair, server: &Vm, client: &Vm, program: &Program, port: u16) -> Result<()> {
     let printed = programs::start_between(pair, server, client, Device::Vrdma, program, port)?.wait()?;
-    // The table's head; without a line behind it nothing was measured.
+    // Without a line after the table's head, nothing was measured.
     let rows = printed.client.lines().skip_while(|line| !line.contains("#bytes")).skip(1);
     let measured = rows.filter(|line| line.trim_start().starts_with(|c: char| c.is_ascii_digit())).count();
     ensure!(measured > 0, "`{}` printed no result:\n{}", program.command, printed.client);
     Ok(())
 }
 
-/// VM a is the client; the demo has it the other way round.
+/// Runs all programs with VM a as the client. In the demo VM a is the server.
 #[vm_test("vm-perftest", lab = Usual, long)]
 fn all(pair: &mut Pair) -> Result<()> {
     for (index, command) in ALL.iter().enumerate() {
@@ -73,7 +73,7 @@ fn all(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A thousand QPs of one process, to another VM.
+/// Uses a thousand QPs of one process, to another VM.
 #[vm_test("vm-1000-qps", lab = Usual)]
 fn thousand_qps(pair: &mut Pair) -> Result<()> {
     let mut program = Program::perftest("ib_write_bw -q 1000 -n 5 -s 4096");
@@ -81,7 +81,7 @@ fn thousand_qps(pair: &mut Pair) -> Result<()> {
     run(pair, &pair.a, &pair.b, &program, 18870)
 }
 
-/// Processes that want no channel post through the kernel's.
+/// Runs programs that ask for no channel, and post through the kernel's.
 #[vm_test("vm-no-channel", lab = Usual)]
 fn no_channel(pair: &mut Pair) -> Result<()> {
     for (index, command) in SOME.iter().enumerate() {
@@ -91,8 +91,9 @@ fn no_channel(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Processes that find the pool of channels empty, because another process in each VM has the only
-/// one.
+/// Runs programs that find the pool of channels empty.
+///
+/// In each VM another process has the only channel.
 #[vm_test("vm-empty-pool", lab = OneChannel, long)]
 fn empty_pool(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
@@ -104,7 +105,7 @@ fn empty_pool(pair: &mut Pair) -> Result<()> {
         run(pair, &pair.b, &pair.a, &Program::perftest(command), 18891 + index as u16)?;
     }
     ensure_channels(pair, "after the programs")?;
-    // The holders have really been there all the time.
+    // The channels were taken all the time.
     ensure!(!server.has_ended()? && !client.has_ended()?, "a process that held a channel ended");
     client.write(b"go\n")?;
     for (job, who) in [(client, "client"), (server, "server")] {
@@ -114,7 +115,7 @@ fn empty_pool(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Kernel's and holder's: two in each VM.
+/// Checks that each VM has two channels: the kernel's, and that of the process in the background.
 fn ensure_channels(pair: &mut Pair, when: &str) -> Result<()> {
     let holdings = Holdings::of(pair.backend()?)?;
     for name in ["a.channels", "b.channels"] {

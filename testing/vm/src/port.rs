@@ -1,4 +1,4 @@
-//! What the guest's driver makes of its netdev, and of rdma_cm's hold on the device.
+//! The port's relation to its netdev, and removal of the driver under rdma_cm connections.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::{begin_driver_anew, wait_for_device};
@@ -7,7 +7,9 @@ use vrdma_lab::vm::{Job, Pair};
 use vrdma_lab::watch::{Holdings, said};
 use vrdma_vm_macros::vm_test;
 
-/// The port follows its netdev up and down, its GIDs the netdev's addresses, and programs are told.
+/// Checks that the port follows its netdev up and down, and its GIDs the netdev's addresses.
+///
+/// Programs get the port's events.
 #[vm_test("vm-port", lab = Usual)]
 fn follows_netdev(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(3);
@@ -45,8 +47,9 @@ fn follows_netdev(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// The driver is removed under a program that is connected by rdma_cm: both ends of the connection
-/// end, and all is given back.
+/// Removes the driver under a program that is connected by rdma_cm.
+///
+/// Both ends of the connection end, and all objects are released.
 #[vm_test("vm-clean-up-rdma-cm", lab = Usual, disturbs)]
 fn removed_while_connected(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
@@ -64,7 +67,7 @@ fn removed_while_connected(pair: &mut Pair) -> Result<()> {
     before.expect_return(pair.backend()?, patience)
 }
 
-/// rping's server in VM a, and in VM b its client, that has connected.
+/// Starts rping's server in VM a and its client in VM b, and waits until they are connected.
 pub fn rping(pair: &Pair, options: &str) -> Result<(Job, Job)> {
     let patience = pair.patience(3);
     let mut server = pair.a.spawn(&format!("exec rping -s -a {} -v {options}", IP[0]))?;

@@ -1,5 +1,5 @@
-//! How requests get to the device: of many QPs through one channel, without system calls, and when
-//! everybody sleeps.
+//! How requests reach the device: many QPs on one channel, no system calls, and wake-ups when
+//! everything sleeps.
 
 use std::time::Duration;
 
@@ -9,15 +9,16 @@ use vrdma_lab::wait::{pause, until};
 use vrdma_lab::watch::{counter, processor_time};
 use vrdma_vm_macros::vm_test;
 
-/// One process makes 4,000 QPs, connects them among themselves, and uses them in random order.
+/// Creates 4,000 QPs in one process, connects them with each other, and uses them in random order.
 #[vm_test("vm-4000-qps", lab = Usual)]
 fn four_thousand_qps(pair: &mut Pair) -> Result<()> {
     pair.a.check("vr-manyqps -d vrdma0 --local --qps 4000 --ops 20000", pair.patience(15))?;
     Ok(())
 }
 
-/// Requests on 1,000 QPs of one process through its one channel, to another VM and back: no
-/// completion is lost or out of its QP's order.
+/// Posts to 1,000 QPs of one process through its one channel, to another VM and back.
+///
+/// No completion is lost, and each QP's completions come in order.
 #[vm_test("vm-one-channel", lab = Usual)]
 fn one_channel(pair: &mut Pair) -> Result<()> {
     let command = "vr-manyqps -d vrdma0 -p 18900 --qps 1000 --ops 20000";
@@ -29,18 +30,19 @@ fn one_channel(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// How many system calls a run of `vr-ops` makes, by strace.
+/// Returns the number of system calls of a `vr-ops` run, as strace counts them.
 fn system_calls(pair: &Pair, arguments: &str) -> Result<i64> {
     let command = format!("strace -f -c -o /tmp/calls vr-ops -d vrdma0 {arguments} >&2; cat /tmp/calls");
     let table = pair.b.check(&command, pair.patience(10))?;
     let total = table.lines().find(|line| line.trim_end().ends_with(" total"));
-    // % time, seconds, usecs/call, calls, and errors if there were any.
+    // The columns are % time, seconds, usecs/call, calls, and errors, if there were any.
     let calls = total.and_then(|line| line.split_whitespace().nth(3)).and_then(|calls| calls.parse().ok());
     calls.with_context(|| format!("strace counted nothing:\n{table}"))
 }
 
-/// While the device polls, 10,000 operations are posted and polled for without a system call and
-/// (almost) without a kick. The device's own kicks are counted in the same run.
+/// Posts and polls 10,000 operations while the device polls.
+///
+/// That takes no system call and almost no kick. The device counts the kicks in the same run.
 #[vm_test("vm-no-system-calls", lab = Polling)]
 fn no_system_calls(pair: &mut Pair) -> Result<()> {
     const OPERATIONS: u64 = 10_000;
@@ -51,7 +53,7 @@ fn no_system_calls(pair: &mut Pair) -> Result<()> {
     ensure!((many - few).abs() <= 20, "1000 WRITEs took {few} system calls, 11000 took {many}");
     few_kicks(&before, &after, "b", OPERATIONS)?;
 
-    // The same to the other VM, without strace.
+    // The operations go to the other VM, without strace.
     let patience = pair.patience(10);
     let server = pair.a.spawn("vr-ops -d vrdma0 -p 18910")?;
     let before = pair.backend()?.stats()?;
@@ -76,8 +78,9 @@ fn few_kicks(
     Ok(())
 }
 
-/// With 100 idle QPs between the VMs the backend needs no processor; each of 1,000 single
-/// operations after that wakes it.
+/// Checks that the backend sleeps while 100 QPs between the VMs are idle.
+///
+/// Each of 1,000 single operations after that wakes it.
 #[vm_test("vm-sleep", lab = Usual)]
 fn sleeping(pair: &mut Pair) -> Result<()> {
     const IDLE: Duration = Duration::from_secs(5);

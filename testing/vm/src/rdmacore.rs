@@ -7,12 +7,13 @@ use vrdma_lab::paths;
 use vrdma_lab::vm::Pair;
 use vrdma_vm_macros::vm_test;
 
-/// Those that draw by lot what they do.
+/// Suites of which each test chooses at random what it does.
 const BY_LOT: [&str; 2] = ["qp", "rdmacm"];
 
-/// What `ibv_create_qp_ex` may be asked for by test_create_ud_qp_ex_no_attr and
-/// test_create_ud_qp_ex_with_attr. Without "extended" the reason is that of `ibv_create_qp`, which
-/// has no flags.
+/// The flag that test_create_ud_qp_ex_no_attr and test_create_ud_qp_ex_with_attr may pass to
+/// `ibv_create_qp_ex`.
+///
+/// A skip reason without the word "extended" is about `ibv_create_qp`, which has no flags.
 const MCAST_LB: &str = "BLOCK_SELF_MCAST_LB, a flag that the test draws by lot";
 
 /// Why tests are skipped: how a reason begins, and what the device or the VM lacks.
@@ -23,11 +24,11 @@ const SKIPPED: [(&str, &str); 4] = [
     ("Device /dev/dri/renderD128 is not present", "a GPU in the VM"),
 ];
 
-/// All of them pass, or are skipped for what is known to lack.
+/// Runs all of these tests. Each passes, or is skipped for a known reason.
 #[vm_test("vm-rdma-core", lab = Usual)]
 fn tests(pair: &mut Pair) -> Result<()> {
     install(pair)?;
-    // An allocator of a parent domain takes one for each of two players.
+    // An allocator of a parent domain takes a huge page for each of the two players.
     let huge_pages = |count: u32| {
         pair.a.check(&format!("echo {count} >/proc/sys/vm/nr_hugepages"), pair.patience(2)).map(|_| ())
     };
@@ -36,7 +37,7 @@ fn tests(pair: &mut Pair) -> Result<()> {
     huge_pages(0)
 }
 
-/// The two suites that draw by lot what they do, this many times in a row. [`tests`] has them too.
+/// Runs the two randomized suites this many times in a row. [`tests`] runs them too.
 #[vm_test("vm-pyverbs", lab = Usual, long, args(1))]
 #[vm_test("vm-pyverbs-long", lab = Usual, long, args(20))]
 fn qp_and_rdmacm(pair: &mut Pair, rounds: u32) -> Result<()> {
@@ -52,7 +53,11 @@ fn modules(names: &[&str]) -> String {
     names.join(" ")
 }
 
-/// Runs modules in VM a. An error if a test fails, or is skipped for a reason that is new.
+/// Runs modules in VM a.
+///
+/// # Errors
+///
+/// A test fails, or is skipped for a reason that is not in [`SKIPPED`].
 fn run(pair: &Pair, modules: &[&str]) -> Result<()> {
     let command = command(pair, Device::Vrdma, &self::modules(modules))?;
     let said = pair.a.check(&command, pair.patience(10))?;
@@ -65,8 +70,10 @@ fn run(pair: &Pair, modules: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Reasons for which tests were skipped and that [`SKIPPED`] has not. They stand behind a test's
-/// name, or in a line of their own if the test said something else before.
+/// Returns skip reasons that are not in [`SKIPPED`].
+///
+/// A reason follows the test's name. If the test printed something before, the reason is on its own
+/// line.
 fn new_reasons(report: &str) -> Vec<&str> {
     let reasons = report.lines().filter_map(|line| {
         let end = line.rsplit_once(" ... ").map_or(line, |(_, end)| end);

@@ -1,5 +1,6 @@
-//! Runs the tests in VMs: pairs are booted as the tests want them, two at a time, and what fails is
-//! repeated alone.
+//! The runner of the tests in VMs.
+//!
+//! It boots pairs as the tests want them, two at a time. Tests that fail are repeated alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
@@ -18,33 +19,34 @@ use vrdma_lab::{older, paths, ui};
 use crate::lab::Lab;
 use crate::test::{Needs, Run, VmTest, all};
 
-/// How a test went.
+/// The outcome of a test.
 pub enum Outcome {
-    /// Well.
+    /// It passed.
     Passed,
-    /// With this error.
+    /// It failed with this error.
     Failed(String),
-    /// With this error, and well when it was repeated alone.
+    /// It failed with this error, and passed when it was repeated alone.
     Flaky(String),
-    /// Not run: there is nothing to test yet.
+    /// It did not run, because there is nothing to test yet.
     Skipped(&'static str),
 }
 
-/// Memory that two pairs of VMs take, with some to spare, in KiB.
+/// Memory in KiB for two pairs of VMs, with a reserve.
 const ENOUGH: u64 = 8 << 20;
 
-/// So many pairs in a row that do not come up, and the next is not tried.
+/// Number of boots that fail in a row after which no more are tried.
 const BOOTS: u32 = 2;
 
-/// Of the lock of what is left to do.
+/// Why the lock of the remaining tests is never poisoned.
 const NOBODY_PANICS: &str = "nobody panics with it";
 
-/// A test that has run, how long, and how it went.
+/// A test that has run, its duration, and its outcome.
 type Ran = (VmTest, Duration, Outcome);
 
-/// Runs the tests that `wanted` picks in pairs of this kind, reporting each. Two pairs are up at a
-/// time where the machine allows it, since a VM mostly waits for another. What fails is repeated in
-/// the end, alone.
+/// Runs the tests that `wanted` selects in pairs with this configuration, and reports each.
+///
+/// If the machine is large enough, two pairs run at a time, because a VM mostly waits for another
+/// one. At the end, failed tests are repeated alone.
 pub fn run(
     config: &PairConfig,
     wanted: impl Fn(&VmTest) -> bool,
@@ -68,7 +70,7 @@ pub fn run(
             take(test, time, outcome, &mut report, &mut failed);
         }
     });
-    // What no lane could have a pair for.
+    // These tests are left if no lane could boot a pair.
     for test in groups.into_inner().expect(NOBODY_PANICS).into_iter().flatten() {
         take(test, Duration::ZERO, no_pair(), &mut report, &mut failed);
     }
@@ -81,7 +83,7 @@ pub fn run(
     runner.repeat(failed, report);
 }
 
-/// Reports how a test went, or keeps it for a repeat.
+/// Reports the outcome of a test, or keeps a failed test for its repeats.
 fn take(
     test: VmTest,
     time: Duration,
@@ -103,8 +105,9 @@ fn no_pair() -> Outcome {
     Outcome::Failed("no pair of VMs: see above".into())
 }
 
-/// Tests of one kind of pair that stand together; those with the most first, so that the last lane
-/// to end ends soon after the other.
+/// Groups adjacent tests of one kind of pair.
+///
+/// The largest groups come first, so that all lanes end at about the same time.
 fn groups(tests: Vec<VmTest>) -> VecDeque<Vec<VmTest>> {
     let mut groups: VecDeque<Vec<VmTest>> = VecDeque::new();
     for test in tests {
@@ -130,8 +133,7 @@ struct Runner {
     config: PairConfig,
     /// The pair that is up.
     shared: Option<(Lab, Pair)>,
-    /// Pairs in a row that did not come up. After [`BOOTS`] of them none is tried again for each
-    /// test.
+    /// Number of boots in a row that failed. After [`BOOTS`] of them no test tries another boot.
     failed_boots: u32,
 }
 
@@ -144,8 +146,9 @@ impl Runner {
         self.failed_boots >= BOOTS
     }
 
-    /// Runs groups until there are none, or no pair comes up: another lane may have more luck with
-    /// those that are left.
+    /// Runs groups until none is left, or no pair boots.
+    ///
+    /// In that case another lane may be able to run the remaining groups.
     fn work(mut self, groups: &Mutex<VecDeque<Vec<VmTest>>>, done: &Sender<Ran>) {
         let next = || groups.lock().expect(NOBODY_PANICS).pop_front();
         while !self.is_hopeless()
@@ -153,13 +156,13 @@ impl Runner {
         {
             for test in group {
                 let (time, outcome) = self.first(&test);
-                // Who runs the tests waits for all lanes.
+                // The receiver waits for all lanes.
                 let _ = done.send((test, time, outcome));
             }
         }
     }
 
-    /// A test's first run; the logs of one that fails are kept.
+    /// Runs a test for the first time. If it fails, its logs are kept.
     fn first(&mut self, test: &VmTest) -> (Duration, Outcome) {
         if self.is_hopeless() {
             return (Duration::ZERO, no_pair());
@@ -180,7 +183,7 @@ impl Runner {
         let sorted = repeats::repeat(&names, |name, round| {
             let (test, ..) = failed.iter().find(|(test, ..)| test.name == name).expect("it is of the list");
             let start = Instant::now();
-            // Not in the pair of the repeat before: a driver says some things once.
+            // Each repeat gets a new pair, because a driver prints some messages only once.
             self.shared = None;
             let result = self.again(test, name, round);
             *times.entry(name.to_owned()).or_insert(Duration::ZERO) += start.elapsed();
@@ -193,8 +196,9 @@ impl Runner {
         }
     }
 
-    /// Ends the pair of a test that failed, so that nothing of it is there when the test is
-    /// repeated; its logs are kept. The error tells where.
+    /// Ends the pair of a test that failed, and keeps its logs.
+    ///
+    /// The repeat then finds nothing of the pair. Returns the error, which says where the logs are.
     fn put_away(&mut self, name: &str, why: String) -> String {
         self.shared = None;
         let kept = paths::log(name).and_then(|log| keep_run(self.config.lane, &log.with_extension("vms")));
@@ -203,12 +207,12 @@ impl Runner {
             Ok(None) => why,
             Err(error) => format!("{why}\nthe VMs' logs are lost: {error:#}"),
         };
-        // The text is printed too; a full disk shall not hide it.
+        // The caller also prints the error, so it is seen even if the disk is full.
         let _ = paths::log(name).and_then(|log| paths::write(&log, &why));
         why
     }
 
-    /// A repeat, with a log of its own.
+    /// Repeats a test, with a separate log.
     fn again(&mut self, test: &VmTest, name: &str, round: u32) -> Result<()> {
         let (time, outcome) = self.once(test);
         let (how, result) = match outcome {
@@ -226,13 +230,14 @@ impl Runner {
         result
     }
 
-    /// Runs a test, in the pair that is up if it is one of its kind, and says how long it took
-    /// beside the boot.
+    /// Runs a test, in the current pair if that is of its kind.
+    ///
+    /// Returns its duration without the boot.
     fn once(&mut self, test: &VmTest) -> (Duration, Outcome) {
         match test.run {
             Run::InPair(run) => self.in_pair(test, run),
             Run::Alone(run) => {
-                // Two pairs of VMs at a time are too many for a small machine.
+                // A small machine does not have room for two pairs of VMs.
                 self.shared = None;
                 let start = Instant::now();
                 let result = run().map_err(|error| format!("{error:#}"));
@@ -273,13 +278,13 @@ impl Runner {
     }
 }
 
-/// Whether a pair can be used for another test.
+/// Checks that a pair can be used for another test.
 fn still_well(pair: &mut Pair, needs: Needs) -> Result<()> {
     for vm in pair.vms() {
         vm.check("true", pair.patience(2)).context("after the test")?;
     }
     if needs != Needs::Vms {
-        // A test that ended between rmmod and insmod leaves none to those that follow.
+        // A test that ended between rmmod and insmod leaves no device for the next tests.
         pair.b.check(
             "for name in vrdma0 rxe0 siw0; do test ! -e /sys/class/infiniband/$name || exit 0; done; exit 1",
             pair.patience(2),

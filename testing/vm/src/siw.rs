@@ -1,5 +1,5 @@
-//! iWARP between two hosts, and with Linux's soft-iWARP at one end. All that passes the wire
-//! meanwhile is sound.
+//! iWARP between two hosts, and with Linux's soft-iWARP at one end. Captures of the wire are
+//! checked.
 
 use anyhow::{Result, ensure};
 use vrdma_conformance::capture;
@@ -12,10 +12,10 @@ use vrdma_lab::vm::Pair;
 use vrdma_lab::vm::addresses::IP;
 use vrdma_vm_macros::vm_test;
 
-/// Each VM as server, each kind of addresses once.
+/// Each VM is the server once, and each address family occurs once.
 const SHORT: [Turn; 2] = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::One)];
 
-/// Both ends ours.
+/// Runs the programs between two vrdma devices.
 #[vm_test("vm-iwarp-two-hosts", lab = IwarpTwoHosts, long)]
 #[vm_test("vm-iwarp-own-tcp", lab = IwarpOwnTcp)]
 fn two_hosts(pair: &mut Pair) -> Result<()> {
@@ -23,8 +23,10 @@ fn two_hosts(pair: &mut Pair) -> Result<()> {
     captured(pair, "iwarp.pcap", |pair| go_through(pair, &SHORT, &|_| true, &mut |_| {}).map(|_| ()))
 }
 
-/// Devices of iWARP and of RoCE on one netdev: connections of rdma_cm go over the first, and those
-/// that a program makes itself over the second.
+/// Runs the programs on VMs whose netdev has both an iWARP and a RoCE device.
+///
+/// Connections of rdma_cm use the first device, iWARP. Programs that connect by themselves use the
+/// second one, RoCE.
 #[vm_test("vm-both", lab = Both, long)]
 fn both(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
@@ -50,7 +52,7 @@ fn both(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A program of perftest over the second device, with VM a as server.
+/// Runs a perftest program over the second device, with VM a as server.
 fn over_roce(pair: &Pair, command: &str, port: u16) -> Result<()> {
     let gid = "$(cd /sys/class/infiniband/vrdma1/ports/1/gids && grep -l ffff:0a4d * | head -n 1)";
     let line = format!("{command} -F -d vrdma1 -x {gid} -p {port}");
@@ -67,7 +69,7 @@ fn over_roce(pair: &Pair, command: &str, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// NVMe over Fabrics between them.
+/// Runs NVMe over Fabrics between two vrdma devices.
 #[vm_test("vm-iwarp-nvme", lab = IwarpTwoHosts, long)]
 #[vm_test("vm-iwarp-nvme-own-tcp", lab = IwarpOwnTcp)]
 fn nvme(pair: &mut Pair) -> Result<()> {
@@ -75,7 +77,8 @@ fn nvme(pair: &mut Pair) -> Result<()> {
     Storage::new(Protocol::Nvme, 0).whole(pair, &Load::SMALL)
 }
 
-/// siw at one end, as Linux has it, and as one of two peers; each role occurs once.
+/// Runs the programs with siw at one end, as in Linux and in peer-to-peer mode. Each role occurs
+/// once.
 #[vm_test("vm-siw", lab = Siw, long)]
 #[vm_test("vm-siw-own-tcp", lab = SiwOwnTcp)]
 fn quick(pair: &mut Pair) -> Result<()> {
@@ -88,7 +91,7 @@ fn quick(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// What siw refuses ends, and does not hang.
+/// Checks that connections and operations that siw refuses end, and do not hang.
 #[vm_test("vm-siw-refused", lab = Siw, long)]
 #[vm_test("vm-siw-refused-own-tcp", lab = SiwOwnTcp)]
 fn refused(pair: &mut Pair) -> Result<()> {
@@ -105,6 +108,6 @@ fn captured(pair: &mut Pair, file: &str, programs: impl FnOnce(&mut Pair) -> Res
     let checked = capture::iwarp::check(&file);
     result?;
     ensure!(checked?.packets > 500, "hardly an FPDU passed the wire");
-    // It is large; one with a fault stays to be looked at.
+    // The file is large. It is kept only if it has a fault.
     paths::remove(&file)
 }

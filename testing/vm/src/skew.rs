@@ -1,4 +1,4 @@
-//! A driver and a daemon of different versions: hosts and guests are not upgraded at the same time.
+//! A driver and a daemon of different versions, because hosts and guests are not upgraded together.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_conformance::demo::{self, Round};
@@ -8,10 +8,10 @@ use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::{older, paths};
 use vrdma_vm_macros::vm_test;
 
-/// Stock programs, rdma_cm, and each service, with VM a as server.
+/// Stock programs, rdma_cm, and each service. VM a is the server.
 const ROUNDS: &[Round] = &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One)];
 
-/// Both VMs have the older driver; the daemon is today's. The provider in the VMs is today's too.
+/// Runs the programs with the older driver in both VMs. Daemon and provider are the current ones.
 #[vm_test("vm-older-driver", lab = Usual, needs = Older, long, disturbs)]
 fn older_driver(pair: &mut Pair) -> Result<()> {
     let file = pair.share().join("vrdma-older.ko");
@@ -29,20 +29,20 @@ fn older_driver(pair: &mut Pair) -> Result<()> {
     paths::remove(&file)
 }
 
-/// The daemon is the older one, and the drivers are today's.
+/// Runs the programs with the older daemon and the current drivers.
 #[vm_test("vm-older-daemon", lab = OlderBackend, needs = Older, long)]
 fn older_daemon(pair: &mut Pair) -> Result<()> {
     let program = std::fs::read_link(format!("/proc/{}/exe", pair.backend()?.pid()))?;
     ensure!(program == older::backend()?, "the daemon is {}", program.display());
     demo::go_through(pair, ROUNDS, &mut |_| {}).context("with the older daemon")?;
-    // And the drivers begin anew with it.
+    // The drivers can also be reloaded with it.
     for vm in [&pair.a, &pair.b] {
         begin_driver_of(pair, vm)?;
     }
     Ok(())
 }
 
-/// What distinguishes the driver from one of other sources.
+/// Returns what identifies the driver's build.
 fn version(pair: &Pair, vm: &Vm) -> Result<String> {
     vm.check("md5sum /sys/module/vrdma/notes/.note.gnu.build-id", pair.patience(2))
 }

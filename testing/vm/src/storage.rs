@@ -1,5 +1,5 @@
-//! Storage over RDMA: the kernel's own users of fast registration, remote invalidation and QPs of
-//! the kernel.
+//! Storage over RDMA. The kernel's own users of verbs use fast registration, remote invalidation
+//! and kernel QPs.
 
 use anyhow::{Context, Result};
 use vrdma_conformance::families::{gives_all_back, killed_target_of};
@@ -9,10 +9,10 @@ use vrdma_lab::wait::until;
 use vrdma_lab::watch::Holdings;
 use vrdma_vm_macros::vm_test;
 
-/// What the tests of every day read and write.
+/// What the daily tests read and write.
 const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
 
-/// Each protocol, with the target in VM a, and in VM b too where the VMs' devices differ.
+/// Runs a protocol with the target in VM a, and also in VM b if the VMs' devices differ.
 #[vm_test("vm-nvme", lab = Usual, long, args(Protocol::Nvme))]
 #[vm_test("vm-nvme-two-hosts", lab = TwoHosts, args(Protocol::Nvme))]
 #[vm_test("vm-nvme-rxe", lab = Interop, long, args(Protocol::Nvme))]
@@ -35,13 +35,13 @@ fn all_ways(pair: &mut Pair, protocol: Protocol) -> Result<()> {
     Ok(())
 }
 
-/// Completions that the kernel has moderated by itself (rdma-dev(8), adaptive-moderation): none is
-/// forgotten.
+/// Checks that no completion is lost when the kernel moderates completions by itself.
 ///
-/// spdk#3328: I/O whose completion nobody looks at until other traffic comes.
+/// See rdma-dev(8), adaptive-moderation. In spdk#3328 nobody polled for an I/O's completion until
+/// other traffic came.
 #[vm_test("vm-linux-moderation", lab = Usual)]
 fn adaptive_moderation(pair: &mut Pair) -> Result<()> {
-    // One request at a time: nothing else brings a completion to notice.
+    // With one request at a time, no other traffic leads to the completion.
     const LONE: Load = Load { size: "2m", options: "--ioengine=psync --direct=1" };
     let patience = pair.patience(5);
     for vm in [&pair.a, &pair.b] {
@@ -61,8 +61,9 @@ fn adaptive_moderation(pair: &mut Pair) -> Result<()> {
     storage.stop(pair)
 }
 
-/// A target's VM is killed while the initiator reads and writes, and comes back. The initiator goes
-/// on, and reads what it wrote.
+/// Kills the target's VM while the initiator reads and writes, and boots it again.
+///
+/// The initiator continues, and reads what it wrote.
 #[vm_test("vm-killed-target", lab = Usual, long, disturbs, args(&[Protocol::Nvme]))]
 #[vm_test("vm-killed-target-two-hosts", lab = TwoHosts, long, disturbs, args(&Protocol::ALL))]
 fn killed_target(pair: &mut Pair, protocols: &[Protocol]) -> Result<()> {
@@ -72,9 +73,10 @@ fn killed_target(pair: &mut Pair, protocols: &[Protocol]) -> Result<()> {
     Ok(())
 }
 
-/// The initiator's VM is killed while it reads and writes: a new one is served, and in the end all
-/// that the target's VM had is given back. (Not earlier: targets ask after initiators that say
-/// nothing late, and LIO over RDMA never does.)
+/// Kills the initiator's VM while it reads and writes, and serves a new initiator.
+///
+/// At the end the target's VM has released all of its objects. This is not checked earlier, because
+/// targets notice late that an initiator is silent, and LIO over RDMA never does.
 #[vm_test("vm-killed-initiator", lab = Usual, long, disturbs)]
 fn killed_initiator(pair: &mut Pair) -> Result<()> {
     for protocol in Protocol::ALL {
@@ -84,7 +86,7 @@ fn killed_initiator(pair: &mut Pair) -> Result<()> {
 }
 
 fn killed_initiator_of(pair: &mut Pair, protocol: Protocol) -> Result<()> {
-    // It goes on until it is killed.
+    // It runs until it is killed.
     const LOAD: Load = Load {
         size: "16m",
         options: "--ioengine=libaio --direct=1 --loops=1000 --eta=always --eta-newline=500ms",
@@ -110,7 +112,7 @@ fn killed_initiator_of(pair: &mut Pair, protocol: Protocol) -> Result<()> {
     })
 }
 
-/// How many objects of each kind VM a has.
+/// Returns the number of VM a's objects of each kind.
 fn objects_of_target(pair: &mut Pair) -> Result<Vec<(String, u64)>> {
     let mut objects = Holdings::of(pair.backend()?)?.objects;
     objects.retain(|(kind, _)| kind.starts_with("a."));

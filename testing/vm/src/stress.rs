@@ -1,4 +1,4 @@
-//! No kick and no event is lost, however long a ping-pong goes on.
+//! Long ping-pongs, which must not lose a kick or an event.
 
 use std::time::Duration;
 
@@ -7,17 +7,19 @@ use vrdma_lab::vm::Pair;
 use vrdma_lab::watch::said;
 use vrdma_vm_macros::vm_test;
 
-/// How programs get requests to the device and completions from it: environment and option of
-/// `vr-pingpong`.
+/// How programs post requests and get completions: environment and option of `vr-pingpong`.
 const WAYS: [(&str, &str); 4] =
     [("", ""), ("", "--events"), ("VRDMA_NO_CHANNEL=1", ""), ("VRDMA_NO_CHANNEL=1", "--events")];
 
-/// Who makes no progress for so long lost a kick or an event; a busy machine takes less.
+/// Time without progress after which a kick or an event counts as lost.
+///
+/// A busy machine delays a message for less than this.
 const STALL: Duration = Duration::from_secs(60);
 
-/// A ping-pong of this many seconds in each of the [`WAYS`], between VMs of one processor and over
-/// a backend that sleeps whenever it can. Each message is a kick, so whoever publishes without a
-/// barrier stalls.
+/// Plays a ping-pong of this many seconds in each of the [`WAYS`].
+///
+/// The VMs have one processor each, and the backend sleeps whenever it can. Each message is
+/// therefore a kick, and a side that publishes without a memory barrier stalls.
 #[vm_test("vm-one-processor", lab = Sleepy, args(6))]
 #[vm_test("vm-one-processor-long", lab = Sleepy, long, args(600))]
 fn each_way(pair: &mut Pair, seconds: u64) -> Result<()> {

@@ -1,4 +1,5 @@
-//! What a test in VMs is, and the list of all that [`vm_test`](vrdma_vm_macros::vm_test) declares.
+//! The description of a test in VMs, and the list of all tests that
+//! [`vm_test`](vrdma_vm_macros::vm_test) declares.
 
 use anyhow::Result;
 use linkme::distributed_slice;
@@ -6,18 +7,18 @@ use vrdma_lab::vm::Pair;
 
 use crate::lab::Lab;
 
-/// One test.
+/// A test in VMs: its name, its requirements and its function.
 #[derive(Clone)]
 pub struct VmTest {
-    /// What `--only` selects it by.
+    /// The name, by which `--only` selects the test.
     pub name: &'static str,
-    /// Whether it needs the backend and our driver.
+    /// What the test requires, e.g. the backend and the driver.
     pub needs: Needs,
     /// The kind of pair that it runs in.
     pub lab: Lab,
-    /// Takes too long for every day: runs with `--long`.
+    /// Whether it runs only with `--long`, because it takes too long for every day.
     pub long: bool,
-    /// The VMs are not afterwards what they were: a driver or a VM began anew.
+    /// Whether the VMs are changed afterwards, because a driver or a VM was restarted.
     pub disturbs: bool,
     /// The test itself.
     pub run: Run,
@@ -27,7 +28,7 @@ pub struct VmTest {
     pub line: u32,
 }
 
-/// A test in VMs.
+/// The function of a test, and where it runs.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// In a pair of its kind.
@@ -36,32 +37,33 @@ pub enum Run {
     Alone(fn() -> Result<()>),
 }
 
-/// What a test cannot do without.
+/// What a test requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// VMs.
     Vms,
     /// VMs with our device, driver and provider.
     Rdma,
-    /// VMs with our device, and an older version of it ([`vrdma_lab::older`]).
+    /// VMs with our device, and an older driver and daemon ([`vrdma_lab::older`]).
     Older,
 }
 
-/// All tests, as the linker finds them.
+/// All tests, in the linker's order.
 #[distributed_slice]
 pub static TESTS: [VmTest];
 
-/// All tests, in the order in which they run:
+/// Returns all tests, in the order in which they run.
 ///
-/// 1. Tests of one kind of pair stand together, because each change boots a pair. Tests that run
+/// 1. Tests of one kind of pair are adjacent, because each change boots a pair. Tests that run
 ///    alone come last, when no lane has a pair of VMs any more.
-/// 2. Of one kind of pair, files of `src` come before files of folders. So the guest's Linux is set
-///    up in odd ways only after the usual uses were tried.
-/// 3. Of these, tests that disturb a pair come behind those that leave it as it is.
-/// 4. The rest is by file and line.
+/// 2. For one kind of pair, tests in files of `src` come before tests in folders. Unusual setups of
+///    the guest's Linux are therefore tried after the usual uses.
+/// 3. Among these, tests that disturb a pair follow tests that leave it unchanged.
+/// 4. The rest is ordered by file and line.
 ///
 /// # Panics
-/// Two tests have one name.
+///
+/// Two tests have the same name.
 pub fn all() -> Vec<VmTest> {
     let mut tests = TESTS.to_vec();
     tests.sort_by_key(|test| {

@@ -1,4 +1,4 @@
-//! Two guests with the same address, each in a VLAN of its own.
+//! Two guests with the same address, each in its own VLAN.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::addresses::VLAN_IP;
@@ -6,11 +6,12 @@ use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::watch::said;
 use vrdma_vm_macros::vm_test;
 
-/// The VLANs: of VM a and VM c. VM b is in both, each in a network namespace of its own, again with
-/// the same address.
+/// The VLANs of VM a and of VM c.
+///
+/// VM b is in both. It has a network namespace for each, with the same address in both.
 const VLANS: [u16; 2] = [10, 20];
 
-/// Each of two guests reaches its own peer by ping and rping, and not that of the other.
+/// Checks that each of two guests reaches its own peer by ping and rping, and not the other's peer.
 #[vm_test("vm-vlans", lab = Vlans, long)]
 #[vm_test("vm-vlans-two-hosts", lab = VlansTwoHosts, long)]
 fn same_address(pair: &mut Pair) -> Result<()> {
@@ -38,9 +39,9 @@ fn same_address(pair: &mut Pair) -> Result<()> {
         ping(pair, guest, true).with_context(|| format!("VLAN {vlan}"))?;
         rping(pair, guest, vlan, true).with_context(|| format!("VLAN {vlan}"))?;
     }
-    // Without its own peer a guest reaches none, while the other goes on.
+    // A guest without its own peer reaches no peer, while the other guest still reaches its own.
     for ((alone, vlan), (other, others_vlan)) in [(guests[0], guests[1]), (guests[1], guests[0])] {
-        // The other's server is there, with the very address that it asks for.
+        // The server of the other VLAN has the address that this guest asks for.
         rping(pair, alone, others_vlan, false).with_context(|| format!("VLAN {vlan}"))?;
         pair.b.check(&format!("ip -n v{vlan} link set eth0.{vlan} down"), patience)?;
         ping(pair, alone, false).with_context(|| format!("VLAN {vlan} is down"))?;
@@ -72,7 +73,7 @@ fn ping(pair: &Pair, guest: &Vm, answered: bool) -> Result<()> {
     Ok(())
 }
 
-/// The server runs in that VLAN of VM b. A client that does not find it is told so.
+/// Runs rping with its server in this VLAN of VM b. A client that finds no server gets an error.
 fn rping(pair: &Pair, guest: &Vm, vlan: u16, found: bool) -> Result<()> {
     let patience = pair.patience(4);
     let inside = format!("ip netns exec v{vlan}");

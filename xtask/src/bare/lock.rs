@@ -1,4 +1,4 @@
-//! `bare.lock`: the hash of what the quick half depends on, as of its last success.
+//! `bare.lock`: the hash of the inputs of the quick half at its last success.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,9 @@ use super::root::PACKAGES;
 /// The file, in the workspace's root.
 pub const NAME: &str = "bare.lock";
 
-/// Besides lists of packages, build scripts and Cargo.lock files: who installs, and what README
-/// tells people to type.
+/// Files that install packages, and README with the commands that people type.
+///
+/// Lists of packages, build scripts and Cargo.lock files are inputs, too.
 const FILES: [&str; 9] = [
     "README.md",
     "rust-toolchain.toml",
@@ -28,14 +29,14 @@ const FILES: [&str; 9] = [
     "testing/lab/src/roots.rs",
 ];
 
-/// Whether the last success was of what is there now.
+/// Whether the last success was with the current inputs.
 pub fn is_current() -> Result<bool> {
     let text = fs::read_to_string(paths::workspace().join(NAME)).unwrap_or_default();
     let hash = hash()?;
     Ok(text.lines().any(|line| line == hash))
 }
 
-/// Remembers a success.
+/// Records a success.
 pub fn write(hash: &str) -> Result<()> {
     let text = format!(
         "# Written by `cargo xtask bare` after README's commands succeeded on a bare machine: the hash of what that depends on.\n\
@@ -44,7 +45,7 @@ pub fn write(hash: &str) -> Result<()> {
     paths::write(&paths::workspace().join(NAME), text)
 }
 
-/// The hash of what the quick half depends on.
+/// Returns the hash of the inputs of the quick half.
 pub fn hash() -> Result<String> {
     let workspace = paths::workspace();
     let mut inputs = Inputs::new("bare 1");
@@ -65,8 +66,9 @@ pub fn hash() -> Result<String> {
     Ok(inputs.finish())
 }
 
-/// Adds all build scripts and Cargo.lock files but those of fuzzing, which the long suite alone
-/// builds, in order.
+/// Adds all build scripts and Cargo.lock files, in order.
+///
+/// Those of fuzzing are left out, because only the long suite builds them.
 fn find(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-/// The commands of README's "Try it". The quick half leaves the tests in VMs out.
+/// Returns the commands of README's "Try it". The quick half leaves out the tests in VMs.
 pub fn commands(readme: &str, quick: bool) -> Result<Vec<String>> {
     let section = readme.split("\n## ").find(|section| section.starts_with("Try it\n"));
     let block = section.and_then(|section| section.split("```\n").nth(1));

@@ -1,4 +1,4 @@
-//! The bare machine: a minimal Debian root, and how commands run in it.
+//! The bare machine's minimal Debian root, and how commands run in it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,17 +10,17 @@ use anyhow::{Context, Result, bail, ensure};
 use vrdma_lab::proc::LONG;
 use vrdma_lab::{apt, paths, proc, ui};
 
-/// What README takes for granted: Rust's linker with C's library, and a place that knows whom to
-/// trust on the network.
+/// What README requires: Rust's linker with the C library, and certificates for downloads.
 pub const PACKAGES: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
 
-/// Where the working tree lies in the root.
+/// The working tree's path in the root.
 const TREE: &str = "/root/vrdma";
-/// Where the Rust toolchain lies in the root.
+/// The Rust toolchain's path in the root.
 const RUST: &str = "/opt/rust";
 
-/// What the root gets of the machine's settings: where packages come from, and whom to trust. No
-/// passwords: a root may be kept.
+/// Settings of the machine that are copied: sources of packages, and trusted certificates.
+///
+/// They contain no passwords, because a root may be kept.
 const SETTINGS: [&str; 11] = [
     "/etc/apt/apt.conf",
     "/etc/apt/apt.conf.d",
@@ -35,8 +35,9 @@ const SETTINGS: [&str; 11] = [
     "/usr/local/share/ca-certificates",
 ];
 
-/// Variables of the environment that say how to reach registries, by how they begin or end; and
-/// whether cargo is to keep what the next build could use.
+/// Beginnings of the names of environment variables that are passed on, in upper or lower case.
+///
+/// They say how to reach registries, and whether cargo keeps incremental build data.
 const VARIABLES: [&str; 15] = [
     "CARGO_HTTP_",
     "CARGO_INCREMENTAL",
@@ -55,10 +56,11 @@ const VARIABLES: [&str; 15] = [
     "NO_PROXY",
 ];
 
-/// Makes the root at $1 the root directory of a new mount namespace and runs the script $2 in it.
+/// Makes $1 the root directory of a new mount namespace, and runs the script $2 in it.
 ///
-/// By pivot_root, not chroot: in a chroot nobody may make a user namespace. What is $3 outside is
-/// $4 inside, read-only if $5 is `ro`, and so on.
+/// It uses pivot_root and not chroot, because user namespaces cannot be created in a chroot. The
+/// next three arguments are a bind mount: $3 outside is $4 inside, read-only if $5 is `ro`. More
+/// such triples may follow.
 const ENTER: &str = r#"set -e
     root=$1; script=$2; shift 2
     mount --bind "$root" "$root"
@@ -92,7 +94,7 @@ const ENTER: &str = r#"set -e
 /// A release of Debian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Suite {
-    /// Debian 12, which continuous integration tries.
+    /// Debian 12, which continuous integration uses.
     #[default]
     Bookworm,
     /// Debian 13.
@@ -100,7 +102,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// Its name.
+    /// Returns its code name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bookworm => "bookworm",
@@ -112,7 +114,7 @@ impl Suite {
 /// A bare machine's root.
 pub struct Root {
     path: PathBuf,
-    /// Places outside and inside, and how they are mounted.
+    /// Bind mounts: path outside, path inside, and mount option.
     binds: Vec<(PathBuf, String, &'static str)>,
 }
 
@@ -121,12 +123,13 @@ fn place() -> PathBuf {
 }
 
 impl Root {
-    /// Removes what a failure left.
+    /// Removes what a failed run left.
     pub fn remove_last() -> Result<()> {
         paths::remove(&place())
     }
 
-    /// Makes the root with these packages beside the least, and puts the working tree into it.
+    /// Creates the root with these packages beside the minimum, and copies the working tree into
+    /// it.
     pub fn build(suite: Suite, have: &[String]) -> Result<Self> {
         let path = place();
         let suite = suite.name();
@@ -157,9 +160,9 @@ impl Root {
     }
 
     fn take_settings(&self, suite: &str) -> Result<()> {
-        // How mmdebstrap was told to download; the machine's own words take its place.
+        // mmdebstrap's download options are replaced by the machine's own settings.
         paths::remove(&self.inside("/etc/apt/apt.conf.d/99mmdebstrap"))?;
-        // Sources of another release are nothing for this one.
+        // A root of another release cannot use these sources.
         let ours = apt::codename()? == suite;
         let sources = |name: &str| name.starts_with("/etc/apt/sources");
         for name in SETTINGS.iter().filter(|name| Path::new(name).exists() && (ours || !sources(name))) {
@@ -175,7 +178,7 @@ impl Root {
         Ok(())
     }
 
-    /// The toolchain that builds this program, and cargo's settings and downloads.
+    /// Mounts the toolchain that builds this program, and cargo's settings and downloads.
     fn bind_rust(&mut self) -> Result<()> {
         let mut command = Command::new("rustc");
         command.args(["--print", "sysroot"]).current_dir(paths::workspace());
@@ -208,7 +211,7 @@ impl Root {
         Ok(())
     }
 
-    /// Copies what git tracks, as it is in the working tree.
+    /// Copies the files that git tracks, with the working tree's content.
     fn clone_tree(&self) -> Result<()> {
         let workspace = paths::workspace();
         let git = |arguments: &[&str]| {
@@ -231,7 +234,7 @@ impl Root {
         }
         for name in git(&["ls-files", "-z"])?.split('\0').filter(|name| !name.is_empty()) {
             let (from, to) = (workspace.join(name), self.inside(TREE).join(name));
-            // What was removed and not committed is tracked still.
+            // A file that was removed without a commit is still tracked.
             if from.symlink_metadata().is_ok() {
                 paths::make_dir(to.parent().context("a file lies in a directory")?)?;
                 copy(&from, &to)?;
@@ -240,7 +243,7 @@ impl Root {
         Ok(())
     }
 
-    /// Runs a command line in the tree; what it prints goes to a log.
+    /// Runs a command line in the tree. Its output goes to a log.
     pub fn run(&self, line: &str, number: usize, limit: Duration) -> Result<()> {
         ensure!(!limit.is_zero(), "no time is left for `{line}`");
         let log = paths::log(&format!("bare-{number}"))?;
@@ -270,7 +273,7 @@ impl Root {
         command
     }
 
-    /// Removes the root with all that was built in it.
+    /// Removes the root with everything that was built in it.
     pub fn remove(self) -> Result<()> {
         ui::step("removing the bare root", || paths::remove(&self.path))
     }
@@ -290,7 +293,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     } else if kind.is_symlink() && from.starts_with(paths::workspace()) {
         symlink(fs::read_link(from)?, to)?;
     } else {
-        // Settings may be links to what the root has not.
+        // A link of the settings may point to a file that the root lacks.
         fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
     }
     Ok(())

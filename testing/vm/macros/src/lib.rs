@@ -1,4 +1,4 @@
-//! The attribute `vm_test`, which declares a test in VMs where its function stands.
+//! The attribute `vm_test`, which declares a function as a test in VMs.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
@@ -8,19 +8,18 @@ use syn::{Error, Expr, Ident, ItemFn, LitStr, Result, Token, parenthesized};
 
 /// Declares a test in VMs. A function with several of these attributes is several tests.
 ///
-/// The name comes first and begins with `vm-`. One of these says where the test runs:
+/// The name comes first, and begins with `vm-`. It is followed by where the test runs:
 ///
 /// - `lab = LAB`: in a pair of VMs of this kind, a variant of `Lab`. The function takes
 ///   `&mut Pair`.
 /// - `alone`: in VMs that the test boots itself. The function takes no pair.
 ///
-/// These are optional:
+/// Optional arguments are:
 ///
-/// - `needs = NEEDS`: what the test cannot do without, a variant of `Needs`; the default is `Rdma`.
-/// - `long`: the test runs with `--long` only.
-/// - `disturbs`: the VMs are not afterwards what they were. The test runs behind those that leave
-///   its pair as it is.
-/// - `args(ARGUMENTS)`: what the function takes behind the pair.
+/// - `needs = NEEDS`: what the test requires, a variant of `Needs`. The default is `Rdma`.
+/// - `long`: the test runs only with `--long`.
+/// - `disturbs`: the test changes the VMs. It runs after tests that leave their pair unchanged.
+/// - `args(ARGUMENTS)`: what the function takes after the pair.
 ///
 /// ```text
 /// #[vm_test("vm-cm", lab = Usual, args(Family::Cm))]
@@ -34,10 +33,10 @@ pub fn vm_test(attribute: proc_macro::TokenStream, item: proc_macro::TokenStream
     quote! { #item #declared }.into()
 }
 
-/// What an attribute says.
+/// The parsed arguments of an attribute.
 struct Declaration {
     name: LitStr,
-    /// None: it runs alone.
+    /// The kind of pair. `None` means that the test runs alone.
     lab: Option<Ident>,
     needs: Ident,
     long: bool,
@@ -86,13 +85,13 @@ impl Parse for Declaration {
     }
 }
 
-/// A variant behind `=`.
+/// Parses a variant after `=`.
 fn value(input: ParseStream<'_>) -> Result<Ident> {
     input.parse::<Token![=]>()?;
     input.parse()
 }
 
-/// The element of the slice of all tests that a declaration stands for.
+/// Returns the element of the slice of all tests for a declaration.
 fn declare(attribute: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let function = syn::parse2::<ItemFn>(item)?.sig.ident;
     let Declaration { name, lab, needs, long, disturbs, arguments } = syn::parse2(attribute)?;
@@ -124,7 +123,7 @@ fn declare(attribute: TokenStream, item: TokenStream) -> Result<TokenStream> {
 mod tests {
     use super::*;
 
-    /// What a declaration of the function `f` becomes, without spaces.
+    /// Returns the expansion of a declaration of the function `f`, without spaces.
     fn declared(attribute: &str) -> std::result::Result<String, String> {
         let attribute = attribute.parse().expect("it is made of tokens");
         let tokens = declare(attribute, quote! { fn f(pair: &mut Pair) -> Result<()> { g(pair) } });

@@ -1,4 +1,4 @@
-//! Addresses: many, and link-local ones.
+//! Many addresses, and link-local addresses.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::{Pair, Vm};
@@ -6,7 +6,7 @@ use vrdma_vm_macros::vm_test;
 
 use super::case::{case, rping_in};
 
-/// rdma_cm by link-local IPv6 addresses, whose scope each end names for itself.
+/// Connects by rdma_cm with link-local IPv6 addresses. Each end names its own scope.
 ///
 /// RFC 4007; nccl#769.
 #[vm_test("vm-linux-link-local", lab = Usual)]
@@ -28,11 +28,13 @@ fn link_local(pair: &mut Pair) -> Result<()> {
 
 /// The size of the GID table.
 const TABLE: u32 = 128;
-/// The part of an address in the tests' network that stands in a GID.
+/// The constant part of the tests' addresses in a GID.
 const NETWORK: &str = "0000:ffff:0a63:";
 
-/// More addresses than the GID table has entries: it is full then, those in it work, and it is
-/// whole when they are gone.
+/// Gives a netdev more addresses than the GID table has entries.
+///
+/// The table is then full, and its entries work. After the addresses are removed, the table is as
+/// before.
 ///
 /// network-operator#580.
 #[vm_test("vm-linux-many-addresses", lab = OneChannel)]
@@ -47,7 +49,7 @@ fn many(pair: &mut Pair) -> Result<()> {
             .check("for i in $(seq 200); do ip addr add 10.99.0.$i/16 dev eth0 || exit 1; done", patience)?;
         let full = format!("until test $({count}) = {TABLE}; do sleep 0.1; done");
         pair.b.check(&full, patience).context("200 addresses do not fill the table")?;
-        // Programs take the last entry as any other.
+        // Programs use the last entry like any other entry.
         pair.a.check("ip addr add 10.99.1.1/16 dev eth0", patience)?;
         wait_for_gid(pair, &pair.a, "0101")?;
         let index = TABLE - 1;
@@ -70,7 +72,7 @@ fn many(pair: &mut Pair) -> Result<()> {
         }
         let same = format!("until test $({count}) = {}; do sleep 0.1; done", before.trim());
         pair.b.check(&same, patience).context("GIDs of addresses that are gone stay")?;
-        // As an address comes and goes, entries are used again.
+        // As addresses come and go, entries are reused.
         for address in ["0201", "0202", "0203"] {
             let decimal = u32::from_str_radix(&address[2..], 16)?;
             pair.b.check(&format!("ip addr add 10.99.2.{decimal}/16 dev eth0"), patience)?;
@@ -81,7 +83,7 @@ fn many(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// Waits until an address of the tests' network, by its last half in hexadecimal, is a GID.
+/// Waits until an address of the tests' network is a GID. `half` is its last half in hexadecimal.
 fn wait_for_gid(pair: &Pair, vm: &Vm, half: &str) -> Result<()> {
     let seen = format!("grep -qs {NETWORK}{half} /sys/class/infiniband/vrdma0/ports/1/gids/*");
     vm.check(&format!("until {seen}; do sleep 0.05; done"), pair.patience(4))

@@ -1,4 +1,4 @@
-//! What each case of the guest's Linux is asked, beside its own question.
+//! Checks that each case of the guest's Linux makes, besides its own.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::begin_driver_of;
@@ -7,15 +7,17 @@ use vrdma_lab::vm::addresses::IP;
 use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::watch::{Holdings, said};
 
-/// Runs a case. Afterwards rping has to work both ways, no kernel may have found a fault, and the
+/// Runs a case.
+///
+/// Afterwards rping has to work in both directions, and no kernel may have found a fault. The
 /// backend has to hold as many objects as before.
 pub fn case(pair: &mut Pair, work: impl FnOnce(&mut Pair) -> Result<()>) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
-        // A netdev that changes its namespace loses those that tests before gave it.
+        // A netdev that changes its namespace loses the addresses that earlier tests gave it.
         vm.check("ip -6 addr flush dev eth0 scope global", pair.patience(2))?;
         begin_driver_of(pair, vm)?;
     }
-    // The first use of anything may leave something in caches.
+    // The first use of an object may fill caches.
     rping_both_ways(pair).context("before the case")?;
     let patience = pair.patience(5);
     let before = Holdings::settled(pair.backend()?, patience)?;
@@ -30,19 +32,21 @@ pub fn case(pair: &mut Pair, work: impl FnOnce(&mut Pair) -> Result<()>) -> Resu
     before.expect_return(pair.backend()?, patience)
 }
 
-/// rping, which compares what comes back, with VM a and then VM b as server.
+/// Runs rping, which compares what comes back, with VM a and then VM b as server.
 pub fn rping_both_ways(pair: &Pair) -> Result<()> {
     rping(pair, &pair.a, IP[0], &pair.b)?;
     rping(pair, &pair.b, IP[1], &pair.a)
 }
 
-/// rping between a server at an address and a client.
+/// Runs rping between a server at an address and a client.
 pub fn rping(pair: &Pair, server: &Vm, address: &str, client: &Vm) -> Result<()> {
     rping_in(pair, (server, "", address), (client, "", address))
 }
 
-/// rping between two VMs, where each command has words before it, as `ip netns exec NAME`, and each
-/// VM has its own way to write the server's address.
+/// Runs rping between two VMs.
+///
+/// Each side is a VM, a prefix of its command, e.g. `ip netns exec NAME`, and the server's address
+/// in that VM's notation.
 pub fn rping_in(pair: &Pair, server: (&Vm, &str, &str), client: (&Vm, &str, &str)) -> Result<()> {
     let (at, prefix, address) = server;
     let mut serving = at.spawn(&format!("exec {prefix} rping -s -a {address} -v -V -C 20"))?;
@@ -63,7 +67,7 @@ pub fn rping_in(pair: &Pair, server: (&Vm, &str, &str), client: (&Vm, &str, &str
     Ok(())
 }
 
-/// Writes a script into the directory that the VMs share with the host; the command that runs it.
+/// Copies a script into the VMs' shared directory, and returns the command that runs it.
 pub fn python(pair: &Pair, name: &str) -> Result<String> {
     let script = paths::workspace().join("testing/vm/checks").join(name);
     paths::write(&pair.share().join(name), paths::read(&script)?)?;

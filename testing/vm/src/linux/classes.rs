@@ -1,4 +1,4 @@
-//! Traffic classes: what a program asks of rdma_cm stands in each packet of its connection.
+//! Traffic classes: each packet of a connection has the class that its program asked rdma_cm for.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_conformance::capture;
@@ -9,20 +9,20 @@ use vrdma_lab::vm::addresses::{IP, VLAN_IP};
 use vrdma_lab::watch::said;
 use vrdma_vm_macros::vm_test;
 
-/// Assured forwarding of class 3 (RFC 2597), as programs are told it: the whole octet.
+/// Assured forwarding of class 3 (RFC 2597). Programs take the whole octet.
 const CLASS: u8 = 0x68;
 const VLAN: &str = "10";
-/// What the VLANs' netdevs make of all priorities of Linux.
+/// The VLAN priority to which the VLANs' netdevs map all priorities of Linux.
 const PRIORITY: &str = "3";
-/// What the last frame of the capture has in it: as it is, and as ping is told it.
+/// The payload of the capture's last frame, as bytes and as ping's argument.
 const LAST: (&[u8], &str) = (b"end of capture", "656e64206f662063617074757265");
-/// Fewest packets of each end that have it.
+/// Each end has to send more packets with the class than this.
 const PACKETS: usize = 5;
 
-/// A program that asks for a class: outside VLANs, and in one whose netdev has a priority for it.
+/// Runs a program that asks for a class, outside VLANs and in a VLAN whose netdev maps priorities.
 ///
-/// perftest asks for it of one of its two connections, of which the server listens without a class:
-/// RoCE's answers have that of the request, and iWARP's the listener's.
+/// perftest makes two connections, and asks for the class on one of them. Its server listens
+/// without a class. RoCE's responses have the request's class, and iWARP's the listener's.
 #[vm_test("vm-linux-tos-two-hosts", lab = TwoHosts)]
 #[vm_test("vm-linux-tos-own-tcp", lab = IwarpOwnTcp)]
 fn traffic_class(pair: &mut Pair) -> Result<()> {
@@ -35,8 +35,8 @@ fn traffic_class(pair: &mut Pair) -> Result<()> {
         );
         vm.check(&line, patience)?;
     }
-    // Linux answers datagrams of QP 1, by which rdma_cm connects, without a class. What is to have
-    // it is the WRITEs and their acknowledges.
+    // Linux answers datagrams of QP 1, which rdma_cm uses to connect, without a class. The WRITEs
+    // and their acknowledgements must have it.
     let (program, filter) = match pair.is_iwarp() {
         true => (by_private_data as fn(&Pair, &str) -> Result<()>, "tcp.port == 7190"),
         false => (by_perftest as fn(&Pair, &str) -> Result<()>, "infiniband.bth.opcode in {6..10,17}"),
@@ -61,8 +61,9 @@ fn traffic_class(pair: &mut Pair) -> Result<()> {
     paths::remove(&file)
 }
 
-/// Packets of an address have these fields: all but acknowledges (opcode 17), of which perftest's
-/// other connection has some.
+/// Checks that packets from an address have these fields.
+///
+/// Acknowledgements (opcode 17) may lack them, because perftest's other connection sends some.
 fn expect(packets: &str, address: &str, wanted: &str) -> Result<()> {
     let of_it: Vec<&str> = packets.lines().filter_map(|line| line.strip_prefix(address)).collect();
     let right = of_it.iter().filter(|line| line.starts_with(wanted)).count();

@@ -8,9 +8,11 @@ use vrdma_vm_macros::vm_test;
 
 use super::case::rping;
 
-/// With an IOMMU whose kernel lets devices pass, the device works. Where the kernel translates, its
-/// driver refuses the device in one line, as a device without ACCESS_PLATFORM would use other
-/// memory than it is meant to (virtio 1.2, 6).
+/// Checks VMs with an IOMMU.
+///
+/// If the kernel lets devices bypass the IOMMU, the device works. If the kernel translates, the
+/// driver refuses the device, with one line in the kernel log. Without ACCESS_PLATFORM the device
+/// would access wrong memory (virtio 1.2, 6).
 ///
 /// cloud-hypervisor#3066.
 #[vm_test("vm-linux-iommu", lab = Iommu)]

@@ -1,4 +1,4 @@
-//! As many connections by rdma_cm as a program may want.
+//! The number of rdma_cm connections that a program may want.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::begin_driver_of;
@@ -9,26 +9,28 @@ use vrdma_vm_macros::vm_test;
 
 use super::case::{case, rping_both_ways};
 
-/// Eight thousand connections at once, and then a thousand of them ten times: what is left of
-/// earlier ones is in nobody's way. Between the rounds a client is killed in the midst of
-/// connecting.
+/// Makes eight thousand connections at once, and then ten times a thousand.
+///
+/// What remains of earlier connections must not disturb later ones. Between the rounds a client is
+/// killed while it connects.
 ///
 /// libfabric#12673, librxe-dev#14.
 #[vm_test("vm-linux-many-connections", lab = Usual, long)]
 fn eight_thousand(pair: &mut Pair) -> Result<()> {
-    // The daemon keeps for the next ones what it had to get for so many.
+    // The daemon keeps what it allocated for these connections, for later ones.
     connections(pair, 8000).context("the first time")?;
     case(pair, |pair| {
         connections(pair, 8000)?;
         killed_while_connecting(pair)?;
         (0..10).try_for_each(|round| connections(pair, 1000).with_context(|| format!("round {round}")))?;
-        // A device's tables stay as large as they had to be, until its next driver.
+        // A device's tables keep their size until the driver is reloaded.
         [&pair.a, &pair.b].into_iter().try_for_each(|vm| begin_driver_of(pair, vm))
     })
 }
 
-/// Twice as many connections of iWARP as a guest may have: the programs are told so, and what
-/// listens goes on.
+/// Requests about twice as many iWARP connections as a guest may have.
+///
+/// The programs get errors, and the listener continues.
 #[vm_test("vm-linux-many-connections-iwarp", lab = Iwarp, long)]
 #[vm_test("vm-linux-many-connections-own-tcp", lab = IwarpOwnTcp, long)]
 fn beyond_the_limit(pair: &mut Pair) -> Result<()> {
@@ -37,7 +39,7 @@ fn beyond_the_limit(pair: &mut Pair) -> Result<()> {
     let output = pair.b.exec(&format!("timeout -s KILL 60 {client}"), pair.patience(60))?;
     ensure!(!output.success(), "2000 connections were made: {}", output.text());
     rping_both_ways(pair).context("while ucmatose still listens")?;
-    // It waits for those that were refused.
+    // The server may still wait for the connections that were refused.
     if !server.has_ended()? {
         server.signal(9)?;
     }
@@ -45,8 +47,10 @@ fn beyond_the_limit(pair: &mut Pair) -> Result<()> {
     connections_of_iwarp(pair, 400).context("afterwards")
 }
 
-/// Starts ucmatose on VM a for so many connections; the command for VM b. (cmtime wants its port of
-/// the kernel's TCP too, which with iWARP is one port space.)
+/// Starts ucmatose in VM a for this many connections, and returns it with VM b's command.
+///
+/// cmtime is not used, because it also listens on its port with the kernel's TCP. For iWARP that is
+/// the same port space.
 fn cmatose(pair: &Pair, count: u32) -> Result<(Job, String)> {
     let line = format!("ucmatose -c {count} -C 1 -S 64 -p 18710");
     let server = pair.a.spawn(&format!("exec {line} -b {}", IP[0]))?;
@@ -54,7 +58,7 @@ fn cmatose(pair: &Pair, count: u32) -> Result<(Job, String)> {
     Ok((server, format!("{line} -s {} -b {}", IP[0], IP[1])))
 }
 
-/// ucmatose between the VMs, with this many connections.
+/// Runs ucmatose between the VMs, with this many connections.
 fn connections_of_iwarp(pair: &Pair, count: u32) -> Result<()> {
     let patience = pair.patience(10 + u64::from(count) / 10);
     let (server, client) = cmatose(pair, count)?;
@@ -67,17 +71,18 @@ fn connections_of_iwarp(pair: &Pair, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Until cmtime listens: by TCP, where it tells its peer what is next, last.
+/// Waits until cmtime listens. Its TCP listener, by which it synchronizes with its peer, comes
+/// last.
 const LISTENS: &str = "until ss -ltn | grep -q :18710; do sleep 0.1; done";
 
-/// The command of cmtime that listens on VM a, and the one that connects to it so often.
+/// Returns cmtime's commands for this many connections: the server's in VM a, and the client's.
 fn cmtime(count: u32) -> (String, String) {
-    // On a machine that is emulated its usual time of two seconds says nothing about the peer.
+    // On an emulated machine, the default timeout of two seconds says nothing about the peer.
     let line = format!("cmtime -c {count} -t 60000 -p 18710");
     (format!("{line} -b {}", IP[0]), format!("{line} -s {}", IP[0]))
 }
 
-/// cmtime between the VMs, with this many connections.
+/// Runs cmtime between the VMs, with this many connections.
 fn connections(pair: &Pair, count: u32) -> Result<()> {
     let patience = pair.patience(10 + u64::from(count) / 10);
     let (server, client) = cmtime(count);
@@ -98,7 +103,7 @@ fn connections(pair: &Pair, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Both programs are killed while half of their connections are made.
+/// Kills both programs while only some of their connections are made.
 fn killed_while_connecting(pair: &Pair) -> Result<()> {
     let patience = pair.patience(60);
     let (server, client) = cmtime(4000);

@@ -1,4 +1,4 @@
-//! Memory that a VMM plugs into a VM that runs.
+//! Memory that a VMM plugs into a running VM.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -14,8 +14,10 @@ use vrdma_vm_macros::vm_test;
 use super::case::{python, rping, rping_both_ways};
 use crate::port;
 
-/// Memory is plugged into VM b while it talks. What the VMM shares with the daemon is as good as
-/// any; what it does not share cannot be registered, and hurts nobody else.
+/// Plugs memory into VM b while it communicates.
+///
+/// Memory that the VMM shares with the daemon works like any other. Memory that it does not share
+/// cannot be registered, and the other VM is not disturbed.
 ///
 /// vhost-user, "Memory regions description"; spdk#3132, virtme-ng#334.
 #[vm_test("vm-linux-memory", lab = Usual, long, disturbs)]
@@ -26,15 +28,16 @@ fn plugged_in(pair: &mut Pair) -> Result<()> {
             plugged(pair, "shared")
         })?;
         rping_both_ways(pair).context("beside memory that is shared")?;
-        // From here on the kernel may take memory for its own queues that the daemon does not see.
+        // From here on the kernel may allocate its own queues in memory that the daemon cannot see.
         plug_memory(pair, "private", "memory-backend-ram", 256)?;
         plugged(pair, "private")?;
         rping(pair, &pair.a, IP[0], &pair.a).context("the other VM")
     })
 }
 
-/// VM b's memory grows and shrinks block by block, three times, while it talks: memory that was
-/// registered is given back to the VMM, and is as good as before when it comes again.
+/// Grows and shrinks VM b's memory block by block, three times, while it communicates.
+///
+/// Memory that was registered is given back to the VMM. When it comes again, it works as before.
 ///
 /// virtio 1.3, 5.15 (memory device).
 #[vm_test("vm-linux-memory-resized", lab = Usual, long, disturbs)]
@@ -56,7 +59,7 @@ fn resized(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// Memory comes, is registered and used, and goes but for what the kernel has another use for.
+/// Adds memory, registers and uses it, and removes it. The kernel may keep what it uses itself.
 fn come_and_go(pair: &Pair) -> Result<()> {
     request(pair, BLOCKS)?;
     wait_for_size(pair, |mebibytes| mebibytes == BLOCKS)?;
@@ -66,16 +69,16 @@ fn come_and_go(pair: &Pair) -> Result<()> {
     wait_for_size(pair, |mebibytes| mebibytes < BLOCKS / 2)
 }
 
-/// So much of VM b's memory comes and goes, in MiB: what `plugged.py` takes for shared.
+/// The memory of VM b that comes and goes, in MiB. `plugged.py` takes this much for shared.
 const BLOCKS: u64 = 128;
 
-/// Tells VM b how much of the memory that comes and goes it is to have, in MiB.
+/// Tells VM b how much of the removable memory it should have, in MiB.
 fn request(pair: &Pair, mebibytes: u64) -> Result<()> {
     let wish = json!({ "path": BLOCKS_OF_B, "property": "requested-size", "value": mebibytes << 20 });
     pair.b.monitor()?.execute("qom-set", wish).map(|_| ())
 }
 
-/// Waits until VM b has as much of that memory, in MiB, as is asked for.
+/// Waits until the size of VM b's removable memory, in MiB, satisfies `enough`.
 fn wait_for_size(pair: &Pair, enough: impl Fn(u64) -> bool) -> Result<()> {
     let mut monitor = pair.b.monitor()?;
     until("VM b's memory to have its size", pair.patience(20), || {
@@ -87,8 +90,9 @@ fn wait_for_size(pair: &Pair, enough: impl Fn(u64) -> bool) -> Result<()> {
 
 const BLOCKS_OF_B: &str = "/machine/peripheral/of-b";
 
-/// Works, and has VM b begin anew afterwards: nobody can take memory away that its kernel has taken
-/// for itself.
+/// Runs `work`, and reboots VM b afterwards.
+///
+/// Memory that VM b's kernel uses itself cannot be removed in another way.
 fn and_begin_anew(pair: &mut Pair, work: impl FnOnce(&Pair) -> Result<()>) -> Result<()> {
     let patience = pair.patience(20);
     begin_driver_anew(pair)?;
@@ -104,7 +108,7 @@ fn and_begin_anew(pair: &mut Pair, work: impl FnOnce(&Pair) -> Result<()>) -> Re
     before.expect_return(pair.backend()?, patience)
 }
 
-/// Works while the VMs talk.
+/// Runs `work` while rping runs between the VMs.
 fn beside_rping(pair: &Pair, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let (server, mut client) = port::rping(pair, "-C 1000000")?;
     work()?;
@@ -116,7 +120,7 @@ fn beside_rping(pair: &Pair, work: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Pages of memory that was plugged in are registered and used, or refused.
+/// Checks that pages of plugged memory can be registered and used, or that they are refused.
 fn plugged(pair: &Pair, kind: &str) -> Result<()> {
     let index = Device::Vrdma.gid_index(&pair.b)?;
     let run = python(pair, "plugged.py")?;
@@ -124,7 +128,7 @@ fn plugged(pair: &Pair, kind: &str) -> Result<()> {
     said.map(|_| ()).with_context(|| format!("memory that is {kind}"))
 }
 
-/// Plugs so many MiB into VM b; its kernel takes them for everything.
+/// Plugs this many MiB into VM b. Its kernel uses them for everything.
 fn plug_memory(pair: &Pair, name: &str, kind: &str, mebibytes: u64) -> Result<()> {
     let before =
         "cat /sys/devices/system/memory/auto_online_blocks; ls -d /sys/devices/system/memory/memory* | wc -l";
@@ -145,7 +149,7 @@ fn plug_memory(pair: &Pair, name: &str, kind: &str, mebibytes: u64) -> Result<()
         .map(|_| ())
 }
 
-/// Has the kernel take what memory there is for everything.
+/// Makes the kernel use all offline memory, for everything.
 const ONLINE: &str = "for block in $(grep -l offline /sys/devices/system/memory/memory*/state); do
         echo online_kernel >$block || exit 1
     done";

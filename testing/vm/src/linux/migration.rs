@@ -1,4 +1,4 @@
-//! QEMU's own live migration over RDMA, between QEMUs that run inside the VMs.
+//! QEMU's live migration over RDMA, between QEMUs that run inside the VMs.
 
 use std::fs;
 
@@ -11,8 +11,10 @@ use vrdma_vm_macros::vm_test;
 
 use super::case::{case, python};
 
-/// A machine is migrated whole, with memory that is registered piece by piece and all at once: its
-/// memory is the same there. A migration that is cancelled leaves the machine running where it was.
+/// Migrates a machine, and cancels another migration.
+///
+/// Memory is registered piece by piece in one round, and all at once in another. The migrated
+/// machine has the same memory. A machine whose migration is cancelled continues at the source.
 ///
 /// QEMU, docs/rdma.txt; tp-libvirt#2002.
 #[vm_test("vm-linux-qemu-migration", lab = Usual, long)]
@@ -22,7 +24,8 @@ fn over_rdma(pair: &mut Pair) -> Result<()> {
         let patience = pair.patience(30);
         let run = python(pair, "migrate.py")?;
         for vm in [&pair.a, &pair.b] {
-            // From the host's files each page of a program comes anew.
+            // If QEMU stayed in the shared directory, its pages would be read from the host
+            // again.
             vm.check("cp -r /share/qemu /tmp", patience)?;
         }
         for capabilities in ["", "rdma-pin-all=1"] {
@@ -50,15 +53,16 @@ fn over_rdma(pair: &mut Pair) -> Result<()> {
         incoming.wait_for("listening", patience)?;
         let source = pair.b.check(&format!("{run} source {} cancel", IP[0]), patience)?;
         ensure!(source.contains("status running"), "a machine whose migration is cancelled: {source}");
-        // Its end is an error, or it waits for another migration.
+        // The incoming end exits with an error, or waits for another migration.
         incoming.signal(9)?;
         incoming.wait(patience)?;
         [&pair.a, &pair.b].iter().try_for_each(|vm| vm.check("rm -r /tmp/qemu", patience).map(|_| ()))
     })
 }
 
-/// Puts our QEMU where the VMs find it, with what it needs of libraries that they lack. Those of
-/// verbs are the VMs' own.
+/// Copies our QEMU into the shared directory, with the libraries that the VMs lack.
+///
+/// The libraries of verbs are the VMs' own.
 fn lay_out_qemu(pair: &Pair) -> Result<()> {
     let (from, to) = (paths::qemu_root().join("usr"), pair.share().join("qemu"));
     let there = paths::guest_root().join("usr/lib/x86_64-linux-gnu");

@@ -1,8 +1,8 @@
-//! The guest's Linux as people set it up: namespaces, names, addresses, users, other users of verbs
-//! in the kernel.
+//! The guest's Linux as people set it up: namespaces, names, addresses, users, and other users of
+//! verbs in the kernel.
 //!
-//! Each test stands for a public bug report of another RDMA device. Beside its own question it asks
-//! what [`case::case`] asks of each.
+//! Each test stands for a public bug report about another RDMA device. Besides its own question,
+//! each test checks what [`case::case`] checks.
 
 mod addresses;
 mod case;

@@ -1,4 +1,4 @@
-//! The device by other names, and where programs look for its place.
+//! A device that is renamed.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::wait_for_device;
@@ -8,7 +8,7 @@ use vrdma_vm_macros::vm_test;
 use super::case::case;
 use crate::port;
 
-/// A device is renamed under a program, which goes on; programs find it by its new name.
+/// Renames a device under a program, which continues. Programs find it by the new name.
 ///
 /// rdma-dev(8); udev renames devices as Debian 13 does by default (opa-psm2#43, rdma-core#530).
 #[vm_test("vm-linux-renamed", lab = Usual)]
@@ -39,7 +39,7 @@ fn renamed(pair: &mut Pair) -> Result<()> {
         let ping = "ibv_rc_pingpong -d rocep0s4 -g 1 -p 18600 -n 100 10.77.0.1";
         pair.b.check(ping, patience).context("a program by the new name")?;
         let _ = pong.has_ended()?;
-        // A driver that comes while another device has its name takes the next.
+        // If another device has the driver's name, the driver takes the next one.
         pair.b
             .check("rmmod vrdma && modprobe rdma_rxe && rdma link add vrdma0 type rxe netdev lo", patience)?;
         pair.b.check("insmod /lib/vrdma/vrdma.ko", patience)?;

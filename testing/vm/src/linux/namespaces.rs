@@ -11,17 +11,17 @@ use super::case::{case, rping_in};
 const MOVE_NETDEV: &str = "ip link set eth0 netns c1 && ip -n c1 link set lo up && ip -n c1 link set eth0 up
     ip -n c1 addr add 10.77.0.1/24 dev eth0";
 
-/// Ends namespace `c1`, and gives VM a's netdev its address again.
+/// Deletes namespace `c1`, and gives VM a's netdev its address again.
 const END: &str = "ip netns del c1
     until test -e /sys/class/net/eth0; do sleep 0.05; done
     ip link set eth0 up && ip addr add 10.77.0.1/24 dev eth0
     until rdma link show vrdma0/1 | grep -q ACTIVE; do sleep 0.05; done
     until grep -qs 0000:ffff:0a4d:0001 /sys/class/infiniband/vrdma0/ports/1/gids/*; do sleep 0.05; done";
 
-/// In the usual mode the device is seen everywhere, and a program in the netdev's namespace reaches
-/// it.
+/// Moves the netdev to a namespace in the usual (shared) mode.
 ///
-/// The kinds of container plug-ins that move the netdev alone (k8s-rdma-shared-dev-plugin#84).
+/// The device is visible in all namespaces. A program in the netdev's namespace can use it.
+/// Container plug-ins that move only the netdev work in this way (k8s-rdma-shared-dev-plugin#84).
 #[vm_test("vm-linux-netns", lab = Usual)]
 fn shared(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
@@ -35,8 +35,10 @@ fn shared(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// In exclusive mode the device is seen in one namespace alone. It comes back when that ends, also
-/// with a process in it.
+/// Moves device and netdev to a namespace in exclusive mode.
+///
+/// The device is visible only there. It comes back when the namespace ends, even if a process has
+/// the device open.
 ///
 /// rdma-system(8), rdma-dev(8); rdma-cni#37, gvisor#13124.
 #[vm_test("vm-linux-netns-exclusive", lab = Usual)]
@@ -53,12 +55,12 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
         let inside = "ip netns exec c1";
         rping_in(pair, (&pair.a, inside, IP[0]), (&pair.b, "", IP[0])).context("the server inside")?;
         rping_in(pair, (&pair.b, "", IP[1]), (&pair.a, inside, IP[1])).context("the client inside")?;
-        // To and fro.
+        // The device is moved to another namespace and back.
         let moves = "ip netns attach home 1 && for round in $(seq 10); do
             ip netns exec c1 rdma dev set vrdma0 netns home && rdma dev set vrdma0 netns c1 || exit 1
         done && ip netns del home";
         pair.a.check(moves, patience).context("to and fro")?;
-        // The namespace ends under a process that has the device open.
+        // The namespace ends while a process has the device open.
         let mut holder = pair.a.spawn("exec ip netns exec c1 ibv_asyncwatch -d vrdma0")?;
         holder.wait_for("vrdma0", patience)?;
         pair.a.check("ip netns del c1", patience)?;
@@ -70,7 +72,7 @@ fn exclusive(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// Waits until VM a's address is a GID, as seen in a namespace.
+/// Waits until VM a's address is a GID, as seen by a command behind `prefix`.
 fn wait_for_gid(pair: &Pair, prefix: &str) -> Result<()> {
     let seen = "sh -c 'grep -qs 0000:ffff:0a4d:0001 /sys/class/infiniband/vrdma0/ports/1/gids/*'";
     let command = format!("until {prefix} {seen}; do sleep 0.05; done");

@@ -1,4 +1,4 @@
-//! What the netdev is: in a network namespace, with another MAC address, below a bond or a macvlan.
+//! Netdevs in a network namespace, with another MAC address, and below a bond or a macvlan.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::programs;
@@ -8,11 +8,13 @@ use vrdma_lab::watch::said;
 use vrdma_vm_macros::vm_test;
 
 const ACTIVE: &str = "until rdma link show vrdma0/1 | grep -q 'state ACTIVE'; do sleep 0.1; done";
-/// Where the netdev is put.
+/// The prefix of commands in the netdev's namespace.
 const INSIDE: &str = "ip netns exec c1";
 
-/// VM a's netdev is in a network namespace of its own: addresses, routes and ports of connections
-/// of iWARP are those of that namespace, and come back with it.
+/// Moves VM a's netdev to a network namespace.
+///
+/// Addresses, routes and ports of iWARP connections are then those of that namespace. They come
+/// back with the netdev.
 #[vm_test("vm-linux-netns-iwarp", lab = Iwarp)]
 #[vm_test("vm-linux-netns-iwarp-own-tcp", lab = IwarpOwnTcp)]
 fn namespace(pair: &mut Pair) -> Result<()> {
@@ -30,7 +32,7 @@ fn namespace(pair: &mut Pair) -> Result<()> {
     rping(pair, (&pair.a, INSIDE, ip), (&pair.b, "", "")).context("a server in the namespace")?;
     rping(pair, (&pair.b, "", IP[1]), (&pair.a, INSIDE, ip)).context("a client in the namespace")?;
     rping(pair, (&pair.a, INSIDE, "0.0.0.0"), (&pair.b, "", "")).context("a server at all its addresses")?;
-    // The port is taken there, and free here.
+    // The port is taken in the namespace, and free outside.
     let server = pair.a.spawn(&format!("exec {INSIDE} rping -s -P -a {ip}"))?;
     pair.a.wait_for_cm_listener(patience).with_context(|| said(&server))?;
     let listen =
@@ -52,9 +54,10 @@ fn namespace(pair: &mut Pair) -> Result<()> {
     rping(pair, (&pair.b, "", IP[1]), (&pair.a, "", ip)).context("after the namespace")
 }
 
-/// VM b's netdev gets the MAC address that the host allows beside its own: Ethernet goes on, RDMA
-/// says in the log that it does not, has no GIDs, and binds and listens nowhere. With the first MAC
-/// address it is back.
+/// Gives VM b's netdev the MAC address that the host allows besides its own.
+///
+/// Ethernet continues. For RDMA, the driver logs that it does not work. It has no GIDs, and
+/// programs can bind and listen nowhere. With the first MAC address it works again.
 #[vm_test("vm-linux-mac", lab = Usual)]
 #[vm_test("vm-linux-mac-two-hosts", lab = TwoHosts)]
 #[vm_test("vm-linux-mac-iwarp", lab = IwarpOwnTcp)]
@@ -71,7 +74,7 @@ fn other_mac(pair: &mut Pair) -> Result<()> {
     let listen = format!("timeout 20 rping -s -a {ip} -C 1; echo \"it ended with $?\"");
     let refused = pair.b.exec(&listen, pair.patience(20))?;
     let said = format!("{}{}", refused.text(), String::from_utf8_lossy(&refused.stderr));
-    // 124: it listened until then.
+    // Exit status 124 means that rping listened until the timeout.
     ensure!(!said.contains("ended with 0") && !said.contains("ended with 124"), "it listens there: {said}");
     if pair.b.exec("ibv_devinfo -d vrdma0 | grep -q iWARP", patience)?.success() {
         ensure!(said.contains("Cannot assign requested address"), "another refusal: {said}");
@@ -82,8 +85,10 @@ fn other_mac(pair: &mut Pair) -> Result<()> {
     both_ways(pair).context("with its own MAC address again")
 }
 
-/// An upper netdev with a MAC address of its own has no GIDs, and the device's netdev goes on. A
-/// bond with that of the device has, and leaves the device its path MTU when it goes.
+/// Adds upper netdevs to the device's netdev.
+///
+/// One with another MAC address has no GIDs, and the device's netdev continues. A bond with the
+/// device's MAC address has GIDs. After the bond is deleted, the device has its path MTU again.
 #[vm_test("vm-linux-upper", lab = Usual)]
 #[vm_test("vm-linux-upper-two-hosts", lab = TwoHosts)]
 fn upper_netdevs(pair: &mut Pair) -> Result<()> {
@@ -123,15 +128,15 @@ fn upper_netdevs(pair: &mut Pair) -> Result<()> {
         patience,
     )?;
     both_ways(pair).context("without a bond again")?;
-    // The bond had a smaller one.
+    // The bond's MTU was smaller.
     let wait = format!("until test \"$({MTU})\" = '{}'; do sleep 0.1; done", mtu.trim_end());
     pair.b.check(&wait, patience).map(|_| ()).context("the port's MTU does not follow its netdev's")
 }
 
-/// The port's path MTU.
+/// Prints the port's path MTU.
 const MTU: &str = "ibv_devinfo -d vrdma0 | grep active_mtu";
 
-/// Until all GIDs are zero.
+/// Waits until all GIDs are zero.
 const NO_GIDS: &str =
     "while cat /sys/class/infiniband/vrdma0/ports/1/gids/* 2>/dev/null | grep -q '[1-9a-f]' &&
     ! ibv_devinfo -d vrdma0 | grep -q iWARP; do sleep 0.1; done";
@@ -140,13 +145,13 @@ fn set_mac(netdev: &str, address: &str) -> String {
     format!("ip link set {netdev} down && ip link set {netdev} address {address} && ip link set {netdev} up")
 }
 
-/// VM a finds VM b at the MAC address that it has now.
+/// Checks that VM a reaches VM b at its current MAC address.
 fn ping(pair: &Pair, ip: &str) -> Result<()> {
     let line = format!("ip neigh flush dev eth0; ping -c 3 -i 0.2 -W 2 {ip}");
     pair.a.check(&line, pair.patience(4)).map(|_| ()).context("Ethernet")
 }
 
-/// The log says it of this netdev, with both addresses, and once.
+/// Checks that the kernel log reports this netdev's MAC address exactly once, with both addresses.
 fn told_once(vm: &Vm, pair: &Pair, netdev: &str, other: &str) -> Result<()> {
     let line = format!("no RDMA by addresses of {netdev}: its MAC address is {other}");
     let count =
@@ -161,14 +166,14 @@ fn has_gid(pair: &Pair, address: &str) -> Result<bool> {
     Ok(pair.b.exec(&found, pair.patience(4))?.success())
 }
 
-/// Until VM b has the GID of its address.
+/// Waits until VM b has the GID of its address.
 fn wait_for_gid(pair: &Pair) -> Result<()> {
     let wait =
         "until grep -qs ffff:0a4d:0002 /sys/class/infiniband/vrdma0/ports/1/gids/*; do sleep 0.1; done";
     pair.b.check(wait, pair.patience(6)).map(|_| ())
 }
 
-/// By rdma_cm, and datagrams, from each VM to the other.
+/// Runs programs in both directions: rping, and for RoCE also datagrams.
 fn both_ways(pair: &Pair) -> Result<()> {
     let patience = pair.patience(8);
     let is_iwarp = pair.b.exec("ibv_devinfo -d vrdma0 | grep -q iWARP", patience)?.success();
@@ -195,8 +200,9 @@ fn both_ways(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// A server of rping, and a client that asks for its VM's address; each a VM, what comes before the
-/// command, and an address of its own.
+/// Runs a server of rping, and a client that connects to its VM's address.
+///
+/// Each side is a VM, a prefix of its command, and an address to bind to.
 fn rping(pair: &Pair, server: (&Vm, &str, &str), client: (&Vm, &str, &str)) -> Result<()> {
     let patience = pair.patience(8);
     let (at, inside, address) = server;

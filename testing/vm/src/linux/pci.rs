@@ -1,4 +1,4 @@
-//! What people do to the device's PCI function and its driver while programs use it.
+//! Changes to the device's PCI function and its driver while programs use the device.
 
 use anyhow::{Context, Result};
 use vrdma_lab::driver::wait_for_device;
@@ -9,27 +9,27 @@ use vrdma_vm_macros::vm_test;
 use super::case::case;
 use crate::port;
 
-/// Finds the PCI function and the virtio device of VM b's RDMA device.
+/// Sets `virtio` and `pci` to the virtio device and the PCI function of the VM's RDMA device.
 const PLACE: &str = "virtio=$(basename $(readlink -f /sys/class/infiniband/vrdma0/device))
     pci=$(basename $(readlink -f /sys/bus/virtio/devices/$virtio/..))
     case $pci in virtio*) pci=$(basename $(readlink -f /sys/bus/virtio/devices/$virtio/../..)) ;; esac\n";
 
-/// The driver is unbound from its virtio device under a connected program, and bound again.
+/// Unbinds the driver from its virtio device under a connected program, and binds it again.
 #[vm_test("vm-linux-rebind", lab = Usual, disturbs)]
 fn rebound(pair: &mut Pair) -> Result<()> {
     disturbed(pair, "cd /sys/bus/virtio/drivers/vrdma && echo $virtio >unbind && echo $virtio >bind")
 }
 
-/// The PCI function is removed under a connected program, and found by a scan of the bus.
+/// Removes the PCI function under a connected program, and finds it again by a scan of the bus.
 #[vm_test("vm-linux-rescan", lab = Usual, disturbs)]
 fn removed(pair: &mut Pair) -> Result<()> {
     disturbed(pair, "echo 1 >/sys/bus/pci/devices/$pci/remove && echo 1 >/sys/bus/pci/rescan")
 }
 
-/// The PCI function is reset under the driver, which notices it by itself: programs get
-/// DEVICE_FATAL. Bound anew it works again.
+/// Resets the PCI function under the driver, which detects that by itself.
 ///
-/// virtio-spec#210: what a driver does at a function-level reset is left open.
+/// Programs get DEVICE_FATAL. After the driver is bound again, the device works.
+/// What a driver should do at a function-level reset is left open (virtio-spec#210).
 #[vm_test("vm-linux-pci-reset", lab = Usual, disturbs)]
 fn reset(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
@@ -48,7 +48,7 @@ fn reset(pair: &mut Pair) -> Result<()> {
             let bind = "cd /sys/bus/virtio/drivers/vrdma && echo $virtio >unbind && echo $virtio >bind";
             pair.b.check(&format!("{PLACE}{bind}"), patience).context("the driver is bound anew")?;
             client.wait(patience).with_context(|| format!("rping's client of round {round}"))?;
-            // Nobody tells the other end: a device that is reset says no goodbye.
+            // Nobody tells the other end, because a device that is reset sends no goodbye.
             server.signal(9)?;
             server.wait(patience).with_context(|| format!("rping's server of round {round}"))?;
             drop(watch);
@@ -58,13 +58,14 @@ fn reset(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// Three times something is done to the device of VM b while rping is connected: both ends end, and
-/// the device is there again.
+/// Runs a command on VM b's device three times, while rping is connected.
+///
+/// Each time both ends of rping end, and the device comes back.
 fn disturbed(pair: &mut Pair, command: &str) -> Result<()> {
     case(pair, |pair| {
         for round in 0..3 {
             let (server, client) = port::rping(pair, "-C 1000000")?;
-            // A device that stands still is given up after three minutes.
+            // A device that does not answer is given up after three minutes.
             let patience = pair.patience(30);
             pair.b.check(&format!("{PLACE}{command}"), patience).with_context(|| format!("round {round}"))?;
             for (job, who) in [(client, "client"), (server, "server")] {

@@ -1,4 +1,4 @@
-//! A device that a VMM takes from a VM that runs, and gives back.
+//! A device that a VMM unplugs from a running VM, and plugs in again.
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -12,8 +12,9 @@ use vrdma_vm_macros::vm_test;
 use super::case::case;
 use crate::port;
 
-/// The VMM takes the device of VM b away under rping and under an initiator of NVMe over Fabrics,
-/// and gives it back: programs are told, and all end.
+/// Unplugs VM b's device under rping and under an NVMe over Fabrics initiator, and plugs it in.
+///
+/// Programs are told, and all of them end.
 ///
 /// IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL; spdk#1184.
 #[vm_test("vm-linux-plug", lab = Usual, disturbs)]
@@ -42,40 +43,40 @@ fn device(pair: &mut Pair) -> Result<()> {
             plug(pair, connection).with_context(|| round.clone())?;
             wait_for_device(pair)?;
             if let Some(load) = load {
-                // Its controller goes with the device, and the disk's user gets errors.
+                // The controller is removed with the device, so the disk's user gets errors.
                 load.wait(patience).context("fio on a disk whose device is gone")?;
                 storage.disconnect(pair)?;
                 storage.stop(pair)?;
             }
         }
-        // The core keeps the target's CQs for as long as it has the device.
+        // The kernel's RDMA core keeps the target's CQs as long as the device exists.
         begin_driver_of(pair, &pair.a)
     })
 }
 
-/// What goes on until its disk is gone.
+/// A load that runs until its disk is gone.
 const ENDLESS: Load = Load {
     size: "16m",
     options: "--ioengine=libaio --direct=1 --loops=1000 --eta=always --eta-newline=500ms",
 };
 
-/// Takes VM b's device away, and waits until it is gone from the VM.
+/// Unplugs VM b's device, and waits until the VM has removed it.
 fn unplug(pair: &Pair) -> Result<()> {
     pair.b.monitor()?.execute("device_del", json!({ "id": "rdma0" }))?;
     let gone = "while [ -e /sys/class/infiniband/vrdma0 ]; do sleep 0.1; done";
     pair.b.check(gone, pair.patience(30)).context("the driver does not let the device go").map(|_| ())
 }
 
-/// What a device that is plugged in speaks to the backend over.
+/// Which vhost-user connection a plugged device uses.
 #[derive(Clone, Copy, Debug)]
 enum Connection {
-    /// A connection of its own.
+    /// A new connection.
     New,
-    /// That of the device before, which QEMU leaves open.
+    /// The connection of the unplugged device, which QEMU keeps open.
     Kept,
 }
 
-/// Gives the device back, as soon as QEMU has let the old one go.
+/// Plugs the device in, as soon as QEMU has released the old one.
 fn plug(pair: &Pair, connection: Connection) -> Result<()> {
     let device = pair.b.config().rdma.first().context("VM b has no RDMA device")?;
     let mut monitor = pair.b.monitor()?;

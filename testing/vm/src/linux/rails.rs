@@ -1,4 +1,4 @@
-//! Two RDMA devices in a VM, each with a netdev of its own.
+//! Two RDMA devices in a VM, each with its own netdev.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::begin_driver_of;
@@ -11,9 +11,11 @@ use super::case::{case, rping};
 /// Addresses of the second netdevs.
 const SECOND: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
 
-/// Each device belongs to the netdev with its MAC address, whatever order they come in; rdma_cm
-/// takes the device of the address; those of one VM reach each other; and UCX shares a message
-/// among them.
+/// Checks VMs with two RDMA devices.
+///
+/// Each device belongs to the netdev with its MAC address, in any order of discovery. rdma_cm
+/// chooses the device of the address. The devices of a VM can reach each other. UCX divides a
+/// message among them.
 ///
 /// ucx#5598, ucx#9724.
 #[vm_test("vm-linux-rails", lab = Rails, long)]
@@ -21,20 +23,20 @@ fn two_functions(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     for (index, vm) in [&pair.a, &pair.b].into_iter().enumerate() {
         let address = SECOND[index];
-        // All netdevs are on one link, where Linux has each answer for all of its VM's addresses
-        // unless told (ip-sysctl, arp_ignore).
+        // All netdevs are on one link. By default, each netdev answers for all addresses of its VM
+        // (ip-sysctl, arp_ignore).
         let one_each = "cd /proc/sys/net/ipv4/conf/all && echo 1 >arp_ignore && echo 2 >arp_announce";
         let second = format!("ip link set eth1 up && ip address replace {address}/24 dev eth1");
         vm.check(&format!("{one_each} && {second}"), patience)?;
         expect_pairs(pair, vm)?;
     }
-    // Its messages leave the backend with caches as large.
+    // UCX's messages leave large caches in the backend, so they come before the case.
     by_ucx(pair)?;
     case(pair, |pair| {
         let patience = pair.patience(6);
         on_both(pair)?;
         within(pair, &pair.a)?;
-        // The devices come in the other order.
+        // The driver is bound to the devices in reverse order.
         let anew = "rmmod vrdma && echo 0 >/sys/bus/virtio/drivers_autoprobe && insmod /lib/vrdma/vrdma.ko || exit 1
             cd /sys/bus/virtio/devices
             for it in $(grep -l 0x0026 */device | sort -r); do echo ${it%/device} >/sys/bus/virtio/drivers/vrdma/bind; done
@@ -50,7 +52,7 @@ fn two_functions(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// rping both ways on both networks.
+/// Runs rping in both directions on both networks.
 fn on_both(pair: &Pair) -> Result<()> {
     for addresses in [IP, SECOND] {
         for (server, client, address) in [(&pair.a, &pair.b, addresses[0]), (&pair.b, &pair.a, addresses[1])]
@@ -61,7 +63,7 @@ fn on_both(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// The GUID of a node is made of the device's MAC address; its first GID of its netdev's.
+/// Checks that each device's node GUID is made from the MAC address of its first GID's netdev.
 fn expect_pairs(pair: &Pair, vm: &Vm) -> Result<()> {
     let check = "for device in vrdma0 vrdma1; do
             cd /sys/class/infiniband/$device || exit 1
@@ -77,10 +79,10 @@ fn expect_pairs(pair: &Pair, vm: &Vm) -> Result<()> {
     Ok(())
 }
 
-/// A program uses one device of a VM, and its peer in the same VM the other.
+/// Connects two programs in one VM, each on another device.
 fn within(pair: &Pair, vm: &Vm) -> Result<()> {
     let patience = pair.patience(10);
-    // Linux takes no answer of itself to a question that it sends by another netdev (ip-sysctl,
+    // Linux does not accept its own reply to a request that it sent by another netdev (ip-sysctl,
     // accept_local).
     for (address, at, from) in [(IP[0], "eth0", "eth1"), (SECOND[0], "eth1", "eth0")] {
         let neighbour = format!("ip neighbour replace {address} dev {from} nud permanent lladdr");
@@ -108,11 +110,11 @@ fn within(pair: &Pair, vm: &Vm) -> Result<()> {
     Ok(())
 }
 
-/// UCX takes as many devices as it is told to for one large message.
+/// Checks that UCX uses two devices for one large message.
 fn by_ucx(pair: &Pair) -> Result<()> {
     let patience = pair.patience(20);
-    // UCX 1.18 looks for the kind of a datagram's address where mlx5 alone has it; and it wants a
-    // terminal.
+    // UCX 1.18 looks for the type of a datagram's address in a place that only mlx5 fills. It also
+    // needs a terminal.
     let line = "env UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_NET_DEVICES=vrdma0:1,vrdma1:1 UCX_TLS=rc_verbs,ud_verbs \
         UCX_MAX_RNDV_RAILS=2 </dev/ptmx ucx_perftest -t tag_bw -s 4000000 -n 10 -w 1 -p 18765";
     let before = words(pair)?;
@@ -121,7 +123,7 @@ fn by_ucx(pair: &Pair) -> Result<()> {
     pair.b.check(&format!("{line} {}", IP[0]), patience).context("UCX with two devices")?;
     server.wait(patience)?;
     let grown: Vec<u64> = words(pair)?.iter().zip(&before).map(|(now, before)| now - before).collect();
-    // Both shares together are ten messages.
+    // Ten messages are sent, divided between the two devices.
     ensure!(
         grown.iter().all(|words| *words > 1_000_000),
         "words that each device of VM b has sent: {grown:?}"
@@ -129,7 +131,7 @@ fn by_ucx(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// How many words of four bytes the devices of VM b have sent.
+/// Returns the number of 4-byte words that each device of VM b has sent.
 fn words(pair: &Pair) -> Result<Vec<u64>> {
     let sent = pair
         .b

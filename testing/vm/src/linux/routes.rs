@@ -1,4 +1,4 @@
-//! A router between two hosts, and networks that change what they may of packets.
+//! A router between two hosts, and networks that change what they may change in packets.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_conformance::demo;
@@ -10,7 +10,7 @@ use vrdma_lab::vm::addresses::{IP, IP6};
 use vrdma_lab::vm::router::GATEWAY;
 use vrdma_vm_macros::vm_test;
 
-/// A program of each service, and of each way to connect.
+/// A program for each transport service, and for each way to connect.
 const SHORT: [&str; 8] = [
     "ping with the largest packets",
     "RC ping-pong",
@@ -22,11 +22,10 @@ const SHORT: [&str; 8] = [
     "udaddy",
 ];
 
-/// RoCE v2 is routed: programs of RC, UC and UD, connected by rdma_cm or by themselves, and NVMe
-/// over Fabrics.
+/// Runs programs over routed RoCE v2: RC, UC and UD, with and without rdma_cm, and NVMe.
 ///
-/// The ICRC leaves out what routers change: TTL, DSCP and ECN, and their like in IPv6 (IBTA
-/// A17.3.3; rdma-core#1637, libfabric#12346).
+/// The ICRC excludes the fields that routers change: TTL, DSCP and ECN, and the corresponding
+/// fields of IPv6 (IBTA A17.3.3; rdma-core#1637, libfabric#12346).
 #[vm_test("vm-linux-routed", lab = Routed)]
 fn roce(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Usual)?;
@@ -45,7 +44,7 @@ fn roce(pair: &mut Pair) -> Result<()> {
     expect_changed(pair)
 }
 
-/// iWARP over the daemon's own TCP, whose path takes shorter packets than its ends (RFC 1191, RFC
+/// Runs iWARP over the daemon's own TCP on a path with a smaller MTU than its ends (RFC 1191, RFC
 /// 8201).
 #[vm_test("vm-linux-routed-iwarp", lab = RoutedIwarp)]
 fn iwarp(pair: &mut Pair) -> Result<()> {
@@ -58,7 +57,7 @@ fn iwarp(pair: &mut Pair) -> Result<()> {
     expect_changed(pair)
 }
 
-/// The VMs' addresses stand alone, and each other's are behind the router.
+/// Gives each VM a host route only, so that it reaches the other one by the router.
 fn by_router(pair: &Pair) -> Result<()> {
     let patience = pair.patience(4);
     for (index, vm) in [&pair.a, &pair.b].into_iter().enumerate() {
@@ -83,7 +82,7 @@ fn by_router(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Packets did get another class on their way.
+/// Checks that the router changed the class of packets.
 fn expect_changed(pair: &mut Pair) -> Result<()> {
     let hundreds = pair.router()?.remarked()?;
     ensure!(hundreds > 20, "{hundreds} hundred packets got another class: they went another way");

@@ -8,9 +8,10 @@ use vrdma_vm_macros::vm_test;
 
 use super::case::{case, python};
 
-/// A user with the usual limit of locked memory runs programs, and gets back what was counted.
+/// Runs programs as a user with the usual limit of locked memory.
 ///
-/// setrlimit(2): what is pinned counts; beyond it ENOMEM (ucx#8229, ompi#6468).
+/// Pinned memory counts, and beyond the limit calls return ENOMEM (setrlimit(2); ucx#8229,
+/// ompi#6468). The count is given back.
 #[vm_test("vm-linux-unprivileged", lab = Usual)]
 fn unprivileged(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
@@ -32,8 +33,9 @@ fn unprivileged(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// Sockets of SMC-R (smc(7), RFC 7609) carry data by RDMA or fall back to TCP, and do not keep the
-/// driver from going.
+/// Runs SMC-R sockets, which carry data by RDMA or fall back to TCP (smc(7), RFC 7609).
+///
+/// They must not prevent removal of the driver.
 #[vm_test("vm-linux-smc", lab = Usual)]
 fn smc(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
@@ -45,7 +47,7 @@ fn smc(pair: &mut Pair) -> Result<()> {
         let mut server = pair.a.spawn(&format!("exec env {run} serve {}", IP[0]))?;
         server.wait_for("listening", patience)?;
         pair.b.check(&format!("{run} connect {}", IP[0]), patience).context("transfers")?;
-        // Connections that stay open while the driver goes and comes back.
+        // These connections stay open while the driver is reloaded.
         let mut holder = pair.b.spawn(&format!("exec env {run} hold {}", IP[0]))?;
         holder.wait_for("holding", patience)?;
         pair.b
@@ -63,9 +65,10 @@ fn smc(pair: &mut Pair) -> Result<()> {
     })
 }
 
-/// fio's engine for RDMA (fio(1), ioengine=rdma; fio#2080). Its verb `send` is left out: it asks
-/// for no retry after RNR and waits for no receive, so a sender that is faster than its receiver
-/// fails on every device.
+/// Runs fio's engine for RDMA (fio(1), ioengine=rdma; fio#2080).
+///
+/// Its verb `send` is left out. It allows no retry after RNR and waits for no receive, so it fails
+/// on every device if the sender is faster than the receiver.
 #[vm_test("vm-linux-fio", lab = Usual)]
 fn fio(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {

@@ -1,4 +1,4 @@
-//! Verbs as programs use them that other devices had bugs with.
+//! Uses of verbs with which other devices had bugs.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_conformance::lineup::{PathMtu, prepare};
@@ -10,8 +10,9 @@ use vrdma_vm_macros::vm_test;
 
 use super::case::{case, python};
 
-/// The end of QPs that share a receive queue: exactly one LAST_WQE_REACHED each, and no receive is
-/// lost.
+/// Ends QPs that share a receive queue.
+///
+/// Each gets exactly one LAST_WQE_REACHED, and no receive is lost.
 ///
 /// IBTA 10.3.1, 11.6.3.8; spdk#1697, ceph#25447.
 #[vm_test("vm-linux-last-wqe", lab = Usual)]
@@ -19,7 +20,7 @@ fn last_wqe(pair: &mut Pair) -> Result<()> {
     in_one_vm(pair, "last_wqe.py")
 }
 
-/// Regions of any length and place within memory of huge pages.
+/// Registers regions of any length and position in huge pages.
 ///
 /// ibv_reg_mr(3); Mooncake#3845, perftest#395.
 #[vm_test("vm-linux-odd-regions", lab = Usual)]
@@ -27,8 +28,9 @@ fn odd_regions(pair: &mut Pair) -> Result<()> {
     in_one_vm(pair, "odd_regions.py")
 }
 
-/// Private data of all lengths, each way, of connections that are accepted and rejected: it comes
-/// as it was sent, no stale memory comes behind it, and too much of it is EINVAL.
+/// Sends private data of all lengths in both directions, on accepted and rejected connections.
+///
+/// It arrives as it was sent, and no stale memory follows it. Too much of it is EINVAL.
 ///
 /// rdma_connect(3), rdma_accept(3), rdma_reject(3), RFC 5044 7.1; rpma#184, ucx#5460, ldms#2259.
 #[vm_test("vm-linux-private-data", lab = Usual)]
@@ -47,8 +49,10 @@ fn private_data(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A program connects to one port of a server again and again, and has few ports of its own. So it
-/// soon takes one again from which it connected a moment ago: that is no reason to refuse it.
+/// Connects to one port of a server again and again, with few local ports.
+///
+/// A client soon reuses a port from which it connected a moment ago. The server must not refuse it
+/// for that.
 ///
 /// RFC 9293, 3.6.1 (TIME-WAIT); ip(7), ip_local_port_range.
 #[vm_test("vm-linux-few-ports", lab = Usual)]
@@ -68,8 +72,9 @@ fn few_ports(pair: &mut Pair) -> Result<()> {
     result
 }
 
-/// Datagrams are answered by what their completions and headers say of the sender, by IPv4 and by
-/// IPv6.
+/// Replies to datagrams with what their completions and headers say about the sender.
+///
+/// Addresses are IPv4 and IPv6.
 ///
 /// ibv_create_ah_from_wc(3), IBTA A17.4.5; rdma-core#1740, ucx#10209.
 #[vm_test("vm-linux-answers", lab = Usual)]
@@ -86,7 +91,7 @@ fn answers(pair: &mut Pair) -> Result<()> {
         let mut serving = pair.a.spawn(&format!("exec {command} -g {}", index(&pair.a, gids[0])?))?;
         let line = format!("{command} -g {} {}", index(&pair.b, gids[1])?, IP[0]);
         let asked = pair.b.check(&line, patience);
-        // It takes what the server wrote.
+        // `has_ended` also reads the server's output.
         let _ = serving.has_ended()?;
         let text = asked.with_context(|| format!("the server of {gids:?}: {}", said(&serving)))?;
         ensure!(text.contains("50 answers"), "no answers: {text}");
@@ -96,8 +101,9 @@ fn answers(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// Requests whose QP, region, address handle and memory are gone as soon as their completions are
-/// there: what was asked for happens all the same.
+/// Destroys QP, region, address handle and memory as soon as a request's completion is there.
+///
+/// The request must still be executed.
 ///
 /// IBTA 10.8.5.1, ibv_post_send(3); rxe-dev#35.
 #[vm_test("vm-linux-destroyed", lab = Usual)]
@@ -120,7 +126,7 @@ fn destroyed(pair: &mut Pair) -> Result<()> {
     Ok(())
 }
 
-/// A program that is written with pyverbs, in VM a. It is told the index of the VM's GID.
+/// Runs a pyverbs program in VM a, with the index of the VM's GID as argument.
 fn in_one_vm(pair: &mut Pair, script: &str) -> Result<()> {
     case(pair, |pair| {
         let index = Device::Vrdma.gid_index(&pair.a)?;
