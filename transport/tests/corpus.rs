@@ -1,4 +1,6 @@
 //! Replays the fuzzing corpus, and the inputs that crashed once (`testing/fuzz/README.md`).
+//!
+//! Shows: hostile-input.
 
 #[path = "../../testing/fuzz/src/engine.rs"]
 mod engine;

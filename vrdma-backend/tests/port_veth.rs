@@ -1,5 +1,7 @@
 //! Tests two ports over `net_af_packet`, at the two ends of a veth in the test's own network
 //! namespace. They need root.
+//!
+//! Shows: queues.
 
 mod veth;
 

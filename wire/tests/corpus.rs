@@ -1,5 +1,7 @@
 //! Replays the inputs that fuzzing kept, and the inputs of former crashes
 //! (`testing/fuzz/README.md`).
+//!
+//! Shows: hostile-input.
 
 #[path = "../../testing/fuzz/src/iwarp.rs"]
 mod iwarp;

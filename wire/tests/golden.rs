@@ -2,6 +2,8 @@
 //!
 //! scapy wrote them and tshark read them (see `vectors/README.md`). Linux's soft-RoCE sent some
 //! more.
+//!
+//! Shows: wire-format.
 
 mod support;
 

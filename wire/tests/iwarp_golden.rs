@@ -1,6 +1,8 @@
 //! Writes and reads iWARP data of other implementations.
 //!
 //! `vectors/iwarp.py` wrote the data and tshark read it. The examples of RFC 5044 come in addition.
+//!
+//! Shows: fpdu-format.
 
 #[path = "support/iwarp.rs"]
 mod support;

@@ -6,6 +6,7 @@
 
 pub mod bare;
 pub mod bench;
+pub mod evidence;
 pub mod flaky;
 pub mod repeat;
 pub mod suite;

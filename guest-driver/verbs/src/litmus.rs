@@ -4,6 +4,8 @@
 //! in the store buffer while its side already reads loses the wake-up. Without one of the barriers
 //! these tests fail at times here, and nearly always under miri (`cargo +nightly miri test -p
 //! vrdma-verbs`).
+//!
+//! Shows: sleep.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;

@@ -3,6 +3,8 @@
 //! The consuming side asks to be woken, looks once more and sleeps. The producing side publishes,
 //! and checks whether it must wake. If both can miss each other, a thread sleeps for ever. This
 //! shows here as a time-out.
+//!
+//! Shows: sleep.
 
 use std::sync::mpsc::{Receiver, Sender, channel as wakes};
 use std::thread;

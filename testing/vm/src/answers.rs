@@ -15,6 +15,8 @@ use vrdma_lab::watch::{Holdings, PingPong, said};
 use vrdma_vm_macros::vm_test;
 
 /// Checks limits, access flags and attributes with a pyverbs program.
+///
+/// Shows: manual-pages.
 #[vm_test("vm-verbs", lab = Usual)]
 fn verbs(pair: &mut Pair) -> Result<()> {
     let script = paths::workspace().join("testing/vm/checks/verbs.py");
@@ -34,6 +36,8 @@ fn verbs(pair: &mut Pair) -> Result<()> {
 ///
 /// The objects are imported by another process. At the end the backend holds as much as before, and
 /// the kernels have found no fault.
+///
+/// Shows: imports.
 #[vm_test("vm-device-memory", lab = Usual, long, disturbs)]
 fn device_memory(pair: &mut Pair) -> Result<()> {
     let script = paths::workspace().join("testing/vm/checks/device_memory.py");
@@ -169,6 +173,8 @@ fn expect_unloaded(pair: &Pair, unloading: Job) -> Result<()> {
 ///
 /// Meanwhile commands fail in time, and pin no memory. After the first stop everything continues.
 /// Nothing remains of a process that was killed meanwhile, or of a user in the kernel.
+///
+/// Shows: shared-receives, stopped-daemon.
 #[vm_test("vm-stopped-backend", lab = Usual, long, disturbs)]
 fn stopped_backend(pair: &mut Pair) -> Result<()> {
     const STILL: Duration = Duration::from_secs(15);

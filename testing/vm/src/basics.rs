@@ -85,6 +85,8 @@ const SHARED: [(&str, &str); 4] = [
 ];
 
 /// Runs all programs of the demo with fewer iterations, and ping-pongs with a shared receive queue.
+///
+/// Shows: perftest, shared-receives, xrc.
 #[vm_test("vm-programs", lab = Usual)]
 fn stock_programs(pair: &mut Pair) -> Result<()> {
     for (index, Step { program, expected, .. }) in demo::quick_steps().iter().enumerate() {
@@ -101,6 +103,8 @@ fn stock_programs(pair: &mut Pair) -> Result<()> {
 /// Shares an XRC domain and its target QP between processes.
 ///
 /// The target QP outlives the process that created it. At the end nothing remains.
+///
+/// Shows: xrc.
 #[vm_test("vm-xrc", lab = Usual)]
 fn shared_target(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(10);

@@ -80,6 +80,8 @@ fn expect_error(pair: &Pair, peer: Job, when: &str) -> Result<()> {
 }
 
 /// Kills two processes in the middle of a transfer in each round.
+///
+/// Shows: clean-up.
 #[vm_test("vm-clean-up-kill-9", lab = Usual, disturbs, args(4))]
 #[vm_test("vm-clean-up-kill-9-often", lab = Usual, long, disturbs, args(25))]
 fn kill_processes(pair: &mut Pair, rounds: u32) -> Result<()> {
@@ -121,6 +123,8 @@ fn kill_processes(pair: &mut Pair, rounds: u32) -> Result<()> {
 }
 
 /// Removes the driver under a process that uses it in each round, and loads it again.
+///
+/// Shows: clean-up.
 #[vm_test("vm-clean-up-rmmod", lab = Usual, disturbs, args(4))]
 #[vm_test("vm-clean-up-rmmod-often", lab = Usual, long, disturbs, args(30))]
 fn remove_driver(pair: &mut Pair, rounds: u32) -> Result<()> {
@@ -139,6 +143,8 @@ fn remove_driver(pair: &mut Pair, rounds: u32) -> Result<()> {
 }
 
 /// Resets a VM three times.
+///
+/// Shows: clean-up.
 #[vm_test("vm-clean-up-reset", lab = Usual, long, disturbs)]
 fn reset_vm(pair: &mut Pair) -> Result<()> {
     beside_ping_pong(pair, Driver::BeginsAnew, |pair| {
@@ -156,6 +162,8 @@ fn reset_vm(pair: &mut Pair) -> Result<()> {
 }
 
 /// Kills a VM's QEMU, and boots the VM again.
+///
+/// Shows: clean-up.
 #[vm_test("vm-clean-up-qemu", lab = Usual, disturbs)]
 fn killed_vm(pair: &mut Pair) -> Result<()> {
     beside_ping_pong(pair, Driver::BeginsAnew, |pair| {

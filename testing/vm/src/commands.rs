@@ -14,6 +14,8 @@ use crate::test::{Run, all};
 ///
 /// The families are programs that connect by rdma_cm, programs over rsockets, UCX, libfabric and
 /// MPI, and RDMA software of machine learning.
+///
+/// Shows: suites.
 #[vm_test("vm-cm", lab = Usual, args(Family::Cm))]
 #[vm_test("vm-sockets", lab = Usual, long, args(Family::Sockets))]
 #[vm_test("vm-sockets-two-hosts", lab = TwoHosts, long, args(Family::Sockets))]

@@ -14,6 +14,8 @@ use crate::port::rping;
 const OBJECTS: &str = "rdma resource show | sed -n 's/^[0-9]*: vrdma0: //; T; s/ *$//p'";
 
 /// Ends connections in each way. In some of them VM b's driver is reloaded.
+///
+/// Shows: iwarp-one-host.
 #[vm_test("vm-iwarp-endings", lab = Iwarp, long, disturbs)]
 fn all(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(9);

@@ -17,6 +17,8 @@ use vrdma_vm_macros::vm_test;
 const COUNT: u64 = 200;
 
 /// Forges packets from a third host on the wire, to a QP of VM a that is connected to VM b.
+///
+/// Shows: forged.
 #[vm_test("vm-forged-packets", lab = TwoHosts)]
 fn packets(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
@@ -65,6 +67,8 @@ fn packets(pair: &mut Pair) -> Result<()> {
 }
 
 /// Sends frames from a MAC address that is not the guest's own. Nobody gets them.
+///
+/// Shows: forged.
 #[vm_test("vm-spoofed-mac", lab = TwoHosts)]
 fn mac_address(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
@@ -97,6 +101,8 @@ fn mac_address(pair: &mut Pair) -> Result<()> {
 /// Gives a guest the address of another guest on its host.
 ///
 /// The device refuses the GID, and the other guest is not disturbed.
+///
+/// Shows: forged.
 #[vm_test("vm-spoofed-gid", lab = Usual)]
 fn gid(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(4);

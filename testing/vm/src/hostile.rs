@@ -11,6 +11,8 @@ use vrdma_vm_macros::vm_test;
 ///
 /// It writes garbage wherever it can. Its targets are QPs and memory of another process in its VM,
 /// and of a process in VM b. These two play a checked ping-pong with each other.
+///
+/// Shows: hostile-guest.
 #[vm_test("vm-hostile-process", lab = Usual, args(15))]
 #[vm_test("vm-hostile-process-long", lab = Usual, long, args(120))]
 fn process(pair: &mut Pair, seconds: u64) -> Result<()> {

@@ -33,6 +33,8 @@ const BETWEEN_HOSTS: &[Round] =
 ///
 /// The short form has one direction, path MTU and address family. The long form has each of them
 /// once.
+///
+/// Shows: programs.
 #[vm_test("vm-same-host", lab = Usual, args(&ON_ONE_HOST[..1]))]
 #[vm_test("vm-same-host-all", lab = Usual, long, args(ON_ONE_HOST))]
 fn same_host(pair: &mut Pair, rounds: &[Round]) -> Result<()> {
@@ -42,6 +44,8 @@ fn same_host(pair: &mut Pair, rounds: &[Round]) -> Result<()> {
 /// Runs the shortened demo between two hosts, and with rdma_rxe at one end or both.
 ///
 /// `vm-rxe` tests the lab itself. The packets on the wire are captured in the file and checked.
+///
+/// Shows: programs, shared-receives.
 #[vm_test("vm-two-hosts", lab = TwoHosts, args(&BETWEEN_HOSTS[..1], "two-hosts.pcap"))]
 #[vm_test("vm-two-hosts-all", lab = TwoHosts, long, args(BETWEEN_HOSTS, "two-hosts-all.pcap"))]
 #[vm_test("vm-interop", lab = Interop, args(&BETWEEN_HOSTS[1..], "interop.pcap"))]
@@ -61,6 +65,8 @@ fn captured(pair: &mut Pair, rounds: &[Round], file: &str) -> Result<()> {
 /// Takes VM a's host off the wire during a checked ping-pong, and connects it again.
 ///
 /// Nothing is lost, and the guest sees its port go down and up. TCP continues, too.
+///
+/// Shows: link-loss.
 #[vm_test("vm-link-flap", lab = TwoHosts, disturbs)]
 fn link_flap(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
@@ -123,6 +129,8 @@ fn expect_seconds(tcp: &mut Job, before: usize, more: usize, patience: Duration)
 /// Takes VM a's host off the wire for longer than a QP retransmits.
 ///
 /// Both ends get errors, and all outstanding requests are flushed in order.
+///
+/// Shows: link-loss.
 #[vm_test("vm-link-loss", lab = TwoHosts, long, disturbs)]
 fn link_loss(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;

@@ -34,6 +34,8 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
 ];
 
 /// Runs each program in both directions. The device reports that it is an iWARP device.
+///
+/// Shows: iwarp-one-host.
 #[vm_test("vm-iwarp", lab = Iwarp)]
 fn programs(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
@@ -61,6 +63,8 @@ fn wait_until_ready(pair: &Pair) -> Result<()> {
 }
 
 /// Connects IPv6 addresses in both directions, also with a listener on all addresses.
+///
+/// Shows: iwarp-one-host.
 #[vm_test("vm-iwarp-ipv6", lab = Iwarp)]
 fn ipv6(pair: &mut Pair) -> Result<()> {
     const PROGRAMS: [(&str, &str, &str); 2] = [
@@ -83,6 +87,8 @@ fn ipv6(pair: &mut Pair) -> Result<()> {
 /// Checks that a process cannot accept or connect with the QP of another process.
 ///
 /// Afterwards the QP's own process connects it.
+///
+/// Shows: foreign-qp.
 #[vm_test("vm-iwarp-foreign-qp", lab = Iwarp)]
 fn foreign_qp(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;

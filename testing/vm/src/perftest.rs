@@ -62,6 +62,8 @@ fn run(pair: &Pair, server: &Vm, client: &Vm, program: &Program, port: u16) -> R
 }
 
 /// Runs all programs with VM a as the client. In the demo VM a is the server.
+///
+/// Shows: perftest.
 #[vm_test("vm-perftest", lab = Usual, long)]
 fn all(pair: &mut Pair) -> Result<()> {
     for (index, command) in ALL.iter().enumerate() {
@@ -74,6 +76,8 @@ fn all(pair: &mut Pair) -> Result<()> {
 }
 
 /// Uses a thousand QPs of one process, to another VM.
+///
+/// Shows: many-qps.
 #[vm_test("vm-1000-qps", lab = Usual)]
 fn thousand_qps(pair: &mut Pair) -> Result<()> {
     let mut program = Program::perftest("ib_write_bw -q 1000 -n 5 -s 4096");
@@ -82,6 +86,8 @@ fn thousand_qps(pair: &mut Pair) -> Result<()> {
 }
 
 /// Runs programs that ask for no channel, and post through the kernel's.
+///
+/// Shows: no-channel.
 #[vm_test("vm-no-channel", lab = Usual)]
 fn no_channel(pair: &mut Pair) -> Result<()> {
     for (index, command) in SOME.iter().enumerate() {
@@ -94,6 +100,8 @@ fn no_channel(pair: &mut Pair) -> Result<()> {
 /// Runs programs that find the pool of channels empty.
 ///
 /// In each VM another process has the only channel.
+///
+/// Shows: no-channel.
 #[vm_test("vm-empty-pool", lab = OneChannel, long)]
 fn empty_pool(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);

@@ -50,6 +50,8 @@ fn follows_netdev(pair: &mut Pair) -> Result<()> {
 /// Removes the driver under a program that is connected by rdma_cm.
 ///
 /// Both ends of the connection end, and all objects are released.
+///
+/// Shows: clean-up.
 #[vm_test("vm-clean-up-rdma-cm", lab = Usual, disturbs)]
 fn removed_while_connected(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);

@@ -10,6 +10,8 @@ use vrdma_lab::watch::{counter, processor_time};
 use vrdma_vm_macros::vm_test;
 
 /// Creates 4,000 QPs in one process, connects them with each other, and uses them in random order.
+///
+/// Shows: many-qps.
 #[vm_test("vm-4000-qps", lab = Usual)]
 fn four_thousand_qps(pair: &mut Pair) -> Result<()> {
     pair.a.check("vr-manyqps -d vrdma0 --local --qps 4000 --ops 20000", pair.patience(15))?;
@@ -19,6 +21,8 @@ fn four_thousand_qps(pair: &mut Pair) -> Result<()> {
 /// Posts to 1,000 QPs of one process through its one channel, to another VM and back.
 ///
 /// No completion is lost, and each QP's completions come in order.
+///
+/// Shows: many-qps.
 #[vm_test("vm-one-channel", lab = Usual)]
 fn one_channel(pair: &mut Pair) -> Result<()> {
     let command = "vr-manyqps -d vrdma0 -p 18900 --qps 1000 --ops 20000";
@@ -43,6 +47,8 @@ fn system_calls(pair: &Pair, arguments: &str) -> Result<i64> {
 /// Posts and polls 10,000 operations while the device polls.
 ///
 /// That takes no system call and almost no kick. The device counts the kicks in the same run.
+///
+/// Shows: no-system-calls.
 #[vm_test("vm-no-system-calls", lab = Polling)]
 fn no_system_calls(pair: &mut Pair) -> Result<()> {
     const OPERATIONS: u64 = 10_000;
@@ -81,6 +87,8 @@ fn few_kicks(
 /// Checks that the backend sleeps while 100 QPs between the VMs are idle.
 ///
 /// Each of 1,000 single operations after that wakes it.
+///
+/// Shows: sleep.
 #[vm_test("vm-sleep", lab = Usual)]
 fn sleeping(pair: &mut Pair) -> Result<()> {
     const IDLE: Duration = Duration::from_secs(5);

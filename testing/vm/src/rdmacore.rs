@@ -25,6 +25,8 @@ const SKIPPED: [(&str, &str); 4] = [
 ];
 
 /// Runs all of these tests. Each passes, or is skipped for a known reason.
+///
+/// Shows: manual-pages, shared-receives, xrc, imports.
 #[vm_test("vm-rdma-core", lab = Usual)]
 fn tests(pair: &mut Pair) -> Result<()> {
     install(pair)?;

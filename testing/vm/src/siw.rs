@@ -16,6 +16,8 @@ use vrdma_vm_macros::vm_test;
 const SHORT: [Turn; 2] = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::One)];
 
 /// Runs the programs between two vrdma devices.
+///
+/// Shows: iwarp-two-hosts.
 #[vm_test("vm-iwarp-two-hosts", lab = IwarpTwoHosts, long)]
 #[vm_test("vm-iwarp-own-tcp", lab = IwarpOwnTcp)]
 fn two_hosts(pair: &mut Pair) -> Result<()> {
@@ -27,6 +29,8 @@ fn two_hosts(pair: &mut Pair) -> Result<()> {
 ///
 /// Connections of rdma_cm use the first device, iWARP. Programs that connect by themselves use the
 /// second one, RoCE.
+///
+/// Shows: both-transports.
 #[vm_test("vm-both", lab = Both, long)]
 fn both(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
@@ -70,6 +74,8 @@ fn over_roce(pair: &Pair, command: &str, port: u16) -> Result<()> {
 }
 
 /// Runs NVMe over Fabrics between two vrdma devices.
+///
+/// Shows: storage, iwarp-two-hosts.
 #[vm_test("vm-iwarp-nvme", lab = IwarpTwoHosts, long)]
 #[vm_test("vm-iwarp-nvme-own-tcp", lab = IwarpOwnTcp)]
 fn nvme(pair: &mut Pair) -> Result<()> {
@@ -79,6 +85,8 @@ fn nvme(pair: &mut Pair) -> Result<()> {
 
 /// Runs the programs with siw at one end, as in Linux and in peer-to-peer mode. Each role occurs
 /// once.
+///
+/// Shows: iwarp-two-hosts.
 #[vm_test("vm-siw", lab = Siw, long)]
 #[vm_test("vm-siw-own-tcp", lab = SiwOwnTcp)]
 fn quick(pair: &mut Pair) -> Result<()> {
@@ -92,6 +100,8 @@ fn quick(pair: &mut Pair) -> Result<()> {
 }
 
 /// Checks that connections and operations that siw refuses end, and do not hang.
+///
+/// Shows: iwarp-two-hosts.
 #[vm_test("vm-siw-refused", lab = Siw, long)]
 #[vm_test("vm-siw-refused-own-tcp", lab = SiwOwnTcp)]
 fn refused(pair: &mut Pair) -> Result<()> {

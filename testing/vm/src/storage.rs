@@ -13,6 +13,8 @@ use vrdma_vm_macros::vm_test;
 const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
 
 /// Runs a protocol with the target in VM a, and also in VM b if the VMs' devices differ.
+///
+/// Shows: storage.
 #[vm_test("vm-nvme", lab = Usual, long, args(Protocol::Nvme))]
 #[vm_test("vm-nvme-two-hosts", lab = TwoHosts, args(Protocol::Nvme))]
 #[vm_test("vm-nvme-rxe", lab = Interop, long, args(Protocol::Nvme))]
@@ -64,6 +66,8 @@ fn adaptive_moderation(pair: &mut Pair) -> Result<()> {
 /// Kills the target's VM while the initiator reads and writes, and boots it again.
 ///
 /// The initiator continues, and reads what it wrote.
+///
+/// Shows: killed-target.
 #[vm_test("vm-killed-target", lab = Usual, long, disturbs, args(&[Protocol::Nvme]))]
 #[vm_test("vm-killed-target-two-hosts", lab = TwoHosts, long, disturbs, args(&Protocol::ALL))]
 fn killed_target(pair: &mut Pair, protocols: &[Protocol]) -> Result<()> {
@@ -77,6 +81,8 @@ fn killed_target(pair: &mut Pair, protocols: &[Protocol]) -> Result<()> {
 ///
 /// At the end the target's VM has released all of its objects. This is not checked earlier, because
 /// targets notice late that an initiator is silent, and LIO over RDMA never does.
+///
+/// Shows: killed-target.
 #[vm_test("vm-killed-initiator", lab = Usual, long, disturbs)]
 fn killed_initiator(pair: &mut Pair) -> Result<()> {
     for protocol in Protocol::ALL {

@@ -20,6 +20,8 @@ const STALL: Duration = Duration::from_secs(60);
 ///
 /// The VMs have one processor each, and the backend sleeps whenever it can. Each message is
 /// therefore a kick, and a side that publishes without a memory barrier stalls.
+///
+/// Shows: sleep.
 #[vm_test("vm-one-processor", lab = Sleepy, args(6))]
 #[vm_test("vm-one-processor-long", lab = Sleepy, long, args(600))]
 fn each_way(pair: &mut Pair, seconds: u64) -> Result<()> {

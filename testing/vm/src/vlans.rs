@@ -12,6 +12,8 @@ use vrdma_vm_macros::vm_test;
 const VLANS: [u16; 2] = [10, 20];
 
 /// Checks that each of two guests reaches its own peer by ping and rping, and not the other's peer.
+///
+/// Shows: vlans.
 #[vm_test("vm-vlans", lab = Vlans, long)]
 #[vm_test("vm-vlans-two-hosts", lab = VlansTwoHosts, long)]
 fn same_address(pair: &mut Pair) -> Result<()> {

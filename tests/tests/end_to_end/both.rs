@@ -1,4 +1,6 @@
 //! Guests with both a RoCE and an iWARP function (`transport = "both"`), with one MAC address.
+//!
+//! Shows: both-transports.
 
 use std::sync::Arc;
 use vrdma_tests::abi::config::transport;

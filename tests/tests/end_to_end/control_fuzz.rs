@@ -1,6 +1,8 @@
 //! Ten thousand random control commands.
 //!
 //! Each command is answered, those that succeed are counted, and a reset removes all objects.
+//!
+//! Shows: hostile-guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use vrdma_tests::abi::control::*;

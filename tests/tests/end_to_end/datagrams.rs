@@ -1,6 +1,8 @@
 //! Datagrams and QP1 between guests.
 //!
 //! Tests cover address handles in guest memory, the GRH before the data, and dropped datagrams.
+//!
+//! Shows: verbs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use vrdma_tests::abi::ah::AhEntry;

@@ -1,4 +1,6 @@
 //! Guests' Ethernet functions, and the switch between them.
+//!
+//! Shows: ethernet.
 
 use vrdma_tests::net::{NetGuest, NetOptions, TRANSMIT, frame, mac};
 use vrdma_tests::{Lab, LabOptions, Rng, wait};

@@ -1,6 +1,8 @@
 //! A guest's netdev that sends RoCE under a source address that is not its own.
 //!
 //! It disguises the packet by a checksum that the device still has to complete.
+//!
+//! Shows: forged.
 
 use vrdma_tests::abi::control::QpType;
 use vrdma_tests::lab::listed;

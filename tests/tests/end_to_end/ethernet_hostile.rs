@@ -1,5 +1,7 @@
 //! Guests that break every rule of their Ethernet function. They lose the function, and no other
 //! guest loses anything.
+//!
+//! Shows: hostile-guest.
 
 use std::path::PathBuf;
 use std::time::Duration;

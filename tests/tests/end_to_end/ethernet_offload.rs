@@ -2,6 +2,8 @@
 //!
 //! Both are left undone between guests that negotiated them, and the daemon does them for other
 //! guests.
+//!
+//! Shows: ethernet.
 
 use std::time::Duration;
 use vrdma_tests::net::{GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM, NetGuest, NetOptions, feature, frame, mac};

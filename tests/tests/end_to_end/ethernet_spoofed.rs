@@ -2,6 +2,8 @@
 //!
 //! Either the guest's own addresses are listed, or those of another guest are. The guest uses ARP,
 //! neighbour discovery, router messages, and RoCE in disguise.
+//!
+//! Shows: hostile-guest.
 
 use vrdma_backend::config::GuestConfig;
 use vrdma_tests::lab::listed;

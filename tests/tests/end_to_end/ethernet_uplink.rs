@@ -1,4 +1,6 @@
 //! The switch and the uplink. The test holds the remote end of the uplink's cable.
+//!
+//! Shows: ethernet.
 
 use std::time::Duration;
 use vrdma_backend::port::{Burst, Port};

@@ -1,6 +1,8 @@
 //! Values at the limits of their ranges.
 //!
 //! Regions are empty or end at the last address, and QP attributes are wider than their meaning.
+//!
+//! Shows: manual-pages.
 
 use vrdma_tests::abi::control::{QpAttr, QpState, Status, access, limit, qp_attr};
 use vrdma_tests::abi::cqe::WcStatus;

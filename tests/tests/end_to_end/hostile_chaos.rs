@@ -3,6 +3,8 @@
 //! It writes garbage into every ring and page, and sends commands and requests made of garbage. Its
 //! queues start and stop at any index, and its memory comes and goes. Two other guests play
 //! ping-pong meanwhile.
+//!
+//! Shows: hostile-guest.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! A guest kernel that breaks the rules of the connection commands, one at a time.
 //!
 //! Meanwhile two other guests stay connected with each other.
+//!
+//! Shows: iwarp.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};

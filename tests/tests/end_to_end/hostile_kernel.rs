@@ -1,6 +1,8 @@
 //! A guest kernel that breaks the rules of the control queue, of binding channels and of limits.
 //!
 //! It breaks one rule at a time.
+//!
+//! Shows: hostile-guest.
 
 use std::time::Duration;
 use vrdma_backend::config::GuestLimits;

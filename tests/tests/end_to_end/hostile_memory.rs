@@ -1,4 +1,6 @@
 //! A VMM whose memory differs from its memory table: it is huge, too short, or truncated later.
+//!
+//! Shows: hostile-guest.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 //!
 //! It maps its rings, slots, completion queues and doorbell. Its kernel behaves well: it binds a
 //! broken channel again, and creates new queues.
+//!
+//! Shows: hostile-guest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,6 @@
 //! iWARP between two guests, on one daemon and on two, over the host's TCP and the daemon's own.
+//!
+//! Shows: iwarp, local-streams.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,6 @@
 //! Errors of a connect command are found before the peer sees a SYN.
+//!
+//! Shows: iwarp.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;

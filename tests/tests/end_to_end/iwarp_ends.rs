@@ -3,6 +3,8 @@
 //! Each phase of a connection is ended in each way by its peer, its driver or its QP. Peers are
 //! another guest or a socket of the test. That socket uses the host's TCP, or is on a host on the
 //! wire. Timeouts are tested beside the code, in `streams/tests.rs`, with a clock of their own.
+//!
+//! Shows: iwarp, tcp-in-daemon.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};

@@ -1,6 +1,8 @@
 //! The cost of idle connections over the daemon's own TCP.
 //!
 //! The test has a process of its own, because it measures the memory of its process.
+//!
+//! Shows: idle-streams.
 
 use std::time::Duration;
 use vrdma_backend::config::GuestLimits;

@@ -1,6 +1,8 @@
 //! iWARP between guests of one worker, without TCP: when it is used and when not.
 //!
 //! `iwarp.rs` tests its operations, together with those over each TCP.
+//!
+//! Shows: local-streams.
 
 use std::time::Duration;
 use vrdma_tests::abi::control::{CmEventKind, Status};

@@ -1,6 +1,8 @@
 //! iWARP over the daemon's own TCP, below the operations that `iwarp.rs` tests over each TCP.
 //!
 //! Tests cover losses, ends of connections, and segments that belong to others.
+//!
+//! Shows: placed, tcp-in-daemon.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

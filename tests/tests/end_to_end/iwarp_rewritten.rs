@@ -2,6 +2,8 @@
 //!
 //! A program may do so with the source of a READ, and the peer must not suffer. An FPDU carries the
 //! CRC of the bytes actually sent in it, also when it is retransmitted.
+//!
+//! Shows: rewritten-memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrdma_backend::port::FaultsConfig;

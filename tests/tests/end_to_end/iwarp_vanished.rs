@@ -1,6 +1,8 @@
 //! An iWARP peer that vanishes without closing its connection.
 //!
 //! The test needs root, for a network namespace whose only device goes down.
+//!
+//! Shows: iwarp.
 
 use std::process::Command;
 use std::time::Duration;

@@ -5,6 +5,8 @@
 //!
 //! The device's own thread makes the late store, in a hook between its two checks. Nothing notifies
 //! the device of it.
+//!
+//! Shows: sleep.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;

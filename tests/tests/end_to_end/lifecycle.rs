@@ -1,4 +1,6 @@
 //! Guests that pause, are reset, leave and come back.
+//!
+//! Shows: clean-up.
 
 use std::path::PathBuf;
 use std::time::Duration;

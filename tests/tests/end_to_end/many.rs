@@ -1,4 +1,6 @@
 //! Many guests of one daemon that come, leave and return at the same time.
+//!
+//! Shows: many-guests.
 
 use std::path::PathBuf;
 use std::sync::Arc;

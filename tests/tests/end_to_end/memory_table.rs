@@ -1,6 +1,8 @@
 //! A VMM that changes the memory table while queue pairs run.
 //!
 //! Removed memory is not touched, returned memory is used again, and no other guest notices.
+//!
+//! Shows: hostile-guest.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vrdma_tests::abi::control::{QpState, access};

@@ -1,6 +1,8 @@
 //! A receive that was posted before a send is available to that send.
 //!
 //! This holds for any channels, processes, guests and hosts that the two come through.
+//!
+//! Shows: order.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vrdma_tests::abi::control::{QpState, QpType};

@@ -1,4 +1,6 @@
 //! Several workers with an uplink queue pair each. The tests need root, for network namespaces.
+//!
+//! Shows: queues.
 
 use std::process::Command;
 use vrdma_tests::queues::{Passed, lab, start, talk};

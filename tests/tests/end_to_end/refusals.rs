@@ -1,6 +1,8 @@
 //! The daemon's log about messages that it refuses.
 //!
 //! It names the message, its queue and value, and what to change.
+//!
+//! Shows: hostile-guest.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

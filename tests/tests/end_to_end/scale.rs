@@ -1,4 +1,6 @@
 //! Many queue pairs, few channels.
+//!
+//! Shows: no-channel, many-qps, small-qps.
 
 use std::path::PathBuf;
 use vrdma_tests::abi::control::{Status, access};

@@ -1,6 +1,8 @@
 //! Shared receive queues: QPs that take receives from an SRQ, its events, its limits and its end.
 //!
 //! Tests run on one host and on two.
+//!
+//! Shows: shared-receives.
 
 use vrdma_tests::abi::control::{CreateSrqReq, ModifySrqReq, QpState, QpType, Status, limit, srq_attr};
 use vrdma_tests::abi::cqe::WcStatus;

@@ -1,6 +1,8 @@
 //! The worker sleeps when it has no work, and a kick wakes it.
 //!
 //! It asks for no kicks while it is awake.
+//!
+//! Shows: no-system-calls, sleep.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Every way in which a request can fail, on one worker, between two workers, and between two
 //! hosts.
+//!
+//! Shows: verbs.
 #![allow(clippy::duplicate_mod, reason = "each case runs in each setting, of which the module's name tells")]
 
 #[path = "statuses/cases.rs"]

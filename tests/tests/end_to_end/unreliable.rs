@@ -1,4 +1,6 @@
 //! UC connections between guests, on one worker, on two, and with a cable between them.
+//!
+//! Shows: verbs.
 
 use vrdma_tests::abi::control::{QpState, QpType};
 use vrdma_tests::abi::cqe::{WcOpcode, WcStatus};

@@ -1,4 +1,6 @@
 //! Every verb, between two guests and within one: the right bytes arrive, and nothing else changes.
+//!
+//! Shows: verbs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,6 @@
 //! A VMM that sends anything in any order, and leaves at any moment.
+//!
+//! Shows: hostile-guest.
 
 use std::fs::File;
 use std::io::Read;

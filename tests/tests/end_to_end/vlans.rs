@@ -1,4 +1,6 @@
 //! Guests in VLANs of one uplink, on two hosts. Each reaches the guests of its VLAN, and no others.
+//!
+//! Shows: vlans.
 
 use vrdma_backend::config::GuestConfig;
 use vrdma_backend::port::Burst;

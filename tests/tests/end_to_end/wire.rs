@@ -1,4 +1,6 @@
 //! Two hosts and the wire between them: a pulled cable, lost frames, and forged packets.
+//!
+//! Shows: bad-link, link-loss.
 
 use std::sync::atomic::AtomicU64;
 use vrdma_backend::port::{Burst, FaultsConfig};

@@ -2,6 +2,8 @@
 //!
 //! Guests connect, pause, get their memory mapped anew, and leave at random. The cable between the
 //! hosts is pulled again and again. All data is checked, and in the end everything is freed.
+//!
+//! Shows: many-guests.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! A hundred thousand random work requests.
 //!
 //! Each request gets an answer or is dropped. None accesses memory that was not registered for it.
+//!
+//! Shows: hostile-guest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

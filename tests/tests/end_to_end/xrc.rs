@@ -1,4 +1,6 @@
 //! XRC, on one host and on two: initiators name a process' SRQ, and targets belong to no process.
+//!
+//! Shows: xrc.
 
 use vrdma_tests::abi::control::{CreateSrqReq, QpState, QpType, Status, limit};
 use vrdma_tests::abi::cqe::WcStatus;

@@ -10,6 +10,8 @@
 //! An acknowledge therefore does not wait long for requests of other QPs. READ responses, which are
 //! answers too, cannot delay requests for ever. A device with work waits for one turn of each other
 //! device with work, which is at most two quanta.
+//!
+//! Shows: fairness.
 
 mod save;
 

@@ -1,4 +1,6 @@
 //! Scheduling: long messages do not block others.
+//!
+//! Shows: fairness.
 
 use super::datagrams::{Ud, to};
 use super::wire::{A, B, Cable, MEMORY, Net};

@@ -1,6 +1,8 @@
 //! XRC: initiators, targets, domains, and the SRQs that requests name.
 //!
 //! Tests run on one engine and with packets.
+//!
+//! Shows: xrc.
 
 use super::operations::{Topology, Walk};
 use super::wire::{A, B};

@@ -9,6 +9,8 @@
 //! `VRDMA_SIM_SEED=n cargo test -p vrdma-transport --test sim one_seed -- --ignored --nocapture`
 //! prints each step of a single seed. A range, such as `0..1000`, prints the trace of all its
 //! seeds. The trace stays equal if a change of the code does not change the behaviour.
+//!
+//! Shows: bad-link, replaced-engine, iwarp, placed.
 
 mod area;
 mod connect;

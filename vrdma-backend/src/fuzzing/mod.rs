@@ -2,6 +2,8 @@
 //!
 //! It is compiled as a module of vrdma-backend, for its tests and for the fuzz targets, which call
 //! one function each.
+//!
+//! Shows: hostile-input.
 
 mod ethernet;
 mod guest;

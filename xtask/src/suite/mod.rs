@@ -8,7 +8,7 @@ mod fuzz;
 mod runners;
 mod rust;
 mod sizes;
-mod sources;
+pub(crate) mod sources;
 mod steps;
 mod tools;
 mod verdict;

@@ -1,4 +1,6 @@
 //! Parent domains, thread domains, and allocators.
+//!
+//! Shows: imports.
 
 use std::ffi::c_void;
 use std::mem::zeroed;

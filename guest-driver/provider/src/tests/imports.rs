@@ -1,4 +1,6 @@
 //! Device memory, and objects of another process.
+//!
+//! Shows: imports.
 
 use std::os::unix::fs::FileExt;
 use std::ptr;

@@ -2,6 +2,8 @@
 //!
 //! This happens during the other tests, in states that neither they nor the simulation reach, and
 //! from records that no engine wrote.
+//!
+//! Shows: replaced-engine.
 
 mod changed;
 mod golden;

@@ -1,4 +1,6 @@
 //! SRQs: which QP takes which receive, what happens without one, and how SRQs end.
+//!
+//! Shows: shared-receives.
 
 mod ends;
 mod given_back;

@@ -1,6 +1,8 @@
 //! Tests of two engines over iWARP streams.
 //!
 //! The streams deliver bytes without loss, in pieces that a test chooses.
+//!
+//! Shows: iwarp.
 
 mod basics;
 mod endings;

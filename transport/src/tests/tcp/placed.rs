@@ -1,5 +1,7 @@
 //! FPDUs that arrive after a gap: which are placed out of order, and that each is delivered in
 //! order.
+//!
+//! Shows: placed.
 
 use super::*;
 use vrdma_wire::iwarp::Cause;

@@ -1,4 +1,6 @@
 //! Segments that claim to be whole FPDUs: who sends the claim, and when it is accepted.
+//!
+//! Shows: placed.
 
 use super::opening::plain;
 use super::script::Script;
