@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::{needs, paths, proc, ui};
 
-use readme::commands;
+use readme::{commands, unprivileged};
 use root::Root;
 pub use root::Suite;
 
@@ -100,12 +100,17 @@ fn try_it(plan: &Plan, until: Instant) -> Result<()> {
     let start = Instant::now();
     // The hash is of what is tried, not of the files at the end.
     let hash = lock::hash()?;
+    let readme = paths::read(&paths::workspace().join("README.md"))?;
     let mut commands = match plan.instead.as_slice() {
-        [] => commands(&paths::read(&paths::workspace().join("README.md"))?, plan.quick)?,
+        [] => commands(&readme, plan.quick)?,
         instead => instead.to_vec(),
     };
     commands.extend_from_slice(&plan.also);
     let root = Root::build(plan.suite, &plan.have)?;
+    if plan.instead.is_empty() {
+        // First, because the other commands install DPDK.
+        root.run_unprivileged(&unprivileged(&readme)?, until.saturating_duration_since(Instant::now()))?;
+    }
     for (index, command) in commands.iter().enumerate() {
         let left = until.saturating_duration_since(Instant::now());
         root.run(command, index + 1, left)?;

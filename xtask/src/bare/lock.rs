@@ -8,7 +8,7 @@ use vrdma_lab::hash::{Inputs, is_output};
 use vrdma_lab::packages::packages;
 use vrdma_lab::paths;
 
-use super::readme::commands;
+use super::readme::{commands, unprivileged};
 use super::root::PACKAGES;
 
 /// The file, in the workspace's root.
@@ -58,7 +58,8 @@ pub fn hash() -> Result<String> {
         let name = file.strip_prefix(workspace).unwrap_or(&file);
         inputs = inputs.text(&name.to_string_lossy());
         inputs = if name == Path::new("README.md") {
-            inputs.text(&commands(&paths::read(&file)?, true)?.join("\n"))
+            let readme = paths::read(&file)?;
+            inputs.text(&commands(&readme, true)?.join("\n")).text(&unprivileged(&readme)?)
         } else {
             inputs.path(&file)?
         };

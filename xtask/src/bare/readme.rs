@@ -13,6 +13,15 @@ pub fn commands(readme: &str, quick: bool) -> Result<Vec<String>> {
     Ok(commands)
 }
 
+/// Returns the command that README promises to need neither root nor DPDK.
+pub fn unprivileged(readme: &str) -> Result<String> {
+    let behind = readme.split_once("need neither root nor DPDK").map(|(_, behind)| behind);
+    let command = behind.and_then(|text| text.split('`').nth(1));
+    let command = command.context("README.md names no command that needs neither root nor DPDK")?;
+    ensure!(command.starts_with("cargo test "), "README.md says that `{command}` needs no root");
+    Ok(command.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,5 +35,8 @@ mod tests {
         assert!(commands("# x\n", true).is_err());
         let ours = paths::read(&paths::workspace().join("README.md")).unwrap();
         assert_eq!(commands(&ours, false).unwrap(), ["cargo xtask demo", "cargo xtask test"]);
+        let protocol = "cargo test -p vrdma-wire -p vrdma-tcp -p vrdma-transport";
+        assert_eq!(unprivileged(&ours).unwrap(), protocol);
+        assert!(unprivileged(readme).is_err());
     }
 }
