@@ -228,7 +228,7 @@
 //!   CRCs: `message/outlet.rs` and `objects/iwarp/requester_state.rs`. Such requests complete by
 //!   acknowledgments.
 //! * iWARP between two QPs of one engine without FPDUs: `protocol/local.rs`. Today guests of one
-//!   worker use `streams/own/pipe.rs` of the backend.
+//!   worker use `streams/user_tcp/loopback.rs` of the backend.
 //! * DCQCN: `objects/roce/requester_state.rs` (a rate beside the window), `protocol/roce/mod.rs`
 //!   and `protocol/roce/retry.rs` (a second deadline), and `agenda/schedule.rs` (a queue in time).
 //!   Marks arrive in `protocol/roce/responder_rx.rs` and `protocol/uc/roce.rs`. Notifications pass

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::port::{self, Capture, CaptureFile, Dma, Eal, Faults, Port};
 use crate::session::Session;
-use crate::socket::{Listener, SocketAccess, Watch};
+use crate::socket::{Listener, SocketAccess, SocketWatch};
 use crate::stats::{Observed, Observer, VERSION};
 use crate::worker::{Stopped, Workers};
 use anyhow::{Context, Result};
@@ -20,7 +20,7 @@ pub use crate::stats::{Connected, GuestStats, Link, Stats, WorkerStats};
 pub struct Daemon {
     /// It ends before the sockets do: dropping a socket deletes its file, which must not be bound
     /// again.
-    watch: Option<Watch>,
+    watch: Option<SocketWatch>,
     // Admin thread and sessions end before the workers, because they talk to them.
     admin: Option<Admin>,
     sessions: Vec<Session>,
@@ -197,10 +197,10 @@ impl Sockets {
     }
 
     /// Starts the thread that binds sockets again after their files were deleted.
-    fn watch(&self) -> Option<Watch> {
+    fn watch(&self) -> Option<SocketWatch> {
         let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]);
         let all = of_guests.chain([&self.admin]).flatten().map(Arc::downgrade);
-        Watch::start(all.collect())
+        SocketWatch::start(all.collect())
             .inspect_err(|error| log::warn!("sockets whose files are deleted are not made again: {error:#}"))
             .ok()
     }

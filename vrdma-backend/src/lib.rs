@@ -88,8 +88,8 @@
 //! * `vhost.rs` keeps the queues and memory that a front-end has set up, and passes them to the
 //!   function. `vhost/messages.rs` handles each vhost-user message.
 //! * `functions/rdma.rs` and `functions/ethernet.rs` start, stop and reset an RDMA function and an
-//!   Ethernet function.
-//! * `functions/remap.rs` translates all regions and CQs of a guest after a new memory table.
+//!   Ethernet function. The first also translates all regions and CQs of a guest after a new
+//!   memory table.
 //! * `command/` has control commands. Each file has the commands for one kind of object, from
 //!   request to reply.
 //! * `command/base.rs` defines what a command is, and `command/rows.rs` lists all commands.
@@ -111,7 +111,8 @@
 //!   events that the engine does not count.
 //! * `device/queues.rs` maps virtqueue numbers to their purposes.
 //! * `device/outputs.rs` receives completions and events from the engine, and writes CQEs.
-//! * `device/outputs/telling.rs` notifies guests of new CQEs and events, if they asked for it.
+//! * `device/outputs/notifications.rs` notifies guests of new CQEs and events, if they asked for
+//!   it.
 //! * `device/moderation.rs` delays completion events until enough completions came, or until a time
 //!   limit.
 //! * `device/clock.rs` provides the time stamps of completions.
@@ -128,8 +129,8 @@
 //!   *unsafe*: it uses instructions that not every processor has.
 //! * `net/` contains the Ethernet functions and the switch between guests, engine and uplink.
 //! * `port/` sends and receives frames. It has DPDK devices, the packet socket driver (`packet/`),
-//!   the rings between workers (`mesh/`), captures, injected faults and a port pair in memory. It
-//!   is the only code that knows DPDK.
+//!   the rings between workers (`worker_port/`), captures, injected faults and a port pair in
+//!   memory. It is the only code that knows DPDK.
 //! * `allowed.rs` decides which VLANs and IP addresses a guest may use.
 //! * `gids.rs` records which guest of which worker owns each GID.
 //!
@@ -152,23 +153,24 @@
 //!   deadlines that have passed, which `streams/deadlines.rs` finds.
 //! * `streams/input.rs` passes received bytes to the MPA set-up or to the engine.
 //!   `streams/pending.rs` keeps bytes that the engine has not taken yet.
-//! * `streams/taker.rs` passes segments of vrdma's own TCP to the engine without buffering.
+//! * `streams/receiver.rs` passes segments of vrdma's own TCP to the engine without buffering.
 //! * `streams/outlet.rs` takes FPDUs from the engine. `streams/output.rs` keeps them until they are
 //!   sent. `streams/buffers.rs` keeps buffers for reuse. `streams/hash.rs` hashes numbers that
 //!   vrdma itself assigned.
 //! * `streams/end.rs` ends connections: by the peer, the engine or the driver, and with their
 //!   guest.
-//! * `streams/carrier.rs` hides whether a connection uses a kernel socket, vrdma's own TCP, or a
-//!   loopback connection between two guests of one worker.
-//! * `streams/own/` adapts the crate `vrdma-tcp`:
-//!   * `mod.rs` has the TCP of all guests. `node.rs` is that of one guest.
-//!   * `doors.rs` has its listeners. `arrivals.rs` handles frames that arrive for it.
+//! * `streams/stream_transport.rs` hides whether a connection uses a kernel socket, vrdma's own
+//!   TCP, or a loopback connection between two guests of one worker.
+//! * `streams/user_tcp/` adapts the crate `vrdma-tcp`:
+//!   * `mod.rs` has the TCP of all guests. `node.rs` is that of one guest. It
+//!     prefetches connections into the caches.
+//!   * `listeners.rs` has its listeners. `arrivals.rs` handles frames that arrive for it.
 //!   * `end.rs` is one end of a connection. `user.rs` has the calls of its user.
 //!   * `send.rs` and `receive.rs` are the buffers. `budget.rs` limits their memory.
-//!   * `taker.rs` is the interface that takes payload directly from a frame.
-//!   * `transmit.rs` sends segments. `fetch.rs` prefetches connections into the caches.
-//!   * `pipe.rs` is the loopback connection between two guests of one worker. `stats.rs` has the
-//!     counters.
+//!   * `receiver.rs` is the interface that takes payload directly from a frame.
+//!   * `transmit.rs` sends segments.
+//!   * `loopback.rs` is the loopback connection between two guests of one worker. `stats.rs` has
+//!     the counters.
 //!
 //! ## The worker
 //!
@@ -177,7 +179,7 @@
 //!   whether a message waits.
 //! * `worker/all.rs` starts and stops all workers. `worker/watch.rs` notices a worker that is
 //!   stuck.
-//! * `worker/elsewhere.rs` adds the guests and GIDs of other workers.
+//! * `worker/peers.rs` adds the guests and GIDs of other workers.
 //! * `worker/polling.rs` decides whether an idle worker polls, naps for 20 us, or sleeps until it
 //!   is woken. `worker/sleep.rs` puts it to sleep. `worker/second_look.rs` is the timer after which
 //!   a sleeping worker checks the rings once more.
@@ -191,15 +193,16 @@
 //!   regions and CQs that were translated for a new memory table.
 //! * `worker/failures.rs` moves QPs to ERR after their CQ failed. `worker/broken.rs` ends the
 //!   guests of a step that panicked.
-//! * `worker/loans.rs` makes answers wait until the uplink's driver has released pinned guest
-//!   memory. `worker/recall.rs` defines such a wait.
-//! * `worker/uplink.rs` connects engine, switch and port. `worker/beyond.rs` is the switch's view
+//! * `worker/release.rs` makes answers wait until the uplink's driver has released pinned guest
+//!   memory. `worker/pending_release.rs` defines such a wait.
+//! * `worker/uplink.rs` connects engine, switch and port. `worker/sinks.rs` is the switch's view
 //!   of the engine, of vrdma's own TCP and of the port. `worker/link.rs` keeps the state of the
 //!   link.
-//! * `worker/near/` carries inter-worker RoCE packets, between the engines of different workers,
+//! * `worker/packets/` carries inter-worker RoCE packets, between the engines of different workers,
 //!   without building frames.
 //! * `worker/streams.rs` runs the round of the iWARP connections.
-//! * `worker/inline.rs` and `worker/here.rs` run a worker in the thread of its caller, for fuzzing.
+//! * `worker/inline.rs` and `worker/current.rs` run a worker in the thread of its caller, for
+//!   fuzzing.
 //! * `worker/sync.rs` selects the atomics, which are loom's in loom tests.
 //!
 //! ## Fuzzing
@@ -239,18 +242,20 @@ mod streams;
 /// vrdma's own TCP as the worker uses it.
 ///
 /// It is public so that `vrdma-perf wire --iwarp` can measure it alone.
-pub mod own_tcp {
+pub mod user_tcp {
     pub use crate::memory::fetch_ahead;
-    pub use crate::streams::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
+    pub use crate::streams::{
+        Came, Handle, Output, SEGMENTS, SegmentReceiver, TURN_BYTES, UserSocket, UserTcp,
+    };
     pub use crate::tcp::{Path, TrafficClass};
 }
 /// The inter-worker transport of RoCE packets.
 ///
 /// It is public so that `vrdma-perf near` can measure it alone.
-pub mod near {
-    pub use crate::memory::{GuestMemory, LoanGate, MapOptions, MrMemory, RegionSpec, Run};
-    pub use crate::port::Station;
-    pub use crate::worker::near::{NearPort, near_ports};
+pub mod packets {
+    pub use crate::memory::{Extent, GuestMemory, MapOptions, MrMemory, PinGate, RegionSpec};
+    pub use crate::port::Endpoint;
+    pub use crate::worker::packets::{PacketPort, packet_ports};
 }
 mod tcp;
 mod translate;

@@ -2,7 +2,7 @@
 
 mod watch;
 
-pub use watch::Watch;
+pub use watch::SocketWatch;
 
 use crate::config::{Config, GuestConfig, Mode, User};
 use crate::ratelimit::RateLimit;

@@ -4,7 +4,7 @@ use crate::device::counters::{DeviceCounters, ObjectCounts};
 use crate::memory::sigbus;
 use crate::net::{NetCounters, SwitchStats};
 use crate::session::Presence;
-use crate::worker::{Place, Stopped, Worker, WorkerHandle};
+use crate::worker::{GuestPlacement, Stopped, Worker, WorkerHandle};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -134,7 +134,7 @@ pub struct Observed {
     /// Name of the guest.
     pub name: String,
     /// The worker, device and port that serve it.
-    pub place: Place,
+    pub place: GuestPlacement,
     /// Presence of front-ends: of its RDMA function, then of its Ethernet function.
     pub presence: [Option<Presence>; 2],
     /// Whether it is a second RDMA function of the guest before, which has the Ethernet function.
@@ -216,7 +216,7 @@ impl Part {
     fn of<'a>(worker: &mut Worker, guests: impl Iterator<Item = &'a Observed>) -> Part {
         let guests = guests.map(|guest| guest_stats(worker, guest)).collect();
         let between = worker.worker_stats();
-        let near = worker.near_counters();
+        let ports = worker.packet_counters();
         let count = |name| between.get(name).copied().unwrap_or_default();
         let of_worker = WorkerStats {
             guests: Vec::new(),
@@ -227,10 +227,10 @@ impl Part {
             frames_lost: count("frames_lost"),
             uplink_sent: count("uplink_sent"),
             uplink_received: count("uplink_received"),
-            packets_sent: near.sent,
-            packets_received: near.received,
-            packets_lent: near.lent,
-            packets_lost: near.lost,
+            packets_sent: ports.sent,
+            packets_received: ports.received,
+            packets_lent: ports.pinned,
+            packets_lost: ports.lost,
             buffers: count("buffers"),
             drop_spoofed: worker.spoofed(),
         };
@@ -261,7 +261,7 @@ fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
         listening,
         device: worker.outputs.device(id).counters.clone(),
         transport,
-        tcp: worker.streams.own.stats(id),
+        tcp: worker.streams.user_tcp.stats(id),
         net: if guest.is_beside { NetCounters::default() } else { worker.net.counters(guest.place.port) },
     }
 }

@@ -61,7 +61,7 @@ fn socket(address: SocketAddr, keep_alive: &KeepAlive, traffic_class: TrafficCla
 
 /// Where a guest listens for connections.
 #[derive(Debug)]
-pub enum Doors {
+pub enum ListenAddrs {
     /// On kernel sockets.
     Kernel(Vec<Socket>),
     /// On an address of the guest's own TCP. If it is unspecified, on each of its addresses.
@@ -73,12 +73,12 @@ pub enum Doors {
     },
 }
 
-impl Doors {
+impl ListenAddrs {
     /// Returns the number of sockets, at least 1.
     pub fn sockets(&self) -> u32 {
         match self {
-            Doors::Kernel(sockets) => (sockets.len() as u32).max(1),
-            Doors::Own { .. } => 1,
+            ListenAddrs::Kernel(sockets) => (sockets.len() as u32).max(1),
+            ListenAddrs::Own { .. } => 1,
         }
     }
 
@@ -86,10 +86,10 @@ impl Doors {
     pub fn port(&self) -> u16 {
         let at = match self {
             // All sockets of a listener have the same port.
-            Doors::Kernel(sockets) => {
+            ListenAddrs::Kernel(sockets) => {
                 sockets.first().and_then(|socket| socket.local_addr().ok()?.as_socket())
             }
-            Doors::Own { at, .. } => Some(*at),
+            ListenAddrs::Own { at, .. } => Some(*at),
         };
         at.map_or(0, |at| at.port())
     }
@@ -97,7 +97,7 @@ impl Doors {
 
 /// How a guest connects.
 #[derive(Debug)]
-pub enum Way {
+pub enum Dial {
     /// By a kernel socket that is connecting.
     Kernel(Socket),
     /// By the guest's own TCP.

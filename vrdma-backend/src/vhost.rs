@@ -6,7 +6,7 @@
 
 mod messages;
 
-use crate::memory::{Backlog, GuestMemory, Ledger, MapOptions, Run};
+use crate::memory::{Backlog, Extent, GuestMemory, Ledger, MapOptions};
 use crate::port::Dma;
 use crate::queue::{Call, Kick, Ringer, VirtqueueSetup, ring_lens};
 use crate::worker::Stopped;
@@ -250,7 +250,7 @@ impl<F: Function> FrontEnd<F> {
         let [desc, avail, used] = ring_lens(setup.size);
         let rings = [(setup.desc, desc), (setup.avail, avail), (setup.used, used)];
         // Pages beyond the limit are allocated when they are used, so the error is ignored.
-        let _ = self.setup.memory.populate(&rings.map(|(gpa, len)| Run { gpa, len }), &mut { u64::MAX });
+        let _ = self.setup.memory.populate(&rings.map(|(gpa, len)| Extent { gpa, len }), &mut { u64::MAX });
         self.function.start(setup, base, &self.setup).map_err(stopped)
     }
 

@@ -6,14 +6,14 @@
 //! This file has the state. The methods of [`Worker`] are in several files. Each uses only those
 //! before it:
 //!
-//! * [`elsewhere`] has the guests and GIDs of other workers, and [`addresses`] checks the addresses
+//! * [`peers`] has the guests and GIDs of other workers, and [`addresses`] checks the addresses
 //!   that guests want to use;
 //! * [`streams`] serves iWARP connections, [`uplink`] frames and packets, and [`post`] calls the
 //!   engine;
 //! * [`guests`] adds, starts, stops and resets guests, and [`broken`] ends those of a step that
 //!   panicked;
 //! * [`channels`] takes requests, [`failures`] fails QPs, and [`remap`] applies new memory tables;
-//! * [`execute`] executes commands, [`loans`] makes them wait for the uplink, and [`order`] for
+//! * [`execute`] executes commands, [`release`] makes them wait for the uplink, and [`order`] for
 //!   requests;
 //! * [`sleep`] waits for something to do;
 //! * [`run`] is the loop;
@@ -21,30 +21,30 @@
 
 mod addresses;
 mod all;
-mod beyond;
 mod broken;
 mod channels;
-mod elsewhere;
+#[cfg(any(test, feature = "fuzzing"))]
+mod current;
 mod execute;
 mod failures;
 mod fetched;
 mod guests;
 mod handle;
 #[cfg(any(test, feature = "fuzzing"))]
-mod here;
-#[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
 mod link;
-mod loans;
 mod mail;
-pub mod near;
 mod order;
+pub mod packets;
+mod peers;
+mod pending_release;
 mod polling;
 mod post;
-mod recall;
+mod release;
 mod remap;
 mod run;
 mod second_look;
+mod sinks;
 mod sleep;
 mod streams;
 mod sync;
@@ -52,7 +52,7 @@ mod turns;
 mod uplink;
 mod watch;
 
-pub use all::{Place, Workers};
+pub use all::{GuestPlacement, Workers};
 pub use execute::{CommandError, Job, Order};
 pub use handle::WorkerHandle;
 
@@ -69,9 +69,9 @@ use crossbeam_channel::Receiver;
 use fetched::Fetched;
 use link::{PortState, Uplink};
 use mail::Mail;
-use near::NearPort;
+use packets::PacketPort;
+use pending_release::PendingRelease;
 use polling::Polling;
-use recall::Recall;
 use second_look::SecondLook;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ pub struct Worker {
     pub net: Net,
     uplink: Option<Uplink>,
     /// The inter-worker endpoint to other engines, if there are other workers.
-    near: Option<NearPort>,
+    packet_port: Option<PacketPort>,
     /// The GIDs of all guests, if there are other workers.
     gids: Option<GidView>,
     /// The GIDs that guests of this worker have claimed in `gids`.
@@ -115,7 +115,7 @@ pub struct Worker {
     /// Commands and messages that wait until channels are drained.
     barriers: Vec<Barrier>,
     /// Callers that wait until the uplink has released pinned memory.
-    recalls: Vec<Recall>,
+    releases: Vec<PendingRelease>,
     /// Rounds since the uplink was asked to release memory.
     since_reclaim: u32,
     /// QPs and shared receive queues whose CQs failed, by guest, in the order of the guests' turns.

@@ -7,7 +7,7 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `words`, `args` | what is asked for? |
+//! | `args` | what is asked for? |
 //! | `missing`, `machine` | what does this machine lack, and what is it? |
 //! | `stats`, `load` | how are many measurements summed up; the measuring loops for any load |
 //! | `helper`, `line`, `copies`, `copying`, `floor`, `bells`, `ucx` | what can the machine do: a second thread, round trips of a cache line, copies, a ring without checks, two eventfds; what does UCX do? |
@@ -53,7 +53,6 @@ mod turns;
 mod ucx;
 mod windows;
 mod wire;
-mod words;
 
 use anyhow::{Result, bail, ensure};
 use args::{Cli, Command, Figure, Measure};

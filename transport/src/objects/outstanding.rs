@@ -1,14 +1,12 @@
 //! Outstanding requests: queues of requests that were posted and have not ended.
 
 mod behind;
-mod inline;
 mod save;
 
 use crate::collections::pool::{At, List, Pool};
 use crate::verbs::attr::{QpInit, Receives};
 use crate::verbs::request::{Destination, Payload, RecvList, Sge};
 use crate::verbs::work::{OutstandingSend, Work};
-use inline::{FIRST_BYTES, first_bytes, to_first};
 use vrdma_wire::num::Lkey;
 
 /// An outstanding send.
@@ -394,6 +392,22 @@ impl Requests {
             }
         }
     }
+}
+
+/// Bytes of inline data in the slot of a send. Further bytes are in further nodes.
+const FIRST_BYTES: usize = 16;
+
+/// Packs the first bytes of inline data into an element.
+fn to_first(bytes: [u8; FIRST_BYTES]) -> Sge {
+    let bits = u128::from_le_bytes(bytes);
+    Sge { addr: bits as u64, length: (bits >> 64) as u32, lkey: Lkey((bits >> 96) as u32) }
+}
+
+/// Unpacks the bytes that [`to_first`] packed.
+fn first_bytes(first: &Sge) -> [u8; FIRST_BYTES] {
+    let Sge { addr, length, lkey } = *first;
+    let bits = u128::from(addr) | u128::from(length) << 64 | u128::from(lkey.0) << 96;
+    bits.to_le_bytes()
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! SET_AH_TABLE: names the table in which the driver keeps address handles.
 
-use super::base::{Command, Nothing, Result, Runs, nothing};
+use super::base::{Command, ExtentList, Nothing, StatusResult, nothing};
 use super::body::check_total;
 use super::caller::Caller;
 use crate::config::Transport;
 use crate::device::{self, ah::AhTable};
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::Worker;
 use vrdma_abi::control::{AhTableReq, Opcode, Status};
 use vrdma_transport::DeviceId;
@@ -21,10 +21,10 @@ impl Command for SetAhTable {
     const OPCODE: Opcode = Opcode::SET_AH_TABLE;
     const TRANSPORT: Option<Transport> = Some(Transport::Roce);
     type Request = AhTableReq;
-    const RUNS: Runs = Runs::Always;
+    const EXTENTS: ExtentList = ExtentList::Always;
     type Reply = Nothing;
 
-    fn parse(request: &AhTableReq, runs: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &AhTableReq, extents: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         let entries = request.entries.get();
         if entries == 0 || request.reserved.get() != 0 {
             return Err(Status::INVALID);
@@ -32,10 +32,10 @@ impl Command for SetAhTable {
         if entries > caller.limits.ahs {
             return Err(Status::NO_RESOURCES);
         }
-        check_total(runs, AhTable::bytes(entries))?;
-        let &[run] = runs else { return Err(Status::INVALID) };
-        let table = AhTable::new(caller.memory, run, entries).ok_or(Status::FAULT)?;
-        caller.populate(runs)?;
+        check_total(extents, AhTable::bytes(entries))?;
+        let &[extent] = extents else { return Err(Status::INVALID) };
+        let table = AhTable::new(caller.memory, extent, entries).ok_or(Status::FAULT)?;
+        caller.populate(extents)?;
         Ok(Self { table })
     }
 

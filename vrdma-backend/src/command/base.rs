@@ -3,7 +3,7 @@
 use super::caller::Caller;
 use crate::config::Transport;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::{Job, Order, Worker};
 use vrdma_abi::control::{ObjectReq, ObjectResp, Opcode, RegMrResp, Status};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,14 +11,14 @@ use vrdma_transport::DeviceId;
 use vrdma_wire::num::Qpn;
 
 /// The result of a request. The error is the status of the reply.
-pub(super) type Result<T> = std::result::Result<T, Status>;
+pub(super) type StatusResult<T> = std::result::Result<T, Status>;
 
 /// A request or a reply without a structure of its own.
 pub type Nothing = [u8; 0];
 
-/// Whether memory extents ([`Run`]) follow the structure of a request.
+/// Whether memory extents ([`Extent`]) follow the structure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runs {
+pub enum ExtentList {
     /// No extent may follow.
     Never,
     /// At least one extent has to follow.
@@ -36,7 +36,7 @@ pub trait Command: Sized + Send + 'static {
     /// Structure of the request.
     type Request: FromBytes + KnownLayout + Immutable + Unaligned;
     /// Whether memory extents follow the request.
-    const RUNS: Runs = Runs::Never;
+    const EXTENTS: ExtentList = ExtentList::Never;
     /// Structure of the reply.
     type Reply: IntoBytes + Immutable + Send + 'static;
     /// Least room for the structure of the reply, in bytes: its size in ABI 1.0. A driver has to
@@ -50,7 +50,7 @@ pub trait Command: Sized + Send + 'static {
     ///
     /// # Errors
     /// The status for the driver, as `abi/src/control.rs` documents it for this command.
-    fn parse(request: &Self::Request, runs: &[Run], caller: &Caller<'_>) -> Result<Self>;
+    fn parse(request: &Self::Request, extents: &[Extent], caller: &Caller<'_>) -> StatusResult<Self>;
 
     /// Returns what the command, and its driver, have to wait for.
     fn order(&self) -> Order {
@@ -59,7 +59,7 @@ pub trait Command: Sized + Send + 'static {
 
     /// Returns whether the guest may reuse memory after the command that is pinned by other
     /// workers.
-    fn ends_loans(&self) -> bool {
+    fn revokes_pins(&self) -> bool {
         false
     }
 
@@ -71,8 +71,8 @@ pub trait Command: Sized + Send + 'static {
 
     /// Turns the command into a job for a worker.
     fn job(self) -> Job<Self::Reply> {
-        let (order, ends_loans, is_shared) = (self.order(), self.ends_loans(), Self::IS_SHARED);
-        Job { order, ends_loans, is_shared, run: Box::new(|worker, id| self.run(worker, id)) }
+        let (order, revokes_pins, is_shared) = (self.order(), self.revokes_pins(), Self::IS_SHARED);
+        Job { order, revokes_pins, is_shared, run: Box::new(|worker, id| self.run(worker, id)) }
     }
 }
 
@@ -80,7 +80,7 @@ pub trait Command: Sized + Send + 'static {
 ///
 /// # Errors
 /// `INVALID`: the reserved field is not zero.
-pub(super) fn object(request: &ObjectReq) -> Result<u32> {
+pub(super) fn object(request: &ObjectReq) -> StatusResult<u32> {
     if request.reserved.get() == 0 { Ok(request.object.get()) } else { Err(Status::INVALID) }
 }
 
@@ -88,7 +88,7 @@ pub(super) fn object(request: &ObjectReq) -> Result<u32> {
 ///
 /// # Errors
 /// `NOT_FOUND`: the number has more than 24 bits.
-pub(super) fn qpn(number: u32) -> Result<Qpn> {
+pub(super) fn qpn(number: u32) -> StatusResult<Qpn> {
     Qpn::new(number).ok_or(Status::NOT_FOUND)
 }
 

@@ -1,7 +1,7 @@
 //! The body of a request: a structure, and memory extents.
 
-use super::base::{Result, Runs};
-use crate::memory::Run;
+use super::base::{ExtentList, StatusResult};
+use crate::memory::Extent;
 use vrdma_abi::control::{Run as AbiRun, Status};
 use vrdma_abi::zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -21,24 +21,27 @@ impl Body<'_> {
     /// # Errors
     /// `INVALID`: bytes are missing, or the command needs extents and has none, or has extents that
     /// it must not have. `UNSUPPORTED`: an added field is not zero.
-    pub(super) fn read<T>(&self, wanted: Runs) -> Result<(T, Vec<Run>)>
+    pub(super) fn read<T>(&self, wanted: ExtentList) -> StatusResult<(T, Vec<Extent>)>
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
     {
-        if wanted == Runs::Always && self.num_runs == 0 {
+        if wanted == ExtentList::Always && self.num_runs == 0 {
             return Err(Status::INVALID);
         }
         let at = self.bytes.len().checked_sub(self.num_runs * AbiRun::SIZE).ok_or(Status::INVALID)?;
-        let (request, runs) = self.bytes.split_at(at);
+        let (request, extents) = self.bytes.split_at(at);
         let (request, added) = T::read_from_prefix(request).map_err(|_| Status::INVALID)?;
         if added.iter().any(|&byte| byte != 0) {
             return Err(Status::UNSUPPORTED);
         }
-        if wanted == Runs::Never && self.num_runs != 0 {
+        if wanted == ExtentList::Never && self.num_runs != 0 {
             return Err(Status::INVALID);
         }
-        let runs = <[AbiRun]>::ref_from_bytes(runs).map_err(|_| Status::INVALID)?;
-        Ok((request, runs.iter().map(|run| Run { gpa: run.addr.get(), len: run.len.get() }).collect()))
+        let extents = <[AbiRun]>::ref_from_bytes(extents).map_err(|_| Status::INVALID)?;
+        Ok((
+            request,
+            extents.iter().map(|extent| Extent { gpa: extent.addr.get(), len: extent.len.get() }).collect(),
+        ))
     }
 }
 
@@ -46,8 +49,8 @@ impl Body<'_> {
 ///
 /// # Errors
 /// `INVALID`: the total is not `bytes`. `FAULT`: the total exceeds 64 bits.
-pub(super) fn check_total(runs: &[Run], bytes: u64) -> Result<()> {
-    let sum = runs.iter().try_fold(0u64, |sum, run| sum.checked_add(run.len));
+pub(super) fn check_total(extents: &[Extent], bytes: u64) -> StatusResult<()> {
+    let sum = extents.iter().try_fold(0u64, |sum, extent| sum.checked_add(extent.len));
     match sum {
         None => Err(Status::FAULT),
         Some(sum) if sum == bytes => Ok(()),

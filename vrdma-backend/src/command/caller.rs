@@ -1,7 +1,7 @@
 //! The guest that issues a command.
 
 use crate::config::{GuestConfig, GuestLimits};
-use crate::memory::{GuestMemory, Run, TooMany};
+use crate::memory::{Extent, GuestMemory, TooMany};
 use crate::queue::VirtqueueSetup;
 use crate::tcp::KeepAlive;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ impl Caller<'_> {
     /// # Errors
     /// `NO_RESOURCES`: this would exceed the number of pages that the daemon may make of its
     /// memory.
-    pub(super) fn populate(&self, runs: &[Run]) -> Result<(), Status> {
-        self.memory.populate(runs, &mut self.memory.len()).map_err(|TooMany| {
+    pub(super) fn populate(&self, extents: &[Extent]) -> Result<(), Status> {
+        self.memory.populate(extents, &mut self.memory.len()).map_err(|TooMany| {
             self.memory.refuse();
             Status::NO_RESOURCES
         })

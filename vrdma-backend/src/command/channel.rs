@@ -1,9 +1,9 @@
 //! Channels: BIND_CHANNEL and UNBIND_CHANNEL.
 
-use super::base::{Command, Nothing, Result, Runs, nothing, object};
+use super::base::{Command, ExtentList, Nothing, StatusResult, nothing, object};
 use super::caller::Caller;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::queue::channel::Channel;
 use crate::worker::{Order, Worker};
 use vrdma_abi::control::{BindChannelReq, ObjectReq, Opcode, Status};
@@ -21,16 +21,16 @@ pub struct BindChannel {
 impl Command for BindChannel {
     const OPCODE: Opcode = Opcode::BIND_CHANNEL;
     type Request = BindChannelReq;
-    const RUNS: Runs = Runs::Always;
+    const EXTENTS: ExtentList = ExtentList::Always;
     type Reply = Nothing;
 
-    fn parse(request: &BindChannelReq, window: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &BindChannelReq, window: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         if request.reserved.get() != 0 {
             return Err(Status::INVALID);
         }
         let queue = request.queue.get();
         let virtqueue = (caller.virtqueue)(queue).ok_or(Status::INVALID)?;
-        if !window.iter().all(|run| caller.memory.resolve(*run, &mut Vec::new()).is_some()) {
+        if !window.iter().all(|extent| caller.memory.resolve(*extent, &mut Vec::new()).is_some()) {
             return Err(Status::FAULT);
         }
         let channel = Channel::bind(caller.memory, virtqueue, window).map_err(|error| {
@@ -58,7 +58,7 @@ impl Command for UnbindChannel {
     type Request = ObjectReq;
     type Reply = Nothing;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         let queue = u16::try_from(object(request)?).map_err(|_| Status::NOT_FOUND)?;
         Ok(Self { queue })
     }

@@ -1,9 +1,9 @@
 //! User contexts: ALLOC_CONTEXT and DEALLOC_CONTEXT.
 
-use super::base::{Command, Nothing, Result, new_object, nothing, object};
+use super::base::{Command, Nothing, StatusResult, new_object, nothing, object};
 use super::caller::Caller;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::Worker;
 use vrdma_abi::control::{ObjectReq, ObjectResp, Opcode, limit};
 use vrdma_transport::{DeviceId, OwnerId};
@@ -20,7 +20,7 @@ impl Command for AllocContext {
     type Request = Nothing;
     type Reply = ObjectResp;
 
-    fn parse(_: &Nothing, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(_: &Nothing, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self)
     }
 
@@ -41,7 +41,7 @@ impl Command for DeallocContext {
     type Request = ObjectReq;
     type Reply = Nothing;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { context: OwnerId(object(request)?) })
     }
 

@@ -1,11 +1,11 @@
 //! Completion queues: CREATE_CQ, RESIZE_CQ, MODIFY_CQ and DESTROY_CQ.
 
-use super::base::{Command, Nothing, Result, Runs, nothing, object};
+use super::base::{Command, ExtentList, Nothing, StatusResult, nothing, object};
 use super::body::check_total;
 use super::caller::Caller;
 use crate::device;
 use crate::device::moderation::Moderation;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::queue::cq::{CqRing, CqeKind};
 use crate::worker::{Order, Worker};
 use vrdma_abi::control::{
@@ -27,14 +27,14 @@ pub struct CreateCq {
 impl Command for CreateCq {
     const OPCODE: Opcode = Opcode::CREATE_CQ;
     type Request = CreateCqReq;
-    const RUNS: Runs = Runs::Always;
+    const EXTENTS: ExtentList = ExtentList::Always;
     type Reply = CreateCqResp;
 
-    fn parse(request: &CreateCqReq, runs: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &CreateCqReq, extents: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         let vector = u16::try_from(request.vector.get()).map_err(|_| Status::INVALID)?;
         let flags = request.flags.get();
         let kind = cqe_kind(flags & !cq_flags::IGNORE_OVERRUN)?;
-        let mut ring = cq_ring(runs, (kind, request.entries.get()), caller)?;
+        let mut ring = cq_ring(extents, (kind, request.entries.get()), caller)?;
         if flags & cq_flags::IGNORE_OVERRUN != 0 {
             ring.ignore_overrun();
         }
@@ -61,12 +61,12 @@ pub struct ResizeCq {
 impl Command for ResizeCq {
     const OPCODE: Opcode = Opcode::RESIZE_CQ;
     type Request = ResizeCqReq;
-    const RUNS: Runs = Runs::Always;
+    const EXTENTS: ExtentList = ExtentList::Always;
     type Reply = Nothing;
 
-    fn parse(request: &ResizeCqReq, runs: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ResizeCqReq, extents: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         let kind = cqe_kind(request.flags.get())?;
-        let ring = cq_ring(runs, (kind, request.entries.get()), caller)?;
+        let ring = cq_ring(extents, (kind, request.entries.get()), caller)?;
         Ok(Self { cq: CqId(request.cqn.get()), held: request.held.get(), ring })
     }
 
@@ -93,7 +93,7 @@ impl Command for ModifyCq {
     type Request = ModifyCqReq;
     type Reply = Nothing;
 
-    fn parse(request: &ModifyCqReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ModifyCqReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         let moderation = Moderation::new(request.count.get(), request.period.get());
         Ok(Self { cq: CqId(request.cqn.get()), moderation })
     }
@@ -115,7 +115,7 @@ impl Command for DestroyCq {
     type Request = ObjectReq;
     type Reply = Nothing;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { cq: CqId(object(request)?) })
     }
 
@@ -125,7 +125,7 @@ impl Command for DestroyCq {
 }
 
 /// Returns the kind of CQE that the flags of a CQ ask for. Refuses other flags.
-fn cqe_kind(flags: u32) -> Result<CqeKind> {
+fn cqe_kind(flags: u32) -> StatusResult<CqeKind> {
     match flags {
         0 => Ok(CqeKind::Plain),
         cq_flags::TIMESTAMP => Ok(CqeKind::Timed),
@@ -134,15 +134,15 @@ fn cqe_kind(flags: u32) -> Result<CqeKind> {
 }
 
 /// Creates the ring of a CQ for `entries` CQEs, in these extents.
-fn cq_ring(runs: &[Run], (kind, entries): (CqeKind, u32), caller: &Caller<'_>) -> Result<CqRing> {
+fn cq_ring(extents: &[Extent], (kind, entries): (CqeKind, u32), caller: &Caller<'_>) -> StatusResult<CqRing> {
     if !entries.is_power_of_two() {
         return Err(Status::INVALID);
     }
     if entries > caller.limits.cq_entries {
         return Err(Status::NO_RESOURCES);
     }
-    check_total(runs, CqRing::bytes(kind, entries))?;
-    let ring = CqRing::new(caller.memory, runs, kind, entries).ok_or(Status::FAULT)?;
-    caller.populate(runs)?;
+    check_total(extents, CqRing::bytes(kind, entries))?;
+    let ring = CqRing::new(caller.memory, extents, kind, entries).ok_or(Status::FAULT)?;
+    caller.populate(extents)?;
     Ok(ring)
 }

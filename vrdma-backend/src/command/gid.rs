@@ -1,10 +1,10 @@
 //! Entries of the GID table: QUERY_GID, ADD_GID and DEL_GID.
 
-use super::base::{Command, Nothing, Result, nothing, object};
+use super::base::{Command, Nothing, StatusResult, nothing, object};
 use super::caller::Caller;
 use crate::config::Transport;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::{Order, Worker};
 use vrdma_abi::control::{AddGidReq, ObjectReq, Opcode, QueryGidResp, Status, gid_type};
 use vrdma_transport::{DeviceId, GidEntry};
@@ -26,7 +26,7 @@ impl Command for QueryGid {
     type Request = ObjectReq;
     type Reply = QueryGidResp;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { index: object(request)? })
     }
 
@@ -62,7 +62,7 @@ impl Command for AddGid {
     type Reply = Nothing;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &AddGidReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &AddGidReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         if request.gid_type != gid_type::ROCE_V2 || request.reserved0 != 0 {
             return Err(Status::INVALID);
         }
@@ -97,7 +97,7 @@ impl Command for DelGid {
     type Reply = Nothing;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { index: object(request)? })
     }
 

@@ -1,10 +1,10 @@
 //! Multicast groups: ATTACH_MCAST and DETACH_MCAST.
 
-use super::base::{Command, Nothing, Result, nothing, qpn};
+use super::base::{Command, Nothing, StatusResult, nothing, qpn};
 use super::caller::Caller;
 use crate::config::Transport;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::Worker;
 use vrdma_abi::control::{McastReq, Opcode, Status};
 use vrdma_transport::DeviceId;
@@ -12,23 +12,23 @@ use vrdma_wire::num::{Gid, Qpn};
 
 /// A QP and a multicast group.
 #[derive(Debug)]
-pub struct Member {
+pub struct McastMember {
     qpn: Qpn,
     mgid: Gid,
 }
 
-impl Member {
-    fn parse(request: &McastReq) -> Result<Member> {
+impl McastMember {
+    fn parse(request: &McastReq) -> StatusResult<McastMember> {
         if request.reserved.get() != 0 {
             return Err(Status::INVALID);
         }
-        Ok(Member { qpn: qpn(request.qpn.get())?, mgid: Gid(request.mgid) })
+        Ok(McastMember { qpn: qpn(request.qpn.get())?, mgid: Gid(request.mgid) })
     }
 }
 
 /// ATTACH_MCAST: adds the QP to the group.
 #[derive(Debug)]
-pub struct AttachMcast(Member);
+pub struct AttachMcast(McastMember);
 
 impl Command for AttachMcast {
     const OPCODE: Opcode = Opcode::ATTACH_MCAST;
@@ -37,8 +37,8 @@ impl Command for AttachMcast {
     type Reply = Nothing;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &McastReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
-        Member::parse(request).map(Self)
+    fn parse(request: &McastReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
+        McastMember::parse(request).map(Self)
     }
 
     fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<Nothing> {
@@ -48,7 +48,7 @@ impl Command for AttachMcast {
 
 /// DETACH_MCAST: removes the QP from the group.
 #[derive(Debug)]
-pub struct DetachMcast(Member);
+pub struct DetachMcast(McastMember);
 
 impl Command for DetachMcast {
     const OPCODE: Opcode = Opcode::DETACH_MCAST;
@@ -57,8 +57,8 @@ impl Command for DetachMcast {
     type Reply = Nothing;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &McastReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
-        Member::parse(request).map(Self)
+    fn parse(request: &McastReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
+        McastMember::parse(request).map(Self)
     }
 
     fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<Nothing> {

@@ -1,14 +1,14 @@
 //! Memory regions: REG_MR, REREG_MR, DEREG_MR, ALLOC_FAST_MR and GET_DMA_MR.
 
-use super::base::{Command, Nothing, Result, Runs, keys, nothing, object};
+use super::base::{Command, ExtentList, Nothing, StatusResult, keys, nothing, object};
 use super::body::check_total;
 use super::caller::Caller;
 use crate::device::{self, NewMemory, NewRegion};
-use crate::memory::{MrMemory, Run};
-use crate::translate::access::access;
+use crate::memory::{Extent, MrMemory};
 use crate::worker::{Order, Worker};
 use vrdma_abi::control::{
-    AllocFastMrReq, DmaMrReq, ObjectReq, Opcode, RegMrReq, RegMrResp, ReregMrReq, Status, limit, rereg,
+    AllocFastMrReq, DmaMrReq, ObjectReq, Opcode, RegMrReq, RegMrResp, ReregMrReq, Status, access, limit,
+    rereg,
 };
 use vrdma_transport::{Access, DeviceId, MAX_PAGES, PdId};
 use vrdma_wire::num::Lkey;
@@ -23,12 +23,12 @@ pub struct RegMr {
 impl Command for RegMr {
     const OPCODE: Opcode = Opcode::REG_MR;
     type Request = RegMrReq;
-    const RUNS: Runs = Runs::Perhaps;
+    const EXTENTS: ExtentList = ExtentList::Perhaps;
     type Reply = RegMrResp;
 
-    fn parse(request: &RegMrReq, runs: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &RegMrReq, extents: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         let access = access(request.access.get())?;
-        let memory = region_memory((request.iova.get(), request.length.get()), runs, caller)?;
+        let memory = region_memory((request.iova.get(), request.length.get()), extents, caller)?;
         Ok(Self { region: NewRegion { pd: PdId(request.pdn.get()), access, memory } })
     }
 
@@ -54,16 +54,16 @@ pub struct ReregMr {
 impl Command for ReregMr {
     const OPCODE: Opcode = Opcode::REREG_MR;
     type Request = ReregMrReq;
-    const RUNS: Runs = Runs::Perhaps;
+    const EXTENTS: ExtentList = ExtentList::Perhaps;
     type Reply = RegMrResp;
 
-    fn parse(request: &ReregMrReq, runs: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ReregMrReq, extents: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         let changes = Changes::of(request)?;
-        if !changes.memory && !runs.is_empty() {
+        if !changes.memory && !extents.is_empty() {
             return Err(Status::INVALID);
         }
         let range = (request.iova.get(), request.length.get());
-        let memory = changes.memory.then(|| region_memory(range, runs, caller)).transpose()?;
+        let memory = changes.memory.then(|| region_memory(range, extents, caller)).transpose()?;
         Ok(Self { key: Lkey(request.lkey.get()), pd: changes.pd, access: changes.access, memory })
     }
 
@@ -71,7 +71,7 @@ impl Command for ReregMr {
         if self.memory.is_some() { Order::Region(self.key) } else { Order::Now }
     }
 
-    fn ends_loans(&self) -> bool {
+    fn revokes_pins(&self) -> bool {
         true
     }
 
@@ -94,7 +94,7 @@ impl Command for DeregMr {
     type Request = ObjectReq;
     type Reply = Nothing;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { key: Lkey(object(request)?) })
     }
 
@@ -102,7 +102,7 @@ impl Command for DeregMr {
         Order::Region(self.key)
     }
 
-    fn ends_loans(&self) -> bool {
+    fn revokes_pins(&self) -> bool {
         true
     }
 
@@ -126,7 +126,7 @@ impl Command for AllocFastMr {
     type Request = AllocFastMrReq;
     type Reply = RegMrResp;
 
-    fn parse(request: &AllocFastMrReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &AllocFastMrReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         let max_pages = request.max_pages.get();
         if !(1..=MAX_PAGES).contains(&max_pages) {
             return Err(Status::INVALID);
@@ -154,7 +154,7 @@ impl Command for GetDmaMr {
     type Request = DmaMrReq;
     type Reply = RegMrResp;
 
-    fn parse(request: &DmaMrReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &DmaMrReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { pd: PdId(request.pdn.get()), access: access(request.access.get())? })
     }
 
@@ -166,24 +166,28 @@ impl Command for GetDmaMr {
 
 /// Checks and resolves the memory of a region of `length` bytes. Requests address its first byte as
 /// `iova`.
-fn region_memory((iova, length): (u64, u64), runs: &[Run], caller: &Caller<'_>) -> Result<NewMemory> {
+fn region_memory(
+    (iova, length): (u64, u64),
+    extents: &[Extent],
+    caller: &Caller<'_>,
+) -> StatusResult<NewMemory> {
     // The last byte of a region may be the last address.
     if length != 0 && iova.checked_add(length - 1).is_none() {
         return Err(Status::INVALID);
     }
-    check_total(runs, length)?;
+    check_total(extents, length)?;
     if length > caller.limits.memory_bytes() {
         return Err(Status::INVALID);
     }
     // The minimum length of inner extents makes the cost of a message independent of their number.
-    if let [_, inner @ .., _] = runs
-        && inner.iter().any(|run| run.len < u64::from(limit::MIN_RUN))
+    if let [_, inner @ .., _] = extents
+        && inner.iter().any(|extent| extent.len < u64::from(limit::MIN_RUN))
     {
         return Err(Status::INVALID);
     }
-    let memory = MrMemory::new(caller.memory, runs).ok_or(Status::FAULT)?;
-    caller.populate(runs)?;
-    Ok(NewMemory { iova, length, memory, runs: runs.len() as u64 })
+    let memory = MrMemory::new(caller.memory, extents).ok_or(Status::FAULT)?;
+    caller.populate(extents)?;
+    Ok(NewMemory { iova, length, memory, extents: extents.len() as u64 })
 }
 
 /// The changes of a REREG_MR.
@@ -201,7 +205,7 @@ impl Changes {
     /// # Errors
     /// `INVALID`: no flag or an unknown flag is set, or a field without its flag is not zero. Also
     /// if no region may have the [rights](access).
-    fn of(request: &ReregMrReq) -> Result<Changes> {
+    fn of(request: &ReregMrReq) -> StatusResult<Changes> {
         let flags = request.flags.get();
         let has = |flag| flags & flag != 0;
         let unused = !has(rereg::PD) && request.pdn.get() != 0
@@ -214,6 +218,39 @@ impl Changes {
         let access = has(rereg::ACCESS).then(|| access(request.access.get())).transpose()?;
         Ok(Changes { pd, access, memory: has(rereg::TRANSLATION) })
     }
+}
+
+// Both use the same bits.
+const _: () = assert!(
+    access::LOCAL_WRITE == Access::LOCAL_WRITE.0
+        && access::REMOTE_WRITE == Access::REMOTE_WRITE.0
+        && access::REMOTE_READ == Access::REMOTE_READ.0
+        && access::REMOTE_ATOMIC == Access::REMOTE_ATOMIC.0
+        && access::MW_BIND == Access::MW_BIND.0
+        && access::ZERO_BASED == Access::ZERO_BASED.0
+        && access::FLUSH_GLOBAL == Access::FLUSH_GLOBAL.0
+        && access::FLUSH_PERSISTENT == Access::FLUSH_PERSISTENT.0
+        && access::ALL == Access::ALL.0
+        && access::QP == Access::QP.0
+        && access::REGION == Access::REGION.0
+        && access::WINDOW == Access::WINDOW.0
+);
+
+/// Returns the access rights of a registration.
+///
+/// # Errors
+/// `INVALID`: an unknown bit, or a remote right to write without the local right to write
+/// (`ibv_reg_mr(3)`). `UNSUPPORTED`: persistence, which no memory has here.
+fn access(bits: u32) -> Result<Access, Status> {
+    let known = access::REGION | access::FLUSH_PERSISTENT;
+    let writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
+    if bits & !known != 0 || (bits & writes != 0 && bits & access::LOCAL_WRITE == 0) {
+        return Err(Status::INVALID);
+    }
+    if bits & access::FLUSH_PERSISTENT != 0 {
+        return Err(Status::UNSUPPORTED);
+    }
+    Ok(Access(bits))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Memory windows: ALLOC_MW and DEALLOC_MW.
 
-use super::base::{Command, Nothing, Result, new_object, nothing, object};
+use super::base::{Command, Nothing, StatusResult, new_object, nothing, object};
 use super::caller::Caller;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::Worker;
 use vrdma_abi::control::{AllocMwReq, ObjectReq, ObjectResp, Opcode, Status, mw_type};
 use vrdma_transport::{DeviceId, MwType, PdId};
@@ -23,7 +23,7 @@ impl Command for AllocMw {
     type Request = AllocMwReq;
     type Reply = ObjectResp;
 
-    fn parse(request: &AllocMwReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &AllocMwReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         let mw_type = match request.mw_type.get() {
             mw_type::TYPE_1 => MwType::Type1,
             mw_type::TYPE_2B => MwType::Type2B,
@@ -49,7 +49,7 @@ impl Command for DeallocMw {
     type Request = ObjectReq;
     type Reply = Nothing;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { key: Rkey(object(request)?) })
     }
 

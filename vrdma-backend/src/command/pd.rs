@@ -1,9 +1,9 @@
 //! Protection domains: ALLOC_PD and DEALLOC_PD.
 
-use super::base::{Command, Nothing, Result, new_object, nothing, object};
+use super::base::{Command, Nothing, StatusResult, new_object, nothing, object};
 use super::caller::Caller;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::Worker;
 use vrdma_abi::control::{ObjectReq, ObjectResp, Opcode};
 use vrdma_transport::{DeviceId, OwnerId, PdId};
@@ -20,7 +20,7 @@ impl Command for AllocPd {
     type Request = ObjectReq;
     type Reply = ObjectResp;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { context: OwnerId(object(request)?) })
     }
 
@@ -42,7 +42,7 @@ impl Command for DeallocPd {
     type Request = ObjectReq;
     type Reply = Nothing;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { pd: PdId(object(request)?) })
     }
 

@@ -1,9 +1,9 @@
 //! QUERY_PORT and SET_PORT_MTU.
 
-use super::base::{Command, Nothing, Result, nothing};
+use super::base::{Command, Nothing, StatusResult, nothing};
 use super::caller::Caller;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::translate::limits::GID_TABLE_LEN;
 use crate::worker::Worker;
 use vrdma_abi::control::{Opcode, QueryPortResp, SetPortMtuReq, Status, port_state};
@@ -22,7 +22,7 @@ impl Command for QueryPort {
     type Request = Nothing;
     type Reply = QueryPortResp;
 
-    fn parse(_: &Nothing, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(_: &Nothing, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self)
     }
 
@@ -56,7 +56,7 @@ impl Command for SetPortMtu {
     type Request = SetPortMtuReq;
     type Reply = Nothing;
 
-    fn parse(request: &SetPortMtuReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &SetPortMtuReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         // Codes 1 to 5 of `enum ibv_mtu`.
         let mtu = (1..=5).filter_map(Mtu::from_code).find(|mtu| mtu.bytes() == request.mtu.get());
         match mtu {

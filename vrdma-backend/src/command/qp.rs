@@ -1,10 +1,10 @@
 //! Queue pairs: CREATE_QP, MODIFY_QP, QUERY_QP and DESTROY_QP.
 
-use super::base::{Command, Nothing, Result, nothing, object, qpn};
+use super::base::{Command, Nothing, StatusResult, nothing, object, qpn};
 use super::caller::Caller;
 use crate::config::Transport;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::{Order, Worker};
 use vrdma_abi::control::{
     self, CreateQpReq, CreateQpResp, ModifyQpReq, ObjectReq, Opcode, Status, limit, qp_attr,
@@ -35,7 +35,7 @@ impl Command for CreateQp {
     type Request = CreateQpReq;
     type Reply = CreateQpResp;
 
-    fn parse(request: &CreateQpReq, _: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &CreateQpReq, _: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         let init = init(request)?;
         if caller.guest.transport == Transport::Iwarp && init.qp_type != QpType::Rc {
             return Err(Status::UNSUPPORTED);
@@ -66,7 +66,7 @@ impl Command for ModifyQp {
     type Request = ModifyQpReq;
     type Reply = Nothing;
 
-    fn parse(request: &ModifyQpReq, _: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ModifyQpReq, _: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         let (mask, attr) = attributes(request)?;
         // An iWARP QP enters the remaining states by being connected, not by MODIFY_QP.
         let may_be = matches!(attr.state, QpState::Reset | QpState::Init | QpState::Err);
@@ -80,7 +80,7 @@ impl Command for ModifyQp {
         Order::Qp(self.qpn)
     }
 
-    fn ends_loans(&self) -> bool {
+    fn revokes_pins(&self) -> bool {
         let may_begin = matches!(self.attr.state, QpState::Init | QpState::Rtr | QpState::Rts);
         let begins = self.mask.contains(AttrMask::STATE) && may_begin;
         // A connection that goes to RTS has pinned no memory yet, unless its rights change.
@@ -106,7 +106,7 @@ impl Command for QueryQp {
     type Request = ObjectReq;
     type Reply = control::QpAttr;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { qpn: qpn(object(request)?)? })
     }
 
@@ -127,7 +127,7 @@ impl Command for DestroyQp {
     type Request = ObjectReq;
     type Reply = Nothing;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { qpn: qpn(object(request)?)? })
     }
 
@@ -135,7 +135,7 @@ impl Command for DestroyQp {
         Order::Qp(self.qpn)
     }
 
-    fn ends_loans(&self) -> bool {
+    fn revokes_pins(&self) -> bool {
         true
     }
 
@@ -150,7 +150,7 @@ impl Command for DestroyQp {
 /// # Errors
 /// `INVALID`: the type is unknown, or the request names an object that QPs of this type do not
 /// have.
-fn init(req: &CreateQpReq) -> Result<QpInit> {
+fn init(req: &CreateQpReq) -> StatusResult<QpInit> {
     let qp_type = match control::QpType(req.qp_type.get()) {
         control::QpType::RC => QpType::Rc,
         control::QpType::UC => QpType::Uc,
@@ -193,7 +193,7 @@ fn init(req: &CreateQpReq) -> Result<QpInit> {
 /// # Errors
 /// `UNSUPPORTED`: attributes that the device lacks. `INVALID`: an unknown attribute, state or path
 /// MTU.
-fn attributes(req: &ModifyQpReq) -> Result<(AttrMask, QpAttr)> {
+fn attributes(req: &ModifyQpReq) -> StatusResult<(AttrMask, QpAttr)> {
     let (mask, attr) = (req.mask.get(), &req.attr);
     let known = qp_attr::DEST_QPN * 2 - 1;
     if mask & !known != 0 {
@@ -242,7 +242,7 @@ fn attributes(req: &ModifyQpReq) -> Result<(AttrMask, QpAttr)> {
     Ok((AttrMask(mask & !qp_attr::PATH_MIG_STATE), attr))
 }
 
-fn state(code: u8) -> Result<QpState> {
+fn state(code: u8) -> StatusResult<QpState> {
     Ok(match control::QpState(code.into()) {
         control::QpState::RESET => QpState::Reset,
         control::QpState::INIT => QpState::Init,

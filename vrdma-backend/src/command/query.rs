@@ -1,9 +1,9 @@
 //! QUERY_DEVICE, QUERY_COUNTERS and QUERY_CLOCK.
 
-use super::base::{Command, Nothing, Result};
+use super::base::{Command, Nothing, StatusResult};
 use super::caller::Caller;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::translate::limits;
 use crate::worker::Worker;
 use vrdma_abi::control::{ClockResp, CountersResp, Opcode, QueryDeviceExResp, QueryDeviceResp};
@@ -19,7 +19,7 @@ impl Command for QueryDevice {
     type Reply = QueryDeviceExResp;
     const FIRST_REPLY: usize = QueryDeviceResp::SIZE;
 
-    fn parse(_: &Nothing, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(_: &Nothing, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self)
     }
 
@@ -39,7 +39,7 @@ impl Command for QueryCounters {
     type Request = Nothing;
     type Reply = CountersResp;
 
-    fn parse(_: &Nothing, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(_: &Nothing, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self)
     }
 
@@ -91,7 +91,7 @@ impl Command for QueryClock {
     type Request = Nothing;
     type Reply = ClockResp;
 
-    fn parse(_: &Nothing, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(_: &Nothing, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self)
     }
 

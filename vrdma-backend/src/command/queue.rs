@@ -1,8 +1,8 @@
 //! The control virtqueue: reads commands from descriptor chains, and writes the replies.
 
 use super::caller::Caller;
-use super::request::Request;
-use crate::memory::Run;
+use super::request::CommandRequest;
+use crate::memory::Extent;
 use crate::translate::status::status;
 use crate::worker::{CommandError, Job};
 use virtio_queue::{DescriptorChain, Queue, QueueT};
@@ -50,15 +50,15 @@ pub fn serve(
 fn answer(
     memory: &GuestMemoryMmap<()>,
     chain: DescriptorChain<&GuestMemoryMmap<()>>,
-    run: impl FnOnce(&Request<'_>) -> Result<Vec<u8>, Status>,
+    run: impl FnOnce(&CommandRequest<'_>) -> Result<Vec<u8>, Status>,
 ) -> u32 {
     let Some((request, writable)) = gather(memory, chain) else { return 0 };
     let room: u64 = writable.iter().map(|w| w.len).sum();
     if room < RespHeader::SIZE as u64 {
         return 0;
     }
-    let request = Request::new(&request);
-    let cookie = request.as_ref().map_or(0.into(), Request::cookie);
+    let request = CommandRequest::new(&request);
+    let cookie = request.as_ref().map_or(0.into(), CommandRequest::cookie);
     let result = request.and_then(|request| {
         let size = request.reply_size();
         if room < size.least {
@@ -92,12 +92,12 @@ const MAX_REQUEST: u64 = 128 + (1 << 20) * AbiRun::SIZE as u64;
 fn gather(
     memory: &GuestMemoryMmap<()>,
     chain: DescriptorChain<&GuestMemoryMmap<()>>,
-) -> Option<(Vec<u8>, Vec<Run>)> {
+) -> Option<(Vec<u8>, Vec<Extent>)> {
     let (mut request, mut writable) = (Vec::new(), Vec::new());
     for descriptor in chain {
         let (gpa, len) = (descriptor.addr().0, u64::from(descriptor.len()));
         if descriptor.is_write_only() {
-            writable.push(Run { gpa, len });
+            writable.push(Extent { gpa, len });
             continue;
         }
         let start = request.len();
@@ -111,22 +111,22 @@ fn gather(
 }
 
 /// Returns whether the first `bytes` of the writable part of a chain are guest memory.
-fn is_memory(memory: &GuestMemoryMmap<()>, writable: &[Run], mut bytes: u64) -> bool {
-    writable.iter().all(|run| {
-        let now = run.len.min(bytes);
+fn is_memory(memory: &GuestMemoryMmap<()>, writable: &[Extent], mut bytes: u64) -> bool {
+    writable.iter().all(|extent| {
+        let now = extent.len.min(bytes);
         bytes -= now;
-        memory.check_range(GuestAddress(run.gpa), now as usize)
+        memory.check_range(GuestAddress(extent.gpa), now as usize)
     })
 }
 
 /// Writes bytes to the writable part of a chain.
 ///
 /// Returns the number of bytes, or 0 if not all of the part is guest memory.
-fn scatter(memory: &GuestMemoryMmap<()>, writable: &[Run], mut bytes: &[u8]) -> u32 {
+fn scatter(memory: &GuestMemoryMmap<()>, writable: &[Extent], mut bytes: &[u8]) -> u32 {
     let total = bytes.len() as u32;
-    for run in writable {
-        let (now, rest) = bytes.split_at(bytes.len().min(run.len as usize));
-        if memory.write_slice(now, GuestAddress(run.gpa)).is_err() {
+    for extent in writable {
+        let (now, rest) = bytes.split_at(bytes.len().min(extent.len as usize));
+        if memory.write_slice(now, GuestAddress(extent.gpa)).is_err() {
             return 0;
         }
         bytes = rest;

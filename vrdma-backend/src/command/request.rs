@@ -1,6 +1,6 @@
 //! Finds the command of a request from its bytes.
 
-use super::base::Result;
+use super::base::StatusResult;
 use super::body::Body;
 use super::caller::Caller;
 use super::rows::Row;
@@ -18,21 +18,21 @@ pub(super) struct ReplySize {
 }
 
 /// A request whose header was read.
-pub(super) struct Request<'a> {
+pub(super) struct CommandRequest<'a> {
     header: ReqHeader,
     body: &'a [u8],
     /// `None` if there is no such command.
     row: Option<&'static Row>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> CommandRequest<'a> {
     /// Reads the header of a request.
     ///
     /// # Errors
     /// `INVALID`: the request has no header.
-    pub(super) fn new(bytes: &'a [u8]) -> Result<Self> {
+    pub(super) fn new(bytes: &'a [u8]) -> StatusResult<Self> {
         let (header, body) = ReqHeader::read_from_prefix(bytes).map_err(|_| Status::INVALID)?;
-        Ok(Request { header, body, row: Row::find(Opcode(header.opcode.get())) })
+        Ok(CommandRequest { header, body, row: Row::find(Opcode(header.opcode.get())) })
     }
 
     /// Returns the cookie, by which the driver recognises the reply.
@@ -51,7 +51,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// The status for the driver.
-    pub(super) fn job(&self, caller: &Caller<'_>) -> Result<Job<Vec<u8>>> {
+    pub(super) fn job(&self, caller: &Caller<'_>) -> StatusResult<Job<Vec<u8>>> {
         if self.header.reserved.get() != 0 {
             return Err(Status::INVALID);
         }

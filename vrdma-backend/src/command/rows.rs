@@ -1,6 +1,6 @@
 //! The list of all commands.
 
-use super::base::{Command, Result};
+use super::base::{Command, StatusResult};
 use super::body::Body;
 use super::caller::Caller;
 use super::{ah, channel, cm, context, cq, gid, mcast, mr, mw, pd, port, qp, query, srq, xrcd};
@@ -18,7 +18,7 @@ pub(super) struct Row {
     pub first_reply: usize,
     pub reply: usize,
     /// Makes a job from a request. The job returns the bytes of the reply's structure.
-    pub job: fn(&Body<'_>, &Caller<'_>) -> Result<Job<Vec<u8>>>,
+    pub job: fn(&Body<'_>, &Caller<'_>) -> StatusResult<Job<Vec<u8>>>,
 }
 
 impl Row {
@@ -29,8 +29,8 @@ impl Row {
             first_reply: C::FIRST_REPLY,
             reply: size_of::<C::Reply>(),
             job: |body, caller| {
-                let (request, runs) = body.read::<C::Request>(C::RUNS)?;
-                Ok(C::parse(&request, &runs, caller)?.job().map(|reply| reply.as_bytes().to_vec()))
+                let (request, extents) = body.read::<C::Request>(C::EXTENTS)?;
+                Ok(C::parse(&request, &extents, caller)?.job().map(|reply| reply.as_bytes().to_vec()))
             },
         }
     }

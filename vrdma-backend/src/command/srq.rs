@@ -1,9 +1,9 @@
 //! Shared receive queues: CREATE_SRQ, MODIFY_SRQ, QUERY_SRQ and DESTROY_SRQ.
 
-use super::base::{Command, Nothing, Result, nothing, object};
+use super::base::{Command, Nothing, StatusResult, nothing, object};
 use super::caller::Caller;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::{Order, Worker};
 use vrdma_abi::control::{
     CreateSrqReq, CreateSrqResp, ModifySrqReq, ObjectReq, Opcode, QuerySrqResp, Status, limit, srq_attr,
@@ -22,7 +22,7 @@ impl Command for CreateSrq {
     type Request = CreateSrqReq;
     type Reply = CreateSrqResp;
 
-    fn parse(request: &CreateSrqReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &CreateSrqReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         let xrc = match (request.xrcdn.get(), request.cqn.get()) {
             (limit::NONE, limit::NONE) => None,
             (limit::NONE, _) | (_, limit::NONE) => return Err(Status::INVALID),
@@ -61,7 +61,7 @@ impl Command for ModifySrq {
     type Request = ModifySrqReq;
     type Reply = Nothing;
 
-    fn parse(request: &ModifySrqReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ModifySrqReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         let mask = request.mask.get();
         if mask & !(srq_attr::MAX_WR | srq_attr::LIMIT) != 0 {
             return Err(Status::INVALID);
@@ -101,7 +101,7 @@ impl Command for QuerySrq {
     type Request = ObjectReq;
     type Reply = QuerySrqResp;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { srq: SrqId(object(request)?) })
     }
 
@@ -128,7 +128,7 @@ impl Command for DestroySrq {
     type Request = ObjectReq;
     type Reply = Nothing;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { srq: SrqId(object(request)?) })
     }
 

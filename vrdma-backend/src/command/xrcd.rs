@@ -1,10 +1,10 @@
 //! XRC domains: ALLOC_XRCD and DEALLOC_XRCD.
 
-use super::base::{Command, Nothing, Result, new_object, nothing, object};
+use super::base::{Command, Nothing, StatusResult, new_object, nothing, object};
 use super::caller::Caller;
 use crate::config::Transport;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::worker::Worker;
 use vrdma_abi::control::{ObjectReq, ObjectResp, Opcode};
 use vrdma_transport::{DeviceId, XrcdId};
@@ -19,7 +19,7 @@ impl Command for AllocXrcd {
     type Request = Nothing;
     type Reply = ObjectResp;
 
-    fn parse(_: &Nothing, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(_: &Nothing, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self)
     }
 
@@ -41,7 +41,7 @@ impl Command for DeallocXrcd {
     type Request = ObjectReq;
     type Reply = Nothing;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { xrcd: XrcdId(object(request)?) })
     }
 

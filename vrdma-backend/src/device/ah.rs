@@ -1,6 +1,6 @@
 //! The address handle table that the driver keeps in guest memory (see `vrdma_abi::ah`).
 
-use crate::memory::{GuestMemory, Run, Shared};
+use crate::memory::{Extent, GuestMemory, Shared};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use vrdma_abi::ah::AhEntry;
@@ -13,7 +13,7 @@ const WORDS: usize = AhEntry::SIZE / 8;
 #[derive(Debug)]
 pub struct AhTable {
     entries: u32,
-    run: Run,
+    extent: Extent,
     memory: Option<Shared<{ AhEntry::SIZE }>>,
 }
 
@@ -27,8 +27,8 @@ impl AhTable {
     ///
     /// `None` if it is not all guest memory, not contiguous in this process, or not aligned to an
     /// entry.
-    pub fn new(memory: &Arc<GuestMemory>, run: Run, entries: u32) -> Option<AhTable> {
-        let mut table = AhTable { entries, run, memory: None };
+    pub fn new(memory: &Arc<GuestMemory>, extent: Extent, entries: u32) -> Option<AhTable> {
+        let mut table = AhTable { entries, extent, memory: None };
         table.remap(memory);
         table.memory.is_some().then_some(table)
     }
@@ -36,7 +36,7 @@ impl AhTable {
     /// Switches to a new memory table. If the table's memory is gone, so are the handles, until it
     /// returns.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>) {
-        self.memory = Shared::<{ AhEntry::SIZE }>::new(memory, self.run);
+        self.memory = Shared::<{ AhEntry::SIZE }>::new(memory, self.extent);
     }
 
     /// Returns an entry, as of one moment. `None` if it is empty, does not exist, or was being
@@ -70,9 +70,9 @@ mod tests {
     #[test]
     fn handles_are_counted_while_their_memory_is_there() {
         let guest = memory(&[(0, 0x1000)]);
-        let run = Run { gpa: 0x100, len: AhTable::bytes(4) };
-        let mut table = AhTable::new(&guest, run, 4).unwrap();
-        let words = Shared::<64>::new(&guest, run).unwrap();
+        let extent = Extent { gpa: 0x100, len: AhTable::bytes(4) };
+        let mut table = AhTable::new(&guest, extent, 4).unwrap();
+        let words = Shared::<64>::new(&guest, extent).unwrap();
         words.store32(64, 7, Ordering::Relaxed);
         words.store32(192, 1, Ordering::Relaxed);
         assert_eq!(table.in_use(), 2);
@@ -82,6 +82,6 @@ mod tests {
         assert_eq!(table.in_use(), 2);
         assert_eq!(table.get(1).map(|entry| entry.valid.get()), Some(7));
         assert!([0, 2, 4, u32::MAX].iter().all(|&index| table.get(index).is_none()), "empty or none");
-        assert!(AhTable::new(&guest, Run { gpa: 0xf80, len: AhTable::bytes(4) }, 4).is_none());
+        assert!(AhTable::new(&guest, Extent { gpa: 0xf80, len: AhTable::bytes(4) }, 4).is_none());
     }
 }

@@ -63,7 +63,7 @@ pub fn break_off(
     }
     for &id in &broken {
         // If a copy from its memory is still in progress, nothing is reported to the guest.
-        let _ = outputs.device(id).loans.take_back();
+        let _ = outputs.device(id).pin_gate.revoke();
         reap((engine.reset_device(id), outputs.device(id).reset()));
     }
     outputs.put_right();

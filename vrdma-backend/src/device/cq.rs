@@ -15,7 +15,7 @@ impl Device {
     /// `Invalid`: the vector does not exist. `NotFound`: the context does not exist. `NoResources`:
     /// the guest has reached its limit of CQs or extents.
     pub fn create_cq(&mut self, owner: OwnerId, vector: u16, ring: CqRing) -> Result<CqId> {
-        let runs = ring.runs();
+        let extents = ring.extents();
         if usize::from(vector) >= self.comp_events.len() {
             return Err(Error::Invalid);
         }
@@ -23,12 +23,12 @@ impl Device {
         if !self.cqs.has_room() {
             return Err(Error::NoResources);
         }
-        self.quota.take_runs(runs, &self.limits)?;
+        self.quota.take_extents(extents, &self.limits)?;
         let cq = Cq {
             owner,
             vector,
             ring,
-            runs,
+            extents,
             users: Vec::new(),
             dirty: false,
             new: 0,
@@ -57,7 +57,7 @@ impl Device {
         let cq = self.cqs.remove(cqn.0).ok_or(Error::NotFound)?;
         self.comp_events[vector].forget(cqn.0, &[event::COMPLETION]);
         self.async_events.forget(cqn.0, &[AsyncEvent::cq_error(cqn).kind]);
-        self.quota.return_runs(cq.runs);
+        self.quota.return_extents(cq.extents);
         self.release(cq.owner);
         Ok(())
     }
@@ -75,9 +75,9 @@ impl Device {
         if is_too_small || ring.kind() != cq.ring.kind() {
             return Err(Error::Invalid);
         }
-        let runs = ring.runs();
-        self.quota.exchange_runs(cq.runs, runs, &self.limits)?;
-        cq.runs = runs;
+        let extents = ring.extents();
+        self.quota.exchange_extents(cq.extents, extents, &self.limits)?;
+        cq.extents = extents;
         cq.ring.go_on_in(ring);
         Ok(())
     }

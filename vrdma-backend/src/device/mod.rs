@@ -19,7 +19,7 @@ mod srq;
 mod table;
 
 use crate::config::GuestConfig;
-use crate::memory::{GuestMemory, LoanGate};
+use crate::memory::{GuestMemory, PinGate};
 use crate::queue::event::EventQueue;
 use ah::AhTable;
 use counters::{DeviceCounters, ObjectCounts};
@@ -57,7 +57,7 @@ pub struct Device {
     /// That connection, once the device is about to end.
     ended: Option<Arc<UnixStream>>,
     /// Controls which of its guest's memory other workers may copy.
-    pub loans: Arc<LoanGate>,
+    pub pin_gate: Arc<PinGate>,
     /// Counters of events.
     pub counters: DeviceCounters,
 }
@@ -77,7 +77,7 @@ impl Device {
             connection: None,
             ended: None,
             quota: Quota::default(),
-            loans: Arc::default(),
+            pin_gate: Arc::default(),
             counters: DeviceCounters::default(),
             limits,
         };
@@ -183,7 +183,7 @@ impl Device {
         ObjectCounts {
             contexts: self.contexts.len() - 1,
             cqs: self.cqs.len(),
-            runs: self.quota.runs(),
+            runs: self.quota.extents(),
             ahs: self.ah_table.as_ref().map_or(0, |table| table.in_use()),
             ..ObjectCounts::default()
         }

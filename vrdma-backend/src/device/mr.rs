@@ -26,7 +26,7 @@ pub struct NewMemory {
     /// The memory itself.
     pub memory: MrMemory,
     /// Number of extents, for the quota.
-    pub runs: u64,
+    pub extents: u64,
 }
 
 impl Device {
@@ -37,10 +37,10 @@ impl Device {
     /// [`Engine::reg_mr`].
     pub fn reg_mr(&mut self, engine: &mut Engine<MrMemory>, new: NewRegion) -> Result<u32> {
         let NewRegion { pd, access, memory } = new;
-        let NewMemory { iova, length, memory, runs } = memory;
-        self.quota.take_runs(runs, &self.limits)?;
+        let NewMemory { iova, length, memory, extents } = memory;
+        self.quota.take_extents(extents, &self.limits)?;
         let key = engine.reg_mr(self.id, pd, access, iova, length, memory);
-        key.inspect_err(|_| self.quota.return_runs(runs))
+        key.inspect_err(|_| self.quota.return_extents(extents))
     }
 
     /// GET_DMA_MR: registers all of the guest's memory, for its kernel.
@@ -52,7 +52,7 @@ impl Device {
             return Err(Error::Denied);
         }
         let memory = MrMemory::all(&self.memory);
-        let memory = NewMemory { iova: 0, length: u64::MAX, memory, runs: 0 };
+        let memory = NewMemory { iova: 0, length: u64::MAX, memory, extents: 0 };
         self.reg_mr(engine, NewRegion { pd, access, memory })
     }
 
@@ -63,10 +63,10 @@ impl Device {
     /// [`Engine::alloc_fast_mr`].
     pub fn alloc_fast_mr(&mut self, engine: &mut Engine<MrMemory>, pd: PdId, max_pages: u32) -> Result<u32> {
         let memory = MrMemory::pages(&self.memory, max_pages);
-        let runs = memory.runs();
-        self.quota.take_runs(runs, &self.limits)?;
+        let extents = memory.extents();
+        self.quota.take_extents(extents, &self.limits)?;
         let key = engine.alloc_fast_mr(self.id, pd, max_pages, memory);
-        key.inspect_err(|_| self.quota.return_runs(runs))
+        key.inspect_err(|_| self.quota.return_extents(extents))
     }
 
     /// DEREG_MR.
@@ -75,7 +75,7 @@ impl Device {
     /// `NotFound`: the key is not a region's. `Busy`: windows are bound to the region.
     pub fn dereg_mr(&mut self, engine: &mut Engine<MrMemory>, key: Lkey) -> Result<()> {
         let memory = engine.dereg_mr(self.id, key.0)?;
-        self.quota.return_runs(memory.runs());
+        self.quota.return_extents(memory.extents());
         Ok(())
     }
 
@@ -91,15 +91,15 @@ impl Device {
         (pd, access): (Option<PdId>, Option<Access>),
         memory: Option<NewMemory>,
     ) -> Result<u32> {
-        let old = engine.region(self.id, key.0)?.runs();
-        let new = memory.as_ref().map_or(old, |memory| memory.runs);
-        self.quota.exchange_runs(old, new, &self.limits)?;
+        let old = engine.region(self.id, key.0)?.extents();
+        let new = memory.as_ref().map_or(old, |memory| memory.extents);
+        self.quota.exchange_extents(old, new, &self.limits)?;
         let memory = memory.map(|NewMemory { iova, length, memory, .. }| (iova, length, memory));
         let changed = engine.rereg_mr(self.id, key.0, Rereg { pd, access, memory });
         match changed {
             Ok((key, _)) => Ok(key),
             Err(error) => {
-                let back = self.quota.exchange_runs(new, old, &self.limits);
+                let back = self.quota.exchange_extents(new, old, &self.limits);
                 back.expect("they were in use before, and nothing took any since");
                 Err(error)
             }

@@ -28,7 +28,7 @@ pub(super) struct Cq {
     /// Completion vector of its events.
     pub vector: u16,
     pub ring: CqRing,
-    pub runs: u64,
+    pub extents: u64,
     /// The users. A QP that uses the CQ in both directions is listed twice.
     pub users: Vec<CqUser>,
     /// New CQEs have not been checked against the arm words.

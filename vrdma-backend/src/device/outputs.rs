@@ -1,13 +1,13 @@
 //! The engine's sink: it writes completions and events to the guests.
 
-mod telling;
+mod notifications;
 
 use super::Device;
 use super::clock::Clock;
 use super::moderation::Timers;
 use crate::cycles::{self, Stage};
 use crate::panics::{self, Panicked};
-use crate::queue::cq::Place;
+use crate::queue::cq::CqeSlot;
 use crate::ratelimit::RateLimit;
 use crate::translate::cqe::CqeWords;
 use crate::translate::event::AsyncEvent;
@@ -61,7 +61,7 @@ pub enum Broken {
 struct NewCqe {
     device: DeviceId,
     cq: CqId,
-    place: Place,
+    place: CqeSlot,
     words: CqeWords,
 }
 
@@ -78,7 +78,7 @@ struct Gathered {
 impl Default for Gathered {
     fn default() -> Gathered {
         let none =
-            NewCqe { device: DeviceId(0), cq: CqId(0), place: Place::default(), words: CqeWords([0; 4]) };
+            NewCqe { device: DeviceId(0), cq: CqId(0), place: CqeSlot::default(), words: CqeWords([0; 4]) };
         Gathered { all: [none; GATHERED], count: 0 }
     }
 }
@@ -141,7 +141,7 @@ impl Outputs {
     #[cold]
     pub fn take_loans_back(&mut self, id: DeviceId) -> bool {
         let device = self.device(id);
-        if device.loans.take_back() {
+        if device.pin_gate.revoke() {
             return true;
         }
         // The device ends once. Without a front-end there is nobody to tell.
@@ -232,7 +232,7 @@ impl Outputs {
     ///
     /// `None` if the CQ is gone or full.
     #[inline]
-    fn reserve(&mut self, id: DeviceId, cq_id: CqId, is_urgent: bool) -> Option<(Place, bool)> {
+    fn reserve(&mut self, id: DeviceId, cq_id: CqId, is_urgent: bool) -> Option<(CqeSlot, bool)> {
         let device = device(&mut self.devices, id);
         device.counters.completions += 1;
         let cq = device.cqs.get_mut(cq_id.0)?;

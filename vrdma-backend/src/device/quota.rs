@@ -48,26 +48,26 @@ impl DeviceLimits {
 #[derive(Debug, Default)]
 pub(super) struct Quota {
     /// Number of memory extents.
-    runs: u64,
+    extents: u64,
     /// Number of requests that all QPs and shared receive queues may have outstanding.
     requests: u64,
 }
 
 impl Quota {
     /// Returns the number of memory extents in use.
-    pub fn runs(&self) -> u64 {
-        self.runs
+    pub fn extents(&self) -> u64 {
+        self.extents
     }
 
     /// Takes extents for a region or ring.
     ///
     /// # Errors
     /// `NoResources`: fewer are left.
-    pub fn take_runs(&mut self, runs: u64, limits: &DeviceLimits) -> Result<(), Error> {
-        if self.runs + runs > limits.guest.total_runs {
+    pub fn take_extents(&mut self, extents: u64, limits: &DeviceLimits) -> Result<(), Error> {
+        if self.extents + extents > limits.guest.total_runs {
             return Err(Error::NoResources);
         }
-        self.runs += runs;
+        self.extents += extents;
         Ok(())
     }
 
@@ -75,14 +75,14 @@ impl Quota {
     ///
     /// # Errors
     /// `NoResources`: fewer are left.
-    pub fn exchange_runs(&mut self, old: u64, new: u64, limits: &DeviceLimits) -> Result<(), Error> {
-        self.return_runs(old);
-        self.take_runs(new, limits).inspect_err(|_| self.runs += old)
+    pub fn exchange_extents(&mut self, old: u64, new: u64, limits: &DeviceLimits) -> Result<(), Error> {
+        self.return_extents(old);
+        self.take_extents(new, limits).inspect_err(|_| self.extents += old)
     }
 
     /// Returns the extents of a region or ring that is gone.
-    pub fn return_runs(&mut self, runs: u64) {
-        self.runs -= runs;
+    pub fn return_extents(&mut self, extents: u64) {
+        self.extents -= extents;
     }
 
     /// Checks whether `requests` outstanding requests are left.

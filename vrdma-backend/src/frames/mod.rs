@@ -17,7 +17,7 @@ pub use checksum::complete;
 pub use headers::{Fragment, ICMPV6, Ip, UDP, untag, word};
 pub use offload::{BadHeader, HEADER, VirtioOffload};
 pub use sum::sum;
-pub use tcp::{TCP_CHECKSUM, Tcp, complete_tcp};
+pub use tcp::{TCP_CHECKSUM, TcpLayout, complete_tcp};
 
 /// Bytes of a frame that are copied before any decision about it.
 ///

@@ -9,7 +9,7 @@
 //! ports.
 
 use super::headers::{Fragment, Ip};
-use super::tcp::{TCP_CHECKSUM, Tcp};
+use super::tcp::{TCP_CHECKSUM, TcpLayout};
 use virtio_bindings::virtio_net as net;
 
 /// Bytes of the virtio-net header if the driver negotiated virtio 1 or mergeable buffers.
@@ -33,7 +33,7 @@ pub enum VirtioOffload {
     /// checksum.
     Segments {
         /// Positions of the headers.
-        tcp: Tcp,
+        tcp: TcpLayout,
         /// Payload bytes of each piece, except the last.
         size: u16,
     },
@@ -86,7 +86,7 @@ impl VirtioOffload {
             net::VIRTIO_NET_HDR_GSO_TCPV6 if has(features, net::VIRTIO_NET_F_HOST_TSO6) => true,
             _ => return Err(BadHeader::Senseless),
         };
-        let tcp = Tcp::parse(&ip, head).ok_or(BadHeader::Senseless)?;
+        let tcp = TcpLayout::parse(&ip, head).ok_or(BadHeader::Senseless)?;
         let consistent = tcp.v6 == v6
             && tcp.payload() < len
             && usize::from(size) >= Self::MIN_SEGMENT

@@ -17,7 +17,7 @@ const DF: u16 = 0x4000;
 ///
 /// All of the headers are in the frame's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tcp {
+pub struct TcpLayout {
     pub(super) v6: bool,
     ip: usize,
     tcp: usize,
@@ -32,21 +32,21 @@ pub fn complete_tcp(segment: &mut [u8]) {
     complete(segment, TCP_CHECKSUM, 0);
 }
 
-impl Tcp {
+impl TcpLayout {
     /// Finds the TCP headers in the head of a frame that is not a fragment.
-    pub fn of(head: &[u8]) -> Option<Tcp> {
+    pub fn of(head: &[u8]) -> Option<TcpLayout> {
         let ip = Ip::parse(head).filter(|ip| ip.fragment == Fragment::Whole)?;
-        Tcp::parse(&ip, head)
+        TcpLayout::parse(&ip, head)
     }
 
     /// Finds the TCP headers behind a known IP header.
-    pub(super) fn parse(ip: &Ip, head: &[u8]) -> Option<Tcp> {
+    pub(super) fn parse(ip: &Ip, head: &[u8]) -> Option<TcpLayout> {
         let words = usize::from(head.get(ip.l4 + 12)? >> 4);
         let payload = ip.l4 + 4 * words;
         // With a routing header, the checksum would cover the address behind it. The sender of such
         // packets has to cut them itself.
         let simple = ip.protocol == TCP && ip.is_plain() && words >= 5 && payload <= head.len();
-        simple.then_some(Tcp { v6: ip.v6, ip: ip.start, tcp: ip.l4, payload })
+        simple.then_some(TcpLayout { v6: ip.v6, ip: ip.start, tcp: ip.l4, payload })
     }
 
     /// Returns the position of the IP header.

@@ -4,7 +4,8 @@
 
 mod ethernet;
 mod rdma;
-pub mod remap;
 
 pub use ethernet::EthernetFunction;
 pub use rdma::RdmaFunction;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use rdma::remap;

@@ -2,10 +2,10 @@
 //!
 //! The session's thread serves the control queue. The worker serves all other queues.
 
-use super::remap::remap;
 use crate::command::{self, Caller};
 use crate::config::{Config, GuestConfig, GuestLimits};
 use crate::device::queues::CONTROL;
+use crate::memory::{Extents, Pins};
 use crate::memory::{GuestMemory, Ledger};
 use crate::port::Dma;
 use crate::queue::{Call, Kick, VirtqueueSetup};
@@ -227,4 +227,45 @@ fn wrapped(setup: &VirtqueueSetup, memory: &GuestMemory) -> bool {
     let last = u64::from(setup.size - 1);
     let len = setup.used.checked_add(4 + 8 * last + LEN);
     len.and_then(|at| memory.mmap().read_obj::<u32>(GuestAddress(at)).ok()).is_some_and(|len| len != 0)
+}
+
+/// Number of regions or CQs in one message to the worker.
+const SLICE: usize = 256;
+
+/// Moves a device to a new memory table.
+///
+/// # Errors
+/// The worker has stopped.
+pub fn remap(worker: &WorkerHandle, device: DeviceId, memory: &Arc<GuestMemory>) -> Result<(), Stopped> {
+    let mut budget = memory.len();
+    let mut pinned = Pins::default();
+    let inventory = worker.call(move |worker| worker.inventory(device))?;
+    for start in (0..inventory.regions).step_by(SLICE) {
+        let places = worker.call(move |worker| worker.region_places(device, start..start + SLICE))?;
+        let translate = |(at, extents): (usize, Extents)| {
+            // Pages beyond the limit are allocated when they are used, if they are.
+            if extents.populate(memory, &mut budget).is_err() {
+                memory.refuse();
+            }
+            (at, extents.translate(memory))
+        };
+        let new: Vec<_> = places.into_iter().map(translate).collect();
+        let memory = memory.clone();
+        // Drop the old translations in this thread: freeing much memory would delay the worker.
+        for (_, pins) in worker.call(move |worker| worker.install_regions(device, &memory, new))? {
+            pinned.extend(pins);
+        }
+    }
+    for start in (0..inventory.cqs).step_by(SLICE) {
+        let layouts = worker.call(move |worker| worker.cq_layouts(device, start..start + SLICE as u32))?;
+        let new: Vec<_> = layouts.into_iter().map(|(cq, layout)| (cq, layout.map(memory))).collect();
+        drop(worker.call(move |worker| worker.install_cqs(device, new))?);
+    }
+    for channel in inventory.channels {
+        let memory = memory.clone();
+        worker.call(move |worker| worker.remap_channel(device, channel, &memory))?;
+    }
+    let memory = memory.clone();
+    worker.call(move |worker| worker.remap_device(device, &memory))?;
+    worker.wait_for(pinned)
 }

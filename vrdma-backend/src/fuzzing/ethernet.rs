@@ -3,7 +3,7 @@
 use super::guest::{INDIRECT, NEXT, Ram, Ring, WRITE, descriptor};
 use super::input::Input;
 use super::lab::{ADDRESSES, GIDS, Lab, MACS, MTU, with};
-use crate::net::judged::Judge;
+use crate::net::checked::OffloadChecker;
 use crate::net::{Fill, Lost, SwitchPort, SwitchUplink};
 use crate::port::{self, ETHERNET};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
@@ -63,7 +63,7 @@ struct Ethernet<'a> {
     input: Input<'a>,
     lab: Lab,
     features: [u64; GUESTS],
-    judge: Judge,
+    checker: OffloadChecker,
     /// The index of the next used entry of the honest driver's receive queue.
     seen: u16,
 }
@@ -126,7 +126,7 @@ impl<'a> Ethernet<'a> {
         let lab = Lab::with_any_mac();
         let features =
             [0; GUESTS].map(|_: u64| if input.once_in(4) { input.quad() & FEATURES } else { FEATURES });
-        let mut cable = Ethernet { input, lab, features, judge: Judge::default(), seen: 0 };
+        let mut cable = Ethernet { input, lab, features, checker: OffloadChecker::default(), seen: 0 };
         for guest in 0..GUESTS {
             cable.start(guest);
         }
@@ -185,7 +185,7 @@ impl<'a> Ethernet<'a> {
     /// Makes a frame available, in a chain of some shape.
     fn frame(&mut self, guest: usize) {
         let (header, packet) = (self.net_header(), self.packet(guest));
-        self.judge.check(&header, self.features[guest], &packet, MTU);
+        self.checker.check(&header, self.features[guest], &packet, MTU);
         let mut bytes = header.to_vec();
         bytes.truncate(header_len(self.features[guest]));
         bytes.extend(packet);

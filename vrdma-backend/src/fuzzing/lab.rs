@@ -4,7 +4,7 @@ use super::guest::Ram;
 use crate::config::{Config, GuestConfig, GuestLimits};
 use crate::device;
 use crate::device::counters::ObjectCounts;
-use crate::functions::remap::remap;
+use crate::functions::remap;
 use crate::memory::GuestMemory;
 use crate::worker::{Worker, WorkerHandle, inline};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ pub const GIDS: [Gid; 2] = [Gid::from_ipv4(ADDRESSES[0]), Gid::from_ipv4(ADDRESS
 pub struct Lab {
     pub config: Config,
     pub handle: WorkerHandle,
-    pub guests: Vec<Guest>,
+    pub guests: Vec<FuzzGuest>,
 }
 
 /// A guest: its numbers in the engine and in the switch, and its memory.
-pub struct Guest {
+pub struct FuzzGuest {
     pub id: DeviceId,
     pub port: usize,
     pub ram: Ram,
@@ -94,7 +94,7 @@ impl Lab {
         let add = |n: usize| {
             let (spec, limits) = (config.guests[n].clone(), device::DeviceLimits::new(&config));
             let (id, port) = with(|worker| worker.add_guest(spec, limits));
-            Guest { id, port, ram: Ram::of(n) }
+            FuzzGuest { id, port, ram: Ram::of(n) }
         };
         let guests = (0..config.guests.len()).map(add).collect();
         Lab { config, handle, guests }

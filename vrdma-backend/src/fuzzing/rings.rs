@@ -2,7 +2,7 @@
 
 use super::guest::{Ram, Ring};
 use super::input::Input;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::queue::channel::{Channel, NO_WORDS};
 use crate::queue::cq::{CqRing, CqeKind};
 use crate::queue::event::EventQueue;
@@ -36,7 +36,7 @@ fn scribble(input: &mut Input<'_>, ram: &Ram, places: &[(u64, u64)]) {
 
 fn channel(input: &mut Input<'_>, ram: &Ram) {
     // The slots of one window cross the boundary between two regions.
-    let windows = [Run { gpa: 0x1000, len: 0x400 }, Run { gpa: 0x3f00, len: 0x200 }];
+    let windows = [Extent { gpa: 0x1000, len: 0x400 }, Extent { gpa: 0x3f00, len: 0x200 }];
     let size = input.pick(&[8, 1, 2, 4, 16]);
     let ring = Ring { event_idx: input.byte() & 1 == 0, ..Ring::at(4, size, 0) };
     let slots = (0..u64::from(size)).map(|slot| input.pick(&[0x1000, 0x3f00]) + UNIT * (slot % 8));
@@ -53,7 +53,7 @@ fn channel(input: &mut Input<'_>, ram: &Ram) {
     let slots: Vec<u64> =
         (0..u64::from(size)).map(|slot| u64::from_le_bytes(ram.read(ring.desc + 16 * slot))).collect();
     for &gpa in &slots {
-        let inside = |run: &Run| gpa >= run.gpa && gpa + UNIT <= run.gpa + run.len;
+        let inside = |run: &Extent| gpa >= run.gpa && gpa + UNIT <= run.gpa + run.len;
         assert!(gpa.is_multiple_of(UNIT) && windows.iter().any(inside), "a slot at {gpa:#x}");
     }
     let mut next = 0;
@@ -153,12 +153,12 @@ fn completions(input: &mut Input<'_>, ram: &Ram) {
     while left != 0 && runs.len() < 16 {
         let cut = if input.once_in(3) { 8 * input.below(1 + left as usize / 8) as u64 } else { left };
         let len = if input.once_in(3) { cut & !63 } else { cut };
-        runs.push(Run { gpa: if input.once_in(8) { u64::from(input.long()) } else { gpa }, len });
+        runs.push(Extent { gpa: if input.once_in(8) { u64::from(input.long()) } else { gpa }, len });
         gpa += len + if input.once_in(2) { 64 } else { 0 };
         left -= len;
     }
     // The parser of the command checks that the extents have this total length.
-    runs.push(Run { gpa, len: left });
+    runs.push(Extent { gpa, len: left });
     runs.retain(|run| run.len != 0);
     let Some(mut ring) = CqRing::new(&ram.memory, &runs, kind, entries) else { return };
     let mut driver = Driver::new(&runs, kind, entries);
@@ -195,7 +195,7 @@ fn completions(input: &mut Input<'_>, ram: &Ram) {
 
 /// A program that polls a CQ.
 struct Driver<'a> {
-    runs: &'a [Run],
+    runs: &'a [Extent],
     kind: CqeKind,
     entries: u32,
     head: u32,
@@ -206,7 +206,7 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    fn new(runs: &[Run], kind: CqeKind, entries: u32) -> Driver<'_> {
+    fn new(runs: &[Extent], kind: CqeKind, entries: u32) -> Driver<'_> {
         Driver { runs, kind, entries, head: 0, consumer: 0, honest: true, broken: false }
     }
 

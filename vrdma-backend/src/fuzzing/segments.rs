@@ -3,8 +3,8 @@
 
 use super::input::Input;
 use super::lab::{ADDRESSES, MACS, MTU};
-use crate::frames::{HEAD, Tcp};
-use crate::port::packet::judged::{check, cut};
+use crate::frames::{HEAD, TcpLayout};
+use crate::port::packet::checked::{check, cut};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::{Gid, VlanTag};
 use vrdma_wire::tcp::{Flags, Options, TcpHeader, TcpPacket};
@@ -84,7 +84,7 @@ fn edit(input: &mut Input<'_>, frame: &mut Vec<u8>) {
         frame.truncate(input.below(frame.len() + 1));
     }
     if !input.once_in(3)
-        && let Some(tcp) = Tcp::of(&frame[..frame.len().min(HEAD)])
+        && let Some(tcp) = TcpLayout::of(&frame[..frame.len().min(HEAD)])
     {
         tcp.adapt(frame, 0, 0, true);
     }

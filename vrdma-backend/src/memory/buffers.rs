@@ -1,7 +1,7 @@
 //! The buffers of descriptor chains: pieces of guest memory in order, accessed like one contiguous
 //! buffer.
 
-use super::{GuestMemory, HostRun, Run, copy::copy};
+use super::{Extent, GuestMemory, HostExtent, copy::copy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Buffers {
     /// Keeps the memory mapped that `pieces` point to.
     memory: Arc<GuestMemory>,
-    pieces: Vec<HostRun>,
+    pieces: Vec<HostExtent>,
     len: usize,
 }
 
@@ -39,11 +39,11 @@ impl Buffers {
 
     /// Appends an extent. `None` if a part is not guest memory. An empty extent is accepted.
     #[inline]
-    pub fn push(&mut self, run: Run) -> Option<()> {
-        if run.len != 0 {
-            self.memory.resolve(run, &mut self.pieces)?;
+    pub fn push(&mut self, extent: Extent) -> Option<()> {
+        if extent.len != 0 {
+            self.memory.resolve(extent, &mut self.pieces)?;
         }
-        self.len = self.len.checked_add(usize::try_from(run.len).ok()?)?;
+        self.len = self.len.checked_add(usize::try_from(extent.len).ok()?)?;
         Some(())
     }
 
@@ -52,7 +52,7 @@ impl Buffers {
     /// `None` if they are not contiguous in this process, or not aligned.
     #[inline]
     pub fn read_pair(&self, gpa: u64) -> Option<[u64; 2]> {
-        let piece = self.memory.resolve_one(Run { gpa, len: 16 })?;
+        let piece = self.memory.resolve_one(Extent { gpa, len: 16 })?;
         if piece.ptr.align_offset(8) != 0 {
             return None;
         }
@@ -121,7 +121,7 @@ impl Buffers {
 
 /// A position in the pieces.
 struct Cursor<'a> {
-    pieces: &'a [HostRun],
+    pieces: &'a [HostExtent],
     /// Number of bytes of the first piece before the position.
     offset: usize,
 }
@@ -146,11 +146,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the next piece: at least one byte, at most `len`. At least one byte must be left.
-    fn take(&mut self, len: usize) -> HostRun {
+    fn take(&mut self, len: usize) -> HostExtent {
         let first = self.pieces[0];
         let n = len.min(first.len as usize - self.offset);
         // SAFETY: the offset is less than the piece's length, so the pointer stays in it.
-        let piece = HostRun { ptr: unsafe { first.ptr.add(self.offset) }, len: n as u64 };
+        let piece = HostExtent { ptr: unsafe { first.ptr.add(self.offset) }, len: n as u64 };
         self.offset += n;
         self.settle();
         piece
@@ -162,9 +162,9 @@ mod tests {
     use super::super::tests::memory;
     use super::*;
 
-    fn buffers(memory: &Arc<GuestMemory>, runs: &[(u64, u64)]) -> Buffers {
+    fn buffers(memory: &Arc<GuestMemory>, extents: &[(u64, u64)]) -> Buffers {
         let mut buffers = Buffers::new(memory);
-        runs.iter().for_each(|&(gpa, len)| buffers.push(Run { gpa, len }).unwrap());
+        extents.iter().for_each(|&(gpa, len)| buffers.push(Extent { gpa, len }).unwrap());
         buffers
     }
 
@@ -196,7 +196,7 @@ mod tests {
         let memory = memory(&[(0, 0x1000)]);
         let mut buffers = Buffers::new(&memory);
         for (gpa, len) in [(0xfff, 2), (0x1000, 1), (u64::MAX, 1), (0, u64::MAX)] {
-            assert_eq!(buffers.push(Run { gpa, len }), None, "{gpa:#x}+{len:#x}");
+            assert_eq!(buffers.push(Extent { gpa, len }), None, "{gpa:#x}+{len:#x}");
         }
         assert!(buffers.read_pair(0xff0).is_some());
         assert!(buffers.read_pair(0xff8).is_none() && buffers.read_pair(4).is_none());

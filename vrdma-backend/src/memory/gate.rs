@@ -5,28 +5,28 @@ use std::time::{Duration, Instant};
 
 /// The gate for a device's pinned regions. Each device has one.
 #[derive(Debug, Default)]
-pub struct LoanGate {
+pub struct PinGate {
     /// The generation in the upper half, and the number of copies in progress in the lower half.
     ///
     /// The generation is how often the pins were revoked.
     pub state: AtomicU64,
     /// The owner's own fields. They have cache lines that no copying thread takes away.
-    pub lender: Lender,
+    pub owner: GateOwner,
 }
 
 /// Fields that only the owner's thread writes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Lender {
+pub struct GateOwner {
     /// The generation of new pins: how often pins were revoked.
     pub number: AtomicU64,
     /// Something was pinned since the last revocation.
-    pub has_lent: AtomicBool,
+    pub has_pinned: AtomicBool,
     /// A copy from revoked pins took too long, and may still be in progress.
     pub is_kept: AtomicBool,
 }
 
-/// The units of [`LoanGate::state`]: one copy in progress, and one generation.
+/// The units of [`PinGate::state`]: one copy in progress, and one generation.
 const COPIER: u64 = 1;
 const GENERATION: u64 = 1 << 32;
 /// How long the owner waits for copies in progress. A copy takes some 10 us. A copy that takes
@@ -36,18 +36,18 @@ pub const PATIENCE: Duration = Duration::from_millis(100);
 /// it.
 const LOOKS: u32 = 1000;
 
-impl LoanGate {
+impl PinGate {
     /// Returns the generation for a new pin. Copies from the pin are allowed until the next
-    /// [`LoanGate::take_back`].
+    /// [`PinGate::revoke`].
     ///
     /// `None` while a copy from revoked pins is in progress. Only the owner's thread may call this
-    /// and `take_back`.
-    pub fn lends(&self) -> Option<u64> {
+    /// and `revoke`.
+    pub fn pin(&self) -> Option<u64> {
         if self.is_kept() {
             return None;
         }
-        self.lender.has_lent.store(true, Ordering::Relaxed);
-        Some(self.lender.number.load(Ordering::Relaxed))
+        self.owner.has_pinned.store(true, Ordering::Relaxed);
+        Some(self.owner.number.load(Ordering::Relaxed))
     }
 
     /// Revokes all pins: no copy from them starts after this.
@@ -56,25 +56,25 @@ impl LoanGate {
     /// pages of the two guests. Returns false if that takes more than 100 ms. The memory must then
     /// be left as it is.
     #[must_use]
-    pub fn take_back(&self) -> bool {
+    pub fn revoke(&self) -> bool {
         let mut began = None;
-        self.take_back_while(|| began.get_or_insert_with(Instant::now).elapsed() < PATIENCE)
+        self.revoke_while(|| began.get_or_insert_with(Instant::now).elapsed() < PATIENCE)
     }
 
-    fn take_back_while(&self, mut may_wait: impl FnMut() -> bool) -> bool {
-        if !self.lender.has_lent.load(Ordering::Relaxed) {
+    fn revoke_while(&self, mut may_wait: impl FnMut() -> bool) -> bool {
+        if !self.owner.has_pinned.load(Ordering::Relaxed) {
             return !self.is_kept();
         }
-        self.lender.has_lent.store(false, Ordering::Relaxed);
+        self.owner.has_pinned.store(false, Ordering::Relaxed);
         let mut state = self.state.fetch_add(GENERATION, Ordering::Acquire);
         // The upper half of the state wraps, and so does this number.
-        self.lender.number.store((state / GENERATION + 1) % GENERATION, Ordering::Relaxed);
+        self.owner.number.store((state / GENERATION + 1) % GENERATION, Ordering::Relaxed);
         let mut looks = 0;
         while !state.is_multiple_of(GENERATION) {
             looks += 1;
             match looks % LOOKS {
                 0 if !may_wait() => {
-                    self.lender.is_kept.store(true, Ordering::Relaxed);
+                    self.owner.is_kept.store(true, Ordering::Relaxed);
                     return false;
                 }
                 0 => yield_now(),
@@ -88,11 +88,11 @@ impl LoanGate {
 
     /// Returns whether a copy from revoked pins may still be in progress.
     fn is_kept(&self) -> bool {
-        if !self.lender.is_kept.load(Ordering::Relaxed) {
+        if !self.owner.is_kept.load(Ordering::Relaxed) {
             return false;
         }
         let is_kept = !self.state.load(Ordering::Acquire).is_multiple_of(GENERATION);
-        self.lender.is_kept.store(is_kept, Ordering::Relaxed);
+        self.owner.is_kept.store(is_kept, Ordering::Relaxed);
         is_kept
     }
 
@@ -101,15 +101,15 @@ impl LoanGate {
     pub fn copying<T>(&self, number: u64, copy: impl FnOnce() -> T) -> Option<T> {
         // Either this thread sees the new generation, or the revoking thread sees this copy.
         let is_valid = self.state.fetch_add(COPIER, Ordering::Acquire) / GENERATION == number;
-        let _within = Within(&self.state);
+        let _copy = CopyInProgress(&self.state);
         is_valid.then(copy)
     }
 }
 
 /// A copy in progress. The guard also ends it if the copy panics.
-struct Within<'a>(&'a AtomicU64);
+struct CopyInProgress<'a>(&'a AtomicU64);
 
-impl Drop for Within<'_> {
+impl Drop for CopyInProgress<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.fetch_sub(COPIER, Ordering::Release);

@@ -7,14 +7,14 @@
 mod backing;
 mod buffers;
 mod copy;
+mod extent;
 mod gate;
 mod heat;
 mod ledger;
-mod lent;
+mod pinned;
 mod populate;
 mod reaper;
 mod region;
-mod run;
 mod shared;
 pub mod sigbus;
 mod slot;
@@ -22,14 +22,14 @@ mod sync;
 
 pub use backing::MapOptions;
 pub use buffers::Buffers;
-pub use gate::{LoanGate, PATIENCE};
+pub use extent::{Extent, HostExtent};
+pub use gate::{PATIENCE, PinGate};
 pub use ledger::{Ledger, TooMany};
-pub use lent::Lent;
+pub use pinned::Pinned;
 #[cfg(test)]
 pub(crate) use reaper::tests::Busy;
 pub use reaper::{Backlog, Entry, reap};
-pub use region::{Loans, MrMemory, Runs, Translation};
-pub use run::{HostRun, Run};
+pub use region::{Extents, MrMemory, Pins, Translation};
 pub use shared::{Shared, SharedLine, fetch_ahead};
 
 use crate::panics;
@@ -184,7 +184,7 @@ impl GuestMemory {
         unsafe { madvise(mapped.as_ptr().cast(), size, Advice::LinuxDontDump) }?;
         if is_huge {
             // Huge pages are reserved for the guest, and take long to allocate.
-            populate::populate(HostRun { ptr: mapped.as_ptr(), len });
+            populate::populate(HostExtent { ptr: mapped.as_ptr(), len });
         }
         let mmap = self.mmap.insert_region(mapped.clone()).map_err(io::Error::other)?;
         let dma = self.options.dma.as_ref().and_then(|dma| dma.map(mapped.as_ptr(), size));
@@ -229,12 +229,12 @@ impl GuestMemory {
     ///
     /// # Errors
     /// The function, or all guests together, would exceed their limit. No page is made then.
-    pub fn populate(&self, runs: &[Run], budget: &mut u64) -> Result<(), TooMany> {
+    pub fn populate(&self, extents: &[Extent], budget: &mut u64) -> Result<(), TooMany> {
         let all = *budget;
         let mut present = populate::Present::default();
         let mut charged: Vec<(&Charge, u64)> = Vec::new();
         let mut is_too_much = false;
-        self.for_pieces(runs, budget, |gpa, piece| {
+        self.for_pieces(extents, budget, |gpa, piece| {
             let view =
                 self.views.iter().find(|view| gpa.checked_sub(view.gpa).is_some_and(|at| at < view.len));
             let Some(view) = view.filter(|view| view.mapping.page == PAGE) else { return };
@@ -252,15 +252,15 @@ impl GuestMemory {
             charged.into_iter().for_each(|(charge, bytes)| charge.give_back(bytes));
             return Err(TooMany);
         }
-        self.for_pieces(runs, &mut { all }, |_, piece| populate::populate(piece));
+        self.for_pieces(extents, &mut { all }, |_, piece| populate::populate(piece));
         Ok(())
     }
 
     /// Calls `f` for the mapped pieces of these extents, with the guest-physical address, up to
     /// `budget` bytes.
-    fn for_pieces(&self, runs: &[Run], budget: &mut u64, mut f: impl FnMut(u64, HostRun)) {
-        for run in runs {
-            let (mut at, mut left) = (run.gpa, run.len.min(*budget));
+    fn for_pieces(&self, extents: &[Extent], budget: &mut u64, mut f: impl FnMut(u64, HostExtent)) {
+        for extent in extents {
+            let (mut at, mut left) = (extent.gpa, extent.len.min(*budget));
             *budget -= left;
             while let Some(piece) = self.piece(at, left).filter(|_| left != 0) {
                 f(at, piece);
@@ -319,14 +319,14 @@ impl GuestMemory {
             .map(|v| addr - v.front_end_addr + v.gpa)
     }
 
-    /// Appends the pieces that back `run` to `out`. There are several if it crosses region
+    /// Appends the pieces that back `extent` to `out`. There are several if it crosses region
     /// boundaries.
     ///
     /// Returns `None` if a part is not guest memory, or if the extent is empty.
-    pub fn resolve(&self, run: Run, out: &mut Vec<HostRun>) -> Option<()> {
-        let end = run.gpa.checked_add(run.len)?;
-        let mut at = run.gpa;
-        if run.len == 0 {
+    pub fn resolve(&self, extent: Extent, out: &mut Vec<HostExtent>) -> Option<()> {
+        let end = extent.gpa.checked_add(extent.len)?;
+        let mut at = extent.gpa;
+        if extent.len == 0 {
             return None;
         }
         while at < end {
@@ -344,19 +344,19 @@ impl GuestMemory {
         Some(())
     }
 
-    /// Returns the piece that backs `run`, if it is contiguous in this process.
-    pub fn resolve_one(&self, run: Run) -> Option<HostRun> {
-        self.piece(run.gpa, run.len).filter(|piece| piece.len == run.len && run.len != 0)
+    /// Returns the piece that backs `extent`, if it is contiguous in this process.
+    pub fn resolve_one(&self, extent: Extent) -> Option<HostExtent> {
+        self.piece(extent.gpa, extent.len).filter(|piece| piece.len == extent.len && extent.len != 0)
     }
 
     /// Returns the piece at `gpa`: `len` bytes, or fewer if the region ends before.
-    fn piece(&self, gpa: u64, len: u64) -> Option<HostRun> {
+    fn piece(&self, gpa: u64, len: u64) -> Option<HostExtent> {
         let region = self.mmap.find_region(GuestAddress(gpa))?;
         let offset = gpa - region.start_addr().0;
         let len = len.min(region.len() - offset);
         // SAFETY: `offset` is less than the region's length, so the pointer stays in the mapping.
         let ptr = unsafe { region.as_ptr().add(offset as usize) };
-        Some(HostRun { ptr, len })
+        Some(HostExtent { ptr, len })
     }
 }
 
@@ -395,7 +395,7 @@ pub(crate) mod tests {
         let memory = memory(&[(0, 0x1000), (0x2000, 0x1000), (0x3000, 0x1000)]);
         let resolve = |gpa, len| {
             let mut out = Vec::new();
-            memory.resolve(Run { gpa, len }, &mut out).map(|()| out.iter().map(|r| r.len).sum::<u64>())
+            memory.resolve(Extent { gpa, len }, &mut out).map(|()| out.iter().map(|r| r.len).sum::<u64>())
         };
         assert_eq!(resolve(0, 0x1000), Some(0x1000));
         assert_eq!(resolve(0x2fff, 2), Some(2), "crosses from region to region");
@@ -404,13 +404,13 @@ pub(crate) mod tests {
         {
             assert_eq!(resolve(gpa, len), None, "{gpa:#x}+{len:#x}");
         }
-        assert!(memory.resolve_one(Run { gpa: 0x2100, len: 0x100 }).is_some());
+        assert!(memory.resolve_one(Extent { gpa: 0x2100, len: 0x100 }).is_some());
     }
 
     #[test]
     fn pages_that_a_file_has_cost_nothing_and_others_until_they_are_unmapped() {
         const LEN: u64 = 16 << 20;
-        let run = |gpa, len| [Run { gpa, len }];
+        let extent = |gpa, len| [Extent { gpa, len }];
         let file = memfd(LEN);
         // The VMM itself has made pages 0 to 1023, and page 2000.
         for at in (0..1024).chain([2000]) {
@@ -423,20 +423,23 @@ pub(crate) mod tests {
             RegionSpec { gpa: 0x1000, len: LEN, front_end_addr: 0, file_offset: 0, file }
         };
         let memory = GuestMemory::empty(options.clone()).map_anew(vec![spec()]).unwrap();
-        let populate = |runs: &[Run]| memory.populate(runs, &mut { u64::MAX });
+        let populate = |extents: &[Extent]| memory.populate(extents, &mut { u64::MAX });
         // Names all of these pages, then all again, in extents that are not whole pages.
-        assert_eq!(populate(&run(0x1000, 4 << 20)), Ok(()));
-        assert_eq!(populate(&run(0x1001, (4 << 20) - 1)), Ok(()));
+        assert_eq!(populate(&extent(0x1000, 4 << 20)), Ok(()));
+        assert_eq!(populate(&extent(0x1001, (4 << 20) - 1)), Ok(()));
         // Names two missing pages by three extents within them, and one page that is there.
         let at = 0x1000 + 1999 * 4096;
-        let runs =
-            [Run { gpa: at + 8, len: 1 }, Run { gpa: at + 16, len: 1 }, Run { gpa: at, len: 3 * 4096 }];
-        assert_eq!(populate(&runs), Ok(()));
+        let extents = [
+            Extent { gpa: at + 8, len: 1 },
+            Extent { gpa: at + 16, len: 1 },
+            Extent { gpa: at, len: 3 * 4096 },
+        ];
+        assert_eq!(populate(&extents), Ok(()));
         assert_eq!(ledger.bytes(), 2 * 4096);
-        assert_eq!(populate(&run(0x1000 + (8 << 20), 2 << 20)), Err(TooMany));
+        assert_eq!(populate(&extent(0x1000 + (8 << 20), 2 << 20)), Err(TooMany));
         assert_eq!(ledger.bytes(), 2 * 4096, "none is made");
-        assert_eq!(populate(&run(0x1000 + (8 << 20), 1 << 20)), Ok(()));
-        assert_eq!(populate(&run(0x1000, 4 << 20)), Ok(()), "they are there already");
+        assert_eq!(populate(&extent(0x1000 + (8 << 20), 1 << 20)), Ok(()));
+        assert_eq!(populate(&extent(0x1000, 4 << 20)), Ok(()), "they are there already");
         assert_eq!(ledger.bytes(), (1 << 20) + 2 * 4096);
         // Another table keeps the mapping.
         let other = memory
@@ -469,11 +472,11 @@ pub(crate) mod tests {
                 file: memfd(0x1000),
             })
             .unwrap();
-        assert!(both.resolve_one(Run { gpa: 0x4000, len: 0x1000 }).is_some());
+        assert!(both.resolve_one(Extent { gpa: 0x4000, len: 0x1000 }).is_some());
         assert!(both.without(0x4000, 0x2000).is_err());
         let one = both.without(0x4000, 0x1000).unwrap();
-        assert!(one.resolve_one(Run { gpa: 0x4000, len: 1 }).is_none());
-        assert!(one.resolve_one(Run { gpa: 0, len: 1 }).is_some());
+        assert!(one.resolve_one(Extent { gpa: 0x4000, len: 1 }).is_none());
+        assert!(one.resolve_one(Extent { gpa: 0, len: 1 }).is_some());
         let overlap = one.with(RegionSpec {
             gpa: 0xfff,
             len: 0x1000,
@@ -489,7 +492,7 @@ pub(crate) mod tests {
         let memory = memory(&[(0, 0x3000), (0x8000, 0x1000)]);
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         for (gpa, len) in [(0u64, 0x3000), (0x8000, 0x1000)] {
-            let at = memory.resolve_one(Run { gpa, len }).unwrap().ptr.addr();
+            let at = memory.resolve_one(Extent { gpa, len }).unwrap().ptr.addr();
             // Regions of one file may be in one mapping.
             let is_its = |line: &&str| {
                 let (begin, end) =
@@ -681,19 +684,19 @@ pub(crate) mod tests {
         let options = MapOptions { dma: Some(Dma::new(Arc::new(Iommu::default()))), ..MapOptions::default() };
         let spec = RegionSpec { gpa: 0, len: 0x4000, front_end_addr: 0, file_offset: 0, file: memfd(0x4000) };
         let memory = Arc::new(GuestMemory::empty(options).map_anew(vec![spec]).unwrap());
-        let region = MrMemory::new(&memory, &[Run { gpa: 0, len: 0x4000 }]).unwrap();
+        let region = MrMemory::new(&memory, &[Extent { gpa: 0, len: 0x4000 }]).unwrap();
         let lens = |offset, len| {
             let mut out = Vec::new();
-            region.loan(offset, len, &mut out).unwrap();
+            region.pin_for_dma(offset, len, &mut out).unwrap();
             out.iter().map(crate::port::External::len).collect::<Vec<_>>()
         };
         assert_eq!(lens(0, 0x1000), [0x1000]);
         assert_eq!(lens(0xfff, 0x1002), [1, 0x1000, 1]);
         assert_eq!(lens(0x1800, 0x2000), [0x800, 0x1000, 0x800]);
         let plain = tests::memory(&[(0, 0x4000)]);
-        let plain = MrMemory::new(&plain, &[Run { gpa: 0, len: 0x4000 }]).unwrap();
+        let plain = MrMemory::new(&plain, &[Extent { gpa: 0, len: 0x4000 }]).unwrap();
         let mut out = Vec::new();
-        plain.loan(0xfff, 0x1002, &mut out).unwrap();
+        plain.pin_for_dma(0xfff, 0x1002, &mut out).unwrap();
         assert_eq!(out.len(), 1, "virtual devices read it as it is");
     }
 
@@ -701,7 +704,7 @@ pub(crate) mod tests {
     fn whoever_drops_memory_last_does_not_unmap_it() {
         let memory = memory(&[(0, 0x1000)]);
         let busy = reaper::tests::Busy::new();
-        let start = memory.resolve_one(Run { gpa: 0, len: 1 }).unwrap().ptr;
+        let start = memory.resolve_one(Extent { gpa: 0, len: 1 }).unwrap().ptr;
         let is_mapped = || {
             // SAFETY: msync accesses no memory of this process. It fails if the address is not
             // mapped.

@@ -3,7 +3,7 @@
 //! The first access to a page may wait until the system finds one. In the worker, all guests would
 //! wait for that. Sessions therefore touch in their own threads what the worker will use.
 
-use super::run::HostRun;
+use super::extent::HostExtent;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 
 /// Makes the pages of a piece of guest memory resident. The caller holds the memory, so the piece
 /// stays mapped.
-pub(super) fn populate(piece: HostRun) {
+pub(super) fn populate(piece: HostExtent) {
     let mut at = piece.ptr.map_addr(|addr| addr & !(PAGE as usize - 1));
     let mut left = (piece.len + (piece.ptr.addr() - at.addr()) as u64).next_multiple_of(PAGE);
     while left != 0 {
@@ -64,7 +64,7 @@ impl Present {
     ///
     /// The piece belongs to the mapping of `len` bytes at `start`. The caller holds the memory, so
     /// the piece stays mapped.
-    pub(super) fn missing(&mut self, piece: HostRun, (start, len): (usize, u64)) -> u64 {
+    pub(super) fn missing(&mut self, piece: HostExtent, (start, len): (usize, u64)) -> u64 {
         let (mut at, mut left, mut missing) = ((piece.ptr.addr() - start) as u64, piece.len, 0);
         while left != 0 {
             let stretch = at / SLICE * SLICE;

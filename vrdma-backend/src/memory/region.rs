@@ -1,6 +1,6 @@
 //! The memory of a registered region (MR).
 
-use super::{Buffers, GuestMemory, HostRun, Run, TooMany, copy::copy, reap};
+use super::{Buffers, Extent, GuestMemory, HostExtent, TooMany, copy::copy, reap};
 use crate::cycles::{self, Stage};
 use crate::port::External;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,25 +12,25 @@ use vrdma_transport::{Fault, PageList, Region};
 pub struct MrMemory {
     host: Host,
     /// Keeps the memory mapped that `host` points to.
-    guard: Arc<LoanGuard>,
-    runs: Runs,
+    guard: Arc<PinGuard>,
+    extents: Extents,
 }
 
-/// The owner of what a region has pinned ([`MrMemory::loan`]). Each pin and the region itself hold
-/// it.
+/// The owner of what a region has pinned ([`MrMemory::pin_for_dma`]). Each pin and the region
+/// itself hold it.
 #[derive(Debug)]
-struct LoanGuard {
+struct PinGuard {
     memory: Arc<GuestMemory>,
 }
 
 /// Memory that regions have pinned and that may still be in use. The regions do not hold it any
 /// more.
 #[derive(Clone, Debug, Default)]
-pub struct Loans(Vec<Weak<LoanGuard>>);
+pub struct Pins(Vec<Weak<PinGuard>>);
 
-impl Loans {
+impl Pins {
     /// Forgets the pins that have ended. Returns whether all have.
-    pub fn are_back(&mut self) -> bool {
+    pub fn are_released(&mut self) -> bool {
         self.0.retain(|guard| guard.strong_count() != 0);
         // A thread that released memory has read it before.
         fence(Ordering::Acquire);
@@ -38,7 +38,7 @@ impl Loans {
     }
 
     /// Adds the pins of `others`.
-    pub fn extend(&mut self, others: Loans) {
+    pub fn extend(&mut self, others: Pins) {
         self.0.extend(others.0);
     }
 }
@@ -46,23 +46,23 @@ impl Loans {
 /// The guest-physical extents of a region. They are shared, so that another thread than the worker
 /// can translate them.
 #[derive(Clone, Debug)]
-pub struct Runs(Arc<Gpa>);
+pub struct Extents(Arc<Gpa>);
 
 /// A translation of a region's extents to addresses of this process.
 #[derive(Debug)]
 pub struct Translation {
     host: Host,
-    of: Runs,
+    of: Extents,
 }
 
 #[derive(Debug)]
 enum Host {
     /// One piece. This is the common case, and needs no further cache line.
-    One(HostRun),
+    One(HostExtent),
     /// Several pieces in order, each with its offset in the region.
-    Many(Arc<[(u64, HostRun)]>),
+    Many(Arc<[(u64, HostExtent)]>),
     /// Several pieces in order, of pages that REG_MR requests registered.
-    Pages(Arc<[(u64, HostRun)]>),
+    Pages(Arc<[(u64, HostExtent)]>),
     /// All guest memory. Offsets are guest-physical addresses.
     All,
     /// The memory does not exist any more.
@@ -71,10 +71,10 @@ enum Host {
 
 #[derive(Debug)]
 enum Gpa {
-    One(Run),
-    Many(Box<[Run]>),
+    One(Extent),
+    Many(Box<[Extent]>),
     /// Extents that REG_MR requests registered. The number is the most that they may register.
-    Pages(u32, Box<[Run]>),
+    Pages(u32, Box<[Extent]>),
     All,
 }
 
@@ -82,7 +82,7 @@ enum Gpa {
 // `MrMemory` access it, and the `MrMemory` keeps it mapped.
 unsafe impl Send for Host {}
 
-impl Runs {
+impl Extents {
     /// Translates the extents. If they are not all in this memory, each use returns [`Fault`].
     pub fn translate(&self, memory: &GuestMemory) -> Translation {
         Translation { host: resolve(memory, &self.0).unwrap_or(Host::Gone), of: self.clone() }
@@ -97,8 +97,8 @@ impl Runs {
     /// The errors of [`GuestMemory::populate`].
     pub fn populate(&self, memory: &GuestMemory, budget: &mut u64) -> Result<(), TooMany> {
         match &*self.0 {
-            Gpa::One(run) => memory.populate(&[*run], budget),
-            Gpa::Many(runs) => memory.populate(runs, budget),
+            Gpa::One(extent) => memory.populate(&[*extent], budget),
+            Gpa::Many(extents) => memory.populate(extents, budget),
             Gpa::All | Gpa::Pages(..) => Ok(()),
         }
     }
@@ -109,37 +109,37 @@ const MANY: u64 = 1024;
 
 impl Drop for MrMemory {
     fn drop(&mut self) {
-        if self.runs() > MANY {
-            reap((std::mem::replace(&mut self.host, Host::Gone), self.runs.clone()));
+        if self.extents() > MANY {
+            reap((std::mem::replace(&mut self.host, Host::Gone), self.extents.clone()));
         }
     }
 }
 
 impl MrMemory {
-    /// Returns the memory of `runs`, in order. `None` if a part is not guest memory.
-    pub fn new(memory: &Arc<GuestMemory>, runs: &[Run]) -> Option<MrMemory> {
-        let gpa = match runs {
+    /// Returns the memory of `extents`, in order. `None` if a part is not guest memory.
+    pub fn new(memory: &Arc<GuestMemory>, extents: &[Extent]) -> Option<MrMemory> {
+        let gpa = match extents {
             [one] => Gpa::One(*one),
             many => Gpa::Many(many.into()),
         };
         let host = resolve(memory, &gpa)?;
-        Some(MrMemory { host, guard: guard(memory), runs: Runs(Arc::new(gpa)) })
+        Some(MrMemory { host, guard: guard(memory), extents: Extents(Arc::new(gpa)) })
     }
 
     /// Returns all memory of the guest. Offsets are guest-physical addresses.
     pub fn all(memory: &Arc<GuestMemory>) -> MrMemory {
-        MrMemory { host: Host::All, guard: guard(memory), runs: Runs(Arc::new(Gpa::All)) }
+        MrMemory { host: Host::All, guard: guard(memory), extents: Extents(Arc::new(Gpa::All)) }
     }
 
     /// Returns an empty region, in which requests may register up to `most` pages.
     pub fn pages(memory: &Arc<GuestMemory>, most: u32) -> MrMemory {
         let gpa = Gpa::Pages(most, Box::default());
-        MrMemory { host: Host::Pages(Arc::default()), guard: guard(memory), runs: Runs(Arc::new(gpa)) }
+        MrMemory { host: Host::Pages(Arc::default()), guard: guard(memory), extents: Extents(Arc::new(gpa)) }
     }
 
     /// Returns its guest-physical extents.
-    pub fn places(&self) -> Runs {
-        self.runs.clone()
+    pub fn places(&self) -> Extents {
+        self.extents.clone()
     }
 
     /// Switches to a new memory table, in which its [`MrMemory::places`] have been translated.
@@ -147,21 +147,21 @@ impl MrMemory {
     /// If the memory does not exist there, each use returns [`Fault`] until a later table has it
     /// again. Returns the old translation, which may take long to drop, and the pins of the old
     /// memory.
-    pub fn install(&mut self, memory: &Arc<GuestMemory>, new: Translation) -> (Translation, Loans) {
-        let loans = self.loans();
+    pub fn install(&mut self, memory: &Arc<GuestMemory>, new: Translation) -> (Translation, Pins) {
+        let pins = self.pins();
         self.guard = guard(memory);
         // A request may have registered other pages since. They are few, so this thread translates
         // them.
-        let new = if Arc::ptr_eq(&new.of.0, &self.runs.0) { new } else { self.runs.translate(memory) };
-        (Translation { host: std::mem::replace(&mut self.host, new.host), of: new.of }, loans)
+        let new = if Arc::ptr_eq(&new.of.0, &self.extents.0) { new } else { self.extents.translate(memory) };
+        (Translation { host: std::mem::replace(&mut self.host, new.host), of: new.of }, pins)
     }
 
     /// Returns the number of guest memory extents, or their largest number if requests register
     /// them.
-    pub fn runs(&self) -> u64 {
-        match &*self.runs.0 {
+    pub fn extents(&self) -> u64 {
+        match &*self.extents.0 {
             Gpa::One(_) => 1,
-            Gpa::Many(runs) => runs.len() as u64,
+            Gpa::Many(extents) => extents.len() as u64,
             Gpa::Pages(most, _) => (*most).into(),
             Gpa::All => 0,
         }
@@ -184,25 +184,25 @@ impl MrMemory {
 
     /// Returns the present pins, for a caller that is about to drop the region. Usually there are
     /// none.
-    pub fn loans(&self) -> Loans {
-        let is_loaned = Arc::strong_count(&self.guard) > 1;
-        Loans(is_loaned.then(|| Arc::downgrade(&self.guard)).into_iter().collect())
+    pub fn pins(&self) -> Pins {
+        let is_pinned = Arc::strong_count(&self.guard) > 1;
+        Pins(is_pinned.then(|| Arc::downgrade(&self.guard)).into_iter().collect())
     }
 
     /// Returns the present pins. Later pins of the region are not among them.
-    pub fn recall(&mut self) -> Loans {
-        let loans = self.loans();
-        if !loans.0.is_empty() {
+    pub fn revoke(&mut self) -> Pins {
+        let pins = self.pins();
+        if !pins.0.is_empty() {
             self.guard = guard(&self.guard.memory);
         }
-        loans
+        pins
     }
 
     /// Appends a range to `out`, pinned for as long as the sender needs it. At most 65,535 bytes.
     ///
     /// It stays mapped even if the front-end disconnects. If a device reads the memory by DMA, each
     /// piece lies in one page: QEMU's NICs behind an IOMMU drop others.
-    pub fn loan(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
+    pub fn pin_for_dma(&self, offset: u64, len: u16, out: &mut Vec<External>) -> Result<(), Fault> {
         let page = self.guard.memory.dma_page();
         self.for_pieces(offset, len.into(), |ptr, _, n| {
             let mut done = 0;
@@ -223,11 +223,11 @@ impl MrMemory {
     /// `None` if the range is not all there, or [`MrMemory::may_pin`] is false.
     pub(super) fn stretch(&self, offset: u64, len: u32) -> Option<(Stretch, Arc<GuestMemory>)> {
         let stretch = match &self.host {
-            Host::One(run) => Stretch::One(whole(run, offset, len.into())?),
-            Host::Many(runs) => {
-                let &(start, last) = runs.last()?;
+            Host::One(extent) => Stretch::One(whole(extent, offset, len.into())?),
+            Host::Many(extents) => {
+                let &(start, last) = extents.last()?;
                 let end = offset.checked_add(len.into())?;
-                (end <= start + last.len).then(|| Stretch::Many(runs.clone(), offset))?
+                (end <= start + last.len).then(|| Stretch::Many(extents.clone(), offset))?
             }
             Host::Pages(_) | Host::All | Host::Gone => return None,
         };
@@ -236,10 +236,10 @@ impl MrMemory {
 
     /// Returns the piece at `offset`: at least one byte, at most `len`.
     #[inline]
-    pub(super) fn piece(&self, offset: u64, len: u64) -> Result<HostRun, Fault> {
+    pub(super) fn piece(&self, offset: u64, len: u64) -> Result<HostExtent, Fault> {
         match &self.host {
-            Host::One(run) if offset < run.len => Ok(tail(*run, offset, len)),
-            Host::Many(runs) | Host::Pages(runs) => piece_of(runs, offset, len),
+            Host::One(extent) if offset < extent.len => Ok(tail(*extent, offset, len)),
+            Host::Many(extents) | Host::Pages(extents) => piece_of(extents, offset, len),
             Host::All => self.guard.memory.piece(offset, len).ok_or(Fault),
             _ => Err(Fault),
         }
@@ -279,18 +279,18 @@ impl MrMemory {
 /// Extents that do not overlap cross each region boundary at most once.
 const MAX_SEAMS: usize = 512;
 
-fn guard(memory: &Arc<GuestMemory>) -> Arc<LoanGuard> {
-    Arc::new(LoanGuard { memory: memory.clone() })
+fn guard(memory: &Arc<GuestMemory>) -> Arc<PinGuard> {
+    Arc::new(PinGuard { memory: memory.clone() })
 }
 
 fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
     let mut out = Vec::new();
     match gpa {
         Gpa::All => return Some(Host::All),
-        Gpa::One(run) => memory.resolve(*run, &mut out)?,
-        Gpa::Many(runs) | Gpa::Pages(_, runs) => runs.iter().try_for_each(|run| {
-            memory.resolve(*run, &mut out)?;
-            (out.len() <= runs.len() + MAX_SEAMS).then_some(())
+        Gpa::One(extent) => memory.resolve(*extent, &mut out)?,
+        Gpa::Many(extents) | Gpa::Pages(_, extents) => extents.iter().try_for_each(|extent| {
+            memory.resolve(*extent, &mut out)?;
+            (out.len() <= extents.len() + MAX_SEAMS).then_some(())
         })?,
     }
     let is_registered = matches!(gpa, Gpa::Pages(..));
@@ -300,10 +300,10 @@ fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
         return Some(Host::One(one));
     }
     let mut offset = 0;
-    let many = out.into_iter().map(|run| {
+    let many = out.into_iter().map(|extent| {
         let start = offset;
-        offset += run.len;
-        (start, run)
+        offset += extent.len;
+        (start, extent)
     });
     let many = many.collect();
     Some(if is_registered { Host::Pages(many) } else { Host::Many(many) })
@@ -313,21 +313,26 @@ fn resolve(memory: &GuestMemory, gpa: &Gpa) -> Option<Host> {
 ///
 /// `None` if the list is not guest memory, or names an address that is no multiple of the page
 /// size.
-fn page_runs(memory: &Arc<GuestMemory>, list: &PageList, offset: u64, length: u64) -> Option<Box<[Run]>> {
+fn page_extents(
+    memory: &Arc<GuestMemory>,
+    list: &PageList,
+    offset: u64,
+    length: u64,
+) -> Option<Box<[Extent]>> {
     let PageList { addr, pages, page_shift } = *list;
     let mut entries = vec![[0; 8]; pages as usize];
     let mut buffers = Buffers::new(memory);
-    buffers.push(Run { gpa: addr, len: 8 * u64::from(pages) })?;
+    buffers.push(Extent { gpa: addr, len: 8 * u64::from(pages) })?;
     buffers.read(0, entries.as_flattened_mut());
     let size = 1 << page_shift;
     let (mut skip, mut left) = (offset, length);
-    let run = |entry: [u8; 8]| {
+    let extent = |entry: [u8; 8]| {
         let page = u64::from_le_bytes(entry);
         let (gpa, len) = (page.checked_add(skip)?, left.min(size - skip));
         (skip, left) = (0, left - len);
-        page.is_multiple_of(size).then_some(Run { gpa, len })
+        page.is_multiple_of(size).then_some(Extent { gpa, len })
     };
-    entries.into_iter().map(run).collect()
+    entries.into_iter().map(extent).collect()
 }
 
 /// A segment: where a range of a region is in this process.
@@ -336,7 +341,7 @@ pub(super) enum Stretch {
     /// The range is contiguous, and begins here.
     One(*mut u8),
     /// The range is in the pieces of the region, from this offset on.
-    Many(Arc<[(u64, HostRun)]>, u64),
+    Many(Arc<[(u64, HostExtent)]>, u64),
 }
 
 // SAFETY: the pointers lead to memory shared with the guest. Only `copy` accesses it, while it is
@@ -345,25 +350,26 @@ unsafe impl Send for Stretch {}
 
 /// Returns the piece at `offset` of extents with offsets: at least one byte, at most `len`.
 #[inline]
-pub(super) fn piece_of(runs: &[(u64, HostRun)], offset: u64, len: u64) -> Result<HostRun, Fault> {
-    let index = runs.partition_point(|(start, _)| *start <= offset).checked_sub(1).ok_or(Fault)?;
-    let (start, run) = runs[index];
+pub(super) fn piece_of(extents: &[(u64, HostExtent)], offset: u64, len: u64) -> Result<HostExtent, Fault> {
+    let index = extents.partition_point(|(start, _)| *start <= offset).checked_sub(1).ok_or(Fault)?;
+    let (start, extent) = extents[index];
     let offset = offset - start;
-    if offset < run.len { Ok(tail(run, offset, len)) } else { Err(Fault) }
+    if offset < extent.len { Ok(tail(extent, offset, len)) } else { Err(Fault) }
 }
 
 /// Returns the address of `len` bytes at `offset`, if the extent contains all of them.
 #[inline]
-fn whole(run: &HostRun, offset: u64, len: u64) -> Option<*mut u8> {
+fn whole(extent: &HostExtent, offset: u64, len: u64) -> Option<*mut u8> {
     // SAFETY: `offset` is at most the extent's length, so the pointer stays in it, or one past its
     // end.
-    (len <= run.len && offset <= run.len - len).then(|| unsafe { run.ptr.add(offset as usize) })
+    (len <= extent.len && offset <= extent.len - len).then(|| unsafe { extent.ptr.add(offset as usize) })
 }
 
 #[inline]
-fn tail(run: HostRun, offset: u64, len: u64) -> HostRun {
-    // SAFETY: each caller has checked that `offset < run.len`, so the pointer stays in the extent.
-    HostRun { ptr: unsafe { run.ptr.add(offset as usize) }, len: len.min(run.len - offset) }
+fn tail(extent: HostExtent, offset: u64, len: u64) -> HostExtent {
+    // SAFETY: each caller has checked that `offset < extent.len`, so the pointer stays in the
+    // extent.
+    HostExtent { ptr: unsafe { extent.ptr.add(offset as usize) }, len: len.min(extent.len - offset) }
 }
 
 impl Region for MrMemory {
@@ -413,11 +419,11 @@ impl Region for MrMemory {
     }
 
     fn register(&mut self, list: &PageList, offset: u64, length: u64) -> Result<(), Fault> {
-        let Gpa::Pages(most, _) = *self.runs.0 else { return Err(Fault) };
-        let runs = page_runs(&self.guard.memory, list, offset, length).ok_or(Fault)?;
-        let gpa = Gpa::Pages(most, runs);
+        let Gpa::Pages(most, _) = *self.extents.0 else { return Err(Fault) };
+        let extents = page_extents(&self.guard.memory, list, offset, length).ok_or(Fault)?;
+        let gpa = Gpa::Pages(most, extents);
         self.host = resolve(&self.guard.memory, &gpa).ok_or(Fault)?;
-        self.runs = Runs(Arc::new(gpa));
+        self.extents = Extents(Arc::new(gpa));
         Ok(())
     }
 }
@@ -432,15 +438,15 @@ mod tests {
         drop(region.install(memory, translation));
     }
 
-    fn runs(list: &[(u64, u64)]) -> Vec<Run> {
-        list.iter().map(|&(gpa, len)| Run { gpa, len }).collect()
+    fn extents(list: &[(u64, u64)]) -> Vec<Extent> {
+        list.iter().map(|&(gpa, len)| Extent { gpa, len }).collect()
     }
 
     #[test]
     fn scattered_regions_read_and_write_as_one() {
         let memory = memory(&[(0, 0x4000)]);
-        let scattered = MrMemory::new(&memory, &runs(&[(0x3000, 5), (0x100, 1), (0x2000, 100)])).unwrap();
-        let flat = MrMemory::new(&memory, &runs(&[(0x1000, 106)])).unwrap();
+        let scattered = MrMemory::new(&memory, &extents(&[(0x3000, 5), (0x100, 1), (0x2000, 100)])).unwrap();
+        let flat = MrMemory::new(&memory, &extents(&[(0x1000, 106)])).unwrap();
         let data: Vec<u8> = (0..106).collect();
         scattered.write(0, &data).unwrap();
         scattered.copy_to(3, &flat, 3, 103).unwrap();
@@ -456,7 +462,7 @@ mod tests {
     fn nothing_beyond_the_region_is_reached() {
         let memory = memory(&[(0, 0x4000)]);
         for region in [&[(0x1000u64, 16u64)][..], &[(0x1000, 8), (0x2000, 8)]] {
-            let region = MrMemory::new(&memory, &runs(region)).unwrap();
+            let region = MrMemory::new(&memory, &extents(region)).unwrap();
             assert!(region.write(9, &[1; 8]).is_err());
             assert!(region.write(u64::MAX, &[1; 8]).is_err());
             assert!(region.read(16, &mut [0]).is_err());
@@ -467,7 +473,7 @@ mod tests {
     #[test]
     fn runs_that_cross_between_regions_of_memory_all_the_time_are_refused() {
         let memory = memory(&[(0, 0x1000), (0x1000, 0x1000), (0x2000, 0x1000)]);
-        let crossing = |count| MrMemory::new(&memory, &vec![Run { gpa: 0, len: 0x3000 }; count]);
+        let crossing = |count| MrMemory::new(&memory, &vec![Extent { gpa: 0, len: 0x3000 }; count]);
         assert!(crossing(10).is_some());
         assert!(crossing(1000).is_none());
     }
@@ -475,7 +481,7 @@ mod tests {
     #[test]
     fn atomics_need_an_aligned_word_in_one_piece() {
         let memory = memory(&[(0, 0x4000)]);
-        let region = MrMemory::new(&memory, &runs(&[(0x1000, 12), (0x2004, 12), (0x3001, 8)])).unwrap();
+        let region = MrMemory::new(&memory, &extents(&[(0x1000, 12), (0x2004, 12), (0x3001, 8)])).unwrap();
         region.write(0, &7u64.to_le_bytes()).unwrap();
         let add = |offset, value| region.with_word(offset, |word| word.fetch_add(value, Ordering::SeqCst));
         assert_eq!(add(0, 5).unwrap(), 7);
@@ -499,7 +505,7 @@ mod tests {
         let memory = memory(&[(0, 0x4000), (0x4000, 0x2000)]);
         let all = MrMemory::all(&memory);
         let mut region = MrMemory::pages(&memory, 8);
-        assert_eq!((region.runs(), region.read(0, &mut [0])), (8, Err(Fault)));
+        assert_eq!((region.extents(), region.read(0, &mut [0])), (8, Err(Fault)));
         let list = list_at(&memory, 0x101, &[0x5000, 0x2000, 0x3000]);
         region.register(&list, 0xff0, 0x1020).unwrap();
         let data: Vec<u8> = (0..0x1020).map(|n| (n % 255) as u8).collect();
@@ -509,7 +515,7 @@ mod tests {
         all.read(0x5ff0, &mut found[..0x10]).unwrap();
         all.read(0x2000, &mut found[0x10..]).unwrap();
         assert_eq!(found, data);
-        assert_eq!((region.runs(), region.may_pin()), (8, false));
+        assert_eq!((region.extents(), region.may_pin()), (8, false));
         // A failed registration changes nothing.
         let odd = list_at(&memory, 0x200, &[0x5000, 0x2001, 0x3000]);
         let outside = list_at(&memory, 0x300, &[0x5000, 0x6000, 0x3000]);
@@ -527,7 +533,7 @@ mod tests {
         region.register(&large, 0, 0x6000).unwrap();
         region.register(&PageList { pages: 0, ..list }, 0, 0).unwrap();
         assert_eq!(region.read(0, &mut [0]), Err(Fault));
-        let mut other = MrMemory::new(&memory, &runs(&[(0x1000, 0x1000)])).unwrap();
+        let mut other = MrMemory::new(&memory, &extents(&[(0x1000, 0x1000)])).unwrap();
         assert_eq!(other.register(&list, 0, 16), Err(Fault), "it is not for that");
     }
 
@@ -554,7 +560,7 @@ mod tests {
     #[test]
     fn a_region_follows_the_memory_table() {
         let before = memory(&[(0, 0x1000), (0x1000, 0x1000)]);
-        let mut region = MrMemory::new(&before, &runs(&[(0x800, 0x1000)])).unwrap();
+        let mut region = MrMemory::new(&before, &extents(&[(0x800, 0x1000)])).unwrap();
         remap(&mut region, &memory(&[(0, 0x1000)]));
         assert!(region.read(0, &mut [0]).is_err());
         remap(&mut region, &before);

@@ -1,6 +1,6 @@
 //! Access to words and small structures in memory that the guest shares.
 
-use super::{GuestMemory, Run};
+use super::{Extent, GuestMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -31,13 +31,13 @@ pub struct Shared<const ALIGN: usize = 16> {
 unsafe impl<const ALIGN: usize> Send for Shared<ALIGN> {}
 
 impl<const ALIGN: usize> Shared<ALIGN> {
-    /// Maps `run`. `None` if it does not all exist, is not contiguous, or does not begin at a
+    /// Maps `extent`. `None` if it does not all exist, is not contiguous, or does not begin at a
     /// multiple of `ALIGN`.
-    pub fn new(memory: &Arc<GuestMemory>, run: Run) -> Option<Self> {
-        if !run.gpa.is_multiple_of(ALIGN as u64) {
+    pub fn new(memory: &Arc<GuestMemory>, extent: Extent) -> Option<Self> {
+        if !extent.gpa.is_multiple_of(ALIGN as u64) {
             return None;
         }
-        let host = memory.resolve_one(run)?;
+        let host = memory.resolve_one(extent)?;
         if host.ptr.align_offset(ALIGN) != 0 {
             return None;
         }
@@ -170,7 +170,7 @@ impl SharedLine {
     /// Maps the line at this address. `None` if the address is not aligned to a line, or not guest
     /// memory.
     pub fn new(memory: &Arc<GuestMemory>, gpa: u64) -> Option<SharedLine> {
-        let piece = Shared::<{ Self::SIZE }>::new(memory, Run { gpa, len: Self::SIZE as u64 })?;
+        let piece = Shared::<{ Self::SIZE }>::new(memory, Extent { gpa, len: Self::SIZE as u64 })?;
         Some(SharedLine { ptr: piece.ptr.cast(), _memory: piece._memory })
     }
 
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn words_are_little_endian() {
         let memory = memory(&[(0, 0x1000)]);
-        let piece = Shared::<64>::new(&memory, Run { gpa: 0x40, len: 0x40 }).unwrap();
+        let piece = Shared::<64>::new(&memory, Extent { gpa: 0x40, len: 0x40 }).unwrap();
         piece.store64(8, 0x0807_0605_0403_0201, Ordering::Relaxed);
         assert_eq!(piece.load16(10, Ordering::Relaxed), 0x0403);
         assert_eq!(piece.load32(12, Ordering::Relaxed), 0x0807_0605);
@@ -209,14 +209,14 @@ mod tests {
     #[test]
     fn pieces_are_refused_when_misaligned_or_missing() {
         let memory = memory(&[(0, 0x1000), (0x1000, 0x1000)]);
-        assert!(Shared::<64>::new(&memory, Run { gpa: 0x20, len: 64 }).is_none());
-        assert!(Shared::<64>::new(&memory, Run { gpa: 0x1fc0, len: 128 }).is_none());
+        assert!(Shared::<64>::new(&memory, Extent { gpa: 0x20, len: 64 }).is_none());
+        assert!(Shared::<64>::new(&memory, Extent { gpa: 0x1fc0, len: 128 }).is_none());
     }
 
     #[test]
     fn lines_are_read_whole_and_refused_when_misaligned_or_missing() {
         let memory = memory(&[(0, 0x1000)]);
-        let piece = Shared::<64>::new(&memory, Run { gpa: 0x40, len: 0x40 }).unwrap();
+        let piece = Shared::<64>::new(&memory, Extent { gpa: 0x40, len: 0x40 }).unwrap();
         piece.publish_words(0, [1, 2, 3, 4, 5, 6, 7, 8]);
         let mut words = [0; 8];
         SharedLine::new(&memory, 0x40).unwrap().read(&mut words);
@@ -228,13 +228,13 @@ mod tests {
     #[should_panic(expected = "inside the shared piece")]
     fn words_are_published_inside() {
         let memory = memory(&[(0, 0x1000)]);
-        Shared::<8>::new(&memory, Run { gpa: 0, len: 64 }).unwrap().publish_words(40, [0; 4]);
+        Shared::<8>::new(&memory, Extent { gpa: 0, len: 64 }).unwrap().publish_words(40, [0; 4]);
     }
 
     #[test]
     #[should_panic(expected = "inside the shared piece")]
     fn accesses_stay_inside() {
         let memory = memory(&[(0, 0x1000)]);
-        Shared::<64>::new(&memory, Run { gpa: 0, len: 64 }).unwrap().load32(64, Ordering::Relaxed);
+        Shared::<64>::new(&memory, Extent { gpa: 0, len: 64 }).unwrap().load32(64, Ordering::Relaxed);
     }
 }

@@ -146,7 +146,7 @@ fn replace(address: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::tests::memfd;
-    use super::super::{GuestMemory, MrMemory, RegionSpec, Run};
+    use super::super::{Extent, GuestMemory, MrMemory, RegionSpec};
     use super::*;
     use std::cell::Cell;
     use std::sync::Arc;
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(bytes, [9, 9, 9, 9, 9, 9, 9, 9, 1, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(FAULTS_HERE.get(), before.1 + 1, "the region is replaced as a whole");
         assert!(faults() > before.0, "and it is told");
-        assert!(MrMemory::new(&memory, &[Run { gpa: 0, len: 1 }]).is_some());
+        assert!(MrMemory::new(&memory, &[Extent { gpa: 0, len: 1 }]).is_some());
     }
 
     /// Two front-ends against a third, the victim.

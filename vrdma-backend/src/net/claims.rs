@@ -24,7 +24,7 @@ const LINK_LAYER_OPTIONS: [u8; 2] = [1, 2];
 const UNSPECIFIED: Gid = Gid([0; 16]);
 
 /// The addresses that a guest may use.
-pub struct Own<I, M> {
+pub struct GuestIdentity<I, M> {
     /// Whether an IP address is the guest's.
     pub ip: I,
     /// Whether an Ethernet address is the guest's.
@@ -33,7 +33,7 @@ pub struct Own<I, M> {
     pub router: bool,
 }
 
-impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> Own<I, M> {
+impl<I: Fn(Gid) -> bool, M: Fn(Mac) -> bool> GuestIdentity<I, M> {
     /// Checks the head of a frame of the guest.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ mod tests {
     fn check(frame: &[u8]) -> Result<(), Reason> {
         let ip = |gid| [Gid::from_ipv4([10, 0, 0, 1]), Gid(v6(1))].contains(&gid);
         let mac = |mac: Mac| mac.0 == OWN_MAC;
-        Own { ip, mac, router: false }.check(&frame[..frame.len().min(HEAD)])
+        GuestIdentity { ip, mac, router: false }.check(&frame[..frame.len().min(HEAD)])
     }
 
     fn frame(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
@@ -264,7 +264,7 @@ mod tests {
         let (spoofed, ok) = (Err(Reason::SpoofedNd), Ok(()));
         let check = |source, message: &[u8]| {
             let (ip, mac) = (|gid| gid == Gid(v6(1)), |mac: Mac| mac.0 == OWN_MAC);
-            Own { ip, mac, router: true }.check(&icmp(source, message))
+            GuestIdentity { ip, mac, router: true }.check(&icmp(source, message))
         };
         let advertise = |options: &[u8]| [&[ROUTER_ADVERTISEMENT][..], &[0; 15], options].concat();
         let redirect = |target: [u8; 16], options: &[u8]| {

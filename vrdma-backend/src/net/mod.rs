@@ -7,13 +7,13 @@
 //! | `bucket` | how much may a guest flood? |
 //! | `rings`, `virtqueues` | when does a virtqueue run? |
 //! | `switch`, `verdict`, `table` | where does a frame go? |
-//! | `outlets`, `nic`, `inside` | how does it get there? |
+//! | `outlets`, `nic`, `local_receivers` | how does it get there? |
 //! | `claims` | does a guest use only its own addresses? |
 //! | `steer` | is a frame for a guest's TCP in this process, and is its source genuine? |
 //! | `turn` | how much of a guest is served in one round? |
 //! | `shares` | how do guests share the uplink's room? |
 //! | `frame` | where are a frame's bytes? |
-//! | `judged` | is the delivered frame the one that was checked? |
+//! | `checked` | is the delivered frame the one that was checked? |
 //! | `finish` | how are requested offloads done? |
 //!
 //! A frame is handled completely before the next one. Nothing is queued, so a guest that does not
@@ -21,12 +21,12 @@
 //! buffers to the receiver's.
 
 mod bucket;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod checked;
 mod claims;
 mod finish;
 mod frame;
-mod inside;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod judged;
+mod local_receivers;
 mod nic;
 mod outlets;
 mod receiver;
@@ -41,7 +41,7 @@ mod verdict;
 mod virtqueues;
 
 pub use finish::Fill;
-pub use inside::Inside;
+pub use local_receivers::LocalReceivers;
 pub use nic::{Lost, SwitchUplink};
 pub use outlets::{MIN_FRAME, UplinkCounters};
 pub use switch::{Member, SwitchCounters};
@@ -177,14 +177,14 @@ impl Net {
         frame: &[u8],
         from: SwitchPort,
         uplink: &mut dyn SwitchUplink,
-        inside: &mut dyn Inside,
+        local: &mut dyn LocalReceivers,
     ) {
         self.outlets.uplink.uplink_received += 1;
         let frame = FrameView::bytes(frame);
         let verdict = self.switch.decide(now, frame.headers(), frame.head(), from);
-        let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.headers(), from), inside);
-        self.outlets.overhear(&self.have_tcp, verdict, &frame, inside);
-        self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
+        let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.headers(), from), local);
+        self.outlets.overhear(&self.have_tcp, verdict, &frame, local);
+        self.outlets.forward(&self.switch, verdict, &frame, from, uplink, local);
     }
 
     /// Decides where a packet of the engine goes, by its headers.
@@ -203,11 +203,11 @@ impl Net {
         verdict: Verdict,
         (headers, packet): (&Head, &[u8]),
         uplink: &mut dyn SwitchUplink,
-        inside: &mut dyn Inside,
+        local: &mut dyn LocalReceivers,
     ) {
         let frame = FrameView::with_headers(Some(*headers), packet);
         let source = (Some(headers), SwitchPort::Engine);
-        let verdict = steer(&mut self.switch, &self.have_tcp, verdict, source, inside);
+        let verdict = steer(&mut self.switch, &self.have_tcp, verdict, source, local);
         if self.outlets.ports(&self.switch, verdict, &frame, SwitchPort::Engine) > 1
             && let Some(guest) = self.switch.owner(headers.eth.src)
             && !self.floods[guest].take(now, 1)
@@ -217,7 +217,7 @@ impl Net {
             return self.outlets.transmit_limited(&frame, uplink);
         }
         // A packet of the engine never goes to the engine: the switch drops it as a hairpin.
-        self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Engine, uplink, inside);
+        self.outlets.forward(&self.switch, verdict, &frame, SwitchPort::Engine, uplink, local);
     }
 
     /// Publishes used buffers and interrupts drivers. The worker calls it at the end of each round.

@@ -3,7 +3,7 @@
 use super::finish;
 use super::finish::Fill;
 use super::frame::FrameView;
-use super::inside::Inside;
+use super::local_receivers::LocalReceivers;
 use super::nic::{Lost, SwitchUplink};
 use super::receiver::Receiver;
 use super::switch::Switch;
@@ -95,7 +95,7 @@ impl Outlets {
         frame: &FrameView<'_>,
         from: SwitchPort,
         uplink: &mut dyn SwitchUplink,
-        inside: &mut dyn Inside,
+        local: &mut dyn LocalReceivers,
     ) -> u64 {
         match verdict {
             Verdict::Drop(_) => return 0,
@@ -105,28 +105,28 @@ impl Outlets {
                 return 0;
             }
             Verdict::To(SwitchPort::Engine) => {
-                self.hand_over(frame, &mut |headers, packet| inside.packet(headers, packet));
+                self.hand_over(frame, &mut |headers, packet| local.packet(headers, packet));
                 return 0;
             }
             Verdict::To(SwitchPort::Tcp(guest)) => {
-                self.hand_over(frame, &mut |headers, segment| inside.segment(guest, headers, segment));
+                self.hand_over(frame, &mut |headers, segment| local.segment(guest, headers, segment));
                 return 0;
             }
             Verdict::Group | Verdict::RoceGroup | Verdict::Unknown => {}
         }
-        let (mut effort, vlan) = (0, frame.vlan());
+        let (mut cost, vlan) = (0, frame.vlan());
         if goes_to_engine(verdict, from) {
-            self.hand_over(frame, &mut |headers, packet| inside.packet(headers, packet));
+            self.hand_over(frame, &mut |headers, packet| local.packet(headers, packet));
         }
         for guest in 0..self.receivers.len() {
             if self.floods(switch, guest, verdict, vlan, from) {
-                effort += self.deliver(guest, frame);
+                cost += self.deliver(guest, frame);
             }
         }
         if !from.is_outside() {
             self.transmit(frame, uplink);
         }
-        effort
+        cost
     }
 
     /// Passes an ICMP message that a packet was too long to the guest's own TCP, too.
@@ -138,13 +138,13 @@ impl Outlets {
         have_tcp: &[bool],
         verdict: Verdict,
         frame: &FrameView<'_>,
-        inside: &mut dyn Inside,
+        local: &mut dyn LocalReceivers,
     ) {
         if let Verdict::To(SwitchPort::Guest(guest)) = verdict
             && have_tcp[guest]
             && frame.headers().is_some_and(|headers| headers.kind == FrameKind::TooLong)
         {
-            self.hand_over(frame, &mut |_, complaint| inside.too_long(guest, complaint));
+            self.hand_over(frame, &mut |_, complaint| local.too_long(guest, complaint));
         }
     }
 
@@ -166,7 +166,7 @@ impl Outlets {
     /// Delivers a frame to a guest. Returns how many descriptors were read for that.
     fn deliver(&mut self, guest: usize, frame: &FrameView<'_>) -> u64 {
         let receiver = &mut self.receivers[guest];
-        let before = receiver.effort();
+        let before = receiver.cost();
         match panics::contain_step(RECEIVING, || receiver.deliver(frame, &mut self.scratch)) {
             Ok(Ok(())) => {}
             Ok(Err(broken)) => {
@@ -180,7 +180,7 @@ impl Outlets {
                 return 0;
             }
         }
-        receiver.effort() - before
+        receiver.cost() - before
     }
 
     /// Sends a frame to other hosts only, because it exceeds what its guest may flood.

@@ -96,16 +96,16 @@ impl Receiver {
         self.starved = None;
         queue.buffers.clear();
         self.chains.clear();
-        let most = queue.effort + (DESCRIPTORS + needed / DESCRIPTOR_BYTES) as u64;
+        let most = queue.cost + (DESCRIPTORS + needed / DESCRIPTOR_BYTES) as u64;
         while queue.buffers.len() < needed {
-            let (before, effort) = (queue.buffers.len(), queue.effort);
+            let (before, cost) = (queue.buffers.len(), queue.cost);
             let Some(chain) = queue.pop()? else {
                 queue.rewind(self.chains.len() as u16);
                 self.starved = Some((queue.available(), needed));
                 self.counters.rx_no_buffer += 1;
                 return Ok(());
             };
-            let (room, descriptors) = (queue.buffers.len() - before, queue.effort - effort);
+            let (room, descriptors) = (queue.buffers.len() - before, queue.cost - cost);
             if room < header || descriptors > MAX_CHAIN {
                 queue.latch_broken();
                 return Err(if room < header {
@@ -114,7 +114,7 @@ impl Receiver {
                     ChainError::Long(descriptors)
                 });
             }
-            if queue.effort > most {
+            if queue.cost > most {
                 queue.rewind(self.chains.len() as u16 + 1);
                 self.starved = Some((queue.available(), needed));
                 self.counters.rx_scattered += 1;
@@ -141,8 +141,8 @@ impl Receiver {
     }
 
     /// Returns the number of descriptors read since the queue started.
-    pub fn effort(&self) -> u64 {
-        self.rings.queue.as_ref().map_or(0, |queue| queue.effort)
+    pub fn cost(&self) -> u64 {
+        self.rings.queue.as_ref().map_or(0, |queue| queue.cost)
     }
 
     /// Lets frames look for room again, because the driver or its buffers changed.

@@ -60,7 +60,7 @@ pub struct Sender {
 
 /// A frame taken out of a transmit queue.
 #[derive(Debug)]
-pub struct Taken {
+pub struct TakenFrame {
     /// Head of its descriptor chain.
     pub chain: u16,
     /// Position of the frame, unless it was refused.
@@ -85,7 +85,7 @@ impl Sender {
     ///
     /// # Errors
     /// The queue is broken. It takes no more frames.
-    pub fn take(&mut self) -> Result<Option<Taken>, ChainError> {
+    pub fn take(&mut self) -> Result<Option<TakenFrame>, ChainError> {
         let Some(queue) = &mut self.rings.queue else { return Ok(None) };
         queue.buffers.clear();
         let Some(chain) = queue.pop()? else { return Ok(None) };
@@ -96,11 +96,11 @@ impl Sender {
             Err(Refusal::Header(BadHeader::Checksum)) => self.counters.tx_bad_checksum += 1,
             Err(Refusal::Length) => self.counters.tx_oversize += 1,
         }
-        Ok(Some(Taken { chain, frame: frame.ok() }))
+        Ok(Some(TakenFrame { chain, frame: frame.ok() }))
     }
 
     /// Returns the frame. It is valid until the next frame is taken.
-    pub fn frame(&self, taken: &Taken) -> Option<FrameView<'_>> {
+    pub fn frame(&self, taken: &TakenFrame) -> Option<FrameView<'_>> {
         let (layout, queue) = (taken.frame.as_ref()?, self.rings.queue.as_ref()?);
         let offset = layout.header + layout.head;
         Some(FrameView::guest(&self.head[..layout.head], &queue.buffers, offset, layout.offload))

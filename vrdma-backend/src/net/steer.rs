@@ -5,7 +5,7 @@
 //! of the guest. Another host may not use an address of a local guest. All other TCP is for the
 //! netdev, whatever its source.
 
-use super::inside::Inside;
+use super::local_receivers::LocalReceivers;
 use super::switch::Switch;
 use super::verdict::{SwitchPort, Verdict};
 use crate::allowed::FrameVlan;
@@ -26,7 +26,7 @@ pub fn steer(
     have_tcp: &[bool],
     verdict: Verdict,
     (headers, from): (Option<&Head>, SwitchPort),
-    inside: &mut dyn Inside,
+    local: &mut dyn LocalReceivers,
 ) -> Verdict {
     let Verdict::To(SwitchPort::Guest(guest)) = verdict else { return verdict };
     if !have_tcp[guest] {
@@ -34,10 +34,10 @@ pub fn steer(
     }
     let Some(headers @ Head { eth, kind: FrameKind::Tcp(ends) }) = headers else { return verdict };
     let is_anothers = switch.listed().is_anothers(eth.dst, FrameVlan::of(eth), ends.dst);
-    if is_anothers || !inside.takes(guest, headers) {
+    if is_anothers || !local.takes(guest, headers) {
         return verdict;
     }
-    if is_its_senders(switch, from, (eth, ends), inside) {
+    if is_its_senders(switch, from, (eth, ends), local) {
         Verdict::To(SwitchPort::Tcp(guest))
     } else {
         switch.refuse_spoofed_tcp()
@@ -51,7 +51,7 @@ fn is_its_senders(
     switch: &Switch,
     from: SwitchPort,
     (eth, ends): (&Eth, &Endpoints),
-    inside: &mut dyn Inside,
+    local: &mut dyn LocalReceivers,
 ) -> bool {
     let (vlan, outer) = (FrameVlan::of(eth), VlanId::of(eth.vlan));
     let sender = switch.sender(from, eth.src);
@@ -60,5 +60,5 @@ fn is_its_senders(
     ends.src != ends.dst
         && sender.is_none_or(|sender| sender.may_speak_as(ends.src, outer))
         && !switch.listed().is_anothers(mac, vlan, ends.src)
-        && inside.holder(outer, ends.src).is_none_or(|holder| holder == mac)
+        && local.holder(outer, ends.src).is_none_or(|holder| holder == mac)
 }

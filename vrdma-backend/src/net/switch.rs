@@ -4,7 +4,7 @@
 //! uplink, and behind guests that may send from any address. A frame to an unknown destination goes
 //! to those ports. The switch only decides: it does not touch frames.
 
-use super::claims::Own;
+use super::claims::GuestIdentity;
 use super::table::{Learned, MacTable};
 use super::verdict::{Reason, SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, FrameVlan, Listed, Vlans};
@@ -337,7 +337,7 @@ impl Switch {
             None if self.elsewhere.contains_key(&mac) => false,
             None => any || member.any_mac && mac.is_unicast(),
         };
-        Own { ip, mac, router: any }.check(head)
+        GuestIdentity { ip, mac, router: any }.check(head)
     }
 
     /// Checks that a frame from this port may have this source, and learns the source.

@@ -7,7 +7,7 @@ use super::verdict::Reason;
 use super::*;
 use crate::allowed::{AllowedGid, Vlans};
 use crate::memory::tests::memory;
-use crate::memory::{Run, Shared};
+use crate::memory::{Extent, Shared};
 use crate::port;
 use crate::queue::VirtqueueSetup;
 use std::sync::atomic::Ordering;
@@ -55,7 +55,7 @@ impl SwitchUplink for Wire {
 /// queue's rings are at 0x100 and 0x200.
 fn net() -> (Net, Shared) {
     let memory = memory(&[(0, 0x4000)]);
-    let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x4000 }).unwrap();
+    let words = Shared::<16>::new(&memory, Extent { gpa: 0, len: 0x4000 }).unwrap();
     words.store64(0, 0x1000, Ordering::Relaxed);
     words.store64(8, 2 << 32 | 2048, Ordering::Relaxed);
     words.store16(0x102, 1, Ordering::Relaxed);
@@ -205,7 +205,7 @@ const SIZE: u16 = 64;
 /// rings are at 0x1000 and 0x3000.
 fn sender_and_receiver(dst: Mac, len: u32, descriptors: usize) -> (Net, Shared) {
     let memory = memory(&[(0, 0x40000)]);
-    let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x40000 }).unwrap();
+    let words = Shared::<16>::new(&memory, Extent { gpa: 0, len: 0x40000 }).unwrap();
     let describe = |at: usize, gpa: u64, len: u64, flags: u64, next: u64| {
         words.store64(at, gpa, Ordering::Relaxed);
         words.store64(at + 8, len | flags << 32 | next << 48, Ordering::Relaxed);
@@ -388,7 +388,7 @@ struct Tcp {
     complaints: Vec<(usize, Vec<u8>)>,
 }
 
-impl Inside for Tcp {
+impl LocalReceivers for Tcp {
     fn packet(&mut self, _: &Head, packet: &[u8]) {
         panic!("a segment is no RoCE packet: {packet:x?}");
     }

@@ -2,7 +2,7 @@
 
 use super::Net;
 use super::finish;
-use super::inside::Inside;
+use super::local_receivers::LocalReceivers;
 use super::nic::SwitchUplink;
 use super::steer::steer;
 use super::verdict::{Reason, SwitchPort, Verdict};
@@ -29,8 +29,13 @@ const MOST_FRAMES: u64 = 2048;
 impl Net {
     /// Takes the frames that guests have sent and forwards them. Returns true if there were any.
     ///
-    /// `inside` gets the frames that are not for a netdev.
-    pub fn turn(&mut self, now: Instant, uplink: &mut dyn SwitchUplink, inside: &mut dyn Inside) -> bool {
+    /// `local` gets the frames that are not for a netdev.
+    pub fn turn(
+        &mut self,
+        now: Instant,
+        uplink: &mut dyn SwitchUplink,
+        local: &mut dyn LocalReceivers,
+    ) -> bool {
         let mut waiting = 0;
         for guest in 0..self.senders.len() {
             match self.senders[guest].rings.queue.as_mut().map(|queue| queue.refresh()) {
@@ -43,7 +48,7 @@ impl Net {
             self.shares.begin(now, uplink.room(), waiting);
             for guest in 0..self.senders.len() {
                 if self.senders[guest].rings.queue.as_ref().is_some_and(|queue| queue.has_found())
-                    && let Err(broken) = self.serve(guest, now, uplink, inside)
+                    && let Err(broken) = self.serve(guest, now, uplink, local)
                 {
                     self.sender_broken(guest, broken);
                 }
@@ -59,14 +64,14 @@ impl Net {
         guest: usize,
         now: Instant,
         uplink: &mut dyn SwitchUplink,
-        inside: &mut dyn Inside,
+        local: &mut dyn LocalReceivers,
     ) -> Result<(), ChainError> {
         let from = SwitchPort::Guest(guest);
         let mut spent = self.spent[guest];
         while spent < TURN && self.shares.may_send(guest) {
             let to_uplink = self.outlets.uplink.tried();
             let sender = &mut self.senders[guest];
-            let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.effort);
+            let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.cost);
             let taken = match panics::contain_step(SENDING, || {
                 #[cfg(feature = "hooks")]
                 crate::hooks::guest_step(&self.names[guest]);
@@ -84,7 +89,7 @@ impl Net {
             if let Some(frame) = sender.frame(&taken) {
                 let verdict = self.switch.decide(now, frame.headers(), frame.head(), from);
                 let source = (frame.headers(), from);
-                let verdict = steer(&mut self.switch, &self.have_tcp, verdict, source, inside);
+                let verdict = steer(&mut self.switch, &self.have_tcp, verdict, source, local);
                 let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
                 let frames = finish::frames(&frame) as u64;
                 let limited =
@@ -94,8 +99,8 @@ impl Net {
                     self.outlets.transmit_limited(&frame, uplink);
                     1
                 } else {
-                    self.outlets.overhear(&self.have_tcp, verdict, &frame, inside);
-                    steps += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, inside);
+                    self.outlets.overhear(&self.have_tcp, verdict, &frame, local);
+                    steps += self.outlets.forward(&self.switch, verdict, &frame, from, uplink, local);
                     copies
                 };
                 steps += frames * copies;
@@ -112,7 +117,7 @@ impl Net {
             self.shares.sent(guest, self.outlets.uplink.tried() - to_uplink);
             let queue = self.senders[guest].rings.queue.as_mut().expect("a frame was taken out of it");
             queue.put_used(taken.chain, 0);
-            steps += queue.effort - before;
+            steps += queue.cost - before;
             spent += FRAME + steps * STEP;
         }
         self.spent[guest] = spent;

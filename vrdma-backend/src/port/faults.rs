@@ -115,14 +115,14 @@ struct FaultyWire {
     random: fastrand::Rng,
     /// Frames that can go on at once.
     ready: VecDeque<Frame>,
-    held: Vec<Held>,
+    held: Vec<DelayedFrame>,
     /// The number of frames that went on so far.
     passed: u64,
     counters: Counters,
 }
 
 #[derive(Debug)]
-struct Held {
+struct DelayedFrame {
     /// The frame goes on when `passed` has this value, or at the time `at`.
     after: u64,
     at: Duration,
@@ -198,11 +198,11 @@ impl FaultyWire {
         if delay < config.delay {
             self.counters.delayed += 1;
             let at = now + Duration::from_micros(config.delay_us);
-            self.held.push(Held { after: u64::MAX, at, frame: frame.to_heap() });
+            self.held.push(DelayedFrame { after: u64::MAX, at, frame: frame.to_heap() });
         } else if reorder < config.reorder {
             self.counters.reordered += 1;
             let after = self.passed + passed;
-            self.held.push(Held { after, at: now + MAX_WAIT, frame: frame.to_heap() });
+            self.held.push(DelayedFrame { after, at: now + MAX_WAIT, frame: frame.to_heap() });
         } else {
             self.pass(frame);
         }
@@ -221,7 +221,7 @@ impl FaultyWire {
     /// Lets frames go on that were held back long enough, in the order of their arrival.
     fn release(&mut self, now: Duration) {
         let passed = self.passed;
-        let due = |held: &Held| held.after <= passed || held.at <= now;
+        let due = |held: &DelayedFrame| held.after <= passed || held.at <= now;
         if !self.held.iter().any(due) {
             return;
         }

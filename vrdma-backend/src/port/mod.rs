@@ -6,7 +6,6 @@
 //! driver.
 
 mod capture;
-mod counters;
 mod devargs;
 mod dma;
 mod dpdk;
@@ -14,16 +13,15 @@ mod driver;
 mod external;
 mod faults;
 mod frame;
-mod mesh;
 mod offload;
 mod open;
 pub(crate) mod packet;
 mod pair;
 mod pins;
 mod sizes;
+mod worker_port;
 
 pub use capture::{Capture, CaptureFile};
-use counters::Counters;
 pub use devargs::UplinkDevice;
 pub use dma::{Dma, DmaMapper, DmaMapping};
 pub use dpdk::{Eal, Ethdev};
@@ -31,7 +29,6 @@ pub use driver::{Burst, Capabilities, Driver, Frames, Queues, Wakeup};
 pub use external::External;
 pub use faults::{Direction, Faults, FaultsConfig};
 pub use frame::{Frame, Origin};
-pub use mesh::{Mesh, Station, WorkerOf, mesh, places};
 pub use offload::{Checksums, Offload};
 pub use open::open;
 pub use packet::PacketSocket;
@@ -39,6 +36,7 @@ pub use pair::{Cable, DEPTH, pair, pair_of_depth};
 use sizes::BACKLOG;
 pub(crate) use sizes::ETHERNET;
 pub use sizes::{BURST, TURN};
+pub use worker_port::{Endpoint, WorkerOf, WorkerPort, slots, worker_ports};
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -59,29 +57,29 @@ enum Source {
     /// A NIC.
     Nic(Box<dyn Driver>),
     /// The other workers of this process, and the NIC if there is one.
-    Workers(Box<Mesh>),
+    Workers(Box<WorkerPort>),
 }
 
 impl Source {
     fn driver(&self) -> &dyn Driver {
         match self {
             Source::Nic(driver) => &**driver,
-            Source::Workers(mesh) => &**mesh,
+            Source::Workers(port) => &**port,
         }
     }
 
     fn driver_mut(&mut self) -> &mut dyn Driver {
         match self {
             Source::Nic(driver) => &mut **driver,
-            Source::Workers(mesh) => &mut **mesh,
+            Source::Workers(port) => &mut **port,
         }
     }
 
     /// Returns the inter-worker rings, if there are other workers.
-    fn mesh(&self) -> Option<&Mesh> {
+    fn worker_port(&self) -> Option<&WorkerPort> {
         match self {
             Source::Nic(_) => None,
-            Source::Workers(mesh) => Some(mesh),
+            Source::Workers(port) => Some(port),
         }
     }
 }
@@ -97,7 +95,7 @@ pub struct Port {
     queue: Vec<Frame>,
     queued_bytes: usize,
     up: bool,
-    counters: Counters,
+    counters: PortCounters,
 }
 
 impl Port {
@@ -107,8 +105,8 @@ impl Port {
     }
 
     /// Creates the port of a worker that is one of several.
-    pub fn of_worker(mesh: Mesh) -> Port {
-        Port::from_source(Source::Workers(Box::new(mesh)))
+    pub fn of_worker(port: WorkerPort) -> Port {
+        Port::from_source(Source::Workers(Box::new(port)))
     }
 
     fn from_source(mut source: Source) -> Port {
@@ -116,14 +114,14 @@ impl Port {
         let (capabilities, up) = (driver.capabilities(), driver.link());
         let free = Vec::with_capacity(BURST);
         let queue = Vec::with_capacity(BACKLOG);
-        Port { source, capabilities, free, queue, queued_bytes: 0, up, counters: Counters::default() }
+        Port { source, capabilities, free, queue, queued_bytes: 0, up, counters: PortCounters::default() }
     }
 
     /// Returns the driver alone.
     pub fn into_driver(self) -> Box<dyn Driver> {
         match self.source {
             Source::Nic(driver) => driver,
-            Source::Workers(mesh) => mesh,
+            Source::Workers(port) => port,
         }
     }
 
@@ -157,24 +155,24 @@ impl Port {
 
     /// Whether the port leads to other workers. They are reached while the link is down, too.
     pub fn reaches_workers(&self) -> bool {
-        self.source.mesh().is_some()
+        self.source.worker_port().is_some()
     }
 
     /// Whether the port leads to other hosts.
     pub fn leads_out(&self) -> bool {
-        self.source.mesh().is_none_or(Mesh::leads_out)
+        self.source.worker_port().is_none_or(WorkerPort::leads_out)
     }
 
     /// Whether the port has a queue pair of the NIC. Otherwise another worker's port sends and
     /// receives for it.
     pub fn has_queue(&self) -> bool {
-        self.source.mesh().is_none_or(Mesh::has_queue)
+        self.source.worker_port().is_none_or(WorkerPort::has_queue)
     }
 
     /// Whether the last [`Port::receive`] moved a frame of other workers that is not for its
     /// caller.
     pub fn has_relayed(&self) -> bool {
-        self.source.mesh().is_some_and(Mesh::has_relayed)
+        self.source.worker_port().is_some_and(WorkerPort::has_relayed)
     }
 
     /// Replaces the contents of `burst` by received frames, and returns their number.
@@ -216,7 +214,7 @@ impl Port {
     pub fn way_to(&mut self, dst: Mac) -> Way {
         match &mut self.source {
             Source::Nic(_) => Way::default(),
-            Source::Workers(mesh) => mesh.way_to(dst),
+            Source::Workers(port) => port.way_to(dst),
         }
     }
 
@@ -239,7 +237,7 @@ impl Port {
     #[inline]
     pub fn transmit(&mut self, len: usize) -> Option<Transmit<'_>> {
         let counters = &mut self.counters;
-        if !(self.up || self.source.mesh().is_some()) {
+        if !(self.up || self.source.worker_port().is_some()) {
             counters.tx_link_down += 1;
         } else if len > self.capabilities.max_frame {
             counters.tx_oversize += 1;
@@ -363,8 +361,8 @@ impl Port {
     /// Returns the counters for frames between workers, by name.
     pub fn worker_stats(&self) -> BTreeMap<&'static str, u64> {
         let mut stats = BTreeMap::new();
-        if let Some(mesh) = self.source.mesh() {
-            mesh.worker_counters(&mut |name, value| {
+        if let Some(port) = self.source.worker_port() {
+            port.worker_counters(&mut |name, value| {
                 stats.insert(name, value);
             });
         }
@@ -449,5 +447,37 @@ impl Transmit<'_> {
             queue.pop();
             counters.tx_no_buffer += 1;
         }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct PortCounters {
+    frames_received: u64,
+    bytes_received: u64,
+    frames_sent: u64,
+    bytes_sent: u64,
+    rx_oversize: u64,
+    tx_oversize: u64,
+    tx_no_buffer: u64,
+    tx_full: u64,
+    tx_link_down: u64,
+    link_changes: u64,
+}
+
+impl PortCounters {
+    /// Returns the counters with their names.
+    fn by_name(&self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::from([
+            ("frames_received", self.frames_received),
+            ("bytes_received", self.bytes_received),
+            ("frames_sent", self.frames_sent),
+            ("bytes_sent", self.bytes_sent),
+            ("rx_oversize", self.rx_oversize),
+            ("tx_oversize", self.tx_oversize),
+            ("tx_no_buffer", self.tx_no_buffer),
+            ("tx_full", self.tx_full),
+            ("tx_link_down", self.tx_link_down),
+            ("link_changes", self.link_changes),
+        ])
     }
 }

@@ -2,7 +2,7 @@
 //! 1.2, 2.7).
 
 use super::{Call, Kick, Rings, VirtqueueSetup};
-use crate::memory::{Buffers, GuestMemory, Run, Shared};
+use crate::memory::{Buffers, Extent, GuestMemory, Shared};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -39,7 +39,7 @@ pub struct ChainQueue {
     pub buffers: Buffers,
     /// Number of descriptors read since the queue started. It measures the work that the driver
     /// causes.
-    pub effort: u64,
+    pub cost: u64,
     /// Free-running index of the next entry to take.
     next: u16,
     /// Index up to which entries are known to be available.
@@ -129,7 +129,7 @@ impl ChainQueue {
             indirect,
             direction,
             buffers,
-            effort: 0,
+            cost: 0,
             next: base,
             available: base,
             used: base,
@@ -266,13 +266,13 @@ impl ChainQueue {
 
     #[inline]
     fn add(&mut self, descriptor: &Descriptor) -> Result<(), ChainError> {
-        self.effort += 1;
+        self.cost += 1;
         let writable = descriptor.flags & WRITE != 0;
         if writable != (self.direction == ChainDirection::ToDriver) {
             return Err(ChainError::Flags(descriptor.flags));
         }
         let (gpa, len) = (descriptor.gpa, descriptor.len);
-        self.buffers.push(Run { gpa, len: len.into() }).ok_or(ChainError::NotMemory { gpa, len })
+        self.buffers.push(Extent { gpa, len: len.into() }).ok_or(ChainError::NotMemory { gpa, len })
     }
 
     /// Marks a chain as used, with `written` bytes written to it.
@@ -368,7 +368,7 @@ impl ChainQueue {
 impl Mapped {
     /// Maps the rings. `None` if they are not in this memory, or not aligned.
     fn new(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Mapped> {
-        let desc = Run { gpa: setup.desc, len: 16 * u64::from(setup.size) };
+        let desc = Extent { gpa: setup.desc, len: 16 * u64::from(setup.size) };
         Some(Mapped { rings: Rings::new(memory, setup)?, desc: Shared::<16>::new(memory, desc)? })
     }
 }
@@ -400,7 +400,7 @@ mod tests {
     /// Makes a queue at the start of memory from 0 to 0x4000.
     fn driver(direction: ChainDirection, indirect: bool, event_idx: bool) -> Driver {
         let memory = memory(&[(0, 0x4000)]);
-        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x4000 }).unwrap();
+        let words = Shared::<16>::new(&memory, Extent { gpa: 0, len: 0x4000 }).unwrap();
         let (avail, used) = (AVAIL as u64, USED as u64);
         let setup =
             VirtqueueSetup { index: 0, size: SIZE, desc: 0, avail, used, event_idx, kick: None, call: None };

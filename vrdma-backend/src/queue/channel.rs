@@ -1,8 +1,7 @@
 //! Channels: virtqueues of work requests (see `vrdma_abi::wqe`).
 
-use super::entries::Copied;
 use super::{Kick, Rings, VirtqueueSetup};
-use crate::memory::{GuestMemory, Run, Shared, SharedLine};
+use crate::memory::{Extent, GuestMemory, Shared, SharedLine};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use vrdma_abi::wqe::unit;
@@ -140,10 +139,10 @@ impl Channel {
     pub fn bind(
         memory: &Arc<GuestMemory>,
         setup: VirtqueueSetup,
-        window: &[Run],
+        window: &[Extent],
     ) -> Result<Channel, BindError> {
         let rings = Rings::new(memory, &setup).ok_or(BindError::Rings)?;
-        let table = Run { gpa: setup.desc, len: 16 * u64::from(setup.size) };
+        let table = Extent { gpa: setup.desc, len: 16 * u64::from(setup.size) };
         let table = Shared::<16>::new(memory, table).ok_or(BindError::Rings)?;
         let window = merged(window);
         let mut slots = Vec::with_capacity(setup.size.into());
@@ -151,7 +150,7 @@ impl Channel {
         for index in 0..setup.size {
             let [gpa, rest] = table.read_words::<2>(16 * usize::from(index)).map(u64::from_le);
             // A valid descriptor has length 64, flags 0 and next 0.
-            let last = window.partition_point(|run| run.begins_by(gpa)).checked_sub(1);
+            let last = window.partition_point(|extent| extent.begins_by(gpa)).checked_sub(1);
             let inside = last.is_some_and(|at| window[at].contains(gpa, UNIT as u64));
             let slot = (rest == UNIT as u64 && inside).then(|| SharedLine::new(memory, gpa)).flatten();
             slots.push(slot.ok_or(BindError::Descriptor(index))?);
@@ -373,20 +372,20 @@ impl Channel {
 
 /// Sorts extents and merges those that overlap. Each slot's extent is then found by one binary
 /// search.
-fn merged(runs: &[Run]) -> Vec<Run> {
-    let mut runs = runs.to_vec();
-    runs.sort_unstable_by_key(|run| run.gpa);
-    runs.dedup_by(|next, run| {
-        let overlaps = next.gpa - run.gpa < run.len;
+fn merged(extents: &[Extent]) -> Vec<Extent> {
+    let mut extents = extents.to_vec();
+    extents.sort_unstable_by_key(|extent| extent.gpa);
+    extents.dedup_by(|next, extent| {
+        let overlaps = next.gpa - extent.gpa < extent.len;
         if overlaps {
-            run.len = run.len.max((next.gpa - run.gpa).saturating_add(next.len));
+            extent.len = extent.len.max((next.gpa - extent.gpa).saturating_add(next.len));
         }
         overlaps
     });
-    runs
+    extents
 }
 
-impl Run {
+impl Extent {
     /// Returns whether the first byte is at or before `gpa`.
     fn begins_by(&self, gpa: u64) -> bool {
         #[cfg(test)]
@@ -399,6 +398,49 @@ impl Run {
         #[cfg(test)]
         tests::LOOKS.set(tests::LOOKS.get() + 1);
         gpa.checked_sub(self.gpa).is_some_and(|offset| offset <= self.len && self.len - offset >= len)
+    }
+}
+
+/// Number of entries of the available ring that are copied out at once.
+///
+/// The driver meanwhile writes the cache lines of later entries, so each access would cost a miss.
+const LOOK: usize = 64;
+
+/// Entries of the available ring that were copied out.
+#[derive(Debug)]
+struct Copied {
+    slots: [u16; LOOK],
+    /// Free-running index of the first entry.
+    first: u16,
+    /// Number of entries.
+    count: u16,
+}
+
+impl Copied {
+    /// No entries.
+    const NONE: Copied = Copied { slots: [0; LOOK], first: 0, count: 0 };
+
+    /// Returns the slot of an entry, if the entry is among the copied ones.
+    #[inline]
+    fn get(&self, index: u16) -> Option<u16> {
+        let at = index.wrapping_sub(self.first);
+        if at < self.count { self.slots.get(usize::from(at)).copied() } else { None }
+    }
+
+    /// Copies out the entries from `first` up to `end`, or as many as there is room for.
+    #[inline(never)]
+    fn fill(&mut self, rings: &Rings, first: u16, end: u16) {
+        self.first = first;
+        self.count = end.wrapping_sub(first).min(LOOK as u16);
+        for (k, slot) in (0..self.count).zip(&mut self.slots) {
+            *slot = rings.avail_entry(first.wrapping_add(k));
+        }
+    }
+
+    /// Returns the slots of all copied entries, in order.
+    #[inline]
+    fn slots(&self) -> &[u16] {
+        &self.slots[..usize::from(self.count)]
     }
 }
 
@@ -415,7 +457,7 @@ mod tests {
 
     /// Makes a channel of two slots at 0x400, whose rings are at 0x100 and 0x200.
     fn channel(memory: &Arc<GuestMemory>) -> Channel {
-        let words = Shared::<16>::new(memory, Run { gpa: 0, len: 0x1000 }).unwrap();
+        let words = Shared::<16>::new(memory, Extent { gpa: 0, len: 0x1000 }).unwrap();
         for slot in 0..2 {
             words.store64(16 * slot, 0x400 + 64 * slot as u64, Ordering::Relaxed);
             words.store64(16 * slot + 8, UNIT as u64, Ordering::Relaxed);
@@ -423,7 +465,7 @@ mod tests {
         let (desc, avail, used) = (0, 0x100, 0x200);
         let setup =
             VirtqueueSetup { index: 5, size: 2, desc, avail, used, event_idx: false, kick: None, call: None };
-        Channel::bind(memory, setup, &[Run { gpa: 0x400, len: 128 }]).unwrap()
+        Channel::bind(memory, setup, &[Extent { gpa: 0x400, len: 128 }]).unwrap()
     }
 
     #[test]
@@ -436,7 +478,7 @@ mod tests {
         // This channel broke the rules first, and its memory is still there.
         let (old, new) = (memory(&[(0, 0x1000)]), memory(&[(0, 0x1000)]));
         let mut wrong = channel(&old);
-        let words = Shared::<4>::new(&old, Run { gpa: 0x100, len: 4 }).unwrap();
+        let words = Shared::<4>::new(&old, Extent { gpa: 0x100, len: 4 }).unwrap();
         words.store16(2, 7, Ordering::Release);
         drop(words);
         assert_eq!(wrong.refresh(), Err(ChannelError::Index { available: 7, next: 0 }));
@@ -454,7 +496,7 @@ mod tests {
     fn used_entries_say_what_was_taken_and_are_written_when_that_changes() {
         let memory = memory(&[(0, 0x1000)]);
         let mut channel = channel(&memory);
-        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x1000 }).unwrap();
+        let words = Shared::<16>::new(&memory, Extent { gpa: 0, len: 0x1000 }).unwrap();
         let mut out = super::NO_WORDS;
         for slot in 0..2 {
             words.store64(0x400 + 64 * slot, 1 << 8, Ordering::Relaxed);
@@ -489,7 +531,7 @@ mod tests {
     fn entries_that_became_available_later_are_looked_up_then() {
         let memory = memory(&[(0, 0x1000)]);
         let mut channel = channel(&memory);
-        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x1000 }).unwrap();
+        let words = Shared::<16>::new(&memory, Extent { gpa: 0, len: 0x1000 }).unwrap();
         let mut out = super::NO_WORDS;
         (0..2).for_each(|slot| {
             words.store64(0x400 + 64 * slot, 1 << 8 | (slot as u64) << 32, Ordering::Relaxed)
@@ -521,9 +563,9 @@ mod tests {
 
     #[test]
     fn runs_that_overlap_are_one_and_neighbours_are_not() {
-        let runs = [(300, 50), (100, 100), (150, 20), (180, 40), (220, 80), (0, 0), (u64::MAX - 1, 1)];
-        let runs = runs.map(|(gpa, len)| Run { gpa, len });
-        let merged: Vec<_> = merged(&runs).iter().map(|run| (run.gpa, run.len)).collect();
+        let extents = [(300, 50), (100, 100), (150, 20), (180, 40), (220, 80), (0, 0), (u64::MAX - 1, 1)];
+        let extents = extents.map(|(gpa, len)| Extent { gpa, len });
+        let merged: Vec<_> = merged(&extents).iter().map(|extent| (extent.gpa, extent.len)).collect();
         assert_eq!(merged, [(0, 0), (100, 120), (220, 80), (300, 50), (u64::MAX - 1, 1)]);
     }
 
@@ -535,7 +577,7 @@ mod tests {
         const RUNS: u64 = 4096;
         let first = 0x10_0000;
         let memory = memory(&[(0, first + 4096 * RUNS)]);
-        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: first }).unwrap();
+        let words = Shared::<16>::new(&memory, Extent { gpa: 0, len: first }).unwrap();
         for slot in 0..usize::from(SLOTS) {
             words.store64(16 * slot, first + 4096 * (RUNS - 1 - slot as u64), Ordering::Relaxed);
             words.store64(16 * slot + 8, UNIT as u64, Ordering::Relaxed);
@@ -551,7 +593,8 @@ mod tests {
             kick: None,
             call: None,
         };
-        let window: Vec<_> = (0..RUNS).map(|run| Run { gpa: first + 4096 * run, len: UNIT as u64 }).collect();
+        let window: Vec<_> =
+            (0..RUNS).map(|extent| Extent { gpa: first + 4096 * extent, len: UNIT as u64 }).collect();
         LOOKS.set(0);
         Channel::bind(&memory, setup, &window).unwrap();
         let looks = LOOKS.get();

@@ -1,6 +1,6 @@
 //! Completion queues in guest memory (see `vrdma_abi::cqe`).
 
-use crate::memory::{GuestMemory, Run, Shared, reap};
+use crate::memory::{Extent, GuestMemory, Shared, reap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vrdma_abi::cqe::{CqRecord, Cqe, TimedCqe};
@@ -54,7 +54,7 @@ pub struct CqRing {
 /// worker can map it.
 #[derive(Clone, Debug)]
 pub struct CqLayout {
-    runs: Arc<[Run]>,
+    extents: Arc<[Extent]>,
     entries: u32,
     kind: CqeKind,
 }
@@ -71,7 +71,7 @@ pub struct CqMapping {
 impl CqLayout {
     /// Maps the CQ. Returns `None` if it is not all in this memory.
     pub fn map(&self, memory: &Arc<GuestMemory>) -> Option<CqMapping> {
-        resolve(memory, &self.runs, self.entries, self.kind.size())
+        resolve(memory, &self.extents, self.entries, self.kind.size())
     }
 }
 
@@ -88,7 +88,7 @@ impl Drop for CqRing {
 
 /// A reserved slot of a CQ ring: the free-running index of a CQE.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place(u32);
+pub struct CqeSlot(u32);
 
 /// Size of a cache line in bytes.
 const LINE: usize = 64;
@@ -96,7 +96,7 @@ const LINE: usize = 64;
 impl CqMapping {
     /// Returns the chunk of a CQE, and the offset in the chunk.
     #[inline]
-    fn find(&self, Place(index): Place, entries: u32, kind: CqeKind) -> (&Shared<8>, usize) {
+    fn find(&self, CqeSlot(index): CqeSlot, entries: u32, kind: CqeKind) -> (&Shared<8>, usize) {
         let at = (index & (entries - 1)) as usize * kind.size();
         (&self.chunks[at >> self.chunk_shift], at & ((1 << self.chunk_shift) - 1))
     }
@@ -112,12 +112,12 @@ impl CqRing {
         u64::from(entries) * kind.size() as u64 + CqRecord::SIZE as u64
     }
 
-    /// Creates a CQ of `entries` entries in `runs`.
+    /// Creates a CQ of `entries` entries in `extents`.
     ///
     /// `entries` is a power of two, and the extents sum up to [`CqRing::bytes`]. Returns `None` if
     /// they are not all guest memory, or cut a CQE or the record.
-    pub fn new(memory: &Arc<GuestMemory>, runs: &[Run], kind: CqeKind, entries: u32) -> Option<CqRing> {
-        let layout = CqLayout { runs: runs.into(), entries, kind };
+    pub fn new(memory: &Arc<GuestMemory>, extents: &[Extent], kind: CqeKind, entries: u32) -> Option<CqRing> {
+        let layout = CqLayout { extents: extents.into(), entries, kind };
         Some(CqRing {
             mapped: Some(layout.map(memory)?),
             layout,
@@ -178,8 +178,8 @@ impl CqRing {
     /// Returns the number of extents that the CQ takes in this process.
     ///
     /// These are the guest's extents, or the chunks of the ring if there are more of those.
-    pub fn runs(&self) -> u64 {
-        self.layout.runs.len().max(self.mapped.as_ref().map_or(0, |mapped| mapped.chunks.len())) as u64
+    pub fn extents(&self) -> u64 {
+        self.layout.extents.len().max(self.mapped.as_ref().map_or(0, |mapped| mapped.chunks.len())) as u64
     }
 
     /// Reserves the next slot, for a CQE that is written later. By then the processor may have its
@@ -188,7 +188,7 @@ impl CqRing {
     /// # Errors
     /// The ring is full, or the consumer's index is invalid. The CQ is broken from then on.
     #[inline]
-    pub fn reserve(&mut self) -> Result<Place, Overrun> {
+    pub fn reserve(&mut self) -> Result<CqeSlot, Overrun> {
         let Some(mapped) = self.mapped.as_ref().filter(|_| !self.broken) else { return Err(Overrun) };
         if !self.overwrites && self.head.wrapping_sub(self.consumer) >= self.entries {
             self.consumer = mapped.record.load32(CONSUMER, Ordering::Acquire);
@@ -199,7 +199,7 @@ impl CqRing {
                 return Err(Overrun);
             }
         }
-        let place = Place(self.head);
+        let place = CqeSlot(self.head);
         self.head = self.head.wrapping_add(1);
         let (chunk, at) = mapped.find(place, self.entries, self.layout.kind);
         if at.is_multiple_of(LINE) {
@@ -214,7 +214,7 @@ impl CqRing {
     /// is called if the ring's CQEs have a time stamp. The consumer sees no CQE behind a slot that
     /// is not yet written.
     #[inline]
-    pub fn write(&mut self, place: Place, words: &[u64; 4], timestamp: impl FnOnce() -> u64) {
+    pub fn write(&mut self, place: CqeSlot, words: &[u64; 4], timestamp: impl FnOnce() -> u64) {
         // The memory may have gone since, if the guest removed it.
         let Some(mapped) = self.mapped.as_ref() else { return };
         let (chunk, at) = mapped.find(place, self.entries, self.layout.kind);
@@ -278,11 +278,11 @@ impl CqRing {
 
 /// Divides the ring into equal chunks, each contiguous in this process. They are as large as the
 /// extents allow.
-fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32, size: usize) -> Option<CqMapping> {
+fn resolve(memory: &Arc<GuestMemory>, extents: &[Extent], entries: u32, size: usize) -> Option<CqMapping> {
     let ring_bytes = u64::from(entries) * size as u64;
     let mut pieces = Vec::new();
-    for run in runs {
-        memory.resolve(*run, &mut pieces)?;
+    for extent in extents {
+        memory.resolve(*extent, &mut pieces)?;
     }
     // The size of a chunk is the largest power of two that divides the ring's size and the offset
     // of each cut.
@@ -299,7 +299,7 @@ fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32, size: usize) -
         return None;
     }
     let chunk_shift = chunk.ilog2();
-    let mut cutter = Cutter { runs, rest: Run { gpa: 0, len: 0 } };
+    let mut cutter = Cutter { extents, rest: Extent { gpa: 0, len: 0 } };
     let chunks: Option<Box<[Shared<8>]>> =
         (0..ring_bytes / chunk).map(|_| Shared::<8>::new(memory, cutter.cut(chunk)?)).collect();
     let chunks = chunks?;
@@ -309,26 +309,26 @@ fn resolve(memory: &Arc<GuestMemory>, runs: &[Run], entries: u32, size: usize) -
 
 /// Cuts pieces off extents that are known to be guest memory, from the first to the last.
 struct Cutter<'a> {
-    runs: &'a [Run],
-    /// The rest of the extent before `runs`.
-    rest: Run,
+    extents: &'a [Extent],
+    /// The rest of the extent before `extents`.
+    rest: Extent,
 }
 
 impl Cutter<'_> {
     /// Returns the next `len` bytes, if they are contiguous.
-    fn cut(&mut self, len: u64) -> Option<Run> {
+    fn cut(&mut self, len: u64) -> Option<Extent> {
         while self.rest.len < len {
-            let (next, runs) = self.runs.split_first()?;
-            self.runs = runs;
+            let (next, extents) = self.extents.split_first()?;
+            self.extents = extents;
             // Successive extents that are adjacent in guest memory are joined.
             match self.rest {
-                Run { len: 0, .. } => self.rest = *next,
-                Run { gpa, len } if gpa + len == next.gpa => self.rest.len += next.len,
+                Extent { len: 0, .. } => self.rest = *next,
+                Extent { gpa, len } if gpa + len == next.gpa => self.rest.len += next.len,
                 _ => return None,
             }
         }
-        let piece = Run { gpa: self.rest.gpa, len };
-        self.rest = Run { gpa: piece.gpa + len, len: self.rest.len - len };
+        let piece = Extent { gpa: self.rest.gpa, len };
+        self.rest = Extent { gpa: piece.gpa + len, len: self.rest.len - len };
         Some(piece)
     }
 }
@@ -354,15 +354,15 @@ mod tests {
         Ok(())
     }
 
-    fn cq(runs: &[(u64, u64)], entries: u32) -> (Arc<GuestMemory>, Option<CqRing>) {
+    fn cq(extents: &[(u64, u64)], entries: u32) -> (Arc<GuestMemory>, Option<CqRing>) {
         let memory = memory(&[(0, 0x10000)]);
-        let runs: Vec<Run> = runs.iter().map(|&(gpa, len)| Run { gpa, len }).collect();
-        let ring = CqRing::new(&memory, &runs, Plain, entries);
+        let extents: Vec<Extent> = extents.iter().map(|&(gpa, len)| Extent { gpa, len }).collect();
+        let ring = CqRing::new(&memory, &extents, Plain, entries);
         (memory, ring)
     }
 
     fn cqe_at(memory: &Arc<GuestMemory>, gpa: u64) -> Cqe {
-        let words = Shared::<8>::new(memory, Run { gpa, len: 32 }).unwrap().read_words::<4>(0);
+        let words = Shared::<8>::new(memory, Extent { gpa, len: 32 }).unwrap().read_words::<4>(0);
         vrdma_abi::zerocopy::transmute!(words)
     }
 
@@ -379,7 +379,7 @@ mod tests {
             let found = cqe_at(&memory, 32 * u64::from(n));
             assert_eq!((found.wqe_id.get(), found.vlan.get(), found.flags, found.phase), (n, 0x1234, 3, 1));
         }
-        let consumer = Shared::<4>::new(&memory, Run { gpa: 128 + 64, len: 4 }).unwrap();
+        let consumer = Shared::<4>::new(&memory, Extent { gpa: 128 + 64, len: 4 }).unwrap();
         consumer.store32(0, 1, Ordering::Relaxed);
         push(&mut ring, &number(4)).unwrap();
         assert_eq!(cqe_at(&memory, 0).phase, 0);
@@ -394,7 +394,7 @@ mod tests {
         let (memory, ring) = cq(&[(0, bytes(4))], 4);
         let mut ring = ring.unwrap();
         push(&mut ring, &number(0)).unwrap();
-        let places: Vec<Place> = (1..4).map(|_| ring.reserve().unwrap()).collect();
+        let places: Vec<CqeSlot> = (1..4).map(|_| ring.reserve().unwrap()).collect();
         assert_eq!(ring.reserve().err(), Some(Overrun), "places are taken");
         for (n, &place) in (1..4).zip(&places).rev() {
             assert_eq!(cqe_at(&memory, 32).phase, 0, "the next one is not there");
@@ -416,7 +416,7 @@ mod tests {
         let found = [0, 32].map(|gpa| (cqe_at(&memory, gpa).wqe_id.get(), cqe_at(&memory, gpa).phase));
         assert_eq!(found, [(6, 0), (5, 1)]);
         assert_eq!(ring.unconsumed(), Some(2), "more are not there");
-        let next = CqRing::new(&memory, &[Run { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
+        let next = CqRing::new(&memory, &[Extent { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
         ring.go_on_in(next);
         for n in 0..7 {
             push(&mut ring, &number(n)).unwrap();
@@ -427,7 +427,7 @@ mod tests {
     fn it_goes_on_in_another_ring_from_its_start() {
         let (memory, ring) = cq(&[(0, bytes(4))], 4);
         let mut ring = ring.unwrap();
-        let word = |gpa| Shared::<4>::new(&memory, Run { gpa, len: 4 }).unwrap();
+        let word = |gpa| Shared::<4>::new(&memory, Extent { gpa, len: 4 }).unwrap();
         for n in 0..3 {
             push(&mut ring, &number(n)).unwrap();
         }
@@ -435,7 +435,7 @@ mod tests {
         assert!(ring.take_event(false));
         word(128 + 64).store32(0, 1, Ordering::Relaxed);
         assert_eq!(ring.unconsumed(), Some(2));
-        let next = CqRing::new(&memory, &[Run { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
+        let next = CqRing::new(&memory, &[Extent { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
         // The driver initialises the arm words with their last values.
         word(0x1000 + 64).store32(0, 7, Ordering::Relaxed);
         ring.go_on_in(next);
@@ -455,9 +455,9 @@ mod tests {
             let (memory, ring) = cq(&[(0, bytes(2))], 2);
             let mut ring = ring.unwrap();
             push(&mut ring, &number(0)).unwrap();
-            let word = |gpa| Shared::<4>::new(&memory, Run { gpa, len: 4 }).unwrap();
+            let word = |gpa| Shared::<4>::new(&memory, Extent { gpa, len: 4 }).unwrap();
             word(64 + 64).store32(0, consumed, Ordering::Relaxed);
-            let next = CqRing::new(&memory, &[Run { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
+            let next = CqRing::new(&memory, &[Extent { gpa: 0x1000, len: bytes(2) }], Plain, 2).unwrap();
             ring.go_on_in(next);
             word(0x1000 + 64).store32(0, 1, Ordering::Relaxed);
             assert_eq!(ring.take_late_event(false), consumed == 0);
@@ -468,7 +468,7 @@ mod tests {
     fn a_consumer_ahead_of_the_device_is_an_overrun() {
         let (memory, ring) = cq(&[(0, bytes(2))], 2);
         let mut ring = ring.unwrap();
-        let consumer = Shared::<4>::new(&memory, Run { gpa: 64 + 64, len: 4 }).unwrap();
+        let consumer = Shared::<4>::new(&memory, Extent { gpa: 64 + 64, len: 4 }).unwrap();
         consumer.store32(0, 100, Ordering::Relaxed);
         assert!(push(&mut ring, &number(0)).is_ok() && push(&mut ring, &number(1)).is_ok());
         assert_eq!(push(&mut ring, &number(2)), Err(Overrun));
@@ -509,40 +509,43 @@ mod tests {
     fn a_time_stamp_lies_behind_each_cqe_and_the_rest_where_it_is() {
         // 4 CQEs in extents of 1, 1 and 2, the last with the record.
         let memory = memory(&[(0, 0x10000)]);
-        let run = |gpa, len| Run { gpa, len };
-        let runs = [run(0x1000, 64), run(0x3000, 64), run(0x2000, 128 + 128)];
-        assert_eq!(runs.iter().map(|run| run.len).sum::<u64>(), CqRing::bytes(Timed, 4));
-        let mut ring = CqRing::new(&memory, &runs, Timed, 4).unwrap();
+        let extent = |gpa, len| Extent { gpa, len };
+        let extents = [extent(0x1000, 64), extent(0x3000, 64), extent(0x2000, 128 + 128)];
+        assert_eq!(extents.iter().map(|extent| extent.len).sum::<u64>(), CqRing::bytes(Timed, 4));
+        let mut ring = CqRing::new(&memory, &extents, Timed, 4).unwrap();
         for n in 0..6 {
-            Shared::<4>::new(&memory, run(0x2000 + 128 + 64, 4)).unwrap().store32(0, n, Ordering::Relaxed);
+            Shared::<4>::new(&memory, extent(0x2000 + 128 + 64, 4)).unwrap().store32(0, n, Ordering::Relaxed);
             let place = ring.reserve().unwrap();
             ring.write(place, &words(&number(n)), || 1000 + u64::from(n));
         }
         for (n, gpa, phase) in [(4, 0x1000, 0), (5, 0x3000, 0), (2, 0x2000, 1), (3, 0x2040, 1)] {
             let found: TimedCqe = {
-                let words = Shared::<8>::new(&memory, run(gpa, 64)).unwrap().read_words::<8>(0);
+                let words = Shared::<8>::new(&memory, extent(gpa, 64)).unwrap().read_words::<8>(0);
                 vrdma_abi::zerocopy::transmute!(words)
             };
             let expected = Cqe { phase, ..number(n) };
             assert_eq!((found.base, found.timestamp.get()), (expected, 1000 + u64::from(n)));
         }
-        assert!(CqRing::new(&memory, &[run(0, 32), run(64, 2 * 64 + 96)], Timed, 2).is_none(), "a cut CQE");
+        assert!(
+            CqRing::new(&memory, &[extent(0, 32), extent(64, 2 * 64 + 96)], Timed, 2).is_none(),
+            "a cut CQE"
+        );
     }
 
     #[test]
     fn what_runs_cut_the_ring_into_is_counted() {
         let whole = bytes(1024);
-        assert_eq!(cq(&[(0, whole)], 1024).1.unwrap().runs(), 1);
-        assert_eq!(cq(&[(0, 4096), (4096, whole - 4096)], 1024).1.unwrap().runs(), 2);
+        assert_eq!(cq(&[(0, whole)], 1024).1.unwrap().extents(), 1);
+        assert_eq!(cq(&[(0, 4096), (4096, whole - 4096)], 1024).1.unwrap().extents(), 2);
         // Two extents with a gap of one CQE between them make each chunk the size of a CQE.
-        assert_eq!(cq(&[(0, 32), (64, whole - 32)], 1024).1.unwrap().runs(), 1024);
+        assert_eq!(cq(&[(0, 32), (64, whole - 32)], 1024).1.unwrap().extents(), 1024);
     }
 
     #[test]
     fn arm_words_are_seen_once_and_solicited_never_hides_next() {
         let (memory, ring) = cq(&[(0, bytes(2))], 2);
         let mut ring = ring.unwrap();
-        let arm = Shared::<4>::new(&memory, Run { gpa: 64, len: 8 }).unwrap();
+        let arm = Shared::<4>::new(&memory, Extent { gpa: 64, len: 8 }).unwrap();
         assert!(!ring.take_event(true));
         arm.store32(4, 1, Ordering::Relaxed);
         assert!(!ring.take_event(false) && ring.take_event(true) && !ring.take_event(true));

@@ -198,7 +198,7 @@ impl VirtqueueSetup {
 mod tests {
     use super::*;
     use crate::memory::tests::memory;
-    use crate::memory::{Run, Shared};
+    use crate::memory::{Extent, Shared};
 
     #[test]
     fn all_kinds_of_events_of_a_destroyed_object_are_forgotten() {
@@ -224,7 +224,7 @@ mod tests {
     fn of_useless_buffers_no_more_than_a_ring_full_is_looked_at_in_a_turn() {
         const SIZE: u16 = 8;
         let memory = memory(&[(0, 0x2000)]);
-        let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x2000 }).unwrap();
+        let words = Shared::<16>::new(&memory, Extent { gpa: 0, len: 0x2000 }).unwrap();
         // The last entry of the used ring overlays the address in descriptor 0.
         let (rings, desc) = (0x1004, 0x1040);
         words.store64(desc, 1 << 40, Ordering::Relaxed);

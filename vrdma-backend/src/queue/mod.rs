@@ -6,13 +6,12 @@ mod call;
 pub mod chains;
 pub mod channel;
 pub mod cq;
-mod entries;
 pub mod event;
 mod eventfd;
 
 pub use call::{Call, Ringer};
 
-use crate::memory::{Backlog, GuestMemory, Run, Shared};
+use crate::memory::{Backlog, Extent, GuestMemory, Shared};
 use eventfd::Eventfd;
 use std::fs::File;
 use std::io;
@@ -103,8 +102,8 @@ impl Rings {
     fn new(memory: &Arc<GuestMemory>, setup: &VirtqueueSetup) -> Option<Rings> {
         let [_, avail, used] = ring_lens(setup.size);
         Some(Rings {
-            avail: Shared::<2>::new(memory, Run { gpa: setup.avail, len: avail })?,
-            used: Shared::<4>::new(memory, Run { gpa: setup.used, len: used })?,
+            avail: Shared::<2>::new(memory, Extent { gpa: setup.avail, len: avail })?,
+            used: Shared::<4>::new(memory, Extent { gpa: setup.used, len: used })?,
             size: setup.size,
             event_idx: setup.event_idx,
         })

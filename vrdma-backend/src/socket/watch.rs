@@ -23,27 +23,27 @@ const PAUSE: i64 = 100_000_000;
 /// A thread that waits for file deletions in the directories of the sockets. It ends when this is
 /// dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct SocketWatch {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl SocketWatch {
     /// Starts the thread.
     ///
     /// # Errors
     /// A system resource is exhausted.
-    pub fn start(listeners: Vec<Weak<Listener>>) -> Result<Watch> {
+    pub fn start(listeners: Vec<Weak<Listener>>) -> Result<SocketWatch> {
         let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).context("inotify")?;
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("sockets".into());
         let thread = thread.spawn(move || run(&events, &stopped, &listeners))?;
-        Ok(Watch { stop, thread: Some(thread) })
+        Ok(SocketWatch { stop, thread: Some(thread) })
     }
 }
 
-impl Drop for Watch {
+impl Drop for SocketWatch {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {

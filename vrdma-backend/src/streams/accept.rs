@@ -3,10 +3,10 @@
 use super::cm::{Failure, ListenerId};
 use super::connection::{Connection, Phase, SET_UP_TIME};
 use super::handle::Handle;
-use super::listener::{Accepted, Entrance, Listener};
+use super::listener::{AcceptSource, AcceptedConnection, StreamListener};
 use super::watch::PAUSE;
 use super::{Host, Result, Streams};
-use crate::tcp::Doors;
+use crate::tcp::ListenAddrs;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, SetUpResponder};
 
@@ -22,25 +22,25 @@ impl Streams {
     pub fn listen(
         &mut self,
         device: DeviceId,
-        doors: Doors,
+        addrs: ListenAddrs,
         backlog: usize,
         host: &mut Host<'_>,
     ) -> Result<ListenerId> {
-        let sockets = doors.sockets();
+        let sockets = addrs.sockets();
         self.check_room(device, sockets, host)?;
         self.guest(device).more_sockets += sockets - 1;
-        let (handle, port) = (self.reserve(device), doors.port());
-        let entrance = match doors {
-            Doors::Kernel(sockets) => Entrance::Kernel { sockets, next: 0 },
-            Doors::Own { at, traffic_class } => {
-                if let Err(error) = self.own.listen(device, handle, at, traffic_class) {
+        let (handle, port) = (self.reserve(device), addrs.port());
+        let source = match addrs {
+            ListenAddrs::Kernel(sockets) => AcceptSource::Kernel { sockets, next: 0 },
+            ListenAddrs::Own { at, traffic_class } => {
+                if let Err(error) = self.user_tcp.listen(device, handle, at, traffic_class) {
                     self.release_handle(device, handle);
                     return Err(error);
                 }
-                Entrance::Own
+                AcceptSource::Own
             }
         };
-        self.table.put_listener(Box::new(Listener::new((handle, device), port, entrance, backlog)));
+        self.table.put_listener(Box::new(StreamListener::new((handle, device), port, source, backlog)));
         self.watch_listener(handle, host);
         Ok(ListenerId(handle.number))
     }
@@ -61,7 +61,7 @@ impl Streams {
         listener.paused = None;
         let waiting = std::mem::take(&mut listener.waiting);
         let more_sockets = listener.more_sockets();
-        listener.close(&mut self.own);
+        listener.close(&mut self.user_tcp);
         self.deadlines.set(handle, &mut listener.armed, None);
         self.guest(device).more_sockets -= more_sockets;
         for handle in waiting {
@@ -83,7 +83,7 @@ impl Streams {
                 break;
             }
             let device = listener.device;
-            match listener.accept(&mut self.own) {
+            match listener.accept(&mut self.user_tcp) {
                 Ok(Some(accepted)) => self.accepted(handle, device, accepted, host),
                 Ok(None) => break,
                 Err(error) => {
@@ -98,22 +98,33 @@ impl Streams {
     }
 
     /// Accepts a loopback connection.
-    pub(super) fn take_accepted(&mut self, listener: Handle, accepted: Accepted, host: &mut Host<'_>) {
+    pub(super) fn take_accepted(
+        &mut self,
+        listener: Handle,
+        accepted: AcceptedConnection,
+        host: &mut Host<'_>,
+    ) {
         let device = self.table.listener(listener).expect("it was found just now").device;
         self.accepted(listener, device, accepted, host);
         self.watch_listener(listener, host);
     }
 
-    fn accepted(&mut self, listener: Handle, device: DeviceId, accepted: Accepted, host: &mut Host<'_>) {
-        let Accepted { carrier, local, remote } = accepted;
+    fn accepted(
+        &mut self,
+        listener: Handle,
+        device: DeviceId,
+        accepted: AcceptedConnection,
+        host: &mut Host<'_>,
+    ) {
+        let AcceptedConnection { transport, local, remote } = accepted;
         if self.check_room(device, 1, host).is_err() {
             host.outputs.device(device).counters.failed_accepts += 1;
-            return carrier.reset(&mut self.own);
+            return transport.reset(&mut self.user_tcp);
         }
         let handle = self.reserve(device);
         let phase = Phase::AwaitsRequest(SetUpResponder::default());
         let deadline = host.now + SET_UP_TIME;
-        let mut connection = Connection::new(handle, device, carrier, phase, (local, remote), deadline);
+        let mut connection = Connection::new(handle, device, transport, phase, (local, remote), deadline);
         connection.listener = Some(listener);
         let listener = self.table.listener(listener).expect("its turn ends after this");
         listener.waiting.insert(handle);

@@ -7,13 +7,13 @@ const BYTES: usize = 2 << 20;
 
 /// Buffers to be reused.
 #[derive(Debug, Default)]
-pub(super) struct Buffers {
+pub(super) struct FreeBuffers {
     waiting: Vec<Vec<u8>>,
     /// The sum of their capacities.
     bytes: usize,
 }
 
-impl Buffers {
+impl FreeBuffers {
     /// Returns a kept buffer, with its old contents, or a new one.
     pub fn take(&mut self) -> Vec<u8> {
         let buffer = self.waiting.pop().unwrap_or_default();
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn few_wait_and_of_few_bytes() {
-        let mut buffers = Buffers::default();
+        let mut buffers = FreeBuffers::default();
         for _ in 0..2 * MOST {
             buffers.put(vec![1; 100]);
             buffers.put(vec![1; BYTES + 1]);

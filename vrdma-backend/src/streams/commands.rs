@@ -1,12 +1,12 @@
 //! Executes the driver's commands on connections.
 
-use super::carrier::Carrier;
 use super::cm::{Accept, CmEvent, Connect, ConnectionId, Failure, What};
 use super::connection::{Connection, FINISH_TIME, Phase, SET_UP_TIME, wishes};
 use super::handle::Handle;
-use super::listener::Accepted;
+use super::listener::AcceptedConnection;
+use super::stream_transport::StreamTransport;
 use super::{Host, Result, Streams};
-use crate::tcp::{self, Path, Way};
+use crate::tcp::{self, Dial, Path};
 use std::net::SocketAddr;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_transport::{DeviceId, Error, Initiator, QpState};
@@ -15,7 +15,7 @@ use vrdma_wire::num::Qpn;
 impl Streams {
     /// Executes CM_CONNECT.
     ///
-    /// `way` is a socket that is bound to the local address, or the path of vrdma's own TCP. The
+    /// `dial` is a socket that is bound to the local address, or the path of vrdma's own TCP. The
     /// peer is contacted only if all checks pass.
     ///
     /// # Errors
@@ -24,14 +24,14 @@ impl Streams {
     pub fn connect(
         &mut self,
         device: DeviceId,
-        way: Way,
+        dial: Dial,
         connect: &Connect,
         host: &mut Host<'_>,
     ) -> Result<ConnectionId> {
         self.check_room(device, 1, host)?;
         self.check_qp(device, connect.qpn, host)?;
         let ends = (connect.local, connect.remote);
-        let listener = self.local_listener(device, ends, &way);
+        let listener = self.local_listener(device, ends, &dial);
         let depths = (connect.depths.ird, connect.depths.ord);
         let wishes = wishes(listener.is_none(), connect.peer_to_peer, depths);
         let (initiator, request) = Initiator::new(wishes, &connect.private_data);
@@ -39,33 +39,39 @@ impl Streams {
         let (remote, deadline) = (connect.remote, host.now + SET_UP_TIME);
         let handle = self.reserve(device);
         let mut far = None;
-        let carried = match way {
-            Way::Own(_) if listener.is_some() => self.own.pair(device, ends).map(|(near, pipe, local)| {
-                far = Some(pipe);
-                (Carrier::Local(near), local)
-            }),
-            Way::Kernel(socket) => tcp::begin(&socket, remote)
-                .map(|()| (Carrier::Kernel(socket), connect.local))
+        let carried = match dial {
+            Dial::Own(_) if listener.is_some() => {
+                self.user_tcp.pair(device, ends).map(|(near, loopback, local)| {
+                    far = Some(loopback);
+                    (StreamTransport::Local(near), local)
+                })
+            }
+            Dial::Kernel(socket) => tcp::begin(&socket, remote)
+                .map(|()| (StreamTransport::Kernel(socket), connect.local))
                 .map_err(|error| tcp::refusal(&error)),
-            Way::Own(path) => self
-                .own
+            Dial::Own(path) => self
+                .user_tcp
                 .connect(host.now, device, ends, path, handle)
-                .map(|(socket, local)| (Carrier::Own(socket), local)),
+                .map(|(socket, local)| (StreamTransport::Own(socket), local)),
         };
-        let (carrier, local) = match carried {
+        let (transport, local) = match carried {
             Ok(carried) => carried,
             Err(error) => {
                 self.release_handle(device, handle);
                 return Err(error);
             }
         };
-        let mut connection = Connection::new(handle, device, carrier, phase, (local, remote), deadline);
+        let mut connection = Connection::new(handle, device, transport, phase, (local, remote), deadline);
         connection.is_known = true;
         self.bindings.bind(&mut connection.bound, connect.qpn);
         // This starts to watch the connection.
         self.serve(Box::new(connection), EventSet::empty(), host);
-        if let Some((listener, pipe)) = listener.zip(far) {
-            let accepted = Accepted { carrier: Carrier::Local(pipe), local: remote, remote: local };
+        if let Some((listener, loopback)) = listener.zip(far) {
+            let accepted = AcceptedConnection {
+                transport: StreamTransport::Local(loopback),
+                local: remote,
+                remote: local,
+            };
             self.take_accepted(listener, accepted, host);
         }
         Ok(ConnectionId(handle.number))
@@ -77,10 +83,10 @@ impl Streams {
         &mut self,
         device: DeviceId,
         ends: (SocketAddr, SocketAddr),
-        way: &Way,
+        dial: &Dial,
     ) -> Option<Handle> {
-        let Way::Own(Path { hop, .. }) = way else { return None };
-        let handle = self.own.local_listener(device, ends, hop).filter(|_| self.has_local_way)?;
+        let Dial::Own(Path { hop, .. }) = dial else { return None };
+        let handle = self.user_tcp.local_listener(device, ends, hop).filter(|_| self.has_local_way)?;
         // If it accepts no more now, use TCP: there the connection waits.
         self.table.listener(handle).filter(|listener| listener.takes_more()).map(|_| handle)
     }
@@ -107,7 +113,7 @@ impl Streams {
     ) -> Result<()> {
         let Phase::Requested(request) = &connection.phase else { return Err(Error::Invalid) };
         self.check_qp(connection.device, accept.qpn, host)?;
-        let is_local = matches!(connection.carrier, Some(Carrier::Local(_)));
+        let is_local = matches!(connection.transport, Some(StreamTransport::Local(_)));
         let wishes = wishes(!is_local, false, (accept.depths.ird, accept.depths.ord));
         let accepted = request.accept(&wishes, &accept.private_data);
         let (agreed, reply) = accepted.map_err(|_| Error::Invalid)?;

@@ -1,14 +1,14 @@
 //! A connection: its phase, and the events that its socket is watched for.
 
 use super::bindings::Bound;
-use super::carrier::Carrier;
 use super::cm::Failure;
 use super::deadlines::Armed;
 use super::guest::Told;
 use super::handle::Handle;
 use super::output::Output;
-use super::own::Own;
 use super::pending::Pending;
+use super::stream_transport::StreamTransport;
+use super::user_tcp::UserTcp;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub(super) struct Connection {
     pub(super) handle: Handle,
     pub(super) device: DeviceId,
     /// The transport; `None` once the connection is over.
-    pub(super) carrier: Option<Carrier>,
+    pub(super) transport: Option<StreamTransport>,
     pub(super) phase: Phase,
     pub(super) bound: Bound,
     pub(super) local: SocketAddr,
@@ -101,7 +101,7 @@ impl Connection {
     pub(super) fn new(
         handle: Handle,
         device: DeviceId,
-        carrier: Carrier,
+        transport: StreamTransport,
         phase: Phase,
         (local, remote): (SocketAddr, SocketAddr),
         deadline: Instant,
@@ -109,7 +109,7 @@ impl Connection {
         Connection {
             handle,
             device,
-            carrier: Some(carrier),
+            transport: Some(transport),
             phase,
             bound: Bound::to_none(device, handle),
             local,
@@ -150,7 +150,7 @@ impl Connection {
     ///
     /// A broken connection is not watched, because it would report events all the time.
     fn wants(&self) -> Option<EventSet> {
-        if self.is_broken || self.carrier.is_none() {
+        if self.is_broken || self.transport.is_none() {
             return None;
         }
         let mut wants = EventSet::empty();
@@ -173,12 +173,12 @@ impl Connection {
     pub(super) fn watch<'a>(
         &mut self,
         epoll: impl FnOnce() -> io::Result<&'a Epoll>,
-        own: &mut Own,
+        user_tcp: &mut UserTcp,
     ) -> io::Result<()> {
         let wants = self.wants();
         // A connection without a socket is not watched.
-        if let Some(carrier) = &self.carrier {
-            carrier.watch(self.handle, (self.watched, wants), epoll, own)?;
+        if let Some(transport) = &self.transport {
+            transport.watch(self.handle, (self.watched, wants), epoll, user_tcp)?;
         }
         self.watched = wants;
         Ok(())
@@ -187,52 +187,53 @@ impl Connection {
     /// Whether the engine may add to the output.
     ///
     /// If the guest's memory is short, nothing is queued beyond what vrdma's own TCP has.
-    pub(super) fn has_room(&self, own: &Own) -> bool {
-        let is_short = || matches!(&self.carrier, Some(Carrier::Own(socket)) if own.is_short(socket));
+    pub(super) fn has_room(&self, user_tcp: &UserTcp) -> bool {
+        let is_short =
+            || matches!(&self.transport, Some(StreamTransport::Own(socket)) if user_tcp.is_short(socket));
         self.output.has_room() && (self.output.is_empty() || !is_short())
     }
 
     /// Tells vrdma's own TCP how much memory the data queued here takes.
-    pub(super) fn charge(&mut self, own: &mut Own) {
+    pub(super) fn charge(&mut self, user_tcp: &mut UserTcp) {
         let waiting = self.input.memory() + self.output.memory();
-        if let Some(Carrier::Own(socket)) = &self.carrier
+        if let Some(StreamTransport::Own(socket)) = &self.transport
             && std::mem::replace(&mut self.charged, waiting) != waiting
         {
-            own.set_pending(socket, waiting);
+            user_tcp.set_pending(socket, waiting);
         }
     }
 
     /// Passes output, and then its end, to TCP. Returns false if the connection broke.
-    pub(super) fn flush(&mut self, own: &mut Own) -> bool {
-        let Some(carrier) = &self.carrier else { return true };
+    pub(super) fn flush(&mut self, user_tcp: &mut UserTcp) -> bool {
+        let Some(transport) = &self.transport else { return true };
         if matches!(self.phase, Phase::Connecting(..)) {
             return true;
         }
-        if carrier.send(&mut self.output, self.mss, own).is_err() {
+        if transport.send(&mut self.output, self.mss, user_tcp).is_err() {
             return false;
         }
         if let Phase::Closing { is_told } = &mut self.phase
             && self.output.is_empty()
             && !std::mem::replace(is_told, true)
         {
-            carrier.finish(own);
+            transport.finish(user_tcp);
         }
         true
     }
 
     /// Ends the connection at once, with a RST to the peer.
-    pub(super) fn reset(&mut self, own: &mut Own) {
-        if let Some(carrier) = self.carrier.take() {
-            carrier.reset(own);
+    pub(super) fn reset(&mut self, user_tcp: &mut UserTcp) {
+        if let Some(transport) = self.transport.take() {
+            transport.reset(user_tcp);
         }
-        self.end(own);
+        self.end(user_tcp);
     }
 
     /// Ends the connection.
-    pub(super) fn end(&mut self, own: &mut Own) {
+    pub(super) fn end(&mut self, user_tcp: &mut UserTcp) {
         self.phase = Phase::Over;
-        if let Some(carrier) = self.carrier.take() {
-            carrier.leave(own);
+        if let Some(transport) = self.transport.take() {
+            transport.leave(user_tcp);
         }
         (self.watched, self.deadline) = (None, None);
         (self.input, self.output) = (Pending::default(), Output::default());

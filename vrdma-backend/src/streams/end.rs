@@ -42,7 +42,7 @@ impl Streams {
             Phase::AwaitsRequest(_) | Phase::Over => &[],
         };
         self.bindings.unbind(&mut connection.bound);
-        connection.reset(&mut self.own);
+        connection.reset(&mut self.user_tcp);
         for &what in told {
             self.tell(connection, what, Vec::new(), host);
         }
@@ -61,7 +61,7 @@ impl Streams {
         host: &mut Host<'_>,
     ) {
         self.bindings.unbind(&mut connection.bound);
-        connection.reset(&mut self.own);
+        connection.reset(&mut self.user_tcp);
         self.tell(connection, What::ConnectReply(Err(Failure::Refused)), private_data, host);
     }
 
@@ -95,7 +95,7 @@ impl Streams {
                 self.close(connection, host);
             }
             Phase::Closing { is_told: true } if !connection.is_broken => {
-                connection.end(&mut self.own);
+                connection.end(&mut self.user_tcp);
                 self.tell(connection, What::Close, Vec::new(), host);
             }
             Phase::Closing { .. } if !connection.is_broken => {}
@@ -134,7 +134,7 @@ impl Streams {
                 self.guest(device).leaving += 1;
             } else {
                 let listener = self.table.listener(handle).expect("what a guest has is there");
-                listener.close(&mut self.own);
+                listener.close(&mut self.user_tcp);
                 self.deadlines.set(handle, &mut listener.armed, None);
             }
             self.table.free(handle);
@@ -146,7 +146,7 @@ impl Streams {
     pub(super) fn close_some(&mut self) -> bool {
         let count = self.leaving.len().min(CLOSED);
         for mut connection in self.leaving.drain(..count) {
-            connection.reset(&mut self.own);
+            connection.reset(&mut self.user_tcp);
             let guest = self.guests.get_mut(&connection.device).expect("it counts what is leaving");
             guest.leaving -= 1;
         }

@@ -1,11 +1,11 @@
 //! Passes received data to MPA set-up, and later to the engine.
 
-use super::carrier::Carrier;
 use super::cm::{Failure, ListenerId, What};
 use super::connection::{ANSWER_TIME, Connection, Phase, failure};
-use super::own::Came;
 use super::pending::Pending;
 use super::ready::{COST, QUANTUM};
+use super::stream_transport::StreamTransport;
+use super::user_tcp::Came;
 use super::{Host, Streams};
 use std::io;
 use vmm_sys_util::epoll::EventSet;
@@ -26,8 +26,8 @@ impl Streams {
         if !matches!(connection.phase, Phase::Connecting(..)) || !events.intersects(ended) {
             return;
         }
-        let carrier = connection.carrier.as_ref().expect("it is there until the connection is over");
-        match carrier.connected(&mut self.own) {
+        let transport = connection.transport.as_ref().expect("it is there until the connection is over");
+        match transport.connected(&mut self.user_tcp) {
             Ok(local) => {
                 connection.local = local.unwrap_or(connection.local);
                 let phase = std::mem::replace(&mut connection.phase, Phase::Over);
@@ -51,10 +51,10 @@ impl Streams {
 
     /// Reads once. Returns true for an already placed FPDU, which needs little of a round's budget.
     fn read_once(&mut self, connection: &mut Connection, host: &mut Host<'_>) -> bool {
-        let Some(carrier) = &mut connection.carrier else { return false };
+        let Some(transport) = &mut connection.transport else { return false };
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut was_placed = false;
-        match carrier.read(&mut scratch, &mut self.own) {
+        match transport.read(&mut scratch, &mut self.user_tcp) {
             Ok(Came::Bytes(0)) => connection.peer_ended = true,
             Ok(Came::Placed(placed)) => {
                 // Its payload was moved, and charged, when it was placed.
@@ -139,8 +139,8 @@ impl Streams {
     ///
     /// The QP at the other end has had its stream since it accepted.
     fn join(&mut self, connection: &Connection, qpn: Qpn, host: &mut Host<'_>) {
-        let Some(Carrier::Local(pipe)) = &connection.carrier else { return };
-        let peer = self.own.pipes().0.user_of_peer(pipe);
+        let Some(StreamTransport::Local(loopback)) = &connection.transport else { return };
+        let peer = self.user_tcp.loopbacks().0.user_of_peer(loopback);
         let Some(peer) = peer.and_then(|handle| self.table.connection(handle)) else { return };
         if let (Phase::Open, Some(other)) = (&peer.phase, peer.bound.qpn()) {
             // The peer's QP may be gone. Then everything goes through the stream.
@@ -158,7 +158,8 @@ impl Streams {
         agreed: &Agreed,
         host: &mut Host<'_>,
     ) -> bool {
-        let Some(mss) = connection.carrier.as_ref().and_then(|carrier| carrier.mss(&self.own)) else {
+        let Some(mss) = connection.transport.as_ref().and_then(|transport| transport.mss(&self.user_tcp))
+        else {
             return false;
         };
         let mss = mss.max(MIN_MSS);

@@ -1,9 +1,9 @@
 //! A listener: its kernel sockets or its place in vrdma's own TCP, and its unanswered connections.
 
-use super::carrier::Carrier;
 use super::deadlines::Armed;
 use super::handle::Handle;
-use super::own::Own;
+use super::stream_transport::StreamTransport;
+use super::user_tcp::UserTcp;
 use crate::tcp;
 use socket2::Socket;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{DeviceId, Instant};
 
 /// The source of a listener's connections.
-pub(super) enum Entrance {
+pub(super) enum AcceptSource {
     /// Kernel sockets, and the index of the one to accept from next.
     Kernel { sockets: Vec<Socket>, next: usize },
     /// vrdma's own TCP.
@@ -22,8 +22,8 @@ pub(super) enum Entrance {
 }
 
 /// An accepted connection, with the addresses of both ends.
-pub(super) struct Accepted {
-    pub(super) carrier: Carrier,
+pub(super) struct AcceptedConnection {
+    pub(super) transport: StreamTransport,
     /// Address of the listener's end.
     pub(super) local: SocketAddr,
     /// Address of the peer.
@@ -31,11 +31,11 @@ pub(super) struct Accepted {
 }
 
 /// A listener on a port of the guest, at one or all of the guest's addresses.
-pub(super) struct Listener {
+pub(super) struct StreamListener {
     pub(super) handle: Handle,
     pub(super) device: DeviceId,
     pub(super) port: u16,
-    entrance: Entrance,
+    source: AcceptSource,
     backlog: usize,
     /// Its connections that the driver has not answered.
     pub(super) waiting: BTreeSet<Handle>,
@@ -47,18 +47,18 @@ pub(super) struct Listener {
     pub(super) armed: Armed,
 }
 
-impl Listener {
+impl StreamListener {
     pub(super) fn new(
         (handle, device): (Handle, DeviceId),
         port: u16,
-        entrance: Entrance,
+        source: AcceptSource,
         backlog: usize,
-    ) -> Listener {
-        Listener {
+    ) -> StreamListener {
+        StreamListener {
             handle,
             device,
             port,
-            entrance,
+            source,
             backlog,
             waiting: BTreeSet::new(),
             is_watched: false,
@@ -69,8 +69,13 @@ impl Listener {
     }
 
     #[cfg(test)]
-    pub(super) fn for_tests(handle: Handle) -> Listener {
-        Listener::new((handle, DeviceId(0)), 0, Entrance::Kernel { sockets: Vec::new(), next: 0 }, 1)
+    pub(super) fn for_tests(handle: Handle) -> StreamListener {
+        StreamListener::new(
+            (handle, DeviceId(0)),
+            0,
+            AcceptSource::Kernel { sockets: Vec::new(), next: 0 },
+            1,
+        )
     }
 
     /// Whether it accepts another connection now.
@@ -80,18 +85,18 @@ impl Listener {
 
     /// Returns the number of its sockets beyond one.
     pub(super) fn more_sockets(&self) -> u32 {
-        match &self.entrance {
-            Entrance::Kernel { sockets, .. } => (sockets.len() as u32).saturating_sub(1),
-            Entrance::Own => 0,
+        match &self.source {
+            AcceptSource::Kernel { sockets, .. } => (sockets.len() as u32).saturating_sub(1),
+            AcceptSource::Own => 0,
         }
     }
 
     /// Accepts the next connection, from one socket after another.
-    pub(super) fn accept(&mut self, own: &mut Own) -> io::Result<Option<Accepted>> {
-        let Entrance::Kernel { sockets, next } = &mut self.entrance else {
-            let accepted = own.accept(self.device, self.handle);
-            return Ok(accepted.map(|(socket, local, remote)| Accepted {
-                carrier: Carrier::Own(socket),
+    pub(super) fn accept(&mut self, user_tcp: &mut UserTcp) -> io::Result<Option<AcceptedConnection>> {
+        let AcceptSource::Kernel { sockets, next } = &mut self.source else {
+            let accepted = user_tcp.accept(self.device, self.handle);
+            return Ok(accepted.map(|(socket, local, remote)| AcceptedConnection {
+                transport: StreamTransport::Own(socket),
                 local,
                 remote,
             }));
@@ -100,7 +105,11 @@ impl Listener {
             let socket = &sockets[*next];
             *next = (*next + 1) % sockets.len();
             if let Some(tcp::Accepted { socket, local, remote }) = tcp::accept(socket)? {
-                return Ok(Some(Accepted { carrier: Carrier::Kernel(socket), local, remote }));
+                return Ok(Some(AcceptedConnection {
+                    transport: StreamTransport::Kernel(socket),
+                    local,
+                    remote,
+                }));
             }
         }
         Ok(None)
@@ -110,15 +119,15 @@ impl Listener {
     pub(super) fn watch<'a>(
         &mut self,
         epoll: impl FnOnce() -> io::Result<&'a Epoll>,
-        own: &mut Own,
+        user_tcp: &mut UserTcp,
     ) -> io::Result<()> {
         let wanted = self.takes_more();
-        let sockets = match &self.entrance {
-            Entrance::Own => {
-                own.watch_listener(self.device, self.handle, wanted);
+        let sockets = match &self.source {
+            AcceptSource::Own => {
+                user_tcp.watch_listener(self.device, self.handle, wanted);
                 return Ok(());
             }
-            Entrance::Kernel { sockets, .. } => sockets,
+            AcceptSource::Kernel { sockets, .. } => sockets,
         };
         if wanted == self.is_watched {
             return Ok(());
@@ -141,10 +150,10 @@ impl Listener {
     }
 
     /// Stops listening.
-    pub(super) fn close(&mut self, own: &mut Own) {
-        match &mut self.entrance {
-            Entrance::Kernel { sockets, .. } => sockets.clear(),
-            Entrance::Own => own.unlisten(self.device, self.handle),
+    pub(super) fn close(&mut self, user_tcp: &mut UserTcp) {
+        match &mut self.source {
+            AcceptSource::Kernel { sockets, .. } => sockets.clear(),
+            AcceptSource::Own => user_tcp.unlisten(self.device, self.handle),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The connections of iWARP functions, between the engine and a TCP.
 //!
-//! The TCP is the host's or vrdma's own. Only the [`carrier`] knows which one; [`own`] adapts
-//! vrdma's.
+//! The TCP is the host's or vrdma's own. Only the [`stream_transport`] knows which one;
+//! [`user_tcp`] adapts vrdma's.
 //!
 //! A connection begins with a command of the driver, or at a listener. First it carries MPA's
 //! request and reply, which `transport` encodes and decodes. Then it is the stream of a QP.
@@ -10,7 +10,7 @@
 //!
 //! The methods of [`Streams`] are in several files. Each uses only those before it:
 //!
-//! * this file has the state, [`outlet`] the engine's interface, and [`taker`] the interface of
+//! * this file has the state, [`outlet`] the engine's interface, and [`receiver`] the interface of
 //!   vrdma's own TCP;
 //! * [`end`] ends connections, and [`input`] handles received bytes;
 //! * [`watch`] waits for events of connections and listeners, and [`expiry`] for deadlines;
@@ -27,7 +27,6 @@
 mod accept;
 mod bindings;
 mod buffers;
-mod carrier;
 pub mod cm;
 mod commands;
 mod connection;
@@ -41,15 +40,16 @@ mod input;
 mod listener;
 mod outlet;
 mod output;
-mod own;
 mod pending;
 mod ready;
+mod receiver;
 mod serve;
+mod stream_transport;
 mod table;
-mod taker;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod user_tcp;
 mod watch;
 
 use crate::device::outputs::Outputs;
@@ -63,12 +63,12 @@ use guest::Guest;
 pub use handle::Handle;
 use hash::NumberMap;
 pub use output::Output;
-pub use own::{Came, Own, SEGMENTS, Socket, TURN_BYTES, Taker};
 use ready::Ready;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use table::Table;
+pub use user_tcp::{Came, SEGMENTS, SegmentReceiver, TURN_BYTES, UserSocket, UserTcp};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{DeviceId, Engine, Error, Instant};
 
@@ -110,7 +110,7 @@ pub struct Streams {
     put_kernel: usize,
     scratch: Vec<u8>,
     /// vrdma's own TCP, of the guests that use it.
-    pub own: Own,
+    pub user_tcp: UserTcp,
     /// Whether connections between guests of this worker are loopback connections instead of
     /// vrdma's own TCP.
     pub has_local_way: bool,
@@ -138,7 +138,7 @@ impl Streams {
             put: 0,
             put_kernel: 0,
             scratch: Vec::new(),
-            own: Own::default(),
+            user_tcp: UserTcp::default(),
             has_local_way: true,
             turns: 0,
         })
@@ -154,12 +154,12 @@ impl Streams {
 
     /// Returns the time of the next deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.next().into_iter().chain(self.own.next_deadline()).min()
+        self.deadlines.next().into_iter().chain(self.user_tcp.next_deadline()).min()
     }
 
     /// Whether any entry is waiting to be served or closed.
     pub fn has_waiting(&self) -> bool {
-        !self.ready.is_empty() || !self.leaving.is_empty() || self.own.ready() != 0
+        !self.ready.is_empty() || !self.leaving.is_empty() || self.user_tcp.ready() != 0
     }
 
     /// Returns how many connections and listener sockets a guest has.

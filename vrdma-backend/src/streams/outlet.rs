@@ -2,10 +2,10 @@
 //! work.
 
 use super::Streams;
-use super::carrier::Carrier;
 use super::connection::{Connection, Phase};
 use super::handle::Handle;
-use super::own::TURN_BYTES;
+use super::stream_transport::StreamTransport;
+use super::user_tcp::TURN_BYTES;
 use crate::memory::{MrMemory, fetch_ahead};
 use vrdma_transport::{DeviceId, Fault, Fpdu, Pieces, PlacedFpdu, StreamEnd, WholeQpLines, write_fpdu};
 use vrdma_wire::num::Qpn;
@@ -26,9 +26,9 @@ impl Streams {
     pub fn expect(&mut self, device: DeviceId, qpn: Qpn, lines: WholeQpLines) {
         let Some(handle) = self.bindings.find(device, qpn) else { return };
         fetch_ahead(lines);
-        let carrier = self.table.connection(handle).and_then(|connection| connection.carrier.as_ref());
-        if let Some(Carrier::Own(socket)) = carrier {
-            self.own.fetch(socket);
+        let transport = self.table.connection(handle).and_then(|connection| connection.transport.as_ref());
+        if let Some(StreamTransport::Own(socket)) = transport {
+            self.user_tcp.fetch(socket);
         }
     }
 
@@ -41,7 +41,7 @@ impl Streams {
     pub fn has_room(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let Some(handle) = self.of(device, qpn).map(|connection| connection.handle) else { return false };
         let connection = self.table.connection(handle).expect("it was found just now");
-        let has_room = connection.has_room(&self.own);
+        let has_room = connection.has_room(&self.user_tcp);
         if !has_room {
             connection.is_blocked = true;
             self.touch(handle);
@@ -69,7 +69,7 @@ impl Streams {
         let length = fpdu.len(payload.len());
         let is_whole = length == connection.mss;
         connection.output.put(length, is_whole, |buf| write_fpdu(fpdu, payload, buf).map(|_| ()))?;
-        if matches!(connection.carrier, Some(Carrier::Own(_) | Carrier::Local(_))) {
+        if matches!(connection.transport, Some(StreamTransport::Own(_) | StreamTransport::Local(_))) {
             self.put += length;
         } else {
             self.put_kernel += length;
@@ -84,9 +84,9 @@ impl Streams {
     pub fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let Some(handle) = self.of(device, qpn).map(|connection| connection.handle) else { return false };
         let connection = self.table.connection(handle).expect("it was found just now");
-        match &connection.carrier {
-            Some(Carrier::Local(pipe)) if connection.output.is_empty() => {
-                self.own.pipes().0.has_room(pipe).unwrap_or(false)
+        match &connection.transport {
+            Some(StreamTransport::Local(loopback)) if connection.output.is_empty() => {
+                self.user_tcp.loopbacks().0.has_room(loopback).unwrap_or(false)
             }
             _ => false,
         }
@@ -96,20 +96,22 @@ impl Streams {
     pub fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
         let handle = self.of(device, qpn).map(|connection| connection.handle);
         let connection = handle.and_then(|handle| self.table.connection(handle));
-        if let Some(Carrier::Local(pipe)) = connection.and_then(|connection| connection.carrier.as_ref()) {
+        if let Some(StreamTransport::Local(loopback)) =
+            connection.and_then(|connection| connection.transport.as_ref())
+        {
             self.put += placed.len();
-            let (pipes, ready) = self.own.pipes();
-            pipes.send_placed(pipe, placed, ready);
+            let (loopbacks, ready) = self.user_tcp.loopbacks();
+            loopbacks.send_placed(loopback, placed, ready);
         }
     }
 
     /// Gives a connection a used buffer, because vrdma's own TCP keeps the buffers that it gets.
     fn lend(&mut self, handle: Handle) {
         let connection = self.table.connection(handle).expect("it was found just now");
-        match &connection.carrier {
-            Some(Carrier::Own(socket)) => connection.output.lend(self.own.buffer(socket)),
-            Some(Carrier::Local(_)) => connection.output.lend(self.own.pipes().0.buffer()),
-            Some(Carrier::Kernel(_)) | None => {}
+        match &connection.transport {
+            Some(StreamTransport::Own(socket)) => connection.output.lend(self.user_tcp.buffer(socket)),
+            Some(StreamTransport::Local(_)) => connection.output.lend(self.user_tcp.loopbacks().0.buffer()),
+            Some(StreamTransport::Kernel(_)) | None => {}
         }
     }
 

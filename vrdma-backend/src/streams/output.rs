@@ -146,7 +146,7 @@ impl Output {
 
 /// The contents of an [`Output`], for vrdma's own TCP.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct TakenOutput {
     /// The buffer. The contents are at its front.
     pub bytes: Vec<u8>,
     /// Lengths of the pieces. Together they cover the contents.
@@ -166,10 +166,10 @@ impl Output {
     }
 
     /// Takes all of the contents, with their buffer. The kernel must not have a part of them.
-    pub fn take(&mut self) -> Taken {
+    pub fn take(&mut self) -> TakenOutput {
         assert_eq!(self.sent, 0, "one TCP has all of it");
         let Output { bytes, pieces, .. } = std::mem::take(self);
-        Taken { bytes, pieces }
+        TakenOutput { bytes, pieces }
     }
 }
 

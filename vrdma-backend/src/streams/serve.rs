@@ -1,8 +1,8 @@
 //! Serves a connection: does all that can be done for it now.
 
-use super::carrier::Carrier;
 use super::connection::{Connection, FINISH_TIME, Phase};
 use super::handle::Handle;
+use super::stream_transport::StreamTransport;
 use super::{Host, Streams};
 use crate::device::broken::break_off;
 use crate::panics;
@@ -31,7 +31,7 @@ impl Streams {
         host: &mut Host<'_>,
     ) -> usize {
         let (handle, device) = (connection.handle, connection.device);
-        if !connection.carrier.as_ref().is_some_and(Carrier::is_kernels) {
+        if !connection.transport.as_ref().is_some_and(StreamTransport::is_kernels) {
             return self.serve(connection, events, host);
         }
         host.engine.begin_step();
@@ -87,7 +87,7 @@ impl Streams {
             connection.is_broken = true;
         }
         self.follow_peer(&mut connection, host);
-        if !connection.flush(&mut self.own) {
+        if !connection.flush(&mut self.user_tcp) {
             self.lose(&mut connection, host);
         }
         // The peer may have ended its stream first.
@@ -104,7 +104,7 @@ impl Streams {
     /// Tells the engine of room that it waits for.
     fn follow_room(&mut self, connection: &mut Connection, host: &mut Host<'_>) {
         let Some(qpn) = connection.bound.qpn().filter(|_| connection.is_blocked) else { return };
-        if connection.has_room(&self.own) {
+        if connection.has_room(&self.user_tcp) {
             connection.is_blocked = false;
             // The QP may have been destroyed.
             let _ = host.engine.stream_has_room(connection.device, qpn);

@@ -4,7 +4,7 @@
 
 use super::connection::Connection;
 use super::handle::Handle;
-use super::listener::Listener;
+use super::listener::StreamListener;
 use std::collections::VecDeque;
 
 /// The table of connections and listeners.
@@ -24,7 +24,7 @@ enum Content {
     Free,
     /// The number is in use. Its entry is about to be put in, or was taken out to be worked on.
     Out,
-    Listener(Box<Listener>),
+    StreamListener(Box<StreamListener>),
     Connection(Box<Connection>),
 }
 
@@ -57,9 +57,9 @@ impl Table {
         (slot.generation == handle.generation).then_some(&mut slot.content)
     }
 
-    pub(super) fn listener(&mut self, handle: Handle) -> Option<&mut Listener> {
+    pub(super) fn listener(&mut self, handle: Handle) -> Option<&mut StreamListener> {
         match self.get_mut(handle)? {
-            Content::Listener(listener) => Some(listener),
+            Content::StreamListener(listener) => Some(listener),
             _ => None,
         }
     }
@@ -87,8 +87,8 @@ impl Table {
         self.fill(connection.handle, Content::Connection(connection));
     }
 
-    pub(super) fn put_listener(&mut self, listener: Box<Listener>) {
-        self.fill(listener.handle, Content::Listener(listener));
+    pub(super) fn put_listener(&mut self, listener: Box<StreamListener>) {
+        self.fill(listener.handle, Content::StreamListener(listener));
     }
 
     fn fill(&mut self, handle: Handle, content: Content) {
@@ -115,12 +115,12 @@ mod tests {
     fn a_handle_does_not_name_who_has_the_number_later() {
         let mut table = Table::default();
         let first = table.reserve();
-        table.put_listener(Box::new(Listener::for_tests(first)));
+        table.put_listener(Box::new(StreamListener::for_tests(first)));
         assert_eq!((table.find(0), Handle::of_token(first.token())), (Some(first), first));
         table.free(first);
         assert!(table.is_empty() && table.find(0).is_none() && table.listener(first).is_none());
         let second = table.reserve();
-        table.put_listener(Box::new(Listener::for_tests(second)));
+        table.put_listener(Box::new(StreamListener::for_tests(second)));
         assert_eq!(second.number, first.number);
         assert!(table.listener(first).is_none() && table.listener(second).is_some());
         assert_ne!(first.token(), second.token());

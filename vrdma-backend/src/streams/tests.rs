@@ -1,8 +1,8 @@
 //! Tests with guests of one worker, peers with sockets of their own, and a clock that the test
 //! sets.
 
-mod own;
 mod turns;
+mod user_tcp;
 
 use super::cm::{Accept, Connect, Depths, Failure, ListenerId};
 use super::connection::{ANSWER_TIME, CLOSE_TIME, FINISH_TIME, SET_UP_TIME};
@@ -10,7 +10,7 @@ use super::watch::PAUSE;
 use super::*;
 use crate::config::Config;
 use crate::device::{Device, DeviceLimits};
-use crate::tcp::{self, Doors, KeepAlive, TrafficClass, Way};
+use crate::tcp::{self, Dial, KeepAlive, ListenAddrs, TrafficClass};
 use crate::translate::limits;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use socket2::Socket;
@@ -143,8 +143,10 @@ impl Bench {
                 .unwrap();
         let at = socket.local_addr().unwrap().as_socket().unwrap();
         (
-            self.with(|streams, host| streams.listen(device, Doors::Kernel(vec![socket]), backlog, host))
-                .unwrap(),
+            self.with(|streams, host| {
+                streams.listen(device, ListenAddrs::Kernel(vec![socket]), backlog, host)
+            })
+            .unwrap(),
             at,
         )
     }
@@ -201,7 +203,7 @@ impl Bench {
         let local = (Ipv4Addr::LOCALHOST, 0).into();
         let depths = Depths { ird: 1, ord: 1 };
         let connect = Connect { qpn, peer_to_peer: false, local, remote, depths, private_data: Vec::new() };
-        self.with(|streams, host| streams.connect(device, Way::Kernel(socket), &connect, host))
+        self.with(|streams, host| streams.connect(device, Dial::Kernel(socket), &connect, host))
     }
 
     /// Connects a new QP to a listening peer.
@@ -481,7 +483,7 @@ fn a_listener_that_cannot_accept_is_left_alone_for_a_while() {
     let mut bench = Bench::new(8);
     // A socket that does not listen. The kernel reports events all the time, and accept fails.
     let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    bench.with(|streams, host| streams.listen(A, Doors::Kernel(vec![socket]), 4, host)).unwrap();
+    bench.with(|streams, host| streams.listen(A, ListenAddrs::Kernel(vec![socket]), 4, host)).unwrap();
     bench.turns();
     assert_eq!(bench.failed_accepts(A), 1);
     assert_eq!(bench.streams.next_deadline(), Some(bench.now + PAUSE));
@@ -501,7 +503,7 @@ fn sockets_of_a_listener_have_their_turns_and_who_is_too_much_is_reset() {
         })
         .collect();
     let at: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap().as_socket().unwrap()).collect();
-    bench.with(|streams, host| streams.listen(A, Doors::Kernel(sockets), 2, host)).unwrap();
+    bench.with(|streams, host| streams.listen(A, ListenAddrs::Kernel(sockets), 2, host)).unwrap();
     // Several connections to the first socket, then one to the second. That one is among the next
     // two.
     let mut first: Vec<_> = (0..4).map(|_| ask(at[0])).collect();
@@ -712,8 +714,8 @@ fn a_listener_counts_each_socket_that_it_has() {
             tcp::listen((Ipv4Addr::LOCALHOST, 0).into(), &KeepAlive::after(0), TrafficClass::default())
                 .unwrap()
         };
-        let doors = Doors::Kernel((0..count).map(|_| socket()).collect());
-        bench.with(|streams, host| streams.listen(A, doors, 1, host))
+        let addrs = ListenAddrs::Kernel((0..count).map(|_| socket()).collect());
+        bench.with(|streams, host| streams.listen(A, addrs, 1, host))
     };
     let first = listen(&mut bench, 3).unwrap();
     assert_eq!(bench.streams.count(A), 3);

@@ -19,7 +19,7 @@ const GUESTS: usize = 64;
 impl Streams {
     /// Handles received data, and ends what took too long. Returns true if there was any work.
     pub fn turn(&mut self, host: &mut Host<'_>) -> bool {
-        let mut has_more = self.own.expire(host.now);
+        let mut has_more = self.user_tcp.expire(host.now);
         has_more |= self.close_some();
         if self.table.is_empty() && !self.has_waiting() {
             return has_more;
@@ -57,7 +57,7 @@ impl Streams {
         if (1..=FEW).contains(&std::mem::take(&mut self.put_kernel)) {
             self.woken();
         }
-        self.own.pipes().0.had_news() && self.serve_ready(host)
+        self.user_tcp.loopbacks().0.had_news() && self.serve_ready(host)
     }
 
     /// Polls the sockets and lists entries with events. Returns whether there are any.
@@ -89,7 +89,7 @@ impl Streams {
     /// Returns whether that had any effect, or may have one for entries that wait for the next
     /// round.
     fn serve_ready(&mut self, host: &mut Host<'_>) -> bool {
-        while let Some(handle) = self.own.next_ready() {
+        while let Some(handle) = self.user_tcp.next_ready() {
             self.list(handle, EventSet::empty());
         }
         let (guests, mut busy) = (self.ready.begin(), false);
@@ -121,7 +121,8 @@ impl Streams {
         let Some(mut connection) = self.table.take(handle) else { return false };
         connection.is_listed = false;
         let due = std::mem::replace(&mut connection.due, EventSet::empty());
-        let events = due | connection.carrier.as_ref().map_or(due, |carrier| carrier.events(&mut self.own));
+        let events =
+            due | connection.transport.as_ref().map_or(due, |transport| transport.events(&mut self.user_tcp));
         let moved = self.serve_contained(connection, events, host);
         let is_listed = self.table.connection(handle).is_some_and(|connection| connection.is_listed);
         moved != 0 || !events.is_empty() || !is_listed

@@ -15,10 +15,10 @@ impl Streams {
     ///
     /// It is forgotten instead if it is over and no driver knows of it.
     pub(super) fn put_back(&mut self, mut connection: Box<Connection>, host: &mut Host<'_>) {
-        connection.charge(&mut self.own);
+        connection.charge(&mut self.user_tcp);
         let (guests, all, device) = (&mut self.guests, &self.epoll, connection.device);
         let watched =
-            connection.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.own);
+            connection.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.user_tcp);
         if let Err(error) = watched {
             log::warn!("a connection cannot be watched: {error}");
             // Without a watch, nothing would report received bytes. (A connection without a socket
@@ -42,7 +42,8 @@ impl Streams {
     pub(super) fn watch_listener(&mut self, handle: Handle, host: &mut Host<'_>) {
         let Some(listener) = self.table.listener(handle) else { return };
         let (guests, all, device) = (&mut self.guests, &self.epoll, listener.device);
-        let watched = listener.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.own);
+        let watched =
+            listener.watch(|| guests.entry(device).or_default().epoll(device, all), &mut self.user_tcp);
         if let Err(error) = watched {
             log::warn!("a listener cannot be watched: {error}");
             listener.paused = Some(host.now + PAUSE);

@@ -3,7 +3,6 @@
 //!
 //! `command/` does so for commands. No other module names both crates: `src/tests.rs` checks that.
 
-pub mod access;
 pub mod config_space;
 pub mod cqe;
 pub mod event;

@@ -2,7 +2,7 @@
 
 use super::{FrontEnd, Function, refused, stopped};
 use crate::config::Config;
-use crate::memory::{RegionSpec, Run};
+use crate::memory::{Extent, RegionSpec};
 use crate::queue::{Call, Kick, ring_lens};
 use std::fs::File;
 use std::io;
@@ -104,7 +104,7 @@ impl<F: Function> VhostUserBackendReqHandlerMut for FrontEnd<F> {
                     "queue {index}: its {name}, {len} bytes at {addr:#x}, is not in one region of {shared}"
                 )
             };
-            memory.resolve_one(Run { gpa, len }).map(|_| gpa).ok_or_else(|| refused(why()))
+            memory.resolve_one(Extent { gpa, len }).map(|_| gpa).ok_or_else(|| refused(why()))
         };
         let gpas = [
             gpa("descriptor table", descriptor, lens[0]),

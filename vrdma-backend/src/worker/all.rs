@@ -1,13 +1,13 @@
 //! All workers of the daemon: how they start, which guests they serve, and how they end.
 
-use super::near::{NearPort, near_ports};
-use super::watch::Watch;
+use super::packets::{PacketPort, packet_ports};
+use super::watch::WorkerWatch;
 use super::{Stopped, Worker, WorkerHandle};
 use crate::config::{Config, GuestConfig, Transport};
 use crate::device::DeviceLimits;
 use crate::device::clock::Clock;
 use crate::gids::Gids;
-use crate::port::{Port, WorkerOf, mesh};
+use crate::port::{Port, WorkerOf, worker_ports};
 use anyhow::{Context, Result};
 use std::thread::JoinHandle;
 use vrdma_transport::DeviceId;
@@ -21,14 +21,14 @@ const LEAST_MTU: u16 = 4200;
 /// The workers. Dropping this ends them.
 #[derive(Debug)]
 pub struct Workers {
-    watch: Option<Watch>,
+    watch: Option<WorkerWatch>,
     handles: Vec<WorkerHandle>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Where a guest is served.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct GuestPlacement {
     /// The number of its worker.
     pub number: usize,
     /// Its worker.
@@ -62,7 +62,7 @@ impl Workers {
             _ => joined(&guests, count, mtu, uplink)?,
         };
         let (gids, clock) = (Gids::default(), Clock::default());
-        for (number, (handle, (port, near))) in workers.handles.iter().zip(ports).enumerate() {
+        for (number, (handle, (port, packet_port))) in workers.handles.iter().zip(ports).enumerate() {
             let is_other = |guest: &&GuestConfig| worker_of(guest) != number && !guest.is_beside;
             let others: Vec<_> = guests.iter().filter(is_other).cloned().collect();
             let view = (count > 1).then(|| gids.view(number));
@@ -71,7 +71,7 @@ impl Workers {
                 if let Some(view) = view {
                     worker.set_others(&others, view);
                 }
-                worker.near = near;
+                worker.packet_port = packet_port;
                 if let Some(port) = port {
                     worker.set_uplink(port);
                 }
@@ -84,7 +84,7 @@ impl Workers {
             };
             let watched = workers.handles.iter().cloned().enumerate();
             let watched = watched.map(|(number, handle)| (handle, names(number))).collect();
-            workers.watch = Some(Watch::start(watched).context("a thread that watches the workers")?);
+            workers.watch = Some(WorkerWatch::start(watched).context("a thread that watches the workers")?);
         }
         Ok(workers)
     }
@@ -93,8 +93,8 @@ impl Workers {
     ///
     /// # Errors
     /// A worker has stopped.
-    pub fn add(&self, config: &Config, guests: &[GuestConfig]) -> Result<Vec<Place>, Stopped> {
-        let mut places: Vec<Place> = Vec::new();
+    pub fn add(&self, config: &Config, guests: &[GuestConfig]) -> Result<Vec<GuestPlacement>, Stopped> {
+        let mut places: Vec<GuestPlacement> = Vec::new();
         for guest in guests {
             let number = worker_of(guest);
             let worker = self.handles[number].clone();
@@ -105,7 +105,7 @@ impl Workers {
                 Some(port) => (worker.add_function(spec, limits, port), port),
                 None => worker.add_guest(spec, limits),
             })?;
-            places.push(Place { number, worker, device, port });
+            places.push(GuestPlacement { number, worker, device, port });
         }
         Ok(places)
     }
@@ -140,16 +140,16 @@ fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) 
         }
     }
     let nic = uplink.map(Port::into_driver);
-    let ports = mesh(count, table, mtu.max(LEAST_MTU), nic).context("the rings between workers")?;
-    let stations: Vec<_> = ports.iter().map(|mesh| mesh.station().clone()).collect();
+    let ports = worker_ports(count, table, mtu.max(LEAST_MTU), nic).context("the rings between workers")?;
+    let endpoints: Vec<_> = ports.iter().map(|worker_ports| worker_ports.endpoint().clone()).collect();
     let has_engine = |guest: &&GuestConfig| guest.socket.is_some() && guest.transport == Transport::Roce;
     let homes = guests.iter().filter(has_engine).map(|guest| (guest.mac, worker_of(guest))).collect();
-    let near = near_ports(&stations, homes);
-    Ok(ports.into_iter().map(Port::of_worker).map(Some).zip(near.into_iter().map(Some)).collect())
+    let packet_port = packet_ports(&endpoints, homes);
+    Ok(ports.into_iter().map(Port::of_worker).map(Some).zip(packet_port.into_iter().map(Some)).collect())
 }
 
 /// A worker's ports: for frames, and for inter-worker packets.
-type Ports = (Option<Port>, Option<NearPort>);
+type Ports = (Option<Port>, Option<PacketPort>);
 
 impl Drop for Workers {
     fn drop(&mut self) {

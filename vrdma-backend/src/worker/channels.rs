@@ -188,7 +188,7 @@ mod tests {
     use crate::config::{Config, Poll};
     use crate::device::DeviceLimits;
     use crate::memory::tests::memory;
-    use crate::memory::{GuestMemory, Run, Shared};
+    use crate::memory::{Extent, GuestMemory, Shared};
     use crate::queue::VirtqueueSetup;
     use crate::queue::channel::Channel;
     use std::sync::Arc;
@@ -207,7 +207,7 @@ mod tests {
 
     /// Returns a channel as [`channel`] does, in this memory.
     fn channel_in(memory: &Arc<GuestMemory>, at: u64, index: u16, requests: u16) -> Channel {
-        let words = Shared::<8>::new(memory, Run { gpa: at, len: ROOM }).unwrap();
+        let words = Shared::<8>::new(memory, Extent { gpa: at, len: ROOM }).unwrap();
         let slots = at + 0x8000;
         for slot in 0..usize::from(SIZE) {
             words.store64(16 * slot, slots + 64 * slot as u64, Ordering::Relaxed);
@@ -226,7 +226,7 @@ mod tests {
             kick: None,
             call: None,
         };
-        let window = Run { gpa: slots, len: 64 * u64::from(SIZE) };
+        let window = Extent { gpa: slots, len: 64 * u64::from(SIZE) };
         let channel = Channel::bind(memory, setup, &[window]).unwrap();
         words.store16(0x1002, requests, Ordering::Release);
         channel
@@ -262,7 +262,7 @@ mod tests {
         for good in [0u16, 1, 7, 8, 9, 20] {
             let memory = memory(&[(0, ROOM)]);
             let slot =
-                Shared::<8>::new(&memory, Run { gpa: 0x8000 + 64 * u64::from(good), len: 64 }).unwrap();
+                Shared::<8>::new(&memory, Extent { gpa: 0x8000 + 64 * u64::from(good), len: 64 }).unwrap();
             let channel = channel_in(&memory, 0, 4, 30);
             // A request of no units.
             slot.store64(0, 0, Ordering::Relaxed);

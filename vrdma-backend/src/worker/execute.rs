@@ -39,7 +39,7 @@ pub struct Job<R> {
     /// What the command and its driver wait for.
     pub order: Order,
     /// Whether the guest may reuse memory afterwards that was pinned for other workers.
-    pub ends_loans: bool,
+    pub revokes_pins: bool,
     /// Whether the command changes what several guests share. A panic within it ends the process.
     pub is_shared: bool,
     /// Executes the command.
@@ -49,8 +49,8 @@ pub struct Job<R> {
 impl<R: 'static> Job<R> {
     /// Returns a job for the same command that applies `f` to its result.
     pub fn map<S>(self, f: impl FnOnce(R) -> S + Send + 'static) -> Job<S> {
-        let Job { order, ends_loans, is_shared, run } = self;
-        Job { order, ends_loans, is_shared, run: Box::new(|worker, id| run(worker, id).map(f)) }
+        let Job { order, revokes_pins, is_shared, run } = self;
+        Job { order, revokes_pins, is_shared, run: Box::new(|worker, id| run(worker, id).map(f)) }
     }
 }
 
@@ -82,7 +82,7 @@ impl Worker {
 
     fn carry_out<R>(&mut self, id: DeviceId, job: Job<R>) -> Result<R> {
         let result = (job.run)(self, id);
-        if job.ends_loans {
+        if job.revokes_pins {
             self.outputs.take_loans_back(id);
         }
         if let Order::Qp(qpn) = job.order {

@@ -132,14 +132,14 @@ impl Worker {
             self.engine.set_link(true);
             if guest.has_own_tcp() {
                 let mtu = self.link().map_or(USUAL_MTU, |(_, mtu)| mtu);
-                self.streams.own.add((id, port), &guest, &limits.guest, limits.tcp_keepalive, mtu);
+                self.streams.user_tcp.add((id, port), &guest, &limits.guest, limits.tcp_keepalive, mtu);
                 self.net.set_tcp(port);
                 self.streams.has_local_way = !limits.tcp_between_guests;
             }
         }
         let device = Device::new(id, guest, limits);
-        if let Some(near) = &mut self.near {
-            near.add(id, device.loans.clone());
+        if let Some(packet_port) = &mut self.packet_port {
+            packet_port.add(id, device.pin_gate.clone());
         }
         self.outputs.add(device);
         id

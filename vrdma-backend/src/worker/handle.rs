@@ -1,11 +1,11 @@
 //! Starts a worker, and lets other threads reach it.
 
 #[cfg(any(test, feature = "fuzzing"))]
-use super::here;
+use super::current;
 use super::link::PortState;
 use super::mail::Mail;
+use super::pending_release::RECLAIM_TURNS;
 use super::polling::Polling;
-use super::recall::RECLAIM_TURNS;
 use super::second_look::SecondLook;
 use super::streams::STREAMS;
 use super::sync::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use super::{CommandError, Job, Message, Stopped, Worker};
 use crate::config::Poll;
 use crate::device::broken::step;
 use crate::device::outputs::Outputs;
-use crate::memory::Loans;
+use crate::memory::Pins;
 use crate::net::Net;
 use crate::processors::pin;
 use crate::ratelimit::RateLimit;
@@ -121,8 +121,8 @@ impl WorkerHandle {
     ///
     /// # Errors
     /// The worker has stopped.
-    pub fn wait_for(&self, loans: Loans) -> Result<(), Stopped> {
-        self.ask(|reply| Box::new(move |worker| worker.when_back(loans, move |_| _ = reply.send(()))))
+    pub fn wait_for(&self, pins: Pins) -> Result<(), Stopped> {
+        self.ask(|reply| Box::new(move |worker| worker.when_released(pins, move |_| _ = reply.send(()))))
     }
 
     /// Waits until the uplink has released all memory of a device, or will not do so soon.
@@ -132,17 +132,17 @@ impl WorkerHandle {
     /// # Errors
     /// The worker has stopped.
     pub fn wait_for_device(&self, id: DeviceId) -> Result<(), Stopped> {
-        let loans =
-            move |worker: &mut Worker| worker.uplink.as_ref().is_some_and(|uplink| uplink.has_loaned());
-        if !self.call(loans)? {
+        let pins =
+            move |worker: &mut Worker| worker.uplink.as_ref().is_some_and(|uplink| uplink.has_pinned());
+        if !self.call(pins)? {
             return Ok(());
         }
         let regions = self.call(move |worker| worker.engine.region_indices(id))?;
-        let mut loans = Loans::default();
+        let mut pins = Pins::default();
         for start in (0..regions).step_by(SLICE) {
-            loans.extend(self.call(move |worker| worker.loans(id, start..start + SLICE))?);
+            pins.extend(self.call(move |worker| worker.revoke_pins(id, start..start + SLICE))?);
         }
-        self.wait_for(loans)
+        self.wait_for(pins)
     }
 
     fn send(&self, message: Message) -> Result<(), Stopped> {
@@ -158,8 +158,8 @@ impl WorkerHandle {
         let (reply, answer) = crossbeam_channel::bounded(1);
         self.send(message(reply))?;
         #[cfg(any(test, feature = "fuzzing"))]
-        if here::is_here() {
-            return here::wait(&answer);
+        if current::is_here() {
+            return current::wait(&answer);
         }
         answer.recv().map_err(|_| Stopped)
     }
@@ -224,7 +224,7 @@ impl Worker {
             port: PortState::default(),
             net: Net::new(mtu),
             uplink: None,
-            near: None,
+            packet_port: None,
             gids: None,
             claimed: Vec::new(),
             streams,
@@ -233,7 +233,7 @@ impl Worker {
             channel_turns: Turns::default(),
             serials: 0,
             barriers: Vec::new(),
-            recalls: Vec::new(),
+            releases: Vec::new(),
             since_reclaim: RECLAIM_TURNS,
             failing: VecDeque::new(),
             inbox,

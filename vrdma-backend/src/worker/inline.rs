@@ -2,9 +2,9 @@
 //!
 //! The caller runs it. So an input has the same effect each time, thousands of times a second.
 
-pub use super::here::{wait, with};
+pub use super::current::{wait, with};
 
-use super::here::WORKER;
+use super::current::WORKER;
 use super::{Worker, WorkerHandle};
 use crate::config::Poll;
 use crate::queue::channel::RequestWords;

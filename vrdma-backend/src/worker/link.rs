@@ -40,8 +40,8 @@ pub struct Uplink {
     /// Scratch space for a packet.
     pub(super) scratch: Vec<u8>,
     /// External memory for the packet at hand.
-    pub(super) loaned: Vec<External>,
-    pub(super) loan_state: LoanState,
+    pub(super) pinned: Vec<External>,
+    pub(super) pin_state: LoanState,
 }
 
 /// Whether packets carry guests' memory without a copy.
@@ -59,15 +59,15 @@ impl Uplink {
     pub(super) fn new(mut port: Port) -> Uplink {
         port.adopt();
         let (may, only_mapped) = (port.capabilities().external, port.dma().is_some());
-        let loan_state = LoanState { may, only_mapped, has_begun: false };
+        let pin_state = LoanState { may, only_mapped, has_begun: false };
         Uplink {
-            loan_state,
+            pin_state,
             port,
             burst: Burst::default(),
             link_due: transport::Instant(0),
             changes: RateLimit::default(),
             scratch: Vec::new(),
-            loaned: Vec::new(),
+            pinned: Vec::new(),
         }
     }
 
@@ -77,13 +77,13 @@ impl Uplink {
     }
 
     /// Whether any guest's memory was passed to the uplink, and may still be there.
-    pub(super) fn has_loaned(&self) -> bool {
-        self.loan_state.has_begun
+    pub(super) fn has_pinned(&self) -> bool {
+        self.pin_state.has_begun
     }
 
     /// Makes packets copies from here on, because the driver does not release memory in time.
-    pub(super) fn stop_loans(&mut self) {
-        if std::mem::take(&mut self.loan_state.may) {
+    pub(super) fn stop_pinning(&mut self) {
+        if std::mem::take(&mut self.pin_state.may) {
             log::warn!("uplink: its driver keeps memory of guests: from now on packets are copied");
         }
     }

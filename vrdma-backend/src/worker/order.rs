@@ -99,7 +99,7 @@ impl Worker {
     ) {
         let order = job.order;
         if let Order::Region(key) = order {
-            return self.execute_and_recall(id, key, job, done);
+            return self.execute_and_revoke(id, key, job, done);
         }
         let (marks, until) = self.before(id, order);
         let told = match order {

@@ -5,7 +5,7 @@
 //! it.
 
 use super::Worker;
-use crate::memory::{GuestMemory, Loans, Runs, Translation};
+use crate::memory::{Extents, GuestMemory, Pins, Translation};
 use crate::queue::channel::ChannelError;
 use crate::queue::cq::{CqLayout, CqMapping};
 use std::ops::Range;
@@ -34,7 +34,7 @@ impl Worker {
     }
 
     /// Returns the guest's addresses of its regions with these indices.
-    pub fn region_places(&mut self, id: DeviceId, indices: Range<usize>) -> Vec<(usize, Runs)> {
+    pub fn region_places(&mut self, id: DeviceId, indices: Range<usize>) -> Vec<(usize, Extents)> {
         self.engine.regions_mut(id, indices).map(|(at, region)| (at, region.places())).collect()
     }
 
@@ -46,7 +46,7 @@ impl Worker {
         id: DeviceId,
         memory: &Arc<GuestMemory>,
         new: Vec<(usize, Translation)>,
-    ) -> Vec<(Translation, Loans)> {
+    ) -> Vec<(Translation, Pins)> {
         let install = |(at, translation)| {
             let (_, region) = self.engine.regions_mut(id, at..at + 1).next()?;
             Some(region.install(memory, translation))

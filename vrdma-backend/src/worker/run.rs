@@ -78,7 +78,7 @@ impl Worker {
         let mut busy = self.mail.may_be_there() && self.run_messages();
         let now = self.recent();
         busy |= self.receive_frames(now);
-        busy |= self.receive_near(now);
+        busy |= self.receive_packets(now);
         busy |= cycles::within(Stage::Wire, || self.serve_streams(now));
         self.end_broken();
         busy |= self.drain_channels(now, busy);
@@ -87,7 +87,7 @@ impl Worker {
         busy |= self.serve_ethernet(now);
         busy |= self.transmit_packets(now);
         self.end_broken();
-        busy |= self.recall(now);
+        busy |= self.check_pending(now);
         self.watch_link(now);
         busy |= self.fail_cqs();
         busy |= cycles::within(Stage::Complete, || self.outputs.flush(now));
@@ -118,7 +118,7 @@ impl Worker {
     fn recent(&mut self) -> transport::Instant {
         let waits = self.engine.poll_timeout().is_some()
             || self.outputs.next_timer().is_some()
-            || self.streams.own.next_deadline().is_some();
+            || self.streams.user_tcp.next_deadline().is_some();
         if self.clock.1 == 0 || waits {
             self.clock = (self.now(), CLOCK_TURNS);
         }

@@ -27,8 +27,8 @@ impl Worker {
         let uplink_limit = self.uplink.as_mut().map(Uplink::arm);
         // Frames that came before the uplink was armed would wake nobody.
         late |= uplink_limit.is_some() && self.receive_frames(self.now());
-        late |= self.receive_near(self.now());
-        late |= self.has_barriers() || !self.recalls.is_empty() || !self.failing.is_empty();
+        late |= self.receive_packets(self.now());
+        late |= self.has_barriers() || !self.releases.is_empty() || !self.failing.is_empty();
         let woken = late || {
             self.sleeps += 1;
             self.sleep_on(uplink_limit)

@@ -7,7 +7,7 @@ use crate::config::{Config, Poll};
 use crate::device::DeviceLimits;
 use crate::device::{NewMemory, NewRegion};
 use crate::memory::tests::memory;
-use crate::memory::{MrMemory, Run, Shared};
+use crate::memory::{Extent, MrMemory, Shared};
 use crate::queue::Kick;
 use crate::queue::VirtqueueSetup;
 use crate::queue::cq::{CqRing, CqeKind::Plain};
@@ -20,7 +20,7 @@ use vrdma_transport::{AttrMask, CqId, PdId, QpAttr, QpInit, QpState, QpType, Rec
 /// Returns a channel of one slot in its own memory, with its kick.
 fn channel() -> (Channel, std::fs::File, Shared) {
     let memory = memory(&[(0, 0x1000)]);
-    let words = Shared::<16>::new(&memory, Run { gpa: 0, len: 0x1000 }).unwrap();
+    let words = Shared::<16>::new(&memory, Extent { gpa: 0, len: 0x1000 }).unwrap();
     words.store64(0x000, 0x400, Ordering::Relaxed);
     words.store64(0x008, 64, Ordering::Relaxed);
     let eventfd = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
@@ -36,7 +36,7 @@ fn channel() -> (Channel, std::fs::File, Shared) {
         kick: Some(Arc::new(kick)),
         call: None,
     };
-    let channel = Channel::bind(&memory, setup, &[Run { gpa: 0x400, len: 64 }]).unwrap();
+    let channel = Channel::bind(&memory, setup, &[Extent { gpa: 0x400, len: 64 }]).unwrap();
     (channel, eventfd, words)
 }
 
@@ -77,7 +77,7 @@ fn guest_with_cqs(worker: &mut Worker, n: u8, cqs: usize, qps: u64, receives: u6
     let cqs = (0..cqs).map(|_| {
         let memory = memory(&[(0, 0x100000)]);
         let ring =
-            CqRing::new(&memory, &[Run { gpa: 0, len: CqRing::bytes(Plain, entries) }], Plain, entries)
+            CqRing::new(&memory, &[Extent { gpa: 0, len: CqRing::bytes(Plain, entries) }], Plain, entries)
                 .unwrap();
         let create_cq = CreateCq { context: OwnerId::KERNEL, vector: 0, ring };
         let cq = CqId(worker.execute(id, create_cq.job()).unwrap().cqn.get());
@@ -214,10 +214,10 @@ fn what_a_guest_had_is_dropped_by_another_thread_when_it_is_reset() {
     let pd = worker.execute(id, AllocPd { context: OwnerId::KERNEL }.job()).unwrap();
     let pd = PdId(pd.object.get());
     for _ in 0..100 {
-        let memory = MrMemory::new(&guest, &[Run { gpa: 0, len: 8 }]).unwrap();
+        let memory = MrMemory::new(&guest, &[Extent { gpa: 0, len: 8 }]).unwrap();
         let access = vrdma_transport::Access::LOCAL_WRITE;
-        let runs = memory.runs();
-        let memory = NewMemory { iova: 0, length: 8, memory, runs };
+        let extents = memory.extents();
+        let memory = NewMemory { iova: 0, length: 8, memory, extents };
         let region = NewRegion { pd, access, memory };
         worker.execute(id, RegMr { region }.job()).unwrap();
     }

@@ -2,9 +2,9 @@
 //! see.
 
 use super::Worker;
-use super::beyond::{Outside, Within};
 use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
-use super::near::NearPort;
+use super::packets::PacketPort;
+use super::sinks::{LocalSinks, UplinkSink};
 use crate::cycles::{self, Stage};
 use crate::device::broken::{contained, step};
 use crate::device::outputs::Outputs;
@@ -89,8 +89,8 @@ impl Worker {
                 Origin::Guest | Origin::Flooder => (net::SwitchPort::Worker, gids.as_mut()),
                 Origin::Engine => (net::SwitchPort::Worker, None),
             };
-            let inside = &mut Within { now, engine, outputs, streams, strangers };
-            net.receive(now, frame, from, &mut Outside::of(Some(&mut uplink.port)), inside);
+            let inside = &mut LocalSinks { now, engine, outputs, streams, strangers };
+            net.receive(now, frame, from, &mut UplinkSink::of(Some(&mut uplink.port)), inside);
         }
         uplink.port.recycle(&mut uplink.burst);
         true
@@ -100,15 +100,15 @@ impl Worker {
     pub(super) fn serve_ethernet(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink, net, engine, outputs, streams, gids, .. } = self;
         let _mark = cycles::enter(Stage::Wire);
-        let mut outside = Outside::of(uplink.as_mut().map(|uplink| &mut uplink.port));
+        let mut uplink_sink = UplinkSink::of(uplink.as_mut().map(|uplink| &mut uplink.port));
         let strangers = gids.as_mut();
-        let within = &mut Within { now, engine, outputs, streams, strangers };
-        net.turn(now, &mut outside, within)
+        let sinks = &mut LocalSinks { now, engine, outputs, streams, strangers };
+        net.turn(now, &mut uplink_sink, sinks)
     }
 
     /// Lets the engine send. Returns true if more could be sent at once.
     pub(super) fn transmit_packets(&mut self, now: transport::Instant) -> bool {
-        let Worker { uplink, near, net, engine, outputs, streams, has_streams, .. } = self;
+        let Worker { uplink, packet_port, net, engine, outputs, streams, has_streams, .. } = self;
         if uplink.is_none() && !*has_streams {
             return false;
         }
@@ -117,10 +117,10 @@ impl Worker {
         let mut more = false;
         for _ in 0..ROUNDS {
             let packets = uplink.as_mut().map(|uplink| {
-                let Uplink { port, scratch, loaned, loan_state, .. } = uplink;
-                Packets { now, port, net, scratch, loaned, loan_state }
+                let Uplink { port, scratch, pinned, pin_state, .. } = uplink;
+                Packets { now, port, net, scratch, pinned, pin_state }
             });
-            let wire = &mut Wire { packets, near, streams };
+            let wire = &mut Wire { packets, packet_port, streams };
             let transmit = |engine: &mut Engine<MrMemory>, outputs: &mut Outputs| {
                 engine.transmit(now, most, wire, outputs)
             };
@@ -128,8 +128,8 @@ impl Worker {
                 // After a panic, the remaining devices may have more.
                 contained(step::TRANSMIT, None, engine, outputs, transmit).unwrap_or(true)
             });
-            if let Some(near) = near {
-                near.publish();
+            if let Some(packet_port) = packet_port {
+                packet_port.publish();
             }
             // A peer in this worker answers at once.
             let has_news = *has_streams && streams.flush(&mut Host { engine, outputs, now });
@@ -139,8 +139,8 @@ impl Worker {
             }
         }
         let Some(uplink) = uplink else { return more };
-        let within = &mut Within { now, engine, outputs, streams, strangers: None };
-        let sent = *has_streams && transmit_segments(uplink, net, within);
+        let sinks = &mut LocalSinks { now, engine, outputs, streams, strangers: None };
+        let sent = *has_streams && transmit_segments(uplink, net, sinks);
         uplink.port.flush();
         more || sent || uplink.port.backlog() != 0
     }
@@ -197,7 +197,7 @@ fn watch(epoll: &Epoll, fd: BorrowedFd<'_>) {
 pub(super) const UPLINK: u64 = u64::MAX;
 
 /// Lets guests' own TCP send what fits. Returns true if anything was sent.
-fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>) -> bool {
+fn transmit_segments(uplink: &mut Uplink, net: &mut Net, sinks: &mut LocalSinks<'_>) -> bool {
     let Uplink { port, scratch, .. } = uplink;
     let can = port.capabilities().checksums;
     let mut sent = false;
@@ -206,14 +206,14 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
         if !port.has_room() {
             break;
         }
-        let Some(segment) = within.streams.own.poll_transmit(within.now) else { break };
+        let Some(segment) = sinks.streams.user_tcp.poll_transmit(sinks.now) else { break };
         sent = true;
-        let len = within.streams.own.len(&segment);
+        let len = sinks.streams.user_tcp.len(&segment);
         let padded = len.max(MIN_FRAME);
         let Some(mut frame) = port.transmit(padded) else { continue };
-        let (headers, left) = within.streams.own.write(&segment, frame.buf(), can);
+        let (headers, left) = sinks.streams.user_tcp.write(&segment, frame.buf(), can);
         frame.buf()[len..padded].fill(0);
-        let verdict = net.route_packet(within.now, &headers);
+        let verdict = net.route_packet(sinks.now, &headers);
         if verdict == Verdict::To(net::SwitchPort::Uplink) {
             if let Some(offload) = left {
                 frame.offload(offload);
@@ -225,8 +225,8 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, within: &mut Within<'_>
             if let Some(offload) = left {
                 frames::complete_tcp(&mut scratch[usize::from(offload.l2_len + offload.l3_len)..]);
             }
-            let outside = &mut Outside::of(Some(port));
-            net.forward_packet(within.now, verdict, (&headers, scratch), outside, within);
+            let uplink_sink = &mut UplinkSink::of(Some(port));
+            net.forward_packet(sinks.now, verdict, (&headers, scratch), uplink_sink, sinks);
         }
     }
     sent
@@ -242,8 +242,8 @@ struct Packets<'a> {
     /// Scratch space for packets that go elsewhere.
     scratch: &'a mut Vec<u8>,
     /// External memory of the frame at hand.
-    loaned: &'a mut Vec<External>,
-    loan_state: &'a mut LoanState,
+    pinned: &'a mut Vec<External>,
+    pin_state: &'a mut LoanState,
 }
 
 impl Packets<'_> {
@@ -266,15 +266,15 @@ impl Packets<'_> {
             // The packet is no TCP segment, and a packet of the engine does not return to the
             // engine. The switch drops that as a hairpin.
             let nobody = &mut |_: &[u8]| {};
-            let outside = &mut Outside::of_engine(self.port);
-            self.net.forward_packet(self.now, verdict, (&headers, self.scratch), outside, nobody);
-        } else if self.loan_state.may && is_loaned(packet, payload, self.loan_state.only_mapped) {
-            self.loan_state.has_begun = true;
+            let uplink_sink = &mut UplinkSink::of_engine(self.port);
+            self.net.forward_packet(self.now, verdict, (&headers, self.scratch), uplink_sink, nobody);
+        } else if self.pin_state.may && is_pinned(packet, payload, self.pin_state.only_mapped) {
+            self.pin_state.has_begun = true;
             let head = packet.emit(payload.len(), frame.buf());
             // Memory that was attached before a fault must not stay mapped until the next packet.
-            let trailer = loan_payload(&frame.buf()[..head], payload, self.loaned)
-                .inspect_err(|_| self.loaned.clear())?;
-            frame.commit_with(head, self.loaned.drain(..), &trailer[..pad(payload.len()) + icrc::LEN]);
+            let trailer = pin_payload(&frame.buf()[..head], payload, self.pinned)
+                .inspect_err(|_| self.pinned.clear())?;
+            frame.commit_with(head, self.pinned.drain(..), &trailer[..pad(payload.len()) + icrc::LEN]);
         } else {
             let len = write_frame(packet, payload, frame.buf())?;
             frame.commit(len);
@@ -286,7 +286,7 @@ impl Packets<'_> {
 /// Sends what the engine makes: packets to the uplink, if there is one, and FPDUs to streams.
 struct Wire<'a> {
     packets: Option<Packets<'a>>,
-    near: &'a mut Option<NearPort>,
+    packet_port: &'a mut Option<PacketPort>,
     streams: &'a mut Streams,
 }
 
@@ -302,14 +302,14 @@ impl Outlet for Wire<'_> {
 
 impl PacketOutlet<MrMemory> for Wire<'_> {
     fn way_to(&mut self, dst: Mac) -> Way {
-        if let Some(way) = self.near.as_mut().and_then(|near| near.way_to(dst)) {
+        if let Some(way) = self.packet_port.as_mut().and_then(|packet_port| packet_port.way_to(dst)) {
             return way;
         }
         self.packets.as_mut().map_or(Way::default(), |packets| packets.port.way_to(dst))
     }
 
     fn carries(&mut self, payload: &Pieces<'_, MrMemory>) -> bool {
-        NearPort::carries(payload)
+        PacketPort::carries(payload)
     }
 
     fn send_inter_worker(
@@ -319,8 +319,8 @@ impl PacketOutlet<MrMemory> for Wire<'_> {
         part: InterWorkerPart,
         payload: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
-        let near = self.near.as_mut().expect("it said which way is near");
-        panics::shared(|| near.send(device, packet, part, payload))
+        let packet_port = self.packet_port.as_mut().expect("it said which way is near");
+        panics::shared(|| packet_port.send(device, packet, part, payload))
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, MrMemory>) -> Result<(), Fault> {
@@ -376,8 +376,8 @@ const MIN_LOANED: usize = 1024;
 ///
 /// The payload of a SEND or WRITE of a connection stays unchanged until it is acknowledged. If
 /// another copy is sent after that, its ICRC reveals a change. The region's deregistration waits
-/// for such copies (`worker/loans.rs`).
-fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool) -> bool {
+/// for such copies (`worker/pins.rs`).
+fn is_pinned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool) -> bool {
     let may_pin = |region: &MrMemory| region.may_pin() && (!only_mapped || region.is_for_dma());
     let in_memory =
         || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if may_pin(region)));
@@ -392,7 +392,7 @@ fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool)
 /// Attaches a payload to a frame with these headers, without a copy.
 ///
 /// The padding and ICRC that follow it are at the beginning of the result.
-fn loan_payload(
+fn pin_payload(
     headers: &[u8],
     payload: &Pieces<'_, MrMemory>,
     out: &mut Vec<External>,
@@ -404,7 +404,7 @@ fn loan_payload(
     out.clear();
     for piece in payload.iter() {
         let Piece::Memory { region, offset, length } = piece else { continue };
-        region.loan(offset, length as u16, out)?;
+        region.pin_for_dma(offset, length as u16, out)?;
         let mut done = 0;
         while done < length as usize {
             let part = (length as usize - done).min(copy.len());

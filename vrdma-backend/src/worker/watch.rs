@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A thread that asks all workers whether they make progress. Dropping this ends it.
 #[derive(Debug)]
-pub struct Watch {
+pub struct WorkerWatch {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -55,12 +55,12 @@ impl Pulse {
     }
 }
 
-impl Watch {
+impl WorkerWatch {
     /// Watches these workers, each with the names of its guests.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(workers: Vec<(WorkerHandle, Vec<String>)>) -> std::io::Result<Watch> {
+    pub fn start(workers: Vec<(WorkerHandle, Vec<String>)>) -> std::io::Result<WorkerWatch> {
         let (stop, stopped) = bounded(0);
         let run = move || {
             let mut watched: Vec<_> = workers
@@ -84,7 +84,7 @@ impl Watch {
             }
         };
         let thread = std::thread::Builder::new().name("watch".into()).spawn(run)?;
-        Ok(Watch { stop: Some(stop), thread: Some(thread) })
+        Ok(WorkerWatch { stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -103,7 +103,7 @@ fn tell(number: usize, guests: &[String], change: &Change) {
     }
 }
 
-impl Drop for Watch {
+impl Drop for WorkerWatch {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take()

@@ -6,20 +6,20 @@ mod sync {
     pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 }
 
-#[path = "../../src/port/mesh/places.rs"]
-#[allow(unsafe_code, reason = "the ring's own")]
-mod places;
-#[path = "../../src/port/mesh/ring.rs"]
+#[path = "../../src/port/worker_port/ring.rs"]
 #[allow(unsafe_code, reason = "the ring's own")]
 mod queue;
-#[path = "../../src/port/mesh/sleeper.rs"]
+#[path = "../../src/port/worker_port/sleeper.rs"]
 mod sleeper;
+#[path = "../../src/port/worker_port/slots.rs"]
+#[allow(unsafe_code, reason = "the ring's own")]
+mod slots;
 
 use loom::sync::{Arc, Notify};
 use loom::thread;
-use places::places;
 use queue::ring;
 use sleeper::Sleeper;
+use slots::slots;
 use sync::AtomicBool;
 
 #[test]
@@ -39,7 +39,7 @@ fn values_come_whole_in_order_and_once() {
             (sender, refused)
         });
         let mut seen = Vec::new();
-        let mut take = |receiver: &mut queue::Receiver<[usize; 2]>| {
+        let mut take = |receiver: &mut queue::RingReceiver<[usize; 2]>| {
             while let Some([one, two]) = receiver.pop() {
                 assert_eq!(one, two);
                 seen.push(one);
@@ -119,7 +119,7 @@ fn a_worker_that_sleeps_is_woken_for_what_was_published() {
 #[test]
 fn values_in_places_come_whole_in_order_and_once() {
     loom::model(|| {
-        let (mut sender, mut receiver) = places::<usize, usize>(2);
+        let (mut sender, mut receiver) = slots::<usize, usize>(2);
         // There are more values than slots, so that slots are reused, both with a second part and
         // without.
         let sender = thread::spawn(move || {
@@ -133,7 +133,7 @@ fn values_in_places_come_whole_in_order_and_once() {
             (sender, refused)
         });
         let mut seen = Vec::new();
-        let mut take = |receiver: &mut places::Receiver<usize, usize>| {
+        let mut take = |receiver: &mut slots::SlotReceiver<usize, usize>| {
             while let Some((value, rest)) = receiver.pop() {
                 assert_eq!(rest, (value % 2 == 0).then_some(value));
                 seen.push(value);
@@ -152,7 +152,7 @@ fn values_in_places_come_whole_in_order_and_once() {
 #[test]
 fn places_that_a_receiver_released_the_sender_uses_again() {
     loom::model(|| {
-        let (mut sender, mut receiver) = places::<usize, ()>(1);
+        let (mut sender, mut receiver) = slots::<usize, ()>(1);
         assert!(sender.push(1, None) && !sender.push(2, None));
         let receiver = thread::spawn(move || {
             let first = receiver.pop();
@@ -170,7 +170,7 @@ fn places_that_a_receiver_released_the_sender_uses_again() {
 fn values_in_places_are_dropped_once_whoever_is_last() {
     loom::model(|| {
         let value = std::sync::Arc::new(());
-        let (mut sender, mut receiver) = places(2);
+        let (mut sender, mut receiver) = slots(2);
         sender.push(value.clone(), None);
         let (theirs, second) = (value.clone(), value.clone());
         let other = thread::spawn(move || {
@@ -189,7 +189,7 @@ fn values_in_places_are_dropped_once_whoever_is_last() {
 #[test]
 fn a_worker_that_sleeps_is_woken_for_what_is_in_a_place() {
     loom::model(|| {
-        let (mut sender, mut receiver) = places::<usize, ()>(2);
+        let (mut sender, mut receiver) = slots::<usize, ()>(2);
         let sleeper = Arc::new(Sleeper { asleep: AtomicBool::new(false) });
         let bell = Arc::new(Notify::new());
         let (theirs, rung) = (sleeper.clone(), bell.clone());

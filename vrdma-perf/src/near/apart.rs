@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant as Clock;
-use vrdma_backend::near::{LoanGate, MrMemory, NearPort, near_ports};
-use vrdma_backend::port::{Burst, Mesh, Origin, Port, TURN, WorkerOf, mesh};
+use vrdma_backend::packets::{MrMemory, PacketPort, PinGate, packet_ports};
+use vrdma_backend::port::{Burst, Origin, Port, TURN, WorkerOf, WorkerPort, worker_ports};
 use vrdma_guest::memory::Memory;
 use vrdma_transport::{
     Engine, Fault, Instant, InterWorkerPart, Outlet, PacketOutlet, Pieces, StreamOutlet, Way, write_frame,
@@ -27,7 +27,7 @@ const CLOCK_TURNS: u32 = 64;
 struct Side {
     engine: Engine<MrMemory>,
     peer: Peer,
-    near: Option<NearPort>,
+    near: Option<PacketPort>,
     frames: Port,
     burst: Burst,
     sink: Done,
@@ -40,7 +40,7 @@ struct Side {
 
 /// The outlet to the other worker, for packets or for frames.
 struct Out<'a> {
-    near: &'a mut Option<NearPort>,
+    near: &'a mut Option<PacketPort>,
     frames: &'a mut Port,
 }
 
@@ -57,7 +57,7 @@ impl PacketOutlet<MrMemory> for Out<'_> {
     }
 
     fn carries(&mut self, payload: &Pieces<'_, MrMemory>) -> bool {
-        NearPort::carries(payload)
+        PacketPort::carries(payload)
     }
 
     fn send_inter_worker(
@@ -125,7 +125,7 @@ fn sides(as_frames: bool) -> Result<[Side; 2]> {
     let mut homes = HashMap::new();
     let start = Clock::now();
     let mut sides = Vec::new();
-    let mut ports: Vec<Mesh> = Vec::new();
+    let mut ports: Vec<WorkerPort> = Vec::new();
     let mut peers = Vec::new();
     for at in 0..2u8 {
         let (region, memory) = region()?;
@@ -136,12 +136,12 @@ fn sides(as_frames: bool) -> Result<[Side; 2]> {
         homes.insert(peer.mac, usize::from(at));
         peers.push((engine, peer, memory));
     }
-    ports.extend(mesh(2, workers, 4500, None)?);
-    let stations: Vec<_> = ports.iter().map(|port| port.station().clone()).collect();
-    let near = near_ports(&stations, homes);
+    ports.extend(worker_ports(2, workers, 4500, None)?);
+    let endpoints: Vec<_> = ports.iter().map(|port| port.endpoint().clone()).collect();
+    let near = packet_ports(&endpoints, homes);
     let [one, other] = [peers[0].1, peers[1].1];
     for (((mut engine, peer, memory), port), mut near) in peers.into_iter().zip(ports).zip(near) {
-        near.add(peer.device, Arc::<LoanGate>::default());
+        near.add(peer.device, Arc::<PinGate>::default());
         peer.connect(&mut engine, if peer.mac == one.mac { &other } else { &one }, MTU);
         sides.push(Side {
             engine,

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use vrdma_backend::near::{GuestMemory, MapOptions, MrMemory, RegionSpec, Run};
+use vrdma_backend::packets::{Extent, GuestMemory, MapOptions, MrMemory, RegionSpec};
 use vrdma_guest::memory::Memory;
 use vrdma_transport::{Engine, Instant};
 use vrdma_wire::num::Mtu;
@@ -148,6 +148,6 @@ pub(super) fn region() -> Result<(MrMemory, Arc<Memory>)> {
         file,
     };
     let guest = Arc::new(GuestMemory::empty(MapOptions::default()).map_anew(vec![spec])?);
-    let region = MrMemory::new(&guest, &[Run { gpa: 0, len: MEMORY }]).context("it is guest memory")?;
+    let region = MrMemory::new(&guest, &[Extent { gpa: 0, len: MEMORY }]).context("it is guest memory")?;
     Ok((region, memory))
 }

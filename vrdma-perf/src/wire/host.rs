@@ -7,8 +7,10 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use vmm_sys_util::epoll::EventSet;
 use vrdma_backend::config::{GuestConfig, GuestLimits};
-use vrdma_backend::own_tcp::{Came, Handle, Output, Own, SEGMENTS, Socket, TURN_BYTES, Taker, fetch_ahead};
 use vrdma_backend::port::Port;
+use vrdma_backend::user_tcp::{
+    Came, Handle, Output, SEGMENTS, SegmentReceiver, TURN_BYTES, UserSocket, UserTcp, fetch_ahead,
+};
 use vrdma_transport::{
     Access, AttrMask, Completion, CqId, DeviceId, EarlyFpdu, Engine, Event, Fault, Fpdu, Instant, Limits,
     Outlet, OwnerId, PacketOutlet, Payload, PdId, Pieces, PlacedFpdu, QpAttr, QpInit, QpState, QpType,
@@ -25,7 +27,7 @@ const OWNER: OwnerId = OwnerId(1);
 /// A QP with its connection.
 pub struct Stream {
     qpn: Qpn,
-    socket: Socket,
+    socket: UserSocket,
     output: Output,
     /// The engine waits for room in the output.
     is_blocked: bool,
@@ -76,7 +78,7 @@ pub struct Streams {
     /// The WRITEs that have arrived.
     pub arrivals: Arrivals,
     /// The TCP of the streams.
-    pub own: Own,
+    pub user_tcp: UserTcp,
 }
 
 impl Streams {
@@ -95,7 +97,7 @@ impl Outlet for Streams {
     fn expect(&mut self, _: DeviceId, qpn: Qpn, lines: WholeQpLines) {
         fetch_ahead(lines);
         if let Some(&index) = self.of.get(&qpn) {
-            self.own.fetch(&self.all[index].socket);
+            self.user_tcp.fetch(&self.all[index].socket);
         }
     }
 }
@@ -127,7 +129,7 @@ impl StreamOutlet<Memory> for Streams {
         let index = self.of[&qpn];
         let Stream { output, socket, .. } = &mut self.all[index];
         if output.wants_buffer() {
-            output.lend(self.own.buffer(socket));
+            output.lend(self.user_tcp.buffer(socket));
         }
         let length = fpdu.len(payload.len());
         let write = |buf: &mut [u8]| write_fpdu(fpdu, payload, buf).map(|_| ());
@@ -164,7 +166,7 @@ impl ToEngine<'_> {
     }
 }
 
-impl Taker for ToEngine<'_> {
+impl SegmentReceiver for ToEngine<'_> {
     fn fetch(&mut self, user: Handle) {
         if let Some(qpn) = self.stream(user).map(|stream| stream.qpn) {
             self.engine.whole_qp_lines(self.device, qpn).into_iter().for_each(fetch_ahead);
@@ -247,7 +249,7 @@ impl IwarpHost {
         let guest: GuestConfig =
             format!("name=g{last},socket=/none,mac=02:00:00:00:56:{last:02x}").parse()?;
         let mut streams = Streams::default();
-        streams.own.add(
+        streams.user_tcp.add(
             (device, 0),
             &guest,
             &GuestLimits { connections: 4096, ..GuestLimits::default() },
@@ -271,7 +273,7 @@ impl IwarpHost {
     }
 
     /// Connects a new QP with a socket as its stream.
-    pub fn connect(&mut self, role: Role, socket: Socket) -> Result<()> {
+    pub fn connect(&mut self, role: Role, socket: UserSocket) -> Result<()> {
         let init = QpInit {
             owner: OWNER,
             pd: Some(self.pd),
@@ -293,7 +295,7 @@ impl IwarpHost {
             .modify_qp(Instant(0), self.device, qpn, mask, &attr, &mut self.failure)
             .context("a QP in INIT")?;
         let framing = Framing { markers: false, crc: true };
-        let mss = self.streams.own.mss(&socket).context("a connection")?;
+        let mss = self.streams.user_tcp.mss(&socket).context("a connection")?;
         let (framing_out, framing_in) = (framing, framing);
         let stream = StreamAttr { role, framing_out, framing_in, ready: None, ord: 0, ird: 0, mss };
         self.engine.connect_stream(self.device, qpn, &stream).context("a stream")?;
@@ -327,11 +329,11 @@ impl IwarpHost {
 
     /// Passes a stream's output to TCP, as the daemon does.
     fn flush(&mut self, index: usize) {
-        let Streams { all, mss, own, .. } = &mut self.streams;
+        let Streams { all, mss, user_tcp, .. } = &mut self.streams;
         let stream = &mut all[index];
         stream.is_touched = false;
-        if !stream.output.is_empty() && own.has_room(&stream.socket).unwrap_or(false) {
-            own.send(&stream.socket, stream.output.take(), *mss);
+        if !stream.output.is_empty() && user_tcp.has_room(&stream.socket).unwrap_or(false) {
+            user_tcp.send(&stream.socket, stream.output.take(), *mss);
         }
         if stream.is_blocked && stream.output.has_room() {
             stream.is_blocked = false;
@@ -341,12 +343,12 @@ impl IwarpHost {
         if !stream.output.is_empty() {
             wants |= EventSet::OUT;
         }
-        own.watch(&stream.socket, Handle { number: index as u32, generation: 0 }, Some(wants));
+        user_tcp.watch(&stream.socket, Handle { number: index as u32, generation: 0 }, Some(wants));
     }
 
     /// Lets the engine send, and then TCP.
     pub fn transmit(&mut self, now: Instant, port: &mut Port) {
-        self.streams.own.expire(now);
+        self.streams.user_tcp.expire(now);
         self.engine.transmit(now, SEGMENTS, &mut self.streams, &mut self.failure);
         while let Some(index) = self.streams.touched.pop() {
             self.flush(index);
@@ -357,10 +359,10 @@ impl IwarpHost {
             if !port.has_room() {
                 break;
             }
-            let Some(segment) = self.streams.own.poll_transmit(now) else { break };
-            let length = self.streams.own.len(&segment);
+            let Some(segment) = self.streams.user_tcp.poll_transmit(now) else { break };
+            let length = self.streams.user_tcp.len(&segment);
             if let Some(mut frame) = port.transmit(length) {
-                if let (_, Some(left)) = self.streams.own.write(&segment, frame.buf(), can) {
+                if let (_, Some(left)) = self.streams.user_tcp.write(&segment, frame.buf(), can) {
                     frame.offload(left);
                 }
                 frame.commit(length);
@@ -373,22 +375,22 @@ impl IwarpHost {
     /// Handles a received frame.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) {
         let IwarpHost { engine, device, streams, failure, readers, places, .. } = self;
-        let Streams { all, own, arrivals, .. } = streams;
+        let Streams { all, user_tcp, arrivals, .. } = streams;
         let (device, readers, places) = (*device, *readers, *places);
         let to_engine = &mut ToEngine { engine, device, all, failure, arrivals, readers, places };
         let headers = Head::parse(frame).expect("what is sent has an Ethernet header");
-        own.handle_frame(now, 0, (&headers, frame), to_engine);
+        user_tcp.handle_frame(now, 0, (&headers, frame), to_engine);
     }
 
     /// Takes the bytes that TCP has for streams.
     pub fn serve(&mut self) -> Result<()> {
-        for _ in 0..self.streams.own.ready() {
-            let Some(handle) = self.streams.own.next_ready() else { break };
+        for _ in 0..self.streams.user_tcp.ready() {
+            let Some(handle) = self.streams.user_tcp.next_ready() else { break };
             let index = handle.number as usize;
-            let Streams { all, own, arrivals, .. } = &mut self.streams;
+            let Streams { all, user_tcp, arrivals, .. } = &mut self.streams;
             let Some(stream) = all.get_mut(index).filter(|_| index < self.readers) else { continue };
-            if own.events(&stream.socket).contains(EventSet::IN) {
-                let length = match own.read(&stream.socket, &mut self.scratch)? {
+            if user_tcp.events(&stream.socket).contains(EventSet::IN) {
+                let length = match user_tcp.read(&stream.socket, &mut self.scratch)? {
                     Came::Bytes(length) => length,
                     Came::Placed(_) => unreachable!("nothing in the streams waits"),
                 };

@@ -18,8 +18,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant as Clock};
-use vrdma_backend::own_tcp::{Handle, Path, TrafficClass};
 use vrdma_backend::port::{BURST, Burst, Port};
+use vrdma_backend::user_tcp::{Handle, Path, TrafficClass};
 use vrdma_tcp::NextHop;
 use vrdma_transport::{Instant, Role};
 
@@ -85,12 +85,12 @@ impl<'p> Iwarp<'p> {
         };
         let IwarpHost { streams, device, address, .. } = &mut iwarp.b;
         let at = SocketAddr::from((*address, PORT));
-        streams.own.listen(*device, LISTENER, at, TrafficClass::default()).context("a listener")?;
+        streams.user_tcp.listen(*device, LISTENER, at, TrafficClass::default()).context("a listener")?;
         for number in 0..connections {
             iwarp.connect(number)?;
         }
         iwarp.a.post(iwarp.now, 0, iwarp.b.key, length)?;
-        iwarp.wait("a WRITE", |iwarp| iwarp.a.streams.own.ready() == 0 && iwarp.is_settled())?;
+        iwarp.wait("a WRITE", |iwarp| iwarp.a.streams.user_tcp.ready() == 0 && iwarp.is_settled())?;
         iwarp.b.streams.arrivals.each = iwarp.b.streams.all[0].taken;
         iwarp.stall((connections, stalled))?;
         Ok(iwarp)
@@ -118,12 +118,16 @@ impl<'p> Iwarp<'p> {
         let ends = ((self.a.address, 0).into(), (self.b.address, PORT).into());
         let hop = NextHop { mac: self.b.mac, vlan: None };
         let path = Path { hop, ..Path::default() };
-        let (near, _) =
-            self.a.streams.own.connect(self.now, self.a.device, ends, path, handle).context("a socket")?;
+        let (near, _) = self
+            .a
+            .streams
+            .user_tcp
+            .connect(self.now, self.a.device, ends, path, handle)
+            .context("a socket")?;
         let mut far = None;
         self.wait("a connection", |iwarp| {
             let IwarpHost { streams, device, .. } = &mut iwarp.b;
-            far = far.take().or_else(|| streams.own.accept(*device, LISTENER));
+            far = far.take().or_else(|| streams.user_tcp.accept(*device, LISTENER));
             far.is_some()
         })?;
         let (far, ..) = far.context("it was accepted")?;
@@ -152,7 +156,7 @@ impl<'p> Iwarp<'p> {
 
     /// Returns a counter of the sender's TCP.
     fn count(&self, name: &str) -> u64 {
-        self.a.streams.own.stats(self.a.device).get(name).copied().unwrap_or_default()
+        self.a.streams.user_tcp.stats(self.a.device).get(name).copied().unwrap_or_default()
     }
 
     /// Updates the time. TCP measures round trips by it.

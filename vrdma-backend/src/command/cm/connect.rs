@@ -1,13 +1,13 @@
 //! CM_CONNECT.
 
-use super::super::base::{Command, Result, new_object, qpn};
+use super::super::base::{Command, StatusResult, new_object, qpn};
 use super::super::caller::Caller;
 use super::fields::{address, depths, may_be_own, private_data, traffic_class};
 use crate::config::Transport;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::streams::cm::Connect;
-use crate::tcp::{self, Path, Way};
+use crate::tcp::{self, Dial, Path};
 use crate::translate::status::status;
 use crate::worker::Worker;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +22,7 @@ const MAX_PRIORITY: u8 = 7;
 /// CM_CONNECT. Nothing is sent to the peer unless the worker finds that the QP can be connected.
 #[derive(Debug)]
 pub struct CmConnect {
-    way: Way,
+    dial: Dial,
     connect: Connect,
 }
 
@@ -33,14 +33,14 @@ impl Command for CmConnect {
     type Reply = ObjectResp;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &CmConnectReq, _: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &CmConnectReq, _: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         let connect = wanted(request)?;
         let (local, remote) = (connect.local.ip(), connect.remote.ip());
         let guest = caller.guest;
         if guest.has_own_tcp() {
-            let way = Way::Own(path(request)?);
+            let dial = Dial::Own(path(request)?);
             let may_be = may_be_own(local, guest) && !remote.is_loopback();
-            return if may_be { Ok(Self { way, connect }) } else { Err(Status::DENIED) };
+            return if may_be { Ok(Self { dial, connect }) } else { Err(Status::DENIED) };
         }
         let is_own = guest.host_addresses.iter().any(|address| address.0 == local);
         if !is_own || !may_connect(local, remote) {
@@ -49,15 +49,15 @@ impl Command for CmConnect {
         let traffic_class = traffic_class(request.traffic_class)?;
         let socket = tcp::bind(connect.local, caller.keep_alive, traffic_class);
         let socket = socket.map_err(|error| status(tcp::refusal(&error)))?;
-        Ok(Self { way: Way::Kernel(socket), connect })
+        Ok(Self { dial: Dial::Kernel(socket), connect })
     }
 
     fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<ObjectResp> {
-        let Self { way, connect } = self;
-        if let Way::Own(Path { hop, .. }) = &way {
+        let Self { dial, connect } = self;
+        if let Dial::Own(Path { hop, .. }) = &dial {
             worker.check_address(id, connect.local.ip(), VlanId::of(hop.vlan))?;
         }
-        let connection = worker.with_streams(|streams, host| streams.connect(id, way, &connect, host))?;
+        let connection = worker.with_streams(|streams, host| streams.connect(id, dial, &connect, host))?;
         Ok(new_object(connection.0))
     }
 }
@@ -67,7 +67,7 @@ impl Command for CmConnect {
 /// # Errors
 /// `INVALID`: a value that no connection can have. `UNSUPPORTED`: an unknown flag. `NOT_FOUND`: the
 /// QP number has more than 24 bits.
-fn wanted(req: &CmConnectReq) -> Result<Connect> {
+fn wanted(req: &CmConnectReq) -> StatusResult<Connect> {
     let flags = req.flags.get();
     if flags & !(cm_flags::PEER_TO_PEER | cm_flags::NEXT_HOP) != 0 {
         return Err(Status::UNSUPPORTED);
@@ -95,7 +95,7 @@ fn wanted(req: &CmConnectReq) -> Result<Connect> {
 /// # Errors
 /// `INVALID`: there is no next hop, or its address is no unicast address. Also for a priority
 /// without a VLAN, a priority above 7, or a traffic class with ECN bits.
-fn path(req: &CmConnectReq) -> Result<Path> {
+fn path(req: &CmConnectReq) -> StatusResult<Path> {
     let mac = Mac(req.next_hop);
     let vlan = VlanId::new(req.vlan.get()).ok_or(Status::INVALID)?;
     if req.flags.get() & cm_flags::NEXT_HOP == 0 || !mac.is_unicast() {

@@ -1,11 +1,11 @@
 //! Commands on a connection: CM_ACCEPT, CM_REJECT, CM_DISCONNECT and CM_RELEASE.
 
-use super::super::base::{Command, Nothing, Result, nothing, object, qpn};
+use super::super::base::{Command, Nothing, StatusResult, nothing, object, qpn};
 use super::super::caller::Caller;
 use super::fields::{depths, private_data};
 use crate::config::Transport;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::streams::cm::{Accept, ConnectionId};
 use crate::worker::Worker;
 use vrdma_abi::control::{CmAcceptReq, CmRejectReq, ObjectReq, Opcode, Status};
@@ -25,7 +25,7 @@ impl Command for CmAccept {
     type Reply = Nothing;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &CmAcceptReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &CmAcceptReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         if request.reserved.get() != 0 {
             return Err(Status::INVALID);
         }
@@ -57,7 +57,7 @@ impl Command for CmReject {
     type Reply = Nothing;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &CmRejectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &CmRejectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         if request.reserved.get() != 0 {
             return Err(Status::INVALID);
         }
@@ -86,7 +86,7 @@ impl Command for CmDisconnect {
     type Reply = Nothing;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { qpn: qpn(object(request)?)? })
     }
 
@@ -108,7 +108,7 @@ impl Command for CmRelease {
     type Reply = Nothing;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { connection: ConnectionId(object(request)?) })
     }
 

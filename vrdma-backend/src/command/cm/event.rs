@@ -1,11 +1,11 @@
 //! CM_GET_EVENT.
 
-use super::super::base::{Command, Nothing, Result};
+use super::super::base::{Command, Nothing, StatusResult};
 use super::super::caller::Caller;
 use super::fields::address_bytes;
 use crate::config::Transport;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::streams::cm::{CmEvent, Failure, What};
 use crate::worker::Worker;
 use vrdma_abi::control::{CmEventKind, CmEventResp, CmStatus, Opcode, limit};
@@ -22,7 +22,7 @@ impl Command for CmGetEvent {
     type Reply = CmEventResp;
     const IS_SHARED: bool = true;
 
-    fn parse(_: &Nothing, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(_: &Nothing, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self)
     }
 

@@ -1,6 +1,6 @@
 //! Fields that several commands about connections have.
 
-use super::super::base::Result;
+use super::super::base::StatusResult;
 use crate::config::GuestConfig;
 use crate::streams::cm::Depths;
 use crate::tcp::TrafficClass;
@@ -27,7 +27,7 @@ pub(super) fn address_bytes(address: IpAddr) -> [u8; 16] {
 ///
 /// # Errors
 /// `INVALID`: it has ECN bits.
-pub(super) fn traffic_class(value: u8) -> Result<TrafficClass> {
+pub(super) fn traffic_class(value: u8) -> StatusResult<TrafficClass> {
     TrafficClass::new(value).ok_or(Status::INVALID)
 }
 
@@ -36,7 +36,7 @@ pub(super) fn traffic_class(value: u8) -> Result<TrafficClass> {
 ///
 /// # Errors
 /// `INVALID`: more than any device has.
-pub(super) fn depths(ird: u16, ord: u16) -> Result<Depths> {
+pub(super) fn depths(ird: u16, ord: u16) -> StatusResult<Depths> {
     let depth = |wish: u16| u8::try_from(wish).ok().filter(|&wish| u32::from(wish) <= cm_limit::MAX_DEPTH);
     match (depth(ird), depth(ord)) {
         (Some(ird), Some(ord)) => Ok(Depths { ird, ord }),
@@ -48,7 +48,7 @@ pub(super) fn depths(ird: u16, ord: u16) -> Result<Depths> {
 ///
 /// # Errors
 /// `INVALID`: it is longer than MPA allows.
-pub(super) fn private_data(data: &[u8; 512], length: u16) -> Result<Vec<u8>> {
+pub(super) fn private_data(data: &[u8; 512], length: u16) -> StatusResult<Vec<u8>> {
     let length = usize::from(length);
     if length > cm_limit::MAX_PRIVATE_DATA as usize {
         return Err(Status::INVALID);

@@ -1,13 +1,13 @@
 //! CM_LISTEN and CM_CLOSE_LISTENER.
 
-use super::super::base::{Command, Nothing, Result, new_object, nothing, object};
+use super::super::base::{Command, Nothing, StatusResult, new_object, nothing, object};
 use super::super::caller::Caller;
 use super::fields::{address, may_be_own, traffic_class};
 use crate::config::Transport;
 use crate::device;
-use crate::memory::Run;
+use crate::memory::Extent;
 use crate::streams::cm::ListenerId;
-use crate::tcp::{self, Doors, TrafficClass};
+use crate::tcp::{self, ListenAddrs, TrafficClass};
 use crate::translate::status::status;
 use crate::worker::Worker;
 use std::io;
@@ -21,7 +21,7 @@ const MAX_BACKLOG: u32 = 256;
 /// CM_LISTEN. If the listener uses the host's TCP, its sockets already listen.
 #[derive(Debug)]
 pub struct CmListen {
-    doors: Doors,
+    addrs: ListenAddrs,
     backlog: usize,
 }
 
@@ -32,13 +32,13 @@ impl Command for CmListen {
     type Reply = ObjectResp;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &CmListenReq, _: &[Run], caller: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &CmListenReq, _: &[Extent], caller: &Caller<'_>) -> StatusResult<Self> {
         let Wanted { at, backlog, traffic_class } = wanted(request)?;
         let guest = caller.guest;
         if guest.has_own_tcp() {
             let may_be = at.ip().is_unspecified() || may_be_own(at.ip(), guest);
-            let doors = Doors::Own { at, traffic_class };
-            return if may_be { Ok(Self { doors, backlog }) } else { Err(Status::DENIED) };
+            let addrs = ListenAddrs::Own { at, traffic_class };
+            return if may_be { Ok(Self { addrs, backlog }) } else { Err(Status::DENIED) };
         }
         let addresses = guest.host_addresses.iter().map(|address| address.0);
         let at: Vec<SocketAddr> = match at.ip().is_unspecified() {
@@ -52,13 +52,13 @@ impl Command for CmListen {
             .into_iter()
             .map(|at| tcp::listen(at, caller.keep_alive, traffic_class))
             .collect::<io::Result<_>>();
-        let doors = Doors::Kernel(sockets.map_err(|error| status(tcp::refusal(&error)))?);
-        Ok(Self { doors, backlog })
+        let addrs = ListenAddrs::Kernel(sockets.map_err(|error| status(tcp::refusal(&error)))?);
+        Ok(Self { addrs, backlog })
     }
 
     fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<ObjectResp> {
-        let Self { doors, backlog } = self;
-        let listener = worker.with_streams(|streams, host| streams.listen(id, doors, backlog, host))?;
+        let Self { addrs, backlog } = self;
+        let listener = worker.with_streams(|streams, host| streams.listen(id, addrs, backlog, host))?;
         Ok(new_object(listener.0))
     }
 }
@@ -76,7 +76,7 @@ impl Command for CmCloseListener {
     type Reply = Nothing;
     const IS_SHARED: bool = true;
 
-    fn parse(request: &ObjectReq, _: &[Run], _: &Caller<'_>) -> Result<Self> {
+    fn parse(request: &ObjectReq, _: &[Extent], _: &Caller<'_>) -> StatusResult<Self> {
         Ok(Self { listener: ListenerId(object(request)?) })
     }
 
@@ -101,7 +101,7 @@ struct Wanted {
 ///
 /// # Errors
 /// `INVALID`: the port is 0, the reserved field is not 0, or the traffic class has ECN bits.
-fn wanted(req: &CmListenReq) -> Result<Wanted> {
+fn wanted(req: &CmListenReq) -> StatusResult<Wanted> {
     let port = req.port.get();
     if port == 0 || req.reserved != 0 {
         return Err(Status::INVALID);

@@ -8,7 +8,7 @@ use crate::device::{NewMemory, NewRegion};
 use crate::fuzzing::guest::{Image, Ram};
 use crate::fuzzing::input::Input;
 use crate::fuzzing::lab::{GIDS, Lab, MACS, MTU, with};
-use crate::memory::{MrMemory, Run};
+use crate::memory::{Extent, MrMemory};
 use crate::port::{self, Burst, Port};
 use crate::queue::channel::{NO_WORDS, RequestWords};
 use crate::queue::cq::{CqRing, CqeKind};
@@ -418,14 +418,14 @@ impl Side {
         let context = OwnerId(run(id, AllocContext).object.get());
         assert_eq!(OWNER, context);
         let pd = PdId(run(id, AllocPd { context }).object.get());
-        let runs = [Run { gpa: CQ, len: CqRing::bytes(CqeKind::Plain, CQ_ENTRIES) }];
-        let ring = CqRing::new(&ram.memory, &runs, CqeKind::Plain, CQ_ENTRIES).expect("memory for it");
+        let extents = [Extent { gpa: CQ, len: CqRing::bytes(CqeKind::Plain, CQ_ENTRIES) }];
+        let ring = CqRing::new(&ram.memory, &extents, CqeKind::Plain, CQ_ENTRIES).expect("memory for it");
         let cq = CqId(run(id, CreateCq { context, vector: 0, ring }).cqn.get());
         // The region crosses the boundary between two extents of guest memory.
-        let run_of = Run { gpa: DATA, len: LENGTH.into() };
+        let run_of = Extent { gpa: DATA, len: LENGTH.into() };
         let memory = MrMemory::new(&ram.memory, &[run_of]).expect("memory for it");
         let (access, length) = (Access::ALL | Access::FLUSH_GLOBAL, LENGTH.into());
-        let memory = NewMemory { iova: IOVA, length, memory, runs: 1 };
+        let memory = NewMemory { iova: IOVA, length, memory, extents: 1 };
         let key = run(id, RegMr { region: NewRegion { pd, access, memory } }).lkey.get();
         let qps: Vec<(Qpn, QpType)> = TYPES
             .iter()
@@ -459,7 +459,8 @@ impl Side {
             };
             ram.write(AHS + 64 * index as u64, entry.as_bytes());
         }
-        let table = AhTable::new(&ram.memory, Run { gpa: AHS, len: AhTable::bytes(4) }, 4).expect("memory");
+        let table =
+            AhTable::new(&ram.memory, Extent { gpa: AHS, len: AhTable::bytes(4) }, 4).expect("memory");
         run(id, SetAhTable { table });
         let qpns = qps.iter().map(|(qpn, _)| qpn.number()).collect();
         let begun = ram.image();

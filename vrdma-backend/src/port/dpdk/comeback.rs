@@ -5,10 +5,10 @@
 //! for the interface and opens the device again. It leaves the other queues here for their users.
 
 use super::attached::lock;
-use super::device::Device;
+use super::claim::{ClaimedInterface, InterfacePresence, port_mtu};
+use super::device::DpdkDevice;
 use super::eal::{Eal, held_back};
 use super::ethdev::{Comeback, Ethdev};
-use super::held::{Held, Presence, port_mtu};
 use super::queues::Pools;
 use super::setup::{Wanted, start};
 use crate::port::{ETHERNET, UplinkDevice};
@@ -53,17 +53,17 @@ impl Ethdev {
 fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool, workers: u16) -> Result<Ethdev> {
     device.check_host()?;
     let asked = mtu;
-    let (held, mtu) = match device.interface() {
-        Some(name) => Held::take(name, asked).map(|(held, mtu)| (Some(held), mtu))?,
+    let (claimed, mtu) = match device.interface() {
+        Some(name) => ClaimedInterface::take(name, asked).map(|(claimed, mtu)| (Some(claimed), mtu))?,
         None => (None, port_mtu(asked)?),
     };
-    if let Some(held) = &held {
-        held.interface().warn();
+    if let Some(claimed) = &claimed {
+        claimed.interface().warn();
     }
     let device = device.with_rings_for(usize::from(mtu) + ETHERNET);
     let wanted = Wanted { device, asked, mtu, zero_copy, workers };
     let pools = None;
-    let mut first = start(eal, &wanted, held, pools)?;
+    let mut first = start(eal, &wanted, claimed, pools)?;
     share(&mut first, eal, wanted);
     Ok(first)
 }
@@ -71,10 +71,10 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>, zero_copy: bool, work
 /// Sets up all queues of a device to come back together with its interface.
 fn share(first: &mut Ethdev, eal: Eal, wanted: Wanted) {
     let Some(device) = first.shared.as_ref() else { return };
-    let Some(held) = &device.held else { return };
+    let Some(claimed) = &device.claimed else { return };
     let pools_of = |queue: &Ethdev| Pools { rx: queue.rx_pool, tx: queue.tx_pool, piece: queue.piece_pool };
     let pools = [&*first].into_iter().chain(&first.others).map(pools_of).collect();
-    let presence = Presence::of(held.interface(), wanted.asked, wanted.mtu);
+    let presence = InterfacePresence::of(claimed.interface(), wanted.asked, wanted.mtu);
     let before = Arc::downgrade(device);
     let reopened = Reopened { eal, wanted, presence, before, pools, queues: Vec::new() };
     let comeback = Arc::new(Mutex::new(reopened));
@@ -87,9 +87,9 @@ fn share(first: &mut Ethdev, eal: Eal, wanted: Wanted) {
 struct Reopened {
     eal: Eal,
     wanted: Wanted,
-    presence: Presence,
+    presence: InterfacePresence,
     /// The previous device. Its port can be opened again once nobody has it any more.
-    before: Weak<Device>,
+    before: Weak<DpdkDevice>,
     /// The buffer pools of each queue. They are used again, because pools are never freed.
     pools: Vec<Pools>,
     /// Queues that were opened again, until their users take them.
@@ -114,8 +114,8 @@ impl Comeback for Reopened {
         if self.before.strong_count() != 0 {
             return None;
         }
-        let held = self.presence.retake()?;
-        let interface = held.interface().clone();
+        let claimed = self.presence.retake()?;
+        let interface = claimed.interface().clone();
         let _one = lock();
         if self.wanted.device.is_af_xdp() {
             // The AF_XDP driver forgets which buffers it had posted for receiving. This thread used
@@ -123,7 +123,7 @@ impl Comeback for Reopened {
             self.pools.iter().for_each(|pools| pools.rx.recover());
         }
         let pools = Some(self.pools.clone());
-        match held_back(|| start(self.eal, &self.wanted, Some(held), pools)) {
+        match held_back(|| start(self.eal, &self.wanted, Some(claimed), pools)) {
             Ok(mut first) => {
                 self.before = first.shared.as_ref().map(Arc::downgrade).unwrap_or_default();
                 self.queues = [None]

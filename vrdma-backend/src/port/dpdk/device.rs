@@ -1,9 +1,9 @@
 //! A running device with the queue pairs of one or several workers. The last of them closes it.
 
 use super::attached::{Attached, lock};
+use super::claim::ClaimedInterface;
 use super::dma::DeviceDma;
 use super::eal::{error_text, expecting_failure, take_said};
-use super::held::Held;
 use super::removal::Removal;
 use anyhow::{Result, bail};
 use dpdk_sys as dpdk;
@@ -15,10 +15,10 @@ use vrdma_wire::num::Mac;
 
 /// A started device that is ours alone while this exists.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(super) struct DpdkDevice {
     pub port: u16,
     /// The kernel's interface behind the device. It is released after the port is closed.
-    pub held: Option<Held>,
+    pub claimed: Option<ClaimedInterface>,
     /// Whether that interface is gone.
     pub lost: AtomicBool,
     /// Guests' memory that the device reaches, if its frames may carry external memory.
@@ -33,7 +33,7 @@ pub(super) struct Device {
     pub has_rules: AtomicBool,
 }
 
-impl Device {
+impl DpdkDevice {
     /// Whether the host waits for the device to be released.
     pub fn is_wanted(&self) -> bool {
         self.removal.as_ref().is_some_and(Removal::is_wanted)
@@ -41,7 +41,7 @@ impl Device {
 
     /// Whether the interface behind the device is gone. With `look`, it is checked anew.
     pub fn is_lost(&self, look: bool) -> bool {
-        if look && self.held.as_ref().is_some_and(|held| !held.interface().is_there()) {
+        if look && self.claimed.as_ref().is_some_and(|claimed| !claimed.interface().is_there()) {
             self.lost.store(true, Ordering::Relaxed);
         }
         self.lost.load(Ordering::Relaxed)
@@ -78,7 +78,7 @@ impl Device {
 ///
 /// It is stopped before it loses its DMA mappings. Frames that it still has release their memory
 /// after that.
-impl Drop for Device {
+impl Drop for DpdkDevice {
     fn drop(&mut self) {
         let _one = lock();
         self.removal = None;
@@ -98,6 +98,6 @@ impl Drop for Device {
         } else {
             self.attached.detach();
         }
-        self.held = None;
+        self.claimed = None;
     }
 }

@@ -1,9 +1,9 @@
 //! DPDK's ports: a NIC, or a virtual device of one of DPDK's drivers.
 
-use super::device::Device;
+use super::device::DpdkDevice;
 use super::dma::DeviceDma;
 use super::eal::Eal;
-use super::mbuf::{Mbuf, Pool};
+use super::mbuf::{Mbuf, MbufPool};
 use super::wake::Wake;
 use crate::port::{
     BURST, Capabilities, Dma, Driver, External, Frame, Frames, Offload, Queues, UplinkDevice, Wakeup,
@@ -28,7 +28,7 @@ pub struct Ethdev {
     /// gone.
     ///
     /// Once all queues have released it, EAL has neither the port nor the device.
-    pub(super) shared: Option<Arc<Device>>,
+    pub(super) shared: Option<Arc<DpdkDevice>>,
     pub(super) port: u16,
     pub(super) queue: u16,
     /// The other queues, until their users take them.
@@ -36,12 +36,12 @@ pub struct Ethdev {
     pub(super) mac: Mac,
     pub(super) capabilities: Capabilities,
     /// The pool of receive buffers. `tx_pool` has the buffers for frames to send.
-    pub(super) rx_pool: Pool,
-    pub(super) tx_pool: Pool,
+    pub(super) rx_pool: MbufPool,
+    pub(super) tx_pool: MbufPool,
     /// The pool of further segments of frames to send.
-    pub(super) piece_pool: Pool,
+    pub(super) piece_pool: MbufPool,
     pub(super) wake: Wake,
-    pub(super) counters: Counters,
+    pub(super) counters: EthdevCounters,
     /// How the device comes back when its interface does. `None` if it has no interface.
     pub(super) comeback: Option<Arc<Mutex<dyn Comeback>>>,
     /// Guests' memory that the device reaches, if its frames may carry external memory.
@@ -61,7 +61,7 @@ pub(super) trait Comeback: Send + std::fmt::Debug {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct EthdevCounters {
     /// Frames received in several mbufs, which were copied into one piece.
     rx_linearized: u64,
     /// How often a poll of the link found no free receive buffer.
@@ -115,8 +115,8 @@ impl Driver for Ethdev {
             // lock.
             return true;
         }
-        if let Some(held) = &device.held {
-            return held.interface().carrier();
+        if let Some(claimed) = &device.claimed {
+            return claimed.interface().carrier();
         }
         let mut mbps = 0;
         // SAFETY: the port is ours. A device that cannot tell (negative result) counts as up.
@@ -125,8 +125,8 @@ impl Driver for Ethdev {
 
     fn speed(&mut self) -> Option<u32> {
         // Drivers that share an interface with the kernel report a made-up speed.
-        if let Some(held) = &self.shared.as_ref()?.held {
-            return held.interface().speed();
+        if let Some(claimed) = &self.shared.as_ref()?.claimed {
+            return claimed.interface().speed();
         }
         let mut mbps = 0;
         // SAFETY: the port is ours.

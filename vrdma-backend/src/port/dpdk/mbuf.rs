@@ -14,14 +14,14 @@ const CACHE: u32 = 256;
 
 /// A pool of mbufs. It is never freed, because drivers may keep its mbufs until the process ends.
 #[derive(Clone, Copy, Debug)]
-pub struct Pool {
+pub struct MbufPool {
     raw: NonNull<dpdk::rte_mempool>,
     room: u16,
 }
 
 // SAFETY: any thread may use a mempool, unless its flags restrict that. Our pools have no such
 // flags.
-unsafe impl Send for Pool {}
+unsafe impl Send for MbufPool {}
 
 /// A chain of mbufs that is ours alone.
 #[derive(Debug)]
@@ -39,18 +39,18 @@ pub struct Mbuf {
 // SAFETY: it holds the only pointer to its mbufs. Any thread may use and free them.
 unsafe impl Send for Mbuf {}
 
-impl Pool {
+impl MbufPool {
     /// Creates a pool of at least `count` mbufs, each with room for `room` bytes.
-    pub fn new(eal: Eal, count: u32, room: u16) -> Result<Pool> {
-        Pool::made(eal, count, room, false)
+    pub fn new(eal: Eal, count: u32, room: u16) -> Result<MbufPool> {
+        MbufPool::made(eal, count, room, false)
     }
 
     /// Creates a pool whose mbufs are contiguous in memory, as the driver of XDP sockets needs.
-    pub fn packed(eal: Eal, count: u32, room: u16) -> Result<Pool> {
-        Pool::made(eal, count, room, true)
+    pub fn packed(eal: Eal, count: u32, room: u16) -> Result<MbufPool> {
+        MbufPool::made(eal, count, room, true)
     }
 
-    fn made(_eal: Eal, count: u32, room: u16, packed: bool) -> Result<Pool> {
+    fn made(_eal: Eal, count: u32, room: u16, packed: bool) -> Result<MbufPool> {
         // Names are unique in a process. DPDK frees the memory only when the process ends, so a
         // number suffices.
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -73,7 +73,7 @@ impl Pool {
                 "no memory for {count} packet buffers of {room} bytes: give EAL more (--eal '-m MEGABYTES', or more hugepages)"
             )
         })?;
-        Ok(Pool { raw, room })
+        Ok(MbufPool { raw, room })
     }
 
     /// Takes back buffers that a driver had posted for receiving before it was closed.

@@ -8,7 +8,6 @@ mod device;
 mod dma;
 mod eal;
 mod ethdev;
-mod held;
 mod interface;
 mod mbuf;
 mod queues;
@@ -20,6 +19,6 @@ mod wake;
 pub use eal::Eal;
 pub use ethdev::Ethdev;
 
-pub(super) use held::{Held, Presence};
+pub(super) use claim::{ClaimedInterface, InterfacePresence};
 pub(super) use interface::{DriverSocket, bind_packet, packet_socket};
-pub(super) use mbuf::{Mbuf, Pool};
+pub(super) use mbuf::{Mbuf, MbufPool};

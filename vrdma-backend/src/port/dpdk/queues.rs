@@ -2,7 +2,7 @@
 
 use super::attached::check;
 use super::eal::{Eal, expecting_failure, take_said};
-use super::mbuf::Pool;
+use super::mbuf::MbufPool;
 use super::quirks::Quirks;
 use crate::port::{BURST, UplinkDevice};
 use anyhow::{Result, ensure};
@@ -25,7 +25,7 @@ const OFFLOADS: u64 = dpdk::SHIM_TX_OFFLOAD_MULTI_SEGS
 const TAIL_ROOM: u16 = 64;
 
 /// The settings with which a device is set up.
-pub(super) struct Setup<'a> {
+pub(super) struct QueueSetup<'a> {
     pub port: u16,
     pub info: &'a dpdk::rte_eth_dev_info,
     pub mtu: u16,
@@ -47,13 +47,13 @@ pub(super) struct Running {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pools {
     /// The pool of receive buffers. `tx` has the buffers for frames to send.
-    pub rx: Pool,
-    pub tx: Pool,
+    pub rx: MbufPool,
+    pub tx: MbufPool,
     /// The pool of further segments of frames to send.
-    pub piece: Pool,
+    pub piece: MbufPool,
 }
 
-impl Setup<'_> {
+impl QueueSetup<'_> {
     /// Starts the device with a queue pair for each worker, or with one, which is logged.
     pub fn run_for(&self, eal: Eal, device: &UplinkDevice, workers: u16) -> Result<Running> {
         let has = self.info.max_rx_queues.min(self.info.max_tx_queues);
@@ -136,11 +136,11 @@ fn pools(eal: Eal, device: &UplinkDevice, (rx, tx): (u16, u16), room: u16) -> Re
     };
     Ok(Pools {
         rx: match device.is_af_xdp() {
-            true => Pool::packed(eal, u32::from(rx) + spare, room)?,
-            false => Pool::new(eal, u32::from(rx) + spare, room)?,
+            true => MbufPool::packed(eal, u32::from(rx) + spare, room)?,
+            false => MbufPool::new(eal, u32::from(rx) + spare, room)?,
         },
-        tx: Pool::new(eal, u32::from(tx) + 2 * spare, room)?,
-        piece: Pool::new(eal, 2 * (u32::from(tx) + 2 * spare), TAIL_ROOM)?,
+        tx: MbufPool::new(eal, u32::from(tx) + 2 * spare, room)?,
+        piece: MbufPool::new(eal, 2 * (u32::from(tx) + 2 * spare), TAIL_ROOM)?,
     })
 }
 
@@ -155,7 +155,7 @@ fn queue_lengths(port: u16, pci: bool) -> Result<(u16, u16)> {
     Ok((rx, tx))
 }
 
-fn setup(port: u16, queue: u16, rx: u16, tx: u16, pool: &Pool) -> Result<()> {
+fn setup(port: u16, queue: u16, rx: u16, tx: u16, pool: &MbufPool) -> Result<()> {
     // SAFETY: the port is ours and configured with this queue. Null settings mean the driver's
     // defaults, which include all offloads of the port. Pools are never freed.
     unsafe {

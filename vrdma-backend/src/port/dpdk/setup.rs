@@ -1,13 +1,13 @@
 //! Finds, sets up and starts a device.
 
 use super::attached::{Attached, check, info};
-use super::device::Device;
+use super::claim::ClaimedInterface;
+use super::device::DpdkDevice;
 use super::dma::DeviceDma;
 use super::eal::{Eal, error_text, expecting_failure, take_said};
-use super::ethdev::{Counters, Ethdev};
-use super::held::Held;
+use super::ethdev::{Ethdev, EthdevCounters};
 use super::interface::driver_sockets;
-use super::queues::{Pools, Running, Setup};
+use super::queues::{Pools, QueueSetup, Running};
 use super::quirks::Quirks;
 use super::removal::Removal;
 use super::wake::Wake;
@@ -39,7 +39,7 @@ pub(super) struct Wanted {
 pub(super) fn start(
     eal: Eal,
     wanted: &Wanted,
-    held: Option<Held>,
+    claimed: Option<ClaimedInterface>,
     pools: Option<Vec<Pools>>,
 ) -> Result<Ethdev> {
     let Wanted { device, mut mtu, zero_copy, workers, .. } = wanted.clone();
@@ -60,7 +60,8 @@ pub(super) fn start(
         room = device.get("framesz").and_then(|size| size.parse().ok()).unwrap_or(2048).max(room);
     }
     let room = u16::try_from(room).context("framesz is too long")?;
-    let setup = Setup { port, info: &info, mtu: mtu.min(longest(&info)), room, interrupt: held.is_none() };
+    let setup =
+        QueueSetup { port, info: &info, mtu: mtu.min(longest(&info)), room, interrupt: claimed.is_none() };
     let Running { pools, interrupt } = match pools {
         Some(pools) => setup.run_again(&device, pools)?,
         None => setup.run_for(eal, &device, workers)?,
@@ -74,11 +75,19 @@ pub(super) fn start(
         Capabilities { mtu, max_frame: frame, external, checksums: checksums(info.tx_offload_capa) };
     let (mac, removal) = (mac(port)?, Some(Removal::watch(port)?));
     let interrupts = Mutex::default();
-    let interface = held.as_ref().map(|held| held.interface().clone());
+    let interface = claimed.as_ref().map(|claimed| claimed.interface().clone());
     let has_rules = false.into();
-    // Dropping `Device` takes the lock that the caller holds. So nothing may fail from here on.
-    let shared =
-        Device { port, held, lost: false.into(), dma: dma.clone(), interrupts, removal, attached, has_rules };
+    // Dropping `DpdkDevice` takes the lock that the caller holds. So nothing may fail from here on.
+    let shared = DpdkDevice {
+        port,
+        claimed,
+        lost: false.into(),
+        dma: dma.clone(),
+        interrupts,
+        removal,
+        attached,
+        has_rules,
+    };
     let shared = Arc::new(shared);
     let mut queues = (0..).zip(pools).map(|(queue, Pools { rx, tx, piece })| Ethdev {
         eal,
@@ -94,7 +103,7 @@ pub(super) fn start(
         wake: Wake::find(port, queue, &device, interface.as_ref(), interrupt, &sockets),
         dma: dma.clone(),
         max_segments: most_segments(&info),
-        counters: Counters::default(),
+        counters: EthdevCounters::default(),
         comeback: None,
         device: device.clone(),
     });

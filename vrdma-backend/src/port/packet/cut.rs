@@ -2,7 +2,7 @@
 //!
 //! The sender's kernel may never have cut them (TSO), or our kernel may have coalesced them (GRO).
 
-use crate::frames::{HEAD, Tcp};
+use crate::frames::{HEAD, TcpLayout};
 
 /// A message from the kernel, in two places.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl Whole<'_> {
 /// How a message is cut, and how far that has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    tcp: Tcp,
+    tcp: TcpLayout,
     /// The payload of each frame except the last. `total` is the payload of all frames together.
     size: usize,
     total: usize,
@@ -50,7 +50,7 @@ impl Cut {
     /// `head` is the beginning of the frame, and `room` the room of a buffer. `None` if the
     /// segments do not fit the buffers. That is possible, because the MTU counts from the IP header
     /// on, and any number of tags may precede it.
-    pub fn new(tcp: Tcp, size: u16, head: &[u8], len: usize, room: usize) -> Option<Cut> {
+    pub fn new(tcp: TcpLayout, size: u16, head: &[u8], len: usize, room: usize) -> Option<Cut> {
         let mut headers = [0; HEAD];
         headers[..tcp.payload()].copy_from_slice(&head[..tcp.payload()]);
         let total = len - tcp.payload();

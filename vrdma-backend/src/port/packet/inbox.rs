@@ -2,9 +2,9 @@
 
 use super::cut::{Cut, Whole};
 use super::header::{HEADER, shift, to_virtio};
-use super::socket::{PARTS, Received, Socket};
+use super::socket::{PARTS, RawSocket, ReceivedFrame};
 use crate::frames::{HEAD, VirtioOffload, complete};
-use crate::port::dpdk::{Mbuf, Pool};
+use crate::port::dpdk::{Mbuf, MbufPool};
 use crate::port::{BURST, Frame};
 use std::io::{self, IoSliceMut};
 
@@ -20,7 +20,7 @@ const TAG_AT: usize = 12;
 
 /// The counters of received messages.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
+pub struct InboxCounters {
     /// Messages that were cut into several frames.
     pub cut: u64,
     /// Frames that are longer than the MTU allows, and messages whose segments would be.
@@ -32,7 +32,7 @@ pub struct Counters {
 /// Messages that were received, and that become frames.
 #[derive(Debug)]
 pub struct Inbox {
-    pool: Pool,
+    pool: MbufPool,
     mtu: usize,
     /// The longest frame without a tag. The buffer of a message holds so many of its bytes, and has
     /// room for a tag more.
@@ -41,7 +41,7 @@ pub struct Inbox {
     /// the rest.
     headers: Box<[[u8; HEADER]; BURST]>,
     buffers: Vec<Option<Mbuf>>,
-    said: [Received; BURST],
+    said: [ReceivedFrame; BURST],
     rest: Vec<u8>,
     /// The next message to handle. `count` is the number of messages.
     next: usize,
@@ -50,26 +50,26 @@ pub struct Inbox {
     cut: Option<Cut>,
     /// The number of frames made of these messages.
     made: usize,
-    pub counters: Counters,
+    pub counters: InboxCounters,
 }
 
 impl Inbox {
     /// Creates an inbox. The pool's buffers have room for frames of this MTU with a tag.
-    pub fn new(pool: Pool, mtu: u16) -> Inbox {
+    pub fn new(pool: MbufPool, mtu: u16) -> Inbox {
         Inbox {
             pool,
             mtu: mtu.into(),
             first: pool.room() - TAG,
             headers: Box::new([[0; HEADER]; BURST]),
             buffers: (0..BURST).map(|_| None).collect(),
-            said: [Received::default(); BURST],
+            said: [ReceivedFrame::default(); BURST],
             // The system provides this memory as it is used.
             rest: vec![0; STRIDE * BURST],
             next: 0,
             count: 0,
             cut: None,
             made: 0,
-            counters: Counters::default(),
+            counters: InboxCounters::default(),
         }
     }
 
@@ -79,7 +79,7 @@ impl Inbox {
     }
 
     /// Receives new messages, as many as there are. The earlier ones have all been handled.
-    pub fn fetch(&mut self, socket: &Socket) {
+    pub fn fetch(&mut self, socket: &RawSocket) {
         // About as many messages as become a burst. More would leave the caches before they are
         // handled.
         let each = self.made.div_ceil(self.count.max(1)).max(1);
@@ -135,7 +135,7 @@ impl Inbox {
 
     /// Handles the next message. It is a frame, is to be cut, or is dropped.
     fn open(&mut self, frames: &mut Vec<Frame>) {
-        let Received { mut len, is_cut_off, tag } = self.said[self.next];
+        let ReceivedFrame { mut len, is_cut_off, tag } = self.said[self.next];
         let mut header = to_virtio(&self.headers[self.next]);
         let buffer = &mut self.buffers[self.next];
         let mut held = len.min(self.first);
@@ -173,7 +173,7 @@ impl Inbox {
     /// Makes frames of the next message. If there is no room for all, the rest is left for the next
     /// call.
     fn cut(&mut self, mut cut: Cut, frames: &mut Vec<Frame>) {
-        let Received { len, tag, .. } = self.said[self.next];
+        let ReceivedFrame { len, tag, .. } = self.said[self.next];
         let tag = if tag.is_some() { TAG } else { 0 };
         let held = len.min(self.first) + tag;
         if cut.is_in_place(held) {

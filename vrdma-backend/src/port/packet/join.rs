@@ -5,13 +5,13 @@
 //! checksum stays alone.
 
 use super::header::{HEADER, from_virtio};
-use crate::frames::{HEAD, Tcp, VirtioOffload};
+use crate::frames::{HEAD, TcpLayout, VirtioOffload};
 
 /// The longest IP packet, in bytes.
 const LONGEST: usize = 65535;
 
 /// What precedes the payloads of coalesced segments: the kernel's header, and the common headers.
-pub type Head = [u8; HEADER + HEAD];
+pub type JoinedHead = [u8; HEADER + HEAD];
 
 /// A frame that may be one of several coalesced segments.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct Candidate<'a> {
 
 /// Segments that are sent as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct JoinedFrames {
     /// The number of segments, at least two.
     pub frames: usize,
     /// The number of header bytes in each segment, which are left out.
@@ -33,9 +33,13 @@ pub struct Run {
 }
 
 /// Returns how many frames from the first on can be coalesced, if any. Writes their head to `head`.
-pub fn run<'a>(mut frames: impl Iterator<Item = Candidate<'a>>, head: &mut Head) -> Option<Run> {
+pub fn run<'a>(
+    mut frames: impl Iterator<Item = Candidate<'a>>,
+    head: &mut JoinedHead,
+) -> Option<JoinedFrames> {
     let first = frames.next()?;
-    let tcp = Tcp::of(&first.bytes[..first.bytes.len().min(HEAD)]).filter(|tcp| tcp.is_plain(first.bytes))?;
+    let tcp =
+        TcpLayout::of(&first.bytes[..first.bytes.len().min(HEAD)]).filter(|tcp| tcp.is_plain(first.bytes))?;
     let headers = tcp.payload();
     let size = first.bytes.len() - headers;
     // Shorter segments are left alone. Linux sends none, and the receive path of this program takes
@@ -76,16 +80,16 @@ pub fn run<'a>(mut frames: impl Iterator<Item = Candidate<'a>>, head: &mut Head)
     let whole = &mut head[HEADER..HEADER + headers];
     whole.copy_from_slice(&first.bytes[..headers]);
     tcp.make_whole(whole, payload, pushes);
-    Some(Run { frames: count, headers })
+    Some(JoinedFrames { frames: count, headers })
 }
 
 /// Whether the frame's checksum is right, or will be.
-fn is_sound(tcp: &Tcp, frame: &Candidate<'_>) -> bool {
+fn is_sound(tcp: &TcpLayout, frame: &Candidate<'_>) -> bool {
     frame.is_open || tcp.is_sound(frame.bytes)
 }
 
 /// Returns the headers without the fields that differ from segment to segment.
-fn pattern(tcp: &Tcp, frame: &[u8]) -> [u8; HEAD] {
+fn pattern(tcp: &TcpLayout, frame: &[u8]) -> [u8; HEAD] {
     let mut pattern = [0; HEAD];
     pattern[..tcp.payload()].copy_from_slice(&frame[..tcp.payload()]);
     tcp.blank(&mut pattern);

@@ -17,27 +17,27 @@
 //! | `header` | what does the header before each frame say? |
 //! | `join`, `outbox` | which frames are sent as one? |
 //! | `cut`, `inbox` | which frames are made of one? |
-//! | `judged` | are coalesced segments cut into what they were? |
+//! | `checked` | are coalesced segments cut into what they were? |
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod checked;
 mod cut;
 mod header;
 mod inbox;
 mod join;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod judged;
 mod outbox;
 mod socket;
 #[cfg(test)]
 mod tests;
 
-use super::dpdk::{Eal, Held, Pool, Presence};
+use super::dpdk::{ClaimedInterface, Eal, InterfacePresence, MbufPool};
 use super::{
     BURST, Capabilities, Checksums, Driver, ETHERNET, External, Frame, Frames, Offload, UplinkDevice, Wakeup,
 };
 use anyhow::{Context, Result};
 use inbox::Inbox;
 use outbox::Outbox;
-use socket::Socket;
+use socket::RawSocket;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use vrdma_wire::num::Mac;
@@ -57,19 +57,19 @@ const QUIET: Duration = Duration::from_micros(1);
 #[derive(Debug)]
 pub struct PacketSocket {
     eal: Eal,
-    socket: Socket,
+    socket: RawSocket,
     mac: Mac,
     capabilities: Capabilities,
     inbox: Inbox,
     outbox: Outbox,
-    receive_pool: Pool,
-    send_pool: Pool,
+    receive_pool: MbufPool,
+    send_pool: MbufPool,
     counters: Counters,
     /// When the kernel was asked last, if it had nothing.
     quiet: Option<Instant>,
-    presence: Presence,
+    presence: InterfacePresence,
     /// The claimed interface, while it exists. It is released last.
-    held: Option<Held>,
+    claimed: Option<ClaimedInterface>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,16 +96,16 @@ impl PacketSocket {
 fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<PacketSocket> {
     device.check_host()?;
     let name = device.interface().context("the parameter iface is missing")?;
-    let socket = Socket::open()?;
+    let socket = RawSocket::open()?;
     let asked = mtu;
-    let (held, mtu) = Held::take(name, asked)?;
-    held.interface().warn();
-    socket.bind(&held)?;
-    let mac = held.interface().mac().context("its MAC address")?;
+    let (claimed, mtu) = ClaimedInterface::take(name, asked)?;
+    claimed.interface().warn();
+    socket.bind(&claimed)?;
+    let mac = claimed.interface().mac().context("its MAC address")?;
     let max_frame = usize::from(mtu) + ETHERNET;
     let room = u16::try_from(max_frame)?;
-    let receive_pool = Pool::new(eal, BUFFERS, room)?;
-    let send_pool = Pool::new(eal, BUFFERS, room)?;
+    let receive_pool = MbufPool::new(eal, BUFFERS, room)?;
+    let send_pool = MbufPool::new(eal, BUFFERS, room)?;
     let checksums = Checksums { ipv4: false, udp: true, tcp: true };
     Ok(PacketSocket {
         eal,
@@ -118,8 +118,8 @@ fn open(eal: Eal, device: &UplinkDevice, mtu: Option<u16>) -> Result<PacketSocke
         send_pool,
         counters: Counters::default(),
         quiet: None,
-        presence: Presence::of(held.interface(), asked, mtu),
-        held: Some(held),
+        presence: InterfacePresence::of(claimed.interface(), asked, mtu),
+        claimed: Some(claimed),
     })
 }
 
@@ -145,7 +145,7 @@ impl Driver for PacketSocket {
     }
 
     fn speed(&mut self) -> Option<u32> {
-        self.held.as_ref()?.interface().speed()
+        self.claimed.as_ref()?.interface().speed()
     }
 
     fn counters(&self, count: &mut dyn FnMut(&'static str, u64)) {
@@ -211,23 +211,23 @@ impl PacketSocket {
     ///
     /// The next interface of the same name is taken.
     fn look(&mut self) -> bool {
-        if self.held.as_ref().is_some_and(|held| !held.interface().is_there()) {
-            self.held = None;
+        if self.claimed.as_ref().is_some_and(|claimed| !claimed.interface().is_there()) {
+            self.claimed = None;
             self.presence.lost();
         }
-        if self.held.is_none()
-            && let Some(held) = self.presence.retake()
+        if self.claimed.is_none()
+            && let Some(claimed) = self.presence.retake()
         {
-            match self.socket.bind(&held) {
+            match self.socket.bind(&claimed) {
                 Ok(()) => {
-                    self.presence.has(held.interface());
-                    self.held = Some(held);
+                    self.presence.has(claimed.interface());
+                    self.claimed = Some(claimed);
                 }
                 Err(error) => self.presence.failed(&error),
             }
         }
-        let Some(held) = &self.held else { return false };
+        let Some(claimed) = &self.claimed else { return false };
         self.presence.look();
-        held.interface().carrier()
+        claimed.interface().carrier()
     }
 }

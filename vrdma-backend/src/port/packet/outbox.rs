@@ -1,15 +1,15 @@
 //! Sends frames to the kernel. Each is one message, or several are coalesced into one.
 
 use super::header::{HEADER, from_virtio};
-use super::join::{Candidate, Head, Run, run};
-use super::socket::Socket;
+use super::join::{Candidate, JoinedFrames, JoinedHead, run};
+use super::socket::RawSocket;
 use crate::frames::{HEAD, TCP_CHECKSUM, VirtioOffload};
 use crate::port::{BURST, Frame};
 use std::io::{self, IoSlice};
 
 /// The counters of sent frames.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
+pub struct OutboxCounters {
     /// Frames that were coalesced with others.
     pub joined: u64,
     /// Frames that the kernel refused.
@@ -20,8 +20,8 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Outbox {
     /// What precedes the payload of each message.
-    heads: Box<[Head; BURST]>,
-    pub counters: Counters,
+    heads: Box<[JoinedHead; BURST]>,
+    pub counters: OutboxCounters,
 }
 
 /// A message: one frame, or several coalesced frames.
@@ -37,13 +37,13 @@ struct Message {
 impl Outbox {
     /// Creates an empty outbox.
     pub fn new() -> Outbox {
-        Outbox { heads: Box::new([[0; HEADER + HEAD]; BURST]), counters: Counters::default() }
+        Outbox { heads: Box::new([[0; HEADER + HEAD]; BURST]), counters: OutboxCounters::default() }
     }
 
     /// Sends frames from the front, each in one piece.
     ///
     /// It sends as many of the first [`BURST`] as the kernel takes.
-    pub fn send(&mut self, socket: &Socket, frames: &mut Vec<Frame>) {
+    pub fn send(&mut self, socket: &RawSocket, frames: &mut Vec<Frame>) {
         if frames.is_empty() {
             return;
         }
@@ -85,7 +85,7 @@ impl Outbox {
     }
 
     /// Gives messages to the kernel. Returns how many it took.
-    fn hand_over(&self, socket: &Socket, messages: &[Message], frames: &[Frame]) -> io::Result<usize> {
+    fn hand_over(&self, socket: &RawSocket, messages: &[Message], frames: &[Frame]) -> io::Result<usize> {
         // There is one head for each message, and one part for each frame.
         let mut parts = [IoSlice::new(&[]); 2 * BURST];
         let mut ends = [0; BURST];
@@ -110,12 +110,12 @@ impl Outbox {
 }
 
 /// Returns the message that begins with this frame.
-fn message(frames: &[Frame], begin: usize, head: &mut Head) -> Message {
+fn message(frames: &[Frame], begin: usize, head: &mut JoinedHead) -> Message {
     let candidates = frames[begin..].iter().map(|frame| {
         let is_open = frame.open_checksum().is_some_and(|(_, offset)| usize::from(offset) == TCP_CHECKSUM);
         Candidate { bytes: frame, is_open }
     });
-    if let Some(Run { frames, headers }) = run(candidates, head) {
+    if let Some(JoinedFrames { frames, headers }) = run(candidates, head) {
         return Message { begin, end: begin + frames, headers };
     }
     let open = frames[begin].open_checksum();

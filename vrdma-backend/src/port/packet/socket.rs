@@ -3,7 +3,7 @@
 
 use super::header::HEADER;
 use crate::port::BURST;
-use crate::port::dpdk::{DriverSocket, Held, bind_packet, packet_socket};
+use crate::port::dpdk::{ClaimedInterface, DriverSocket, bind_packet, packet_socket};
 use anyhow::{Context, Result};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{size_of, zeroed};
@@ -28,11 +28,11 @@ const CONTROL: usize = (size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_aux
 /// It receives what arrives at the interface, to any address, but not what this host's kernel sends
 /// by it.
 #[derive(Debug)]
-pub struct Socket(DriverSocket);
+pub struct RawSocket(DriverSocket);
 
 /// A message from the kernel.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Received {
+pub struct ReceivedFrame {
     /// The length of the frame in bytes.
     pub len: usize,
     /// Whether the frame was longer than its memory.
@@ -41,12 +41,12 @@ pub struct Received {
     pub tag: Option<[u8; 4]>,
 }
 
-impl Socket {
+impl RawSocket {
     /// Opens a packet socket.
     ///
     /// # Errors
     /// The kernel refuses. The message says which step.
-    pub fn open() -> Result<Socket> {
+    pub fn open() -> Result<RawSocket> {
         let fd = packet_socket().context("a packet socket")?;
         set(&fd, libc::SOL_PACKET, PACKET_VNET_HDR, 1).context("PACKET_VNET_HDR")?;
         set(&fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1).context("PACKET_AUXDATA")?;
@@ -58,7 +58,7 @@ impl Socket {
             let forced = set(&fd, libc::SOL_SOCKET, forced, size);
             forced.or_else(|_| set(&fd, libc::SOL_SOCKET, asked, size)).context("socket buffers")?;
         }
-        let socket = Socket(DriverSocket::from(fd));
+        let socket = RawSocket(DriverSocket::from(fd));
         socket.0.ignore_own_host().context("a filter")?;
         Ok(socket)
     }
@@ -67,8 +67,8 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel refuses. The message says which step.
-    pub fn bind(&self, held: &Held) -> Result<()> {
-        let (interface, index) = (held.interface(), held.interface().index());
+    pub fn bind(&self, claimed: &ClaimedInterface) -> Result<()> {
+        let (interface, index) = (claimed.interface(), claimed.interface().index());
         bind_packet(self.0.fd(), index, libc::ETH_P_ALL).context("bind")?;
         // Guests have MAC addresses of their own.
         if let Err(error) = self.be_promiscuous(index) {
@@ -119,7 +119,7 @@ impl Socket {
     pub fn receive(
         &self,
         places: &mut [[IoSliceMut<'_>; PARTS]],
-        mut each: impl FnMut(usize, Received),
+        mut each: impl FnMut(usize, ReceivedFrame),
     ) -> io::Result<usize> {
         // SAFETY: zero is a valid value of this structure.
         let mut headers: [libc::mmsghdr; BURST] = unsafe { zeroed() };
@@ -141,7 +141,7 @@ impl Socket {
         let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
         for (index, header) in headers[..came].iter().enumerate() {
             let message = &header.msg_hdr;
-            let received = Received {
+            let received = ReceivedFrame {
                 len: (header.msg_len as usize).saturating_sub(HEADER),
                 is_cut_off: message.msg_flags & libc::MSG_TRUNC != 0,
                 tag: tag(message),

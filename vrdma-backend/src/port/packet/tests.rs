@@ -1,8 +1,8 @@
 //! Coalesced segments pass a stand-in for the kernel, and have to come out unchanged.
 
+use super::checked::{check, cut, joined};
 use super::header::{HEADER, from_virtio, shift, to_virtio};
-use super::join::{Candidate, Head, run};
-use super::judged::{check, cut, joined};
+use super::join::{Candidate, JoinedHead, run};
 use crate::frames::{HEAD, VirtioOffload};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -107,7 +107,7 @@ proptest! {
     #[test]
     fn no_bytes_break_it(header in any::<[u8; HEADER]>(), whole in vec(any::<u8>(), 0..300)) {
         cut(header, &whole, 100, 4, MTU);
-        let mut out: Head = [0; HEADER + HEAD];
+        let mut out: JoinedHead = [0; HEADER + HEAD];
         let candidate = Candidate { bytes: &whole, is_open: true };
         prop_assert!(run([candidate; 2].into_iter(), &mut out).is_none(), "none follows itself");
     }
@@ -187,7 +187,7 @@ fn what_joining_would_mend_goes_alone() {
     // If the checksum is left to the port, the contents of its field do not matter.
     let mut frames = PLAIN.segments(1000, &[500, 500]);
     frames[1][50] ^= 1;
-    let mut head: Head = [0; HEADER + HEAD];
+    let mut head: JoinedHead = [0; HEADER + HEAD];
     let candidates = frames.iter().map(|bytes| Candidate { bytes, is_open: true });
     assert_eq!(run(candidates, &mut head).map(|run| run.frames), Some(2));
 }

@@ -132,7 +132,7 @@ impl<'p> Apart<'p> {
     /// Returns the number of segments that were retransmitted.
     pub fn retries(&self) -> u64 {
         let host = &self.near.host;
-        host.streams.own.stats(host.device).get("retransmits").copied().unwrap_or_default()
+        host.streams.user_tcp.stats(host.device).get("retransmits").copied().unwrap_or_default()
     }
 }
 

@@ -80,7 +80,7 @@ impl<'p> Hole<'p> {
         }
         let Iwarp { b, now, .. } = &mut self.iwarp;
         ensure!(b.streams.arrivals.new.is_empty(), "a WRITE arrived without its first frame");
-        let held = b.streams.own.stats(b.device)["held_bytes"];
+        let held = b.streams.user_tcp.stats(b.device)["held_bytes"];
         ensure!((held == 0) == b.places, "{held} bytes wait behind the hole");
         let start = Instant::now();
         b.handle_frame(*now, &frames[0]);
