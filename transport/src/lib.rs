@@ -163,7 +163,7 @@
 //!    execute it, and `arrival.rs` updates the QP. `departure.rs` updates the requester. `ctx.rs`
 //!    is a QP with what it needs of its device, and `fail.rs` takes it to ERR. `core.rs` is the
 //!    part of the engine that carries messages. `outlet.rs` takes packets and FPDUs.
-//! 8. `carrier/`: how messages reach the peer. `local.rs` copies within the engine, `roce/` sends
+//! 8. `protocol/`: how messages reach the peer. `local.rs` copies within the engine, `roce/` sends
 //!    packets, `iwarp/` sends FPDUs, `uc/` and `ud/` are the unreliable services. None of these
 //!    folders uses another.
 //! 9. `engine/`: the public calls. Each file has the calls about one subject.
@@ -171,7 +171,7 @@
 //! A connection's methods are those of a view: `QpCtx` (`message/ctx.rs`) with the state of one
 //! transport kind. `RoceQp`, `UcQp` and `StreamQp` are such views, and their folders have the
 //! methods. Code that has checked the QP's transport kind selects the view: the files of `engine/`,
-//! and the functions of `carrier/` that receive packets.
+//! and the functions of `protocol/` that receive packets.
 //!
 //! A `save.rs` in the folder of a module writes and restores the module's part of a record.
 //!
@@ -187,23 +187,24 @@
 //! service, on one engine and in packets. It compares the results with a table of the
 //! specification's rules, which is independent of the rows.
 //!
-//! # Carriers
+//! # Transport kinds
 //!
-//! A *carrier* is the transport kind of a connected QP: the way its messages reach the peer. It is
+//! The *transport kind* of a connected QP is the way its messages reach the peer. It is
 //! a copy within the engine, RoCE packets, or an iWARP stream. `objects/service.rs` lists its tasks
 //! and the places in the code.
 //!
-//! The carrier and the service of a QP take one byte each in its first two cache lines. The state
-//! of a carrier is in a box beside the QP, which same-host connections do not have. One enum with
-//! all states inside would add a third cache line to each message on the same host.
+//! The transport kind and the service of a QP take one byte each in its first two cache lines. The
+//! state of a transport kind is in a box beside the QP, which same-host connections do not have.
+//! One enum with all states inside would add a third cache line to each message on the same host.
 //!
-//! The address of the peer selects the carrier, except for streams. `Engine::connect_stream`
+//! The address of the peer selects the transport kind, except for streams. `Engine::connect_stream`
 //! connects a QP in INIT, once its caller has set up TCP and MPA. The QP keeps the stream until it
 //! is reset, and accepts no address and no other depths until then.
 //!
 //! A connection has one deadline, because only one thing can be due at a time. Its state tells
 //! which: the end of the ACK timeout, of an RNR wait, or of the silence at the beginning of a
-//! stream. A carrier that needs two deadlines has to keep them itself, and report the earlier one.
+//! stream. A transport kind that needs two deadlines has to keep them itself, and report the
+//! earlier one.
 //!
 //! # Receives
 //!
@@ -226,13 +227,13 @@
 //! * iWARP that pins payload for the TCP below instead of copying it, if the connection has no
 //!   CRCs: `message/outlet.rs` and `objects/iwarp/requester_state.rs`. Such requests complete by
 //!   acknowledgments.
-//! * iWARP between two QPs of one engine without FPDUs: `carrier/local.rs`. Today guests of one
+//! * iWARP between two QPs of one engine without FPDUs: `protocol/local.rs`. Today guests of one
 //!   worker use `streams/own/pipe.rs` of the backend.
-//! * DCQCN: `objects/roce/requester_state.rs` (a rate beside the window), `carrier/roce/mod.rs` and
-//!   `carrier/roce/retry.rs` (a second deadline), and `agenda/schedule.rs` (a queue in time). Marks
-//!   arrive in `carrier/roce/responder_rx.rs` and `carrier/uc/roce.rs`. Notifications pass through
-//!   `engine/arrive.rs` and `carrier/roce/responder_tx.rs`.
-//! * Selective repeat: the files of requester and responder in `carrier/roce/`.
+//! * DCQCN: `objects/roce/requester_state.rs` (a rate beside the window), `protocol/roce/mod.rs`
+//!   and `protocol/roce/retry.rs` (a second deadline), and `agenda/schedule.rs` (a queue in time).
+//!   Marks arrive in `protocol/roce/responder_rx.rs` and `protocol/uc/roce.rs`. Notifications pass
+//!   through `engine/arrive.rs` and `protocol/roce/responder_tx.rs`.
+//! * Selective repeat: the files of requester and responder in `protocol/roce/`.
 //!   `message/verdict.rs` then accepts a segment that does not follow the one before.
 //!   `message/receive.rs` then claims a receive that is not the first of the queue.
 //!
@@ -252,27 +253,25 @@
 
 mod agenda;
 mod base;
-mod carrier;
 mod collections;
 mod engine;
 mod message;
 mod objects;
+mod protocol;
 mod save;
 #[cfg(test)]
 mod tests;
 mod verbs;
 
-pub use agenda::look::Question;
+pub use agenda::drains::DrainRequest;
 pub use base::error::Error;
 pub use base::gid::GidEntry;
 pub use base::id::{CqId, DeviceId, OwnerId, PdId, SrqId, XrcdId};
-pub use base::memory::{Access, Fault, PageList, Region};
-pub use base::near::{Loan, NEAR_BYTES, NearPacket, NearPart, NearPayload};
-pub use base::time::Instant;
-pub use carrier::iwarp::placed::EarlyFpdu;
-pub use carrier::iwarp::set_up::{
-    Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, SetUpError, SetUpResponder, Wishes,
+pub use base::inter_worker::{
+    INTER_WORKER_BYTES, InterWorkerPacket, InterWorkerPart, InterWorkerPayload, PinnedRegion,
 };
+pub use base::memory::{Access, Fault, PageList, Region};
+pub use base::time::Instant;
 pub use engine::Engine;
 pub use engine::lines::{KeyLines, PeerHint};
 pub use message::outlet::{
@@ -285,6 +284,10 @@ pub use objects::iwarp::attr::{Role, StreamAttr};
 pub use objects::iwarp::stream::ReadyToReceive;
 pub use objects::qp::entry::{QpLines, WholeQpLines};
 pub use objects::srq::{SrqAttr, SrqInit, XrcSrq};
+pub use protocol::iwarp::placed::EarlyFpdu;
+pub use protocol::iwarp::set_up::{
+    Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, SetUpError, SetUpResponder, Wishes,
+};
 pub use save::record::Record;
 pub use save::{RestoreError, Violation, record};
 pub use verbs::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};

@@ -78,7 +78,7 @@ use std::sync::Arc;
 use turns::Turns;
 use vmm_sys_util::epoll::Epoll;
 use vmm_sys_util::event::EventConsumer;
-use vrdma_transport::{self as transport, DeviceId, Engine, GidEntry, OwnerId, Question, Sge};
+use vrdma_transport::{self as transport, DeviceId, DrainRequest, Engine, GidEntry, OwnerId, Sge};
 use vrdma_wire::num::Qpn;
 
 /// Marks the kick of an Ethernet function in an epoll token. The upper half is the guest's number.
@@ -191,7 +191,7 @@ struct Mark {
 /// What to do when a barrier is passed.
 enum Then {
     /// Tell the engine that it has all receives.
-    Answer(Question),
+    Answer(DrainRequest),
     /// Run a message.
     Run(Message),
 }

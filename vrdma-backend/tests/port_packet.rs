@@ -13,7 +13,7 @@ use veth::{
 use vrdma_backend::port::{self, BURST, Burst, Checksums, Eal, Offload, Port};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::{Gid, Mac};
-use vrdma_wire::tcp::{Flags, Header, Options, Packet};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader, TcpPacket};
 
 #[test]
 fn our_packet_sockets_carry_frames_and_segments_that_pass_as_one() {
@@ -62,7 +62,7 @@ fn a_device_that_cannot_be_had_changes_nothing() {
 fn segments(count: usize, length: usize) -> Vec<Vec<u8>> {
     let gid = |last| Gid::from_ipv4([192, 0, 2, last]);
     let segment = |number: usize| {
-        let header = Header {
+        let header = TcpHeader {
             src_port: 4420,
             dst_port: 50_000,
             seq: (number * length) as u32,
@@ -72,7 +72,7 @@ fn segments(count: usize, length: usize) -> Vec<Vec<u8>> {
             urgent: 0,
             options: Options { timestamps: Some((1, 2)), ..Options::default() },
         };
-        let packet = Packet {
+        let packet = TcpPacket {
             src_mac: Mac([2; 6]),
             dst_mac: Mac([4; 6]),
             vlan: None,
@@ -153,12 +153,14 @@ fn segments_pass_as_one(a: &mut Port, b: &mut Port, together: bool) {
             a.flush();
             b.receive(&mut burst);
             let ours = burst.frames().iter().filter(|frame| frame[12..14] == [8, 0] && frame[23] == 6);
-            came.extend(ours.map(|frame| Packet::parse(frame).map(|(packet, data)| (packet, data.to_vec()))));
+            came.extend(
+                ours.map(|frame| TcpPacket::parse(frame).map(|(packet, data)| (packet, data.to_vec()))),
+            );
             (came.len() >= count).then_some(())
         });
         assert_eq!(came.len(), count, "{:?}", b.stats());
         for (came, sent) in came.iter().zip(&frames) {
-            let (packet, data) = Packet::parse(sent).unwrap();
+            let (packet, data) = TcpPacket::parse(sent).unwrap();
             assert!(*came == Ok((packet, data.to_vec())), "{length} bytes");
         }
         let (joined, cut) = (a.stats()["tx_joined"] - before.0, b.stats()["rx_cut"] - before.1);

@@ -11,7 +11,7 @@ use vrdma_wire::iwarp::crc;
 use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::iwarp::num::Stag;
 use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Tagged};
-use vrdma_wire::iwarp::{Deframer, Encoder, Framing, Place, Segment};
+use vrdma_wire::iwarp::{Deframer, Encoder, Framing, Segment, StreamOffset};
 use vrdma_wire::num::*;
 use vrdma_wire::roce::*;
 
@@ -111,11 +111,11 @@ fn fpdu(c: &mut Criterion) {
         let ulpdu = write.header_len() + size;
         for (name, markers) in [("", false), (" with markers", true)] {
             let framing = Framing { markers, crc: true };
-            let mut buf = vec![0; framing.fpdu_len(Place::START, ulpdu)];
+            let mut buf = vec![0; framing.fpdu_len(StreamOffset::START, ulpdu)];
             let make = |buf: &mut [u8]| {
                 let mut headers = [0; MAX_HEADERS];
                 let headers_len = black_box(&write).emit(&mut headers);
-                let mut encoder = Encoder::new(framing, Place::START, ulpdu, buf);
+                let mut encoder = Encoder::new(framing, StreamOffset::START, ulpdu, buf);
                 encoder.put(&headers[..headers_len]);
                 encoder.put(black_box(&payload));
                 encoder.finish()

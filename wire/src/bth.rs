@@ -1,6 +1,6 @@
 //! The base transport header (IBTA 9.2).
 
-use crate::Drop;
+use crate::DropReason;
 use crate::num::{Pkey, Psn, Qpn};
 use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::U16;
@@ -55,10 +55,10 @@ pub(crate) struct Read {
 
 impl Bth {
     #[inline]
-    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Read, Drop> {
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Read, DropReason> {
         let raw: &RawBth = reader.take()?;
         if raw.flags & 0xf != 0 {
-            return Err(Drop::BthVersion);
+            return Err(DropReason::BthVersion);
         }
         let bth = Bth {
             solicited: raw.flags & 0x80 != 0,

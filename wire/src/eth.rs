@@ -1,6 +1,6 @@
 //! The Ethernet header, with at most one 802.1Q tag.
 
-use crate::Drop;
+use crate::DropReason;
 use crate::num::{Mac, VlanTag};
 use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::U16;
@@ -49,7 +49,7 @@ pub struct Eth {
 impl Eth {
     /// Reads the header at the front of a frame. Returns the header, and the bytes behind it.
     #[inline]
-    pub fn parse(frame: &[u8]) -> Result<(Eth, &[u8]), Drop> {
+    pub fn parse(frame: &[u8]) -> Result<(Eth, &[u8]), DropReason> {
         let mut reader = Reader(frame);
         let raw: &RawEth = reader.take()?;
         let (mut vlan, mut ethertype) = (None, raw.ethertype.get());
@@ -104,7 +104,7 @@ mod tests {
             let len = header.emit(&mut buf);
             prop_assert_eq!(len, header.len());
             prop_assert_eq!(Eth::parse(&buf[..len]), Ok((header, &[][..])));
-            prop_assert_eq!(Eth::parse(&buf[..len - 1]), Err(Drop::Truncated));
+            prop_assert_eq!(Eth::parse(&buf[..len - 1]), Err(DropReason::Truncated));
         }
     }
 

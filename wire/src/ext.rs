@@ -1,8 +1,8 @@
 //! Extended transport headers (IBTA 9.3; FETH: annex A19).
 
-use crate::Drop;
+use crate::DropReason;
 use crate::bth::{get24, put24};
-use crate::num::{Msn, Qkey, Qpn, Rkey, Srqn};
+use crate::num::{AethMsn, Qkey, Qpn, Rkey, Srqn};
 use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -41,7 +41,7 @@ pub struct Reth {
 
 impl Reth {
     #[inline]
-    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Reth, Drop> {
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Reth, DropReason> {
         let raw: &RawReth = reader.take()?;
         Ok(Reth { va: raw.va.get(), rkey: Rkey(raw.rkey.get()), length: raw.length.get() })
     }
@@ -76,7 +76,7 @@ pub struct AtomicEth {
 
 impl AtomicEth {
     #[inline]
-    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<AtomicEth, Drop> {
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<AtomicEth, DropReason> {
         let raw: &RawAtomicEth = reader.take()?;
         Ok(AtomicEth {
             va: raw.va.get(),
@@ -100,7 +100,7 @@ impl AtomicEth {
 /// Reads an ATOMIC acknowledge extended transport header (9.3.5.3). Returns the value before the
 /// operation.
 #[inline]
-pub(crate) fn parse_atomic_ack(reader: &mut Reader<'_>) -> Result<u64, Drop> {
+pub(crate) fn parse_atomic_ack(reader: &mut Reader<'_>) -> Result<u64, DropReason> {
     Ok(reader.take::<U64>()?.get())
 }
 
@@ -128,7 +128,7 @@ pub struct Deth {
 
 impl Deth {
     #[inline]
-    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Deth, Drop> {
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Deth, DropReason> {
         let raw: &RawDeth = reader.take()?;
         Ok(Deth { qkey: Qkey(raw.qkey.get()), src: Qpn::truncate(get24(raw.src)) })
     }
@@ -148,7 +148,7 @@ struct RawXrceth {
 
 /// Reads an XRC extended transport header (annex A14). Returns the receiver's shared receive queue.
 #[inline]
-pub(crate) fn parse_xrceth(reader: &mut Reader<'_>) -> Result<Srqn, Drop> {
+pub(crate) fn parse_xrceth(reader: &mut Reader<'_>) -> Result<Srqn, DropReason> {
     Ok(Srqn::truncate(get24(reader.take::<RawXrceth>()?.srqn)))
 }
 
@@ -170,15 +170,15 @@ pub struct Aeth {
     /// Acknowledgement or refusal, with the reason.
     pub syndrome: Syndrome,
     /// Number of messages that the responder has completed.
-    pub msn: Msn,
+    pub msn: AethMsn,
 }
 
 impl Aeth {
     #[inline]
-    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Aeth, Drop> {
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Aeth, DropReason> {
         let raw: &RawAeth = reader.take()?;
-        let syndrome = Syndrome::from_number(raw.syndrome).ok_or(Drop::Syndrome)?;
-        Ok(Aeth { syndrome, msn: Msn::truncate(get24(raw.msn)) })
+        let syndrome = Syndrome::from_number(raw.syndrome).ok_or(DropReason::Syndrome)?;
+        Ok(Aeth { syndrome, msn: AethMsn::truncate(get24(raw.msn)) })
     }
 
     #[inline]
@@ -335,7 +335,7 @@ impl Feth {
     }
 
     #[inline]
-    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Feth, Drop> {
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Feth, DropReason> {
         Ok(Feth::from_bits(reader.take::<U32>()?.get() as u8))
     }
 

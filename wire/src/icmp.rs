@@ -23,7 +23,7 @@ const HEADER_LEN: usize = 8;
 ///
 /// The report goes to the segment's sender. The ends are named from the sender's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong {
+pub struct PacketTooBig {
     /// The Ethernet header of the report.
     pub eth: Eth,
     /// Address of the segment's sender. An IPv4 address is mapped.
@@ -54,11 +54,11 @@ fn of(ethertype: u16) -> (u8, [u8; 2]) {
     if ethertype == eth::IPV6 { (ICMPV6, V6_TOO_LONG) } else { (ICMP, V4_TOO_LONG) }
 }
 
-impl TooLong {
+impl PacketTooBig {
     /// Reads a frame. Returns `None` if it is anything else, or its checksum is wrong.
     ///
     /// The segment may be quoted in part: only the returned fields must be there.
-    pub fn parse(frame: &[u8]) -> Option<TooLong> {
+    pub fn parse(frame: &[u8]) -> Option<PacketTooBig> {
         let (eth, packet) = Eth::parse(frame).ok()?;
         let (protocol, kind) = of(eth.ethertype);
         let (ip, message) = Ip::parse(eth.ethertype, packet, protocol).ok()?;
@@ -76,7 +76,7 @@ impl TooLong {
         let (local_port, remote_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         // The report must be addressed to the segment's sender.
         let complaint =
-            TooLong { eth, local, remote, local_port, remote_port, seq: u32::from_be_bytes(seq), mtu };
+            PacketTooBig { eth, local, remote, local_port, remote_port, seq: u32::from_be_bytes(seq), mtu };
         (ip.dst == local).then_some(complaint)
     }
 }
@@ -98,10 +98,10 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::head::{Head, Kind};
+    use crate::head::{FrameKind, Head};
     use crate::num::{FlowLabel, Mac, VlanTag};
     use crate::rw::Writer;
-    use crate::tcp::{Flags, Header, Options, Packet};
+    use crate::tcp::{Flags, Options, TcpHeader, TcpPacket};
     use proptest::prelude::*;
     use std::vec;
     use std::vec::Vec;
@@ -119,7 +119,7 @@ mod tests {
 
     /// Returns the IP packet of a segment with some data.
     fn segment([local, remote, _]: [Gid; 3]) -> Vec<u8> {
-        let header = Header {
+        let header = TcpHeader {
             src_port: 1234,
             dst_port: 80,
             seq: 0x1234_5678,
@@ -129,7 +129,7 @@ mod tests {
             urgent: 0,
             options: Options::default(),
         };
-        let packet = Packet {
+        let packet = TcpPacket {
             src_mac: Mac([2; 6]),
             dst_mac: Mac([4; 6]),
             vlan: None,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn seems_too_long(frame: &[u8]) -> bool {
-        Head::parse(frame).is_ok_and(|head| head.kind == Kind::TooLong)
+        Head::parse(frame).is_ok_and(|head| head.kind == FrameKind::TooLong)
     }
 
     #[test]
@@ -184,14 +184,14 @@ mod tests {
                 for length in [segment.len(), headers + 8] {
                     let frame = complaint(who, vlan, 1400, &segment[..length]);
                     assert!(seems_too_long(&frame));
-                    let told = TooLong::parse(&frame).unwrap();
+                    let told = PacketTooBig::parse(&frame).unwrap();
                     assert_eq!((told.local, told.remote), (who[0], who[1]));
                     assert_eq!((told.local_port, told.remote_port, told.seq), (1234, 80, 0x1234_5678));
                     assert_eq!((told.mtu, told.eth.vlan, told.eth.dst), (1400, vlan, Mac([2; 6])));
                 }
             }
         }
-        assert_eq!(TooLong::parse(&complaint(V6, None, 70_000, &segment(V6))).unwrap().mtu, u16::MAX);
+        assert_eq!(PacketTooBig::parse(&complaint(V6, None, 70_000, &segment(V6))).unwrap().mtu, u16::MAX);
     }
 
     #[test]
@@ -204,11 +204,11 @@ mod tests {
             for at in begin..whole.len() {
                 let mut frame = whole.clone();
                 frame[at] ^= 0x10;
-                assert_eq!(TooLong::parse(&frame), None, "byte {at}");
+                assert_eq!(PacketTooBig::parse(&frame), None, "byte {at}");
                 assert_eq!(seems_too_long(&frame), at >= begin + 2, "byte {at}");
             }
             for length in 0..whole.len() {
-                assert_eq!(TooLong::parse(&whole[..length]), None, "{length} bytes");
+                assert_eq!(PacketTooBig::parse(&whole[..length]), None, "{length} bytes");
             }
             // Too few bytes of the segment, another protocol, or a report for another host.
             let protocol = if who == V4 { 9 } else { 6 };
@@ -220,7 +220,7 @@ mod tests {
                 complaint(who, None, 1400, &udp),
                 complaint(others, None, 1400, &segment),
             ] {
-                assert_eq!(TooLong::parse(&frame), None);
+                assert_eq!(PacketTooBig::parse(&frame), None);
             }
             // The segment itself is not a report.
             assert!(!seems_too_long(&[&whole[..14], &segment].concat()));
@@ -236,7 +236,7 @@ mod tests {
                 quoted.splice(0..0, whole);
             }
             let frame = complaint(who, None, mtu, &quoted);
-            if let Some(told) = TooLong::parse(&frame) {
+            if let Some(told) = PacketTooBig::parse(&frame) {
                 prop_assert_eq!(told.local, who[0]);
             }
         }

@@ -1,6 +1,6 @@
 //! IPv4 and IPv6 headers, as far as RoCE and TCP need them.
 
-use crate::Drop;
+use crate::DropReason;
 use crate::eth;
 use crate::num::{FlowLabel, Gid};
 use crate::rw::{Reader, Writer};
@@ -115,38 +115,38 @@ impl Ip {
     /// The payload has the length that the header names, without the padding of short Ethernet
     /// frames.
     #[inline]
-    pub fn parse(ethertype: u16, packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), Drop> {
+    pub fn parse(ethertype: u16, packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), DropReason> {
         match ethertype {
             eth::IPV4 => Ip::parse_v4(packet, protocol),
             eth::IPV6 => Ip::parse_v6(packet, protocol),
-            _ => Err(Drop::NotRoce),
+            _ => Err(DropReason::NotRoce),
         }
     }
 
     #[inline]
-    fn parse_v4(packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), Drop> {
+    fn parse_v4(packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), DropReason> {
         let raw: &RawV4 = Reader(packet).take()?;
         if raw.version_ihl >> 4 != 4 {
-            return Err(Drop::IpVersion);
+            return Err(DropReason::IpVersion);
         }
         if raw.protocol != protocol {
-            return Err(Drop::NotRoce);
+            return Err(DropReason::NotRoce);
         }
         if raw.version_ihl & 0xf != 5 {
-            return Err(Drop::IpHeaderLength);
+            return Err(DropReason::IpHeaderLength);
         }
         // The sum of a header, its checksum included, is all ones (RFC 1071).
         if checksum(raw) != 0 {
-            return Err(Drop::IpChecksum);
+            return Err(DropReason::IpChecksum);
         }
         if raw.flags_offset.get() & FRAGMENT != 0 {
-            return Err(Drop::Fragment);
+            return Err(DropReason::Fragment);
         }
         let total = usize::from(raw.total_length.get());
         if total < V4_LEN {
-            return Err(Drop::IpLength);
+            return Err(DropReason::IpLength);
         }
-        let payload = packet.get(V4_LEN..total).ok_or(Drop::Truncated)?;
+        let payload = packet.get(V4_LEN..total).ok_or(DropReason::Truncated)?;
         let ip = Ip {
             src: Gid::from_ipv4(raw.src),
             dst: Gid::from_ipv4(raw.dst),
@@ -158,21 +158,21 @@ impl Ip {
     }
 
     #[inline]
-    fn parse_v6(packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), Drop> {
+    fn parse_v6(packet: &[u8], protocol: u8) -> Result<(Ip, &[u8]), DropReason> {
         let mut reader = Reader(packet);
         let raw: &RawV6 = reader.take()?;
         let word = raw.version_class_label.get();
         if word >> 28 != 6 {
-            return Err(Drop::IpVersion);
+            return Err(DropReason::IpVersion);
         }
         if raw.next_header != protocol {
-            return Err(Drop::NotRoce);
+            return Err(DropReason::NotRoce);
         }
         let (src, dst) = (Gid(raw.src), Gid(raw.dst));
         if src.ipv4().is_some() || dst.ipv4().is_some() {
-            return Err(Drop::MappedAddress);
+            return Err(DropReason::MappedAddress);
         }
-        let payload = reader.0.get(..usize::from(raw.payload_length.get())).ok_or(Drop::Truncated)?;
+        let payload = reader.0.get(..usize::from(raw.payload_length.get())).ok_or(DropReason::Truncated)?;
         let ip = Ip {
             src,
             dst,

@@ -42,4 +42,4 @@ pub mod tcp;
 mod udp;
 mod verdict;
 
-pub use verdict::Drop;
+pub use verdict::DropReason;

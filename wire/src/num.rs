@@ -99,13 +99,13 @@ impl Srqn {
 
 /// A message sequence number: 24 bits, wrapping (IBTA 9.7.5.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Msn(u32);
+pub struct AethMsn(u32);
 
-impl Msn {
+impl AethMsn {
     /// Returns the MSN of the low 24 bits of `number`.
     #[inline]
-    pub const fn truncate(number: u32) -> Msn {
-        Msn(number & 0xff_ffff)
+    pub const fn truncate(number: u32) -> AethMsn {
+        AethMsn(number & 0xff_ffff)
     }
 
     /// Returns the number.
@@ -117,8 +117,8 @@ impl Msn {
     /// Returns the next MSN.
     #[must_use]
     #[inline]
-    pub const fn next(self) -> Msn {
-        Msn::truncate(self.0 + 1)
+    pub const fn next(self) -> AethMsn {
+        AethMsn::truncate(self.0 + 1)
     }
 }
 

@@ -8,9 +8,9 @@ pub use crate::ext::{Aeth, AtomicEth, Credits, Deth, Feth, NakCode, Reth, RnrTim
 pub use body::{Body, Rc, Uc, Xrc};
 pub use part::{Part, ReadPart, SendTail, UcTail, WriteTail};
 
-use crate::Drop;
+use crate::DropReason;
 use crate::eth::{self, Eth};
-use crate::head::{Head, Kind};
+use crate::head::{FrameKind, Head};
 use crate::icrc::{self, Icrc};
 use crate::ip::{self, Ip};
 use crate::num::{FlowLabel, Gid, Mac, VlanTag};
@@ -151,11 +151,11 @@ impl<'a> Parsed<'a> {
     /// Checks the ICRC.
     ///
     /// # Errors
-    /// [`Drop::Icrc`]: the ICRC is wrong.
+    /// [`DropReason::Icrc`]: the ICRC is wrong.
     #[inline]
-    pub fn check_icrc(&self) -> Result<(), Drop> {
+    pub fn check_icrc(&self) -> Result<(), DropReason> {
         let right = Icrc::of_ip(self.packet.path.is_ipv4(), self.covered).finish();
-        if right == self.icrc { Ok(()) } else { Err(Drop::Icrc) }
+        if right == self.icrc { Ok(()) } else { Err(DropReason::Icrc) }
     }
 
     /// Returns the IP header as received, 20 or 40 bytes. A UD receive shows it as the GRH.
@@ -165,9 +165,9 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Returns whether a frame is of [`Kind::Roce`].
+/// Returns whether a frame is of [`FrameKind::Roce`].
 pub fn is_roce(frame: &[u8]) -> bool {
-    Head::parse(frame).is_ok_and(|head| head.kind == Kind::Roce)
+    Head::parse(frame).is_ok_and(|head| head.kind == FrameKind::Roce)
 }
 
 /// Returns whether a frame is a RoCE packet with a correct ICRC.
@@ -182,33 +182,33 @@ impl Packet {
     ///
     /// Ethernet's padding is ignored. Everything that needs no state is checked, except for the
     /// ICRC ([`Parsed::check_icrc`]).
-    pub fn parse(frame: &[u8]) -> Result<Parsed<'_>, Drop> {
+    pub fn parse(frame: &[u8]) -> Result<Parsed<'_>, DropReason> {
         let (eth, packet) = Eth::parse(frame)?;
         Packet::parse_ip(&eth, packet)
     }
 
     /// Reads a frame whose first headers were read before, with the checks of [`Packet::parse`].
     #[inline]
-    pub fn parse_behind<'a>(head: &Head, frame: &'a [u8]) -> Result<Parsed<'a>, Drop> {
+    pub fn parse_behind<'a>(head: &Head, frame: &'a [u8]) -> Result<Parsed<'a>, DropReason> {
         Packet::parse_ip(&head.eth, head.packet(frame))
     }
 
     #[inline]
-    fn parse_ip<'a>(eth: &Eth, packet: &'a [u8]) -> Result<Parsed<'a>, Drop> {
+    fn parse_ip<'a>(eth: &Eth, packet: &'a [u8]) -> Result<Parsed<'a>, DropReason> {
         let (ip, datagram) = Ip::parse(eth.ethertype, packet, ip::UDP)?;
         let (src_port, ib) = udp::parse(datagram)?;
 
-        let (ib, trailer) = ib.split_last_chunk::<{ icrc::LEN }>().ok_or(Drop::Truncated)?;
+        let (ib, trailer) = ib.split_last_chunk::<{ icrc::LEN }>().ok_or(DropReason::Truncated)?;
         let mut reader = Reader(ib);
         let head = Bth::parse(&mut reader)?;
         let body = Body::parse(head.opcode, &mut reader)?;
         let padded = reader.0;
         if padded.len() % 4 != 0 {
-            return Err(Drop::Pad);
+            return Err(DropReason::Pad);
         }
-        let payload = padded.len().checked_sub(head.pad).ok_or(Drop::Pad)?;
+        let payload = padded.len().checked_sub(head.pad).ok_or(DropReason::Pad)?;
         if !body.may_carry(payload) {
-            return Err(Drop::PayloadLength);
+            return Err(DropReason::PayloadLength);
         }
 
         let path = Path {
@@ -235,7 +235,7 @@ impl Packet {
     /// Returns the first headers of the frame.
     #[inline]
     pub fn head(&self) -> Head {
-        Head { eth: self.path.eth(), kind: Kind::Roce }
+        Head { eth: self.path.eth(), kind: FrameKind::Roce }
     }
 
     /// Returns the length of the headers, Ethernet's included.

@@ -1,6 +1,6 @@
 //! Reads headers from a frame, and writes headers to a buffer, one after the other.
 
-use crate::Drop;
+use crate::DropReason;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The rest of a frame, from which headers are read.
@@ -10,8 +10,8 @@ pub(crate) struct Reader<'a>(pub &'a [u8]);
 impl<'a> Reader<'a> {
     /// Returns the next header, as a view of the frame.
     #[inline]
-    pub fn take<T: FromBytes + KnownLayout + Immutable + Unaligned>(&mut self) -> Result<&'a T, Drop> {
-        let (header, rest) = T::ref_from_prefix(self.0).map_err(|_| Drop::Truncated)?;
+    pub fn take<T: FromBytes + KnownLayout + Immutable + Unaligned>(&mut self) -> Result<&'a T, DropReason> {
+        let (header, rest) = T::ref_from_prefix(self.0).map_err(|_| DropReason::Truncated)?;
         self.0 = rest;
         Ok(header)
     }

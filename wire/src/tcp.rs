@@ -1,7 +1,7 @@
 //! The header of a TCP segment (RFC 9293, 3.1), and its checksum.
 //!
-//! A segment is the payload of an IP packet. [`Header::parse`] reads it as a value, [`is_sound`]
-//! checks its checksum, [`Header::emit`] writes it.
+//! A segment is the payload of an IP packet. [`TcpHeader::parse`] reads it as a value, [`is_sound`]
+//! checks its checksum, [`TcpHeader::emit`] writes it.
 
 mod malformed;
 mod options;
@@ -9,7 +9,7 @@ mod packet;
 
 pub use malformed::Malformed;
 pub use options::{Options, Sacks};
-pub use packet::{Bad, Packet};
+pub use packet::{TcpDrop, TcpPacket};
 
 use crate::checksum::{Sum, pseudo_header};
 use crate::num::Gid;
@@ -84,7 +84,7 @@ impl BitOrAssign for Flags {
 
 /// The header of a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct TcpHeader {
     /// Source port.
     pub src_port: u16,
     /// Destination port.
@@ -103,19 +103,19 @@ pub struct Header {
     pub options: Options,
 }
 
-impl Header {
+impl TcpHeader {
     /// Reads the header of a segment, the whole payload of an IP packet. Returns the header, and
     /// the data.
     ///
     /// The checksum is not checked; see [`is_sound`].
-    pub fn parse(segment: &[u8]) -> Result<(Header, &[u8]), Malformed> {
+    pub fn parse(segment: &[u8]) -> Result<(TcpHeader, &[u8]), Malformed> {
         let (raw, _) = RawTcp::ref_from_prefix(segment).map_err(|_| Malformed::Truncated)?;
         let length = usize::from(raw.offset_flags.get() >> 12) * 4;
         if length < MIN_LEN {
             return Err(Malformed::DataOffset);
         }
         let options = segment.get(MIN_LEN..length).ok_or(Malformed::Truncated)?;
-        let header = Header {
+        let header = TcpHeader {
             src_port: raw.src_port.get(),
             dst_port: raw.dst_port.get(),
             seq: raw.seq.get(),

@@ -1,6 +1,6 @@
 //! The UDP header (RFC 768).
 
-use crate::Drop;
+use crate::DropReason;
 use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -27,14 +27,14 @@ pub(crate) fn is_roce(packet: &[u8]) -> bool {
 ///
 /// `packet` is the whole payload of the IP packet.
 #[inline]
-pub(crate) fn parse(packet: &[u8]) -> Result<(u16, &[u8]), Drop> {
+pub(crate) fn parse(packet: &[u8]) -> Result<(u16, &[u8]), DropReason> {
     let mut reader = Reader(packet);
     let raw: &RawUdp = reader.take()?;
     if raw.dst_port.get() != ROCE_PORT {
-        return Err(Drop::NotRoce);
+        return Err(DropReason::NotRoce);
     }
     if usize::from(raw.length.get()) != packet.len() {
-        return Err(Drop::UdpLength);
+        return Err(DropReason::UdpLength);
     }
     // The checksum is not checked. The ICRC covers more, and RoCE hardware sends 0 even over IPv6.
     Ok((raw.src_port.get(), reader.0))

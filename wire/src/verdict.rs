@@ -8,20 +8,20 @@ macro_rules! drops {
         ///
         /// The sender or the wire is at fault. Each reason has a counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Drop {
+        pub enum DropReason {
             $($(#[$doc])* $variant,)*
         }
 
-        impl Drop {
+        impl DropReason {
             /// All reasons, in the order of their declaration: `ALL[reason as usize] == reason`.
-            pub const ALL: &[Drop] = &[$(Drop::$variant,)*];
+            pub const ALL: &[DropReason] = &[$(DropReason::$variant,)*];
             /// Number of reasons.
-            pub const COUNT: usize = Drop::ALL.len();
+            pub const COUNT: usize = DropReason::ALL.len();
 
             /// Returns the stable name of this reason's counter.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Drop::$variant => $name,)*
+                    $(DropReason::$variant => $name,)*
                 }
             }
         }
@@ -61,13 +61,13 @@ drops! {
     Icrc "icrc",
 }
 
-impl fmt::Display for Drop {
+impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl core::error::Error for Drop {}
+impl core::error::Error for DropReason {}
 
 #[cfg(test)]
 mod tests {
@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn reasons_are_in_order_and_have_names_of_their_own() {
-        for (i, a) in Drop::ALL.iter().enumerate() {
+        for (i, a) in DropReason::ALL.iter().enumerate() {
             assert_eq!(*a as usize, i);
             assert!(a.name().bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{a}");
-            assert!(Drop::ALL[..i].iter().all(|b| b.name() != a.name()), "{a}");
+            assert!(DropReason::ALL[..i].iter().all(|b| b.name() != a.name()), "{a}");
         }
     }
 }

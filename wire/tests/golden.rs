@@ -100,7 +100,7 @@ impl<'a> Vector<'a> {
             0x64 => Syndrome::Nak(NakCode::InvalidRdRequest),
             _ => panic!("syndrome {number:#x}"),
         };
-        Aeth { syndrome, msn: Msn::truncate(self.number("msn") as u32) }
+        Aeth { syndrome, msn: AethMsn::truncate(self.number("msn") as u32) }
     }
 
     fn body(&self) -> Body {

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use support::{fpdu, ulpdu};
 use vrdma_wire::iwarp::aligned;
 use vrdma_wire::iwarp::num::*;
-use vrdma_wire::iwarp::rdmap::{Part, Tagged};
+use vrdma_wire::iwarp::rdmap::{SendPart, Tagged};
 use vrdma_wire::iwarp::request::*;
 use vrdma_wire::iwarp::set_up::*;
 use vrdma_wire::iwarp::terminate::Terminate;
-use vrdma_wire::iwarp::{Cause, Deframer, Fault, Framing, Place, Segment};
+use vrdma_wire::iwarp::{Cause, Deframer, Fault, Framing, Segment, StreamOffset};
 
 const TAGGED: Tagged = Tagged { stag: Stag(7), offset: 0x1000, last: true };
-const PART: Part = Part { msn: Msn::FIRST, offset: 0, last: true };
+const PART: SendPart = SendPart { msn: Msn::FIRST, offset: 0, last: true };
 const SEND: Segment = Segment::Send { part: PART, solicited: false, invalidate: None };
 const READ: ReadRequest =
     ReadRequest { sink: Stag(1), sink_offset: 0x2000, length: 100, source: Stag(2), source_offset: 0x3000 };
@@ -34,7 +34,7 @@ fn set(at: usize, value: u8) -> impl FnOnce(&mut Vec<u8>) {
 
 /// Returns the result of reading a stream of one FPDU that `bend` has changed.
 fn bent_fpdu(framing: Framing, bend: impl FnOnce(&mut Vec<u8>)) -> Result<bool, Fault> {
-    let mut stream = fpdu(framing, Place::START, &[3; 600]);
+    let mut stream = fpdu(framing, StreamOffset::START, &[3; 600]);
     bend(&mut stream);
     let mut buffer = [0; 1000];
     Deframer::new(framing).next(&mut &stream[..], &mut buffer).map(|ulpdu| ulpdu.is_some())
@@ -43,7 +43,7 @@ fn bent_fpdu(framing: Framing, bend: impl FnOnce(&mut Vec<u8>)) -> Result<bool, 
 /// Returns the result of reading a request with 8 bytes of private data that `bend` has changed.
 fn bent_request(revision: Revision, bend: impl FnOnce(&mut Vec<u8>)) -> Result<bool, Fault> {
     let request = SetUp {
-        kind: Kind::Request,
+        kind: SetUpKind::Request,
         markers: false,
         crc: true,
         reject: false,
@@ -94,7 +94,7 @@ fn faults_of_fpdus() {
     assert_eq!(bent_fpdu(uncovered, |b| b[512 + 3] ^= 4), Err(Fault::Marker));
     assert_eq!(bent_fpdu(bare, |b| b[0] = 0xff), Err(Fault::FpduTooLong));
     // An FPDU may have a ULPDU of no bytes, which is not a segment.
-    let mut stream = &fpdu(marked, Place::START, &[])[..];
+    let mut stream = &fpdu(marked, StreamOffset::START, &[])[..];
     assert_eq!(Deframer::new(marked).next(&mut stream, &mut [0; 12]), Ok(Some(&[][..])));
     assert_eq!(Segment::parse(&[]), Err(Fault::SegmentLength));
 }
@@ -116,7 +116,7 @@ fn faults_of_ddp_headers() {
     assert_eq!(bent(at(u64::MAX - 2), b"abcd", |_| ()), Err(Fault::TaggedOffsetWrap));
     assert_eq!(bent(at(u64::MAX), b"", |_| ()), Ok(()));
     let at =
-        |offset: u32| Segment::Send { part: Part { offset, ..PART }, solicited: false, invalidate: None };
+        |offset: u32| Segment::Send { part: SendPart { offset, ..PART }, solicited: false, invalidate: None };
     assert_eq!(bent(at(u32::MAX - 3), b"abc", |_| ()), Ok(()));
     assert_eq!(bent(at(u32::MAX - 3), b"abcd", |_| ()), Err(Fault::MessageOffset));
     for (queue, is_it) in [(0, true), (1, false), (2, false), (3, false), (4, false)] {
@@ -179,11 +179,15 @@ fn messages_of_one_segment_have_their_length() {
 #[test]
 fn no_fpdu_begins_where_none_can() {
     let framing = Framing { markers: false, crc: true };
-    let bytes = fpdu(framing, Place::START, b"hello");
+    let bytes = fpdu(framing, StreamOffset::START, b"hello");
     for at in 0..8 {
         let whole = at % 4 == 0;
-        assert_eq!(aligned::is_whole(framing, Place::of(at), &bytes), whole, "{at}");
-        assert_eq!(aligned::spans(framing, Place::of(at), &bytes, 0).count(), usize::from(whole), "{at}");
+        assert_eq!(aligned::is_whole(framing, StreamOffset::of(at), &bytes), whole, "{at}");
+        assert_eq!(
+            aligned::spans(framing, StreamOffset::of(at), &bytes, 0).count(),
+            usize::from(whole),
+            "{at}"
+        );
     }
 }
 

@@ -8,11 +8,11 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use vrdma_wire::iwarp::aligned;
 use vrdma_wire::iwarp::num::*;
-use vrdma_wire::iwarp::rdmap::{Part, Tagged};
+use vrdma_wire::iwarp::rdmap::{SendPart, Tagged};
 use vrdma_wire::iwarp::request::*;
 use vrdma_wire::iwarp::set_up::*;
 use vrdma_wire::iwarp::terminate::{Terminate, Terminated};
-use vrdma_wire::iwarp::{Code, Framing, Place, Segment, decode};
+use vrdma_wire::iwarp::{Code, Framing, Segment, StreamOffset, decode};
 
 /// A line of `iwarp.txt`: the value of each field.
 struct Vector<'a>(BTreeMap<&'a str, &'a str>);
@@ -40,9 +40,9 @@ impl<'a> Vector<'a> {
         (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
     }
 
-    fn framing(&self) -> (Framing, Place) {
+    fn framing(&self) -> (Framing, StreamOffset) {
         let framing = Framing { markers: self.flag("markers"), crc: self.flag("crc") };
-        (framing, Place::of(self.word("at")))
+        (framing, StreamOffset::of(self.word("at")))
     }
 
     fn segment(&self) -> Segment {
@@ -50,7 +50,7 @@ impl<'a> Vector<'a> {
             || Tagged { stag: Stag(self.word("stag")), offset: self.number("to"), last: self.flag("last") };
         let msn = || Msn(self.word("msn"));
         let send = |solicited: bool, invalidates: bool| Segment::Send {
-            part: Part { msn: msn(), offset: self.word("mo"), last: self.flag("last") },
+            part: SendPart { msn: msn(), offset: self.word("mo"), last: self.flag("last") },
             solicited,
             invalidate: invalidates.then(|| Stag(self.word("invalidate"))),
         };
@@ -123,7 +123,7 @@ impl<'a> Vector<'a> {
             rtr: Rtr { fpdu: self.flag("b"), write: self.flag("c_"), read: self.flag("d") },
         });
         SetUp {
-            kind: if self.0["kind"] == "request" { Kind::Request } else { Kind::Reply },
+            kind: if self.0["kind"] == "request" { SetUpKind::Request } else { SetUpKind::Reply },
             markers: self.flag("m"),
             crc: self.flag("c"),
             reject: self.flag("r"),
@@ -207,8 +207,8 @@ fn check_terminated(vector: &Vector<'_>, terminate: Terminate) {
 fn the_examples_of_rfc_5044_are_written_and_read_alike() {
     let framing = Framing { markers: true, crc: true };
     for (msn, place, marker_at, pointer, crc) in [
-        (1, Place::START, 0, 0, [0x52, 0x23, 0x99, 0x83]),
-        (2, Place::of(512 - 20), 20, 20, [0x84, 0x92, 0x58, 0x98]),
+        (1, StreamOffset::START, 0, 0, [0x52, 0x23, 0x99, 0x83]),
+        (2, StreamOffset::of(512 - 20), 20, 20, [0x84, 0x92, 0x58, 0x98]),
     ] {
         let mut theirs = vec![0, 0x2a, 0x41, 0x43];
         theirs.extend([0; 4]); // the STag to invalidate
@@ -219,7 +219,7 @@ fn the_examples_of_rfc_5044_are_written_and_read_alike() {
         theirs.splice(marker_at..marker_at, [0, 0, 0, pointer]);
         theirs.extend(crc);
 
-        let part = Part { msn: Msn(msn.into()), offset: 0, last: true };
+        let part = SendPart { msn: Msn(msn.into()), offset: 0, last: true };
         let send = Segment::Send { part, solicited: false, invalidate: None };
         let ulpdu = support::ulpdu(&send, &[0; 24]);
         assert_eq!(support::fpdu(framing, place, &ulpdu), theirs, "{msn}");

@@ -9,7 +9,7 @@ use support::{framing, segment, set_up, stream, ulpdu, ulpdus};
 use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::iwarp::rdmap::{self, MAX_HEADERS};
 use vrdma_wire::iwarp::set_up::{self as frames, SetUp};
-use vrdma_wire::iwarp::{Cause, Deframer, Fault, Framing, Place, Segment, aligned, decode};
+use vrdma_wire::iwarp::{Cause, Deframer, Fault, Framing, Segment, StreamOffset, aligned, decode};
 
 /// Returns all ULPDUs of a stream that comes in pieces, and its fault.
 ///
@@ -85,7 +85,7 @@ proptest! {
         if let Ok(parsed) = Segment::parse(&bytes) {
             // A parsed value can be written again, and reads the same.
             let again = ulpdu(&parsed.segment, parsed.payload);
-            prop_assert_eq!(Segment::parse(&again), Ok(rdmap::Parsed { payload: parsed.payload, ..parsed }));
+            prop_assert_eq!(Segment::parse(&again), Ok(rdmap::ParsedSegment { payload: parsed.payload, ..parsed }));
         }
     }
 
@@ -162,7 +162,7 @@ proptest! {
     fn aligned_segments_show_their_fpdus(framing in framing(), ulpdus in ulpdus(), from: prop::sample::Index) {
         let (stream, begins) = stream(framing, &ulpdus);
         let from = from.index(begins.len());
-        let (at, place) = (begins[from], Place::of(begins[from] as u32));
+        let (at, place) = (begins[from], StreamOffset::of(begins[from] as u32));
         let segment = &stream[at..];
         let mut buffer = vec![0; segment.len()];
         let mut seen = Vec::new();
@@ -216,7 +216,7 @@ proptest! {
     fn bytes_do_no_harm(bytes: Vec<u8>, framing in framing(), place in 0u32..512, begin in 0usize..40) {
         let _ = Segment::parse(&bytes);
         let _ = SetUp::parse(&bytes);
-        let place = Place::of(place);
+        let place = StreamOffset::of(place);
         let mut buffer = vec![0; bytes.len()];
         let _ = decode::fpdu_len(framing, place, &bytes);
         let _ = aligned::is_whole(framing, place, &bytes);
@@ -287,7 +287,7 @@ fn markers_show_fpdus_wherever_a_segment_begins() {
 /// Checks that markers in a part of a stream show the first FPDU that begins in it and has a marker
 /// in it.
 fn check_first(framing: Framing, stream: &[u8], begins: &[usize], from: usize, to: usize) {
-    let (segment, place) = (&stream[from..to], Place::of(from as u32));
+    let (segment, place) = (&stream[from..to], StreamOffset::of(from as u32));
     let markers = (from.next_multiple_of(512)..).step_by(512).take_while(|marker| marker + 4 <= to);
     let of = |marker: usize| begins[begins.partition_point(|begin| *begin <= marker) - 1];
     let expected = markers.map(of).find(|begin| *begin >= from).map(|begin| begin - from);

@@ -4,7 +4,7 @@ mod support;
 
 use proptest::prelude::*;
 use support::{frame, packet};
-use vrdma_wire::Drop;
+use vrdma_wire::DropReason;
 use vrdma_wire::roce::{self, Packet};
 
 /// Returns bytes of a frame with masks of the bits that the ICRC does not cover.
@@ -41,7 +41,7 @@ proptest! {
     fn what_is_cut_short_is_no_packet((packet, payload) in packet(), cut: prop::sample::Index) {
         let frame = frame(&packet, &payload);
         let short = &frame[..cut.index(frame.len())];
-        prop_assert_eq!(Packet::parse(short).err(), Some(Drop::Truncated));
+        prop_assert_eq!(Packet::parse(short).err(), Some(DropReason::Truncated));
         prop_assert!(!roce::check_icrc(short));
     }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use vrdma_wire::Drop;
+use vrdma_wire::DropReason;
 use vrdma_wire::num::*;
 use vrdma_wire::roce::*;
 
@@ -33,11 +33,11 @@ fn send() -> Body {
 }
 
 /// Returns the result of reading a frame with a SEND of 6 bytes that `bend` has changed.
-fn bent(v4: bool, bend: impl FnOnce(&mut Vec<u8>)) -> Result<(), Drop> {
+fn bent(v4: bool, bend: impl FnOnce(&mut Vec<u8>)) -> Result<(), DropReason> {
     bent_packet(packet(v4, send()), b"abcdef", bend)
 }
 
-fn bent_packet(packet: Packet, payload: &[u8], bend: impl FnOnce(&mut Vec<u8>)) -> Result<(), Drop> {
+fn bent_packet(packet: Packet, payload: &[u8], bend: impl FnOnce(&mut Vec<u8>)) -> Result<(), DropReason> {
     let mut frame = support::frame(&packet, payload);
     bend(&mut frame);
     Packet::parse(&frame)?.check_icrc()
@@ -53,7 +53,7 @@ fn mend_checksum(frame: &mut [u8]) {
 
 /// Returns the result of reading a packet with a payload (and no padding) that its opcode does not
 /// allow.
-fn with_payload(body: Body, payload: &[u8]) -> Result<(), Drop> {
+fn with_payload(body: Body, payload: &[u8]) -> Result<(), DropReason> {
     bent_packet(packet(true, body), payload, |_| ())
 }
 
@@ -64,44 +64,44 @@ fn each_fault_has_its_reason() {
         let udp = IP + if v4 { 20 } else { 40 };
         let bth = udp + 8;
         assert_eq!(bent(v4, |_| ()), Ok(()));
-        assert_eq!(bent(v4, set(12, 0x88)), Err(Drop::NotRoce));
-        assert_eq!(bent(v4, set(udp + 2, 0)), Err(Drop::NotRoce));
-        assert_eq!(bent(v4, set(IP, 0x55)), Err(Drop::IpVersion));
-        assert_eq!(bent(v4, |f| f.truncate(f.len() - 1)), Err(Drop::Truncated));
-        assert_eq!(bent(v4, |f| f[udp + 5] += 4), Err(Drop::UdpLength));
-        assert_eq!(bent(v4, |f| f[udp + 5] -= 4), Err(Drop::UdpLength));
-        assert_eq!(bent(v4, set(bth + 1, 0x21)), Err(Drop::BthVersion));
+        assert_eq!(bent(v4, set(12, 0x88)), Err(DropReason::NotRoce));
+        assert_eq!(bent(v4, set(udp + 2, 0)), Err(DropReason::NotRoce));
+        assert_eq!(bent(v4, set(IP, 0x55)), Err(DropReason::IpVersion));
+        assert_eq!(bent(v4, |f| f.truncate(f.len() - 1)), Err(DropReason::Truncated));
+        assert_eq!(bent(v4, |f| f[udp + 5] += 4), Err(DropReason::UdpLength));
+        assert_eq!(bent(v4, |f| f[udp + 5] -= 4), Err(DropReason::UdpLength));
+        assert_eq!(bent(v4, set(bth + 1, 0x21)), Err(DropReason::BthVersion));
         for opcode in
             [0x15, 0x18, 0x1b, 0x1e, 0x2c, 0x44, 0x63, 0x66, 0x80, 0x82, 0xb5, 0xb8, 0xbb, 0xbe, 0xc4, 0xff]
         {
-            assert_eq!(bent(v4, set(bth, opcode)), Err(Drop::UnknownOpcode), "{opcode:#x}");
+            assert_eq!(bent(v4, set(bth, opcode)), Err(DropReason::UnknownOpcode), "{opcode:#x}");
         }
-        assert_eq!(bent(v4, set(bth + 12, b'x')), Err(Drop::Icrc));
+        assert_eq!(bent(v4, set(bth + 12, b'x')), Err(DropReason::Icrc));
     }
 }
 
 #[test]
 fn faults_of_ip() {
-    assert_eq!(bent(true, |f| f[IP + 8] -= 1), Err(Drop::IpChecksum));
+    assert_eq!(bent(true, |f| f[IP + 8] -= 1), Err(DropReason::IpChecksum));
     let header = |at: usize, value: u8| {
         bent(true, |f| {
             f[IP + at] = value;
             mend_checksum(f);
         })
     };
-    assert_eq!(header(0, 0x46), Err(Drop::IpHeaderLength));
-    assert_eq!(header(0, 0x44), Err(Drop::IpHeaderLength));
-    assert_eq!(header(3, 19), Err(Drop::IpLength));
-    assert_eq!(header(9, 6), Err(Drop::NotRoce));
-    assert_eq!(header(6, 0x20), Err(Drop::Fragment));
-    assert_eq!(header(7, 1), Err(Drop::Fragment));
+    assert_eq!(header(0, 0x46), Err(DropReason::IpHeaderLength));
+    assert_eq!(header(0, 0x44), Err(DropReason::IpHeaderLength));
+    assert_eq!(header(3, 19), Err(DropReason::IpLength));
+    assert_eq!(header(9, 6), Err(DropReason::NotRoce));
+    assert_eq!(header(6, 0x20), Err(DropReason::Fragment));
+    assert_eq!(header(7, 1), Err(DropReason::Fragment));
     // A router decrements TTL and adjusts the sum. That is not a fault.
     assert_eq!(header(8, 3), Ok(()));
     // An extension header before UDP.
-    assert_eq!(bent(false, |f| f[IP + 6] = 44), Err(Drop::NotRoce));
+    assert_eq!(bent(false, |f| f[IP + 6] = 44), Err(DropReason::NotRoce));
     for at in [8, 24] {
         let mapped = |f: &mut Vec<u8>| f[IP + at..IP + at + 16].copy_from_slice(&Gid::from_ipv4([9; 4]).0);
-        assert_eq!(bent(false, mapped), Err(Drop::MappedAddress));
+        assert_eq!(bent(false, mapped), Err(DropReason::MappedAddress));
     }
 }
 
@@ -117,10 +117,10 @@ fn faults_of_payloads() {
             mend_checksum(f);
         })
     };
-    assert_eq!(cut(3), Err(Drop::Pad));
-    assert_eq!(cut(8), Err(Drop::Pad));
-    assert_eq!(cut(4), Err(Drop::Icrc));
-    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: Msn::truncate(7) };
+    assert_eq!(cut(3), Err(DropReason::Pad));
+    assert_eq!(cut(8), Err(DropReason::Pad));
+    assert_eq!(cut(4), Err(DropReason::Icrc));
+    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: AethMsn::truncate(7) };
     let reth = Reth { va: 0x1000, rkey: Rkey(1), length: 8 };
     let atomic = AtomicEth { va: 0x1000, rkey: Rkey(1), swap_or_add: 2, compare: 3 };
     let bare = [
@@ -133,20 +133,20 @@ fn faults_of_payloads() {
     ];
     for body in bare.map(Body::Rc).into_iter().chain([Body::Cnp]) {
         assert_eq!(with_payload(body, b""), Ok(()));
-        assert_eq!(with_payload(body, b"abcd"), Err(Drop::PayloadLength), "{body:?}");
+        assert_eq!(with_payload(body, b"abcd"), Err(DropReason::PayloadLength), "{body:?}");
     }
     let atomic_write = Body::Rc(Rc::AtomicWrite(reth));
     assert_eq!(with_payload(atomic_write, &[7; 8]), Ok(()));
-    assert_eq!(with_payload(atomic_write, &[7; 4]), Err(Drop::PayloadLength));
+    assert_eq!(with_payload(atomic_write, &[7; 4]), Err(DropReason::PayloadLength));
     for syndrome in [0x40, 0x5f, 0x65, 0x7f, 0x80, 0xff] {
         let bent = bent_packet(packet(true, Body::Rc(Rc::Ack(aeth))), b"", |f| f[bth + 12] = syndrome);
-        assert_eq!(bent, Err(Drop::Syndrome), "{syndrome:#x}");
+        assert_eq!(bent, Err(DropReason::Syndrome), "{syndrome:#x}");
     }
 }
 
 #[test]
 fn requests_of_xrc_name_a_queue_and_answers_none() {
-    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: Msn::truncate(7) };
+    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: AethMsn::truncate(7) };
     let reth = Reth { va: 0x1000, rkey: Rkey(1), length: 8 };
     let srqn = Srqn::new(0xabcdef);
     let requests =
@@ -163,7 +163,7 @@ fn requests_of_xrc_name_a_queue_and_answers_none() {
     assert_eq!(frame[at..at + 4], [0, 0xab, 0xcd, 0xef]);
     frame[at] = 0xff;
     assert_eq!(Packet::parse(&frame).unwrap().packet.body, body);
-    assert_eq!(with_payload(body, b"abcd"), Err(Drop::PayloadLength));
+    assert_eq!(with_payload(body, b"abcd"), Err(DropReason::PayloadLength));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::Gid;
-use vrdma_wire::tcp::{Flags, Header, Options, is_sound};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader, is_sound};
 
 /// A line of `tcp.txt`: the value of each field.
 struct Vector<'a>(BTreeMap<&'a str, &'a str>);
@@ -26,11 +26,11 @@ impl Vector<'_> {
         }
     }
 
-    fn header(&self) -> Header {
+    fn header(&self) -> TcpHeader {
         let field = |key| self.number(key).unwrap();
         let edges: Vec<u32> =
             self.0.get("sacks").map_or(Vec::new(), |edges| edges.split(',').map(hex).collect());
-        Header {
+        TcpHeader {
             src_port: field("src_port") as u16,
             dst_port: field("dst_port") as u16,
             seq: field("seq"),
@@ -64,7 +64,7 @@ fn segments_of_others_are_written_and_read_alike() {
         let (header, data, theirs) = (vector.header(), vector.bytes("payload"), vector.bytes("segment"));
 
         assert!(is_sound(src, dst, &theirs), "{name}");
-        assert_eq!(Header::parse(&theirs), Ok((header, &data[..])), "{name}");
+        assert_eq!(TcpHeader::parse(&theirs), Ok((header, &data[..])), "{name}");
         let mut ours = vec![0xee; header.len()];
         assert_eq!(header.emit(src, dst, Sum::of(&data), &mut ours), ours.len());
         ours.extend_from_slice(&data);

@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""ATOMIC WRITE from a client to a server, looked at by READ and by the server. Runs in two VMs; the server has no argument SERVER."""
+"""Tests ATOMIC WRITE from a client to a server. Runs in two VMs.
+
+The client checks the server's memory by READ, and the server checks it itself. The server has no
+argument SERVER.
+"""
 
 import argparse
 import json
@@ -19,10 +23,11 @@ from pyverbs.wr import SGE
 
 WORDS = 8
 ROUNDS = 200
-# Requests outstanding, and how many of them may be READs and atomics: ATOMIC WRITE counts as one.
+# The number of outstanding requests, and how many of them may be READs or atomics. ATOMIC WRITE
+# counts as one of these.
 DEPTH, ATOMICS = 16, 4
 ALL = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
-# The server's memory: the words, and words between them that nobody writes.
+# Size of the server's memory: the words, and words between them that nobody writes.
 SIZE = 16 * WORDS
 UNTOUCHED = b"untouch."
 
@@ -35,12 +40,13 @@ options = parser.parse_args()
 
 
 def value(number):
-    # Begins with no EtherType: tshark does not know ATOMIC WRITE, and looks for one.
+    # The value must not begin with an EtherType: tshark does not know ATOMIC WRITE, and looks for
+    # one.
     return struct.pack("<II", ~number & 0xFFFFFFFF, number)
 
 
 def wanted():
-    """What the server has in the end: of each word the last value."""
+    """Returns the server's memory in the end, with the last value of each word."""
     last = range(ROUNDS - WORDS, ROUNDS)
     return b"".join(value(number) + UNTOUCHED for number in sorted(last, key=lambda number: number % WORDS))
 
@@ -87,7 +93,7 @@ hear()
 
 
 def completion():
-    """The status of the next request that ends."""
+    """Waits for the next completion, and returns its status."""
     patience = time.monotonic() + 60
     while time.monotonic() < patience:
         count, completions = cq.poll(1)
@@ -136,7 +142,7 @@ def ask():
         sys.exit(f"the client reads {found}")
     say("written")
     hear()
-    # An address that is no multiple of 8.
+    # The address is no multiple of 8.
     atomic_write(theirs["address"] + 4, 0)
     expect(e.IBV_WC_REM_INV_REQ_ERR, "an ATOMIC WRITE to half a word")
     print(f"{ROUNDS} ATOMIC WRITEs are right")

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""fetch.py URL FILE: gets what the URL names, and fails if its hash is not that of the file. Runs in a VM."""
+"""Fetches a URL, and fails if the hash of its content is not that of the file. Runs in a VM.
+
+  fetch.py URL FILE
+"""
 
 import hashlib
 import sys

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""few_by_tcp.py LIMIT COMMAND...: runs the command in a VM, and fails if TCP has had more segments meanwhile than the limit.
+"""Runs a command in a VM, and fails if TCP meanwhile has more segments than the limit.
 
-What goes through librspreload goes over RDMA or, if that library did not notice a socket, by TCP: both work.
+  few_by_tcp.py LIMIT COMMAND...
+
+The check is necessary because programs with librspreload work either way. Their data goes over
+RDMA, or by TCP if that library did not notice a socket.
 """
 
 import subprocess
@@ -9,7 +12,7 @@ import sys
 
 
 def segments():
-    """Those of TCP, over IPv4 and IPv6, in and out, since the VM booted."""
+    """Returns the number of TCP segments, over IPv4 and IPv6, in and out, since the VM booted."""
     with open("/proc/net/snmp") as file:
         names, values = (line.split() for line in file if line.startswith("Tcp:"))
     counters = dict(zip(names, values))

@@ -1,5 +1,10 @@
 #!/usr/bin/env python3
-"""forking_http.py ADDRESS PORT: Python's own HTTP server of the files that are here, with a process for each connection. Runs in a VM."""
+"""Serves the files of the current directory by HTTP, with a process for each connection.
+
+  forking_http.py ADDRESS PORT
+
+It is Python's own HTTP server. Runs in a VM.
+"""
 
 import http.server
 import socketserver

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""PyPI's `ibverbs` between two VMs: messages, one-sided operations, atomics, datagrams, a shared receive queue, events.
+"""Tests PyPI's `ibverbs` between two VMs.
+
+It tests messages, one-sided operations, atomics, datagrams, a shared receive queue, and events.
 
   ibverbs_wheel.py serve ADDRESS PORT DEVICE GID
   ibverbs_wheel.py connect ADDRESS PORT DEVICE GID
 
-The two exchange what they must know over TCP. The client checks all that arrives at either end.
+Both ends exchange QP numbers, addresses and keys over TCP. The client checks all data that arrives
+at either end.
 """
 
 import ctypes
@@ -23,7 +26,7 @@ SIZE = 1 << 20
 GRH = 40
 QKEY = 0x11111111
 RECEIVES = 16
-# Where what belongs to one test lies in each end's memory.
+# The offset of each test's data in each end's memory.
 MESSAGES, ONE_SIDED, WORDS, DATAGRAMS = (index * SIZE for index in range(4))
 ACCESS = (
     ib.AccessFlags.LOCAL_WRITE
@@ -34,7 +37,7 @@ ACCESS = (
 
 
 class End:
-    """What each end has: a connected QP with a shared receive queue, a QP of datagrams, and memory."""
+    """An end: a connected QP with a shared receive queue, a UD QP, and memory."""
 
     def __init__(self, device, gid_index):
         self.gid_index = gid_index
@@ -51,13 +54,13 @@ class End:
         self.mr = self.pd.reg_mr(ctypes.addressof(self.buffer), 4 * SIZE, ACCESS)
 
     def info(self):
-        """What the other end has to know."""
+        """Returns what the peer has to know."""
         port, gid = self.context.query_port(PORT), self.context.query_gid(PORT, self.gid_index)
         local = ib.local_qp_info(self.rc, port, gid, port=PORT, psn=5)
         return {"rc": local.to_bytes().hex(), "ud": self.ud.qp_num, "addr": self.mr.addr, "rkey": self.mr.rkey}
 
     def connect(self, peer):
-        """Takes both QPs to where they send."""
+        """Moves both QPs to RTS."""
         remote = ib.QPInfo.from_bytes(bytes.fromhex(peer["rc"]))
         ib.connect_rc(self.rc, remote, port=PORT, sgid_index=self.gid_index, access=ACCESS, local_psn=5, timeout=20)
         self.ud.to_init(PORT, qkey=QKEY)
@@ -67,14 +70,14 @@ class End:
         self.ah = self.pd.create_ah(attr)
 
     def completion(self):
-        """The next one, waited for by an event."""
+        """Waits for the next completion, by an event, and returns it."""
         while True:
             completions = self.cq.poll(1)
             if completions:
                 completions[0].raise_for_status()
                 return completions[0]
             self.cq.req_notify()
-            # One may have come before it was asked for.
+            # A completion may have come before the CQ was armed.
             completions = self.cq.poll(1)
             if completions:
                 completions[0].raise_for_status()
@@ -85,7 +88,7 @@ class End:
             self.cq.ack_events()
 
     def send(self, request):
-        """Posts one request and waits for its end."""
+        """Posts a request and waits for its completion."""
         request.send_flags |= ib.SendFlags.SIGNALED
         self.rc.post_send(request)
         return self.completion()
@@ -189,7 +192,7 @@ def connect(address, port, device, gid_index):
             assert held(place + GRH, length) == bytes(end.view[:length]), "a datagram arrived otherwise"
             done += 1
 
-        # The wrong key ends the QP, with the status that says so.
+        # A wrong rkey moves the QP to ERR, with a completion status that says why.
         wrong = remote(ONE_SIDED) | {"rkey": other["rkey"] ^ 0x100}
         try:
             end.send(ib.SendWR(sg_list=[end.mr.sge(8, 0)], opcode=ib.WROpcode.RDMA_WRITE, **wrong))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Recomputes the ICRC of every RoCEv2 packet of a capture with scapy, and compares.
+"""Recomputes the ICRC of every RoCEv2 packet of a capture with scapy, and compares it.
 
 Usage: icrc.py FILE
 
-Prints the number of packets of each opcode, and the first packets whose ICRC differs. Exit status 1 if there is one.
-What is not UDP to port 4791 is passed over.
+Prints the number of packets of each opcode, and the first packets whose ICRC differs. Exit status 1
+if there is one. Ignores packets that are not UDP to port 4791.
 """
 
 import collections
@@ -26,7 +26,7 @@ SHOWN = 10
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    # Only what is needed is taken apart: payload that looks like some protocol is payload.
+    # Only these layers are dissected: payload may look like another protocol by chance.
     conf.layers.filter([Ether, Dot1Q, IP, IPv6, UDP, BTH])
     opcodes, bad = collections.Counter(), []
     for part in in_processes(len(os.sched_getaffinity(0)), lambda index, of: check(sys.argv[1], index, of)):
@@ -43,7 +43,7 @@ def main():
 
 
 def check(file, index, of):
-    """Checks every `of`th packet; returns the opcodes' counts and the bad packets."""
+    """Checks every `of`th packet. Returns the counts of opcodes, and the bad packets."""
     opcodes, bad = collections.Counter(), []
     for number, (data, meta) in enumerate(RawPcapReader(file), 1):
         if number % of != index:
@@ -66,8 +66,8 @@ def check(file, index, of):
 
 
 def in_processes(count, work):
-    """Runs work(0, count) to work(count - 1, count) in a process each; yields the results."""
-    # By pipes alone: the locks of queues want /dev/shm, which a bare root lacks.
+    """Runs work(0, count) to work(count - 1, count) in a process each. Yields the results."""
+    # It uses pipes only: the locks of queues need /dev/shm, which a bare root lacks.
     context = multiprocessing.get_context("fork")
     ends = []
     for index in range(count):
@@ -85,7 +85,7 @@ def in_processes(count, work):
 def attempt(work, *arguments):
     try:
         return work(*arguments)
-    except Exception as error:  # A file that is no capture, or is cut off: said once, by the parent.
+    except Exception as error:  # No capture, or a truncated one. The parent reports it once.
         return f"{type(error).__name__}: {error}"
 
 

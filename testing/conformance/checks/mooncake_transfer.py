@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Mooncake's Transfer Engine between two VMs, by RDMA and with handshakes from peer to peer.
+"""Tests Mooncake's Transfer Engine between two VMs, over RDMA, with peer-to-peer handshakes.
 
-  mooncake_transfer.py serve ADDRESS PORT DEVICE         offers memory; tells by TCP where it is, and what it holds
-  mooncake_transfer.py connect ADDRESS PORT DEVICE OWN   writes and reads it, and compares
+  mooncake_transfer.py serve ADDRESS PORT DEVICE
+  mooncake_transfer.py connect ADDRESS PORT DEVICE OWN
 
-Both ends compare what arrived by a hash. Lengths are those at which transfers are cut into slices, and those beside.
+The server offers memory, and sends by TCP its address and hashes of its content. The client writes
+and reads that memory, and compares hashes. The lengths include those at which transfers are cut into
+slices, and their neighbours.
 """
 
 import ctypes
@@ -23,12 +25,12 @@ KIB = 1 << 10
 SIZE = 8 << 20
 LENGTHS = (1, 4 * KIB - 1, 64 * KIB, 64 * KIB + 1, 1 << 20, SIZE)
 BATCH = 32
-# From this offset on the server's memory is its own: clients only read it.
+# Offset from which on clients only read the server's memory.
 SERVED = SIZE
 
 
 def engine(address, device):
-    """An engine on a device, reached at an address."""
+    """Returns an engine on a device, with this address."""
     engine = TransferEngine()
     status = engine.initialize(address, "P2PHANDSHAKE", "rdma", device)
     assert status == 0, f"initialize: {status}"
@@ -36,7 +38,7 @@ def engine(address, device):
 
 
 def memory(engine):
-    """Registered memory, as a view and its address."""
+    """Returns registered memory, as a view and its address."""
     buffer = (ctypes.c_char * (2 * SIZE))()
     address = ctypes.addressof(buffer)
     status = engine.register_memory(address, 2 * SIZE)

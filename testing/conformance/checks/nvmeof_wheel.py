@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""PyPI's `nvmeof`, an initiator of NVMe over Fabrics in a process, at the kernel's target in the other VM.
+"""Tests PyPI's `nvmeof` with the kernel's target in the other VM.
+
+`nvmeof` is an initiator of NVMe over Fabrics in user space.
 
   nvmeof_wheel.py ADDRESS SUBSYSTEM OWN
 
-Writes and reads blocks and compares; then again over a new controller, as the disk is to hold what was written.
+Writes blocks, reads them and compares. A new controller then checks that the disk still has the
+data, and repeats the test.
 """
 
 import random

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""A shell in another VM, for launchers of MPI, which want a program that is called as rsh is.
+"""A shell in another VM, for MPI launchers, which need a program with the arguments of rsh.
 
-remote_shell.py --serve PORT: runs the commands that come to this TCP port.
-remote_shell.py [OPTION]... HOST COMMAND...: has the one on that host, whose port is $REMOTE_SHELL_PORT, run a command, and prints what
-that prints. Options are those of rsh, and ignored.
+  remote_shell.py --serve PORT
+  remote_shell.py [OPTION]... HOST COMMAND...
+
+The server runs the commands that arrive at this TCP port. The client sends a command to the server
+on HOST, at port $REMOTE_SHELL_PORT, and prints the command's output. Options are those of rsh, and
+ignored.
 """
 
 import json
@@ -20,7 +23,7 @@ def serve(port):
         connection, _ = listener.accept()
         with connection:
             command = json.loads(connection.makefile().readline())
-            # The command has the connection then, which ends with it.
+            # The command inherits the connection, which closes when it ends.
             shell = subprocess.Popen(
                 ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=connection, stderr=connection
             )

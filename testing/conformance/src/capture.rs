@@ -1,7 +1,7 @@
-//! Is a capture of the wire sound? Asked of others' programs: tshark's InfiniBand dissector, and
-//! scapy for the ICRC.
+//! Checks captures of the wire with other projects' programs.
 //!
-//! Both run in the guest root, so the machine needs neither.
+//! tshark's InfiniBand dissector checks the packets, and scapy the ICRC. Both run in the guest
+//! root, so the machine needs neither.
 
 pub mod iwarp;
 mod tools;
@@ -16,7 +16,7 @@ use vrdma_lab::{image, paths, roots, ui};
 pub use tools::Checked;
 use tools::{Fault, SHOWN, finds_each, in_guest_root};
 
-/// Makes sure that the programs are there, and checks a capture.
+/// Makes sure that the programs are installed, and checks a capture.
 pub fn check_alone(file: &Path, is_iwarp: bool) -> Result<()> {
     {
         let _lock = image::lock()?;
@@ -31,15 +31,17 @@ pub fn check_alone(file: &Path, is_iwarp: bool) -> Result<()> {
     Ok(())
 }
 
-/// Every RoCE packet of the file is dissected without a complaint and has the ICRC that scapy
-/// computes; there is one.
+/// Checks a capture of RoCE packets, of which there must be at least one.
+///
+/// Every packet must be dissected without an error, and have the ICRC that scapy computes.
 pub fn check(file: &Path) -> Result<Checked> {
     let file = file.canonicalize().with_context(|| format!("no file {}", file.display()))?;
     dissect(&file)?;
     recompute(&file)
 }
 
-/// Fields of the packets that tshark's display filter picks: a line each, with tabs between them.
+/// Returns fields of the packets that match tshark's display filter: a line each, separated by
+/// tabs.
 pub fn fields(file: &Path, filter: &str, fields: &[&str]) -> Result<String> {
     let file = file.canonicalize().with_context(|| format!("no file {}", file.display()))?;
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -48,12 +50,14 @@ pub fn fields(file: &Path, filter: &str, fields: &[&str]) -> Result<String> {
     in_guest_root(&file, &script, "tshark-fields")
 }
 
-/// The first complaints of tshark, if any: a packet that is malformed or not taken for
-/// InfiniBand's, an expert's note of severity warning or error.
+/// Fails with tshark's first findings, if there are any.
 ///
-/// Two settings: a UDP checksum of zero is RoCE's usual one, also over IPv6 (rdma_rxe sends it so
-/// too); and payload is not searched for protocols that it may look like by chance, such as RPC
-/// over RDMA.
+/// A finding is a malformed packet, one not dissected as InfiniBand, or an expert note of severity
+/// warning or error.
+///
+/// Two settings differ from the default. A UDP checksum of zero is valid over IPv6, too: it is
+/// usual for RoCE, and `rdma_rxe` sends it as well. Payload is not dissected as protocols that it
+/// resembles by chance, such as RPC over RDMA.
 fn dissect(file: &Path) -> Result<()> {
     const PROTOCOLS: &str = "frame,eth,ethertype,vlan,ip,ipv6,udp,infiniband,data";
     const COMPLAINTS: &str =
@@ -82,8 +86,10 @@ fn recompute(file: &Path) -> Result<Checked> {
     Ok(Checked { packets, opcodes: lines[..lines.len() - 1].join("\n") })
 }
 
-/// The check itself works: it passes packets of rdma_rxe of each opcode that it sends, over IPv4
-/// and IPv6, and finds each fault that is put into them.
+/// Tests the check itself.
+///
+/// It must accept `rdma_rxe`'s packets, which have each opcode that `rdma_rxe` sends, over IPv4 and
+/// IPv6. It must find each fault that is put into them.
 pub fn self_test() -> Result<()> {
     const FAULTS: [Fault; 5] = [
         ("a flipped bit of a payload", |pcap| pcap.packet(0)[100] ^= 1, "1 with a wrong ICRC"),

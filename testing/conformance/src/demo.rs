@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: two VMs on one backend, or on two hosts, and stock programs between them.
+//! `cargo xtask demo`: stock programs between two VMs on one backend, or on two hosts.
 
 pub mod iwarp;
 pub mod pci_nic;
@@ -23,30 +23,35 @@ pub struct Step {
     what: String,
     /// The program.
     pub program: Program,
-    /// Words that its output must contain.
+    /// Text that its output must contain.
     pub expected: String,
 }
 
 const VERBS: [(&str, &str); 3] = [("RDMA WRITE", "write"), ("SEND", "send"), ("RDMA READ", "read")];
 
-/// What the demo runs.
+/// Returns the programs of the demo.
 ///
-/// perftest measures the CPU's clock twice for each row of a latency table (a quarter of a second
-/// each), and fills its buffers byte by byte, which takes an emulated CPU two seconds for 8 MiB. So
-/// the latency tables have two rows, each from a run of its own, and the bandwidth tables all. A
-/// row of those lasts long beside a time slice of the host's scheduler; rdma_rxe needs fewer
-/// iterations for that, and would take very long for more.
+/// For each row of a latency table perftest measures the CPU's clock twice, a quarter of a second
+/// each. It also fills its buffers byte by byte. For 8 MiB that takes an emulated CPU two seconds.
+/// So the latency tables have two rows, each from a run of its own, and the bandwidth tables have
+/// all rows.
+///
+/// A row of a bandwidth table must last long compared with a time slice of the host's scheduler.
+/// `rdma_rxe` needs fewer iterations for that, and more of them would take very long.
 fn steps(device: Device) -> Vec<Step> {
     steps_of(if device == Device::Vrdma { 2000 } else { 100 }, &[(2, 1000), (8_388_608, 100)])
 }
 
-/// The same with fewer iterations and less memory to fill, which shows that they work, not how
-/// fast.
+/// Returns the demo's programs with fewer iterations and less memory to fill.
+///
+/// That shows that they work, not how fast.
 pub fn quick_steps() -> Vec<Step> {
     steps_of(100, &[(2, 200)])
 }
 
-/// With so many iterations of each row of a bandwidth table, and these sizes and iterations of the
+/// Returns the demo's programs with these numbers of iterations.
+///
+/// `iterations` is for each row of a bandwidth table. `latencies` has sizes and iterations of the
 /// latency tables.
 fn steps_of(iterations: u32, latencies: &[(u32, u32)]) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -69,7 +74,7 @@ fn steps_of(iterations: u32, latencies: &[(u32, u32)]) -> Vec<Step> {
     steps
 }
 
-/// As much of it as the summary wants, for a device that is slower.
+/// Returns only the programs that the summary needs, for a slower device.
 fn short_steps() -> Vec<Step> {
     let mut steps = Vec::new();
     for (what, verb) in VERBS {
@@ -86,7 +91,7 @@ fn short_steps() -> Vec<Step> {
     steps
 }
 
-/// Runs the demo; the tables go to standard output.
+/// Runs the demo. Its tables go to standard output.
 pub fn run(device: Device) -> Result<()> {
     let start = Instant::now();
     let mut summary = with_pair(device, |pair| show(pair, device))?;
@@ -98,8 +103,10 @@ pub fn run(device: Device) -> Result<()> {
     Ok(())
 }
 
-/// The figures of rdma_rxe over the VMs' own link. They are measured in each run: those of another
-/// hour, with another load on the machine, could not stand beside figures of now.
+/// Measures `rdma_rxe` over the VMs' own link.
+///
+/// It is measured in each run. Figures from another time, with another load on the machine, would
+/// not be comparable.
 fn rxe() -> Result<Summary> {
     ui::say("measuring rdma_rxe for comparison, in short (`cargo xtask demo --rxe`: in full)");
     with_pair(Device::Rxe, |pair| {
@@ -112,7 +119,7 @@ fn rxe() -> Result<Summary> {
     })
 }
 
-/// Does something in two VMs that have the device.
+/// Boots two VMs with the device, and runs `work` with them.
 fn with_pair<T>(device: Device, work: impl FnOnce(&mut Pair) -> Result<T>) -> Result<T> {
     let without = if device == Device::Vrdma { Vec::new() } else { Part::ALL.to_vec() };
     let mut pair = Pair::boot(&PairConfig { without, build: Build::Quick, ..PairConfig::default() })?;
@@ -155,8 +162,8 @@ fn show(pair: &mut Pair, device: Device) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Once through the table of programs: path MTU, VM with the servers (0 is a), addresses, and how
-/// many sizes perftest goes through.
+/// A round of the test matrix: path MTU, the servers' VM (0 is a), address family, perftest's
+/// sizes.
 pub type Round = (PathMtu, usize, Family, Sizes);
 
 /// A demo between two hosts.
@@ -164,15 +171,16 @@ pub type Round = (PathMtu, usize, Family, Sizes);
 pub struct Plan {
     /// Devices of the two hosts.
     pub devices: [Device; 2],
-    /// In this order.
+    /// The rounds, in this order.
     pub rounds: &'static [Round],
 }
 
-/// Each VM as server, both kinds of addresses.
+/// The rounds for two hosts: each VM as server, both address families.
 pub const TWO_HOSTS: &[Round] =
     &[(PathMtu::Jumbo, 0, Family::V4, Sizes::All), (PathMtu::Jumbo, 1, Family::V6, Sizes::One)];
 
-/// Each VM as server, path MTUs 4096 and 1024, both kinds of addresses.
+/// The rounds of the interoperability demo: each VM as server, path MTUs 4096 and 1024, both
+/// address families.
 pub const INTEROP: &[Round] = &[
     (PathMtu::Jumbo, 0, Family::V4, Sizes::All),
     (PathMtu::Jumbo, 1, Family::V4, Sizes::One),
@@ -184,7 +192,7 @@ pub const INTEROP: &[Round] = &[
     (PathMtu::Usual, 1, Family::V6, Sizes::One),
 ];
 
-/// The same with all sizes each time.
+/// The rounds of [`INTEROP`], each with all sizes.
 pub const INTEROP_ALL: &[Round] = &[
     (PathMtu::Jumbo, 0, Family::V4, Sizes::All),
     (PathMtu::Jumbo, 1, Family::V4, Sizes::All),
@@ -196,8 +204,9 @@ pub const INTEROP_ALL: &[Round] = &[
     (PathMtu::Usual, 1, Family::V6, Sizes::All),
 ];
 
-/// Runs the programs between two hosts; what they print goes to files, and what passes the wire to
-/// a capture.
+/// Runs the programs between two hosts.
+///
+/// Their output goes to files. The wire is captured, and the capture checked.
 pub fn between_hosts(plan: Plan) -> Result<()> {
     let start = Instant::now();
     let vrdma = plan.devices.contains(&Device::Vrdma);
@@ -210,7 +219,7 @@ pub fn between_hosts(plan: Plan) -> Result<()> {
         eprintln!("{}", pair.post_mortem());
     }
     let directory = pair.directory().to_owned();
-    // What passed is looked at whether or not all programs succeeded.
+    // The capture is checked even if some programs failed.
     let file = capture.finish()?;
     drop(pair);
     ui::say(&format!("what the programs printed: {}", directory.join("programs").display()));
@@ -223,8 +232,9 @@ pub fn between_hosts(plan: Plan) -> Result<()> {
     Ok(())
 }
 
-/// What the programs gave, and the check of what passed the wire meanwhile; an error tells of each
-/// that failed.
+/// Combines the result of the programs with that of the capture's check.
+///
+/// If both failed, the error contains both.
 fn both<T, U>(programs: Result<T>, checked: Result<U>) -> Result<(T, U)> {
     match (programs, checked) {
         (Ok(programs), Ok(checked)) => Ok((programs, checked)),
@@ -233,8 +243,9 @@ fn both<T, U>(programs: Result<T>, checked: Result<U>) -> Result<(T, U)> {
     }
 }
 
-/// Goes through rounds of the table of programs, and on after a failure, so that one sees all. Says
-/// each row, and in the end how many there were.
+/// Runs rounds of the test matrix, and continues after failures to show all of them.
+///
+/// Reports each row by `say`. Returns the number of rows.
 pub fn go_through(pair: &Pair, rounds: &[Round], say: &mut dyn FnMut(String)) -> Result<usize> {
     let mut failures = Vec::new();
     let mut rows = 0;

@@ -1,10 +1,11 @@
 //! `cargo xtask kernel-faults`: the kernel module on a kernel with KASAN, lockdep and kmemleak.
-//! First tests of VMs and short forms of conformance's families; then for a while random calls of
-//! verbs from processes that are killed (`vr-random`), while other people's programs run, and are
-//! killed, and the driver is removed and comes back. After each the kernels are to have nothing to
-//! report.
 //!
-//! At the end each kernel gets faults on purpose (`tests/guest-faults`), which it has to report.
+//! First it runs tests of VMs, and short forms of conformance's families. Then processes make
+//! random verbs calls for a while and are killed (`vr-random`). Meanwhile other people's programs
+//! run and are killed, and the driver is removed and loaded again. After each test and each round
+//! the kernels must have nothing to report.
+//!
+//! At the end each kernel gets deliberate faults (`tests/guest-faults`), which it has to report.
 
 mod detectors;
 mod tally;
@@ -21,22 +22,23 @@ use self::tally::Tally;
 use crate::lineup::{Family, PathMtu, Round, Row, Running, Sizes, prepare, rows};
 use crate::soak::{Disturbance, end_all, resources};
 
-/// What to do.
+/// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Only tests with one of these in their names; all if there is none.
+    /// Only tests whose names contain one of these texts. If the list is empty, all tests run.
     pub only: Vec<String>,
-    /// How long there are random calls, after the tests.
+    /// Duration of the random calls after the tests.
     pub time: Duration,
-    /// Their order; a new one if there is none.
+    /// The seed of the random rounds. A new seed is chosen if there is none.
     pub seed: Option<u64>,
 }
 
-/// A test of VMs: its name, and what it does in a pair.
+/// A test of VMs: its name, and its function, which takes a pair.
 pub type Test = (&'static str, fn(&mut Pair) -> Result<()>);
 
-/// Tests of VMs that reach most of the module, short forms of conformance's families among them. Of
-/// storage it is NVMe: the others want a good part more of a kernel.
+/// Tests of VMs that reach most of the module, including short forms of conformance's families.
+///
+/// Of the storage protocols only NVMe runs: the others need much more in the kernel.
 pub const TESTS: [&str; 17] = [
     "vm-devinfo",
     "vm-programs",
@@ -57,15 +59,16 @@ pub const TESTS: [&str; 17] = [
     "vm-clean-up-rmmod",
 ];
 
-/// What VMs with such a kernel look like. With two processors, calls are at the same time.
+/// Returns the configuration of VMs with the debug kernel. With two processors, calls run
+/// concurrently.
 pub fn config(usual: PairConfig) -> PairConfig {
     PairConfig { kernel: Kernel::Debug, cpus: 2, ..usual }
 }
 
-/// Boots a pair and does all of it, with those of [`TESTS`] that the plan wants.
+/// Boots a pair and runs the plan, with those of [`TESTS`] that it names.
 ///
 /// # Errors
-/// A kernel reported a fault, or something of it did not work.
+/// A kernel reported a fault, or a test failed.
 pub fn run(plan: &Plan, tests: &[Test]) -> Result<()> {
     let mut pair = Pair::boot(&config(PairConfig::default()))?;
     let result = on(&mut pair, plan, tests);
@@ -73,14 +76,15 @@ pub fn run(plan: &Plan, tests: &[Test]) -> Result<()> {
     Ok(())
 }
 
-/// For `cargo xtask test --long`: random calls for a few minutes.
+/// Runs all tests, and a few minutes of random calls, for `cargo xtask test --long`.
 pub fn short(pair: &mut Pair, tests: &[Test]) -> Result<()> {
     let plan = Plan { only: Vec::new(), time: Duration::from_secs(4 * 60), seed: Some(1) };
     on(pair, &plan, tests).map(|_| ())
 }
 
-/// The whole of it, in a pair with this kernel. The kernels are good for nothing else afterwards:
-/// lockdep has found its fault.
+/// Runs the plan in a pair with the debug kernel.
+///
+/// Afterwards the kernels cannot be used any more: lockdep stops after its first fault.
 fn on(pair: &mut Pair, plan: &Plan, tests: &[Test]) -> Result<String> {
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(1..1 << 32));
     for vm in pair.vms() {
@@ -99,12 +103,12 @@ fn on(pair: &mut Pair, plan: &Plan, tests: &[Test]) -> Result<String> {
     Ok(tally.to_string())
 }
 
-/// The kernels have nothing to report, and would.
+/// Checks that the kernels have nothing to report, and that their detectors are on.
 fn check(pair: &Pair) -> Result<()> {
     pair.vms().try_for_each(|vm| check_kernel(vm, pair.patience(10)))
 }
 
-/// Random calls, in rounds until the time is up.
+/// Makes random calls, in rounds until the time is up.
 fn random(pair: &mut Pair, time: Duration, seed: u64) -> Result<Tally> {
     ui::say(&format!("seed {seed}"));
     prepare(pair, PathMtu::Jumbo)?;
@@ -125,15 +129,15 @@ fn random(pair: &mut Pair, time: Duration, seed: u64) -> Result<Tally> {
     Ok(tally)
 }
 
-/// One round, chosen before it runs: so a seed tells it, however fast the machine is.
+/// A round. It is chosen before it runs, so that a seed determines it on machines of any speed.
 struct RandomRound<'a> {
-    /// How long the calls go on.
+    /// Duration of the calls.
     time: Duration,
-    /// Of each VM's calls.
+    /// The seed of each VM's calls.
     seeds: [u64; 2],
-    /// Another program, whose server is in VM a or not.
+    /// Another program, and whether its server is in VM a.
     program: Option<(&'a Row, bool)>,
-    /// What happens meanwhile, each after a pause, as a part of the time.
+    /// Disturbances, each after a pause. The number divides the round's time to give the pause.
     events: Vec<(u32, Disturbance)>,
     port: u16,
 }
@@ -147,7 +151,7 @@ impl RandomRound<'_> {
 }
 
 fn choose<'a>(rng: &mut fastrand::Rng, rows: &'a [Row]) -> RandomRound<'a> {
-    /// A pause is a twentieth to a quarter of the time.
+    /// A pause lasts a twentieth to a quarter of the time.
     const PARTS: std::ops::Range<u32> = 4..20;
     RandomRound {
         time: Duration::from_secs(rng.u64(15..45)),
@@ -185,7 +189,7 @@ fn run_round(pair: &mut Pair, round: &RandomRound<'_>, tally: &mut Tally) -> Res
     Ok(())
 }
 
-/// The program beside the calls. They may leave it nothing to work with, so it may fail.
+/// Starts the round's other program. It may fail, because the calls may leave it no resources.
 fn start_program(pair: &Pair, round: &RandomRound<'_>) -> Vec<Running> {
     let Some((row, server_in_a)) = round.program else { return Vec::new() };
     let server = if server_in_a { &pair.a } else { &pair.b };
@@ -193,7 +197,7 @@ fn start_program(pair: &Pair, round: &RandomRound<'_>) -> Vec<Running> {
     started.into_iter().collect()
 }
 
-/// All objects are given back.
+/// Checks that all objects were returned.
 fn returned(pair: &Pair, before: &[String]) -> Result<()> {
     let patience = pair.patience(10);
     pair.vms().zip(before).try_for_each(|(vm, before)| objects_return(vm, before, patience))
@@ -224,7 +228,7 @@ mod tests {
         };
         assert_eq!(names(7), names(7));
         assert_ne!(names(7), names(8));
-        // Each event comes about in so many rounds.
+        // Each event occurs within the 40 rounds.
         let all = names(7).join(" ") + &names(8).join(" ");
         for event in ["kill -9 of the clients", "rmmod and insmod", "link down"] {
             assert!(all.contains(event), "{event}");

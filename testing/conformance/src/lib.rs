@@ -1,5 +1,7 @@
-//! Other people's programs between VMs: demos, conformance, soak, the kernel that finds faults, and
-//! the check of what passed a wire.
+//! Other people's programs between VMs.
+//!
+//! The modules are demos, conformance, soak tests, tests on the debug kernel, and checks of
+//! captures.
 
 pub mod capture;
 pub mod demo;

@@ -1,4 +1,4 @@
-//! The programs that the demos show and the tests run between two VMs, as a table.
+//! The test matrix: programs that demos and tests run between two VMs.
 
 pub mod iwarp;
 mod row;
@@ -14,22 +14,22 @@ use vrdma_lab::vm::{Job, Output, Pair, Vm};
 
 pub use row::{Family, Ready, Row};
 
-/// A script, in the VMs' shared directory.
+/// A script in the VMs' shared directory.
 const ATOMIC_WRITE: &str = "atomic_write.py";
-/// All of them.
+/// All scripts in the VMs' shared directory.
 const SCRIPTS: [&str; 5] = [ATOMIC_WRITE, "fetch.py", "few_by_tcp.py", "forking_http.py", "remote_shell.py"];
 
-/// Path MTUs, which follow from the MTU of the netdevs.
+/// Path MTUs. They follow from the MTU of the netdevs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathMtu {
-    /// 1024 bytes, as with usual Ethernet frames.
+    /// 1024 bytes, with normal Ethernet frames.
     Usual,
     /// 4096 bytes, with jumbo frames.
     Jumbo,
 }
 
 impl PathMtu {
-    /// In bytes.
+    /// Returns the path MTU in bytes.
     pub fn bytes(self) -> u32 {
         match self {
             Self::Usual => 1024,
@@ -45,19 +45,19 @@ impl PathMtu {
     }
 }
 
-/// How many sizes perftest's tables have.
+/// The message sizes of perftest's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// All up to 8 MiB.
+    /// All sizes up to 8 MiB.
     All,
-    /// 64 KiB alone: of more there is nothing new to learn.
+    /// Only 64 KiB, if more sizes would show nothing new.
     One,
 }
 
-/// The table.
+/// Returns the rows of the test matrix.
 pub fn rows(family: Family, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
     let mut rows = Vec::new();
-    // The largest frame that is not fragmented: its headers are IPv4's or IPv6's and ICMP's.
+    // The largest packet that is not fragmented has an IPv4 or IPv6 header, and an ICMP header.
     let (ping, headers) = match family {
         Family::V4 => ("ping", 28),
         Family::V6 => ("ping -6", 48),
@@ -74,7 +74,7 @@ pub fn rows(family: Family, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
         [("RC", "rc", 10_000), ("UC", "uc", 10_000), ("UD", "ud", mtu.bytes()), ("SRQ", "srq", 10_000)]
     {
         let command = format!("ibv_{kind}_pingpong -d @d -g @g -p @p -n 100 -s {size} -c");
-        // The UD program has no check of the content.
+        // The UD program cannot check the content.
         let command = if kind == "ud" { command.replace(" -c", "") } else { command };
         rows.push(Row::pair(&format!("{what} ping-pong"), &command, "100 iters"));
     }
@@ -109,7 +109,7 @@ pub fn rows(family: Family, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
     rows
 }
 
-/// Programs that connect by rdma_cm.
+/// Returns programs that connect by rdma_cm.
 fn cm_rows(family: Family) -> [Row; 4] {
     let v6 = if family == Family::V6 { " --ipv6-addr" } else { "" };
     let connected = format!("ib_write_bw -R -F -d @d -p @p -s 65536 -n 20{v6}");
@@ -139,7 +139,7 @@ fn cm_rows(family: Family) -> [Row; 4] {
     ]
 }
 
-/// A row that runs.
+/// A running row.
 pub struct Running {
     /// Its server, if it has one.
     pub server: Option<Job>,
@@ -150,7 +150,7 @@ pub struct Running {
     port: u16,
 }
 
-/// Who runs the programs, and how they reach each other.
+/// A round: the VMs of servers and clients, and their addresses.
 #[derive(Clone, Copy)]
 pub struct Round<'a> {
     pair: &'a Pair,
@@ -160,7 +160,7 @@ pub struct Round<'a> {
     gids: [u32; 2],
 }
 
-/// The VMs get addresses of both families and this MTU; each gets its device.
+/// Gives the VMs this MTU, addresses of both families, the scripts and their devices.
 pub fn prepare(pair: &Pair, mtu: PathMtu) -> Result<()> {
     let patience = pair.patience(6);
     for script in SCRIPTS {
@@ -183,19 +183,19 @@ pub fn prepare(pair: &Pair, mtu: PathMtu) -> Result<()> {
 }
 
 impl<'a> Round<'a> {
-    /// Servers run in one VM of the pair, clients in the other.
+    /// Returns a round with servers in one VM of the pair and clients in the other VM.
     pub fn new(pair: &'a Pair, server: &'a Vm, family: Family) -> Result<Self> {
         let client = if pair.index(server) == 0 { &pair.b } else { &pair.a };
         Self::between(pair, server, client, family)
     }
 
-    /// Servers and clients run in one VM.
+    /// Returns a round with servers and clients in one VM.
     pub fn within(pair: &'a Pair, vm: &'a Vm, family: Family) -> Result<Self> {
         Self::between(pair, vm, vm, family)
     }
 
     fn between(pair: &'a Pair, server: &'a Vm, client: &'a Vm, family: Family) -> Result<Self> {
-        // iWARP has one GID, which no program names.
+        // An iWARP device has one GID, which no program names.
         let gid = |vm: &Vm| match pair.is_iwarp() {
             true => Ok(0),
             false => pair.device(vm).gid_index_of(vm, family.gid_pattern(), pair.patience(6)),
@@ -203,19 +203,20 @@ impl<'a> Round<'a> {
         Ok(Self { pair, server, client, family, gids: [gid(&pair.a)?, gid(&pair.b)?] })
     }
 
-    /// `vrdma0 in a <- rxe0 in b, IPv4`: the server stands first.
+    /// Returns the round's name, server first: `vrdma0 in a <- rxe0 in b, IPv4`.
     pub fn name(&self) -> String {
         let name = |vm: &Vm| format!("{} in {}", self.pair.device(vm).name(), vm.name());
         format!("{} <- {}, {}", name(self.server), name(self.client), self.family.name())
     }
 
-    /// Runs one row to its end; says how long it took. What was printed goes to files.
+    /// Runs a row to its end, and writes its output to a file. Returns how long it took.
     pub fn run(&self, row: &Row, port: u16) -> Result<Duration> {
         self.run_and_read(row, port).map(|(time, _)| time)
     }
 
-    /// Runs one row to its end; says how long it took, and what its client printed. A program of
-    /// perftest that loses a race with itself is run again.
+    /// Runs a row to its end. Returns how long it took, and the client's output.
+    ///
+    /// A perftest program that loses a race with itself is run again.
     pub fn run_and_read(&self, row: &Row, port: u16) -> Result<(Duration, String)> {
         programs::perftest_by_cm(|attempt| self.run_once(row, port + 1000 * attempt))
     }
@@ -239,7 +240,7 @@ impl<'a> Round<'a> {
         self.finish(row, running)
     }
 
-    /// Starts a row: its server, and as soon as that listens its client.
+    /// Starts a row: its server, and its client as soon as the server listens.
     pub fn start(&self, row: &Row, port: u16) -> Result<Running> {
         let line = self.line(&row.client, self.client, port);
         let server = match row.ready.condition(port) {
@@ -250,20 +251,20 @@ impl<'a> Round<'a> {
         Ok(Running { server, client, line, port })
     }
 
-    /// Waits until a row has ended as it should; what its client printed.
+    /// Waits until a row has ended, and checks its result. Returns the client's output.
     pub fn finish(&self, row: &Row, running: Running) -> Result<String> {
         let Running { server, client, line: client_line, port } = running;
         let patience = self.pair.patience(row.seconds);
         let client = client.wait(patience);
         let (client, server) = match (client, server) {
             (Ok(client), None) => (client, None),
-            // It is killed.
+            // Dropping the server kills it.
             (Ok(client), Some(_)) if client.success() && row.server_stays => (client, None),
             (Ok(client), Some(server)) if client.success() => {
                 (client, Some(server.wait(self.pair.patience(3)).context("the server")?))
             }
             (client, server) => {
-                // What the server says may tell why.
+                // The server's output may tell the reason.
                 let said = server.map_or_else(String::new, |mut server| {
                     std::thread::sleep(Duration::from_millis(200));
                     let _ = server.has_ended();
@@ -299,14 +300,14 @@ impl<'a> Round<'a> {
         Ok(text)
     }
 
-    /// Starts the row's server and waits until the condition says that it listens.
+    /// Starts the row's server and waits until the condition holds.
     fn serve(&self, row: &Row, port: u16, condition: &str) -> Result<Job> {
         let line = self.line(&row.server, self.server, port);
         let mut server = self.server.spawn(&line)?;
         let mut listens = self.server.spawn(&format!("until {condition}; do sleep 0.05; done"))?;
         let deadline = Instant::now() + self.pair.patience(row.seconds);
         loop {
-            // One that has ended will never listen.
+            // A server that has ended will never listen.
             if server.has_ended()? || Instant::now() > deadline {
                 bail!("the server `{line}` does not listen\n{}", indent(&text_of(server.so_far())));
             }
@@ -319,8 +320,7 @@ impl<'a> Round<'a> {
 
     fn line(&self, template: &str, vm: &Vm, port: u16) -> String {
         let [server, client] = [self.server, self.client].map(|vm| self.pair.index(vm));
-        // A row that stands on its own line has all its numbers: no replacement contains a
-        // placeholder.
+        // No replacement contains a placeholder, so the order of the replacements does not matter.
         template
             .replace("@d", self.pair.device(vm).name())
             .replace("@g", &self.gids[self.pair.index(vm)].to_string())

@@ -7,7 +7,7 @@ use vrdma_lab::device::Device;
 use vrdma_lab::vm::Pair;
 use vrdma_lab::{paths, proc};
 
-/// Its modules that are about what the device has; they skip by themselves what it has not.
+/// Test modules for features that the device has. They skip what it lacks by themselves.
 pub const MODULES: [&str; 16] = [
     "addr",
     "atomic",
@@ -27,10 +27,10 @@ pub const MODULES: [&str; 16] = [
     "srq",
 ];
 
-/// The others that are of no vendor: of these the device has nothing, and all is skipped.
+/// The other vendor-neutral test modules. The device lacks their features, so all is skipped.
 const LACKING: [&str; 5] = ["cuda_dmabuf", "flow", "odp", "rss_traffic", "tag_matching"];
 
-/// Puts the tests of rdma-core's source into VM a.
+/// Copies the tests of rdma-core's source into VM a.
 pub fn install(pair: &Pair) -> Result<()> {
     let from = paths::guest_root().join("usr/src/rdma-core/tests");
     let to = pair.share().join("rdma-core-tests");
@@ -42,10 +42,11 @@ pub fn install(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// Puts the tests into VM a, and lists those that are of no vendor, in the order in which they run.
+/// Copies the tests into VM a. Returns the names of the vendor-neutral ones, in the order of their
+/// run.
 pub fn names(pair: &Pair) -> Result<Vec<String>> {
     install(pair)?;
-    // It lists them, then runs none, and calls that a failure.
+    // The program lists its tests, runs none, and then reports a failure.
     let said =
         pair.a.check("cd /tmp && python3 -B tests/run_tests.py --list-tests; true", pair.patience(10))?;
     let is_ours = |name: &str| {
@@ -57,8 +58,9 @@ pub fn names(pair: &Pair) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What these tests say of themselves over a device in VM a, whether they pass or not. Who takes
-/// too long is killed.
+/// Runs these tests over a device in VM a, and returns their output, whether they pass or not.
+///
+/// Tests that take too long are killed.
 pub fn report(pair: &Pair, device: Device, names: &[String]) -> Result<String> {
     const NAMES: &str = "rdma-core-tests.names";
     paths::write(&pair.share().join(NAMES), names.join("\n"))?;
@@ -68,7 +70,7 @@ pub fn report(pair: &Pair, device: Device, names: &[String]) -> Result<String> {
     pair.a.check(&format!("{command}; true"), pair.patience(60))
 }
 
-/// The command line that runs tests over a device in VM a.
+/// Returns the command line that runs tests over a device in VM a.
 pub fn command(pair: &Pair, device: Device, tests: &str) -> Result<String> {
     let gid = device.gid_index(&pair.a)?;
     Ok(format!(

@@ -1,10 +1,13 @@
-//! `cargo xtask soak`: other people's programs between two VMs, chosen at random, and beside them
-//! what happens to machines: processes are killed, the driver is removed, a VM is reset or its QEMU
-//! killed, the cable pulled, the backend stopped for a while.
+//! `cargo xtask soak`: other people's programs between two VMs, chosen at random, with
+//! disturbances.
 //!
-//! After each round all is to be as before: objects of backends and of guests, memory, descriptors,
-//! mappings; kernels have nothing to say. A checked ping-pong of VM a with a third guest goes on
-//! all the time. The seed tells the order: which programs, what happens to them, and when.
+//! Processes are killed, the driver is removed, a VM is reset or its QEMU killed. The cable is
+//! pulled, or the backend stopped for a while.
+//!
+//! After each round everything must be as before: objects of backends and guests, memory,
+//! descriptors, mappings. The kernel logs must have no reports. Meanwhile a checked ping-pong
+//! between VM a and a third guest goes on. The seed determines the order: which programs, which
+//! disturbances, and when.
 
 mod disturb;
 
@@ -21,21 +24,21 @@ pub use self::disturb::Disturbance;
 use crate::families::Place;
 use crate::lineup::{Family, PathMtu, Ready, Round, Row, Running, Sizes, prepare, rows};
 
-/// What to do.
+/// What to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How long, after each program has run once.
+    /// Duration, after each program has run once.
     pub time: Duration,
-    /// The order; a new one if there is none.
+    /// The seed. A new one is chosen if there is none.
     pub seed: Option<u64>,
-    /// Where the VMs are.
+    /// Where the VMs run.
     pub place: Place,
 }
 
-/// Most programs at a time.
+/// The highest number of programs at the same time.
 const TOGETHER: usize = 3;
 
-/// Runs until the time is up. An error tells the round in which something was not as it should be.
+/// Runs until the time is up. An error names the round that failed.
 pub fn run(plan: &Plan) -> Result<()> {
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..) >> 32);
     ui::say(&format!("seed {seed}"));
@@ -46,13 +49,13 @@ pub fn run(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What was done.
+/// Counts of what was done.
 #[derive(Debug, Default)]
 struct Tally {
     rounds: u32,
     programs: u32,
     disturbed: u32,
-    /// Of the ping-pong beside.
+    /// Turns of the ping-pong in the background.
     turns: u64,
 }
 
@@ -72,15 +75,15 @@ struct Soak {
     rows: Vec<Row>,
     beside: Option<ThirdGuest>,
     tally: Tally,
-    /// Each round has ports of its own: those of the one before may be in TIME_WAIT.
+    /// The next port. Each round has its own, because those of the last one may be in `TIME_WAIT`.
     port: u16,
 }
 
-/// What is to be as before after each round.
+/// The state to which each round has to return.
 struct Baseline {
-    /// Of each backend.
+    /// The holdings of each backend.
     holdings: Vec<Holdings>,
-    /// `rdma resource` of each VM.
+    /// The output of `rdma resource` in each VM.
     resources: Vec<String>,
 }
 
@@ -100,7 +103,7 @@ impl Soak {
 
     fn go(&mut self, time: Duration) -> Result<()> {
         self.beside = Some(ThirdGuest::start(&self.pair)?);
-        // Whatever is used for the first time may leave something in caches.
+        // The first use of each program may leave something in caches.
         for index in 0..self.rows.len() {
             self.round(&[index], None).with_context(|| self.rows[index].what.clone())?;
         }
@@ -128,7 +131,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Rows that run at the same time.
+    /// Chooses rows that run at the same time.
     fn choose(&mut self) -> Vec<usize> {
         let mut chosen: Vec<usize> = Vec::new();
         for _ in 0..self.rng.usize(1..=TOGETHER) {
@@ -141,7 +144,7 @@ impl Soak {
         chosen
     }
 
-    /// Programs that run to their ends, or until something happens to them.
+    /// Runs programs to their ends, or until a disturbance.
     fn round(&mut self, chosen: &[usize], disturbance: Option<Disturbance>) -> Result<()> {
         let server_in_a = self.rng.bool();
         let mut running = Vec::new();
@@ -202,7 +205,7 @@ impl Soak {
 }
 
 impl Baseline {
-    /// What a guest's driver has that began anew may lie elsewhere.
+    /// Adapts the baseline to a guest's reloaded driver, whose memory may lie elsewhere.
     fn new_driver(&mut self, guest: &str) {
         self.holdings = std::mem::take(&mut self.holdings)
             .into_iter()
@@ -211,17 +214,17 @@ impl Baseline {
     }
 }
 
-/// The objects of a VM's device, as its kernel counts them.
+/// Returns the objects of a VM's device, as its kernel counts them.
 pub fn resources(vm: &Vm, patience: Duration) -> Result<String> {
     let text = vm.check("rdma resource show", patience)?;
     let line = text.lines().find_map(|line| line.split_once("vrdma0: "));
     Ok(line.with_context(|| format!("no vrdma0 in {text:?}"))?.1.trim().to_owned())
 }
 
-/// Whatever programs make of what happened, they can be killed.
+/// Kills the programs, which must be possible after any disturbance.
 pub fn end_all(pair: &Pair, jobs: Vec<Running>) -> Result<()> {
     for job in jobs.into_iter().flat_map(|running| [running.server, Some(running.client)]).flatten() {
-        // An error is that of a job whose VM was reset: it is gone.
+        // An error means that the job's VM was reset, and the job is gone.
         if job.signal(9).is_ok()
             && let Err(error) = job.wait(pair.patience(5))
         {
@@ -234,7 +237,7 @@ pub fn end_all(pair: &Pair, jobs: Vec<Running>) -> Result<()> {
     Ok(())
 }
 
-/// Programs beside those of the demos.
+/// Returns programs beyond those of the demos.
 fn more_rows() -> Vec<Row> {
     let mut rows = vec![Row::new(
         "ping-pong of 8 QPs, checked",

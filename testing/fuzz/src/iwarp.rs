@@ -3,7 +3,7 @@
 use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::iwarp::rdmap::{self, MAX_HEADERS};
 use vrdma_wire::iwarp::set_up::{MAX_LEN, SetUp};
-use vrdma_wire::iwarp::{Cause, Deframer, Encoder, Fault, Framing, Place, Segment, aligned};
+use vrdma_wire::iwarp::{Cause, Deframer, Encoder, Fault, Framing, Segment, StreamOffset, aligned};
 
 /// Parses `data` as an MPA request or reply. What parses is written again, and must parse to an
 /// equal one.
@@ -51,7 +51,7 @@ pub fn fpdu(data: &[u8]) {
     let whole = deframe(framing, &stream, stream.len().max(1));
     assert_eq!(deframe(framing, &stream, piece), whole, "in pieces of {piece}");
 
-    let spans: Vec<_> = aligned::spans(framing, Place::START, &stream, 0).collect();
+    let spans: Vec<_> = aligned::spans(framing, StreamOffset::START, &stream, 0).collect();
     let mut buffer = vec![0; MAX_FPDU];
     let mut found = Vec::new();
     let fault = spans.iter().find_map(|span| match span.ulpdu(framing, &stream, &mut buffer) {
@@ -64,14 +64,14 @@ pub fn fpdu(data: &[u8]) {
     assert_eq!((&found, fault), (&whole.0, whole.1));
     let begins: Vec<usize> = spans.iter().map(|span| span.begin).collect();
     assert_eq!(
-        aligned::is_whole(framing, Place::START, &stream),
+        aligned::is_whole(framing, StreamOffset::START, &stream),
         spans.last().map_or(0, |s| s.end) == stream.len()
     );
     // Up to where FPDUs are right, a search by markers from any position must find the beginning of
     // one. A marker in the rest may lead anywhere.
     let end = spans.last().filter(|_| fault.is_none()).map_or(0, |span| span.end);
     for from in (0..end).step_by(97) {
-        if let Some(first) = aligned::first(framing, Place::of(from as u32), &stream[from..end]) {
+        if let Some(first) = aligned::first(framing, StreamOffset::of(from as u32), &stream[from..end]) {
             assert!(begins.contains(&(from + first)), "{} from {from}", from + first);
         }
     }
@@ -100,7 +100,7 @@ fn nearly_right(framing: Framing, mut data: &[u8]) -> Vec<u8> {
         let (ulpdu, rest) = rest.split_at(length);
         data = rest;
         let begin = stream.len();
-        let place = Place::of(begin as u32);
+        let place = StreamOffset::of(begin as u32);
         stream.resize(begin + framing.fpdu_len(place, length), 0);
         let mut encoder = Encoder::new(framing, place, length, &mut stream[begin..]);
         encoder.put(ulpdu);

@@ -1,7 +1,7 @@
 //! Fuzzes the parser of packets.
 
-use vrdma_wire::head::{Head, Kind};
-use vrdma_wire::icmp::TooLong;
+use vrdma_wire::head::{FrameKind, Head};
+use vrdma_wire::icmp::PacketTooBig;
 use vrdma_wire::icrc::Icrc;
 use vrdma_wire::roce::{self, MAX_HEADERS, Packet};
 
@@ -11,7 +11,10 @@ use vrdma_wire::roce::{self, MAX_HEADERS, Packet};
 pub fn packet(data: &[u8]) {
     let head = Head::parse(data);
     let kind = head.map(|head| head.kind);
-    assert!(TooLong::parse(data).is_none() || kind == Ok(Kind::TooLong), "a complaint looks like one");
+    assert!(
+        PacketTooBig::parse(data).is_none() || kind == Ok(FrameKind::TooLong),
+        "a complaint looks like one"
+    );
     let Ok(parsed) = Packet::parse(data) else { return };
     assert_eq!(head, Ok(parsed.packet.head()), "what parses looks like RoCE");
     let _ = parsed.check_icrc();

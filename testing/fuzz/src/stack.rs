@@ -18,7 +18,7 @@ use vrdma_tcp::{
     StackCounters, StackLimits, Tuple,
 };
 use vrdma_wire::num::{Gid, Mac, VlanId};
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
 /// Small limits, so that inputs reach them often.
 const LIMITS: StackLimits = StackLimits { connections: 6, half_open: 3, time_wait: 2 };
@@ -186,7 +186,7 @@ impl Lab<'_> {
         self.arrive(&tuple, &header, length);
     }
 
-    fn arrive(&mut self, tuple: &Tuple, header: &Header, length: usize) {
+    fn arrive(&mut self, tuple: &Tuple, header: &TcpHeader, length: usize) {
         let origin = Origin { remote: tuple.remote, local: tuple.local, hop: HOP };
         let mut take = |_, arrival: Arrival| {
             assert!(arrival.at.end <= length && !arrival.at.is_empty());
@@ -268,9 +268,9 @@ impl Lab<'_> {
 }
 
 /// Returns a header of a peer's segment, whose options are chosen by these bits.
-fn header(tuple: &Tuple, (flags, seq, ack): (Flags, u32, u32), options: u8) -> Header {
+fn header(tuple: &Tuple, (flags, seq, ack): (Flags, u32, u32), options: u8) -> TcpHeader {
     let is_syn = flags.has(Flags::SYN);
-    Header {
+    TcpHeader {
         src_port: tuple.ports.remote,
         dst_port: tuple.ports.local,
         seq,

@@ -14,7 +14,7 @@ use crate::input::Input;
 use std::ops::Range;
 use std::time::Duration;
 use vrdma_tcp::{Arrival, Config, Connection, Instant, KeepAlive, Ports, Segment, Source, State};
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
 /// A stream of the present length, in segments of 700 bytes.
 struct Stream(u64);
@@ -40,7 +40,7 @@ struct Lab<'a> {
     /// The ranges of the peer's stream that were taken, in order.
     taken: Vec<(u64, u64)>,
     /// The last header that the connection sent.
-    heard: Header,
+    heard: TcpHeader,
     /// The end of the highest segment that it sent, and the number of the latest one.
     sent: (u32, u32),
 }
@@ -96,9 +96,9 @@ pub fn tcp(data: &[u8]) {
     }
 }
 
-fn header(flags: Flags, seq: u32, ack: u32, config: &Config) -> Header {
+fn header(flags: Flags, seq: u32, ack: u32, config: &Config) -> TcpHeader {
     let is_syn = flags.has(Flags::SYN);
-    Header {
+    TcpHeader {
         src_port: PORTS.remote,
         dst_port: PORTS.local,
         seq,
@@ -176,7 +176,7 @@ impl Lab<'_> {
                 let length = usize::from(self.input.byte()).min(self.input.0.len());
                 let (bytes, rest) = self.input.0.split_at(length);
                 self.input.0 = rest;
-                if let Ok((header, data)) = Header::parse(bytes) {
+                if let Ok((header, data)) = TcpHeader::parse(bytes) {
                     self.arrive(header, data.len());
                 }
             }
@@ -189,7 +189,7 @@ impl Lab<'_> {
     }
 
     /// Returns a nearly right segment.
-    fn segment(&mut self, config: &Config) -> (Header, usize) {
+    fn segment(&mut self, config: &Config) -> (TcpHeader, usize) {
         let edge = self.heard.ack.wrapping_add(u32::from(self.heard.window));
         let flags = match self.input.byte() {
             0..200 => Flags::ACK,
@@ -217,7 +217,7 @@ impl Lab<'_> {
         (header, length)
     }
 
-    fn arrive(&mut self, header: Header, length: usize) {
+    fn arrive(&mut self, header: TcpHeader, length: usize) {
         let has_fpdus = self.has_fpdus;
         let (taken, refused) = (&mut self.taken, self.input.0.len().is_multiple_of(5));
         let mut take = |arrival: Arrival| {

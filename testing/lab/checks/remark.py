@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A cable between two interfaces, in which IP packets get another DS field, and some a mark of congestion.
+"""A cable between two interfaces that changes the DS field of IP packets, and marks some congested.
 
 Usage: remark.py INTERFACE INTERFACE
 
-Networks of others do so to what passes them. All IP packets leave with class CS1 (RFC 2474). Each tenth leaves with
-"congestion experienced" (RFC 3168), whether its sender knows of that or not. After each hundred packets of an
-interface there is a line with their number.
+Other people's networks do so, too. All IP packets leave with class CS1 (RFC 2474). Each tenth
+leaves with "congestion experienced" (RFC 3168), whether its sender supports ECN or not. After each
+hundred packets of an interface it prints a line with their number.
 """
 
 import select
@@ -26,12 +26,15 @@ def opened(interface):
 
 
 def field(old, number):
-    """A packet's class and mark, where it had another."""
+    """Returns the new DS field of a packet with this field and this number."""
     return CLASS | (CONGESTED if number % EACH == 0 else old & 3)
 
 
 def remark(frame, number):
-    """Changes the field, and for it the checksum of an IPv4 header (RFC 1624)."""
+    """Changes the DS field, and the checksum of an IPv4 header accordingly (RFC 1624).
+
+    Returns whether the frame is an IP packet.
+    """
     if frame[12:14] == IPV4:
         new = field(frame[15], number)
         total = (~int.from_bytes(frame[24:26]) & 0xFFFF) + (~frame[15] & 0xFFFF) + new

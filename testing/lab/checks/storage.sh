@@ -1,13 +1,15 @@
 #!/bin/sh
 # Storage over RDMA between two VMs.
 #
-#   storage.sh PROTOCOL serve ADDRESS DISK    a target at this address. DISK is `ram`, which is empty, or a file, which outlives the VM.
+#   storage.sh PROTOCOL serve ADDRESS DISK    starts a target at this address
 #   storage.sh PROTOCOL stop
-#   storage.sh PROTOCOL connect ADDRESS       prints the file that programs are to read and write
+#   storage.sh PROTOCOL connect ADDRESS       prints the file that programs read and write
 #   storage.sh PROTOCOL disconnect
 #
-# PROTOCOL is nvme (NVMe over Fabrics), iser (iSCSI Extensions for RDMA), srp (SCSI RDMA Protocol) or nfs (NFS 4.2). What the VM's kernel has for that is set
-# up as its documentation says: by configfs, by /dev/nvme-fabrics, by iscsiadm and mount.
+# DISK is `ram`, which is empty, or a file, which outlives the VM. PROTOCOL is nvme (NVMe over
+# Fabrics), iser (iSCSI Extensions for RDMA), srp (SCSI RDMA Protocol) or nfs (NFS 4.2). The script
+# sets up the VM's kernel as its documentation says: by configfs, /dev/nvme-fabrics, iscsiadm and
+# mount.
 set -eu
 protocol=$1 action=$2
 shift 2
@@ -16,20 +18,21 @@ config=/sys/kernel/config
 nqn=nqn.2026-01.vrdma:disk
 iqn=iqn.2026-01.vrdma:disk
 host=0b4a7c7e-5e1f-4d39-9c1c-6f1f4c1b7a10
-# Of the disk, too, so that an initiator knows it again when its target comes back.
-# What an initiator of SRP calls its target, whose parameter it is.
+# The id by which an initiator of SRP names its target. It is also a parameter of ib_srpt.
 service=0000000000000001
+# The disk's serial number. It is fixed, so that an initiator recognizes the disk when its target
+# comes back.
 serial=5c1f2b7d-97b1-4f0e-8f0e-3a1f6a1f7c11
 export_directory=/run/storage/export
 mount_point=/run/storage/mount
 mkdir -p $export_directory $mount_point
 
-# Waits until a command succeeds. Whoever started this script knows how long it may take.
+# Waits until a command succeeds. The caller of this script limits the time.
 await() {
     until "$@" >/dev/null 2>&1; do sleep 0.1; done
 }
 
-# The block device of a disk.
+# Makes the block device of a disk, and prints its path.
 disk() {
     if [ "$1" = ram ]; then
         modprobe brd rd_nr=1 rd_size=65536
@@ -79,7 +82,7 @@ nvme_stop() {
     no_disk
 }
 
-# A queue for each processor, at most two, and one that is polled.
+# There is a queue for each processor, at most two, and a polled queue.
 nvme_connect() {
     modprobe nvme-rdma
     nvme connect -t rdma -a "$1" -s 4420 -n $nqn -q nqn.2014-08.org.nvmexpress:uuid:$host -I $host \
@@ -144,7 +147,7 @@ iser_connect() {
     fi
     node="iscsiadm -m node -T $iqn -p $1:3260"
     $node -I iser -o new >&2
-    # A VM that is emulated may take its time to answer.
+    # An emulated VM may answer slowly.
     $node -o update -n 'node.conn[0].timeo.noop_out_interval' -v 30 >&2
     $node -o update -n 'node.conn[0].timeo.noop_out_timeout' -v 60 >&2
     $node -l >&2
@@ -164,7 +167,7 @@ iser_disconnect() {
     iscsiadm -m node -T $iqn -o delete >&2
 }
 
-# The target's port: its GUID, as ib_srpt writes it.
+# Prints the GUID of the target's port, in the format of ib_srpt.
 srp_port() {
     cat /sys/class/infiniband/*/node_guid | head -n 1
 }
@@ -185,7 +188,7 @@ srp_serve() {
     cd srpt/$port/$port
     mkdir lun/lun_0
     ln -s $config/target/core/iblock_0/disk lun/lun_0/disk
-    # It knows initiators by their address.
+    # The target identifies initiators by their addresses.
     for initiator in 10.77.0.1 10.77.0.2; do
         mkdir acls/$initiator acls/$initiator/lun_0
         ln -s $config/target/srpt/$port/$port/lun/lun_0 acls/$initiator/lun_0/disk
@@ -208,7 +211,7 @@ srp_stop() {
     cd $config/target
     rmdir srpt/$port/$port srpt/$port srpt core/iblock_0/disk core/iblock_0
     cd /
-    # It ends its sessions after their initiators have gone.
+    # ib_srpt can be removed once it has ended its sessions, after their initiators have left.
     await modprobe -r ib_srpt
     no_disk
 }
@@ -217,7 +220,8 @@ srp_connect() {
     modprobe -a ib_srp sd_mod
     set -- "$1" /sys/class/infiniband_srp/srp-*-1
     echo "id_ext=$service,ioc_guid=$service,dest=$1:5555,queue_size=64" >"$2/add_target"
-    # A target that is gone for a while is looked for each second, and given up never.
+    # If the target is lost, the initiator tries to reconnect each second. It never gives up, or after
+    # 600 s if the kernel refuses `off`.
     for remote in /sys/class/srp_remote_ports/port-*; do
         echo 1 >"$remote/reconnect_delay"
         echo off >"$remote/dev_loss_tmo" || echo 600 >"$remote/dev_loss_tmo"
@@ -241,9 +245,10 @@ nfs_serve() {
         mount "$(disk "$2")" $export_directory
     fi
     mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
-    # Reads and writes of up to a megabyte, however little memory the VM has.
+    # Allows reads and writes of up to 1 MiB, even with little memory in the VM.
     echo 1048576 >/proc/fs/nfsd/max_block_size
-    # Clients of a server that came back have so many seconds to say what they had open. Who they are is on the disk.
+    # After a restart of the server, clients have this many seconds to reclaim what they had open.
+    # The disk has the list of clients.
     echo 10 >/proc/fs/nfsd/nfsv4leasetime
     echo 10 >/proc/fs/nfsd/nfsv4gracetime
     mkdir -p $export_directory/clients
@@ -252,7 +257,7 @@ nfs_serve() {
     rpc.mountd --no-nfs-version 3 >&2
     exportfs -o "rw,fsid=0,insecure,no_root_squash,no_subtree_check,sync" "*:$export_directory" >&2
     rpc.nfsd --no-nfs-version 3 --rdma=20049 2 >&2
-    # Nobody had anything open on an empty disk.
+    # On an empty disk nobody had anything open, so there is nothing to reclaim.
     [ "$2" != ram ] || echo Y >/proc/fs/nfsd/v4_end_grace
 }
 

@@ -1,5 +1,5 @@
-# Fetches Linux's soft-iWARP from the source package of the kernel that the root has modules of; /mnt gets its sources, as they are.
-# The package comes from Debian: what is unpacked of it is that directory alone.
+# Fetches the sources of Linux's soft-iWARP, unchanged, into /mnt. They come from Debian's source
+# package of the root's kernel. Only siw's directory is unpacked.
 headers=$(echo /usr/src/linux-headers-*-common)
 version=$(dpkg-query --show --showformat '${Version}' "${headers#/usr/src/}")
 mkdir /mnt/download

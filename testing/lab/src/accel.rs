@@ -1,16 +1,16 @@
-//! What runs the guest's instructions.
+//! The accelerator: what executes the guest's instructions.
 
 /// KVM or emulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
-    /// The CPU.
+    /// The host's CPU, by KVM.
     Kvm,
     /// QEMU's translator.
     Tcg,
 }
 
 impl Accel {
-    /// `kvm` or `tcg`.
+    /// Returns `kvm` or `tcg`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",
@@ -18,7 +18,7 @@ impl Accel {
         }
     }
 
-    /// How much longer than under KVM things may take.
+    /// How many times longer things may take than under KVM.
     pub fn slowness(self) -> u32 {
         match self {
             Self::Kvm => 1,

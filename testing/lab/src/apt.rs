@@ -1,5 +1,5 @@
-//! The machine's own package sources: which mirror it uses and how, so that the roots come from the
-//! same place.
+//! The machine's package sources: which mirror it uses and how. The roots come from the same
+//! mirror.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,29 +9,29 @@ use anyhow::{Context, Result, bail};
 
 use crate::{paths, proc};
 
-/// The archive's keys.
+/// The keyring of Debian's archive.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// One place that Debian's archive can be had from.
+/// A mirror of Debian's archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
     /// Base address.
     pub uri: String,
     /// Whether the machine trusts it without signatures.
     pub trusted: bool,
-    /// The keys that the machine checks it by.
+    /// The keyring by which the machine checks it.
     pub keyring: PathBuf,
 }
 
 impl Mirror {
-    /// A line of a sources.list for one suite.
+    /// Returns a line of a sources.list for one suite.
     pub fn line(&self, kind: &str, suite: &str) -> String {
         let options = if self.trusted { "[trusted=yes] " } else { "" };
         format!("{kind} {options}{} {suite} main", self.uri)
     }
 }
 
-/// A mirror that the machine's sources name and that has all these suites.
+/// Returns a mirror from the machine's sources that has all these suites.
 pub fn mirror(suites: &[&str]) -> Result<Mirror> {
     let codename = codename()?;
     let named: Vec<Mirror> = sites(&index_targets()?, &codename).iter().map(|site| site.mirror()).collect();
@@ -52,7 +52,7 @@ pub fn mirror(suites: &[&str]) -> Result<Mirror> {
     )
 }
 
-/// The machine's settings of how to download, as `Name "value"` for `mmdebstrap --aptopt`.
+/// Returns the machine's download settings, as `Name "value"` for `mmdebstrap --aptopt`.
 pub fn options() -> Result<Vec<String>> {
     let kept = [
         "Acquire::Check-Valid-Until",
@@ -79,7 +79,7 @@ pub fn options() -> Result<Vec<String>> {
     Ok(options)
 }
 
-/// The release that the machine runs.
+/// Returns the code name of the machine's release.
 pub fn codename() -> Result<String> {
     let release = paths::read(Path::new("/etc/os-release"))?;
     let name = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
@@ -89,7 +89,7 @@ pub fn codename() -> Result<String> {
         .to_owned())
 }
 
-/// What apt fetches lists of packages from, a line for each list.
+/// Returns apt's package lists, one a line, in [`Site::FORMAT`].
 fn index_targets() -> Result<String> {
     let ask = || {
         let mut command = Command::new("apt-get");
@@ -100,14 +100,14 @@ fn index_targets() -> Result<String> {
     if !said.trim().is_empty() {
         return Ok(said);
     }
-    // Only of what it has lists of apt knows the release.
+    // apt knows the release only of lists that it has fetched.
     let mut update = Command::new("apt-get");
     update.arg("update");
     proc::run_logged("apt-get update", update, &paths::log("apt-update")?, proc::LONG)?;
     ask()
 }
 
-/// A source of the machine.
+/// A package source of the machine.
 #[derive(Debug, PartialEq, Eq)]
 struct Site {
     uri: String,
@@ -118,8 +118,11 @@ struct Site {
 impl Site {
     const FORMAT: &str = "$(SITE)\t$(CODENAME)\t$(COMPONENT)\t$(TRUSTED)\t$(FILENAME)";
 
-    /// apt does not say why it trusts a source: its signature, or the sources' own words. So the
-    /// signature is checked; who cannot check it takes it for a good one.
+    /// Returns the source's mirror.
+    ///
+    /// apt does not say why it trusts a source: because of its signature, or because the sources'
+    /// settings say so. So the signature is checked. If it cannot be checked, it is taken for
+    /// valid.
     fn mirror(&self) -> Mirror {
         let signer = self.release().map(|release| signer(&release));
         let unsigned = matches!(signer, Some(Ok(None)));
@@ -127,7 +130,9 @@ impl Site {
         Mirror { uri: self.uri.clone(), trusted: self.trusted && unsigned, keyring }
     }
 
-    /// What apt fetched with the list: all lists of a release start with the same words.
+    /// Returns the `InRelease` file that apt fetched with the list.
+    ///
+    /// The names of all lists of a release begin like the name of that file.
     fn release(&self) -> Option<PathBuf> {
         let list = self.list.file_name()?.to_string_lossy().into_owned();
         fs::read_dir(self.list.parent()?).ok()?.flatten().map(|entry| entry.path()).find(|path| {
@@ -137,7 +142,7 @@ impl Site {
     }
 }
 
-/// Sources of the release's main component.
+/// Returns the sources of the release's main component.
 fn sites(said: &str, codename: &str) -> Vec<Site> {
     let mut sites = Vec::new();
     for line in said.lines() {
@@ -153,7 +158,7 @@ fn sites(said: &str, codename: &str) -> Vec<Site> {
     sites
 }
 
-/// The machine's keyrings, Debian's own first.
+/// Returns the machine's keyrings, Debian's own first.
 fn keyrings() -> Vec<PathBuf> {
     let mut keyrings = vec![PathBuf::from(KEYRING), "/etc/apt/trusted.gpg".into()];
     for directory in ["/etc/apt/trusted.gpg.d", "/etc/apt/keyrings", "/usr/share/keyrings"] {
@@ -163,7 +168,7 @@ fn keyrings() -> Vec<PathBuf> {
     keyrings
 }
 
-/// The keyring by which the file is signed, if there is one.
+/// Returns the keyring that verifies the file's signature, if there is one.
 fn signer(release: &Path) -> Result<Option<PathBuf>> {
     for keyring in keyrings() {
         let mut command = Command::new("gpgv");
@@ -176,7 +181,7 @@ fn signer(release: &Path) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// For a mirror whose path holds a date (`.../20250520T000000Z/...`), the same one of today.
+/// Returns today's snapshot of a mirror whose path holds a date (`.../20250520T000000Z/...`).
 fn undated(mirror: &Mirror) -> Option<Mirror> {
     let is_date = |part: &str| {
         part.len() == 16
@@ -194,7 +199,8 @@ fn undated(mirror: &Mirror) -> Option<Mirror> {
     })
 }
 
-/// Asks with apt's own downloader, which knows the machine's proxies.
+/// Whether the mirror has the suite. Asks by apt's own downloader, which knows the machine's
+/// proxies.
 fn has_suite(mirror: &Mirror, suite: &str) -> bool {
     let file = std::env::temp_dir().join(format!("vrdma-inrelease-{}", std::process::id()));
     let url = format!("{}/dists/{suite}/InRelease", mirror.uri.trim_end_matches('/'));
@@ -237,7 +243,7 @@ mod tests {
         let list = directory.path().join("x_debian_dists_bookworm_main_binary-amd64_Packages.lz4");
         let site = Site { uri: "http://x/debian".into(), trusted: true, list };
         assert_eq!(site.release().unwrap(), directory.path().join("x_debian_dists_bookworm_InRelease"));
-        // Trusted, and signed by nobody: by the sources' own words.
+        // It is trusted, and nobody has signed it: the sources' settings say so.
         assert!(site.mirror().trusted);
     }
 

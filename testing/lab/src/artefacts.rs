@@ -1,6 +1,8 @@
-//! What changes too often to be part of the image: backend, kernel module, provider, agent, test
-//! programs. Each is built only when its sources changed; the guest's share is laid out as a second
-//! layer that `vm-init` copies over the image.
+//! Builds what changes too often to be part of the image.
+//!
+//! That is the backend, kernel module, provider, agent and test programs. Each is built only if its
+//! sources changed. The guest's share is laid out as a second layer, which `vm-init` copies over
+//! the image.
 
 mod common;
 mod layout;
@@ -24,7 +26,7 @@ pub use layout::{lay_out_host, strip_debug};
 pub use modules::{build_module_in, kernel_module, said_of_module};
 use modules::{faults, module, test_module};
 
-/// What was built; absent sources give `None`.
+/// Build results. `None` means that the sources are absent, or that the part was left out.
 pub struct Artefacts {
     /// The agent that runs commands in a VM.
     pub agent: PathBuf,
@@ -34,14 +36,14 @@ pub struct Artefacts {
     pub module: Option<PathBuf>,
     /// `vrdma_test_ulp.ko`, a user of the verbs inside the kernel.
     pub test_module: Option<PathBuf>,
-    /// `vrdma_test_faults.ko`, for the kernel that finds them.
+    /// `vrdma_test_faults.ko`, for the debug kernel, which has to find its faults.
     pub faults: Option<PathBuf>,
     /// The rdma-core provider.
     pub provider: Option<PathBuf>,
     /// The backend daemon.
     pub backend: Option<PathBuf>,
-    /// What modprobe knows of a kernel that the image is not made for: a directory that goes over
-    /// `/usr`.
+    /// Module data for modprobe if the image is made for another kernel. The directory is copied
+    /// over `/usr`.
     pub modprobe: Option<PathBuf>,
 }
 
@@ -63,21 +65,24 @@ impl Part {
     pub const ALL: [Self; 4] = [Self::Programs, Self::Module, Self::Provider, Self::Backend];
 }
 
-/// How our own programs are built.
+/// How the project's own programs are built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Build {
     /// As they are installed: optimized as a whole, which takes minutes.
     #[default]
     Release,
-    /// For a demo: optimized, each crate by itself.
+    /// For a demo: each crate is optimized by itself.
     Quick,
-    /// As for the tests without VMs: with assertions. Where those tests ran, there is nothing to
-    /// build. What runs within VMs is optimized, but not as a whole.
+    /// As for the tests without VMs: with assertions.
+    ///
+    /// If those tests have run, there is nothing to build. Programs that run in VMs are optimized,
+    /// but not as a whole.
     Tests,
 }
 
-/// Builds everything whose sources exist, except the parts that are not wanted. The kernel is
-/// there.
+/// Builds everything whose sources exist, except the parts in `without`.
+///
+/// The kernel's image must already exist.
 pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> {
     let _lock = image::lock()?;
     let part = |part, build: &dyn Fn() -> Result<Option<PathBuf>>| -> Result<Option<PathBuf>> {
@@ -90,7 +95,7 @@ pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> 
         faults: if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None },
         provider: part(Part::Provider, &|| provider(how))?,
         backend: part(Part::Backend, &|| backend(how))?,
-        // Last: cargo builds one thing at a time in a directory, and the backend is built in the
+        // The agent comes last: cargo locks a target directory, and the backend is built in the
         // agent's.
         agent: agent(how)?,
         modprobe: kernel.modprobe(),
@@ -98,7 +103,7 @@ pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> 
 }
 
 impl Build {
-    /// The profile of cargo for what runs within VMs.
+    /// Returns the cargo profile for what runs in VMs.
     fn guest_profile(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -124,7 +129,7 @@ fn backend(how: Build) -> Result<Option<PathBuf>> {
     program("the backend", "vrdma-backend", "vrdma-backend", how).map(Some)
 }
 
-/// Builds a program of a package of ours.
+/// Builds a program of one of the project's packages.
 fn program(what: &str, package: &str, name: &str, how: Build) -> Result<PathBuf> {
     let target = paths::cargo_target();
     match how {
@@ -143,8 +148,9 @@ fn program(what: &str, package: &str, name: &str, how: Build) -> Result<PathBuf>
     }
 }
 
-/// Builds the workspace as cargo does for its tests: any other selection has other features, and
-/// builds its dependencies anew.
+/// Builds the workspace as cargo does for its tests.
+///
+/// Any other selection of packages has other features, and would rebuild the dependencies.
 fn programs_of_tests() -> Result<()> {
     static BUILT: OnceLock<()> = OnceLock::new();
     if BUILT.get().is_none() {
@@ -157,39 +163,41 @@ fn programs_of_tests() -> Result<()> {
     Ok(())
 }
 
-/// Builds what takes long and needs no root: linking with all optimizations is work for one
-/// processor, so it goes well beside other things. Who needs a program builds it again, which takes
-/// no time then, and hears of errors.
+/// Builds release programs that take long and need no root.
+///
+/// Linking with all optimizations keeps only one processor busy, so it runs well beside other work.
+/// Users of a program build it again, which then takes no time and reports errors.
 pub fn ahead() -> Result<()> {
     backend(Build::Release)?;
     program_of(&TEST_PEER, Build::Release).map(|_| ())
 }
 
-/// Likewise what runs within VMs. The image is there.
+/// Builds what runs in VMs, ahead of its use. The image must already exist.
 pub fn guest_ahead(how: Build) -> Result<()> {
     build(&[Part::Backend], Kernel::Usual, how).map(|_| ())
 }
 
-/// The backend alone, unless it is left out.
+/// Builds the backend alone, unless it is left out.
 pub fn backend_unless(without: &[Part], how: Build) -> Result<Option<PathBuf>> {
     if without.contains(&Part::Backend) { Ok(None) } else { backend(how) }
 }
 
-/// The backend alone, as it is installed.
+/// Builds the backend alone, as it is installed.
 pub fn backend_program() -> Result<PathBuf> {
     let _lock = image::lock()?;
     backend(Build::Release)?.context("the sources of the backend are not there")
 }
 
-/// `vrdma-perf`.
+/// Builds `vrdma-perf`.
 pub fn perf() -> Result<PathBuf> {
     let _lock = image::lock()?;
     cargo_build("vrdma-perf", &["--package", "vrdma-perf"], "perf")?;
     Ok(paths::cargo_target().join("release/vrdma-perf"))
 }
 
-/// `vrdma-perf` whose daemon keeps an account of its cycles. Built elsewhere, so that neither takes
-/// the other's place.
+/// Builds `vrdma-perf` with a daemon that counts its cycles.
+///
+/// It has a target directory of its own, so that neither build replaces the other.
 pub fn perf_with_account() -> Result<PathBuf> {
     let _lock = image::lock()?;
     let target = paths::workspace().join("target/account");
@@ -199,7 +207,7 @@ pub fn perf_with_account() -> Result<PathBuf> {
     Ok(target.join("release/vrdma-perf"))
 }
 
-/// What a message calls a program of the tests, and its file.
+/// A program of the tests: its name in messages, and its file.
 type TestProgram = (&'static str, &'static str);
 
 const TEST_PEER: TestProgram = ("the peer without a VM", "vrdma-test-peer");
@@ -209,19 +217,19 @@ fn program_of((what, name): &TestProgram, how: Build) -> Result<PathBuf> {
     program(what, "vrdma-tests", name, how)
 }
 
-/// A guest without a VM, for tests: `vrdma-test-peer`.
+/// Builds `vrdma-test-peer`, a guest without a VM for tests.
 pub fn test_peer(how: Build) -> Result<PathBuf> {
     let _lock = image::lock()?;
     program_of(&TEST_PEER, how)
 }
 
-/// A guest without a VM, for a daemon that runs in a VM: `vrdma-test-guest`.
+/// Builds `vrdma-test-guest`, a guest without a VM for a daemon that runs in a VM.
 pub fn test_guest() -> Result<PathBuf> {
     let _lock = image::lock()?;
     program_of(&TEST_GUEST, Build::Release)
 }
 
-/// Cargo knows best whether there is something to do.
+/// Builds by cargo in release mode. Cargo itself knows whether there is something to do.
 fn cargo_build(what: &str, arguments: &[&str], log: &str) -> Result<()> {
     cargo_build_as("release", what, arguments, log)
 }
@@ -234,10 +242,11 @@ fn cargo_build_as(profile: &str, what: &str, arguments: &[&str], log: &str) -> R
     quiet_step(&format!("building {what}"), &log, command)
 }
 
-/// Builds the guest programs: each `vr-*.c` with what they share, by the compiler of the guest
-/// root.
+/// Builds the guest programs with the compiler of the guest root.
+///
+/// Each `vr-*.c` is linked with the object files that all programs share.
 fn programs() -> Result<Option<PathBuf>> {
-    // The headers of the device's ABI are the kernel module's; the sources name them by this path.
+    // The sources include the kernel module's ABI header by this path.
     const SCRIPT: &str = "cd /mnt
         for source in *.c; do
             gcc -O2 -g -Wall -Wextra -Werror -D_GNU_SOURCE -c $source
@@ -284,7 +293,7 @@ fn provider(how: Build) -> Result<Option<PathBuf>> {
     Ok(Some(provider_target().join(profile).join("libvrdma.so")))
 }
 
-/// A cargo command for the provider's own workspace, which is built against the guest's rdma-core.
+/// Returns a cargo command for the provider's own workspace, built against the guest's rdma-core.
 pub fn provider_cargo(subcommand: &str) -> Command {
     let mut command = cargo();
     command.arg(subcommand).arg("--manifest-path");

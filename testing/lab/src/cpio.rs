@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// An initramfs under construction. Parent directories must be added before what is in them.
+/// An initramfs under construction. Add a directory before its entries.
 pub struct Archive<W> {
     to: W,
     inode: u32,
@@ -44,7 +44,7 @@ impl<W: Write> Archive<W> {
             0, // user
             0, // group
             1, // links
-            0, // time: always the same, so that the archive is too
+            0, // time: fixed, so that equal inputs give equal archives
             size,
             0, // device that holds the file
             0,
@@ -81,7 +81,7 @@ mod tests {
         archive.file("bin/a", 0o755, b"hello").unwrap();
         let bytes = archive.finish().unwrap();
         assert_eq!(bytes.len() % 4, 0);
-        // 110 bytes of header, name, padding; the file's size is the seventh field.
+        // The header has 110 bytes; name and padding follow. The file's size is the seventh field.
         assert_eq!(&bytes[..6], b"070701");
         let file = &bytes[116..];
         assert_eq!(&file[..6], b"070701");

@@ -1,4 +1,4 @@
-//! The RDMA devices of a VM: ours, and those of its kernel.
+//! The RDMA devices of a VM: vrdma, and the kernel's own.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::vm::Vm;
 /// The device that the programs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Device {
-    /// Ours.
+    /// The vrdma device.
     Vrdma,
-    /// The kernel's rdma_rxe over the VMs' Ethernet link: for comparison, and to try VMs without
+    /// The kernel's `rdma_rxe` over the VMs' Ethernet link: for comparison, and to try VMs without
     /// the backend.
     Rxe,
-    /// Linux's soft-iWARP over the VMs' Ethernet link, as a peer of ours.
+    /// Linux's soft-iWARP over the VMs' Ethernet link, as a peer of vrdma.
     #[value(skip)]
     Siw,
 }
 
 impl Device {
-    /// Its name in the VMs.
+    /// Returns the device's name in the VMs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Vrdma => "vrdma0",
@@ -30,7 +30,7 @@ impl Device {
         }
     }
 
-    /// Makes the device appear in a VM where the kernel does not do so by itself.
+    /// Makes the device appear in a VM, if the kernel does not do so by itself.
     pub fn prepare_in(self, vm: &Vm, patience: Duration) -> Result<()> {
         const RXE: &str = "test -d /sys/class/infiniband/rxe0 || { modprobe rdma_rxe && \
             rdma link add rxe0 type rxe netdev eth0; }";
@@ -41,15 +41,15 @@ impl Device {
         }
     }
 
-    /// The index of the GID that is RoCE v2 and this VM's IPv4 address.
+    /// Returns the index of the RoCE v2 GID of this VM's IPv4 address.
     pub fn gid_index(self, vm: &Vm) -> Result<u32> {
-        // An IPv4 address in a GID: ::ffff:a.b.c.d.
+        // An IPv4 address in a GID is `::ffff:a.b.c.d`.
         self.gid_index_of(vm, "0000:0000:0000:0000:0000:ffff:*", Duration::from_secs(30))
     }
 
-    /// The index of the first GID that is RoCE v2 and that the shell pattern fits; waits for it.
+    /// Waits for the first RoCE v2 GID that matches the shell pattern, and returns its index.
     pub fn gid_index_of(self, vm: &Vm, pattern: &str, patience: Duration) -> Result<u32> {
-        // Table entries that are empty cannot be read; that is no error.
+        // Empty table entries cannot be read. That is no error.
         let script = format!(
             "cd /sys/class/infiniband/{}/ports/1 || exit 1
              while :; do

@@ -1,4 +1,4 @@
-//! Content hashes and the stamps that make steps skippable.
+//! Content hashes, and stamps by which steps are skipped.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -9,12 +9,12 @@ use sha2::{Digest, Sha256};
 
 use crate::paths;
 
-/// Collects what a step's result depends on.
+/// The inputs of a step, collected in a hash.
 #[derive(Default)]
 pub struct Inputs(Sha256);
 
 impl Inputs {
-    /// Starts with a word that changes when the step itself changes.
+    /// Starts the hash with a word that changes when the step itself changes.
     pub fn new(recipe: &str) -> Self {
         Self::default().text(recipe)
     }
@@ -26,8 +26,9 @@ impl Inputs {
         self
     }
 
-    /// Adds a file, or all files of a directory tree except build output. What does not exist
-    /// counts as such.
+    /// Adds a file, or all files of a directory tree except build output.
+    ///
+    /// A file that does not exist is hashed as absent.
     pub fn path(mut self, path: &Path) -> Result<Self> {
         self.add(path)?;
         Ok(self)
@@ -55,13 +56,13 @@ impl Inputs {
         Ok(())
     }
 
-    /// The hash as text.
+    /// Returns the hash as hexadecimal text.
     pub fn finish(self) -> String {
         self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// What builds leave behind in source directories.
+/// Whether the path is what builds leave behind in source directories.
 pub fn is_output(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let ends = [".ko", ".o", ".mod", ".mod.c", ".cmd", ".d"];
@@ -72,14 +73,14 @@ pub fn is_output(path: &Path) -> bool {
         || ends.iter().any(|end| name.ends_with(end))
 }
 
-/// A file next to a step's result that holds the hash of its inputs.
+/// A file next to a step's result that holds the hash of the step's inputs.
 pub struct Stamp<'a> {
     result: &'a Path,
     hash: String,
 }
 
 impl<'a> Stamp<'a> {
-    /// The stamp of `result` when made from inputs with this hash.
+    /// Returns the stamp of a `result` that is made from inputs with this hash.
     pub fn new(result: &'a Path, hash: String) -> Self {
         Self { result, hash }
     }
@@ -90,7 +91,7 @@ impl<'a> Stamp<'a> {
         name.into()
     }
 
-    /// Whether the result is there and was made from these inputs.
+    /// Whether the result exists and was made from these inputs.
     pub fn is_current(&self) -> bool {
         self.result.exists() && fs::read_to_string(self.file()).is_ok_and(|hash| hash == self.hash)
     }

@@ -1,5 +1,6 @@
-//! The VMs' image: kernel, initramfs and a read-only root, made from the guest root and cached by
-//! content.
+//! The VM image: kernel, initramfs and a read-only root.
+//!
+//! It is made from the guest root, and rebuilt only if its inputs changed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -18,12 +19,12 @@ use crate::{needs, paths, proc, roots, ui};
 
 /// What an image is made of.
 struct Recipe {
-    /// Its directory.
+    /// The name of its directory.
     name: &'static str,
     root: PathBuf,
-    /// What of the root does not go into it.
+    /// Patterns of the root's files that do not go into the image.
     strip: &'static str,
-    /// Kernel modules that do.
+    /// Names of kernel modules that go into the image, with their dependencies.
     modules: &'static str,
 }
 
@@ -41,19 +42,19 @@ fn host_recipe() -> Recipe {
 pub const INITRAMFS_INIT: &str = include_str!("../image/initramfs-init");
 const VM_INIT: &str = include_str!("../image/vm-init");
 
-/// Modules that the initramfs loads, in this order (dependencies are put before them).
+/// Modules that the initramfs loads, in this order. Their dependencies are loaded before them.
 const EARLY: [&str; 5] = ["virtio_pci", "crc32c_generic", "virtio_blk", "ext4", "overlay"];
 
-/// Disk space that the roots and the image want, in MiB.
+/// Disk space, in MiB, that the roots and the image need.
 const SPACE: u64 = 6 * 1024;
 
-/// Where a built image's parts are.
+/// Paths of a built image's parts.
 pub struct Image {
-    /// The kernel, unpacked when it could be.
+    /// The kernel: an ELF file if it could be unpacked, else a bzImage.
     pub kernel: PathBuf,
     /// The initramfs.
     pub initramfs: PathBuf,
-    /// The ext4 file.
+    /// The root file system, an ext4 file.
     pub root: PathBuf,
 }
 
@@ -64,10 +65,10 @@ impl Image {
     }
 }
 
-/// Held while roots, image or artefacts are built, so that two xtasks do not build the same thing.
+/// A lock held while roots, image or artefacts are built, so that two xtasks do not build the same.
 pub struct BuildLock(#[expect(dead_code, reason = "unlocks on drop")] Flock<File>);
 
-/// Waits for its turn to build.
+/// Waits for the build lock.
 pub fn lock() -> Result<BuildLock> {
     paths::make_dir(&paths::vm())?;
     let file = File::create(paths::vm().join("lock"))?;
@@ -79,7 +80,7 @@ pub fn lock() -> Result<BuildLock> {
     }
 }
 
-/// Makes sure that roots and image are there.
+/// Makes sure that the roots and the image exist.
 pub fn ensure() -> Result<Image> {
     ensure!(nix::unistd::geteuid().is_root(), "roots and images are made as root: run this with sudo");
     let _lock = lock()?;
@@ -92,7 +93,7 @@ pub fn ensure() -> Result<Image> {
     build(&guest_recipe())
 }
 
-/// Makes sure that the image of a VM is there that plays a host with a NIC.
+/// Makes sure that the image of a VM exists that acts as a host with a NIC.
 pub fn ensure_host() -> Result<Image> {
     let _lock = lock()?;
     needs::ensure()?;
@@ -141,15 +142,16 @@ fn build(recipe: &Recipe) -> Result<Image> {
     Ok(Image::at(&directory))
 }
 
-/// Takes the ELF kernel out of a bzImage: QEMU starts it directly (PVH), and nothing is left to
-/// decompress, which is slow in an emulated CPU. A bzImage that is packed in an unexpected way is
-/// used as it is.
+/// Extracts the ELF kernel from a bzImage.
+///
+/// QEMU starts an ELF kernel directly (PVH). The guest then does not have to decompress it, which
+/// is slow in an emulated CPU. A bzImage with an unknown packing is used as it is.
 fn unpack_kernel(from: &Path, to: &Path) -> Result<()> {
     let image = fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
     let word =
         |at: usize| image.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize);
     // Offsets in the setup header of the x86 boot protocol: number of setup sectors, payload offset
-    // and length.
+    // and payload length.
     let header = (image.get(0x1f1).copied().map(usize::from), word(0x248), word(0x24c));
     let payload = match header {
         (Some(sectors), Some(offset), Some(length)) => {
@@ -170,7 +172,8 @@ fn unpack_kernel(from: &Path, to: &Path) -> Result<()> {
         let child = command.spawn();
         let mut child =
             child.map_err(|error| proc::cannot_start(program.as_ref(), "unpacking the kernel", error))?;
-        // A complaint about what follows the stream does not matter; the result is looked at below.
+        // The unpacker's error about data after the stream does not matter. The result is checked
+        // below.
         let _ = child.stdin.take().context("no pipe")?.write_all(payload);
         child.wait()?;
         let mut magic = [0; 4];
@@ -183,7 +186,7 @@ fn unpack_kernel(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a tree by hard links, without what the patterns name.
+/// Copies a tree by hard links, without paths that match the patterns.
 pub fn link_tree(from: &Path, to: &Path, place: &str, strip: &[&str]) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
         let entry = entry?;
@@ -209,8 +212,7 @@ pub fn link_tree(from: &Path, to: &Path, place: &str, strip: &[&str]) -> Result<
     Ok(())
 }
 
-/// Whether a path is what the pattern names: the same, or the same up to a `*` within the last
-/// part.
+/// Whether a path matches a pattern. A `*` matches any text without `/`.
 fn matches(pattern: &str, path: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == path,
@@ -223,7 +225,7 @@ fn matches(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// Puts the listed modules and what they need into the tree, unpacked.
+/// Copies the listed modules and their dependencies into the tree, uncompressed.
 fn install_modules(recipe: &Recipe, tree: &Path, version: &str) -> Result<()> {
     let from = recipe.root.join("usr/lib/modules").join(version);
     let to = tree.join("usr/lib/modules").join(version);
@@ -263,18 +265,20 @@ fn read_module(path: &Path) -> Result<Vec<u8>> {
     Ok(module)
 }
 
-/// How much of a module is its signature. Checking it takes an emulated CPU longer than all else
-/// about loading.
+/// Returns the length of a module's signature, in bytes.
+///
+/// In an emulated CPU, checking the signature takes longer than the rest of loading the module.
 fn signature_length(module: &[u8]) -> usize {
     const MARK: &[u8] = b"~Module signature appended~\n";
-    // Before the mark: 12 bytes, of which the last four are the signature's length, big-endian.
+    // Before the mark there are 12 bytes. The last four of them are the signature's length,
+    // big-endian.
     let Some(signed) = module.strip_suffix(MARK) else { return 0 };
     let length = signed.last_chunk().map_or(0, |bytes: &[u8; 4]| u32::from_be_bytes(*bytes) as usize);
     let all = MARK.len() + 12 + length;
     if all <= module.len() { all } else { 0 }
 }
 
-/// `modules.dep`: each module's file and the files that it needs.
+/// The content of `modules.dep`: each module's file, and the files that it needs.
 struct Dependencies(Vec<(String, Vec<String>)>);
 
 impl Dependencies {
@@ -287,19 +291,19 @@ impl Dependencies {
         Ok(Self(text.lines().filter_map(line).collect()))
     }
 
-    /// The files to load for a module, in order.
+    /// Returns the files to load for a module, in order.
     fn with_needs(&self, module: &str) -> Option<Vec<String>> {
         let is_it = |file: &str| {
             let stem = file.rsplit('/').next().unwrap_or_default().split('.').next().unwrap_or_default();
             stem.replace('-', "_") == module.replace('-', "_")
         };
         let (file, needs) = self.0.iter().find(|(file, _)| is_it(file))?;
-        // modules.dep lists the nearest need first.
+        // `modules.dep` lists the direct dependencies first.
         Some(needs.iter().rev().chain([file]).cloned().collect())
     }
 }
 
-/// What the tree lacks of a bootable system.
+/// Adds to the tree what a bootable system needs besides the root's files.
 fn furnish(tree: &Path) -> Result<()> {
     for directory in ["proc", "sys", "dev", "run", "tmp", "root", "share", "mnt", "var/log", "var/tmp"] {
         paths::make_dir(&tree.join(directory))?;
@@ -307,7 +311,7 @@ fn furnish(tree: &Path) -> Result<()> {
     let init = tree.join("usr/sbin/vm-init");
     paths::write(&init, VM_INIT)?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
-    // Files of the tree are hard links into the guest root: never write into one, replace it.
+    // Files of the tree are hard links into the guest root. Never write into one: replace it.
     for (name, content) in [
         ("etc/hostname", "vm\n"),
         ("etc/hosts", "127.0.0.1 localhost\n10.77.0.1 a\n10.77.0.2 b\n::1 localhost\n"),

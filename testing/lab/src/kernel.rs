@@ -1,6 +1,7 @@
-//! The kernels that VMs boot: Debian's, and one that finds faults. Debian has none such, so it is
-//! built from Debian's sources with KASAN, lockdep, kmemleak and their like: small, with all that
-//! VMs want built in, once.
+//! The kernels that VMs boot: Debian's, and a debug kernel that finds faults.
+//!
+//! Debian has no such kernel. So it is built, once, from Debian's sources with KASAN, lockdep,
+//! kmemleak and similar options. It is small, and everything that the VMs need is built in.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,13 +15,15 @@ use crate::{paths, proc, roots, ui};
 
 const CONFIG: &str = include_str!("../image/kernel-debug.config");
 const BUILD: &str = include_str!("../image/kernel-debug.sh");
-/// The package that has the sources.
+/// The package that contains the sources.
 const SOURCES: &str = "linux-source-6.12";
 
-/// A busy machine of two processors takes more than an hour. What an interrupted build has done
-/// stays.
+/// Time limit of the debug kernel's build.
+///
+/// A busy machine with two processors takes more than an hour. A build that was interrupted
+/// continues.
 const PATIENCE: Duration = Duration::from_secs(5 * 60 * 60);
-/// Disk space that root, sources and objects want, in MiB.
+/// Disk space, in MiB, for the root, the sources and the objects.
 const SPACE: u64 = 4 * 1024;
 
 /// A kernel of VMs.
@@ -29,13 +32,12 @@ pub enum Kernel {
     /// Debian's.
     #[default]
     Usual,
-    /// With KASAN, lockdep, kmemleak and more. It is built when it is wanted for the first time,
-    /// which takes an hour.
+    /// With KASAN, lockdep, kmemleak and more. It is built on first use, which takes an hour.
     Debug,
 }
 
 impl Kernel {
-    /// How much longer than with the usual one things may take.
+    /// How many times longer things may take than with Debian's kernel.
     pub fn slowness(self) -> u32 {
         match self {
             Self::Usual => 1,
@@ -43,8 +45,9 @@ impl Kernel {
         }
     }
 
-    /// Memory that a VM needs at least, in MiB. KASAN takes an eighth of all, and what is freed is
-    /// kept for a while.
+    /// The memory that a VM needs at least, in MiB.
+    ///
+    /// KASAN takes an eighth of all memory, and keeps freed memory for a while.
     pub fn least_memory(self) -> u32 {
         match self {
             Self::Usual => 0,
@@ -52,16 +55,16 @@ impl Kernel {
         }
     }
 
-    /// More words for its command line.
+    /// Returns additional words for the kernel's command line.
     pub fn words(self) -> &'static str {
         match self {
             Self::Usual => "",
-            // KASAN would else report the first fault alone.
+            // Otherwise KASAN would report only the first fault.
             Self::Debug => "kasan_multi_shot",
         }
     }
 
-    /// The image with this kernel, which is built if it is not there.
+    /// Returns the image with this kernel. Builds it unless it is up to date.
     pub fn image(self, usual: Image) -> Result<Image> {
         match self {
             Self::Usual => Ok(usual),
@@ -69,8 +72,9 @@ impl Kernel {
         }
     }
 
-    /// What modprobe is to know of it, if that is not in the image: `lib/modules/VERSION`, which
-    /// says what is built in.
+    /// Returns module data for modprobe, if it is not in the image.
+    ///
+    /// Its `lib/modules/VERSION` lists what is built in.
     pub fn modprobe(self) -> Option<PathBuf> {
         match self {
             Self::Usual => None,
@@ -78,7 +82,8 @@ impl Kernel {
         }
     }
 
-    /// Where its modules are built: a root, and in it the kernel's build directory.
+    /// Returns where the kernel's modules are built: a root, and the kernel's build directory in
+    /// it.
     pub fn headers(self) -> Result<(PathBuf, String)> {
         Ok(match self {
             Self::Usual => (paths::guest_root(), format!("/lib/modules/{}/build", roots::kernel_version()?)),
@@ -86,7 +91,7 @@ impl Kernel {
         })
     }
 
-    /// What its modules depend on.
+    /// Returns a text that changes if the kernel's modules have to be rebuilt.
     pub fn identity(self) -> Result<String> {
         match self {
             Self::Usual => roots::kernel_version(),
@@ -94,7 +99,7 @@ impl Kernel {
         }
     }
 
-    /// The file that holds a module for it.
+    /// Returns the file name of a module for this kernel.
     pub fn module_file(self, name: &str) -> String {
         match self {
             Self::Usual => format!("{name}.ko"),
@@ -102,7 +107,7 @@ impl Kernel {
         }
     }
 
-    /// An error if a module does not have what this kernel finds faults by.
+    /// Checks that a module has KASAN's instrumentation exactly if this kernel has KASAN.
     pub fn check_module(self, name: &str, bytes: &[u8]) -> Result<()> {
         const CALL: &[u8] = b"__asan_";
         let watched = bytes.windows(CALL.len()).any(|window| window == CALL);
@@ -115,7 +120,7 @@ fn directory() -> PathBuf {
     paths::vm().join("kernel-debug")
 }
 
-/// The image with the kernel that finds faults.
+/// Returns the image with the debug kernel.
 fn debug(usual: Image) -> Result<Image> {
     let _lock = image::lock()?;
     let directory = directory();

@@ -1,5 +1,7 @@
-//! The lab: VMs and what they are made of. It builds the roots, the image and our programs, boots
-//! VMs on hosts that wires join, and runs commands in them. All other tooling stands on it.
+//! The lab: VMs and hosts for tests, and what they are made of.
+//!
+//! It builds the Debian roots, the VM image and the project's programs. It boots VMs on hosts that
+//! wires join, and runs commands in them. All other test tooling uses it.
 
 pub mod accel;
 pub mod apt;

@@ -1,10 +1,12 @@
-//! What the build and the tests need of the machine, and how to get what is missing.
+//! Checks the machine's prerequisites for builds and tests, and installs what is missing.
 //!
-//! A need is met by its package, as dpkg says, or from elsewhere, as whoever uses it finds it: a
-//! library by pkg-config, libclang by bindgen's own search, a program by the path. A file's
-//! presence says nothing: `libclang-cpp14` brings files named libclang and no libclang, `dpdk` no
-//! `dpdk-testpmd` on Debian 12. Where there is no dpkg, packages without another proof are taken
-//! for granted.
+//! A prerequisite is met if dpkg lists its package as installed. It is also met if its user finds
+//! it elsewhere. pkg-config finds a library, bindgen's own search finds libclang, and `PATH` finds
+//! a program.
+//!
+//! The presence of a file is no proof. `libclang-cpp14` has files named libclang, but no libclang.
+//! On Debian 12, `dpdk` has no `dpdk-testpmd`. Where there is no dpkg, packages without another
+//! proof are assumed to be installed.
 
 mod failure;
 mod libclang;
@@ -19,25 +21,25 @@ use crate::packages::{NEEDS, Need, Proof, Wanted, packages};
 use crate::{paths, proc, ui};
 use failure::Failure;
 
-/// Whom to ask what the machine has.
+/// The source of facts about the machine.
 trait Machine {
     /// Whether there is a dpkg to ask.
     fn has_dpkg(&self) -> bool;
-    /// Whether dpkg calls the package installed, that is: unpacked and configured.
+    /// Whether dpkg lists the package as installed, that is: unpacked and configured.
     fn installed(&self, package: &str) -> bool;
-    /// Whether the package was left in the middle of its installation or removal.
+    /// Whether the package's installation or removal is incomplete.
     fn broken(&self, package: &str) -> bool;
-    /// Whether the path has the program.
+    /// Whether `PATH` has the program.
     fn program(&self, name: &str) -> bool;
     /// Whether pkg-config knows the library.
     fn library(&self, name: &str) -> bool;
-    /// Whether bindgen finds a libclang that reads headers.
+    /// Whether bindgen finds a libclang that can read headers.
     fn libclang(&self) -> bool;
 }
 
 impl Need {
     fn is_met(&self, machine: &dyn Machine) -> bool {
-        // Of several packages none is proof.
+        // If there are several packages, none of them is proof by itself.
         if let [package] = self.packages
             && machine.installed(package)
         {
@@ -54,19 +56,19 @@ impl Need {
         }
     }
 
-    /// The next package to try; none if all are installed.
+    /// Returns the next package to try, or `None` if all are installed.
     fn package(&self, machine: &dyn Machine) -> Option<&'static str> {
         self.packages.iter().copied().find(|package| !machine.installed(package))
     }
 }
 
-/// Needs that are not met and that a package may mend, each with that package.
+/// Returns the unmet prerequisites that a package may provide, each with that package.
 fn missing(machine: &dyn Machine) -> Vec<(&'static Need, &'static str)> {
     let unmet = NEEDS.iter().filter(|need| !need.is_met(machine));
     unmet.filter_map(|need| Some((need, need.package(machine)?))).collect()
 }
 
-/// Those for some purposes.
+/// Returns the unmet prerequisites of some purposes, each with the package that may provide it.
 fn missing_for(machine: &dyn Machine, which: impl Fn(Wanted) -> bool) -> Vec<(&'static Need, &'static str)> {
     missing(machine).into_iter().filter(|(need, _)| which(need.wanted)).collect()
 }
@@ -75,7 +77,7 @@ fn packages_of<'a>(missing: &[(&Need, &'a str)]) -> Vec<&'a str> {
     missing.iter().map(|(_, package)| *package).collect()
 }
 
-/// What is missing, why it is wanted, and the command that mends it, in one line.
+/// Describes in one line what is missing, its purpose, and the command that installs it.
 fn complaint(missing: &[(&Need, &str)]) -> String {
     let needs: Vec<String> =
         missing.iter().map(|(need, _)| format!("{} ({})", need.name, need.why)).collect();
@@ -83,8 +85,10 @@ fn complaint(missing: &[(&Need, &str)]) -> String {
     format!("missing: {}; mend it as root: apt-get install {}", needs.join(", "), packages.join(" "))
 }
 
-/// As root installs what is missing, after saying which. Otherwise an error if the builds lack
-/// something. What only comparisons want may stay missing. Where there is no dpkg, nothing is
+/// Installs what is missing, and says which packages.
+///
+/// Only root can install. For other users it is an error if a prerequisite of the builds is
+/// missing. What only comparisons need may stay missing. Where there is no dpkg, nothing is
 /// installed, and the builds' own proofs decide.
 pub fn ensure() -> Result<()> {
     let machine = Here::look();
@@ -107,9 +111,10 @@ pub fn ensure() -> Result<()> {
     Ok(())
 }
 
-/// Installs what is missing; returns what to say of comparisons that have to be left out. They are
-/// asked for by themselves: apt installs nothing at all if a mirror lacks one package. What could
-/// not be had is not asked for again by each command.
+/// Installs what is missing. Returns a note about comparisons that have to be left out.
+///
+/// Packages for comparisons are requested separately, because apt installs nothing at all if a
+/// mirror lacks one package. After a failure, further commands do not request them again for a day.
 fn provide<M: Machine>(
     look: impl Fn() -> M,
     failure: &Failure,
@@ -135,7 +140,7 @@ fn provide_some<M: Machine>(
     which: impl Fn(Wanted) -> bool,
 ) -> Result<()> {
     let mut tried: Vec<&str> = Vec::new();
-    // Each time round a need has one package less to try.
+    // Each round leaves a prerequisite one package less to try.
     loop {
         let missing = missing_for(&look(), &which);
         if missing.is_empty() {
@@ -152,8 +157,9 @@ fn provide_some<M: Machine>(
     }
 }
 
-/// What to say where nobody knows which packages are installed; an error if the builds lack
-/// something that can be seen otherwise.
+/// Returns a note for a machine without dpkg, where nobody knows the installed packages.
+///
+/// It is an error if something is missing that the builds need and that can be checked otherwise.
 fn without_dpkg(machine: &dyn Machine) -> Result<String> {
     let unmet: Vec<&Need> = NEEDS.iter().filter(|need| !need.is_met(machine)).collect();
     let seen = |need: &&&Need| need.wanted == Wanted::Build && !matches!(need.proof, Proof::Package);
@@ -179,7 +185,7 @@ fn install(packages: &[&str]) -> Result<()> {
     let log = paths::log("apt-install")?;
     let mut command = Command::new("sh");
     command.env("DEBIAN_FRONTEND", "noninteractive");
-    // What cannot be updated may be there in an older state.
+    // If the update fails, an older list of packages may still do.
     let script = "apt-get update; exec apt-get install -y --no-install-recommends \"$@\"";
     command.args(["-c", script, "sh"]).args(packages);
     let result = ui::step_with_log("installing packages", Some(&log), || {
@@ -193,12 +199,12 @@ fn install(packages: &[&str]) -> Result<()> {
     bail!("apt-get said: {said}; log: {}", log.display())
 }
 
-/// What dpkg says of packages: their status words, such as `install ok installed`.
+/// dpkg's status words of packages, such as `install ok installed`.
 #[derive(Clone, Default)]
 struct Dpkg(BTreeMap<String, String>);
 
 impl Dpkg {
-    /// A line for each package: name, tab, status.
+    /// dpkg-query's output format. It has a line for each package: name, tab, status.
     const FORMAT: &str = "${Package}\t${Status}\n";
 
     fn parse(said: &str) -> Self {
@@ -207,7 +213,7 @@ impl Dpkg {
         Self(said.lines().filter_map(line).collect())
     }
 
-    /// The last word of the status, if the package is in order otherwise.
+    /// Returns the last word of the package's status.
     fn state(&self, package: &str) -> Option<&str> {
         self.0.get(package)?.rsplit(' ').next()
     }
@@ -222,14 +228,14 @@ impl Dpkg {
     }
 }
 
-/// This machine; without dpkg all comes from elsewhere.
+/// This machine. Without dpkg it holds `None`, and everything has to come from elsewhere.
 struct Here(Option<Dpkg>);
 
 impl Here {
     fn look() -> Self {
         let mut command = Command::new("dpkg-query");
         command.args(["--show", "--showformat", Dpkg::FORMAT]).args(packages());
-        // It complains of packages that it never heard of.
+        // dpkg-query prints errors about packages that it does not know.
         let said = command.stdin(Stdio::null()).stderr(Stdio::null()).output();
         Self(said.ok().map(|said| Dpkg::parse(&String::from_utf8_lossy(&said.stdout))))
     }
@@ -272,7 +278,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine by what its dpkg says and what else it has.
+    /// A machine with a given dpkg status, programs and libraries.
     #[derive(Clone, Default)]
     struct Fake {
         dpkg: Dpkg,
@@ -307,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Debian 12 with all packages but some.
+    /// Returns Debian 12 with all packages except some.
     fn debian_12(without: &[&str]) -> Fake {
         let mut said = String::new();
         for package in packages().filter(|package| !without.contains(package)) {
@@ -341,14 +347,14 @@ mod tests {
 
     #[test]
     fn testpmd_is_looked_for_in_both_packages() {
-        // Debian 12: `dpdk` is there, without it.
+        // Debian 12: `dpkg` has `dpdk`, which does not contain the program.
         let machine = debian_12(&["dpdk-dev"]);
         assert!(machine.dpkg.installed("dpdk"));
         assert_eq!(lacks(&machine), ["dpdk-dev"]);
-        // A release where `dpdk-dev` is there, without it.
+        // A release whose `dpdk-dev` does not contain the program.
         let machine = Fake { programs: vec![], ..debian_12(&["dpdk"]) };
         assert_eq!(lacks(&machine), ["dpdk"]);
-        // Both are there and it is not: nothing is installed again and again.
+        // If both are installed without the program, nothing is installed again and again.
         let machine = Fake { programs: vec![], ..debian_12(&[]) };
         assert_eq!(lacks(&machine), [""; 0]);
     }
@@ -356,7 +362,7 @@ mod tests {
     #[test]
     fn tshark_is_asked_of_dpkg() {
         assert_eq!(lacks(&debian_12(&["tshark"])), ["tshark"]);
-        // Removed, but for its settings.
+        // Removed, except for its configuration files.
         let mut machine = debian_12(&["tshark"]);
         machine.dpkg.0.insert("tshark".into(), "deinstall ok config-files".into());
         assert_eq!(lacks(&machine), ["tshark"]);
@@ -384,8 +390,8 @@ mod tests {
 
     #[test]
     fn what_comes_from_elsewhere_is_fine() {
-        // An own DPDK by PKG_CONFIG_PATH, with its testpmd in the path, and a libclang by
-        // LIBCLANG_PATH.
+        // A DPDK built by hand (`PKG_CONFIG_PATH`) with its testpmd in `PATH`, and a libclang by
+        // `LIBCLANG_PATH`.
         let machine = Fake {
             programs: vec!["dpdk-testpmd"],
             library: true,
@@ -418,7 +424,7 @@ mod tests {
             note,
             "missing: tshark (captures are read by it); mend it as root: apt-get install tshark (Unable to locate package tshark)"
         );
-        // All else is wanted.
+        // Everything else is required.
         let error = provide(|| debian_12(&["zstd"]), &failure, |_| bail!("no mirror")).unwrap_err();
         assert_eq!(
             format!("{error:#}"),
@@ -426,7 +432,7 @@ mod tests {
         );
     }
 
-    /// No failure yet, at second 1,000,000.
+    /// Returns a record without a failure, at second 1,000,000.
     fn never(name: &str) -> Failure {
         let file = std::env::temp_dir().join(format!("vrdma-{name}-{}", std::process::id()));
         let failure = Failure::new(file, 1_000_000);
@@ -453,19 +459,19 @@ mod tests {
         let machine = debian_12(&["tshark"]);
         let missing = "missing: tshark (captures are read by it); mend it as root: apt-get install tshark";
         assert_eq!(ask(&machine, &first), (Some(format!("{missing} (no mirror)")), 1));
-        // Each further command says so in a line, and asks nobody.
+        // Each further command prints one line, and installs nothing.
         let note = format!("{missing} ({})", first.note());
         let after = |seconds: u64| Failure { now: 1_000_000 + seconds, ..first.clone() };
         for seconds in [0, 60, 86_399] {
             assert_eq!(ask(&machine, &after(seconds)), (Some(note.clone()), 0), "after {seconds} s");
         }
         assert!(!note.contains('\n'));
-        // Another list, a new day, a clock that was put back.
+        // It asks again for another list, on a new day, and after the clock was set back.
         assert_eq!(ask(&debian_12(&["tshark", "dpdk-dev"]), &after(60)).1, 1);
         assert_eq!(ask(&machine, &after(60)).1, 1, "the last failure was of another list");
         assert_eq!(ask(&machine, &after(86_460)).1, 1);
         assert_eq!(ask(&machine, &after(60)).1, 1);
-        // All else is asked for each time; and what is there is no failure any more.
+        // Other packages are requested each time. A success removes the record of the failure.
         let build = provide(|| debian_12(&["tshark", "zstd"]), &after(60), |_| bail!("no mirror"));
         assert!(build.unwrap_err().to_string().starts_with("missing: zstd"));
         assert_eq!(ask(&debian_12(&[]), &after(60)), (None, 0));

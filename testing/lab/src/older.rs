@@ -1,5 +1,6 @@
-//! An older version of the device, from the repository's history: its driver goes on with the
-//! daemon of today, and the driver of today with its daemon.
+//! An older version of the device, from the repository's history.
+//!
+//! Its driver has to work with the current daemon, and the current driver with its daemon.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,23 +13,24 @@ use crate::kernel::Kernel;
 use crate::proc::LONG;
 use crate::{image, paths, proc, ui};
 
-/// The oldest state that goes on with today's: minor 2 of the ABI.
+/// The oldest commit that is compatible with the current version: minor version 2 of the ABI.
 pub const COMMIT: &str = "96bdb4c3";
 
-/// Whether the repository has it: an archive has no history, and a shallow clone not all.
+/// Whether the repository contains the commit. An archive has no history, a shallow clone only a
+/// part.
 pub fn is_there() -> bool {
     let output = git(&["cat-file", "-e", &format!("{COMMIT}^{{commit}}")]).output();
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Its driver, built for the kernel that the VMs boot.
+/// Builds the older driver for the kernel that the VMs boot.
 pub fn module() -> Result<PathBuf> {
     let _lock = image::lock()?;
     let sources = sources()?.join("guest-driver/kernel");
     artefacts::kernel_module("the older kernel module", "vrdma", "vrdma-older", &sources, &[], Kernel::Usual)
 }
 
-/// Its daemon, built as its own workspace has it.
+/// Builds the older daemon in its own workspace.
 pub fn backend() -> Result<PathBuf> {
     let sources = sources()?;
     let log = paths::log("build-older-backend")?;
@@ -42,7 +44,7 @@ pub fn backend() -> Result<PathBuf> {
     Ok(target.join("release/vrdma-backend"))
 }
 
-/// Its files.
+/// Returns the directory of the older version's files. Unpacks them if necessary.
 fn sources() -> Result<PathBuf> {
     let result = artefacts::out("older-sources")?;
     let stamp = Stamp::new(&result, Inputs::new("older 1").text(COMMIT).finish());
@@ -64,7 +66,7 @@ fn sources() -> Result<PathBuf> {
     Ok(result)
 }
 
-/// Git in the workspace, whoever owns that.
+/// Returns a git command in the workspace, which another user may own.
 fn git(arguments: &[&str]) -> Command {
     let mut command = Command::new("git");
     command.current_dir(paths::workspace()).args(["-c", "safe.directory=*"]).args(arguments);

@@ -1,27 +1,27 @@
-//! The packages that build and tests want of a machine, each with how to see that it is there.
+//! The packages that builds and tests need on a machine, and how to see that they are there.
 
-/// Something that the machine has to have.
+/// A prerequisite: something that the machine has to have.
 #[derive(Debug)]
 pub struct Need {
-    /// What people call it.
+    /// Its usual name.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub why: &'static str,
-    /// The package that holds it; if there are several, releases of Debian differ in which one
+    /// The package that contains it. If there are several, it depends on Debian's release which one
     /// does.
     pub packages: &'static [&'static str],
     /// How to see that it is there.
     pub proof: Proof,
-    /// What cannot be done without it.
+    /// What requires it.
     pub wanted: Wanted,
 }
 
-/// How to see that it is there, wherever it comes from.
+/// How to see that a prerequisite is there, wherever it comes from.
 #[derive(Clone, Copy, Debug)]
 pub enum Proof {
-    /// Only as a package.
+    /// Only by its package.
     Package,
-    /// A program in the path.
+    /// A program in `PATH`.
     Program(&'static str),
     /// A library that pkg-config knows.
     Library(&'static str),
@@ -29,18 +29,18 @@ pub enum Proof {
     Libclang,
 }
 
-/// What cannot be done without it.
+/// What requires a prerequisite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Cargo's builds.
     Build,
-    /// Roots and image of the VMs, namespaces.
+    /// Roots and image of the VMs, and namespaces.
     Vms,
-    /// Comparisons, which are left out without it.
+    /// Comparisons. They are left out if it is missing.
     Compare,
 }
 
-/// All needs. QEMU is none: it has a root of its own.
+/// All prerequisites. QEMU is not among them: it has a root of its own.
 pub const NEEDS: &[Need] = &[
     need("a C compiler", "Rust links with it", &["gcc"], Proof::Program("cc"), Wanted::Build),
     need("C's headers", "C code is built with them", &["libc6-dev"], Proof::Package, Wanted::Build),
@@ -88,7 +88,7 @@ const fn need(
     Need { name, why, packages, proof, wanted }
 }
 
-/// Programs that every Debian has, or that come with what is in [`NEEDS`], each with its package.
+/// Other programs, each with its package: every Debian has them, or [`NEEDS`] brings them.
 const OTHERS: [(&str, &str); 5] = [
     ("apt-config", "apt"),
     ("apt-get", "apt"),
@@ -97,7 +97,7 @@ const OTHERS: [(&str, &str); 5] = [
     ("unshare", "util-linux"),
 ];
 
-/// The package of a program that xtask starts.
+/// Returns the package of a program that xtask starts.
 pub fn package_of(program: &str) -> Option<&'static str> {
     let named =
         |need: &&Need| need.name == program || matches!(need.proof, Proof::Program(name) if name == program);
@@ -105,7 +105,7 @@ pub fn package_of(program: &str) -> Option<&'static str> {
     NEEDS.iter().find(named).map(|need| need.packages[0]).or_else(other)
 }
 
-/// Names of all packages, for the hash of what a bare machine's test depends on.
+/// Returns the names of all packages, e.g. for the hash of the bare machine test's inputs.
 pub fn packages() -> impl Iterator<Item = &'static str> {
     NEEDS.iter().flat_map(|need| need.packages).copied()
 }

@@ -1,10 +1,11 @@
-//! Child processes that never outlive us: each in a process group of its own, killed when we end by
-//! whatever cause.
+//! Child processes that never outlive this process.
 //!
-//! * normal end, error, panic: whoever holds a [`Proc`] drops it;
-//! * SIGINT, SIGTERM, SIGHUP: [`catch_signals`]'s thread calls [`clean_up`];
-//! * SIGKILL: the kernel kills the children (`PR_SET_PDEATHSIG`), and what was started [`in_root`]
-//!   with them, since its PID namespace dies.
+//! Each is in a process group of its own, which is killed if this process ends, for any reason:
+//!
+//! * normal end, error, panic: the owner of a [`Proc`] drops it;
+//! * SIGINT, SIGTERM, SIGHUP: the thread of [`catch_signals`] calls [`clean_up`];
+//! * SIGKILL: the kernel kills the children (`PR_SET_PDEATHSIG`). That kills a PID namespace of
+//!   [`in_root`], and all processes in it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,7 +27,7 @@ use crate::{paths, ui};
 /// Time limit of steps that download or build much.
 pub const LONG: Duration = Duration::from_secs(30 * 60);
 
-/// Processes to kill and paths to remove when we end early.
+/// Processes to kill and paths to remove if this process ends early.
 #[derive(Default)]
 struct Registry {
     groups: Vec<Pid>,
@@ -39,7 +40,7 @@ fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A running child; its whole process group is killed on drop.
+/// A running child. Dropping it kills its whole process group.
 pub struct Proc {
     child: Child,
     name: String,
@@ -49,7 +50,7 @@ pub struct Proc {
 impl Proc {
     /// Starts a command in a process group of its own. Standard input is empty unless set.
     pub fn spawn(name: &str, command: Command) -> Result<Self> {
-        // The kernel sends the parent-death signal when the *thread* that forked ends, so one
+        // The kernel sends the parent-death signal when the *thread* that forked ends. So one
         // thread that never ends starts all children.
         type Request = (Command, Sender<std::io::Result<Child>>);
         static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
@@ -65,7 +66,7 @@ impl Proc {
 
         let mut command = command;
         command.process_group(0);
-        // The signals that `catch_signals` blocks are not blocked in children.
+        // Children do not inherit the signals that `catch_signals` blocks.
         let none = SigSet::empty();
         // SAFETY: prctl and sigmask are async-signal-safe, and the closure touches no memory of the
         // parent.
@@ -89,17 +90,17 @@ impl Proc {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    /// The process's id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The process, for its pipes.
+    /// Returns the child process, for its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// How the process ended, if it has.
+    /// Returns how the process ended, if it has.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait()?;
@@ -107,7 +108,7 @@ impl Proc {
         Ok(self.ended)
     }
 
-    /// Waits for the end, at most this long.
+    /// Waits for the end, at most for `timeout`.
     pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + timeout;
         let mut pause = Duration::from_millis(1);
@@ -125,11 +126,11 @@ impl Proc {
 
     /// Sends a signal to the process group.
     pub fn signal(&self, signal: Signal) {
-        // An error means that it is gone.
+        // An error means that the group is gone.
         let _ = killpg(self.group(), signal);
     }
 
-    /// Asks the process to end, and kills it if it has not after `grace`.
+    /// Sends SIGTERM, and kills the process if it still runs after `grace`.
     pub fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
         self.signal(Signal::SIGTERM);
         self.wait(grace).or_else(|_| self.kill())
@@ -148,23 +149,23 @@ impl Drop for Proc {
         if !matches!(self.try_wait(), Ok(Some(_))) {
             let _ = self.kill();
         }
-        // The leader is gone; whatever it left in its group goes as well.
+        // The leader is gone. This kills what it left in its group.
         let _ = killpg(group, Signal::SIGKILL);
         registry().groups.retain(|other| *other != group);
     }
 }
 
-/// A path that is removed when this value is dropped, or when we end early.
+/// A path that is removed when this value is dropped, or when this process ends early.
 pub struct Ephemeral(PathBuf);
 
 impl Ephemeral {
-    /// Takes charge of a path.
+    /// Takes ownership of a path.
     pub fn new(path: PathBuf) -> Self {
         registry().paths.push(path.clone());
         Self(path)
     }
 
-    /// The path.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -182,7 +183,7 @@ pub fn clean_up() {
     let registry = registry();
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let mut alive = registry.groups.iter().filter(|group| killpg(**group, signal).is_ok()).count();
-        // A child may be another xtask, which cleans up as well.
+        // A child may be another xtask, which needs time to clean up as well.
         let deadline = Instant::now() + Duration::from_secs(2);
         while signal == Signal::SIGTERM && alive > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(20));
@@ -194,8 +195,9 @@ pub fn clean_up() {
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP clean up and end the process. Call before any thread is
-/// started.
+/// Makes SIGINT, SIGTERM and SIGHUP clean up and end the process.
+///
+/// Must be called before any thread is started.
 pub fn catch_signals() -> Result<()> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -211,8 +213,9 @@ pub fn catch_signals() -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end with its output in `log`. The error holds the log's last lines and its
-/// place.
+/// Runs a command to its end, with its output in `log`.
+///
+/// An error has the log's path and its last lines.
 pub fn run_logged(what: &str, mut command: Command, log: &Path, timeout: Duration) -> Result<()> {
     let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -242,8 +245,9 @@ pub fn output(mut command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Why a command could not be started, in one line; of a program that is not there, its package
-/// too.
+/// Describes in one line why a command could not be started.
+///
+/// If the program is missing, the message names its package.
 pub fn cannot_start(program: &OsStr, what: &str, error: std::io::Error) -> Error {
     let program = program.to_string_lossy();
     if error.kind() != std::io::ErrorKind::NotFound {
@@ -255,9 +259,10 @@ pub fn cannot_start(program: &OsStr, what: &str, error: std::io::Error) -> Error
     }
 }
 
-/// A command that runs a shell script with `root` as its root directory, in mount and PID
-/// namespaces that die with us. `binds` are pairs of a directory outside and a place in the root
-/// (which must exist).
+/// Returns a command that runs a shell script with `root` as its root directory.
+///
+/// It runs in mount and PID namespaces that end with this process. `binds` are pairs of a directory
+/// outside and a place in the root, which must exist.
 pub fn in_root(root: &Path, binds: &[(&Path, &str)], script: &str) -> Command {
     const SETUP: &str = r#"set -e
         root=$1; script=$2; shift 2
@@ -280,7 +285,7 @@ pub fn in_root(root: &Path, binds: &[(&Path, &str)], script: &str) -> Command {
     command
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

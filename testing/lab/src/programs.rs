@@ -1,4 +1,4 @@
-//! Stock verbs programs run between the two VMs of a pair: a server in VM a, a client in VM b.
+//! Runs stock verbs programs between a pair's two VMs: the server in VM a, the client in VM b.
 
 use std::time::Duration;
 
@@ -10,13 +10,12 @@ use crate::ui;
 use crate::vm::addresses::IP;
 use crate::vm::{Job, Pair, Vm};
 
-/// Runs a program of perftest that connects by rdma_cm, up to three times where it loses a race
-/// with itself.
+/// Runs a program of perftest that connects by rdma_cm, up to three times if it loses its own race.
 ///
-/// Its client connects a second time as soon as it has what it asked the server for by the first
-/// connection. The server listens again a little later. In between the client is refused: by TCP,
-/// or by the connection manager. `run` is told which attempt it is, from 0 on, and takes another
-/// port for each.
+/// Its client connects a second time as soon as it has the server's reply from the first
+/// connection. The server listens again only a little later. In between, TCP or the connection
+/// manager refuses the client. `run` is given the attempt's number, from 0 on, and uses another
+/// port for each attempt.
 ///
 /// # Errors
 ///
@@ -25,7 +24,8 @@ pub fn perftest_by_cm<T>(mut run: impl FnMut(u16) -> Result<T>) -> Result<T> {
     const LAST: u16 = 2;
     for attempt in 0..LAST {
         match run(attempt) {
-            // It is said: were it our device that refuses, it would be seen to happen often.
+            // Each retry is printed. If the device itself refused connections, many retries would
+            // show it.
             Err(error) if lost_race(&format!("{error:#}")) => {
                 ui::say("again: perftest's server did not listen when its client connected a second time");
             }
@@ -35,48 +35,47 @@ pub fn perftest_by_cm<T>(mut run: impl FnMut(u16) -> Result<T>) -> Result<T> {
     run(LAST)
 }
 
-/// Whether this is the end of a client of perftest whose server did not listen.
+/// Whether the error is that of a perftest client whose server did not listen.
 fn lost_race(error: &str) -> bool {
-    // An event is followed by a crash of librdmacm, in what perftest asks of a connection that
-    // failed.
+    // After such an event librdmacm crashes, in a call by which perftest queries the failed
+    // connection.
     let event = |event: &str| {
         error.contains(&format!("Event: RDMA_CM_EVENT_{event}.\n"))
             && error.contains("Failed to connect RDMA CM events.\n")
     };
     error.contains("Failed to connect through RDMA CM.\n") && error.contains("ERRNO: Connection refused.")
         || event("REJECTED; error: -111")
-        // IB_CM_REJ_INVALID_SERVICE_ID: nobody listens for connections.
+        // `IB_CM_REJ_INVALID_SERVICE_ID`: nobody listens for connections.
         || event("REJECTED; error: 8")
-        // IB_SIDR_UNSUPPORTED: nobody listens for datagrams.
+        // `IB_SIDR_UNSUPPORTED`: nobody listens for datagrams.
         || event("UNREACHABLE; error: 1")
 }
 
-/// A program that runs as a server without and as a client with the server's address at the end of
-/// its arguments.
+/// A program that is a server, or a client if a server's address is its last argument.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Program and arguments, without those that say device, GID and port.
+    /// Program and arguments, without device, GID index and port.
     pub command: String,
-    /// The option that takes the GID's index.
+    /// The option for the GID index.
     pub gid_option: &'static str,
     /// Seconds that it may take under KVM.
     pub seconds: u64,
 }
 
 impl Program {
-    /// One of perftest's programs.
+    /// Returns one of perftest's programs.
     pub fn perftest(command: &str) -> Self {
-        // -F: do not mind a CPU clock that cannot be read.
+        // `-F`: ignore a CPU frequency that cannot be read.
         Self { command: format!("{command} -F"), gid_option: "-x", seconds: 12 }
     }
 
-    /// One of libibverbs' `ibv_*_pingpong`.
+    /// Returns one of libibverbs' `ibv_*_pingpong` programs.
     pub fn pingpong(command: &str) -> Self {
         Self { command: command.to_owned(), gid_option: "-g", seconds: 6 }
     }
 }
 
-/// A server and a client that run.
+/// A running server and its client.
 pub struct Running {
     name: String,
     server: Job,
@@ -92,13 +91,12 @@ pub struct Printed {
     pub server: String,
 }
 
-/// Starts a program in VM a, and as soon as it listens its client in VM b.
+/// Starts a program in VM a, and its client in VM b as soon as the server listens.
 pub fn start(pair: &Pair, device: Device, program: &Program, port: u16) -> Result<Running> {
     start_between(pair, &pair.a, &pair.b, device, program, port)
 }
 
-/// Starts a program in one VM of the pair (either), and as soon as it listens its client in the
-/// other.
+/// Starts a program in either VM, and its client in the other VM as soon as the server listens.
 pub fn start_between(
     pair: &Pair,
     server_vm: &Vm,
@@ -132,24 +130,24 @@ pub fn run(pair: &Pair, device: Device, program: &Program, port: u16) -> Result<
 }
 
 impl Running {
-    /// The client, e.g. to echo what it writes.
+    /// Returns the client's job, e.g. to echo its output.
     pub fn client(&mut self) -> &mut Job {
         &mut self.client
     }
 
-    /// The server.
+    /// Returns the server's job.
     pub fn server(&mut self) -> &mut Job {
         &mut self.server
     }
 
-    /// Waits for both; both must end with status 0.
+    /// Waits for both. Both must end with status 0.
     pub fn wait(self) -> Result<Printed> {
         let client = self.client.wait(self.patience);
         let mut server = self.server;
         let client = match client {
             Ok(output) => output,
             Err(error) => {
-                // What the server says may tell why.
+                // The server's output may tell the reason.
                 let _ = server.has_ended();
                 bail!("{error:#}\nthe server said:\n{}", indent(&said(&server)));
             }

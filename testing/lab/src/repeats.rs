@@ -1,4 +1,4 @@
-//! Tests that failed are repeated, each alone: those that pass each time then are flaky.
+//! Repeats tests that failed, each alone. Tests that pass each repeat are flaky.
 
 use std::path::PathBuf;
 
@@ -6,23 +6,26 @@ use anyhow::Result;
 
 use crate::paths;
 
-/// How often a test that failed is repeated. It has to pass each time to be flaky.
+/// How often a failed test is repeated. A flaky test passes each time.
 pub const REPEATS: u32 = 3;
 
-/// Where more tests of a step fail they are no flaky ones: two of those fail the run as well.
+/// The highest number of failures of a step that are repeated.
+///
+/// More failures are no flakiness. Besides, two flaky tests already fail the run.
 const MOST: usize = 5;
 
-/// What became of tests that failed.
+/// Failed tests, sorted by their repeats.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sorted {
-    /// Those that passed each time alone.
+    /// Tests that passed each repeat.
     pub flaky: Vec<String>,
-    /// Those that did not.
+    /// Tests that failed again, or that were not repeated.
     pub failed: Vec<String>,
 }
 
-/// Has each of these tests repeated until one repeat fails, at most [`REPEATS`] times. `once` runs
-/// a test alone, for the time that it is told.
+/// Repeats each of these tests until one repeat fails, at most [`REPEATS`] times.
+///
+/// `once` runs a test alone. Its second argument is the number of the repeat, from 1 on.
 pub fn repeat(failed: &[String], mut once: impl FnMut(&str, u32) -> Result<()>) -> Sorted {
     let mut sorted = Sorted::default();
     for name in failed {
@@ -33,9 +36,10 @@ pub fn repeat(failed: &[String], mut once: impl FnMut(&str, u32) -> Result<()>) 
     sorted
 }
 
-/// The log of a repeat. A failure's own, which is that of its step, stays beside it.
+/// Returns the log file of a repeat. The log of the failure itself, which is that of its step,
+/// stays.
 pub fn log(step: &str, test: &str, round: u32) -> Result<PathBuf> {
-    // A file's name has at most 255 bytes.
+    // A file name has at most 255 bytes.
     const LONGEST: usize = 150;
     let begin = test.char_indices().rev().nth(LONGEST - 1).map_or(0, |(at, _)| at);
     paths::log(&format!("{step}.{}.alone-{round}", &test[begin..]))
@@ -50,8 +54,9 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    /// Repeats of these tests, of which the round that `fails` names fails. How they are sorted,
-    /// and what ran.
+    /// Repeats these tests. The repeats for which `fails` is true fail.
+    ///
+    /// Returns how the tests were sorted, and which repeats ran.
     fn repeated(failed: &[&str], fails: impl Fn(&str, u32) -> bool) -> (Sorted, Vec<(String, u32)>) {
         let mut ran = Vec::new();
         let sorted = repeat(&names(failed), |name, round| {

@@ -1,8 +1,10 @@
-//! The Debian roots: one that QEMU runs from, one that the VMs are made of and the kernel module is
-//! built in, and one in which a kernel is built that finds faults.
+//! The Debian roots.
 //!
-//! apt is only ever run *inside* a root (`proc::in_root`), never from outside with its settings
-//! pointed there: that would drive the machine's own dpkg.
+//! One has QEMU. From another the VM image is made, and the kernel module is built in it. In a
+//! third one the debug kernel is built. A fourth is for VMs that act as hosts.
+//!
+//! apt runs only *inside* a root (`proc::in_root`). If it ran outside with its settings pointed to
+//! a root, it would call the machine's own dpkg.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,13 +24,13 @@ const KERNEL_PACKAGES: &str = include_str!("../image/kernel.packages");
 const HOST_PACKAGES: &str = include_str!("../image/host.packages");
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
-/// Takes what is wanted of packages, and of sources, without what comes with them.
+/// Finishes the guest root: keeps only the needed files of some packages and sources.
 ///
-/// Configures rdma-core's source as far as its private headers need it, and collects them in one
-/// directory. The archives are unpacked by hand because not every mirror has the `.dsc`; apt has
-/// checked the archives' hashes.
+/// It configures rdma-core's source as far as its private headers need it, and collects them in one
+/// directory. The source archives are unpacked by hand, because not every mirror has the `.dsc`.
+/// apt has checked the archives' hashes.
 ///
-/// Of MPI the headers: their packages depend on compilers of Fortran.
+/// Of the MPI packages only the headers are taken: the packages depend on Fortran compilers.
 const FINISH: &str = r#"
     mkdir -p /usr/src/dl /usr/src/rdma-core /usr/src/mpi
     cd /usr/src/dl
@@ -46,26 +48,27 @@ const FINISH: &str = r#"
     rm -rf build /usr/src/dl /var/lib/apt/lists
 "#;
 
-/// Makes sure that QEMU's root is there.
+/// Makes sure that QEMU's root exists.
 pub fn qemu() -> Result<()> {
     let install = format!("apt-get -y install -t {BACKPORTS} {QEMU_PACKAGE}; rm -rf /var/lib/apt/lists");
     build(&paths::qemu_root(), "the QEMU root", &[], &[SUITE, BACKPORTS], &install)
 }
 
-/// Makes sure that the guest and toolchain root is there.
+/// Makes sure that the guest and toolchain root exists.
 pub fn guest() -> Result<()> {
     let packages: Vec<&str> = lines(GUEST_PACKAGES).collect();
     build(&paths::guest_root(), "the guest root", &packages, &[SUITE], FINISH)
 }
 
-/// Makes sure that the root is there in which a kernel is built.
+/// Makes sure that the root for building the debug kernel exists.
 pub fn kernel() -> Result<()> {
     let packages: Vec<&str> = lines(KERNEL_PACKAGES).collect();
     build(&paths::kernel_root(), "the kernel's root", &packages, &[SUITE], "rm -rf /var/lib/apt/lists")
 }
 
-/// Makes sure that the root is there of a VM that plays a host: of the machine's own release,
-/// because it runs what is built here.
+/// Makes sure that the root of a VM that acts as a host exists.
+///
+/// It has the machine's own release, because it runs programs that are built here.
 pub fn host() -> Result<()> {
     let suite = apt::codename()?;
     let packages = host_packages()?;
@@ -79,8 +82,9 @@ pub fn host() -> Result<()> {
     )
 }
 
-/// The list, with the machine's own packages in the place of patterns: the names of DPDK's have its
-/// version in them.
+/// Returns the host root's packages, with patterns replaced by the machine's matching packages.
+///
+/// Patterns are needed because the names of DPDK's packages contain its version.
 fn host_packages() -> Result<Vec<String>> {
     let (patterns, mut packages): (Vec<&str>, Vec<&str>) =
         lines(HOST_PACKAGES).partition(|line| line.contains('*'));
@@ -91,25 +95,25 @@ fn host_packages() -> Result<Vec<String>> {
     Ok(packages.into_iter().map(str::to_owned).collect())
 }
 
-/// The version of a package that a root holds.
+/// Returns the version of a package in a root.
 pub fn package_version(root: &Path, package: &str) -> Result<String> {
     let status = paths::read(&root.join("var/lib/dpkg/status"))?;
     version_in(&status, package).with_context(|| format!("{} has no {package}", root.display()))
 }
 
-/// The version of a package in dpkg's list.
+/// Returns the version of a package in dpkg's status file.
 fn version_in(status: &str, package: &str) -> Option<String> {
     let name = format!("Package: {package}");
     let paragraph = status.split("\n\n").find(|paragraph| paragraph.lines().any(|line| line == name))?;
     paragraph.lines().find_map(|line| line.strip_prefix("Version: ")).map(str::to_owned)
 }
 
-/// The kernel version in the guest root.
+/// Returns the kernel version of the guest root.
 pub fn kernel_version() -> Result<String> {
     kernel_version_in(&paths::guest_root())
 }
 
-/// The kernel version in a root.
+/// Returns the highest kernel version in a root.
 pub fn kernel_version_in(root: &Path) -> Result<String> {
     let modules = root.join("usr/lib/modules");
     let mut versions: Vec<String> = fs::read_dir(&modules)
@@ -121,7 +125,7 @@ pub fn kernel_version_in(root: &Path) -> Result<String> {
     versions.pop().with_context(|| format!("{} has no kernel", root.display()))
 }
 
-/// The number in the provider ABI's name, from a provider of the root: 34 from `librxe-rdmav34.so`.
+/// Returns the number in the names of the root's rdma-core providers: 34 for `librxe-rdmav34.so`.
 pub fn provider_abi() -> Result<u32> {
     let directory = paths::guest_root().join("usr/lib/x86_64-linux-gnu/libibverbs");
     let names = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
@@ -134,7 +138,7 @@ pub fn provider_abi() -> Result<u32> {
         .context("the guest root has no rdma-core provider to learn the ABI's number from")
 }
 
-/// The lines of a list that are no comments.
+/// Returns a list's lines without comments and empty lines.
 pub fn lines(list: &str) -> impl Iterator<Item = &str> {
     list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
@@ -150,7 +154,8 @@ fn build(root: &Path, what: &str, packages: &[&str], suites: &[&str], finish: &s
     ui::step_with_log(&format!("building {what}"), Some(&log), || {
         let mirror = apt::mirror(suites)?;
         paths::remove(&work)?;
-        // In namespaces that die with us, and all that mmdebstrap starts and mounts with them.
+        // unshare puts mmdebstrap, its children and its mounts into namespaces that end with this
+        // process.
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "mmdebstrap"]);
         command.args(["--mode=root", "--variant=minbase", "--format=directory", "--skip=cleanup/apt"]);
@@ -183,7 +188,7 @@ fn build(root: &Path, what: &str, packages: &[&str], suites: &[&str], finish: &s
     })
 }
 
-/// Puts `new` in the place of `old`.
+/// Replaces `old` by `new`.
 fn replace(old: &Path, new: &Path) -> Result<()> {
     let gone = with_ending(old, ".old");
     paths::remove(&gone)?;
@@ -194,7 +199,7 @@ fn replace(old: &Path, new: &Path) -> Result<()> {
     paths::remove(&gone)
 }
 
-/// The path with an ending added to its last part.
+/// Appends an ending to the last part of a path.
 pub fn with_ending(path: &Path, ending: impl AsRef<OsStr>) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);

@@ -1,4 +1,4 @@
-//! A person's terminal joined to a VM's serial port.
+//! Connects a person's terminal to a VM's serial port.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::AsFd;
@@ -12,10 +12,10 @@ use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
 use crate::ui;
 
-/// Ctrl-], as telnet has it.
+/// Ctrl-], the escape key of telnet.
 const LEAVE: u8 = 0x1d;
 
-/// Joins standard input and output to the socket until Ctrl-] is typed or the VM ends.
+/// Connects standard input and output to the socket until Ctrl-] is typed or the VM ends.
 pub fn attach(socket: &Path) -> Result<()> {
     let mut serial =
         UnixStream::connect(socket).with_context(|| format!("cannot connect to {}", socket.display()))?;
@@ -27,7 +27,7 @@ pub fn attach(socket: &Path) -> Result<()> {
     loop {
         let mut events =
             [PollFd::new(serial.as_fd(), PollFlags::POLLIN), PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-        // An input that has ended is not looked at: that it hung up would be told again and again.
+        // After its end, input is not polled any more: poll would report the hang-up forever.
         let asked = if typing { &mut events[..] } else { &mut events[..1] };
         poll(asked, PollTimeout::NONE)?;
         let ready = |event: &PollFd| event.revents().is_some_and(|flags| !flags.is_empty());
@@ -42,7 +42,7 @@ pub fn attach(socket: &Path) -> Result<()> {
             stdout.flush()?;
         }
         if from_person {
-            // Not through `Stdin`'s buffer, which poll knows nothing of.
+            // Reads past `Stdin`'s buffer, because poll does not see buffered bytes.
             let length = nix::unistd::read(stdin.as_fd(), &mut buffer)?;
             let typed = &buffer[..length];
             if typed.contains(&LEAVE) {
@@ -54,7 +54,7 @@ pub fn attach(socket: &Path) -> Result<()> {
     }
 }
 
-/// The terminal in raw mode until dropped; nothing if standard input is no terminal.
+/// The terminal in raw mode until dropped. Holds nothing if standard input is not a terminal.
 struct Raw(Option<Termios>);
 
 impl Raw {
@@ -74,14 +74,15 @@ impl Raw {
 impl Drop for Raw {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // Nothing can be done about an error.
+            // An error is ignored: nothing can be done about it.
             let _ = tcsetattr(std::io::stdin(), SetArg::TCSANOW, before);
         }
     }
 }
 
-/// The shell socket of a VM that another `cargo xtask vm` keeps running; the newest if there are
-/// several.
+/// Returns the shell socket of a VM that another `cargo xtask vm` keeps running.
+///
+/// If there are several, returns the newest.
 pub fn find(vm: &str) -> Result<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(std::env::temp_dir())?.flatten() {

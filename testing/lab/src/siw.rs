@@ -1,5 +1,7 @@
-//! Linux's soft-iWARP (`siw`), which Debian's kernel lacks: built once from Debian's sources of the
-//! VMs' kernel, in variants, since what it can be told are constants of its source.
+//! Linux's soft-iWARP (`siw`), which Debian's kernel lacks.
+//!
+//! It is built once from Debian's sources of the VMs' kernel. It is built in variants, because its
+//! settings are constants in the source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,34 +19,39 @@ use crate::{image, paths, proc, roots, ui};
 const FETCH: &str = include_str!("../image/siw.sh");
 /// The file with the constants.
 const CONSTANTS: &str = "siw_main.c";
-/// What all variants have in place of what Linux has, by file: how long siw waits for the reply to
-/// its request. Between the two a peer's perftest fills its buffers: 1.6 s for 8 MiB in an emulated
-/// VM that has a processor for itself, and more than Linux's 10 s on a busy machine.
+/// A change of all variants: how long siw waits for the reply to its MPA request.
+///
+/// It has the file, Linux's text, and the replacement. Before it replies, a peer's perftest fills
+/// its buffers. For 8 MiB that takes 1.6 s in an emulated VM with a processor of its own. On a busy
+/// machine it takes more than Linux's 10 s.
 const PATIENCE: (&str, &str, &str) =
     ("siw_cm.h", "\n#define MPAREQ_TIMEOUT (HZ * 10)\n", "\n#define MPAREQ_TIMEOUT (HZ * 60)\n");
 
-/// What siw wants of its peers.
+/// How a siw variant negotiates with its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// As Linux has it, but for `PATIENCE`: CRCs only if the peer asks for them, MPA's second
-    /// revision, no peer-to-peer set-up.
+    /// As in Linux, except for `PATIENCE`.
+    ///
+    /// CRCs only if the peer asks for them, MPA revision 2, no peer-to-peer set-up.
     Stock,
-    /// It asks for CRCs, and refuses to go without.
+    /// Asks for CRCs, and refuses connections without.
     Crc,
-    /// It refuses CRCs.
+    /// Refuses CRCs.
     NoCrc,
-    /// As the end that connects it sends first by itself, so that the other end may (RFC 6581).
+    /// The connecting side sends the first message by itself, so that the responder may send (RFC
+    /// 6581).
     PeerToPeer,
-    /// Segments of up to 64 KiB, if the peer says that it takes them: a bit of the request that is
-    /// reserved.
+    /// Segments of up to 64 KiB, if the peer announces that it accepts them.
+    ///
+    /// The announcement is a reserved bit of the MPA request.
     Gso,
 }
 
 impl Variant {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 5] = [Self::Stock, Self::Crc, Self::NoCrc, Self::PeerToPeer, Self::Gso];
 
-    /// Its name in tables and of its module.
+    /// Returns the variant's name, for tables and for its module's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stock => "stock",
@@ -55,7 +62,7 @@ impl Variant {
         }
     }
 
-    /// Its constants that are not zero, as Linux has them.
+    /// Returns the constants to set. All of them are zero in Linux.
     fn constants(self) -> &'static [&'static str] {
         match self {
             Self::Stock => &[],
@@ -67,7 +74,7 @@ impl Variant {
     }
 }
 
-/// Sets the constants in the text; an error if one is not declared exactly once, without a value.
+/// Sets the constants in the text. Fails if one is not declared exactly once, without a value.
 fn edit(text: &str, constants: &[&str]) -> Result<String> {
     constants.iter().try_fold(text.to_owned(), |text, constant| {
         let declaration = format!("\nconst bool {constant};\n");
@@ -75,14 +82,14 @@ fn edit(text: &str, constants: &[&str]) -> Result<String> {
     })
 }
 
-/// An error if it is not there exactly once.
+/// Replaces a text that occurs exactly once. Otherwise fails.
 fn replace_one(text: &str, from: &str, to: &str) -> Result<String> {
     let count = text.matches(from).count();
     ensure!(count == 1, "siw has {:?} {count} times, not once as it was expected", from.trim());
     Ok(text.replace(from, to))
 }
 
-/// Builds all variants that are not built yet, and puts them into a directory that VMs see.
+/// Builds all variants that are not up to date, and copies them into a directory that VMs see.
 pub fn lay_out(share: &Path) -> Result<()> {
     let _lock = image::lock()?;
     let sources = sources()?;
@@ -98,7 +105,7 @@ fn file(variant: Variant) -> String {
     format!("siw-{}.ko", variant.name())
 }
 
-/// The sources, as Debian has them.
+/// Returns the directory of Debian's unchanged sources. Fetches them if necessary.
 fn sources() -> Result<PathBuf> {
     let directory = paths::vm().join("siw");
     let hash = Inputs::new("siw sources 1").text(FETCH).text(&roots::kernel_version()?).finish();
@@ -117,15 +124,15 @@ fn sources() -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Where variants are built, one after the other: each differs from the one before it in one file.
+/// A directory in which variants are built one after another. They differ in one file.
 struct Work<'a> {
     sources: &'a Path,
-    /// A copy of the sources, once there is something to build.
+    /// A copy of the sources. It is made for the first variant that has to be built.
     directory: Option<PathBuf>,
 }
 
 impl Work<'_> {
-    /// The module of a variant, which is built if it is not there.
+    /// Returns the module of a variant. Builds it unless it is up to date.
     fn build(&mut self, variant: Variant) -> Result<PathBuf> {
         let kernel = Kernel::Usual;
         let result = artefacts::out(&file(variant))?;
@@ -147,7 +154,7 @@ impl Work<'_> {
         Ok(result)
     }
 
-    /// The copy of the sources, with what is the same in all variants.
+    /// Returns the copy of the sources, with the changes of all variants.
     fn directory(&mut self) -> Result<PathBuf> {
         if let Some(directory) = &self.directory {
             return Ok(directory.clone());
@@ -162,7 +169,7 @@ impl Work<'_> {
     }
 }
 
-/// Gives a VM a device of this variant, in place of the one that it has.
+/// Gives a VM a device of this variant, and removes its previous siw device.
 pub fn load(vm: &Vm, variant: Variant, patience: Duration) -> Result<()> {
     let script = format!(
         "if test -d /sys/module/siw; then

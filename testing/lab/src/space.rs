@@ -1,4 +1,4 @@
-//! Disk space: a word before the tests where it may not do, and after a failure where it ran out.
+//! Disk space: a warning before the tests, and a note after a failure if the disk is full.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,17 +6,18 @@ use std::path::Path;
 
 use crate::paths;
 
-/// What `target` holds after `cargo xtask test` without incremental data of cargo
-/// (CARGO_INCREMENTAL=0), in MiB; 8,500 were seen.
+/// Size of `target`, in MiB, after `cargo xtask test` without cargo's incremental data.
+///
+/// That is with `CARGO_INCREMENTAL=0`; 8,500 were measured.
 const TESTS: u64 = 9 * 1024;
-/// With less than this, in MiB, a linker fails with a message that hardly anybody sees.
+/// If less than this is free, in MiB, a linker fails with a message that is easily overlooked.
 const FULL: u64 = 256;
 
-/// What to say before the tests if they may fill the disk.
+/// Returns a warning if the tests may fill the disk.
 pub fn warning() -> Option<String> {
     let target = paths::cargo_target();
     let free = paths::free_space(paths::workspace()).ok()?;
-    // To look at all of `target` takes a while, so only where it matters.
+    // Measuring all of `target` takes a while, so it is done only if it matters.
     let more = lacking(free, if free < TESTS { used(&target) } else { 0 })?;
     let at = target.display();
     Some(format!(
@@ -24,24 +25,27 @@ pub fn warning() -> Option<String> {
     ))
 }
 
-/// What the tests take beyond what `target` holds already, if that is not free. All in MiB.
+/// Returns what the tests need beyond the present size of `target`, if that is not free. All in
+/// MiB.
 fn lacking(free: u64, held: u64) -> Option<u64> {
     let more = TESTS.saturating_sub(held);
     (free < more).then_some(more)
 }
 
-/// What to add to a failure if the disk is full.
+/// Returns a note for a failure if the disk is full.
 pub fn full() -> Option<String> {
     let free = paths::free_space(paths::workspace()).ok()?;
     (free < FULL).then(|| format!("the disk is full ({free} MiB free): that may be why"))
 }
 
-/// What files below this path take, in MiB; what cannot be looked at takes nothing.
+/// Returns the disk space of all files below this path, in MiB. Unreadable files count as nothing.
 fn used(path: &Path) -> u64 {
     blocks(path) / 2048
 }
 
-/// The same in blocks of 512 bytes. Symbolic links are not followed.
+/// Returns the disk space of all files below this path, in blocks of 512 bytes.
+///
+/// Symbolic links are not followed.
 fn blocks(path: &Path) -> u64 {
     let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
     let below = if metadata.is_dir() { fs::read_dir(path).ok() } else { None };

@@ -1,6 +1,7 @@
-//! Storage over RDMA between the two VMs of a pair, by what their kernels have: NVMe over Fabrics,
-//! iSER, SRP and NFS. One is the target (the server), the other the initiator (the client), and fio
-//! reads and writes what it sees, and compares.
+//! Storage over RDMA between a pair's two VMs, by the modules of their kernels.
+//!
+//! The protocols are NVMe over Fabrics, iSER, SRP and NFS. One VM is the target (the server), the
+//! other one the initiator (the client). On the initiator fio writes, reads and compares.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -11,14 +12,14 @@ use crate::vm::addresses::IP;
 use crate::vm::{Job, Output, Pair, Vm};
 use crate::{paths, proc};
 
-/// What does the work in the VMs.
+/// The script that sets up target and initiator in the VMs.
 const SCRIPT: &str = "storage.sh";
-/// A disk that outlives its VM, in the shared directory.
+/// The file, in the shared directory, of a disk that outlives its VM.
 const FILE: &str = "storage.disk";
-/// Bytes of that disk.
+/// Size of that disk in bytes.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// How storage is spoken to.
+/// The storage protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// NVMe over Fabrics: nvmet-rdma and nvme-rdma.
@@ -32,10 +33,10 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Self; 4] = [Self::Nvme, Self::Iser, Self::Srp, Self::Nfs];
 
-    /// Its name in the script, and in tables.
+    /// Returns the protocol's name, for the script and for tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nvme => "nvme",
@@ -46,36 +47,37 @@ impl Protocol {
     }
 }
 
-/// What a target serves.
+/// The disk that a target serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
-    /// Memory of its VM, empty.
+    /// Memory of the target's VM. It is empty at first.
     Ram,
-    /// A file that outlives the VM, empty when the target is made for the first time.
+    /// A file that outlives the VM. It is empty when the target is made for the first time.
     File,
 }
 
-/// What fio does.
+/// A load of fio.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// How much is read and written, as fio's `--size` has it.
+    /// The number of bytes to read and write, as fio's `--size` takes it.
     pub size: &'static str,
     /// Further options of fio.
     pub options: &'static str,
 }
 
 impl Load {
-    /// As much as shows whether it works at all.
+    /// A load just large enough to show whether the storage works.
     pub const SMALL: Self = Self { size: "4m", options: Self::ASYNCHRONOUS };
-    /// By Linux's asynchronous I/O, past the page cache.
+    /// Linux's asynchronous I/O, without the page cache.
     pub const ASYNCHRONOUS: &'static str = "--ioengine=libaio --direct=1";
-    /// By io_uring, which polls for completions: queues that are polled, where there are some.
+    /// io_uring that polls for completions. It uses polled queues, if there are some.
     pub const POLLED: &'static str = "--ioengine=io_uring --hipri=1 --direct=1";
 
-    /// Through the page cache.
+    /// I/O through the page cache.
     pub const CACHED: &'static str = "--ioengine=psync --end_fsync=1";
 
-    /// Sizes of all kinds, 32 requests at once, everything read again and compared.
+    /// Returns fio's command line: mixed sizes, 32 requests at once, all data read again and
+    /// compared.
     fn command(&self, file: &str) -> String {
         let Self { size, options } = self;
         format!(
@@ -94,17 +96,17 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Of VM a (0) or b (1) as the target, and the other one as the initiator.
+    /// Makes VM a (0) or VM b (1) the target, and the other VM the initiator.
     pub fn new(protocol: Protocol, target: usize) -> Self {
         Self { protocol, target }
     }
 
-    /// How it is spoken to.
+    /// Returns the storage protocol.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// The target's VM.
+    /// Returns the target's VM.
     pub fn target(self, pair: &Pair) -> &Vm {
         if self.target == 0 { &pair.a } else { &pair.b }
     }
@@ -113,13 +115,13 @@ impl Storage {
         if self.target == 0 { &pair.b } else { &pair.a }
     }
 
-    /// Target and initiator by their devices: `rxe0 -> vrdma0`.
+    /// Returns initiator and target by their devices: `rxe0 -> vrdma0`.
     pub fn ends(self, pair: &Pair) -> String {
         let name = |vm| pair.device(vm).name();
         format!("{} -> {}", name(self.initiator(pair)), name(self.target(pair)))
     }
 
-    /// Makes the target.
+    /// Sets up the target.
     pub fn serve(self, pair: &Pair, disk: Disk) -> Result<()> {
         let script = paths::workspace().join("testing/lab/checks").join(SCRIPT);
         paths::write(&pair.share().join(SCRIPT), paths::read(&script)?)?;
@@ -135,7 +137,7 @@ impl Storage {
         Ok(())
     }
 
-    /// The file of [`Disk::File`], if it is not there yet. For NFS it is a file system.
+    /// Makes the file of [`Disk::File`], unless it exists. For NFS it contains a file system.
     fn make_file(self, pair: &Pair) -> Result<()> {
         let path = pair.share().join(FILE);
         if path.exists() {
@@ -150,7 +152,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Connects the initiator; what its programs read and write.
+    /// Connects the initiator. Returns the file that programs read and write.
     pub fn connect(self, pair: &Pair) -> Result<String> {
         let said = self.run(pair, self.initiator(pair), &format!("connect {}", IP[self.target]));
         let said = said.context("the initiator")?;
@@ -159,23 +161,23 @@ impl Storage {
         Ok(file.to_owned())
     }
 
-    /// Reads, writes and compares.
+    /// Reads, writes and compares with fio.
     pub fn load(self, pair: &Pair, file: &str, load: &Load) -> Result<()> {
         let output = self.start_load(pair, file, load)?.wait(pair.patience(20))?;
         expect_sound(&output)
     }
 
-    /// Starts to read, write and compare; [`expect_sound`] says how it went.
+    /// Starts fio. [`expect_sound`] checks its output.
     pub fn start_load(self, pair: &Pair, file: &str, load: &Load) -> Result<Job> {
         self.initiator(pair).spawn(&load.command(file))
     }
 
-    /// The initiator lets go of the target.
+    /// Disconnects the initiator from the target.
     pub fn disconnect(self, pair: &Pair) -> Result<()> {
         self.run(pair, self.initiator(pair), "disconnect").context("the initiator").map(|_| ())
     }
 
-    /// Takes the target down. A disk that outlives its VM is gone with it.
+    /// Shuts the target down, and removes the file of a disk that outlives its VM.
     pub fn stop(self, pair: &Pair) -> Result<()> {
         self.run(pair, self.target(pair), "stop").context("the target")?;
         let file = pair.share().join(FILE);
@@ -185,7 +187,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Target and initiator from the beginning to the end, with this load between.
+    /// Sets up target and initiator, runs this load, and shuts both down.
     pub fn whole(self, pair: &Pair, load: &Load) -> Result<()> {
         self.serve(pair, Disk::Ram)?;
         let file = self.connect(pair)?;
@@ -199,7 +201,7 @@ impl Storage {
     }
 }
 
-/// That fio read what it had written.
+/// Checks that fio read back what it had written.
 pub fn expect_sound(output: &Output) -> Result<()> {
     let said = [output.stdout.as_slice(), &output.stderr].concat();
     let said = String::from_utf8_lossy(&said);

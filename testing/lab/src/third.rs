@@ -1,4 +1,4 @@
-//! A third guest, which is no VM but a process here, plays a checked ping-pong with VM a.
+//! A third guest, a process on this machine, that plays a checked ping-pong with VM a.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,11 +17,11 @@ use crate::ui;
 use crate::vm::{Job, Output, Pair};
 use crate::wait::{pause, until};
 
-/// Its address, and the MAC address that would lead there.
+/// The third guest's IP address, and the MAC address that belongs to it.
 const ADDRESS: &str = "10.77.0.3";
 const MAC: &str = "52:54:00:77:00:03";
 
-/// The ping-pong, until [`Self::finish`].
+/// A ping-pong that runs until [`Self::finish`].
 pub struct ThirdGuest {
     peer: Proc,
     log: std::path::PathBuf,
@@ -33,7 +33,7 @@ impl ThirdGuest {
     /// Starts both sides and waits until every QP has made a turn.
     pub fn start(pair: &Pair) -> Result<Self> {
         let program = artefacts::test_peer(pair.build())?;
-        // Linux wants to know the way to a GID before it connects a QP with it.
+        // Linux needs a neighbour entry for a GID's address before it connects a QP with that GID.
         let neighbour = format!("ip neighbour replace {ADDRESS} lladdr {MAC} dev eth0 nud permanent");
         pair.a.check(&neighbour, pair.patience(2))?;
 
@@ -60,7 +60,7 @@ impl ThirdGuest {
         Ok(guest)
     }
 
-    /// That both sides are still at it.
+    /// Checks that both sides still run.
     pub fn expect_running(&mut self) -> Result<()> {
         if let Some(status) = self.peer.try_wait()? {
             bail!("the third guest: {}\n{}", describe(status), self.said());
@@ -72,12 +72,12 @@ impl ThirdGuest {
         Ok(())
     }
 
-    /// Ends the ping-pong; says how many turns there were.
+    /// Ends the ping-pong. Returns the number of turns.
     pub fn finish(mut self, patience: Duration) -> Result<u64> {
         self.expect_running()?;
         self.stop.store(true, Ordering::Relaxed);
         let status = self.peer.wait(patience).with_context(|| self.said())?;
-        // The one that fails first takes the other along.
+        // If one side fails, the other one fails, too.
         let output = self.join()?;
         let partner = String::from_utf8_lossy(&output.stderr);
         ensure!(status.success(), "the third guest: {}\n{}\n{partner}", describe(status), self.said());
@@ -111,7 +111,7 @@ fn read(mut from: ChildStdout) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// Passes on what the two say to each other, until the one in the VM has ended.
+/// Passes on the output of each side to the other one, until the job in the VM has ended.
 fn relay(
     mut job: Job,
     mut to_peer: ChildStdin,

@@ -1,4 +1,4 @@
-//! What the person at the terminal sees: one line per step, and signs of life while a step takes
+//! Progress for the person at the terminal: a line per step, and more lines while a step takes
 //! long.
 
 use std::io::{IsTerminal, Write};
@@ -13,12 +13,12 @@ use anyhow::Result;
 /// Steps shorter than this are reported only when they end.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Runs a step: says that it runs once it takes longer than two seconds, and how long it took.
+/// Runs a step and prints how long it took. After two seconds it prints that the step runs.
 pub fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     step_with_log(what, None, work)
 }
 
-/// [`step`], showing the last line of the log file while the step runs.
+/// [`step`] that shows the log file's last line while the step runs.
 pub fn step_with_log<T>(what: &str, log: Option<&Path>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     let result = unless_quick(what, log, work);
@@ -30,24 +30,24 @@ pub fn step_with_log<T>(what: &str, log: Option<&Path>, work: impl FnOnce() -> R
     result
 }
 
-/// Says that a step has ended, and what of the steps that were announced is left.
+/// Prints that a step has ended, and which of the announced steps are left.
 pub fn say_done(what: &str, seconds: f64) {
     say(&format!("  ok {seconds:7.1} s  {what}{}", left_after(&mut expected(), what)));
 }
 
-/// Takes a step off the list that had nothing to do.
+/// Removes a step with nothing to do from the list of announced steps.
 pub fn done_unsaid(what: &str) {
     left_after(&mut expected(), what);
 }
 
-/// Steps that were announced and have not ended.
+/// Returns the steps that were announced and have not ended.
 fn expected() -> MutexGuard<'static, Vec<String>> {
     static EXPECTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    // A list of names is whole at each moment, also where a thread panicked that held it.
+    // The list is consistent at all times, even if a thread panicked while it had the lock.
     EXPECTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Announces steps that will take their time. From then on each that ends says which are left.
+/// Announces steps that take some time. Each of them that ends then prints which are left.
 pub fn expect(steps: Vec<String>) {
     if steps.len() > 1 {
         say(&format!("to do: {}", steps.join(", ")));
@@ -55,7 +55,7 @@ pub fn expect(steps: Vec<String>) {
     *expected() = steps;
 }
 
-/// Takes a step that has ended off the list; what a person is told of the rest.
+/// Removes an ended step from the list. Returns the text about the steps that are left.
 fn left_after(expected: &mut Vec<String>, what: &str) -> String {
     let before = expected.len();
     expected.retain(|step| step != what);
@@ -66,7 +66,7 @@ fn left_after(expected: &mut Vec<String>, what: &str) -> String {
     }
 }
 
-/// Shows signs of life while the work takes long, and nothing else.
+/// Runs `work`. Prints progress if it takes long, and nothing otherwise.
 pub fn unless_quick<T>(what: &str, log: Option<&Path>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let ticker = Ticker::start(what.to_owned(), log.map(Path::to_owned));
     let result = work();
@@ -74,12 +74,13 @@ pub fn unless_quick<T>(what: &str, log: Option<&Path>, work: impl FnOnce() -> Re
     result
 }
 
-/// Prints a line of progress. It goes to standard error: standard output belongs to what was asked
-/// for.
+/// Prints a line of progress to standard error.
+///
+/// Standard output is reserved for the requested output.
 pub fn say(line: &str) {
     let mut stderr = std::io::stderr().lock();
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
-    // Nobody left to read it is no reason to stop.
+    // An error is ignored: work goes on if nobody reads its progress.
     let _ = writeln!(stderr, "{clear}{line}");
 }
 
@@ -95,7 +96,7 @@ impl Ticker {
         let thread = thread::spawn(move || {
             let start = Instant::now();
             let mut pause = QUIET;
-            // Ends on the message and on the sender's death alike.
+            // The loop ends on a message, and also if the sender is dropped.
             while stopped.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 let elapsed = start.elapsed().as_secs();
                 if terminal {
@@ -121,7 +122,7 @@ impl Ticker {
     }
 }
 
-/// The last lines of a log file, for error messages; empty if there is none.
+/// Returns the last lines of a log file, for error messages. Empty if there is no file.
 pub fn tail(path: &Path, lines: usize) -> String {
     let text = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

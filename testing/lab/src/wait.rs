@@ -1,20 +1,24 @@
-//! Waiting for what happens in VMs and backends: it ends, and an error says what was waited for and
-//! what was found instead.
+//! Waits with a limit for events in VMs and backends.
+//!
+//! An error says what was awaited and what was found instead.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long what a busy machine does in moments may take: a program that starts, or that answers at
-/// a socket.
+/// How long a busy machine may take for something that is normally immediate.
+///
+/// Examples are the start of a program, and an answer at a socket.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between two looks.
+/// Time between two polls.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Looks again and again until there is what was waited for. What `look` finds instead is told if
-/// the patience is at its end; an error of its own ends the wait.
+/// Polls until `look` finds what is awaited.
+///
+/// After the patience is over, the error contains what `look` found instead. An error of `look`
+/// itself ends the wait.
 pub fn until<T>(
     what: &str,
     patience: Duration,
@@ -22,8 +26,8 @@ pub fn until<T>(
 ) -> Result<T> {
     let deadline = Instant::now() + patience;
     loop {
-        // The last look begins when the time is over: who was not given a processor meanwhile has
-        // not looked.
+        // The last poll starts after the deadline. Otherwise a thread that got no processor time
+        // might end the wait without a poll.
         let is_last = Instant::now() > deadline;
         match look()? {
             Ok(found) => return Ok(found),
@@ -33,23 +37,25 @@ pub fn until<T>(
     }
 }
 
-/// Does nothing for some time. No test may depend on what happens meanwhile: `why` says what the
-/// pause is for, and why one that is too short, or that lasts much longer, makes no test fail.
+/// Sleeps for some time.
+///
+/// No test may depend on what happens meanwhile. `why` gives the pause's purpose. It also says why
+/// a shorter or much longer pause makes no test fail.
 pub fn pause(time: Duration, why: &str) {
     debug_assert!(!why.is_empty(), "a pause has a reason");
     thread::sleep(time);
 }
 
-/// Times what a test does.
+/// A stopwatch for tests.
 pub struct Watch(Instant);
 
 impl Watch {
-    /// From now on.
+    /// Starts the stopwatch.
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// How long it has run.
+    /// Returns how long it has run.
     pub fn time(&self) -> Duration {
         self.0.elapsed()
     }

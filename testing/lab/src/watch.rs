@@ -1,5 +1,5 @@
-//! What tests look at while others disturb: the backend's holdings, its processor time, and a
-//! ping-pong that goes on.
+//! What tests observe while others disturb: the backend's objects, memory and processor time, and a
+//! ping-pong in the background.
 
 use std::fs;
 use std::time::Duration;
@@ -13,29 +13,28 @@ use crate::vm::backend::Backend;
 use crate::vm::{Job, Pair, Vm};
 use crate::wait::{pause, until};
 
-/// What the backend has at one time, by guest.
+/// What the backend holds at one time.
 #[derive(Clone, Debug)]
 pub struct Holdings {
-    /// Objects of each kind: `guest.kind` and their number.
+    /// Number of objects of each kind, which is named `guest.kind`.
     pub objects: Vec<(String, u64)>,
-    /// Open file descriptors.
+    /// Number of open file descriptors.
     pub descriptors: usize,
-    /// Mappings of guests' memory.
+    /// Number of mappings of guest memory.
     pub guest_mappings: usize,
-    /// All mappings.
+    /// Number of all mappings.
     pub mappings: usize,
-    /// Resident memory that is the backend's own, in KiB.
+    /// The backend's own resident memory, in KiB.
     pub own_memory: u64,
 }
 
-/// How much more than before the backend's own memory may be: freed memory is the allocator's to
-/// keep.
+/// Allowed growth of the backend's own memory, in KiB: the allocator may keep freed memory.
 const MEMORY_TOLERANCE: u64 = 1024;
-/// The same for mappings, of which the allocator makes some.
+/// Allowed growth of the number of mappings, some of which the allocator makes.
 const MAPPING_TOLERANCE: usize = 4;
 
 impl Holdings {
-    /// What the backend has now.
+    /// Returns what the backend holds at present.
     pub fn of(backend: &Backend) -> Result<Self> {
         let mut objects = Vec::new();
         for guest in backend.stats()?["guests"].as_array().context("stats without guests")? {
@@ -55,10 +54,12 @@ impl Holdings {
         })
     }
 
-    /// What the backend has as soon as nothing comes or goes any more: programs that have ended,
-    /// and the connection manager, may take a while to give everything back.
+    /// Returns what the backend holds as soon as that does not change any more.
+    ///
+    /// Programs that have ended, and the connection manager, may take a while to release
+    /// everything.
     pub fn settled(backend: &Backend, patience: Duration) -> Result<Self> {
-        // On a busy machine who gives something back may come to it only after a while.
+        // So many polls have to be equal, because on a busy machine a release may come late.
         const SAME: u32 = 4;
         let (mut before, mut same) = (Self::of(backend)?, 0);
         until("the backend to come to rest", patience, || {
@@ -72,15 +73,18 @@ impl Holdings {
         Ok(before)
     }
 
-    /// The same, to be expected after this guest's driver began anew: its kernel's queues then lie
-    /// in other pages, and in how many runs of memory is by chance.
+    /// Returns the expected holdings after this guest's driver was reloaded.
+    ///
+    /// The extents (`runs`) are left out. The kernel's queues then lie in other pages, and the
+    /// number of extents is by chance.
     pub fn with_new_driver(mut self, guest: &str) -> Self {
         let runs = format!("{guest}.runs");
         self.objects.retain(|(kind, _)| *kind != runs);
         self
     }
 
-    /// In what the other has more; an empty list if it does not.
+    /// Lists what exceeds these holdings, or differs if no tolerance applies. Empty if nothing
+    /// does.
     fn exceeded_by(&self, now: &Self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut compare = |what: &str, before: u64, now: u64, tolerance: u64| {
@@ -99,7 +103,7 @@ impl Holdings {
         faults
     }
 
-    /// Waits until the backend has no more than this.
+    /// Waits until the backend holds no more than this.
     pub fn expect_return(&self, backend: &Backend, patience: Duration) -> Result<()> {
         until("the backend to give everything back", patience, || {
             let faults = self.exceeded_by(&Self::of(backend)?);
@@ -115,26 +119,26 @@ fn status_field(proc: &str, field: &str) -> Result<u64> {
     number.with_context(|| format!("{proc}/status without {field}"))
 }
 
-/// Processor time that the backend has used.
+/// Returns the processor time that the backend has used.
 pub fn processor_time(backend: &Backend) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", backend.pid()))?;
-    // The name, in parentheses, may hold spaces; user and system time are the 12th and 13th field
-    // behind it.
+    // The name, in parentheses, may contain spaces. User and system time are the 12th and 13th
+    // field after it.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let times: Vec<u64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
     ensure!(times.len() == 2, "an odd /proc/PID/stat: {stat}");
-    // USER_HZ is 100 on each architecture that Linux has left.
+    // `USER_HZ` is 100 on all architectures that Linux still supports.
     Ok(Duration::from_millis((times[0] + times[1]) * 10))
 }
 
-/// A counter of a guest's device.
+/// Returns a counter of a guest's device.
 pub fn counter(stats: &Value, guest: &str, name: &str) -> Result<u64> {
     let guests = stats["guests"].as_array().context("stats without guests")?;
     let guest = guests.iter().find(|each| each["name"] == guest).context("no such guest in the stats")?;
     guest["device"][name].as_u64().with_context(|| format!("no counter {name}"))
 }
 
-/// A checked ping-pong between two processes that goes on until [`Self::finish`].
+/// A checked ping-pong between two processes that runs until [`Self::finish`].
 pub struct PingPong {
     server: Job,
     client: Job,
@@ -159,20 +163,20 @@ impl PingPong {
         Ok(Self { server, client })
     }
 
-    /// That both sides still run.
+    /// Checks that both sides still run.
     pub fn expect_running(&mut self) -> Result<()> {
         ensure!(!self.client.has_ended()?, "the client ended: {}", said(&self.client));
         ensure!(!self.server.has_ended()?, "the server ended: {}", said(&self.server));
         Ok(())
     }
 
-    /// Ends it; says how many turns were made.
+    /// Ends the ping-pong. Returns the number of turns.
     pub fn finish(mut self, patience: Duration) -> Result<u64> {
         self.expect_running().context("the ping-pong beside")?;
         self.client.signal(15)?;
         let client = self.client.wait(patience)?;
         if !client.success() {
-            // What the server waits for meanwhile, which it says when it is ended.
+            // On its end the server prints what it waited for.
             self.server.signal(15)?;
             let _ = self.server.wait_for("turns", Duration::from_secs(3));
             let text = [client.text().into_bytes(), client.stderr].concat();
@@ -199,7 +203,7 @@ impl PingPong {
     }
 }
 
-/// What a job has written so far, on one line.
+/// Returns what a job has written so far, on one line.
 pub fn said(job: &Job) -> String {
     let output = job.so_far();
     let text = [output.stdout.as_slice(), &output.stderr].concat();

@@ -1,5 +1,6 @@
-//! Programs of PyPI that run in the VMs, as their users install them: wheels, fetched once by pip
-//! and pinned by hash.
+//! Python packages from PyPI that run in the VMs, installed as their users do.
+//!
+//! They are wheels, which pip fetches once. Each is pinned by its hash.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +12,11 @@ use crate::hash::{Inputs, Stamp};
 use crate::proc::LONG;
 use crate::{image, needs, paths, proc, ui};
 
-/// What pip installs.
+/// The requirements file for pip.
 const LIST: &str = include_str!("../image/guest.wheels");
-/// Python and C library of the guest root, by pip's words. `any` and `none` are what wheels without
-/// machine code have.
+/// pip's options: Python and C library of the guest root, and how to install.
+///
+/// `any` and `none` stand for wheels without machine code.
 const TARGET: [&str; 16] = [
     "--python-version=3.13",
     "--implementation=cp",
@@ -34,7 +36,7 @@ const TARGET: [&str; 16] = [
     "--quiet",
 ];
 
-/// Makes sure that the programs are there.
+/// Makes sure that the wheels are there.
 pub fn ensure() -> Result<()> {
     let _lock = image::lock()?;
     needs::ensure()?;
@@ -56,7 +58,7 @@ pub fn ensure() -> Result<()> {
     })
 }
 
-/// Puts them where both VMs see them: in `/share/wheels`.
+/// Copies the wheels by hard links to `/share/wheels`, where both VMs see them.
 pub fn lay_out(share: &Path) -> Result<()> {
     ensure()?;
     let to = share.join("wheels");

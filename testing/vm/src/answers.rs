@@ -12,9 +12,11 @@ use vrdma_lab::vm::backend::Backend;
 use vrdma_lab::vm::{Job, Pair};
 use vrdma_lab::wait::{Watch, pause};
 use vrdma_lab::watch::{Holdings, PingPong, said};
+use vrdma_vm_macros::vm_test;
 
 /// Limits, access flags and attributes, by a program that is written with pyverbs.
-pub fn verbs(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-verbs", lab = Usual)]
+fn verbs(pair: &mut Pair) -> Result<()> {
     let script = paths::workspace().join("testing/vm/checks/verbs.py");
     paths::write(&pair.share().join("verbs.py"), paths::read(&script)?)?;
     let index = Device::Vrdma.gid_index(&pair.a)?;
@@ -30,7 +32,8 @@ pub fn verbs(pair: &mut Pair) -> Result<()> {
 
 /// Device memory, and objects that another process imports; a driver that is removed under a
 /// process with device memory. Nothing is left, and the kernels find no fault.
-pub fn device_memory(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-device-memory", lab = Usual, long, disturbs)]
+fn device_memory(pair: &mut Pair) -> Result<()> {
     let script = paths::workspace().join("testing/vm/checks/device_memory.py");
     paths::write(&pair.share().join("device_memory.py"), paths::read(&script)?)?;
     let index = Device::Vrdma.gid_index(&pair.a)?;
@@ -161,7 +164,8 @@ fn expect_unloaded(pair: &Pair, unloading: Job) -> Result<()> {
 /// The backend stands still for 15 s: commands fail in time and pin nothing, and then everything
 /// goes on, without anything that was left behind: neither what a process had that was killed
 /// meanwhile, nor what the kernel had. Then it does so for too long.
-pub fn stopped_backend(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-stopped-backend", lab = Usual, long, disturbs)]
+fn stopped_backend(pair: &mut Pair) -> Result<()> {
     const STILL: Duration = Duration::from_secs(15);
     let patience = pair.patience(5);
     begin_driver_anew(pair)?;

@@ -9,9 +9,11 @@ use vrdma_lab::programs::{self, Program};
 use vrdma_lab::vm::{Exit, Pair};
 use vrdma_lab::wait::{Watch, until};
 use vrdma_lab::watch::Holdings;
+use vrdma_vm_macros::vm_test;
 
 /// Commands run, several at once, with nothing lost and little delay.
-pub fn exec(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-exec", lab = Usual, needs = Vms)]
+fn exec(pair: &mut Pair) -> Result<()> {
     let limit = pair.patience(4);
     let output = pair.a.exec("printf 'a\\000b'; printf err >&2; exit 7", limit)?;
     ensure!(
@@ -46,7 +48,8 @@ pub fn exec(pair: &mut Pair) -> Result<()> {
 }
 
 /// The VMs' Ethernet link carries IPv4 and IPv6, and the share is shared.
-pub fn ping(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-ping", lab = Usual, needs = Vms)]
+fn ping(pair: &mut Pair) -> Result<()> {
     let limit = pair.patience(4);
     pair.b.check("ping -c 3 -i 0.2 -W 20 10.77.0.1", limit)?;
     // Until it is answered: an IPv6 address is not used before the network was asked for
@@ -59,7 +62,8 @@ pub fn ping(pair: &mut Pair) -> Result<()> {
 
 /// `ibv_devinfo` and `rdma link` show the device as one that works, next to the netdev of the same
 /// MAC address.
-pub fn devinfo(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-devinfo", lab = Usual)]
+fn devinfo(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         let info = vm.check("ibv_devinfo -v -d vrdma0", pair.patience(4))?;
         for expected in ["PORT_ACTIVE", "transport:", "InfiniBand (0)", "link_layer:", "Ethernet", "RoCE v2"]
@@ -81,7 +85,8 @@ const SHARED: [(&str, &str); 4] = [
 ];
 
 /// All programs of the demo, with fewer iterations, and those with a shared receive queue.
-pub fn stock_programs(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-programs", lab = Usual)]
+fn stock_programs(pair: &mut Pair) -> Result<()> {
     for (index, Step { program, expected, .. }) in demo::quick_steps().iter().enumerate() {
         let printed = programs::run(pair, Device::Vrdma, program, 18700 + index as u16)?;
         ensure!(printed.client.contains(expected.as_str()), "`{}` did not print {expected}", program.command);
@@ -95,7 +100,8 @@ pub fn stock_programs(pair: &mut Pair) -> Result<()> {
 
 /// Processes share an XRC domain and its target, which outlives the one that made it; nothing is
 /// left.
-pub fn shared_target(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-xrc", lab = Usual)]
+fn shared_target(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(10);
     let before = Holdings::settled(pair.backend()?, patience)?;
     for vm in [&pair.a, &pair.b] {
@@ -106,7 +112,8 @@ pub fn shared_target(pair: &mut Pair) -> Result<()> {
 }
 
 /// A VM that is reset comes back, and its lost jobs are reported as such.
-pub fn reset(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-reset", lab = Usual, needs = Vms, disturbs)]
+fn reset(pair: &mut Pair) -> Result<()> {
     let lost = pair.b.spawn("sleep 1000")?;
     pair.b.reset()?;
     ensure!(lost.wait(Duration::from_secs(5)).is_err(), "a job outlived a reset");
@@ -115,7 +122,8 @@ pub fn reset(pair: &mut Pair) -> Result<()> {
 }
 
 /// A VM whose QEMU is killed can be booted again and joins the other one.
-pub fn kill(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-kill", lab = Usual, needs = Vms, long, disturbs)]
+fn kill(pair: &mut Pair) -> Result<()> {
     pair.b.kill()?;
     ensure!(pair.b.exec("true", Duration::from_secs(5)).is_err(), "a dead VM ran a command");
     pair.reboot("b")?;

@@ -6,6 +6,7 @@ use vrdma_lab::driver::{begin_driver_anew, wait_for_device};
 use vrdma_lab::third::ThirdGuest;
 use vrdma_lab::vm::{Job, Pair};
 use vrdma_lab::watch::{Holdings, said};
+use vrdma_vm_macros::vm_test;
 
 /// Options of a ping-pong whose end comes early: large messages on several QPs, and QPs that give
 /// up soon.
@@ -76,17 +77,9 @@ fn expect_error(pair: &Pair, peer: Job, when: &str) -> Result<()> {
     Ok(())
 }
 
-/// Eight processes are killed in the middle of a transfer.
-pub fn killed_processes(pair: &mut Pair) -> Result<()> {
-    kill_processes(pair, 4)
-}
-
-/// Fifty processes are killed in the middle of a transfer.
-pub fn killed_processes_often(pair: &mut Pair) -> Result<()> {
-    kill_processes(pair, 25)
-}
-
-/// So many rounds, of two processes each.
+/// In each round, two processes are killed in the middle of a transfer.
+#[vm_test("vm-clean-up-kill-9", lab = Usual, disturbs, args(4))]
+#[vm_test("vm-clean-up-kill-9-often", lab = Usual, long, disturbs, args(25))]
 fn kill_processes(pair: &mut Pair, rounds: u32) -> Result<()> {
     beside_ping_pong(pair, Driver::GoesOn, |pair| {
         // Two at a time; each loop is one command, as starting one takes its time too.
@@ -124,16 +117,9 @@ fn kill_processes(pair: &mut Pair, rounds: u32) -> Result<()> {
     })
 }
 
-/// Four times the driver is removed under a process that uses it, and comes back.
-pub fn removed_driver(pair: &mut Pair) -> Result<()> {
-    remove_driver(pair, 4)
-}
-
-/// The same thirty times.
-pub fn removed_driver_often(pair: &mut Pair) -> Result<()> {
-    remove_driver(pair, 30)
-}
-
+/// In each round, the driver is removed under a process that uses it, and comes back.
+#[vm_test("vm-clean-up-rmmod", lab = Usual, disturbs, args(4))]
+#[vm_test("vm-clean-up-rmmod-often", lab = Usual, long, disturbs, args(30))]
 fn remove_driver(pair: &mut Pair, rounds: u32) -> Result<()> {
     beside_ping_pong(pair, Driver::BeginsAnew, |pair| {
         for round in 0..rounds {
@@ -150,7 +136,8 @@ fn remove_driver(pair: &mut Pair, rounds: u32) -> Result<()> {
 }
 
 /// Three times a VM is reset.
-pub fn reset_vm(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-clean-up-reset", lab = Usual, long, disturbs)]
+fn reset_vm(pair: &mut Pair) -> Result<()> {
     beside_ping_pong(pair, Driver::BeginsAnew, |pair| {
         for round in 0..3 {
             let (victim, peer) = interruptible(pair, 18960)?;
@@ -166,7 +153,8 @@ pub fn reset_vm(pair: &mut Pair) -> Result<()> {
 }
 
 /// A VM's QEMU is killed, and the VM booted again.
-pub fn killed_vm(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-clean-up-qemu", lab = Usual, disturbs)]
+fn killed_vm(pair: &mut Pair) -> Result<()> {
     beside_ping_pong(pair, Driver::BeginsAnew, |pair| {
         let (victim, peer) = interruptible(pair, 18970)?;
         pair.b.kill()?;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::wait_for_device;
 use vrdma_lab::vm::{Pair, Vm, workers};
+use vrdma_vm_macros::vm_test;
 
 use super::port::rping;
 
@@ -18,7 +19,9 @@ type Counts = BTreeMap<String, u64>;
 
 /// Counters in sysfs and `rdma statistic` say what rping did, and how often the port went down;
 /// ibstat knows the device.
-pub fn tell_what_was_done(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-counters", lab = Usual)]
+#[vm_test("vm-counters-two-hosts", lab = TwoHosts)]
+fn tell_what_was_done(pair: &mut Pair) -> Result<()> {
     let has_packets = pair.wire().is_ok() || workers() > 1;
     let before = [read(pair, &pair.a)?, read(pair, &pair.b)?];
     let (server, client) = rping(pair, &format!("-C {ROUNDS} -S {SIZE}"))?;

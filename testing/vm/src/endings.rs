@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::addresses::IP;
 use vrdma_lab::vm::{Job, Pair, Vm};
 use vrdma_lab::watch::{Holdings, said};
+use vrdma_vm_macros::vm_test;
 
 use crate::port::rping;
 
@@ -12,7 +13,8 @@ use crate::port::rping;
 const OBJECTS: &str = "rdma resource show | sed -n 's/^[0-9]*: vrdma0: //; T; s/ *$//p'";
 
 /// Each way in which they end. VM b's driver begins anew in some.
-pub fn all(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-iwarp-endings", lab = Iwarp, long, disturbs)]
+fn all(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(9);
     // The first use of anything may leave something in caches.
     killed(pair).context("at first")?;

@@ -8,8 +8,7 @@ use vrdma_lab::vm::PairConfig;
 
 use crate::lab::Lab;
 use crate::runner;
-use crate::table::all;
-use crate::test::VmTest;
+use crate::test::{VmTest, all};
 
 /// What the names of these tests begin with.
 const PREFIX: &str = "vm-linux-";

@@ -11,12 +11,14 @@ use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::wait::{pause, until};
 use vrdma_lab::watch::{PingPong, counter};
 use vrdma_lab::{paths, proc};
+use vrdma_vm_macros::vm_test;
 
 /// Packets of each kind.
 const COUNT: u64 = 200;
 
 /// A third host on the wire forges packets to a QP of VM a that talks to one of VM b.
-pub fn packets(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-forged-packets", lab = TwoHosts)]
+fn packets(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let stranger = Namespace::new("stranger")?;
     let wire = pair.wire()?;
@@ -63,7 +65,8 @@ pub fn packets(pair: &mut Pair) -> Result<()> {
 }
 
 /// A guest sends from a MAC address that is not its own: nobody gets the frames.
-pub fn mac_address(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-spoofed-mac", lab = TwoHosts)]
+fn mac_address(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let before = pair.backends()[1].stats()?;
     let patience = pair.patience(4);
@@ -93,7 +96,8 @@ pub fn mac_address(pair: &mut Pair) -> Result<()> {
 
 /// A guest takes the address of another guest of its host: the device refuses the GID, and the
 /// other notices nothing.
-pub fn gid(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-spoofed-gid", lab = Usual)]
+fn gid(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(4);
     let ping_pong = PingPong::start(pair, &pair.a, &pair.b, 21020, "--timeout 19", "--timeout 19")?;
     // The ping-pong's TCP connection must not have anything more to say, not even a delayed

@@ -5,21 +5,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::Pair;
 use vrdma_lab::watch::{Holdings, PingPong, counter};
+use vrdma_vm_macros::vm_test;
 
-/// For 15 s a process of VM a abuses the device.
-pub fn process(pair: &mut Pair) -> Result<()> {
-    process_for(pair, 15)
-}
-
-/// For two minutes.
-pub fn process_for_long(pair: &mut Pair) -> Result<()> {
-    process_for(pair, 120)
-}
-
-/// For so long, on a kernel that is slow longer, a process of VM a writes garbage wherever it can.
-/// It aims at the QPs and memory of another process in its VM and of VM b, which play a checked
-/// ping-pong with each other.
-fn process_for(pair: &mut Pair, seconds: u64) -> Result<()> {
+/// For this many seconds, a process of VM a writes garbage wherever it can. On a slow kernel it
+/// takes longer. It aims at the QPs and memory of another process in its VM and of VM b, which play
+/// a checked ping-pong with each other.
+#[vm_test("vm-hostile-process", lab = Usual, args(15))]
+#[vm_test("vm-hostile-process-long", lab = Usual, long, args(120))]
+fn process(pair: &mut Pair, seconds: u64) -> Result<()> {
     let seconds = seconds * u64::from(pair.kernel().slowness());
     let patience = pair.patience(5);
     let before = Holdings::settled(pair.backend()?, patience)?;

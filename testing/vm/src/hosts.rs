@@ -11,6 +11,15 @@ use vrdma_lab::paths;
 use vrdma_lab::vm::{Job, Pair};
 use vrdma_lab::wait::{pause, until};
 use vrdma_lab::watch::{PingPong, said};
+use vrdma_vm_macros::vm_test;
+
+/// Each pairing of role, path MTU and kind of address.
+const PAIRINGS: &[Round] = &[
+    (PathMtu::Jumbo, 0, Family::V4, Sizes::One),
+    (PathMtu::Jumbo, 1, Family::V6, Sizes::One),
+    (PathMtu::Usual, 0, Family::V6, Sizes::One),
+    (PathMtu::Usual, 1, Family::V4, Sizes::One),
+];
 
 /// The shortened demo on one host: each role, path MTU and kind of address occurs once.
 const ON_ONE_HOST: &[Round] =
@@ -20,48 +29,21 @@ const ON_ONE_HOST: &[Round] =
 const BETWEEN_HOSTS: &[Round] =
     &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One), (PathMtu::Usual, 1, Family::V6, Sizes::One)];
 
-/// The shortened demo by the way that needs no packet: one direction, path MTU and kind of address.
-pub fn same_host(pair: &mut Pair) -> Result<()> {
-    demo::go_through(pair, &ON_ONE_HOST[..1], &mut |_| {}).map(|_| ())
+/// The shortened demo on one host, where no packet is needed. The short one has one direction, path
+/// MTU and kind of address; the long one has each role, path MTU and kind of address once.
+#[vm_test("vm-same-host", lab = Usual, args(&ON_ONE_HOST[..1]))]
+#[vm_test("vm-same-host-all", lab = Usual, long, args(ON_ONE_HOST))]
+fn same_host(pair: &mut Pair, rounds: &[Round]) -> Result<()> {
+    demo::go_through(pair, rounds, &mut |_| {}).map(|_| ())
 }
 
-/// Each role, path MTU and kind of address occurs once.
-pub fn same_host_all(pair: &mut Pair) -> Result<()> {
-    demo::go_through(pair, ON_ONE_HOST, &mut |_| {}).map(|_| ())
-}
-
-/// The shortened demo of two hosts: one direction, path MTU and kind of address.
-pub fn two_hosts(pair: &mut Pair) -> Result<()> {
-    captured(pair, &BETWEEN_HOSTS[..1], "two-hosts.pcap")
-}
-
-/// Each role, path MTU and kind of address occurs once.
-pub fn two_hosts_all(pair: &mut Pair) -> Result<()> {
-    captured(pair, BETWEEN_HOSTS, "two-hosts-all.pcap")
-}
-
-/// The shortened demo with rdma_rxe, which serves: one path MTU and kind of address.
-pub fn interop(pair: &mut Pair) -> Result<()> {
-    captured(pair, &BETWEEN_HOSTS[1..], "interop.pcap")
-}
-
-/// The shortened demo with rdma_rxe: every pairing of role, path MTU and kind of address occurs.
-pub fn interop_all(pair: &mut Pair) -> Result<()> {
-    const ROUNDS: &[Round] = &[
-        (PathMtu::Jumbo, 0, Family::V4, Sizes::One),
-        (PathMtu::Jumbo, 1, Family::V6, Sizes::One),
-        (PathMtu::Usual, 0, Family::V6, Sizes::One),
-        (PathMtu::Usual, 1, Family::V4, Sizes::One),
-    ];
-    captured(pair, ROUNDS, "interop-all.pcap")
-}
-
-/// The lab itself: rdma_rxe at both ends.
-pub fn rxe(pair: &mut Pair) -> Result<()> {
-    captured(pair, &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One)], "rxe.pcap")
-}
-
-/// Goes through the rounds; all that passes the wire meanwhile is sound.
+/// The shortened demo between two hosts, and with rdma_rxe at one end or both. `vm-rxe` tests the
+/// lab itself. All that passes the wire meanwhile, which is kept in the file, is sound.
+#[vm_test("vm-two-hosts", lab = TwoHosts, args(&BETWEEN_HOSTS[..1], "two-hosts.pcap"))]
+#[vm_test("vm-two-hosts-all", lab = TwoHosts, long, args(BETWEEN_HOSTS, "two-hosts-all.pcap"))]
+#[vm_test("vm-interop", lab = Interop, args(&BETWEEN_HOSTS[1..], "interop.pcap"))]
+#[vm_test("vm-interop-all", lab = Interop, long, args(PAIRINGS, "interop-all.pcap"))]
+#[vm_test("vm-rxe", lab = Rxe, needs = Vms, long, args(&BETWEEN_HOSTS[..1], "rxe.pcap"))]
 fn captured(pair: &mut Pair, rounds: &[Round], file: &str) -> Result<()> {
     let capture = pair.wire()?.capture("a", &pair.directory().join(file))?;
     let result = demo::go_through(pair, rounds, &mut |_| {});
@@ -75,7 +57,8 @@ fn captured(pair: &mut Pair, rounds: &[Round], file: &str) -> Result<()> {
 
 /// VM a's host loses its cable during a checked ping-pong and gets it back: nothing is lost, and
 /// the guest sees its port go and come. TCP goes on too.
-pub fn link_flap(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-link-flap", lab = TwoHosts, disturbs)]
+fn link_flap(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let patience = pair.patience(6);
     // That is what veth says of itself.
@@ -134,7 +117,8 @@ fn expect_seconds(tcp: &mut Job, before: usize, more: usize, patience: Duration)
 
 /// The cable stays out for longer than a QP waits: both ends are told, all that was outstanding is
 /// flushed in order.
-pub fn link_loss(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-link-loss", lab = TwoHosts, long, disturbs)]
+fn link_loss(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Jumbo)?;
     let patience = pair.patience(6);
     // 4.096 us * 2^18, 1.1 s, eight times: more than a busy machine keeps either waiting while the

@@ -5,6 +5,7 @@ use vrdma_lab::programs;
 use vrdma_lab::vm::addresses::{IP, IP6};
 use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 /// A program that listens, the same one that connects, and what the latter says in the end if all
 /// went well.
@@ -34,7 +35,8 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
 ];
 
 /// Each in both directions; the device says that it is one of iWARP.
-pub fn programs(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-iwarp", lab = Iwarp)]
+fn programs(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         let devinfo = vm.check("ibv_devinfo -d vrdma0", pair.patience(4))?;
         ensure!(devinfo.contains("iWARP"), "no device of iWARP:\n{devinfo}");
@@ -60,7 +62,8 @@ fn wait_until_ready(pair: &Pair) -> Result<()> {
 }
 
 /// Between addresses of IPv6, both ways, and with a listener at all addresses.
-pub fn ipv6(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-iwarp-ipv6", lab = Iwarp)]
+fn ipv6(pair: &mut Pair) -> Result<()> {
     const PROGRAMS: [(&str, &str, &str); 2] = [
         ("rping -s -a {server6} -v -C 5", "rping -c -a {server6} -I {client6} -v -C 5", "ping data"),
         ("rping -s -a :: -v -C 5", "rping -c -a {server6} -v -C 5", "ping data"),
@@ -80,7 +83,8 @@ pub fn ipv6(pair: &mut Pair) -> Result<()> {
 
 /// A process names the QP of another one when it accepts, and when it connects: neither may be, and
 /// the QP's own process connects it then.
-pub fn foreign_qp(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-iwarp-foreign-qp", lab = Iwarp)]
+fn foreign_qp(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;
     let server = pair.b.spawn(&format!("exec rping -s -P -a {}", IP[1]))?;
     pair.b.wait_for_cm_listener(pair.patience(4)).with_context(|| said(&server))?;
@@ -98,7 +102,8 @@ pub fn foreign_qp(pair: &mut Pair) -> Result<()> {
 /// A process names the QP of a user in the kernel, which is ready to be connected, when it accepts,
 /// and when it connects: neither may be. A user in the kernel that connects in the system call of a
 /// process, as 9P does when it is mounted, is connected all the same.
-pub fn kernel_qp(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-iwarp-kernel-qp", lab = Iwarp)]
+fn kernel_qp(pair: &mut Pair) -> Result<()> {
     wait_until_ready(pair)?;
     let patience = pair.patience(5);
     let server = pair.b.spawn(&format!("exec rping -s -P -a {}", IP[1]))?;

@@ -5,51 +5,53 @@ use vrdma_lab::artefacts::Part;
 use vrdma_lab::device::Device;
 use vrdma_lab::vm::{PairConfig, Tcp, Topology, Uplink};
 
-/// Kinds of pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Kinds of pairs, in the order in which their tests are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lab {
     /// What the demo has.
     Usual,
-    /// The backend polls, whatever processors there are.
-    Polling,
-    /// The daemon is an older one.
-    OlderBackend,
     /// The VMs have two Ethernet devices and two RDMA devices each.
     Rails,
     /// The VMs have an IOMMU.
     Iommu,
-    /// VMs of one processor, and a backend that sleeps as soon as there is nothing to do.
-    Sleepy,
     /// Beside the kernel's there is one channel in each VM, and guests may use any address.
     OneChannel,
-    /// The VMs' devices are of iWARP.
+    /// VMs of one processor, and a backend that sleeps as soon as there is nothing to do.
+    Sleepy,
+    /// The backend polls, whatever processors there are.
+    Polling,
+    /// The daemon is an older one.
+    OlderBackend,
+    /// The VMs' devices are of iWARP, over the host's TCP.
     Iwarp,
-    /// The same on two hosts.
-    IwarpTwoHosts,
-    /// Likewise, over the backends' own TCP.
-    IwarpOwnTcp,
-    /// Likewise, with a device of RoCE beside, and uplinks of our own driver.
-    Both,
-    /// And VM b has Linux's soft-iWARP instead: with our device over its host's TCP,
-    Siw,
-    /// and over the backend's own, on an uplink of our own driver.
-    SiwOwnTcp,
-    /// Two hosts with a backend each, and a wire.
-    TwoHosts,
-    /// Likewise, with a router between.
-    Routed,
-    /// Likewise, and the VMs' devices are of iWARP, over the backends' own TCP.
-    RoutedIwarp,
+    /// Both VMs have rdma_rxe, on two hosts.
+    Rxe,
     /// Three VMs on a host, in two VLANs.
     Vlans,
-    /// The first and the third one on a host, the second on another.
-    VlansTwoHosts,
-    /// VM b's host has rdma_rxe.
-    Interop,
-    /// Both have.
-    Rxe,
     /// The VMs' kernel finds faults.
     KernelFaults,
+    /// Two hosts with a backend each, and a wire.
+    TwoHosts,
+    /// Two hosts with a backend each, and a router between them.
+    Routed,
+    /// Two hosts with a router between them. The devices are of iWARP, over the backends' own TCP.
+    RoutedIwarp,
+    /// Two hosts. The devices are of iWARP, over the hosts' TCP.
+    IwarpTwoHosts,
+    /// Two hosts. The devices are of iWARP, over the backends' own TCP.
+    IwarpOwnTcp,
+    /// Two hosts. Each VM has a device of iWARP and one of RoCE, and uplinks have our own driver.
+    Both,
+    /// Two hosts. VM b has Linux's soft-iWARP, and VM a our device over its host's TCP.
+    Siw,
+    /// Two hosts. VM b has Linux's soft-iWARP, and VM a our device over the backend's own TCP. Its
+    /// uplink has our own driver.
+    SiwOwnTcp,
+    /// Two hosts and three VMs in two VLANs: the first and the third on one host, the second on the
+    /// other.
+    VlansTwoHosts,
+    /// Two hosts. VM a has our device, and VM b rdma_rxe.
+    Interop,
 }
 
 impl Lab {

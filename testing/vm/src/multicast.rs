@@ -5,13 +5,17 @@ use vrdma_lab::device::Device;
 use vrdma_lab::vm::addresses::IP;
 use vrdma_lab::vm::{Job, Pair, Vm};
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 /// Datagrams that each receiver waits for.
 const COUNT: u32 = 20;
 
 /// Both ways, but from rdma_rxe: two receivers in the one VM and one in the sender's, and one of
 /// another group, which gets nothing.
-pub fn mckey(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-multicast", lab = Usual)]
+#[vm_test("vm-multicast-two-hosts", lab = TwoHosts, long)]
+#[vm_test("vm-multicast-rxe", lab = Interop)]
+fn mckey(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         pair.device(vm).prepare_in(vm, pair.patience(6))?;
     }

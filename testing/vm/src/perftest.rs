@@ -6,6 +6,7 @@ use vrdma_lab::device::Device;
 use vrdma_lab::programs::{self, Program};
 use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::watch::Holdings;
+use vrdma_vm_macros::vm_test;
 
 /// All of perftest that RC has, and what there is of shared receive queues and of XRC, with options
 /// that change what the data path does.
@@ -61,7 +62,8 @@ fn run(pair: &Pair, server: &Vm, client: &Vm, program: &Program, port: u16) -> R
 }
 
 /// VM a is the client; the demo has it the other way round.
-pub fn all(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-perftest", lab = Usual, long)]
+fn all(pair: &mut Pair) -> Result<()> {
     for (index, command) in ALL.iter().enumerate() {
         run(pair, &pair.b, &pair.a, &Program::perftest(command), 18800 + index as u16)?;
     }
@@ -72,14 +74,16 @@ pub fn all(pair: &mut Pair) -> Result<()> {
 }
 
 /// A thousand QPs of one process, to another VM.
-pub fn thousand_qps(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-1000-qps", lab = Usual)]
+fn thousand_qps(pair: &mut Pair) -> Result<()> {
     let mut program = Program::perftest("ib_write_bw -q 1000 -n 5 -s 4096");
     program.seconds = 20;
     run(pair, &pair.a, &pair.b, &program, 18870)
 }
 
 /// Processes that want no channel post through the kernel's.
-pub fn no_channel(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-no-channel", lab = Usual)]
+fn no_channel(pair: &mut Pair) -> Result<()> {
     for (index, command) in SOME.iter().enumerate() {
         let program = Program::perftest(&format!("env VRDMA_NO_CHANNEL=1 {command}"));
         run(pair, &pair.a, &pair.b, &program, 18880 + index as u16)?;
@@ -89,7 +93,8 @@ pub fn no_channel(pair: &mut Pair) -> Result<()> {
 
 /// Processes that find the pool of channels empty, because another process in each VM has the only
 /// one.
-pub fn empty_pool(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-empty-pool", lab = OneChannel, long)]
+fn empty_pool(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
     let mut server = pair.a.spawn("exec vr-idle -d vrdma0 -p 18890")?;
     let mut client = pair.b.spawn("exec vr-idle -d vrdma0 -p 18890 --qps 4 --ops 50 10.77.0.1")?;

@@ -5,9 +5,11 @@ use vrdma_lab::driver::{begin_driver_anew, wait_for_device};
 use vrdma_lab::vm::addresses::IP;
 use vrdma_lab::vm::{Job, Pair};
 use vrdma_lab::watch::{Holdings, said};
+use vrdma_vm_macros::vm_test;
 
 /// The port follows its netdev up and down, its GIDs the netdev's addresses, and programs are told.
-pub fn follows_netdev(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-port", lab = Usual)]
+fn follows_netdev(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(3);
     let mut watch = pair.b.spawn("exec ibv_asyncwatch -d vrdma0")?;
     watch.wait_for("vrdma0", patience).with_context(|| said(&watch))?;
@@ -45,7 +47,8 @@ pub fn follows_netdev(pair: &mut Pair) -> Result<()> {
 
 /// The driver is removed under a program that is connected by rdma_cm: both ends of the connection
 /// end, and all is given back.
-pub fn removed_while_connected(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-clean-up-rdma-cm", lab = Usual, disturbs)]
+fn removed_while_connected(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
     begin_driver_anew(pair)?;
     let before = Holdings::settled(pair.backend()?, patience)?.with_new_driver("b");

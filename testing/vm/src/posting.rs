@@ -7,16 +7,19 @@ use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::Pair;
 use vrdma_lab::wait::{pause, until};
 use vrdma_lab::watch::{counter, processor_time};
+use vrdma_vm_macros::vm_test;
 
 /// One process makes 4,000 QPs, connects them among themselves, and uses them in random order.
-pub fn four_thousand_qps(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-4000-qps", lab = Usual)]
+fn four_thousand_qps(pair: &mut Pair) -> Result<()> {
     pair.a.check("vr-manyqps -d vrdma0 --local --qps 4000 --ops 20000", pair.patience(15))?;
     Ok(())
 }
 
 /// Requests on 1,000 QPs of one process through its one channel, to another VM and back: no
 /// completion is lost or out of its QP's order.
-pub fn one_channel(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-one-channel", lab = Usual)]
+fn one_channel(pair: &mut Pair) -> Result<()> {
     let command = "vr-manyqps -d vrdma0 -p 18900 --qps 1000 --ops 20000";
     let patience = pair.patience(15);
     let server = pair.a.spawn(command)?;
@@ -38,7 +41,8 @@ fn system_calls(pair: &Pair, arguments: &str) -> Result<i64> {
 
 /// While the device polls, 10,000 operations are posted and polled for without a system call and
 /// (almost) without a kick. The device's own kicks are counted in the same run.
-pub fn no_system_calls(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-no-system-calls", lab = Polling)]
+fn no_system_calls(pair: &mut Pair) -> Result<()> {
     const OPERATIONS: u64 = 10_000;
     let few = system_calls(pair, "--local --count 1000")?;
     let before = pair.backend()?.stats()?;
@@ -74,7 +78,8 @@ fn few_kicks(
 
 /// With 100 idle QPs between the VMs the backend needs no processor; each of 1,000 single
 /// operations after that wakes it.
-pub fn sleeping(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-sleep", lab = Usual)]
+fn sleeping(pair: &mut Pair) -> Result<()> {
     const IDLE: Duration = Duration::from_secs(5);
     const WHY: &str = "processor time is compared: a busy machine gives less of it, not more";
     let patience = pair.patience(5);

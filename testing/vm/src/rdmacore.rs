@@ -5,6 +5,7 @@ use vrdma_conformance::rdmacore::{MODULES, command, install};
 use vrdma_lab::device::Device;
 use vrdma_lab::paths;
 use vrdma_lab::vm::Pair;
+use vrdma_vm_macros::vm_test;
 
 /// Those that draw by lot what they do.
 const BY_LOT: [&str; 2] = ["qp", "rdmacm"];
@@ -23,7 +24,8 @@ const SKIPPED: [(&str, &str); 4] = [
 ];
 
 /// All of them pass, or are skipped for what is known to lack.
-pub fn tests(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-rdma-core", lab = Usual)]
+fn tests(pair: &mut Pair) -> Result<()> {
     install(pair)?;
     // An allocator of a parent domain takes one for each of two players.
     let huge_pages = |count: u32| {
@@ -34,16 +36,12 @@ pub fn tests(pair: &mut Pair) -> Result<()> {
     huge_pages(0)
 }
 
-/// The two suites that draw by lot what they do: once. [`tests`] has them too.
-pub fn qp_and_rdmacm(pair: &mut Pair) -> Result<()> {
+/// The two suites that draw by lot what they do, this many times in a row. [`tests`] has them too.
+#[vm_test("vm-pyverbs", lab = Usual, long, args(1))]
+#[vm_test("vm-pyverbs-long", lab = Usual, long, args(20))]
+fn qp_and_rdmacm(pair: &mut Pair, rounds: u32) -> Result<()> {
     install(pair)?;
-    run(pair, &BY_LOT)
-}
-
-/// The same twenty times in a row.
-pub fn qp_and_rdmacm_often(pair: &mut Pair) -> Result<()> {
-    install(pair)?;
-    for round in 1..=20 {
+    for round in 1..=rounds {
         run(pair, &BY_LOT).with_context(|| format!("round {round}"))?;
     }
     Ok(())

@@ -16,8 +16,7 @@ use vrdma_lab::vm::{Lane, Pair, PairConfig, keep_run};
 use vrdma_lab::{older, paths, ui};
 
 use crate::lab::Lab;
-use crate::table::all;
-use crate::test::{Needs, Run, VmTest};
+use crate::test::{Needs, Run, VmTest, all};
 
 /// How a test went.
 pub enum Outcome {

@@ -10,19 +10,23 @@ use vrdma_lab::siw::{self, Variant};
 use vrdma_lab::storage::{Load, Protocol, Storage};
 use vrdma_lab::vm::Pair;
 use vrdma_lab::vm::addresses::IP;
+use vrdma_vm_macros::vm_test;
 
 /// Each VM as server, each kind of addresses once.
 const SHORT: [Turn; 2] = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::One)];
 
 /// Both ends ours.
-pub fn two_hosts(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-iwarp-two-hosts", lab = IwarpTwoHosts, long)]
+#[vm_test("vm-iwarp-own-tcp", lab = IwarpOwnTcp)]
+fn two_hosts(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
     captured(pair, "iwarp.pcap", |pair| go_through(pair, &SHORT, &|_| true, &mut |_| {}).map(|_| ()))
 }
 
 /// Devices of iWARP and of RoCE on one netdev: connections of rdma_cm go over the first, and those
 /// that a program makes itself over the second.
-pub fn both(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-both", lab = Both, long)]
+fn both(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
     for vm in [&pair.a, &pair.b] {
         let devices = vm.check("ibv_devinfo", pair.patience(5))?;
@@ -64,13 +68,17 @@ fn over_roce(pair: &Pair, command: &str, port: u16) -> Result<()> {
 }
 
 /// NVMe over Fabrics between them.
-pub fn nvme(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-iwarp-nvme", lab = IwarpTwoHosts, long)]
+#[vm_test("vm-iwarp-nvme-own-tcp", lab = IwarpOwnTcp)]
+fn nvme(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
     Storage::new(Protocol::Nvme, 0).whole(pair, &Load::SMALL)
 }
 
 /// siw at one end, as Linux has it, and as one of two peers; each role occurs once.
-pub fn quick(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-siw", lab = Siw, long)]
+#[vm_test("vm-siw-own-tcp", lab = SiwOwnTcp)]
+fn quick(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
     captured(pair, "siw.pcap", |pair| {
         siw::load(&pair.b, Variant::Stock, pair.patience(6))?;
@@ -81,7 +89,9 @@ pub fn quick(pair: &mut Pair) -> Result<()> {
 }
 
 /// What siw refuses ends, and does not hang.
-pub fn refused(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-siw-refused", lab = Siw, long)]
+#[vm_test("vm-siw-refused-own-tcp", lab = SiwOwnTcp)]
+fn refused(pair: &mut Pair) -> Result<()> {
     prepare(pair)?;
     siw::load(&pair.b, Variant::Stock, pair.patience(6))?;
     refused_operations(pair, &mut |_| {})?;

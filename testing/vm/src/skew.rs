@@ -6,12 +6,14 @@ use vrdma_conformance::lineup::{Family, PathMtu, Sizes};
 use vrdma_lab::driver::{begin_driver_of, wait_for_device_of};
 use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::{older, paths};
+use vrdma_vm_macros::vm_test;
 
 /// Stock programs, rdma_cm, and each service, with VM a as server.
 const ROUNDS: &[Round] = &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One)];
 
 /// Both VMs have the older driver; the daemon is today's. The provider in the VMs is today's too.
-pub fn older_driver(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-older-driver", lab = Usual, needs = Older, long, disturbs)]
+fn older_driver(pair: &mut Pair) -> Result<()> {
     let file = pair.share().join("vrdma-older.ko");
     std::fs::copy(older::module()?, &file).context("the older driver")?;
     for vm in [&pair.a, &pair.b] {
@@ -28,7 +30,8 @@ pub fn older_driver(pair: &mut Pair) -> Result<()> {
 }
 
 /// The daemon is the older one, and the drivers are today's.
-pub fn older_daemon(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-older-daemon", lab = OlderBackend, needs = Older, long)]
+fn older_daemon(pair: &mut Pair) -> Result<()> {
     let program = std::fs::read_link(format!("/proc/{}/exe", pair.backend()?.pid()))?;
     ensure!(program == older::backend()?, "the daemon is {}", program.display());
     demo::go_through(pair, ROUNDS, &mut |_| {}).context("with the older daemon")?;

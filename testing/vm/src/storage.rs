@@ -7,30 +7,40 @@ use vrdma_lab::storage::{Disk, Load, Protocol, Storage};
 use vrdma_lab::vm::Pair;
 use vrdma_lab::wait::until;
 use vrdma_lab::watch::Holdings;
+use vrdma_vm_macros::vm_test;
 
 /// What the tests of every day read and write.
 const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
 
-/// NVMe over Fabrics.
-pub fn nvme(pair: &mut Pair) -> Result<()> {
-    all_ways(pair, Protocol::Nvme)
-}
-
-/// iSCSI Extensions for RDMA.
-pub fn iser(pair: &mut Pair) -> Result<()> {
-    all_ways(pair, Protocol::Iser)
-}
-
-/// SCSI RDMA Protocol.
-pub fn srp(pair: &mut Pair) -> Result<()> {
-    all_ways(pair, Protocol::Srp)
+/// Each protocol, with the target in VM a, and in VM b too where the VMs' devices differ.
+#[vm_test("vm-nvme", lab = Usual, long, args(Protocol::Nvme))]
+#[vm_test("vm-nvme-two-hosts", lab = TwoHosts, args(Protocol::Nvme))]
+#[vm_test("vm-nvme-rxe", lab = Interop, long, args(Protocol::Nvme))]
+#[vm_test("vm-iser", lab = Usual, long, args(Protocol::Iser))]
+#[vm_test("vm-iser-two-hosts", lab = TwoHosts, long, args(Protocol::Iser))]
+#[vm_test("vm-iser-rxe", lab = Interop, long, args(Protocol::Iser))]
+#[vm_test("vm-nfs", lab = Usual, long, args(Protocol::Nfs))]
+#[vm_test("vm-nfs-two-hosts", lab = TwoHosts, long, args(Protocol::Nfs))]
+#[vm_test("vm-nfs-rxe", lab = Interop, long, args(Protocol::Nfs))]
+#[vm_test("vm-linux-srp", lab = Usual, args(Protocol::Srp))]
+fn all_ways(pair: &mut Pair, protocol: Protocol) -> Result<()> {
+    for vm in [&pair.a, &pair.b] {
+        pair.device(vm).prepare_in(vm, pair.patience(6))?;
+    }
+    let differ = pair.device(&pair.a) != pair.device(&pair.b);
+    for target in 0..=usize::from(differ) {
+        let storage = Storage::new(protocol, target);
+        gives_all_back(pair, storage, &LOAD).with_context(|| storage.ends(pair))?;
+    }
+    Ok(())
 }
 
 /// Completions that the kernel has moderated by itself (rdma-dev(8), adaptive-moderation): none is
 /// forgotten.
 ///
 /// spdk#3328: I/O whose completion nobody looks at until other traffic comes.
-pub fn adaptive_moderation(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-moderation", lab = Usual)]
+fn adaptive_moderation(pair: &mut Pair) -> Result<()> {
     // One request at a time: nothing else brings a completion to notice.
     const LONE: Load = Load { size: "2m", options: "--ioengine=psync --direct=1" };
     let patience = pair.patience(5);
@@ -51,34 +61,13 @@ pub fn adaptive_moderation(pair: &mut Pair) -> Result<()> {
     storage.stop(pair)
 }
 
-/// NFS over RDMA.
-pub fn nfs(pair: &mut Pair) -> Result<()> {
-    all_ways(pair, Protocol::Nfs)
-}
-
-/// The target in VM a, and in b too where the VMs' devices are not the same.
-fn all_ways(pair: &mut Pair, protocol: Protocol) -> Result<()> {
-    for vm in [&pair.a, &pair.b] {
-        pair.device(vm).prepare_in(vm, pair.patience(6))?;
-    }
-    let differ = pair.device(&pair.a) != pair.device(&pair.b);
-    for target in 0..=usize::from(differ) {
-        let storage = Storage::new(protocol, target);
-        gives_all_back(pair, storage, &LOAD).with_context(|| storage.ends(pair))?;
-    }
-    Ok(())
-}
-
-/// An NVMe target's VM is killed while the initiator reads and writes, and comes back: the
-/// initiator goes on, and reads what it wrote.
-pub fn killed_target(pair: &mut Pair) -> Result<()> {
-    killed_target_of(pair, Storage::new(Protocol::Nvme, 0))
-}
-
-/// The same of all protocols.
-pub fn killed_targets(pair: &mut Pair) -> Result<()> {
-    for protocol in Protocol::ALL {
-        killed_target_of(pair, Storage::new(protocol, 0)).with_context(|| protocol.name())?;
+/// A target's VM is killed while the initiator reads and writes, and comes back. The initiator goes
+/// on, and reads what it wrote.
+#[vm_test("vm-killed-target", lab = Usual, long, disturbs, args(&[Protocol::Nvme]))]
+#[vm_test("vm-killed-target-two-hosts", lab = TwoHosts, long, disturbs, args(&Protocol::ALL))]
+fn killed_target(pair: &mut Pair, protocols: &[Protocol]) -> Result<()> {
+    for protocol in protocols {
+        killed_target_of(pair, Storage::new(*protocol, 0)).with_context(|| protocol.name())?;
     }
     Ok(())
 }
@@ -86,7 +75,8 @@ pub fn killed_targets(pair: &mut Pair) -> Result<()> {
 /// The initiator's VM is killed while it reads and writes: a new one is served, and in the end all
 /// that the target's VM had is given back. (Not earlier: targets ask after initiators that say
 /// nothing late, and LIO over RDMA never does.)
-pub fn killed_initiator(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-killed-initiator", lab = Usual, long, disturbs)]
+fn killed_initiator(pair: &mut Pair) -> Result<()> {
     for protocol in Protocol::ALL {
         killed_initiator_of(pair, protocol).with_context(|| protocol.name())?;
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use vrdma_lab::vm::Pair;
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 /// How programs get requests to the device and completions from it: environment and option of
 /// `vr-pingpong`.
@@ -14,19 +15,11 @@ const WAYS: [(&str, &str); 4] =
 /// Who makes no progress for so long lost a kick or an event; a busy machine takes less.
 const STALL: Duration = Duration::from_secs(60);
 
-/// Some seconds each way.
-pub fn short(pair: &mut Pair) -> Result<()> {
-    each_way(pair, 6)
-}
-
-/// Ten minutes each way.
-pub fn long(pair: &mut Pair) -> Result<()> {
-    each_way(pair, 600)
-}
-
-/// A ping-pong of so many seconds in each of the [`WAYS`], between VMs of one processor and over a
-/// backend that sleeps whenever it can: each message is a kick, so whoever publishes without a
+/// A ping-pong of this many seconds in each of the [`WAYS`], between VMs of one processor and over
+/// a backend that sleeps whenever it can. Each message is a kick, so whoever publishes without a
 /// barrier stalls.
+#[vm_test("vm-one-processor", lab = Sleepy, args(6))]
+#[vm_test("vm-one-processor-long", lab = Sleepy, long, args(600))]
 fn each_way(pair: &mut Pair, seconds: u64) -> Result<()> {
     for (index, (environment, options)) in WAYS.iter().enumerate() {
         let what = format!("{environment} vr-pingpong {options}");

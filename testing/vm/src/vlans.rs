@@ -4,13 +4,16 @@ use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::addresses::VLAN_IP;
 use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 /// The VLANs: of VM a and VM c. VM b is in both, each in a network namespace of its own, again with
 /// the same address.
 const VLANS: [u16; 2] = [10, 20];
 
 /// Each of two guests reaches its own peer by ping and rping, and not that of the other.
-pub fn same_address(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-vlans", lab = Vlans, long)]
+#[vm_test("vm-vlans-two-hosts", lab = VlansTwoHosts, long)]
+fn same_address(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(4);
     let c = pair.c.as_ref().context("there is no third VM")?;
     let guests = [(&pair.a, VLANS[0]), (c, VLANS[1])];

@@ -19,7 +19,7 @@ use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{CableOptions, GuestOptions, GuestTcp, Lab, LabOptions, QpOptions, Rng, wait};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::{Gid, Mac, VlanId, VlanTag};
-use vrdma_wire::tcp::{Flags, Header, Options, Packet};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader, TcpPacket};
 
 const LEN: u64 = 1 << 20;
 const OWN: GuestTcp = GuestTcp::Own;
@@ -351,7 +351,7 @@ fn ten_thousand_connections_that_come_and_go_leave_nothing() {
 struct Stranger {
     lab: Lab,
     /// Segments that have arrived and were not examined.
-    seen: VecDeque<Packet>,
+    seen: VecDeque<TcpPacket>,
 }
 
 const FAR: Mac = Mac([2, 0, 0, 0, 0, 0x77]);
@@ -365,8 +365,8 @@ fn mac(guest: u8) -> Mac {
 }
 
 /// Builds a segment from a port of 10.0.0.153 to a port of guest 0.
-fn segment(flags: Flags, dst_port: u16) -> Packet {
-    let header = Header {
+fn segment(flags: Flags, dst_port: u16) -> TcpPacket {
+    let header = TcpHeader {
         src_port: 4000,
         dst_port,
         seq: 100,
@@ -376,7 +376,15 @@ fn segment(flags: Flags, dst_port: u16) -> Packet {
         urgent: 0,
         options: Options::default(),
     };
-    Packet { src_mac: FAR, dst_mac: mac(0), vlan: None, src: gid(153), dst: gid(1), traffic_class: 0, header }
+    TcpPacket {
+        src_mac: FAR,
+        dst_mac: mac(0),
+        vlan: None,
+        src: gid(153),
+        dst: gid(1),
+        traffic_class: 0,
+        header,
+    }
 }
 
 impl Stranger {
@@ -384,7 +392,7 @@ impl Stranger {
         Stranger { lab: Lab::of_tcp(OWN, 1), seen: VecDeque::new() }
     }
 
-    fn send(&mut self, packet: &Packet, data: &[u8]) {
+    fn send(&mut self, packet: &TcpPacket, data: &[u8]) {
         let mut frame = vec![0; packet.len() + data.len()];
         let at = packet.emit(Sum::of(data), &mut frame);
         frame[at..].copy_from_slice(data);
@@ -400,19 +408,19 @@ impl Stranger {
     }
 
     /// Returns the next segment that leaves the daemon, or `None` if none comes in time.
-    fn next(&mut self, time: Duration) -> Option<Packet> {
+    fn next(&mut self, time: Duration) -> Option<TcpPacket> {
         let Stranger { lab, seen } = self;
         let port = lab.outside.as_mut().unwrap();
         let mut burst = Burst::default();
         wait::within(time, || {
             port.receive(&mut burst);
-            seen.extend(burst.frames().iter().filter_map(|frame| Some(Packet::parse(frame).ok()?.0)));
+            seen.extend(burst.frames().iter().filter_map(|frame| Some(TcpPacket::parse(frame).ok()?.0)));
             seen.pop_front()
         })
     }
 
     /// Returns the next segment to a port. Others may be retransmitted meanwhile.
-    fn next_to(&mut self, port: u16) -> Packet {
+    fn next_to(&mut self, port: u16) -> TcpPacket {
         loop {
             let packet = self.next(wait::PATIENCE).expect("a segment");
             if packet.header.dst_port == port {
@@ -469,7 +477,7 @@ fn segments_that_are_somebody_elses_are_not_taken() {
     // A listener on all addresses that the guest may use.
     guest.cm_listen(Ipv4Addr::UNSPECIFIED, 701, 1).unwrap();
     let right = segment(Flags::SYN, 701);
-    type Change = fn(&mut Packet);
+    type Change = fn(&mut TcpPacket);
     let rows: [(&str, Change); 5] = [
         ("another guest's MAC", |packet| packet.dst_mac = mac(1)),
         ("another guest's address", |packet| packet.dst = gid(2)),
@@ -568,7 +576,7 @@ fn who_speaks_under_anothers_address_is_not_heard(workers: u16) {
             port += 1;
             let mut packet = segment(Flags::SYN, 700);
             packet.header.src_port = port;
-            let packet = Packet { src_mac, src: gid(host), dst: gid(1), vlan, ..packet };
+            let packet = TcpPacket { src_mac, src: gid(host), dst: gid(1), vlan, ..packet };
             let mut frame = vec![0; packet.len()];
             packet.emit(Sum::of(b""), &mut frame);
             (port, frame)
@@ -592,7 +600,7 @@ fn who_speaks_under_anothers_address_is_not_heard(workers: u16) {
             answered[index].push(port);
             // Earlier answers may be retransmitted. Nothing else comes.
             loop {
-                let answer = Packet::parse(&netdev.recv().1).expect("a segment").0;
+                let answer = TcpPacket::parse(&netdev.recv().1).expect("a segment").0;
                 assert_eq!((answer.dst_mac, answer.header.flags), (mac(own - 1), Flags::SYN | Flags::ACK));
                 assert!(answered[index].contains(&answer.header.dst_port), "{answer:?}");
                 if answer.header.dst_port == port {
@@ -647,7 +655,7 @@ fn the_gid_of_a_guest_that_lists_no_addresses_is_no_source_of_others() {
     let syn = |src_mac, host, src_port| {
         let mut packet = segment(Flags::SYN, 700);
         packet.header.src_port = src_port;
-        let packet = Packet { src_mac, src: gid(host), ..packet };
+        let packet = TcpPacket { src_mac, src: gid(host), ..packet };
         let mut frame = vec![0; packet.len()];
         packet.emit(Sum::of(b""), &mut frame);
         frame
@@ -662,7 +670,7 @@ fn the_gid_of_a_guest_that_lists_no_addresses_is_no_source_of_others() {
     is_dropped(&stranger, 2);
     // An address that no guest lists or has as GID may be used by any guest.
     netdev.send(&syn(mac(2), 3, 4002));
-    let answer = Packet::parse(&netdev.recv().1).expect("a segment").0;
+    let answer = TcpPacket::parse(&netdev.recv().1).expect("a segment").0;
     assert_eq!((answer.header.dst_port, answer.header.flags), (4002, Flags::SYN | Flags::ACK));
 
     let side = Side::new(&stranger.lab.guests[2], 4096, &QpOptions::default());
@@ -675,14 +683,14 @@ fn the_gid_of_a_guest_that_lists_no_addresses_is_no_source_of_others() {
     stranger.lab.guests[1].del_gid(0).unwrap();
     netdev.send(&syn(mac(2), 2, 4003));
     wait::until("the answer", || {
-        let answer = Packet::parse(&netdev.recv().1).ok()?.0;
+        let answer = TcpPacket::parse(&netdev.recv().1).ok()?.0;
         (answer.header.dst_port == 4003 && answer.dst == gid(2)).then_some(())
     });
 }
 
 /// Builds a router's ICMP message about a segment of the daemon: the next hop's MTU is `mtu` bytes.
-fn too_long(segment: &Packet, seq: u32, mtu: u16) -> Vec<u8> {
-    let quoted = Packet { header: Header { seq, ..segment.header }, ..*segment };
+fn too_long(segment: &TcpPacket, seq: u32, mtu: u16) -> Vec<u8> {
+    let quoted = TcpPacket { header: TcpHeader { seq, ..segment.header }, ..*segment };
     let mut headers = vec![0; quoted.len()];
     quoted.emit(Sum::default(), &mut headers);
     let mut message = [&[3, 4, 0, 0, 0, 0][..], &mtu.to_be_bytes(), &headers[14..42]].concat();

@@ -1,7 +1,7 @@
 //! Deadlines of QPs. Many QPs of one device with a due deadline do not delay those of another
 //! device.
 
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
 use core::mem;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ impl Deadlines {
         self.turn = device;
     }
 
-    pub(crate) fn arm(&mut self, at: Instant, place: Place) {
+    pub(crate) fn arm(&mut self, at: Instant, place: QpRef) {
         let index = place.device as usize;
         if index >= self.of.len() {
             self.of.resize_with(index + 1, BTreeSet::new);
@@ -42,7 +42,7 @@ impl Deadlines {
     }
 
     /// Removes the deadline of a QP.
-    pub(crate) fn disarm(&mut self, at: Instant, place: Place) {
+    pub(crate) fn disarm(&mut self, at: Instant, place: QpRef) {
         let deadlines = &mut self.of[place.device as usize];
         let before = deadlines.first().copied();
         let was_armed = deadlines.remove(&(at, place.qpn));
@@ -83,12 +83,12 @@ impl Deadlines {
     }
 
     /// Removes the device's first deadline if it is due, and returns its QP.
-    pub(crate) fn due(&mut self, device: u32, now: Instant) -> Option<Place> {
+    pub(crate) fn due(&mut self, device: u32, now: Instant) -> Option<QpRef> {
         let deadlines = &mut self.of[device as usize];
         let first = deadlines.first().copied().filter(|deadline| deadline.0 <= now)?;
         deadlines.pop_first();
         self.follow(device, Some(first));
-        Some(Place { device, qpn: first.1 })
+        Some(QpRef { device, qpn: first.1 })
     }
 
     /// Returns the first deadline of all.
@@ -114,8 +114,8 @@ impl Deadlines {
 mod tests {
     use super::*;
 
-    fn place(device: u32, qpn: u32) -> Place {
-        Place { device, qpn: Qpn::truncate(qpn) }
+    fn place(device: u32, qpn: u32) -> QpRef {
+        QpRef { device, qpn: Qpn::truncate(qpn) }
     }
 
     #[test]

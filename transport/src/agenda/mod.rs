@@ -1,7 +1,7 @@
 //! Pending work, and its order.
 
 pub(crate) mod deadlines;
+pub(crate) mod drains;
 pub(crate) mod fan_out;
-pub(crate) mod look;
 pub(crate) mod schedule;
 pub(crate) mod sweeps;

@@ -14,7 +14,7 @@
 mod save;
 
 use crate::agenda::deadlines::Deadlines;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
 use crate::collections::flush::Flushes;
 use crate::collections::wakes::Wakes;
@@ -186,7 +186,7 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// Adds a QP behind the others of its device.
-    pub(crate) fn push(&mut self, place: Place, direction: Direction) {
+    pub(crate) fn push(&mut self, place: QpRef, direction: Direction) {
         let index = place.device as usize;
         if index >= self.shares.len() {
             self.shares.resize_with(index + 1, Share::default);
@@ -203,7 +203,7 @@ impl Turns {
     /// Removes the QP whose turn it is, and returns it with the direction.
     ///
     /// The QP may have been destroyed. The caller reports what the turn [cost](Turns::spend).
-    pub(crate) fn pop(&mut self) -> Option<(Place, Direction)> {
+    pub(crate) fn pop(&mut self) -> Option<(QpRef, Direction)> {
         loop {
             let device = *self.round.front()?;
             let share = &mut self.shares[device as usize];
@@ -224,7 +224,7 @@ impl Turns {
             }
             let qpn = share.queue(direction).pop().expect("a direction is next because somebody waits in it");
             self.entries -= 1;
-            return Some((Place { device, qpn }, direction));
+            return Some((QpRef { device, qpn }, direction));
         }
     }
 

@@ -3,7 +3,7 @@
 //! Requests of QPs that go to ERR or SQE are flushed. Requests of QPs that are reset or destroyed
 //! are dropped. Many requests end in slices, because all devices wait meanwhile.
 
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::collections::pool::List;
 use std::collections::VecDeque;
 use vrdma_wire::num::Qpn;
@@ -53,7 +53,7 @@ impl Default for Flushes {
 
 impl Flushes {
     /// Schedules a QP with a [`Flush`], and its device.
-    pub(crate) fn push(&mut self, place: Place) {
+    pub(crate) fn push(&mut self, place: QpRef) {
         let index = place.device as usize;
         if index >= self.devices.len() {
             self.devices.resize_with(index + 1, VecDeque::new);

@@ -1,14 +1,14 @@
 //! Delivery of a packet to its QP.
 
-use crate::agenda::look::{Fate, PostedReceives};
+use crate::agenda::drains::{Fate, PostedReceives};
+use crate::base::inter_worker::InterWorkerPayload;
 use crate::base::memory::Region;
-use crate::base::near::NearPayload;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
-use crate::carrier::ud::packet::grh;
-use crate::carrier::ud::roce::receive_ud;
-use crate::carrier::{roce, uc};
 use crate::engine::Engine;
+use crate::protocol::ud::packet::grh;
+use crate::protocol::ud::roce::receive_ud;
+use crate::protocol::{roce, uc};
 use crate::verbs::attr::QpType;
 use crate::verbs::completion::Sink;
 use vrdma_wire::num::Pkey;
@@ -22,7 +22,7 @@ impl<R: Region> Engine<R> {
     pub(super) fn arrive(
         &mut self,
         now: Instant,
-        place: Place,
+        place: QpRef,
         parsed: &Parsed<'_>,
         frame: &[u8],
         sink: &mut impl Sink,
@@ -35,7 +35,7 @@ impl<R: Region> Engine<R> {
         if device.held > 0 && device.qp(place.qpn).is_some_and(|qp| qp.held > 0) {
             device.counters.packets_in += 1;
             self.core.hold(place, frame);
-        } else if self.deliver(now, place, parsed, PostedReceives::MayComeYet, sink) == Fate::Look {
+        } else if self.deliver(now, place, parsed, PostedReceives::MayComeYet, sink) == Fate::NeedsDrain {
             self.core.hold(place, frame);
         }
     }
@@ -44,7 +44,7 @@ impl<R: Region> Engine<R> {
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
-        place: Place,
+        place: QpRef,
         parsed: &Parsed<'_>,
         posted: PostedReceives,
         sink: &mut impl Sink,
@@ -59,7 +59,7 @@ impl<R: Region> Engine<R> {
             return Fate::Done;
         };
         device.counters.packets_in += u64::from(posted == PostedReceives::MayComeYet);
-        let (packet, data) = (&parsed.packet, (None, NearPayload::Bytes(parsed.payload)));
+        let (packet, data) = (&parsed.packet, (None, InterWorkerPayload::Bytes(parsed.payload)));
         if let Some(body) = roce::body_for(service, &packet.body) {
             return roce::receive(self.core.known(place, sink), now, packet, data, body, posted);
         }

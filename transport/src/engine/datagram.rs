@@ -3,13 +3,13 @@
 use crate::agenda::schedule::WITHIN_POSTS;
 use crate::base::id::{DeviceId, OwnerId};
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
-use crate::carrier::ud::send::send_datagram;
 use crate::engine::Engine;
 use crate::message::outlet::NoOutlet;
 use crate::message::step::Step;
 use crate::objects::device::PostTarget;
+use crate::protocol::ud::send::send_datagram;
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
 use crate::verbs::request::{Destination, PostError, Queue, SendRequest};
@@ -42,7 +42,7 @@ impl<R: Region> Engine<R> {
         to: &Destination,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        let place = Place { device: device.0, qpn };
+        let place = QpRef { device: device.0, qpn };
         let enough_left = self.core.schedule.local.may_carry(device.0, WITHIN_POSTS);
         let PostTarget { qp, suspended, .. } = self.posted(place, owner)?;
         if !qp.service().is_datagram() {

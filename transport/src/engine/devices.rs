@@ -1,7 +1,7 @@
 //! Creation and removal of devices, and what each has as a whole: limits, counters, GIDs,
 //! protection domains.
 
-use crate::agenda::look::SERVED;
+use crate::agenda::drains::SERVED;
 use crate::agenda::sweeps::Task;
 use crate::base::error::Error;
 use crate::base::gid::GidEntry;

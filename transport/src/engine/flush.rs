@@ -3,7 +3,7 @@
 
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::collections::flush::{FLUSHED, TURN};
 use crate::engine::Engine;
 use crate::verbs::completion::Sink;
@@ -47,7 +47,7 @@ impl<R: Region> Engine<R> {
                     self.core.schedule.flushes.devices.get_mut(device as usize).and_then(VecDeque::pop_front)
             {
                 left -= 1;
-                let place = Place { device, qpn };
+                let place = QpRef { device, qpn };
                 // The QP may have been destroyed or reset.
                 let Some(mut borrowed) = self.core.borrow(place, sink) else { continue };
                 borrowed.flush_more(&mut left);
@@ -65,7 +65,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// Drops the pending requests of a QP, without completions.
-    pub(crate) fn drop_requests(&mut self, place: Place) {
+    pub(crate) fn drop_requests(&mut self, place: QpRef) {
         if let Some(srq) = self.core.devices.known_device(place.device).drop_requests(place.qpn) {
             self.attend_to_waiters(place.device, srq);
         }

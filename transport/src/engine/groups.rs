@@ -4,7 +4,7 @@ use crate::agenda::fan_out::FanOut;
 use crate::base::error::Error;
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
 use crate::engine::Engine;
 use crate::verbs::completion::Sink;
@@ -89,7 +89,7 @@ impl<R: Region> Engine<R> {
             }
             *left -= 1;
             *served = Some(qpn);
-            self.arrive(now, Place { device, qpn }, parsed, frame, sink);
+            self.arrive(now, QpRef { device, qpn }, parsed, frame, sink);
         }
         false
     }

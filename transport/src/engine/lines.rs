@@ -3,7 +3,7 @@
 
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::engine::Engine;
 use crate::objects::qp::Direction;
 use crate::objects::qp::entry::{QpEntry, QpLines, WholeQpLines};
@@ -15,7 +15,7 @@ pub type KeyLines = *const [u8; 128];
 
 /// A hint where the peer of a QP may be.
 #[derive(Copy, Clone, Debug)]
-pub struct PeerHint(Place);
+pub struct PeerHint(QpRef);
 
 impl<R: Region> Engine<R> {
     /// Returns the cache lines of a QP that is about to be posted to.
@@ -23,14 +23,14 @@ impl<R: Region> Engine<R> {
     /// The QP need not exist, and is not accessed.
     #[inline]
     pub fn qp_lines(&self, device: DeviceId, qpn: Qpn) -> Option<QpLines> {
-        self.lines(Place { device: device.0, qpn })
+        self.lines(QpRef { device: device.0, qpn })
     }
 
     /// Returns all cache lines of a QP. They are needed if its peer is reached by a stream.
     #[inline]
     pub fn whole_qp_lines(&self, device: DeviceId, qpn: Qpn) -> Option<WholeQpLines> {
         const _: () = assert!(size_of::<Option<QpEntry>>() == 256);
-        self.lines(Place { device: device.0, qpn }).map(<*const _>::cast)
+        self.lines(QpRef { device: device.0, qpn }).map(<*const _>::cast)
     }
 
     /// Returns the QP that may have the next turn, and its cache lines.
@@ -47,7 +47,7 @@ impl<R: Region> Engine<R> {
     /// Returns where the peer of a QP was when it was found last. This accesses the QP.
     #[inline]
     pub fn peer_hint(&self, device: DeviceId, qpn: Qpn) -> Option<PeerHint> {
-        let (_, qp) = self.core.devices.with_qp(Place { device: device.0, qpn })?;
+        let (_, qp) = self.core.devices.with_qp(QpRef { device: device.0, qpn })?;
         Some(PeerHint(qp.peer_hint()))
     }
 
@@ -64,7 +64,7 @@ impl<R: Region> Engine<R> {
         Some(ptr::from_ref(mrs.keys.slot(key.0)?).cast())
     }
 
-    fn lines(&self, place: Place) -> Option<QpLines> {
+    fn lines(&self, place: QpRef) -> Option<QpLines> {
         Some(ptr::from_ref(self.core.devices.get(place.device)?.qps.slot(place.qpn.number())?).cast())
     }
 }

@@ -6,13 +6,13 @@
 mod arrive;
 mod datagram;
 mod devices;
+mod drains;
 mod flush;
 pub(crate) mod groups;
-mod joined;
+mod inter_worker;
 mod keys;
 pub(crate) mod lines;
-mod look;
-mod near;
+mod loopback;
 mod panicked;
 mod post;
 mod qps;

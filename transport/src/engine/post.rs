@@ -1,20 +1,20 @@
 //! Posts of work requests.
 
 use crate::agenda::schedule::WITHIN_POSTS;
-use crate::base::carrier::Carrier;
 use crate::base::id::{DeviceId, OwnerId};
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
-use crate::carrier::local::step_rc;
-use crate::carrier::local::step_rc_of_any;
-use crate::carrier::uc::local::step_uc;
-use crate::carrier::ud::send::send_datagram;
+use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::message::outlet::NoOutlet;
 use crate::message::receive::recv_failure;
 use crate::message::step::Step;
 use crate::objects::device::{Device, DeviceParts, PostTarget};
+use crate::protocol::local::step_rc;
+use crate::protocol::local::step_rc_of_any;
+use crate::protocol::uc::local::step_uc;
+use crate::protocol::ud::send::send_datagram;
 use crate::verbs::attr::{QpState, QpType};
 use crate::verbs::completion::{Sink, WcStatus};
 use crate::verbs::op::SendOp;
@@ -40,7 +40,7 @@ impl<R: Region> Engine<R> {
         request: &SendRequest<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        self.post_connected(now, Place { device: device.0, qpn }, owner, request, None, sink)
+        self.post_connected(now, QpRef { device: device.0, qpn }, owner, request, None, sink)
     }
 
     /// Posts to the send queue of an XRC initiator, with the shared receive queue of the peer.
@@ -58,14 +58,14 @@ impl<R: Region> Engine<R> {
         srqn: Srqn,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        self.post_connected(now, Place { device: device.0, qpn }, owner, request, Some(srqn), sink)
+        self.post_connected(now, QpRef { device: device.0, qpn }, owner, request, Some(srqn), sink)
     }
 
     #[inline]
     fn post_connected(
         &mut self,
         now: Instant,
-        place: Place,
+        place: QpRef,
         owner: OwnerId,
         request: &SendRequest<'_>,
         srqn: Option<Srqn>,
@@ -75,7 +75,7 @@ impl<R: Region> Engine<R> {
         let PostTarget { qp, suspended, .. } = self.posted(place, owner)?;
         let mut work = Work::new(request, &qp.caps);
         work.name_queue(srqn, qp.service());
-        let local = qp.carrier == Carrier::Local && work.length <= SMALL;
+        let local = qp.transport == TransportKind::Local && work.length <= SMALL;
         let first = qp.state == QpState::Rts && qp.requester.queue.is_empty();
         let (service, depth, peer) = (qp.service(), qp.caps.send_wr, qp.peer_hint());
         if local && first && !suspended && self.core.schedule.local.may_carry(device.0, WITHIN_POSTS) {
@@ -120,7 +120,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let _ = now;
-        let place = Place { device: device.0, qpn };
+        let place = QpRef { device: device.0, qpn };
         let PostTarget { qp, requests, counters, .. } = self.posted(place, owner)?;
         match qp.state {
             _ if qp.uses_shared_queue() || qp.service() == QpType::XrcSend => {
@@ -170,7 +170,7 @@ impl<R: Region> Engine<R> {
         list: RecvList<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
-        let place = Place { device: device.0, qpn };
+        let place = QpRef { device: device.0, qpn };
         let known = self.core.devices.get_mut(device.0);
         if let Some((qp, requests)) = known
             .and_then(|device| Some((&mut device.qps.get_mut(qpn.number())?.qp, &mut device.parts.requests)))
@@ -208,7 +208,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let _ = now;
-        let place = Place { device: device.0, qpn };
+        let place = QpRef { device: device.0, qpn };
         let PostTarget { qp, .. } = self.posted(place, owner)?;
         match queue {
             Queue::Send => self.enqueue_send(place, &Work::invalid(id), None, Payload::Sges(&[]), sink),
@@ -228,7 +228,7 @@ impl<R: Region> Engine<R> {
     ///
     /// A part of the send was executed, or it waits.
     #[cold]
-    fn enqueue_begun(&mut self, place: Place, work: &Work<'_>, payload: Payload<'_>, sink: &mut impl Sink) {
+    fn enqueue_begun(&mut self, place: QpRef, work: &Work<'_>, payload: Payload<'_>, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);
         borrowed.schedule.local.carry(place.device, borrowed.qp.requester.offset);
         borrowed.requests.push_send(&mut borrowed.qp.requester.queue, work, payload);
@@ -238,7 +238,7 @@ impl<R: Region> Engine<R> {
     /// Adds a send behind those that are pending.
     pub(crate) fn enqueue_send(
         &mut self,
-        place: Place,
+        place: QpRef,
         work: &Work<'_>,
         to: Option<&Destination>,
         payload: Payload<'_>,
@@ -274,7 +274,7 @@ impl<R: Region> Engine<R> {
 
     /// Returns the QP that was posted to, if `owner` may post to it. A refusal is counted.
     #[inline]
-    pub(crate) fn posted(&mut self, place: Place, owner: OwnerId) -> Result<PostTarget<'_>, PostError> {
+    pub(crate) fn posted(&mut self, place: QpRef, owner: OwnerId) -> Result<PostTarget<'_>, PostError> {
         let device = self.core.devices.get_mut(place.device).ok_or(PostError::NoSuchQp)?;
         let Device { qps, parts: DeviceParts { requests, counters, suspended, .. }, .. } = device;
         match qps.get_mut(place.qpn.number()).map(|entry| &mut entry.qp) {
@@ -294,7 +294,7 @@ impl<R: Region> Engine<R> {
 
     /// Takes the QP to ERR because of an invalid receive, which ends last.
     #[cold]
-    fn invalid_receive(&mut self, place: Place, id: u32, sink: &mut impl Sink) {
+    fn invalid_receive(&mut self, place: QpRef, id: u32, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);
         borrowed.enter_error();
         borrowed.counters.errors += 1;
@@ -302,13 +302,13 @@ impl<R: Region> Engine<R> {
     }
 
     #[cold]
-    fn bad_state(&mut self, place: Place) -> Result<(), PostError> {
+    fn bad_state(&mut self, place: QpRef) -> Result<(), PostError> {
         self.core.devices.known_device(place.device).counters.post_bad_state += 1;
         Err(PostError::BadState)
     }
 
     #[cold]
-    fn overflow(&mut self, place: Place, sink: &mut impl Sink) -> Result<(), PostError> {
+    fn overflow(&mut self, place: QpRef, sink: &mut impl Sink) -> Result<(), PostError> {
         let mut borrowed = self.core.known(place, sink);
         borrowed.counters.post_overflow += 1;
         borrowed.enter_fatal();

@@ -1,13 +1,13 @@
 //! Creation, changes, failure and destruction of QPs.
 
 use crate::agenda::schedule::{Schedule, Turns};
-use crate::base::carrier::Carrier;
 use crate::base::error::Error;
 use crate::base::gid::GidEntry;
 use crate::base::id::{DeviceId, OwnerId};
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::{Instant, NEVER};
+use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::objects::qp::Direction;
 use crate::objects::qp::entry::QpEntry;
@@ -57,7 +57,7 @@ impl<R: Region> Engine<R> {
     pub fn destroy_qp(&mut self, device: DeviceId, qpn: Qpn) -> Result<QpInit, Error> {
         self.core.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
         self.core.devices.detach_from_all(device, qpn)?;
-        let place = Place { device: device.0, qpn };
+        let place = QpRef { device: device.0, qpn };
         let (qp, _) = self.core.devices.known_mut(place);
         let (ready, answer_due, turn_due) = (qp.requester.ready, qp.answer_due, qp.turn_due);
         if qp.timer != NEVER {
@@ -106,7 +106,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), Error> {
         let _ = now; // No change starts a clock.
-        let place = Place { device: device.0, qpn };
+        let place = QpRef { device: device.0, qpn };
         let known = self.core.devices.find_mut(device)?;
         let QpEntry { qp, .. } = known.qps.get_mut(qpn.number()).ok_or(Error::NotFound)?;
         let from = qp.state;
@@ -114,7 +114,9 @@ impl<R: Region> Engine<R> {
         state::check_values(mask, attr, &known.limits)?;
         // A stream has no address, and its depths were negotiated.
         let of_set_up = [AttrMask::AV, AttrMask::MAX_RD_ATOMIC, AttrMask::MAX_DEST_RD_ATOMIC];
-        if qp.carrier == Carrier::Tcp && of_set_up.into_iter().any(|attribute| mask.contains(attribute)) {
+        if qp.transport == TransportKind::Tcp
+            && of_set_up.into_iter().any(|attribute| mask.contains(attribute))
+        {
             return Err(Error::Invalid);
         }
         if mask.contains(AttrMask::AV) {
@@ -144,7 +146,7 @@ impl<R: Region> Engine<R> {
     /// [`Event::QpFatal`](crate::Event::QpFatal). Flushed requests complete in `sink`, including
     /// those of that CQ.
     pub fn cq_failed(&mut self, device: DeviceId, qpn: Qpn, sink: &mut impl Sink) {
-        let place = Place { device: device.0, qpn };
+        let place = QpRef { device: device.0, qpn };
         let state = self.core.devices.qp_mut(place).map(|qp| qp.state);
         if !matches!(state, None | Some(QpState::Reset | QpState::Err)) {
             self.core.known(place, sink).enter_fatal();
@@ -152,12 +154,12 @@ impl<R: Region> Engine<R> {
     }
 
     /// Executes the effects of a transition from `from` to the present state.
-    fn entered(&mut self, place: Place, from: QpState, mask: AttrMask, attr: &QpAttr, sink: &mut impl Sink) {
+    fn entered(&mut self, place: QpRef, from: QpState, mask: AttrMask, attr: &QpAttr, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);
         match (from, borrowed.qp.state) {
             (QpState::Init, QpState::Rtr) => {
                 borrowed.qp.responder.psn = borrowed.qp.attr().rq_psn;
-                self.choose_carrier(place);
+                self.choose_transport(place);
                 self.wake_peer(place, sink);
             }
             (QpState::Rtr, QpState::Rts) => {
@@ -175,7 +177,7 @@ impl<R: Region> Engine<R> {
                     borrowed.conn.resize(borrowed.qp.max_dest_rd_atomic);
                 }
                 if mask.contains(AttrMask::AV) {
-                    self.choose_carrier(place);
+                    self.choose_transport(place);
                 }
             }
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
@@ -189,7 +191,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// Drops everything pending, and resets the QP.
-    fn reset_qp(&mut self, place: Place, sink: &mut impl Sink) {
+    fn reset_qp(&mut self, place: QpRef, sink: &mut impl Sink) {
         self.core.known(place, sink).disarm();
         self.drop_requests(place);
         self.give_windows_up(place);
@@ -198,7 +200,7 @@ impl<R: Region> Engine<R> {
 
     /// Revokes the windows that a QP bound, so that they name nothing. If they are many, some are
     /// unbound later.
-    fn give_windows_up(&mut self, place: Place) {
+    fn give_windows_up(&mut self, place: QpRef) {
         let device = self.core.devices.known_device(place.device);
         device.give_windows_up(place.qpn);
         if device.mrs.is_unbinding() {

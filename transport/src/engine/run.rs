@@ -1,19 +1,19 @@
 //! Work that is due: requests whose turn comes, and deadlines.
 
 use crate::agenda::schedule::{Cost, OPERATION, QP_TURN};
-use crate::base::carrier::Carrier;
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::{Instant, NEVER};
-use crate::carrier::local::rc_local_timer_expired;
-use crate::carrier::local::step_rc_of_any;
-use crate::carrier::uc::local::step_uc;
-use crate::carrier::ud::send::send_first_datagram;
+use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::message::outlet::NoOutlet;
 use crate::message::step::Step;
 use crate::objects::outstanding::Scratch;
 use crate::objects::qp::requester::Wait;
+use crate::protocol::local::rc_local_timer_expired;
+use crate::protocol::local::step_rc_of_any;
+use crate::protocol::uc::local::step_uc;
+use crate::protocol::ud::send::send_first_datagram;
 use crate::verbs::attr::QpType;
 use crate::verbs::completion::Sink;
 use core::mem;
@@ -104,7 +104,7 @@ impl<R: Region> Engine<R> {
 
     /// Gives one QP its turn. Returns the cost, at most a
     /// [`QUANTUM`](crate::agenda::schedule::QUANTUM).
-    fn take_turn(&mut self, now: Instant, place: Place, sink: &mut impl Sink) -> Cost {
+    fn take_turn(&mut self, now: Instant, place: QpRef, sink: &mut impl Sink) -> Cost {
         let mut scratch = mem::take(&mut self.core.send_scratch);
         let mut spent = 0;
         loop {
@@ -125,14 +125,14 @@ impl<R: Region> Engine<R> {
     fn try_first(
         &mut self,
         now: Instant,
-        place: Place,
+        place: QpRef,
         limit: u32,
         scratch: &mut Scratch,
         sink: &mut impl Sink,
     ) -> Option<Cost> {
         let (device, qp) = self.core.devices.known(place);
         // The QP may have been made ready before its address vector changed.
-        if device.suspended || qp.carrier.needs_port() || !(qp.can_send() && qp.requester.has_work()) {
+        if device.suspended || qp.transport.needs_port() || !(qp.can_send() && qp.requester.has_work()) {
             return None;
         }
         if qp.service().is_datagram() {
@@ -163,20 +163,20 @@ impl<R: Region> Engine<R> {
     }
 
     /// Handles a QP's deadline, which has come.
-    fn timed_out(&mut self, now: Instant, place: Place, sink: &mut impl Sink) {
+    fn timed_out(&mut self, now: Instant, place: QpRef, sink: &mut impl Sink) {
         // A QP that is reset or destroyed has no deadline, so this one exists.
         let mut borrowed = self.core.known(place, sink);
         borrowed.qp.timer = NEVER;
-        if borrowed.suspended || borrowed.qp.requester.wait == Wait::Look {
+        if borrowed.suspended || borrowed.qp.requester.wait == Wait::Drain {
             // Its request is tried again when the device goes on, or when the caller has drained
             // the posts.
             return;
         }
-        match (borrowed.qp.carrier, borrowed.qp.service()) {
-            (Carrier::Roce, service) if service.is_reliable() => borrowed.roce().timer_expired(now),
-            (Carrier::Roce, _) => {}
-            (Carrier::Tcp, _) => borrowed.stream().silence_is_over(),
-            (Carrier::Local, _) => rc_local_timer_expired(&mut borrowed),
+        match (borrowed.qp.transport, borrowed.qp.service()) {
+            (TransportKind::Roce, service) if service.is_reliable() => borrowed.roce().timer_expired(now),
+            (TransportKind::Roce, _) => {}
+            (TransportKind::Tcp, _) => borrowed.stream().silence_is_over(),
+            (TransportKind::Local, _) => rc_local_timer_expired(&mut borrowed),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Saving of an engine as a record, and restoring.
 
+use crate::agenda::drains::Drains;
 use crate::agenda::fan_out::FanOuts;
-use crate::agenda::look::Looks;
 use crate::agenda::schedule::Schedule;
 use crate::agenda::sweeps::Task;
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::rng::Rng;
 use crate::base::time::NEVER;
 use crate::engine::Engine;
@@ -71,7 +71,7 @@ impl<R: Region> Engine<R> {
         }
         let port = Port::restore(&record.port)?;
         let mut devices = Devices::restore(&record.devices, region)?;
-        let looks = Looks::restore(&record.questions, record.last_question, &mut devices)?;
+        let looks = Drains::restore(&record.questions, record.last_question, &mut devices)?;
         let fan_outs = FanOuts::restore(&record.fan_outs, record.fan_out_turn, &devices)?;
         let mut engine = Engine::new(0);
         engine.rng = Rng::new(record.rng);
@@ -107,7 +107,7 @@ impl<R: Region> Engine<R> {
         for index in 0..self.core.devices.indices() {
             let qps = self.core.devices.get(index).into_iter().flat_map(|device| device.qps.iter());
             for qp in qps.map(|entry| &entry.qp).filter(|qp| qp.timer != NEVER) {
-                self.core.schedule.deadlines.arm(qp.timer, Place { device: index, qpn: qp.qpn });
+                self.core.schedule.deadlines.arm(qp.timer, QpRef { device: index, qpn: qp.qpn });
             }
         }
     }
@@ -117,7 +117,7 @@ impl<R: Region> Engine<R> {
         for index in 0..self.core.devices.indices() {
             let Some(device) = self.core.devices.get(index) else { continue };
             for qp in device.qps.iter().map(|entry| &entry.qp).filter(|qp| qp.flush.is_some()) {
-                self.core.schedule.flushes.push(Place { device: index, qpn: qp.qpn });
+                self.core.schedule.flushes.push(QpRef { device: index, qpn: qp.qpn });
             }
         }
     }

@@ -1,16 +1,16 @@
 //! Streams: they connect QPs, and the caller delivers the bytes that arrive in them.
 
-use crate::agenda::look::{Asker, Fate, Question};
-use crate::base::carrier::Carrier;
+use crate::agenda::drains::{DrainRequest, Fate, Waiter};
 use crate::base::error::Error;
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
-use crate::base::place::Place;
-use crate::carrier::iwarp::placed::EarlyFpdu;
-use crate::carrier::iwarp::qp::StreamQp;
+use crate::base::qp_ref::QpRef;
+use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::message::outlet::PlacedFpdu;
 use crate::objects::iwarp::attr::StreamAttr;
+use crate::protocol::iwarp::placed::EarlyFpdu;
+use crate::protocol::iwarp::qp::StreamQp;
 use crate::verbs::attr::{QpAttr, QpState, QpType};
 use crate::verbs::completion::{NoSink, Sink};
 use core::mem;
@@ -39,7 +39,7 @@ impl<R: Region> Engine<R> {
         qp.set(&QpAttr { max_rd_atomic: attr.ord, max_dest_rd_atomic: attr.ird, ..qp.all_attrs() });
         service.set_stream(qp, attr);
         qp.state = QpState::Rts;
-        self.core.known(Place { device: device.0, qpn }, &mut NoSink).make_ready();
+        self.core.known(QpRef { device: device.0, qpn }, &mut NoSink).make_ready();
         Ok(())
     }
 
@@ -65,8 +65,8 @@ impl<R: Region> Engine<R> {
             .map(|mut borrowed| borrowed.receive_stream(bytes, &mut buffer));
         self.fpdu = buffer;
         let (taken, fate) = result?;
-        if fate == Fate::Look {
-            self.ask_for_stream(Place { device: device.0, qpn }, sink);
+        if fate == Fate::NeedsDrain {
+            self.ask_for_stream(QpRef { device: device.0, qpn }, sink);
         }
         Ok(taken)
     }
@@ -145,23 +145,23 @@ impl<R: Region> Engine<R> {
         qpn: Qpn,
         sink: &'a mut S,
     ) -> Result<StreamQp<'a, R, S>, Error> {
-        let borrowed = self.core.borrow(Place { device: device.0, qpn }, sink).ok_or(Error::NotFound)?;
-        if borrowed.qp.carrier == Carrier::Tcp { Ok(borrowed.stream()) } else { Err(Error::Invalid) }
+        let borrowed = self.core.borrow(QpRef { device: device.0, qpn }, sink).ok_or(Error::NotFound)?;
+        if borrowed.qp.transport == TransportKind::Tcp { Ok(borrowed.stream()) } else { Err(Error::Invalid) }
     }
 
     /// Asks the caller to drain posts, because the next message of a stream has no receive.
     #[cold]
-    fn ask_for_stream(&mut self, place: Place, sink: &mut impl Sink) {
+    fn ask_for_stream(&mut self, place: QpRef, sink: &mut impl Sink) {
         let (device, qp) = self.core.devices.known(place);
         let owner = device.owner_of_receives(qp);
         self.core.looks.last = self.core.looks.last.wrapping_add(1);
         let number = self.core.looks.last;
         self.core.known(place, sink).stream().set_waiting_number(number);
-        self.core.looks.ask(Question { device: place.id(), owner }, Asker::Stream(place, number));
+        self.core.looks.ask(DrainRequest { device: place.id(), owner }, Waiter::Stream(place, number));
     }
 
     /// Resumes a stream whose next message waited. The caller has drained the posts.
-    pub(super) fn handle_waiting(&mut self, place: Place, number: u32, sink: &mut impl Sink) {
+    pub(super) fn handle_waiting(&mut self, place: QpRef, number: u32, sink: &mut impl Sink) {
         // The QP may have been destroyed or reset since it asked.
         if let Ok(mut borrowed) = self.with_stream(place.id(), place.qpn, sink) {
             borrowed.receive_waiting(number);

@@ -2,9 +2,9 @@
 //! [`Engine::poll`] does some.
 
 use crate::agenda::sweeps::{Sweep, Task};
-use crate::base::carrier::Carrier;
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
+use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::message::ctx::QpCtx;
 use crate::objects::qp::Qp;
@@ -59,7 +59,7 @@ impl<R: Region> Engine<R> {
         for index in next..stop {
             let entry = self.core.devices.known_device(device).qps.at(index);
             if let Some(qpn) = entry.map(|entry| entry.qp.qpn) {
-                self.run_task(task, Place { device, qpn }, sink);
+                self.run_task(task, QpRef { device, qpn }, sink);
             }
         }
         if stop < end {
@@ -70,7 +70,7 @@ impl<R: Region> Engine<R> {
         stop.saturating_sub(next)
     }
 
-    fn run_task(&mut self, task: Task, place: Place, sink: &mut impl Sink) {
+    fn run_task(&mut self, task: Task, place: QpRef, sink: &mut impl Sink) {
         match task {
             Task::GoOn => self.go_on(place, sink),
             Task::StartOver => start_over(self.core.known(place, sink)),
@@ -82,7 +82,7 @@ impl<R: Region> Engine<R> {
 /// Retransmits at once what a connection sent without an answer. It was most likely lost while the
 /// link was down.
 fn start_over<R: Region, S: Sink>(mut ctx: QpCtx<'_, R, S>) {
-    if ctx.qp.carrier == Carrier::Tcp {
+    if ctx.qp.transport == TransportKind::Tcp {
         return ctx.stream().stream_has_room();
     }
     let Qp { requester, .. } = &*ctx.qp;

@@ -8,10 +8,10 @@
 //! have disappeared by its turn, or want nothing any more. [`Engine::poll`] finds such a sender,
 //! and wakes the next one instead.
 
-use crate::base::carrier::Carrier;
 use crate::base::id::SrqId;
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
+use crate::base::transport_kind::TransportKind;
 use crate::collections::wakes::{TURN, WOKEN};
 use crate::engine::Engine;
 use crate::objects::qp::requester::Wait;
@@ -21,7 +21,7 @@ impl<R: Region> Engine<R> {
     /// Wakes the peer of a QP, because what it waits for may have come.
     ///
     /// Returns false if there is no peer that will try.
-    pub(super) fn wake_peer(&mut self, place: Place, sink: &mut impl Sink) -> bool {
+    pub(super) fn wake_peer(&mut self, place: QpRef, sink: &mut impl Sink) -> bool {
         let (_, qp) = self.core.devices.known(place);
         let Ok((peer, ..)) = self.core.devices.find_peer(qp) else { return false };
         let mut borrowed = self.core.known(peer, sink);
@@ -32,9 +32,9 @@ impl<R: Region> Engine<R> {
     /// Resumes a QP whose device goes on. Neither the QP nor its peer waits any longer.
     ///
     /// A peer that waits for a receive of a shared queue is woken in its order instead.
-    pub(super) fn go_on(&mut self, place: Place, sink: &mut impl Sink) {
+    pub(super) fn go_on(&mut self, place: QpRef, sink: &mut impl Sink) {
         let mut borrowed = self.core.known(place, sink);
-        if borrowed.qp.carrier == Carrier::Tcp {
+        if borrowed.qp.transport == TransportKind::Tcp {
             return borrowed.stream().stream_has_room();
         }
         borrowed.try_at_once();
@@ -101,7 +101,7 @@ impl<R: Region> Engine<R> {
             && let Some(qpn) = self.core.devices.known_device(device).srqs.used(id).wake_first()
         {
             left -= 1;
-            let place = Place { device, qpn };
+            let place = QpRef { device, qpn };
             if !self.wake_peer(place, sink) {
                 self.core.devices.known_device(device).waits_no_longer(qpn);
             }
@@ -115,7 +115,7 @@ impl<R: Region> Engine<R> {
         {
             left -= 1;
             last = number;
-            if !self.peer_will_try(Place { device, qpn }) {
+            if !self.peer_will_try(QpRef { device, qpn }) {
                 self.core.devices.known_device(device).waits_no_longer(qpn);
             }
         }
@@ -124,7 +124,7 @@ impl<R: Region> Engine<R> {
     }
 
     /// Whether the peer of a QP has work, and waits for its turn.
-    fn peer_will_try(&self, place: Place) -> bool {
+    fn peer_will_try(&self, place: QpRef) -> bool {
         let (_, qp) = self.core.devices.known(place);
         self.core.devices.find_peer(qp).is_ok_and(|(_, _, peer)| peer.requester.ready)
     }

@@ -1,30 +1,30 @@
 //! The port: received frames are parsed and find their QP, and QPs with packets to send take turns.
 //!
-//! The QP's service handles the packet: [`rc`](crate::carrier::roce),
-//! [`uc`](crate::carrier::uc::roce), [`ud`](crate::carrier::ud::roce).
+//! The QP's service handles the packet: [`rc`](crate::protocol::roce),
+//! [`uc`](crate::protocol::uc::roce), [`ud`](crate::protocol::ud::roce).
 
 use crate::agenda::schedule::{Cost, OPERATION};
 use crate::agenda::sweeps::Task;
-use crate::base::carrier::Carrier;
 use crate::base::error::Error;
 use crate::base::gid::GidEntry;
 use crate::base::id::DeviceId;
+use crate::base::inter_worker::InterWorkerPart;
 use crate::base::memory::{Fault, Region};
-use crate::base::near::NearPart;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
-use crate::carrier::ud::roce::transmit_ud;
+use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::message::outlet::{
     DiscardOutlet, Fpdu, Outlet, PacketOutlet, Pieces, PlacedFpdu, StreamEnd, StreamOutlet, Way,
 };
 use crate::objects::qp::Direction;
 use crate::objects::qp::requester::Wait;
+use crate::protocol::ud::roce::transmit_ud;
 use crate::verbs::attr::QpType;
 use crate::verbs::completion::Sink;
 use crate::verbs::counters::{MalformedFrames, PortCounters};
 use core::mem;
-use vrdma_wire::Drop;
+use vrdma_wire::DropReason;
 use vrdma_wire::num::{Mac, Qpn, VlanId};
 use vrdma_wire::roce::{Packet, Parsed};
 
@@ -63,15 +63,15 @@ impl<R: Region, O: PacketOutlet<R>> PacketOutlet<R> for Metered<'_, O> {
         self.outlet.carries(payload)
     }
 
-    fn send_near(
+    fn send_inter_worker(
         &mut self,
         device: DeviceId,
         packet: &Packet,
-        part: NearPart,
+        part: InterWorkerPart,
         payload: &Pieces<'_, R>,
     ) -> Result<(), Fault> {
         self.cost += payload.len() as Cost + OPERATION;
-        self.outlet.send_near(device, packet, part, payload)
+        self.outlet.send_inter_worker(device, packet, part, payload)
     }
 }
 
@@ -176,7 +176,7 @@ impl<R: Region> Engine<R> {
     pub fn handle_parsed(
         &mut self,
         now: Instant,
-        parsed: &Result<Parsed<'_>, Drop>,
+        parsed: &Result<Parsed<'_>, DropReason>,
         frame: &[u8],
         sink: &mut impl Sink,
     ) {
@@ -204,7 +204,7 @@ impl<R: Region> Engine<R> {
     fn route(&mut self, now: Instant, parsed: &Parsed<'_>, frame: &[u8], sink: &mut impl Sink) {
         match self.addressee(&parsed.packet) {
             Some(Addressee::Device(device)) => {
-                let place = Place { device, qpn: parsed.packet.bth.dest };
+                let place = QpRef { device, qpn: parsed.packet.bth.dest };
                 self.arrive(now, place, parsed, frame, sink);
             }
             Some(Addressee::Group) => self.handle_group(now, parsed, frame, sink),
@@ -304,13 +304,13 @@ impl<R: Region> Engine<R> {
             }
             let (left, credit) = (budget - spent, borrowed.schedule.wire.credit(place.device));
             let mut outlet = Metered::new(outlet, credit);
-            let (packets, requests, copied) = match (borrowed.qp.carrier, borrowed.qp.service()) {
+            let (packets, requests, copied) = match (borrowed.qp.transport, borrowed.qp.service()) {
                 // Nothing of a stream is lost. It waits until the link is up.
-                (Carrier::Tcp, _) if !is_up => {
+                (TransportKind::Tcp, _) if !is_up => {
                     borrowed.stream().conn.block();
                     (0, 0, 0)
                 }
-                (Carrier::Tcp, _) => {
+                (TransportKind::Tcp, _) => {
                     let mut stream = borrowed.stream();
                     let (fpdus, requests) = match stream.conn.joined() {
                         None => stream.transmit(now, direction, left, &mut outlet),
@@ -326,20 +326,20 @@ impl<R: Region> Engine<R> {
                         transmit_ud(&mut self.core, place, left, credit, &mut outlet, sink);
                     (packets, 0, copied)
                 }
-                (Carrier::Roce, QpType::Uc) => {
+                (TransportKind::Roce, QpType::Uc) => {
                     let (packets, requests) = borrowed.uc_roce().transmit(left, &mut outlet);
                     (packets, requests, 0)
                 }
-                (Carrier::Roce, QpType::Rc | QpType::XrcSend | QpType::XrcRecv) => {
+                (TransportKind::Roce, QpType::Rc | QpType::XrcSend | QpType::XrcRecv) => {
                     let (packets, requests) = borrowed.roce().transmit(now, direction, left, &mut outlet);
                     (packets, requests, 0)
                 }
                 // The turn was scheduled before the QP's address vector changed.
-                (Carrier::Local, QpType::Uc) => {
+                (TransportKind::Local, QpType::Uc) => {
                     borrowed.make_ready();
                     (0, 0, 0)
                 }
-                (Carrier::Local, QpType::Rc | QpType::XrcSend | QpType::XrcRecv) => (0, 0, 0),
+                (TransportKind::Local, QpType::Rc | QpType::XrcSend | QpType::XrcRecv) => (0, 0, 0),
             };
             // Packets that are lost because there is no source address cost an operation each. So
             // do requests without packets, and a turn that found nothing to do.
@@ -356,19 +356,19 @@ impl<R: Region> Engine<R> {
 
     /// Decides the transport kind of a connected QP.
     ///
-    /// It is [`Carrier::Local`] if the peer's address is of this engine, or if there is no port.
-    /// While a request is under way, the QP keeps its transport kind.
-    pub(super) fn choose_carrier(&mut self, place: Place) {
+    /// It is [`TransportKind::Local`] if the peer's address is of this engine, or if there is no
+    /// port. While a request is under way, the QP keeps its transport kind.
+    pub(super) fn choose_transport(&mut self, place: QpRef) {
         let (_, qp) = self.core.devices.known(place);
         if qp.service().is_datagram() || qp.requester.started {
             return;
         }
         let peer = GidEntry { gid: qp.dgid, vlan: qp.vlan };
         let local = !self.core.port.exists() || self.core.devices.gids.owner(peer).is_some();
-        let carrier = if local { Carrier::Local } else { Carrier::Roce };
+        let transport = if local { TransportKind::Local } else { TransportKind::Roce };
         let (qp, service) = self.core.devices.known_mut(place);
         // A question that the QP asked is void.
         qp.requester.wait = Wait::No;
-        service.set_carrier(qp, carrier);
+        service.set_transport(qp, transport);
     }
 }

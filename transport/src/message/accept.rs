@@ -1,9 +1,9 @@
 //! The responder's side of a segment, for all transport kinds: check, execute, update the QP.
 
+use crate::base::inter_worker::{InterWorkerPayload, PinnedRegion};
 use crate::base::memory::Region;
-use crate::base::near::{Loan, NearPayload};
 use crate::message::ctx::QpCtx;
-use crate::message::effect::{Failure, LocalBuffer, check_placed, execute, execute_loan};
+use crate::message::effect::{Failure, LocalBuffer, check_placed, execute, execute_pinned};
 use crate::message::verdict::{Objection, Refusal, verdict};
 use crate::objects::outstanding::Scratch;
 use crate::objects::receiver::Receiver;
@@ -17,7 +17,7 @@ pub(crate) enum SegmentData<'a, R> {
     /// In the requester's buffer, or in a packet.
     Buffer(LocalBuffer<'a, R>),
     /// In a pinned region of an engine of this process.
-    Loan(&'a dyn Loan<R>),
+    Pinned(&'a dyn PinnedRegion<R>),
     /// At their destination: they were placed out of order.
     Placed,
 }
@@ -29,11 +29,11 @@ impl<'a, R> SegmentData<'a, R> {
     }
 }
 
-impl<'a, R> From<NearPayload<'a, R>> for SegmentData<'a, R> {
-    fn from(payload: NearPayload<'a, R>) -> SegmentData<'a, R> {
+impl<'a, R> From<InterWorkerPayload<'a, R>> for SegmentData<'a, R> {
+    fn from(payload: InterWorkerPayload<'a, R>) -> SegmentData<'a, R> {
         match payload {
-            NearPayload::Bytes(bytes) => SegmentData::packet(bytes),
-            NearPayload::Loan(loan, _) => SegmentData::Loan(loan),
+            InterWorkerPayload::Bytes(bytes) => SegmentData::packet(bytes),
+            InterWorkerPayload::Pinned(loan, _) => SegmentData::Pinned(loan),
         }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn accept<R: Region>(
     };
     let executed = match data {
         SegmentData::Buffer(buffer) => execute(receiver, segment, target, buffer, scratch),
-        SegmentData::Loan(loan) => execute_loan(receiver, segment, target, loan, scratch).map(|()| None),
+        SegmentData::Pinned(loan) => execute_pinned(receiver, segment, target, loan, scratch).map(|()| None),
         SegmentData::Placed => check_placed(receiver, segment, target, scratch).map(|()| None),
     };
     executed.map_err(|failure| match failure {

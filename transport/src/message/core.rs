@@ -1,9 +1,9 @@
 //! The part of the engine that carries messages between QPs.
 
-use crate::agenda::look::{Asker, Looks, MAX_HELD, Question};
+use crate::agenda::drains::{DrainRequest, Drains, MAX_HELD, Waiter};
 use crate::agenda::schedule::Schedule;
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::message::ctx::{Common, QpCtx};
 use crate::objects::device::{Device, DeviceParts, Devices};
 use crate::objects::outstanding::Scratch;
@@ -16,7 +16,7 @@ pub(crate) struct Core<R> {
     pub(crate) devices: Devices<R>,
     pub(crate) schedule: Schedule,
     /// Messages that wait until the caller has answered whether a receive was posted.
-    pub(crate) looks: Looks,
+    pub(crate) looks: Drains,
     /// Elements of the send that is being executed.
     pub(crate) send_scratch: Scratch,
     /// Elements of the receive that this send consumes.
@@ -29,7 +29,7 @@ impl<R: Region> Core<R> {
         Core {
             devices: Devices::new(),
             schedule: Schedule::default(),
-            looks: Looks::default(),
+            looks: Drains::default(),
             send_scratch: Scratch::default(),
             recv_scratch: Scratch::default(),
             port: Port::default(),
@@ -39,15 +39,15 @@ impl<R: Region> Core<R> {
     /// Makes the first request of the QP at `place` wait until the caller has drained posts of
     /// receives for `peer`.
     #[cold]
-    pub(crate) fn ask(&mut self, place: Place, peer: Place) {
+    pub(crate) fn ask(&mut self, place: QpRef, peer: QpRef) {
         let (device, qp) = self.devices.known(peer);
         let owner = device.owner_of_receives(qp);
         let (qp, _) = self.devices.known_mut(place);
         self.looks.last = self.looks.last.wrapping_add(1);
         qp.question = self.looks.last;
-        qp.requester.wait = Wait::Look;
-        let asker = Asker::Send(place, qp.question);
-        self.looks.ask(Question { device: peer.id(), owner }, asker);
+        qp.requester.wait = Wait::Drain;
+        let asker = Waiter::Send(place, qp.question);
+        self.looks.ask(DrainRequest { device: peer.id(), owner }, asker);
     }
 
     /// Queues a frame for the QP at `place` until the caller has drained posts of its receives.
@@ -55,7 +55,7 @@ impl<R: Region> Core<R> {
     /// Later frames for the QP are queued behind it. The frame is dropped and counted if the device
     /// has too many queued frames, or if it is too long.
     #[cold]
-    pub(crate) fn hold(&mut self, place: Place, frame: &[u8]) {
+    pub(crate) fn hold(&mut self, place: QpRef, frame: &[u8]) {
         let device = self.devices.known_device(place.device);
         if device.held >= MAX_HELD || frame.len() > MAX_FRAME {
             device.counters.drop_held += 1;
@@ -64,17 +64,17 @@ impl<R: Region> Core<R> {
         device.held += 1;
         device.qps.known(place.qpn).qp.held += 1;
         let (device, qp) = self.devices.known(place);
-        let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
-        self.looks.ask(question, Asker::Frame(place, frame.into()));
+        let question = DrainRequest { device: place.id(), owner: device.owner_of_receives(qp) };
+        self.looks.ask(question, Waiter::Frame(place, frame.into()));
     }
 
     /// Asks the caller to drain posts of receives for the QP at `place`, which dropped an
     /// inter-worker packet.
     #[cold]
-    pub(crate) fn look_near(&mut self, place: Place) {
+    pub(crate) fn look_near(&mut self, place: QpRef) {
         let (device, qp) = self.devices.known(place);
-        let question = Question { device: place.id(), owner: device.owner_of_receives(qp) };
-        self.looks.ask(question, Asker::Near(place));
+        let question = DrainRequest { device: place.id(), owner: device.owner_of_receives(qp) };
+        self.looks.ask(question, Waiter::Near(place));
     }
 
     /// Returns how many packets a device has sent.
@@ -91,7 +91,7 @@ impl<R: Region> Core<R> {
 
     /// Returns the QP at `place`, if there is one.
     #[inline]
-    pub(crate) fn borrow<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> Option<QpCtx<'a, R, S>> {
+    pub(crate) fn borrow<'a, S>(&'a mut self, place: QpRef, sink: &'a mut S) -> Option<QpCtx<'a, R, S>> {
         let Core { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
         let Device { qps, parts, .. } = devices.get_mut(place.device)?;
         let DeviceParts { mrs, requests, srqs, counters, mac, suspended } = parts;
@@ -118,7 +118,7 @@ impl<R: Region> Core<R> {
     ///
     /// No QP disappears within a call.
     #[inline]
-    pub(crate) fn known<'a, S>(&'a mut self, place: Place, sink: &'a mut S) -> QpCtx<'a, R, S> {
+    pub(crate) fn known<'a, S>(&'a mut self, place: QpRef, sink: &'a mut S) -> QpCtx<'a, R, S> {
         self.borrow(place, sink).expect("no QP goes within a call of the engine")
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::agenda::schedule::Schedule;
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::time::{Instant, NEVER};
 use crate::objects::device::DeviceParts;
 use crate::objects::iwarp::state::RcTcp;
@@ -28,7 +28,7 @@ const LAST: Instant = Instant(NEVER.0 - 1);
 ///
 /// `T` is the state of its connection: [`Service`] for any, or the state of one transport kind.
 pub(crate) struct QpCtx<'a, R, S, T = Service> {
-    pub(crate) place: Place,
+    pub(crate) place: QpRef,
     pub(crate) qp: &'a mut Qp,
     /// The state of its connection.
     pub(crate) conn: &'a mut T,
@@ -64,7 +64,7 @@ impl<S> Common<'_, S> {
     #[inline(always)]
     pub(crate) fn lend<'a, R>(
         &'a mut self,
-        place: Place,
+        place: QpRef,
         entry: &'a mut QpEntry,
         device: &'a mut DeviceParts<R>,
     ) -> QpCtx<'a, R, S> {
@@ -251,7 +251,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
             return;
         }
         // Whether a datagram needs a packet is decided in a turn of the port.
-        if self.qp.carrier.needs_port() || self.has_port && self.qp.service().is_datagram() {
+        if self.qp.transport.needs_port() || self.has_port && self.qp.service().is_datagram() {
             return self.make_turn_due();
         }
         if !mem::replace(&mut self.qp.requester.ready, true) {

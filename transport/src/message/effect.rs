@@ -1,7 +1,7 @@
 //! Execution of an operation in the responder's memory, for all transport kinds.
 
+use crate::base::inter_worker::PinnedRegion;
 use crate::base::memory::{Fault, Region};
-use crate::base::near::Loan;
 use crate::message::transfer::{
     Elements, Side, Span, TransferError, collect, copy, gather, may_be_used, scatter,
 };
@@ -177,11 +177,11 @@ pub(crate) fn check_placed<R: Region>(
 /// engine.
 ///
 /// Returns `Failure::Local` if the pinned region was revoked.
-pub(crate) fn execute_loan<R: Region>(
+pub(crate) fn execute_pinned<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
     target: Target<'_, R>,
-    loan: &dyn Loan<R>,
+    loan: &dyn PinnedRegion<R>,
     scratch: &mut Scratch,
 ) -> Result<(), Failure> {
     let Some(there) = place(receiver, segment, target, scratch) else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! Failure of a QP: its first request ends with an error, and the QP goes to SQE or ERR.
 
-use crate::base::carrier::Carrier;
 use crate::base::memory::Region;
+use crate::base::transport_kind::TransportKind;
 use crate::message::ctx::QpCtx;
 use crate::objects::service::ConnState;
 use crate::verbs::attr::{QpState, QpType};
@@ -55,7 +55,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         self.qp.requester.ended();
         self.qp.requester.notify_drained = false;
         self.conn.stop(self.qp.requester.psn);
-        if self.qp.carrier == Carrier::Tcp {
+        if self.qp.transport == TransportKind::Tcp {
             // The stream ends in the QP's turn.
             self.make_answer_due();
         }

@@ -1,8 +1,8 @@
 //! Rules of messages that all services share.
 //!
-//! [`stretch`] splits a message into segments. At the responder, [`verdict`] checks each segment,
-//! and [`effect`] executes it. [`arrival`] updates the responder, and [`departure`] the requester.
-//! [`keys`] executes a request that changes only keys of its own device.
+//! [`segmentation`] splits a message into segments. At the responder, [`verdict`] checks each
+//! segment, and [`effect`] executes it. [`arrival`] updates the responder, and [`departure`] the
+//! requester. [`keys`] executes a request that changes only keys of its own device.
 
 pub(crate) mod accept;
 pub(crate) mod arrival;
@@ -16,8 +16,8 @@ pub(crate) mod keys;
 pub(crate) mod outlet;
 pub(crate) mod pair;
 pub(crate) mod receive;
+pub(crate) mod segmentation;
 pub(crate) mod step;
-pub(crate) mod stretch;
 pub(crate) mod transfer;
 pub(crate) mod verdict;
 pub(crate) mod wake;

@@ -5,8 +5,8 @@ mod fpdu;
 pub use fpdu::{Fpdu, PlacedFpdu, StreamEnd};
 
 use crate::base::id::DeviceId;
+use crate::base::inter_worker::InterWorkerPart;
 use crate::base::memory::{Fault, Region};
-use crate::base::near::NearPart;
 use crate::message::transfer::{Span, copy, may_be_used, scatter};
 use crate::objects::qp::entry::WholeQpLines;
 use vrdma_wire::icrc;
@@ -31,7 +31,7 @@ pub struct Way {
     /// are on one engine. Nothing else would recover a packet that came while the peer's device was
     /// suspended.
     pub stays_here: bool,
-    /// Whether packets go this way as inter-worker packets, by [`PacketOutlet::send_near`].
+    /// Whether packets go this way as inter-worker packets, by [`PacketOutlet::send_inter_worker`].
     pub is_near: bool,
 }
 
@@ -76,7 +76,7 @@ pub trait PacketOutlet<R: Region>: Outlet {
     /// `Fault`: the payload's memory does not exist any more. Then nothing was sent.
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault>;
 
-    /// Whether [`PacketOutlet::send_near`] takes this payload of more than a path MTU.
+    /// Whether [`PacketOutlet::send_inter_worker`] takes this payload of more than a path MTU.
     fn carries(&mut self, payload: &Pieces<'_, R>) -> bool {
         let _ = payload;
         false
@@ -86,19 +86,19 @@ pub trait PacketOutlet<R: Region>: Outlet {
     ///
     /// # Errors
     /// `Fault`: the payload's memory does not exist any more. Then nothing was sent.
-    fn send_near(
+    fn send_inter_worker(
         &mut self,
         device: DeviceId,
         packet: &Packet,
-        part: NearPart,
+        part: InterWorkerPart,
         payload: &Pieces<'_, R>,
     ) -> Result<(), Fault> {
         let _ = (device, packet, part, payload);
         Err(Fault)
     }
 
-    /// Takes a packet of this device, by [`PacketOutlet::send_near`] if `part` is set, or else by
-    /// [`PacketOutlet::send`].
+    /// Takes a packet of this device, by [`PacketOutlet::send_inter_worker`] if `part` is set, or
+    /// else by [`PacketOutlet::send`].
     ///
     /// # Errors
     /// `Fault`: the payload's memory does not exist any more. Then nothing was sent.
@@ -106,11 +106,11 @@ pub trait PacketOutlet<R: Region>: Outlet {
         &mut self,
         device: DeviceId,
         packet: &Packet,
-        part: Option<NearPart>,
+        part: Option<InterWorkerPart>,
         payload: &Pieces<'_, R>,
     ) -> Result<(), Fault> {
         match part {
-            Some(part) => self.send_near(device, packet, part, payload),
+            Some(part) => self.send_inter_worker(device, packet, part, payload),
             None => self.send(packet, payload),
         }
     }
@@ -152,7 +152,7 @@ pub trait StreamOutlet<R: Region>: Outlet {
     /// Whether a stream takes an FPDU by [`StreamOutlet::send_placed`].
     ///
     /// The engine asks this for a stream that has room and is part of a loopback connection
-    /// ([`Engine::join_streams`](crate::Engine::join_streams)).
+    /// ([`Engine::connect_loopback`](crate::Engine::connect_loopback)).
     fn takes_placed(&mut self, device: DeviceId, qpn: Qpn) -> bool {
         let _ = (device, qpn);
         false

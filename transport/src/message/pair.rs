@@ -1,7 +1,7 @@
 //! Two QPs of this engine that are connected to each other, looked up once for a whole message.
 
 use crate::base::memory::Region;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::message::core::Core;
 use crate::message::ctx::{Common, QpCtx};
 use crate::objects::device::{Device, DeviceParts, Devices};
@@ -15,10 +15,10 @@ use crate::objects::receiver::Receiver;
 ///
 /// Both may be of one device. A QP that is connected to itself is both ends.
 pub(crate) struct Ends<'a, R> {
-    pub(crate) place: Place,
+    pub(crate) place: QpRef,
     own: &'a mut QpEntry,
     device: &'a mut DeviceParts<R>,
-    pub(crate) peer_place: Place,
+    pub(crate) peer_place: QpRef,
     /// The peer. `None` if the QP is its own peer.
     peer: Option<&'a mut QpEntry>,
     /// The peer's device. `None` if both QPs are of one device.
@@ -57,7 +57,7 @@ pub(crate) struct Pair<'a, R, S> {
 
 /// Returns a QP and the QP at `peer`, if they are connected and the peer's device is not suspended.
 #[inline(always)]
-fn ends<R>(devices: &mut Devices<R>, place: Place, peer: Place) -> Option<Ends<'_, R>> {
+fn ends<R>(devices: &mut Devices<R>, place: QpRef, peer: QpRef) -> Option<Ends<'_, R>> {
     let (own_number, peer_number) = (place.qpn.number(), peer.qpn.number());
     let ends = if place.device != peer.device {
         let (own, other) = devices.two_mut(place.device, peer.device)?;
@@ -88,8 +88,8 @@ impl<R: Region> Core<R> {
     #[inline(always)]
     pub(crate) fn pair<'a, S>(
         &'a mut self,
-        place: Place,
-        peer: Place,
+        place: QpRef,
+        peer: QpRef,
         sink: &'a mut S,
     ) -> Option<Pair<'a, R, S>> {
         let (devices, common) = self.parts(sink);
@@ -100,7 +100,7 @@ impl<R: Region> Core<R> {
     ///
     /// If there is none, the message to it is lost, and counted as dropped.
     #[cold]
-    pub(crate) fn search_peer(&mut self, place: Place) -> Option<Place> {
+    pub(crate) fn search_peer(&mut self, place: QpRef) -> Option<QpRef> {
         let (_, qp) = self.devices.known(place);
         match self.devices.search_peer(qp) {
             Ok((peer, ..)) => Some(peer),

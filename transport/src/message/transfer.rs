@@ -3,8 +3,8 @@
 //! Every piece is checked where it is used. There is no other way to a region's memory.
 
 use crate::base::id::PdId;
+use crate::base::inter_worker::PinnedRegion;
 use crate::base::memory::{Access, Fault, Region};
-use crate::base::near::Loan;
 use crate::objects::mr::Mrs;
 use crate::verbs::request::Sge;
 
@@ -219,7 +219,7 @@ pub(crate) fn scatter<R: Region>(mut data: &[u8], mut target: Span<'_, R>) -> Re
 
 /// Copies the first `length` bytes of a pinned region.
 pub(crate) fn collect<R: Region>(
-    loan: &dyn Loan<R>,
+    loan: &dyn PinnedRegion<R>,
     mut target: Span<'_, R>,
     length: u32,
 ) -> Result<(), TransferError> {

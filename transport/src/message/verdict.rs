@@ -144,7 +144,7 @@ fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'sta
 fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
     let mtu = qp.path_mtu;
     let right = match segment.segmentation {
-        Segmentation::Stretch(theirs) => theirs == mtu || segment.message <= mtu.min(theirs).bytes(),
+        Segmentation::Local(theirs) => theirs == mtu || segment.message <= mtu.min(theirs).bytes(),
         Segmentation::Packet => packet_is_right(mtu.bytes(), segment, row),
         Segmentation::Ddp => {
             let so_far = u64::from(qp.responder.received) + u64::from(segment.length);

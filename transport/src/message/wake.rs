@@ -1,8 +1,8 @@
 //! Wake-up of the first request of a QP.
 
-use crate::base::carrier::Carrier;
 use crate::base::memory::Region;
 use crate::base::time::NEVER;
+use crate::base::transport_kind::TransportKind;
 use crate::message::ctx::QpCtx;
 use crate::objects::qp::requester::Wait;
 use crate::objects::service::ConnState;
@@ -17,8 +17,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
                 self.try_at_once();
             }
             // The caller does not have to drain posts for it any more.
-            Wait::Look => self.qp.requester.wait = Wait::No,
-            Wait::No | Wait::Looked | Wait::Woken => return,
+            Wait::Drain => self.qp.requester.wait = Wait::No,
+            Wait::No | Wait::Drained | Wait::Woken => return,
         }
         self.make_ready();
     }
@@ -28,7 +28,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
     /// If it waits for a receive on this host, its deadline stays. At that time it counts as not
     /// ready once more.
     pub(crate) fn try_at_once(&mut self) {
-        let has_time = self.qp.carrier == Carrier::Local && self.qp.timer != NEVER;
+        let has_time = self.qp.transport == TransportKind::Local && self.qp.timer != NEVER;
         self.qp.requester.wait = match self.qp.requester.wait {
             Wait::Receive | Wait::Woken if has_time => Wait::Woken,
             _ => {

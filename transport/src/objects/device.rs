@@ -10,7 +10,7 @@ mod xrcds;
 use crate::base::error::Error;
 use crate::base::gid::{GidEntry, Gids};
 use crate::base::id::{DeviceId, OwnerId, PdId};
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
 use crate::collections::table::{Numbered, Numbering, Table};
@@ -103,20 +103,20 @@ impl<R> Devices<R> {
 
     /// Returns a QP and its device.
     #[inline]
-    pub(crate) fn with_qp(&self, place: Place) -> Option<(&Device<R>, &Qp)> {
+    pub(crate) fn with_qp(&self, place: QpRef) -> Option<(&Device<R>, &Qp)> {
         let device = self.get(place.device)?;
         Some((device, device.qp(place.qpn)?))
     }
 
     /// Returns a QP that was found before in the same call of the engine, and its device.
     #[inline]
-    pub(crate) fn known(&self, place: Place) -> (&Device<R>, &Qp) {
+    pub(crate) fn known(&self, place: QpRef) -> (&Device<R>, &Qp) {
         self.with_qp(place).expect("no QP goes within a call of the engine")
     }
 
     /// Returns a QP that was found before in the same call, and its service, for changing.
     #[inline]
-    pub(crate) fn known_mut(&mut self, place: Place) -> (&mut Qp, &mut Service) {
+    pub(crate) fn known_mut(&mut self, place: QpRef) -> (&mut Qp, &mut Service) {
         self.known_device(place.device).qps.known(place.qpn).parts()
     }
 
@@ -140,7 +140,7 @@ impl<R> Devices<R> {
     }
 
     #[inline]
-    pub(crate) fn qp_mut(&mut self, place: Place) -> Option<&mut Qp> {
+    pub(crate) fn qp_mut(&mut self, place: QpRef) -> Option<&mut Qp> {
         self.get_mut(place.device)?.qp_mut(place.qpn)
     }
 
@@ -188,7 +188,7 @@ impl<R> Devices<R> {
     }
 
     /// Updates a QP's own address from the GID table of its device.
-    pub(crate) fn refresh_source(&mut self, place: Place) {
+    pub(crate) fn refresh_source(&mut self, place: QpRef) {
         let Device { gids, qps, .. } = self.known_device(place.device);
         let qp = &mut qps.known(place.qpn).qp;
         let source = gids.get(usize::from(qp.attr().sgid_index)).copied().unwrap_or(GidEntry::EMPTY);

@@ -1,14 +1,14 @@
 //! Look-up of the QP of this engine that a QP is connected to.
 
-use crate::base::carrier::Carrier;
 use crate::base::gid::GidEntry;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
+use crate::base::transport_kind::TransportKind;
 use crate::objects::device::{Device, Devices};
 use crate::objects::qp::Qp;
 use crate::verbs::reason::Reason;
 
 /// A peer: its reference, its device and the QP itself.
-type Peer<'a, R> = (Place, &'a Device<R>, &'a Qp);
+type Peer<'a, R> = (QpRef, &'a Device<R>, &'a Qp);
 
 impl<R> Devices<R> {
     /// Returns the peer of `qp`, if the peer is connected back to `qp`.
@@ -30,7 +30,7 @@ impl<R> Devices<R> {
         let index = self.gids.owner(GidEntry { gid: qp.dgid, vlan: qp.vlan });
         let index = index.filter(|_| !qp.sgid.is_zero());
         let index = index.ok_or((None, Reason::NoRoute))?;
-        let place = Place { device: index, qpn: qp.dest_qpn };
+        let place = QpRef { device: index, qpn: qp.dest_qpn };
         match self.with_qp(place) {
             None => Err((Some(index), Reason::NoQp)),
             Some((it, _)) if it.suspended => Err((Some(index), Reason::State)),
@@ -47,7 +47,7 @@ impl<R> Devices<R> {
 /// that peer.
 #[inline(always)]
 pub(crate) fn connected(one: &Qp, other: &Qp) -> bool {
-    other.carrier == Carrier::Local
+    other.transport == TransportKind::Local
         && one.dest_qpn == other.qpn
         && other.dest_qpn == one.qpn
         && one.vlan == other.vlan

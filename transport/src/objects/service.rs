@@ -14,15 +14,15 @@
 //! | when | where |
 //! |---|---|
 //! | a QP is connected or connected again, starts, stops, sends again, has work | the methods of [`Service`] and [`ConnState`] |
-//! | which transport kind the QP gets | `Engine::choose_carrier` in `engine/wire.rs`; `Engine::connect_stream` in `engine/streams.rs` |
+//! | which transport kind the QP gets | `Engine::choose_transport` in `engine/wire.rs`; `Engine::connect_stream` in `engine/streams.rs` |
 //! | a request is posted | [`Engine::post_send`](crate::Engine::post_send) in `engine/post.rs` executes it at once, if it can; [`Service::posted`] |
 //! | a QP has its turn | `Engine::take_turn` in `engine/run.rs` for those that send no packets, `give_turns` in `engine/wire.rs` for the others |
 //! | its deadline has come | `Engine::timed_out` in `engine/run.rs` |
 //! | something comes from the peer | `Engine::deliver` in `engine/arrive.rs`, `Engine::handle_stream` in `engine/streams.rs` |
 //! | the peer has a receive again | `Engine::wake_peer` in `engine/wake.rs` |
-//! | the caller has drained the posts | `Engine::looked_for` in `engine/look.rs` |
+//! | the caller has drained the posts | `Engine::looked_for` in `engine/drains.rs` |
 
-use crate::base::carrier::Carrier;
+use crate::base::transport_kind::TransportKind;
 use crate::collections::pool::List;
 use crate::objects::iwarp::attr::StreamAttr;
 use crate::objects::iwarp::state::RcTcp;
@@ -82,19 +82,22 @@ impl Service {
         if let Some(tcp) = &record.tcp {
             // A stream connects the QP until it is reset.
             let possible = matches!(qp.state, QpState::Rts | QpState::Sqd | QpState::Err);
-            if qp.carrier != Carrier::Tcp || record.roce.is_some() || qp.service() != QpType::Rc || !possible
+            if qp.transport != TransportKind::Tcp
+                || record.roce.is_some()
+                || qp.service() != QpType::Rc
+                || !possible
             {
                 return Err(Violation::Carrier);
             }
             return Ok(Service::Tcp(Box::new(RcTcp::restore(tcp, qp, requests)?)));
         }
-        if qp.carrier == Carrier::Tcp {
+        if qp.transport == TransportKind::Tcp {
             return Err(Violation::Carrier);
         }
         // The transport kind is first chosen when the QP goes to RTR.
         let chosen = !matches!(qp.state, QpState::Reset | QpState::Init);
         match (&record.roce, qp.service()) {
-            (None, qp_type) if qp.carrier == Carrier::Local => Ok(Service::new(qp_type)),
+            (None, qp_type) if qp.transport == TransportKind::Local => Ok(Service::new(qp_type)),
             (Some(record::Roce::Rc(roce)), service) if chosen && service.is_reliable() => {
                 Ok(Service::Rc(Some(Box::new(RcRoce::restore(roce, qp, requests)?))))
             }
@@ -106,13 +109,17 @@ impl Service {
     }
 
     /// Sets the transport kind of a QP, none of whose requests is under way.
-    pub(crate) fn set_carrier(&mut self, qp: &mut Qp, carrier: Carrier) {
-        qp.carrier = carrier;
+    pub(crate) fn set_transport(&mut self, qp: &mut Qp, transport: TransportKind) {
+        qp.transport = transport;
         match self {
-            Service::Rc(roce @ None) if carrier == Carrier::Roce => *roce = Some(Box::new(RcRoce::new(qp))),
-            Service::Uc(roce @ None) if carrier == Carrier::Roce => *roce = Some(Box::new(UcRoce::new())),
+            Service::Rc(roce @ None) if transport == TransportKind::Roce => {
+                *roce = Some(Box::new(RcRoce::new(qp)))
+            }
+            Service::Uc(roce @ None) if transport == TransportKind::Roce => {
+                *roce = Some(Box::new(UcRoce::new()))
+            }
             Service::Rc(_) | Service::Uc(_) => {}
-            Service::Ud => unreachable!("a datagram QP has no carrier"),
+            Service::Ud => unreachable!("a datagram QP has no transport kind"),
             Service::Tcp(_) => unreachable!("a stream stays until the QP is reset"),
         }
         self.start(qp.requester.psn, &qp.requester.queue);
@@ -120,7 +127,7 @@ impl Service {
 
     /// Connects a QP by a stream. The QP has no connection so far.
     pub(crate) fn set_stream(&mut self, qp: &mut Qp, attr: &StreamAttr) {
-        qp.carrier = Carrier::Tcp;
+        qp.transport = TransportKind::Tcp;
         *self = Service::Tcp(Box::new(RcTcp::new(attr)));
     }
 
@@ -136,7 +143,7 @@ impl Service {
     /// Records a request that was added to the end of the QP's send queue.
     #[inline]
     pub(crate) fn posted(&mut self, qp: &Qp) {
-        if !qp.carrier.needs_port() {
+        if !qp.transport.needs_port() {
             return;
         }
         match self {
@@ -149,7 +156,7 @@ impl Service {
     /// Retransmits everything outstanding. Returns false if the transport kind does not retransmit.
     pub(crate) fn send_again(&mut self, qp: &Qp) -> bool {
         match self {
-            Service::Rc(Some(roce)) if qp.carrier == Carrier::Roce => {
+            Service::Rc(Some(roce)) if qp.transport == TransportKind::Roce => {
                 roce.send_again(&qp.requester.queue);
                 true
             }
@@ -170,7 +177,7 @@ impl Service {
     pub(crate) fn rc_roce(&mut self) -> &mut RcRoce {
         match self {
             Service::Rc(Some(roce)) => roce,
-            _ => unreachable!("only a QP whose carrier is RoCE is asked"),
+            _ => unreachable!("only a QP on RoCE is asked"),
         }
     }
 
@@ -189,7 +196,7 @@ impl Service {
     pub(crate) fn uc_roce(&mut self) -> &mut UcRoce {
         match self {
             Service::Uc(Some(roce)) => roce,
-            _ => unreachable!("only a QP whose carrier is RoCE is asked"),
+            _ => unreachable!("only a QP on RoCE is asked"),
         }
     }
 }
@@ -258,8 +265,8 @@ impl ConnState for Service {
     #[inline]
     fn has_work(&self, qp: &Qp) -> bool {
         match self {
-            Service::Rc(Some(roce)) if qp.carrier.needs_port() => roce.has_work(qp),
-            Service::Tcp(tcp) if qp.carrier.needs_port() => tcp.has_work(qp),
+            Service::Rc(Some(roce)) if qp.transport.needs_port() => roce.has_work(qp),
+            Service::Tcp(tcp) if qp.transport.needs_port() => tcp.has_work(qp),
             Service::Rc(_) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => may_send_first(qp),
         }
     }

@@ -62,7 +62,7 @@ pub enum Mtu {
 /// The transport kind of a QP.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Carrier {
+pub enum TransportKind {
     /// Within the engine, or not chosen yet. Also of datagram QPs, where each datagram is routed by
     /// itself.
     Local,
@@ -105,9 +105,11 @@ pub enum Wait {
     /// An answer of the peer.
     Answer,
     /// The caller, to drain posts that may include a receive.
-    Look,
+    #[serde(rename = "look")]
+    Drain,
     /// Nothing: the caller has drained the posts.
-    Looked,
+    #[serde(rename = "looked")]
+    Drained,
     /// Nothing: the peer had a receive. (From version 3 on.)
     Woken,
 }

@@ -22,7 +22,8 @@ mod shared;
 mod tcp;
 
 pub use super::names::{
-    Carrier, Link, Message, Mtu, MwType, Pending, Placement, QpState, QpType, ReadyToReceive, Task, Wait,
+    Link, Message, Mtu, MwType, Pending, Placement, QpState, QpType, ReadyToReceive, Task, TransportKind,
+    Wait,
 };
 pub use qp::*;
 pub use request::*;
@@ -143,7 +144,7 @@ pub struct Sweep {
     pub next: u32,
 }
 
-/// A [`Question`](crate::Question).
+/// A [`Question`](crate::DrainRequest).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Question {
     /// Id of the device that a message arrived at.

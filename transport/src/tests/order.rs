@@ -5,7 +5,7 @@ use super::datagrams::{Ud, to};
 use super::unreliable::uc;
 use super::wire::{A, B, Net};
 use super::*;
-use crate::agenda::look::MAX_HELD;
+use crate::agenda::drains::MAX_HELD;
 use vrdma_wire::num::Imm;
 use vrdma_wire::roce::MAX_FRAME;
 
@@ -26,7 +26,7 @@ fn send(pair: &mut Pair, id: u32, op: SendOp) {
 }
 
 /// Lets the engine work, and takes its question whether B's owner has posted receives.
-fn asked(pair: &mut Pair) -> Question {
+fn asked(pair: &mut Pair) -> DrainRequest {
     while pair.engine.poll(pair.now, u64::MAX, &mut pair.log) {}
     let question = pair.engine.poll_question().expect("a question");
     assert_eq!((question.device, question.owner), (pair.b.device, OWNER));
@@ -34,7 +34,7 @@ fn asked(pair: &mut Pair) -> Question {
     question
 }
 
-fn answer(pair: &mut Pair, question: Question) {
+fn answer(pair: &mut Pair, question: DrainRequest) {
     pair.engine.answer(pair.now, question, &mut pair.log);
     while pair.engine.poll(pair.now, u64::MAX, &mut pair.log) {}
 }
@@ -139,7 +139,7 @@ fn a_device_that_is_reset_asks_and_answers_no_more() {
 }
 
 /// Delivers the frames that A has sent to B, and takes B's question.
-fn carried(net: &mut Net) -> Question {
+fn carried(net: &mut Net) -> DrainRequest {
     net.work(A);
     let frames: Vec<_> = net.hosts[A].cable.frames.drain(..).collect();
     let host = &mut net.hosts[B];
@@ -147,7 +147,7 @@ fn carried(net: &mut Net) -> Question {
     host.engine.poll_question().expect("a question")
 }
 
-fn answered(net: &mut Net, question: Question) {
+fn answered(net: &mut Net, question: DrainRequest) {
     let host = &mut net.hosts[B];
     host.engine.answer(net.now, question, &mut host.log);
 }

@@ -3,7 +3,7 @@
 use crate::save::Violation;
 use crate::save::record::Counts;
 use crate::verbs::reason::Reason;
-use vrdma_wire::Drop;
+use vrdma_wire::DropReason;
 
 /// Checks that a count from a record can go on without an overflow.
 fn to_count(value: u64) -> Result<u64, Violation> {
@@ -259,12 +259,12 @@ PortCounters {
 
 /// Frames that are no valid packets, by reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MalformedFrames([u64; Drop::COUNT]);
+pub struct MalformedFrames([u64; DropReason::COUNT]);
 
 impl MalformedFrames {
-    pub(crate) const ZERO: MalformedFrames = MalformedFrames([0; Drop::COUNT]);
+    pub(crate) const ZERO: MalformedFrames = MalformedFrames([0; DropReason::COUNT]);
 
-    pub(crate) fn count(&mut self, reason: Drop) {
+    pub(crate) fn count(&mut self, reason: DropReason) {
         self.0[reason as usize] += 1;
     }
 
@@ -277,7 +277,7 @@ impl MalformedFrames {
     pub(crate) fn restore(counts: &Counts) -> Result<MalformedFrames, Violation> {
         let mut frames = MalformedFrames::ZERO;
         for (name, &value) in counts {
-            let reason = Drop::ALL.iter().find(|reason| reason.name() == name);
+            let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
             let reason = *reason.ok_or(Violation::Counter)?;
             frames.0[reason as usize] = to_count(value)?;
         }
@@ -285,13 +285,13 @@ impl MalformedFrames {
     }
 
     /// Returns the count of a reason.
-    pub fn of(&self, reason: Drop) -> u64 {
+    pub fn of(&self, reason: DropReason) -> u64 {
         self.0[reason as usize]
     }
 
     /// Iterates over names of reasons and counts.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Drop::ALL.iter().map(|&reason| (reason.name(), self.of(reason)))
+        DropReason::ALL.iter().map(|&reason| (reason.name(), self.of(reason)))
     }
 }
 

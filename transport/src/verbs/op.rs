@@ -352,7 +352,7 @@ impl Row {
     /// The PSNs of responses all belong to the request, which is the first segment (IBTA
     /// 9.7.5.1.5).
     #[inline]
-    pub(crate) fn psns_of_stretch(&self, mtu: Mtu, first: bool, length: u32, message: u32) -> u32 {
+    pub(crate) fn psns_of_segment(&self, mtu: Mtu, first: bool, length: u32, message: u32) -> u32 {
         match self.data {
             DataDirection::Out => mtu.packets(length),
             DataDirection::Back if first => mtu.packets(message),

@@ -49,7 +49,7 @@ impl Segment<'_> {
 pub(crate) enum Segmentation {
     /// Segments have any length. The field is the requester's path MTU, by which packets would be
     /// cut.
-    Stretch(Mtu),
+    Local(Mtu),
     /// Each segment is a packet. All packets of a message except the last are full.
     Packet,
     /// Each segment is a DDP segment, of any length.

@@ -17,7 +17,7 @@
 
 use std::time::{Duration, Instant as Clock};
 use vrdma_tcp::{Config, Connection, Instant, Ports, Source};
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
 /// Maximum unacknowledged bytes of a user: those of the daemon.
 const MOST_BYTES: u64 = 1 << 20;
@@ -47,13 +47,13 @@ struct Case {
 }
 
 impl Case {
-    fn header(&self, ack: u32, sacks: &[(u32, u32)]) -> Header {
+    fn header(&self, ack: u32, sacks: &[(u32, u32)]) -> TcpHeader {
         let options = Options {
             sacks: sacks.iter().copied().collect(),
             timestamps: Some((1, (self.now.0 / 1_000_000) as u32)),
             ..Options::default()
         };
-        Header {
+        TcpHeader {
             src_port: 2,
             dst_port: 1,
             seq: 1,
@@ -65,7 +65,7 @@ impl Case {
         }
     }
 
-    fn arrives(&mut self, header: &Header) {
+    fn arrives(&mut self, header: &TcpHeader) {
         self.connection.handle_segment(self.now, header, 0, &mut |arrival| arrival.at.len());
     }
 
@@ -102,7 +102,7 @@ impl Case {
             fpdus: Some(0),
             ..Options::default()
         };
-        let syn = Header { seq: 0, flags: Flags::SYN | Flags::ACK, options, ..case.header(1, &[]) };
+        let syn = TcpHeader { seq: 0, flags: Flags::SYN | Flags::ACK, options, ..case.header(1, &[]) };
         case.arrives(&syn);
         // The window opens while everything arrives, until it is no longer the limit.
         let mut before = 0;
@@ -133,10 +133,11 @@ impl Case {
             if case.send() == 0 {
                 return case;
             }
-            let sacks: Vec<Header> = (1..case.segments()).map(|at| case.sack(&[(at, at + 1)])).collect();
+            let sacks: Vec<TcpHeader> = (1..case.segments()).map(|at| case.sack(&[(at, at + 1)])).collect();
             // Segments that are still whole are sacked last, when no more can be split.
-            let is_cut =
-                |header: &&Header| header.options.sacks.as_slice().iter().all(|(from, to)| to - from <= 216);
+            let is_cut = |header: &&TcpHeader| {
+                header.options.sacks.as_slice().iter().all(|(from, to)| to - from <= 216)
+            };
             sacks.iter().filter(is_cut).for_each(|header| case.arrives(header));
         }
     }
@@ -154,13 +155,13 @@ impl Case {
     }
 
     /// Returns an ACK that sacks ranges of whole segments, given by indices of boundaries.
-    fn sack(&self, blocks: &[(usize, usize)]) -> Header {
+    fn sack(&self, blocks: &[(usize, usize)]) -> TcpHeader {
         let blocks: Vec<_> = blocks.iter().map(|&(from, to)| (self.cuts[from], self.cuts[to])).collect();
         self.header(self.first(), &blocks)
     }
 
     /// Returns a copy of the connection after these segments, a round trip later.
-    fn after(&self, headers: &[Header]) -> Case {
+    fn after(&self, headers: &[TcpHeader]) -> Case {
         let mut case = self.clone();
         case.now = Instant(case.now.0 + ROUND);
         headers.iter().for_each(|header| case.arrives(header));
@@ -168,7 +169,7 @@ impl Case {
     }
 
     /// Returns the cost of an ACK.
-    fn cost(&self, header: &Header) -> Duration {
+    fn cost(&self, header: &TcpHeader) -> Duration {
         let mut costs: Vec<Duration> = (0..REPEATS)
             .map(|_| {
                 let mut case = self.clone();
@@ -184,7 +185,8 @@ impl Case {
     /// Returns the cost of the most expensive ACK for this connection.
     fn dearest(&self) -> Duration {
         let (n, fresh) = (self.segments(), self.after(&[]));
-        let every_other: Vec<Header> = (1..n - 1).step_by(2).map(|at| self.sack(&[(at, at + 1)])).collect();
+        let every_other: Vec<TcpHeader> =
+            (1..n - 1).step_by(2).map(|at| self.sack(&[(at, at + 1)])).collect();
         let sacked = self.after(&[self.sack(&[(1, n - 1)])]);
         let combed = self.after(&every_other);
         let over_all = self.sack(&[(1, n); 4]);

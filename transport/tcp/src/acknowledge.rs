@@ -6,12 +6,12 @@ use crate::scoreboard::Sent;
 use crate::seq::Range;
 use crate::time::Instant;
 use crate::timers::Timer;
-use vrdma_wire::tcp::{Flags, Header};
+use vrdma_wire::tcp::{Flags, TcpHeader};
 
 /// What an arriving segment says besides its data, in numbers that do not wrap.
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming<'a> {
-    pub header: &'a Header,
+    pub header: &'a TcpHeader,
     /// Its first number, and the one after its last, without FIN.
     pub range: Range,
     /// Whether it has data, a SYN or a FIN.

@@ -10,7 +10,7 @@ use crate::seq::{FIRST, Origin, Range, SYN};
 use crate::time::{Instant, nanoseconds};
 use crate::timers::Timer;
 use std::sync::Arc;
-use vrdma_wire::tcp::{Flags, Header};
+use vrdma_wire::tcp::{Flags, TcpHeader};
 
 /// The MSS of a peer whose SYN has none (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
@@ -35,7 +35,7 @@ impl Connection {
     #[must_use]
     pub fn accept(
         config: impl Into<Arc<Config>>,
-        syn: &Header,
+        syn: &TcpHeader,
         initial: u32,
         clock: u32,
         now: Instant,
@@ -55,7 +55,7 @@ impl Connection {
     pub fn handle_segment(
         &mut self,
         now: Instant,
-        header: &Header,
+        header: &TcpHeader,
         length: usize,
         take: &mut impl FnMut(Arrival) -> usize,
     ) {
@@ -72,7 +72,7 @@ impl Connection {
     fn handle_in_syn_sent(
         &mut self,
         now: Instant,
-        header: &Header,
+        header: &TcpHeader,
         length: usize,
         take: &mut impl FnMut(Arrival) -> usize,
     ) {
@@ -115,7 +115,7 @@ impl Connection {
     }
 
     /// Takes the sequence number and the options of the peer's SYN.
-    pub(crate) fn handle_syn(&mut self, header: &Header, now: Instant) {
+    pub(crate) fn handle_syn(&mut self, header: &TcpHeader, now: Instant) {
         let options = &header.options;
         self.receive_origin = Origin(header.seq);
         self.agreed.timestamps = self.config.timestamps && options.timestamps.is_some();
@@ -167,7 +167,7 @@ impl Connection {
     fn handle_synchronized(
         &mut self,
         now: Instant,
-        header: &Header,
+        header: &TcpHeader,
         start: u64,
         length: usize,
         take: &mut impl FnMut(Arrival) -> usize,
@@ -219,7 +219,7 @@ impl Connection {
 
     /// Checks the timestamp (PAWS, RFC 7323, 5.3). A segment with an older timestamp than an
     /// earlier arrival comes from a previous wrap of the sequence numbers.
-    fn is_timely(&mut self, header: &Header, now: Instant) -> bool {
+    fn is_timely(&mut self, header: &TcpHeader, now: Instant) -> bool {
         if !self.agreed.timestamps || header.flags.has(Flags::RST) {
             return true;
         }
@@ -239,7 +239,7 @@ impl Connection {
 
     /// Notes the timestamp to echo: that of the first segment which the next ACK covers (RFC 7323,
     /// 4.3).
-    fn note_stamp(&mut self, header: &Header, start: u64, now: Instant) {
+    fn note_stamp(&mut self, header: &TcpHeader, start: u64, now: Instant) {
         if let (true, Some((value, _))) = (self.agreed.timestamps, header.options.timestamps)
             && start <= self.stamps.last_ack
         {
@@ -314,7 +314,7 @@ impl Connection {
     }
 
     /// Handles the ACK of our SYN in SYN-RECEIVED. Any other number is answered with a RST.
-    fn handle_first_ack(&mut self, header: &Header, now: Instant) -> bool {
+    fn handle_first_ack(&mut self, header: &TcpHeader, now: Instant) -> bool {
         let ack = self.send_origin.number(header.ack, self.board.una());
         if ack <= SYN || ack > self.board.nxt() {
             self.counters.bad_ack += 1;
@@ -328,7 +328,7 @@ impl Connection {
     /// Handles the data of a segment, then its FIN.
     fn handle_text(
         &mut self,
-        header: &Header,
+        header: &TcpHeader,
         start: u64,
         length: usize,
         now: Instant,

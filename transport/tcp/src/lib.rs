@@ -10,8 +10,8 @@
 //! listeners, TIME-WAIT and RSTs for segments of no connection.
 //!
 //! The crate depends on `vrdma-wire` only, which parses bytes into
-//! [`Header`](vrdma_wire::tcp::Header)s. The daemon uses the crate for the iWARP of guests with
-//! `tcp = "own"`.
+//! [`TcpHeader`](vrdma_wire::tcp::TcpHeader)s. The daemon uses the crate for the iWARP of guests
+//! with `tcp = "own"`.
 //!
 //! # The contract
 //!

@@ -7,7 +7,7 @@ use crate::scoreboard::Kind;
 use crate::seq::{Range, SYN, offset};
 use crate::time::{Instant, nanoseconds};
 use crate::timers::Timer;
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
 /// The stream of a connection, as TCP asks for it.
 ///
@@ -32,7 +32,7 @@ pub trait Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The header.
-    pub header: Header,
+    pub header: TcpHeader,
     /// Its data, as offsets in the stream.
     pub data: core::ops::Range<u64>,
 }
@@ -351,7 +351,7 @@ impl Connection {
     /// Makes a segment without data. With the ACK flag it acknowledges all data that is complete.
     fn bare(&mut self, now: Instant, number: u32, flags: Flags) -> Segment {
         let is_syn = flags.has(Flags::SYN);
-        let mut header = Header {
+        let mut header = TcpHeader {
             src_port: self.ports.local,
             dst_port: self.ports.remote,
             seq: number,

@@ -20,7 +20,7 @@ use crate::table::ConnectionId;
 use crate::time::Instant;
 use crate::tuple::{NextHop, Tuple, is_unicast};
 use vrdma_wire::num::{Gid, VlanId};
-use vrdma_wire::tcp::Header;
+use vrdma_wire::tcp::TcpHeader;
 
 /// The streams of all connections; see [`Source`].
 pub trait Sources {
@@ -99,7 +99,7 @@ impl Stack {
         &mut self,
         now: Instant,
         origin: Origin,
-        header: &Header,
+        header: &TcpHeader,
         length: usize,
         take: &mut impl FnMut(ConnectionId, Arrival) -> usize,
     ) -> Option<ConnectionId> {

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::connection::{Connection, State};
-use vrdma_wire::tcp::{Flags, Header};
+use vrdma_wire::tcp::{Flags, TcpHeader};
 
 /// What a new connection has to know of the one that gave way to it.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ impl Connection {
     ///
     /// It may if no segment of this connection can be taken for one of the new one (RFC 6191; RFC
     /// 9293, 3.6.1: MAY-2).
-    pub(crate) fn may_begin_anew(&self, header: &Header) -> Option<u32> {
+    pub(crate) fn may_begin_anew(&self, header: &TcpHeader) -> Option<u32> {
         if self.state != State::TimeWait || header.flags.0 & !(Flags::ECE.0 | Flags::CWR.0) != Flags::SYN.0 {
             return None;
         }
@@ -49,7 +49,7 @@ impl Connection {
     ///
     /// If it is not, it is ignored. Our SYN is retransmitted, and the peer's clock has ticked by
     /// then.
-    pub(crate) fn is_after_former(&self, header: &Header) -> bool {
+    pub(crate) fn is_after_former(&self, header: &TcpHeader) -> bool {
         let Some(former) = self.former_stamp else { return true };
         header.options.timestamps.is_some_and(|(value, _)| value.wrapping_sub(former) as i32 > 0)
     }

@@ -16,8 +16,8 @@ use traffic::{Lengths, Traffic};
 use vrdma_transport::{Fpdu, Pieces, Region, Role, Wishes, write_fpdu};
 use vrdma_wire::iwarp::num::Stag;
 use vrdma_wire::iwarp::rdmap::Tagged;
-use vrdma_wire::iwarp::{Framing, Place, Segment};
-use vrdma_wire::tcp::{Flags, Header};
+use vrdma_wire::iwarp::{Framing, Segment, StreamOffset};
+use vrdma_wire::tcp::{Flags, TcpHeader};
 
 /// The faults of the network, in millionths of all segments.
 #[derive(Clone, Copy, Debug)]
@@ -303,7 +303,7 @@ fn imitate(hosts: &mut [Host; 2]) {
         let stag = Stag(hosts[1 - at].key);
         let segment = Some(Segment::Write(Tagged { stag, offset: IOVA, last: true }));
         let framing = Framing { markers: false, crc: true };
-        let fpdu = Fpdu { framing, place: Place::START, segment };
+        let fpdu = Fpdu { framing, place: StreamOffset::START, segment };
         let mut bytes = [0; IMITATION];
         let length = write_fpdu(&fpdu, &Pieces::<Mem>::bytes(&[0xbb; 44]), &mut bytes).unwrap();
         assert_eq!(length, IMITATION);
@@ -324,7 +324,7 @@ impl Packet {
         let mut seq = header.seq;
         let mut all: Vec<Packet> = parts
             .map(|part| {
-                let packet = Packet(Header { seq, ..*header }, part.to_vec());
+                let packet = Packet(TcpHeader { seq, ..*header }, part.to_vec());
                 seq = seq.wrapping_add(part.len() as u32);
                 packet
             })
@@ -335,7 +335,7 @@ impl Packet {
         all
     }
 
-    fn header(&self) -> &Header {
+    fn header(&self) -> &TcpHeader {
         &self.0
     }
 }

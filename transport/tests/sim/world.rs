@@ -15,7 +15,7 @@ pub struct Host {
     pub engine: Engine<Mem>,
     pub log: Log,
     /// Questions that were taken from the engine and are not answered.
-    questions: Vec<Question>,
+    questions: Vec<DrainRequest>,
 }
 
 /// The owner of a device of a host's engine.

@@ -7,7 +7,7 @@ use crate::frames::{HEAD, Tcp};
 use crate::port::packet::judged::{check, cut};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::{Gid, VlanTag};
-use vrdma_wire::tcp::{Flags, Header, Options, Packet};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader, TcpPacket};
 
 /// Fuzzes joining with nearly right successive segments, or splitting with arbitrary headers.
 ///
@@ -53,9 +53,9 @@ fn frame(input: &mut Input<'_>, seq: u32, length: usize) -> Vec<u8> {
     };
     let options = Options { timestamps: (kind & 4 != 0).then_some((1, 2)), ..Options::default() };
     let flags = if kind & 0xe0 == 0xe0 { Flags(input.byte()) } else { Flags::ACK };
-    let header = Header { src_port: 1, dst_port: 2, seq, ack: 3, flags, window: 4, urgent: 0, options };
+    let header = TcpHeader { src_port: 1, dst_port: 2, seq, ack: 3, flags, window: 4, urgent: 0, options };
     let vlan = (kind & 8 != 0).then_some(VlanTag(5));
-    let packet = Packet {
+    let packet = TcpPacket {
         src_mac: MACS[0],
         dst_mac: MACS[1],
         vlan,

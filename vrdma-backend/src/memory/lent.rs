@@ -11,7 +11,7 @@ use super::region::{Stretch, piece_of};
 use super::{GuestMemory, HostRun, MrMemory, copy::copy, reap};
 use crate::cycles::{self, Stage};
 use std::sync::Arc;
-use vrdma_transport::{Fault, Loan};
+use vrdma_transport::{Fault, PinnedRegion};
 
 /// A pinned range of a region.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl MrMemory {
     /// Pins a range for an engine of another worker, until it is dropped or the gate's pins are
     /// revoked.
     ///
-    /// `None` if the range does not exist, if [`MrMemory::may_loan`] is false, or if the gate
+    /// `None` if the range does not exist, if [`MrMemory::may_pin`] is false, or if the gate
     /// refuses.
     pub fn lend(&self, offset: u64, len: u32, gate: &Arc<LoanGate>) -> Option<Lent> {
         let (stretch, memory) = self.stretch(offset, len)?;
@@ -56,7 +56,7 @@ impl Lent {
     }
 }
 
-impl Loan<MrMemory> for Lent {
+impl PinnedRegion<MrMemory> for Lent {
     fn copy_to(&self, offset: u64, dst: &MrMemory, dst_offset: u64, len: u64) -> Result<(), Fault> {
         if offset.checked_add(len).is_none_or(|end| end > self.len.into()) {
             return Err(Fault);

@@ -172,7 +172,7 @@ impl MrMemory {
     /// Not if it is all guest memory, or pages that requests registered. The guest may use those
     /// for something else without deregistering the region.
     #[inline]
-    pub fn may_loan(&self) -> bool {
+    pub fn may_pin(&self) -> bool {
         !matches!(self.host, Host::All | Host::Pages(_))
     }
 
@@ -220,7 +220,7 @@ impl MrMemory {
 
     /// Returns the segment of a range, and the memory that it belongs to.
     ///
-    /// `None` if the range is not all there, or [`MrMemory::may_loan`] is false.
+    /// `None` if the range is not all there, or [`MrMemory::may_pin`] is false.
     pub(super) fn stretch(&self, offset: u64, len: u32) -> Option<(Stretch, Arc<GuestMemory>)> {
         let stretch = match &self.host {
             Host::One(run) => Stretch::One(whole(run, offset, len.into())?),
@@ -509,7 +509,7 @@ mod tests {
         all.read(0x5ff0, &mut found[..0x10]).unwrap();
         all.read(0x2000, &mut found[0x10..]).unwrap();
         assert_eq!(found, data);
-        assert_eq!((region.runs(), region.may_loan()), (8, false));
+        assert_eq!((region.runs(), region.may_pin()), (8, false));
         // A failed registration changes nothing.
         let odd = list_at(&memory, 0x200, &[0x5000, 0x2001, 0x3000]);
         let outside = list_at(&memory, 0x300, &[0x5000, 0x6000, 0x3000]);

@@ -12,7 +12,7 @@ use crate::allowed::FrameVlan;
 use crate::frames::VirtioOffload;
 use crate::panics::{self, Panicked};
 use crate::queue::chains::ChainError;
-use vrdma_wire::head::{Head, Kind};
+use vrdma_wire::head::{FrameKind, Head};
 
 /// Shortest frame on a wire, in bytes, without CRC (IEEE 802.3 4.2.3.3).
 pub const MIN_FRAME: usize = 60;
@@ -142,7 +142,7 @@ impl Outlets {
     ) {
         if let Verdict::To(SwitchPort::Guest(guest)) = verdict
             && have_tcp[guest]
-            && frame.headers().is_some_and(|headers| headers.kind == Kind::TooLong)
+            && frame.headers().is_some_and(|headers| headers.kind == FrameKind::TooLong)
         {
             self.hand_over(frame, &mut |_, complaint| inside.too_long(guest, complaint));
         }

@@ -10,7 +10,7 @@ use super::switch::Switch;
 use super::verdict::{SwitchPort, Verdict};
 use crate::allowed::FrameVlan;
 use vrdma_wire::eth::Eth;
-use vrdma_wire::head::{Ends, Head, Kind};
+use vrdma_wire::head::{Endpoints, FrameKind, Head};
 use vrdma_wire::num::{Mac, VlanId};
 
 /// A MAC address that no guest has.
@@ -32,7 +32,7 @@ pub fn steer(
     if !have_tcp[guest] {
         return verdict;
     }
-    let Some(headers @ Head { eth, kind: Kind::Tcp(ends) }) = headers else { return verdict };
+    let Some(headers @ Head { eth, kind: FrameKind::Tcp(ends) }) = headers else { return verdict };
     let is_anothers = switch.listed().is_anothers(eth.dst, FrameVlan::of(eth), ends.dst);
     if is_anothers || !inside.takes(guest, headers) {
         return verdict;
@@ -50,7 +50,7 @@ pub fn steer(
 fn is_its_senders(
     switch: &Switch,
     from: SwitchPort,
-    (eth, ends): (&Eth, &Ends),
+    (eth, ends): (&Eth, &Endpoints),
     inside: &mut dyn Inside,
 ) -> bool {
     let (vlan, outer) = (FrameVlan::of(eth), VlanId::of(eth.vlan));

@@ -11,7 +11,7 @@ use crate::allowed::{AllowedGid, FrameVlan, Listed, Vlans};
 use crate::config::GuestConfig;
 use std::collections::HashMap;
 use vrdma_transport::Instant;
-use vrdma_wire::head::{Head, Kind};
+use vrdma_wire::head::{FrameKind, Head};
 use vrdma_wire::num::{Gid, Mac, VlanId};
 
 /// The configuration of a guest's addresses.
@@ -277,7 +277,7 @@ impl Switch {
     }
 
     fn verdict(&mut self, now: Instant, headers: &Head, head: &[u8], from: SwitchPort) -> Verdict {
-        let (eth, is_roce) = (&headers.eth, headers.kind == Kind::Roce);
+        let (eth, is_roce) = (&headers.eth, headers.kind == FrameKind::Roce);
         let vlan = FrameVlan::of(eth);
         if let SwitchPort::Guest(guest) = from
             && !self.members[guest].vlans.admits(vlan)

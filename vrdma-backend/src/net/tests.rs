@@ -17,7 +17,7 @@ use vmm_sys_util::epoll::Epoll;
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::head::Head;
 use vrdma_wire::num::{Gid, Mac};
-use vrdma_wire::tcp::{Flags, Header, Options, Packet};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader, TcpPacket};
 
 const A: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
 const B: Mac = Mac([0x52, 0x54, 0, 0, 0, 2]);
@@ -408,8 +408,8 @@ impl Inside for Tcp {
 }
 
 /// Returns a segment from the uplink to port 700 of guest a.
-fn segment() -> Packet {
-    let header = Header {
+fn segment() -> TcpPacket {
+    let header = TcpHeader {
         src_port: 9,
         dst_port: 700,
         seq: 1,
@@ -420,10 +420,10 @@ fn segment() -> Packet {
         options: Options::default(),
     };
     let [src, dst] = [9, 1].map(|host| Gid::from_ipv4([10, 0, 0, host]));
-    Packet { src_mac: REMOTE, dst_mac: A, vlan: None, src, dst, traffic_class: 0, header }
+    TcpPacket { src_mac: REMOTE, dst_mac: A, vlan: None, src, dst, traffic_class: 0, header }
 }
 
-fn frame(packet: &Packet) -> Vec<u8> {
+fn frame(packet: &TcpPacket) -> Vec<u8> {
     let mut frame = vec![0; packet.len()];
     packet.emit(Sum::default(), &mut frame);
     frame
@@ -467,7 +467,7 @@ fn segments_go_to_the_tcp_of_a_guest_that_has_one_and_takes_them() {
 
 /// Returns an ICMP message of a router to guest b, with the fields that the switch reads.
 fn complaint() -> Vec<u8> {
-    let mut frame = frame(&Packet { dst_mac: B, ..segment() });
+    let mut frame = frame(&TcpPacket { dst_mac: B, ..segment() });
     // ICMP instead of TCP: destination unreachable, fragmentation needed.
     frame[23] = 1;
     frame[34..36].copy_from_slice(&[3, 4]);
@@ -504,7 +504,7 @@ fn segments_of_one_guest_reach_the_tcp_of_another() {
     let (mut net, _) = net();
     net.set_tcp(0);
     let (mut tcp, mut wire) = (Tcp::default(), Wire::default());
-    let frame = frame(&Packet { src_mac: B, ..segment() });
+    let frame = frame(&TcpPacket { src_mac: B, ..segment() });
     let headers = headers(&frame);
     let verdict = net.route_packet(Instant(1), &headers);
     assert_eq!(verdict, Verdict::To(SwitchPort::Guest(0)));

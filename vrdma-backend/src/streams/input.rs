@@ -144,7 +144,7 @@ impl Streams {
         let Some(peer) = peer.and_then(|handle| self.table.connection(handle)) else { return };
         if let (Phase::Open, Some(other)) = (&peer.phase, peer.bound.qpn()) {
             // The peer's QP may be gone. Then everything goes through the stream.
-            let _ = host.engine.join_streams((connection.device, qpn), (peer.device, other));
+            let _ = host.engine.connect_loopback((connection.device, qpn), (peer.device, other));
         }
     }
 

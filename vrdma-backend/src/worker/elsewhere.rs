@@ -66,7 +66,7 @@ impl Worker {
         let _mark = cycles::enter(Stage::Execute);
         near.receive_by(&mut |packet| {
             contained(step::PACKET, None, engine, outputs, |engine, outputs| {
-                engine.handle_near(now, packet, outputs)
+                engine.handle_inter_worker(now, packet, outputs)
             });
         })
     }

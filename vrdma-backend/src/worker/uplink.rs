@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
-    self as transport, DeviceId, Engine, Fault, Fpdu, NearPart, Outlet, PacketOutlet, Piece, Pieces,
+    self as transport, DeviceId, Engine, Fault, Fpdu, InterWorkerPart, Outlet, PacketOutlet, Piece, Pieces,
     PlacedFpdu, Region, StreamEnd, StreamOutlet, Way, WholeQpLines, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
@@ -312,11 +312,11 @@ impl PacketOutlet<MrMemory> for Wire<'_> {
         NearPort::carries(payload)
     }
 
-    fn send_near(
+    fn send_inter_worker(
         &mut self,
         device: DeviceId,
         packet: &Packet,
-        part: NearPart,
+        part: InterWorkerPart,
         payload: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
         let near = self.near.as_mut().expect("it said which way is near");
@@ -378,9 +378,9 @@ const MIN_LOANED: usize = 1024;
 /// another copy is sent after that, its ICRC reveals a change. The region's deregistration waits
 /// for such copies (`worker/loans.rs`).
 fn is_loaned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool) -> bool {
-    let may_loan = |region: &MrMemory| region.may_loan() && (!only_mapped || region.is_for_dma());
+    let may_pin = |region: &MrMemory| region.may_pin() && (!only_mapped || region.is_for_dma());
     let in_memory =
-        || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if may_loan(region)));
+        || payload.iter().all(|piece| matches!(piece, Piece::Memory { region, .. } if may_pin(region)));
     let body = match &packet.body {
         Body::Rc(body) => Some(body),
         Body::Xrc(body) => Some(body.rc()),

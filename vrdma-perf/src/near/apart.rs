@@ -15,7 +15,7 @@ use vrdma_backend::near::{LoanGate, MrMemory, NearPort, near_ports};
 use vrdma_backend::port::{Burst, Mesh, Origin, Port, TURN, WorkerOf, mesh};
 use vrdma_guest::memory::Memory;
 use vrdma_transport::{
-    Engine, Fault, Instant, NearPart, Outlet, PacketOutlet, Pieces, StreamOutlet, Way, write_frame,
+    Engine, Fault, Instant, InterWorkerPart, Outlet, PacketOutlet, Pieces, StreamOutlet, Way, write_frame,
 };
 use vrdma_wire::num::Mac;
 use vrdma_wire::roce::Packet;
@@ -60,11 +60,11 @@ impl PacketOutlet<MrMemory> for Out<'_> {
         NearPort::carries(payload)
     }
 
-    fn send_near(
+    fn send_inter_worker(
         &mut self,
         device: vrdma_transport::DeviceId,
         packet: &Packet,
-        part: NearPart,
+        part: InterWorkerPart,
         payload: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
         self.near.as_mut().expect("it said that the way is near").send(device, packet, part, payload)

@@ -20,7 +20,7 @@
 
 use super::decode;
 use super::fault::Fault;
-use super::framing::{Framing, MARKER_INTERVAL, MARKER_LEN, Place};
+use super::framing::{Framing, MARKER_INTERVAL, MARKER_LEN, StreamOffset};
 
 /// An FPDU in a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Span {
     /// The byte behind its last one.
     pub end: usize,
     /// Position in the stream where it begins.
-    pub place: Place,
+    pub place: StreamOffset,
 }
 
 impl Span {
@@ -51,13 +51,13 @@ pub struct Spans<'a> {
     framing: Framing,
     segment: &'a [u8],
     at: usize,
-    place: Place,
+    place: StreamOffset,
 }
 
 /// Returns the whole FPDUs of a TCP segment, from its byte `begin` on.
 ///
 /// The TCP segment begins at `place` of the stream. An FPDU must be known to begin at `begin`.
-pub fn spans(framing: Framing, place: Place, segment: &[u8], begin: usize) -> Spans<'_> {
+pub fn spans(framing: Framing, place: StreamOffset, segment: &[u8], begin: usize) -> Spans<'_> {
     Spans { framing, segment, at: begin, place: place.after(begin) }
 }
 
@@ -90,7 +90,7 @@ impl Iterator for Spans<'_> {
 /// Returns whether a TCP segment that begins at `place` of the stream consists of whole FPDUs.
 ///
 /// CRCs are not checked, even if they are in use. Code that places the FPDUs checks them.
-pub fn is_whole(framing: Framing, place: Place, segment: &[u8]) -> bool {
+pub fn is_whole(framing: Framing, place: StreamOffset, segment: &[u8]) -> bool {
     let mut spans = spans(framing, place, segment, 0);
     spans.by_ref().for_each(drop);
     spans.end() == segment.len()
@@ -100,7 +100,7 @@ pub fn is_whole(framing: Framing, place: Place, segment: &[u8]) -> bool {
 ///
 /// The TCP segment begins at `place` of the stream. Returns `None` if no marker shows an FPDU, or
 /// markers are not in use.
-pub fn first(framing: Framing, place: Place, segment: &[u8]) -> Option<usize> {
+pub fn first(framing: Framing, place: StreamOffset, segment: &[u8]) -> Option<usize> {
     if !framing.markers {
         return None;
     }
@@ -110,7 +110,7 @@ pub fn first(framing: Framing, place: Place, segment: &[u8]) -> Option<usize> {
         let Some(length_at) = at.checked_sub(pointer) else { continue };
         // A marker directly before the length belongs to the FPDU. If it were in the segment, its
         // pointer would have been used already.
-        let leads = place.after(length_at) == Place::START.after(MARKER_LEN);
+        let leads = place.after(length_at) == StreamOffset::START.after(MARKER_LEN);
         match if leads { length_at.checked_sub(MARKER_LEN) } else { Some(length_at) } {
             Some(begin) => return Some(begin),
             None => continue,

@@ -44,7 +44,7 @@ struct RawUntagged {
 
 /// The DDP header of a segment, with its fields for RDMAP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct DdpHeader {
     /// The segment is the last of its message.
     pub last: bool,
     /// RDMAP's control byte.
@@ -76,9 +76,9 @@ pub enum Target {
     },
 }
 
-impl Header {
+impl DdpHeader {
     /// Reads the header at the front of a ULPDU. Returns the header, and the segment's payload.
-    pub fn parse(ulpdu: &[u8]) -> Result<(Header, &[u8]), Fault> {
+    pub fn parse(ulpdu: &[u8]) -> Result<(DdpHeader, &[u8]), Fault> {
         let control = *ulpdu.first().ok_or(Fault::SegmentLength)?;
         let last = control & LAST != 0;
         let version_is_ours = control & VERSION_MASK == VERSION;
@@ -93,7 +93,7 @@ impl Header {
                 return Err(Fault::TaggedOffsetWrap);
             }
             let target = Target::Tagged { stag: Stag(raw.stag.get()), offset };
-            return Ok((Header { last, rdmap: raw.rdmap, target }, payload));
+            return Ok((DdpHeader { last, rdmap: raw.rdmap, target }, payload));
         }
         if !version_is_ours {
             return Err(Fault::UntaggedVersion);
@@ -107,7 +107,7 @@ impl Header {
         }
         let (msn, invalidate) = (Msn(raw.msn.get()), Stag(raw.invalidate.get()));
         let target = Target::Untagged { queue, msn, offset, invalidate };
-        Ok((Header { last, rdmap: raw.rdmap, target }, payload))
+        Ok((DdpHeader { last, rdmap: raw.rdmap, target }, payload))
     }
 
     /// Returns the length of the header.

@@ -3,17 +3,17 @@
 use super::crc;
 use super::encode;
 use super::fault::Fault;
-use super::framing::{Framing, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Place};
+use super::framing::{Framing, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, StreamOffset};
 
 /// Returns the length of the FPDU that begins with these bytes, at this place of the stream.
 ///
 /// Returns `None` if there are too few bytes to tell.
-pub fn fpdu_len(framing: Framing, place: Place, bytes: &[u8]) -> Option<usize> {
+pub fn fpdu_len(framing: Framing, place: StreamOffset, bytes: &[u8]) -> Option<usize> {
     Some(framing.fpdu_len(place, ulpdu_len(framing, place, bytes)?))
 }
 
 /// Returns the length of the ULPDU of the FPDU that begins with these bytes.
-fn ulpdu_len(framing: Framing, place: Place, bytes: &[u8]) -> Option<usize> {
+fn ulpdu_len(framing: Framing, place: StreamOffset, bytes: &[u8]) -> Option<usize> {
     let (_, bytes) = bytes.split_at_checked(framing.length_at(place))?;
     let length = bytes.first_chunk::<LENGTH_LEN>()?;
     Some(usize::from(u16::from_be_bytes(*length)))
@@ -29,7 +29,7 @@ fn ulpdu_len(framing: Framing, place: Place, bytes: &[u8]) -> Option<usize> {
 /// If `fpdu` does not have the length of [`fpdu_len`].
 pub fn ulpdu<'a>(
     framing: Framing,
-    place: Place,
+    place: StreamOffset,
     fpdu: &'a [u8],
     buffer: &'a mut [u8],
 ) -> Result<&'a [u8], Fault> {
@@ -46,7 +46,7 @@ pub fn ulpdu<'a>(
 /// Returns the ULPDU of a whole FPDU in a buffer. Removes the markers from the buffer.
 ///
 /// CRC and markers are checked.
-pub(super) fn ulpdu_in_place(framing: Framing, place: Place, fpdu: &mut [u8]) -> Result<&[u8], Fault> {
+pub(super) fn ulpdu_in_place(framing: Framing, place: StreamOffset, fpdu: &mut [u8]) -> Result<&[u8], Fault> {
     let ulpdu = whole(framing, place, fpdu);
     check_crc(framing, fpdu)?;
     let begin = framing.length_at(place) + LENGTH_LEN;
@@ -57,7 +57,7 @@ pub(super) fn ulpdu_in_place(framing: Framing, place: Place, fpdu: &mut [u8]) ->
 }
 
 /// Returns the length of the ULPDU. Panics if `fpdu` is not one whole FPDU.
-fn whole(framing: Framing, place: Place, fpdu: &[u8]) -> usize {
+fn whole(framing: Framing, place: StreamOffset, fpdu: &[u8]) -> usize {
     let ulpdu = ulpdu_len(framing, place, fpdu).expect("an FPDU is longer than its length field");
     assert!(fpdu.len() == framing.fpdu_len(place, ulpdu), "an FPDU is as long as it says");
     ulpdu
@@ -71,7 +71,7 @@ fn check_crc(framing: Framing, fpdu: &[u8]) -> Result<(), Fault> {
 /// Checks all markers of an FPDU, and removes them by moving the bytes behind each one.
 ///
 /// The first `begin` bytes stay where they are.
-fn take_markers(framing: Framing, place: Place, fpdu: &mut [u8], begin: usize) -> Result<(), Fault> {
+fn take_markers(framing: Framing, place: StreamOffset, fpdu: &mut [u8], begin: usize) -> Result<(), Fault> {
     // The bytes before the first marker stay, except if a marker is at the very beginning.
     let mut at = place.to_marker();
     let mut end = at.max(begin);

@@ -2,7 +2,7 @@
 
 use super::decode;
 use super::fault::Fault;
-use super::framing::{Framing, Place};
+use super::framing::{Framing, StreamOffset};
 
 /// Extracts FPDUs from one direction's stream, from the start of full operation on.
 ///
@@ -13,7 +13,7 @@ use super::framing::{Framing, Place};
 pub struct Deframer {
     framing: Framing,
     /// Where the next FPDU begins, or the one that is held in part.
-    place: Place,
+    place: StreamOffset,
     /// Held bytes of that FPDU.
     held: usize,
     /// The stream's fault. After it no further FPDU is returned.
@@ -23,13 +23,13 @@ pub struct Deframer {
 impl Deframer {
     /// Returns a deframer at the start of a stream.
     pub const fn new(framing: Framing) -> Deframer {
-        Deframer::resume(framing, Place::START, 0)
+        Deframer::resume(framing, StreamOffset::START, 0)
     }
 
     /// Returns a deframer in the middle of a stream.
     ///
     /// The next FPDU begins at `place`. The caller's buffer holds its first `held` bytes.
-    pub const fn resume(framing: Framing, place: Place, held: usize) -> Deframer {
+    pub const fn resume(framing: Framing, place: StreamOffset, held: usize) -> Deframer {
         Deframer { framing, place, held, fault: None }
     }
 
@@ -39,7 +39,7 @@ impl Deframer {
     }
 
     /// Returns where the next FPDU begins, or the one that is held in part.
-    pub const fn place(&self) -> Place {
+    pub const fn place(&self) -> StreamOffset {
         self.place
     }
 
@@ -133,7 +133,7 @@ impl Deframer {
     }
 
     /// Continues behind an FPDU of this length. Returns where that FPDU began.
-    fn begin_next(&mut self, length: usize) -> Place {
+    fn begin_next(&mut self, length: usize) -> StreamOffset {
         let begin = self.place;
         self.place = begin.after(length);
         self.held = 0;

@@ -1,7 +1,7 @@
 //! Writes an FPDU (RFC 5044, 4.1 to 4.4).
 
 use super::crc;
-use super::framing::{Framing, LENGTH_LEN, MARKER_LEN, Place, pad};
+use super::framing::{Framing, LENGTH_LEN, MARKER_LEN, StreamOffset, pad};
 
 /// Writes one FPDU. Headers and payload are appended one after the other. Markers are inserted
 /// where they belong.
@@ -9,7 +9,7 @@ use super::framing::{Framing, LENGTH_LEN, MARKER_LEN, Place, pad};
 pub struct Encoder<'a> {
     framing: Framing,
     /// Position in the stream where the FPDU begins.
-    place: Place,
+    place: StreamOffset,
     buf: &'a mut [u8],
     /// Bytes written.
     len: usize,
@@ -25,7 +25,7 @@ impl<'a> Encoder<'a> {
     ///
     /// # Panics
     /// If the ULPDU is longer than the length field allows, or the buffer is too short.
-    pub fn new(framing: Framing, place: Place, ulpdu: usize, buf: &'a mut [u8]) -> Encoder<'a> {
+    pub fn new(framing: Framing, place: StreamOffset, ulpdu: usize, buf: &'a mut [u8]) -> Encoder<'a> {
         let length = u16::try_from(ulpdu).expect("a ULPDU is no longer than MULPDU");
         let mut encoder = Encoder { framing, place, buf, len: 0, left: ulpdu, ulpdu };
         encoder.write(&length.to_be_bytes());
@@ -86,7 +86,7 @@ impl<'a> Encoder<'a> {
 /// Returns the pointer of a marker: how far it lies behind the FPDU's length field.
 ///
 /// The FPDU begins at `place`, and the marker `at` bytes behind that.
-pub(super) fn pointer(framing: Framing, place: Place, at: usize) -> u16 {
+pub(super) fn pointer(framing: Framing, place: StreamOffset, at: usize) -> u16 {
     // The pointer wraps if an FPDU is longer than any that is sent.
     at.saturating_sub(framing.length_at(place)) as u16
 }

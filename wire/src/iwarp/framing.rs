@@ -21,29 +21,30 @@ pub const MAX_MULPDU: usize = 64768;
 /// Length of the longest FPDU that a length field allows, with the most markers.
 ///
 /// A buffer of this size takes any FPDU.
-pub const MAX_FPDU: usize = Framing { markers: true, crc: true }.fpdu_len(Place::START, u16::MAX as usize);
+pub const MAX_FPDU: usize =
+    Framing { markers: true, crc: true }.fpdu_len(StreamOffset::START, u16::MAX as usize);
 
 /// A position in one direction's stream, relative to the markers.
 ///
 /// It is the number of bytes from the start of full operation, modulo 512.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Place(u16);
+pub struct StreamOffset(u16);
 
-impl Place {
+impl StreamOffset {
     /// The start of full operation.
-    pub const START: Place = Place(0);
+    pub const START: StreamOffset = StreamOffset(0);
 
     /// Returns the place `offset` bytes from the start.
     ///
     /// Like TCP's sequence numbers, `offset` may have wrapped at 2^32.
-    pub const fn of(offset: u32) -> Place {
-        Place((offset % MARKER_INTERVAL as u32) as u16)
+    pub const fn of(offset: u32) -> StreamOffset {
+        StreamOffset((offset % MARKER_INTERVAL as u32) as u16)
     }
 
     /// Returns the place `bytes` later.
     #[must_use]
-    pub const fn after(self, bytes: usize) -> Place {
-        Place(((self.0 as usize + bytes % MARKER_INTERVAL) % MARKER_INTERVAL) as u16)
+    pub const fn after(self, bytes: usize) -> StreamOffset {
+        StreamOffset(((self.0 as usize + bytes % MARKER_INTERVAL) % MARKER_INTERVAL) as u16)
     }
 
     /// Returns the distance from the last marker's beginning, 0 to 511 bytes.
@@ -72,7 +73,7 @@ impl Framing {
     /// Returns the number of markers in an FPDU that begins at `place`.
     ///
     /// `place` is that of its first byte, or of a marker before it.
-    pub const fn markers_in(self, place: Place, ulpdu: usize) -> usize {
+    pub const fn markers_in(self, place: StreamOffset, ulpdu: usize) -> usize {
         let to_first = place.to_marker();
         let bytes = unmarked_len(ulpdu);
         if !self.markers || bytes <= to_first {
@@ -82,13 +83,13 @@ impl Framing {
     }
 
     /// Returns the length of an FPDU that begins at `place`, with a ULPDU of this length.
-    pub const fn fpdu_len(self, place: Place, ulpdu: usize) -> usize {
+    pub const fn fpdu_len(self, place: StreamOffset, ulpdu: usize) -> usize {
         unmarked_len(ulpdu) + MARKER_LEN * self.markers_in(place, ulpdu)
     }
 
     /// Returns the offset of the length field in an FPDU that begins at `place`: behind a marker,
     /// or 0.
-    pub(super) const fn length_at(self, place: Place) -> usize {
+    pub(super) const fn length_at(self, place: StreamOffset) -> usize {
         if self.markers && place.to_marker() == 0 { MARKER_LEN } else { 0 }
     }
 
@@ -123,7 +124,7 @@ mod tests {
     const BARE: Framing = Framing { markers: false, crc: true };
 
     /// Counts the markers in an FPDU byte by byte.
-    fn counted(place: Place, ulpdu: usize) -> usize {
+    fn counted(place: StreamOffset, ulpdu: usize) -> usize {
         let (mut at, mut markers) = (place.number() as usize, 0);
         for _ in 0..unmarked_len(ulpdu) {
             if at % MARKER_INTERVAL == 0 {
@@ -137,18 +138,18 @@ mod tests {
 
     #[test]
     fn an_fpdu_of_nothing_has_eight_bytes() {
-        assert_eq!(BARE.fpdu_len(Place::START, 0), 8);
-        assert_eq!(MARKED.fpdu_len(Place::START, 0), 12);
+        assert_eq!(BARE.fpdu_len(StreamOffset::START, 0), 8);
+        assert_eq!(MARKED.fpdu_len(StreamOffset::START, 0), 12);
         // A marker directly behind the FPDU belongs to the next one.
-        assert_eq!(MARKED.fpdu_len(Place::of(504), 0), 8);
-        assert_eq!(MARKED.fpdu_len(Place::of(508), 0), 12);
+        assert_eq!(MARKED.fpdu_len(StreamOffset::of(504), 0), 8);
+        assert_eq!(MARKED.fpdu_len(StreamOffset::of(508), 0), 12);
     }
 
     #[test]
     fn a_marker_can_point_over_the_longest_fpdu_that_is_sent() {
-        let longest = (0..512).step_by(4).map(|at| MARKED.fpdu_len(Place::of(at), MAX_MULPDU)).max();
+        let longest = (0..512).step_by(4).map(|at| MARKED.fpdu_len(StreamOffset::of(at), MAX_MULPDU)).max();
         assert!(longest.is_some_and(|bytes| bytes <= usize::from(u16::MAX)), "{longest:?}");
-        assert_eq!(MAX_FPDU, (0..512).map(|at| MARKED.fpdu_len(Place::of(at), 65535)).max().unwrap());
+        assert_eq!(MAX_FPDU, (0..512).map(|at| MARKED.fpdu_len(StreamOffset::of(at), 65535)).max().unwrap());
     }
 
     /// RFC 5044, 4.5: EMSS - (6 + 4 * Ceiling(EMSS / 512) + EMSS mod 4), or without markers EMSS -
@@ -167,7 +168,7 @@ mod tests {
     proptest! {
         #[test]
         fn markers_are_where_one_would_count_them(place in 0u32..512, ulpdu in 0usize..5000) {
-            let place = Place::of(place);
+            let place = StreamOffset::of(place);
             prop_assert_eq!(MARKED.markers_in(place, ulpdu), counted(place, ulpdu));
             prop_assert_eq!(BARE.markers_in(place, ulpdu), 0);
             prop_assert_eq!(BARE.fpdu_len(place, ulpdu) % 4, 0);
@@ -175,7 +176,7 @@ mod tests {
 
         #[test]
         fn mulpdu_fits_wherever_markers_lie(emss in 64usize..60000, place in 0u32..128) {
-            let place = Place::of(place * 4);
+            let place = StreamOffset::of(place * 4);
             prop_assert!(MARKED.fpdu_len(place, MARKED.mulpdu(emss)) <= emss);
             // Without markers, no longer ULPDU fits.
             let longest = BARE.mulpdu(emss);
@@ -185,7 +186,7 @@ mod tests {
 
         #[test]
         fn places_add_up(offset: u32, bytes in 0usize..100_000) {
-            prop_assert_eq!(Place::of(offset).after(bytes), Place::of(offset.wrapping_add(bytes as u32)));
+            prop_assert_eq!(StreamOffset::of(offset).after(bytes), StreamOffset::of(offset.wrapping_add(bytes as u32)));
         }
     }
 }

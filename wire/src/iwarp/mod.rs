@@ -42,5 +42,5 @@ pub use cause::{Cause, Code};
 pub use deframe::Deframer;
 pub use encode::Encoder;
 pub use fault::Fault;
-pub use framing::{Framing, Place};
+pub use framing::{Framing, StreamOffset};
 pub use rdmap::Segment;

@@ -2,7 +2,7 @@
 
 use super::cause::{Cause, Code};
 use super::ddp;
-use super::ddp::{Header, Target};
+use super::ddp::{DdpHeader, Target};
 use super::fault::Fault;
 use super::num::{Msn, Queue, Stag};
 use super::request::{ATOMIC_LEN, ATOMIC_RESPONSE_LEN, AtomicRequest, AtomicResponse, READ_LEN, ReadRequest};
@@ -44,7 +44,7 @@ pub enum Segment {
     /// SEND, with payload.
     Send {
         /// The message, and the part of it.
-        part: Part,
+        part: SendPart,
         /// The receiver should raise a solicited event.
         solicited: bool,
         /// A key of the receiver to invalidate.
@@ -82,7 +82,7 @@ pub struct Tagged {
 
 /// Position of a segment in an untagged message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct SendPart {
     /// The message.
     pub msn: Msn,
     /// Position in the message.
@@ -93,7 +93,7 @@ pub struct Part {
 
 /// A segment as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parsed<'a> {
+pub struct ParsedSegment<'a> {
     /// The segment.
     pub segment: Segment,
     /// Its payload. Empty, unless it is a WRITE, a READ response or a SEND.
@@ -102,8 +102,8 @@ pub struct Parsed<'a> {
 
 impl Segment {
     /// Reads a ULPDU, and makes all checks that need no state.
-    pub fn parse(ulpdu: &[u8]) -> Result<Parsed<'_>, Fault> {
-        let (header, payload) = Header::parse(ulpdu)?;
+    pub fn parse(ulpdu: &[u8]) -> Result<ParsedSegment<'_>, Fault> {
+        let (header, payload) = DdpHeader::parse(ulpdu)?;
         if header.rdmap & VERSION_MASK != VERSION {
             return Err(Fault::RdmapVersion);
         }
@@ -116,26 +116,29 @@ impl Segment {
                     opcode::READ_RESPONSE => Segment::ReadResponse(tagged),
                     _ => return Err(Fault::Opcode),
                 };
-                Ok(Parsed { segment, payload })
+                Ok(ParsedSegment { segment, payload })
             }
             Target::Untagged { queue, msn, offset, invalidate } => {
                 if queue_of(opcode)? != queue {
                     return Err(Fault::Queue);
                 }
-                let part = Part { msn, offset, last: header.last };
+                let part = SendPart { msn, offset, last: header.last };
                 match send_of(opcode) {
                     Some((solicited, invalidates)) => {
                         let invalidate = invalidates.then_some(invalidate);
-                        Ok(Parsed { segment: Segment::Send { part, solicited, invalidate }, payload })
+                        Ok(ParsedSegment { segment: Segment::Send { part, solicited, invalidate }, payload })
                     }
-                    None => Ok(Parsed { segment: Self::parse_single(opcode, part, payload)?, payload: &[] }),
+                    None => Ok(ParsedSegment {
+                        segment: Self::parse_single(opcode, part, payload)?,
+                        payload: &[],
+                    }),
                 }
             }
         }
     }
 
     /// Reads a message of one segment.
-    fn parse_single(opcode: u8, part: Part, payload: &[u8]) -> Result<Segment, Fault> {
+    fn parse_single(opcode: u8, part: SendPart, payload: &[u8]) -> Result<Segment, Fault> {
         let msn = part.msn;
         Ok(match opcode {
             opcode::READ_REQUEST => {
@@ -188,13 +191,14 @@ impl Segment {
         writer.len()
     }
 
-    fn header(&self) -> Header {
-        let tagged = |opcode: u8, Tagged { stag, offset, last }: Tagged| Header {
+    fn header(&self) -> DdpHeader {
+        let tagged = |opcode: u8, Tagged { stag, offset, last }: Tagged| DdpHeader {
             last,
             rdmap: VERSION | opcode,
             target: Target::Tagged { stag, offset },
         };
-        let single = |opcode: u8, msn: Msn| untagged(opcode, Part { msn, offset: 0, last: true }, Stag(0));
+        let single =
+            |opcode: u8, msn: Msn| untagged(opcode, SendPart { msn, offset: 0, last: true }, Stag(0));
         match *self {
             Segment::Write(to) => tagged(opcode::WRITE, to),
             Segment::ReadResponse(to) => tagged(opcode::READ_RESPONSE, to),
@@ -217,9 +221,9 @@ impl Segment {
     }
 }
 
-fn untagged(opcode: u8, Part { msn, offset, last }: Part, invalidate: Stag) -> Header {
+fn untagged(opcode: u8, SendPart { msn, offset, last }: SendPart, invalidate: Stag) -> DdpHeader {
     let queue = queue_of(opcode).expect("it is an opcode of an untagged message");
-    Header { last, rdmap: VERSION | opcode, target: Target::Untagged { queue, msn, offset, invalidate } }
+    DdpHeader { last, rdmap: VERSION | opcode, target: Target::Untagged { queue, msn, offset, invalidate } }
 }
 
 /// Returns the queue of untagged messages with this opcode.
@@ -250,7 +254,7 @@ const fn send_of(opcode: u8) -> Option<(bool, bool)> {
 }
 
 /// Returns the payload of a message of exactly `N` bytes in one segment.
-fn single<const N: usize>(part: Part, payload: &[u8]) -> Result<&[u8; N], Fault> {
+fn single<const N: usize>(part: SendPart, payload: &[u8]) -> Result<&[u8; N], Fault> {
     if part.offset != 0 {
         return Err(Fault::MessageOffset);
     }

@@ -45,7 +45,7 @@ struct RawEnhanced {
 
 /// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SetUpKind {
     /// The side that connected sends a request.
     Request,
     /// The side that listened sends a reply.
@@ -56,7 +56,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetUp<'a> {
     /// Request or reply.
-    pub kind: Kind,
+    pub kind: SetUpKind,
     /// The sender wants markers in the FPDUs that it receives (M).
     pub markers: bool,
     /// The sender wants CRCs, which are then used in both directions (C).
@@ -153,8 +153,8 @@ impl<'a> SetUp<'a> {
     pub fn parse(stream: &'a [u8]) -> Result<Option<(SetUp<'a>, usize)>, Fault> {
         let key = &stream[..stream.len().min(KEY_LEN)];
         let kind = match () {
-            () if REQUEST_KEY.starts_with(key) => Kind::Request,
-            () if REPLY_KEY.starts_with(key) => Kind::Reply,
+            () if REQUEST_KEY.starts_with(key) => SetUpKind::Request,
+            () if REPLY_KEY.starts_with(key) => SetUpKind::Reply,
             () => return Err(Fault::Key),
         };
         let Ok((raw, rest)) = RawHeader::ref_from_prefix(stream) else { return Ok(None) };
@@ -194,8 +194,8 @@ impl<'a> SetUp<'a> {
         let length = self.private_data.len() + if enhanced.is_some() { size_of::<RawEnhanced>() } else { 0 };
         assert!(length <= MAX_PRIVATE_DATA, "private data is within what a request may have");
         let key = match self.kind {
-            Kind::Request => REQUEST_KEY,
-            Kind::Reply => REPLY_KEY,
+            SetUpKind::Request => REQUEST_KEY,
+            SetUpKind::Reply => REPLY_KEY,
         };
         let flags = [
             (self.markers, flag::MARKERS),

@@ -2,7 +2,7 @@
 
 use super::part::Part::{self, First, Last, Middle, Only};
 use super::part::{ReadPart, SendTail, UcTail, WriteTail};
-use crate::Drop;
+use crate::DropReason;
 use crate::ext::{self, Aeth, AtomicEth, Deth, Feth, Reth, len};
 use crate::num::{Imm, Rkey, Srqn};
 use crate::opcode::Opcode;
@@ -80,16 +80,16 @@ pub enum Uc {
 /// The bytes of a congestion notification behind the BTH: 16 reserved ones (annex A17).
 const CNP_RESERVED: [u8; 16] = [0; 16];
 
-fn parse_imm(reader: &mut Reader<'_>) -> Result<Imm, Drop> {
+fn parse_imm(reader: &mut Reader<'_>) -> Result<Imm, DropReason> {
     Ok(Imm::from_bytes(*reader.take::<[u8; 4]>()?))
 }
 
-fn parse_ieth(reader: &mut Reader<'_>) -> Result<Rkey, Drop> {
+fn parse_ieth(reader: &mut Reader<'_>) -> Result<Rkey, DropReason> {
     Ok(Rkey(reader.take::<U32>()?.get()))
 }
 
 /// Reads the reserved bytes of a notification.
-fn parse_cnp(reader: &mut Reader<'_>) -> Result<(), Drop> {
+fn parse_cnp(reader: &mut Reader<'_>) -> Result<(), DropReason> {
     reader.take::<[u8; CNP_RESERVED.len()]>().map(|_| ())
 }
 
@@ -101,7 +101,7 @@ macro_rules! packets {
     ($($opcode:ident [$($header:ident: $parse:expr),*] => { $($packet:tt)* },)*) => {
         /// Reads the extended headers of an opcode.
         #[inline]
-        fn parse_headers(opcode: Opcode, reader: &mut Reader<'_>) -> Result<Body, Drop> {
+        fn parse_headers(opcode: Opcode, reader: &mut Reader<'_>) -> Result<Body, DropReason> {
             Ok(match opcode {
                 $(Opcode::$opcode => {
                     $(let $header = $parse(reader)?;)*
@@ -176,11 +176,11 @@ packets! {
 impl Body {
     /// Reads the extended headers of the opcode with this number.
     #[inline]
-    pub(super) fn parse(number: u8, r: &mut Reader<'_>) -> Result<Body, Drop> {
+    pub(super) fn parse(number: u8, r: &mut Reader<'_>) -> Result<Body, DropReason> {
         if let Some(opcode) = Opcode::of_xrc(number) {
             return Xrc::parse(opcode, r).map(Body::Xrc);
         }
-        parse_headers(Opcode::from_number(number).ok_or(Drop::UnknownOpcode)?, r)
+        parse_headers(Opcode::from_number(number).ok_or(DropReason::UnknownOpcode)?, r)
     }
 
     /// Returns the number of its opcode.
@@ -322,7 +322,7 @@ impl Xrc {
     /// Reads the headers of a packet with the operation of this opcode of RC.
     ///
     /// The XRCETH of a request is the first header.
-    fn parse(opcode: Opcode, r: &mut Reader<'_>) -> Result<Xrc, Drop> {
+    fn parse(opcode: Opcode, r: &mut Reader<'_>) -> Result<Xrc, DropReason> {
         let srqn = if opcode.is_response() { None } else { Some(ext::parse_xrceth(r)?) };
         match parse_headers(opcode, r)? {
             Body::Rc(rc) => Ok(Xrc { rc, srqn }),

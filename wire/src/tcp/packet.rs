@@ -1,10 +1,10 @@
 //! A TCP segment with its IP and Ethernet headers: a whole frame.
 
-use super::{Header, Malformed, PROTOCOL, is_sum_sound};
-use crate::Drop;
+use super::{Malformed, PROTOCOL, TcpHeader, is_sum_sound};
+use crate::DropReason;
 use crate::checksum::Sum;
 use crate::eth::{self, Eth};
-use crate::head::{Ends, Head, Kind};
+use crate::head::{Endpoints, FrameKind, Head};
 use crate::ip::{self, Ip};
 use crate::num::{FlowLabel, Gid, Mac, VlanTag};
 use crate::rw::Writer;
@@ -15,30 +15,30 @@ const HOP_LIMIT: u8 = 64;
 
 /// Reason why a frame is not a valid segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bad {
+pub enum TcpDrop {
     /// The headers before TCP's are invalid.
-    Ip(Drop),
+    Ip(DropReason),
     /// TCP's header is invalid.
     Tcp(Malformed),
     /// The checksum is wrong.
     Checksum,
 }
 
-impl fmt::Display for Bad {
+impl fmt::Display for TcpDrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Bad::Ip(drop) => drop.fmt(f),
-            Bad::Tcp(malformed) => malformed.fmt(f),
-            Bad::Checksum => f.write_str("checksum"),
+            TcpDrop::Ip(drop) => drop.fmt(f),
+            TcpDrop::Tcp(malformed) => malformed.fmt(f),
+            TcpDrop::Checksum => f.write_str("checksum"),
         }
     }
 }
 
-impl core::error::Error for Bad {}
+impl core::error::Error for TcpDrop {}
 
 /// The headers of a segment, from Ethernet's to TCP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct TcpPacket {
     /// Ethernet source.
     pub src_mac: Mac,
     /// Ethernet destination.
@@ -52,14 +52,14 @@ pub struct Packet {
     /// DS field and ECN of the IP header (RFC 2474, RFC 3168): type of service, or traffic class.
     pub traffic_class: u8,
     /// TCP's header.
-    pub header: Header,
+    pub header: TcpHeader,
 }
 
-impl Packet {
+impl TcpPacket {
     /// Reads a frame, and checks its checksums. Returns the headers, and the segment's data.
-    pub fn parse(frame: &[u8]) -> Result<(Packet, &[u8]), Bad> {
-        let head = Head::parse(frame).map_err(Bad::Ip)?;
-        Packet::parse_behind(&head, frame, Sum::of)
+    pub fn parse(frame: &[u8]) -> Result<(TcpPacket, &[u8]), TcpDrop> {
+        let head = Head::parse(frame).map_err(TcpDrop::Ip)?;
+        TcpPacket::parse_behind(&head, frame, Sum::of)
     }
 
     /// Reads a frame whose first headers were read before.
@@ -69,16 +69,16 @@ impl Packet {
         head: &Head,
         frame: &'a [u8],
         sum: impl FnOnce(&[u8]) -> Sum,
-    ) -> Result<(Packet, &'a [u8]), Bad> {
+    ) -> Result<(TcpPacket, &'a [u8]), TcpDrop> {
         let eth = head.eth;
-        let (ip, segment) = Ip::parse(eth.ethertype, head.packet(frame), PROTOCOL).map_err(Bad::Ip)?;
-        let (header, data) = Header::parse(segment).map_err(Bad::Tcp)?;
+        let (ip, segment) = Ip::parse(eth.ethertype, head.packet(frame), PROTOCOL).map_err(TcpDrop::Ip)?;
+        let (header, data) = TcpHeader::parse(segment).map_err(TcpDrop::Tcp)?;
         if !is_sum_sound(ip.src, ip.dst, sum(segment)) {
-            return Err(Bad::Checksum);
+            return Err(TcpDrop::Checksum);
         }
         let Eth { src: src_mac, dst: dst_mac, vlan, .. } = eth;
         let Ip { src, dst, traffic_class, .. } = ip;
-        Ok((Packet { src_mac, dst_mac, vlan, src, dst, traffic_class, header }, data))
+        Ok((TcpPacket { src_mac, dst_mac, vlan, src, dst, traffic_class, header }, data))
     }
 
     /// Returns the length of all headers.
@@ -89,8 +89,8 @@ impl Packet {
 
     /// Returns the first headers of the frame.
     pub fn head(&self) -> Head {
-        let Packet { src, dst, header: Header { src_port, dst_port, .. }, .. } = *self;
-        Head { eth: self.eth(), kind: Kind::Tcp(Ends { src, dst, src_port, dst_port }) }
+        let TcpPacket { src, dst, header: TcpHeader { src_port, dst_port, .. }, .. } = *self;
+        Head { eth: self.eth(), kind: FrameKind::Tcp(Endpoints { src, dst, src_port, dst_port }) }
     }
 
     fn is_ipv4(&self) -> bool {
@@ -120,7 +120,7 @@ impl Packet {
     /// Writes the headers of a segment with `data` bytes of data, with an open TCP checksum.
     /// Returns their length.
     ///
-    /// See [`Header::emit_open`].
+    /// See [`TcpHeader::emit_open`].
     ///
     /// # Panics
     /// If `buf` is shorter than the headers, or the data is too long for an IP packet.
@@ -165,8 +165,8 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    fn packet(src: Gid, dst: Gid, vlan: Option<VlanTag>) -> Packet {
-        let header = Header {
+    fn packet(src: Gid, dst: Gid, vlan: Option<VlanTag>) -> TcpPacket {
+        let header = TcpHeader {
             src_port: 1234,
             dst_port: 80,
             seq: 7,
@@ -176,10 +176,10 @@ mod tests {
             urgent: 0,
             options: Options { timestamps: Some((1, 2)), ..Options::default() },
         };
-        Packet { src_mac: Mac([2; 6]), dst_mac: Mac([4; 6]), vlan, src, dst, traffic_class: 0x68, header }
+        TcpPacket { src_mac: Mac([2; 6]), dst_mac: Mac([4; 6]), vlan, src, dst, traffic_class: 0x68, header }
     }
 
-    fn frame(packet: &Packet, data: &[u8]) -> Vec<u8> {
+    fn frame(packet: &TcpPacket, data: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; packet.len() + data.len()];
         let at = packet.emit(Sum::of(data), &mut frame);
         frame[at..].copy_from_slice(data);
@@ -194,17 +194,17 @@ mod tests {
             for vlan in [None, Some(VlanTag(0x2005))] {
                 let packet = packet(src, dst, vlan);
                 let mut frame = frame(&packet, b"odd");
-                assert_eq!(Packet::parse(&frame), Ok((packet, &b"odd"[..])));
+                assert_eq!(TcpPacket::parse(&frame), Ok((packet, &b"odd"[..])));
                 let head = Head::parse(&frame[..packet.len()]).unwrap();
-                let ends = Ends { src, dst, src_port: 1234, dst_port: 80 };
+                let ends = Endpoints { src, dst, src_port: 1234, dst_port: 80 };
                 assert_eq!((head.ends(), head), (Some(&ends), packet.head()));
                 assert_eq!((head.eth.dst, head.eth.vlan), (Mac([4; 6]), vlan));
                 // The padding of a short frame is ignored.
                 let length = frame.len();
                 frame.extend([0xaa; 9]);
-                assert_eq!(Packet::parse(&frame), Ok((packet, &b"odd"[..])));
+                assert_eq!(TcpPacket::parse(&frame), Ok((packet, &b"odd"[..])));
                 frame[length - 1] ^= 1;
-                assert_eq!(Packet::parse(&frame), Err(Bad::Checksum));
+                assert_eq!(TcpPacket::parse(&frame), Err(TcpDrop::Checksum));
             }
         }
     }
@@ -233,7 +233,7 @@ mod tests {
         for frame in none {
             assert_eq!(ends(&frame), None, "{frame:x?}");
         }
-        assert_eq!(Packet::parse(&spoil(20, 0x60)), Err(Bad::Ip(Drop::IpChecksum)));
-        assert_eq!(Packet::parse(&whole[..50]), Err(Bad::Ip(Drop::Truncated)));
+        assert_eq!(TcpPacket::parse(&spoil(20, 0x60)), Err(TcpDrop::Ip(DropReason::IpChecksum)));
+        assert_eq!(TcpPacket::parse(&whole[..50]), Err(TcpDrop::Ip(DropReason::Truncated)));
     }
 }

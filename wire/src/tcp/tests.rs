@@ -33,8 +33,8 @@ fn options() -> impl Strategy<Value = Options> {
 }
 
 prop_compose! {
-    fn header()(ports: (u16, u16), numbers: (u32, u32), flags: u8, window: u16, urgent: u16, options in options()) -> Header {
-        Header {
+    fn header()(ports: (u16, u16), numbers: (u32, u32), flags: u8, window: u16, urgent: u16, options in options()) -> TcpHeader {
+        TcpHeader {
             src_port: ports.0,
             dst_port: ports.1,
             seq: numbers.0,
@@ -64,9 +64,9 @@ proptest! {
         let checksum = Sum::of(&open).finish();
         open[CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
         prop_assert_eq!(&open, &segment);
-        prop_assert_eq!(Header::parse(&segment), Ok((header, &data[..])));
+        prop_assert_eq!(TcpHeader::parse(&segment), Ok((header, &data[..])));
         for short in 0..length {
-            prop_assert_eq!(Header::parse(&segment[..short]), Err(Malformed::Truncated));
+            prop_assert_eq!(TcpHeader::parse(&segment[..short]), Err(Malformed::Truncated));
         }
         // A flipped bit is detected.
         let last = segment.len() - 1;
@@ -76,7 +76,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-        if let Ok((header, data)) = Header::parse(&bytes) {
+        if let Ok((header, data)) = TcpHeader::parse(&bytes) {
             prop_assert!(data.len() + MIN_LEN <= bytes.len());
             prop_assert!(header.options.window_scale.is_none_or(|shift| shift <= 14));
         }
@@ -93,7 +93,7 @@ fn with_options(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn parsed(bytes: &[u8]) -> Result<Options, Malformed> {
-    Header::parse(&with_options(bytes)).map(|(header, _)| header.options)
+    TcpHeader::parse(&with_options(bytes)).map(|(header, _)| header.options)
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn lengths_that_cannot_be_are_refused() {
     assert_eq!(parsed(&[2, 5, 0, 0]), Err(Malformed::OptionLength));
     let mut short = with_options(&[]);
     short[12] = 4 << 4;
-    assert_eq!(Header::parse(&short), Err(Malformed::DataOffset));
+    assert_eq!(TcpHeader::parse(&short), Err(Malformed::DataOffset));
 }
 
 #[test]

@@ -4,11 +4,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use vrdma_wire::iwarp::num::*;
-use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Part, Segment, Tagged};
+use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Segment, SendPart, Tagged};
 use vrdma_wire::iwarp::request::*;
 use vrdma_wire::iwarp::set_up::*;
 use vrdma_wire::iwarp::terminate::{Terminate, Terminated};
-use vrdma_wire::iwarp::{Code, Encoder, Framing, Place};
+use vrdma_wire::iwarp::{Code, Encoder, Framing, StreamOffset};
 
 /// Returns a ULPDU: headers and payload.
 pub fn ulpdu(segment: &Segment, payload: &[u8]) -> Vec<u8> {
@@ -20,7 +20,7 @@ pub fn ulpdu(segment: &Segment, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns an FPDU that begins at this place.
-pub fn fpdu(framing: Framing, place: Place, ulpdu: &[u8]) -> Vec<u8> {
+pub fn fpdu(framing: Framing, place: StreamOffset, ulpdu: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0xee; framing.fpdu_len(place, ulpdu.len())];
     let mut encoder = Encoder::new(framing, place, ulpdu.len(), &mut bytes);
     // Append two pieces, like headers and payload.
@@ -37,7 +37,7 @@ pub fn stream(framing: Framing, ulpdus: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     let (mut stream, mut begins) = (Vec::new(), Vec::new());
     for ulpdu in ulpdus {
         begins.push(stream.len());
-        stream.extend(fpdu(framing, Place::of(stream.len() as u32), ulpdu));
+        stream.extend(fpdu(framing, StreamOffset::of(stream.len() as u32), ulpdu));
     }
     (stream, begins)
 }
@@ -90,8 +90,8 @@ fn tagged() -> impl Strategy<Value = Tagged> {
     })
 }
 
-fn part() -> impl Strategy<Value = Part> {
-    (any::<u32>(), 0..=u32::MAX - 200, any::<bool>()).prop_map(|(msn, offset, last)| Part {
+fn part() -> impl Strategy<Value = SendPart> {
+    (any::<u32>(), 0..=u32::MAX - 200, any::<bool>()).prop_map(|(msn, offset, last)| SendPart {
         msn: Msn(msn),
         offset,
         last,
@@ -162,7 +162,7 @@ pub fn set_up() -> impl Strategy<Value = (SetUp<'static>, Vec<u8>)> {
     let private = prop_oneof![vec(any::<u8>(), 0..40), vec(any::<u8>(), 0..=508)];
     (any::<[bool; 4]>(), revision, private).prop_map(
         |([request, markers, crc, reject], revision, private)| {
-            let kind = if request { Kind::Request } else { Kind::Reply };
+            let kind = if request { SetUpKind::Request } else { SetUpKind::Reply };
             (SetUp { kind, markers, crc, reject, revision, private_data: &[] }, private)
         },
     )

@@ -166,5 +166,5 @@ fn aeth() -> impl Strategy<Value = Aeth> {
         ]
         .prop_map(Syndrome::Nak),
     ];
-    (syndrome, any::<u32>()).prop_map(|(syndrome, msn)| Aeth { syndrome, msn: Msn::truncate(msn) })
+    (syndrome, any::<u32>()).prop_map(|(syndrome, msn)| Aeth { syndrome, msn: AethMsn::truncate(msn) })
 }

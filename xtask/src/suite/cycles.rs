@@ -33,6 +33,7 @@ const CRATES: &[&str] = &[
     "testing/lab",
     "testing/lab/agent",
     "testing/vm",
+    "testing/vm/macros",
     "xtask",
 ];
 

@@ -65,7 +65,7 @@ fn folder(file: &str) -> Option<&str> {
 }
 
 /// A floor of which no folder uses another.
-const OF_ROOMS: &str = "carrier";
+const OF_ROOMS: &str = "protocol";
 
 /// Whether two files are in different folders of [`OF_ROOMS`].
 fn are_apart(file: &str, other: &str) -> bool {
@@ -167,9 +167,10 @@ mod tests {
             ["other/c.rs: other/ is not in the list of floors"]
         );
         assert_eq!(faults(&[a, b, ("c.rs", "pub struct C;")]), ["c.rs is in no folder"]);
-        assert!(are_apart("carrier/uc/a.rs", "carrier/ud/b.rs"));
+        assert!(are_apart("protocol/uc/a.rs", "protocol/ud/b.rs"));
         assert!(
-            !are_apart("carrier/uc/a.rs", "carrier/uc/b.rs") && !are_apart("carrier/uc/a.rs", "carrier/c.rs")
+            !are_apart("protocol/uc/a.rs", "protocol/uc/b.rs")
+                && !are_apart("protocol/uc/a.rs", "protocol/c.rs")
         );
     }
 

@@ -1,5 +1,6 @@
-//! iWARP: is each FPDU of a capture sound? By tshark's dissectors of MPA, DDP and RDMAP, and the
-//! CRC that it computes.
+//! Checks the FPDUs of a capture of iWARP.
+//!
+//! tshark dissects MPA, DDP and RDMAP, and computes the CRC.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,15 +13,17 @@ use vrdma_lab::proc::{Ephemeral, indent};
 
 use super::tools::{Checked, Fault, Pcap, SHOWN, finds_each, in_guest_root};
 
-/// Every TCP segment of the file with payload is iWARP's, none is malformed, and every FPDU has a
-/// CRC, which is right; there is one.
+/// Checks a capture of iWARP connections.
+///
+/// Every TCP segment with payload must be iWARP, and none malformed. Every FPDU must have a valid
+/// CRC, and there must be at least one FPDU.
 pub fn check(file: &Path) -> Result<Checked> {
     let file = file.canonicalize().with_context(|| format!("no file {}", file.display()))?;
     let again = streams_again(&file)?;
     let mut counted = Counted::default();
     counted.add(&look(&file, &Part::But(&again))?);
     for &stream in &again {
-        // Its packets have other numbers than in the file.
+        // Packet numbers in these findings differ from those in the file.
         let alone = look(&file, &Part::Alone(stream));
         counted.add(&alone.with_context(|| format!("stream {stream}, which uses ports again, alone"))?);
     }
@@ -30,26 +33,26 @@ pub fn check(file: &Path) -> Result<Checked> {
     Ok(Checked { packets: counted.fpdus, opcodes: opcodes.join("\n") })
 }
 
-/// What is dissected by one run of tshark.
+/// The streams that one run of tshark dissects.
 ///
-/// Its dissector of MPA keeps what it knows of a connection under addresses and ports. It takes the
-/// requests of a later connection with the same ones for malformed, so that such a stream is looked
-/// at alone.
+/// tshark's MPA dissector stores the state of a connection by its addresses and ports. It takes the
+/// MPA request of a later connection with the same ones for malformed. So such a stream is checked
+/// alone.
 enum Part<'a> {
-    /// All streams but these.
+    /// All streams except these.
     But(&'a BTreeSet<u32>),
-    /// This stream.
+    /// Only this stream.
     Alone(u32),
 }
 
-/// Streams, by tshark's numbers, that use addresses and ports of an earlier one.
+/// Returns the streams, by tshark's numbers, that reuse addresses and ports of an earlier one.
 fn streams_again(file: &Path) -> Result<BTreeSet<u32>> {
     let script = tshark(&place(file), "tcp.analysis.reused_ports", "-T fields -e tcp.stream");
     let said = in_guest_root(file, &script, "tshark-again")?;
     said.lines().map(|line| line.trim().parse().with_context(|| format!("no stream: {line:?}"))).collect()
 }
 
-/// Looks at a part of a capture.
+/// Checks some streams of a capture, and counts their FPDUs.
 fn look(file: &Path, part: &Part<'_>) -> Result<Counted> {
     complain(&in_guest_root(file, &part.script(file, COMPLAINTS, FIELDS), "tshark-streams")?)?;
     const TREES: &str = "-O iwarp_mpa,iwarp_ddp_rdmap";
@@ -58,9 +61,9 @@ fn look(file: &Path, part: &Part<'_>) -> Result<Counted> {
 }
 
 impl Part<'_> {
-    /// Prints what the filter finds.
+    /// Returns a script that prints what the filter matches.
     fn script(&self, file: &Path, filter: &str, output: &str) -> String {
-        /// In a file system that exists only as long as the script.
+        /// A file in a file system that exists only as long as the script.
         const EXTRACT: &str = "/dev/stream.pcap";
         match self {
             Self::But(streams) if streams.is_empty() => tshark(&place(file), filter, output),
@@ -81,19 +84,20 @@ impl Part<'_> {
     }
 }
 
-/// Payload that is not taken for iWARP's, but for parts of FPDUs that are dissected with their
-/// ends, and what TCP sends again; and what is no iWARP. The dissector knows RFC 5044 alone: that a
-/// request is of RFC 6581's revision is no fault.
+/// A filter for segments with payload that are malformed or not iWARP.
+///
+/// Excluded are parts of FPDUs, which are dissected with their last part, and what TCP sends again.
+/// The dissector knows only RFC 5044. That a request has the revision of RFC 6581 is no fault.
 const COMPLAINTS: &str = "tcp.len > 0 && (_ws.malformed || iwarp_mpa.bad_length || !iwarp_mpa && !tcp.reassembled_in \
      && !tcp.analysis.retransmission && !tcp.analysis.keep_alive && !tcp.analysis.zero_window_probe)";
 const FIELDS: &str = "-T fields -E separator=' ' -e frame.number -e frame.protocols -e _ws.expert.message";
 
-/// Where the guest root has a file.
+/// Returns the path of a file in the guest root.
 fn place(file: &Path) -> String {
     format!("/mnt/{}", file.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Payload of messages is not searched for protocols that it may look like by chance.
+/// Returns a tshark command. Payload is not dissected as protocols that it resembles by chance.
 fn tshark(file: &str, filter: &str, output: &str) -> String {
     format!(
         "tshark -Q -n -2 -r '{file}' \
@@ -111,7 +115,7 @@ fn complain(said: &str) -> Result<()> {
     Ok(())
 }
 
-/// FPDUs, and the operations in them by their names.
+/// Number of FPDUs, and of each operation in them by its name.
 #[derive(Debug, Default, PartialEq)]
 struct Counted {
     fpdus: u64,
@@ -127,7 +131,7 @@ impl Counted {
     }
 }
 
-/// Counts FPDUs, of which each has the CRC that it should have, and operations.
+/// Counts FPDUs and operations. Fails unless each FPDU has a valid CRC.
 fn count(said: &str) -> Result<Counted> {
     let mut counted = Counted::default();
     let mut right = 0;
@@ -150,10 +154,11 @@ fn count(said: &str) -> Result<Counted> {
     Ok(counted)
 }
 
-/// The check itself works: it passes what siw and we said to each other, and finds each fault that
-/// is put in.
+/// Tests the check itself.
+///
+/// It must accept a connection between siw and vrdma, and find each fault that is put into it.
 pub fn self_test() -> Result<()> {
-    /// Ethernet's, IPv4's and TCP's headers with timestamps.
+    /// Length of the Ethernet, IPv4 and TCP headers, with timestamps.
     const HEADERS: usize = 14 + 20 + 32;
     const FAULTS: [Fault; 3] = [
         ("a flipped bit of a payload", |pcap| pcap.packet(FPDU)[HEADERS + 22] ^= 1, "1 with a wrong CRC"),
@@ -164,10 +169,10 @@ pub fn self_test() -> Result<()> {
         ),
         ("an opcode that there is not", |pcap| pcap.packet(FPDU)[HEADERS + 3] = 0x4f, "with a wrong CRC"),
     ];
-    /// A packet with an FPDU, and one with the request of MPA.
+    /// The number of a packet with an FPDU; that of the packet with the MPA request follows.
     const FPDU: usize = 7;
     const REQUEST: usize = 3;
-    /// How many packets there are.
+    /// Number of packets in the capture.
     const PACKETS: usize = 130;
     let golden = fs::read(paths::workspace().join("testing/conformance/checks/siw.pcap"))?;
     let directory = Ephemeral::new(std::env::temp_dir().join(format!("vrdma-fpdus-{}", std::process::id())));
@@ -177,8 +182,7 @@ pub fn self_test() -> Result<()> {
     let checked = check(&file).context("a conversation with siw")?;
     ensure!(checked.packets > 20, "only {} FPDUs were looked at", checked.packets);
     finds_each(&FAULTS, check, &golden, &file)?;
-    // The same connection once more, with the same ports, is as sound, and each fault of it is
-    // found.
+    // A second connection with the same ports is valid, too, and each fault of it is found.
     let mut twice = Pcap(golden.clone());
     twice.0.extend(again(&golden));
     paths::write(&file, &twice.0)?;
@@ -197,7 +201,7 @@ pub fn self_test() -> Result<()> {
         ),
     ];
     finds_each(&FAULTS_AGAIN, check, &twice.0, &file)?;
-    // A stream whose beginning is missing is taken for none.
+    // A stream without its beginning is not iWARP.
     let mut pcap = Pcap(golden);
     let packets: Vec<u8> = pcap.0.split_off(pcap.place(FPDU));
     pcap.0.truncate(Pcap::FILE);
@@ -215,9 +219,10 @@ pub fn self_test() -> Result<()> {
     Ok(())
 }
 
-/// A capture's packets with other sequence numbers, as of a later connection with the same ports.
+/// Returns a capture's packets with other sequence numbers, as of a later connection on the same
+/// ports.
 fn again(capture: &[u8]) -> Vec<u8> {
-    /// Where TCP's header of a packet has its numbers, behind Ethernet's and IPv4's.
+    /// Offset of the sequence number in a packet, after the Ethernet and IPv4 headers.
     const SEQUENCE: usize = 14 + 20 + 4;
     const ACKNOWLEDGEMENT: usize = SEQUENCE + 4;
     const FLAGS: usize = SEQUENCE + 9;
@@ -228,7 +233,7 @@ fn again(capture: &[u8]) -> Vec<u8> {
         let packet = pcap.packet(index);
         let has_ack = packet[FLAGS] & ACK != 0;
         for place in iter::once(SEQUENCE).chain(has_ack.then_some(ACKNOWLEDGEMENT)) {
-            // The highest byte of the number.
+            // This is the highest byte of the number.
             packet[place] = packet[place].wrapping_add(0x35);
         }
         index += 1;

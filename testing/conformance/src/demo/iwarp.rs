@@ -1,4 +1,4 @@
-//! `cargo xtask demo iwarp`: iWARP between two hosts, and with Linux's soft-iWARP at one end.
+//! `cargo xtask demo iwarp`: iWARP between two hosts, of which any may have Linux's soft-iWARP.
 
 use std::time::Instant;
 
@@ -17,16 +17,17 @@ use crate::capture;
 use crate::lineup::iwarp::{prepare, rows};
 use crate::lineup::{Family, Ready, Round, Row, Sizes};
 
-/// What the demo shows.
+/// What the demo runs.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Whose TCP our devices go over.
+    /// Whose TCP carries the connections of vrdma's devices.
     pub tcp: Tcp,
     /// The driver of the hosts' uplinks.
     pub uplink: Uplink,
     /// Which of VMs a and b have Linux's soft-iWARP.
     pub siw: [bool; 2],
-    /// Only programs with one of these in their names; all if there is none.
+    /// Only programs whose names contain one of these texts. If the list is empty, all programs
+    /// run.
     pub only: Vec<String>,
 }
 
@@ -36,14 +37,13 @@ impl Plan {
     }
 }
 
-/// What is said of each program.
+/// A function that prints a line about each program.
 pub type Say<'a> = &'a mut dyn FnMut(String);
 
-/// Once through the table: VM with the servers (0 is a), addresses, and how many sizes perftest
-/// goes through.
+/// A round of the test matrix: the servers' VM (0 is a), address family, perftest's sizes.
 pub type Turn = (usize, Family, Sizes);
 
-/// Each VM as server, both kinds of addresses.
+/// Each VM as server, both address families.
 const EACH: [Turn; 4] = [
     (0, Family::V4, Sizes::All),
     (1, Family::V4, Sizes::All),
@@ -51,7 +51,7 @@ const EACH: [Turn; 4] = [
     (1, Family::V6, Sizes::One),
 ];
 
-/// The same with one size.
+/// Each VM as server, both address families, perftest with one size.
 const EACH_SHORT: [Turn; 4] = [
     (0, Family::V4, Sizes::One),
     (1, Family::V4, Sizes::One),
@@ -59,7 +59,7 @@ const EACH_SHORT: [Turn; 4] = [
     (1, Family::V6, Sizes::One),
 ];
 
-/// Goes through the programs, and looks at what passed the wire meanwhile.
+/// Runs the programs, and checks the capture of the wire.
 pub fn run(plan: &Plan) -> Result<()> {
     let start = Instant::now();
     let devices = plan.siw.map(|siw| if siw { Device::Siw } else { Device::Vrdma });
@@ -87,10 +87,10 @@ pub fn run(plan: &Plan) -> Result<()> {
     drop(pair);
     ui::say(&format!("what the programs printed: {}", directory.join("programs").display()));
     let count = if plan.siw == [true, true] {
-        // What two siws say to each other is not ours, and has no CRCs.
+        // The packets between two siws are not vrdma's, and have no CRCs.
         result?
     } else {
-        // What passed is looked at whether or not all programs succeeded.
+        // The capture is checked even if some programs failed.
         let what = format!("checking what passed the wire: {}", file.display());
         let checked = ui::step(&what, || capture::iwarp::check(&file));
         let (count, checked) = both(result, checked)?;
@@ -102,7 +102,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Both ends ours: the table, and NVMe over Fabrics.
+/// Runs the test matrix and NVMe over Fabrics between two vrdma devices.
 fn ours(pair: &mut Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usize> {
     const STORAGE: &str = "NVMe over Fabrics, with fio that compares";
     const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
@@ -117,7 +117,8 @@ fn ours(pair: &mut Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usiz
     ensure!(count > 0, "no program has any of {:?} in its name", plan.only);
     let siw = Summary::kept(Device::Siw.name(), pair.accel());
     say(figures_of(Device::Vrdma.name(), &figures, siw.as_ref().map(|(figures, _)| figures)));
-    // Figures of two runs are told apart: building siw takes too long to measure both in each.
+    // The figures are from two runs, which is said: building siw takes too long to measure both
+    // each time.
     match siw {
         Some((_, said)) => say(format!("{} was measured now, {before}; {said}", Device::Vrdma.name())),
         None => ui::say("`cargo xtask demo iwarp --both-siw` measures Linux's siw, to be shown beside"),
@@ -125,8 +126,9 @@ fn ours(pair: &mut Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usiz
     Ok(count)
 }
 
-/// Both ends Linux's siw: as much of the table as has figures to compare with. Others need not
-/// succeed: `rping -S 60000` between two siws waits for ever.
+/// Runs the rows of the test matrix that have comparable figures, between two siws.
+///
+/// The other rows may fail: `rping -S 60000` between two siws waits forever.
 fn siw_alone(pair: &Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usize> {
     const MEASURES: [&str; 2] = ["latency", "sizes to 8 MiB"];
     prepare(pair)?;
@@ -149,7 +151,7 @@ fn figures_of(whose: &str, figures: &Summary, beside: Option<&Summary>) -> Strin
     )
 }
 
-/// siw in all variants, and what it refuses.
+/// Runs all variants of siw against vrdma, and tests what siw refuses.
 fn with_siw(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
     const REFUSED_OPERATIONS: &str = "siw: operations that it refuses";
     const REFUSED_CRC: &str = "siw: CRCs that it refuses";
@@ -189,16 +191,17 @@ fn with_siw(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
     Ok(count)
 }
 
-/// What was run.
+/// The programs that ran.
 pub struct Ran {
-    /// How many programs.
+    /// Number of programs.
     pub count: usize,
-    /// What perftest's measured in the first turn.
+    /// What perftest measured in the first round.
     pub figures: Summary,
 }
 
-/// Goes through what is wanted of the table, and on after a failure, so that one sees all. What is
-/// wanted is asked by the name of round and program.
+/// Runs the wanted rows of the test matrix, and continues after failures to show all of them.
+///
+/// `wants` is asked with the names of round and program.
 pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say: Say<'_>) -> Result<Ran> {
     let mut failures = Vec::new();
     let (mut count, mut figures) = (0, Summary::default());
@@ -231,28 +234,29 @@ pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say
     Ok(Ran { count, figures })
 }
 
-/// The round whose servers run in this VM (0 is a).
+/// Returns the round whose servers run in this VM (0 is a).
 fn round(pair: &Pair, server: usize, family: Family) -> Result<Round<'_>> {
     Round::new(pair, if server == 0 { &pair.a } else { &pair.b }, family)
 }
 
-/// Whether any program of a turn is wanted.
+/// Whether any program of a round is wanted.
 fn is_wanted(pair: &Pair, (server, family, sizes): Turn, wants: &dyn Fn(&str) -> bool) -> bool {
     let name = round(pair, server, family).map(|round| round.name());
-    // What cannot be asked for is told when it is gone through.
+    // An error here is reported when the round runs.
     name.map_or(true, |name| {
         rows(pair.devices()[server], family, sizes).iter().any(|row| wants(&format!("{name}: {}", row.what)))
     })
 }
 
-/// Operations of RFC 7306, which siw does not know: it ends the connection with a TERMINATE, the
-/// operation fails, and nothing hangs.
+/// Requests operations of RFC 7306, which siw does not know.
+///
+/// siw ends the connection with a TERMINATE, the operation fails, and nothing hangs.
 pub fn refused_operations(pair: &mut Pair, say: Say<'_>) -> Result<usize> {
     const OPERATIONS: [&str; 3] = ["fetch-add", "compare-swap", "write-imm"];
     for (index, operation) in OPERATIONS.into_iter().enumerate() {
         let before = terminates_in(pair)?;
         let client = format!("vr-cm-op @a @p {operation}");
-        // The server's own end is no good one.
+        // The server does not end successfully.
         let server = "rping -s -C 1 -a @a -p @p || true";
         let row = Row::new(operation, Ready::Cm, server, &client, "the peer ended the connection");
         Round::new(pair, &pair.b, Family::V4)?.run(&row, 21_000 + index as u16)?;
@@ -262,7 +266,7 @@ pub fn refused_operations(pair: &mut Pair, say: Say<'_>) -> Result<usize> {
     Ok(OPERATIONS.len())
 }
 
-/// How many TERMINATEs VM a's device has received.
+/// Returns how many TERMINATEs VM a's device has received.
 fn terminates_in(pair: &mut Pair) -> Result<u64> {
     fn sum(value: &serde_json::Value) -> u64 {
         match value {
@@ -277,12 +281,13 @@ fn terminates_in(pair: &mut Pair) -> Result<u64> {
     Ok(sum(&pair.backend()?.stats()?))
 }
 
-/// siw that refuses CRCs, which our device always uses: each end is told that the connection is
-/// refused.
+/// Connects to a siw that refuses CRCs, which vrdma always uses.
+///
+/// Both sides must learn that the connection is refused.
 pub fn refused_crc(pair: &Pair) -> Result<()> {
     siw::load(&pair.b, Variant::NoCrc, pair.patience(6))?;
     for (index, server) in [&pair.a, &pair.b].into_iter().enumerate() {
-        // A client ends well where it must not.
+        // The client must fail, so its status is inverted.
         let client = "! rping -c -C 1 -a @a -I @o -p @p && echo refused as it should be";
         let row = Row::new(
             "no CRC",

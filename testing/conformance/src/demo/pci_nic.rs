@@ -1,8 +1,7 @@
-//! `cargo xtask demo pci-nic`: a host whose uplink is a NIC on PCI, which DPDK drives through vfio
-//! and an IOMMU.
+//! `cargo xtask demo pci-nic`: a host whose uplink is a NIC on PCI.
 //!
-//! The host is a VM, since the NIC and the IOMMU are QEMU's; its guest is one without a VM, and the
-//! peer's device is `rdma_rxe`.
+//! DPDK drives the NIC through vfio and an IOMMU. The host is a VM, because the NIC and the IOMMU
+//! are QEMU's. Its guest runs without a VM, and the peer's device is `rdma_rxe`.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use vrdma_lab::vm::{Job, workers};
 use super::both;
 use crate::capture;
 
-/// The services, each with the size of its messages and the path MTU.
+/// The transport services, each with its message size and path MTU.
 const SERVICES: [(&str, u32, u32); 6] = [
     ("rc", 10_000, 1024),
     ("uc", 10_000, 1024),
@@ -24,13 +23,13 @@ const SERVICES: [(&str, u32, u32); 6] = [
     ("uc", 32_000, 4096),
     ("ud", 4096, 4096),
 ];
-/// Messages of each there and back.
+/// Messages per service, in each direction.
 const MESSAGES: u32 = 40;
 
-/// Frames after which a guest that sends is in the middle of it.
+/// Number of sent frames after which a guest is busy sending.
 const BUSY: u64 = 500;
 
-/// Goes through it with each of these NICs.
+/// Runs the demo with each of these NICs.
 pub fn run(nics: &[Nic]) -> Result<()> {
     let start = Instant::now();
     let mut summary = Vec::new();
@@ -55,7 +54,7 @@ fn with(nic: Nic) -> Result<String> {
     let mut lab = NicLab::boot(nic)?;
     let result = go_through(&mut lab);
     let result = lab.explained(result);
-    // What passed is looked at whether or not all went well.
+    // The capture is checked even if something failed.
     let file = lab.capture();
     drop(lab);
     let checked =
@@ -64,7 +63,7 @@ fn with(nic: Nic) -> Result<String> {
     Ok(format!("{said}; {} packets on the wire, each sound", checked.packets))
 }
 
-/// With and without zero copy; what the summary says.
+/// Runs the programs with and without zero copy. Returns the line for the summary.
 fn go_through(lab: &mut NicLab) -> Result<String> {
     let mut lines = Vec::new();
     if workers() > 1 {
@@ -88,7 +87,7 @@ fn go_through(lab: &mut NicLab) -> Result<String> {
     Ok(lines.join(", "))
 }
 
-/// Flow rules, which none of these NICs has for MAC addresses: those of DPDK's driver of taps.
+/// Tests flow rules with DPDK's tap driver, because none of these NICs has rules for MAC addresses.
 fn rules(lab: &NicLab) -> Result<String> {
     let said = lab.host.check(
         "modprobe -a tun sch_multiq sch_ingress cls_flower act_skbedit && vrdma-test-guest rules",
@@ -98,8 +97,10 @@ fn rules(lab: &NicLab) -> Result<String> {
     Ok("flow rules of a tap".to_owned())
 }
 
-/// The NIC is taken out while a guest sends by it: its port is down, daemon and guests live on. It
-/// is put in again, and a new daemon has it.
+/// Removes the NIC while a guest sends by it, and plugs it in again.
+///
+/// After the removal the port is down, and daemon and guests run on. Then a new daemon uses the
+/// NIC.
 fn unplug(lab: &mut NicLab) -> Result<String> {
     let start = Instant::now();
     let daemon = Daemon::start(lab, "")?;
@@ -116,7 +117,7 @@ fn unplug(lab: &mut NicLab) -> Result<String> {
     alone.wait_for("message 0 came", lab.patience(4)).context("the other guest")?;
     let (guest, _) = turns.finish(lab.patience(15))?;
     let said = String::from_utf8_lossy(&guest.stderr);
-    // Where it was the peer's turn in all connections, nothing of the guest's is outstanding.
+    // Nothing of the guest's is outstanding if it was the peer's turn in all connections.
     ensure!(
         ["RETRY_EXC", "no progress"].iter().any(|words| said.contains(words)),
         "the guest that sent is not told of it: {:?}\n{said}",
@@ -138,10 +139,10 @@ fn unplug(lab: &mut NicLab) -> Result<String> {
     Ok("unplugged and plugged in".to_owned())
 }
 
-/// A daemon that runs.
+/// A running daemon.
 struct Daemon {
     job: Job,
-    /// It was told not to send payload from where it lies.
+    /// Whether it was told to copy payload.
     copies: bool,
 }
 
@@ -152,14 +153,14 @@ impl Daemon {
         Ok(Self { job, copies: arguments.contains("--no-zero-copy") })
     }
 
-    /// Ends it; how it sent payload, by its own words.
+    /// Ends the daemon. Returns how it sent payload, from its log.
     fn finish(self, lab: &NicLab) -> Result<String> {
         let stats = lab.stats()?;
         println!("{}", stats["uplink"]);
         let copies = self.copies;
         self.end(lab)?;
         if copies {
-            // It says nothing of what it was told not to try.
+            // It logs nothing about what it was told not to try.
             lab.host.check("! grep -F 'it reads payload where it lies' /run/daemon.log", lab.patience(2))?;
             return Ok("payload is copied, as asked".to_owned());
         }
@@ -177,7 +178,7 @@ impl Daemon {
     }
 }
 
-/// Steps that are gone through, each also after a failure, so that one sees all.
+/// Test steps, which continue after failures to show all of them.
 struct Steps<'a> {
     lab: &'a mut NicLab,
     how: &'a str,
@@ -198,7 +199,7 @@ impl Steps<'_> {
     }
 }
 
-/// All services, checksums that the NIC fills in, and the cable pulled and plugged in again.
+/// Tests all services, checksums that the NIC fills in, and a cable that is pulled and plugged in.
 fn programs(lab: &mut NicLab, how: &str) -> Result<()> {
     let mut steps = Steps { lab, how, failures: Vec::new() };
     steps.step("RC: SEND, WRITE, READ, FETCH_ADD", |lab| lab.turns(3));
@@ -216,7 +217,7 @@ fn programs(lab: &mut NicLab, how: &str) -> Result<()> {
     Ok(())
 }
 
-/// The cable is pulled, and plugged in again: the daemon says so, and all goes on.
+/// Pulls the cable and plugs it in again. The daemon has to report both, and to work afterwards.
 fn link(lab: &mut NicLab) -> Result<()> {
     for up in [false, true] {
         lab.set_link(up)?;

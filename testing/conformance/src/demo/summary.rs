@@ -1,5 +1,6 @@
-//! What perftest measured, in a few lines: latency, bandwidth and message rate of each verb, beside
-//! those of Linux's own device.
+//! A summary of what perftest measured.
+//!
+//! It has latency, bandwidth and message rate of each verb, beside those of Linux's own device.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,13 +9,13 @@ use anyhow::{Context, Result};
 use vrdma_lab::accel::Accel;
 use vrdma_lab::paths;
 
-/// Sizes of which the bandwidth is shown.
+/// Sizes whose bandwidth is shown.
 const SIZES: [(&str, &str); 2] = [("65536", "64 KiB"), ("8388608", "8 MiB")];
 
-/// The size of which the message rate is shown.
+/// The size whose message rate is shown.
 const SMALL: &str = "8";
 
-/// A figure's name, and the figure with its unit.
+/// A figure's name, and its value with the unit.
 type Figure = (String, String);
 
 /// The figures of one run.
@@ -22,8 +23,8 @@ type Figure = (String, String);
 pub struct Summary(Vec<Figure>);
 
 impl Summary {
-    /// Adds what the table that a command printed has to say; of programs that are not perftest's
-    /// nothing.
+    /// Adds the figures of the table that a command printed. Ignores commands that are not
+    /// perftest's.
     pub fn add(&mut self, command: &str, printed: &str) {
         let name = command.split_whitespace().next().unwrap_or_default();
         let Some((verb, kind)) = name.strip_prefix("ib_").and_then(|name| name.split_once('_')) else {
@@ -34,15 +35,15 @@ impl Summary {
             let columns: Vec<&str> = line.split_whitespace().collect();
             let [size, _, _, _, fourth, ..] = columns[..] else { continue };
             match kind {
-                // Bytes, iterations, least, most, typical, average, deviation, 99th and 99.9th
-                // percentile.
+                // Columns: bytes, iterations, least, most, typical, average, deviation, 99th and
+                // 99.9th percentile.
                 "lat" if size.parse::<u64>().is_ok() => {
                     self.0.push((format!("{verb}, {size} bytes"), format!("{fourth} us")));
                     if let Some(percentile) = columns.get(8) {
                         self.0.push((format!("{verb}, {size} bytes, 99.9 %"), format!("{percentile} us")));
                     }
                 }
-                // Bytes, iterations, peak, average, rate.
+                // Columns: bytes, iterations, peak, average, rate.
                 "bw" if size == SMALL => self.0.push((format!("{verb}, 8 bytes"), format!("{fourth} M/s"))),
                 "bw" => {
                     if let Some((_, size)) = SIZES.iter().find(|(bytes, _)| *bytes == size) {
@@ -54,24 +55,25 @@ impl Summary {
         }
     }
 
-    /// Whether no program measured anything.
+    /// Whether there are no figures.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Puts latencies first.
+    /// Sorts latencies to the front.
     pub fn sort(&mut self) {
         self.0.sort_by_key(|(_, value)| !value.ends_with("us"));
     }
 
-    /// The table, in this order; the other's figures stand beside, and how many times as good this
-    /// is.
+    /// Returns the figures as a table, in their order.
+    ///
+    /// If there are other figures, they are in the next column, with the ratio in the last one.
     pub fn table(&self, name: &str, beside: Option<(&str, &Self)>) -> String {
         let other = beside.map(|(name, _)| name).unwrap_or_default();
         let times = if beside.is_some() { "times as good" } else { "" };
         let mut text = format!("{:<24}{name:>18}{other:>18}{times:>16}", "");
         for (figure, value) in &self.0 {
-            // A latency and a rate may be of as many bytes.
+            // A latency and a rate may have the same name, so the units are compared, too.
             let is_same = |(name, other): &&Figure| name == figure && unit(other) == unit(value);
             let other = beside.and_then(|(_, other)| other.0.iter().find(is_same));
             let other = other.map_or("", |(_, value)| value.as_str());
@@ -81,8 +83,7 @@ impl Summary {
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
 
-    /// Keeps the figures for later runs, with the load that the machine had when they began to be
-    /// measured.
+    /// Stores the figures for later runs, with the load of the machine before the measurement.
     pub fn keep(&self, device: &str, accel: Accel, load: Load) -> Result<()> {
         paths::write(&file(device, accel), self.to_text(load))
     }
@@ -92,15 +93,16 @@ impl Summary {
         format!("{}\n{}", load.0, lines.concat())
     }
 
-    /// Reads what [`Self::to_text`] wrote.
+    /// Parses the text of [`Self::to_text`].
     fn of_text(text: &str) -> Option<(Self, Load)> {
         let (load, lines) = text.split_once('\n')?;
         let figure = |line: &str| line.split_once('\t').map(|(name, value)| (name.into(), value.into()));
         Some((Self(lines.lines().filter_map(figure).collect()), Load(load.parse().ok()?)))
     }
 
-    /// The figures of the last run with this device, if there was one, and a line that says when
-    /// and under which load they were measured.
+    /// Returns the figures of the last run with this device, if there was one.
+    ///
+    /// The text says when they were measured, and with which load.
     pub fn kept(device: &str, accel: Accel) -> Option<(Self, String)> {
         let file = file(device, accel);
         let text = fs::read_to_string(&file).ok()?;
@@ -116,7 +118,7 @@ impl Summary {
 pub struct Load(f64);
 
 impl Load {
-    /// As it is now.
+    /// Returns the present load.
     pub fn now() -> Result<Self> {
         let text = paths::read("/proc/loadavg".as_ref())?;
         let first = text.split(' ').next().and_then(|first| first.parse().ok());
@@ -134,7 +136,7 @@ fn unit(value: &str) -> Option<&str> {
     value.split(' ').nth(1)
 }
 
-/// How many times as good a figure is as another: of times the smaller is the better.
+/// Returns how many times as good a figure is as another. Of times the smaller one is better.
 fn times_as_good(value: &str, other: &str) -> Option<f64> {
     let number = |text: &str| text.split(' ').next()?.parse::<f64>().ok().filter(|&number| number > 0.);
     let ratio = number(value)? / number(other)?;
@@ -166,7 +168,7 @@ mod tests {
         summary.add("ib_write_bw -a", BANDWIDTH);
         let load = Load(0.25);
         assert_eq!(Summary::of_text(&summary.to_text(load)), Some((summary, load)));
-        // Files of a version that kept no load are measured again.
+        // A file without a load, of an older version, is measured again.
         assert_eq!(Summary::of_text("WRITE, 8 bytes\t1 M/s\n"), None);
         assert_eq!(load.to_string(), "begun at a load average of 0.25");
     }
@@ -180,7 +182,7 @@ mod tests {
         summary.sort();
         let mut rxe = Summary::default();
         rxe.add("ib_write_lat -s 2", &LATENCY.replace("88.50", "456.70"));
-        // As many bytes as of a rate.
+        // The size is that of a rate.
         rxe.add("ib_write_lat -s 8", &LATENCY.replace("\n 2 ", "\n 8 "));
         rxe.add("ib_write_bw -s 65536", &BANDWIDTH.replace("6543.21", "13.10"));
         assert_eq!(

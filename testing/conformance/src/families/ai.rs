@@ -1,5 +1,7 @@
-//! What machine learning has of RDMA, as PyPI has it: Mooncake's Transfer Engine, and `ibverbs` and
-//! `nvmeof`, which need no driver of their own.
+//! RDMA software of machine learning, from PyPI.
+//!
+//! That is Mooncake's Transfer Engine, and `ibverbs` and `nvmeof`, which need no driver of their
+//! own.
 
 use anyhow::{Context, Result};
 use vrdma_lab::vm::Pair;
@@ -8,7 +10,7 @@ use vrdma_lab::{paths, wheels};
 use super::cases::{Case, Way};
 use crate::lineup::{Ready, Row};
 
-/// The scripts that use them, by their places in `testing/`.
+/// The scripts that use them, by their paths in `testing/`.
 const SCRIPTS: [&str; 4] = [
     "conformance/checks/mooncake_transfer.py",
     "conformance/checks/ibverbs_wheel.py",
@@ -19,7 +21,7 @@ const SCRIPTS: [&str; 4] = [
 /// The subsystem that `storage.sh` makes.
 const SUBSYSTEM: &str = "nqn.2026-01.vrdma:disk";
 
-/// Puts the programs, and the scripts that use them, into the directory that the VMs share.
+/// Copies the programs, and the scripts that use them, into the directory that the VMs share.
 pub fn lay_out(pair: &Pair) -> Result<()> {
     wheels::lay_out(&pair.share())?;
     for script in SCRIPTS {
@@ -30,7 +32,7 @@ pub fn lay_out(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// All of them.
+/// Returns all cases.
 pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> =
         [mooncake(), ibverbs()].iter().flat_map(|row| Case::on(&Way::V4, row)).collect();
@@ -38,12 +40,12 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Those that say most, a row each.
+/// Returns the most significant cases, a row each.
 pub fn some() -> Vec<Case> {
     [mooncake(), ibverbs(), nvmeof()].map(Case::new).into()
 }
 
-/// Memory of one process is written and read by another, in transfers and in a batch of them.
+/// One process writes and reads another's memory, by single transfers and by a batch.
 fn mooncake() -> Row {
     let script = "python3 -B /share/mooncake_transfer.py";
     let client = format!("{script} connect @a @p @d @o");
@@ -51,7 +53,7 @@ fn mooncake() -> Row {
         .takes(30)
 }
 
-/// Each operation of RC, and datagrams.
+/// Tests each RC operation, and datagrams.
 fn ibverbs() -> Row {
     let script = "python3 -B /share/ibverbs_wheel.py";
     let client = format!("{script} connect @a @p @d @g");
@@ -59,7 +61,7 @@ fn ibverbs() -> Row {
         .takes(20)
 }
 
-/// The target is the kernel's.
+/// Runs `nvmeof` with the kernel's target.
 fn nvmeof() -> Row {
     let server = "sh /share/storage.sh nvme serve @a ram && exec sleep infinity";
     let client = format!("python3 -B /share/nvmeof_wheel.py @a {SUBSYSTEM} @o");

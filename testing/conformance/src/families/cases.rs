@@ -1,4 +1,4 @@
-//! Programs between two VMs or within one, beside perftest.
+//! Programs besides perftest, between two VMs or within one.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::Pair;
@@ -6,7 +6,7 @@ use vrdma_lab::{paths, proc};
 
 use crate::lineup::{Family, Ready, Round, Row};
 
-/// Where a program's server and client are, and by which addresses they find each other.
+/// Where a program's server and client run, and by which addresses they connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// In two VMs.
@@ -18,7 +18,7 @@ pub enum Way {
 impl Way {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Between(Family::V4), Self::Between(Family::V6), Self::Within];
-    /// Those by IPv4 addresses, for programs that know no others.
+    /// Those with IPv4 addresses, for programs that support no others.
     pub const V4: [Self; 2] = [Self::Between(Family::V4), Self::Within];
 
     fn suffix(self) -> &'static str {
@@ -30,43 +30,43 @@ impl Way {
     }
 }
 
-/// A program and what it takes to run it.
+/// A program with its command lines, place, and known flaw.
 pub struct Case {
-    /// What the page calls it.
+    /// Its name in the results page.
     pub name: String,
-    /// How it runs.
+    /// Its command lines.
     pub row: Row,
-    /// Where.
+    /// Where it runs.
     pub way: Way,
-    /// A command line that shows, without a device, whether the program itself refuses its options.
+    /// A command line that shows, without a device, whether the program refuses its own options.
     pub probe: Option<String>,
-    /// How it fails over any such device.
+    /// How it fails over any device of this kind.
     pub flaw: Option<Flaw>,
 }
 
-/// What is wrong with a program, whatever device it has.
+/// A fault of a program itself, which does not depend on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Flaw {
-    /// What is printed then, all of it.
+    /// Texts that a failed run prints, all of them.
     pub says: &'static [&'static str],
-    /// What it is.
+    /// A description of the fault.
     pub why: &'static str,
 }
 
 impl Flaw {
-    /// Whether this is how it failed.
+    /// Whether a run that failed with this output has this flaw.
     pub fn explains(self, said: &str) -> bool {
         self.says.iter().all(|words| said.contains(words))
     }
 }
 
 impl Case {
-    /// A program between two VMs.
+    /// Returns a program that runs between two VMs.
     pub fn new(row: Row) -> Self {
         Self { name: row.what.clone(), row, way: Way::Between(Family::V4), probe: None, flaw: None }
     }
 
-    /// The same program on each of these ways.
+    /// Returns a case of the program for each of these places.
     pub fn on(ways: &[Way], row: &Row) -> Vec<Self> {
         let case = |way: &Way| Self {
             name: format!("{}{}", row.what, way.suffix()),
@@ -78,12 +78,12 @@ impl Case {
         ways.iter().map(case).collect()
     }
 
-    /// The same, with a flaw.
+    /// Adds a flaw.
     pub fn with(self, flaw: Flaw) -> Self {
         Self { flaw: Some(flaw), ..self }
     }
 
-    /// Runs it; servers are in VM a.
+    /// Runs the program, with its server in VM a.
     pub fn run(&self, pair: &Pair, port: u16) -> Result<()> {
         let round = match self.way {
             Way::Between(family) => Round::new(pair, &pair.a, family)?,
@@ -93,11 +93,13 @@ impl Case {
     }
 }
 
-/// Before what a probe says.
+/// A line that precedes a probe's output.
 const PROBE: &str = "=== probe ";
 
-/// Of each case why its program does not accept its options, if it does not. All are asked in the
-/// guest root, where no device is: a VM would take minutes to start them all.
+/// Returns for each case why its program refuses its options, or `None` if it accepts them.
+///
+/// The probes run in the guest root, where there is no device. In a VM it would take minutes to
+/// start them all.
 pub fn refusals(cases: &[Case]) -> Result<Vec<Option<String>>> {
     let script: String = cases
         .iter()
@@ -122,8 +124,9 @@ pub fn refusals(cases: &[Case]) -> Result<Vec<Option<String>>> {
     Ok(refusals)
 }
 
-/// Why perftest does not accept an option, from what it says when it is to use a device that is not
-/// there: if it accepts all options, it looks for that device.
+/// Returns why perftest refuses an option, from its output with a device that does not exist.
+///
+/// If it accepts all options, it looks for that device.
 fn refusal(said: &str) -> Option<String> {
     let looked = ["Did not detect devices", "not found", "Unable to find"];
     if looked.iter().any(|words| said.contains(words)) {
@@ -135,7 +138,7 @@ fn refusal(said: &str) -> Option<String> {
     Some(format!("perftest: {}", line.unwrap_or("it does not say why")))
 }
 
-/// A program of librdmacm's, whose server waits for rdma_cm's connections.
+/// Returns a program of librdmacm, whose server listens by rdma_cm.
 pub fn cm_row(name: &str, server: &str, client: &str, expected: &str) -> Row {
     Row::new(name, Ready::Cm, server, client, expected)
 }

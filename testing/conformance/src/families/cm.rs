@@ -3,7 +3,7 @@
 use super::cases::{Case, Flaw, Way, cm_row};
 use crate::lineup::{Family, Ready, Row};
 
-/// Programs of rdma-core's examples, but those with rsockets.
+/// Returns the programs of rdma-core's examples, except those with rsockets.
 pub fn cases() -> Vec<Case> {
     let mut cases = ping_pongs();
     cases.extend(connected());
@@ -11,21 +11,21 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Those that no other test runs, a row each.
+/// Returns the programs that no other test runs, a row each.
 pub fn some() -> Vec<Case> {
     let mut cases = Case::on(&Way::V4, &cmtime("cmtime -c 20", 20, ""));
     cases.extend(Case::on(&[Way::Within], &mckey_row("239.1.2.3", 20)));
     cases
 }
 
-/// libibverbs' own, polling and with events.
+/// Returns libibverbs' ping-pongs, with polling and with events.
 fn ping_pongs() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in ["rc", "uc", "ud", "srq", "xsrq"] {
         for events in ["", " -e"] {
             let name = format!("ibv_{kind}_pingpong{events}");
             let line = format!("{name} -d @d -g @g -p @p -n 100 -s 2048");
-            // This one does not say how many it made.
+            // This program does not print the number of iterations.
             let expected = if kind == "xsrq" { "success" } else { "100 iters" };
             let row = Row::new(&name, Ready::Tcp, &line, &format!("{line} @4"), expected);
             cases.push(Case::new(row));
@@ -34,7 +34,7 @@ fn ping_pongs() -> Vec<Case> {
     cases
 }
 
-/// librdmacm's, which connect.
+/// Returns librdmacm's programs that connect.
 fn connected() -> Vec<Case> {
     let rping = cm_row(
         "rping",
@@ -72,8 +72,8 @@ fn connected() -> Vec<Case> {
     ] {
         cases.extend(Case::on(&Way::ALL, &row));
     }
-    // The one listens on IPv4 addresses alone if it is not told which; the other's two sides say by
-    // IPv4 what is next.
+    // These use IPv4 only. `rdma_server` listens on IPv4 addresses unless it is given one. The two
+    // sides of `cmtime` coordinate by IPv4.
     cases.extend(Case::on(&Way::V4, &server_client));
     for (name, connections, more) in
         [("cmtime -c 100", 100, ""), ("cmtime -c 100 -n 4", 100, " -n 4"), ("cmtime -c 1000", 1000, "")]
@@ -83,22 +83,23 @@ fn connected() -> Vec<Case> {
     cases
 }
 
-/// Connects this often with QPs, and as often without.
+/// Returns a run of `cmtime`, which makes this number of connections with QPs, and as many without.
 fn cmtime(name: &str, connections: u32, more: &str) -> Row {
-    // It answers others by TCP as soon as it listens by rdma_cm. On a machine that is emulated a
-    // second says nothing about the peer.
+    // cmtime replies by TCP as soon as it listens by rdma_cm, so its TCP port shows that it is
+    // ready. On an emulated machine a timeout of one second would say nothing about the peer, hence
+    // `-t`.
     let line = format!("cmtime -c {connections}{more} -t 8000 -p @p");
-    // Without QPs both ends number theirs from 1000 on, unless told: within a VM the kernel would
-    // take the one's for the other's, and refuse.
+    // Without QPs both ends make up QP numbers from 1000 on, unless `-q` is given. Within a VM the
+    // kernel would take one end's numbers for the other's, and refuse. So the client gets others.
     let client = format!("{line} -q 100000 -s @a");
     Row::new(name, Ready::Tcp, &format!("{line} -b @a"), &client, "disconnect")
         .takes(8 + u64::from(connections) / 10)
 }
 
-/// Linux's rdma_cm joins groups of IPv4 alone.
+/// The flaw that Linux's rdma_cm joins only IPv4 groups.
 const NO_GROUP: Flaw = Flaw { says: &["failure joining"], why: "rdma_cm joins no IPv6 group over RoCE v2" };
 
-/// It joins a multicast group.
+/// Returns runs of `mckey`, which joins a multicast group.
 fn mckey() -> Vec<Case> {
     let mut cases = Case::on(&Way::V4, &mckey_row("239.1.2.3", 20));
     let v6 = Case::on(&[Way::Between(Family::V6)], &mckey_row("ff15::7701", 20));
@@ -106,7 +107,7 @@ fn mckey() -> Vec<Case> {
     cases
 }
 
-/// A receiver and a sender of so many datagrams.
+/// Returns a receiver and a sender of `count` datagrams.
 fn mckey_row(group: &str, count: u32) -> Row {
     let line = format!("mckey -m {group} -C {count} -S 900");
     let client = format!("sleep 1; exec {line} -b @o -s");

@@ -1,8 +1,8 @@
-//! `cargo xtask conformance`: other people's programs between two VMs, one after the other, over
-//! our device or over rdma_rxe.
+//! `cargo xtask conformance`: runs other people's programs one after another between two VMs.
 //!
-//! What became of each is kept in `docs/conformance.json`, from which `docs/conformance.md` is
-//! made: a row for a program, a column for a device and where its VMs were.
+//! They run over vrdma or over `rdma_rxe`. The outcomes are stored in `docs/conformance.json`, from
+//! which `docs/conformance.md` is made. A row is a program. A column is a device, and the place of
+//! its VMs.
 
 mod ai;
 mod cases;
@@ -30,13 +30,13 @@ pub use results::Outcome;
 pub use storage::{both_ways, gives_all_back, killed_target_of};
 use vms::{Vms, is_well};
 
-/// Takes down how a test in VMs went: its case, its column, the outcome.
+/// Records the outcome of a test in VMs: its case, its column, the outcome.
 pub type NoteCase<'a> = &'a mut dyn FnMut(&str, &str, &Outcome) -> Result<()>;
 
-/// Runs the family `linux`, which is made of tests in VMs: those that the plan wants.
+/// Runs the tests of the family `linux`, which are tests in VMs, that the plan wants.
 pub type RunLinux<'a> = &'a dyn Fn(&Plan, NoteCase<'_>) -> Result<()>;
 
-/// Runs the programs, and writes the results down. An error if one of ours fails.
+/// Runs the programs, and writes the results. Fails if a program with vrdma failed.
 pub fn run(plan: &Plan, linux: RunLinux<'_>) -> Result<()> {
     let mut notes = Notes::new(plan)?;
     let mut booted: Option<Vms<'_>> = None;
@@ -77,13 +77,12 @@ pub fn run(plan: &Plan, linux: RunLinux<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs the cases that are wanted. After one that failed the next gets new VMs, should it have
-/// broken these.
+/// Runs the wanted cases. If a failure broke the VMs, the next case gets new ones.
 fn go_through(vms: &mut Vms<'_>, cases: Vec<Case>, note: Note<'_>) -> Result<()> {
     let wanted: Vec<Case> = cases.into_iter().filter(|case| vms.plan.wants(&case.name)).collect();
     let refusals = cases::refusals(&wanted)?;
     for (index, (case, refusal)) in wanted.iter().zip(refusals).enumerate() {
-        // Ports come back only after those of the case before have left TIME_WAIT.
+        // A port is used again only after the last case's connections have left `TIME_WAIT`.
         let port = 20_000 + (index as u16 % 5000);
         let outcome = match refusal.or_else(|| vms.plan.lacks(&case.name)) {
             Some(why) => Outcome::Skipped(why),
@@ -93,8 +92,8 @@ fn go_through(vms: &mut Vms<'_>, cases: Vec<Case>, note: Note<'_>) -> Result<()>
         if matches!(outcome, Outcome::Failed(_)) && !is_well(vms.pair()) {
             vms.renew()?;
         }
-        // Not before: who interrupts this command ends the VMs first, and that is no failure of the
-        // program.
+        // The outcome is recorded last. If the user interrupts this command, the VMs end first, and
+        // that is no failure of the program.
         note(&case.name, &outcome)?;
     }
     Ok(())
@@ -109,7 +108,7 @@ fn run_case(pair: &Pair, case: &Case, port: u16) -> Outcome {
     }
 }
 
-/// Programs that say most about a family, for a test: the first one that fails is an error.
+/// Runs a family's most significant programs, for a test. The first failure is an error.
 pub fn quick(pair: &Pair, family: Family) -> Result<()> {
     let cases = match family {
         Family::Cm => cm::some(),
@@ -124,8 +123,8 @@ pub fn quick(pair: &Pair, family: Family) -> Result<()> {
         }
     };
     prepare(pair, PathMtu::Jumbo)?;
-    // A port that another family's program has had may be in TIME-WAIT, and not every server
-    // insists.
+    // Each family has its own ports. A port of another family may be in `TIME_WAIT`, and not every
+    // server can bind it then.
     let first = 22_000 + 200 * family as u16;
     for (index, case) in cases.iter().enumerate() {
         case.run(pair, first + index as u16).with_context(|| case.name.clone())?;

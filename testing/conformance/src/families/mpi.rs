@@ -1,24 +1,26 @@
-//! What parallel programs use: UCX, libfabric, and the MPI libraries over them.
+//! Communication of parallel programs: UCX, libfabric, and the MPI libraries over them.
 
 use super::cases::{Case, Way};
 use crate::lineup::{Ready, Row};
 
-/// UCX's transports: datagrams, which it makes reliable by itself, and connections, for which it
-/// says by datagrams who connects.
+/// UCX's transports: datagrams, which UCX makes reliable, and connections.
+///
+/// Connections also use datagrams, by which UCX exchanges who connects.
 const DATAGRAMS: &str = "ud_verbs";
 const CONNECTIONS: &str = "rc_verbs,ud_verbs";
 
-/// UCX 1.18 (Debian 13's) takes the service level of a datagram's completion for what mlx5 writes
-/// there, which is whether the packet had an IPv4 header, and drops what it then thinks is for
-/// somebody else: with any other device all datagrams between IPv4 addresses, rdma_rxe's too. From
-/// 1.19 on it looks at the packet.
+/// The UCX setting that turns off a check of a datagram's destination.
+///
+/// UCX 1.18 (Debian 13's) misreads the service level in a datagram's completion. It takes it for
+/// what mlx5 writes there: whether the packet had an IPv4 header. UCX then drops datagrams that it
+/// thinks are for another host. With other devices, including `rdma_rxe`, these are all datagrams
+/// between IPv4 addresses. UCX 1.19 and later examine the packet.
 const NO_CHECK: &str = "UCX_UD_VERBS_ETH_DGID_CHECK";
 
-/// Sizes of UCX's messages, in bytes: in one packet; in some; so large that one side fetches them
-/// from the other.
+/// UCX's message sizes in bytes: one packet, several packets, and fetched by the receiver.
 const SIZES: [u32; 3] = [8, 10_000, 262_144];
 
-/// All of them.
+/// Returns all cases.
 pub fn cases() -> Vec<Case> {
     let mut cases = ucx();
     cases.extend(fi_pingpong("all").iter().flat_map(|row| Case::on(&Way::V4, row)));
@@ -28,7 +30,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Those that say most, a row each.
+/// Returns the most significant cases, a row each.
 pub fn some() -> Vec<Case> {
     let ucx = [
         ucx_row(DATAGRAMS, "tag_lat", 10_000),
@@ -41,7 +43,7 @@ pub fn some() -> Vec<Case> {
     rows.map(Case::new).collect()
 }
 
-/// Each kind of operation over each transport.
+/// Returns each kind of operation over each transport.
 fn ucx() -> Vec<Case> {
     const ATOMIC: [&str; 4] = ["ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap"];
     const OTHERS: [&str; 11] = [
@@ -70,7 +72,9 @@ fn ucx() -> Vec<Case> {
     cases
 }
 
-/// It says `Final` before what it measured, and wants a terminal as standard input.
+/// Returns a row of `ucx_perftest`.
+///
+/// It prints `Final` before its result, and needs a terminal as standard input.
 fn ucx_row(transports: &str, test: &str, size: u32) -> Row {
     let name = format!("ucx_perftest -t {test} -s {size}, {transports}");
     let line = format!(
@@ -80,7 +84,7 @@ fn ucx_row(transports: &str, test: &str, size: u32) -> Row {
     Row::new(&name, Ready::Tcp, &format!("{line} </dev/ptmx"), &client, "Final:").takes(12)
 }
 
-/// libfabric's own, which checks its data, with each kind of endpoint.
+/// Returns libfabric's own ping-pong, which checks its data, with each kind of endpoint.
 fn fi_pingpong(size: &str) -> Vec<Row> {
     let row = |provider: &str, endpoint: &str, domain: &str| {
         let line = format!(
@@ -93,13 +97,14 @@ fn fi_pingpong(size: &str) -> Vec<Row> {
     vec![
         row("verbs", "msg", "@d"),
         row("verbs;ofi_rxm", "rdm", "@d"),
-        // libfabric calls a device by another name where it sends datagrams.
+        // libfabric gives the device another name for datagrams.
         row("verbs", "dgram", "@d-dgram"),
     ]
 }
 
-/// Each MPI library over each of what is below it, with messages of up to so many numbers of 8
-/// bytes.
+/// Returns each MPI library over each lower layer.
+///
+/// Messages have up to `largest` numbers of 8 bytes.
 fn mpi(ranks: u32, largest: u32) -> [Row; 5] {
     [
         open_mpi(ranks, largest, "UCX, rc_verbs", &over_ucx(CONNECTIONS)),
@@ -122,9 +127,11 @@ fn over_ucx(transports: &str) -> String {
     )
 }
 
-/// Starts its processes by what is like rsh. Debian's settings leave out what the options name.
+/// Returns a row of Open MPI, which starts its processes by an rsh-like program.
+///
+/// The options name what Debian's settings exclude.
 fn open_mpi(ranks: u32, largest: u32, over: &str, options: &str) -> Row {
-    // What carries its one-sided operations is UCX, or TCP.
+    // Open MPI's one-sided operations need UCX or TCP.
     let program = if over == "libfabric" { "vr-mpi-openmpi -c" } else { "vr-mpi-openmpi" };
     let client = format!(
         "mpirun.openmpi --allow-run-as-root --host @5,@4 --map-by node:oversubscribe -np {ranks} \

@@ -1,41 +1,41 @@
-//! How programs went is taken down at once.
+//! Records the outcomes of programs at once.
 
 use anyhow::{Result, ensure};
 
 use super::plan::{Family, Plan};
 use super::results::{Outcome, Results};
 
-/// Takes down how a program went.
+/// Records the outcome of a program.
 pub type Note<'a> = &'a mut dyn FnMut(&str, &Outcome) -> Result<()>;
 
-/// What is taken down.
+/// The recorded outcomes.
 pub struct Notes {
     results: Results,
     column: String,
-    /// How many ended how.
+    /// Numbers of each outcome.
     pub counts: Counts,
 }
 
 impl Notes {
-    /// For the results of a plan, beside those that are kept.
+    /// Returns the record for a plan, which is added to the stored results.
     pub fn new(plan: &Plan) -> Result<Self> {
         Ok(Self { results: Results::read()?, column: plan.column(), counts: Counts::default() })
     }
 
-    /// Writes it at once: a run of an hour may be interrupted.
+    /// Records an outcome and writes it at once, because a run of an hour may be interrupted.
     pub fn add(&mut self, family: Family, name: &str, outcome: &Outcome) -> Result<()> {
         let column = self.column.clone();
         self.add_to(family, name, &column, outcome)
     }
 
-    /// Likewise, where the column is not that of all families.
+    /// Records an outcome in a column of its own, and writes it at once.
     pub fn add_to(&mut self, family: Family, name: &str, column: &str, outcome: &Outcome) -> Result<()> {
         self.counts.add(outcome);
         self.results.put(family.name(), name, column, outcome);
         self.results.write()
     }
 
-    /// An error if no program of the family ran since so many had.
+    /// Fails if no program of the family ran since the sum was `before`.
     pub fn expect_more_than(&self, before: u32, plan: &Plan, family: Family) -> Result<()> {
         ensure!(
             self.counts.sum() != before,
@@ -47,12 +47,12 @@ impl Notes {
     }
 }
 
-/// How many ended how.
+/// Numbers of each outcome.
 #[derive(Debug, Default)]
 pub struct Counts {
     passed: u32,
     skipped: u32,
-    /// Those that did not end well.
+    /// Programs that failed.
     pub failed: u32,
 }
 
@@ -66,7 +66,7 @@ impl Counts {
         *count += 1;
     }
 
-    /// All of them.
+    /// Returns the number of all outcomes.
     pub fn sum(&self) -> u32 {
         self.passed + self.skipped + self.failed
     }

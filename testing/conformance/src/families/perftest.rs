@@ -1,9 +1,9 @@
-//! perftest: each program over each service that it has, with each option.
+//! perftest: each program over each transport service that it supports, with each option.
 
 use super::cases::Case;
 use crate::lineup::{PathMtu, Ready, Row};
 
-/// Programs, and the services for which they have a `-c`.
+/// Programs, and the transport services that they support by `-c`.
 const PROGRAMS: [(&str, &[&str]); 4] = [
     ("send", &["RC", "UC", "UD", "XRC"]),
     ("write", &["RC", "UC", "XRC"]),
@@ -11,7 +11,7 @@ const PROGRAMS: [(&str, &[&str]); 4] = [
     ("atomic", &["RC", "XRC"]),
 ];
 
-/// Options, one at a time.
+/// Options. Each case has one of them.
 const OPTIONS: [&str; 17] = [
     "",
     "-a",
@@ -32,7 +32,7 @@ const OPTIONS: [&str; 17] = [
     "--use_hugepages",
 ];
 
-/// All of them. perftest itself says which it does not accept.
+/// Returns all cases. perftest itself says which of them it does not accept.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (program, services) in PROGRAMS {
@@ -49,13 +49,13 @@ pub fn cases() -> Vec<Case> {
 
 fn case(program: &str, service: &str, option: &str) -> Case {
     let name = format!("{program} -c {service} {option}").trim_end().to_owned();
-    // A run for some seconds counts no iterations.
+    // A run with a duration has no number of iterations.
     let count = match option {
         "-a" => " -n 5",
         _ if option.starts_with("-D") => "",
         _ => " -n 20",
     };
-    // -F: do not mind a CPU clock that cannot be read.
+    // `-F`: ignore a CPU frequency that cannot be read.
     let command = format!("{name}{count} -F");
     let result = format!(" {} ", last_size(program, service, option));
     let row = if option == "-R" {
@@ -68,7 +68,8 @@ fn case(program: &str, service: &str, option: &str) -> Case {
     Case { probe: Some(format!("{command} -d {NOWHERE}")), ..Case::new(row) }
 }
 
-/// How long the last messages are, in bytes: the line about them is printed when they have arrived.
+/// Returns the length of the last messages, in bytes. Their line is printed when they have arrived.
+///
 /// A datagram is no longer than the path MTU, which the option `-m` lowers.
 fn last_size(program: &str, service: &str, option: &str) -> u32 {
     let wanted = match (program, option) {
@@ -81,7 +82,7 @@ fn last_size(program: &str, service: &str, option: &str) -> u32 {
     if service == "UD" { wanted.min(mtu.unwrap_or(PathMtu::Jumbo.bytes())) } else { wanted }
 }
 
-/// No device has this name.
+/// A device name that does not exist.
 const NOWHERE: &str = "nowhere0";
 
 #[cfg(test)]

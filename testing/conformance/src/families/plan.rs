@@ -1,8 +1,8 @@
-//! What of other people's programs is to run, and where.
+//! Which of other people's programs run, and where.
 
 use vrdma_lab::device::Device;
 
-/// Programs that belong together.
+/// A family of programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Family {
     /// rdma-core's own tests, in one VM.
@@ -13,18 +13,17 @@ pub enum Family {
     Cm,
     /// Storage of the kernel: NVMe over Fabrics, iSER, SRP, NFS.
     Storage,
-    /// What parallel programs use: UCX, libfabric, and MPI libraries over them.
+    /// Communication of parallel programs: UCX, libfabric, and MPI libraries over them.
     Mpi,
-    /// rsockets, and programs that have them in place of the kernel's sockets.
+    /// rsockets, and programs that use them instead of the kernel's sockets.
     Sockets,
-    /// What machine learning has of RDMA, as PyPI has it.
+    /// RDMA software of machine learning, from PyPI.
     Ai,
-    /// The guest's Linux as people set it up: the tests in VMs that are called `vm-linux-...`, in
-    /// their own VMs.
+    /// The guest's Linux as people set it up: the tests called `vm-linux-...`, in their own VMs.
     Linux,
 }
 
-/// Where the two VMs are.
+/// Where the two VMs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Place {
     /// On one host.
@@ -36,22 +35,23 @@ pub enum Place {
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which programs.
+    /// The families of programs.
     pub families: Vec<Family>,
-    /// Over which device.
+    /// The device.
     pub device: Device,
     /// The device of the clients' VM, if that is another one.
     pub peer: Option<Device>,
-    /// Where.
+    /// Where the VMs run.
     pub place: Place,
-    /// Only those with one of these in their names; all if there is none.
+    /// Only programs whose names contain one of these texts. If the list is empty, all programs
+    /// run.
     pub only: Vec<String>,
-    /// Workers of each backend, if the command line says how many.
+    /// Workers of each backend, if the command line sets their number.
     pub workers: Option<u32>,
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: [Self; 8] = [
         Self::Pyverbs,
         Self::Perftest,
@@ -63,7 +63,7 @@ impl Family {
         Self::Linux,
     ];
 
-    /// Its name, in the pages and on the command line.
+    /// Returns the family's name, for the pages and the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pyverbs => "pyverbs",
@@ -77,19 +77,19 @@ impl Family {
         }
     }
 
-    /// Virtual CPUs of each VM: NVMe has a queue for each.
+    /// Returns the number of virtual CPUs of each VM. NVMe has a queue for each.
     pub(super) fn cpus(self) -> u32 {
         if self == Self::Storage { 2 } else { 1 }
     }
 
-    /// What its VMs must have: processors, and programs of PyPI.
+    /// Returns what its VMs must have: the number of processors, and whether programs of PyPI.
     pub(super) fn needs(self) -> (u32, bool) {
         (self.cpus(), self == Self::Ai)
     }
 }
 
 impl Plan {
-    /// The same, with all families that go with the rest of it if it names none.
+    /// Adds all families that are possible with the plan's devices, if it names none.
     pub fn with_all_if_none(mut self) -> Self {
         if self.families.is_empty() {
             self.families = Family::ALL.into();
@@ -99,12 +99,12 @@ impl Plan {
         self
     }
 
-    /// Whether the family `linux` has VMs such as the plan wants.
+    /// Whether the VMs of the family `linux` match the plan.
     pub fn has_linux(&self) -> bool {
         self.device == Device::Vrdma && self.peer.is_none() && self.workers.is_none()
     }
 
-    /// The column of its results.
+    /// Returns the column of its results.
     pub(super) fn column(&self) -> String {
         let place = match self.place {
             Place::OneHost => "one host",
@@ -128,8 +128,9 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Why this cannot run between these two devices, if it cannot. (Where both are rdma_rxe it
-    /// runs, and says so itself.)
+    /// Returns why a program cannot run between these two devices, if it cannot.
+    ///
+    /// If both are `rdma_rxe`, it runs, and reports the reason itself.
     pub(super) fn lacks(&self, name: &str) -> Option<String> {
         let xrc = ["xsrq", "-c XRC", "-c x"].iter().any(|part| name.contains(part));
         let mixed = self.peer.is_some_and(|peer| peer != self.device);

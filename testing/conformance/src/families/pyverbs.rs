@@ -1,4 +1,4 @@
-//! rdma-core's own tests: a row for each.
+//! rdma-core's own tests, with a row for each.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::device::Device;
@@ -7,8 +7,9 @@ use vrdma_lab::vm::Pair;
 use super::results::Outcome;
 use crate::rdmacore;
 
-/// Runs those that are wanted, in VM a. One that takes the process of all with it has failed, and
-/// the others run without it.
+/// Runs the wanted tests in VM a.
+///
+/// A test that ends the process of all tests has failed. The remaining ones then run without it.
 pub fn run(pair: &Pair, device: Device, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Outcome)>> {
     let mut rest = rdmacore::names(pair)?;
     rest.retain(|name| wanted(short(name)));
@@ -29,24 +30,26 @@ pub fn run(pair: &Pair, device: Device, wanted: impl Fn(&str) -> bool) -> Result
     Ok(found)
 }
 
-/// A test's name as the page has it.
+/// Returns a test's name in the results page.
 fn short(name: &str) -> &str {
     name.strip_prefix("tests.").unwrap_or(name)
 }
 
-/// What tests said.
+/// The parsed output of tests.
 struct Report {
-    /// Of each test its name and how it went.
+    /// Name and outcome of each test.
     outcomes: Vec<(String, Outcome)>,
     /// The test that had begun last and had not ended.
     last: Option<String>,
-    /// Whether all of them ran.
+    /// Whether all tests ran.
     whole: bool,
 }
 
 impl Report {
-    /// A test's first line has its name in parentheses; how it went stands at the end of that line
-    /// or of a later one.
+    /// Parses the output of tests.
+    ///
+    /// A test's first line has its name in parentheses. The outcome is at the end of that line or
+    /// of a later one.
     fn read(report: &str) -> Self {
         let mut outcomes: Vec<(String, Outcome)> = Vec::new();
         let mut name: Option<String> = None;

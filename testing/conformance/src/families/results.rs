@@ -1,4 +1,4 @@
-//! What became of each program, and the pages that say so.
+//! The outcome of each program, and the pages that show them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use vrdma_lab::paths;
 
-/// How a program went.
+/// The outcome of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Well.
+    /// It succeeded.
     Passed,
     /// It did not run, for this reason.
     Skipped(String),
-    /// Not well.
+    /// It failed, for this reason.
     Failed(String),
 }
 
@@ -23,7 +23,7 @@ pub enum Outcome {
 const LONGEST: usize = 140;
 
 impl Outcome {
-    /// Of what was printed the line that says most: the last that has words.
+    /// Returns a failure, with the last line of the output that contains a letter.
     pub fn failed(said: &str) -> Self {
         let mut lines = said.lines().map(str::trim);
         let line = lines.rfind(|line| line.contains(char::is_alphabetic)).unwrap_or("it said nothing");
@@ -41,15 +41,15 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Of each family of programs, of each program, for each column: how it went.
+/// The outcome by family of programs, program, and column.
 type Table = BTreeMap<String, BTreeMap<String, BTreeMap<String, String>>>;
 
-/// All that is known.
+/// All recorded outcomes.
 #[derive(Debug, Default)]
 pub struct Results(Table);
 
 impl Results {
-    /// From `docs/conformance.json`, if that is there.
+    /// Reads `docs/conformance.json`. Returns no results if there is no such file.
     pub fn read() -> Result<Self> {
         let file = json();
         if !file.exists() {
@@ -59,7 +59,7 @@ impl Results {
         table.map(Self).with_context(|| format!("{} is not what this command writes", file.display()))
     }
 
-    /// Notes how a program went.
+    /// Records the outcome of a program.
     pub fn put(&mut self, family: &str, program: &str, column: &str, outcome: &Outcome) {
         let programs = self.0.entry(family.to_owned()).or_default();
         let columns = programs.entry(program.to_owned()).or_default();
@@ -72,7 +72,7 @@ impl Results {
         paths::write(&markdown(), self.page())
     }
 
-    /// The page for people.
+    /// Returns the text of `docs/conformance.md`.
     fn page(&self) -> String {
         let mut page = String::from(
             "<!-- Made by `cargo xtask conformance` from docs/conformance.json. -->\n\n# Other people's programs\n\n\
@@ -104,13 +104,13 @@ fn markdown() -> PathBuf {
 }
 
 fn line(page: &mut String, first: &str, cells: impl Iterator<Item = String>) {
-    // Programs print all sorts of things.
+    // Output of programs may contain any characters.
     let plain = |cell: String| cell.replace(char::is_control, "").replace('|', "\\|");
     let cells: Vec<String> = cells.map(plain).collect();
     writeln!(page, "| {first} | {} |", cells.join(" | ")).expect("text can be written");
 }
 
-/// How many programs went how, in this column.
+/// Returns the numbers of each outcome in this column.
 fn sum(programs: &BTreeMap<String, BTreeMap<String, String>>, column: &str) -> String {
     let count = |start: &str| {
         let of_column = programs.values().filter_map(|outcomes| outcomes.get(column));
@@ -143,7 +143,7 @@ mod tests {
         );
     }
 
-    /// With `VRDMA_BLESS` the page is written: after a merge of results of two runs.
+    /// With `VRDMA_BLESS` the test writes the page, e.g. after a merge of the results of two runs.
     #[test]
     fn the_page_says_what_the_results_say() {
         let results = Results::read().expect("the results can be read");

@@ -1,41 +1,44 @@
-//! Sockets over RDMA: rsockets' examples, and programs that know nothing of RDMA, with
-//! librspreload.
+//! Sockets over RDMA: rsockets' examples, and programs without RDMA support, with librspreload.
 
 use super::cases::{Case, Flaw, Way, cm_row};
 use crate::lineup::{Ready, Row};
 
-/// Before a command line.
+/// The prefix of a command line that uses librspreload.
 const PRELOAD: &str = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
-/// For Python, whose sockets librspreload does not know.
+/// The prefix for Python, whose sockets librspreload does not recognize.
 const PRELOAD_PYTHON: &str =
     "LD_PRELOAD=/usr/lib/vrdma/vr-plain-sockets.so:/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so";
-/// TCP has less than this, in segments, if a program's data goes over RDMA: connections of
-/// librspreload's that are made by TCP, for fork.
+/// Limit of TCP segments, which a program stays below if its data goes over RDMA.
+///
+/// The few segments belong to connections that librspreload makes by TCP, for fork.
 const FEW: u32 = 200;
-/// What an HTTP server has: a program that both VMs have.
+/// The file that an HTTP server offers: a program that both VMs have.
 const FILE: &str = "/usr/bin/python3.13";
 
-/// rsockets make datagrams' first address handle without a GRH, which no RoCE device takes; what is
-/// printed is the error of cleaning up.
+/// rsockets make their first address handle for datagrams without a GRH, which RoCE devices refuse.
+///
+/// The printed error is that of the clean-up.
 const NO_GRH: Flaw = Flaw {
     says: &["rconnect: No such file or directory"],
     why: "librdmacm makes an address handle without a GRH, which RoCE refuses",
 };
-/// The server hangs up when it has sent all. Exit status 16 is POLLHUP.
+/// The server closes the connection when it has sent everything. Exit status 16 is `POLLHUP`.
 const HANG_UP: Flaw = Flaw {
     says: &["Code(16)"],
     why: "rstream takes POLLHUP for a failure, also where it comes together with the last data",
 };
 
-/// Since 3.16 it has threads, which it cancels when its time is over, and select(2) with a timeout,
-/// after which librdmacm's rpoll waits for itself. Its first line of figures says that data flow:
-/// without that it is not this.
+/// iperf3 hangs in librdmacm when its time is over.
+///
+/// Since 3.16 it has threads, which it cancels at its end, and uses select(2) with a timeout. After
+/// that librdmacm's rpoll waits for itself. The first line of iperf3's figures shows that data
+/// flows. Without that line the failure is another one.
 const CANCELLED: Flaw = Flaw {
     says: &["still runs after", "   0.00-", " MBytes "],
     why: "data flow until iperf3 cancels threads that wait in librdmacm and hold its locks",
 };
 
-/// All of them.
+/// Returns all cases.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for row in streams() {
@@ -45,7 +48,7 @@ pub fn cases() -> Vec<Case> {
     for row in ["", " -T e", " -T n", " -T a"].map(udpong) {
         cases.extend(Case::on(&Way::ALL, &row).into_iter().map(|case| case.with(NO_GRH)));
     }
-    // A destination is told from its host by the first colon.
+    // rcopy takes the text before the first colon for the host, so there are no IPv6 addresses.
     cases.extend(Case::on(&Way::V4, &rcopy()));
     for row in iperf3() {
         cases.extend(Case::on(&Way::ALL, &row).into_iter().map(|case| case.with(CANCELLED)));
@@ -56,14 +59,14 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Those that say most, a row each.
+/// Returns the most significant cases, a row each.
 pub fn some() -> Vec<Case> {
     let rows = [stream("rstream", " -T v"), stream("riostream", " -T v"), rcopy()];
     let preloaded = [http(), http_after_fork(), rstream_after_fork()];
     rows.into_iter().chain(preloaded).map(Case::new).collect()
 }
 
-/// rsockets' examples that send streams.
+/// Returns rsockets' examples that send streams.
 fn streams() -> Vec<Row> {
     let mut rows = Vec::new();
     for program in ["rstream", "riostream"] {
@@ -76,7 +79,9 @@ fn streams() -> Vec<Row> {
     rows
 }
 
-/// Of 64 KiB each. In VMs of one processor, a thousand of them take long where both ends poll.
+/// Returns a stream of messages of 64 KiB each.
+///
+/// There are few messages: in VMs with one processor, a thousand take long if both ends poll.
 fn stream(program: &str, how: &str) -> Row {
     let line = format!("{program} -p @p -S 65536 -I 20 -C 5{how}");
     cm_row(&format!("{program}{how}"), &format!("{line} -b @a"), &format!("{line} -s @a"), "custom    64k")
@@ -107,13 +112,13 @@ fn iperf3_row(name: &str, how: &str) -> Row {
     cm_row(name, &server, &few_by_tcp(PRELOAD, &client), "receiver").takes(4)
 }
 
-/// Python's server, and what fetches the file from it.
+/// Returns Python's HTTP server, and a client that fetches the file from it.
 fn http() -> Row {
     let server = format!("{PRELOAD_PYTHON} python3 -B -m http.server -b @a -d $(dirname {FILE}) @p");
     fetch("HTTP, librspreload", Ready::Cm, &server, PRELOAD_PYTHON)
 }
 
-/// A server that forks for each connection.
+/// Returns an HTTP server that forks for each connection.
 fn http_after_fork() -> Row {
     let preload = format!("RDMAV_FORK_SAFE=1 {PRELOAD_PYTHON}");
     let server =
@@ -129,7 +134,7 @@ fn fetch(name: &str, ready: Ready, server: &str, preload: &str) -> Row {
         .takes(15)
 }
 
-/// rstream with the sockets that librspreload gives it.
+/// Returns rstream with the sockets of librspreload.
 fn rstream_after_fork() -> Row {
     let preload = format!("RDMAV_FORK_SAFE=1 {PRELOAD}");
     let line = "rstream -T s -p @p -S 65536 -I 20 -C 5";

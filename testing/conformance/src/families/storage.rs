@@ -1,4 +1,4 @@
-//! Storage over RDMA: each protocol, as fio uses it, and with a target that is killed.
+//! Storage over RDMA: each protocol with fio, also with a target that is killed.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::storage::{Disk, Load, Protocol, Storage, expect_sound};
@@ -10,28 +10,28 @@ use super::notes::Note;
 use super::results::Outcome;
 use super::vms::{Vms, is_well};
 
-/// What is done with a target and its initiator.
+/// A test of a target and its initiator.
 #[derive(Clone, Copy, Debug)]
 enum Work {
-    /// This load, and all is given back.
+    /// This load. Afterwards all objects must be returned.
     Load(Load),
-    /// This load both ways at once: each VM is a target.
+    /// This load in both directions at once: each VM is a target.
     BothWays(Load),
-    /// A small one during which the target is killed.
+    /// A small load, during which the target is killed.
     KilledTarget,
 }
 
-/// A row.
+/// A row of the results.
 struct Case {
     name: String,
     storage: Storage,
     work: Work,
 }
 
-/// How much is read and written.
+/// Amount of data to read and write.
 const SIZE: &str = "64m";
 
-/// All rows. The target is in VM a, and in VM b too where that has another device.
+/// Returns all rows. The target is in VM a. If VM b has another device, it is the target as well.
 fn cases(devices_differ: bool) -> Vec<Case> {
     let load = |options| Load { size: SIZE, options };
     let mut cases = Vec::new();
@@ -57,8 +57,9 @@ fn cases(devices_differ: bool) -> Vec<Case> {
     cases
 }
 
-/// Runs those that are wanted. After one that failed the next gets new VMs: what its target and its
-/// initiator still have is not known.
+/// Runs the wanted rows.
+///
+/// After a failure the next row gets new VMs, because the state of target and initiator is unknown.
 pub fn run(vms: &mut Vms<'_>, note: Note<'_>) -> Result<()> {
     let pair = vms.pair();
     let differ = pair.device(&pair.a) != pair.device(&pair.b);
@@ -78,17 +79,17 @@ pub fn run(vms: &mut Vms<'_>, note: Note<'_>) -> Result<()> {
         if result.is_err() || !is_well(pair) {
             vms.renew()?;
         }
-        // Not before: who interrupts this command ends the VMs first, and that is no failure of the
-        // program.
+        // The outcome is recorded last. If the user interrupts this command, the VMs end first, and
+        // that is no failure of the program.
         note(name, &outcome)?;
     }
     Ok(())
 }
 
-/// What is written is read, and afterwards the backends have as many objects as before.
+/// Checks that data is read as written, and that the backends have as many objects as before.
 pub fn gives_all_back(pair: &mut Pair, storage: Storage, load: &Load) -> Result<()> {
-    // The first use of anything leaves something: the core keeps a pool of CQs, and each worker
-    // what memory it had most.
+    // The first use of something leaves objects: the core a pool of CQs, each worker its most
+    // memory.
     let first = if workers() > 1 { load } else { &Load::SMALL };
     storage.whole(pair, first).context("the first time")?;
     let patience = pair.patience(5);
@@ -103,10 +104,12 @@ pub fn gives_all_back(pair: &mut Pair, storage: Storage, load: &Load) -> Result<
     Ok(())
 }
 
-/// A target's VM is killed while the initiator reads and writes, and comes back: the initiator goes
-/// on, and reads what it wrote.
+/// Kills the target's VM while the initiator reads and writes, and boots it again.
+///
+/// The initiator has to continue, and to read what it wrote.
 pub fn killed_target_of(pair: &mut Pair, storage: Storage) -> Result<()> {
-    // It goes on until it is told to compare.
+    // The rate limit keeps fio running until the target is killed. Its status lines show when it
+    // has begun.
     const LOAD: Load = Load {
         size: "16m",
         options: "--ioengine=libaio --direct=1 --rate=1m --eta=always --eta-newline=500ms",
@@ -124,7 +127,7 @@ pub fn killed_target_of(pair: &mut Pair, storage: Storage) -> Result<()> {
     storage.stop(pair)
 }
 
-/// Kills the target's VM, and boots it again with what it had: its device, and the MTU.
+/// Kills the target's VM, and boots it again with its device and its MTU.
 fn reboot(pair: &mut Pair, storage: Storage) -> Result<()> {
     let patience = pair.patience(6);
     let vm = storage.target(pair);
@@ -136,7 +139,7 @@ fn reboot(pair: &mut Pair, storage: Storage) -> Result<()> {
     pair.device(vm).prepare_in(vm, patience)
 }
 
-/// Each VM is the other's target.
+/// Runs a load with each VM as a target of the other one.
 pub fn both_ways(pair: &Pair, protocol: Protocol, load: &Load) -> Result<()> {
     let ends = [0, 1].map(|target| Storage::new(protocol, target));
     let mut files = Vec::new();

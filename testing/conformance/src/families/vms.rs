@@ -9,29 +9,29 @@ use super::ai;
 use super::plan::{Family, Place, Plan};
 use crate::lineup::{PathMtu, prepare};
 
-/// The VMs in which programs run, until one breaks them.
+/// A pair of VMs, which is replaced if a program breaks it.
 pub struct Vms<'a> {
-    /// What is run in them.
+    /// The plan that is run.
     pub plan: &'a Plan,
-    /// The programs that they are for.
+    /// The family of the programs that run in the VMs.
     pub family: Family,
     pair: Option<Pair>,
 }
 
 impl<'a> Vms<'a> {
-    /// Boots them.
+    /// Boots the VMs.
     pub fn boot(plan: &'a Plan, family: Family) -> Result<Self> {
         Ok(Self { plan, family, pair: Some(boot(plan, family)?) })
     }
 
-    /// The VMs.
+    /// Returns the VMs.
     pub fn pair(&mut self) -> &mut Pair {
         self.pair
             .as_mut()
             .expect("there is one but while others are booted, and after that has failed nobody asks")
     }
 
-    /// Boots others. These end before, as the others have the same places for their sockets.
+    /// Replaces the VMs. The old ones end first, because the new ones use the same socket paths.
     pub fn renew(&mut self) -> Result<()> {
         self.pair = None;
         self.pair = Some(boot(self.plan, self.family).context("VMs in place of those that a program broke")?);
@@ -39,7 +39,7 @@ impl<'a> Vms<'a> {
     }
 }
 
-/// VMs for these programs.
+/// Boots VMs for this family of programs.
 fn boot(plan: &Plan, family: Family) -> Result<Pair> {
     let devices = [plan.device, plan.peer.unwrap_or(plan.device)];
     let without =
@@ -59,7 +59,7 @@ fn boot(plan: &Plan, family: Family) -> Result<Pair> {
         ai::lay_out(&pair)?;
     }
     for vm in [&pair.a, &pair.b] {
-        // For --use_hugepages.
+        // perftest's `--use_hugepages` needs huge pages.
         vm.check("echo 64 >/proc/sys/vm/nr_hugepages", pair.patience(3))?;
     }
     Ok(pair)

@@ -1,5 +1,6 @@
-//! What finds faults in a VM's kernel: is it on, what has it found, and does it find a fault that
-//! is there?
+//! The fault detectors of a VM's kernel.
+//!
+//! Checks that they are on, that they found nothing, and that they find deliberate faults.
 
 use std::time::Duration;
 
@@ -7,20 +8,24 @@ use anyhow::{Context, Result, bail, ensure};
 use vrdma_lab::ui;
 use vrdma_lab::vm::{Vm, complaints};
 
-/// Shows what kmemleak has found. It reports what is older than 5 s and looked the same in two
-/// scans.
+/// Prints kmemleak's findings.
+///
+/// It reports memory that is older than 5 s and unchanged in two scans.
 const SCAN: &str =
     "cd /sys/kernel/debug && sleep 6 && echo scan >kmemleak && echo scan >kmemleak && cat kmemleak";
-/// Times that kmemleak is asked before what it names is a loss: memory whose last reference ends in
-/// an RCU callback, or waits in a per-CPU list, is named for a while, too.
+/// How often kmemleak is asked before a finding counts as a leak.
+///
+/// kmemleak also reports, for a while, memory in a per-CPU list, or whose last reference an RCU
+/// callback drops.
 const LOOKS: u32 = 3;
-/// Time between two of them.
+/// Time between two queries.
 const PAUSE: Duration = Duration::from_secs(20);
-/// What a leak is called there.
+/// How kmemleak names a leak.
 const LEAK: &str = "unreferenced object";
 
-/// Faults on purpose, and what is said of each. Lockdep's comes first: it looks no further when
-/// KASAN has found one.
+/// Deliberate faults, and the report that is expected for each.
+///
+/// Lockdep's fault comes first: lockdep is off after a report of KASAN.
 const FAULTS: [(&str, &str); 6] = [
     ("lock-order", "possible circular locking dependency"),
     ("use-after-free", "KASAN: slab-use-after-free"),
@@ -30,7 +35,7 @@ const FAULTS: [(&str, &str); 6] = [
     ("shift", "UBSAN: shift-out-of-bounds"),
 ];
 
-/// That the kernel has all of it. What it lost while it booted is not ours, and forgotten.
+/// Checks that the kernel has all detectors. Leaks of the boot are not vrdma's, and are cleared.
 pub fn check_detectors(vm: &Vm, patience: Duration) -> Result<()> {
     let wanted = "dmesg | grep -q 'KernelAddressSanitizer initialized' && test -e /sys/kernel/debug/kmemleak";
     vm.check(wanted, patience).context("this kernel finds no faults: it lacks KASAN or kmemleak")?;
@@ -40,7 +45,7 @@ pub fn check_detectors(vm: &Vm, patience: Duration) -> Result<()> {
     Ok(())
 }
 
-/// That the kernel has reported nothing, and lost no memory.
+/// Checks that the kernel has reported nothing, and lost no memory.
 pub fn check_kernel(vm: &Vm, patience: Duration) -> Result<()> {
     complaints::expect_none(vm, patience)?;
     lockdep_is_on(vm, patience)?;
@@ -59,21 +64,20 @@ pub fn check_kernel(vm: &Vm, patience: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Lockdep looks no further once it has found a fault, or is out of memory.
+/// Checks that lockdep is on. It turns itself off after a fault, or if it is out of memory.
 fn lockdep_is_on(vm: &Vm, patience: Duration) -> Result<()> {
     vm.check("grep -E '^ *debug_locks: +1$' /proc/lockdep_stats", patience)
         .map(|_| ())
         .with_context(|| format!("lockdep of VM {} has given up", vm.name()))
 }
 
-/// Commits a fault of each kind; an error if one is not reported, as a fault of the module would
-/// be.
+/// Commits a fault of each kind. Fails if one is not reported as a fault of the module would be.
 pub fn commit_faults(vm: &Vm, patience: Duration) -> Result<()> {
     let insert = |fault: &str| -> Result<()> {
         let command = format!("dmesg -C; insmod /lib/vrdma/vrdma_test_faults.ko fault={fault}");
         let output = vm.exec(&command, patience)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // As it ends with ECANCELED, whatever was reported.
+        // The module ends with `ECANCELED`, whatever was reported.
         ensure!(said.contains("canceled"), "vrdma_test_faults.ko does not load: {said}");
         Ok(())
     };

@@ -1,4 +1,4 @@
-//! What `vr-random` did, all in all.
+//! Sums of what all runs of `vr-random` did.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,15 +10,15 @@ use anyhow::{Context, Result, ensure};
 pub struct Tally {
     rounds: u32,
     events: usize,
-    /// Of each call: how many succeeded, and how many were refused.
+    /// For each call: how often it succeeded, and how often it was refused.
     calls: BTreeMap<String, (u64, u64)>,
-    /// Likewise of each method of uverbs that our device has, whoever called it.
+    /// For each uverbs method of the device: how often it succeeded and was refused, by any caller.
     methods: BTreeMap<String, (u64, u64)>,
-    /// Of processes: `started`, `killed` and the like.
+    /// Numbers of processes: `started`, `killed` and the like.
     processes: BTreeMap<String, u64>,
 }
 
-/// Calls without which most of the module is not reached.
+/// Calls that are necessary to reach most of the module.
 const NEEDED: [&str; 13] = [
     "alloc_pd",
     "reg_mr",
@@ -36,19 +36,21 @@ const NEEDED: [&str; 13] = [
 ];
 
 impl Tally {
-    /// Rounds so far.
+    /// Returns the number of rounds so far.
     pub fn rounds(&self) -> u32 {
         self.rounds
     }
 
-    /// Another round has ended, in which so many things happened.
+    /// Counts a round that has ended, with this number of disturbances.
     pub fn end_round(&mut self, events: usize) {
         self.rounds += 1;
         self.events += events;
     }
 
-    /// Adds what one `vr-random` printed: `call NAME SUCCEEDED REFUSED` of each call, `method ...`
-    /// likewise of each method, and at the end pairs of names and numbers.
+    /// Adds the output of one `vr-random`.
+    ///
+    /// It has `call NAME SUCCEEDED REFUSED` for each call, and `method NAME SUCCEEDED REFUSED` for
+    /// each method. Pairs of names and numbers follow at the end.
     pub fn add(&mut self, printed: &str) -> Result<()> {
         let odd = || format!("vr-random printed something odd: {printed}");
         for line in printed.lines() {
@@ -66,14 +68,14 @@ impl Tally {
                         *self.processes.entry(pair[0].to_owned()).or_default() += number;
                     }
                 }
-                // The seed.
+                // This is the line with the seed.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// An error if what was to be tested was not.
+    /// Fails if something that had to be tested was not.
     pub fn check(&self) -> Result<()> {
         let done = |name: &str| self.calls.get(name).map_or(0, |(done, _)| *done);
         for name in NEEDED {
@@ -110,7 +112,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The names whose sums are such, after these words, if there are any.
+/// Writes these words and the names whose sums match, if there are any.
 fn say_names(
     f: &mut fmt::Formatter<'_>,
     words: &str,

@@ -1,4 +1,4 @@
-//! The programs between devices of iWARP: those that connect by rdma_cm, without datagrams.
+//! The test matrix of iWARP devices: programs that connect by rdma_cm, without datagrams.
 
 use anyhow::{Context, Result};
 use vrdma_lab::device::Device;
@@ -7,7 +7,7 @@ use vrdma_lab::vm::{Pair, Tcp};
 
 use super::{Family, Ready, Row, Sizes};
 
-/// The VMs get addresses of both families, their devices, and what these need to find each other.
+/// Gives the VMs addresses of both families, their devices, and neighbour entries if necessary.
 pub fn prepare(pair: &Pair) -> Result<()> {
     let patience = pair.patience(6);
     for (index, vm) in [&pair.a, &pair.b].into_iter().enumerate() {
@@ -15,8 +15,8 @@ pub fn prepare(pair: &Pair) -> Result<()> {
         let device = pair.device(vm);
         if device == Device::Vrdma && pair.devices().contains(&Device::Siw) && pair.tcp() == Some(Tcp::Kernel)
         {
-            // Its Ethernet device does not reach the other VM, only its host's TCP does; but a
-            // route with a neighbour is wanted.
+            // Only the host's TCP reaches the other VM, the VM's Ethernet device does not. But
+            // rdma_cm needs a route with a neighbour.
             let (other, mac) = (1 - index, mac(1 - index));
             for address in [IP[other], IP6[other]] {
                 let neighbour = format!("ip neighbour replace {address} lladdr {mac} dev eth0 nud permanent");
@@ -32,7 +32,7 @@ pub fn prepare(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// The table, for servers that have this device.
+/// Returns the rows for servers that have this device.
 pub fn rows(server: Device, family: Family, sizes: Sizes) -> Vec<Row> {
     let rping = |size: u32, count: u32| {
         let options = format!("-v -C {count} -S {size} -a @a -p @p");
@@ -59,9 +59,9 @@ pub fn rows(server: Device, family: Family, sizes: Sizes) -> Vec<Row> {
             Sizes::One => perftest(family, verb, &format!("ib_{verb}_bw -n 50 -s 65536"), 65_536),
         });
     }
-    // Its server ends the connection behind its last SEND. siw resets TCP then if anything of the
-    // peer's has come that it has not read, as notes of room for more: what it had not sent yet is
-    // lost, and rstream waits for it for ever.
+    // rstream's server ends the connection after its last SEND. siw then resets TCP if it has not
+    // read all that came from the peer, e.g. credit updates. What siw had not sent yet is lost, and
+    // rstream waits for it forever.
     if server != Device::Siw {
         let stream = "rstream -p @p -S 65536 -I 20 -C 5 -T v";
         rows.push(
@@ -77,7 +77,7 @@ fn cm(what: &str, server: &str, client: &str, expected: &str) -> Row {
 
 fn perftest(family: Family, what: &str, command: &str, last: u32) -> Row {
     let v6 = if family == Family::V6 { " --ipv6-addr" } else { "" };
-    // -F: do not mind a CPU clock that cannot be read.
+    // `-F`: ignore a CPU frequency that cannot be read.
     let line = format!("{command} -R -F -d @d -p @p{v6}");
     cm(what, &line, &format!("{line} @a"), &format!(" {last} "))
 }

@@ -1,12 +1,12 @@
-//! A program between two VMs: its command lines, and how to see that it went well.
+//! A row of the test matrix: a program between two VMs, its command lines, and how to see success.
 
 use vrdma_lab::vm::addresses::{IP, IP6};
 use vrdma_lab::vm::reach::cm_listens;
 
-/// Which kind of addresses the programs use.
+/// The address family that the programs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4, or GIDs that are such addresses.
+    /// IPv4, or GIDs that are IPv4 addresses.
     V4,
     /// IPv6.
     V6,
@@ -27,7 +27,7 @@ impl Family {
         }
     }
 
-    /// A shell pattern of the GIDs of such an address.
+    /// Returns a shell pattern of the GIDs of this family's addresses.
     pub(super) fn gid_pattern(self) -> &'static str {
         match self {
             Self::V4 => "0000:0000:0000:0000:0000:ffff:*",
@@ -36,26 +36,25 @@ impl Family {
     }
 }
 
-/// How one sees that a server waits for its client.
+/// How to see that a server waits for its client.
 #[derive(Clone, Copy, Debug)]
 pub enum Ready {
     /// It listens on its TCP port.
     Tcp,
     /// It is bound to its UDP port.
     Udp,
-    /// It listens for rdma_cm's connections.
+    /// It listens for connections by rdma_cm.
     Cm,
-    /// It has a QP, as rdma resource shows it with this program's name.
+    /// It has a QP, which `rdma resource` shows with this program name.
     Qp(&'static str),
     /// There is no server.
     NoServer,
 }
 
 impl Ready {
-    /// A shell command that succeeds then.
+    /// Returns a shell command that succeeds when the server waits.
     pub(super) fn condition(self, port: u16) -> Option<String> {
-        // The states of /proc/net: 0A is LISTEN, 07 is what a socket of UDP has as long as it is
-        // not connected.
+        // States in `/proc/net`: 0A is LISTEN, 07 is a UDP socket that is not connected.
         let bound = |protocol: &str, state: &str| {
             format!("grep -q ':{port:04X} .* {state} ' /proc/net/{protocol} /proc/net/{protocol}6")
         };
@@ -71,30 +70,29 @@ impl Ready {
 
 /// A program that runs between two VMs, or within one.
 ///
-/// In command lines `@d` is the RDMA device, `@g` the index of its GID, `@p` a port, `@a` the
-/// server's address, `@o` the client's, and `@4` the server's IPv4 address, for what programs say
-/// to each other over TCP; `@5` is the client's.
+/// Command lines contain placeholders. `@d` is the RDMA device, `@g` its GID index, and `@p` a
+/// port. `@a` is the server's address, and `@o` the client's. `@4` is the server's IPv4 address and
+/// `@5` the client's, for the programs' own TCP connections.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What it shows.
+    /// Its name, which says what it shows.
     pub what: String,
     pub(super) server: String,
-    /// The client's command line, with the words above in it.
+    /// The client's command line, with placeholders.
     pub client: String,
     pub(super) ready: Ready,
-    /// Whether the server goes on after its client, until it is killed.
+    /// Whether the server runs on after its client has ended, until it is killed.
     pub(super) server_stays: bool,
-    /// What the client prints if all is well.
+    /// Text that the client prints on success.
     pub(super) expected: String,
-    /// What succeeds afterwards in the server's VM if all is well.
+    /// A command that then has to succeed in the server's VM.
     pub(super) check: Option<String>,
     /// Seconds that it may take under KVM.
     pub(super) seconds: u64,
 }
 
 impl Row {
-    /// A program whose server and client have these command lines; `expected` is what the client
-    /// prints if all is well.
+    /// Returns a program with these command lines. `expected` is what the client prints on success.
     pub fn new(what: &str, ready: Ready, server: &str, client: &str, expected: &str) -> Self {
         Self {
             what: what.to_owned(),
@@ -108,35 +106,37 @@ impl Row {
         }
     }
 
-    /// The same, with a server that goes on after its client.
+    /// Makes the server one that runs on after its client has ended.
     pub fn server_stays(self) -> Self {
         Self { server_stays: true, ..self }
     }
 
-    /// Whether its server is known by its listening for rdma_cm's connections: two such servers at
-    /// a time are not told apart.
+    /// Whether its server is recognized by listening for rdma_cm connections.
+    ///
+    /// Two such servers at a time cannot be told apart.
     pub fn uses_cm(&self) -> bool {
         matches!(self.ready, Ready::Cm)
     }
 
-    /// The same, and afterwards this command has to succeed in the server's VM.
+    /// Adds a command that has to succeed in the server's VM afterwards.
     pub fn then(self, check: &str) -> Self {
         Self { check: Some(check.to_owned()), ..self }
     }
 
-    /// The same, and it may take so many seconds under KVM.
+    /// Sets the seconds that it may take under KVM.
     pub fn takes(self, seconds: u64) -> Self {
         Self { seconds, ..self }
     }
 
-    /// A program whose client is its server's command line and the server's address.
+    /// Returns a program whose client has the server's command line, followed by the server's
+    /// address.
     pub(super) fn pair(what: &str, command: &str, expected: &str) -> Self {
         Self::new(what, Ready::Tcp, command, &format!("{command} @4"), expected)
     }
 
-    /// One of perftest's, whose last line is that of this size.
+    /// Returns one of perftest's programs. The last line of its table is that of size `last`.
     pub fn perftest(what: &str, command: &str, last: u32) -> Self {
-        // -F: do not mind a CPU clock that cannot be read.
+        // `-F`: ignore a CPU frequency that cannot be read.
         Self::pair(what, &format!("{command} -F -d @d -x @g -p @p"), &format!(" {last} "))
     }
 }

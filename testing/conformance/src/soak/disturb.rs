@@ -1,4 +1,4 @@
-//! What happens while programs run.
+//! Disturbances of running programs.
 
 use std::fmt;
 use std::thread::sleep;
@@ -12,22 +12,22 @@ use vrdma_lab::vm::Pair;
 
 use crate::lineup::{PathMtu, Running, prepare};
 
-/// One of them.
+/// A disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbance {
     /// All clients are killed.
     KillClients,
-    /// All servers are.
+    /// All servers are killed.
     KillServers,
-    /// VM b's driver is removed, and comes back.
+    /// VM b's driver is removed and loaded again.
     RemoveDriver,
     /// VM b is reset.
     Reset,
-    /// VM b's QEMU is killed, and the VM booted afresh.
+    /// VM b's QEMU is killed, and the VM is booted again.
     KillVm,
-    /// VM b's interface, on two hosts its host's cable, is down for so many milliseconds.
+    /// VM b's interface, or with two hosts its host's cable, is down for this many milliseconds.
     LinkDown(u64),
-    /// The backends are stopped for so many milliseconds.
+    /// The backends are stopped for this many milliseconds.
     Stop(u64),
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Disturbance {
 }
 
 impl Disturbance {
-    /// One, or in one of three rounds none.
+    /// Chooses a disturbance. In a third of the rounds there is none.
     pub fn choose(rng: &mut fastrand::Rng) -> Option<Self> {
         Some(match rng.u32(..18) {
             0..3 => Self::KillClients,
@@ -60,7 +60,7 @@ impl Disturbance {
         })
     }
 
-    /// One that leaves VMs and backends as they are.
+    /// Chooses a disturbance that leaves VMs and backends running.
     pub fn in_guests(rng: &mut fastrand::Rng) -> Self {
         match rng.u32(..6) {
             0 => Self::KillClients,
@@ -70,19 +70,20 @@ impl Disturbance {
         }
     }
 
-    /// Whether VM b's driver begins anew.
+    /// Whether VM b's driver is loaded again.
     pub fn begins_anew(&self) -> bool {
         matches!(self, Self::RemoveDriver | Self::Reset | Self::KillVm)
     }
 
-    /// Lets it happen to the pair on which these programs run. VM b is ready for the next ones
-    /// afterwards.
+    /// Executes the disturbance on the pair on which these programs run.
+    ///
+    /// Afterwards VM b is ready for the next programs.
     pub fn happen(self, pair: &mut Pair, running: &[Running]) -> Result<()> {
         let patience = pair.patience(5);
         match self {
             Self::KillClients => {
                 running.iter().try_for_each(|running| running.client.signal(9))?;
-                // What the others do about it.
+                // The servers get some time to react.
                 sleep(Duration::from_millis(300));
             }
             Self::KillServers => {
@@ -125,6 +126,6 @@ fn set_link(pair: &Pair, wired: bool, up: bool) -> Result<()> {
         return pair.wire()?.set_link("b", up);
     }
     let state = if up { "up" } else { "down" };
-    // Linux forgets IPv6 addresses of an interface that goes down.
+    // Linux drops an interface's IPv6 addresses when it goes down.
     pair.b.check(&format!("ip link set dev eth0 {state}"), pair.patience(3)).map(|_| ())
 }

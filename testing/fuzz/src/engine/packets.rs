@@ -146,7 +146,7 @@ impl Lab<'_> {
             230..=244 => Syndrome::Nak(NakCode::RemoteOperationalError),
             _ => Syndrome::Nak(NakCode::InvalidRdRequest),
         };
-        Aeth { syndrome, msn: Msn::truncate(u32::from(kind)) }
+        Aeth { syndrome, msn: AethMsn::truncate(u32::from(kind)) }
     }
 
     /// Delivers an answer to one of the last packets, right or nearly right.

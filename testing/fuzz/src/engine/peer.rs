@@ -95,7 +95,7 @@ impl Lab<'_> {
             5 | 6 => Syndrome::Nak(NakCode::PsnSequenceError),
             _ => Syndrome::Nak(NakCode::RemoteAccessError),
         };
-        Aeth { syndrome, msn: Msn::truncate(self.input.near(u32::from(kind))) }
+        Aeth { syndrome, msn: AethMsn::truncate(self.input.near(u32::from(kind))) }
     }
 }
 

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use vrdma_transport::*;
 use vrdma_wire::iwarp::framing::MAX_FPDU;
 use vrdma_wire::iwarp::num::{Msn, Stag};
-use vrdma_wire::iwarp::rdmap::{Part, Tagged};
+use vrdma_wire::iwarp::rdmap::{SendPart, Tagged};
 use vrdma_wire::iwarp::request::{AtomicOp, AtomicRequest, AtomicResponse, ReadRequest};
-use vrdma_wire::iwarp::{Cause, Deframer, Encoder, Framing, Place, Segment, rdmap};
+use vrdma_wire::iwarp::{Cause, Deframer, Encoder, Framing, Segment, StreamOffset, rdmap};
 use vrdma_wire::num::*;
 use vrdma_wire::roce::Packet;
 
@@ -37,7 +37,7 @@ pub fn stream(data: &[u8]) {
 struct Stream {
     room: usize,
     framing: Framing,
-    place: Place,
+    place: StreamOffset,
     deframer: Deframer,
     buffer: Vec<u8>,
     /// READs and atomics that were sent and not answered.
@@ -122,7 +122,7 @@ struct Lab<'a> {
     stream: Stream,
     /// The peer's framing, and the position of its next FPDU.
     framing: Framing,
-    place: Place,
+    place: StreamOffset,
     /// What the peer has sent and the engine has not taken, in order. Adjacent bytes are joined.
     offered: VecDeque<Came>,
     send_msn: Msn,
@@ -174,7 +174,7 @@ impl<'a> Lab<'a> {
         let stream = Stream {
             room: 0,
             framing: framing_out,
-            place: Place::START,
+            place: StreamOffset::START,
             deframer: Deframer::new(framing_out),
             buffer: vec![0; MAX_FPDU],
             asked: VecDeque::new(),
@@ -193,7 +193,7 @@ impl<'a> Lab<'a> {
             next_id: 0,
             stream,
             framing: framing_in,
-            place: Place::START,
+            place: StreamOffset::START,
             offered: VecDeque::new(),
             send_msn: Msn::FIRST,
             request_msn: Msn::FIRST,
@@ -258,7 +258,7 @@ impl<'a> Lab<'a> {
         let send_msn = Msn(self.input.near(self.send_msn.0));
         match kind % 10 {
             0..=2 => {
-                let part = Part { msn: send_msn, offset: self.input.near(self.offset), last };
+                let part = SendPart { msn: send_msn, offset: self.input.near(self.offset), last };
                 if last {
                     (self.send_msn, self.offset) = (self.send_msn.add(1), 0);
                 } else {

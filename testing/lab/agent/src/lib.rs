@@ -1,13 +1,13 @@
-//! What the supervisor (`xtask`) and the agent inside a test VM say to each other.
+//! The protocol between the supervisor (`xtask`) and the agent in a test VM.
 //!
 //! The link is one byte stream (a virtio-serial port). Everything after the greeting is a
 //! [`Frame`]: a 16-byte header (magic, kind, job, length; little-endian) and a payload. The
-//! supervisor picks job numbers; every job ends with exactly one [`Kind::Exit`].
+//! supervisor picks job numbers. Every job ends with exactly one [`Kind::Exit`].
 //!
-//! A VM may be reset at any byte, so both sides find each other again by a greeting: the supervisor
-//! sends [`greeting`]s with a nonce until the agent answers with [`answer`], which repeats the
-//! nonce and adds the guest's boot id. Whoever hunts for a greeting or an answer throws away what
-//! comes before it.
+//! A VM may be reset at any byte. Both sides find each other again by a greeting. The supervisor
+//! sends [`greeting`]s with a nonce until the agent sends an [`answer`]. The answer repeats the
+//! nonce and adds the guest's boot id. A side that waits for a greeting or an answer discards the
+//! bytes before it.
 
 use std::io::{self, Read};
 
@@ -26,7 +26,7 @@ pub const GREETING_LEN: usize = 16 + 8;
 /// Length of an answer: its first bytes, the nonce and the boot id (text form of a UUID).
 pub const ANSWER_LEN: usize = 16 + 8 + 36;
 
-/// No frame carries more payload than this.
+/// Longest payload of a frame.
 pub const MAX_PAYLOAD: usize = 64 * 1024;
 
 /// Length of a frame's header.
@@ -34,7 +34,7 @@ pub const HEADER_LEN: usize = 16;
 
 const MAGIC: u32 = 0x5652_4446;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -48,8 +48,9 @@ pub enum Kind {
     Stdout = 4,
     /// From the agent: bytes that the job wrote to standard error.
     Stderr = 5,
-    /// From the agent: the job has ended. Payload: exit code (i32), or 256 + the signal that killed
-    /// it, or [`NOT_STARTED`].
+    /// From the agent: the job has ended.
+    ///
+    /// Payload: the exit code (i32), or 256 + the signal that killed it, or [`NOT_STARTED`].
     Exit = 6,
 }
 
@@ -64,19 +65,19 @@ impl Kind {
     }
 }
 
-/// One message.
+/// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is.
+    /// The kind of the message.
     pub kind: Kind,
-    /// The job that it belongs to.
+    /// The number of the message's job.
     pub job: u32,
-    /// The rest.
+    /// The content, which depends on the kind.
     pub payload: Vec<u8>,
 }
 
 impl Frame {
-    /// The frame as bytes. The payload must not be longer than [`MAX_PAYLOAD`].
+    /// Returns the frame as bytes. The payload must not be longer than [`MAX_PAYLOAD`].
     pub fn to_bytes(&self) -> Vec<u8> {
         debug_assert!(self.payload.len() <= MAX_PAYLOAD);
         let mut bytes = Vec::with_capacity(HEADER_LEN + self.payload.len());
@@ -87,8 +88,10 @@ impl Frame {
         bytes
     }
 
-    /// Reads one frame. Bytes that are no frame are an error of kind `InvalidData`: hunt for a
-    /// greeting then.
+    /// Reads one frame.
+    ///
+    /// Bytes that are no frame are an error of kind `InvalidData`. Then the caller has to wait for
+    /// a greeting.
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         let mut header = [0; HEADER_LEN];
         from.read_exact(&mut header)?;
@@ -103,7 +106,7 @@ impl Frame {
     }
 }
 
-/// What the supervisor sends until it is answered.
+/// Returns a greeting, which the supervisor sends until it is answered.
 pub fn greeting(nonce: u64) -> [u8; GREETING_LEN] {
     let mut bytes = [0; GREETING_LEN];
     bytes[..16].copy_from_slice(&GREETING);
@@ -111,8 +114,9 @@ pub fn greeting(nonce: u64) -> [u8; GREETING_LEN] {
     bytes
 }
 
-/// The agent's answer to the greeting with this nonce. `boot_id` is the text of
-/// `/proc/sys/kernel/random/boot_id`.
+/// Returns the agent's answer to the greeting with this nonce.
+///
+/// `boot_id` is the text of `/proc/sys/kernel/random/boot_id`.
 pub fn answer(nonce: u64, boot_id: &str) -> [u8; ANSWER_LEN] {
     let mut bytes = [b' '; ANSWER_LEN];
     bytes[..16].copy_from_slice(&ANSWER);
@@ -123,7 +127,7 @@ pub fn answer(nonce: u64, boot_id: &str) -> [u8; ANSWER_LEN] {
     bytes
 }
 
-/// Reads, and throws away, until `mark` has been read.
+/// Reads and discards bytes until `mark` has been read.
 pub fn hunt(from: &mut impl Read, mark: &[u8; 16]) -> io::Result<()> {
     let mut window = [0; 16];
     let mut filled = 0;

@@ -1,5 +1,7 @@
-//! The agent inside a test VM. `vm-init` starts it as the last thing of the boot, as PID 1: it then
-//! keeps a child of itself running as the real agent and reaps orphans.
+//! The agent in a test VM.
+//!
+//! `vm-init` starts it as PID 1, as the last step of the boot. As PID 1 it keeps a child of itself
+//! running, which is the real agent, and reaps orphans.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -27,7 +29,7 @@ fn main() {
     }
 }
 
-/// PID 1: keep an agent alive, reap what it leaves behind.
+/// Runs as PID 1: restarts the agent when it ends, and reaps orphans.
 fn be_init() -> ! {
     loop {
         let agent = Command::new("/proc/self/exe").spawn();
@@ -41,8 +43,9 @@ fn be_init() -> ! {
     }
 }
 
-/// The port as a stream that never ends: a read of zero bytes means that nobody is connected on the
-/// other side.
+/// The port as a stream that never ends.
+///
+/// A read of zero bytes means that nobody is connected at the other side.
 struct Port(File);
 
 impl Read for Port {
@@ -59,7 +62,7 @@ impl Read for Port {
 type Writer = Arc<Mutex<File>>;
 type Jobs = Arc<Mutex<HashMap<u32, Job>>>;
 
-/// A running job: its process group, and its standard input while that is open.
+/// A running job: its process group, and its standard input as long as it is open.
 struct Job {
     group: Pid,
     stdin: Option<Sender<Vec<u8>>>,
@@ -86,17 +89,17 @@ fn serve() -> io::Result<()> {
     }
 }
 
-/// Why [`serve_frames`] came back.
+/// Why [`serve_frames`] returned.
 enum Next {
-    /// A greeting begins where a frame was due (it has been read up to the nonce).
+    /// A greeting in place of a frame. It has been read up to the nonce.
     Greeting,
-    /// Something else did.
+    /// Other bytes in place of a frame.
     Rubbish,
 }
 
 fn serve_frames(reader: &mut impl Read, writer: &Writer, jobs: &Jobs) -> io::Result<Next> {
     loop {
-        // A frame's header is as long as a greeting's mark.
+        // A frame's header is as long as a greeting's first bytes.
         let mut head = [0; 16];
         reader.read_exact(&mut head)?;
         if head == GREETING {
@@ -159,15 +162,16 @@ fn run(job: u32, command: &[u8], writer: &Writer, jobs: &Jobs) {
     }
 }
 
-/// A thread writes to the job's standard input, since a job that does not read must not stop the
-/// agent.
+/// Starts a thread that writes to the job's standard input.
+///
+/// So a job that does not read cannot stop the agent.
 fn feed(mut stdin: ChildStdin) -> Sender<Vec<u8>> {
     let (sender, receiver) = channel::<Vec<u8>>();
     thread::spawn(move || receiver.iter().try_for_each(|bytes| stdin.write_all(&bytes)));
     sender
 }
 
-/// Copies the job's output until it has ended, then says how.
+/// Copies the job's output until it has ended, then sends its exit value.
 fn watch(job: u32, mut child: Child, writer: &Writer, jobs: &Jobs) {
     let (done, finished) = channel::<()>();
     if let Some(stdout) = child.stdout.take() {
@@ -181,8 +185,8 @@ fn watch(job: u32, mut child: Child, writer: &Writer, jobs: &Jobs) {
         Ok(status) => status.code().unwrap_or_else(|| 256 + status.signal().unwrap_or(0)),
         Err(_) => NOT_STARTED,
     };
-    // What the job wrote is in the pipes now. A daemon that it left behind may hold them open for
-    // ever, so after a while its silence is taken for the end.
+    // The pipes now contain all that the job wrote. A daemon that it left behind may hold them open
+    // for ever, so a pause without output counts as the end.
     for _ in 0..2 {
         if finished.recv_timeout(Duration::from_millis(300)).is_err() {
             break;
@@ -202,7 +206,7 @@ fn copy(mut from: impl Read + Send + 'static, kind: Kind, job: u32, writer: Writ
     });
 }
 
-/// A new supervisor knows nothing of the jobs of the last one.
+/// Kills all jobs: a new supervisor knows nothing of the previous one's jobs.
 fn end_all(jobs: &Jobs) {
     for (_, job) in lock(jobs).drain() {
         let _ = killpg(job.group, Signal::SIGKILL);
@@ -223,7 +227,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The character device of the virtio-serial port called [`PORT`].
+/// Returns the character device of the virtio-serial port called [`PORT`].
 fn find_port() -> io::Result<PathBuf> {
     for _ in 0..200 {
         for entry in fs::read_dir("/sys/class/virtio-ports").into_iter().flatten().flatten() {

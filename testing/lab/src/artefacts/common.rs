@@ -1,4 +1,4 @@
-//! What all builds have in common: where results go, cargo, copies of sources.
+//! Helpers of all builds: the directory for results, cargo, copies of sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use crate::hash::is_output;
 use crate::proc::LONG;
 use crate::{paths, proc, ui};
 
-/// The place of something that is built, the directory made.
+/// Returns the path of a build result. Creates its directory.
 pub fn out(name: &str) -> Result<PathBuf> {
     let directory = paths::vm().join("artefacts");
     paths::make_dir(&directory)?;
     Ok(directory.join(name))
 }
 
-/// Cargo as it was called, in the workspace.
+/// Returns a command for the cargo that started this process, in the workspace.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(paths::workspace()).env("CARGO_TERM_COLOR", "never");
-    // What `cargo run` set for xtask itself is not meant for others.
+    // Removes variables that `cargo run` set for xtask alone.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" || name == "CARGO_MANIFEST_PATH" {
@@ -31,7 +31,7 @@ pub fn cargo() -> Command {
     command
 }
 
-/// A step that says nothing if it was quick, as one that had nothing to do is.
+/// Runs a step that prints nothing if it takes less than 2 s, as a step with nothing to do does.
 pub(super) fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()> {
     let start = std::time::Instant::now();
     let result = ui::unless_quick(what, Some(log), || proc::run_logged(what, command, log, LONG));
@@ -43,7 +43,7 @@ pub(super) fn quiet_step(what: &str, log: &Path, command: Command) -> Result<()>
     result
 }
 
-/// Copies a tree without what a build leaves in it.
+/// Copies a source tree without build output.
 pub fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     paths::make_dir(to)?;
     for entry in fs::read_dir(from)? {
@@ -57,7 +57,7 @@ pub fn copy_sources(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Says that there is nothing to build.
+/// Prints that there are no sources to build, and returns `None`.
 pub(super) fn absent(what: &str) -> Result<Option<PathBuf>> {
     ui::say(&format!("note: there are no sources of {what}"));
     Ok(None)

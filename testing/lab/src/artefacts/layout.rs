@@ -1,4 +1,4 @@
-//! The share of a VM: what was built, where it goes in the VM's root.
+//! Lays out a VM's share: which build result goes where in the VM's root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use super::common::copy_sources;
 use crate::{paths, proc, roots};
 
 impl Artefacts {
-    /// Lays the guest's part out in `share/layer`, as it goes into `/`.
+    /// Lays out the guest's files in `share/layer`, which is copied over `/`.
     pub fn lay_out(&self, share: &Path) -> Result<()> {
         let layer = share.join("layer");
         let put = |from: &Path, to: &str, mode: u32| -> Result<()> {
@@ -56,7 +56,7 @@ impl Artefacts {
     }
 }
 
-/// Lays out the share of a VM that plays a host: the agent, and programs of this machine.
+/// Lays out the share of a VM that acts as a host: the agent, and programs of this machine.
 pub fn lay_out_host(share: &Path, agent: &Path, programs: &[&Path]) -> Result<()> {
     let put = |from: &Path, to: PathBuf| -> Result<()> {
         paths::make_dir(to.parent().context("a file lies in a directory")?)?;
@@ -70,8 +70,9 @@ pub fn lay_out_host(share: &Path, agent: &Path, programs: &[&Path]) -> Result<()
     programs.iter().try_for_each(|program| put(program, layer.join("bin").join(name(program))))
 }
 
-/// Copies a program or module without what only debuggers read: of a module that is nearly all, and
-/// each VM copies it as it boots.
+/// Copies a program or module without its debugging information.
+///
+/// Debugging information is nearly all of a module, and each VM copies the module when it boots.
 pub fn strip_debug(from: &Path, to: &Path) -> Result<()> {
     let mut strip = Command::new("strip");
     strip.arg("--strip-debug").arg("-o").arg(to).arg(from);

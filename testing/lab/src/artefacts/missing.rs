@@ -1,12 +1,14 @@
-//! What has to be made before VMs boot, as a person who waits for it is told.
+//! Announces what has to be built before VMs boot.
 
 use std::path::PathBuf;
 
 use super::{Build, Part, provider_target};
 use crate::{paths, ui};
 
-/// Tells [`ui`] which of the steps before the first VM will have something to make. A step whose
-/// result is there may have something to do all the same, if its sources changed.
+/// Tells [`ui`] which of the steps before the first VM have something to build.
+///
+/// Only missing results count. A step whose result exists may still have something to do, if its
+/// sources changed.
 pub fn announce(without: &[Part], how: Build) {
     let vm = |name: &str| paths::vm().join(name);
     let profile = how.guest_profile();
@@ -21,7 +23,7 @@ pub fn announce(without: &[Part], how: Build) {
         ("the backend", program("vrdma-backend"), Some(Part::Backend)),
         ("the VM agent", program("vrdma-vm-agent"), None),
     ];
-    // The tests' backend is one of the programs of the tests, which are built by another step.
+    // The tests' backend is one of the programs of the tests, which another step builds.
     let is_wanted = |part: &Part| !without.contains(part) && (*part != Part::Backend || how != Build::Tests);
     let wanted = results.iter().filter(|(_, _, part)| part.as_ref().is_none_or(is_wanted));
     let missing = wanted.filter(|(_, result, _)| !result.exists());

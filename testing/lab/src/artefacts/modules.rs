@@ -1,4 +1,4 @@
-//! Kernel modules of ours, which are built out of tree by the guest root's compiler.
+//! Builds the project's kernel modules out of tree, with the guest root's compiler.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::kernel::Kernel;
 use crate::proc::LONG;
 use crate::{image, paths, proc, ui};
 
-/// What the compiler is to warn of, and then sparse.
+/// Make variables that turn on compiler warnings and sparse.
 const CHECKS: [&str; 3] = ["W=1", "C=1", "CHECK=sparse"];
 
 pub(super) fn test_module(kernel: Kernel) -> Result<Option<PathBuf>> {
@@ -41,20 +41,22 @@ pub(super) fn module(kernel: Kernel) -> Result<Option<PathBuf>> {
     kernel_module("the kernel module", "vrdma", "vrdma", &sources, &CHECKS, kernel).map(Some)
 }
 
-/// What was said while the module was built, by make, compiler and sparse. It is built unless it is
-/// there.
+/// Returns the log of the kernel module's build: the output of make, compiler and sparse.
+///
+/// Builds the module unless it is up to date.
 pub fn said_of_module() -> Result<String> {
     let _lock = image::lock()?;
     let module = module(Kernel::Usual)?.context("there are no sources of the kernel module")?;
     paths::read(&log_of(&module))
 }
 
-/// The log of a module's build, which is kept as long as the module is.
+/// Returns the path of a module's build log, which is kept as long as the module.
 fn log_of(module: &Path) -> PathBuf {
     module.with_extension("log")
 }
 
-/// Builds `NAME.ko` for a kernel, with these variables of make; it is kept as `kept`.
+/// Builds `NAME.ko` for a kernel, with these make variables. Stores the result under the name
+/// `kept`.
 pub fn kernel_module(
     what: &str,
     name: &str,
@@ -82,8 +84,9 @@ pub fn kernel_module(
     Ok(result)
 }
 
-/// Builds the kernel module out of tree: the sources are copied, since kbuild writes next to them.
-/// Returns the directory with the result.
+/// Builds a kernel module out of tree, and returns the directory with the result.
+///
+/// Copies the sources first, because kbuild writes next to them.
 fn build_module(sources: &Path, variables: &[&str], log: &Path, kernel: Kernel) -> Result<PathBuf> {
     let work = out("module-build")?;
     paths::remove(&work)?;
@@ -92,8 +95,9 @@ fn build_module(sources: &Path, variables: &[&str], log: &Path, kernel: Kernel) 
     Ok(work)
 }
 
-/// Builds the kernel module where its sources are, and what of it was built before only where it
-/// changed since.
+/// Builds a kernel module in the directory of its sources.
+///
+/// Objects of an earlier build are rebuilt only if their sources changed.
 pub fn build_module_in(work: &Path, variables: &[&str], log: &Path, kernel: Kernel) -> Result<()> {
     let (root, directory) = kernel.headers()?;
     let script = format!(

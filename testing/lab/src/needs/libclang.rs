@@ -1,5 +1,6 @@
-//! Whether bindgen would find a libclang, and one that has its own headers: asked of the crate that
-//! bindgen searches by.
+//! Checks whether bindgen would find a libclang that has its own headers.
+//!
+//! It asks the crate by which bindgen searches.
 
 use std::ffi::c_ulong;
 use std::ptr;
@@ -10,17 +11,18 @@ use clang_sys::{
     clang_parseTranslationUnit,
 };
 
-/// Headers that belong to the compiler: the library alone, without `libclang-common-*-dev`, has
-/// none.
+/// Includes headers that belong to the compiler.
+///
+/// The library alone, without `libclang-common-*-dev`, does not have them.
 const PROBE: &str = "#include <stddef.h>\n#include <stdarg.h>\n";
 
-/// Whether there is a libclang that reads a header.
+/// Whether there is a libclang that can read a header.
 pub fn reads_headers() -> bool {
     if clang_sys::load().is_err() {
         return false;
     }
     let reads = parse();
-    // It fails only if no library is loaded.
+    // An error means only that no library is loaded.
     let _ = clang_sys::unload();
     reads
 }
@@ -61,8 +63,9 @@ mod tests {
         assert!(super::reads_headers());
     }
 
-    /// The test above in a process that looks for libclang in one directory alone: LIBCLANG_PATH is
-    /// the whole process's.
+    /// Runs the test above in a process that looks for libclang in one directory only.
+    ///
+    /// It needs its own process because `LIBCLANG_PATH` applies to a whole process.
     fn found_in(directory: &Path) -> Output {
         let (_, module) = module_path!().split_once("::").expect("a module of this program");
         let test = format!("{module}::what_the_workspace_was_built_with_is_found");
@@ -83,8 +86,8 @@ mod tests {
         let ephemeral = Ephemeral::new(directory);
         let (directory, libclang) = (ephemeral.path(), here());
         std::fs::create_dir(directory).unwrap();
-        // What `libclang-cpp14` brings, by its names; that the library itself can be loaded is no
-        // help.
+        // The names of the libraries in `libclang-cpp14`. That the linked library can be loaded
+        // must not help.
         for name in ["libclang-cpp.so.14", "libclang-cpp.so"] {
             std::os::unix::fs::symlink(&libclang, directory.join(name)).unwrap();
         }

@@ -14,13 +14,13 @@ use crate::{ui, wait};
 
 /// How a backend is started.
 pub struct BackendConfig {
-    /// What its log and its admin socket are called by.
+    /// The name of its log and its admin socket.
     pub name: String,
     /// The guests that it waits for.
     pub guests: Vec<GuestSockets>,
     /// Channels of each guest.
     pub channels: u16,
-    /// More arguments.
+    /// Additional arguments.
     pub arguments: Vec<String>,
 }
 
@@ -30,21 +30,21 @@ pub struct GuestSockets {
     pub name: String,
     /// MAC address of both its functions.
     pub mac: String,
-    /// Another one that its netdev may have.
+    /// Another MAC address that its netdev may have.
     pub extra_mac: String,
     /// The RDMA function's socket.
     pub rdma: PathBuf,
-    /// The Ethernet function's socket; `None` if the guest's Ethernet device is not ours.
+    /// The Ethernet function's socket. `None` if the guest's Ethernet device is not the backend's.
     pub net: Option<PathBuf>,
-    /// Addresses that it may use; any if there is none.
+    /// Addresses that it may use. If the list is empty, it may use any.
     pub gids: Vec<String>,
-    /// VLANs that it may use beside untagged frames.
+    /// VLANs that it may use besides untagged frames.
     pub vlans: &'static [u16],
-    /// Its RDMA function is one of iWARP.
+    /// Whether its RDMA function is an iWARP device.
     pub iwarp: bool,
-    /// The socket of a second function, if it has one of RoCE and one of iWARP.
+    /// The socket of a second function, if it has both a RoCE and an iWARP function.
     pub second: Option<PathBuf>,
-    /// Addresses of the host that it has for that.
+    /// The host's addresses that it uses for iWARP.
     pub host_addresses: Vec<&'static str>,
 }
 
@@ -119,7 +119,7 @@ impl Backend {
         self.proc.id()
     }
 
-    /// Its log.
+    /// Returns the path of its log.
     pub fn log(&self) -> &Path {
         &self.log
     }
@@ -129,13 +129,13 @@ impl Backend {
         Ok(self.proc.try_wait()?.is_none())
     }
 
-    /// The backend's counters.
+    /// Returns the backend's counters.
     pub fn stats(&self) -> Result<serde_json::Value> {
         let mut stream = UnixStream::connect(&self.admin).context("cannot connect to the admin socket")?;
         stream.set_read_timeout(Some(wait::PATIENCE))?;
         stream.write_all(b"stats\n")?;
-        // Up to the end of the stream: then the backend has the connection's descriptor no longer,
-        // which tests count.
+        // This reads up to the end of the stream. After that the backend has closed the
+        // connection's descriptor, which tests count.
         let mut text = String::new();
         stream.read_to_string(&mut text).context("cannot read from the admin socket")?;
         serde_json::from_str(&text).context("the admin socket gave no JSON")

@@ -1,4 +1,4 @@
-//! What a VM's kernel says when it has found a fault.
+//! Fault reports in a VM's kernel log.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use anyhow::{Result, bail};
 
 use super::{Exit, Vm};
 
-/// How each of its reports begins, or a line of it.
+/// Regular expressions for the first line of a report, or for another line of it.
 const REPORTS: &[&str] = &[
     r"\bBUG\b",
     "WARNING:",
     "Oops",
     "Call Trace",
-    // That of a process is "general protection fault ip:".
+    // A process's fault is logged as "general protection fault ip:".
     "general protection fault[,:]",
-    // Whatever else a program does wrong is its own.
+    // Other faults of programs are their own.
     r"(segfault|general protection).* in libvrdma",
     "Kernel panic",
     "KASAN:",
@@ -33,13 +33,14 @@ const REPORTS: &[&str] = &[
     "Kernel memory leak detector disabled",
 ];
 
-/// What a kernel says of the crash of a program that destroys the library's objects behind its
-/// back: it counts its crashes itself.
+/// Crashes of `vr-random`, which are no faults of vrdma.
+///
+/// The program destroys the library's objects behind its back, and counts its crashes itself.
 const ITS_OWN: &str = r"vr-random\[[0-9]+\]:? (segfault|general protection)";
 
-/// The first report in a kernel's messages, with what follows it; `None` if there is none.
+/// Returns the first report in a kernel log, with the lines that follow; `None` if there is none.
 pub fn first(vm: &Vm, patience: Duration) -> Result<Option<String>> {
-    // grep's status is that of the whole, so what cannot be read is looked at first.
+    // grep's status is that of the whole pipe. So dmesg runs first, to see whether it fails.
     let command = format!(
         "dmesg >/dev/null || exit 2; dmesg | grep -vE '{ITS_OWN}' | grep -E -m 1 -B 1 -A 70 '{}'",
         REPORTS.join("|")
@@ -52,7 +53,7 @@ pub fn first(vm: &Vm, patience: Duration) -> Result<Option<String>> {
     }
 }
 
-/// An error if a kernel has reported a fault.
+/// Fails if a kernel has reported a fault.
 pub fn expect_none(vm: &Vm, patience: Duration) -> Result<()> {
     match first(vm, patience)? {
         Some(report) => bail!("VM {}'s kernel: {report}", vm.name()),

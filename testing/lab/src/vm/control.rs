@@ -1,4 +1,4 @@
-//! The supervisor's end of the link to a VM's agent: starts jobs and collects what they write.
+//! The supervisor's end of the link to a VM's agent: starts jobs and collects their output.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use vrdma_vm_agent::{ANSWER, ANSWER_LEN, Frame, HEADER_LEN, Kind, MAX_PAYLOAD, N
 
 use crate::wait;
 
-/// The link to one VM.
+/// The link to a VM's agent.
 pub struct Control {
     writer: Mutex<UnixStream>,
     state: Mutex<State>,
@@ -23,11 +23,11 @@ pub struct Control {
 
 #[derive(Default)]
 struct State {
-    /// What the last greeting said; an answer to another one is stale.
+    /// The nonce of the last greeting. An answer with another nonce is stale.
     nonce: u64,
-    /// The boot that answered the last greeting. `None` while hunting for an answer.
+    /// The boot id of the last greeting's answer. `None` while an answer is awaited.
     boot: Option<String>,
-    /// QEMU is gone.
+    /// QEMU has closed the link.
     closed: bool,
     jobs: HashMap<u32, Sender<Event>>,
     last_job: u32,
@@ -42,15 +42,15 @@ enum Event {
 /// How a command in a VM ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this status.
+    /// It exited with this status.
     Code(i32),
-    /// By this signal.
+    /// This signal killed it.
     Signal(i32),
     /// It could not be started.
     NotStarted,
 }
 
-/// What a command in a VM wrote, and how it ended.
+/// The output of a command in a VM, and how it ended.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// How it ended.
@@ -62,7 +62,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output as text.
+    /// Returns standard output as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
@@ -87,11 +87,13 @@ impl Control {
         Ok(control)
     }
 
-    /// Finds the agent, of another boot than `not` if given. All jobs are lost.
+    /// Waits for an answer of the agent, and returns the boot id. All jobs are lost.
+    ///
+    /// If `not` is given, the boot id has to differ from it.
     pub fn greet(&self, not: Option<&str>, timeout: Duration) -> Result<String> {
-        // Nobody reads before the agent runs: greetings must not fill the link, which takes only so
-        // many of them, however long a busy machine takes to boot. So they come the less often the
-        // longer it takes.
+        // Before the agent runs, nobody reads from the link, which has room for few greetings. They
+        // must not fill it, however long a busy machine takes to boot. So the pauses between
+        // greetings grow.
         const LONGEST: Duration = Duration::from_millis(400);
         const PART: u32 = 20;
         let start = Instant::now();
@@ -116,7 +118,7 @@ impl Control {
                 _ if Instant::now() > deadline => bail!("no word from the VM's agent for {timeout:?}"),
                 _ => {}
             }
-            // The boot that is to go still answers.
+            // The old boot still answers.
             let goes = state.boot.is_some();
             drop(state);
             if goes {
@@ -165,7 +167,7 @@ impl Control {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reader thread: takes the stream apart until QEMU closes it.
+    /// Parses the stream until QEMU closes it. Runs in the reader thread.
     fn read(&self, mut stream: UnixStream) {
         let mut buffer = Vec::new();
         let mut chunk = vec![0; MAX_PAYLOAD];
@@ -183,7 +185,7 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Handles what the bytes begin with and says how long it is; `None` if more is needed.
+    /// Handles the next message in the bytes and returns its length. `None` if it is incomplete.
     fn take_one(&self, bytes: &[u8]) -> Option<usize> {
         let mut state = self.state();
         if bytes.len() >= ANSWER.len() && bytes.starts_with(&ANSWER) {
@@ -208,13 +210,13 @@ impl Control {
                 Some(length)
             }
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => None,
-            // The rest of a frame that a reset cut off.
+            // This is the rest of a frame that a reset cut off.
             Err(_) => Some(1),
         }
     }
 }
 
-/// Hands a frame to its job. One that nobody waits for any more is dropped.
+/// Delivers a frame to its job. Drops it if nobody waits for the job any more.
 fn deliver(state: &mut State, frame: Frame) {
     let Some(job) = state.jobs.get(&frame.job) else { return };
     let event = match frame.kind {
@@ -248,7 +250,7 @@ pub struct Job {
     echo: Option<Echo>,
 }
 
-/// Prints whole lines, with a prefix.
+/// Prints output as whole lines, with a prefix.
 struct Echo {
     prefix: String,
     line: Vec<u8>,
@@ -266,7 +268,7 @@ impl Echo {
     fn print(&mut self) {
         let mut stdout = std::io::stdout().lock();
         for line in String::from_utf8_lossy(&self.line).lines() {
-            // Nobody left to read it is no reason to stop.
+            // An error is ignored: work goes on if nobody reads the output.
             let _ = writeln!(stdout, "{}{line}", self.prefix);
         }
         self.line.clear();
@@ -274,12 +276,12 @@ impl Echo {
 }
 
 impl Job {
-    /// Prints what the job writes as it comes, each line with this before it.
+    /// Prints the job's output as it arrives, each line with this prefix.
     pub fn echo(&mut self, prefix: &str) {
         self.echo = Some(Echo { prefix: prefix.to_owned(), line: Vec::new() });
     }
 
-    /// Waits for the end. On time-out the job is killed, and the error tells what it wrote.
+    /// Waits for the end. On time-out it kills the job, and the error contains the job's output.
     pub fn wait(mut self, timeout: Duration) -> Result<Output> {
         let ended = self.pump(timeout, |_| false)?;
         if !ended {
@@ -309,7 +311,7 @@ impl Job {
         self.pump(Duration::ZERO, |_| false)
     }
 
-    /// What the job has written so far (up to the last wait).
+    /// Returns what the job had written by the last wait.
     pub fn so_far(&self) -> &Output {
         &self.output
     }
@@ -329,7 +331,7 @@ impl Job {
         self.control.send_frame(Kind::Signal, self.id, &signal.to_le_bytes())
     }
 
-    /// Takes events until the job ends (true), `enough` says so, or time is up.
+    /// Takes events until the job ends (true), `enough` returns true, or time is up.
     fn pump(&mut self, timeout: Duration, enough: impl Fn(&Output) -> bool) -> Result<bool> {
         let deadline = Instant::now() + timeout;
         while !self.ended {

@@ -1,4 +1,4 @@
-//! Where the files of a run are: logs and what the VMs share, and sockets.
+//! The directories of a run: logs and the VMs' share, and sockets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,39 +8,42 @@ use anyhow::{Context, Result};
 use crate::paths;
 use crate::proc::Ephemeral;
 
-/// Where a demo puts what passes the wire, in its run's directory.
+/// Name of the capture of a demo's wire, in the run's directory.
 pub const CAPTURE: &str = "wire.pcap";
 
-/// One of the pairs that a process has at a time: each has its own directories.
+/// The number of one of the pairs that a process runs at the same time.
+///
+/// Each pair has its own directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lane(pub u8);
 
 impl Lane {
-    /// A name that begins so, of this lane.
+    /// Returns a file name of this pair that begins with `begin`.
     fn name(self, begin: &str) -> String {
         if self.0 == 0 { begin.to_owned() } else { format!("{begin}.{}", self.0) }
     }
 }
 
-/// The process that a name is of, which begins so.
+/// Returns the process id in a name that begins with `begin`.
 fn process_of(name: &str, begin: &str) -> Option<u32> {
     name.strip_prefix(begin)?.split('.').next()?.parse().ok()
 }
 
-/// A new directory for the logs of a run; old ones but a few are removed.
+/// Makes a new directory for the logs of a run, and removes most of the old ones.
 pub fn run_directory(lane: Lane) -> Result<PathBuf> {
     let directory = current(lane);
-    // Whoever says where the logs go keeps them too. One lane is enough for it.
+    // If the user names the directory of the logs, nothing is removed. One pair of a process is
+    // enough to remove old ones.
     if lane == Lane::default() && std::env::var_os(paths::LOGS).is_none() {
         remove_old()?;
     }
-    // A second pair of the same process starts over.
+    // The next pair of this process replaces the directory.
     paths::remove(&directory)?;
     paths::make_dir(&directory.join("share"))?;
     Ok(directory)
 }
 
-/// Where the files of this process's run are.
+/// Returns the directory of this process's run.
 fn current(lane: Lane) -> PathBuf {
     match std::env::var_os(paths::LOGS) {
         Some(_) => paths::logs().join(lane.name("vms")),
@@ -48,21 +51,22 @@ fn current(lane: Lane) -> PathBuf {
     }
 }
 
-/// Moves the logs of a lane's last run to where no later run removes them; from where to where, if
-/// there are some. Its VMs have ended.
+/// Moves the logs of the last run to `to`, where no later run removes them.
+///
+/// Returns both directories, or `None` if there are no logs. The VMs must have ended.
 pub fn keep_run(lane: Lane, to: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     let from = current(lane);
     if !from.exists() {
         return Ok(None);
     }
-    // What was built is large, and the same for all.
+    // The share contains the build results. It is large, and the same for all runs.
     paths::remove(&from.join("share"))?;
     paths::remove(to)?;
     fs::rename(&from, to).with_context(|| format!("cannot move {}", from.display()))?;
     Ok(Some((from, to.to_owned())))
 }
 
-/// Of runs whose processes have ended the last ones stay.
+/// Removes directories of runs whose processes have ended, except the last ones.
 fn remove_old() -> Result<()> {
     const KEPT: usize = 8;
     let vm = paths::vm();
@@ -78,17 +82,17 @@ fn remove_old() -> Result<()> {
     for (_, path) in old.iter().rev().skip(KEPT) {
         paths::remove(path)?;
     }
-    // Captures are large: only the last run's stays.
+    // Captures are large: only that of the last run stays.
     for (_, path) in old.iter().rev().skip(1) {
         paths::remove(&path.join(CAPTURE))?;
     }
     Ok(())
 }
 
-/// A directory with a short path for sockets. Those of xtasks that were killed are removed.
+/// Makes a directory with a short path for sockets. Removes those of killed xtasks.
 pub fn socket_directory(lane: Lane) -> Result<Ephemeral> {
     let parent = std::env::temp_dir();
-    // Of two lanes that remove the same, one would not find it.
+    // Two pairs must not remove the same directory: one would not find it.
     let old = if lane == Lane::default() { Some(fs::read_dir(&parent)?) } else { None };
     for entry in old.into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -12,33 +12,34 @@ use super::router::Router;
 use super::wire::{Namespace, Wire};
 use crate::device::Device;
 
-/// The VLANs of each VM. The third one's is not that of the first.
+/// The VLANs of each VM. The third VM's VLAN is not that of the first one.
 const VLANS: [&[u16]; 3] = [&[10], &[10, 20], &[20]];
 /// A host's interface to the wire.
 const UPLINK: &str = "uplink";
-/// A host's interface to the wire of its own TCP.
+/// A host's interface to the wire of its kernel's TCP.
 const TCP: &str = "tcp";
 
-/// What the VMs run on; the namespace of each host that is one.
+/// Backends, wires and namespaces of the hosts. An entry is `None` if the host has no namespace.
 pub struct Hosts {
     pub(super) backends: Vec<Backend>,
-    /// What RDMA goes over between hosts.
+    /// The wire of RDMA between hosts.
     pub(super) wire: Option<Wire>,
-    /// What the VMs' Ethernet devices go over, if that is another: hosts that have their VM's
-    /// addresses are on none with the VMs.
+    /// The wire of the VMs' Ethernet devices, if it is another one.
+    ///
+    /// Hosts that have their VM's addresses must not share a wire with the VMs.
     pub(super) ethernet: Option<Wire>,
-    /// What joins the wires of two hosts that are not on one.
+    /// The router, if the hosts are on two wires.
     pub(super) router: Option<Router>,
     pub(super) topology: Topology,
     pub(super) namespaces: [Option<Namespace>; 2],
 }
 
-/// The socket of the second function of a guest that has both.
+/// Returns the socket of the second function, if a guest has both functions.
 pub(super) fn second(sockets: &Path, name: &str) -> PathBuf {
     sockets.join(format!("{name}.iwarp"))
 }
 
-/// What a backend is started with.
+/// The arguments that all backends of a pair share.
 struct Start<'a> {
     program: Option<&'a Path>,
     sockets: &'a Path,
@@ -82,7 +83,7 @@ impl Start<'_> {
 }
 
 impl Hosts {
-    /// Starts what a pair's configuration wants.
+    /// Starts backends and wires for a pair's configuration.
     pub(super) fn start(
         program: Option<&Path>,
         sockets: &Path,
@@ -116,7 +117,7 @@ impl Hosts {
                     hosts.router = Some(Router::new(&wire, directory, &[IP, IP6])?);
                 }
                 hosts.wire = Some(wire);
-                // The host answers for the VM's addresses, so the netdevs have a wire of their own.
+                // The host answers for the VM's addresses, so the netdevs need a wire of their own.
                 let kernels = tcp.filter(|tcp| *tcp == Tcp::Kernel);
                 hosts.ethernet = kernels.map(|_| Wire::new()).transpose()?;
                 for (index, device) in devices.into_iter().enumerate() {
@@ -127,7 +128,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// One host with both VMs' addresses.
+    /// Starts one host that has both VMs' addresses.
     fn one_of_iwarp(&mut self, start: &Start<'_>, tcp: Tcp) -> Result<()> {
         ensure!(tcp == Tcp::Kernel, "the backend's own TCP wants a wire between two hosts");
         let host = Namespace::new("host")?;
@@ -142,7 +143,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Joins a VM's host to the wires: one with a backend, or the VM's kernel itself.
+    /// Connects a VM's host to the wires: a host with a backend, or the VM's kernel itself.
     fn plug(&mut self, start: &Start<'_>, index: usize, device: Device) -> Result<()> {
         let near = self.wire.as_ref().context("hosts are joined by a wire")?;
         let wire = self.router.as_ref().filter(|_| index > 0).map_or(near, Router::wire);
@@ -169,7 +170,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether the VM has our device.
+    /// Whether the VM has the vrdma device.
     pub(super) fn serves(&self, index: usize) -> bool {
         match self.topology {
             Topology::OneHost => !self.backends.is_empty(),
@@ -177,7 +178,7 @@ impl Hosts {
         }
     }
 
-    /// The VM's Ethernet device.
+    /// Returns how the VM's Ethernet device is attached.
     pub(super) fn net(&self, index: usize, sockets: &Path) -> Net {
         let name = NAMES[index];
         match (self.topology, &self.wire) {
@@ -194,18 +195,20 @@ impl Hosts {
     }
 }
 
-/// The host of a VM where each has its own: the third one is on the first one's.
+/// Returns the host of a VM if there are two hosts. The third VM is on the first one's host.
 fn host(index: usize) -> usize {
     index % 2
 }
 
-/// VLANs that a guest may use; a VM's second guest has none.
+/// Returns the VLANs that a guest may use. A VM's second guest has none.
 fn vlans(index: usize) -> &'static [u16] {
     VLANS.get(index).copied().unwrap_or_default()
 }
 
-/// Addresses that a guest may use: its own, those that a test gives VM b for a while, and those in
-/// its VLANs.
+/// Returns the addresses that a guest may use.
+///
+/// These are its own addresses, its addresses in VLANs, and those that a test gives VM b for a
+/// while.
 fn gids(index: usize) -> Vec<String> {
     let own = [format!("10.77.0.{}", index + 1), format!("fd77::{}", index + 1)];
     let more = (index == 1).then(|| ["10.77.1.9", "fd77::9"].map(str::to_owned)).into_iter().flatten();

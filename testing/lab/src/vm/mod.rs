@@ -1,4 +1,4 @@
-//! VMs: boot, run commands inside, reset, kill.
+//! Test VMs: boots them, runs commands in them, resets and kills them.
 
 pub mod addresses;
 pub mod backend;
@@ -37,7 +37,7 @@ pub use qemu::{Net, Places, RdmaDevice, VmConfig};
 pub use qmp::Qmp;
 pub use uplink::Uplink;
 
-/// How long a VM may take to boot under KVM, on a machine that has much else to do.
+/// How long a VM may take to boot under KVM, on a busy machine.
 const BOOT: Duration = Duration::from_secs(36);
 
 /// A running VM. Dropping it kills it.
@@ -50,10 +50,10 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Starts QEMU. Several VMs can be started before the first is waited for.
+    /// Starts QEMU. Several VMs can be started before the first one is waited for.
     ///
-    /// `sockets` is a directory with a short path (a socket's may not exceed 107 bytes), `logs` any
-    /// directory.
+    /// `sockets` is a directory with a short path (a socket's path may not exceed 107 bytes).
+    /// `logs` is any directory.
     pub fn start(config: VmConfig, image: &Image, accel: Accel, sockets: &Path, logs: &Path) -> Result<Self> {
         let name = &config.name;
         let places = Places {
@@ -98,27 +98,27 @@ impl Vm {
         Ok(vm)
     }
 
-    /// The VM's name.
+    /// Returns the VM's name.
     pub fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// What it was started with.
+    /// Returns the configuration that it was started with.
     pub fn config(&self) -> &VmConfig {
         &self.config
     }
 
-    /// Where its sockets and logs are.
+    /// Returns the paths of its sockets and logs.
     pub fn places(&self) -> &Places {
         &self.places
     }
 
-    /// A connection to QEMU's monitor, which takes one at a time.
+    /// Connects to QEMU's monitor, which accepts one connection at a time.
     pub fn monitor(&self) -> Result<Qmp> {
         Qmp::connect(&self.places.monitor)
     }
 
-    /// QEMU's process id.
+    /// Returns QEMU's process id.
     pub fn pid(&self) -> u32 {
         self.qemu.id()
     }
@@ -128,13 +128,14 @@ impl Vm {
         self.control.run(command).with_context(|| self.complaint("cannot run a command"))
     }
 
-    /// Runs a shell command line to its end; how it ended is in the [`Output`].
+    /// Runs a shell command line to its end. The [`Output`] says how it ended.
     pub fn exec(&self, command: &str, timeout: Duration) -> Result<Output> {
         self.spawn(command)?.wait(timeout).with_context(|| self.complaint("a command failed"))
     }
 
-    /// [`Self::exec`], where anything but exit status 0 is an error with the output in it. Returns
-    /// standard output.
+    /// Runs a shell command line to its end. Returns standard output.
+    ///
+    /// Any exit but status 0 is an error, which contains the output.
     pub fn check(&self, command: &str, timeout: Duration) -> Result<String> {
         let output = self.exec(command, timeout)?;
         if !output.success() {
@@ -148,11 +149,12 @@ impl Vm {
     /// Resets the machine at once, as a crash would (sysrq b), and waits until it has booted again.
     pub fn reset(&mut self) -> Result<()> {
         let before = self.boot.take();
-        // A greeting, or the end of the job here, kills the job's process group, on a busy machine
-        // before it is at work: so it has a session of its own when it says so.
+        // A greeting, or the drop of the job here, kills the job's process group. On a busy machine
+        // that might come before the reset. So the command first gets a session of its own, and
+        // then prints.
         let command = "setsid sh -c 'echo resetting; sleep 1; echo b >/proc/sysrq-trigger'";
         let patience = Duration::from_secs(20).max(Duration::from_secs(4) * self.config.slowness);
-        // If this is lost in the reset, it has happened.
+        // An error is ignored: if the job is lost in the reset, the reset has happened.
         drop(self.spawn(command)?.wait_for("resetting", patience));
         let patience = BOOT * self.config.slowness;
         let boot = self.control.greet(before.as_deref(), patience);
@@ -165,8 +167,9 @@ impl Vm {
         self.qemu.kill().map(|_| ())
     }
 
-    /// The last lines of the kernel's messages: from inside if the VM answers, else from the
-    /// console.
+    /// Returns the last lines of the kernel log.
+    ///
+    /// They come from inside if the VM answers, else from the console.
     pub fn dmesg(&self, lines: usize) -> String {
         let inside =
             self.spawn(&format!("dmesg | tail -n {lines}")).and_then(|job| job.wait(Duration::from_secs(5)));

@@ -1,5 +1,6 @@
-//! A VM in the role of a host, with an emulated NIC on PCI behind an IOMMU, and a VM with
-//! `rdma_rxe` at the other end of its cable.
+//! A VM that acts as a host, and a peer VM with `rdma_rxe` at the other end of its cable.
+//!
+//! The host has an emulated NIC on PCI behind an IOMMU.
 
 mod machine;
 mod relay;
@@ -25,20 +26,20 @@ pub use machine::Nic;
 use machine::{ID, PORT, host_config, peer_config};
 pub use relay::Relay;
 
-/// The guest of the daemon, as the test programs know it, and the peer.
+/// The daemon's guest, with the addresses that the test programs expect.
 const GUEST: &str = "10.0.0.1";
 const GUEST_MAC: &str = "52:54:00:00:00:01";
-/// Another guest of the daemon, which sends to itself.
+/// Another guest of the daemon. It sends to itself.
 const OTHER: &str = "10.0.0.3";
 const OTHER_MAC: &str = "52:54:00:00:00:03";
-/// IP packets on the cable: room for path MTU 4096 with all headers.
+/// MTU of the cable: path MTU 4096 with all headers fits.
 const MTU: u32 = 4200;
 
-/// The two VMs. Fields drop in this order.
+/// The host VM and its peer VM. Fields drop in this order.
 pub struct NicLab {
-    /// The host.
+    /// The VM that acts as a host.
     pub host: Vm,
-    /// The other host.
+    /// The VM at the other end of the cable.
     pub peer: Vm,
     nic: Nic,
     accel: Accel,
@@ -81,12 +82,12 @@ impl NicLab {
         Ok(lab)
     }
 
-    /// A time limit for what takes so long under KVM.
+    /// Returns a time limit for something that takes this many seconds under KVM.
     pub fn patience(&self, seconds: u64) -> Duration {
         Duration::from_secs(seconds) * 3 * self.accel.slowness()
     }
 
-    /// What is done with the lab; after a failure with what the VMs' kernels say.
+    /// Returns the result. Prints the ends of the VMs' kernel logs if it is an error.
     pub fn explained<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             for vm in [&self.host, &self.peer] {
@@ -97,14 +98,14 @@ impl NicLab {
         result
     }
 
-    /// What passed the cable so far.
+    /// Returns the file that records what passes the cable.
     pub fn capture(&self) -> PathBuf {
         self.directory.join(CAPTURE)
     }
 
     fn prepare_peer(&mut self) -> Result<()> {
         let patience = self.patience(6);
-        // Nobody answers for the guest: it has no network stack.
+        // The guest has no network stack, so nobody would answer for its address.
         let commands = format!(
             "ip link set eth0 mtu {MTU} && ip neighbour replace {GUEST} lladdr {GUEST_MAC} dev eth0 nud permanent"
         );
@@ -114,7 +115,7 @@ impl NicLab {
         Ok(())
     }
 
-    /// Gives the NIC to vfio-pci, with the IOMMU on.
+    /// Binds the NIC to vfio-pci, and checks that it is behind an IOMMU.
     pub fn bind(&self) -> Result<()> {
         const BIND: &str = "set -e
             modprobe -a vfio-pci vfio_iommu_type1
@@ -133,9 +134,9 @@ impl NicLab {
         Ok(())
     }
 
-    /// Starts the daemon on the NIC, with these arguments besides, and waits until it is ready.
+    /// Starts the daemon on the NIC, with additional arguments, and waits until it is ready.
     ///
-    /// Of several workers guest b has the first, guest a the second.
+    /// If there are several workers, guest b has the first one, and guest a the second one.
     pub fn daemon(&self, arguments: &str) -> Result<Job> {
         let count = workers();
         let workers = if count > 1 { [",worker=1", ",worker=0"] } else { [""; 2] };
@@ -158,19 +159,19 @@ impl NicLab {
         Ok(job)
     }
 
-    /// The end of what the daemon said.
+    /// Returns the last lines of the daemon's log.
     pub fn daemon_log(&self) -> String {
         self.host.check("tail -n 25 /run/daemon.log", self.patience(2)).unwrap_or_default()
     }
 
-    /// What the peer counted, after a failure.
+    /// Returns the peer's counters, to be shown after a failure.
     pub fn peer_counters(&self) -> String {
         const SHOW: &str =
             "ip -s link show eth0; cd /sys/class/infiniband/rxe0/ports/1/hw_counters && grep -v '^0$' *";
         self.peer.exec(SHOW, self.patience(2)).map(|output| output.text()).unwrap_or_default()
     }
 
-    /// The daemon's counters.
+    /// Returns the daemon's counters.
     pub fn stats(&self) -> Result<Value> {
         let text = self.host.check("vrdma-test-guest stats /run/admin", self.patience(2))?;
         serde_json::from_str(&text).context("the admin socket gave no JSON")
@@ -195,22 +196,24 @@ impl NicLab {
         self.qmp.execute("set_link", json!({ "name": ID, "up": up })).map(|_| ())
     }
 
-    /// Takes the NIC out: asks the host for it, which asks whoever has it, and waits until it is
-    /// gone.
+    /// Removes the NIC, and waits until it is gone.
+    ///
+    /// The request goes to the host's kernel, which asks the NIC's user to release it.
     pub fn unplug(&mut self) -> Result<()> {
         self.qmp.execute("device_del", json!({ "id": ID }))?;
         let gone = format!("while [ -e /sys/bus/pci/devices/{ADDRESS} ]; do sleep 0.1; done");
-        // The host waits 5 s whether the button is pressed again.
+        // The host waits 5 s for a second press of the attention button, which would cancel the
+        // removal.
         self.host.check(&gone, self.patience(15)).context("the host does not let the NIC go").map(|_| ())
     }
 
-    /// Puts a NIC in again, and waits until the host has it.
+    /// Plugs a NIC in again, and waits until the host has it.
     pub fn plug(&mut self) -> Result<()> {
         let mut properties = json!({ "id": ID, "bus": PORT, "netdev": ID });
         for property in self.nic.device().split(',').skip(1) {
             let (name, value) = property.split_once('=').context("a property has a value")?;
             properties[name] = match value {
-                // This one may be `auto`, too, and so is a word.
+                // `disable-legacy` is a string, because it may also be `auto`.
                 "on" if name != "disable-legacy" => true.into(),
                 value => value.into(),
             };
@@ -221,10 +224,11 @@ impl NicLab {
         self.host.check(&there, self.patience(15)).context("the host does not find the NIC").map(|_| ())
     }
 
-    /// Fails if the IOMMU kept the NIC from memory: it used some that was not its own any more.
+    /// Fails if the IOMMU blocked an access of the NIC, i.e. the NIC used memory that it no longer
+    /// owned.
     ///
-    /// Address 0 is none of a process: QEMU's vmxnet3 looks there for what its driver shares with
-    /// it, as long as it was told of nothing.
+    /// Faults at address 0 are ignored, because no process maps it. There QEMU's vmxnet3 looks for
+    /// the area that it shares with its driver, as long as the driver has not announced one.
     pub fn expect_no_faults(&self) -> Result<()> {
         const FAULTS: &str = "dmesg | grep 'DMAR: .*fault addr' | grep -v 'fault addr 0x0 ' || true";
         let faults = self.host.check(FAULTS, self.patience(2))?;
@@ -232,26 +236,26 @@ impl NicLab {
         Ok(())
     }
 
-    /// Starts the guest that sends to itself.
+    /// Starts guest b, which sends to itself.
     pub fn alone(&self) -> Result<Job> {
         let mut job = self.host.spawn("exec vrdma-test-guest alone /run/b")?;
         job.wait_for("ready", self.patience(4)).context("guest b does not start")?;
         Ok(job)
     }
 
-    /// A port for a program to listen at.
+    /// Returns an unused port for a program to listen on.
     fn port(&mut self) -> u16 {
         self.ports += 1;
         self.ports
     }
 
-    /// The checked ping-pong of all operations of RC, for some seconds.
+    /// Runs the checked ping-pong of all RC operations for some seconds.
     pub fn turns(&self, seconds: u32) -> Result<()> {
         let (guest, peer) = self.start_turns(seconds, 2)?.finish(self.patience(15))?;
         both(&guest, &peer)
     }
 
-    /// Begins one with so many QPs.
+    /// Starts the checked ping-pong with this number of QPs.
     pub fn start_turns(&self, seconds: u32, qps: u32) -> Result<Relay> {
         let guest = self.host.spawn("exec vrdma-test-guest turns /run/a")?;
         let peer =
@@ -259,7 +263,7 @@ impl NicLab {
         Ok(Relay::new(guest, peer))
     }
 
-    /// A server of `ibv_SERVICE_pingpong` sends back what it gets.
+    /// Sends messages to a server of `ibv_SERVICE_pingpong`, which sends them back.
     pub fn echo(&mut self, service: &str, size: u32, mtu: u32, messages: u32) -> Result<()> {
         let port = self.port();
         let server = format!(
@@ -287,7 +291,8 @@ impl NicLab {
         both(&guest, &server.wait(self.patience(5))?)
     }
 
-    /// Packets whose checksums the device fills in; the peer takes only right ones.
+    /// Sends packets whose checksums the device fills in, and checks that the peer finds them
+    /// right.
     pub fn packets(&self, protocol: &str) -> Result<()> {
         let before = self.received(protocol)?;
         let command = format!("vrdma-test-guest packets /run/a-net {protocol}");
@@ -304,9 +309,10 @@ impl NicLab {
         }
     }
 
-    /// Packets of a protocol that the peer's kernel has seen, and those whose checksum was wrong.
+    /// Returns the numbers of a protocol's good packets and wrong checksums, counted by the peer's
+    /// kernel.
     fn received(&self, protocol: &str) -> Result<[u64; 2]> {
-        // UDP counts what no program listens to; of TCP each packet is a segment.
+        // UDP counts datagrams to a port without a program. For TCP each packet is a segment.
         let (good, bad) =
             if protocol == "udp" { ("NoPorts", "InCsumErrors") } else { ("InSegs", "InCsumErrors") };
         let snmp = self.peer.check("cat /proc/net/snmp", self.patience(2))?;
@@ -322,9 +328,9 @@ impl NicLab {
     }
 }
 
-/// Where the NIC is: the first device of the first port's bus.
+/// The NIC's PCI address: the first device on the first port's bus.
 const ADDRESS: &str = "0000:01:00.0";
-/// How many packets `vrdma-test-guest packets` sends.
+/// Number of packets that `vrdma-test-guest packets` sends.
 const PACKETS: u64 = 50;
 
 fn both(guest: &Output, peer: &Output) -> Result<()> {

@@ -1,5 +1,4 @@
-//! Two VMs, on one backend or on two hosts that a wire joins, as the demos and the VM tests use
-//! them.
+//! A pair of VMs for demos and tests, on one backend or on two hosts that a wire joins.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -25,18 +24,18 @@ use crate::{needs, older, paths, siw, ui};
 
 /// Two running VMs, their backends and their files.
 ///
-/// Fields drop in this order: VMs first, so that the backend sees them leave.
+/// Fields drop in this order: the VMs come first, so that the backend sees them leave.
 pub struct Pair {
-    /// The first VM, 10.77.0.1; the server in most tests.
+    /// The first VM, 10.77.0.1. It is the server in most tests.
     pub a: Vm,
     /// The second VM, 10.77.0.2.
     pub b: Vm,
-    /// The third one, if the pair has it.
+    /// The third VM, if the pair has one.
     pub c: Option<Vm>,
     backends: Vec<Backend>,
     _hosts: [Option<Namespace>; 2],
     wire: Option<Wire>,
-    /// What joins the VMs' Ethernet devices, where that is another wire.
+    /// The wire of the VMs' Ethernet devices, if it is another one.
     _ethernet: Option<Wire>,
     router: Option<Router>,
     topology: Topology,
@@ -109,7 +108,7 @@ impl Pair {
         })
     }
 
-    /// The VM called `a` or `b`.
+    /// Returns the VM called `a` or `b`.
     pub fn vm(&mut self, name: &str) -> Result<&mut Vm> {
         match name {
             "a" => Ok(&mut self.a),
@@ -118,12 +117,12 @@ impl Pair {
         }
     }
 
-    /// All its VMs.
+    /// Returns all VMs of the pair.
     pub fn vms(&self) -> impl Iterator<Item = &Vm> {
         [&self.a, &self.b].into_iter().chain(&self.c)
     }
 
-    /// Kills a VM's QEMU, if it still runs, and boots the VM afresh.
+    /// Kills a VM's QEMU, if it still runs, and boots the VM again.
     pub fn reboot(&mut self, name: &str) -> Result<()> {
         let config = {
             let vm = self.vm(name)?;
@@ -135,47 +134,47 @@ impl Pair {
         Ok(())
     }
 
-    /// The backend, if the pair has one; of two, VM a's.
+    /// Returns the backend, if the pair has one. If there are two, returns VM a's.
     pub fn backend(&mut self) -> Result<&mut Backend> {
         self.backends.first_mut().context("this pair runs without the backend")
     }
 
-    /// All backends: none, one, or on two hosts those of VM a and VM b.
+    /// Returns all backends: none, one, or those of VM a and VM b on two hosts.
     pub fn backends(&mut self) -> &mut [Backend] {
         &mut self.backends
     }
 
-    /// The wire between the hosts, if there are two.
+    /// Returns the wire between the hosts, if there are two.
     pub fn wire(&self) -> Result<&Wire> {
         self.wire.as_ref().context("these VMs share a host: there is no wire")
     }
 
-    /// The router between the hosts, if there is one.
+    /// Returns the router between the hosts, if there is one.
     pub fn router(&mut self) -> Result<&mut Router> {
         self.router.as_mut().context("between these VMs there is no router")
     }
 
-    /// Index of a VM of this pair: 0 is a, 1 is b.
+    /// Returns the index of a VM of this pair: 0 is a, 1 is b.
     pub fn index(&self, vm: &Vm) -> usize {
         usize::from(vm.name() == self.b.name())
     }
 
-    /// Whether the VMs' devices are of iWARP.
+    /// Whether the VMs have iWARP devices.
     pub fn is_iwarp(&self) -> bool {
         self.iwarp.is_some()
     }
 
-    /// Whose TCP our devices of iWARP go over.
+    /// Returns whose TCP carries the connections of vrdma's iWARP devices.
     pub fn tcp(&self) -> Option<Tcp> {
         self.iwarp
     }
 
-    /// The RDMA device that a VM has.
+    /// Returns the RDMA device of a VM.
     pub fn device(&self, vm: &Vm) -> Device {
         self.devices()[self.index(vm)]
     }
 
-    /// The RDMA devices of VMs a and b.
+    /// Returns the RDMA devices of VMs a and b.
     pub fn devices(&self) -> [Device; 2] {
         match self.topology {
             Topology::OneHost if self.backends.is_empty() => [Device::Rxe; 2],
@@ -184,56 +183,57 @@ impl Pair {
         }
     }
 
-    /// The backend's socket for a guest that is not a VM.
+    /// Returns the backend's socket for a guest that is not a VM.
     pub fn third_socket(&self) -> PathBuf {
         self.sockets.path().join(format!("{THIRD}.rdma"))
     }
 
-    /// What runs the guests.
+    /// Returns the accelerator of the VMs.
     pub fn accel(&self) -> Accel {
         self.accel
     }
 
-    /// How our programs were built.
+    /// Returns how the project's programs were built.
     pub fn build(&self) -> Build {
         self.build
     }
 
-    /// The VMs' kernel.
+    /// Returns the VMs' kernel.
     pub fn kernel(&self) -> Kernel {
         self.kernel
     }
 
-    /// How much longer than under KVM things may take.
+    /// How many times longer things may take than under KVM with Debian's kernel.
     pub fn slowness(&self) -> u32 {
         self.accel.slowness() * self.kernel.slowness()
     }
 
-    /// A time limit for something that takes no longer than this under KVM on a machine that has
-    /// nothing else to do.
+    /// Returns a time limit.
+    ///
+    /// `seconds` is the longest duration under KVM, on a machine that has nothing else to do.
     pub fn patience(&self, seconds: u64) -> Duration {
-        /// How many times slower a machine may be.
+        /// How many times slower a busy machine may be.
         const BUSY: u32 = 3;
         Duration::from_secs(seconds) * BUSY * self.slowness()
     }
 
-    /// Logs and share of this run.
+    /// Returns the directory of this run, with its logs and its share.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The directory that both VMs see as `/share`.
+    /// Returns the directory that both VMs see as `/share`.
     pub fn share(&self) -> PathBuf {
         self.directory.join("share")
     }
 
-    /// What to look at after a failure: ends of the backends' logs and of the kernels' messages.
+    /// Returns what helps after a failure: the ends of the backends' logs and of the kernel logs.
     pub fn post_mortem(&self) -> String {
         let mut text = String::new();
         for backend in &self.backends {
             let log = backend.log();
             text += &format!("backend ({}):\n{}\n", log.display(), indent(&ui::tail(log, 20)));
-            // What it counted may tell where something got lost.
+            // The counters may show where something got lost.
             let stats = backend.stats().and_then(|stats| {
                 paths::write(&log.with_extension("stats.json"), serde_json::to_string_pretty(&stats)?)
             });
@@ -248,7 +248,7 @@ impl Pair {
     }
 }
 
-/// The sockets of a VM's RDMA functions, in the order in which it has them.
+/// Returns the sockets of a VM's RDMA functions, in the order of its devices.
 fn function_sockets(config: &PairConfig, name: &str, sockets: &Path) -> Vec<PathBuf> {
     let first = config.both.then(|| super::hosts::second(sockets, name));
     let last = config.rails.then(|| sockets.join(format!("{}.rdma", rail(name))));
@@ -278,8 +278,9 @@ fn vm_config(
     }
 }
 
-/// Makes the image and builds what goes into the VMs. The backend needs no root: it is built beside
-/// these.
+/// Makes the image and builds what goes into the VMs.
+///
+/// The backend needs no root, so it is built at the same time.
 fn prepare(config: &PairConfig) -> Result<(Accel, Image, Artefacts)> {
     needs::ensure()?;
     missing::announce(&config.without, config.build);
@@ -292,13 +293,13 @@ fn prepare(config: &PairConfig) -> Result<(Accel, Image, Artefacts)> {
         let backend = backend.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok((image, Artefacts { backend, ..artefacts }))
     })?;
-    // By the usual kernel, which is up in a moment, and beside no compiler: what is not up in time
-    // is taken for no KVM.
+    // KVM is probed with the usual kernel, which boots at once, and after the compilers have ended.
+    // A kernel that boots too slowly would be taken for missing KVM.
     let accel = probe::choose(&image::ensure()?)?;
     Ok((accel, image, artefacts))
 }
 
-/// More of a kernel's command line.
+/// Returns the IOMMU words for a kernel's command line.
 fn iommu_words(pair: &PairConfig, index: usize) -> &'static str {
     match (pair.iommu, index) {
         (false, _) => "",
@@ -307,10 +308,10 @@ fn iommu_words(pair: &PairConfig, index: usize) -> &'static str {
     }
 }
 
-/// The root port of a VM that has nothing yet.
+/// The id of a VM's root port without a device.
 pub const SPARE_PORT: &str = "spare";
 
-/// More arguments for a VM's QEMU.
+/// Returns additional arguments for a VM's QEMU.
 fn more_of_qemu(pair: &PairConfig, accel: Accel, index: usize, sockets: &Path) -> Vec<String> {
     let mut more: Vec<String> = Vec::new();
     if pair.root_ports {
@@ -318,7 +319,7 @@ fn more_of_qemu(pair: &PairConfig, accel: Accel, index: usize, sockets: &Path) -
         more.extend(["-device".into(), format!("pcie-root-port,id={SPARE_PORT},chassis=9")]);
     }
     if pair.iommu {
-        // Interrupts are remapped by QEMU, so the kernel may not have all of its interrupt
+        // QEMU remaps the interrupts, so the kernel must not emulate all of the interrupt
         // controllers.
         if accel == Accel::Kvm {
             more.extend(["-machine", "kernel-irqchip=split"].map(str::to_owned));

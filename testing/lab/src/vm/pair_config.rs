@@ -1,4 +1,4 @@
-//! What a pair of VMs looks like: where they are, and what devices and backends they have.
+//! The configuration of a pair of VMs: where they run, and what devices and backends they have.
 
 use std::sync::OnceLock;
 
@@ -8,39 +8,42 @@ use crate::artefacts::{Build, Part};
 use crate::device::Device;
 use crate::kernel::Kernel;
 
-/// Where the two VMs are.
+/// Where the two VMs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// On one host, served by one backend.
     OneHost,
-    /// Each on a host of its own, which has this device; a wire joins the hosts.
+    /// On two hosts, which a wire joins. VM a's host has the first of these devices, VM b's the
+    /// second.
     Wire([Device; 2]),
 }
 
-/// Whose TCP devices of iWARP go over.
+/// Whose TCP carries the connections of iWARP devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Tcp {
-    /// That of their host's kernel: the host has the VM's addresses, too.
+    /// That of their host's kernel. The host has the VM's addresses, too.
     Kernel,
     /// The backend's own, on the wire between two hosts.
     Own,
 }
 
-/// Workers of each backend, where the command line says how many.
+/// Number of workers of each backend, if the command line sets it.
 static WORKERS: OnceLock<u32> = OnceLock::new();
 
-/// Backends of all pairs have so many workers.
+/// Sets the number of workers for the backends of all pairs.
 pub fn use_workers(workers: Option<u32>) {
     if let Some(workers) = workers {
-        // A process runs one command, which says it once.
+        // Each process runs one command, which sets this at most once.
         let _ = WORKERS.set(workers);
     }
 }
 
-/// How many: as the command line says, or, as for the tests without VMs, `VRDMA_TEST_WORKERS`.
+/// Returns the number of workers: from the command line, or from `VRDMA_TEST_WORKERS`.
+///
+/// The variable is also that of the tests without VMs. The default is 1.
 ///
 /// # Panics
-/// That is no number: tests that were to have several workers would pass with one.
+/// The variable is not a number. Otherwise tests for several workers would pass with one.
 pub fn workers() -> u32 {
     let variable = || {
         std::env::var("VRDMA_TEST_WORKERS")
@@ -50,56 +53,60 @@ pub fn workers() -> u32 {
     WORKERS.get().copied().or_else(variable).unwrap_or(1)
 }
 
-/// What a pair looks like.
+/// The configuration of a pair of VMs.
 #[derive(Clone, Debug)]
 pub struct PairConfig {
-    /// Parts of our device that are left out. Without the backend the VMs have Ethernet only.
+    /// Parts of the device that are left out. Without the backend the VMs have Ethernet only.
     pub without: Vec<Part>,
-    /// Which of the pairs that are up at a time it is.
+    /// The number of this pair among the pairs that run at the same time.
     pub lane: Lane,
-    /// How our programs are built.
+    /// How the project's programs are built.
     pub build: Build,
     /// Virtual CPUs of each VM.
     pub cpus: u32,
-    /// Memory of each VM in MiB; more if the kernel needs more.
+    /// Memory of each VM in MiB. It is increased if the kernel needs more.
     pub memory: u32,
-    /// What the VMs boot.
+    /// The kernel that the VMs boot.
     pub kernel: Kernel,
-    /// More words for the kernels' command lines.
+    /// Additional words for the kernels' command lines.
     pub kernel_words: String,
-    /// Channels of each VM's device, the kernel's included.
+    /// Channels of each VM's device, including the kernel's.
     pub channels: u16,
-    /// Arguments for the backend.
+    /// Additional arguments of each backend.
     pub backend_arguments: Vec<String>,
-    /// Where the VMs are.
+    /// Where the VMs run.
     pub topology: Topology,
-    /// Whether there is a third VM, c, on VM a's host. Then a and b may use VLAN 10, and c and b
-    /// VLAN 20, with the same addresses ([`VLAN_IP`](super::addresses::VLAN_IP)).
+    /// Whether there is a third VM, c, on VM a's host.
+    ///
+    /// If so, a and b may use VLAN 10, and c and b VLAN 20. Addresses are the same in both VLANs
+    /// ([`VLAN_IP`](super::addresses::VLAN_IP)).
     pub third: bool,
-    /// Whose TCP the VMs' devices go over, if they are of iWARP.
+    /// Whose TCP carries the connections of the VMs' devices, if these are iWARP devices.
     pub iwarp: Option<Tcp>,
-    /// They have a device of RoCE beside that of iWARP, which is the first.
+    /// Whether the VMs also have a RoCE device. The iWARP device is the first one.
     pub both: bool,
-    /// What backends' uplinks are, on hosts that a wire joins.
+    /// The driver of the backends' uplinks, on hosts that a wire joins.
     pub uplink: Uplink,
-    /// The VMs' RDMA devices are behind PCIe root ports, and memory can be plugged in.
+    /// Whether the VMs' RDMA devices are behind PCIe root ports, and memory can be plugged in.
     pub root_ports: bool,
-    /// Each VM has a second Ethernet device and a second RDMA device, of the backend's guests `a2`
-    /// and `b2`.
+    /// Whether each VM has a second Ethernet device and a second RDMA device.
+    ///
+    /// They belong to the backend's guests `a2` and `b2`.
     pub rails: bool,
-    /// Between the hosts there is a [`Router`](super::router::Router), where a wire joins them.
+    /// Whether a [`Router`](super::router::Router) is between the hosts, if a wire joins them.
     pub routed: bool,
-    /// The VMs have an IOMMU: VM a's kernel translates by it, and VM b's lets devices pass it.
+    /// Whether the VMs have an IOMMU. VM a's kernel translates by it; VM b's lets devices bypass
+    /// it.
     pub iommu: bool,
-    /// Guests may use any address that is no other guest's.
+    /// Whether guests may use any address that is no other guest's.
     pub any_gid: bool,
-    /// The backends are those of [`crate::older`].
+    /// Whether the backends are those of [`crate::older`].
     pub older_backend: bool,
 }
 
 impl Default for PairConfig {
     fn default() -> Self {
-        // Each VM on another worker.
+        // Each VM is on another worker.
         let backend_arguments =
             if workers() > 1 { vec![format!("--workers={}", workers())] } else { Vec::new() };
         Self {

@@ -1,4 +1,4 @@
-//! KVM or emulation: `/dev/kvm` may be there and yet not run our kernel, so it is tried.
+//! Chooses KVM or emulation. `/dev/kvm` may exist without running our kernel, so it is tried.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +13,12 @@ use crate::hash::Inputs;
 use crate::image::Image;
 use crate::{paths, proc, ui};
 
-/// A kernel that comes up under KVM is in our initramfs well before this.
+/// Time limit of the probe. Under KVM a kernel reaches the initramfs well before this.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Finds out whether KVM works here, by booting as far as the initramfs; remembers the answer
-/// for this machine.
+/// Finds out whether KVM works here, by a boot up to the initramfs.
+///
+/// The answer is kept for this machine until its next boot.
 pub fn choose(image: &Image) -> Result<Accel> {
     if !Path::new("/dev/kvm").exists() {
         return Ok(Accel::Tcg);
@@ -49,7 +50,7 @@ fn probe(image: &Image) -> Result<Accel> {
     command.args(["-serial", "stdio", "-no-reboot", "-append", "console=ttyS0 panic=-1 vrdma.probe"]);
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let mut proc = proc::Proc::spawn("QEMU", command)?;
-    // Not ending in time is an answer too.
+    // A time-out is an answer, too.
     let _ = proc.wait(PATIENCE);
     drop(proc);
     let works = String::from_utf8_lossy(&fs::read(&log)?).contains("vrdma-probe-ok");

@@ -12,34 +12,38 @@ use crate::paths;
 use crate::vm::qmp;
 use crate::vm::wire::JUMBO;
 
-/// Our device in a VM, as QEMU's generic vhost-user device sees it.
+/// The vrdma device in a VM, as QEMU's generic vhost-user device.
 #[derive(Clone, Debug)]
 pub struct RdmaDevice {
     /// The backend's socket for this guest.
     pub socket: PathBuf,
-    /// Virtio device id; QEMU refuses 42 (its table has no name for it), so the driver also takes
-    /// 38 with our magic.
+    /// Virtio device id.
+    ///
+    /// QEMU refuses 42, which has no name in its table. So the driver also accepts 38, if the
+    /// device has vrdma's magic number.
     pub virtio_id: u32,
     /// Number of virtqueues.
     pub num_vqs: u32,
-    /// Entries of each.
+    /// Entries of each virtqueue.
     pub vq_size: u32,
     /// Size of the config space in bytes.
     pub config_size: u32,
-    /// It is behind a PCIe root port, as hardware is: its function can be reset then, and
-    /// unplugged.
+    /// Whether it is behind a PCIe root port, as hardware is.
+    ///
+    /// If so, its function can be reset and unplugged.
     pub behind_port: bool,
 }
 
 impl RdmaDevice {
-    /// The device with the project's usual numbers: two completion vectors, and so many channels.
+    /// Returns a device with the usual sizes: two completion vectors, and this number of channels.
     pub fn new(socket: PathBuf, channels: u16, behind_port: bool) -> Self {
-        // The control queue, the asynchronous events, and a queue for each vector.
+        // The control queue, the queue of asynchronous events, and a queue for each vector.
         let num_vqs = 2 + 2 + u32::from(channels);
         Self { socket, virtio_id: 38, num_vqs, vq_size: 256, config_size: 256, behind_port }
     }
 
-    /// What `-device` and `device_add` take, for the device with this place among the VM's.
+    /// Returns the properties for `-device` and `device_add`. `index` is the device's place in the
+    /// VM.
     pub fn properties(&self, index: usize) -> Value {
         let mut properties = json!({
             "driver": "vhost-user-test-device-pci",
@@ -61,15 +65,15 @@ impl RdmaDevice {
 /// How a VM's Ethernet device is attached.
 #[derive(Clone, Debug)]
 pub enum Net {
-    /// Listens on the socket for the other VM.
+    /// It listens on the socket for the other VM.
     Listen(PathBuf),
-    /// Connects to the other VM's socket, again and again.
+    /// It connects to the other VM's socket, and reconnects.
     Connect(PathBuf),
-    /// QEMU's own device on a tap device of a network namespace, in which QEMU runs.
+    /// QEMU's own device on a tap device. QEMU runs in the network namespace of that device.
     Tap {
-        /// The namespace.
+        /// A file that refers to the namespace.
         namespace: PathBuf,
-        /// The tap device, which exists.
+        /// The tap device, which must exist.
         interface: String,
     },
     /// The backend's Ethernet function.
@@ -77,7 +81,7 @@ pub enum Net {
 }
 
 impl Net {
-    /// QEMU's arguments for the back end, called `net`, and properties of the device before it.
+    /// Returns QEMU's arguments for the back end `net`, and properties of the front-end device.
     fn arguments(&self) -> (Vec<String>, String) {
         let stream = |link: String| format!("stream,id=net,{link},addr.type=unix");
         match self {
@@ -91,7 +95,8 @@ impl Net {
             }
             Self::Tap { interface, .. } => {
                 let netdev = format!("tap,id=net,ifname={interface},script=no,downscript=no,vhost=off");
-                // Whole packets with whole checksums: who listens on the wire shall find them so.
+                // Offloads are off, so that captures of the wire show whole packets with valid
+                // checksums.
                 let off = "csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,\
                            guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=on";
                 (vec!["-netdev".into(), netdev], format!(",host_mtu={JUMBO},{off}"))
@@ -106,56 +111,58 @@ impl Net {
     }
 }
 
-/// One VM.
+/// The configuration of a VM.
 #[derive(Clone, Debug)]
 pub struct VmConfig {
     /// Its name, which is also its host name.
     pub name: String,
     /// Virtual CPUs.
     pub cpus: u32,
-    /// Memory in MiB, shared with the backend.
+    /// Memory in MiB. It is shared with the backend.
     pub memory: u32,
-    /// MAC address of the virtio-net device (and of the RDMA function).
+    /// MAC address of the virtio-net device, and of the RDMA function.
     pub mac: String,
     /// IPv4 address with prefix length.
     pub ip: String,
     /// The Ethernet link.
     pub net: Option<Net>,
-    /// Our devices.
+    /// Its vrdma devices.
     pub rdma: Vec<RdmaDevice>,
     /// Directory that the guest sees as `/share`.
     pub share: PathBuf,
-    /// More words for the kernel's command line.
+    /// Additional words for the kernel's command line.
     pub kernel_words: String,
-    /// How much longer than under KVM things may take.
+    /// How many times longer things may take than under KVM.
     pub slowness: u32,
-    /// More arguments for QEMU.
+    /// Additional arguments for QEMU.
     pub extra: Vec<String>,
 }
 
-/// Where a VM's sockets and logs are.
+/// Paths of a VM's sockets and logs.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// The agent's port.
+    /// The socket of the agent's port.
     pub agent: PathBuf,
-    /// The serial port with a shell.
+    /// The socket of the serial port with a shell.
     pub shell: PathBuf,
-    /// QEMU's monitor.
+    /// The socket of QEMU's monitor.
     pub monitor: PathBuf,
-    /// What the kernel says.
+    /// The log of the kernel's console.
     pub console: PathBuf,
-    /// What QEMU says.
+    /// The log of QEMU's output.
     pub qemu: PathBuf,
 }
 
-/// Words that make the kernel start faster and keep it from doing what a test VM does not need.
+/// Kernel words that speed up the boot, and turn off what a test VM does not need.
 const KERNEL_WORDS: &str = "console=ttyS0 quiet loglevel=5 mitigations=off lsm=capability audit=0 ima_appraise=off \
     nowatchdog no_timer_check tsc=reliable cryptomgr.notests random.trust_cpu=on 8250.nr_uarts=2";
 
-/// The machine, without the devices that would only cost the kernel time.
+/// The machine type, without devices that would only delay the kernel's boot.
 const MACHINE: &str = "q35,memory-backend=mem,hpet=off,smm=off,sata=off,vmport=off,i8042=off,usb=off";
 
-/// QEMU itself, started through its root's own loader, so that no chroot (and no mount) is needed.
+/// Returns the command for QEMU, run by its root's own loader.
+///
+/// So neither a chroot nor a mount is needed.
 pub fn program() -> Command {
     let root = paths::qemu_root();
     let mut command = Command::new(root.join("usr/lib64/ld-linux-x86-64.so.2"));
@@ -169,7 +176,7 @@ pub fn program() -> Command {
     command
 }
 
-/// Arguments that every VM shares: accelerator, kernel and root file system.
+/// Adds the arguments that every VM shares: accelerator, kernel and root file system.
 pub fn machine(command: &mut Command, image: &Image, accel: Accel, cpus: u32, memory: u32) {
     match accel {
         Accel::Kvm => command.args(["-accel", "kvm", "-cpu", "host"]),
@@ -183,7 +190,7 @@ pub fn machine(command: &mut Command, image: &Image, accel: Accel, cpus: u32, me
     command.args(["-device", "virtio-blk-pci,drive=root"]);
 }
 
-/// The whole command line of a VM.
+/// Returns the whole command line of a VM.
 pub fn command(config: &VmConfig, image: &Image, accel: Accel, places: &Places) -> Command {
     let mut command = program();
     machine(&mut command, image, accel, config.cpus, config.memory);

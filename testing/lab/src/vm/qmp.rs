@@ -1,4 +1,4 @@
-//! QEMU's monitor, for what happens to a VM's devices while it runs.
+//! QEMU's monitor, by which a running VM's devices are changed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -14,13 +14,13 @@ pub struct Qmp {
     stream: BufReader<UnixStream>,
 }
 
-/// QEMU's arguments for a monitor at this socket.
+/// Returns QEMU's arguments for a monitor at this socket.
 pub fn arguments(socket: &Path) -> [String; 2] {
     ["-qmp".to_owned(), format!("unix:{},server=on,wait=off", socket.display())]
 }
 
 impl Qmp {
-    /// Connects, and ends the negotiation.
+    /// Connects, and ends the negotiation of capabilities.
     pub fn connect(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).context("cannot connect to QEMU's monitor")?;
         stream.set_read_timeout(Some(wait::PATIENCE))?;
@@ -29,11 +29,11 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Executes a command.
+    /// Executes a command and returns its result.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value> {
         let line = json!({ "execute": command, "arguments": arguments });
         writeln!(self.stream.get_mut(), "{line}")?;
-        // Events, and the greeting, come between.
+        // The greeting and events are skipped.
         loop {
             let mut line = String::new();
             self.stream.read_line(&mut line).with_context(|| format!("QEMU does not answer to {command}"))?;

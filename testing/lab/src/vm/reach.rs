@@ -1,4 +1,4 @@
-//! What a VM needs before others reach it: a listener, an address of IPv6.
+//! What a VM needs before others can reach it: a listener, an IPv6 address.
 
 use std::time::Duration;
 
@@ -6,15 +6,16 @@ use anyhow::{Context, Result};
 
 use super::Vm;
 
-/// A shell command that succeeds once programs listen by rdma_cm, and each is past its call of
-/// rdma_listen(3).
+/// Returns a shell command that succeeds once programs listen by rdma_cm.
 ///
-/// No program says that it listens. The kernel's table of identifiers does, but too early: the
-/// kernel asks the device after it has written the new state. An iWARP device refuses who connects
-/// in between. So no thread of a program that listens may still be in that call. A thread that is
-/// on a processor has no stack to read, and is looked at again.
+/// Each program must also have returned from rdma_listen(3). No program reports that it listens.
+/// The kernel's table of identifiers shows it, but too early. The kernel writes the new state
+/// before it asks the device, and an iWARP device refuses connections in between.
 ///
-/// `prefix` stands before the command that reads the table, such as `ip netns exec NAME`.
+/// So no thread of a listening program may still be in that call. A thread that runs on a processor
+/// has no stack to read, and is checked again.
+///
+/// `prefix` stands before the command that reads the table, e.g. `ip netns exec NAME`.
 pub fn cm_listens(prefix: &str) -> String {
     let listeners = format!(
         "p=$({prefix} rdma resource show cm_id | sed -n 's/.*state LISTEN .* pid \\([0-9]*\\) .*/\\1/p')"
@@ -28,27 +29,28 @@ impl Vm {
     ///
     /// # Errors
     ///
-    /// None listens within this time.
+    /// No program listens within this time.
     pub fn wait_for_cm_listener(&self, patience: Duration) -> Result<()> {
         self.wait_for_cm_listener_in("", patience)
     }
 
-    /// Waits until a program listens by rdma_cm, as seen by a command behind `prefix`, such as `ip
-    /// netns exec NAME`.
+    /// Waits until a program listens by rdma_cm, as seen by a command behind `prefix`.
+    ///
+    /// A prefix is e.g. `ip netns exec NAME`.
     ///
     /// # Errors
     ///
-    /// None listens within this time.
+    /// No program listens within this time.
     pub fn wait_for_cm_listener_in(&self, prefix: &str, patience: Duration) -> Result<()> {
         let waits = format!("until {}; do sleep 0.05; done", cm_listens(prefix));
         self.check(&waits, patience).context("no program listens by rdma_cm").map(|_| ())
     }
 
-    /// Gives eth0 an address of IPv6, and waits until the kernel resolves others by it.
+    /// Gives eth0 an IPv6 address, and waits until the kernel resolves addresses by it.
     ///
-    /// Until its link-local address has passed duplicate address detection, Linux resolves no
-    /// address of IPv6 for RDMA: it has no source for the solicitation, since no packet of IP
-    /// waits. That takes seconds after the netdev came up.
+    /// Linux resolves no IPv6 address for RDMA until its link-local address has passed duplicate
+    /// address detection. Before, it has no source for the solicitation, since no IP packet waits.
+    /// Detection takes seconds after the netdev came up.
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! A router between the wires of two hosts, and behind it a cable in which packets get another
-//! class.
+//! A router between the wires of two hosts. A cable behind it changes the packets' traffic class.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,18 +10,18 @@ use super::wire::{Namespace, Wire};
 use crate::proc::{self, Proc, indent};
 use crate::{paths, wait};
 
-/// The router's addresses, on each of its legs alike.
+/// The router's addresses, which are the same on both interfaces.
 pub const GATEWAY: [&str; 2] = ["10.77.0.254", "fd77::fe"];
 
 /// The router's interface to the wire of VM a's host.
 const NEAR: &str = "near";
-/// Its interface to the cable, behind which is the wire of VM b's host.
+/// The router's interface to the cable, which leads to the wire of VM b's host.
 const FAR: &str = "far";
 
-/// A router that forwards between the hosts of one wire and those of a wire of its own.
+/// A router that forwards between the hosts of a given wire and those of its own wire.
 pub struct Router {
     namespace: Namespace,
-    /// What the far leg and the far wire's cable end in.
+    /// The namespace that the cable passes: it ends the far interface and the far wire.
     _cable: Namespace,
     /// The wire of VM b's host.
     wire: Wire,
@@ -33,8 +32,9 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router to a new wire. It knows where each of these pairs of hosts is: of the first and the
-    /// second wire.
+    /// Makes a router between the given wire and a new one.
+    ///
+    /// Each pair in `hosts` has a host of the first wire and one of the second wire.
     pub fn new(near: &Wire, directory: &Path, hosts: &[[&str; 2]]) -> Result<Self> {
         let (namespace, cable, wire) = (Namespace::new("router")?, Namespace::new("cable")?, Wire::new()?);
         near.plug("router", &namespace, NEAR)?;
@@ -62,13 +62,14 @@ impl Router {
         Ok(Self { namespace, _cable: cable, wire, remarks, log, hosts })
     }
 
-    /// The wire of VM b's host.
+    /// Returns the wire of VM b's host.
     pub fn wire(&self) -> &Wire {
         &self.wire
     }
 
-    /// Has both legs take IP packets of this length at most: who sends a longer one is told (RFC
-    /// 1191, RFC 8201).
+    /// Limits the length of IP packets on both interfaces.
+    ///
+    /// The sender of a longer packet is told (RFC 1191, RFC 8201).
     pub fn limit(&self, mtu: u32) -> Result<()> {
         for (host, interface) in &self.hosts {
             self.namespace.run(&format!("ip route replace {host} dev {interface} mtu lock {mtu}"))?;
@@ -76,7 +77,7 @@ impl Router {
         Ok(())
     }
 
-    /// How many hundred packets have got another class, at both ends of the cable together.
+    /// Returns how many hundred packets got another class, in both directions together.
     pub fn remarked(&mut self) -> Result<usize> {
         let said = paths::read(&self.log)?;
         ensure!(self.remarks.try_wait()?.is_none(), "remark.py ended\n{}", indent(&said));
@@ -84,7 +85,7 @@ impl Router {
     }
 }
 
-/// The program that joins both ends of the cable.
+/// Starts the program that forwards between both ends of the cable and changes the class.
 fn remarks(cable: &Namespace, log: &Path) -> Result<Proc> {
     let checks = paths::workspace().join("testing/lab/checks");
     let script = format!("exec python3 -B /srv/remark.py {NEAR} {FAR}");

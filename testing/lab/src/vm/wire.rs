@@ -1,8 +1,8 @@
-//! The wire between the lab's hosts: network namespaces, a switch that joins them, and captures of
-//! what passes.
+//! The wire between the lab's hosts: network namespaces, a switch that joins them, and captures.
 //!
-//! Nothing here has a name outside: a namespace lives as long as the process that holds it,
-//! interfaces are made inside and end with it. So nothing is left behind, however xtask ends.
+//! Nothing here has a name outside. A namespace lives as long as the process that holds it.
+//! Interfaces are made inside a namespace and end with it. So nothing is left behind, however xtask
+//! ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -15,10 +15,10 @@ use nix::sys::signal::Signal;
 use crate::proc::{self, Proc, indent};
 use crate::{paths, ui, wait};
 
-/// Largest IP packet of the wire: room for RoCE's path MTU of 4096 bytes with all headers.
+/// MTU of the wire: RoCE's path MTU of 4096 bytes with all headers fits.
 pub const JUMBO: u32 = 9000;
 
-/// A network namespace without addresses: the host's kernel says nothing in it by itself.
+/// A network namespace without addresses, in which the host's kernel sends nothing by itself.
 pub struct Namespace {
     holder: Proc,
 }
@@ -26,7 +26,7 @@ pub struct Namespace {
 impl Namespace {
     /// Makes a namespace.
     pub fn new(name: &str) -> Result<Self> {
-        // Before there is any interface: IPv6 would else give itself addresses and speak of them.
+        // This comes before any interface: otherwise IPv6 would add addresses and announce them.
         const HOLD: &str = "for kind in all default; do
                 echo 1 >/proc/sys/net/ipv6/conf/$kind/disable_ipv6 || exit 1
             done
@@ -42,35 +42,36 @@ impl Namespace {
         Ok(Self { holder })
     }
 
-    /// A file that names it.
+    /// Returns the path of a file that refers to this namespace.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.holder.id()).into()
     }
 
-    /// The command, run in this namespace.
+    /// Returns the command, run in this namespace.
     pub fn enter(&self, command: &Command) -> Command {
         enter(&self.path(), command)
     }
 
-    /// Lets an interface have IPv6, which is off otherwise.
+    /// Allows IPv6 on an interface, which is off otherwise.
     pub fn enable_ipv6(&self, interface: &str) -> Result<()> {
         self.set(&format!("ipv6/conf/{interface}/disable_ipv6"), "0")
     }
 
-    /// Sets a parameter of its network (sysctl(8), below `net`).
+    /// Sets a network parameter of the namespace (sysctl(8), below `net`).
     pub fn set(&self, parameter: &str, value: &str) -> Result<()> {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $2 >/proc/sys/net/$1", "sh", parameter, value]);
         proc::output(self.enter(&command)).map(|_| ())
     }
 
-    /// Makes a cable to another namespace: the interface `port` here, `interface` there.
+    /// Makes a cable to another namespace. It ends in interface `port` here, and in `interface`
+    /// there.
     pub fn cable(&self, port: &str, there: &Namespace, interface: &str) -> Result<()> {
         let (queue, id) = ("txqueuelen 10000", there.holder.id());
         self.run(&format!(
             "ip link add name {port} mtu {JUMBO} {queue} type veth peer name {interface} mtu {JUMBO} {queue} netns {id}"
         ))?;
-        // What leaves is to be what was put in.
+        // Packets leave as they were sent, without segmentation.
         there.run(&format!("ip link set dev {interface} gso_max_segs 1 up")).map(|_| ())
     }
 
@@ -83,7 +84,7 @@ impl Namespace {
     }
 }
 
-/// The command, run in the network namespace that a file names.
+/// Returns the command, run in the network namespace of a file.
 pub fn enter(namespace: &Path, command: &Command) -> Command {
     let mut inside = Command::new("nsenter");
     inside.arg(format!("--net={}", namespace.display())).arg("--").arg(command.get_program());
@@ -100,7 +101,7 @@ pub fn enter(namespace: &Path, command: &Command) -> Command {
     inside
 }
 
-/// A switch, as the bridge of a namespace of its own.
+/// A switch: the bridge in a namespace of its own.
 pub struct Wire {
     namespace: Namespace,
 }
@@ -109,28 +110,28 @@ pub struct Wire {
 const BRIDGE: &str = "wire";
 
 impl Wire {
-    /// A switch that nothing is plugged into.
+    /// Makes a switch without cables.
     pub fn new() -> Result<Self> {
         let namespace = Namespace::new("wire")?;
-        // Without snooping: nobody asks for multicast groups, and neighbour discovery wants them
+        // Snooping is off: nobody joins multicast groups, but neighbour discovery needs its frames
         // flooded.
         namespace.run(&format!("ip link add name {BRIDGE} type bridge stp_state 0 mcast_snooping 0"))?;
         namespace.run(&format!("ip link set dev {BRIDGE} mtu {JUMBO} up"))?;
         Ok(Self { namespace })
     }
 
-    /// The namespace of the switch's ports.
+    /// Returns the namespace of the switch's ports.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// Joins a host by a cable: the interface `port` here, `interface` there.
+    /// Connects a host by a cable. It ends in interface `port` here, and in `interface` there.
     pub fn plug(&self, port: &str, host: &Namespace, interface: &str) -> Result<()> {
         self.namespace.cable(port, host, interface)?;
         self.join(port)
     }
 
-    /// A port that is a tap device, for a VM whose QEMU runs in [`Self::namespace`].
+    /// Adds a tap device as a port, for a VM whose QEMU runs in [`Self::namespace`].
     pub fn tap(&self, port: &str) -> Result<()> {
         self.namespace.run(&format!("ip tuntap add dev {port} mode tap"))?;
         self.namespace.run(&format!("ip link set dev {port} mtu {JUMBO} txqueuelen 10000"))?;
@@ -147,23 +148,23 @@ impl Wire {
         self.namespace.run(&format!("ip link set dev {port} {state}")).map(|_| ())
     }
 
-    /// Records the RoCE packets that pass a port, both ways, until [`Capture::finish`].
+    /// Records the RoCE packets that pass a port, in both directions, until [`Capture::finish`].
     pub fn capture(&self, port: &str, file: &Path) -> Result<Capture> {
         Capture::start(self, port, &["udp", "port", "4791"], file)
     }
 
-    /// The same of TCP, which iWARP goes over.
+    /// Records the TCP segments that pass a port, which include iWARP's.
     pub fn capture_tcp(&self, port: &str, file: &Path) -> Result<Capture> {
         Capture::start(self, port, &["tcp"], file)
     }
 
-    /// Likewise of all frames. Each is in the file soon: see [`Capture::wait_for`].
+    /// Records all frames that pass a port. Each is written at once: see [`Capture::wait_for`].
     pub fn capture_all(&self, port: &str, file: &Path) -> Result<Capture> {
         Capture::start(self, port, &["-U"], file)
     }
 }
 
-/// A capture that runs.
+/// A running capture.
 pub struct Capture {
     tcpdump: Proc,
     file: PathBuf,
@@ -171,11 +172,11 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Captures by these words of tcpdump: options, and what frames are to be.
+    /// Starts tcpdump with these words: options, and a filter for frames.
     fn start(wire: &Wire, port: &str, words: &[&str], file: &Path) -> Result<Self> {
         let log = file.with_extension("log");
         let mut command = guest_root_program("usr/bin/tcpdump");
-        // A buffer of 256 MiB, for while the machine is busy with VMs.
+        // The buffer has 256 MiB, because VMs may keep the machine busy.
         command.args(["-i", port, "-Z", "root", "-n", "-s", "0", "-B", "262144", "-w"]).arg(file);
         command.args(words);
         let mut command = wire.namespace.enter(&command);
@@ -189,8 +190,9 @@ impl Capture {
         Ok(Self { tcpdump, file: file.to_owned(), log })
     }
 
-    /// Waits until a frame with these bytes is in the file, and so all that passed before it. At
-    /// its end tcpdump leaves out what the kernel still keeps for it.
+    /// Waits until the file contains a frame with these bytes, and so all earlier frames.
+    ///
+    /// When tcpdump ends, it drops frames that it has not read from the kernel.
     pub fn wait_for(&self, bytes: &[u8]) -> Result<()> {
         wait::until("a frame to be captured", wait::PATIENCE, || {
             let captured = std::fs::read(&self.file)?;
@@ -199,7 +201,7 @@ impl Capture {
         })
     }
 
-    /// Ends the capture and says where it is. An error if it missed packets.
+    /// Ends the capture and returns its file. Fails if it missed packets.
     pub fn finish(mut self) -> Result<PathBuf> {
         self.tcpdump.signal(Signal::SIGINT);
         self.tcpdump.wait(wait::PATIENCE).context("tcpdump")?;
@@ -213,7 +215,7 @@ impl Capture {
     }
 }
 
-/// A program of the guest root, run here by that root's own loader.
+/// Returns a command for a program of the guest root, run here by that root's own loader.
 fn guest_root_program(path: &str) -> Command {
     let root = paths::guest_root();
     let mut command = Command::new(root.join("usr/lib64/ld-linux-x86-64.so.2"));

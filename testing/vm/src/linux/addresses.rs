@@ -2,13 +2,15 @@
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::{Pair, Vm};
+use vrdma_vm_macros::vm_test;
 
 use super::case::{case, rping_in};
 
 /// rdma_cm by link-local IPv6 addresses, whose scope each end names for itself.
 ///
 /// RFC 4007; nccl#769.
-pub fn link_local(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-link-local", lab = Usual)]
+fn link_local(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let own = |vm: &Vm| -> Result<String> {
             let command = "ip -6 -br addr show dev eth0 scope link | grep -o 'fe80[^/]*'";
@@ -33,7 +35,8 @@ const NETWORK: &str = "0000:ffff:0a63:";
 /// whole when they are gone.
 ///
 /// network-operator#580.
-pub fn many(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-many-addresses", lab = OneChannel)]
+fn many(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(20);
         let gids = "/sys/class/infiniband/vrdma0/ports/1/gids";

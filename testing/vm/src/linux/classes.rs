@@ -7,6 +7,7 @@ use vrdma_lab::programs;
 use vrdma_lab::vm::Pair;
 use vrdma_lab::vm::addresses::{IP, VLAN_IP};
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 /// Assured forwarding of class 3 (RFC 2597), as programs are told it: the whole octet.
 const CLASS: u8 = 0x68;
@@ -22,7 +23,9 @@ const PACKETS: usize = 5;
 ///
 /// perftest asks for it of one of its two connections, of which the server listens without a class:
 /// RoCE's answers have that of the request, and iWARP's the listener's.
-pub fn traffic_class(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-tos-two-hosts", lab = TwoHosts)]
+#[vm_test("vm-linux-tos-own-tcp", lab = IwarpOwnTcp)]
+fn traffic_class(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     let map: String = (0..8).map(|from| format!(" {from}:{PRIORITY}")).collect();
     for (vm, address) in [&pair.a, &pair.b].into_iter().zip(VLAN_IP) {

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::wait_for_device;
 use vrdma_lab::vm::Pair;
 use vrdma_lab::vm::addresses::IP;
+use vrdma_vm_macros::vm_test;
 
 use super::case::rping;
 
@@ -12,7 +13,8 @@ use super::case::rping;
 /// memory than it is meant to (virtio 1.2, 6).
 ///
 /// cloud-hypervisor#3066.
-pub fn passed_or_refused(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-iommu", lab = Iommu)]
+fn passed_or_refused(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(4);
     for (vm, domain) in [(&pair.a, "DMA"), (&pair.b, "identity")] {
         let found =

@@ -5,6 +5,7 @@ use vrdma_lab::driver::begin_driver_of;
 use vrdma_lab::vm::addresses::IP;
 use vrdma_lab::vm::{Job, Output, Pair};
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 use super::case::{case, rping_both_ways};
 
@@ -13,7 +14,8 @@ use super::case::{case, rping_both_ways};
 /// connecting.
 ///
 /// libfabric#12673, librxe-dev#14.
-pub fn eight_thousand(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-many-connections", lab = Usual, long)]
+fn eight_thousand(pair: &mut Pair) -> Result<()> {
     // The daemon keeps for the next ones what it had to get for so many.
     connections(pair, 8000).context("the first time")?;
     case(pair, |pair| {
@@ -27,7 +29,9 @@ pub fn eight_thousand(pair: &mut Pair) -> Result<()> {
 
 /// Twice as many connections of iWARP as a guest may have: the programs are told so, and what
 /// listens goes on.
-pub fn beyond_the_limit(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-many-connections-iwarp", lab = Iwarp, long)]
+#[vm_test("vm-linux-many-connections-own-tcp", lab = IwarpOwnTcp, long)]
+fn beyond_the_limit(pair: &mut Pair) -> Result<()> {
     connections_of_iwarp(pair, 400)?;
     let (mut server, client) = cmatose(pair, 2000)?;
     let output = pair.b.exec(&format!("timeout -s KILL 60 {client}"), pair.patience(60))?;

@@ -9,6 +9,7 @@ use vrdma_lab::vm::addresses::IP;
 use vrdma_lab::vm::pair::SPARE_PORT;
 use vrdma_lab::wait::until;
 use vrdma_lab::watch::{Holdings, said};
+use vrdma_vm_macros::vm_test;
 
 use super::case::{python, rping, rping_both_ways};
 use crate::port;
@@ -17,7 +18,8 @@ use crate::port;
 /// any; what it does not share cannot be registered, and hurts nobody else.
 ///
 /// vhost-user, "Memory regions description"; spdk#3132, virtme-ng#334.
-pub fn plugged_in(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-memory", lab = Usual, long, disturbs)]
+fn plugged_in(pair: &mut Pair) -> Result<()> {
     and_begin_anew(pair, |pair| {
         beside_rping(pair, || {
             plug_memory(pair, "shared", "memory-backend-memfd", 128)?;
@@ -35,7 +37,8 @@ pub fn plugged_in(pair: &mut Pair) -> Result<()> {
 /// registered is given back to the VMM, and is as good as before when it comes again.
 ///
 /// virtio 1.3, 5.15 (memory device).
-pub fn resized(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-memory-resized", lab = Usual, long, disturbs)]
+fn resized(pair: &mut Pair) -> Result<()> {
     and_begin_anew(pair, |pair| {
         pair.b.check("modprobe virtio_mem", pair.patience(2))?;
         let mut monitor = pair.b.monitor()?;

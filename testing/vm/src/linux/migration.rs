@@ -7,6 +7,7 @@ use vrdma_lab::paths;
 use vrdma_lab::vm::Pair;
 use vrdma_lab::vm::addresses::IP;
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 use super::case::{case, python};
 
@@ -14,7 +15,8 @@ use super::case::{case, python};
 /// memory is the same there. A migration that is cancelled leaves the machine running where it was.
 ///
 /// QEMU, docs/rdma.txt; tp-libvirt#2002.
-pub fn over_rdma(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-qemu-migration", lab = Usual, long)]
+fn over_rdma(pair: &mut Pair) -> Result<()> {
     lay_out_qemu(pair)?;
     case(pair, |pair| {
         let patience = pair.patience(30);

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::wait_for_device;
 use vrdma_lab::vm::Pair;
+use vrdma_vm_macros::vm_test;
 
 use super::case::case;
 use crate::port;
@@ -10,7 +11,8 @@ use crate::port;
 /// A device is renamed under a program, which goes on; programs find it by its new name.
 ///
 /// rdma-dev(8); udev renames devices as Debian 13 does by default (opa-psm2#43, rdma-core#530).
-pub fn renamed(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-renamed", lab = Usual)]
+fn renamed(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(6);
         let (server, client) = port::rping(pair, "-C 100000")?;

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::Pair;
 use vrdma_lab::vm::addresses::IP;
+use vrdma_vm_macros::vm_test;
 
 use super::case::{case, rping_in};
 
@@ -21,7 +22,8 @@ const END: &str = "ip netns del c1
 /// it.
 ///
 /// The kinds of container plug-ins that move the netdev alone (k8s-rdma-shared-dev-plugin#84).
-pub fn shared(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-netns", lab = Usual)]
+fn shared(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(5);
         pair.a.check(&format!("ip netns add c1 && {MOVE_NETDEV}"), patience)?;
@@ -37,7 +39,8 @@ pub fn shared(pair: &mut Pair) -> Result<()> {
 /// with a process in it.
 ///
 /// rdma-system(8), rdma-dev(8); rdma-cni#37, gvisor#13124.
-pub fn exclusive(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-netns-exclusive", lab = Usual)]
+fn exclusive(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(6);
         let set_up = format!(

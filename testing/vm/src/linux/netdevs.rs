@@ -5,6 +5,7 @@ use vrdma_lab::programs;
 use vrdma_lab::vm::addresses::{IP, extra_mac, mac};
 use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 const ACTIVE: &str = "until rdma link show vrdma0/1 | grep -q 'state ACTIVE'; do sleep 0.1; done";
 /// Where the netdev is put.
@@ -12,7 +13,9 @@ const INSIDE: &str = "ip netns exec c1";
 
 /// VM a's netdev is in a network namespace of its own: addresses, routes and ports of connections
 /// of iWARP are those of that namespace, and come back with it.
-pub fn namespace(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-netns-iwarp", lab = Iwarp)]
+#[vm_test("vm-linux-netns-iwarp-own-tcp", lab = IwarpOwnTcp)]
+fn namespace(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(5);
     let ip = IP[0];
     pair.a.check(ACTIVE, patience)?;
@@ -52,7 +55,10 @@ pub fn namespace(pair: &mut Pair) -> Result<()> {
 /// VM b's netdev gets the MAC address that the host allows beside its own: Ethernet goes on, RDMA
 /// says in the log that it does not, has no GIDs, and binds and listens nowhere. With the first MAC
 /// address it is back.
-pub fn other_mac(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-mac", lab = Usual)]
+#[vm_test("vm-linux-mac-two-hosts", lab = TwoHosts)]
+#[vm_test("vm-linux-mac-iwarp", lab = IwarpOwnTcp)]
+fn other_mac(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     let (ip, own, other) = (IP[1], mac(1), extra_mac(1));
     for vm in [&pair.a, &pair.b] {
@@ -78,7 +84,9 @@ pub fn other_mac(pair: &mut Pair) -> Result<()> {
 
 /// An upper netdev with a MAC address of its own has no GIDs, and the device's netdev goes on. A
 /// bond with that of the device has, and leaves the device its path MTU when it goes.
-pub fn upper_netdevs(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-upper", lab = Usual)]
+#[vm_test("vm-linux-upper-two-hosts", lab = TwoHosts)]
+fn upper_netdevs(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     let (ip, own, other) = (IP[1], mac(1), extra_mac(1));
     let mtu = pair.b.check(MTU, patience)?;

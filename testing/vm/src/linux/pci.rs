@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use vrdma_lab::driver::wait_for_device;
 use vrdma_lab::vm::Pair;
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 use super::case::case;
 use crate::port;
@@ -14,12 +15,14 @@ const PLACE: &str = "virtio=$(basename $(readlink -f /sys/class/infiniband/vrdma
     case $pci in virtio*) pci=$(basename $(readlink -f /sys/bus/virtio/devices/$virtio/../..)) ;; esac\n";
 
 /// The driver is unbound from its virtio device under a connected program, and bound again.
-pub fn rebound(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-rebind", lab = Usual, disturbs)]
+fn rebound(pair: &mut Pair) -> Result<()> {
     disturbed(pair, "cd /sys/bus/virtio/drivers/vrdma && echo $virtio >unbind && echo $virtio >bind")
 }
 
 /// The PCI function is removed under a connected program, and found by a scan of the bus.
-pub fn removed(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-rescan", lab = Usual, disturbs)]
+fn removed(pair: &mut Pair) -> Result<()> {
     disturbed(pair, "echo 1 >/sys/bus/pci/devices/$pci/remove && echo 1 >/sys/bus/pci/rescan")
 }
 
@@ -27,7 +30,8 @@ pub fn removed(pair: &mut Pair) -> Result<()> {
 /// DEVICE_FATAL. Bound anew it works again.
 ///
 /// virtio-spec#210: what a driver does at a function-level reset is left open.
-pub fn reset(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-pci-reset", lab = Usual, disturbs)]
+fn reset(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(10);
         for round in 0..2 {

@@ -7,6 +7,7 @@ use vrdma_lab::storage::{Disk, Load, Protocol, Storage};
 use vrdma_lab::vm::Pair;
 use vrdma_lab::wait::until;
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 use super::case::case;
 use crate::port;
@@ -15,7 +16,8 @@ use crate::port;
 /// and gives it back: programs are told, and all end.
 ///
 /// IBV_EVENT_DEVICE_FATAL, RDMA_CM_EVENT_DEVICE_REMOVAL; spdk#1184.
-pub fn device(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-plug", lab = Usual, disturbs)]
+fn device(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(20);
         let storage = Storage::new(Protocol::Nvme, 0);

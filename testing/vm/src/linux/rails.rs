@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::begin_driver_of;
 use vrdma_lab::vm::addresses::IP;
 use vrdma_lab::vm::{Pair, Vm};
+use vrdma_vm_macros::vm_test;
 
 use super::case::{case, rping};
 
@@ -15,7 +16,8 @@ const SECOND: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
 /// among them.
 ///
 /// ucx#5598, ucx#9724.
-pub fn two_functions(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-rails", lab = Rails, long)]
+fn two_functions(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(6);
     for (index, vm) in [&pair.a, &pair.b].into_iter().enumerate() {
         let address = SECOND[index];

@@ -8,6 +8,7 @@ use vrdma_lab::storage::{Load, Protocol, Storage};
 use vrdma_lab::vm::Pair;
 use vrdma_lab::vm::addresses::{IP, IP6};
 use vrdma_lab::vm::router::GATEWAY;
+use vrdma_vm_macros::vm_test;
 
 /// A program of each service, and of each way to connect.
 const SHORT: [&str; 8] = [
@@ -26,7 +27,8 @@ const SHORT: [&str; 8] = [
 ///
 /// The ICRC leaves out what routers change: TTL, DSCP and ECN, and their like in IPv6 (IBTA
 /// A17.3.3; rdma-core#1637, libfabric#12346).
-pub fn roce(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-routed", lab = Routed)]
+fn roce(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Usual)?;
     by_router(pair)?;
     let mut port = 20_000;
@@ -45,7 +47,8 @@ pub fn roce(pair: &mut Pair) -> Result<()> {
 
 /// iWARP over the daemon's own TCP, whose path takes shorter packets than its ends (RFC 1191, RFC
 /// 8201).
-pub fn iwarp(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-routed-iwarp", lab = RoutedIwarp)]
+fn iwarp(pair: &mut Pair) -> Result<()> {
     lineup::iwarp::prepare(pair)?;
     by_router(pair)?;
     let turns = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::One)];

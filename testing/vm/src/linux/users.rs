@@ -4,13 +4,15 @@ use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::wait_for_device;
 use vrdma_lab::vm::Pair;
 use vrdma_lab::vm::addresses::IP;
+use vrdma_vm_macros::vm_test;
 
 use super::case::{case, python};
 
 /// A user with the usual limit of locked memory runs programs, and gets back what was counted.
 ///
 /// setrlimit(2): what is pinned counts; beyond it ENOMEM (ucx#8229, ompi#6468).
-pub fn unprivileged(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-unprivileged", lab = Usual)]
+fn unprivileged(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(10);
         let user = "setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs sh -c";
@@ -32,7 +34,8 @@ pub fn unprivileged(pair: &mut Pair) -> Result<()> {
 
 /// Sockets of SMC-R (smc(7), RFC 7609) carry data by RDMA or fall back to TCP, and do not keep the
 /// driver from going.
-pub fn smc(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-smc", lab = Usual)]
+fn smc(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(15);
         let run = python(pair, "smc.py")?;
@@ -63,7 +66,8 @@ pub fn smc(pair: &mut Pair) -> Result<()> {
 /// fio's engine for RDMA (fio(1), ioengine=rdma; fio#2080). Its verb `send` is left out: it asks
 /// for no retry after RNR and waits for no receive, so a sender that is faster than its receiver
 /// fails on every device.
-pub fn fio(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-fio", lab = Usual)]
+fn fio(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(15);
         for (verb, size) in [("write", "64k"), ("read", "64k"), ("write", "1m")] {

@@ -6,6 +6,7 @@ use vrdma_lab::device::Device;
 use vrdma_lab::vm::addresses::IP;
 use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::watch::said;
+use vrdma_vm_macros::vm_test;
 
 use super::case::{case, python};
 
@@ -13,14 +14,16 @@ use super::case::{case, python};
 /// lost.
 ///
 /// IBTA 10.3.1, 11.6.3.8; spdk#1697, ceph#25447.
-pub fn last_wqe(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-last-wqe", lab = Usual)]
+fn last_wqe(pair: &mut Pair) -> Result<()> {
     in_one_vm(pair, "last_wqe.py")
 }
 
 /// Regions of any length and place within memory of huge pages.
 ///
 /// ibv_reg_mr(3); Mooncake#3845, perftest#395.
-pub fn odd_regions(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-odd-regions", lab = Usual)]
+fn odd_regions(pair: &mut Pair) -> Result<()> {
     in_one_vm(pair, "odd_regions.py")
 }
 
@@ -28,7 +31,10 @@ pub fn odd_regions(pair: &mut Pair) -> Result<()> {
 /// as it was sent, no stale memory comes behind it, and too much of it is EINVAL.
 ///
 /// rdma_connect(3), rdma_accept(3), rdma_reject(3), RFC 5044 7.1; rpma#184, ucx#5460, ldms#2259.
-pub fn private_data(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-private-data", lab = Usual)]
+#[vm_test("vm-linux-private-data-iwarp", lab = Iwarp)]
+#[vm_test("vm-linux-private-data-own-tcp", lab = IwarpOwnTcp)]
+fn private_data(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(20);
     for (server, client, ip) in [(&pair.a, &pair.b, IP[0]), (&pair.b, &pair.a, IP[1])] {
         let serving = server.spawn(&format!("exec vr-private-data server {ip}"))?;
@@ -45,7 +51,10 @@ pub fn private_data(pair: &mut Pair) -> Result<()> {
 /// soon takes one again from which it connected a moment ago: that is no reason to refuse it.
 ///
 /// RFC 9293, 3.6.1 (TIME-WAIT); ip(7), ip_local_port_range.
-pub fn few_ports(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-few-ports", lab = Usual)]
+#[vm_test("vm-linux-few-ports-iwarp", lab = Iwarp)]
+#[vm_test("vm-linux-few-ports-own-tcp", lab = IwarpOwnTcp)]
+fn few_ports(pair: &mut Pair) -> Result<()> {
     const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
     let patience = pair.patience(2);
     let usual = pair.a.check(&format!("cat {RANGE}"), patience)?;
@@ -63,7 +72,9 @@ pub fn few_ports(pair: &mut Pair) -> Result<()> {
 /// IPv6.
 ///
 /// ibv_create_ah_from_wc(3), IBTA A17.4.5; rdma-core#1740, ucx#10209.
-pub fn answers(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-answers", lab = Usual)]
+#[vm_test("vm-linux-answers-two-hosts", lab = TwoHosts)]
+fn answers(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Usual)?;
     let patience = pair.patience(10);
     let index = |vm: &Vm, gid: &str| -> Result<String> {
@@ -89,7 +100,9 @@ pub fn answers(pair: &mut Pair) -> Result<()> {
 /// there: what was asked for happens all the same.
 ///
 /// IBTA 10.8.5.1, ibv_post_send(3); rxe-dev#35.
-pub fn destroyed(pair: &mut Pair) -> Result<()> {
+#[vm_test("vm-linux-destroyed", lab = Usual)]
+#[vm_test("vm-linux-destroyed-two-hosts", lab = TwoHosts)]
+fn destroyed(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Usual)?;
     let patience = pair.patience(20);
     for (port, options) in

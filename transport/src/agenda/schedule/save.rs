@@ -2,7 +2,7 @@
 
 use super::{Cost, DEBT, OPERATION, QUANTUM, Schedule, Share, TurnQueue, Turns, WITHIN_POSTS};
 use crate::base::id::SrqId;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::collections::wakes::Wakes;
 use crate::objects::device::Devices;
 use crate::objects::qp::Qp;
@@ -13,8 +13,8 @@ use std::collections::{BTreeSet, VecDeque};
 /// Returns the flag by which a QP knows that it waits for a turn of some kind.
 type Flag = fn(&mut Qp) -> &mut bool;
 
-impl From<Place> for record::Place {
-    fn from(place: Place) -> record::Place {
+impl From<QpRef> for record::Place {
+    fn from(place: QpRef) -> record::Place {
         record::Place { device: place.device, qpn: place.qpn.number() }
     }
 }
@@ -188,7 +188,7 @@ impl TurnQueue {
     fn save<R>(&self, devices: &Devices<R>, device: u32, waits: impl Fn(&Qp) -> bool) -> Vec<u32> {
         let TurnQueue { checked: _, rest: _, stale: _ } = self;
         let mut seen = BTreeSet::new();
-        let is_there = |qpn| devices.with_qp(Place { device, qpn }).is_some_and(|(_, qp)| waits(qp));
+        let is_there = |qpn| devices.with_qp(QpRef { device, qpn }).is_some_and(|(_, qp)| waits(qp));
         let live = self.iter().filter(|&&qpn| is_there(qpn) && seen.insert(qpn));
         live.map(|qpn| qpn.number()).collect()
     }
@@ -202,7 +202,7 @@ impl TurnQueue {
         let mut queue = TurnQueue::default();
         for &qpn in qpns {
             let qpn = to_qpn(qpn)?;
-            let qp = devices.qp_mut(Place { device, qpn }).ok_or(Violation::Turns)?;
+            let qp = devices.qp_mut(QpRef { device, qpn }).ok_or(Violation::Turns)?;
             if mem::replace(flag(qp), true) {
                 return Err(Violation::Turns);
             }

@@ -4,8 +4,8 @@ use super::*;
 use crate::base::rng::Rng;
 use crate::objects::qp::Direction::{Answers, Requests};
 
-fn place(device: u32, qpn: u32) -> Place {
-    Place { device, qpn: Qpn::truncate(qpn) }
+fn place(device: u32, qpn: u32) -> QpRef {
+    QpRef { device, qpn: Qpn::truncate(qpn) }
 }
 
 /// Devices whose QPs always have more to do.
@@ -26,7 +26,7 @@ impl World {
     }
 
     /// Executes one turn, whose cost `cost` returns. The QP has more to do after it.
-    fn turn(&mut self, cost: impl FnOnce(Place) -> Cost) -> Place {
+    fn turn(&mut self, cost: impl FnOnce(QpRef) -> Cost) -> QpRef {
         let (place, direction) = self.turns.pop().expect("somebody waits");
         let cost = cost(place);
         self.turns.spend(place.device, direction, cost);

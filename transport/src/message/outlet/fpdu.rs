@@ -1,6 +1,6 @@
 //! FPDUs that the engine sends into a stream.
 
-use vrdma_wire::iwarp::{Framing, Place, Segment};
+use vrdma_wire::iwarp::{Framing, Segment, StreamOffset};
 
 /// An FPDU without its payload.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -8,7 +8,7 @@ pub struct Fpdu {
     /// How the FPDU is framed.
     pub framing: Framing,
     /// Where in the stream the FPDU begins.
-    pub place: Place,
+    pub place: StreamOffset,
     /// The DDP segment of the FPDU. `None` for an FPDU without a ULPDU (RFC 6581).
     pub segment: Option<Segment>,
 }

@@ -4,7 +4,7 @@ use super::{Device, Devices};
 use crate::base::error::Error;
 use crate::base::gid::GidEntry;
 use crate::base::id::DeviceId;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::verbs::attr::QpType;
 use vrdma_wire::num::{Gid, Qpn, VlanId};
 
@@ -73,12 +73,12 @@ impl<R> Devices<R> {
     /// Returns the member of a group in a VLAN that follows `after`, or the first member.
     ///
     /// Members are ordered by device, then by number.
-    pub(crate) fn next_member(&self, mgid: Gid, vlan: VlanId, after: Option<Place>) -> Option<Place> {
+    pub(crate) fn next_member(&self, mgid: Gid, vlan: VlanId, after: Option<QpRef>) -> Option<QpRef> {
         let mut from = after.map_or(0, |place| place.device);
         while let Some(device) = self.next_listener(mgid, vlan, from) {
             let served = after.filter(|place| place.device == device).map(|place| place.qpn);
             if let Some(qpn) = self.listener(device).groups.next(mgid, served) {
-                return Some(Place { device, qpn });
+                return Some(QpRef { device, qpn });
             }
             from = device + 1;
         }

@@ -5,7 +5,7 @@ use crate::verbs::op::{Remote, SendOp};
 use crate::verbs::work::Work;
 use vrdma_wire::iwarp::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use vrdma_wire::iwarp::num::{Msn, Stag};
-use vrdma_wire::iwarp::rdmap::{IMMEDIATE_LEN, Part, Segment, Tagged};
+use vrdma_wire::iwarp::rdmap::{IMMEDIATE_LEN, Segment, SendPart, Tagged};
 use vrdma_wire::iwarp::request::{AtomicOp, AtomicRequest, ReadRequest};
 use vrdma_wire::num::{Imm, Rkey};
 
@@ -38,7 +38,7 @@ pub(crate) fn headers_before_payload(op: &SendOp) -> usize {
 #[inline(always)]
 pub(crate) fn segment_of(work: &Work<'_>, state: &StreamRequester, last: bool) -> Segment {
     let (msn, offset) = (state.send_msn, state.sent);
-    let part = Part { msn, offset, last };
+    let part = SendPart { msn, offset, last };
     let solicited = work.flags.solicited();
     match *work.op {
         SendOp::Send { .. } => Segment::Send { part, solicited, invalidate: None },

@@ -2,13 +2,13 @@
 
 mod save;
 
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::collections::pool::List;
 use crate::objects::iwarp::attr::{Role, StreamAttr};
 use crate::objects::iwarp::input::Input;
 use crate::objects::iwarp::requester_state::StreamRequester;
 use crate::objects::iwarp::responder_state::StreamResponder;
-use crate::objects::iwarp::stream::{Joined, Stream};
+use crate::objects::iwarp::stream::{Loopback, Stream};
 use vrdma_wire::iwarp::num::Msn;
 
 /// The state of a QP whose peer is reached by a stream.
@@ -49,20 +49,20 @@ impl RcTcp {
     }
 
     /// Returns the peer if this is a loopback connection, to a QP of this engine.
-    pub(crate) fn joined(&self) -> Option<Joined> {
+    pub(crate) fn joined(&self) -> Option<Loopback> {
         self.stream.joined
     }
 
     /// Makes this stream a loopback connection to `peer`. Both ends have the same `number`.
-    pub(crate) fn join(&mut self, peer: Place, number: u64) {
-        self.stream.joined = Some(Joined { peer, number, whole: self.stream.fpdus, goes_on: false });
+    pub(crate) fn join(&mut self, peer: QpRef, number: u64) {
+        self.stream.joined = Some(Loopback { peer, number, whole: self.stream.fpdus, goes_on: false });
     }
 
     /// Returns the progress of the stream from `peer`.
     ///
     /// Returns `None` if this is not the loopback connection `number` to it, if a message waits, or
     /// if there are markers.
-    pub(crate) fn progress_from(&self, peer: Place, number: u64) -> Option<Progress> {
+    pub(crate) fn progress_from(&self, peer: QpRef, number: u64) -> Option<Progress> {
         let joined = self.stream.joined.filter(|joined| joined.peer == peer && joined.number == number);
         let is_quiet = self.input.waiting.is_none() && !self.input.deframer.framing().markers;
         joined.filter(|_| is_quiet).map(|_| Progress {

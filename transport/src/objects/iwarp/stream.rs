@@ -3,10 +3,10 @@
 
 mod save;
 
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::objects::qp::Direction;
 use vrdma_wire::iwarp::rdmap::{MAX_HEADERS, Segment};
-use vrdma_wire::iwarp::{Framing, Place as StreamPlace};
+use vrdma_wire::iwarp::{Framing, StreamOffset as StreamPlace};
 
 /// A message that the initiator of a connection sends by itself, so that the responder may send
 /// (RFC 6581, 4).
@@ -49,13 +49,13 @@ pub(crate) struct Stream {
     /// FPDUs that were sent since this engine has the stream.
     pub(crate) fpdus: u64,
     /// The peer of a loopback connection.
-    pub(crate) joined: Option<Joined>,
+    pub(crate) joined: Option<Loopback>,
 }
 
 /// The peer of a loopback connection: a QP of this engine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Joined {
-    pub(crate) peer: Place,
+pub(crate) struct Loopback {
+    pub(crate) peer: QpRef,
     /// Number of the connection at both ends. If the peer has another number, it has another
     /// stream.
     pub(crate) number: u64,

@@ -7,12 +7,12 @@ pub(crate) mod rest;
 pub(crate) mod save;
 pub(crate) mod state;
 
-use crate::base::carrier::Carrier;
 use crate::base::gid::GidEntry;
 use crate::base::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::base::memory::Access;
-use crate::base::place::{MaybePlace, Place};
+use crate::base::qp_ref::{OptQpRef, QpRef};
 use crate::base::time::{Instant, NEVER};
+use crate::base::transport_kind::TransportKind;
 use crate::collections::flush::Flush;
 use crate::objects::mr::Holder;
 use crate::objects::qp::requester::Requester;
@@ -48,9 +48,9 @@ pub(crate) struct Qp {
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
     /// The transport kind. Only
-    /// [`Service::set_carrier`](crate::objects::service::Service::set_carrier) and `set_stream`
+    /// [`Service::set_transport`](crate::objects::service::Service::set_transport) and `set_stream`
     /// change it.
-    pub(crate) carrier: Carrier,
+    pub(crate) transport: TransportKind,
     marker: Marker,
     pub(crate) dest_qpn: Qpn,
     /// The device on which the peer was found last. This is a hint: each use compares the
@@ -96,7 +96,7 @@ pub(crate) struct Qp {
     /// The last member on this host that has been served.
     ///
     /// Only valid if the first request is started, and is a datagram to a multicast group.
-    pub(crate) served: MaybePlace,
+    pub(crate) served: OptQpRef,
     /// The life of the windows of type 2B that it has bound since it was made or reset.
     pub(crate) life: QpLife,
     /// Requests that are still to be flushed, and have left its queues. Used in ERR, and for sends
@@ -149,7 +149,7 @@ impl Qp {
             access: 0,
             max_rd_atomic: 0,
             max_dest_rd_atomic: 0,
-            carrier: Carrier::Local,
+            transport: TransportKind::Local,
             marker: Marker::Here,
             dest_qpn: attr.dest_qpn,
             route: NOWHERE,
@@ -176,7 +176,7 @@ impl Qp {
             answer_due: false,
             held: 0,
             question: 0,
-            served: MaybePlace::NONE,
+            served: OptQpRef::NONE,
             life: QpLife::NONE,
             flush: None,
         }
@@ -273,8 +273,8 @@ impl Qp {
 
     /// Returns a reference to the peer, if it is still where it was found last.
     #[inline]
-    pub(crate) fn peer_hint(&self) -> Place {
-        Place { device: self.route(), qpn: self.dest_qpn }
+    pub(crate) fn peer_hint(&self) -> QpRef {
+        QpRef { device: self.route(), qpn: self.dest_qpn }
     }
 
     /// Records the device of the peer.

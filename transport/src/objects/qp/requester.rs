@@ -19,9 +19,9 @@ pub(crate) enum Wait {
     /// An answer of the peer.
     Answer,
     /// The caller, to drain posts that may include the peer's receive.
-    Look,
+    Drain,
     /// Nothing: the caller has drained the posts.
-    Looked,
+    Drained,
     /// Nothing: the peer had a receive.
     ///
     /// If another message has taken the receive, the request waits on until the same deadline.
@@ -76,7 +76,7 @@ impl Requester {
     /// Whether there is work now, if the QP's state allows it.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.queue.is_empty() && matches!(self.wait, Wait::No | Wait::Looked | Wait::Woken)
+        !self.queue.is_empty() && matches!(self.wait, Wait::No | Wait::Drained | Wait::Woken)
     }
 
     /// Sets how many retries the QP allows.

@@ -2,11 +2,11 @@
 
 use super::entry::QpEntry;
 use super::{Qp, state};
-use crate::base::carrier::Carrier;
 use crate::base::gid::GidEntry;
 use crate::base::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::base::memory::Access;
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
+use crate::base::transport_kind::TransportKind;
 use crate::collections::flush::Flush;
 use crate::collections::pool::List;
 use crate::objects::outstanding::Requests;
@@ -21,7 +21,7 @@ use vrdma_wire::num::{Gid, Mac, Qkey};
 
 same_names!(QpType { Rc, Uc, Ud, Gsi, XrcSend, XrcRecv });
 same_names!(QpState { Reset, Init, Rtr, Rts, Sqd, Sqe, Err });
-same_names!(Carrier { Local, Roce, Tcp });
+same_names!(TransportKind { Local, Roce, Tcp });
 
 impl QpEntry {
     /// Returns the record of a QP, with its requests. `queue` is its shared queue.
@@ -30,7 +30,7 @@ impl QpEntry {
         let Qp {
             qpn,
             state,
-            carrier,
+            transport,
             ref requester,
             ref responder,
             timer,
@@ -84,7 +84,7 @@ impl QpEntry {
             attr: save_attr(&qp.all_attrs()),
             requester,
             responder,
-            carrier: carrier.into(),
+            carrier: transport.into(),
             roce: service.save(qp, requests),
             tcp: service.save_tcp(qp, requests),
             timer: deadline(timer),
@@ -116,7 +116,7 @@ impl QpEntry {
             let source = gids.get(usize::from(attr.sgid_index)).copied();
             qp.set_source(source.ok_or(Violation::Attributes)?);
         }
-        qp.carrier = record.carrier.into();
+        qp.transport = record.carrier.into();
         qp.question = record.requester.question;
         qp.timer = to_deadline(record.timer)?;
         qp.held = record.held;
@@ -151,14 +151,14 @@ fn save_flush(
 
 /// Restores how far a datagram to a multicast group was delivered. No other datagram can be in
 /// progress.
-fn to_served(record: &record::Requester, qp: &Qp, requests: &Requests) -> Result<Option<Place>, Violation> {
+fn to_served(record: &record::Requester, qp: &Qp, requests: &Requests) -> Result<Option<QpRef>, Violation> {
     let to = requests.front_to(&qp.requester.queue);
     let goes_on = record.started && to.is_some_and(|to| to.dgid.is_multicast());
     let started = record.started && qp.service().is_datagram();
     if started != record.served.is_some() || started && !goes_on {
         return Err(Violation::Progress);
     }
-    let place = |place: record::Place| Ok(Place { device: place.device, qpn: to_qpn(place.qpn)? });
+    let place = |place: record::Place| Ok(QpRef { device: place.device, qpn: to_qpn(place.qpn)? });
     record.served.map(place).transpose()
 }
 

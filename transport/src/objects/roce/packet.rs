@@ -1,6 +1,6 @@
 //! Conversion between operations of reliable connections and packets. No other module knows both.
 
-use crate::base::near::NearPayload;
+use crate::base::inter_worker::InterWorkerPayload;
 use crate::verbs::op::{FlushScope, Placement, Remote, SendOp};
 use crate::verbs::work::Work;
 use vrdma_wire::num::Imm;
@@ -75,7 +75,7 @@ pub(crate) enum ResponseData<'a, R> {
     /// A part of the data of a READ, with its number of PSNs.
     ///
     /// `last` is set if the packet says that there is no more.
-    Read { last: bool, psns: u32, data: NearPayload<'a, R> },
+    Read { last: bool, psns: u32, data: InterWorkerPayload<'a, R> },
     /// The value that an atomic found.
     Atomic(u64),
 }
@@ -98,7 +98,7 @@ impl<R> Copy for ResponseData<'_, R> {}
 
 impl<'a, R> Response<'a, R> {
     /// Converts a response packet. Returns `None` for a request.
-    pub(crate) fn of(body: &Rc, psns: u32, data: NearPayload<'a, R>) -> Option<Response<'a, R>> {
+    pub(crate) fn of(body: &Rc, psns: u32, data: InterWorkerPayload<'a, R>) -> Option<Response<'a, R>> {
         Some(match *body {
             Rc::Ack(aeth) => Response::Ack(aeth),
             Rc::ReadResponse(part) => {

@@ -11,7 +11,7 @@ use crate::collections::pool::At;
 use crate::objects::roce::psn::ahead;
 use crate::verbs::op::SendOp;
 use crate::verbs::work::Work;
-use vrdma_wire::num::{Msn, Mtu, Psn};
+use vrdma_wire::num::{AethMsn, Mtu, Psn};
 use vrdma_wire::roce::Credits;
 
 /// The position of the next packet to send.
@@ -24,7 +24,7 @@ pub(crate) struct Cursor {
     /// PSNs of that request that were sent. For a READ, PSNs that were asked for.
     pub(crate) sent: u32,
     /// Number of that request: the responder's MSN when it is executed.
-    ssn: Msn,
+    ssn: AethMsn,
 }
 
 /// The requester's state.
@@ -33,7 +33,7 @@ pub(crate) struct RequesterState {
     /// First PSN of the first request.
     base: Psn,
     /// Number of the first request.
-    ssn: Msn,
+    ssn: AethMsn,
     /// The oldest PSN without an answer.
     pub(crate) una: Psn,
     pub(crate) cursor: Cursor,
@@ -55,7 +55,7 @@ pub(crate) struct RequesterState {
     /// the responses.
     pub(crate) retransmitted: bool,
     /// MSN of the last request that the peer has a receive for; `None` if it does not tell.
-    limit: Option<Msn>,
+    limit: Option<AethMsn>,
 }
 
 /// The effect of an acknowledge on the first request.
@@ -86,10 +86,10 @@ const ACK_REQ_EVERY: u8 = 32;
 
 impl RequesterState {
     pub(crate) fn new() -> RequesterState {
-        let cursor = Cursor { at: None, first: Psn::default(), sent: 0, ssn: Msn::default() };
+        let cursor = Cursor { at: None, first: Psn::default(), sent: 0, ssn: AethMsn::default() };
         RequesterState {
             base: Psn::default(),
-            ssn: Msn::default(),
+            ssn: AethMsn::default(),
             una: Psn::default(),
             cursor,
             reads: 0,
@@ -190,8 +190,8 @@ impl RequesterState {
     }
 
     /// Takes the peer's credits (IBTA 9.7.7.2).
-    pub(crate) fn credited(&mut self, msn: Msn, credits: Credits) {
-        self.limit = credits.count().map(|count| Msn::truncate(msn.number() + count));
+    pub(crate) fn credited(&mut self, msn: AethMsn, credits: Credits) {
+        self.limit = credits.count().map(|count| AethMsn::truncate(msn.number() + count));
     }
 
     /// Records that a packet of `work`, the request at the cursor, was sent.
@@ -418,7 +418,7 @@ mod tests {
         let credits = |count| Credits::at_most(count);
         for (msn, count, lacks) in [(0, 0, true), (0, 1, false), (0xff_ffff, 2, false), (0xff_ffff, 1, true)]
         {
-            requester.credited(Msn::truncate(msn), credits(count));
+            requester.credited(AethMsn::truncate(msn), credits(count));
             assert_eq!(
                 (requester.lacks_credit(&SEND), requester.lacks_credit(&READ)),
                 (lacks, false),

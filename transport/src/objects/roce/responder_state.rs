@@ -5,7 +5,7 @@ mod save;
 
 use crate::base::id::PdId;
 use crate::objects::roce::psn::{HALF, ahead};
-use vrdma_wire::num::{Msn, Mtu, Psn, Rkey};
+use vrdma_wire::num::{AethMsn, Mtu, Psn, Rkey};
 use vrdma_wire::roce::{Reth, Syndrome};
 
 /// A NAK that is to be sent.
@@ -27,7 +27,7 @@ pub(crate) struct Resource {
     /// Number of PSNs.
     pub(crate) psns: u32,
     /// The MSN of its response.
-    pub(crate) msn: Msn,
+    pub(crate) msn: AethMsn,
     pub(crate) kind: ResponseKind,
     state: Pending,
     /// Response packet with which this response begins. It is not 0 if the rest was requested
@@ -63,7 +63,7 @@ enum Pending {
 const UNUSED: Resource = Resource {
     psn: Psn::truncate(0),
     psns: 0,
-    msn: Msn::truncate(0),
+    msn: AethMsn::truncate(0),
     kind: ResponseKind::None,
     state: Pending::Nothing,
     from: 0,
@@ -77,7 +77,7 @@ const ACK_EVERY: u8 = 64;
 #[derive(Debug)]
 pub(crate) struct ResponderState {
     /// Messages executed (IBTA 9.7.7.1).
-    pub(crate) msn: Msn,
+    pub(crate) msn: AethMsn,
     /// Memory of the WRITE in progress.
     pub(crate) write: Reth,
     /// Whether an acknowledge is due.
@@ -106,7 +106,7 @@ impl ResponderState {
     /// Makes the state for this many READs and atomics outstanding.
     pub(crate) fn new(resources: u8) -> ResponderState {
         ResponderState {
-            msn: Msn::default(),
+            msn: AethMsn::default(),
             write: Reth { va: 0, rkey: Default::default(), length: 0 },
             ack: false,
             unacknowledged: 0,
@@ -428,6 +428,6 @@ mod tests {
         assert!(responder.take_ack() && !responder.take_ack());
         responder.accepted(true, true);
         assert!(responder.take_ack());
-        assert_eq!(responder.msn, Msn::truncate(1));
+        assert_eq!(responder.msn, AethMsn::truncate(1));
     }
 }

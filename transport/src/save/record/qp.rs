@@ -1,7 +1,7 @@
 //! A queue pair in the record: attributes, and the state of its transport kind.
 
 use super::{
-    AddressVector, Carrier, Message, Mtu, Pending, Place, QpState, QpType, Receive, Send, Tcp, Wait,
+    AddressVector, Message, Mtu, Pending, Place, QpState, QpType, Receive, Send, Tcp, TransportKind, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct Qp {
     /// Its receiving half.
     pub responder: Responder,
     /// The transport kind.
-    pub carrier: Carrier,
+    pub carrier: TransportKind,
     /// State of the connection on RoCE, once that was the transport kind.
     pub roce: Option<Roce>,
     /// State of the connection in a stream, if that is the transport kind. (Older records have

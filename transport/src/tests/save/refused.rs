@@ -133,7 +133,7 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Cursor, |r| rc(r).requester.cursor = 100),
         (V::Cursor, |r| rc(r).requester.sent = 1 << 20),
         (V::Cursor, |r| rc(r).requester.una = (rc(r).requester.una + 100) & 0xff_ffff),
-        (V::Outstanding, |r| qp(r).carrier = record::Carrier::Local),
+        (V::Outstanding, |r| qp(r).carrier = record::TransportKind::Local),
         (V::Outstanding, |r| qp(r).requester.psn = rc(r).requester.una),
         (V::Outstanding, |r| qp(r).requester.psn = (rc(r).requester.una + 1000) & 0xff_ffff),
         (V::Window, |r| rc(r).requester.window = 0),

@@ -190,7 +190,7 @@ pub(super) fn end_on_one_host(pair: &mut Pair) -> Ends<u32> {
     let memory = record.devices[1].as_ref().unwrap().mrs[0].key;
     let sge = Sge { addr: IOVA, length: 200, lkey: Lkey(memory) };
     pair.run();
-    pair.engine.answer(pair.now, Question { device: b, owner: OWNER }, &mut pair.log);
+    pair.engine.answer(pair.now, DrainRequest { device: b, owner: OWNER }, &mut pair.log);
     for qp in qps(b) {
         let request = RecvRequest { id: 40, sges: &[sge] };
         let qpn = Qpn::new(qp.qpn).unwrap();

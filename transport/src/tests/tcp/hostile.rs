@@ -4,13 +4,13 @@
 
 use super::*;
 use vrdma_wire::iwarp::num::{Msn, Stag};
-use vrdma_wire::iwarp::rdmap::{Part, Tagged};
+use vrdma_wire::iwarp::rdmap::{SendPart, Tagged};
 use vrdma_wire::iwarp::request::{AtomicOp, AtomicRequest, AtomicResponse, ReadRequest};
 use vrdma_wire::iwarp::terminate::Terminate;
 use vrdma_wire::iwarp::{Cause, Fault};
 
 fn send(msn: u32, offset: u32, last: bool) -> Segment {
-    Segment::Send { part: Part { msn: Msn(msn), offset, last }, solicited: false, invalidate: None }
+    Segment::Send { part: SendPart { msn: Msn(msn), offset, last }, solicited: false, invalidate: None }
 }
 
 fn write(b: &End, offset: u64, last: bool) -> Segment {
@@ -33,7 +33,7 @@ fn after(segments: &[(Segment, usize)]) -> Net {
     let mut net = Net::connected();
     let b = net.hosts[B].end.clone();
     net.post_recv(B, 1, &[b.sge(1000, 1000)]);
-    let mut place = Place::START;
+    let mut place = StreamOffset::START;
     for (segment, length) in segments {
         net.inject(B, &mut place, segment, &vec![0x55; *length]);
     }
@@ -51,7 +51,7 @@ fn ends_in(name: &str, cause: Cause, segments: impl FnOnce(&End) -> Vec<(Segment
     assert_eq!(net.hosts[B].state(), QpState::Err, "{name}");
     assert_eq!(net.hosts[B].away.end, Some(StreamEnd::Close), "{name}");
     // Later segments were dropped, and this one is dropped too.
-    net.inject(B, &mut { Place::START }, &write(&b, 0, true), &[1; 8]);
+    net.inject(B, &mut { StreamOffset::START }, &write(&b, 0, true), &[1; 8]);
     assert_eq!(net.hosts[B].end.memory.bytes(0, 8), [0; 8], "{name}");
 }
 
@@ -104,7 +104,7 @@ fn responses_that_nobody_asked_for_end_the_connection() {
         a.memory.fill(0, &[9; 200]);
         net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 100)]));
         net.work(A);
-        net.inject(A, &mut { Place::START }, &segment, &vec![1; length]);
+        net.inject(A, &mut { StreamOffset::START }, &segment, &vec![1; length]);
         net.work(A);
         assert_eq!(net.hosts[A].statuses(), [(1, WcStatus::BadResp)], "{name}");
         let Some(Segment::Terminate(_, Terminate { code, .. })) = net.hosts[A].segments().pop() else {
@@ -129,7 +129,7 @@ fn atomics_that_this_end_does_not_have_end_the_connection() {
 #[test]
 fn a_key_that_the_peer_may_not_invalidate_ends_the_connection() {
     ends_in("a region's", Cause::RdmapProtectedInvalidate, |b| {
-        let part = Part { msn: Msn::FIRST, offset: 0, last: true };
+        let part = SendPart { msn: Msn::FIRST, offset: 0, last: true };
         vec![(Segment::Send { part, solicited: false, invalidate: Some(Stag(b.key)) }, 8)]
     });
 }
@@ -137,7 +137,7 @@ fn a_key_that_the_peer_may_not_invalidate_ends_the_connection() {
 #[test]
 fn bytes_that_are_no_fpdus_end_the_connection() {
     let mut whole = vec![0; 64];
-    let fpdu = Fpdu { framing: PLAIN, place: Place::START, segment: Some(send(1, 0, true)) };
+    let fpdu = Fpdu { framing: PLAIN, place: StreamOffset::START, segment: Some(send(1, 0, true)) };
     let length = write_fpdu(&fpdu, &Pieces::<Mem>::bytes(b"sent"), &mut whole).unwrap();
     whole.truncate(length);
     let mut bent = whole.clone();

@@ -5,12 +5,12 @@
 mod basics;
 mod endings;
 mod hostile;
-mod joined;
+mod loopback;
 mod placed;
 mod set_up;
 
 use super::*;
-use vrdma_wire::iwarp::{Framing, Place, Segment};
+use vrdma_wire::iwarp::{Framing, Segment, StreamOffset};
 
 /// The stream that leaves a host.
 #[derive(Default)]
@@ -235,7 +235,7 @@ impl Net {
     }
 
     /// Delivers a segment that a peer might send, in an FPDU of its own.
-    pub(super) fn inject(&mut self, to: usize, place: &mut Place, segment: &Segment, payload: &[u8]) {
+    pub(super) fn inject(&mut self, to: usize, place: &mut StreamOffset, segment: &Segment, payload: &[u8]) {
         let fpdu = Fpdu { framing: PLAIN, place: *place, segment: Some(*segment) };
         let mut buffer = vec![0; fpdu.len(payload.len())];
         let length = write_fpdu(&fpdu, &Pieces::<Mem>::bytes(payload), &mut buffer).unwrap();

@@ -4,10 +4,10 @@
 use super::*;
 use vrdma_wire::iwarp::Cause;
 use vrdma_wire::iwarp::num::{Msn, Stag};
-use vrdma_wire::iwarp::rdmap::{Part, Tagged};
+use vrdma_wire::iwarp::rdmap::{SendPart, Tagged};
 
 fn fpdu(segment: Segment, payload: &[u8]) -> Vec<u8> {
-    let fpdu = Fpdu { framing: PLAIN, place: Place::START, segment: Some(segment) };
+    let fpdu = Fpdu { framing: PLAIN, place: StreamOffset::START, segment: Some(segment) };
     let mut bytes = vec![0; fpdu.len(payload.len())];
     write_fpdu(&fpdu, &Pieces::<Mem>::bytes(payload), &mut bytes).unwrap();
     bytes
@@ -22,13 +22,13 @@ fn response(stag: u32, offset: u64, last: bool, payload: &[u8]) -> Vec<u8> {
 }
 
 fn send(msn: u32, invalidate: Option<u32>, payload: &[u8]) -> Vec<u8> {
-    let part = Part { msn: Msn(msn), offset: 0, last: true };
+    let part = SendPart { msn: Msn(msn), offset: 0, last: true };
     fpdu(Segment::Send { part, solicited: false, invalidate: invalidate.map(Stag) }, payload)
 }
 
 /// Builds a part of a SEND.
 fn part(msn: u32, offset: u32, last: bool, payload: &[u8]) -> Vec<u8> {
-    let part = Part { msn: Msn(msn), offset, last };
+    let part = SendPart { msn: Msn(msn), offset, last };
     fpdu(Segment::Send { part, solicited: false, invalidate: None }, payload)
 }
 

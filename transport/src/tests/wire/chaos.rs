@@ -5,7 +5,7 @@
 use super::*;
 use crate::base::rng::Rng;
 use std::collections::VecDeque;
-use vrdma_wire::num::{Imm, Msn};
+use vrdma_wire::num::{AethMsn, Imm};
 use vrdma_wire::roce::{
     Aeth, AtomicEth, Credits, Feth, NakCode, Part, ReadPart, Reth, RnrTimer, SendTail, Syndrome, WriteTail,
 };
@@ -39,7 +39,7 @@ fn body(rng: &mut Rng, key: u32) -> Rc {
         3 => Syndrome::Ack(Credits::new(rng.next() as u8 & 31).unwrap()),
         _ => Syndrome::Ack(Credits::UNLIMITED),
     };
-    let aeth = Aeth { syndrome, msn: Msn::truncate(rng.next() as u32) };
+    let aeth = Aeth { syndrome, msn: AethMsn::truncate(rng.next() as u32) };
     let atomic = AtomicEth { va: reth.va, rkey: reth.rkey, swap_or_add: rng.next(), compare: rng.next() };
     let imm = Imm::from_bytes(*b"wxyz");
     match rng.next() % 14 {

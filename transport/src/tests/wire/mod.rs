@@ -1,14 +1,14 @@
 //! Tests of two engines that exchange packets as frames. The test is the wire.
 
 mod basics;
-mod carriers;
 mod chaos;
 pub(crate) mod datagrams;
 mod hostile;
+mod inter_worker;
 mod loss;
-mod near;
 mod refusals;
 mod responses;
+mod transports;
 pub(crate) mod unreliable;
 
 use super::*;
@@ -30,7 +30,7 @@ pub(crate) struct Cable {
     /// The value of [`Way::stays_here`].
     pub(crate) stays_here: bool,
     /// The ring of inter-worker packets, which are not encoded as frames.
-    pub(crate) near: Option<near::Ring>,
+    pub(crate) near: Option<inter_worker::Ring>,
 }
 
 impl Cable {
@@ -55,11 +55,11 @@ impl PacketOutlet<Mem> for Cable {
         self.near.as_mut().expect("asked where packets are near").lends()
     }
 
-    fn send_near(
+    fn send_inter_worker(
         &mut self,
         _: DeviceId,
         packet: &Packet,
-        part: NearPart,
+        part: InterWorkerPart,
         payload: &Pieces<'_, Mem>,
     ) -> Result<(), Fault> {
         self.near.as_mut().expect("it said that they are").take(packet, part, payload)

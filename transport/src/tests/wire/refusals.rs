@@ -5,7 +5,7 @@
 use super::hostile::ack;
 use super::*;
 use NakCode::{InvalidRequest, RemoteAccessError};
-use vrdma_wire::num::Msn;
+use vrdma_wire::num::AethMsn;
 use vrdma_wire::roce::{Aeth, AtomicEth, Feth, NakCode, Part, Reth, SendTail, Syndrome, WriteTail};
 
 /// Returns B's NAK to a request of A, and the events that B raises.
@@ -19,7 +19,7 @@ fn refused(access: Access, body: Rc, payload: &[u8]) -> (NakCode, Vec<Event>) {
     let [(at, Body::Rc(Rc::Ack(Aeth { syndrome: Syndrome::Nak(code), msn })))] = answers[..] else {
         panic!("{answers:?}")
     };
-    assert_eq!((at, msn), (psn.number(), Msn::default()));
+    assert_eq!((at, msn), (psn.number(), AethMsn::default()));
     assert_eq!(net.hosts[B].state(), QpState::Err);
     assert_eq!(b.memory.bytes(0, 64), [7; 64]);
     assert_eq!(b.qpn, net.hosts[B].end.qpn);

@@ -5,7 +5,7 @@ use WcStatus::Success;
 use vrdma_wire::roce::{Aeth, AtomicEth, Credits, ReadPart, Reth, Syndrome};
 
 const ACK: Aeth =
-    Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: vrdma_wire::num::Msn::truncate(0) };
+    Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: vrdma_wire::num::AethMsn::truncate(0) };
 
 fn kinds(net: &Net, at: usize) -> String {
     let short = |frame: &Frame| match parse(frame).body {

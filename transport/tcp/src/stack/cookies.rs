@@ -21,7 +21,7 @@ use crate::reassembly::Arrival;
 use crate::table::ConnectionId;
 use crate::time::Instant;
 use crate::tuple::{NextHop, Tuple};
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
 /// A cookie is valid in the time interval in which it was made, and in the next. In nanoseconds.
 const STRETCH: u64 = 64_000_000_000;
@@ -59,7 +59,7 @@ impl Stack {
         now: Instant,
         (tuple, hop): (Tuple, NextHop),
         listener: ([u8; 16], u16),
-        syn: &Header,
+        syn: &TcpHeader,
     ) {
         if self.answers.len() >= ANSWERS {
             self.counters.no_room += 1;
@@ -85,7 +85,7 @@ impl Stack {
         let Ports { local: src_port, remote: dst_port } = tuple.ports;
         let flags = Flags::SYN | Flags::ACK;
         let (ack, window) = (syn.seq.wrapping_add(1), config.receive_window().min(0xffff) as u16);
-        let header = Header { src_port, dst_port, seq: number, ack, flags, window, urgent: 0, options };
+        let header = TcpHeader { src_port, dst_port, seq: number, ack, flags, window, urgent: 0, options };
         let segment = Segment { header, data: 0..0 };
         self.answers.push_back(Outgoing {
             id: None,
@@ -103,7 +103,7 @@ impl Stack {
         &mut self,
         now: Instant,
         (tuple, hop): (Tuple, NextHop),
-        header: &Header,
+        header: &TcpHeader,
     ) -> Option<ConnectionId> {
         let is_first =
             header.flags.has(Flags::ACK) && !header.flags.has(Flags::SYN) && !header.flags.has(Flags::RST);
@@ -130,7 +130,7 @@ impl Stack {
             options.window_scale =
                 Some(echo & NO_SCALE).filter(|scale| *scale != NO_SCALE).map(|scale| scale as u8);
         }
-        let syn = Header { seq: theirs, ack: 0, flags: Flags::SYN, options, ..*header };
+        let syn = TcpHeader { seq: theirs, ack: 0, flags: Flags::SYN, options, ..*header };
         let mut connection = Connection::accept(config, &syn, number, self.secret.clock(&tuple), now);
         // The SYN-ACK was sent earlier, at an unknown time. So it must not measure a round trip.
         connection.poll_transmit(now, &mut Nothing);
@@ -155,7 +155,7 @@ impl Stack {
         &mut self,
         now: Instant,
         id: ConnectionId,
-        header: &Header,
+        header: &TcpHeader,
         length: usize,
         take: &mut impl FnMut(ConnectionId, Arrival) -> usize,
     ) {

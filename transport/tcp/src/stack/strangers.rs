@@ -6,7 +6,7 @@ use crate::output::Segment;
 use crate::table::Table;
 use crate::time::Instant;
 use crate::tuple::{NextHop, Tuple};
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
 /// After this many nanoseconds a half-open connection was answered again in vain after one and
 /// after three seconds.
@@ -19,7 +19,7 @@ impl Stack {
         &mut self,
         now: Instant,
         (tuple, hop): (Tuple, NextHop),
-        header: &Header,
+        header: &TcpHeader,
         length: usize,
         initial: Option<u32>,
     ) {
@@ -44,7 +44,7 @@ impl Stack {
         now: Instant,
         (tuple, hop): (Tuple, NextHop),
         listener: ([u8; 16], u16),
-        syn: &Header,
+        syn: &TcpHeader,
         initial: Option<u32>,
     ) {
         if !self.make_room(listener, now) {
@@ -88,7 +88,7 @@ impl Stack {
     }
 
     /// Answers with a RST: there is no such connection.
-    fn reset(&mut self, (tuple, hop): (Tuple, NextHop), header: &Header, length: usize) {
+    fn reset(&mut self, (tuple, hop): (Tuple, NextHop), header: &TcpHeader, length: usize) {
         if self.answers.len() >= RESETS {
             return;
         }
@@ -101,7 +101,7 @@ impl Stack {
         };
         let Ports { local: src_port, remote: dst_port } = tuple.ports;
         let options = Options::default();
-        let header = Header { src_port, dst_port, seq, ack, flags, window: 0, urgent: 0, options };
+        let header = TcpHeader { src_port, dst_port, seq, ack, flags, window: 0, urgent: 0, options };
         let segment = Segment { header, data: 0..0 };
         self.answers.push_back(Outgoing { id: None, tuple, hop, traffic_class: 0, segment });
     }

@@ -4,7 +4,7 @@ use super::opening::{plain, with_sacks};
 use super::script::{Cuts, PORTS, Script, check};
 use crate::connection::Connection;
 use crate::{Config, Instant};
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
 fn open(config: Config) -> Script {
     let mut script = Script::connect(config);
@@ -222,7 +222,7 @@ fn acknowledges_ping_no_pong() {
 fn a_small_mss_has_few_segments_outstanding() {
     let mut cuts = Cuts::default();
     (0..100).for_each(|_| cuts.push(20_000));
-    let header = |ack, options| Header {
+    let header = |ack, options| TcpHeader {
         src_port: PORTS.remote,
         dst_port: PORTS.local,
         seq: 1,
@@ -235,7 +235,7 @@ fn a_small_mss_has_few_segments_outstanding() {
     let mut connection = Connection::connect(plain(), PORTS, 0, 0, Instant(0));
     while connection.poll_transmit(Instant(0), &mut cuts).is_some() {}
     let options = Options { mss: Some(64), window_scale: Some(14), ..Options::default() };
-    let syn = Header { seq: 0, flags: Flags::SYN | Flags::ACK, ..header(1, options) };
+    let syn = TcpHeader { seq: 0, flags: Flags::SYN | Flags::ACK, ..header(1, options) };
     connection.handle_segment(Instant(0), &syn, 0, &mut |_| 0);
     let mut most = 0;
     for round in 0..20 {

@@ -6,14 +6,14 @@ use crate::connection::Connection;
 use crate::save::Saved;
 use crate::{Config, Instant};
 use ciborium::Value;
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
-fn header(rng: &mut Rng, connection: &Connection) -> Header {
+fn header(rng: &mut Rng, connection: &Connection) -> TcpHeader {
     let near = |rng: &mut Rng, number: u32| number.wrapping_add(rng.below(4000) as u32).wrapping_sub(1000);
     let una = connection.send_origin.wire(connection.board.una());
     let nxt = connection.receive_origin.wire(connection.received.nxt());
     let sacks = (0..rng.below(3)).map(|_| (near(rng, una), near(rng, una))).collect();
-    Header {
+    TcpHeader {
         src_port: PORTS.remote,
         dst_port: PORTS.local,
         seq: near(rng, nxt),
@@ -34,7 +34,7 @@ fn any_connection(rng: &mut Rng, cuts: &mut Cuts) -> Connection {
         Options { sack_permitted: true, timestamps: Some((0, 0)), mss: Some(1000), ..Options::default() };
     let ack = connection.send_origin.0.wrapping_add(1);
     let flags = Flags::SYN | Flags::ACK;
-    let syn = Header { flags, seq: 7, ack, window: 60_000, options, ..header(rng, &connection) };
+    let syn = TcpHeader { flags, seq: 7, ack, window: 60_000, options, ..header(rng, &connection) };
     connection.handle_segment(Instant(1000), &syn, 0, &mut |arrival| arrival.at.len());
     go_on(rng, &mut connection, cuts, 6);
     connection

@@ -23,7 +23,7 @@ use crate::reassembly::Arrival;
 use crate::seq::{SYN, offset};
 use crate::{Config, Event, Instant, Ports};
 use std::collections::VecDeque;
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
 /// The initial sequence numbers of both ends, which wrap soon.
 pub const OURS: u32 = 0xffff_ff00;
@@ -196,7 +196,7 @@ impl Script {
     }
 
     /// Returns the header of an ACK of the peer without data and SACKs.
-    pub fn bare_acknowledge(&self, ack: u64) -> Header {
+    pub fn bare_acknowledge(&self, ack: u64) -> TcpHeader {
         parse(&format!(". 1:1 ack {ack}")).0
     }
 
@@ -247,11 +247,11 @@ fn flags(text: &str) -> Flags {
 }
 
 /// Parses a segment of the peer: its header, and the length of its data.
-fn parse(text: &str) -> (Header, usize) {
+fn parse(text: &str) -> (TcpHeader, usize) {
     let mut words = text.split_whitespace();
     let flags = flags(words.next().unwrap());
     let (from, to) = pair(words.next().unwrap(), ':');
-    let mut header = Header {
+    let mut header = TcpHeader {
         src_port: PORTS.remote,
         dst_port: PORTS.local,
         seq: THEIRS.wrapping_add(from),

@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::Gid;
-use vrdma_wire::tcp::{self, Flags, Header};
+use vrdma_wire::tcp::{self, Flags, TcpHeader};
 
 /// A generator of random numbers from a seed (splitmix64).
 pub struct Rng(pub u64);
@@ -225,7 +225,7 @@ impl World {
         assert!(tcp::is_sound(GIDS[1 - to], GIDS[to], &bytes[8..]));
         // The offset of the data travels before the segment.
         let place = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-        let (header, data) = Header::parse(&bytes[8..]).unwrap();
+        let (header, data) = TcpHeader::parse(&bytes[8..]).unwrap();
         let host = &mut self.hosts[to];
         if host.connection.is_none() {
             if header.flags != Flags::SYN {
@@ -261,7 +261,7 @@ impl World {
     }
 
     /// Notes sacked ranges, which must not be sent again until a timeout.
-    fn note_sacks(&mut self, to: usize, header: &Header, connection: &Connection) {
+    fn note_sacks(&mut self, to: usize, header: &TcpHeader, connection: &Connection) {
         let host = &mut self.hosts[to];
         let una = connection.board.una();
         for (left, right) in header.options.sacks.as_slice() {

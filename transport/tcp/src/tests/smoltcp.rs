@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::Gid;
-use vrdma_wire::tcp::{self, Flags, Header};
+use vrdma_wire::tcp::{self, Flags, TcpHeader};
 
 const OURS: Gid = Gid::from_ipv4([10, 0, 0, 1]);
 const THEIRS: Gid = Gid::from_ipv4([10, 0, 0, 2]);
@@ -244,7 +244,7 @@ impl World {
     fn deliver(&mut self, packet: &[u8]) {
         let segment = &packet[20..];
         assert!(tcp::is_sound(THEIRS, OURS, segment), "their checksum is right");
-        let (header, data) = Header::parse(segment).unwrap();
+        let (header, data) = TcpHeader::parse(segment).unwrap();
         if self.connection.is_none() && header.flags == Flags::SYN {
             let initial = self.rng.next() as u32;
             self.connection = Some(Connection::accept(self.config, &header, initial, initial, self.now));

@@ -7,7 +7,7 @@ use crate::{
 use core::time::Duration;
 use std::collections::BTreeMap;
 use vrdma_wire::num::{Gid, Mac, VlanId, VlanTag};
-use vrdma_wire::tcp::{Flags, Header, Options};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader};
 
 const A: Gid = Gid::from_ipv4([10, 0, 0, 1]);
 const B: Gid = Gid::from_ipv4([10, 0, 0, 2]);
@@ -252,16 +252,25 @@ fn another_stack_takes_connections_over() {
     assert_eq!(pair.hosts[1].0.get(theirs).unwrap().complete(), 1_000_000);
 }
 
-fn segment(flags: Flags, src_port: u16, seq: u32, ack: u32) -> Header {
-    Header { src_port, dst_port: PORT, seq, ack, flags, window: 1000, urgent: 0, options: Options::default() }
+fn segment(flags: Flags, src_port: u16, seq: u32, ack: u32) -> TcpHeader {
+    TcpHeader {
+        src_port,
+        dst_port: PORT,
+        seq,
+        ack,
+        flags,
+        window: 1000,
+        urgent: 0,
+        options: Options::default(),
+    }
 }
 
 /// Delivers a segment to B, and returns what B sends then.
-fn answer(stack: &mut Stack, from: Gid, header: Header, length: usize) -> Vec<Segment> {
+fn answer(stack: &mut Stack, from: Gid, header: TcpHeader, length: usize) -> Vec<Segment> {
     answer_at(stack, Instant(0), from, header, length)
 }
 
-fn answer_at(stack: &mut Stack, now: Instant, from: Gid, header: Header, length: usize) -> Vec<Segment> {
+fn answer_at(stack: &mut Stack, now: Instant, from: Gid, header: TcpHeader, length: usize) -> Vec<Segment> {
     stack.handle_segment(now, from_to(from, B), &header, length, &mut |_, arrival| arrival.at.len());
     let mut streams = Streams::default();
     std::iter::from_fn(|| stack.poll_transmit(now, &mut streams)).map(|outgoing| outgoing.segment).collect()
@@ -372,7 +381,7 @@ fn half_open_connections_of_all_listeners_are_bounded_and_one_that_waited_for_lo
     for port in 0..4 {
         stack.listen(B, PORT + port, 5, config()).unwrap();
     }
-    let syn = |port, from| Header { dst_port: PORT + port, ..segment(Flags::SYN, from, 100, 0) };
+    let syn = |port, from| TcpHeader { dst_port: PORT + port, ..segment(Flags::SYN, from, 100, 0) };
     for from in 1..=100 {
         answer(&mut stack, A, syn(from % 4, from), 0);
     }

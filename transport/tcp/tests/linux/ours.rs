@@ -7,7 +7,7 @@ use std::time::Duration;
 use vrdma_tcp::{Arrival, Config, Connection, Event, Instant, Ports, Reason, Segment, Source, State};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::Gid;
-use vrdma_wire::tcp::{self, Flags, Header};
+use vrdma_wire::tcp::{self, Flags, TcpHeader};
 
 pub const OURS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const IP_HEADER: usize = 20;
@@ -75,7 +75,7 @@ impl Ours {
         }
         let segment = &packet[IP_HEADER..usize::from(u16::from_be_bytes([packet[2], packet[3]]))];
         assert!(tcp::is_sound(gid(self.peer), gid(OURS), segment), "Linux's checksum");
-        let (header, data) = Header::parse(segment).expect("Linux's segment");
+        let (header, data) = TcpHeader::parse(segment).expect("Linux's segment");
         if header.dst_port != self.ports.local {
             return; // Of an earlier conversation.
         }

@@ -9,7 +9,7 @@ use vrdma_tcp::{Arrival, Config, Connection, Event as TcpEvent, Ports, Source};
 use vrdma_transport::*;
 use vrdma_wire::iwarp::Segment;
 use vrdma_wire::num::{Gid, Qpn};
-use vrdma_wire::tcp::{Flags, Header};
+use vrdma_wire::tcp::{Flags, TcpHeader};
 
 pub const OWNER: OwnerId = OwnerId(3);
 pub const IOVA: u64 = 0x10_0000;
@@ -19,7 +19,7 @@ pub const PART: usize = 1 << 20;
 
 /// A segment in flight.
 #[derive(Clone)]
-pub struct Packet(pub Header, pub Vec<u8>);
+pub struct Packet(pub TcpHeader, pub Vec<u8>);
 
 /// The stream to the peer: unacknowledged data, with its segment boundaries.
 #[derive(Default)]

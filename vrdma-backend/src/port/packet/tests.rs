@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::{Gid, Mac, VlanTag};
-use vrdma_wire::tcp::{Flags, Header, Options, Packet};
+use vrdma_wire::tcp::{Flags, Options, TcpHeader, TcpPacket};
 
 const MTU: usize = 1500;
 
@@ -33,7 +33,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 impl Shape {
-    fn packet(self, seq: u32, flags: Flags) -> Packet {
+    fn packet(self, seq: u32, flags: Flags) -> TcpPacket {
         let gid = |last: u8| {
             if self.v6 {
                 Gid([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last])
@@ -42,7 +42,7 @@ impl Shape {
             }
         };
         let timestamps = self.has_timestamps.then_some((7, 9));
-        let header = Header {
+        let header = TcpHeader {
             src_port: 4420,
             dst_port: 50_000,
             seq,
@@ -54,7 +54,7 @@ impl Shape {
         };
         let vlan = self.tag.map(VlanTag);
         let (src_mac, dst_mac) = (Mac([2; 6]), Mac([4; 6]));
-        Packet { src_mac, dst_mac, vlan, src: gid(1), dst: gid(2), traffic_class: 0, header }
+        TcpPacket { src_mac, dst_mac, vlan, src: gid(1), dst: gid(2), traffic_class: 0, header }
     }
 
     /// Returns consecutive segments with these numbers of data bytes.
@@ -73,7 +73,7 @@ impl Shape {
 }
 
 /// Returns a segment with data that depends on its sequence number.
-fn frame(packet: &Packet, length: usize) -> Vec<u8> {
+fn frame(packet: &TcpPacket, length: usize) -> Vec<u8> {
     let seq = packet.header.seq;
     let begin = packet.len();
     let mut frame = vec![0; begin];
@@ -141,13 +141,13 @@ fn what_says_more_than_its_data_goes_alone() {
 
 #[test]
 fn what_is_of_something_else_ends_a_run() {
-    let with = |change: &dyn Fn(&mut Packet)| {
+    let with = |change: &dyn Fn(&mut TcpPacket)| {
         let mut packet = PLAIN.packet(1500, Flags::ACK);
         change(&mut packet);
         vec![PLAIN.segments(1000, &[500, 1]).remove(0), frame(&packet, 500)]
     };
     assert_eq!(together(&with(&|_| {})), 2);
-    let changes: [&dyn Fn(&mut Packet); 10] = [
+    let changes: [&dyn Fn(&mut TcpPacket); 10] = [
         &|packet| packet.src_mac = Mac([6; 6]),
         &|packet| packet.vlan = Some(VlanTag(5)),
         &|packet| packet.src = Gid::from_ipv4([10, 0, 0, 9]),

@@ -6,9 +6,9 @@ use super::taker::{Direct, Taker};
 use crate::frames::sum;
 use vrdma_tcp::{ConnectionId, Instant, NextHop, Origin, Ports, Tuple};
 use vrdma_wire::head::Head;
-use vrdma_wire::icmp::TooLong;
+use vrdma_wire::icmp::PacketTooBig;
 use vrdma_wire::num::VlanId;
-use vrdma_wire::tcp::Packet;
+use vrdma_wire::tcp::TcpPacket;
 
 impl Node {
     /// Handles a received frame that this TCP [takes](Node::takes).
@@ -20,9 +20,9 @@ impl Node {
         taker: &mut dyn Taker,
     ) {
         self.expect(headers, taker);
-        let (packet, data) = match Packet::parse_behind(headers, frame, sum) {
+        let (packet, data) = match TcpPacket::parse_behind(headers, frame, sum) {
             Ok(parsed) => parsed,
-            Err(vrdma_wire::tcp::Bad::Checksum) => return self.counters.bad_checksum += 1,
+            Err(vrdma_wire::tcp::TcpDrop::Checksum) => return self.counters.bad_checksum += 1,
             Err(_) => return self.counters.malformed += 1,
         };
         self.counters.segments_in += 1;
@@ -59,7 +59,7 @@ impl Node {
     ///
     /// Anybody can send such a message. It is believed if there is such a connection, and the
     /// segment is in flight (RFC 5927).
-    pub fn handle_too_long(&mut self, told: &TooLong) {
+    pub fn handle_too_long(&mut self, told: &PacketTooBig) {
         let ports = Ports { local: told.local_port, remote: told.remote_port };
         let tuple = Tuple { local: told.local, remote: told.remote, ports };
         let mss = told.mtu.saturating_sub(HEADERS[usize::from(told.local.ipv4().is_none())]);

@@ -39,7 +39,7 @@ use vmm_sys_util::epoll::EventSet;
 use vrdma_tcp::{Config, ConnectionId, NextHop, Outgoing, Ports, Refused, Tuple};
 use vrdma_transport::{DeviceId, Error, Instant};
 use vrdma_wire::head::Head;
-use vrdma_wire::icmp::TooLong;
+use vrdma_wire::icmp::PacketTooBig;
 use vrdma_wire::num::{Gid, VlanId};
 
 /// Segments that a worker sends in one round, and FPDUs that it writes. With more, an FPDU would
@@ -133,7 +133,7 @@ impl Own {
     /// Handles a router's ICMP message that a segment of this port's guest was too long.
     pub fn handle_too_long(&mut self, port: usize, frame: &[u8]) {
         if let Some(&node) = self.of_ports.get(&port)
-            && let Some(told) = TooLong::parse(frame)
+            && let Some(told) = PacketTooBig::parse(frame)
         {
             self.nodes[node].handle_too_long(&told);
         }

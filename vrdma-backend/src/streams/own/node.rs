@@ -11,7 +11,7 @@ use crate::streams::hash::NumberMap;
 use crate::tcp::{Path, TrafficClass};
 use std::collections::{HashMap, VecDeque};
 use vrdma_tcp::{Config, ConnectionId, Event, Instant, Ports, Refused, Stack, StackLimits, Tuple};
-use vrdma_wire::head::{Head, Kind};
+use vrdma_wire::head::{FrameKind, Head};
 use vrdma_wire::num::{Gid, Mac, VlanId};
 
 /// Connections that may wait for the worker to accept them, and half-open ones, of each listener.
@@ -125,7 +125,7 @@ impl Node {
     ///
     /// It is for a connection, or for a listener at an address that the guest may use.
     pub fn takes(&self, headers: &Head) -> bool {
-        let Head { eth, kind: Kind::Tcp(ends) } = headers else { return false };
+        let Head { eth, kind: FrameKind::Tcp(ends) } = headers else { return false };
         let ports = Ports { local: ends.dst_port, remote: ends.src_port };
         let tuple = Tuple { local: ends.dst, remote: ends.src, ports };
         let vlan = VlanId::of(eth.vlan);

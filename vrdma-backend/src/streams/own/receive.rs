@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use vrdma_tcp::Arrival;
 use vrdma_transport::{EarlyFpdu, PlacedFpdu};
 use vrdma_wire::iwarp::decode::fpdu_len;
-use vrdma_wire::iwarp::{Framing, Place};
+use vrdma_wire::iwarp::{Framing, StreamOffset};
 
 /// The window that a peer is told while all data is read soon.
 pub(super) const WINDOW: u32 = 1 << 20;
@@ -131,8 +131,8 @@ impl Received {
             let (at, rest) = (offset + done as u64, &bytes[done..]);
             // If this is not an FPDU, or has markers, it is not placed, whatever length this
             // computes.
-            let length =
-                fpdu_len(PLAIN, Place::START, rest).map_or(rest.len(), |length| length.min(rest.len()));
+            let length = fpdu_len(PLAIN, StreamOffset::START, rest)
+                .map_or(rest.len(), |length| length.min(rest.len()));
             let fpdu = &rest[..length];
             let may_list = self.held.len() < HELD && room.beyond_hole >= ENTRY;
             let early = if may_list { direct.place(fpdu) } else { EarlyFpdu::Keep };
@@ -521,7 +521,7 @@ pub(crate) mod tests {
         let attr = StreamAttr { role, framing_in, framing_out, ready, ord: 0, ird: 0, mss: 1000 };
         engine.connect_stream(device, qpn, &attr).unwrap();
         let to = Tagged { stag: Stag(key), offset: 0, last: true };
-        let fpdu = Fpdu { framing, place: Place::START, segment: Some(Segment::Write(to)) };
+        let fpdu = Fpdu { framing, place: StreamOffset::START, segment: Some(Segment::Write(to)) };
         let payload = Pieces::<Nowhere>::bytes(b"payload");
         let mut bytes = vec![0; fpdu.len(payload.len())];
         write_fpdu(&fpdu, &payload, &mut bytes).unwrap();

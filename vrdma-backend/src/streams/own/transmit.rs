@@ -7,7 +7,7 @@ use crate::port::{Checksums, Offload};
 use crate::streams::hash::NumberMap;
 use vrdma_tcp::{ConnectionId, Instant, Outgoing, Sources};
 use vrdma_wire::head::Head;
-use vrdma_wire::tcp::Packet;
+use vrdma_wire::tcp::TcpPacket;
 
 /// Bytes of payload below which a frame may need padding to Ethernet's minimum.
 const PADDED: usize = 64;
@@ -29,9 +29,9 @@ impl Node {
     }
 
     /// Returns the headers of a segment.
-    pub fn packet(&self, outgoing: &Outgoing) -> Packet {
+    pub fn packet(&self, outgoing: &Outgoing) -> TcpPacket {
         let &Outgoing { tuple, hop, traffic_class, ref segment, .. } = outgoing;
-        Packet {
+        TcpPacket {
             src_mac: self.mac,
             dst_mac: hop.mac,
             vlan: hop.vlan,

@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vrdma_transport::{Fpdu, Pieces, write_fpdu};
 use vrdma_wire::iwarp::num::Stag;
 use vrdma_wire::iwarp::rdmap::Tagged;
-use vrdma_wire::iwarp::{Framing, Place, Segment};
+use vrdma_wire::iwarp::{Framing, Segment, StreamOffset};
 
 /// Entries, deadlines and ends that are handled in one round.
 pub(super) const TOGETHER: usize = 32;
@@ -16,7 +16,7 @@ pub(super) const TOGETHER: usize = 32;
 pub(super) fn writes(bytes: usize) -> Vec<u8> {
     let to = Tagged { stag: Stag(0), offset: 0, last: true };
     let framing = Framing { markers: false, crc: true };
-    let fpdu = Fpdu { framing, place: Place::START, segment: Some(Segment::Write(to)) };
+    let fpdu = Fpdu { framing, place: StreamOffset::START, segment: Some(Segment::Write(to)) };
     let mut one = vec![0; fpdu.len(0)];
     write_fpdu(&fpdu, &Pieces::<MrMemory>::bytes(b""), &mut one).unwrap();
     one.repeat(bytes / one.len())

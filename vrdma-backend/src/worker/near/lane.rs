@@ -5,7 +5,7 @@ use super::parcel::{Head, Parcel, Payload, Rest, Short};
 use crate::port::Station;
 use crate::port::places::{Receiver, Sender, places};
 use std::sync::Arc;
-use vrdma_transport::NearPart;
+use vrdma_transport::InterWorkerPart;
 use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::{Packet, Path};
 
@@ -81,7 +81,13 @@ impl Outward {
     ///
     /// The payload is in `short` or in `payload`, not in both.
     #[inline]
-    pub fn push(&mut self, packet: &Packet, part: NearPart, short: Short, payload: Option<Payload>) -> bool {
+    pub fn push(
+        &mut self,
+        packet: &Packet,
+        part: InterWorkerPart,
+        short: Short,
+        payload: Option<Payload>,
+    ) -> bool {
         let head = Head::new(packet, part, short);
         let path = self.paths.to(packet.bth.dest);
         let is_whole = head.body.is_elsewhere() || path.as_ref() != Some(&packet.path);

@@ -15,7 +15,7 @@ use parcel::{Payload, SHORT, Short};
 use std::collections::HashMap;
 use std::sync::Arc;
 use vrdma_transport::{
-    self as transport, DeviceId, Engine, Fault, NearPacket, NearPart, Piece, Pieces, Sink, Way,
+    self as transport, DeviceId, Engine, Fault, InterWorkerPacket, InterWorkerPart, Piece, Pieces, Sink, Way,
 };
 use vrdma_wire::num::{Mac, Mtu};
 use vrdma_wire::roce::Packet;
@@ -112,10 +112,11 @@ impl NearPort {
 
     /// Whether a payload of more than a path MTU can be sent in one packet.
     pub fn carries(payload: &Pieces<'_, MrMemory>) -> bool {
-        matches!(only(payload), Some((region, ..)) if region.may_loan())
+        matches!(only(payload), Some((region, ..)) if region.may_pin())
     }
 
-    /// Sends a packet of this device, as defined by [`vrdma_transport::PacketOutlet::send_near`].
+    /// Sends a packet of this device, as defined by
+    /// [`vrdma_transport::PacketOutlet::send_inter_worker`].
     ///
     /// # Errors
     /// The payload's memory does not exist any more.
@@ -123,7 +124,7 @@ impl NearPort {
         &mut self,
         device: DeviceId,
         packet: &Packet,
-        part: NearPart,
+        part: InterWorkerPart,
         pieces: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
         let mut short = Short::default();
@@ -149,11 +150,11 @@ impl NearPort {
     fn payload(
         &mut self,
         device: DeviceId,
-        part: NearPart,
+        part: InterWorkerPart,
         pieces: &Pieces<'_, MrMemory>,
         len: usize,
     ) -> Result<Payload, Fault> {
-        if part.may_loan
+        if part.may_pin
             && len >= MIN_LENT
             && let Some((region, offset, length)) = only(pieces)
             && let Some(lent) = region.lend(offset, length, &self.gates[device.0 as usize])
@@ -202,11 +203,11 @@ impl NearPort {
         engine: &mut Engine<MrMemory>,
         sink: &mut impl Sink,
     ) -> bool {
-        self.receive_by(&mut |packet| engine.handle_near(now, packet, sink))
+        self.receive_by(&mut |packet| engine.handle_inter_worker(now, packet, sink))
     }
 
     /// Passes packets from other workers to `handle`. Returns true if there were any.
-    pub fn receive_by(&mut self, handle: &mut impl FnMut(&NearPacket<'_, MrMemory>)) -> bool {
+    pub fn receive_by(&mut self, handle: &mut impl FnMut(&InterWorkerPacket<'_, MrMemory>)) -> bool {
         self.outward.iter_mut().flatten().for_each(|lane| lane.take_read(&mut self.free));
         let (mut taken, mut bytes) = (0, 0);
         let workers = self.inward.len();

@@ -3,7 +3,7 @@
 //! Most packets take one cache line, so that passing one costs little more than the line's latency.
 
 use crate::memory::{Lent, MrMemory};
-use vrdma_transport::{NearPacket, NearPart, NearPayload};
+use vrdma_transport::{InterWorkerPacket, InterWorkerPart, InterWorkerPayload};
 use vrdma_wire::num::{Imm, Mtu};
 use vrdma_wire::roce::{
     Aeth, Body, Bth, Deth, Packet, Part, Rc, ReadPart, Reth, SendTail, Uc, UcTail, WriteTail,
@@ -74,7 +74,7 @@ pub(super) enum Payload {
 #[derive(Debug)]
 pub(super) struct Parcel<'a> {
     pub packet: &'a Packet,
-    pub part: NearPart,
+    pub part: InterWorkerPart,
     pub short: Short,
     pub payload: Option<Payload>,
 }
@@ -116,7 +116,7 @@ impl Brief {
 }
 
 impl Head {
-    pub fn new(packet: &Packet, part: NearPart, short: Short) -> Head {
+    pub fn new(packet: &Packet, part: InterWorkerPart, short: Short) -> Head {
         let more_psns = u8::try_from(part.psns - 1).expect("at most 64 KiB in packets of 256 bytes");
         let (body, is_unreliable) = (Brief::of(&packet.body), matches!(packet.body, Body::Uc(_)));
         Head { bth: packet.bth, body, more_psns, path_mtu: part.path_mtu, is_unreliable, short }
@@ -134,8 +134,8 @@ impl Head {
 
     /// Returns the sender's `NearPart`. Whether the payload is pinned memory is known from the
     /// payload.
-    pub fn part(&self) -> NearPart {
-        NearPart { psns: 1 + u32::from(self.more_psns), path_mtu: self.path_mtu, may_loan: false }
+    pub fn part(&self) -> InterWorkerPart {
+        InterWorkerPart { psns: 1 + u32::from(self.more_psns), path_mtu: self.path_mtu, may_pin: false }
     }
 }
 
@@ -147,13 +147,13 @@ impl Short {
 
 impl Parcel<'_> {
     /// Returns the packet in the form that an engine takes.
-    pub fn packet(&self) -> NearPacket<'_, MrMemory> {
+    pub fn packet(&self) -> InterWorkerPacket<'_, MrMemory> {
         let payload = match &self.payload {
-            None => NearPayload::Bytes(self.short.bytes()),
-            Some(Payload::Buffer(bytes, len)) => NearPayload::Bytes(&bytes[..*len as usize]),
-            Some(Payload::Lent(lent)) => NearPayload::Loan(lent, lent.len()),
+            None => InterWorkerPayload::Bytes(self.short.bytes()),
+            Some(Payload::Buffer(bytes, len)) => InterWorkerPayload::Bytes(&bytes[..*len as usize]),
+            Some(Payload::Lent(lent)) => InterWorkerPayload::Pinned(lent, lent.len()),
         };
-        NearPacket { packet: self.packet, part: self.part, payload }
+        InterWorkerPacket { packet: self.packet, part: self.part, payload }
     }
 
     /// Returns the number of bytes that the receiver copies.

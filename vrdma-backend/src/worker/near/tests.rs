@@ -8,7 +8,7 @@ use vrdma_transport::{
     Payload as Data, QpAttr, QpInit, QpState, QpType, Receives, Region, Remote, SendOp, SendRequest, Sge,
     StreamOutlet, WcStatus,
 };
-use vrdma_wire::num::{FlowLabel, Gid, Imm, Lkey, Msn, Psn, Qkey, Qpn, Rkey};
+use vrdma_wire::num::{AethMsn, FlowLabel, Gid, Imm, Lkey, Psn, Qkey, Qpn, Rkey};
 use vrdma_wire::roce::{
     Aeth, Body, Bth, Credits, Deth, Part, Path, Rc, ReadPart, Reth, SendTail, Syndrome, Uc, UcTail, WriteTail,
 };
@@ -44,11 +44,11 @@ impl PacketOutlet<MrMemory> for Out<'_> {
         NearPort::carries(payload)
     }
 
-    fn send_near(
+    fn send_inter_worker(
         &mut self,
         device: DeviceId,
         packet: &Packet,
-        part: NearPart,
+        part: InterWorkerPart,
         payload: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
         self.0.send(device, packet, part, payload)
@@ -255,7 +255,7 @@ fn a_ring_that_is_full_holds_its_sender_back() {
     let packet = Packet { path, bth: Bth::default(), body: Body::Cnp };
     let lane = port.lane(dst).unwrap();
     while lane.has_room(TURN) {
-        let part = NearPart { psns: 1, path_mtu: Mtu::M256, may_loan: false };
+        let part = InterWorkerPart { psns: 1, path_mtu: Mtu::M256, may_pin: false };
         assert!(lane.push(&packet, part, Short::default(), None));
     }
     assert!(!port.way_to(dst).unwrap().has_room);
@@ -280,7 +280,7 @@ fn packet((kind, dest, way, number): (u8, usize, u8, u32)) -> Packet {
         src_port: 0xc000,
     };
     let reth = Reth { va: u64::from(number) << 32, rkey: Rkey(number), length: number };
-    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: Msn::truncate(number) };
+    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: AethMsn::truncate(number) };
     let body = match kind {
         0 => Body::Cnp,
         1 => Body::Rc(Rc::AtomicWrite(reth)),
@@ -332,7 +332,7 @@ proptest! {
             } else {
                 Some(Payload::Buffer(data(len).into(), len as u32))
             };
-            let part = NearPart { psns, path_mtu: Mtu::M1024, may_loan: false };
+            let part = InterWorkerPart { psns, path_mtu: Mtu::M1024, may_pin: false };
             let has_room = model.len() < lane::DEPTH;
             prop_assert_eq!(outward.push(&packet, part, short, payload), has_room);
             if has_room {

@@ -1,19 +1,19 @@
-//! The two VMs' machines: NICs, IOMMU, and the cable between them.
+//! The machines of the two VMs: NICs, IOMMU, and the cable between them.
 
 use std::path::Path;
 
 use crate::accel::Accel;
 use crate::vm::{CAPTURE, Net, VmConfig, qmp};
 
-/// The peer's address.
+/// The peer's IP address.
 const PEER: &str = "10.0.0.2";
 const PEER_MAC: &str = "52:54:00:00:00:02";
 
-/// Where QEMU knows the NIC by this name, and its port.
+/// QEMU's ids of the NIC, and of its root port.
 pub(super) const ID: &str = "nic";
 pub(super) const PORT: &str = "nicport";
 
-/// The NICs that QEMU has and DPDK drives.
+/// The NICs that QEMU emulates and DPDK drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Nic {
     /// Intel 82576.
@@ -22,32 +22,32 @@ pub enum Nic {
     E1000e,
     /// virtio 1.0.
     Virtio,
-    /// VMware's.
+    /// VMware's NIC.
     Vmxnet3,
 }
 
 impl Nic {
-    /// All of them.
+    /// All NICs.
     pub const ALL: [Self; 4] = [Self::Igb, Self::E1000e, Self::Virtio, Self::Vmxnet3];
 
-    /// QEMU's name of the device, with properties.
+    /// Returns QEMU's name of the device, with properties.
     pub(super) fn device(self) -> &'static str {
         match self {
             Self::Igb => "igb",
             Self::E1000e => "e1000e",
-            // As a device of the platform's IOMMU; DPDK knows no other way through vfio.
+            // The device is behind the platform's IOMMU: DPDK cannot use it by vfio otherwise.
             Self::Virtio => "virtio-net-pci,disable-legacy=on,iommu_platform=on,romfile=",
             Self::Vmxnet3 => "vmxnet3",
         }
     }
 
-    /// Its name.
+    /// Returns the NIC's name.
     pub fn name(self) -> &'static str {
         self.device().split(',').next().unwrap_or_default()
     }
 }
 
-/// The VM with `rdma_rxe`, whose end of the cable is recorded.
+/// Returns the configuration of the VM with `rdma_rxe`, whose end of the cable is recorded.
 pub fn peer_config(accel: Accel, cable: &Path, share: &Path, directory: &Path) -> VmConfig {
     let capture = directory.join(CAPTURE);
     VmConfig {
@@ -65,7 +65,7 @@ pub fn peer_config(accel: Accel, cable: &Path, share: &Path, directory: &Path) -
     }
 }
 
-/// The VM with the NIC.
+/// Returns the configuration of the VM with the NIC.
 pub fn host_config(accel: Accel, nic: Nic, cable: &Path, monitor: &Path, share: &Path) -> VmConfig {
     let netdev =
         format!("stream,id={ID},server=off,addr.type=unix,addr.path={},reconnect-ms=200", cable.display());
@@ -77,14 +77,14 @@ pub fn host_config(accel: Accel, nic: Nic, cable: &Path, monitor: &Path, share: 
         ["-device".into(), device],
         qmp::arguments(monitor),
     ];
-    // Interrupts are remapped by QEMU, so the kernel may not have all of its interrupt controllers.
+    // QEMU remaps the interrupts, so the kernel must not emulate all of the interrupt controllers.
     let irqchip = ["-machine", "kernel-irqchip=split"].map(str::to_owned);
     let irqchip = (accel == Accel::Kvm).then_some(irqchip);
     VmConfig {
         name: "host".to_owned(),
         cpus: 2,
         memory: 1024,
-        // No interface of it is up.
+        // No interface of this VM is brought up.
         mac: String::new(),
         ip: String::new(),
         net: None,

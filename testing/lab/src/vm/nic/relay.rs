@@ -1,4 +1,4 @@
-//! A guest and its peer, which get to know each other over their standard input and output.
+//! Connects a guest and its peer by their standard input and output.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::vm::{Job, Output};
 
-/// Passes on what they say to each other.
+/// A relay of the output of each side to the input of the other side.
 pub struct Relay {
     guest: Job,
     peer: Job,
@@ -14,32 +14,32 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Between these two.
+    /// Returns a relay between these two jobs.
     pub fn new(guest: Job, peer: Job) -> Self {
         Self { guest, peer, passed: [0; 2] }
     }
 
-    /// Passes on what they say within this time.
+    /// Relays for this time, or until the guest has ended.
     pub fn run_for(&mut self, time: Duration) -> Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until && !self.step()? {}
         Ok(())
     }
 
-    /// Passes on until the guest has ended.
+    /// Relays until the guest has ended. Returns the outputs of guest and peer.
     pub fn finish(mut self, patience: Duration) -> Result<(Output, Output)> {
         let deadline = Instant::now() + patience;
         while !self.step()? {
             self.expect_before(deadline, "the guest does not end")?;
         }
         self.peer.close_stdin()?;
-        // After a guest that failed, vr-pingpong ends by itself, but only after a minute without
-        // progress.
+        // After the guest failed, vr-pingpong ends only after a minute without progress.
         Ok((self.guest.wait(Duration::ZERO)?, self.peer.wait(patience)?))
     }
 
-    /// The same with a server that is not the end of the link: the guest is told by the end of its
-    /// input that the server has ended.
+    /// Relays until the guest has ended, with a server that is another job than the peer.
+    ///
+    /// When the server has ended, the guest's input is closed, which tells the guest.
     pub fn finish_after(mut self, server: &mut Job, patience: Duration) -> Result<(Output, Output)> {
         let deadline = Instant::now() + patience;
         while !self.step()? {
@@ -61,7 +61,7 @@ impl Relay {
         bail!("{late} in time; the guest says:\n{guest}\nits peer:\n{peer}");
     }
 
-    /// Once both ways; true if the guest has ended.
+    /// Relays once in both directions. Returns true if the guest has ended.
     fn step(&mut self) -> Result<bool> {
         let Self { guest, peer, passed } = self;
         let ended = [guest.has_ended()?, peer.has_ended()?];

@@ -1,13 +1,13 @@
 //! The sending half of a QP in the record.
 
 use super::{FOR_EVER, Requester, Wait};
-use crate::base::place::Place;
+use crate::base::qp_ref::QpRef;
 use crate::collections::pool::List;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::save::{Violation, record, same_names, to_psn};
 
-same_names!(Wait { No, Receive, Answer, Look, Looked, Woken });
+same_names!(Wait { No, Receive, Answer, Drain, Drained, Woken });
 
 impl Requester {
     /// Returns the record of the sending half.
@@ -16,7 +16,7 @@ impl Requester {
     /// datagram to a multicast group has reached, now or in an earlier datagram.
     pub(in crate::objects::qp) fn save(
         &self,
-        (question, served): (u32, Option<Place>),
+        (question, served): (u32, Option<QpRef>),
         requests: &Requests,
     ) -> record::Requester {
         let Requester {

@@ -1,8 +1,8 @@
 //! The receiving half of a QP in the record.
 
 use super::Responder;
-use crate::base::carrier::Carrier;
 use crate::base::id::SrqId;
+use crate::base::transport_kind::TransportKind;
 use crate::collections::pool::List;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
@@ -45,7 +45,7 @@ impl Responder {
         let receives = || record.queue.iter().filter(|receive| !receive.not_understood);
         let most = match qp.receives() {
             Receives::Own => usize::from(qp.caps.recv_wr),
-            Receives::Shared(_) if qp.carrier == Carrier::Tcp => CLAIMED as usize,
+            Receives::Shared(_) if qp.transport == TransportKind::Tcp => CLAIMED as usize,
             Receives::Shared(_) | Receives::Xrc(_) => usize::from(qp.srq.is_some()),
         };
         let is_gone = qp.service() == QpType::XrcRecv && qp.srq.is_none();

@@ -1,13 +1,13 @@
 //! The requester's state in the record.
 
 use super::{Cursor, MIN_WINDOW, RequesterState, USUAL_WINDOW, WINDOW, psns};
-use crate::base::carrier::Carrier;
+use crate::base::transport_kind::TransportKind;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::objects::roce::psn::{HALF, ahead};
 use crate::save::{Violation, record, to_psn};
 use crate::verbs::op::DataDirection;
-use vrdma_wire::num::Msn;
+use vrdma_wire::num::AethMsn;
 
 impl RequesterState {
     /// Returns the record of a QP's requester state.
@@ -27,7 +27,7 @@ impl RequesterState {
             limit,
         } = *self;
         let ssn = ssn.number();
-        if qp.carrier != Carrier::Roce {
+        if qp.transport != TransportKind::Roce {
             // The state starts anew when RoCE is the transport kind again.
             let unused = record::RcRequester::default();
             return record::RcRequester { ssn, window, acknowledged, went_back, ..unused };
@@ -45,7 +45,7 @@ impl RequesterState {
             acknowledged,
             unasked,
             went_back,
-            limit: limit.map(Msn::number),
+            limit: limit.map(AethMsn::number),
         }
     }
 
@@ -64,7 +64,7 @@ impl RequesterState {
         if !(MIN_WINDOW..=WINDOW).contains(&record.window) || record.acknowledged > most {
             return Err(Violation::Window);
         }
-        if qp.carrier != Carrier::Roce {
+        if qp.transport != TransportKind::Roce {
             let record::RcRequester { ssn: number, window, acknowledged, went_back, .. } = *record;
             let unused = record::RcRequester::default();
             let unused = record::RcRequester { ssn: number, window, acknowledged, went_back, ..unused };
@@ -89,7 +89,7 @@ impl RequesterState {
             at: requests.send_at_position(&qp.requester.queue, record.cursor),
             first: base.add(to_request),
             sent: record.sent,
-            ssn: Msn::truncate(ssn.number().wrapping_add(record.cursor)),
+            ssn: AethMsn::truncate(ssn.number().wrapping_add(record.cursor)),
         };
         let record::RcRequester { awaited, window, acknowledged, unasked, went_back, .. } = *record;
         Ok(RequesterState {
@@ -168,6 +168,6 @@ impl Walk {
     }
 }
 
-fn to_msn(number: u32) -> Result<Msn, Violation> {
-    to_psn(number).map(|number| Msn::truncate(number.number()))
+fn to_msn(number: u32) -> Result<AethMsn, Violation> {
+    to_psn(number).map(|number| AethMsn::truncate(number.number()))
 }

@@ -6,7 +6,7 @@ use crate::objects::qp::Qp;
 use crate::save::{Violation, record, to_psn};
 use crate::verbs::attr::{QpState, QpType};
 use crate::verbs::request::MAX_MESSAGE;
-use vrdma_wire::num::Msn;
+use vrdma_wire::num::AethMsn;
 use vrdma_wire::roce::{NakCode, RnrTimer, Syndrome};
 
 impl ResponderState {
@@ -55,7 +55,7 @@ impl ResponderState {
             return Err(Violation::Nak);
         }
         let record::RcResponder { ref write, ack, unacknowledged, nak_sent, .. } = *record;
-        let msn = Msn::truncate(to_psn(record.msn)?.number());
+        let msn = AethMsn::truncate(to_psn(record.msn)?.number());
         Ok(ResponderState { msn, write: write.into(), ack, unacknowledged, nak_sent, nak, ..state })
     }
 }
@@ -130,7 +130,7 @@ impl Resource {
         if from > next || from >= psns || next > psns || done && state != Pending::Nothing {
             return Err(Violation::Resource);
         }
-        let (psn, msn) = (to_psn(record.psn)?, Msn::truncate(to_psn(record.msn)?.number()));
+        let (psn, msn) = (to_psn(record.psn)?, AethMsn::truncate(to_psn(record.msn)?.number()));
         Ok(Resource { psn, psns, msn, kind, state, from, next })
     }
 }

@@ -1,8 +1,8 @@
 //! The state of a reliable connection on RoCE, in the record.
 
 use super::{RcRoce, RequesterState, ResponderState};
-use crate::base::carrier::Carrier;
 use crate::base::time::NEVER;
+use crate::base::transport_kind::TransportKind;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::save::{Violation, deadline, record, to_deadline};
@@ -24,7 +24,7 @@ impl RcRoce {
         qp: &Qp,
         requests: &Requests,
     ) -> Result<RcRoce, Violation> {
-        if qp.carrier == Carrier::Roce && qp.requester.offset > 0 {
+        if qp.transport == TransportKind::Roce && qp.requester.offset > 0 {
             return Err(Violation::Progress);
         }
         let deadline = to_deadline(record.deadline)?;

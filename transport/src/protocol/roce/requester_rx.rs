@@ -1,0 +1,302 @@
+//! The requester receives responses to its outstanding requests (IBTA 9.7.5.1, 9.7.5.2).
+
+use crate::base::inter_worker::InterWorkerPayload;
+use crate::base::memory::Region;
+use crate::base::time::{Instant, rnr_delay};
+use crate::message::ctx::QpCtx;
+use crate::message::transfer::{Elements, Side, Span, collect, scatter};
+use crate::objects::qp::requester::Wait;
+use crate::objects::roce::packet::{Response, ResponseData};
+use crate::objects::roce::psn::{HALF, ahead};
+use crate::objects::roce::requester_state::Acked;
+use crate::protocol::roce::qp::RoceQp;
+use crate::protocol::roce::retry::Cause;
+use crate::verbs::attr::QpState;
+use crate::verbs::completion::{Sink, WcStatus};
+use crate::verbs::op::{Answer, DataDirection};
+use crate::verbs::request::Payload;
+use crate::verbs::work::OutstandingSend;
+use vrdma_wire::num::{AethMsn, Psn};
+use vrdma_wire::roce::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
+
+impl<R: Region, S: Sink> RoceQp<'_, R, S> {
+    /// Handles a response from the peer.
+    pub(super) fn receive_response(&mut self, now: Instant, psn: Psn, response: Response<'_, R>) {
+        if !matches!(self.qp.state, QpState::Rts | QpState::Sqd) {
+            self.counters.drop_state += 1;
+            return;
+        }
+        if !self.is_outstanding(psn, response) {
+            return;
+        }
+        match response {
+            Response::Ack(Aeth { syndrome, msn }) => match syndrome {
+                Syndrome::Ack(credits) => {
+                    self.credited(msn, credits);
+                    if self.acknowledge(now, psn.add(1)) {
+                        self.go_on_sending();
+                    }
+                }
+                Syndrome::Rnr(timer) => self.receive_rnr_nak(now, psn, timer),
+                Syndrome::Nak(code) => self.receive_nak(now, psn, code),
+            },
+            Response::Data(aeth, data) => self.receive_data(now, psn, aeth, data),
+        }
+    }
+
+    /// Whether a response is to an outstanding PSN. Any other response is dropped.
+    fn is_outstanding(&mut self, psn: Psn, response: Response<'_, R>) -> bool {
+        let state = &mut self.conn.requester;
+        let outstanding = ahead(self.qp.requester.psn, state.una);
+        let distance = ahead(psn, state.una);
+        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
+        // A NAK for a gap names the PSN that the peer expects, which may be the next one to be
+        // sent.
+        let names_next = matches!(response, Response::Ack(aeth) if aeth.syndrome == gap);
+        if distance < outstanding || distance == outstanding && names_next {
+            return true;
+        }
+        match distance >= HALF {
+            true => self.counters.drop_response_old += 1,
+            false => self.counters.drop_response_future += 1,
+        }
+        if let Response::Data(_, ResponseData::Read { psns, .. }) = response
+            && (1..psns).contains(&ahead(state.una, psn))
+        {
+            // A part of the response came before, in other packets. The requester asks for the
+            // rest.
+            state.retransmitted = false;
+            self.try_again(Cause::Lost);
+            return false;
+        }
+        // A repeated last acknowledge may report more receives (IBTA 9.7.7.2.5).
+        if let Response::Ack(Aeth { syndrome: Syndrome::Ack(credits), msn }) = response
+            && psn.add(1) == state.una
+        {
+            state.credited(msn, credits);
+            self.go_on_sending();
+        }
+        false
+    }
+
+    /// Handles an RNR NAK for the request at `psn`. It acknowledges all requests before it.
+    fn receive_rnr_nak(&mut self, now: Instant, psn: Psn, timer: RnrTimer) {
+        if self.acknowledge(now, psn) {
+            self.wait_for_receive(now, rnr_delay(timer.code()));
+        }
+    }
+
+    /// Handles a NAK for `psn`. It acknowledges all requests before it.
+    fn receive_nak(&mut self, now: Instant, psn: Psn, code: NakCode) {
+        let roce = &mut *self.conn;
+        // A NAK from an engine of this process is never stale or forged.
+        roce.requester.retransmitted &= !roce.is_near;
+        let there = self.acknowledge(now, psn);
+        let status = match code {
+            NakCode::PsnSequenceError => {
+                self.counters.naks_sequence_in += 1;
+                if there {
+                    self.try_again(Cause::Nak);
+                }
+                return;
+            }
+            NakCode::InvalidRequest | NakCode::InvalidRdRequest => WcStatus::RemInvReq,
+            NakCode::RemoteAccessError => WcStatus::RemAccess,
+            NakCode::RemoteOperationalError => WcStatus::RemOp,
+        };
+        self.counters.naks_in += 1;
+        if there {
+            self.fail_first(status);
+        }
+    }
+
+    /// Acknowledges all PSNs before `end`, and ends the requests that have no responses of their
+    /// own.
+    ///
+    /// If a request among them has a response of its own, that response got lost. It is then asked
+    /// for again, and this returns false.
+    fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
+        let mut progress = 0;
+        let mut lost = false;
+        while let Some(send) = self.requests.first_send(&self.qp.requester.queue) {
+            let state = &mut self.conn.requester;
+            let before = state.una;
+            let acked = state.acknowledged(end, &send.work(), self.qp.path_mtu);
+            progress += ahead(state.una, before);
+            match acked {
+                Acked::First => self.end_first(),
+                Acked::NoMore => break,
+                Acked::Lost => {
+                    lost = true;
+                    break;
+                }
+            }
+        }
+        if progress > 0 {
+            self.progressed(now, progress);
+        }
+        if lost {
+            self.try_again(Cause::Lost);
+        }
+        !lost
+    }
+
+    /// Records that `count` more PSNs were answered.
+    fn progressed(&mut self, now: Instant, count: u32) {
+        let state = &mut self.conn.requester;
+        state.retransmitted = false;
+        state.widen(count);
+        let all = state.una == self.qp.requester.psn;
+        self.qp.requester.refresh_retries();
+        self.qp.requester.wait = Wait::No;
+        match all {
+            true => self.set_deadline(None),
+            false => self.restart_deadline(now),
+        }
+    }
+
+    fn credited(&mut self, msn: AethMsn, credits: Credits) {
+        self.conn.requester.credited(msn, credits);
+    }
+
+    /// Schedules requests that waited for an acknowledge.
+    fn go_on_sending(&mut self) {
+        if self.qp.requester.wait == Wait::No && self.conn.has_unsent() {
+            self.make_turn_due();
+        }
+    }
+
+    /// Ends the first request successfully.
+    fn end_first(&mut self) {
+        let QpCtx { qp, requests, counters, .. } = self;
+        let queue = &qp.requester.queue;
+        let after = queue.head().and_then(|at| requests.send_after(at));
+        let send = *requests.first_send(queue).expect("what was answered is in the send queue");
+        let work = send.work();
+        let state = &mut self.conn.requester;
+        state.first_ended(&work, qp.path_mtu, after);
+        qp.requester.started = state.una != qp.requester.psn;
+        *work.op.moved(counters, work.length.into()) += 1;
+        self.end_send(&work, WcStatus::Success);
+        self.tell_if_drained();
+    }
+
+    /// Handles a response with data, to a READ or an atomic. It acknowledges all requests before
+    /// its own.
+    fn receive_data(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_, R>) {
+        if !self.acknowledge(now, psn) {
+            return;
+        }
+        match self.take_response(aeth, response) {
+            Ok(Taken::Part { last, psns }) => {
+                if last {
+                    self.end_first();
+                }
+                self.progressed(now, psns);
+                self.go_on_sending();
+            }
+            Ok(Taken::Nothing) => {}
+            Ok(Taken::Lost) => {
+                self.conn.requester.retransmitted = false;
+                self.try_again(Cause::Lost);
+            }
+            Err(status) => self.fail_first(status),
+        }
+    }
+
+    /// Writes the response's data to the elements of the first request.
+    ///
+    /// An error is the status with which the request ends.
+    fn take_response(
+        &mut self,
+        aeth: Option<Aeth>,
+        response: ResponseData<'_, R>,
+    ) -> Result<Taken, WcStatus> {
+        let QpCtx { qp, mrs, requests, counters, send_scratch, .. } = self;
+        let state = &mut self.conn.requester;
+        let first = requests.front_send(&qp.requester.queue, send_scratch);
+        let (send, payload) = first.expect("a PSN that is outstanding is one of a request");
+        let offset = match match_response(&send, &response, state.answered(), qp.path_mtu.bytes()) {
+            Fit::Not => {
+                counters.drop_response_odd += 1;
+                return Ok(Taken::Nothing);
+            }
+            Fit::Offset(offset) => offset,
+            Fit::Wrong => {
+                counters.bad_responses += 1;
+                return Err(WcStatus::BadResp);
+            }
+        };
+        match aeth {
+            Some(Aeth { syndrome: Syndrome::Ack(credits), msn }) => state.credited(msn, credits),
+            Some(_) => {
+                counters.bad_responses += 1;
+                return Err(WcStatus::BadResp);
+            }
+            None => {}
+        }
+        let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
+        // Nothing is returned to inline data.
+        let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
+        let local = Span::list(elements, sges, offset);
+        let (moved, psns) = match response {
+            ResponseData::Read { data: InterWorkerPayload::Bytes(data), psns, .. } => {
+                (scatter(data, local), psns)
+            }
+            ResponseData::Read { data: InterWorkerPayload::Pinned(loan, length), psns, .. } => {
+                (collect(loan, local, length), psns)
+            }
+            // The value has the byte order of guests, which is the host's.
+            ResponseData::Atomic(before) => (scatter(&before.to_ne_bytes(), local), 1),
+        };
+        match moved {
+            Ok(()) => Ok(Taken::Part { last: state.responded(&send.work(), qp.path_mtu, psns), psns }),
+            // The peer has revoked its pinned region, so the response is lost.
+            Err(error) if error.side == Side::Source => Ok(Taken::Lost),
+            Err(_) => Err(WcStatus::LocProt),
+        }
+    }
+}
+
+/// What became of a response.
+enum Taken {
+    /// The response is not for the first request.
+    Nothing,
+    /// The peer has revoked the pinned region with the data. The response counts as lost.
+    Lost,
+    /// The response was the next one of the first request, and covers this many PSNs.
+    Part { last: bool, psns: u32 },
+}
+
+/// How a response fits the first request.
+enum Fit {
+    /// The first request takes no response with data.
+    Not,
+    /// The response fits. Its data belong at this offset of the message.
+    Offset(u32),
+    /// The response is wrong.
+    Wrong,
+}
+
+fn match_response<R>(send: &OutstandingSend, response: &ResponseData<'_, R>, answered: u32, mtu: u32) -> Fit {
+    let work = send.work();
+    let row = work.row;
+    match (row.answer, row.data, response) {
+        (Answer::Data, _, &ResponseData::Read { last, psns, data }) => {
+            let offset = answered * mtu;
+            let rest = work.length.saturating_sub(offset);
+            // At most the PSNs of an inter-worker packet, so the product is within 2^32.
+            let most = psns * mtu;
+            let right = data.len() == rest.min(most) && last == (rest <= most);
+            if right { Fit::Offset(offset) } else { Fit::Wrong }
+        }
+        (Answer::Once, DataDirection::Back, ResponseData::Atomic(_)) => Fit::Offset(0),
+        (Answer::Once, DataDirection::Out, ResponseData::Read { last: true, data, .. })
+            if data.len() == 0 =>
+        {
+            Fit::Offset(0)
+        }
+        (Answer::Acknowledge, ..) => Fit::Not,
+        _ => Fit::Wrong,
+    }
+}

@@ -1,0 +1,276 @@
+//! The requester sends requests: each packet is a part of the request at the cursor.
+
+use crate::base::inter_worker::{InterWorkerPart, most_psns};
+use crate::base::memory::Region;
+use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
+use crate::message::ctx::QpCtx;
+use crate::message::outlet::{PacketOutlet, Pieces};
+use crate::message::segmentation::check_request;
+use crate::message::transfer::{Elements, Span};
+use crate::objects::mr::Mrs;
+use crate::objects::qp::Qp;
+use crate::objects::qp::requester::Wait;
+use crate::objects::roce::packet::{RequestSlice, body};
+use crate::objects::roce::psn::{HALF, ahead};
+use crate::objects::roce::requester_state::{RequesterState, psns};
+use crate::objects::roce::state::RcRoce;
+use crate::protocol::allowance::Allowance;
+use crate::protocol::roce::qp::RoceQp;
+use crate::verbs::attr::QpState;
+use crate::verbs::completion::{Sink, WcStatus};
+use crate::verbs::op::DataDirection;
+use crate::verbs::request::Payload;
+use crate::verbs::work::Work;
+use vrdma_wire::num::{Pkey, Psn};
+use vrdma_wire::roce::{Body, Bth, Packet, Path, Xrc};
+
+/// Why a QP sends no more requests for now.
+enum RequestPause {
+    /// The QP's turn is over.
+    More,
+    /// Nothing is left, or what is left has to wait.
+    Idle,
+    /// The request at the cursor cannot be sent.
+    Broken(WcStatus),
+    /// The request at the cursor only changes keys of its own device. It is the first request, and
+    /// is to be executed here.
+    Alone,
+}
+
+impl<R: Region, S: Sink> RoceQp<'_, R, S> {
+    /// Sends the packets that the send queue has and the windows allow. Returns whether there are
+    /// more.
+    pub(super) fn send_requests(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl PacketOutlet<R>,
+    ) -> bool {
+        let before = allowance.packets_sent();
+        let pause = loop {
+            match self.send_request_packets(allowance, outlet) {
+                RequestPause::Alone => self.change_first_key(allowance),
+                pause => break pause,
+            }
+        };
+        // The deadline is that of the oldest packet without an answer. Packets that are sent later
+        // do not restart it.
+        if allowance.packets_sent() > before && self.conn.deadline == NEVER {
+            self.restart_deadline(allowance.now);
+        }
+        match pause {
+            RequestPause::Idle => false,
+            RequestPause::More => true,
+            RequestPause::Broken(status) => {
+                // The request fails only after the requests before it have ended.
+                if self.conn.requester.cursor_is_first() {
+                    self.fail_first(status);
+                }
+                false
+            }
+            RequestPause::Alone => unreachable!("it was carried out"),
+        }
+    }
+
+    /// Executes the first request, which only changes keys of its own device.
+    ///
+    /// All requests before it have ended.
+    fn change_first_key(&mut self, allowance: &mut Allowance) {
+        let QpCtx { qp, requests, conn, .. } = self;
+        let queue = &qp.requester.queue;
+        let after = queue.head().and_then(|at| requests.send_after(at));
+        let send = *requests.first_send(queue).expect("the cursor is at it");
+        allowance.executed(send.op.extra_cost());
+        conn.requester.first_ended_alone(after);
+        self.change_key(&send.work());
+    }
+
+    /// Restarts the local ACK timeout.
+    pub(super) fn restart_deadline(&mut self, now: Instant) {
+        let stays_here = self.conn.stays_here;
+        let timeout = ack_timeout(self.qp.attr().timeout).or(stays_here.then_some(SLOW_CHECK));
+        self.set_deadline(timeout.map(|timeout| now + timeout));
+    }
+
+    /// Sends packets of requests, one request after the other.
+    fn send_request_packets(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl PacketOutlet<R>,
+    ) -> RequestPause {
+        let device = self.place.id();
+        let QpCtx { qp, mrs, requests, counters, send_scratch, .. } = self;
+        if !matches!(qp.state, QpState::Rts | QpState::Sqd) || qp.requester.wait == Wait::Receive {
+            return RequestPause::Idle;
+        }
+        let path = qp.path(self.mac);
+        let mtu = qp.path_mtu;
+        let RcRoce { requester: state, is_near, .. } = self.conn;
+        let is_near = *is_near;
+        while let Some(at) = state.cursor.at {
+            let (send, payload) = requests.send_at(at, send_scratch);
+            let work = send.work();
+            if work.row.alone {
+                return match state.cursor_is_first() && qp.state == QpState::Rts {
+                    true if allowance.may_send(outlet) => RequestPause::Alone,
+                    true => RequestPause::More,
+                    false => RequestPause::Idle,
+                };
+            }
+            let psns = psns(&work, mtu);
+            if let Some(pause) = why_not_begin(mrs, qp, state, &work, payload, psns) {
+                return pause;
+            }
+            while state.cursor.at == Some(at) {
+                if !allowance.may_send(outlet) {
+                    return RequestPause::More;
+                }
+                let limited = state.lacks_credit(work.op);
+                let outstanding = ahead(state.next(), state.una);
+                if state.window_is_full() || outstanding >= HALF || limited && outstanding > 0 {
+                    return RequestPause::Idle;
+                }
+                let most =
+                    if is_near { most_psns(mtu, state.cursor.sent).min(HALF - outstanding) } else { 1 };
+                let next = next_packet((mrs, qp), &work, payload, (state.cursor.sent, psns, most), outlet);
+                let Some((slice, pieces)) = next else { return RequestPause::Broken(WcStatus::LocProt) };
+                let ack_req =
+                    !work.row.has_response() && (slice.last || state.ack_req_due(slice.psns) || limited);
+                let packet = packet(&path, qp, state.next(), &work, &slice, ack_req);
+                let carried = if work.row.data == DataDirection::Out { slice.psns } else { 1 };
+                let part = is_near.then_some(InterWorkerPart { psns: carried, path_mtu: mtu, may_pin: true });
+                let done = outlet.pass(device, &packet, part, &pieces);
+                if done.is_err() {
+                    return RequestPause::Broken(WcStatus::LocProt);
+                }
+                allowance.sent(pieces.len() as u32);
+                counters.packets_out += 1;
+                let count = carried.min(u8::MAX.into()) as u8;
+                state.since_ack_req = if ack_req { 0 } else { state.since_ack_req.saturating_add(count) };
+                state.packet_sent(&work, slice.psns, psns, requests.send_after(at));
+                let next = state.next();
+                if ahead(next, state.una) > ahead(qp.requester.psn, state.una) {
+                    qp.requester.psn = next;
+                }
+                qp.requester.started = true;
+            }
+        }
+        RequestPause::Idle
+    }
+}
+
+/// Returns why the next packet of a request cannot be sent now.
+///
+/// The packet is the request's first, or the first one of a turn.
+fn why_not_begin<R: Region>(
+    mrs: &Mrs<R>,
+    qp: &Qp,
+    state: &RequesterState,
+    work: &Work<'_>,
+    payload: Payload<'_>,
+    psns: u32,
+) -> Option<RequestPause> {
+    let begins = state.cursor.sent == 0;
+    if begins && qp.state == QpState::Sqd && state.next() == qp.requester.psn {
+        return Some(RequestPause::Idle);
+    }
+    if begins && let Err(status) = check_request(mrs, qp, work, payload) {
+        return Some(RequestPause::Broken(status));
+    }
+    if begins && work.flags.fence() && state.reads > 0 {
+        return Some(RequestPause::Idle);
+    }
+    if work.row.has_response() {
+        let outstanding = ahead(state.next(), state.una);
+        // A request that has begun may go on, even if no such requests are allowed by now.
+        let too_many = state.reads >= u32::from(qp.max_rd_atomic.max(1));
+        if too_many || outstanding + (psns - state.cursor.sent) > HALF {
+            return Some(RequestPause::Idle);
+        }
+    }
+    None
+}
+
+/// Returns the next packet of a request. Returns `None` if the request's own memory may not be
+/// read.
+///
+/// The packet has at most `most` PSNs, or only one if the outlet does not take so many at once.
+fn next_packet<'a, R: Region>(
+    (mrs, qp): (&'a Mrs<R>, &Qp),
+    work: &Work<'_>,
+    payload: Payload<'a>,
+    (sent, psns, most): (u32, u32, u32),
+    outlet: &mut impl PacketOutlet<R>,
+) -> Option<(RequestSlice, Pieces<'a, R>)> {
+    let mtu = qp.path_mtu.bytes();
+    let slice = next_slice(work, sent, psns, (mtu, most));
+    let pieces = packet_payload(mrs, qp, work, payload, &slice)?;
+    if work.row.data != DataDirection::Out || slice.psns == 1 || outlet.carries(&pieces) {
+        return Some((slice, pieces));
+    }
+    let slice = next_slice(work, sent, psns, (mtu, 1));
+    let pieces = packet_payload(mrs, qp, work, payload, &slice)?;
+    Some((slice, pieces))
+}
+
+/// Returns which part of a request its next packet carries, after `sent` of its `psns` PSNs.
+///
+/// The part has at most `most` times the path MTU.
+fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) -> RequestSlice {
+    // Less than the message's length, which is within 2^31.
+    let offset = sent * mtu;
+    let rest = work.length.saturating_sub(offset);
+    match work.row.data {
+        DataDirection::Out => {
+            let (first, count) = (sent == 0, most.min(psns - sent));
+            let length = rest.min(count * mtu);
+            RequestSlice { first, last: sent + count == psns, offset, length, psns: count }
+        }
+        // The request asks for everything that has not arrived.
+        DataDirection::Back => {
+            RequestSlice { first: true, last: true, offset, length: rest, psns: psns - sent }
+        }
+    }
+}
+
+/// Returns the payload of a packet, or `None` if the request's own memory may not be read.
+fn packet_payload<'a, R: Region>(
+    mrs: &'a Mrs<R>,
+    qp: &Qp,
+    work: &Work<'_>,
+    payload: Payload<'a>,
+    slice: &RequestSlice,
+) -> Option<Pieces<'a, R>> {
+    let row = work.row;
+    if row.data == DataDirection::Back {
+        return Some(Pieces::bytes(&[]));
+    }
+    match payload {
+        Payload::Inline(data) => {
+            let from = slice.offset as usize;
+            data.get(from..from + slice.length as usize).map(Pieces::bytes)
+        }
+        Payload::Sges(sges) => {
+            let elements = Elements { mrs, pd: qp.pd, rights: row.local };
+            Pieces::memory(Span::list(elements, sges, slice.offset), slice.length)
+        }
+    }
+}
+
+fn packet(path: &Path, qp: &Qp, psn: Psn, work: &Work<'_>, slice: &RequestSlice, ack_req: bool) -> Packet {
+    let bth = Bth {
+        solicited: work.flags.solicited() && slice.last && work.op.takes_receive(),
+        mig: true,
+        pkey: Pkey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest: qp.dest_qpn,
+        ack_req,
+        psn,
+    };
+    let body = body(work, slice);
+    let body = match work.srqn {
+        Some(_) => Body::Xrc(Xrc::new(body, work.srqn).expect("a request names a queue")),
+        None => Body::Rc(body),
+    };
+    Packet { path: *path, bth, body }
+}
