@@ -1,9 +1,27 @@
-//! Methods of the guest, one for each control command.
+//! Methods of the guest that execute control commands.
 
 use crate::control::Answer;
 use crate::guest::Guest;
 use vrdma_abi::control::*;
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes};
+
+impl Guest {
+    /// Returns whether the device accepts lists of requests.
+    pub fn has_lists(&self) -> bool {
+        let known = self.functions.get().copied();
+        let functions = known.or_else(|| {
+            let told = self.query_device_ex().ok()?.device_cap.get();
+            Some(*self.functions.get_or_init(|| told))
+        });
+        functions.is_some_and(|functions| functions & device_cap::WQE_LIST != 0)
+    }
+
+    /// Registers the guest's address as GID 0.
+    pub fn set_gid(&self) {
+        self.add_gid_in(self.options.vlan, 0, self.gid())
+            .expect("the daemon lets the guest have its address");
+    }
+}
 
 /// The control commands. [`vrdma_abi::control`] specifies each of them.
 #[allow(missing_docs, reason = "each is the command of that name")]

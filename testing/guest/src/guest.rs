@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vrdma_abi::config::{Config, queue};
-use vrdma_abi::control::device_cap;
 
 /// How a guest is made.
 #[derive(Clone, Debug)]
@@ -81,7 +80,7 @@ pub struct Guest {
     events: Vec<Mutex<EventReceiver>>,
     free_channels: Mutex<Vec<u16>>,
     /// The device's capabilities (`device_cap`), cached after the first query.
-    functions: OnceLock<u64>,
+    pub(crate) functions: OnceLock<u64>,
 }
 
 impl Guest {
@@ -153,16 +152,6 @@ impl Guest {
         queue::FIRST_COMP_EVENTS + self.config.num_comp_vectors.get()
     }
 
-    /// Returns whether the device accepts lists of requests.
-    pub fn has_lists(&self) -> bool {
-        let known = self.functions.get().copied();
-        let functions = known.or_else(|| {
-            let told = self.query_device_ex().ok()?.device_cap.get();
-            Some(*self.functions.get_or_init(|| told))
-        });
-        functions.is_some_and(|functions| functions & device_cap::WQE_LIST != 0)
-    }
-
     /// Takes a channel from the pool, if one is left.
     pub fn take_channel(&self) -> Option<u16> {
         self.free_channels.lock().expect("no panic with it").pop()
@@ -181,12 +170,6 @@ impl Guest {
     /// Returns the address that [`Guest::set_gid`] registers: ::ffff:10.0.0.x.
     pub fn gid(&self) -> [u8; 16] {
         gid(self.options.host)
-    }
-
-    /// Registers the guest's address as GID 0.
-    pub fn set_gid(&self) {
-        self.add_gid_in(self.options.vlan, 0, self.gid())
-            .expect("the daemon lets the guest have its address");
     }
 
     /// Pauses the guest as a VMM does: stops all virtqueues.

@@ -1,8 +1,10 @@
 //! The control commands of a driver.
 
-use super::*;
+use super::driver::*;
+use crate::fuzzing::lab::{GIDS, MACS};
 use vrdma_abi::control::{self as abi, *};
 use vrdma_abi::zerocopy::little_endian::{U16, U32};
+use vrdma_abi::zerocopy::{FromBytes, IntoBytes};
 use vrdma_wire::num::Gid;
 
 /// The first address of a region in its program's address space, by default.

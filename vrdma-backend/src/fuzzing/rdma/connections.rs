@@ -3,16 +3,22 @@
 //! The peers are hostile programs on the host's TCP, or two guests of a worker connect to each
 //! other without TCP.
 
-use super::*;
+use super::driver::*;
+use super::{command, request};
+use crate::fuzzing::input::Input;
+use crate::fuzzing::lab::{ADDRESSES, Lab, MACS, with};
 use crate::queue::channel::{NO_WORDS, RequestWords};
+use crate::worker::Worker;
 use socket2::{Domain, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::rc::Rc;
+use std::time::Duration;
 use vrdma_abi::control::*;
 use vrdma_abi::cqe::Cqe;
 use vrdma_abi::wqe::{RdmaBody, Sge, WqeHeader, WrOpcode, flags};
-use vrdma_abi::zerocopy::FromZeros;
+use vrdma_abi::zerocopy::{FromBytes, FromZeros, IntoBytes};
 use vrdma_transport::OwnerId;
 use vrdma_wire::num::Mac;
 
