@@ -90,11 +90,11 @@ impl GidView {
 
     /// Whether a guest of another worker has a GID.
     pub fn is_elsewhere(&mut self, key: Key) -> bool {
-        self.elsewhere(key).is_some()
+        self.holder(key).is_some()
     }
 
     /// Returns the MAC address of the guest of another worker that has a GID.
-    pub fn elsewhere(&mut self, key: Key) -> Option<Mac> {
+    pub fn holder(&mut self, key: Key) -> Option<Mac> {
         let version = self.gids.0.version.load(Ordering::Acquire);
         if version != self.version {
             match self.gids.0.table.try_lock() {

@@ -177,17 +177,17 @@
 //! * `worker.rs` has the state of a worker, and `worker/run.rs` is the loop. `worker/handle.rs`
 //!   starts a worker and lets other threads call into it. `worker/mail.rs` is a flag that says
 //!   whether a message waits.
-//! * `worker/all.rs` starts and stops all workers. `worker/watch.rs` notices a worker that is
+//! * `worker/workers.rs` starts and stops all workers. `worker/watch.rs` notices a worker that is
 //!   stuck.
 //! * `worker/peers.rs` adds the guests and GIDs of other workers.
 //! * `worker/polling.rs` decides whether an idle worker polls, naps for 20 us, or sleeps until it
 //!   is woken. `worker/sleep.rs` puts it to sleep. `worker/second_look.rs` is the timer after which
 //!   a sleeping worker checks the rings once more.
-//! * `worker/channels.rs` takes requests from channels, `worker/fetched.rs` holds those copied out,
-//!   `worker/turns.rs` remembers the next channel of each guest, and `worker/post.rs` calls the
-//!   engine.
-//! * `worker/execute.rs` executes commands. `worker/order.rs` makes a command or a message wait for
-//!   requests that were posted before it. `worker/addresses.rs` decides which addresses a guest
+//! * `worker/channels.rs` takes requests from channels, `worker/fetched_requests.rs` holds those
+//!   copied out, `worker/turns.rs` remembers the next channel of each guest, and `worker/post.rs`
+//!   calls the engine.
+//! * `worker/execution.rs` executes commands. `worker/order.rs` makes a command or a message wait
+//!   for requests that were posted before it. `worker/addresses.rs` decides which addresses a guest
 //!   gets.
 //! * `worker/guests.rs` adds, starts, stops and resets guests. `worker/remap.rs` installs the
 //!   regions and CQs that were translated for a new memory table.
@@ -201,8 +201,8 @@
 //! * `worker/packets/` carries inter-worker RoCE packets, between the engines of different workers,
 //!   without building frames.
 //! * `worker/streams.rs` runs the round of the iWARP connections.
-//! * `worker/inline.rs` and `worker/current.rs` run a worker in the thread of its caller, for
-//!   fuzzing.
+//! * `worker/inline.rs` and `worker/current_worker.rs` run a worker in the thread of its caller,
+//!   for fuzzing.
 //! * `worker/sync.rs` selects the atomics, which are loom's in loom tests.
 //!
 //! ## Fuzzing

@@ -13,21 +13,20 @@
 //! * [`guests`] adds, starts, stops and resets guests, and [`broken`] ends those of a step that
 //!   panicked;
 //! * [`channels`] takes requests, [`failures`] fails QPs, and [`remap`] applies new memory tables;
-//! * [`execute`] executes commands, [`release`] makes them wait for the uplink, and [`order`] for
+//! * [`execution`] executes commands, [`release`] makes them wait for the uplink, and [`order`] for
 //!   requests;
 //! * [`sleep`] waits for something to do;
 //! * [`run`] is the loop;
-//! * [`handle`] starts the loop in a thread, and [`all`] does that for all workers.
+//! * [`handle`] starts the loop in a thread, and [`workers`] does that for all workers.
 
 mod addresses;
-mod all;
 mod broken;
 mod channels;
 #[cfg(any(test, feature = "fuzzing"))]
-mod current;
-mod execute;
+mod current_worker;
+mod execution;
 mod failures;
-mod fetched;
+mod fetched_requests;
 mod guests;
 mod handle;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -51,10 +50,11 @@ mod sync;
 mod turns;
 mod uplink;
 mod watch;
+mod workers;
 
-pub use all::{GuestPlacement, Workers};
-pub use execute::{CommandError, Job, Order};
+pub use execution::{CommandError, Job, Order};
 pub use handle::WorkerHandle;
+pub use workers::{GuestPlacement, Workers};
 
 use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;
@@ -66,7 +66,7 @@ use crate::ratelimit::RateLimit;
 use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
 use crossbeam_channel::Receiver;
-use fetched::Fetched;
+use fetched_requests::Fetched;
 use link::{PortState, Uplink};
 use mail::Mail;
 use packets::PacketPort;

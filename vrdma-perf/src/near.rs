@@ -3,8 +3,8 @@
 //!
 //! Each engine has a thread and a processor. The sender's thread also plays its driver, by calling
 //! the engine. Guest rings are therefore no part of the measurement, and two processors are enough.
-//! It measures the daemon's own code: [`PacketPort`](vrdma_backend::near::PacketPort), and the port
-//! that carries frames for all other traffic.
+//! It measures the daemon's own code: [`PacketPort`](vrdma_backend::packets::PacketPort), and the
+//! port that carries frames for all other traffic.
 
 mod account;
 mod apart;

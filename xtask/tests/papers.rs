@@ -178,3 +178,38 @@ fn links_of_papers_lead_somewhere() {
         }
     }
 }
+
+/// Returns the paths between backticks in a text: of source files, with a folder.
+fn named_paths(text: &str) -> impl Iterator<Item = &str> {
+    let ends = [".rs", ".c", ".h", ".py"];
+    let is_path = move |name: &&str| name.contains('/') && ends.iter().any(|end| name.ends_with(end));
+    let plain = |name: &&str| name.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>*{}".contains(&byte));
+    // CONTRIBUTING.md writes NAME where the reader chooses one.
+    quoted(text).map(|(name, _)| name).filter(is_path).filter(plain).filter(|name| !name.contains("NAME"))
+}
+
+#[test]
+fn files_that_papers_name_exist() {
+    // A paper may name a file from where its text is about.
+    let roots = [
+        "",
+        "docs",
+        "vrdma-backend/src",
+        "transport/src",
+        "transport/tcp/src",
+        "wire/src",
+        "testing/lab",
+        "xtask/src",
+    ];
+    let mut count = 0;
+    for (paper, text) in papers().into_iter().filter(|(paper, _)| !paper.ends_with("moved.md")) {
+        for name in named_paths(&text) {
+            let is_there = |root: &&str| paths::workspace().join(root).join(name).is_file();
+            assert!(roots.iter().any(|root| is_there(&root)), "{paper}: there is no {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 100, "too few paths for that to mean something: {count}");
+    let text = "`a/b.rs` and `b.rs`, `a/NAME.rs`, `a/{b,c}.rs`; `x/y.py`";
+    assert_eq!(named_paths(text).collect::<Vec<_>>(), ["a/b.rs", "x/y.py"]);
+}

@@ -33,7 +33,7 @@ impl<'a, R> From<InterWorkerPayload<'a, R>> for SegmentData<'a, R> {
     fn from(payload: InterWorkerPayload<'a, R>) -> SegmentData<'a, R> {
         match payload {
             InterWorkerPayload::Bytes(bytes) => SegmentData::packet(bytes),
-            InterWorkerPayload::Pinned(loan, _) => SegmentData::Pinned(loan),
+            InterWorkerPayload::Pinned(pinned, _) => SegmentData::Pinned(pinned),
         }
     }
 }
@@ -72,7 +72,9 @@ pub(crate) fn accept<R: Region>(
     };
     let executed = match data {
         SegmentData::Buffer(buffer) => execute(receiver, segment, target, buffer, scratch),
-        SegmentData::Pinned(loan) => execute_pinned(receiver, segment, target, loan, scratch).map(|()| None),
+        SegmentData::Pinned(pinned) => {
+            execute_pinned(receiver, segment, target, pinned, scratch).map(|()| None)
+        }
         SegmentData::Placed => check_placed(receiver, segment, target, scratch).map(|()| None),
     };
     executed.map_err(|failure| match failure {

@@ -181,11 +181,11 @@ pub(crate) fn execute_pinned<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
     target: Target<'_, R>,
-    loan: &dyn PinnedRegion<R>,
+    pinned: &dyn PinnedRegion<R>,
     scratch: &mut Scratch,
 ) -> Result<(), Failure> {
     let Some(there) = place(receiver, segment, target, scratch) else { return Ok(()) };
-    collect(loan, there, segment.length).map_err(|error| failure(segment.row, error, Side::Source))
+    collect(pinned, there, segment.length).map_err(|error| failure(segment.row, error, Side::Source))
 }
 
 /// Returns the responder's memory for the bytes of an accepted segment, or `None` if there are no

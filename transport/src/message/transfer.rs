@@ -219,7 +219,7 @@ pub(crate) fn scatter<R: Region>(mut data: &[u8], mut target: Span<'_, R>) -> Re
 
 /// Copies the first `length` bytes of a pinned region.
 pub(crate) fn collect<R: Region>(
-    loan: &dyn PinnedRegion<R>,
+    pinned: &dyn PinnedRegion<R>,
     mut target: Span<'_, R>,
     length: u32,
 ) -> Result<(), TransferError> {
@@ -227,8 +227,8 @@ pub(crate) fn collect<R: Region>(
     while done < length {
         let (to, offset, part) =
             target.piece(length - done).ok_or(TransferError::refused(Side::Destination))?;
-        loan.copy_to(done.into(), to, offset, part.into()).map_err(|Fault| {
-            let memory_is_there = loan.is_there();
+        pinned.copy_to(done.into(), to, offset, part.into()).map_err(|Fault| {
+            let memory_is_there = pinned.is_there();
             TransferError::fault(if memory_is_there { Side::Destination } else { Side::Source })
         })?;
         done += part;

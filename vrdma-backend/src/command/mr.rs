@@ -204,7 +204,7 @@ impl Changes {
     ///
     /// # Errors
     /// `INVALID`: no flag or an unknown flag is set, or a field without its flag is not zero. Also
-    /// if no region may have the [rights](access).
+    /// if no region may have the [rights](fn@access).
     fn of(request: &ReregMrReq) -> StatusResult<Changes> {
         let flags = request.flags.get();
         let has = |flag| flags & flag != 0;

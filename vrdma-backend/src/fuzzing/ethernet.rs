@@ -3,7 +3,7 @@
 use super::guest::{INDIRECT, NEXT, Ram, Ring, WRITE, descriptor};
 use super::input::Input;
 use super::lab::{ADDRESSES, GIDS, Lab, MACS, MTU, with};
-use crate::net::checked::OffloadChecker;
+use crate::net::offload_checker::OffloadChecker;
 use crate::net::{Fill, Lost, SwitchPort, SwitchUplink};
 use crate::port::{self, ETHERNET};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;

@@ -4,7 +4,7 @@
 use super::input::Input;
 use super::lab::{ADDRESSES, MACS, MTU};
 use crate::frames::{HEAD, TcpLayout};
-use crate::port::packet::checked::{check, cut};
+use crate::port::packet::segment_checks::{check, cut};
 use vrdma_wire::checksum::Sum;
 use vrdma_wire::num::{Gid, VlanTag};
 use vrdma_wire::tcp::{Flags, Options, TcpHeader, TcpPacket};

@@ -11,7 +11,7 @@ mod extent;
 mod gate;
 mod heat;
 mod ledger;
-mod pinned;
+mod pinned_region;
 mod populate;
 mod reaper;
 mod region;
@@ -25,7 +25,7 @@ pub use buffers::Buffers;
 pub use extent::{Extent, HostExtent};
 pub use gate::{PATIENCE, PinGate};
 pub use ledger::{Ledger, TooMany};
-pub use pinned::Pinned;
+pub use pinned_region::Pinned;
 #[cfg(test)]
 pub(crate) use reaper::tests::Busy;
 pub use reaper::{Backlog, Entry, reap};

@@ -13,7 +13,7 @@
 //! | `turn` | how much of a guest is served in one round? |
 //! | `shares` | how do guests share the uplink's room? |
 //! | `frame` | where are a frame's bytes? |
-//! | `checked` | is the delivered frame the one that was checked? |
+//! | `offload_checker` | is the delivered frame the one that was checked? |
 //! | `finish` | how are requested offloads done? |
 //!
 //! A frame is handled completely before the next one. Nothing is queued, so a guest that does not
@@ -21,13 +21,13 @@
 //! buffers to the receiver's.
 
 mod bucket;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod checked;
 mod claims;
 mod finish;
 mod frame;
 mod local_receivers;
 mod nic;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod offload_checker;
 mod outlets;
 mod receiver;
 mod rings;
@@ -161,8 +161,8 @@ impl Net {
     }
 
     /// Adds a guest of another worker.
-    pub fn add_elsewhere(&mut self, member: &Member) {
-        self.switch.add_elsewhere(member);
+    pub fn add_peer(&mut self, member: &Member) {
+        self.switch.add_peer(member);
     }
 
     /// Notes that a guest has its own TCP in this process.

@@ -163,7 +163,7 @@ pub struct Switch {
     /// The member that owns each MAC address.
     owners: HashMap<Mac, usize>,
     /// MAC addresses of guests of other workers, as indices into `others`.
-    elsewhere: HashMap<Mac, usize>,
+    peers: HashMap<Mac, usize>,
     /// The guests of other workers.
     others: Vec<Member>,
     /// IP addresses that members list.
@@ -185,9 +185,9 @@ impl Switch {
     }
 
     /// Adds a guest of another worker.
-    pub fn add_elsewhere(&mut self, member: &Member) {
+    pub fn add_peer(&mut self, member: &Member) {
         let addresses = member.extra_macs.iter().chain([&member.mac]);
-        self.elsewhere.extend(addresses.map(|&mac| (mac, self.others.len())));
+        self.peers.extend(addresses.map(|&mac| (mac, self.others.len())));
         self.listed.insert(member.mac, &member.gids, &member.vlans);
         self.others.push(member.clone());
     }
@@ -196,7 +196,7 @@ impl Switch {
     ///
     /// The NIC is one port. All other workers together are one port.
     pub fn ways_out(&self, verdict: Verdict, from: SwitchPort) -> u64 {
-        let to_workers = verdict != Verdict::Unknown && !self.elsewhere.is_empty();
+        let to_workers = verdict != Verdict::Unknown && !self.peers.is_empty();
         if from.is_outside() { 0 } else { 1 + u64::from(to_workers) }
     }
 
@@ -261,7 +261,7 @@ impl Switch {
     pub fn sender(&self, from: SwitchPort, src: Mac) -> Option<&Member> {
         match from {
             SwitchPort::Guest(guest) => self.members.get(guest),
-            SwitchPort::Worker => self.elsewhere.get(&src).map(|&other| &self.others[other]),
+            SwitchPort::Worker => self.peers.get(&src).map(|&other| &self.others[other]),
             SwitchPort::Engine | SwitchPort::Tcp(_) => {
                 self.owners.get(&src).map(|&guest| &self.members[guest])
             }
@@ -308,7 +308,7 @@ impl Switch {
                 SwitchPort::Engine
             }
             Some(&guest) => SwitchPort::Guest(guest),
-            None if self.elsewhere.contains_key(&eth.dst) => SwitchPort::Uplink,
+            None if self.peers.contains_key(&eth.dst) => SwitchPort::Uplink,
             None => match self.table.find(now, (outer, eth.dst)) {
                 Some(port) => port,
                 None => return Verdict::Unknown,
@@ -334,7 +334,7 @@ impl Switch {
         let ip = |gid| member.may_speak_as(gid, outer) && !self.listed.is_anothers(member.mac, vlan, gid);
         let mac = |mac: Mac| match self.owners.get(&mac) {
             Some(&owner) => owner == guest,
-            None if self.elsewhere.contains_key(&mac) => false,
+            None if self.peers.contains_key(&mac) => false,
             None => any || member.any_mac && mac.is_unicast(),
         };
         GuestIdentity { ip, mac, router: any }.check(head)
@@ -350,13 +350,13 @@ impl Switch {
             return Ok(());
         }
         let owner = self.owners.get(&src).copied();
-        let is_elsewhere = self.elsewhere.contains_key(&src);
+        let is_peers = self.peers.contains_key(&src);
         match (from, owner) {
             // The sender's own switch has checked it, and the configuration tells the port.
-            (SwitchPort::Worker, _) if is_elsewhere => return Ok(()),
+            (SwitchPort::Worker, _) if is_peers => return Ok(()),
             (SwitchPort::Worker, _) => return Err(Reason::OwnSource),
-            (SwitchPort::Guest(_), _) if is_elsewhere => return Err(Reason::Spoofed),
-            (SwitchPort::Uplink, _) if is_elsewhere => return Err(Reason::OwnSource),
+            (SwitchPort::Guest(_), _) if is_peers => return Err(Reason::Spoofed),
+            (SwitchPort::Uplink, _) if is_peers => return Err(Reason::OwnSource),
             (SwitchPort::Guest(guest), Some(owner)) if guest == owner => return Ok(()),
             (SwitchPort::Guest(guest), None) if self.members[guest].any_mac => {}
             (SwitchPort::Guest(_), _) => return Err(Reason::Spoofed),
@@ -461,7 +461,7 @@ mod tests {
         let mut switch = Switch::default();
         switch.add(member(A));
         assert_eq!([GA, SwitchPort::Uplink].map(|from| switch.ways_out(Group, from)), [1, 0]);
-        switch.add_elsewhere(&Member { extra_macs: vec![INNER], ..member(B) });
+        switch.add_peer(&Member { extra_macs: vec![INNER], ..member(B) });
         let ways = [Group, RoceGroup, Unknown].map(|verdict| switch.ways_out(verdict, GA));
         assert_eq!(ways, [2, 2, 1], "what nobody knows is not there");
         assert_eq!([SwitchPort::Uplink, SwitchPort::Worker].map(|from| switch.ways_out(Group, from)), [0; 2]);

@@ -22,8 +22,8 @@ pub struct Pair {
     /// Whether it takes external memory. Drivers differ in this.
     external: bool,
     cable: Cable,
-    inward: Arc<Lane>,
-    outward: Arc<Lane>,
+    inward: Arc<PairQueue>,
+    outward: Arc<PairQueue>,
 }
 
 /// The cable between the two ends.
@@ -31,7 +31,7 @@ pub struct Pair {
 pub struct Cable(Arc<AtomicBool>);
 
 #[derive(Debug)]
-struct Lane {
+struct PairQueue {
     frames: Mutex<VecDeque<Frame>>,
     depth: usize,
     /// Counts bursts that the receiver has not polled for.
@@ -53,7 +53,7 @@ pub fn pair(mtu: u16) -> io::Result<(Pair, Pair, Cable)> {
 /// # Errors
 /// The system has no eventfd left.
 pub fn pair_of_depth(mtu: u16, depth: usize) -> io::Result<(Pair, Pair, Cable)> {
-    let (left, right) = (Arc::new(Lane::new(depth)?), Arc::new(Lane::new(depth)?));
+    let (left, right) = (Arc::new(PairQueue::new(depth)?), Arc::new(PairQueue::new(depth)?));
     let cable = Cable(Arc::new(AtomicBool::new(true)));
     let end = |last, inward, outward| Pair {
         external: last == 1,
@@ -78,10 +78,10 @@ impl Cable {
     }
 }
 
-impl Lane {
-    fn new(depth: usize) -> io::Result<Lane> {
+impl PairQueue {
+    fn new(depth: usize) -> io::Result<PairQueue> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Lane { frames: Mutex::new(VecDeque::with_capacity(depth)), depth, bell })
+        Ok(PairQueue { frames: Mutex::new(VecDeque::with_capacity(depth)), depth, bell })
     }
 
     fn frames(&self) -> MutexGuard<'_, VecDeque<Frame>> {

@@ -63,7 +63,7 @@ impl Streams {
         let Some(connection) = self.of(device, qpn) else { return Err(Fault) };
         let handle = connection.handle;
         if connection.output.wants_buffer() {
-            self.lend(handle);
+            self.provide_buffer(handle);
         }
         let connection = self.table.connection(handle).expect("it was found just now");
         let length = fpdu.len(payload.len());
@@ -106,11 +106,15 @@ impl Streams {
     }
 
     /// Gives a connection a used buffer, because vrdma's own TCP keeps the buffers that it gets.
-    fn lend(&mut self, handle: Handle) {
+    fn provide_buffer(&mut self, handle: Handle) {
         let connection = self.table.connection(handle).expect("it was found just now");
         match &connection.transport {
-            Some(StreamTransport::Own(socket)) => connection.output.lend(self.user_tcp.buffer(socket)),
-            Some(StreamTransport::Local(_)) => connection.output.lend(self.user_tcp.loopbacks().0.buffer()),
+            Some(StreamTransport::Own(socket)) => {
+                connection.output.provide_buffer(self.user_tcp.buffer(socket))
+            }
+            Some(StreamTransport::Local(_)) => {
+                connection.output.provide_buffer(self.user_tcp.loopbacks().0.buffer())
+            }
             Some(StreamTransport::Kernel(_)) | None => {}
         }
     }

@@ -154,13 +154,14 @@ pub struct TakenOutput {
 }
 
 impl Output {
-    /// Whether the next bytes need a new buffer. Then a used one may be passed to [`Output::lend`].
+    /// Whether the next bytes need a new buffer. Then a used one may be passed to
+    /// [`Output::provide_buffer`].
     pub fn wants_buffer(&self) -> bool {
         self.bytes.capacity() == 0
     }
 
     /// Uses this buffer for the next bytes, if [`Output::wants_buffer`] is true.
-    pub fn lend(&mut self, buffer: Vec<u8>) {
+    pub fn provide_buffer(&mut self, buffer: Vec<u8>) {
         assert!(self.wants_buffer(), "nothing is in the one before");
         self.bytes = buffer;
     }

@@ -46,7 +46,7 @@ impl Worker {
         let outputs = &mut self.outputs;
         let mut mac = |device| outputs.device(device).guest.mac;
         let (own, here) = (mac(id), self.engine.gid_owner(entry).map(mac));
-        let elsewhere = self.gids.as_mut().and_then(|gids| gids.elsewhere((entry.gid, entry.vlan)));
+        let elsewhere = self.gids.as_mut().and_then(|gids| gids.holder((entry.gid, entry.vlan)));
         if self.may_use(id, entry) && here.or(elsewhere).is_none_or(|holder| holder == own) {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Takes requests from channels. Guests take turns, and so do the channels of each guest.
 
-use super::fetched::TOGETHER;
+use super::fetched_requests::TOGETHER;
 use super::{BoundChannel, Worker};
 use crate::cycles::{self, Stage};
 use crate::device::broken::step;

@@ -1,7 +1,7 @@
 //! Starts a worker, and lets other threads reach it.
 
 #[cfg(any(test, feature = "fuzzing"))]
-use super::current;
+use super::current_worker;
 use super::link::PortState;
 use super::mail::Mail;
 use super::pending_release::RECLAIM_TURNS;
@@ -158,8 +158,8 @@ impl WorkerHandle {
         let (reply, answer) = crossbeam_channel::bounded(1);
         self.send(message(reply))?;
         #[cfg(any(test, feature = "fuzzing"))]
-        if current::is_here() {
-            return current::wait(&answer);
+        if current_worker::is_here() {
+            return current_worker::wait(&answer);
         }
         answer.recv().map_err(|_| Stopped)
     }

@@ -2,9 +2,9 @@
 //!
 //! The caller runs it. So an input has the same effect each time, thousands of times a second.
 
-pub use super::current::{wait, with};
+pub use super::current_worker::{wait, with};
 
-use super::current::WORKER;
+use super::current_worker::WORKER;
 use super::{Worker, WorkerHandle};
 use crate::config::Poll;
 use crate::queue::channel::RequestWords;

@@ -20,7 +20,7 @@ impl Worker {
 
     /// Adds the guests of other workers. It is called before any guest is added.
     pub fn set_others(&mut self, guests: &[GuestConfig], gids: GidView) {
-        guests.iter().for_each(|guest| self.net.add_elsewhere(&Member::of(guest)));
+        guests.iter().for_each(|guest| self.net.add_peer(&Member::of(guest)));
         self.gids = Some(gids);
     }
 

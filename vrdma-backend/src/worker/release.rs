@@ -345,7 +345,7 @@ mod tests {
         let bench = Bench::new(10);
         let (key, other) = (bench.region(), bench.region());
         bench.send(key);
-        assert_eq!(bench.held(), 1, "the payload is loaned");
+        assert_eq!(bench.held(), 1, "the payload is pinned");
         let answer = bench.deregister(key);
         // The driver is asked in the first round, and then in each 64th.
         for turn in 0..9 * 64 {
@@ -383,7 +383,7 @@ mod tests {
         let bench = Bench::new(1);
         let (key, other) = (bench.region(), bench.region());
         bench.send(key);
-        assert_eq!(bench.held(), 1, "the payload is loaned");
+        assert_eq!(bench.held(), 1, "the payload is pinned");
         let answer = bench.change(key, true);
         assert_eq!((bench.held(), *answer.lock().unwrap()), (1, None));
         for _ in 0..2 * RECLAIM_TURNS {
@@ -402,7 +402,7 @@ mod tests {
         let bench = Bench::new(1);
         let key = bench.region();
         bench.send(key);
-        assert_eq!(bench.held(), 1, "the payload is loaned");
+        assert_eq!(bench.held(), 1, "the payload is pinned");
         inline::with(|worker| worker.detach_device(bench.id));
         assert_eq!(bench.held(), 0, "it is asked for at once");
     }

@@ -1,6 +1,6 @@
 //! Applies a new memory table to a worker's objects.
 //!
-//! The guest's session translates everything in its own thread ([`crate::functions::remap`]), and
+//! The guest's session translates everything in its own thread (`functions/rdma.rs`), and
 //! sends short messages. The previous translation stays valid and mapped until the new one replaces
 //! it.
 

@@ -48,7 +48,7 @@ impl net::LocalReceivers for LocalSinks<'_> {
         if let Some(device) = self.engine.gid_owner(GidEntry { gid, vlan }) {
             return Some(self.outputs.device(device).guest.mac);
         }
-        self.strangers.as_mut()?.elsewhere((gid, vlan))
+        self.strangers.as_mut()?.holder((gid, vlan))
     }
 
     fn takes(&self, guest: usize, headers: &Head) -> bool {

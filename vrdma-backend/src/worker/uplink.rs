@@ -376,7 +376,7 @@ const MIN_LOANED: usize = 1024;
 ///
 /// The payload of a SEND or WRITE of a connection stays unchanged until it is acknowledged. If
 /// another copy is sent after that, its ICRC reveals a change. The region's deregistration waits
-/// for such copies (`worker/pins.rs`).
+/// for such copies (`worker/release.rs`).
 fn is_pinned(packet: &Packet, payload: &Pieces<'_, MrMemory>, only_mapped: bool) -> bool {
     let may_pin = |region: &MrMemory| region.may_pin() && (!only_mapped || region.is_for_dma());
     let in_memory =

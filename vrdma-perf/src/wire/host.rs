@@ -129,7 +129,7 @@ impl StreamOutlet<Memory> for Streams {
         let index = self.of[&qpn];
         let Stream { output, socket, .. } = &mut self.all[index];
         if output.wants_buffer() {
-            output.lend(self.user_tcp.buffer(socket));
+            output.provide_buffer(self.user_tcp.buffer(socket));
         }
         let length = fpdu.len(payload.len());
         let write = |buf: &mut [u8]| write_fpdu(fpdu, payload, buf).map(|_| ());

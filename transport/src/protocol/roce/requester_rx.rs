@@ -243,8 +243,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             ResponseData::Read { data: InterWorkerPayload::Bytes(data), psns, .. } => {
                 (scatter(data, local), psns)
             }
-            ResponseData::Read { data: InterWorkerPayload::Pinned(loan, length), psns, .. } => {
-                (collect(loan, local, length), psns)
+            ResponseData::Read { data: InterWorkerPayload::Pinned(pinned, length), psns, .. } => {
+                (collect(pinned, local, length), psns)
             }
             // The value has the byte order of guests, which is the host's.
             ResponseData::Atomic(before) => (scatter(&before.to_ne_bytes(), local), 1),

@@ -17,15 +17,15 @@
 //! | `header` | what does the header before each frame say? |
 //! | `join`, `outbox` | which frames are sent as one? |
 //! | `cut`, `inbox` | which frames are made of one? |
-//! | `checked` | are coalesced segments cut into what they were? |
+//! | `segment_checks` | are coalesced segments cut into what they were? |
 
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod checked;
 mod cut;
 mod header;
 mod inbox;
 mod join;
 mod outbox;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod segment_checks;
 mod socket;
 #[cfg(test)]
 mod tests;

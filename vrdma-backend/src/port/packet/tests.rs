@@ -1,8 +1,8 @@
 //! Coalesced segments pass a stand-in for the kernel, and have to come out unchanged.
 
-use super::checked::{check, cut, joined};
 use super::header::{HEADER, from_virtio, shift, to_virtio};
 use super::join::{Candidate, JoinedHead, run};
+use super::segment_checks::{check, cut, joined};
 use crate::frames::{HEAD, VirtioOffload};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -298,7 +298,7 @@ mod tests {
         let (mut buffer, mut buffers) = (SendBuffer::default(), FreeBuffers::default());
         let put = |buffer: &mut SendBuffer, buffers: &mut FreeBuffers, byte, length| {
             let mut output = crate::streams::output::Output::default();
-            output.lend(buffers.take());
+            output.provide_buffer(buffers.take());
             output.push(&vec![byte; length]);
             buffer.put(output.take(), 1000, buffers);
         };

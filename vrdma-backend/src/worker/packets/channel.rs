@@ -90,7 +90,7 @@ impl PacketSender {
     ) -> bool {
         let head = MessageHeader::new(packet, part, short);
         let path = self.paths.to(packet.bth.dest);
-        let is_whole = head.body.is_elsewhere() || path.as_ref() != Some(&packet.path);
+        let is_whole = head.body.is_other() || path.as_ref() != Some(&packet.path);
         let rest = match is_whole {
             false => payload.map(MessageRest::Payload),
             true => Some(MessageRest::Whole(*packet, payload)),

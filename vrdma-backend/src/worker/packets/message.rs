@@ -46,7 +46,7 @@ pub(super) enum CommonBody {
     UcSend(Part<(), UcTail>),
     Datagram(Deth, Option<Imm>),
     /// The body is in the whole packet, which follows.
-    Elsewhere,
+    Other,
 }
 
 /// What follows the first cache line, in few messages.
@@ -91,13 +91,13 @@ impl CommonBody {
             // Another variant as long as this one would make the line too long.
             Body::Uc(Uc::Write(part)) => CommonBody::Write(part),
             Body::Ud { deth, imm } => CommonBody::Datagram(deth, imm),
-            _ => CommonBody::Elsewhere,
+            _ => CommonBody::Other,
         }
     }
 
     /// Whether the body is of no frequent kind.
-    pub fn is_elsewhere(self) -> bool {
-        matches!(self, CommonBody::Elsewhere)
+    pub fn is_other(self) -> bool {
+        matches!(self, CommonBody::Other)
     }
 
     fn body(self, is_unreliable: bool) -> Option<Body> {
@@ -110,7 +110,7 @@ impl CommonBody {
             CommonBody::Ack(aeth) => Rc::Ack(aeth),
             CommonBody::UcSend(part) => return Some(Body::Uc(Uc::Send(part))),
             CommonBody::Datagram(deth, imm) => return Some(Body::Ud { deth, imm }),
-            CommonBody::Elsewhere => return None,
+            CommonBody::Other => return None,
         }))
     }
 }

@@ -313,7 +313,7 @@ proptest! {
                 let bytes = match &message.payload {
                     None => message.short.bytes().to_vec(),
                     Some(Payload::Buffer(bytes, len)) => bytes[..*len as usize].to_vec(),
-                    Some(Payload::Pinned(_)) => unreachable!("nothing is lent"),
+                    Some(Payload::Pinned(_)) => unreachable!("nothing is pinned"),
                 };
                 assert_eq!(model.pop_front(), Some((*message.packet, message.part.psns, bytes)));
                 let payload = message.payload;

@@ -128,7 +128,7 @@ mod tests {
             let mut found = [0; 90];
             target.read(1, &mut found).unwrap();
             assert_eq!(found, data[10..]);
-            assert_eq!(pinned.copy_to(10, &target, 0, 91), Err(Fault), "no more than was lent");
+            assert_eq!(pinned.copy_to(10, &target, 0, 91), Err(Fault), "no more than was pinned");
             assert_eq!(pinned.copy_to(0, &target, 0x100, 4), Err(Fault), "nothing beyond its target");
         }
     }
