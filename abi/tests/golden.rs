@@ -1,7 +1,7 @@
 //! Each released ABI still holds for the current one.
 //!
-//! `golden/` has the C header of each release, and that of version 1.0 of the ABI. Allowed
-//! additions are structures, constants, and fields in the place of reserved ones.
+//! `golden/` has the C header of each release. Allowed additions are structures, constants, and
+//! fields in the place of reserved ones.
 #![allow(missing_docs, reason = "a test has no users")]
 
 use std::collections::BTreeMap;
@@ -21,19 +21,19 @@ fn every_release_still_holds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     // The test `c_header_is_current` compares this header with the declarations.
     let today = facts(&read(&root.join("../guest-driver/kernel/vrdma_abi.h")));
-    let mut releases = 0;
-    for entry in std::fs::read_dir(root.join("golden")).unwrap() {
-        let path = entry.unwrap().path();
+    let releases = std::fs::read_dir(root.join("golden")).unwrap().map(|entry| entry.unwrap().path());
+    // A driver of version 1.0, which was never released, runs in the end-to-end tests.
+    let all: Vec<_> = releases.chain([root.join("../tests/golden/abi-1.0.h")]).collect();
+    assert!(all.len() > 1, "there is no golden header");
+    for path in all {
         let broken = broken(&facts(&read(&path)), &today);
         assert!(broken.is_empty(), "{} does not hold any more:\n{}", path.display(), broken.join("\n"));
-        releases += 1;
     }
-    assert!(releases > 0, "there is no golden header");
 }
 
 #[test]
 fn a_header_is_read_as_a_whole() {
-    let text = first_version();
+    let text = release();
     let facts = facts(&text);
     let count = |text: &str, what: &str| text.lines().filter(|line| line.starts_with(what)).count();
     // All constants, except for the include guard.
@@ -67,7 +67,7 @@ fn every_change_of_what_was_released_is_noticed() {
         ("#define VRDMA_CMD_DEL_GID 5", "#define VRDMA_CMD_REMOVE_GID 5", "VRDMA_CMD_DEL_GID"),
         ("#define VRDMA_WQE_F_ALL 15", "#define VRDMA_WQE_F_ALL 23", "VRDMA_WQE_F_ALL"),
     ];
-    let text = first_version();
+    let text = release();
     for (from, to, name) in changes {
         let changed = text.replacen(from, to, 1);
         assert_ne!(changed, text, "{from} is not in the header");
@@ -78,12 +78,12 @@ fn every_change_of_what_was_released_is_noticed() {
 
 #[test]
 fn additions_are_allowed() {
-    let text = first_version();
+    let text = release();
     let added = "struct vrdma_new {\n\t__u8 a;\n};\nstatic_assert(sizeof(struct vrdma_new) == 1);\n\
                  static_assert(offsetof(struct vrdma_new, a) == 0);\n#define VRDMA_NEW 7 /* New. */\n";
     let newer =
         format!("{text}{added}").replace("\t__u8 reserved[40];", "\t__le32 speed;\n\t__u8 reserved[36];");
-    let newer = newer.replace("#define VRDMA_VERSION_MINOR 0", "#define VRDMA_VERSION_MINOR 1");
+    let newer = newer.replace("#define VRDMA_VERSION_MINOR 1", "#define VRDMA_VERSION_MINOR 2");
     let newer = newer.replace("#define VRDMA_WQE_F_ALL 15", "#define VRDMA_WQE_F_ALL 31");
     assert_eq!(broken(&facts(&text), &facts(&newer)), [""; 0]);
     // The minor version must not go back.
@@ -93,8 +93,8 @@ fn additions_are_allowed() {
     );
 }
 
-fn first_version() -> String {
-    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/abi-1.0.h"))
+fn release() -> String {
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/v0.1.0.h"))
 }
 
 fn read(path: &Path) -> String {

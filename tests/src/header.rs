@@ -14,9 +14,9 @@ pub struct AbiHeader {
 }
 
 impl AbiHeader {
-    /// Reads `abi/golden/NAME.h`.
+    /// Reads `tests/golden/NAME.h`.
     pub fn of_version(name: &str) -> AbiHeader {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../abi/golden/{name}.h"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/{name}.h"));
         let text =
             std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         AbiHeader::parse(&text)

@@ -14,7 +14,7 @@
 //! | [`cm`] | the guest kernel's connection manager, for connections that the device makes (iWARP) |
 //! | [`context`], [`cq`], [`mr`], [`qp`], [`side`] | a process of the guest: its channel and objects, on `vrdma-verbs` |
 //! | [`threads`] | where threads of the guest and of the daemon run |
-//! | [`wait`], [`mod@readable`] | how tests wait for what must happen |
+//! | [`wait`], [`readable`] | how tests wait for what must happen |
 //!
 //! If something happens that a well-behaved guest cannot run into, this crate panics with a
 //! message. Each wait has a limit ([`wait::PATIENCE`]).
@@ -31,7 +31,6 @@ pub mod guest;
 pub mod memory;
 pub mod mr;
 pub mod qp;
-pub mod readable;
 pub mod ring;
 pub mod side;
 pub mod threads;
@@ -43,7 +42,7 @@ pub use cq::Cq;
 pub use guest::{Guest, GuestOptions, GuestTcp};
 pub use mr::Mr;
 pub use qp::{Qp, QpOptions, connect};
-pub use readable::readable;
 pub use side::Side;
+pub use virtqueue::readable;
 pub use vrdma_abi as abi;
 pub use vrdma_verbs as verbs;

@@ -1,7 +1,7 @@
 //! A minimal driver of a split virtqueue, for the control and event queues.
 
-use crate::readable;
 use crate::ring::{NEXT, Ring, WRITE};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -138,4 +138,12 @@ impl Virtqueue {
     pub fn next_avail(&self) -> u16 {
         self.next_avail
     }
+}
+
+/// Sleeps until `fd` is readable. Returns false if `time` is over first.
+pub fn readable(fd: &impl AsRawFd, time: Duration) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let millis = time.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+    // SAFETY: one valid pollfd.
+    unsafe { libc::poll(&raw mut poll, 1, millis) > 0 }
 }

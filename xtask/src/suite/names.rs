@@ -53,7 +53,6 @@ const KNOWN_FILES: &[&str] = &[
     "transport/src/protocol/iwarp/placed.rs",
     "transport/src/tests/tcp/placed.rs",
     "transport/src/verbs/op/named.rs",
-    "vrdma-backend/src/worker/fetched.rs",
     "vrdma-perf/src/beside.rs",
     "vrdma-perf/src/near",
     "vrdma-perf/src/near.rs",

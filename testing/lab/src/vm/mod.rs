@@ -14,7 +14,6 @@ pub mod qemu;
 mod qmp;
 pub mod reach;
 pub mod router;
-mod uplink;
 pub mod wire;
 
 use std::fs::File;
@@ -32,10 +31,9 @@ use crate::{ui, wait};
 pub use control::{Control, Exit, Job, Output};
 pub use directories::{CAPTURE, Lane, keep_run};
 pub use pair::Pair;
-pub use pair_config::{PairConfig, Tcp, Topology, use_workers, workers};
+pub use pair_config::{PairConfig, Tcp, Topology, Uplink, use_workers, workers};
 pub use qemu::{Net, Places, RdmaDevice, VmConfig};
 pub use qmp::Qmp;
-pub use uplink::Uplink;
 
 /// How long a VM may take to boot under KVM, on a busy machine.
 const BOOT: Duration = Duration::from_secs(36);

@@ -15,7 +15,7 @@ use super::router::Router;
 use super::wire::{Namespace, Wire};
 use super::{Net, RdmaDevice, Vm, VmConfig, probe};
 use crate::accel::Accel;
-use crate::artefacts::{self, Artefacts, Build, Part, missing};
+use crate::artefacts::{self, Artefacts, Build, Part};
 use crate::device::Device;
 use crate::image::{self, Image};
 use crate::kernel::Kernel;
@@ -283,7 +283,7 @@ fn vm_config(
 /// The backend needs no root, so it is built at the same time.
 fn prepare(config: &PairConfig) -> Result<(Accel, Image, Artefacts)> {
     needs::ensure()?;
-    missing::announce(&config.without, config.build);
+    artefacts::announce(&config.without, config.build);
     let mut within = config.without.clone();
     within.push(Part::Backend);
     let (image, artefacts) = thread::scope(|scope| -> Result<_> {

@@ -3,7 +3,6 @@
 use std::sync::OnceLock;
 
 use super::directories::Lane;
-use super::uplink::Uplink;
 use crate::artefacts::{Build, Part};
 use crate::device::Device;
 use crate::kernel::Kernel;
@@ -25,6 +24,28 @@ pub enum Tcp {
     Kernel,
     /// The backend's own, on the wire between two hosts.
     Own,
+}
+
+/// The driver of backends' uplinks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Uplink {
+    /// Packet sockets, by DPDK's driver.
+    #[default]
+    #[value(name = "net_af_packet")]
+    AfPacket,
+    /// Packet sockets, by vrdma's own driver, which merges segments of TCP.
+    #[value(name = "net_packet")]
+    Packet,
+}
+
+impl Uplink {
+    /// Returns the device on an interface, as an argument of `--uplink`.
+    pub fn over(self, interface: &str) -> String {
+        match self {
+            Self::AfPacket => format!("net_af_packet0,iface={interface}"),
+            Self::Packet => format!("net_packet0,iface={interface}"),
+        }
+    }
 }
 
 /// Number of workers of each backend, if the command line sets it.

@@ -15,7 +15,6 @@ mod names;
 mod namespaces;
 mod netdevs;
 mod pci;
-mod places;
 mod plug;
 mod rails;
 mod routes;

@@ -1,7 +1,8 @@
-//! A device that is renamed.
+//! A device that is renamed, and its place in sysfs, where programs look for it.
 
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::wait_for_device;
+use vrdma_lab::paths;
 use vrdma_lab::vm::Pair;
 use vrdma_vm_macros::vm_test;
 
@@ -48,4 +49,12 @@ fn renamed(pair: &mut Pair) -> Result<()> {
         pair.b.check("rmmod vrdma && rdma link delete vrdma0 && insmod /lib/vrdma/vrdma.ko", patience)?;
         wait_for_device(pair)
     })
+}
+
+/// Checks what docs/sysfs.md promises about sysfs (nccl#573, ucx#3463).
+#[vm_test("vm-linux-sysfs", lab = Usual)]
+fn in_sysfs(pair: &mut Pair) -> Result<()> {
+    let script = paths::workspace().join("testing/vm/checks/sysfs.sh");
+    paths::write(&pair.share().join("sysfs.sh"), paths::read(&script)?)?;
+    pair.b.check("sh /share/sysfs.sh", pair.patience(6)).map(|_| ())
 }
