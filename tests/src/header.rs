@@ -6,25 +6,25 @@ use std::path::Path;
 
 /// The contents of a C header.
 #[derive(Debug)]
-pub struct Header {
+pub struct AbiHeader {
     constants: BTreeMap<String, u64>,
     sizes: BTreeMap<String, usize>,
     /// Offset and element width in bytes, by structure and field.
     fields: BTreeMap<(String, String), (usize, usize)>,
 }
 
-impl Header {
+impl AbiHeader {
     /// Reads `abi/golden/NAME.h`.
-    pub fn of_version(name: &str) -> Header {
+    pub fn of_version(name: &str) -> AbiHeader {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../abi/golden/{name}.h"));
         let text =
             std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Header::parse(&text)
+        AbiHeader::parse(&text)
     }
 
-    fn parse(text: &str) -> Header {
+    fn parse(text: &str) -> AbiHeader {
         let mut header =
-            Header { constants: BTreeMap::new(), sizes: BTreeMap::new(), fields: BTreeMap::new() };
+            AbiHeader { constants: BTreeMap::new(), sizes: BTreeMap::new(), fields: BTreeMap::new() };
         let (mut tag, mut widths) = (String::new(), BTreeMap::new());
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("#define ") {

@@ -20,7 +20,7 @@ pub use root::Suite;
 
 /// What to try on a bare machine.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Plan {
+pub struct BarePlan {
     /// Run only the demo and the tests without VMs.
     #[arg(long)]
     pub quick: bool,
@@ -51,7 +51,7 @@ const QUICK_HALF: Duration = Duration::from_secs(60 * 60);
 const SPACE: u64 = 12 * 1024;
 
 /// Runs the plan. The root is removed after a success, and kept after a failure.
-pub fn run(plan: &Plan) -> Result<()> {
+pub fn run(plan: &BarePlan) -> Result<()> {
     possible()?;
     needs::ensure()?;
     try_it(plan, Instant::now() + LIMIT)
@@ -78,7 +78,7 @@ pub fn in_ci(until: Instant) -> Result<Due> {
         return Ok(Due::Skipped(format!("{} s are left of the time, too little", left.as_secs())));
     }
     ui::say(&format!("{} is of another state: trying README's commands on a bare machine", lock::NAME));
-    try_it(&Plan { quick: true, ..Plan::default() }, until)
+    try_it(&BarePlan { quick: true, ..BarePlan::default() }, until)
         .with_context(|| format!("run `cargo xtask bare --quick` and commit {}", lock::NAME))?;
     Ok(Due::Tried)
 }
@@ -96,7 +96,7 @@ fn possible() -> Result<()> {
     Ok(())
 }
 
-fn try_it(plan: &Plan, until: Instant) -> Result<()> {
+fn try_it(plan: &BarePlan, until: Instant) -> Result<()> {
     let start = Instant::now();
     // The hash is of what is tried, not of the files at the end.
     let hash = lock::hash()?;

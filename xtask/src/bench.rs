@@ -17,7 +17,7 @@ const BUILD: Duration = Duration::from_secs(60 * 60);
 
 /// What to compare.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct BenchPlan {
     /// The two daemons: a git revision, `.` for the working tree, or a program's path.
     pub sides: [String; 2],
     /// Additional options of vrdma-perf.
@@ -31,7 +31,7 @@ pub struct Plan {
 /// # Errors
 ///
 /// There is no such revision, a revision or vrdma-perf does not build, or vrdma-perf fails.
-pub fn compare(plan: &Plan) -> Result<()> {
+pub fn compare(plan: &BenchPlan) -> Result<()> {
     needs::ensure()?;
     let [first, second] = &plan.sides;
     let (first, second) = (daemon(first)?, daemon(second)?);

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use anyhow::{Result, bail, ensure};
-use vrdma_lab::paths;
 
-use crate::suite::sources::read_all;
+use crate::suite::sources::texts;
 
 /// A promise to users.
 struct Promise {
@@ -305,7 +304,7 @@ pub fn page() -> Result<String> {
     let mut shown: BTreeMap<String, Tests> = BTreeMap::new();
     let long: BTreeMap<&str, bool> =
         vrdma_vm_tests::all().iter().map(|test| (test.name, test.long)).collect();
-    for (file, text) in read_all(paths::workspace())? {
+    for (file, text) in texts()? {
         let lines: Vec<&str> = text.lines().collect();
         for (at, line) in lines.iter().enumerate() {
             let doc = line.trim_start_matches(['/', '!', ' ']);
@@ -313,7 +312,7 @@ pub fn page() -> Result<String> {
             for slug in slugs.trim_end_matches('.').split(", ") {
                 let tests = shown.entry(slug.to_owned()).or_default();
                 if line.starts_with("//!") {
-                    tests.add_file(&file)?;
+                    tests.add_file(file)?;
                 } else {
                     let names = vm_tests(&lines[at + 1..]);
                     ensure!(!names.is_empty(), "{file}:{}: there is no test in VMs below", at + 1);
@@ -383,6 +382,8 @@ impl Tests {
 
 #[cfg(test)]
 mod tests {
+    use vrdma_lab::paths;
+
     use super::*;
 
     #[test]

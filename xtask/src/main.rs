@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
-use vrdma_conformance::demo::Plan;
+use vrdma_conformance::demo::DemoPlan;
 use vrdma_conformance::families::{self, Family, Place};
 use vrdma_conformance::{capture, demo, kernel_faults, soak};
 use vrdma_lab::artefacts::{Build, Part};
@@ -48,7 +48,7 @@ enum Sub {
     Ci(TestArguments),
     /// Run README's two commands on a bare machine: a minimal Debian root (12 by default) with the
     /// Rust toolchain and this working tree.
-    Bare(bare::Plan),
+    Bare(bare::BarePlan),
     /// Repeat another command, and report which rounds failed. Each round's logs are kept in a
     /// directory of their own.
     Repeat {
@@ -282,7 +282,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !error.is::<suite::Failed>() && !error.is::<repeat::Failed>() {
+            if !error.is::<suite::SuiteFailed>() && !error.is::<repeat::RoundsFailed>() {
                 ui::say(&format!("error: {error:#}"));
             }
             ExitCode::FAILURE
@@ -298,12 +298,12 @@ fn run(arguments: Arguments) -> Result<()> {
             match which {
                 None => demo::run(ours),
                 Some(DemoOf::TwoHosts) => {
-                    demo::between_hosts(Plan { devices: [ours, ours], rounds: demo::TWO_HOSTS })
+                    demo::between_hosts(DemoPlan { devices: [ours, ours], rounds: demo::TWO_HOSTS })
                 }
                 Some(DemoOf::Iwarp { .. }) if rxe => bail!("rdma_rxe has no iWARP"),
                 Some(DemoOf::Iwarp { tcp, uplink, siw, both_siw, only }) => {
                     let siw = [both_siw, siw || both_siw];
-                    demo::iwarp::run(&demo::iwarp::Plan { tcp, uplink, siw, only })
+                    demo::iwarp::run(&demo::iwarp::IwarpPlan { tcp, uplink, siw, only })
                 }
                 Some(DemoOf::PciNic { .. }) if rxe => bail!("rdma_rxe knows nothing of DPDK"),
                 Some(DemoOf::PciNic { nics }) => {
@@ -311,7 +311,7 @@ fn run(arguments: Arguments) -> Result<()> {
                 }
                 Some(DemoOf::Interop { all_sizes }) => {
                     let rounds = if all_sizes { demo::INTEROP_ALL } else { demo::INTEROP };
-                    demo::between_hosts(Plan { devices: [ours, Device::Rxe], rounds })
+                    demo::between_hosts(DemoPlan { devices: [ours, Device::Rxe], rounds })
                 }
             }
         }
@@ -325,14 +325,14 @@ fn run(arguments: Arguments) -> Result<()> {
             families::run(&plan.with_all_if_none(), &family::run)
         }
         Sub::Soak { minutes, seed, topology } => {
-            soak::run(&soak::Plan { time: Duration::from_secs(60 * minutes), seed, place: topology })
+            soak::run(&soak::SoakPlan { time: Duration::from_secs(60 * minutes), seed, place: topology })
         }
         Sub::KernelFaults { only, minutes, seed } => {
             let time = Duration::from_secs(60 * minutes);
-            kernel_faults::run(&kernel_faults::Plan { only, time, seed }, &of_kernel_faults())
+            kernel_faults::run(&kernel_faults::FaultsPlan { only, time, seed }, &of_kernel_faults())
         }
         Sub::Bench { which: BenchOf::Compare { old, new, options } } => {
-            bench::compare(&bench::Plan { sides: [old, new], options })
+            bench::compare(&bench::BenchPlan { sides: [old, new], options })
         }
         Sub::Bench { which: BenchOf::Report { out, options } } => bench::report(out.as_deref(), &options),
         Sub::Vm(arguments) => vm(arguments),

@@ -17,15 +17,15 @@ const FOREVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The error for failed rounds, all of which were already reported.
 #[derive(Debug)]
-pub struct Failed;
+pub struct RoundsFailed;
 
-impl std::fmt::Display for Failed {
+impl std::fmt::Display for RoundsFailed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("some rounds failed")
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for RoundsFailed {}
 
 /// Runs an xtask command line this many times, also after a failure.
 ///
@@ -49,7 +49,7 @@ pub fn run(rounds: u32, command: &[String]) -> Result<()> {
     }
     let failed: Vec<String> = failed.iter().map(u32::to_string).collect();
     println!("failed: {}; logs: {}", failed.join(", "), directory.display());
-    Err(Failed.into())
+    Err(RoundsFailed.into())
 }
 
 /// Returns the rounds that failed. The output of a round goes to `output` in its directory.

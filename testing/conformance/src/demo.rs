@@ -16,7 +16,7 @@ use vrdma_lab::vm::{CAPTURE, Pair, PairConfig, Topology};
 
 use self::summary::Summary;
 use crate::capture;
-use crate::lineup::{self, Family, PathMtu, Sizes};
+use crate::lineup::{self, IpFamily, PathMtu, Sizes};
 
 /// A program that the demo runs.
 pub struct Step {
@@ -164,50 +164,50 @@ fn show(pair: &mut Pair, device: Device) -> Result<Summary> {
 
 /// A round of the test matrix: path MTU, the servers' VM (0 is a), address family, perftest's
 /// sizes.
-pub type Round = (PathMtu, usize, Family, Sizes);
+pub type DemoRound = (PathMtu, usize, IpFamily, Sizes);
 
 /// A demo between two hosts.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct DemoPlan {
     /// Devices of the two hosts.
     pub devices: [Device; 2],
     /// The rounds, in this order.
-    pub rounds: &'static [Round],
+    pub rounds: &'static [DemoRound],
 }
 
 /// The rounds for two hosts: each VM as server, both address families.
-pub const TWO_HOSTS: &[Round] =
-    &[(PathMtu::Jumbo, 0, Family::V4, Sizes::All), (PathMtu::Jumbo, 1, Family::V6, Sizes::One)];
+pub const TWO_HOSTS: &[DemoRound] =
+    &[(PathMtu::Jumbo, 0, IpFamily::V4, Sizes::All), (PathMtu::Jumbo, 1, IpFamily::V6, Sizes::One)];
 
 /// The rounds of the interoperability demo: each VM as server, path MTUs 4096 and 1024, both
 /// address families.
-pub const INTEROP: &[Round] = &[
-    (PathMtu::Jumbo, 0, Family::V4, Sizes::All),
-    (PathMtu::Jumbo, 1, Family::V4, Sizes::One),
-    (PathMtu::Jumbo, 0, Family::V6, Sizes::One),
-    (PathMtu::Jumbo, 1, Family::V6, Sizes::All),
-    (PathMtu::Usual, 0, Family::V4, Sizes::One),
-    (PathMtu::Usual, 1, Family::V4, Sizes::One),
-    (PathMtu::Usual, 0, Family::V6, Sizes::One),
-    (PathMtu::Usual, 1, Family::V6, Sizes::One),
+pub const INTEROP: &[DemoRound] = &[
+    (PathMtu::Jumbo, 0, IpFamily::V4, Sizes::All),
+    (PathMtu::Jumbo, 1, IpFamily::V4, Sizes::One),
+    (PathMtu::Jumbo, 0, IpFamily::V6, Sizes::One),
+    (PathMtu::Jumbo, 1, IpFamily::V6, Sizes::All),
+    (PathMtu::Usual, 0, IpFamily::V4, Sizes::One),
+    (PathMtu::Usual, 1, IpFamily::V4, Sizes::One),
+    (PathMtu::Usual, 0, IpFamily::V6, Sizes::One),
+    (PathMtu::Usual, 1, IpFamily::V6, Sizes::One),
 ];
 
 /// The rounds of [`INTEROP`], each with all sizes.
-pub const INTEROP_ALL: &[Round] = &[
-    (PathMtu::Jumbo, 0, Family::V4, Sizes::All),
-    (PathMtu::Jumbo, 1, Family::V4, Sizes::All),
-    (PathMtu::Jumbo, 0, Family::V6, Sizes::All),
-    (PathMtu::Jumbo, 1, Family::V6, Sizes::All),
-    (PathMtu::Usual, 0, Family::V4, Sizes::All),
-    (PathMtu::Usual, 1, Family::V4, Sizes::All),
-    (PathMtu::Usual, 0, Family::V6, Sizes::All),
-    (PathMtu::Usual, 1, Family::V6, Sizes::All),
+pub const INTEROP_ALL: &[DemoRound] = &[
+    (PathMtu::Jumbo, 0, IpFamily::V4, Sizes::All),
+    (PathMtu::Jumbo, 1, IpFamily::V4, Sizes::All),
+    (PathMtu::Jumbo, 0, IpFamily::V6, Sizes::All),
+    (PathMtu::Jumbo, 1, IpFamily::V6, Sizes::All),
+    (PathMtu::Usual, 0, IpFamily::V4, Sizes::All),
+    (PathMtu::Usual, 1, IpFamily::V4, Sizes::All),
+    (PathMtu::Usual, 0, IpFamily::V6, Sizes::All),
+    (PathMtu::Usual, 1, IpFamily::V6, Sizes::All),
 ];
 
 /// Runs the programs between two hosts.
 ///
 /// Their output goes to files. The wire is captured, and the capture checked.
-pub fn between_hosts(plan: Plan) -> Result<()> {
+pub fn between_hosts(plan: DemoPlan) -> Result<()> {
     let start = Instant::now();
     let vrdma = plan.devices.contains(&Device::Vrdma);
     let without = if vrdma { Vec::new() } else { Part::ALL.to_vec() };
@@ -246,7 +246,7 @@ fn both<T, U>(programs: Result<T>, checked: Result<U>) -> Result<(T, U)> {
 /// Runs rounds of the test matrix, and continues after failures to show all of them.
 ///
 /// Reports each row by `say`. Returns the number of rows.
-pub fn go_through(pair: &Pair, rounds: &[Round], say: &mut dyn FnMut(String)) -> Result<usize> {
+pub fn go_through(pair: &Pair, rounds: &[DemoRound], say: &mut dyn FnMut(String)) -> Result<usize> {
     let mut failures = Vec::new();
     let mut rows = 0;
     let mut mtu = None;

@@ -19,12 +19,12 @@ use vrdma_lab::vm::{Job, Pair, PairConfig, Vm};
 
 use self::detectors::{check_detectors, check_kernel, commit_faults};
 use self::tally::Tally;
-use crate::lineup::{Family, PathMtu, Round, Row, Running, Sizes, prepare, rows};
+use crate::lineup::{IpFamily, PathMtu, Round, Row, Running, Sizes, prepare, rows};
 use crate::soak::{Disturbance, end_all, resources};
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct FaultsPlan {
     /// Only tests whose names contain one of these texts. If the list is empty, all tests run.
     pub only: Vec<String>,
     /// Duration of the random calls after the tests.
@@ -69,7 +69,7 @@ pub fn config(usual: PairConfig) -> PairConfig {
 ///
 /// # Errors
 /// A kernel reported a fault, or a test failed.
-pub fn run(plan: &Plan, tests: &[Test]) -> Result<()> {
+pub fn run(plan: &FaultsPlan, tests: &[Test]) -> Result<()> {
     let mut pair = Pair::boot(&config(PairConfig::default()))?;
     let result = on(&mut pair, plan, tests);
     println!("{}", result.with_context(|| pair.post_mortem())?);
@@ -78,14 +78,14 @@ pub fn run(plan: &Plan, tests: &[Test]) -> Result<()> {
 
 /// Runs all tests, and a few minutes of random calls, for `cargo xtask test --long`.
 pub fn short(pair: &mut Pair, tests: &[Test]) -> Result<()> {
-    let plan = Plan { only: Vec::new(), time: Duration::from_secs(4 * 60), seed: Some(1) };
+    let plan = FaultsPlan { only: Vec::new(), time: Duration::from_secs(4 * 60), seed: Some(1) };
     on(pair, &plan, tests).map(|_| ())
 }
 
 /// Runs the plan in a pair with the debug kernel.
 ///
 /// Afterwards the kernels cannot be used any more: lockdep stops after its first fault.
-fn on(pair: &mut Pair, plan: &Plan, tests: &[Test]) -> Result<String> {
+fn on(pair: &mut Pair, plan: &FaultsPlan, tests: &[Test]) -> Result<String> {
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(1..1 << 32));
     for vm in pair.vms() {
         check_detectors(vm, pair.patience(3))?;
@@ -115,7 +115,7 @@ fn random(pair: &mut Pair, time: Duration, seed: u64) -> Result<Tally> {
     let patience = pair.patience(10);
     let before: Vec<String> = pair.vms().map(|vm| resources(vm, patience)).collect::<Result<_>>()?;
     let mut rng = fastrand::Rng::with_seed(seed);
-    let rows = rows(Family::V4, PathMtu::Jumbo, Sizes::One);
+    let rows = rows(IpFamily::V4, PathMtu::Jumbo, Sizes::One);
     let mut tally = Tally::default();
     let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -193,7 +193,7 @@ fn run_round(pair: &mut Pair, round: &RandomRound<'_>, tally: &mut Tally) -> Res
 fn start_program(pair: &Pair, round: &RandomRound<'_>) -> Vec<Running> {
     let Some((row, server_in_a)) = round.program else { return Vec::new() };
     let server = if server_in_a { &pair.a } else { &pair.b };
-    let started = Round::new(pair, server, Family::V4).and_then(|way| way.start(row, round.port));
+    let started = Round::new(pair, server, IpFamily::V4).and_then(|way| way.start(row, round.port));
     started.into_iter().collect()
 }
 
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_seed_tells_the_rounds() {
-        let rows = rows(Family::V4, PathMtu::Jumbo, Sizes::One);
+        let rows = rows(IpFamily::V4, PathMtu::Jumbo, Sizes::One);
         let names = |seed| {
             let mut rng = fastrand::Rng::with_seed(seed);
             (0..20).map(|_| choose(&mut rng, &rows).name()).collect::<Vec<_>>()

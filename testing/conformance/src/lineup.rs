@@ -12,7 +12,7 @@ use vrdma_lab::programs;
 use vrdma_lab::vm::addresses::{IP, IP6};
 use vrdma_lab::vm::{Job, Output, Pair, Vm};
 
-pub use row::{Family, Ready, Row};
+pub use row::{IpFamily, Ready, Row};
 
 /// A script in the VMs' shared directory.
 const ATOMIC_WRITE: &str = "atomic_write.py";
@@ -55,12 +55,12 @@ pub enum Sizes {
 }
 
 /// Returns the rows of the test matrix.
-pub fn rows(family: Family, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
+pub fn rows(family: IpFamily, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
     let mut rows = Vec::new();
     // The largest packet that is not fragmented has an IPv4 or IPv6 header, and an ICMP header.
     let (ping, headers) = match family {
-        Family::V4 => ("ping", 28),
-        Family::V6 => ("ping -6", 48),
+        IpFamily::V4 => ("ping", 28),
+        IpFamily::V6 => ("ping -6", 48),
     };
     let largest = mtu.netdev() - headers;
     rows.push(Row::new(
@@ -110,8 +110,8 @@ pub fn rows(family: Family, mtu: PathMtu, sizes: Sizes) -> Vec<Row> {
 }
 
 /// Returns programs that connect by rdma_cm.
-fn cm_rows(family: Family) -> [Row; 4] {
-    let v6 = if family == Family::V6 { " --ipv6-addr" } else { "" };
+fn cm_rows(family: IpFamily) -> [Row; 4] {
+    let v6 = if family == IpFamily::V6 { " --ipv6-addr" } else { "" };
     let connected = format!("ib_write_bw -R -F -d @d -p @p -s 65536 -n 20{v6}");
     [
         Row::new(
@@ -156,7 +156,7 @@ pub struct Round<'a> {
     pair: &'a Pair,
     server: &'a Vm,
     client: &'a Vm,
-    family: Family,
+    family: IpFamily,
     gids: [u32; 2],
 }
 
@@ -184,17 +184,17 @@ pub fn prepare(pair: &Pair, mtu: PathMtu) -> Result<()> {
 
 impl<'a> Round<'a> {
     /// Returns a round with servers in one VM of the pair and clients in the other VM.
-    pub fn new(pair: &'a Pair, server: &'a Vm, family: Family) -> Result<Self> {
+    pub fn new(pair: &'a Pair, server: &'a Vm, family: IpFamily) -> Result<Self> {
         let client = if pair.index(server) == 0 { &pair.b } else { &pair.a };
         Self::between(pair, server, client, family)
     }
 
     /// Returns a round with servers and clients in one VM.
-    pub fn within(pair: &'a Pair, vm: &'a Vm, family: Family) -> Result<Self> {
+    pub fn within(pair: &'a Pair, vm: &'a Vm, family: IpFamily) -> Result<Self> {
         Self::between(pair, vm, vm, family)
     }
 
-    fn between(pair: &'a Pair, server: &'a Vm, client: &'a Vm, family: Family) -> Result<Self> {
+    fn between(pair: &'a Pair, server: &'a Vm, client: &'a Vm, family: IpFamily) -> Result<Self> {
         // An iWARP device has one GID, which no program names.
         let gid = |vm: &Vm| match pair.is_iwarp() {
             true => Ok(0),

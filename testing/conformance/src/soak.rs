@@ -22,11 +22,11 @@ use vrdma_lab::watch::Holdings;
 
 pub use self::disturb::Disturbance;
 use crate::families::Place;
-use crate::lineup::{Family, PathMtu, Ready, Round, Row, Running, Sizes, prepare, rows};
+use crate::lineup::{IpFamily, PathMtu, Ready, Round, Row, Running, Sizes, prepare, rows};
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct SoakPlan {
     /// Duration, after each program has run once.
     pub time: Duration,
     /// The seed. A new one is chosen if there is none.
@@ -39,7 +39,7 @@ pub struct Plan {
 const TOGETHER: usize = 3;
 
 /// Runs until the time is up. An error names the round that failed.
-pub fn run(plan: &Plan) -> Result<()> {
+pub fn run(plan: &SoakPlan) -> Result<()> {
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..) >> 32);
     ui::say(&format!("seed {seed}"));
     let mut soak = Soak::boot(plan.place, seed)?;
@@ -95,7 +95,7 @@ impl Soak {
         };
         let pair = Pair::boot(&PairConfig { topology, ..PairConfig::default() })?;
         prepare(&pair, PathMtu::Jumbo)?;
-        let mut rows = rows(Family::V4, PathMtu::Jumbo, Sizes::One);
+        let mut rows = rows(IpFamily::V4, PathMtu::Jumbo, Sizes::One);
         rows.extend(more_rows());
         let rng = fastrand::Rng::with_seed(seed);
         Ok(Self { pair, rng, rows, beside: None, tally: Tally::default(), port: 20_000 })
@@ -150,7 +150,7 @@ impl Soak {
         let mut running = Vec::new();
         {
             let server = if server_in_a { &self.pair.a } else { &self.pair.b };
-            let round = Round::new(&self.pair, server, Family::V4)?;
+            let round = Round::new(&self.pair, server, IpFamily::V4)?;
             for index in chosen {
                 self.port = if self.port < 29_000 { self.port + 1 } else { 20_000 };
                 running.push((&self.rows[*index], round.start(&self.rows[*index], self.port)?));

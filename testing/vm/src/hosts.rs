@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vrdma_conformance::capture;
-use vrdma_conformance::demo::{self, Round};
-use vrdma_conformance::lineup::{Family, PathMtu, Sizes, prepare};
+use vrdma_conformance::demo::{self, DemoRound};
+use vrdma_conformance::lineup::{IpFamily, PathMtu, Sizes, prepare};
 use vrdma_lab::paths;
 use vrdma_lab::vm::{Job, Pair};
 use vrdma_lab::wait::{pause, until};
@@ -14,20 +14,20 @@ use vrdma_lab::watch::{PingPong, said};
 use vrdma_vm_macros::vm_test;
 
 /// Rounds that cover each pair of role, path MTU and address family, though not all combinations.
-const PAIRINGS: &[Round] = &[
-    (PathMtu::Jumbo, 0, Family::V4, Sizes::One),
-    (PathMtu::Jumbo, 1, Family::V6, Sizes::One),
-    (PathMtu::Usual, 0, Family::V6, Sizes::One),
-    (PathMtu::Usual, 1, Family::V4, Sizes::One),
+const PAIRINGS: &[DemoRound] = &[
+    (PathMtu::Jumbo, 0, IpFamily::V4, Sizes::One),
+    (PathMtu::Jumbo, 1, IpFamily::V6, Sizes::One),
+    (PathMtu::Usual, 0, IpFamily::V6, Sizes::One),
+    (PathMtu::Usual, 1, IpFamily::V4, Sizes::One),
 ];
 
 /// The shortened demo on one host. Each role, path MTU and address family occurs once.
-const ON_ONE_HOST: &[Round] =
-    &[(PathMtu::Usual, 0, Family::V6, Sizes::One), (PathMtu::Jumbo, 1, Family::V4, Sizes::One)];
+const ON_ONE_HOST: &[DemoRound] =
+    &[(PathMtu::Usual, 0, IpFamily::V6, Sizes::One), (PathMtu::Jumbo, 1, IpFamily::V4, Sizes::One)];
 
 /// The shortened demo between hosts. Each role, path MTU and address family occurs once.
-const BETWEEN_HOSTS: &[Round] =
-    &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One), (PathMtu::Usual, 1, Family::V6, Sizes::One)];
+const BETWEEN_HOSTS: &[DemoRound] =
+    &[(PathMtu::Jumbo, 0, IpFamily::V4, Sizes::One), (PathMtu::Usual, 1, IpFamily::V6, Sizes::One)];
 
 /// Runs the shortened demo on one host, which needs no packets.
 ///
@@ -37,7 +37,7 @@ const BETWEEN_HOSTS: &[Round] =
 /// Shows: programs.
 #[vm_test("vm-same-host", lab = Usual, args(&ON_ONE_HOST[..1]))]
 #[vm_test("vm-same-host-all", lab = Usual, long, args(ON_ONE_HOST))]
-fn same_host(pair: &mut Pair, rounds: &[Round]) -> Result<()> {
+fn same_host(pair: &mut Pair, rounds: &[DemoRound]) -> Result<()> {
     demo::go_through(pair, rounds, &mut |_| {}).map(|_| ())
 }
 
@@ -51,7 +51,7 @@ fn same_host(pair: &mut Pair, rounds: &[Round]) -> Result<()> {
 #[vm_test("vm-interop", lab = Interop, args(&BETWEEN_HOSTS[1..], "interop.pcap"))]
 #[vm_test("vm-interop-all", lab = Interop, long, args(PAIRINGS, "interop-all.pcap"))]
 #[vm_test("vm-rxe", lab = Rxe, needs = Vms, long, args(&BETWEEN_HOSTS[..1], "rxe.pcap"))]
-fn captured(pair: &mut Pair, rounds: &[Round], file: &str) -> Result<()> {
+fn captured(pair: &mut Pair, rounds: &[DemoRound], file: &str) -> Result<()> {
     let capture = pair.wire()?.capture("a", &pair.directory().join(file))?;
     let result = demo::go_through(pair, rounds, &mut |_| {});
     let file = capture.finish()?;

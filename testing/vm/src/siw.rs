@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use vrdma_conformance::capture;
 use vrdma_conformance::demo::iwarp::{Turn, go_through, refused_crc, refused_operations};
-use vrdma_conformance::lineup::{Family, Sizes, iwarp::prepare};
+use vrdma_conformance::lineup::{IpFamily, Sizes, iwarp::prepare};
 use vrdma_lab::paths;
 use vrdma_lab::siw::{self, Variant};
 use vrdma_lab::storage::{Load, Protocol, Storage};
@@ -13,7 +13,7 @@ use vrdma_lab::vm::addresses::IP;
 use vrdma_vm_macros::vm_test;
 
 /// Each VM is the server once, and each address family occurs once.
-const SHORT: [Turn; 2] = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::One)];
+const SHORT: [Turn; 2] = [(0, IpFamily::V4, Sizes::One), (1, IpFamily::V6, Sizes::One)];
 
 /// Runs the programs between two vrdma devices.
 ///

@@ -1,15 +1,15 @@
 //! A driver and a daemon of different versions, because hosts and guests are not upgraded together.
 
 use anyhow::{Context, Result, ensure};
-use vrdma_conformance::demo::{self, Round};
-use vrdma_conformance::lineup::{Family, PathMtu, Sizes};
+use vrdma_conformance::demo::{self, DemoRound};
+use vrdma_conformance::lineup::{IpFamily, PathMtu, Sizes};
 use vrdma_lab::driver::{begin_driver_of, wait_for_device_of};
 use vrdma_lab::vm::{Pair, Vm};
 use vrdma_lab::{older, paths};
 use vrdma_vm_macros::vm_test;
 
 /// Stock programs, rdma_cm, and each service. VM a is the server.
-const ROUNDS: &[Round] = &[(PathMtu::Jumbo, 0, Family::V4, Sizes::One)];
+const ROUNDS: &[DemoRound] = &[(PathMtu::Jumbo, 0, IpFamily::V4, Sizes::One)];
 
 /// Runs the programs with the older driver in both VMs. Daemon and provider are the current ones.
 #[vm_test("vm-older-driver", lab = Usual, needs = Older, long, disturbs)]

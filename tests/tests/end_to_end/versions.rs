@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use vrdma_tests::abi::control::*;
 use vrdma_tests::abi::zerocopy::{FromBytes, IntoBytes};
 use vrdma_tests::control::run;
-use vrdma_tests::header::Header;
+use vrdma_tests::header::AbiHeader;
 use vrdma_tests::side::Side;
 use vrdma_tests::wait::{self, PATIENCE};
 use vrdma_tests::{Guest, Lab, QpOptions};
@@ -228,7 +228,7 @@ fn each_status_has_the_errno_that_the_man_pages_name() {
 
 /// A driver that knows version 1.0 of the ABI from its C header alone.
 struct OldDriver<'a> {
-    abi: Header,
+    abi: AbiHeader,
     guest: &'a Guest,
 }
 
@@ -314,7 +314,7 @@ impl OldDriver<'_> {
 fn a_driver_of_version_1_0_runs_on_todays_device() {
     let lab = Lab::new(1);
     let guest: &Guest = &lab.guests[0];
-    let driver = OldDriver { abi: Header::of_version("abi-1.0"), guest };
+    let driver = OldDriver { abi: AbiHeader::of_version("abi-1.0"), guest };
     let abi = &driver.abi;
     assert_eq!(u64::from(guest.config.version_major.get()), abi.constant("VRDMA_VERSION_MAJOR"));
     let device = driver.command("VRDMA_CMD_QUERY_DEVICE", &[], &[], "vrdma_query_device_resp");

@@ -1,10 +1,9 @@
 //! Comments are read on a screen: a line of one has at most 100 columns.
 
 use anyhow::{Result, bail};
-use vrdma_lab::paths;
 use vrdma_lab::proc::indent;
 
-use super::sources::read_all;
+use super::sources::texts;
 
 /// Most columns of a line that is a comment as a whole.
 const MOST: usize = 100;
@@ -14,12 +13,12 @@ const TAB: &str = "        ";
 /// Fails if a line of a comment is longer. Rows of tables may be, and single words.
 pub fn check() -> Result<()> {
     let mut faults = Vec::new();
-    for (file, text) in read_all(paths::workspace())? {
+    for (file, text) in texts()? {
         if file.contains("/golden/") {
             continue;
         }
         faults.extend(
-            long_lines(&text).into_iter().map(|(line, columns)| format!("{file}:{line}: {columns} columns")),
+            long_lines(text).into_iter().map(|(line, columns)| format!("{file}:{line}: {columns} columns")),
         );
     }
     if faults.is_empty() {

@@ -3,22 +3,23 @@
 //!
 //! A file uses another if it names what is defined there, in a `use` or by a path. A child that
 //! uses its parent counts as any other file. To hand a name on (`pub use`) is no use of it: who
-//! takes it from there uses the file that it is from. A method has no path: in crates of
-//! [`BY_METHODS`] a file that calls one uses the file that defines it, if no other file of the
-//! crate has a method of that name; of calls on `self`, if no other file has one for the types that
-//! have behaviour in the caller's file.
+//! takes it from there uses the file that it is from.
+//!
+//! A file also uses the file that defines a method which it calls. A call on `self`, or behind the
+//! name of a type, is of the method that this type has in one file. Of any other call only the
+//! method's name is known: it counts if no other file of the crate defines a method of that name,
+//! and no type of the standard library has one ([`OF_STD`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use anyhow::{Result, bail};
-use vrdma_lab::paths;
 use vrdma_lab::proc::indent;
 
-use super::rust::{Code, Import};
-use super::sources::sources;
+use super::rust::{Code, Facts, Import, Named, Receiver};
+use super::sources::{Source, all};
 
-/// The crates that are held to it.
-const CRATES: &[&str] = &[
+/// The crates whose files are held to it.
+pub const CRATES: &[&str] = &[
     "abi",
     "wire",
     "transport",
@@ -26,6 +27,7 @@ const CRATES: &[&str] = &[
     "dpdk-sys",
     "vrdma-backend",
     "guest-driver/verbs",
+    "guest-driver/provider",
     "vrdma-perf",
     "tests",
     "testing/conformance",
@@ -37,24 +39,32 @@ const CRATES: &[&str] = &[
     "xtask",
 ];
 
-/// The crates in which calls of methods count.
-const BY_METHODS: &[&str] = &["transport", "testing/lab", "testing/conformance", "testing/vm", "xtask"];
-
 /// Methods of the standard library that a type of ours has, too: their calls say nothing.
-const OF_STD: &[&str] = &[
-    "add", "after", "append", "at", "clear", "clone", "contains", "count", "drain", "end", "expect",
-    "extend", "fill", "find", "first", "front", "get", "get_mut", "insert", "is_empty", "is_some", "iter",
-    "last", "len", "map", "max", "min", "next", "parts", "peek", "pop", "position", "push", "remove",
-    "retain", "rev", "send", "set", "skip", "spawn", "start", "sub", "success", "take",
+const OF_STD: &str = "
+    add after append as_fd as_ptr as_raw_fd as_ref at chain clear clone contains count drain end
+    expect extend fill find first flush front get get_mut insert ip is_empty is_some iter keys
+    kill kind last len lock map max min name next parse parts path peek pop port position push
+    read recv remove replace retain rev send set skip spawn start sub success sum take then
+    try_lock try_wait wait write
+";
+
+/// Methods of a crate's own that another crate has, too, whose calls say nothing.
+const OF_OTHERS: &[(&str, &str)] = &[
+    // That of `anyhow::Context`.
+    ("vrdma-backend", "context"),
+    // That of `vrdma_tcp::Stack`.
+    ("vrdma-backend", "post"),
+    // That of `vrdma_guest::front_end::FrontEnd`.
+    ("tests", "stop"),
 ];
 
 /// Fails if there is a cycle in a crate, and names the shortest.
 pub fn check() -> Result<()> {
-    let all = sources(paths::workspace())?;
     let mut cycles = Vec::new();
     for name in CRATES {
-        let files = of_crate(&all, name);
-        if let Some(cycle) = shortest_cycle(&uses(&files, BY_METHODS.contains(name))) {
+        let others: Vec<&str> =
+            OF_OTHERS.iter().filter(|(of, _)| of == name).map(|(_, method)| *method).collect();
+        if let Some(cycle) = shortest_cycle(&uses(&of_crate(all()?, name), Some(&others))) {
             cycles.push(format!("{name}: {cycle}"));
         }
     }
@@ -67,11 +77,11 @@ pub fn check() -> Result<()> {
     )
 }
 
-/// The files of a crate, by their paths below its `src`.
-pub fn of_crate(all: &[(String, String)], name: &str) -> Vec<(String, String)> {
+/// The Rust files of a crate, by their paths below its `src`.
+pub fn of_crate<'a>(all: &'a [Source], name: &str) -> Vec<(&'a str, &'a Code)> {
     let folder = format!("{name}/src/");
-    let ours = |(file, text): &(String, String)| Some((file.strip_prefix(&folder)?.to_owned(), text.clone()));
-    all.iter().filter_map(ours).collect()
+    let ours = all.iter().filter_map(|source| Some((source.product_below(&folder)?, source.code.as_ref()?)));
+    ours.collect()
 }
 
 /// A module by its names from the root on, which has none.
@@ -81,26 +91,26 @@ type Path<'a> = Vec<&'a str>;
 pub type Uses<'a> = BTreeMap<&'a str, BTreeMap<&'a str, BTreeSet<&'a str>>>;
 
 /// All files of a crate.
-struct Files<'a>(BTreeMap<Path<'a>, (&'a str, Code<'a>)>);
+struct Files<'a>(BTreeMap<Path<'a>, (&'a str, &'a Facts)>);
 
-/// What the files of a crate use, from their paths below `src` and texts; `methods`: calls of
-/// methods count.
-pub fn uses(files: &[(String, String)], methods: bool) -> Uses<'_> {
+/// What the files of a crate use. Calls of methods count if there are `others`: names that
+/// other crates have, too.
+pub fn uses<'a>(files: &[(&'a str, &'a Code)], others: Option<&[&str]>) -> Uses<'a> {
     // A program is a crate of its own, which uses the library by name.
-    let ours = files.iter().filter(|(file, _)| file.ends_with(".rs") && file != "main.rs");
-    let files = Files(ours.map(|(file, text)| (module(file), (file.as_str(), Code::new(text)))).collect());
+    let ours = files.iter().filter(|(file, _)| *file != "main.rs");
+    let files = Files(ours.map(|(file, code)| (module(file), (*file, &code.product))).collect());
     let mut uses = Uses::new();
-    for (own, (file, code)) in &files.0 {
+    for (own, (file, facts)) in &files.0 {
         let used = uses.entry(*file).or_default();
-        for path in files.named(own, code) {
+        for path in files.named(own, facts) {
             let (of, rest) = files.follow(path, 0);
             if of != *own {
                 used.entry(files.0[&of].0).or_default().insert(rest.first().copied().unwrap_or("*"));
             }
         }
     }
-    if methods {
-        files.add_calls(&mut uses);
+    if let Some(others) = others {
+        files.add_calls(&mut uses, others);
     }
     uses
 }
@@ -112,68 +122,90 @@ fn module(file: &str) -> Path<'_> {
     if stem == "lib" { Vec::new() } else { stem.split('/').collect() }
 }
 
+fn strs(path: &[String]) -> Path<'_> {
+    path.iter().map(String::as_str).collect()
+}
+
+/// The only one of a set.
+fn only<'a>(files: Option<&BTreeSet<&'a str>>) -> Option<&'a str> {
+    let files = files?;
+    files.first().copied().filter(|_| files.len() == 1)
+}
+
 impl<'a> Files<'a> {
-    /// Adds the files whose methods are called, as far as their names tell which these are.
-    fn add_calls(&self, uses: &mut Uses<'a>) {
-        // By their names: the files that define them, with the types that have behaviour there.
-        let mut defined: BTreeMap<&str, Vec<(&'a str, &[&'a str])>> = BTreeMap::new();
-        for (file, code) in self.0.values() {
-            for method in code.methods.iter().collect::<BTreeSet<_>>() {
-                defined.entry(method).or_default().push((file, &code.impls));
+    /// Adds the files whose methods are called, as far as it is known whose they are.
+    fn add_calls(&self, uses: &mut Uses<'a>, others: &[&str]) {
+        // The files that define a method of this name, and of this name and type.
+        let mut by_name: BTreeMap<&str, BTreeSet<&'a str>> = BTreeMap::new();
+        let mut by_type: BTreeMap<(&str, &str), BTreeSet<&'a str>> = BTreeMap::new();
+        for (file, facts) in self.0.values() {
+            for method in &facts.methods {
+                if method.takes_self {
+                    by_name.entry(&method.name).or_default().insert(file);
+                }
+                if let Some(of) = &method.of {
+                    by_type.entry((of, &method.name)).or_default().insert(file);
+                }
             }
         }
-        for (file, code) in self.0.values() {
-            let mut add = |call: &'a str, of: &'a str| {
-                if of != *file {
-                    uses.entry(file).or_default().entry(of).or_default().insert(call);
-                }
-            };
-            for call in code.calls.iter().filter(|call| !OF_STD.contains(call)) {
-                if let Some([of]) = defined.get(call).map(Vec::as_slice) {
-                    add(call, of.0);
-                }
-            }
-            for call in &code.own_calls {
-                let is_of_self =
-                    |(_, types): &&(&str, &[&str])| types.iter().any(|name| code.impls.contains(name));
-                let files: Vec<_> = defined.get(call).into_iter().flatten().filter(is_of_self).collect();
-                if let [of] = files.as_slice() {
-                    add(call, of.0);
+        let foreign: BTreeSet<&str> = OF_STD.split_whitespace().chain(others.iter().copied()).collect();
+        for (own, (file, facts)) in &self.0 {
+            for call in &facts.calls {
+                let name = call.name.as_str();
+                let of_value = || only(by_name.get(name)).filter(|_| !foreign.contains(name));
+                let of = match &call.on {
+                    Receiver::Own(Some(of)) => match by_type.get(&(of.as_str(), name)) {
+                        None => of_value(),
+                        files => only(files),
+                    },
+                    Receiver::Type(of) if self.is_foreign(own, facts, of) => None,
+                    Receiver::Type(of) => only(by_type.get(&(of.as_str(), name))),
+                    Receiver::Own(None) | Receiver::Value => of_value(),
+                };
+                if let Some(of) = of.filter(|of| of != file) {
+                    uses.entry(file).or_default().entry(of).or_default().insert(name);
                 }
             }
         }
     }
 
+    /// Whether a file has a name from another crate.
+    fn is_foreign(&self, own: &Path<'a>, facts: &'a Facts, name: &str) -> bool {
+        let import = facts.imports.iter().find(|import| import.name == name);
+        import.is_some_and(|import| self.import(own, import).is_none())
+    }
+
     /// Everything of this crate that a file names, from the root on.
-    fn named(&self, own: &Path<'a>, code: &Code<'a>) -> Vec<Path<'a>> {
+    fn named(&self, own: &Path<'a>, facts: &'a Facts) -> Vec<Path<'a>> {
         let mut named = Vec::new();
         let mut modules = BTreeMap::new();
-        for import in &code.imports {
+        for import in &facts.imports {
             let Some(path) = self.import(own, import) else { continue };
             if self.0.contains_key(&path) {
                 // What is used of a module is seen where it is named.
-                modules.insert(import.name, path);
-            } else if !import.is_public || self.is_named(import, &path, code) {
+                modules.insert(import.name.as_str(), path);
+            } else if !import.is_public || self.is_named(import, &path, facts) {
                 named.push(path);
             }
         }
-        let absolute = |(path, within): &(Path<'a>, Path<'a>)| {
-            self.absolute(&[own.as_slice(), within].concat(), path, &modules)
+        let absolute = |path: &'a Named| {
+            self.absolute(&[own.as_slice(), &strs(&path.within)].concat(), &strs(&path.path), &modules)
         };
-        named.extend(code.paths.iter().filter_map(absolute));
+        named.extend(facts.paths.iter().filter_map(absolute));
         named
     }
 
     /// The path of an import from the root on, if it is of this crate.
-    fn import(&self, own: &[&'a str], import: &Import<'a>) -> Option<Path<'a>> {
-        self.absolute(&[own, &import.within].concat(), &import.path, &BTreeMap::new())
+    fn import(&self, own: &[&'a str], import: &'a Import) -> Option<Path<'a>> {
+        let own = [own, &strs(&import.within)].concat();
+        self.absolute(&own, &strs(&import.path), &BTreeMap::new())
     }
 
     /// Whether a file itself names what it hands on.
-    fn is_named(&self, import: &Import<'a>, path: &Path<'a>, code: &Code<'a>) -> bool {
-        match import.name {
-            "*" => self.file_of(path).1.items.iter().any(|item| code.names.contains(item)),
-            name => code.names.contains(&name),
+    fn is_named(&self, import: &Import, path: &Path<'a>, facts: &Facts) -> bool {
+        match import.name.as_str() {
+            "*" => self.file_of(path).1.items.iter().any(|item| facts.names.contains(item)),
+            name => facts.names.contains(name),
         }
     }
 
@@ -198,7 +230,7 @@ impl<'a> Files<'a> {
     }
 
     /// The file that a path leads into: the longest beginning of it that is a module with a file.
-    fn file_of(&self, path: &[&'a str]) -> &(&'a str, Code<'a>) {
+    fn file_of(&self, path: &[&'a str]) -> &(&'a str, &'a Facts) {
         &self.0[self.module_of(path)]
     }
 
@@ -218,16 +250,14 @@ impl<'a> Files<'a> {
         let Some((&name, further)) = rest.split_first().filter(|_| handed_on < MOST) else {
             return (of, rest);
         };
-        let code = &self.0[&of].1;
-        for import in &code.imports {
+        let facts: &'a Facts = self.0[&of].1;
+        for import in &facts.imports {
             let Some(from) = self.import(&of, import) else { continue };
-            let next = match import.name {
-                "*" if self.file_of(&from).1.items.contains(&name) => {
+            let next = match import.name.as_str() {
+                "*" if self.file_of(&from).1.items.iter().any(|item| item == name) => {
                     [&from[..from.len() - 1], rest.as_slice()].concat()
                 }
-                _ if import.name == name && !self.0.contains_key(&from) => {
-                    [from.as_slice(), further].concat()
-                }
+                own if own == name && !self.0.contains_key(&from) => [from.as_slice(), further].concat(),
                 _ => continue,
             };
             if self.module_of(&next) != of {
@@ -277,11 +307,19 @@ fn cycle_of<'a>(uses: &Uses<'a>, file: &'a str) -> Option<Vec<&'a str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suite::rust;
+    use crate::suite::sources::below;
 
     fn cycle(files: &[(&str, &str)]) -> Option<String> {
-        let owned = |(file, text): &(&str, &str)| ((*file).to_owned(), (*text).to_owned());
-        let files: Vec<_> = [("lib.rs", "mod a; mod b; mod c;")].iter().chain(files).map(owned).collect();
-        shortest_cycle(&uses(&files, false))
+        let files: Vec<_> = [("lib.rs", "mod a; mod b; mod c;")].iter().chain(files).copied().collect();
+        cycle_of_all(&files, false)
+    }
+
+    /// The shortest cycle of these files alone, with calls of methods or without.
+    fn cycle_of_all(files: &[(&str, &str)], methods: bool) -> Option<String> {
+        let files: Vec<_> = files.iter().map(|(file, text)| (*file, rust::read(text).unwrap())).collect();
+        let files: Vec<_> = files.iter().map(|(file, code)| (*file, code)).collect();
+        shortest_cycle(&uses(&files, methods.then_some(&[])))
     }
 
     #[test]
@@ -326,24 +364,33 @@ mod tests {
     fn calls_of_methods_count_if_their_names_tell_whose_they_are() {
         let a = "use crate::b::B;\npub struct A;\nimpl A { fn only(&self, b: &B) {} fn len(&self) {} }";
         let b = "pub struct B;\nimpl B { fn f(&self, x: u8) { x.len(); x.only(); } }";
-        let files =
-            |b: &str| [("a.rs", a), ("b.rs", b)].map(|(file, text)| (file.to_owned(), text.to_owned()));
-        let found = shortest_cycle(&uses(&files(b), true));
+        let lib = ("lib.rs", "");
+        let found = cycle_of_all(&[lib, ("a.rs", a), ("b.rs", b)], true);
         assert_eq!(found.as_deref(), Some("a.rs -> b.rs (B) -> a.rs (only)"));
-        assert_eq!(shortest_cycle(&uses(&files(b), false)), None);
+        assert_eq!(cycle_of_all(&[lib, ("a.rs", a), ("b.rs", b)], false), None);
         let other = format!("{b}\nimpl B {{ fn only(&self) {{}} }}");
-        assert_eq!(shortest_cycle(&uses(&files(&other), true)), None, "it may be either's");
-        let own = |b: &str| {
-            [
-                ("a.rs", "use crate::b::B;\nimpl B { fn g(&self) {} }"),
-                ("b.rs", b),
-                ("c.rs", "impl C { fn g(&self) {} }"),
-            ]
-            .map(|(file, text)| (file.to_owned(), text.to_owned()))
-        };
-        let found = shortest_cycle(&uses(&own("pub struct B;\nimpl B { fn f(&self) { self.g(); } }"), true))
-            .is_some();
-        assert!(found, "it is of the type that calls it");
+        let found = cycle_of_all(&[lib, ("a.rs", a), ("b.rs", &other)], true);
+        assert_eq!(found, None, "it may be either's");
+        let own = [
+            lib,
+            ("a.rs", "use crate::b::B;\nimpl B { fn g(&self) {} }"),
+            ("b.rs", "pub struct B;\nimpl B { fn f(&self) { self.g(); } }"),
+            ("c.rs", "impl C { fn g(&self) {} }"),
+        ];
+        assert!(cycle_of_all(&own, true).is_some(), "it is of the type that calls it");
+    }
+
+    #[test]
+    fn functions_behind_the_name_of_their_type_count_for_the_file_that_has_them() {
+        let a = ("a.rs", "use crate::b::B;\nimpl B { fn new() -> B { B::len() } }");
+        let b = |call: &str| format!("pub struct B;\nfn f() {{ {call} }}");
+        let cycle = |b: &str| cycle_of_all(&[("lib.rs", ""), a, ("b.rs", b)], true);
+        let found = cycle(&b("B::new()"));
+        assert_eq!(found.as_deref(), Some("a.rs -> b.rs (B) -> a.rs (new)"));
+        assert!(cycle(&format!("{}\nimpl B {{ fn g() {{ Self::new() }} }}", b(""))).is_some());
+        assert_eq!(cycle(&b("C::new()")), None, "another type's");
+        let foreign = "use other::B;\npub struct C;\nfn f() { B::new() }";
+        assert_eq!(cycle(foreign), None, "another crate's");
     }
 
     #[test]
@@ -356,8 +403,9 @@ mod tests {
 
     #[test]
     fn what_the_transport_uses_is_seen() {
-        let files = of_crate(&sources(paths::workspace()).unwrap(), "transport");
-        let uses = uses(&files, true);
+        let sources = below("transport/src/").unwrap();
+        let files = of_crate(&sources, "transport");
+        let uses = uses(&files, Some(&[]));
         assert!(uses["message/core.rs"]["objects/device.rs"].contains("Devices"));
         assert!(uses["message/fail.rs"]["message/flush.rs"].contains("flush"));
         assert!(!uses.contains_key("tests/mod.rs"));

@@ -11,8 +11,8 @@ use vrdma_lab::paths;
 use vrdma_lab::proc::indent;
 
 use super::cycles::{of_crate, uses};
-use super::rust::Code;
-use super::sources::sources;
+use super::rust::{Code, Facts, Kind, Type};
+use super::sources::all;
 
 /// The crates whose folders are floors.
 const CRATES: &[&str] = &["transport"];
@@ -20,12 +20,11 @@ const CRATES: &[&str] = &["transport"];
 /// Fails if a file uses one of a floor above, or a type has behaviour in a folder other than its
 /// own.
 pub fn check() -> Result<()> {
-    let all = sources(paths::workspace())?;
     let mut faults = Vec::new();
     for name in CRATES {
-        let files = of_crate(&all, name);
-        let root = files.iter().find(|(file, _)| file == "lib.rs");
-        let floors = floors(root.map_or("", |(_, text)| text));
+        let files = of_crate(all()?, name);
+        let root = paths::read(&paths::workspace().join(name).join("src/lib.rs"))?;
+        let floors = floors(&root);
         ensure!(!floors.is_empty(), "{name}/src/lib.rs has no list of its floors");
         let is_there = |floor: &&&str| files.iter().any(|(file, _)| folder(file) == Some(**floor));
         let all_are = floors.iter().filter(is_there).count() == floors.len();
@@ -77,10 +76,10 @@ fn are_apart(file: &str, other: &str) -> bool {
 }
 
 /// What files use of floors above theirs, and folders that are no floor.
-fn upwards(files: &[(String, String)], floors: &[&str]) -> Vec<String> {
+fn upwards(files: &[(&str, &Code)], floors: &[&str]) -> Vec<String> {
     let level = |file: &str| floors.iter().position(|floor| Some(*floor) == folder(file));
     let mut faults = Vec::new();
-    for (file, used) in uses(files, false) {
+    for (file, used) in uses(files, None) {
         // The root hands on what others have.
         let own = match folder(file) {
             None if file == "lib.rs" => continue,
@@ -107,13 +106,12 @@ fn upwards(files: &[(String, String)], floors: &[&str]) -> Vec<String> {
 }
 
 /// Types with behaviour in another folder than their own.
-fn abroad(files: &[(String, String)]) -> Vec<String> {
-    let product = |(file, _): &&(String, String)| file.ends_with(".rs") && folder(file) != Some("tests");
-    let codes: Vec<(&str, Code<'_>)> =
-        files.iter().filter(product).map(|(file, text)| (file.as_str(), Code::new(text))).collect();
+fn abroad(files: &[(&str, &Code)]) -> Vec<String> {
+    let product = files.iter().filter(|(file, _)| folder(file) != Some("tests"));
+    let codes: Vec<(&str, &Facts)> = product.map(|(file, code)| (*file, &code.product)).collect();
     let mut homes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (file, code) in &codes {
-        for name in &code.types {
+        for Type { name, .. } in code.types.iter().filter(|found| found.kind == Kind::Type) {
             homes.entry(name).or_default().push(file);
         }
     }
@@ -121,7 +119,7 @@ fn abroad(files: &[(String, String)]) -> Vec<String> {
     for (file, code) in &codes {
         for name in &code.impls {
             // A type that a macro defines has no home to be seen.
-            let Some(homes) = homes.get(name) else { continue };
+            let Some(homes) = homes.get(name.as_str()) else { continue };
             if !homes.iter().any(|home| folder(home) == folder(file)) {
                 faults.push(format!("{file} has behaviour of {name}, which is of {}", homes.join(", ")));
             }
@@ -133,14 +131,16 @@ fn abroad(files: &[(String, String)]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suite::rust;
 
     const ROOT: &str =
         "//! # Floors\n//!\n//! 1. `low/`: what all use.\n//! 2. `high/`: the rest.\nmod low; mod high;";
 
-    fn faults(files: &[(&str, &str)]) -> Vec<String> {
+    fn faults(files: &[(&'static str, &str)]) -> Vec<String> {
         let all = [("lib.rs", ROOT), ("low/mod.rs", "pub mod a;"), ("high/mod.rs", "pub mod b;")];
-        let owned = |(file, text): &(&str, &str)| ((*file).to_owned(), (*text).to_owned());
-        let files: Vec<_> = all.iter().chain(files).map(owned).collect();
+        let read = |(file, text): &(&'static str, &str)| (*file, rust::read(text).unwrap());
+        let files: Vec<_> = all.iter().chain(files).map(read).collect();
+        let files: Vec<_> = files.iter().map(|(file, code)| (*file, code)).collect();
         let mut faults = upwards(&files, &floors(ROOT));
         faults.extend(abroad(&files));
         faults

@@ -5,6 +5,7 @@ mod counts;
 mod cycles;
 mod floors;
 mod fuzz;
+mod names;
 mod runners;
 mod rust;
 mod sizes;
@@ -160,7 +161,7 @@ pub fn run(selection: Selection) -> Result<()> {
     if suite.selection.ci && suite.selection.only.is_empty() {
         suite.bare(start + CI);
     }
-    suite.close(start.elapsed())
+    suite.sum_up(start.elapsed())
 }
 
 impl Suite {
@@ -309,7 +310,7 @@ impl Suite {
         self.skipped.push(name.to_owned());
     }
 
-    fn close(self, time: Duration) -> Result<()> {
+    fn sum_up(self, time: Duration) -> Result<()> {
         ui::say(&format!("\ntook {:.0} s; logs are in {}", time.as_secs_f64(), paths::logs().display()));
         ui::say(&format!("longest: {}", longest(self.times)));
         if !self.skipped.is_empty() {
@@ -333,7 +334,7 @@ impl Suite {
         if counts == Counts::default() {
             bail!("nothing was selected");
         }
-        if counts.failed > 0 { Err(Failed.into()) } else { Ok(()) }
+        if counts.failed > 0 { Err(SuiteFailed.into()) } else { Ok(()) }
     }
 }
 
@@ -357,15 +358,15 @@ fn closing(counts: Counts, flaky: u64, refused: bool) -> (Counts, String) {
 
 /// The error of a suite that ran and found failures, all of them reported already.
 #[derive(Debug)]
-pub struct Failed;
+pub struct SuiteFailed;
 
-impl std::fmt::Display for Failed {
+impl std::fmt::Display for SuiteFailed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("tests failed")
     }
 }
 
-impl std::error::Error for Failed {}
+impl std::error::Error for SuiteFailed {}
 
 #[cfg(test)]
 mod tests {

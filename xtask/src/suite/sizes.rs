@@ -1,10 +1,10 @@
 //! No file of the project, and no function, is longer than one can read at a time.
 
 use anyhow::{Result, bail};
-use vrdma_lab::paths;
 use vrdma_lab::proc::indent;
 
-use super::sources::sources;
+use super::rust::{Code, Function};
+use super::sources::{Source, sources};
 
 /// Most lines of a file, without its tests.
 const MOST: usize = 600;
@@ -14,17 +14,19 @@ const MOST_OF_FUNCTION: usize = 80;
 /// Fails if a file or a function is longer.
 pub fn check() -> Result<()> {
     let mut long = Vec::new();
-    for (file, text) in sources(paths::workspace())? {
-        if is_generated(&text) {
+    for Source { file, text, code, .. } in sources()? {
+        if is_generated(text) {
             continue;
         }
-        let lines = lines(&text);
-        if lines.len() > MOST {
-            long.push(format!("{file}: {} lines", lines.len()));
+        let lines: Vec<&str> = text.lines().collect();
+        let (length, functions) = match code {
+            Some(code) => (length(&lines, code), functions(&lines, code)),
+            None => (lines.len(), functions_of_c(&lines)),
+        };
+        if length > MOST {
+            long.push(format!("{file}: {length} lines"));
         }
-        let functions = functions(&lines, file.ends_with(".rs"))
-            .into_iter()
-            .filter(|(_, length)| *length > MOST_OF_FUNCTION);
+        let functions = functions.into_iter().filter(|(_, length)| *length > MOST_OF_FUNCTION);
         long.extend(functions.map(|(head, length)| format!("{file}: {length} lines of code in `{head}`")));
     }
     if long.is_empty() {
@@ -42,61 +44,29 @@ fn is_generated(text: &str) -> bool {
     comment.any(|line| line.trim_start_matches([' ', '*', '/']).starts_with("Generated from "))
 }
 
-/// The lines of a file without its modules of tests.
-fn lines(text: &str) -> Vec<&str> {
-    let (mut lines, mut end) = (Vec::new(), None);
-    let mut rest = text.lines().peekable();
-    while let Some(line) = rest.next() {
-        match &end {
-            Some(last) if line == last => end = None,
-            Some(_) => {}
-            None if line.trim() == "#[cfg(test)]" && rest.peek().is_some_and(|next| is_module(next)) => {
-                end = Some(format!("{}}}", indentation(line)));
-            }
-            None => lines.push(line),
-        }
-    }
-    lines
+/// How many lines a file of Rust has without its modules of tests.
+fn length(lines: &[&str], code: &Code) -> usize {
+    lines.len() - code.test_modules.iter().map(|(first, last)| 1 + last - first).sum::<usize>()
 }
 
-/// Each function in these lines of Rust or C: the line of its head, and how many lines of code its
-/// body has.
-fn functions<'a>(lines: &[&'a str], are_rust: bool) -> Vec<(&'a str, usize)> {
-    let mut found = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        let rest = &lines[at..];
-        // rustfmt closes a function below the beginning of its head; C's body has lines of its own
-        // for its braces.
-        let (begin, end) = if are_rust {
-            (is_rust_head(line).then(|| body(rest)).flatten(), format!("{}}}", indentation(line)))
-        } else {
-            ((rest.get(1) == Some(&"{")).then_some(2), "}".to_owned())
-        };
-        let Some(begin) = begin else { continue };
-        let body = rest[begin..].iter().take_while(|line| **line != end);
-        found.push((line.trim(), body.filter(|line| is_code(line)).count()));
-    }
-    found
-}
-
-/// Whether a function of Rust begins in this line.
-fn is_rust_head(line: &str) -> bool {
-    let mut words = line.split_whitespace();
-    let before = words.by_ref().take_while(|word| *word != "fn").collect::<Vec<_>>();
-    // `pub(in a::b)` is two words.
-    let may = |word: &&str| {
-        word.starts_with("pub")
-            || word.ends_with(')')
-            || ["const", "async", "unsafe", "extern", "\"C\""].contains(word)
+/// Each function of Rust: the line of its head, and how many lines of code its body has.
+fn functions<'a>(lines: &[&'a str], code: &Code) -> Vec<(&'a str, usize)> {
+    let measure = |Function { head, open, close }: &Function| {
+        let body = &lines[*open..close - 1];
+        (lines[head - 1].trim(), body.iter().filter(|line| is_code(line)).count())
     };
-    before.iter().all(may) && words.next().is_some()
+    code.functions.iter().map(measure).collect()
 }
 
-/// Where the body of the function that begins in the first line begins; none if it has none, or in
-/// one line.
-fn body(lines: &[&str]) -> Option<usize> {
-    let last = lines.iter().position(|line| line.ends_with(['{', ';', '}']))?;
-    lines[last].ends_with('{').then_some(last + 1)
+/// Each function in these lines of C: the last line of its head, and how many lines of code its
+/// body has. The braces of a body have lines of their own.
+fn functions_of_c<'a>(lines: &[&'a str]) -> Vec<(&'a str, usize)> {
+    let begins = |at: &usize| lines.get(at + 1) == Some(&"{");
+    let measure = |at: usize| {
+        let body = lines[at + 2..].iter().take_while(|line| **line != "}");
+        (lines[at].trim(), body.filter(|line| is_code(line)).count())
+    };
+    (0..lines.len()).filter(begins).map(measure).collect()
 }
 
 fn is_code(line: &str) -> bool {
@@ -104,25 +74,22 @@ fn is_code(line: &str) -> bool {
     !line.is_empty() && line != "*" && !["//", "/*", "* ", "*/"].iter().any(|word| line.starts_with(word))
 }
 
-fn indentation(line: &str) -> &str {
-    &line[..line.len() - line.trim_start().len()]
-}
-
-/// Whether a line begins a module that follows in the same file.
-fn is_module(line: &str) -> bool {
-    let line = line.trim_start();
-    ["mod ", "pub mod ", "pub(crate) mod "].iter().any(|word| line.starts_with(word)) && line.ends_with('{')
-}
-
 #[cfg(test)]
 mod tests {
+    use vrdma_lab::paths;
+
     use super::*;
+    use crate::suite::rust;
+
+    fn lines(text: &str) -> Vec<&str> {
+        text.lines().collect()
+    }
 
     #[test]
     fn tests_do_not_count() {
         let code = "fn a() {\n    b();\n}\n";
         let tests = "#[cfg(test)]\nmod tests {\n    fn c() {\n    }\n}\n";
-        let length = |text: &str| lines(text).len();
+        let length = |text: &str| length(&lines(text), &rust::read(text).unwrap());
         assert_eq!(length(code), 3);
         assert_eq!(length(&format!("{code}{tests}{code}")), 6);
         // A module in a file of its own, and anything else that only tests have, is a line like any
@@ -132,13 +99,14 @@ mod tests {
 
     #[test]
     fn functions_are_measured_by_their_code() {
-        let rust = "impl A {\n    pub(in crate::a) unsafe fn a<T>(\n        x: T,\n    ) -> u8\n    where\n        T: B,\n    {\n        // Why.\n\n        if x {\n            1\n        }\n    }\n    fn b();\n    fn c() {}\n}\n";
-        assert_eq!(functions(&lines(rust), true), [("pub(in crate::a) unsafe fn a<T>(", 3)]);
+        let text = "impl A {\n    pub(in crate::a) unsafe fn a<T>(\n        x: T,\n    ) -> u8\n    where\n        T: B,\n    {\n        // Why.\n\n        if x {\n            1\n        }\n    }\n    fn b();\n    fn c() {}\n}\n";
+        let of = |text| functions(&lines(text), &rust::read(text).unwrap());
+        assert_eq!(of(text), [("pub(in crate::a) unsafe fn a<T>(", 3)]);
         let c =
             "static int a(int x,\n\t\t int y)\n{\n\t/* why */\n\treturn x;\n}\nstruct b {\n\tint c;\n};\n";
-        assert_eq!(functions(&lines(c), false), [("int y)", 1)]);
+        assert_eq!(functions_of_c(&lines(c)), [("int y)", 1)]);
         let text = paths::read(&paths::workspace().join("xtask/src/suite/sizes.rs")).unwrap();
-        let found = functions(&lines(&text), true);
+        let found = functions(&lines(&text), &rust::read(&text).unwrap());
         assert!(
             found.iter().any(|(head, length)| head.starts_with("pub fn check()") && *length > 10),
             "{found:?}"

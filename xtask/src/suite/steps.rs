@@ -12,7 +12,7 @@ use vrdma_lab::{artefacts, paths, ui};
 use super::counts::Counts;
 use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged, tests};
 use super::verdict::Verdict;
-use super::{comments, cycles, floors, fuzz, sizes, tools, waits};
+use super::{comments, cycles, floors, fuzz, names, sizes, tools, waits};
 
 /// A step: a check that passes or fails as a whole, or tests that are counted.
 pub struct Step {
@@ -53,6 +53,7 @@ pub const STEPS: &[Step] = &[
     Step::new("comments", |_| comments::check().into()),
     Step::new("cycles", |_| cycles::check().into()),
     Step::new("floors", |_| floors::check().into()),
+    Step::new("names", |_| names::check().into()),
     Step::new("waits", |_| waits::check().into()),
     Step::new("doc", |name| {
         let mut command = cargo_with(&["doc", "--workspace", "--no-deps", "--document-private-items"]);

@@ -4,24 +4,22 @@
 //! a clock, sooner or later has a time limit that a busy machine exceeds.
 
 use anyhow::{Result, bail};
-use vrdma_lab::paths;
 use vrdma_lab::proc::indent;
 
-use super::rust::{test_code, tokens};
-use super::sources::{is_test, read_all, test_modules};
+use super::rust::{Code, Facts};
+use super::sources::{Source, all};
 
-/// What is refused: names that end a path or are called as methods.
-const REFUSED: &[&[&str]] = &[
-    &["thread", "::", "sleep"],
-    &["thread", "::", "park_timeout"],
-    &["use", "std", "::", "thread", "::", "sleep"],
-    &["Instant", "::", "now"],
-    &[".", "elapsed"],
-    &[".", "recv_timeout"],
-    &[".", "wait_timeout"],
-    &[".", "wait_timeout_while"],
-    &[".", "set_read_timeout"],
-    &[".", "set_write_timeout"],
+/// Functions that are refused, in paths and imports, with the module or type before them.
+const FUNCTIONS: &[[&str; 2]] = &[["thread", "sleep"], ["thread", "park_timeout"], ["Instant", "now"]];
+
+/// Methods that are refused.
+const METHODS: &[&str] = &[
+    "elapsed",
+    "recv_timeout",
+    "wait_timeout",
+    "wait_timeout_while",
+    "set_read_timeout",
+    "set_write_timeout",
 ];
 
 /// Folders and files that are for tests as a whole, beside folders named `tests`.
@@ -71,12 +69,11 @@ type Place = (usize, String);
 
 /// Fails if a test waits by itself.
 pub fn check() -> Result<()> {
-    let files = read_all(paths::workspace())?;
-    let modules: Vec<String> = files.iter().flat_map(|(file, text)| test_modules(file, text)).collect();
     let (mut found, mut unused) = (Vec::new(), Vec::new());
-    for (file, text) in files.iter().filter(|(file, _)| file.ends_with(".rs") && !is_timed(file)) {
-        let whole = is_test(file, &modules) || FOR_TESTS.iter().any(|folder| file.starts_with(folder));
-        let places = places(text, whole);
+    for source in all()?.iter().filter(|source| !is_timed(&source.file)) {
+        let Source { file, code: Some(code), .. } = source else { continue };
+        let whole = source.is_test() || FOR_TESTS.iter().any(|folder| file.starts_with(folder));
+        let places = places(code, whole);
         match ALLOWED.iter().any(|(allowed, _)| allowed == file) {
             true if places.is_empty() => unused.push(format!("{file} does not any more")),
             true => {}
@@ -98,35 +95,37 @@ fn is_timed(file: &str) -> bool {
     file.split('/').any(|part| ["benches", "fuzz", "fuzzing"].contains(&part))
 }
 
-/// What is refused in a file, of which tests are all or some modules and functions.
-fn places(text: &str, whole: bool) -> Vec<Place> {
-    // Most files name none of it, and to take files apart takes long.
-    if !REFUSED.iter().any(|refused| text.contains(refused[refused.len() - 1])) {
-        return Vec::new();
+/// What is refused in a file, of which tests are all or what only tests have.
+fn places(code: &Code, whole: bool) -> Vec<Place> {
+    let mut places = places_of(&code.tests);
+    if whole {
+        places.extend(places_of(&code.product));
     }
-    let tokens = tokens(text);
-    let parts = if whole { vec![tokens.as_slice()] } else { test_code(&tokens) };
-    let line = |token: &str| {
-        let offset = token.as_ptr() as usize - text.as_ptr() as usize;
-        1 + text[..offset].matches('\n').count()
-    };
-    let mut places = Vec::new();
-    for tests in parts {
-        for (at, token) in tests.iter().enumerate() {
-            if let Some(refused) = REFUSED.iter().find(|refused| tests[at..].starts_with(refused)) {
-                places.push((line(token), refused.concat()));
-            }
-        }
-    }
+    places.sort_unstable();
     places
+}
+
+/// What is refused of these facts.
+fn places_of(facts: &Facts) -> Vec<Place> {
+    let imports = facts.imports.iter().map(|import| (&import.path, import.line));
+    let paths = facts.paths.iter().map(|named| (&named.path, named.line));
+    let functions = imports.chain(paths).filter_map(|(path, line)| {
+        let refused = FUNCTIONS.iter().find(|refused| path.windows(2).any(|pair| pair == **refused))?;
+        Some((line, refused.join("::")))
+    });
+    let methods = facts.calls.iter().filter(|call| METHODS.contains(&call.name.as_str()));
+    functions.chain(methods.map(|call| (call.line, format!(".{}", call.name)))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use vrdma_lab::paths;
+
     use super::*;
+    use crate::suite::rust;
 
     fn found(text: &str, whole: bool) -> Vec<Place> {
-        places(text, whole)
+        places(&rust::read(text).unwrap(), whole)
     }
 
     #[test]
@@ -134,7 +133,9 @@ mod tests {
         let text = "// thread::sleep\nfn f() {\n    std::thread::sleep(T);\n    let x = start\n        .elapsed();\n}\n";
         assert_eq!(found(text, true), [(3, "thread::sleep".to_owned()), (5, ".elapsed".to_owned())]);
         assert_eq!(found("fn f() { wait::pause(T, \"thread::sleep\"); elapsed() }", true), []);
-        assert_eq!(found("use std::thread::sleep;\n", true).len(), 2);
+        assert_eq!(found("use std::thread::sleep;\n", true), [(1, "thread::sleep".to_owned())]);
+        assert_eq!(found("use std::thread::{self, sleep};\n", true).len(), 1);
+        assert_eq!(found("fn f() { assert!(start.elapsed() < T, \"{}\", Instant::now()) }", true).len(), 2);
     }
 
     #[test]

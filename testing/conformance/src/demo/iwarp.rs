@@ -15,11 +15,11 @@ use super::both;
 use super::summary::{Load as Busy, Summary};
 use crate::capture;
 use crate::lineup::iwarp::{prepare, rows};
-use crate::lineup::{Family, Ready, Round, Row, Sizes};
+use crate::lineup::{IpFamily, Ready, Round, Row, Sizes};
 
 /// What the demo runs.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct IwarpPlan {
     /// Whose TCP carries the connections of vrdma's devices.
     pub tcp: Tcp,
     /// The driver of the hosts' uplinks.
@@ -31,7 +31,7 @@ pub struct Plan {
     pub only: Vec<String>,
 }
 
-impl Plan {
+impl IwarpPlan {
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
@@ -41,26 +41,26 @@ impl Plan {
 pub type Say<'a> = &'a mut dyn FnMut(String);
 
 /// A round of the test matrix: the servers' VM (0 is a), address family, perftest's sizes.
-pub type Turn = (usize, Family, Sizes);
+pub type Turn = (usize, IpFamily, Sizes);
 
 /// Each VM as server, both address families.
 const EACH: [Turn; 4] = [
-    (0, Family::V4, Sizes::All),
-    (1, Family::V4, Sizes::All),
-    (0, Family::V6, Sizes::One),
-    (1, Family::V6, Sizes::One),
+    (0, IpFamily::V4, Sizes::All),
+    (1, IpFamily::V4, Sizes::All),
+    (0, IpFamily::V6, Sizes::One),
+    (1, IpFamily::V6, Sizes::One),
 ];
 
 /// Each VM as server, both address families, perftest with one size.
 const EACH_SHORT: [Turn; 4] = [
-    (0, Family::V4, Sizes::One),
-    (1, Family::V4, Sizes::One),
-    (0, Family::V6, Sizes::One),
-    (1, Family::V6, Sizes::One),
+    (0, IpFamily::V4, Sizes::One),
+    (1, IpFamily::V4, Sizes::One),
+    (0, IpFamily::V6, Sizes::One),
+    (1, IpFamily::V6, Sizes::One),
 ];
 
 /// Runs the programs, and checks the capture of the wire.
-pub fn run(plan: &Plan) -> Result<()> {
+pub fn run(plan: &IwarpPlan) -> Result<()> {
     let start = Instant::now();
     let devices = plan.siw.map(|siw| if siw { Device::Siw } else { Device::Vrdma });
     let config = PairConfig {
@@ -103,7 +103,7 @@ pub fn run(plan: &Plan) -> Result<()> {
 }
 
 /// Runs the test matrix and NVMe over Fabrics between two vrdma devices.
-fn ours(pair: &mut Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usize> {
+fn ours(pair: &mut Pair, plan: &IwarpPlan, before: Busy, say: Say<'_>) -> Result<usize> {
     const STORAGE: &str = "NVMe over Fabrics, with fio that compares";
     const LOAD: Load = Load { size: "16m", options: Load::ASYNCHRONOUS };
     prepare(pair)?;
@@ -129,7 +129,7 @@ fn ours(pair: &mut Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usiz
 /// Runs the rows of the test matrix that have comparable figures, between two siws.
 ///
 /// The other rows may fail: `rping -S 60000` between two siws waits forever.
-fn siw_alone(pair: &Pair, plan: &Plan, before: Busy, say: Say<'_>) -> Result<usize> {
+fn siw_alone(pair: &Pair, plan: &IwarpPlan, before: Busy, say: Say<'_>) -> Result<usize> {
     const MEASURES: [&str; 2] = ["latency", "sizes to 8 MiB"];
     prepare(pair)?;
     let wants = |name: &str| plan.wants(name) && MEASURES.iter().any(|part| name.contains(part));
@@ -152,7 +152,7 @@ fn figures_of(whose: &str, figures: &Summary, beside: Option<&Summary>) -> Strin
 }
 
 /// Runs all variants of siw against vrdma, and tests what siw refuses.
-fn with_siw(pair: &mut Pair, plan: &Plan, say: Say<'_>) -> Result<usize> {
+fn with_siw(pair: &mut Pair, plan: &IwarpPlan, say: Say<'_>) -> Result<usize> {
     const REFUSED_OPERATIONS: &str = "siw: operations that it refuses";
     const REFUSED_CRC: &str = "siw: CRCs that it refuses";
     prepare(pair)?;
@@ -235,7 +235,7 @@ pub fn go_through(pair: &Pair, turns: &[Turn], wants: &dyn Fn(&str) -> bool, say
 }
 
 /// Returns the round whose servers run in this VM (0 is a).
-fn round(pair: &Pair, server: usize, family: Family) -> Result<Round<'_>> {
+fn round(pair: &Pair, server: usize, family: IpFamily) -> Result<Round<'_>> {
     Round::new(pair, if server == 0 { &pair.a } else { &pair.b }, family)
 }
 
@@ -259,7 +259,7 @@ pub fn refused_operations(pair: &mut Pair, say: Say<'_>) -> Result<usize> {
         // The server does not end successfully.
         let server = "rping -s -C 1 -a @a -p @p || true";
         let row = Row::new(operation, Ready::Cm, server, &client, "the peer ended the connection");
-        Round::new(pair, &pair.b, Family::V4)?.run(&row, 21_000 + index as u16)?;
+        Round::new(pair, &pair.b, IpFamily::V4)?.run(&row, 21_000 + index as u16)?;
         ensure!(terminates_in(pair)? == before + 1, "{operation}: siw sent no TERMINATE");
         say(format!("  ok  siw ends {operation} with a TERMINATE"));
     }
@@ -297,7 +297,7 @@ pub fn refused_crc(pair: &Pair) -> Result<()> {
             "refused as it should be",
         );
         let row = row.server_stays();
-        Round::new(pair, server, Family::V4)?.run(&row, 21_010 + index as u16)?;
+        Round::new(pair, server, IpFamily::V4)?.run(&row, 21_010 + index as u16)?;
     }
     Ok(())
 }

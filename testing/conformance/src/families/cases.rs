@@ -4,27 +4,27 @@ use anyhow::{Context, Result, ensure};
 use vrdma_lab::vm::Pair;
 use vrdma_lab::{paths, proc};
 
-use crate::lineup::{Family, Ready, Round, Row};
+use crate::lineup::{IpFamily, Ready, Round, Row};
 
 /// Where a program's server and client run, and by which addresses they connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// In two VMs.
-    Between(Family),
+    Between(IpFamily),
     /// In one VM, by its IPv4 address.
     Within,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Between(Family::V4), Self::Between(Family::V6), Self::Within];
+    pub const ALL: [Self; 3] = [Self::Between(IpFamily::V4), Self::Between(IpFamily::V6), Self::Within];
     /// Those with IPv4 addresses, for programs that support no others.
-    pub const V4: [Self; 2] = [Self::Between(Family::V4), Self::Within];
+    pub const V4: [Self; 2] = [Self::Between(IpFamily::V4), Self::Within];
 
     fn suffix(self) -> &'static str {
         match self {
-            Self::Between(Family::V4) => "",
-            Self::Between(Family::V6) => ", IPv6",
+            Self::Between(IpFamily::V4) => "",
+            Self::Between(IpFamily::V6) => ", IPv6",
             Self::Within => ", within a VM",
         }
     }
@@ -63,7 +63,7 @@ impl Flaw {
 impl Case {
     /// Returns a program that runs between two VMs.
     pub fn new(row: Row) -> Self {
-        Self { name: row.what.clone(), row, way: Way::Between(Family::V4), probe: None, flaw: None }
+        Self { name: row.what.clone(), row, way: Way::Between(IpFamily::V4), probe: None, flaw: None }
     }
 
     /// Returns a case of the program for each of these places.
@@ -87,7 +87,7 @@ impl Case {
     pub fn run(&self, pair: &Pair, port: u16) -> Result<()> {
         let round = match self.way {
             Way::Between(family) => Round::new(pair, &pair.a, family)?,
-            Way::Within => Round::within(pair, &pair.a, Family::V4)?,
+            Way::Within => Round::within(pair, &pair.a, IpFamily::V4)?,
         };
         round.run(&self.row, port).map(|_| ())
     }

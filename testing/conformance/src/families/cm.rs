@@ -1,7 +1,7 @@
 //! Programs that connect by rdma_cm, and libibverbs' ping-pongs.
 
 use super::cases::{Case, Flaw, Way, cm_row};
-use crate::lineup::{Family, Ready, Row};
+use crate::lineup::{IpFamily, Ready, Row};
 
 /// Returns the programs of rdma-core's examples, except those with rsockets.
 pub fn cases() -> Vec<Case> {
@@ -102,7 +102,7 @@ const NO_GROUP: Flaw = Flaw { says: &["failure joining"], why: "rdma_cm joins no
 /// Returns runs of `mckey`, which joins a multicast group.
 fn mckey() -> Vec<Case> {
     let mut cases = Case::on(&Way::V4, &mckey_row("239.1.2.3", 20));
-    let v6 = Case::on(&[Way::Between(Family::V6)], &mckey_row("ff15::7701", 20));
+    let v6 = Case::on(&[Way::Between(IpFamily::V6)], &mckey_row("ff15::7701", 20));
     cases.extend(v6.into_iter().map(|case| case.with(NO_GROUP)));
     cases
 }

@@ -5,7 +5,7 @@ use vrdma_lab::device::Device;
 use vrdma_lab::vm::addresses::{IP, IP6, mac};
 use vrdma_lab::vm::{Pair, Tcp};
 
-use super::{Family, Ready, Row, Sizes};
+use super::{IpFamily, Ready, Row, Sizes};
 
 /// Gives the VMs addresses of both families, their devices, and neighbour entries if necessary.
 pub fn prepare(pair: &Pair) -> Result<()> {
@@ -33,7 +33,7 @@ pub fn prepare(pair: &Pair) -> Result<()> {
 }
 
 /// Returns the rows for servers that have this device.
-pub fn rows(server: Device, family: Family, sizes: Sizes) -> Vec<Row> {
+pub fn rows(server: Device, family: IpFamily, sizes: Sizes) -> Vec<Row> {
     let rping = |size: u32, count: u32| {
         let options = format!("-v -C {count} -S {size} -a @a -p @p");
         cm(
@@ -75,8 +75,8 @@ fn cm(what: &str, server: &str, client: &str, expected: &str) -> Row {
     Row::new(what, Ready::Cm, server, client, expected)
 }
 
-fn perftest(family: Family, what: &str, command: &str, last: u32) -> Row {
-    let v6 = if family == Family::V6 { " --ipv6-addr" } else { "" };
+fn perftest(family: IpFamily, what: &str, command: &str, last: u32) -> Row {
+    let v6 = if family == IpFamily::V6 { " --ipv6-addr" } else { "" };
     // `-F`: ignore a CPU frequency that cannot be read.
     let line = format!("{command} -R -F -d @d -p @p{v6}");
     cm(what, &line, &format!("{line} @a"), &format!(" {last} "))

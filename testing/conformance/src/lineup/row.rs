@@ -5,14 +5,14 @@ use vrdma_lab::vm::reach::cm_listens;
 
 /// The address family that the programs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum IpFamily {
     /// IPv4, or GIDs that are IPv4 addresses.
     V4,
     /// IPv6.
     V6,
 }
 
-impl Family {
+impl IpFamily {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use vrdma_conformance::demo;
-use vrdma_conformance::lineup::{self, Family, PathMtu, Round, Sizes, prepare, rows};
+use vrdma_conformance::lineup::{self, IpFamily, PathMtu, Round, Sizes, prepare, rows};
 use vrdma_lab::driver::wait_for_device_of;
 use vrdma_lab::storage::{Load, Protocol, Storage};
 use vrdma_lab::vm::Pair;
@@ -31,7 +31,7 @@ fn roce(pair: &mut Pair) -> Result<()> {
     prepare(pair, PathMtu::Usual)?;
     by_router(pair)?;
     let mut port = 20_000;
-    for (server, family) in [(&pair.a, Family::V4), (&pair.b, Family::V6)] {
+    for (server, family) in [(&pair.a, IpFamily::V4), (&pair.b, IpFamily::V6)] {
         let round = Round::new(pair, server, family)?;
         for row in
             rows(family, PathMtu::Usual, Sizes::One).iter().filter(|row| SHORT.contains(&row.what.as_str()))
@@ -50,7 +50,7 @@ fn roce(pair: &mut Pair) -> Result<()> {
 fn iwarp(pair: &mut Pair) -> Result<()> {
     lineup::iwarp::prepare(pair)?;
     by_router(pair)?;
-    let turns = [(0, Family::V4, Sizes::One), (1, Family::V6, Sizes::One)];
+    let turns = [(0, IpFamily::V4, Sizes::One), (1, IpFamily::V6, Sizes::One)];
     demo::iwarp::go_through(pair, &turns[..1], &|_| true, &mut |_| {})?;
     pair.router()?.limit(1400)?;
     demo::iwarp::go_through(pair, &turns, &|_| true, &mut |_| {}).context("by a path of 1400 bytes")?;
