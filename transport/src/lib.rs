@@ -284,7 +284,7 @@ pub use objects::iwarp::attr::{Role, StreamAttr};
 pub use objects::iwarp::stream::ReadyToReceive;
 pub use objects::qp::entry::{QpLines, WholeQpLines};
 pub use objects::srq::{SrqAttr, SrqInit, XrcSrq};
-pub use protocol::iwarp::placed::EarlyFpdu;
+pub use protocol::iwarp::placement::EarlyFpdu;
 pub use protocol::iwarp::set_up::{
     Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, SetUpError, SetUpResponder, Wishes,
 };

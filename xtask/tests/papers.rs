@@ -205,7 +205,7 @@ fn files_that_papers_name_exist() {
     for (paper, text) in papers().into_iter().filter(|(paper, _)| !paper.ends_with("moved.md")) {
         for name in named_paths(&text) {
             let is_there = |root: &&str| paths::workspace().join(root).join(name).is_file();
-            assert!(roots.iter().any(|root| is_there(root)), "{paper}: there is no {name}");
+            assert!(roots.iter().any(is_there), "{paper}: there is no {name}");
             count += 1;
         }
     }
