@@ -11,7 +11,7 @@
 //! | [`daemon`] | the daemon, in a thread of this process or as a child process |
 //! | [`vm_peer`] | a guest without a VM that plays ping-pong with a VM's process |
 //! | [`stock_peer`] | a guest without a VM that plays with a server of `ibv_*_pingpong` |
-//! | [`far`] | a host on the wire with an independent TCP implementation |
+//! | [`remote_host`] | a host on the wire with an independent TCP implementation |
 //! | [`lab`] | a daemon with some guests |
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
 //! | [`fatal`] | a report from a test's process that a signal ends |
@@ -20,7 +20,6 @@
 //! message. Each wait has a limit ([`wait::PATIENCE`]).
 
 pub mod daemon;
-pub mod far;
 pub mod fatal;
 pub mod header;
 pub mod lab;
@@ -30,6 +29,7 @@ pub mod pingpong;
 pub mod proc;
 pub mod queues;
 pub mod raw;
+pub mod remote_host;
 pub mod rng;
 pub mod side;
 pub mod stock_peer;

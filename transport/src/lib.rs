@@ -158,7 +158,7 @@
 //! 6. `agenda/`: pending work and its order. Turns (`schedule.rs`), deadlines, tasks for all QPs of
 //!    a device (`sweeps.rs`), multicast packets that wait (`fan_out.rs`), and questions to the
 //!    caller (`look.rs`).
-//! 7. `message/`: rules of all services. `stretch.rs` chooses the next segment of a request. Its
+//! 7. `message/`: rules of all services. `segmentation.rs` chooses the next segment of a request. Its
 //!    responder takes it by `accept.rs`: `verdict.rs` checks it, `effect.rs` and `transfer.rs`
 //!    execute it, and `arrival.rs` updates the QP. `departure.rs` updates the requester. `ctx.rs`
 //!    is a QP with what it needs of its device, and `fail.rs` takes it to ERR. `core.rs` is the
@@ -284,7 +284,7 @@ pub use objects::iwarp::attr::{Role, StreamAttr};
 pub use objects::iwarp::stream::ReadyToReceive;
 pub use objects::qp::entry::{QpLines, WholeQpLines};
 pub use objects::srq::{SrqAttr, SrqInit, XrcSrq};
-pub use protocol::iwarp::placed::EarlyFpdu;
+pub use protocol::iwarp::placement::EarlyFpdu;
 pub use protocol::iwarp::set_up::{
     Agreed, Initiator, MAX_PROGRAM_DATA, Request as SetUpRequest, SetUpError, SetUpResponder, Wishes,
 };

@@ -4,7 +4,6 @@
 //! The daemon keeps the account, if it was built with the feature `cycles`.
 
 use crate::args::{DaemonArgs, Figure, Report};
-use crate::beside::Reference;
 use crate::document;
 use crate::flow::Flows;
 use crate::helper::Helper;
@@ -12,6 +11,7 @@ use crate::host::Host;
 use crate::load;
 use crate::machine;
 use crate::missing::missing;
+use crate::reference::Reference;
 use crate::report::plan;
 use crate::stats::Quartiles;
 use crate::windows::histogram;
@@ -186,7 +186,7 @@ fn one(name: &'static str, command: &str, time: f64, daemon: &DaemonArgs) -> Res
     }
     let (after, operations) = (told(&host)?, flows.ended() - ended);
     let helper = Helper::start(daemon.cpus.1);
-    std::thread::sleep(crate::beside::ASLEEP);
+    std::thread::sleep(crate::reference::ASLEEP);
     let mut times = histogram();
     let mut limit = Reference::new(&helper, &flows, &plan, args.figure, &mut times)?;
     let windows = (0..WINDOWS).map(|_| limit.window(&helper)).collect::<Result<Vec<f64>>>()?;

@@ -23,7 +23,6 @@
 mod account;
 mod args;
 mod bells;
-mod beside;
 mod copies;
 mod copying;
 mod daemon;
@@ -41,10 +40,10 @@ mod load;
 mod machine;
 mod measure;
 mod missing;
-mod near;
 mod plan;
 mod plot;
 mod process;
+mod reference;
 mod report;
 mod rows;
 mod stats;
@@ -53,6 +52,7 @@ mod turns;
 mod ucx;
 mod windows;
 mod wire;
+mod workers;
 
 use anyhow::{Result, bail, ensure};
 use args::{Cli, Command, Figure, Measure};
@@ -122,7 +122,7 @@ fn run(command: Command) -> Result<()> {
             Ok(())
         }
         Command::Near(args) => {
-            println!("{}", near::measure(&args)?);
+            println!("{}", workers::measure(&args)?);
             Ok(())
         }
         Command::Report(args) if args.account => account::report(&args),

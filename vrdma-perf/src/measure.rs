@@ -1,13 +1,13 @@
 //! Measures windows of operations and of their limit alternately.
 
 use crate::args::{Connection, DaemonArgs, Figure, Run};
-use crate::beside::{ASLEEP, Beside, Reference, alone};
 use crate::floor::Floor;
 use crate::flow::Flows;
 use crate::helper::Helper;
 use crate::host::Host;
 use crate::line;
 use crate::plan::{Operation, Plan};
+use crate::reference::{ASLEEP, Beside, Reference, alone};
 use crate::stats::Quartiles;
 use crate::turns::{self, Turns, Until};
 use crate::ucx::Ucx;

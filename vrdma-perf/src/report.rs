@@ -1,18 +1,18 @@
 //! The standard set of figures: `vrdma-perf report` and `compare`.
 
 use crate::args::{Cli, Compare, DaemonArgs, Measure, PortKind, Report, Wire};
-use crate::beside::Beside;
 use crate::document;
 use crate::idle;
 use crate::lines;
 use crate::machine;
 use crate::measure::{Measured, measure};
 use crate::missing::{is_missing, missing};
-use crate::near;
 use crate::plan::{Operation, Plan};
+use crate::reference::Beside;
 use crate::rows::{ROWS, Row, What, With};
 use crate::turns::Turns;
 use crate::wire;
+use crate::workers;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use std::path::PathBuf;
@@ -171,7 +171,7 @@ fn parts(args: &Report) -> Result<String> {
 
 /// Reports what WRITEs cost workers, and a model of more workers than there are processors.
 fn workers(args: &Report) -> Result<()> {
-    let text = match on_its_own(|| near::tables(args.duration, args.daemon.cpus)) {
+    let text = match on_its_own(|| workers::tables(args.duration, args.daemon.cpus)) {
         Err(error) if is_missing(&error) => {
             eprintln!("no costs of workers: {error:#}");
             return Ok(());

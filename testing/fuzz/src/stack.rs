@@ -14,7 +14,7 @@ use crate::input::Input;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use vrdma_tcp::{
-    Arrival, Config, ConnectionId, Event, Instant, NextHop, Origin, Outgoing, Ports, Sources, Stack,
+    Arrival, Config, ConnectionId, Event, Instant, NextHop, Outgoing, Ports, SegmentSource, Sources, Stack,
     StackCounters, StackLimits, Tuple,
 };
 use vrdma_wire::num::{Gid, Mac, VlanId};
@@ -187,7 +187,7 @@ impl Lab<'_> {
     }
 
     fn arrive(&mut self, tuple: &Tuple, header: &TcpHeader, length: usize) {
-        let origin = Origin { remote: tuple.remote, local: tuple.local, hop: HOP };
+        let origin = SegmentSource { remote: tuple.remote, local: tuple.local, hop: HOP };
         let mut take = |_, arrival: Arrival| {
             assert!(arrival.at.end <= length && !arrival.at.is_empty());
             arrival.at.len()

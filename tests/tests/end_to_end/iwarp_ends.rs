@@ -13,8 +13,8 @@ use std::time::Duration;
 use vrdma_tests::abi::control::{CmConnectReq, CmEventKind, CmStatus, QpState, Status};
 use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::cm::{connect_streams, connected, host_address, mapped, request};
-use vrdma_tests::far::{self, Far};
 use vrdma_tests::lab::Lab;
+use vrdma_tests::remote_host::{self, Far};
 use vrdma_tests::side::Side;
 use vrdma_tests::verbs::{Data, Request};
 use vrdma_tests::{GuestTcp, QpOptions, wait};
@@ -46,13 +46,13 @@ impl Stream for TcpStream {
     }
 }
 
-impl Stream for far::Socket {
+impl Stream for remote_host::Socket {
     fn finish(&self) {
-        far::Socket::finish(self);
+        remote_host::Socket::finish(self);
     }
 
     fn reset(self: Box<Self>) {
-        far::Socket::reset(*self);
+        remote_host::Socket::reset(*self);
     }
 }
 
@@ -103,8 +103,8 @@ impl Place {
             Some(far) => {
                 let listener = far.listen();
                 let right = request(&side.qp, 0, 1, listener.port, b"");
-                let to = mapped(far::ADDRESS);
-                let req = CmConnectReq { remote_addr: to, next_hop: far::MAC, ..right };
+                let to = mapped(remote_host::ADDRESS);
+                let req = CmConnectReq { remote_addr: to, next_hop: remote_host::MAC, ..right };
                 (req, Box::new(|| Peer(Box::new(listener.accept()))))
             }
             None => {

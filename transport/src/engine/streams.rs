@@ -9,7 +9,7 @@ use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::message::outlet::PlacedFpdu;
 use crate::objects::iwarp::attr::StreamAttr;
-use crate::protocol::iwarp::placed::EarlyFpdu;
+use crate::protocol::iwarp::placement::EarlyFpdu;
 use crate::protocol::iwarp::qp::StreamQp;
 use crate::verbs::attr::{QpAttr, QpState, QpType};
 use crate::verbs::completion::{NoSink, Sink};

@@ -1,7 +1,7 @@
 //! Outstanding requests: queues of requests that were posted and have not ended.
 
-mod behind;
 mod save;
+mod successors;
 
 use crate::collections::pool::{At, List, Pool};
 use crate::verbs::attr::{QpInit, Receives};

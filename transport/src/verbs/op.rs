@@ -5,7 +5,7 @@
 //! kind.
 
 mod effort;
-mod named;
+mod fields;
 mod placement;
 
 pub use placement::{FlushScope, Placement};

@@ -154,7 +154,7 @@ pub use counters::{Counters, Totals};
 pub use output::{Segment, Source};
 pub use reassembly::Arrival;
 pub use save::Saved;
-pub use stack::{Origin, Outgoing, Refused, Sources, Stack, StackCounters, StackLimits};
+pub use stack::{Outgoing, Refused, SegmentSource, Sources, Stack, StackCounters, StackLimits};
 pub use table::{ConnectionId, ConnectionLines};
 pub use time::Instant;
 pub use tuple::{NextHop, Tuple};

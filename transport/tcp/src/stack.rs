@@ -48,7 +48,7 @@ impl<S: Sources> Source for SourceOf<'_, S> {
 
 /// The source and destination of an arriving segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct SegmentSource {
     /// The address of the peer.
     pub remote: Gid,
     /// The address of this end.
@@ -98,12 +98,12 @@ impl Stack {
     pub fn handle_segment(
         &mut self,
         now: Instant,
-        origin: Origin,
+        origin: SegmentSource,
         header: &TcpHeader,
         length: usize,
         take: &mut impl FnMut(ConnectionId, Arrival) -> usize,
     ) -> Option<ConnectionId> {
-        let Origin { remote, local, hop } = origin;
+        let SegmentSource { remote, local, hop } = origin;
         let tuple = Tuple { local, remote, ports: Ports { local: header.dst_port, remote: header.src_port } };
         if !is_unicast(remote) {
             self.counters.bad_address += 1;

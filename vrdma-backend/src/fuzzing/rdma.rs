@@ -8,7 +8,7 @@ mod request;
 use super::input::Input;
 use super::lab::{Lab, with};
 use crate::worker::Worker;
-use driver::{AHS, CHANNELS, CQS, DATA, Driver, RINGS, SLOTS, WINDOW, ring};
+use driver::{AHS, CHANNELS, CQS, DATA, GuestDriver, RINGS, SLOTS, WINDOW, ring};
 use std::time::Duration;
 use vrdma_abi::config::queue;
 use vrdma_abi::zerocopy::IntoBytes;
@@ -22,7 +22,7 @@ pub use request::wqe;
 /// Each command is answered once, and a refused one changes nothing. The device writes only to its
 /// rings, to buffers and to registered memory. The other guest is not affected.
 pub fn control(data: &[u8]) {
-    let mut driver = Driver::new(Input::new(data), Lab::new());
+    let mut driver = GuestDriver::new(Input::new(data), Lab::new());
     // More steps would only make an input slow.
     for _ in 0..200 {
         if driver.input.is_empty() {
@@ -33,7 +33,7 @@ pub fn control(data: &[u8]) {
     driver.lab.end();
 }
 
-impl Driver<'_> {
+impl GuestDriver<'_> {
     fn act(&mut self) {
         match self.input.byte() % 16 {
             0..=8 => self.command(),

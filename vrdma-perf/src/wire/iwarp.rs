@@ -4,11 +4,11 @@
 //! The switch, the bindings of connections, the connection set-up and guest rings are no part of
 //! it.
 
-mod apart;
 pub mod hole;
+mod writes;
 
-pub use apart::Apart;
 pub use hole::Hole;
+pub use writes::Apart;
 
 use super::host::IwarpHost;
 use super::memory::MEMORY;

@@ -44,21 +44,10 @@ const RECORD_MODULES: [&str; 2] = ["record", "names"];
 const ALTERNATIVES: &[[&str; 2]] = &[["vrdma-backend/src/cycles/on.rs", "vrdma-backend/src/cycles/off.rs"]];
 
 /// Types of one name that are still to be renamed, by crate.
-const KNOWN_TYPES: &[(&str, &[&str])] = &[("transport/tcp", &["Origin"])];
+const KNOWN_TYPES: &[(&str, &[&str])] = &[];
 
 /// Files and folders that are still to be renamed.
-const KNOWN_FILES: &[&str] = &[
-    "tests/src/far.rs",
-    "transport/src/objects/outstanding/behind.rs",
-    "transport/src/protocol/iwarp/placed.rs",
-    "transport/src/tests/tcp/placed.rs",
-    "transport/src/verbs/op/named.rs",
-    "vrdma-perf/src/beside.rs",
-    "vrdma-perf/src/near",
-    "vrdma-perf/src/near.rs",
-    "vrdma-perf/src/near/apart.rs",
-    "vrdma-perf/src/wire/iwarp/apart.rs",
-];
+const KNOWN_FILES: &[&str] = &[];
 
 /// Fails if two types have one name, or a file is not called by a noun.
 pub fn check() -> Result<()> {

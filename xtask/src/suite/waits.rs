@@ -37,7 +37,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("testing/guest/src/wait.rs", "the helper"),
     ("testing/guest/src/virtqueue.rs", "sleeps as long as it is told"),
     ("tests/src/vm_peer.rs", "a program that plays a guest; it gives up after the helper's patience"),
-    ("tests/src/far.rs", "its TCP wants a clock"),
+    ("tests/src/remote_host.rs", "its TCP wants a clock"),
     ("tests/tests/end_to_end/panics.rs", "says how long the others paused, and asserts nothing of it"),
     (
         "tests/tests/end_to_end/uplink_gone.rs",

@@ -17,7 +17,7 @@ use crate::objects::iwarp::state::Progress;
 use crate::objects::outstanding::Scratch;
 use crate::objects::qp::Direction;
 use crate::objects::receiver::Receiver;
-use crate::protocol::iwarp::placed::{place_in_receive, place_of_response};
+use crate::protocol::iwarp::placement::{place_in_receive, place_of_response};
 use crate::protocol::iwarp::qp::StreamQp;
 use crate::verbs::attr::Receives;
 use crate::verbs::completion::Sink;

@@ -17,7 +17,7 @@
 
 pub(crate) mod data;
 pub(crate) mod loopback;
-pub(crate) mod placed;
+pub(crate) mod placement;
 pub(crate) mod qp;
 mod receive;
 mod requester_rx;

@@ -8,7 +8,7 @@ mod basics;
 mod endings;
 mod hostile;
 mod loopback;
-mod placed;
+mod placement;
 mod set_up;
 
 use super::*;

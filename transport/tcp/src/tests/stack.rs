@@ -1,6 +1,6 @@
 //! Stacks with many connections: listeners, floods, TIME-WAIT, and segments of no connection.
 
-use crate::stack::{Origin, Outgoing, Refused, Sources, Stack, StackCounters, StackLimits};
+use crate::stack::{Outgoing, Refused, SegmentSource, Sources, Stack, StackCounters, StackLimits};
 use crate::{
     Arrival, Config, Connection, ConnectionId, Event, Instant, NextHop, Ports, Reason, Segment, State, Tuple,
 };
@@ -14,8 +14,8 @@ const B: Gid = Gid::from_ipv4([10, 0, 0, 2]);
 const PORT: u16 = 7000;
 const HOP: NextHop = NextHop { mac: Mac([2, 0, 0, 0, 0, 9]), vlan: None };
 
-fn from_to(remote: Gid, local: Gid) -> Origin {
-    Origin { remote, local, hop: HOP }
+fn from_to(remote: Gid, local: Gid) -> SegmentSource {
+    SegmentSource { remote, local, hop: HOP }
 }
 
 /// The length of each stream.
@@ -72,7 +72,7 @@ impl Pair {
                 is_quiet = false;
                 self.segments += 1;
                 let length = (segment.data.end - segment.data.start) as usize;
-                let origin = Origin { remote: tuple.local, local: tuple.remote, hop };
+                let origin = SegmentSource { remote: tuple.local, local: tuple.remote, hop };
                 let mut take = |_, arrival: Arrival| arrival.at.len();
                 self.hosts[1 - from].0.handle_segment(self.now, origin, &segment.header, length, &mut take);
             }
@@ -670,7 +670,7 @@ fn a_segment_is_of_a_connection_in_its_vlan_alone_and_answers_go_back_by_it() {
     assert_eq!(stack.poll_transmit(Instant(0), &mut Streams::default()).unwrap().hop, hop);
     // The answer to a segment of no connection goes back the way it came.
     let hop = NextHop { mac: Mac([2, 0, 0, 0, 0, 6]), vlan: None };
-    let origin = Origin { hop, ..from_to(B, A) };
+    let origin = SegmentSource { hop, ..from_to(B, A) };
     let stray = segment(Flags::ACK, 9, 100, 7);
     assert_eq!(stack.handle_segment(Instant(0), origin, &stray, 0, &mut |_, _| 0), None);
     let reset = stack.poll_transmit(Instant(0), &mut Streams::default()).unwrap();

@@ -14,9 +14,9 @@ pub const IOVA: u64 = 0x10_0000;
 const GROUP: Gid = Gid::from_ipv4([239, 0, 0, 1]);
 
 /// Notes the number in a reply.
-type Made = fn(&mut Driver<'_>, u32);
+type Made = fn(&mut GuestDriver<'_>, u32);
 
-impl Driver<'_> {
+impl GuestDriver<'_> {
     /// Returns one of the known numbers, or a number near it.
     fn one_of(&mut self, numbers: fn(&Self) -> &[u32]) -> u32 {
         let count = numbers(self).len();

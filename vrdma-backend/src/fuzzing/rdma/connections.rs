@@ -63,7 +63,7 @@ pub fn connections(data: &[u8]) {
 fn between_guests(data: &[u8]) {
     let lab = Rc::new(Lab::of_local_way());
     let mut drivers =
-        [(data, 0), (&[][..], 1)].map(|(data, at)| Driver::of(Input::new(data), &lab, at, false));
+        [(data, 0), (&[][..], 1)].map(|(data, at)| GuestDriver::of(Input::new(data), &lab, at, false));
     let mut sides = [0, 1].map(Side::of_guest);
     for (driver, side) in drivers.iter_mut().zip(&mut sides) {
         driver.set_up();
@@ -104,7 +104,7 @@ fn between_guests(data: &[u8]) {
 
 /// One guest, whose peers are programs on the host.
 fn over_the_host(data: &[u8]) {
-    let mut driver = Driver::new(Input::new(data), Lab::of_iwarp());
+    let mut driver = GuestDriver::new(Input::new(data), Lab::of_iwarp());
     let mut side = Side::new();
     driver.set_up();
     for _ in 0..200 {
@@ -255,7 +255,7 @@ impl Side {
     }
 }
 
-impl Driver<'_> {
+impl GuestDriver<'_> {
     /// Does what the VMM or a driver may do at any time. Returns true if the driver began anew.
     fn front_end_or_act(&mut self) -> bool {
         match self.input.byte() % 8 {

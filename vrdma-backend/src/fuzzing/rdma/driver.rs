@@ -33,7 +33,7 @@ pub(super) const DATA: u64 = 0x4000;
 pub(super) const WINDOW: u64 = 0x400;
 
 /// A driver, and what it knows of its objects.
-pub(super) struct Driver<'a> {
+pub(super) struct GuestDriver<'a> {
     pub(super) input: Input<'a>,
     pub(super) lab: Rc<Lab>,
     /// The index of its guest.
@@ -78,13 +78,13 @@ const ENDS: [Opcode; 6] = [
     Opcode::CM_RELEASE,
 ];
 
-impl<'a> Driver<'a> {
+impl<'a> GuestDriver<'a> {
     /// Creates the driver of the first guest. The other guest does nothing.
-    pub(super) fn new(input: Input<'a>, lab: Lab) -> Driver<'a> {
-        Driver::of(input, &Rc::new(lab), 0, true)
+    pub(super) fn new(input: Input<'a>, lab: Lab) -> GuestDriver<'a> {
+        GuestDriver::of(input, &Rc::new(lab), 0, true)
     }
 
-    pub(super) fn of(input: Input<'a>, lab: &Rc<Lab>, at: usize, is_alone: bool) -> Driver<'a> {
+    pub(super) fn of(input: Input<'a>, lab: &Rc<Lab>, at: usize, is_alone: bool) -> GuestDriver<'a> {
         let (lab, ram) = (lab.clone(), lab.guests[at].ram.clone());
         for &channel in &CHANNELS {
             for slot in 0..16u16 {
@@ -93,7 +93,7 @@ impl<'a> Driver<'a> {
             }
         }
         let nothing = Vec::new;
-        let mut driver = Driver {
+        let mut driver = GuestDriver {
             input,
             lab,
             at,

@@ -4,7 +4,7 @@ use super::end::{End, EndUser};
 use super::node::{HEADERS, NO_LISTENER, Node, ReadyList, note};
 use super::receiver::{Direct, SegmentReceiver};
 use crate::frames::sum;
-use vrdma_tcp::{ConnectionId, Instant, NextHop, Origin, Ports, Tuple};
+use vrdma_tcp::{ConnectionId, Instant, NextHop, Ports, SegmentSource, Tuple};
 use vrdma_wire::head::Head;
 use vrdma_wire::icmp::PacketTooBig;
 use vrdma_wire::num::VlanId;
@@ -27,7 +27,7 @@ impl Node {
         };
         self.counters.segments_in += 1;
         let hop = NextHop { mac: packet.src_mac, vlan: packet.vlan };
-        let origin = Origin { remote: packet.src, local: packet.dst, hop };
+        let origin = SegmentSource { remote: packet.src, local: packet.dst, hop };
         let (ends, buffers) = (&mut self.ends, &mut self.incoming);
         let (budget, short) = (&self.budget, &mut self.counters.short_of_memory);
         let mut take = |id, arrival: vrdma_tcp::Arrival| {

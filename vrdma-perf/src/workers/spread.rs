@@ -2,8 +2,8 @@
 //! estimates machines with more processors than this one.
 
 use super::account::hertz;
-use super::apart::WorkerWrites;
 use super::pair::pairs;
+use super::writes::WorkerWrites;
 use crate::args::Figure;
 use crate::helper::Helper;
 use crate::missing::missing;

@@ -7,9 +7,9 @@
 //! port that carries frames for all other traffic.
 
 mod account;
-mod apart;
 mod pair;
 mod spread;
+mod writes;
 
 pub use spread::tables;
 
@@ -20,11 +20,11 @@ use crate::table;
 use crate::turns::{self, Turns, Until};
 use crate::windows::{Kind, Windows, histogram};
 use anyhow::Result;
-use apart::WorkerWrites;
 use hdrhistogram::Histogram;
 use pair::{Together, pairs};
 use std::time::Duration;
 use vrdma_guest::threads::pin;
+use writes::WorkerWrites;
 
 /// Measures, and returns a line for each regime.
 ///
