@@ -158,8 +158,8 @@
 //! 6. `agenda/`: pending work and its order. Turns (`schedule.rs`), deadlines, tasks for all QPs of
 //!    a device (`sweeps.rs`), multicast packets that wait (`fan_out.rs`), and questions to the
 //!    caller (`look.rs`).
-//! 7. `message/`: rules of all services. `segmentation.rs` chooses the next segment of a request. Its
-//!    responder takes it by `accept.rs`: `verdict.rs` checks it, `effect.rs` and `transfer.rs`
+//! 7. `message/`: rules of all services. `segmentation.rs` chooses the next segment of a request.
+//!    Its responder takes it by `accept.rs`: `verdict.rs` checks it, `effect.rs` and `transfer.rs`
 //!    execute it, and `arrival.rs` updates the QP. `departure.rs` updates the requester. `ctx.rs`
 //!    is a QP with what it needs of its device, and `fail.rs` takes it to ERR. `core.rs` is the
 //!    part of the engine that carries messages. `outlet.rs` takes packets and FPDUs.

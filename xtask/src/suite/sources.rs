@@ -165,7 +165,7 @@ mod tests {
         assert!(is_test("a/tests/c.rs", &[]) && is_test("testing/fuzz/src/c.rs", &[]));
         assert!(!is_test("a/src/b/models.rs", &modules) && !is_test("a/src/b.rs", &modules));
         let end_to_end = parse_one(&("tests/src/remote_host.rs".into(), String::new())).unwrap();
-        assert_eq!(end_to_end.product_below("tests/src/"), Some("far.rs"));
+        assert_eq!(end_to_end.product_below("tests/src/"), Some("remote_host.rs"));
     }
 
     #[test]

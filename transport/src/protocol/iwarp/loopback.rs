@@ -1,8 +1,9 @@
 //! Loopback connections: streams between two QPs of this engine.
 //!
 //! Long payload is copied from memory to memory when it is sent. The rest of its FPDU takes its
-//! turn in the stream, like an FPDU that was placed out of order ([`placed`](super::placed)). Only
-//! in its turn does the FPDU count as received, and is checked.
+//! turn in the stream, like an FPDU that was placed out of order
+//! ([`placement`](super::placement)). Only in its turn does the FPDU count as received, and is
+//! checked.
 //!
 //! But here nothing is placed ahead of earlier data. All FPDUs that were sent with their payload
 //! must have been taken first. Memory therefore changes in the same order as without placement.
