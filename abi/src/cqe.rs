@@ -54,8 +54,9 @@
 //! is never set, and does not go back while the device exists.
 //! [`crate::control::Opcode::QUERY_CLOCK`] returns it.
 //!
-//! The device works in rounds. The time stamp of a [`TimedCqe`] is the clock's value at the start
-//! of the round in which the request completed. So it has these properties:
+//! The device works in rounds. The time stamp of a [`TimedCqe`] is the clock's value at the first
+//! completion of the round in which the request completed, or at the first one after a QUERY_CLOCK
+//! in that round. So it has these properties:
 //!
 //! * It may be some microseconds older than the moment at which the CQE becomes visible. It is
 //!   never after that moment.

@@ -64,7 +64,8 @@
 //! * It MUST NOT have more requests outstanding in a queue than the queue was made for. It MUST NOT
 //!   have more completions outstanding than the CQ has entries.
 //! * The kernel MUST NOT let a process write a channel's descriptor table. It MUST NOT map a
-//!   channel into a process if the channel is bound to another process's context.
+//!   channel into a process unless the channel is bound to that process's own context. Above all,
+//!   it MUST NOT map a channel of the kernel's context into any process.
 //! * A page list MUST stay as it is until its REG_MR has ended. The pages MUST stay the guest's,
 //!   and in place, until the region was invalidated or deregistered.
 //! * The kernel MUST check what a process gives it to post through a channel of the kernel's

@@ -156,7 +156,10 @@ int vrdma_dev_start(struct vrdma_dev *dev)
 		return err;
 	/* UD needs address handles, and QP1 is a UD QP. */
 	dev->gsi = dev->ah_mem && vrdma_probe_gsi(dev);
-	/* Otherwise a device that left a command unanswered would lack that function for good. */
+	/*
+	 * A device that left one of these commands unanswered would lack its function for good. So
+	 * starting fails.
+	 */
 	return vrdma_broken(dev) || vrdma_stalled(dev) ? -EIO : 0;
 }
 

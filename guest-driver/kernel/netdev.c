@@ -74,8 +74,8 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *in
 		break;
 	case NETDEV_CHANGEADDR:
 		/*
-		 * For RoCE, the core adds all GIDs again, which logs it. A device of iWARP has no
-		 * such GIDs.
+		 * For RoCE, the core adds all GIDs again. Each of these calls checks the MAC
+		 * address, and logs a wrong one. A device of iWARP has no such GIDs.
 		 */
 		tell_other_mac(dev, netdev);
 		break;

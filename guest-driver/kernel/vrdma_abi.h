@@ -1100,7 +1100,10 @@ struct vrdma_qp_attr {
 	__u8 en_sqd_async_notify;
 	/* 1 in a reply: the QP is in state SQD, and its send queue is still draining. */
 	__u8 sq_draining;
-	/* VRDMA_ACCESS_*: the rights of peers. Other bits are refused. */
+	/*
+	 * VRDMA_ACCESS_*: the most that peers may do. The region or window has to allow it too.
+	 * Other bits are refused.
+	 */
 	__le32 access;
 	/* Index of the P_Key: 0. */
 	__le16 pkey_index;
@@ -1495,7 +1498,8 @@ static_assert(offsetof(struct vrdma_cm_reject_req, private_data) == 8);
 #define VRDMA_CM_UNREACHABLE 4 /* The peer cannot be reached (EHOSTUNREACH). */
 /* The peer speaks another protocol, or wants something that this end does not have (EPROTO). */
 #define VRDMA_CM_PROTOCOL 5
-#define VRDMA_CM_IN_USE 6 /* The address or port is in use (EADDRINUSE). */
+/* The address or port is in use, or not available on this host (EADDRINUSE). */
+#define VRDMA_CM_IN_USE 6
 
 /* An event of a connection. */
 struct vrdma_cm_event_resp {

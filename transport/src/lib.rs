@@ -144,7 +144,7 @@
 //! files has no cycles. Method calls count in it too, as far as their names tell their type. `cargo
 //! xtask test --only floors --only cycles` checks that.
 //!
-//! 1. `base/`: common definitions. Identifiers (`id.rs`, `place.rs`, `gid.rs`), time, random
+//! 1. `base/`: common definitions. Identifiers (`id.rs`, `qp_ref.rs`, `gid.rs`), time, random
 //!    numbers, regions of memory, errors, and the transport kind of a QP.
 //! 2. `save/`: the format of records (`record.rs`) and why one is refused (`error.rs`).
 //! 3. `collections/`: objects by number (`table.rs`), lists in one pool (`pool.rs`), and queues of
@@ -157,7 +157,7 @@
 //!    `roce/`, `uc.rs` and `iwarp/` are the states of connections, and `service.rs` selects one.
 //! 6. `agenda/`: pending work and its order. Turns (`schedule.rs`), deadlines, tasks for all QPs of
 //!    a device (`sweeps.rs`), multicast packets that wait (`fan_out.rs`), and questions to the
-//!    caller (`look.rs`).
+//!    caller (`drains.rs`).
 //! 7. `message/`: rules of all services. `segmentation.rs` chooses the next segment of a request.
 //!    Its responder takes it by `accept.rs`: `verdict.rs` checks it, `effect.rs` and `transfer.rs`
 //!    execute it, and `arrival.rs` updates the QP. `departure.rs` updates the requester. `ctx.rs`

@@ -28,7 +28,7 @@ struct RawBth {
 /// The opcode and the pad count are not fields: they follow from the packet's body and its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Bth {
-    /// The receiver should raise a solicited event.
+    /// The receiver must raise a solicited event.
     pub solicited: bool,
     /// The migration state is "migrated". The value is only carried; nothing here interprets it.
     pub mig: bool,
@@ -40,7 +40,7 @@ pub struct Bth {
     pub becn: bool,
     /// The receiver's QP.
     pub dest: Qpn,
-    /// The receiver should acknowledge this packet.
+    /// The receiver must acknowledge this packet.
     pub ack_req: bool,
     /// The packet's PSN.
     pub psn: Psn,

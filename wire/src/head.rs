@@ -8,7 +8,7 @@ use crate::{icmp, ip, tcp, udp};
 /// The first headers of a frame, by which a switch decides.
 ///
 /// Readers of the frame continue behind the Ethernet header, for example with
-/// [`roce::TcpPacket::parse_behind`](crate::roce::Packet::parse_behind).
+/// [`roce::Packet::parse_behind`](crate::roce::Packet::parse_behind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The Ethernet header.

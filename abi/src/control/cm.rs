@@ -160,7 +160,7 @@ open_enum! {
         /// The peer speaks another protocol, or wants something that this end does not have
         /// (EPROTO).
         PROTOCOL = 5,
-        /// The address or port is in use (EADDRINUSE).
+        /// The address or port is in use, or not available on this host (EADDRINUSE).
         IN_USE = 6,
     }
 }

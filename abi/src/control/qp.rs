@@ -155,7 +155,8 @@ layout! {
         en_sqd_async_notify: u8,
         /// 1 in a reply: the QP is in state SQD, and its send queue is still draining.
         sq_draining: u8,
-        /// `VRDMA_ACCESS_*`: the rights of peers. Other bits are refused.
+        /// `VRDMA_ACCESS_*`: the most that peers may do. The region or window has to allow it too.
+        /// Other bits are refused.
         access: U32,
         /// Index of the P_Key: 0.
         pkey_index: U16,

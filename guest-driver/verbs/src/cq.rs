@@ -118,7 +118,7 @@ impl Cq {
     /// # Safety
     /// `memory` has [`CqLayout::size`] bytes, readable and writable. They were all zero before the
     /// device was told of them. The memory stays as long as the value lives, or until the queue
-    /// switches to other memory. Only the device also writes it.
+    /// switches to other memory. Nobody writes it except this value and the device.
     pub unsafe fn new(memory: NonNull<u8>, layout: CqLayout) -> Option<Self> {
         // SAFETY: by this function's own contract.
         let ring = unsafe { Ring::new(memory, layout) }?;

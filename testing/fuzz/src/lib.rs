@@ -15,5 +15,5 @@ pub use iwarp::{fpdu, mpa_set_up, rdmap};
 pub use packet::packet;
 pub use stack::stack;
 pub use tcp::tcp;
-// `backend/` is compiled as a module of vrdma-backend, because it needs private items of it.
+// These are in `vrdma-backend/src/fuzzing/`, because they need private items of the daemon.
 pub use vrdma_backend::fuzzing::{connections, control, ethernet, rings, segments, vhost_user, wqe};

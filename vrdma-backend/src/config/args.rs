@@ -16,9 +16,9 @@ use std::str::FromStr;
 /// Each guest connects its VMM to a socket of its own. QEMU (10.2 or later), for a guest with the
 /// socket /run/vrdma/a.sock:
 ///
-///   -machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size=4G,share=on -chardev
-///   socket,id=rdma0,path=/run/vrdma/a.sock -device
-///   vhost-user-test-device-pci,chardev=rdma0,virtio-id=38,num_vqs=64,vq_size=256,config_size=256,page-per-vq=on
+///   -machine q35,memory-backend=mem -object memory-backend-memfd,id=mem,size=4G,share=on
+///   -chardev socket,id=rdma0,path=/run/vrdma/a.sock
+///   -device vhost-user-test-device-pci,chardev=rdma0,virtio-id=38,num_vqs=64,vq_size=256,config_size=256,page-per-vq=on
 ///
 /// num_vqs is 2 + the completion vectors + the channels. The MAC is that of the guest's netdev. The
 /// netdev may be one of this process, too, with the socket /run/vrdma/a-net.sock (net=PATH):
@@ -89,7 +89,7 @@ pub struct Keys {
     #[arg(long)]
     #[serde(skip_serializing_if = "Not::not")]
     pub busy_poll: bool,
-    /// Threads that serve guests; one of them serves a guest [default: 1]
+    /// Threads that serve guests; each guest is served by one of them [default: 1]
     #[arg(long, value_name = "N")]
     pub workers: Option<u16>,
     /// Processors for the threads, one each, as in 2,3 or 2-5 [default: anywhere]

@@ -60,7 +60,7 @@ pub struct Config {
     pub poll_us: u64,
     /// Never sleep.
     pub busy_poll: bool,
-    /// Threads that serve guests. One of them serves a guest.
+    /// Threads that serve guests. Each guest is served by one of them.
     pub workers: u16,
     /// Processors of the threads, one each; anywhere if empty.
     #[serde(deserialize_with = "numbers")]

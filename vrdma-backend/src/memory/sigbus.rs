@@ -106,7 +106,8 @@ extern "C" fn handle(_signal: i32, info: *mut libc::siginfo_t, _context: *mut li
     let address = unsafe { (*info).si_addr() }.addr();
     if !replace(address) {
         // The address is in no guarded mapping. On return the instruction faults again, and the
-        // previous handler sees it. SAFETY: `install` stored what sigaction returned.
+        // previous handler sees it.
+        // SAFETY: `install` stored what sigaction returned.
         unsafe { libc::sigaction(libc::SIGBUS, PREVIOUS.load(Ordering::Acquire), std::ptr::null_mut()) };
     }
     // SAFETY: errno is this thread's own. The interrupted code finds it unchanged.

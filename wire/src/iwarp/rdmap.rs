@@ -45,7 +45,7 @@ pub enum Segment {
     Send {
         /// The message, and the part of it.
         part: SendPart,
-        /// The receiver should raise a solicited event.
+        /// The receiver must raise a solicited event.
         solicited: bool,
         /// A key of the receiver to invalidate.
         invalidate: Option<Stag>,
@@ -54,7 +54,7 @@ pub enum Segment {
     Immediate {
         /// The message.
         msn: Msn,
-        /// The receiver should raise a solicited event.
+        /// The receiver must raise a solicited event.
         solicited: bool,
         /// The data.
         data: [u8; IMMEDIATE_LEN],

@@ -261,9 +261,11 @@ impl Root {
         ui::say(&format!("bare machine, without rights: {line} (log: {})", log.display()));
         let script = format!(
             "chmod o+x /root
+             chmod -R o+rX {TREE}
              mkdir -p /tmp/user/.cargo
              for name in config config.toml; do
                  [ ! -e /root/.cargo/$name ] || cp /root/.cargo/$name /tmp/user/.cargo
+                 [ ! -e /root/.cargo/$name ] || chmod o+r /root/.cargo/$name
              done
              chown -R nobody:nogroup /tmp/user
              cd {TREE}

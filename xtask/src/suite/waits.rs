@@ -24,6 +24,8 @@ const METHODS: &[&str] = &[
 
 /// Folders and files that are for tests as a whole, beside folders named `tests`.
 const FOR_TESTS: &[&str] = &[
+    "testing/conformance/src/families/storage.rs",
+    "testing/conformance/src/rdmacore.rs",
     "testing/guest/src/",
     "testing/lab/src/driver.rs",
     "testing/lab/src/third.rs",

@@ -1,4 +1,4 @@
-//! The synchronisation types of `ring`, `places` and `sleeper`. Loom's types replace them under
+//! The synchronisation types of `ring`, `slots` and `sleeper`. Loom's types replace them under
 //! loom.
 
 pub use std::sync::Arc;

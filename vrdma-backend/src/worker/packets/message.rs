@@ -132,8 +132,8 @@ impl MessageHeader {
         packet
     }
 
-    /// Returns the sender's `NearPart`. Whether the payload is pinned memory is known from the
-    /// payload.
+    /// Returns the sender's [`InterWorkerPart`]. `may_pin` is always false here: the payload itself
+    /// shows whether it is pinned memory.
     pub fn part(&self) -> InterWorkerPart {
         InterWorkerPart { psns: 1 + u32::from(self.more_psns), path_mtu: self.path_mtu, may_pin: false }
     }
