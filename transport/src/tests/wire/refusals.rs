@@ -212,6 +212,19 @@ fn too_many_reads_at_once_are_refused() {
 }
 
 #[test]
+fn resources_are_checked_before_keys() {
+    // IBTA 9.7.4.1.5 stands before 9.7.4.1.7: one READ too many is invalid, whatever its key.
+    let mut net = Net::connected_with(|_| {}, |b| b.max_dest_rd_atomic = 1);
+    let key = net.hosts[B].end.key;
+    let read = |rkey| Rc::ReadRequest(Reth { va: IOVA, rkey: Rkey(rkey), length: 8 });
+    net.request(A, read(key), b"");
+    net.request(A, read(key ^ 1), b"");
+    let answers = net.answers(B);
+    assert_eq!(answers.len(), 2, "the first is answered, then the second is refused");
+    assert!(matches!(answers[1].1, Body::Rc(Rc::Ack(Aeth { syndrome: Syndrome::Nak(InvalidRequest), .. }))));
+}
+
+#[test]
 fn a_region_that_goes_in_the_midst_of_a_read_ends_it() {
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
