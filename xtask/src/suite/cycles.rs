@@ -25,6 +25,7 @@ pub const CRATES: &[&str] = &[
     "transport",
     "transport/tcp",
     "dpdk-sys",
+    "vrdma-admin",
     "vrdma-backend",
     "guest-driver/verbs",
     "guest-driver/provider",
