@@ -26,15 +26,15 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nothing listens at the socket, or this process may not connect.
-    #[error("{}: {}", path.display(), connect_advice(source))]
+    #[error("{}: {}", path.display(), connect_advice(error))]
     Connect {
         /// The path of the socket.
         path: PathBuf,
         /// What the kernel says.
-        source: io::Error,
+        error: io::Error,
     },
     /// The connection broke.
-    #[error("the connection to the daemon: {0}")]
+    #[error("the connection to the daemon broke")]
     Broken(#[from] io::Error),
     /// The daemon closed the connection.
     #[error("the daemon closed the connection without an answer")]
@@ -43,13 +43,13 @@ pub enum ClientError {
     #[error("the daemon has not answered within {} s", .0.as_secs())]
     Late(Duration),
     /// What came is not a reply of this method.
-    #[error("the daemon's answer makes no sense: {0}")]
+    #[error("the daemon's answer makes no sense")]
     Nonsense(#[from] serde_json::Error),
     /// The reply is too long.
-    #[error("the daemon's answer makes no sense: {0}")]
+    #[error("the daemon's answer makes no sense")]
     TooLong(#[from] TooLong),
     /// The daemon refused the call.
-    #[error("{0}")]
+    #[error(transparent)]
     Refused(#[from] Fault),
 }
 
@@ -72,7 +72,7 @@ impl Client {
     /// Nothing listens there, or this process may not connect.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let stream = UnixStream::connect(path);
-        let stream = stream.map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+        let stream = stream.map_err(|error| ClientError::Connect { path: path.to_owned(), error })?;
         Ok(Client { stream, frames: Frames::new(LONGEST_REPLY) })
     }
 

@@ -3,7 +3,6 @@
 use crate::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::path::PathBuf;
 
 /// The method Info.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -29,7 +28,7 @@ pub struct DaemonInfo {
     /// Number of virtqueues of an RDMA function: QEMU's num_vqs.
     pub queues: u32,
     /// The configuration file that it was started with.
-    pub config: Option<PathBuf>,
+    pub config: Option<String>,
     /// Whether it takes no new front-ends.
     pub draining: bool,
 }
@@ -56,6 +55,51 @@ pub struct GetStats {
 pub struct AllCounters {
     /// The counters, as `docs/monitoring.md` lists them.
     pub stats: Map<String, Value>,
+}
+
+/// The method Save.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct SaveConfig {}
+
+/// The configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct ConfigText {
+    /// The text of the configuration file.
+    pub toml: String,
+}
+
+/// The method Drain.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Drain {}
+
+/// What a daemon that drains waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Drained {
+    /// Names of the guests that have sends that have not ended.
+    pub busy: Vec<String>,
+}
+
+/// The method Resume.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Resume {}
+
+/// What Resume returns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Resumed {}
+
+impl Method for SaveConfig {
+    const NAME: &'static str = "org.vrdma.Daemon.Save";
+    type Output = ConfigText;
+}
+
+impl Method for Drain {
+    const NAME: &'static str = "org.vrdma.Daemon.Drain";
+    type Output = Drained;
+}
+
+impl Method for Resume {
+    const NAME: &'static str = "org.vrdma.Daemon.Resume";
+    type Output = Resumed;
 }
 
 impl Method for GetDaemon {

@@ -31,6 +31,8 @@ pub enum Fault {
     ExpectedMore {},
     #[serde(rename = "org.vrdma.Daemon.BadMessage")]
     BadMessage { reason: String },
+    #[serde(rename = "org.vrdma.Daemon.CannotSave")]
+    CannotSave { reason: String },
     #[serde(rename = "org.vrdma.Daemon.Stuck")]
     Stuck { worker: u64, reason: String },
     #[serde(rename = "org.vrdma.Daemon.Stopping")]
@@ -86,6 +88,7 @@ impl fmt::Display for Fault {
             Fault::QpNotFound { guest, qpn } => write!(f, "guest {guest} has no QP {qpn}"),
             Fault::InvalidParameter { reason, .. }
             | Fault::BadMessage { reason }
+            | Fault::CannotSave { reason }
             | Fault::Stuck { reason, .. }
             | Fault::GuestNotFound { reason, .. }
             | Fault::PortNotFound { reason, .. }

@@ -3,7 +3,6 @@
 use crate::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::path::PathBuf;
 
 /// The method List.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -37,7 +36,7 @@ pub struct GuestFunction {
     /// What it is.
     pub kind: FunctionKind,
     /// The socket to which its front-end connects.
-    pub socket: PathBuf,
+    pub socket: String,
     /// Whether a front-end is connected.
     pub connected: bool,
     /// The front-end's process.

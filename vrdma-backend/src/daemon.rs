@@ -1,6 +1,6 @@
 //! The daemon as a whole: workers, a session for each guest, and the admin socket.
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Rights, Service};
 use crate::config::Config;
 use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::port::{self, Capture, CaptureFile, Dma, Eal, Faults, Port};
@@ -9,9 +9,10 @@ use crate::socket::{Listener, SocketAccess, SocketWatch};
 use crate::stats::{Observed, Observer, VERSION};
 use crate::worker::{Stopped, Workers};
 use anyhow::{Context, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use vrdma_admin::{ADMIN, OBSERVE};
 
 pub use crate::stats::{Connected, GuestStats, Link, Stats, WorkerStats};
 
@@ -26,6 +27,7 @@ pub struct Daemon {
     sessions: Vec<Session>,
     observer: Observer,
     workers: Workers,
+    ready: String,
 }
 
 impl Daemon {
@@ -39,8 +41,24 @@ impl Daemon {
         // Sockets first. Another daemon that has them most likely uses the same uplink, and must
         // not notice this one.
         let sockets = Sockets::claim(&config)?;
-        let uplink = open_uplink(&config).context("uplink")?;
-        Daemon::run(&config, sockets, uplink)
+        Daemon::with_uplink(&config, sockets)
+    }
+
+    /// Starts everything as [`Daemon::start`] does. Admin sockets that the configuration does not
+    /// name are at their usual places, if they can be there.
+    ///
+    /// # Errors
+    /// The errors of [`Daemon::start`].
+    pub fn start_program(config: &Config) -> Result<Daemon> {
+        config.check()?;
+        let mut sockets = Sockets::claim(config)?;
+        sockets.claim_usual(config);
+        Daemon::with_uplink(config, sockets)
+    }
+
+    fn with_uplink(config: &Config, sockets: Sockets) -> Result<Daemon> {
+        let uplink = open_uplink(config).context("uplink")?;
+        Daemon::run(config, sockets, uplink)
     }
 
     /// Starts a daemon on a port that is open already, and ignores the configuration's uplink.
@@ -58,9 +76,9 @@ impl Daemon {
         let dma = uplink.as_ref().and_then(Port::dma);
         let workers = Workers::start(config, mtu, uplink)?;
         let observer =
-            Observer { workers: workers.handles().to_vec(), started: Instant::now(), guests: Vec::new() };
-        let watch = sockets.watch();
-        let mut daemon = Daemon { watch, admin: None, sessions: Vec::new(), observer, workers };
+            Observer { workers: workers.handles().to_vec(), started: Instant::now(), guests: Arc::default() };
+        let (watch, ready) = (sockets.watch(), ready(config, &sockets));
+        let mut daemon = Daemon { watch, admin: None, sessions: Vec::new(), observer, workers, ready };
         let max_mtu = daemon.workers.path_mtu()?;
         // The workers know all guests before any can connect, so that no guest takes an address
         // that another one lists.
@@ -68,6 +86,7 @@ impl Daemon {
         let places = daemon.workers.add(config, &guests)?;
         for ((guest, place), (rdma, net)) in guests.iter().zip(places).zip(sockets.guests) {
             // Only the worker of the uplink pins guest memory for it.
+            let sockets = [&rdma, &net].into_iter().flatten().map(Arc::downgrade).collect();
             let dma = dma.as_ref().filter(|_| place.number == 0).map(Dma::of_another);
             let rdma = rdma.map(|socket| {
                 let function = RdmaFunction::new(place.worker.clone(), place.device, config, guest, max_mtu);
@@ -82,11 +101,14 @@ impl Daemon {
             let sessions = [rdma.transpose().with_context(context)?, net.transpose().with_context(context)?];
             let presence = sessions.each_ref().map(|session| session.as_ref().map(Session::presence));
             let is_beside = guest.is_beside;
-            daemon.observer.guests.push(Observed { name: guest.name.clone(), place, presence, is_beside });
+            let (name, config) = (guest.name.clone(), Arc::new(guest.clone()));
+            daemon.observer.add(Observed { name, config, place, presence, sockets, is_beside });
             daemon.sessions.extend(sessions.into_iter().flatten());
         }
-        if let Some(listener) = sockets.admin {
-            daemon.admin = Some(Admin::start(listener, daemon.observer.clone()).context("admin socket")?);
+        if !sockets.admin.is_empty() {
+            let (observer, config) = (daemon.observer.clone(), Arc::new(config.clone()));
+            let service = Service { observer, config, is_draining: Arc::default() };
+            daemon.admin = Some(Admin::start(sockets.admin, service).context("admin socket")?);
         }
         Ok(daemon)
     }
@@ -98,12 +120,14 @@ impl Daemon {
     pub fn stats(&self) -> Result<Stats, Stopped> {
         self.observer.stats()
     }
+
+    /// Returns a line that says what the daemon serves: version, sockets, uplink and size.
+    pub fn ready(&self) -> &str {
+        &self.ready
+    }
 }
 
-/// Returns a line that says what a started daemon of this configuration serves.
-///
-/// It names version, sockets, uplink and size.
-pub fn ready(config: &Config) -> String {
+fn ready(config: &Config, sockets: &Sockets) -> String {
     let show = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let guests = config.guests.iter().map(|guest| {
         let sockets =
@@ -112,8 +136,11 @@ pub fn ready(config: &Config) -> String {
         format!("guest {} ({})", guest.name, sockets.collect::<Vec<_>>().join(", "))
     });
     let uplink = config.uplink.as_ref().map_or("no uplink".to_owned(), |device| format!("uplink {device}"));
-    let admin =
-        show(&config.admin).map_or("no admin socket".to_owned(), |path| format!("admin socket {path}"));
+    let admin = sockets.admin.iter().map(|(listener, rights)| {
+        let name = if *rights == Rights::Observe { "observe" } else { "admin" };
+        format!("{name} socket {}", listener.path().display())
+    });
+    let admin = admin.reduce(|all, next| format!("{all}, {next}")).unwrap_or("no admin socket".into());
     let workers = match config.workers {
         1 => "1 worker".to_owned(),
         several => format!("{several} workers"),
@@ -173,7 +200,8 @@ type OneSocket = Option<Arc<Listener>>;
 
 /// All sockets of the configuration.
 struct Sockets {
-    admin: OneSocket,
+    /// The admin sockets, each with what its clients may do.
+    admin: Vec<(Arc<Listener>, Rights)>,
     /// For each of [`Config::resolved_guests`]: the sockets of its RDMA and of its Ethernet
     /// function.
     guests: Vec<(OneSocket, OneSocket)>,
@@ -181,8 +209,12 @@ struct Sockets {
 
 impl Sockets {
     fn claim(config: &Config) -> Result<Sockets> {
-        let admin = config.admin.as_ref().map(|path| Listener::claim(path, &SocketAccess::private()));
-        let admin = admin.transpose().context("admin")?.map(Arc::new);
+        let mut admin = Vec::new();
+        for (key, path, rights) in doors(config) {
+            if let Some(path) = path.filter(|path| path.as_os_str() != Config::NO_SOCKET) {
+                admin.push((claim_door(path, rights).context(key)?, rights));
+            }
+        }
         let guests = config.resolved_guests();
         let guests = guests.iter().map(|guest| {
             let claim = |key, path: &Option<PathBuf>| {
@@ -196,14 +228,51 @@ impl Sockets {
         Ok(Sockets { admin, guests: guests.collect::<Result<_>>()? })
     }
 
+    /// Claims the usual admin sockets where the configuration names none.
+    ///
+    /// They are a convenience. Where their directory is missing, or another daemon has them, this
+    /// one goes without.
+    fn claim_usual(&mut self, config: &Config) {
+        for (key, path, rights) in doors(config) {
+            let usual = Path::new(if rights == Rights::Observe { OBSERVE } else { ADMIN });
+            if path.is_some() || !usual.parent().is_some_and(Path::is_dir) {
+                continue;
+            }
+            match claim_door(usual, rights) {
+                Ok(listener) => self.admin.push((listener, rights)),
+                Err(error) => log::info!("there is no {key} socket at its usual place: {error:#}"),
+            }
+        }
+    }
+
     /// Starts the thread that binds sockets again after their files were deleted.
     fn watch(&self) -> Option<SocketWatch> {
         let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]);
-        let all = of_guests.chain([&self.admin]).flatten().map(Arc::downgrade);
+        let all =
+            of_guests.flatten().chain(self.admin.iter().map(|(listener, _)| listener)).map(Arc::downgrade);
         SocketWatch::start(all.collect())
             .inspect_err(|error| log::warn!("sockets whose files are deleted are not made again: {error:#}"))
             .ok()
     }
+}
+
+/// Returns the admin sockets of the configuration: key, path, and what clients may do.
+fn doors(config: &Config) -> [(&'static str, Option<&PathBuf>, Rights); 2] {
+    [
+        ("admin", config.admin.as_ref(), Rights::Administer),
+        ("observe", config.observe.as_ref(), Rights::Observe),
+    ]
+}
+
+/// Claims an admin socket.
+fn claim_door(path: &Path, rights: Rights) -> Result<Arc<Listener>> {
+    if rights == Rights::Administer {
+        return Listener::claim(path, &SocketAccess::private()).map(Arc::new);
+    }
+    let access = SocketAccess::of_directory(path);
+    let own = SocketAccess { group: None, ..access.clone() };
+    // Only root gives files to any group.
+    Listener::claim(path, &access).or_else(|_| Listener::claim(path, &own)).map(Arc::new)
 }
 
 impl Drop for Daemon {

@@ -12,6 +12,7 @@
 //! | [`vrdma_wire`] | what do two NICs exchange on the wire? |
 //! | [`vrdma_transport`] | what does a queue pair do? No I/O, clock, or unsafe code |
 //! | [`dpdk_sys`] | how are functions of the installed libdpdk called? |
+//! | [`vrdma_admin`] | how do administrators talk to the daemon? |
 //! | `vrdma_backend` | the daemon: the only crate that touches the world |
 //! | `vrdma_verbs` | the guest driver's data path, for the provider and for tests |
 //! | `vrdma_guest` | a guest without a VM, for `vrdma-perf` and for tests |
@@ -29,7 +30,7 @@
 //! * threads that interrupt front-ends whose eventfds are slow to signal (`queue::call`), one for
 //!   each function.
 //! * a thread that frees what takes long to free (`memory`).
-//! * a thread for the admin socket (`admin`).
+//! * a thread for the admin sockets (`admin`).
 //!
 //! The modules in short:
 //!
@@ -67,7 +68,8 @@
 //! * `config/` reads flags and the configuration file, and refuses settings that make no sense.
 //! * `daemon.rs` claims the sockets, opens the uplink, and starts workers, sessions and admin
 //!   thread.
-//! * `stats.rs` collects the counters that an operator can see. `admin.rs` serves the admin socket.
+//! * `stats.rs` collects the counters that an operator can see.
+//! * `admin.rs` serves the admin sockets. `admin/` has their clients, and answers what they ask.
 //! * `allocator.rs` (*unsafe*) places large allocations so that the kernel can use huge pages.
 //! * `panics.rs` decides whether a panic ends the process, or only the guests that the step had
 //!   changed (docs/design/panics.md).
@@ -110,6 +112,7 @@
 //! * `device/quota.rs` counts objects against the guest's limits. `device/counters.rs` counts
 //!   events that the engine does not count.
 //! * `device/queues.rs` maps virtqueue numbers to their purposes.
+//! * `device/failures.rs` keeps the last errors of QPs, for the operator.
 //! * `device/outputs.rs` receives completions and events from the engine, and writes CQEs.
 //! * `device/outputs/notifications.rs` notifies guests of new CQEs and events, if they asked for
 //!   it.
@@ -193,6 +196,7 @@
 //!   regions and CQs that were translated for a new memory table.
 //! * `worker/failures.rs` moves QPs to ERR after their CQ failed. `worker/broken.rs` ends the
 //!   guests of a step that panicked.
+//! * `worker/view.rs` shows operators the worker and the objects of its guests.
 //! * `worker/release.rs` makes answers wait until the uplink's driver has released pinned guest
 //!   memory. `worker/pending_release.rs` defines such a wait.
 //! * `worker/uplink.rs` connects engine, switch and port. `worker/sinks.rs` is the switch's view

@@ -7,7 +7,7 @@ use signal_hook::iterator::Signals;
 use std::io::{ErrorKind, Write};
 use vrdma_backend::allocator::Allocator;
 use vrdma_backend::config::{Args, Config};
-use vrdma_backend::daemon::{self, Daemon};
+use vrdma_backend::daemon::Daemon;
 use vrdma_backend::{logger, panics};
 
 #[global_allocator]
@@ -34,9 +34,8 @@ fn run(args: &Args) -> Result<()> {
     panics::end_the_process();
     raise_file_limit();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let ready = daemon::ready(&config);
-    let daemon = Daemon::start(config)?;
-    log::info!("{ready}");
+    let daemon = Daemon::start_program(&config)?;
+    log::info!("{}", daemon.ready());
     for signal in signals.forever() {
         if signal != SIGHUP {
             log::info!("stopping on signal {signal}");

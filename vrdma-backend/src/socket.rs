@@ -18,6 +18,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
@@ -44,6 +45,8 @@ pub struct Listener {
     /// that is.
     gate: OwnedFd,
     refusals: Mutex<RateLimit>,
+    /// Whether nobody new may connect.
+    is_closed: AtomicBool,
     /// Limits messages about what happened to the file.
     changes: Mutex<RateLimit>,
     bound: Mutex<Bound>,
@@ -70,6 +73,14 @@ impl SocketAccess {
     /// Returns the access for this process's own user and root only.
     pub fn private() -> SocketAccess {
         SocketAccess { mode: Mode(0o600), owner: None, group: None, users: Vec::new() }
+    }
+
+    /// Returns the access for the group of the socket's directory.
+    ///
+    /// Without such a directory the group is that of this process.
+    pub fn of_directory(path: &Path) -> SocketAccess {
+        let group = fs::metadata(directory_of(path)).ok().map(|found| found.gid());
+        SocketAccess { mode: Mode(0o660), group, ..SocketAccess::private() }
     }
 
     /// Returns the access for a guest's VMM.
@@ -113,6 +124,7 @@ impl Listener {
             access: access.clone(),
             gate,
             refusals: Mutex::default(),
+            is_closed: AtomicBool::new(false),
             changes: Mutex::default(),
             bound: Mutex::new(Bound { listener, file, lock }),
         })
@@ -168,6 +180,11 @@ impl Listener {
         &self.path
     }
 
+    /// Sets whether nobody new may connect. Connections that are there stay.
+    pub fn close_to_new(&self, is_closed: bool) {
+        self.is_closed.store(is_closed, Ordering::Relaxed);
+    }
+
     /// Accepts the next connection, as a blocking stream.
     ///
     /// Connections of users who may not connect are closed and logged.
@@ -177,6 +194,11 @@ impl Listener {
     pub fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.bound.lock().expect(NO_PANIC).listener.accept()?;
         stream.set_nonblocking(false)?;
+        if self.is_closed.load(Ordering::Relaxed) {
+            let text = || format!("{}: a process is refused: the daemon drains", self.path.display());
+            self.refusals.lock().expect(NO_PANIC).warn(text);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         if self.access.users.is_empty() {
             return Ok(stream);
         }

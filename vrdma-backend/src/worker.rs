@@ -49,11 +49,13 @@ mod streams;
 mod sync;
 mod turns;
 mod uplink;
+mod view;
 mod watch;
 mod workers;
 
 pub use execution::{CommandError, Job, Order};
 pub use handle::WorkerHandle;
+pub use view::WorkerAccount;
 pub use workers::{GuestPlacement, Workers};
 
 use crate::device::objects::CqUser;
@@ -75,6 +77,7 @@ use polling::Polling;
 use second_look::SecondLook;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use turns::Turns;
 use vmm_sys_util::epoll::Epoll;
 use vmm_sys_util::event::EventConsumer;
@@ -130,6 +133,8 @@ pub struct Worker {
     clock: (transport::Instant, u32),
     polling: Polling,
     stop: bool,
+    /// Whether guests may make no QPs and iWARP connections, because the daemon is to end.
+    pub is_draining: bool,
     /// Requests copied out of a channel.
     fetched: Box<Fetched>,
     sges: Vec<Sge>,
@@ -139,8 +144,14 @@ pub struct Worker {
     requests: u64,
     /// Number of times that the worker slept.
     sleeps: u64,
+    /// The time that it slept until it was woken.
+    asleep: Duration,
     /// Rounds since the last second look.
     turns: u32,
+    /// Rounds with work.
+    busy_turns: u64,
+    /// Rounds without work.
+    idle_turns: u64,
 }
 
 #[derive(Debug)]

@@ -68,9 +68,14 @@ pub struct Keys {
     /// info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<LogLevel>,
-    /// Socket that answers `stats` with counters in JSON
+    /// Socket of administrators, who may change what they like, for vrdma-ctl; none: no socket
+    /// [default: /run/vrdma/admin, if that can be]
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
+    /// Socket of observers, who may only look, for vrdma-ctl; none: no socket. The group of its
+    /// directory may connect [default: /run/vrdma/observe, if that can be]
+    #[arg(long, value_name = "PATH")]
+    pub observe: Option<PathBuf>,
     /// Completion vectors of each guest; each has an event virtqueue [default: 2]
     #[arg(long, value_name = "N")]
     pub comp_vectors: Option<u16>,

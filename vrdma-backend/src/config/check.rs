@@ -116,9 +116,14 @@ impl Config {
             "no guest: give --guest name=NAME,socket=PATH,mac=MAC, or [[guest]] in a file"
         );
         let (mut names, mut sockets, mut macs) = (HashSet::new(), HashMap::new(), HashMap::new());
-        if let Some(path) = &self.admin {
-            check_socket("admin", path)?;
-            sockets.insert(path, "admin".to_owned());
+        for (key, path) in [("admin", &self.admin), ("observe", &self.observe)] {
+            let Some(path) = path.as_ref().filter(|path| path.as_os_str() != Config::NO_SOCKET) else {
+                continue;
+            };
+            check_socket(key, path)?;
+            if let Some(other) = sockets.insert(path, key.to_owned()) {
+                bail!("{key} = {}: it is there twice, also as {other}", path.display());
+            }
         }
         for guest in &self.guests {
             let name = &guest.name;

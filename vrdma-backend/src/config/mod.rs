@@ -22,6 +22,7 @@ pub use access::{Group, Mode, User};
 pub use args::{Args, Keys};
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
+pub use plain::{plain, unknown};
 pub use tcp::Tcp;
 pub use words::HostAddress;
 #[cfg(test)]
@@ -42,8 +43,12 @@ use words::numbers;
 pub struct Config {
     /// The log level. Without it `RUST_LOG` decides. Without both it is info.
     pub log: Option<LogLevel>,
-    /// Socket that answers `stats`.
+    /// Socket of those who administer the daemon ([`Config::NO_SOCKET`]: none). Without it,
+    /// [`vrdma_admin::ADMIN`] if that can be.
     pub admin: Option<PathBuf>,
+    /// Socket of those who look at the daemon ([`Config::NO_SOCKET`]: none). Without it,
+    /// [`vrdma_admin::OBSERVE`] if that can be.
+    pub observe: Option<PathBuf>,
     /// Mode of guests' sockets.
     pub socket_mode: Option<Mode>,
     /// User of guests' sockets.
@@ -90,6 +95,9 @@ pub struct Config {
     /// The guests.
     #[serde(rename = "guest", deserialize_with = "guest::guests")]
     pub guests: Vec<GuestConfig>,
+    /// The file from which it was read.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
 }
 
 /// How long the worker polls without work before it sleeps.
@@ -106,6 +114,7 @@ impl Default for Config {
         Config {
             log: None,
             admin: None,
+            observe: None,
             socket_mode: None,
             socket_owner: None,
             socket_group: None,
@@ -127,6 +136,7 @@ impl Default for Config {
             tcp_between_guests: false,
             limits: GuestLimits::default(),
             guests: Vec::new(),
+            file: None,
         }
     }
 }
@@ -139,6 +149,8 @@ impl Config {
     pub const MAX_WORKERS: u16 = 32;
     /// Longest `tcp_keepalive` in seconds. The kernel accepts no more.
     pub const MAX_KEEPALIVE: u16 = i16::MAX as u16;
+    /// What stands for no socket, in the place of an admin socket's path.
+    pub const NO_SOCKET: &str = "none";
     /// Most entries of a virtqueue.
     pub const MAX_QUEUE_SIZE: u16 = 1024;
 
@@ -158,6 +170,7 @@ impl Config {
         keys.extend(flags.clone());
         let mut config: Config = keys.try_into()?;
         config.guests.extend(args.guest.iter().cloned());
+        config.file = args.config.clone();
         config.check().map_err(|error| match &file {
             Some(file) => file.locate(error, &flags),
             None => error,

@@ -7,6 +7,7 @@ pub mod clock;
 mod context;
 pub mod counters;
 mod cq;
+pub mod failures;
 pub mod moderation;
 mod mr;
 pub mod objects;
@@ -23,6 +24,7 @@ use crate::memory::{GuestMemory, PinGate};
 use crate::queue::event::EventQueue;
 use ah::AhTable;
 use counters::{DeviceCounters, ObjectCounts};
+use failures::Failures;
 use objects::{Cq, UserContext};
 use queues::Events;
 use quota::Quota;
@@ -60,6 +62,8 @@ pub struct Device {
     pub pin_gate: Arc<PinGate>,
     /// Counters of events.
     pub counters: DeviceCounters,
+    /// The last errors of its QPs. They stay when the driver is gone: numbers are not soon reused.
+    pub failures: Failures,
 }
 
 impl Device {
@@ -79,6 +83,7 @@ impl Device {
             quota: Quota::default(),
             pin_gate: Arc::default(),
             counters: DeviceCounters::default(),
+            failures: Failures::default(),
             limits,
         };
         drop(device.reset());

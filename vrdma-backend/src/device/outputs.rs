@@ -12,6 +12,7 @@ use crate::ratelimit::RateLimit;
 use crate::translate::cqe::CqeWords;
 use crate::translate::event::AsyncEvent;
 use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WcStatus};
+use vrdma_wire::num::Qpn;
 
 /// All devices of a worker, and the output for them.
 #[derive(Debug, Default)]
@@ -152,6 +153,14 @@ impl Outputs {
         false
     }
 
+    /// Notes that a request failed, and takes loans back as [`Outputs::take_loans_back`] does.
+    #[cold]
+    fn request_failed(&mut self, id: DeviceId, qpn: Qpn, status: WcStatus) -> bool {
+        let now = self.clock.now();
+        self.device(id).failures.completed(now, qpn, status);
+        self.take_loans_back(id)
+    }
+
     /// Returns whether a device has to end.
     pub fn is_ending(&self, id: DeviceId) -> bool {
         self.broken.iter().any(|(_, devices)| devices.contains(&id))
@@ -259,7 +268,9 @@ impl Sink for Outputs {
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
         #[cfg(feature = "hooks")]
         crate::hooks::guest_step(&self.device(id).guest.name);
-        if completion.status != WcStatus::Success && !self.take_loans_back(id) {
+        if completion.status != WcStatus::Success
+            && !self.request_failed(id, completion.qpn, completion.status)
+        {
             return;
         }
         let CqeWords([first, second, third, last]) = CqeWords::new(completion);
@@ -270,6 +281,8 @@ impl Sink for Outputs {
     fn event(&mut self, id: DeviceId, event: Event) {
         #[cfg(feature = "hooks")]
         crate::hooks::guest_step(&self.device(id).guest.name);
+        let now = self.clock.now();
+        self.device(id).failures.happened(now, event);
         if self.take_loans_back(id) {
             self.async_event(id, event.into());
         }

@@ -34,11 +34,13 @@ impl Worker {
             let busy = self.turn();
             cycles::end_turn(busy);
             if busy {
+                self.busy_turns += 1;
                 self.polling.stop();
                 idle_turns = 0;
                 continue;
             }
             let _idle = cycles::enter(Stage::Idle);
+            self.idle_turns += 1;
             idle_turns = idle_turns.saturating_add(1);
             let spins = if self.polling.is_brief() { PROMPT } else { SPINS };
             if idle_turns < spins || self.polling.is_endless() {
@@ -66,7 +68,9 @@ impl Worker {
             }
             Pause::Sleep => {
                 let woken = self.sleep();
-                self.polling.slept(Instant::now(), woken);
+                let end = Instant::now();
+                self.asleep += end - now;
+                self.polling.slept(end, woken);
                 *idle_turns = 0;
             }
         }

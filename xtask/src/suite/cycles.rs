@@ -27,6 +27,7 @@ pub const CRATES: &[&str] = &[
     "dpdk-sys",
     "vrdma-admin",
     "vrdma-backend",
+    "vrdma-ctl",
     "guest-driver/verbs",
     "guest-driver/provider",
     "vrdma-perf",

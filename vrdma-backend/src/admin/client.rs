@@ -1,0 +1,276 @@
+//! A client of the admin sockets. Nothing that it does, or does not do, makes another one wait.
+//!
+//! A client speaks varlink, or has one line as its request. Its first byte tells which.
+
+use super::methods::{Answer, Rights, answer, answer_line};
+use super::service::Service;
+use crate::session::retry;
+use rustix::event::{PollFd, PollFlags};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use vrdma_admin::{Call, Fault, Frames, Reply};
+
+/// How long a client may take to send the rest of a request, or to read more of its answer. After
+/// that it is dropped.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum length of a line in bytes.
+const MAX_LINE: usize = 256;
+/// Maximum length of a varlink message in bytes.
+const MAX_MESSAGE: usize = 64 << 10;
+/// Bytes that are read at once.
+const CHUNK: usize = 4096;
+/// A client rests for this many times the time that its last request took.
+///
+/// So a client that asks without end takes at most a ninth of the thread, and of the workers that
+/// it asks about.
+const REST: u32 = 8;
+
+/// A connected client.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    rights: Rights,
+    frames: Frames,
+    /// Whether the client speaks varlink; `None` until its first byte has come.
+    is_varlink: Option<bool>,
+    /// Whether the client sends nothing more.
+    ended: bool,
+    /// Whether a whole request may be among the bytes that have come.
+    may_have_request: bool,
+    /// The part of the answer that is still to be sent.
+    answer: Vec<u8>,
+    /// A call that is answered again and again.
+    subscription: Option<Subscription>,
+    /// Whether to close the connection after the answer.
+    closes: bool,
+    /// When the client is dropped, if nothing moves until then.
+    until: Option<Instant>,
+    /// When its next request may be served.
+    rests_until: Instant,
+    /// When it connected, or its last request came.
+    active: Instant,
+}
+
+/// A call that is answered again and again, until the client leaves.
+#[derive(Debug)]
+struct Subscription {
+    call: Call,
+    interval: Duration,
+    due: Instant,
+}
+
+impl Client {
+    /// Takes a connection.
+    ///
+    /// # Errors
+    /// The system refuses to make it non-blocking.
+    pub fn new(stream: UnixStream, rights: Rights) -> io::Result<Client> {
+        stream.set_nonblocking(true)?;
+        let now = Instant::now();
+        Ok(Client {
+            stream,
+            rights,
+            frames: Frames::new(MAX_MESSAGE),
+            is_varlink: None,
+            ended: false,
+            may_have_request: false,
+            answer: Vec::new(),
+            subscription: None,
+            closes: false,
+            until: None,
+            rests_until: now,
+            active: now,
+        })
+    }
+
+    /// Returns a value that is the least for the client that matters least.
+    ///
+    /// That is the one that has been silent for the longest time. Clients that are about to get an
+    /// answer matter more.
+    pub fn weight(&self) -> (bool, bool, Instant) {
+        (self.subscription.is_some(), !self.answer.is_empty(), self.active)
+    }
+
+    /// Returns what to wait for; `None` while the client rests.
+    pub fn wants(&self, now: Instant) -> Option<PollFd<'_>> {
+        if !self.answer.is_empty() {
+            return Some(PollFd::new(&self.stream, PollFlags::OUT));
+        }
+        let reads = !self.ended && !self.may_have_request && now >= self.rests_until;
+        reads.then(|| PollFd::new(&self.stream, PollFlags::IN))
+    }
+
+    /// Returns when something is to be done, whether the client does something or not.
+    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+        let is_free = self.answer.is_empty();
+        let due = self.subscription.as_ref().filter(|_| is_free).map(|each| each.due);
+        let rests = is_free && (self.may_have_request || now < self.rests_until);
+        [self.until, due, rests.then_some(self.rests_until)].into_iter().flatten().min()
+    }
+
+    /// Continues without blocking. Returns false if the client is finished.
+    pub fn step(&mut self, service: &Service) -> bool {
+        // An error of the connection means that the client is gone.
+        self.go_on(service).unwrap_or(false)
+    }
+
+    fn go_on(&mut self, service: &Service) -> io::Result<bool> {
+        let now = Instant::now();
+        if !self.write(now)? {
+            return Ok(self.until.is_none_or(|until| now < until));
+        }
+        if self.closes {
+            return Ok(false);
+        }
+        self.publish(service, now);
+        if now >= self.rests_until && self.answer.is_empty() {
+            if !self.may_have_request && !self.ended {
+                self.read()?;
+            }
+            self.serve(service);
+        }
+        if !self.write(now)? {
+            return Ok(true);
+        }
+        let is_over = self.ended && !self.may_have_request && self.subscription.is_none();
+        if self.closes || is_over {
+            return Ok(false);
+        }
+        Ok(self.until.is_none_or(|until| now < until))
+    }
+
+    /// Sends what it can of the answer. Returns whether all of it is sent.
+    fn write(&mut self, now: Instant) -> io::Result<bool> {
+        let mut sent = 0;
+        while sent < self.answer.len() {
+            match at_once(|| self.stream.write(&self.answer[sent..]))? {
+                Some(count) => sent += count,
+                None => break,
+            }
+        }
+        if sent != 0 {
+            self.answer.drain(..sent);
+            self.until = (!self.answer.is_empty()).then_some(now + PATIENCE);
+        }
+        Ok(self.answer.is_empty())
+    }
+
+    /// Answers a subscription once more, if that is due.
+    fn publish(&mut self, service: &Service, now: Instant) {
+        let Some(each) = self.subscription.as_mut().filter(|each| now >= each.due) else { return };
+        // Answers that were missed meanwhile are left out.
+        each.due = (each.due + each.interval).max(now);
+        let reply = match answer(service, &each.call, self.rights) {
+            Ok(Answer::Once(reply) | Answer::Each(reply, _)) => Reply { continues: true, ..reply },
+            Err(fault) => {
+                self.subscription = None;
+                Reply::fault(&fault)
+            }
+        };
+        self.send(&reply.emit());
+    }
+
+    fn send(&mut self, answer: &[u8]) {
+        self.answer.extend_from_slice(answer);
+        self.until = Some(Instant::now() + PATIENCE);
+    }
+
+    /// Reads what has come.
+    fn read(&mut self) -> io::Result<()> {
+        let mut bytes = [0; CHUNK];
+        let Some(count) = at_once(|| self.stream.read(&mut bytes))? else { return Ok(()) };
+        self.ended = count == 0;
+        self.may_have_request = true;
+        self.frames.add(&bytes[..count]);
+        if self.is_varlink.is_none() {
+            self.is_varlink = bytes[..count].first().map(|byte| *byte == b'{');
+        }
+        Ok(())
+    }
+
+    /// Serves the next request, if it is there as a whole.
+    fn serve(&mut self, service: &Service) {
+        if !self.may_have_request {
+            return;
+        }
+        let start = Instant::now();
+        let served = match self.is_varlink {
+            Some(true) => self.serve_message(service),
+            Some(false) => self.serve_line(service),
+            None => false,
+        };
+        if served {
+            self.active = start;
+            self.rests_until = start + start.elapsed() * (1 + REST);
+        } else {
+            self.may_have_request = false;
+            let is_within = self.frames.waiting() != 0 && self.subscription.is_none();
+            self.until = is_within.then(|| self.until.unwrap_or(start + PATIENCE));
+        }
+    }
+
+    fn serve_line(&mut self, service: &Service) -> bool {
+        let bytes = self.frames.bytes();
+        let is_whole = bytes.contains(&b'\n') || bytes.len() >= MAX_LINE || self.ended;
+        if is_whole {
+            let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            let answer = answer_line(service, &line[..line.len().min(MAX_LINE)]);
+            self.closes = true;
+            self.send(answer.as_bytes());
+        }
+        is_whole
+    }
+
+    fn serve_message(&mut self, service: &Service) -> bool {
+        if self.subscription.is_some() {
+            // What follows is served after the last answer, and that is never. It may not grow.
+            self.closes = self.frames.waiting() > MAX_MESSAGE;
+            return false;
+        }
+        let message = match self.frames.next_message() {
+            Ok(None) => return false,
+            Ok(Some(message)) => message,
+            Err(error) => {
+                self.refuse(error.to_string());
+                return true;
+            }
+        };
+        self.until = None;
+        match Call::parse(&message) {
+            Ok(call) => self.call(service, call),
+            Err(error) => self.refuse(format!("no call of varlink: {error}")),
+        }
+        true
+    }
+
+    /// Refuses bytes after which nothing can be read any more.
+    fn refuse(&mut self, reason: String) {
+        self.send(&Reply::fault(&Fault::BadMessage { reason }).emit());
+        self.closes = true;
+    }
+
+    fn call(&mut self, service: &Service, call: Call) {
+        let reply = match answer(service, &call, self.rights) {
+            Ok(Answer::Each(reply, interval)) if call.more && !call.oneway => {
+                let due = Instant::now() + interval;
+                self.subscription = Some(Subscription { call, interval, due });
+                self.send(&Reply { continues: true, ..reply }.emit());
+                return;
+            }
+            Ok(Answer::Once(reply) | Answer::Each(reply, _)) => reply,
+            Err(fault) => Reply::fault(&fault),
+        };
+        if !call.oneway {
+            self.send(&reply.emit());
+        }
+    }
+}
+
+/// Calls a non-blocking function. Returns `None` if it would have to wait.
+fn at_once<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
+    match retry(call) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        result => result.map(Some),
+    }
+}
