@@ -251,7 +251,7 @@ pub mod user_tcp {
 }
 /// The inter-worker transport of RoCE packets.
 ///
-/// It is public so that `vrdma-perf near` can measure it alone.
+/// It is public so that `vrdma-perf workers` can measure it alone.
 pub mod packets {
     pub use crate::memory::{Extent, GuestMemory, MapOptions, MrMemory, PinGate, RegionSpec};
     pub use crate::port::Endpoint;

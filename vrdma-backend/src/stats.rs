@@ -107,7 +107,7 @@ pub struct WorkerStats {
     /// Inter-worker packets received from other engines.
     pub packets_received: u64,
     /// Inter-worker packets sent with a pinned region of its guest instead of a copy.
-    pub packets_lent: u64,
+    pub packets_pinned: u64,
     /// Inter-worker packets that found no room in the ring.
     pub packets_lost: u64,
     /// Buffers made for frames to other workers, each as long as the longest frame.
@@ -229,7 +229,7 @@ impl Part {
             uplink_received: count("uplink_received"),
             packets_sent: ports.sent,
             packets_received: ports.received,
-            packets_lent: ports.pinned,
+            packets_pinned: ports.pinned,
             packets_lost: ports.lost,
             buffers: count("buffers"),
             drop_spoofed: worker.spoofed(),

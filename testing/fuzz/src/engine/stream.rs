@@ -215,7 +215,7 @@ impl<'a> Lab<'a> {
             }
             4 => {
                 let (segment, length) = self.segment();
-                self.send_beyond_hole(&segment, length);
+                self.send_beyond_gap(&segment, length);
             }
             5 => {
                 let bytes = self.input.bytes(128).to_vec();
@@ -327,7 +327,7 @@ impl<'a> Lab<'a> {
             self.send(&segment, length);
             self.offer();
         } else {
-            self.send_beyond_hole(&segment, length);
+            self.send_beyond_gap(&segment, length);
         }
     }
 
@@ -338,7 +338,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Sends an FPDU of the peer that arrives before earlier data. It is placed, or kept as bytes.
-    fn send_beyond_hole(&mut self, segment: &Segment, length: usize) {
+    fn send_beyond_gap(&mut self, segment: &Segment, length: usize) {
         let fpdu = self.fpdu(segment, length);
         let before = self.memory.bytes();
         match self.engine.place_fpdu(self.device, self.qpn, &fpdu, &mut self.log) {
