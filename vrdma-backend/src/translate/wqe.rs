@@ -69,22 +69,13 @@ pub fn qpn(words: &RequestWords) -> Option<Qpn> {
     Qpn::new(header.object.get()).filter(|_| header.opcode != WrOpcode::SRQ_RECV.0)
 }
 
-/// A bit for each opcode whose requests name memory of a peer.
-const NAMES_MEMORY: u32 = 1 << WrOpcode::RDMA_WRITE.0
-    | 1 << WrOpcode::RDMA_WRITE_WITH_IMM.0
-    | 1 << WrOpcode::RDMA_READ.0
-    | 1 << WrOpcode::ATOMIC_CMP_AND_SWP.0
-    | 1 << WrOpcode::ATOMIC_FETCH_AND_ADD.0
-    | 1 << WrOpcode::ATOMIC_WRITE.0;
-
 /// Returns the key of the peer's memory that an unparsed request names, as a hint only.
 #[inline]
 pub fn rkey(words: &RequestWords) -> Option<Rkey> {
     let bytes = words.as_bytes();
     let header: &WqeHeader = view(bytes, 0);
-    let names_memory = NAMES_MEMORY.checked_shr(header.opcode.into()).unwrap_or(0) & 1 != 0;
     let body: &RdmaBody = view(bytes, unit::BODY_OFFSET as usize);
-    names_memory.then(|| Rkey(body.rkey.get()))
+    WrOpcode(header.opcode).names_memory().then(|| Rkey(body.rkey.get()))
 }
 
 /// Parses a request of `units` 64-byte units. `sges` is room for its elements.
@@ -117,7 +108,7 @@ fn general<'a>(bytes: &'a [u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<
     if matches!(opcode, WrOpcode::BIND_MW | WrOpcode::REG_MR | WrOpcode::FLUSH) {
         return without_payload(bytes, header, qpn);
     }
-    let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
+    let atomic = opcode.is_atomic();
     let recv = opcode == WrOpcode::RECV;
     if bits & flags::LIST != 0 {
         return queue_list(bytes, header, qpn, sges);
