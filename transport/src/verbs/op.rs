@@ -1,19 +1,22 @@
 //! The operations of send queues, one row each.
 //!
-//! Requester, responder and transport kinds ask the row. The effect of an operation on memory is in
+//! The row has all that requester, responder, transport kinds and counters have to know of an
+//! operation. The effect of an operation on memory is in
 //! [`execute`](crate::message::effect::execute). How it looks in packets is up to the transport
 //! kind.
 
+mod columns;
 mod effort;
-mod fields;
 mod placement;
+mod row;
 
+pub(crate) use columns::{Answer, DataDirection, Message, Receive, Services};
 pub use placement::{FlushScope, Placement};
 
 use crate::base::memory::Access;
-use crate::verbs::attr::QpType;
+use crate::verbs::counters::Counters;
 use crate::verbs::window::Bind;
-use vrdma_wire::num::{Imm, Mtu, Rkey};
+use vrdma_wire::num::{Imm, Rkey};
 
 /// The operation of a send request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -144,6 +147,8 @@ pub enum WcOpcode {
 pub(crate) struct Row {
     /// The operation that its completion reports.
     pub(crate) opcode: WcOpcode,
+    /// The counter of its requests that were executed.
+    pub(crate) counter: fn(&mut Counters) -> &mut u64,
     /// Direction of the payload.
     pub(crate) data: DataDirection,
     /// Length of its messages in bytes; `None` if any length is allowed.
@@ -162,6 +167,8 @@ pub(crate) struct Row {
     pub(crate) message: Message,
     /// Services that have the operation.
     pub(crate) services: Services,
+    /// Whether iWARP has it, at least without immediate data.
+    pub(crate) iwarp: bool,
     /// Whether the operation only concerns keys of the own device.
     ///
     /// It then begins when all requests before it have ended, and ends at once. The requests behind
@@ -170,68 +177,12 @@ pub(crate) struct Row {
     pub(crate) alone: bool,
 }
 
-/// Which services have an operation (IBTA table 38).
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Services {
-    /// Reliable connections only.
-    Reliable,
-    /// All connections.
-    Connected,
-    /// Connections and datagrams.
-    All,
-}
-
-/// Direction of the payload of an operation.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum DataDirection {
-    /// To the responder.
-    Out,
-    /// Back to the requester.
-    Back,
-}
-
-/// Which receives of the peer an operation takes.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Receive {
-    /// None.
-    Never,
-    /// One, which takes the payload.
-    Always,
-    /// One, if it has immediate data.
-    WithImm,
-}
-
-/// What a reliable responder answers.
-///
-/// `max_rd_atomic` limits how many answers other than acknowledges may be outstanding.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
-    /// An acknowledge, which may cover several requests.
-    Acknowledge,
-    /// A response with data. The request is executed when it is answered, and again when it is
-    /// repeated (IBTA 9.7.5.1.3).
-    Data,
-    /// A response, which returns the old value if the operation has one. The request is executed
-    /// once, and the old value is remembered.
-    Once,
-}
-
-/// The kind of message that has begun and not ended at its responder.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Message {
-    /// None: a request is one packet.
-    None,
-    /// A message into a receive.
-    Send,
-    /// A message into a region.
-    Write,
-}
-
 /// Rights that the elements of a receive have to give to a message.
 pub(crate) const OF_RECEIVES: Access = Access::LOCAL_WRITE;
 
 const SEND: Row = Row {
     opcode: WcOpcode::Send,
+    counter: |counters| &mut counters.sends,
     data: DataDirection::Out,
     length: None,
     local: Access::NONE,
@@ -241,11 +192,13 @@ const SEND: Row = Row {
     answer: Answer::Acknowledge,
     message: Message::Send,
     services: Services::All,
+    iwarp: true,
     alone: false,
 };
 
 const WRITE: Row = Row {
     opcode: WcOpcode::Write,
+    counter: |counters| &mut counters.writes,
     remote: Access::REMOTE_WRITE,
     receive: Receive::WithImm,
     message: Message::Write,
@@ -256,6 +209,7 @@ const WRITE: Row = Row {
 /// The row of READs. Responses are sent without their request: this row has all that they need.
 pub(crate) const READ: Row = Row {
     opcode: WcOpcode::Read,
+    counter: |counters| &mut counters.reads,
     data: DataDirection::Back,
     length: None,
     local: Access::LOCAL_WRITE,
@@ -265,11 +219,13 @@ pub(crate) const READ: Row = Row {
     answer: Answer::Data,
     message: Message::None,
     services: Services::Reliable,
+    iwarp: true,
     alone: false,
 };
 
 const COMPARE_SWAP: Row = Row {
     opcode: WcOpcode::CompareSwap,
+    counter: |counters| &mut counters.compare_swaps,
     length: Some(8),
     remote: Access::REMOTE_ATOMIC,
     unaligned: 7,
@@ -277,10 +233,12 @@ const COMPARE_SWAP: Row = Row {
     ..READ
 };
 
-const FETCH_ADD: Row = Row { opcode: WcOpcode::FetchAdd, ..COMPARE_SWAP };
+const FETCH_ADD: Row =
+    Row { opcode: WcOpcode::FetchAdd, counter: |counters| &mut counters.fetch_adds, ..COMPARE_SWAP };
 
 const ATOMIC_WRITE: Row = Row {
     opcode: WcOpcode::AtomicWrite,
+    counter: |counters| &mut counters.atomic_writes,
     length: Some(8),
     remote: Access::REMOTE_WRITE,
     unaligned: 7,
@@ -288,6 +246,7 @@ const ATOMIC_WRITE: Row = Row {
     answer: Answer::Once,
     message: Message::None,
     services: Services::Reliable,
+    iwarp: false,
     ..SEND
 };
 
@@ -297,13 +256,21 @@ const FLUSH_PERSISTENT: Row = flush(Access::FLUSH_PERSISTENT);
 const FLUSH_BOTH: Row = flush(Access::FLUSH);
 
 const fn flush(remote: Access) -> Row {
-    Row { opcode: WcOpcode::Flush, length: Some(0), remote, unaligned: 0, ..ATOMIC_WRITE }
+    Row {
+        opcode: WcOpcode::Flush,
+        counter: |counters| &mut counters.flush_requests,
+        length: Some(0),
+        remote,
+        unaligned: 0,
+        ..ATOMIC_WRITE
+    }
 }
 
 const SEND_INVALIDATE: Row = Row { services: Services::Reliable, ..SEND };
 
 const BIND_MW: Row = Row {
     opcode: WcOpcode::BindMw,
+    counter: |counters| &mut counters.binds,
     length: Some(0),
     receive: Receive::Never,
     message: Message::None,
@@ -312,9 +279,11 @@ const BIND_MW: Row = Row {
     ..SEND
 };
 
-const LOCAL_INVALIDATE: Row = Row { opcode: WcOpcode::LocalInvalidate, ..BIND_MW };
+const LOCAL_INVALIDATE: Row =
+    Row { opcode: WcOpcode::LocalInvalidate, counter: |counters| &mut counters.invalidations, ..BIND_MW };
 
-const REG_MR: Row = Row { opcode: WcOpcode::RegMr, ..BIND_MW };
+const REG_MR: Row =
+    Row { opcode: WcOpcode::RegMr, counter: |counters| &mut counters.registrations, ..BIND_MW };
 
 impl SendOp {
     /// Returns the properties of the operation.
@@ -338,51 +307,69 @@ impl SendOp {
             SendOp::RegMr { .. } => &REG_MR,
         }
     }
-}
 
-impl Row {
-    /// Returns the PSNs of a message (IBTA 9.7.3.2): those of its packets, or of its responses.
+    /// Returns the address and key in the peer's memory that the operation names.
     #[inline]
-    pub(crate) fn psns(&self, mtu: Mtu, message: u32) -> u32 {
-        mtu.packets(message)
+    pub(crate) fn remote(&self) -> Option<Remote> {
+        match *self {
+            SendOp::Send { .. }
+            | SendOp::SendInvalidate { .. }
+            | SendOp::BindMw(_)
+            | SendOp::LocalInvalidate { .. }
+            | SendOp::RegMr { .. } => None,
+            SendOp::Write { remote, .. }
+            | SendOp::Read { remote }
+            | SendOp::CompareSwap { remote, .. }
+            | SendOp::FetchAdd { remote, .. }
+            | SendOp::AtomicWrite { remote }
+            | SendOp::Flush { remote, .. } => Some(remote),
+        }
     }
 
-    /// Returns the PSNs of a segment of a message.
+    /// Returns the immediate data.
+    #[inline]
+    pub(crate) fn imm(&self) -> Option<Imm> {
+        match *self {
+            SendOp::Send { imm } | SendOp::Write { imm, .. } => imm,
+            SendOp::Read { .. }
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. }
+            | SendOp::AtomicWrite { .. }
+            | SendOp::Flush { .. }
+            | SendOp::SendInvalidate { .. }
+            | SendOp::BindMw(_)
+            | SendOp::LocalInvalidate { .. }
+            | SendOp::RegMr { .. } => None,
+        }
+    }
+
+    /// Returns the peer's key that the operation invalidates.
+    #[inline]
+    pub(crate) fn invalidates(&self) -> Option<Rkey> {
+        match *self {
+            SendOp::SendInvalidate { key } => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Whether the operation takes a receive of the peer.
+    #[inline]
+    pub(crate) fn takes_receive(&self) -> bool {
+        match self.row().receive {
+            Receive::Never => false,
+            Receive::Always => true,
+            Receive::WithImm => self.imm().is_some(),
+        }
+    }
+
+    /// Whether iWARP has the operation.
     ///
-    /// The PSNs of responses all belong to the request, which is the first segment (IBTA
-    /// 9.7.5.1.5).
+    /// Immediate data is a message of its own there, and takes a receive of its own. So there is no
+    /// SEND with immediate data.
     #[inline]
-    pub(crate) fn psns_of_segment(&self, mtu: Mtu, first: bool, length: u32, message: u32) -> u32 {
-        match self.data {
-            DataDirection::Out => mtu.packets(length),
-            DataDirection::Back if first => mtu.packets(message),
-            DataDirection::Back => 0,
-        }
-    }
-
-    /// Returns the PSNs of one packet.
-    #[inline]
-    pub(crate) fn psns_of_packet(&self, mtu: Mtu, message: u32) -> u32 {
-        match self.data {
-            DataDirection::Out => 1,
-            DataDirection::Back => mtu.packets(message),
-        }
-    }
-
-    /// Whether a service has the operation.
-    #[inline]
-    pub(crate) fn is_of(&self, service: QpType) -> bool {
-        match service {
-            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => true,
-            QpType::Uc => self.services != Services::Reliable,
-            QpType::Ud | QpType::Gsi => self.services == Services::All,
-        }
-    }
-
-    /// Whether the peer's answer is for this request alone.
-    #[inline]
-    pub(crate) fn has_response(&self) -> bool {
-        self.answer != Answer::Acknowledge
+    pub(crate) fn is_of_iwarp(&self) -> bool {
+        let row = self.row();
+        row.iwarp && (row.receive != Receive::Always || self.imm().is_none())
     }
 }
 
@@ -433,6 +420,15 @@ pub(crate) mod tests {
     fn rows_agree_with_themselves() {
         for op in ALL {
             let row = op.row();
+            let mut counters = Counters::ZERO;
+            row.count(&mut counters);
+            let counted: Vec<_> = counters.iter().filter(|counter| counter.1 != 0).collect();
+            assert!(matches!(counted[..], [(_, 1)]), "{op:?}: {counted:?}");
+            assert_eq!(
+                counters.atomics() == 1,
+                row.length == Some(8) && row.has_response(),
+                "{op:?}: atomics change 8 bytes and are answered"
+            );
             assert_eq!(op.remote().is_some(), row.remote != Access::NONE, "{op:?}: a place needs a right");
             assert_eq!(
                 row.local == Access::LOCAL_WRITE,

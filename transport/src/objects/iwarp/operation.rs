@@ -9,25 +9,6 @@ use vrdma_wire::iwarp::rdmap::{IMMEDIATE_LEN, Segment, SendPart, Tagged};
 use vrdma_wire::iwarp::request::{AtomicOp, AtomicRequest, ReadRequest};
 use vrdma_wire::num::{Imm, Rkey};
 
-/// Whether iWARP has an operation.
-///
-/// It has no SEND with immediate data: immediate data is a message of its own there, and takes a
-/// receive of its own.
-pub(crate) fn is_of_iwarp(op: &SendOp) -> bool {
-    match op {
-        SendOp::Send { imm } => imm.is_none(),
-        SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => false,
-        SendOp::Write { .. }
-        | SendOp::Read { .. }
-        | SendOp::CompareSwap { .. }
-        | SendOp::FetchAdd { .. }
-        | SendOp::SendInvalidate { .. }
-        | SendOp::BindMw(_)
-        | SendOp::LocalInvalidate { .. }
-        | SendOp::RegMr { .. } => true,
-    }
-}
-
 /// Returns the bytes of headers before the payload that `op` has in its segments.
 pub(crate) fn headers_before_payload(op: &SendOp) -> usize {
     if let SendOp::Write { .. } = op { TAGGED_LEN } else { UNTAGGED_LEN }
