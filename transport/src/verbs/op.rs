@@ -14,6 +14,7 @@ pub(crate) use columns::{Answer, DataDirection, Message, Receive, Services};
 pub use placement::{FlushScope, Placement};
 
 use crate::base::memory::Access;
+use crate::save::fields::same_fields;
 use crate::verbs::counters::Counters;
 use crate::verbs::window::Bind;
 use vrdma_wire::num::{Imm, Rkey};
@@ -372,6 +373,23 @@ impl SendOp {
         row.iwarp && (row.receive != Receive::Always || self.imm().is_none())
     }
 }
+
+same_fields!(SendOp, Operation {
+    Send { imm } = Send { imm },
+    Write { remote: Remote { addr, rkey }, imm } = Write { addr, rkey, imm },
+    Read { remote: Remote { addr, rkey } } = Read { addr, rkey },
+    CompareSwap { remote: Remote { addr, rkey }, compare, swap } = CompareSwap { addr, rkey, compare, swap },
+    FetchAdd { remote: Remote { addr, rkey }, add } = FetchAdd { addr, rkey, add },
+    AtomicWrite { remote: Remote { addr, rkey } } = AtomicWrite { addr, rkey },
+    Flush { remote: Remote { addr, rkey }, scope: FlushScope { placement, whole, length } } =
+        Flush { addr, rkey, placement, whole, length },
+    SendInvalidate { key } = SendInvalidate { key },
+    BindMw(Bind { rkey, new_rkey, lkey, access, addr, length }) =
+        BindMw { rkey, new_rkey, lkey, access, addr, length },
+    LocalInvalidate { key } = LocalInvalidate { key },
+    RegMr { key, access, iova, length, list, page_shift } =
+        RegMr { key, access, iova, length, list, page_shift },
+});
 
 #[cfg(test)]
 pub(crate) mod tests {
