@@ -295,7 +295,7 @@ pub use verbs::completion::{Arrival, Completion, Event, Sink, WcStatus};
 pub use verbs::counters::{Counters, MalformedFrames, PortCounters};
 pub use verbs::fast::MAX_PAGES;
 pub use verbs::limits::{Limits, ObjectCounts};
-pub use verbs::op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
+pub use verbs::op::{Atomic, FlushScope, Placement, Remote, SendOp, WcOpcode};
 pub use verbs::request::{
     Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvList, RecvRequest,
     SendRequest, Sge,

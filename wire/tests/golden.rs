@@ -124,8 +124,8 @@ impl<'a> Vector<'a> {
             "read_response_only" => Rc::ReadResponse(ReadPart::Only(self.aeth())),
             "ack" => Rc::Ack(self.aeth()),
             "atomic_ack" => Rc::AtomicAck(self.aeth(), self.number("original")),
-            "compare_swap" => Rc::CompareSwap(self.atomic()),
-            "fetch_add" => Rc::FetchAdd(self.atomic()),
+            "compare_swap" => Rc::Atomic(AtomicKind::CompareSwap, self.atomic()),
+            "fetch_add" => Rc::Atomic(AtomicKind::FetchAdd, self.atomic()),
             "atomic_write" => Rc::AtomicWrite(self.reth()),
             "flush" => {
                 let (plt, sel) = (self.number("plt"), self.number("sel"));

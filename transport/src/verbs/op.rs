@@ -17,7 +17,10 @@ use crate::base::memory::Access;
 use crate::save::fields::same_fields;
 use crate::verbs::counters::Counters;
 use crate::verbs::window::Bind;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::SeqCst;
 use vrdma_wire::num::{Imm, Rkey};
+use vrdma_wire::roce::AtomicKind;
 
 /// The operation of a send request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -39,22 +42,15 @@ pub enum SendOp {
         /// Source.
         remote: Remote,
     },
-    /// Compares the peer's 8 bytes with `compare`, and stores `swap` if they are equal. Returns the
-    /// previous value.
-    CompareSwap {
-        /// The 8 bytes, aligned.
-        remote: Remote,
-        /// Value to compare with.
-        compare: u64,
-        /// Value to store if equal.
-        swap: u64,
-    },
-    /// Adds to the peer's 8 bytes. Returns the previous value.
-    FetchAdd {
-        /// The 8 bytes, aligned.
-        remote: Remote,
-        /// Value to add, wrapping.
-        add: u64,
+    /// Replaces the peer's 8 bytes in one step. Returns the previous value.
+    Atomic {
+        /// Address of the 8 bytes, aligned.
+        addr: u64,
+        /// Key of the peer's region. (It and the address are fields because a [`Remote`] would make
+        /// each request larger.)
+        rkey: Rkey,
+        /// What replaces them.
+        op: Atomic,
     },
     /// Stores 8 bytes in the peer's memory at once, after all earlier messages (IBTA annex A19).
     AtomicWrite {
@@ -112,6 +108,23 @@ pub struct Remote {
     pub addr: u64,
     /// Key of the peer's region.
     pub rkey: Rkey,
+}
+
+/// What an atomic stores.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Atomic {
+    /// `swap` if the value is `compare`, and otherwise the value that is there.
+    CompareSwap {
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store if equal.
+        swap: u64,
+    },
+    /// The sum.
+    FetchAdd {
+        /// Value to add, wrapping.
+        add: u64,
+    },
 }
 
 /// The operation of a completed request (enum `ibv_wc_opcode`).
@@ -286,7 +299,45 @@ const LOCAL_INVALIDATE: Row =
 const REG_MR: Row =
     Row { opcode: WcOpcode::RegMr, counter: |counters| &mut counters.registrations, ..BIND_MW };
 
+impl Atomic {
+    /// Returns the atomic that a packet of this kind and with these values asks for.
+    #[inline]
+    pub(crate) fn of_packet(kind: AtomicKind, swap_or_add: u64, compare: u64) -> Atomic {
+        match kind {
+            AtomicKind::CompareSwap => Atomic::CompareSwap { compare, swap: swap_or_add },
+            AtomicKind::FetchAdd => Atomic::FetchAdd { add: swap_or_add },
+        }
+    }
+
+    /// Returns kind and values of its packet: the value to swap or add, and the value to compare
+    /// with.
+    #[inline]
+    pub(crate) fn in_packet(self) -> (AtomicKind, u64, u64) {
+        match self {
+            Atomic::CompareSwap { compare, swap } => (AtomicKind::CompareSwap, swap, compare),
+            Atomic::FetchAdd { add } => (AtomicKind::FetchAdd, add, 0),
+        }
+    }
+
+    /// Executes it, and returns the value before.
+    #[inline]
+    pub(crate) fn execute(self, word: &AtomicU64) -> u64 {
+        match self {
+            Atomic::CompareSwap { compare, swap } => {
+                word.compare_exchange(compare, swap, SeqCst, SeqCst).unwrap_or_else(|found| found)
+            }
+            Atomic::FetchAdd { add } => word.fetch_add(add, SeqCst),
+        }
+    }
+}
+
 impl SendOp {
+    /// Makes an atomic on the 8 bytes at `remote`.
+    #[inline]
+    pub const fn atomic(remote: Remote, op: Atomic) -> SendOp {
+        SendOp::Atomic { addr: remote.addr, rkey: remote.rkey, op }
+    }
+
     /// Returns the properties of the operation.
     #[inline]
     pub(crate) fn row(&self) -> &'static Row {
@@ -294,8 +345,8 @@ impl SendOp {
             SendOp::Send { .. } => &SEND,
             SendOp::Write { .. } => &WRITE,
             SendOp::Read { .. } => &READ,
-            SendOp::CompareSwap { .. } => &COMPARE_SWAP,
-            SendOp::FetchAdd { .. } => &FETCH_ADD,
+            SendOp::Atomic { op: Atomic::CompareSwap { .. }, .. } => &COMPARE_SWAP,
+            SendOp::Atomic { op: Atomic::FetchAdd { .. }, .. } => &FETCH_ADD,
             SendOp::AtomicWrite { .. } => &ATOMIC_WRITE,
             SendOp::Flush { scope, .. } => match scope.placement {
                 Placement::Global => &FLUSH_GLOBAL,
@@ -318,10 +369,9 @@ impl SendOp {
             | SendOp::BindMw(_)
             | SendOp::LocalInvalidate { .. }
             | SendOp::RegMr { .. } => None,
+            SendOp::Atomic { addr, rkey, .. } => Some(Remote { addr, rkey }),
             SendOp::Write { remote, .. }
             | SendOp::Read { remote }
-            | SendOp::CompareSwap { remote, .. }
-            | SendOp::FetchAdd { remote, .. }
             | SendOp::AtomicWrite { remote }
             | SendOp::Flush { remote, .. } => Some(remote),
         }
@@ -333,8 +383,7 @@ impl SendOp {
         match *self {
             SendOp::Send { imm } | SendOp::Write { imm, .. } => imm,
             SendOp::Read { .. }
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. }
+            | SendOp::Atomic { .. }
             | SendOp::AtomicWrite { .. }
             | SendOp::Flush { .. }
             | SendOp::SendInvalidate { .. }
@@ -378,8 +427,9 @@ same_fields!(SendOp, Operation {
     Send { imm } = Send { imm },
     Write { remote: Remote { addr, rkey }, imm } = Write { addr, rkey, imm },
     Read { remote: Remote { addr, rkey } } = Read { addr, rkey },
-    CompareSwap { remote: Remote { addr, rkey }, compare, swap } = CompareSwap { addr, rkey, compare, swap },
-    FetchAdd { remote: Remote { addr, rkey }, add } = FetchAdd { addr, rkey, add },
+    Atomic { addr, rkey, op: Atomic::CompareSwap { compare, swap } } =
+        CompareSwap { addr, rkey, compare, swap },
+    Atomic { addr, rkey, op: Atomic::FetchAdd { add } } = FetchAdd { addr, rkey, add },
     AtomicWrite { remote: Remote { addr, rkey } } = AtomicWrite { addr, rkey },
     Flush { remote: Remote { addr, rkey }, scope: FlushScope { placement, whole, length } } =
         Flush { addr, rkey, placement, whole, length },
@@ -408,8 +458,8 @@ pub(crate) mod tests {
         SendOp::Write { remote: PLACE, imm: None },
         SendOp::Write { remote: PLACE, imm: Some(Imm::from_bytes([1, 2, 3, 4])) },
         SendOp::Read { remote: PLACE },
-        SendOp::CompareSwap { remote: PLACE, compare: 1, swap: 2 },
-        SendOp::FetchAdd { remote: PLACE, add: 1 },
+        SendOp::atomic(PLACE, Atomic::CompareSwap { compare: 1, swap: 2 }),
+        SendOp::atomic(PLACE, Atomic::FetchAdd { add: 1 }),
         SendOp::AtomicWrite { remote: PLACE },
         flush(Placement::Global),
         flush(Placement::Persistent),
@@ -447,6 +497,10 @@ pub(crate) mod tests {
                 row.length == Some(8) && row.has_response(),
                 "{op:?}: atomics change 8 bytes and are answered"
             );
+            if let SendOp::Atomic { op, .. } = op {
+                let (kind, swap_or_add, compare) = op.in_packet();
+                assert_eq!(Atomic::of_packet(kind, swap_or_add, compare), op);
+            }
             assert_eq!(op.remote().is_some(), row.remote != Access::NONE, "{op:?}: a place needs a right");
             assert_eq!(
                 row.local == Access::LOCAL_WRITE,

@@ -10,7 +10,7 @@ use vrdma_abi::wqe::{
 use vrdma_abi::zerocopy::little_endian::U32;
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use vrdma_transport::{
-    Access, Bind, Destination, FlushScope, Payload, PdId, Placement, Queue, RecvRequest, Remote, SendOp,
+    Access, Atomic, Bind, Destination, FlushScope, Payload, PdId, Placement, Queue, RecvRequest, Remote, SendOp,
     SendRequest, Sge, SrqId,
 };
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey, Srqn};
@@ -151,8 +151,8 @@ fn operation<'a>(
         WrOpcode::RDMA_WRITE => send(SendOp::Write { remote, imm: None }),
         WrOpcode::RDMA_WRITE_WITH_IMM => send(SendOp::Write { remote, imm }),
         WrOpcode::RDMA_READ => send(SendOp::Read { remote }),
-        WrOpcode::ATOMIC_CMP_AND_SWP => send(SendOp::CompareSwap { remote, compare, swap }),
-        WrOpcode::ATOMIC_FETCH_AND_ADD => send(SendOp::FetchAdd { remote, add: compare }),
+        WrOpcode::ATOMIC_CMP_AND_SWP => send(SendOp::atomic(remote, Atomic::CompareSwap { compare, swap })),
+        WrOpcode::ATOMIC_FETCH_AND_ADD => send(SendOp::atomic(remote, Atomic::FetchAdd { add: compare })),
         WrOpcode::ATOMIC_WRITE => send(SendOp::AtomicWrite { remote }),
         WrOpcode::SEND_WITH_INV => send(SendOp::SendInvalidate { key: remote.rkey }),
         WrOpcode::LOCAL_INV => send(SendOp::LocalInvalidate { key: remote.rkey }),
@@ -433,7 +433,7 @@ mod tests {
         let mut room = Vec::new();
         let request = words(header(WrOpcode::ATOMIC_CMP_AND_SWP, 0, 1, 0), &parts);
         let Request::Send(_, None, request) = parse(&request, 1, &mut room) else { panic!() };
-        assert!(matches!(request.op, SendOp::CompareSwap { compare: 5, swap: 6, .. }));
+        assert!(matches!(request.op, SendOp::Atomic { op: Atomic::CompareSwap { compare: 5, swap: 6 }, .. }));
         let Payload::Sges([only]) = request.payload else { panic!() };
         assert_eq!(only.addr, 0x107);
     }
@@ -561,8 +561,9 @@ mod tests {
             assert_eq!(srqn.number(), 0x12_3456);
             match (request.op, request.payload) {
                 (SendOp::Send { imm: None }, Payload::Inline(data)) => assert_eq!(data, b"inline"),
-                (SendOp::CompareSwap { compare: 5, swap: 6, .. }, Payload::Sges([only]))
-                | (SendOp::Read { .. }, Payload::Sges([only])) => assert_eq!(only.addr, 0x107),
+                (
+                    SendOp::Atomic { op: Atomic::CompareSwap { compare: 5, swap: 6 }, .. }
+                    | SendOp::Read { .. }, Payload::Sges([only])) => assert_eq!(only.addr, 0x107),
                 (SendOp::Flush { scope, .. }, Payload::Sges([])) => assert_eq!(scope.length, 9),
                 other => panic!("{other:?}"),
             }

@@ -46,14 +46,21 @@ pub enum Rc {
     Ack(Aeth),
     /// Acknowledge of an atomic, with the value before the operation
     AtomicAck(Aeth, u64),
-    /// Compare and swap
-    CompareSwap(AtomicEth),
-    /// Fetch and add
-    FetchAdd(AtomicEth),
+    /// An atomic of 8 bytes
+    Atomic(AtomicKind, AtomicEth),
     /// ATOMIC WRITE: stores its payload, 8 bytes, at once
     AtomicWrite(Reth),
     /// FLUSH
     Flush(Feth, Reth),
+}
+
+/// What an atomic does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicKind {
+    /// Compare and swap
+    CompareSwap,
+    /// Fetch and add
+    FetchAdd,
 }
 
 /// A packet of an extended reliable connection (annex A14).
@@ -212,9 +219,13 @@ packets! {
         Rc(Rc::AtomicAck(aeth, original))
     },
     /// RC CmpSwap
-    RcCompareSwap 0x13 [atomic: AtomicEth::parse] => { Rc(Rc::CompareSwap(atomic)) },
+    RcCompareSwap 0x13 [atomic: AtomicEth::parse] => {
+        Rc(Rc::Atomic(AtomicKind::CompareSwap, atomic))
+    },
     /// RC FetchAdd
-    RcFetchAdd 0x14 [atomic: AtomicEth::parse] => { Rc(Rc::FetchAdd(atomic)) },
+    RcFetchAdd 0x14 [atomic: AtomicEth::parse] => {
+        Rc(Rc::Atomic(AtomicKind::FetchAdd, atomic))
+    },
     /// RC SEND Last with Invalidate
     RcSendLastInvalidate 0x16 [rkey: parse_ieth] => { Rc(Rc::Send(Last(SendTail::Invalidate(rkey)))) },
     /// RC SEND Only with Invalidate
@@ -349,7 +360,7 @@ impl Body {
                 aeth.put(w);
                 ext::put_atomic_ack(*original, w);
             }
-            Body::Rc(Rc::CompareSwap(atomic) | Rc::FetchAdd(atomic)) => atomic.put(w),
+            Body::Rc(Rc::Atomic(_, atomic)) => atomic.put(w),
             Body::Rc(Rc::Flush(feth, reth)) => {
                 feth.put(w);
                 reth.put(w);
@@ -383,7 +394,7 @@ impl Body {
             Body::Rc(Rc::ReadResponse(ReadPart::Middle)) => 0,
             Body::Rc(Rc::ReadResponse(_) | Rc::Ack(_)) => len::AETH,
             Body::Rc(Rc::AtomicAck(..)) => len::AETH + len::ATOMIC_ACK,
-            Body::Rc(Rc::CompareSwap(_) | Rc::FetchAdd(_)) => len::ATOMIC_ETH,
+            Body::Rc(Rc::Atomic(..)) => len::ATOMIC_ETH,
             Body::Rc(Rc::Flush(..)) => len::FETH + len::RETH,
             Body::Ud { imm, .. } => len::DETH + imm.map_or(0, |_| len::IMM),
             Body::Cnp => CNP_RESERVED.len(),
@@ -405,8 +416,7 @@ impl Body {
                 Rc::ReadRequest(_)
                 | Rc::Ack(_)
                 | Rc::AtomicAck(..)
-                | Rc::CompareSwap(_)
-                | Rc::FetchAdd(_)
+                | Rc::Atomic(..)
                 | Rc::Flush(..),
             )
             | Body::Cnp => payload == 0,
