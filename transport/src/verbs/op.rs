@@ -127,33 +127,34 @@ pub enum Atomic {
     },
 }
 
-/// The operation of a completed request (enum `ibv_wc_opcode`).
+/// The operation of a completed request, with the number of enum `ibv_wc_opcode`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum WcOpcode {
     /// SEND, with or without immediate data.
-    Send,
+    Send = 0,
     /// WRITE, with or without immediate data.
-    Write,
+    Write = 1,
     /// READ.
-    Read,
+    Read = 2,
     /// Compare and swap.
-    CompareSwap,
+    CompareSwap = 3,
     /// Fetch and add.
-    FetchAdd,
-    /// ATOMIC WRITE.
-    AtomicWrite,
-    /// FLUSH.
-    Flush,
+    FetchAdd = 4,
     /// A bind of a memory window.
-    BindMw,
+    BindMw = 5,
     /// An invalidation of a key of the own device.
-    LocalInvalidate,
-    /// A fast registration.
-    RegMr,
+    LocalInvalidate = 6,
+    /// FLUSH.
+    Flush = 8,
+    /// ATOMIC WRITE.
+    AtomicWrite = 9,
+    /// A fast registration, with the number of enum `ib_wc_opcode` of Linux.
+    RegMr = 10,
     /// A receive that took a SEND (or nothing, if it failed).
-    Recv,
+    Recv = 128,
     /// A receive that a WRITE with immediate data consumed.
-    RecvWriteImm,
+    RecvWriteImm = 129,
 }
 
 /// The properties of an operation, which all its requests share.
