@@ -124,11 +124,7 @@ pub(crate) fn execute<R: Region>(
             let moved = copy(there, here, segment.length);
             return moved.map(|()| None).map_err(|error| rejection(segment.row, error, Side::Destination));
         }
-        SendOp::CompareSwap { compare, swap, .. } => {
-            let exchange = |word: &AtomicU64| word.compare_exchange(compare, swap, SeqCst, SeqCst);
-            atomic(there, exchange)?.unwrap_or_else(|found| found)
-        }
-        SendOp::FetchAdd { add, .. } => atomic(there, |word| word.fetch_add(add, SeqCst))?,
+        SendOp::Atomic { op, .. } => atomic(there, |word| op.execute(word))?,
         SendOp::AtomicWrite { .. } => {
             let value = word(local)?;
             // A processor that sees this value also sees what was written before (IBTA annex A19).

@@ -433,12 +433,12 @@ impl<'a> Lab<'a> {
             2 => SendOp::Write { remote, imm: None },
             3 => SendOp::Write { remote, imm },
             4 => SendOp::Read { remote },
-            5 => SendOp::CompareSwap { remote, compare: 1, swap: 2 },
-            6 => SendOp::FetchAdd { remote, add: 3 },
+            5 => SendOp::atomic(remote, Atomic::CompareSwap { compare: 1, swap: 2 }),
+            6 => SendOp::atomic(remote, Atomic::FetchAdd { add: 3 }),
             7 => SendOp::SendInvalidate { key: remote.rkey },
             _ => SendOp::LocalInvalidate { key: Rkey(self.input.near(self.key)) },
         };
-        if matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+        if matches!(op, SendOp::Atomic { .. }) {
             length = 8;
         }
         let flags = self.input.byte();

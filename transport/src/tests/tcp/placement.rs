@@ -101,7 +101,7 @@ fn reading() -> (Net, End, [u32; 2]) {
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
     net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 4), a.sge(100, 4)]));
     net.post(A, 2, write_to(b.remote(0)), Payload::Inline(b"between"));
-    let add = SendOp::FetchAdd { remote: b.remote(0), add: 1 };
+    let add = SendOp::atomic(b.remote(0), Atomic::FetchAdd { add: 1 });
     net.post(A, 3, add, Payload::Sges(&[a.sge(200, 8)]));
     net.post(A, 4, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(300, 8)]));
     net.work(A);
