@@ -7,7 +7,8 @@ use crate::base::rng::Rng;
 use std::collections::VecDeque;
 use vrdma_wire::num::{AethMsn, Imm};
 use vrdma_wire::roce::{
-    Aeth, AtomicEth, Credits, Feth, NakCode, Part, ReadPart, Reth, RnrTimer, SendTail, Syndrome, WriteTail,
+    Aeth, AtomicEth, AtomicKind, Credits, Feth, NakCode, Part, ReadPart, Reth, RnrTimer, SendTail, Syndrome,
+    WriteTail,
 };
 
 fn part<F, L>(rng: &mut Rng, head: F, tail: L) -> Part<F, L> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use WcStatus::Success;
-use vrdma_wire::roce::{Aeth, AtomicEth, Credits, ReadPart, Reth, Syndrome};
+use vrdma_wire::roce::{Aeth, AtomicEth, AtomicKind, Credits, ReadPart, Reth, Syndrome};
 
 const ACK: Aeth =
     Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: vrdma_wire::num::AethMsn::truncate(0) };
