@@ -182,7 +182,8 @@ impl Model {
                 (req.as_bytes().to_vec(), self.runs(length))
             }
             Opcode::SET_PORT_MTU => {
-                let mtu = if self.rng.one_in(10) { self.rng.nasty() as u32 } else { 256 << self.rng.below(5) };
+                let mtu =
+                    if self.rng.one_in(10) { self.rng.nasty() as u32 } else { 256 << self.rng.below(5) };
                 (SetPortMtuReq { mtu: mtu.into(), reserved: 0.into() }.as_bytes().to_vec(), vec![])
             }
             Opcode::GET_DMA_MR => {

@@ -209,7 +209,11 @@ fn remote_invalid_request_for_unaligned_atomics() {
         let (a, b) = (pair.a.clone(), pair.b.clone());
         a.memory.fill(0, &[1; 8]);
         let remote = b.remote(4);
-        let op = if write { SendOp::AtomicWrite { remote } } else { SendOp::atomic(remote, Atomic::FetchAdd { add: 1 }) };
+        let op = if write {
+            SendOp::AtomicWrite { remote }
+        } else {
+            SendOp::atomic(remote, Atomic::FetchAdd { add: 1 })
+        };
         let outcome = outcome(&mut pair, op, Payload::Sges(&[a.sge(0, 8)]));
         let events = vec![('b', Event::QpRequestError(b.qpn))];
         assert_eq!(outcome, (vec![('a', 1, WcStatus::RemInvReq)], events, (Error_, Error_)));

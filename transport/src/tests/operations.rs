@@ -127,7 +127,12 @@ const RULES: [Rule; 10] = [
         effect: Contents { landing: ORIGINAL, ..UNTOUCHED },
     },
     Rule {
-        op: |remote| SendOp::atomic(remote, Atomic::CompareSwap { compare: u64::from_ne_bytes(ORIGINAL), swap: u64::from_ne_bytes(SWAP) }),
+        op: |remote| {
+            SendOp::atomic(
+                remote,
+                Atomic::CompareSwap { compare: u64::from_ne_bytes(ORIGINAL), swap: u64::from_ne_bytes(SWAP) },
+            )
+        },
         services: RC,
         sent: WcOpcode::CompareSwap,
         received: None,

@@ -10,8 +10,8 @@ use vrdma_abi::wqe::{
 use vrdma_abi::zerocopy::little_endian::U32;
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use vrdma_transport::{
-    Access, Atomic, Bind, Destination, FlushScope, Payload, PdId, Placement, Queue, RecvRequest, Remote, SendOp,
-    SendRequest, Sge, SrqId,
+    Access, Atomic, Bind, Destination, FlushScope, Payload, PdId, Placement, Queue, RecvRequest, Remote,
+    SendOp, SendRequest, Sge, SrqId,
 };
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey, Srqn};
 
@@ -563,7 +563,9 @@ mod tests {
                 (SendOp::Send { imm: None }, Payload::Inline(data)) => assert_eq!(data, b"inline"),
                 (
                     SendOp::Atomic { op: Atomic::CompareSwap { compare: 5, swap: 6 }, .. }
-                    | SendOp::Read { .. }, Payload::Sges([only])) => assert_eq!(only.addr, 0x107),
+                    | SendOp::Read { .. },
+                    Payload::Sges([only]),
+                ) => assert_eq!(only.addr, 0x107),
                 (SendOp::Flush { scope, .. }, Payload::Sges([])) => assert_eq!(scope.length, 9),
                 other => panic!("{other:?}"),
             }

@@ -413,11 +413,7 @@ impl Body {
             }
             Body::Rc(Rc::AtomicWrite(_)) => payload == 8,
             Body::Rc(
-                Rc::ReadRequest(_)
-                | Rc::Ack(_)
-                | Rc::AtomicAck(..)
-                | Rc::Atomic(..)
-                | Rc::Flush(..),
+                Rc::ReadRequest(_) | Rc::Ack(_) | Rc::AtomicAck(..) | Rc::Atomic(..) | Rc::Flush(..),
             )
             | Body::Cnp => payload == 0,
             Body::Xrc(Xrc { rc, .. }) => Body::Rc(*rc).may_carry(payload),

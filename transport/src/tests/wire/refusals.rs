@@ -61,8 +61,20 @@ fn requests_beyond_rights_and_rules_are_refused() {
         ("READ of more than 2^31", all, Rc::ReadRequest(good(u32::MAX)), 0, InvalidRequest),
         ("READ without the right", Access::REMOTE_WRITE, Rc::ReadRequest(good(4)), 0, InvalidRequest),
         ("READ with key 0", all, Rc::ReadRequest(reth(IOVA, 0, 4)), 0, RemoteAccessError),
-        ("atomic off its alignment", all, Rc::Atomic(AtomicKind::FetchAdd, atomic(IOVA + 4, end.key)), 0, InvalidRequest),
-        ("atomic with a wrong key", all, Rc::Atomic(AtomicKind::CompareSwap, atomic(IOVA, 5)), 0, RemoteAccessError),
+        (
+            "atomic off its alignment",
+            all,
+            Rc::Atomic(AtomicKind::FetchAdd, atomic(IOVA + 4, end.key)),
+            0,
+            InvalidRequest,
+        ),
+        (
+            "atomic with a wrong key",
+            all,
+            Rc::Atomic(AtomicKind::CompareSwap, atomic(IOVA, 5)),
+            0,
+            RemoteAccessError,
+        ),
         (
             "atomic without the right",
             Access::REMOTE_WRITE,

@@ -142,7 +142,10 @@ impl Stream {
                 } else {
                     let swap = self.rng.next();
                     let compare = if self.rng.one_in(2) { value } else { self.rng.next() };
-                    (op, opcode) = (SendOp::atomic(remote, Atomic::CompareSwap { compare, swap }), WcOpcode::CompareSwap);
+                    (op, opcode) = (
+                        SendOp::atomic(remote, Atomic::CompareSwap { compare, swap }),
+                        WcOpcode::CompareSwap,
+                    );
                     if compare == value { swap } else { value }
                 };
                 self.shadow[here].copy_from_slice(&after.to_ne_bytes());
@@ -290,7 +293,8 @@ impl Stream {
             5 => {
                 let (compare, swap) = (0, 1);
                 let remote = self.barred.remote(0);
-                (op, opcode) = (SendOp::atomic(remote, Atomic::CompareSwap { compare, swap }), WcOpcode::CompareSwap);
+                (op, opcode) =
+                    (SendOp::atomic(remote, Atomic::CompareSwap { compare, swap }), WcOpcode::CompareSwap);
                 (sges, status) = (land(self), WcStatus::RemAccess);
             }
             6 => {
