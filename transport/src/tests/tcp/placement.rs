@@ -81,16 +81,16 @@ fn what_a_write_carries_is_there_at_once_and_completions_come_in_their_turn() {
     net.post_recv(B, 1, &[b.sge(1000, 100)]);
     net.post_recv(B, 2, &[b.sge(2000, 100)]);
     let placed = net.place(B, &write(b.key, IOVA, b"beyond the gap")).unwrap();
-    assert_eq!(b.memory.bytes(0, 15), b"beyond the gap");
+    assert_eq!(b.memory.bytes(0, 14), b"beyond the gap");
     assert!(net.hosts[B].statuses().is_empty());
     net.offer(B, &send(1, None, b"in the gap"));
     assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Success)]);
     // Placed payload is not written a second time.
-    b.memory.fill(0, &[0; 15]);
+    b.memory.fill(0, &[0; 14]);
     assert!(net.deliver(B, &placed));
     net.offer(B, &send(2, None, b"behind"));
     assert_eq!(net.hosts[B].statuses(), [(2, WcStatus::Success)]);
-    assert_eq!(b.memory.bytes(0, 15), [0; 15]);
+    assert_eq!(b.memory.bytes(0, 14), [0; 14]);
     let counters = net.hosts[B].counters();
     assert_eq!((counters.fpdus_in, counters.fpdus_placed, counters.stream_faults), (3, 1, 0));
 }
