@@ -60,8 +60,8 @@ fn flags(completion: &Completion) -> u8 {
 
 /// Returns the number of a status.
 ///
-/// The numbers of opcodes are equal on both sides. If those of statuses were too, the compiler would
-/// load both fields of the completion together (see [`Completion`]).
+/// The numbers of opcodes are equal on both sides. If those of statuses were too, the compiler
+/// would load both fields of the completion together (see [`Completion`]).
 #[inline]
 fn status(status: WcStatus) -> cqe::WcStatus {
     match status {

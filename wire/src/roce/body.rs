@@ -292,7 +292,7 @@ impl Opcode {
         )
     }
 
-    /// Returns whether IBTA has assigned this number to an operation (9.2.1, annexes A14, A17, A19).
+    /// Returns whether IBTA has given this number to an operation (9.2.1, annexes A14, A17, A19).
     ///
     /// Only opcodes of such numbers are known to other implementations.
     pub const fn is_of_ibta(number: u8) -> bool {
