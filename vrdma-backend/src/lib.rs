@@ -71,7 +71,8 @@
 //! * `allocator.rs` (*unsafe*) places large allocations so that the kernel can use huge pages.
 //! * `panics.rs` decides whether a panic ends the process, or only the guests that the step had
 //!   changed (docs/design/panics.md).
-//! * `logger.rs` sets the log level. `ratelimit.rs` limits messages that others can provoke.
+//! * `logger.rs` sets the log level, and `logger/journal.rs` writes to systemd's journal.
+//!   `ratelimit.rs` limits messages that others can provoke.
 //! * `nearest.rs` suggests the name that a mistyped name probably stands for.
 //! * `processors.rs` pins threads to processors.
 //! * `cycles.rs` and `cycles/` account for the worker's time by stage, with the feature `cycles`.

@@ -18,8 +18,7 @@ fn main() -> std::process::ExitCode {
     match run(&args) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            // Standard error may be closed. Then only the exit status tells.
-            let _ = writeln!(std::io::stderr(), "vrdma-backend: {error:#}");
+            logger::tell_end(&error);
             std::process::ExitCode::FAILURE
         }
     }

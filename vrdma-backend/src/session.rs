@@ -8,8 +8,8 @@ pub mod inline;
 
 use crate::panics;
 use crate::queue::{Kick, Ringer};
-use crate::ratelimit::RateLimit;
-use crate::socket::Listener;
+use crate::ratelimit::{RateLimit, limited};
+use crate::socket::{Listener, Peer};
 use crate::vhost::{FrontEnd, Function, Served};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -59,6 +59,7 @@ impl Session {
         // The system keeps 15 bytes of a thread's name.
         let ringer = Ringer::start(&format!("ring {name}")).context("no thread")?;
         let guest = Guest {
+            owner: name.to_owned(),
             name: format!("{name}, {}", F::NAME),
             listener,
             stopped,
@@ -114,6 +115,8 @@ impl Drop for Session {
 const SECOND_LOOK: i32 = 1;
 
 struct Guest<F> {
+    /// Name of the guest, and that with its function.
+    owner: String,
     name: String,
     listener: Arc<Listener>,
     stopped: EventConsumer,
@@ -128,7 +131,7 @@ struct Guest<F> {
 impl<F: Function> Guest<F> {
     fn run(self, ready: Sender<()>) {
         if let Err(error) = self.accept_loop(ready) {
-            log::error!("guest {}: {error:#}", self.name);
+            log::error!(guest:% = self.owner; "guest {}: {error:#}", self.name);
         }
     }
 
@@ -166,7 +169,10 @@ impl<F: Function> Guest<F> {
         match panics::contain(|| self.serve(stream)) {
             Ok(served) => served,
             Err(panic) => {
-                log::error!("guest {}: its connection ends, for a fault of this program: {panic}", self.name);
+                log::error!(
+                    guest:% = self.owner;
+                    "guest {}: its connection ends, for a fault of this program: {panic}", self.name
+                );
                 if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
                     let _ = stream.shutdown(Shutdown::Both);
                 }
@@ -181,7 +187,10 @@ impl<F: Function> Guest<F> {
 
     /// Serves a front-end until it leaves or breaks the rules.
     fn serve(&self, stream: UnixStream) -> Result<()> {
-        self.visit("connected");
+        match Peer::of(&stream) {
+            Ok(peer) => self.visit(&format!("connected: {peer}")),
+            Err(_) => self.visit("connected"),
+        }
         // Clone both before either is in use. If one clone fails, no other copy is left, and the
         // front-end sees at once that the connection ended.
         let (for_memory, for_end) = (stream.try_clone()?, stream.try_clone()?);
@@ -213,12 +222,13 @@ impl<F: Function> Guest<F> {
     }
 
     fn visit(&self, what: &str) {
-        let message = || format!("guest {}: front-end {what}", self.name);
-        self.visits.borrow_mut().log(log::Level::Info, message);
+        let mut visits = self.visits.borrow_mut();
+        limited!(visits, Info, guest = self.owner; "guest {}: front-end {what}", self.name);
     }
 
     fn violation(&self, what: impl FnOnce() -> String) {
-        self.violations.borrow_mut().warn(|| format!("guest {}: {}", self.name, what()));
+        let mut violations = self.violations.borrow_mut();
+        limited!(violations, Warn, guest = self.owner; "guest {}: {}", self.name, what());
     }
 
     /// Refuses a client that connects while a front-end is served.

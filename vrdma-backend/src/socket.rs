@@ -5,12 +5,13 @@ mod watch;
 pub use watch::SocketWatch;
 
 use crate::config::{Config, GuestConfig, Mode, User};
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::epoll;
 use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -128,19 +129,16 @@ impl Listener {
         match file_at(&self.path) {
             Ok(file) if file == bound.file => return true,
             Ok(_) => {
-                changes.warn(|| {
-                    format!(
-                        "{shown} was replaced by somebody else's file: no front-end reaches us; remove that"
-                    )
-                });
+                limited!(changes, Warn;
+                    "{shown} was replaced by somebody else's file: no front-end reaches us; remove that");
                 return false;
             }
             Err(_) => {}
         }
         match self.bind_again(&mut bound) {
-            Ok(()) => changes.warn(|| format!("{shown} was deleted: it is bound anew")),
+            Ok(()) => limited!(changes, Warn; "{shown} was deleted: it is bound anew"),
             Err(error) => {
-                changes.warn(|| format!("{shown} was deleted, and cannot be bound anew yet: {error:#}"))
+                limited!(changes, Warn; "{shown} was deleted, and cannot be bound anew yet: {error:#}");
             }
         }
         file_at(&self.path).is_ok_and(|file| file == bound.file)
@@ -180,17 +178,37 @@ impl Listener {
         if self.access.users.is_empty() {
             return Ok(stream);
         }
-        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-        let user = peer.uid.as_raw();
-        if self.access.users.iter().any(|allowed| allowed.id == user) {
+        let peer = Peer::of(&stream)?;
+        if self.access.users.iter().any(|allowed| allowed.id == peer.user) {
             return Ok(stream);
         }
-        let text = || {
-            let (path, process) = (self.path.display(), peer.pid.as_raw_pid());
-            format!("{path}: process {process} of user {user} is refused: the guest's users do not name it")
-        };
-        self.refusals.lock().expect(NO_PANIC).warn(text);
+        let (path, mut refusals) = (self.path.display(), self.refusals.lock().expect(NO_PANIC));
+        limited!(refusals, Warn; "{path}: {peer} is refused: the guest's users do not name it");
         Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+/// The process at the other end of a socket, as the kernel tells it (SO_PEERCRED).
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    process: i32,
+    user: u32,
+}
+
+impl Peer {
+    /// Returns the process that connected, or that listens.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn of(stream: &UnixStream) -> io::Result<Peer> {
+        let peer = rustix::net::sockopt::socket_peercred(stream)?;
+        Ok(Peer { process: peer.pid.as_raw_pid(), user: peer.uid.as_raw() })
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} of user {}", self.process, self.user)
     }
 }
 

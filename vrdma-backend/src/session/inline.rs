@@ -27,6 +27,7 @@ impl<F: Function> Inline<F> {
         let listener = Arc::new(listener);
         let ringer = Ringer::start("fuzzed").expect("a thread");
         let guest = Guest {
+            owner: "fuzzed".into(),
             name: "fuzzed".into(),
             listener,
             stopped,

@@ -13,6 +13,7 @@ use crate::memory::MrMemory;
 use crate::net::{self, MIN_FRAME, Net, Verdict};
 use crate::panics;
 use crate::port::{External, LINK_POLL, Origin, Port, TURN};
+use crate::ratelimit::limited;
 use crate::streams::{Host, SEGMENTS, Streams};
 use crate::translate::event::AsyncEvent;
 use std::collections::BTreeMap;
@@ -172,9 +173,8 @@ impl Worker {
         self.port.up = up;
         // Anyone at the other end of the cable can pull it as often as they like, so the log is
         // limited.
-        let text = || format!("uplink: the link is {}", if up { "up" } else { "down" });
         if let Some(uplink) = &mut self.uplink {
-            uplink.changes.log(log::Level::Info, text);
+            limited!(uplink.changes, Info; "uplink: the link is {}", if up { "up" } else { "down" });
         }
         let devices: Vec<_> = self.outputs.devices().map(|device| device.id).collect();
         for id in devices {
