@@ -9,7 +9,8 @@ pub mod inline;
 use crate::panics;
 use crate::queue::{Kick, Ringer};
 use crate::ratelimit::{RateLimit, limited};
-use crate::socket::{Listener, Peer};
+use crate::service::CountedFrontEnd;
+use crate::socket::{Peer, SocketSide};
 use crate::vhost::{FrontEnd, Function, Served};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -49,11 +50,11 @@ const KICK: u64 = 2;
 const ANOTHER: u64 = 3;
 
 impl Session {
-    /// Starts the thread that listens for front-ends.
+    /// Starts the thread that serves front-ends, one after another.
     ///
     /// # Errors
     /// The system is out of a resource.
-    pub fn start<F: Function>(name: &str, listener: Arc<Listener>, function: F) -> Result<Session> {
+    pub fn start<F: Function>(name: &str, side: SocketSide, function: F) -> Result<Session> {
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
         let connection = Connection::default();
         // The system keeps 15 bytes of a thread's name.
@@ -61,7 +62,7 @@ impl Session {
         let guest = Guest {
             owner: name.to_owned(),
             name: format!("{name}, {}", F::NAME),
-            listener,
+            side,
             stopped,
             connection: connection.clone(),
             front_end: Arc::new(Mutex::new(FrontEnd::new(function, ringer))),
@@ -118,7 +119,7 @@ struct Guest<F> {
     /// Name of the guest, and that with its function.
     owner: String,
     name: String,
-    listener: Arc<Listener>,
+    side: SocketSide,
     stopped: EventConsumer,
     connection: Connection,
     front_end: Arc<Mutex<FrontEnd<F>>>,
@@ -138,17 +139,23 @@ impl<F: Function> Guest<F> {
     /// Serves one front-end after another.
     fn accept_loop(&self, ready: Sender<()>) -> Result<()> {
         let epoll = Epoll::new()?;
-        epoll.ctl(ControlOperation::Add, self.listener.as_raw_fd(), EpollEvent::new(EventSet::IN, SOCKET))?;
+        if let Some(fd) = self.side.to_watch() {
+            epoll.ctl(ControlOperation::Add, fd, EpollEvent::new(EventSet::IN, SOCKET))?;
+        }
         epoll.ctl(ControlOperation::Add, self.stopped.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
         // The thread that starts the session waits for this.
         let _ = ready.send(());
         let mut events = [EpollEvent::default(); 4];
+        // A client tries to connect at once.
+        let pause = self.side.pause().map_or(-1, |pause| pause.as_millis() as i32);
+        let mut timeout = pause.min(0);
         loop {
-            let count = retry(|| epoll.wait(-1, &mut events))?;
+            let count = retry(|| epoll.wait(timeout, &mut events))?;
+            timeout = pause;
             if events[..count].iter().any(|event| event.data() == STOP) {
                 return Ok(());
             }
-            let served = match self.listener.accept() {
+            let served = match self.side.front_end() {
                 Ok(stream) => self.serve_contained(stream),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
                 Err(error) => Err(error.into()),
@@ -196,6 +203,7 @@ impl<F: Function> Guest<F> {
         let (for_memory, for_end) = (stream.try_clone()?, stream.try_clone()?);
         self.front_end().connect(for_memory);
         *self.connection.lock().expect("no thread panics with it") = Some(for_end);
+        let _counted = CountedFrontEnd::count();
         let result = self.converse(stream);
         if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
             // Memory that is not unmapped yet has the connection, too. Shut it down, so that the
@@ -240,18 +248,14 @@ impl<F: Function> Guest<F> {
             return true;
         }
         // The accepted stream is dropped at the end of this function, so the client sees it closed.
-        let accepted = self.listener.accept();
+        let accepted = self.side.front_end();
         if accepted.as_ref().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
             // Most likely out of file descriptors. The client stays in the queue, and epoll reports
             // it again at once, so pause.
             std::thread::sleep(PAUSE);
         } else if accepted.is_ok() {
-            self.violation(|| {
-                format!(
-                    "another front-end was refused: {} serves one at a time",
-                    self.listener.path().display()
-                )
-            });
+            let name = self.side.listener().map_or("", |listener| listener.name());
+            self.violation(|| format!("another front-end was refused: {name} serves one at a time"));
         }
         false
     }
@@ -265,7 +269,9 @@ impl<F: Function> Guest<F> {
         };
         add(stream.as_raw_fd(), SOCKET)?;
         add(self.stopped.as_raw_fd(), STOP)?;
-        add(self.listener.as_raw_fd(), ANOTHER)?;
+        if let Some(fd) = self.side.to_watch() {
+            add(fd, ANOTHER)?;
+        }
         let ours = stream.try_clone().map_err(VhostError::SocketError)?;
         let mut handler = BackendReqHandler::from_stream(stream, self.front_end.clone());
         let mut kick = WatchedKick { epoll: &epoll, kick: None };
