@@ -1,16 +1,27 @@
 //! Listening Unix sockets, claimed for this process and open only to permitted users.
 
+mod connector;
+mod guard;
+mod inherited;
+mod peer;
+mod side;
+mod stream;
 mod watch;
 
+pub use connector::Connector;
+pub use inherited::Inherited;
+pub use peer::Peer;
+pub use side::SocketSide;
 pub use watch::SocketWatch;
 
 use crate::config::{Config, GuestConfig, Mode, User};
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, bail, ensure};
+use guard::PeerGuard;
 use rustix::event::epoll;
 use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -18,6 +29,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stream::stream_socket;
 
 /// Most connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
@@ -35,25 +48,37 @@ pub struct SocketAccess {
     pub users: Vec<User>,
 }
 
-/// A listening socket that never blocks. Its file is removed when this is dropped.
+/// A listening socket that never blocks. If it was bound here, its file is removed when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Listener {
-    path: PathBuf,
+    /// Its name in messages.
+    name: String,
+    /// The path at which it was bound here. `None` for an inherited socket.
+    path: Option<PathBuf>,
     access: SocketAccess,
+    guard: PeerGuard,
     /// An epoll set with the current socket. A thread that waits on it need not know which socket
     /// that is.
     gate: OwnedFd,
-    refusals: Mutex<RateLimit>,
     /// Limits messages about what happened to the file.
     changes: Mutex<RateLimit>,
+    /// Whether the socket's file was there at the last look.
+    is_reachable: AtomicBool,
     bound: Mutex<Bound>,
+}
+
+/// The socket of a [`Listener`].
+#[derive(Debug)]
+struct Bound {
+    listener: UnixListener,
+    file: Option<OwnFile>,
 }
 
 /// What a [`Listener`] holds of its path, until the socket's file is deleted.
 #[derive(Debug)]
-struct Bound {
-    listener: UnixListener,
-    file: FileId,
+struct OwnFile {
+    id: FileId,
     /// Keeps other daemons from claiming the path.
     lock: Lock,
 }
@@ -105,16 +130,35 @@ impl Listener {
             ensure_stale(path)?;
             fs::remove_file(path).with_context(|| format!("the stale socket {shown} cannot be removed"))?;
         }
-        let (listener, file) = bind(path, access)?;
+        let (listener, id) = bind(path, access)?;
+        Listener::of(
+            shown.to_string(),
+            Some(path),
+            access,
+            Bound { listener, file: Some(OwnFile { id, lock }) },
+        )
+    }
+
+    /// Takes over a socket that listens already. It has no file that this process may remove.
+    ///
+    /// # Errors
+    /// The system is out of a resource.
+    pub fn inherit(name: &str, listener: UnixListener, access: &SocketAccess) -> Result<Listener> {
+        Listener::of(name.to_owned(), None, access, Bound { listener, file: None })
+    }
+
+    fn of(name: String, path: Option<&Path>, access: &SocketAccess, bound: Bound) -> Result<Listener> {
         let gate = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
-        watch(&gate, &listener).context("epoll")?;
+        watch(&gate, &bound.listener).context("epoll")?;
         Ok(Listener {
-            path: path.to_owned(),
+            name,
+            path: path.map(Path::to_owned),
+            guard: PeerGuard::new(&access.users),
             access: access.clone(),
             gate,
-            refusals: Mutex::default(),
             changes: Mutex::default(),
-            bound: Mutex::new(Bound { listener, file, lock }),
+            is_reachable: AtomicBool::new(true),
+            bound: Mutex::new(bound),
         })
     }
 
@@ -122,50 +166,60 @@ impl Listener {
     ///
     /// Returns false, and logs it, if the file is missing or another one afterwards.
     pub fn mend(&self) -> bool {
+        let is_there = self.mend_file();
+        self.is_reachable.store(is_there, Ordering::Relaxed);
+        is_there
+    }
+
+    /// Whether front-ends can connect, as of the last [`Listener::mend`].
+    pub fn is_reachable(&self) -> bool {
+        self.is_reachable.load(Ordering::Relaxed)
+    }
+
+    fn mend_file(&self) -> bool {
+        let Some(path) = &self.path else { return true };
         let mut bound = self.bound.lock().expect(NO_PANIC);
-        let shown = self.path.display();
+        let shown = path.display();
         let mut changes = self.changes.lock().expect(NO_PANIC);
-        match file_at(&self.path) {
-            Ok(file) if file == bound.file => return true,
+        match file_at(path) {
+            Ok(file) if bound.is_file(file) => return true,
             Ok(_) => {
-                changes.warn(|| {
-                    format!(
-                        "{shown} was replaced by somebody else's file: no front-end reaches us; remove that"
-                    )
-                });
+                limited!(changes, Warn;
+                    "{shown} was replaced by somebody else's file: no front-end reaches us; remove that");
                 return false;
             }
             Err(_) => {}
         }
-        match self.bind_again(&mut bound) {
-            Ok(()) => changes.warn(|| format!("{shown} was deleted: it is bound anew")),
+        match self.bind_again(path, &mut bound) {
+            Ok(()) => limited!(changes, Warn; "{shown} was deleted: it is bound anew"),
             Err(error) => {
-                changes.warn(|| format!("{shown} was deleted, and cannot be bound anew yet: {error:#}"))
+                limited!(changes, Warn; "{shown} was deleted, and cannot be bound anew yet: {error:#}");
             }
         }
-        file_at(&self.path).is_ok_and(|file| file == bound.file)
+        file_at(path).is_ok_and(|file| bound.is_file(file))
     }
 
-    fn bind_again(&self, bound: &mut Bound) -> Result<()> {
+    fn bind_again(&self, path: &Path, bound: &mut Bound) -> Result<()> {
+        let Some(file) = &mut bound.file else { return Ok(()) };
         // The lock's file may be gone, too. Then the lock protects nothing.
-        if !bound.lock.is_at(&self.path) {
-            bound.lock = Lock::take(&self.path)?;
+        if !file.lock.is_at(path) {
+            file.lock = Lock::take(path)?;
         }
-        let (listener, file) = bind(&self.path, &self.access)?;
+        let (listener, id) = bind(path, &self.access)?;
         watch(&self.gate, &listener).context("epoll")?;
         // Closing the old socket removes it from the epoll set.
-        (bound.listener, bound.file) = (listener, file);
+        (bound.listener, file.id) = (listener, id);
         Ok(())
     }
 
-    /// Returns the directory of the socket's file.
-    pub fn directory(&self) -> &Path {
-        directory_of(&self.path)
+    /// Returns the directory of the socket's file, if the socket was bound here.
+    pub fn directory(&self) -> Option<&Path> {
+        self.path.as_deref().map(directory_of)
     }
 
-    /// Returns the path of the socket's file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Returns its name in messages: its path, or its descriptor.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Accepts the next connection, as a blocking stream.
@@ -177,20 +231,14 @@ impl Listener {
     pub fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.bound.lock().expect(NO_PANIC).listener.accept()?;
         stream.set_nonblocking(false)?;
-        if self.access.users.is_empty() {
-            return Ok(stream);
-        }
-        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-        let user = peer.uid.as_raw();
-        if self.access.users.iter().any(|allowed| allowed.id == user) {
-            return Ok(stream);
-        }
-        let text = || {
-            let (path, process) = (self.path.display(), peer.pid.as_raw_pid());
-            format!("{path}: process {process} of user {user} is refused: the guest's users do not name it")
-        };
-        self.refusals.lock().expect(NO_PANIC).warn(text);
-        Err(io::ErrorKind::WouldBlock.into())
+        self.guard.check(&stream, &self.name)?;
+        Ok(stream)
+    }
+}
+
+impl Bound {
+    fn is_file(&self, id: FileId) -> bool {
+        self.file.as_ref().is_some_and(|file| file.id == id)
     }
 }
 
@@ -210,7 +258,9 @@ impl Drop for Listener {
     fn drop(&mut self) {
         // Removes the file only if it is still ours. The lock is released after that.
         let bound = self.bound.get_mut().expect(NO_PANIC);
-        remove(&self.path, bound.file);
+        if let (Some(path), Some(file)) = (&self.path, &bound.file) {
+            remove(path, file.id);
+        }
     }
 }
 
@@ -329,11 +379,6 @@ fn directory_fault(path: &Path, error: Errno) -> Option<String> {
         )),
         _ => None,
     }
-}
-
-fn stream_socket() -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
 /// Fails unless the socket is stale.
@@ -534,9 +579,9 @@ mod tests {
         assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o640);
         // The lock's file is deleted, too. Another daemon would make a new one.
         fs::remove_dir_all(dir.0.path()).unwrap();
-        assert!(!listener.mend());
+        assert!(!listener.mend() && !listener.is_reachable());
         fs::create_dir(dir.0.path()).unwrap();
-        assert!(listener.mend() && is_reached());
+        assert!(listener.mend() && listener.is_reachable() && is_reached());
         assert!(refused(&dir).contains(&format!("in use by another process, {}", std::process::id())));
         // A file that somebody else put there is not replaced.
         fs::remove_file(dir.path()).unwrap();

@@ -282,6 +282,27 @@ fn sockets_whose_files_are_deleted_are_there_again() {
     assert!(["a", "net", "admin"].iter().all(|name| !sockets.join(name).exists()));
 }
 
+#[test]
+fn a_socket_that_nobody_reaches_is_told_in_the_counters() {
+    let (dir, other) = (Dir::new(), Dir::new());
+    let sockets = dir.path().join("run");
+    std::fs::create_dir(&sockets).unwrap();
+    let (guest, admin) = (format!("{}/a", sockets.display()), other.path().join("admin"));
+    let guest = format!("name=a,socket={guest},net-connect=/nowhere,mac=52:54:00:00:00:01");
+    let _running = Running::start(&["--guest", &guest, "--admin", admin.to_str().unwrap()]);
+    let expect = |part: &str| {
+        wait::until(part, || {
+            ask(&UnixStream::connect(&admin).unwrap(), "stats").contains(part).then_some(())
+        });
+    };
+    expect("\"reachable\":{\"rdma\":true,\"net\":null}");
+    // If that takes long, the socket is bound again and is in the way.
+    wait::until("a directory without sockets", || std::fs::remove_dir_all(&sockets).ok());
+    expect("\"reachable\":{\"rdma\":false,\"net\":null}");
+    std::fs::create_dir(&sockets).unwrap();
+    expect("\"reachable\":{\"rdma\":true,\"net\":null}");
+}
+
 /// Tests that root may give a guest's socket to the VMM's group, with only the capabilities of the
 /// unit file.
 #[test]

@@ -3,6 +3,7 @@
 use super::Worker;
 use crate::allowed::{AllowedGid, FrameVlan};
 use crate::device::Result;
+use crate::ratelimit::limited;
 use std::net::IpAddr;
 use vrdma_transport::{DeviceId, Error, GidEntry};
 use vrdma_wire::num::VlanId;
@@ -66,6 +67,6 @@ impl Worker {
         let device = self.outputs.device(id);
         device.counters.refused_gids += 1;
         let (name, vlan) = (&device.guest.name, FrameVlan::One(vlan));
-        self.violations.warn(|| format!("guest {name}: GID {gid} ({vlan}) is refused: {why}"));
+        limited!(self.violations, Warn, guest = name; "guest {name}: GID {gid} ({vlan}) is refused: {why}");
     }
 }
