@@ -84,6 +84,7 @@ fn papers() -> Vec<(String, String)> {
     let manual = [
         "ethernet",
         "iwarp",
+        "libvirt",
         "monitoring",
         "security",
         "troubleshooting",
