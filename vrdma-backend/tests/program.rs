@@ -412,6 +412,33 @@ fn documented_counters_are_those_that_are_emitted() {
     assert_eq!(documented.len(), emitted.len());
 }
 
+/// Returns the counters that docs/troubleshooting.md names: `SECTION.COUNTER` in its tables.
+fn blamed(known: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<(&'static str, &'static str)> {
+    let text = include_str!("../../docs/troubleshooting.md");
+    let rows = text.lines().filter(|line| line.starts_with("| "));
+    let names = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    // Other names have dots too, such as those of files. Their first part is no section.
+    names
+        .filter_map(|name| name.split_once('.'))
+        .filter(|(section, _)| known.contains_key(*section))
+        .collect()
+}
+
+#[test]
+fn counters_that_troubleshooting_names_exist() {
+    let known = documented();
+    let blamed = blamed(&known);
+    for (section, counter) in &blamed {
+        assert!(known[*section].contains(*counter), "there is no counter {section}.{counter}");
+    }
+    // A dropped RDMA packet is a symptom that somebody looks up.
+    for section in ["transport", "roce"] {
+        let drops = known[section].iter().filter(|key| key.starts_with("drop_"));
+        let missing: Vec<_> = drops.filter(|key| !blamed.contains(&(section, key.as_str()))).collect();
+        assert!(missing.is_empty(), "{section}: the page does not say what to do about {missing:?}");
+    }
+}
+
 /// Returns the counters of an uplink of this driver. `None` without root.
 fn keys_of_net_packet() -> Option<BTreeSet<String>> {
     let dir = Dir::new();
