@@ -9,6 +9,7 @@
 #ifndef VRDMA_COMPAT_H
 #define VRDMA_COMPAT_H
 
+#include <linux/err.h>
 #include <linux/net.h>
 #include <linux/netdevice.h>
 #include <linux/socket.h>
@@ -175,7 +176,7 @@ static inline struct net_device *vrdma_ipv6_netdev(struct net *net, const struct
 {
 	return ipv6_stub->ipv6_dev_find(net, addr, NULL);
 }
-#else
+#elif IS_ENABLED(CONFIG_IPV6)
 static inline struct dst_entry *vrdma_ipv6_route(struct net *net, struct flowi6 *fl6)
 {
 	return ip6_dst_lookup_flow(net, NULL, fl6, NULL);
@@ -184,6 +185,16 @@ static inline struct dst_entry *vrdma_ipv6_route(struct net *net, struct flowi6 
 static inline struct net_device *vrdma_ipv6_netdev(struct net *net, const struct in6_addr *addr)
 {
 	return ipv6_dev_find(net, addr, NULL);
+}
+#else
+static inline struct dst_entry *vrdma_ipv6_route(struct net *net, struct flowi6 *fl6)
+{
+	return ERR_PTR(-EAFNOSUPPORT);
+}
+
+static inline struct net_device *vrdma_ipv6_netdev(struct net *net, const struct in6_addr *addr)
+{
+	return NULL;
 }
 #endif
 
