@@ -73,7 +73,7 @@ pub fn start(level: Option<LogLevel>) {
         });
         let stderr = builder.build();
         log::set_max_level(stderr.filter());
-        let logger = JournalLogger { journal: Journal::connect().ok(), stderr };
+        let logger = JournalLogger { journal: Journal::open().ok(), stderr };
         log::set_boxed_logger(Box::new(logger)).expect("the log is started once");
     } else {
         builder.init();
@@ -85,17 +85,27 @@ pub fn start(level: Option<LogLevel>) {
     }
 }
 
+/// Whether standard error is a stream of the journal, which takes a priority with each line.
+pub fn has_journal() -> bool {
+    journal::has_stderr()
+}
+
+/// Returns an error's text as a stream of the journal takes it: each line has its priority.
+pub fn error_lines(text: &str) -> String {
+    journal::lines(Level::Error, text)
+}
+
 /// Tells why the program ends, whether the log was started or not.
 pub fn tell_end(error: &anyhow::Error) {
     let text = format!("vrdma-backend: {error:#}\n");
-    let text = if journal::has_stderr() { journal::lines(Level::Error, &text) } else { text };
+    let text = if has_journal() { error_lines(&text) } else { text };
     // Standard error may be closed. Then only the exit status tells.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Logs to the journal. What the journal does not take goes to standard error.
 struct JournalLogger {
-    /// `None` if it could not be reached.
+    /// `None` if there was no descriptor for it.
     journal: Option<Journal>,
     stderr: env_logger::Logger,
 }
