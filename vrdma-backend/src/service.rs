@@ -19,7 +19,7 @@ use std::time::Duration;
 
 static SERVICE: OnceLock<Service> = OnceLock::new();
 
-/// The service manager, and the last status that it was told.
+/// The service manager, and the status of the daemon.
 struct Service {
     socket: UnixDatagram,
     status: Mutex<Status>,
@@ -35,6 +35,8 @@ struct Status {
     uplink: Option<String>,
     /// Whether the uplink's link is up.
     link: bool,
+    /// Whether the service manager had no room for the last change.
+    is_untold: bool,
 }
 
 impl Display for Status {
@@ -69,13 +71,11 @@ pub fn start() {
 
 /// Tells that the daemon is ready.
 ///
-/// It serves this number of functions, each of which has a front-end.
+/// It serves this number of functions, each of which may have one front-end.
 pub fn ready(functions: usize, uplink: Option<String>) {
-    let Some(service) = SERVICE.get() else { return };
-    let mut status = service.status();
-    (status.functions, status.uplink) = (functions, uplink);
-    let text = status.to_string();
-    service.tell(&[NotifyState::Ready, NotifyState::Status(&text)], SendFlags::empty());
+    if let Some(service) = SERVICE.get() {
+        service.ready(functions, uplink);
+    }
 }
 
 /// Tells that the configuration is read again. [`ready`] ends that.
@@ -92,6 +92,18 @@ pub fn stopping() {
         // Front-ends that leave from here on are no news.
         service.status().functions = 0;
         service.tell(&[NotifyState::Stopping, NotifyState::Status("stopping")], SendFlags::empty());
+    }
+}
+
+/// Whether there is a service manager that hears this process.
+pub fn is_heard() -> bool {
+    SERVICE.get().is_some()
+}
+
+/// Tells the status again if the service manager had no room for it.
+pub fn tell_again() {
+    if let Some(service) = SERVICE.get() {
+        service.tell_again();
     }
 }
 
@@ -133,14 +145,8 @@ impl Drop for CountedFrontEnd {
 
 /// Changes the status, and tells it if the daemon is ready.
 fn update(change: impl FnOnce(&mut Status)) {
-    let Some(service) = SERVICE.get() else { return };
-    let mut status = service.status();
-    let before = status.clone();
-    change(&mut status);
-    if status.functions != 0 && *status != before {
-        let text = status.to_string();
-        // A worker may be the caller. It does not wait for the service manager.
-        service.tell(&[NotifyState::Status(&text)], SendFlags::DONTWAIT);
+    if let Some(service) = SERVICE.get() {
+        service.update(change);
     }
 }
 
@@ -150,12 +156,56 @@ impl Service {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, states: &[NotifyState<'_>], flags: SendFlags) {
+    fn ready(&self, functions: usize, uplink: Option<String>) {
+        let text = {
+            let mut status = self.status();
+            (status.functions, status.uplink) = (functions, uplink);
+            status.to_string()
+        };
+        // This waits for the service manager. A worker that changes the status meanwhile does not.
+        self.tell(&[NotifyState::Ready, NotifyState::Status(&text)], SendFlags::empty());
+        let mut status = self.status();
+        // The change may have been told before this text.
+        if status.to_string() != text {
+            self.tell_status(&mut status);
+        }
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Status)) {
+        let mut status = self.status();
+        let before = status.clone();
+        change(&mut status);
+        if *status != before {
+            self.tell_status(&mut status);
+        }
+    }
+
+    fn tell_again(&self) {
+        let mut status = self.status();
+        if status.is_untold {
+            self.tell_status(&mut status);
+        }
+    }
+
+    /// Tells the status if the daemon is ready. It does not wait: a worker may be the caller.
+    fn tell_status(&self, status: &mut Status) {
+        if status.functions != 0 {
+            let text = status.to_string();
+            status.is_untold = !self.tell(&[NotifyState::Status(&text)], SendFlags::DONTWAIT);
+        }
+    }
+
+    /// Sends states. Returns false if there is no room for them.
+    fn tell(&self, states: &[NotifyState<'_>], flags: SendFlags) -> bool {
         let text: String = states.iter().map(|state| format!("{state}\n")).collect();
         match rustix::net::send(&self.socket, text.as_bytes(), flags | SendFlags::NOSIGNAL) {
-            // It has more messages than it reads. The next status says more.
-            Ok(_) | Err(Errno::AGAIN) => {}
-            Err(error) => log::debug!("the service manager does not hear '{}': {error}", text.trim()),
+            Ok(_) => true,
+            // It has more messages than it reads.
+            Err(Errno::AGAIN) => false,
+            Err(error) => {
+                log::debug!("the service manager does not hear '{}': {error}", text.trim());
+                true
+            }
         }
     }
 }
@@ -172,5 +222,57 @@ mod tests {
         assert_eq!(uplink.to_string(), "1 of 3 front-ends connected, uplink net_packet0,iface=eth1 down");
         let up = Status { link: true, ..uplink };
         assert!(up.to_string().ends_with(" up"));
+    }
+
+    fn pair() -> (Service, UnixDatagram) {
+        let (socket, manager) = UnixDatagram::pair().unwrap();
+        manager.set_nonblocking(true).unwrap();
+        (Service { socket, status: Mutex::default() }, manager)
+    }
+
+    fn take(manager: &UnixDatagram) -> Option<String> {
+        let mut bytes = [0; 256];
+        let length = manager.recv(&mut bytes).ok()?;
+        Some(String::from_utf8(bytes[..length].to_vec()).unwrap())
+    }
+
+    #[test]
+    fn a_status_that_found_no_room_is_told_later() {
+        let (service, manager) = pair();
+        service.ready(2, None);
+        assert_eq!(take(&manager).unwrap(), "READY=1\nSTATUS=0 of 2 front-ends connected, no uplink\n");
+        while service.tell(&[NotifyState::Watchdog], SendFlags::DONTWAIT) {}
+        service.update(|status| status.connected = 1);
+        service.tell_again();
+        while let Some(text) = take(&manager) {
+            assert_eq!(text, "WATCHDOG=1\n");
+        }
+        service.tell_again();
+        assert_eq!(take(&manager).unwrap(), "STATUS=1 of 2 front-ends connected, no uplink\n");
+        service.tell_again();
+        assert_eq!(take(&manager), None);
+    }
+
+    #[test]
+    fn a_status_can_change_while_ready_waits() {
+        let (service, manager) = pair();
+        while service.tell(&[NotifyState::Watchdog], SendFlags::DONTWAIT) {}
+        std::thread::scope(|scope| {
+            scope.spawn(|| service.ready(2, None));
+            // It would never end if the other thread kept the status while it waits.
+            while service.status().functions == 0 {
+                std::thread::yield_now();
+            }
+            service.update(|status| status.connected = 1);
+            manager.set_nonblocking(false).unwrap();
+            let expect = |text: &str| {
+                while take(&manager).unwrap() != text {
+                    service.tell_again();
+                }
+            };
+            // The last status that the service manager hears is the true one.
+            expect("READY=1\nSTATUS=0 of 2 front-ends connected, no uplink\n");
+            expect("STATUS=1 of 2 front-ends connected, no uplink\n");
+        });
     }
 }

@@ -60,7 +60,8 @@ impl WorkerWatch {
     /// Watches these workers, each with the names of its guests.
     ///
     /// While none is stuck, the service manager hears that. It does so at least three times in
-    /// `watchdog`, the time after which it would end this process.
+    /// `watchdog`, the time after which it would end this process. It also hears again a status for
+    /// which it had no room.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -69,7 +70,8 @@ impl WorkerWatch {
         watchdog: Option<Duration>,
     ) -> std::io::Result<WorkerWatch> {
         let (stop, stopped) = bounded(0);
-        let period = watchdog.map_or(PERIOD, |watchdog| PERIOD.min(watchdog / 3));
+        // A quarter, so that a turn that comes a little late is still the third one in time.
+        let period = watchdog.map_or(PERIOD, |watchdog| PERIOD.min(watchdog / 4));
         let run = move || {
             let mut watched: Vec<_> = workers
                 .into_iter()
@@ -89,6 +91,7 @@ impl WorkerWatch {
                         handle.tell(move |_| answer.store(true, Ordering::Release));
                     }
                 }
+                service::tell_again();
                 if watchdog.is_some() && watched.iter().all(|(_, _, pulse, _)| !pulse.is_stuck) {
                     service::alive();
                 }

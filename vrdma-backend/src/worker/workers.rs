@@ -79,7 +79,7 @@ impl Workers {
             })?;
         }
         let watchdog = service::watchdog();
-        if count > 1 || watchdog.is_some() {
+        if count > 1 || service::is_heard() {
             let names = |number| {
                 let own = guests.iter().filter(|guest| worker_of(guest) == number);
                 own.map(|guest| guest.name.clone()).collect()
