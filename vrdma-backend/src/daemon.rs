@@ -74,12 +74,12 @@ impl Daemon {
             let dma = dma.as_ref().filter(|_| place.number == 0).map(Dma::of_another);
             let rdma = rdma.map(|socket| {
                 let function = RdmaFunction::new(place.worker.clone(), place.device, config, guest, max_mtu);
-                Session::start(&guest.name, socket, function.with_dma(dma))
+                Session::start(guest, socket, function.with_dma(dma))
             });
             let net = net.map(|socket| {
                 let memory_max = config.limits.memory_bytes();
                 let function = EthernetFunction::new(place.worker.clone(), place.port, memory_max);
-                Session::start(&guest.name, socket, function)
+                Session::start(guest, socket, function)
             });
             let context = || format!("guest {}", guest.name);
             let sessions = [rdma.transpose().with_context(context)?, net.transpose().with_context(context)?];
@@ -194,10 +194,15 @@ struct Sockets {
 
 impl Sockets {
     fn claim(config: &Config) -> Result<Sockets> {
+        // Before any socket is claimed: one of this process is none that it inherited.
         let mut inherited = Inherited::find()?;
         let admin = config.admin_place().map(|place| {
             let key = if config.admin.is_some() { "admin" } else { "admin_fd" };
-            let listener = listener(place, key, &SocketAccess::private(), &mut inherited);
+            let access = match place {
+                MeetingPlace::Descriptor(_) => SocketAccess::private_inherited(),
+                _ => SocketAccess::private(),
+            };
+            let listener = listener(place, key, &access, &mut inherited);
             listener.map(Arc::new).context(key)
         });
         let admin = admin.transpose()?;
@@ -239,8 +244,8 @@ fn side(
 ) -> Result<OneSocket> {
     let Some(place) = place else { return Ok(None) };
     if let MeetingPlace::Connect(path) = place {
-        let connector = Connector::new(&guest.name, path, &guest.users);
-        return Ok(Some(SocketSide::Client(Arc::new(connector))));
+        let connector = Connector::new(guest.configured_name(), path, &guest.users);
+        return Ok(Some(SocketSide::Client(Box::new(connector))));
     }
     let key = if matches!(place, MeetingPlace::Socket(_)) { socket } else { fd };
     let key = format!("guest {}: {key}", guest.name);

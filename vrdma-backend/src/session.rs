@@ -6,6 +6,7 @@
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
 
+use crate::config::GuestConfig;
 use crate::panics;
 use crate::queue::{Kick, Ringer};
 use crate::ratelimit::{RateLimit, limited};
@@ -54,13 +55,14 @@ impl Session {
     ///
     /// # Errors
     /// The system is out of a resource.
-    pub fn start<F: Function>(name: &str, side: SocketSide, function: F) -> Result<Session> {
+    pub fn start<F: Function>(guest: &GuestConfig, side: SocketSide, function: F) -> Result<Session> {
+        let name = &guest.name;
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
         let connection = Connection::default();
         // The system keeps 15 bytes of a thread's name.
         let ringer = Ringer::start(&format!("ring {name}")).context("no thread")?;
         let guest = Guest {
-            owner: name.to_owned(),
+            owner: guest.configured_name().to_owned(),
             name: format!("{name}, {}", F::NAME),
             side,
             stopped,
@@ -116,7 +118,7 @@ impl Drop for Session {
 const SECOND_LOOK: i32 = 1;
 
 struct Guest<F> {
-    /// Name of the guest, and that with its function.
+    /// Name of the guest in the configuration, and that of its function.
     owner: String,
     name: String,
     side: SocketSide,
@@ -195,6 +197,10 @@ impl<F: Function> Guest<F> {
     /// Serves a front-end until it leaves or breaks the rules.
     fn serve(&self, stream: UnixStream) -> Result<()> {
         match Peer::of(&stream) {
+            // The kernel tells who called listen(2), which may have been another process.
+            Ok(peer) if self.side.is_client() => {
+                self.visit(&format!("connected: its listener was made by {peer}"));
+            }
             Ok(peer) => self.visit(&format!("connected: {peer}")),
             Err(_) => self.visit("connected"),
         }

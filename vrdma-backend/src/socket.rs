@@ -14,7 +14,7 @@ pub use peer::Peer;
 pub use side::SocketSide;
 pub use watch::SocketWatch;
 
-use crate::config::{Config, GuestConfig, Mode, User};
+use crate::config::{Config, GuestConfig, Mode, User, Word};
 use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, bail, ensure};
 use guard::PeerGuard;
@@ -46,6 +46,8 @@ pub struct SocketAccess {
     pub group: Option<u32>,
     /// Users who may connect. If empty, the file's mode alone decides.
     pub users: Vec<User>,
+    /// Name of the guest whose socket it is. `None` for the admin socket.
+    pub guest: Option<String>,
 }
 
 /// A listening socket that never blocks. If it was bound here, its file is removed when this is
@@ -94,7 +96,15 @@ fn file_at(path: &Path) -> io::Result<FileId> {
 impl SocketAccess {
     /// Returns the access for this process's own user and root only.
     pub fn private() -> SocketAccess {
-        SocketAccess { mode: Mode(0o600), owner: None, group: None, users: Vec::new() }
+        SocketAccess { mode: Mode(0o600), owner: None, group: None, users: Vec::new(), guest: None }
+    }
+
+    /// Returns the access for this process's own user and root only, to a socket that somebody else
+    /// made. Its file's mode is not known.
+    pub fn private_inherited() -> SocketAccess {
+        let own = rustix::process::geteuid().as_raw();
+        let users = [own, 0].map(|id| User::read(&id.to_string()).expect("a number names a user"));
+        SocketAccess { users: users.into(), ..SocketAccess::private() }
     }
 
     /// Returns the access for a guest's VMM.
@@ -108,6 +118,7 @@ impl SocketAccess {
             owner: config.socket_owner.as_ref().map(|owner| owner.id),
             group: config.socket_group.as_ref().map(|group| group.id),
             users: guest.users.clone(),
+            guest: Some(guest.configured_name().to_owned()),
         }
     }
 }
@@ -153,7 +164,7 @@ impl Listener {
         Ok(Listener {
             name,
             path: path.map(Path::to_owned),
-            guard: PeerGuard::new(&access.users),
+            guard: PeerGuard::new(&access.users, access.guest.clone()),
             access: access.clone(),
             gate,
             changes: Mutex::default(),
@@ -172,8 +183,10 @@ impl Listener {
     }
 
     /// Whether front-ends can connect, as of the last [`Listener::mend`].
-    pub fn is_reachable(&self) -> bool {
-        self.is_reachable.load(Ordering::Relaxed)
+    ///
+    /// `None` for an inherited socket. This process does not know the file of such a one.
+    pub fn is_reachable(&self) -> Option<bool> {
+        self.path.as_ref().map(|_| self.is_reachable.load(Ordering::Relaxed))
     }
 
     fn mend_file(&self) -> bool {
@@ -401,211 +414,4 @@ fn ensure_stale(path: &Path) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Word;
-    use std::os::unix::net::UnixDatagram;
-    use std::sync::Barrier;
-    use tempfile::TempDir;
-
-    /// A temporary directory that is removed after the test.
-    struct Dir(TempDir);
-
-    impl Dir {
-        fn new() -> Dir {
-            Dir(TempDir::new().unwrap())
-        }
-
-        fn path(&self) -> PathBuf {
-            self.0.path().join("s")
-        }
-    }
-
-    fn claim(dir: &Dir) -> Result<Listener> {
-        Listener::claim(&dir.path(), &SocketAccess::private())
-    }
-
-    fn refused(dir: &Dir) -> String {
-        let inode = fs::symlink_metadata(dir.path()).unwrap().ino();
-        let error = format!("{:#}", claim(dir).unwrap_err());
-        assert_eq!(fs::symlink_metadata(dir.path()).unwrap().ino(), inode, "it is still there");
-        error
-    }
-
-    #[test]
-    fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
-        let dir = Dir::new();
-        drop(UnixListener::bind(dir.path()).unwrap());
-        let listener = claim(&dir).unwrap();
-        let this = format!("is in use by another process, {}: stop it", std::process::id());
-        assert!(refused(&dir).contains(&this));
-        UnixStream::connect(dir.path()).unwrap();
-        drop(listener);
-        assert!(!dir.path().exists());
-        // A process that does not use the lock.
-        let _living = UnixListener::bind(dir.path()).unwrap();
-        assert!(refused(&dir).contains("is in use by another process: stop it"));
-    }
-
-    #[test]
-    fn a_queue_of_connections_that_is_full_is_no_stale_socket() {
-        let dir = Dir::new();
-        let _living = UnixListener::bind(dir.path()).unwrap();
-        let address = SocketAddrUnix::new(dir.path()).unwrap();
-        let mut waiting = Vec::new();
-        loop {
-            let socket = stream_socket().unwrap();
-            match rustix::net::connect(&socket, &address) {
-                Ok(()) => waiting.push(socket),
-                Err(error) => break assert_eq!(error, Errno::AGAIN),
-            }
-        }
-        assert!(refused(&dir).contains("is in use"));
-    }
-
-    #[test]
-    fn one_of_two_that_start_at_once_has_the_socket() {
-        const ROUNDS: usize = 1000;
-        let dir = Dir::new();
-        drop(UnixListener::bind(dir.path()).unwrap());
-        let barrier = Barrier::new(2);
-        // No assertion in the loop: a thread that ended there would leave the other one at the
-        // barrier.
-        let start = || {
-            let mut outcomes = Vec::with_capacity(ROUNDS);
-            for _ in 0..ROUNDS {
-                barrier.wait();
-                let claimed = claim(&dir);
-                barrier.wait();
-                // Both threads have tried, so the one that has the socket can be reached.
-                outcomes.push(match &claimed {
-                    Ok(listener) => match UnixStream::connect(dir.path()).and_then(|_| listener.accept()) {
-                        Ok(_) => "has it".to_owned(),
-                        Err(error) => error.to_string(),
-                    },
-                    Err(error) => format!("{error:#}"),
-                });
-                barrier.wait();
-                // Leave a stale socket for the next round, as a killed process does.
-                if claimed.is_ok() {
-                    drop(claimed);
-                    let _ = UnixListener::bind(dir.path());
-                }
-            }
-            outcomes
-        };
-        let (ours, theirs) = std::thread::scope(|scope| {
-            let other = scope.spawn(start);
-            (start(), other.join().unwrap())
-        });
-        for outcomes in ours.iter().zip(&theirs) {
-            let (winner, loser) = if outcomes.0 == "has it" { outcomes } else { (outcomes.1, outcomes.0) };
-            assert!(winner == "has it" && loser.contains("is in use by another process"), "{outcomes:?}");
-        }
-    }
-
-    #[test]
-    fn a_lock_is_a_private_file_and_nothing_else() {
-        let dir = Dir::new();
-        let lock = dir.0.path().join("s.lock");
-        std::os::unix::fs::symlink(dir.0.path().join("elsewhere"), &lock).unwrap();
-        let error = || format!("{:#}", claim(&dir).unwrap_err());
-        assert!(error().contains("cannot open"), "{}", error());
-        assert!(!dir.0.path().join("elsewhere").exists());
-        fs::remove_file(&lock).unwrap();
-        fs::create_dir(&lock).unwrap();
-        assert!(error().contains("cannot open"), "{}", error());
-        fs::remove_dir(&lock).unwrap();
-        let _socket = UnixListener::bind(&lock).unwrap();
-        assert!(error().contains("cannot open"), "{}", error());
-        fs::remove_file(&lock).unwrap();
-        fs::write(&lock, "a number of long ago, and more").unwrap();
-        let listener = claim(&dir).unwrap();
-        assert_eq!(fs::read_to_string(&lock).unwrap(), format!("{}\n", std::process::id()));
-        assert_eq!(fs::metadata(&lock).unwrap().mode() & 0o777, 0o600);
-        drop(listener);
-        drop(claim(&dir).unwrap());
-    }
-
-    #[test]
-    fn a_directory_that_is_missing_is_named() {
-        let dir = Dir::new();
-        let error = |path: &str| {
-            let path = dir.0.path().join(path);
-            format!("{:#}", Listener::claim(&path, &SocketAccess::private()).unwrap_err())
-        };
-        let shown = dir.0.path().display();
-        let said = error("x/y/s");
-        let missing =
-            format!("{shown}/x/y/s: there is no directory {shown}/x/y: make it (`mkdir -p {shown}/x/y`)");
-        assert!(said.starts_with(&missing) && !said.contains(".lock"), "{said}");
-        fs::write(dir.0.path().join("file"), "").unwrap();
-        assert!(error("file/s").contains(&format!("{shown}/file is no directory")), "{}", error("file/s"));
-    }
-
-    /// A failure to connect, for other reasons than refusal, does not prove that a socket is stale.
-    #[test]
-    fn what_cannot_be_told_is_left_alone() {
-        let dir = Dir::new();
-        let _living = UnixDatagram::bind(dir.path()).unwrap();
-        assert!(refused(&dir).contains("cannot be told"));
-        fs::remove_file(dir.path()).unwrap();
-        fs::write(dir.path(), "").unwrap();
-        assert!(refused(&dir).contains("is no socket"));
-    }
-
-    #[test]
-    fn the_file_of_another_stays_when_ours_is_dropped() {
-        let dir = Dir::new();
-        let ours = claim(&dir).unwrap();
-        fs::remove_file(dir.path()).unwrap();
-        let _other = UnixListener::bind(dir.path()).unwrap();
-        drop(ours);
-        assert!(dir.path().exists());
-    }
-
-    #[test]
-    fn a_file_that_is_deleted_is_made_again_with_all_that_it_was() {
-        let dir = Dir::new();
-        let access = SocketAccess { mode: Mode(0o640), ..SocketAccess::private() };
-        let listener = Listener::claim(&dir.path(), &access).unwrap();
-        let is_reached = || {
-            let connected = UnixStream::connect(dir.path());
-            connected.is_ok() && listener.accept().is_ok()
-        };
-        assert!(listener.mend() && is_reached());
-        fs::remove_file(dir.path()).unwrap();
-        assert!(!is_reached() && listener.mend() && is_reached());
-        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o640);
-        // The lock's file is deleted, too. Another daemon would make a new one.
-        fs::remove_dir_all(dir.0.path()).unwrap();
-        assert!(!listener.mend() && !listener.is_reachable());
-        fs::create_dir(dir.0.path()).unwrap();
-        assert!(listener.mend() && listener.is_reachable() && is_reached());
-        assert!(refused(&dir).contains(&format!("in use by another process, {}", std::process::id())));
-        // A file that somebody else put there is not replaced.
-        fs::remove_file(dir.path()).unwrap();
-        fs::write(dir.path(), "").unwrap();
-        assert!(!listener.mend());
-        drop(listener);
-        assert!(dir.path().exists());
-    }
-
-    #[test]
-    fn mode_and_users_say_who_gets_in() {
-        let dir = Dir::new();
-        let me = rustix::process::getuid().as_raw();
-        let user = |id: u32| User::read(&id.to_string()).unwrap();
-        for (users, allowed) in [(vec![], true), (vec![user(me)], true), (vec![user(me + 1)], false)] {
-            let access = SocketAccess { mode: Mode(0o640), users, ..SocketAccess::private() };
-            let listener = Listener::claim(&dir.path(), &access).unwrap();
-            assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o640);
-            let _stream = UnixStream::connect(dir.path()).unwrap();
-            match listener.accept() {
-                Ok(_) => assert!(allowed),
-                Err(error) => assert!(!allowed && error.kind() == io::ErrorKind::WouldBlock),
-            }
-        }
-        drop(claim(&dir).unwrap());
-    }
-}
+mod tests;

@@ -81,7 +81,7 @@ pub struct GuestStats {
     pub name: String,
     /// Whether its VMM is connected.
     pub connected: Connected,
-    /// Whether its VMM can connect.
+    /// Whether its VMM can connect, as far as the daemon knows.
     pub reachable: Reachable,
     /// Objects that exist now.
     pub objects: ObjectCounts,
@@ -268,7 +268,7 @@ impl Part {
 fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
     let id = guest.place.device;
     let [rdma, net] = guest.presence.each_ref().map(|presence| presence.as_ref().map(Presence::is_connected));
-    let is_reachable = |listener: &Option<Weak<Listener>>| Some(listener.as_ref()?.upgrade()?.is_reachable());
+    let is_reachable = |listener: &Option<Weak<Listener>>| listener.as_ref()?.upgrade()?.is_reachable();
     let [rdma_listens, net_listens] = guest.listeners.each_ref().map(is_reachable);
     let objects = worker.counts(id);
     let listening = worker.streams.listening(id);

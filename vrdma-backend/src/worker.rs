@@ -225,7 +225,7 @@ impl Worker {
         let device = self.outputs.device(id);
         device.counters.broken_channels += 1;
         let name = &device.guest.name;
-        limited!(self.violations, Warn, guest = name;
+        limited!(self.violations, Warn, guest = device.guest.configured_name();
             "guest {name}: channel {queue} of context {} is broken: {reason}", owner.0);
     }
 }

@@ -449,6 +449,44 @@ fn a_descriptor_that_will_not_do_is_refused_with_those_that_there_are() {
 }
 
 #[test]
+fn a_socket_of_the_daemon_itself_is_no_descriptor_for_a_guest() {
+    let dir = TempDir::new().unwrap();
+    let admin = dir.path().join("admin");
+    let said = (3..16).map(|number| {
+        // A daemon that accepts the number is ended, and has another status then.
+        let mut command = Command::new("timeout");
+        command.args(["60", env!("CARGO_BIN_EXE_vrdma-backend"), "--admin", &admin.display().to_string()]);
+        command.args(["--guest", &format!("name=a,fd={number},mac=52:54:00:00:00:01")]);
+        let output = command.env_remove("LISTEN_FDS").stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{number}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    });
+    let said: Vec<_> = said.collect();
+    assert!(said.iter().any(|text| text.contains("was not passed to this process: ")), "{said:?}");
+}
+
+#[test]
+fn a_front_end_of_another_user_is_refused_once() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("s");
+    let listener = UnixListener::bind(&path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    // SAFETY: this is a plain system call.
+    let other = unsafe { libc::getuid() } + 1;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-backend"));
+    let shown = path.display();
+    command.args(["--guest", &format!("name=a,connect={shown},user={other},mac=52:54:00:00:00:01")]);
+    let service = Service::spawn(dir, command, |_, _| ());
+    let refused = "the guest's users do not name the maker of its listener, process ";
+    service.said(refused);
+    for _ in 0..3 {
+        wait::until("another attempt", || listener.accept().ok());
+    }
+    let rest = service.rest();
+    assert!(rest.iter().all(|line| !line.contains(refused)), "{rest:?}");
+}
+
+#[test]
 fn a_front_end_that_listens_is_connected_to_again_and_again() {
     for (key, function) in [("connect", "RDMA"), ("net-connect", "Ethernet")] {
         let dir = TempDir::new().unwrap();
@@ -475,6 +513,7 @@ fn a_front_end_that_listens_is_connected_to_again_and_again() {
             for _ in 0..2 {
                 let (front_end, _) = wait::until("the daemon", || listener.accept().ok());
                 expect_a_back_end(&front_end);
+                service.said("connected: its listener was made by process ");
                 service.expect("STATUS=1 of 1 front-ends connected, no uplink");
                 drop(front_end);
                 service.expect("STATUS=0 of 1 front-ends connected, no uplink");

@@ -93,6 +93,9 @@ pub struct GuestConfig {
     pub is_beside: bool,
 }
 
+/// What the name of a guest's second RDMA function adds to the guest's name.
+const BESIDE: &str = "-iwarp";
+
 /// The transport of an RDMA function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -185,7 +188,15 @@ impl GuestConfig {
 
     /// Returns the name of its second RDMA function in messages and counters.
     pub(super) fn iwarp_name(&self) -> String {
-        format!("{}-iwarp", self.name)
+        format!("{}{BESIDE}", self.name)
+    }
+
+    /// Returns the name that the configuration gives the guest. Both its RDMA functions have it.
+    pub fn configured_name(&self) -> &str {
+        match self.name.strip_suffix(BESIDE) {
+            Some(name) if self.is_beside => name,
+            _ => &self.name,
+        }
     }
 
     /// Whether its connections are configured to use vrdma's own TCP.

@@ -434,6 +434,12 @@ fn a_function_meets_its_front_end_at_one_place() {
         places.collect::<Vec<_>>(),
         [(Some(MeetingPlace::Descriptor(&fds[0])), None), (Some(MeetingPlace::Descriptor(&fds[1])), None)]
     );
+    let first = functions[0].name.clone();
+    assert_eq!(functions[1].name, format!("{first}-iwarp"));
+    assert!(functions.iter().all(|one| one.configured_name() == first));
+    // A guest may have such a name of its own.
+    let alike = GuestConfig { name: "b-iwarp".into(), ..functions[0].clone() };
+    assert_eq!(alike.configured_name(), "b-iwarp");
 }
 
 #[test]

@@ -41,8 +41,6 @@ pub struct Outputs {
     /// Devices that are to end, and the reason.
     pub broken: Vec<(Broken, Vec<DeviceId>)>,
     overruns: RateLimit,
-    /// Limits messages about QPs that failed.
-    failures: RateLimit,
     /// Whether events wait for buffers. A worker that does not sleep retries them every
     /// `RETRY_TURNS` rounds.
     waiting: bool,
@@ -165,11 +163,11 @@ impl Outputs {
         let Some(cq) = device.cqs.get_mut(cq_id.0).filter(|cq| !cq.failed) else { return };
         cq.failed = true;
         device.counters.cq_overruns += 1;
-        let name = device.guest.name.clone();
         self.failed.push((id, cq_id));
         self.async_event(id, AsyncEvent::cq_error(cq_id));
-        limited!(self.overruns, Warn, guest = name;
-            "guest {name}: CQ {} overran or lost its memory", cq_id.0);
+        let guest = &self::device(&mut self.devices, id).guest;
+        limited!(self.overruns, Warn, guest = guest.configured_name();
+            "guest {}: CQ {} overran or lost its memory", guest.name, cq_id.0);
     }
 }
 
@@ -290,8 +288,10 @@ impl Outputs {
             Event::QpAccessError(qpn) => (qpn, "got a request that it does not allow"),
             _ => return,
         };
-        let (name, qpn) = (&device(&mut self.devices, id).guest.name, qpn.number());
-        limited!(self.failures, Info, guest = name, qpn = qpn; "guest {name}: QP {qpn} {what}");
+        let Device { guest, failures, .. } = device(&mut self.devices, id);
+        let (name, qpn) = (&guest.name, qpn.number());
+        limited!(failures, Info, guest = guest.configured_name(), qpn = qpn;
+            "guest {name}: QP {qpn} {what}");
     }
 
     /// Writes a CQE to its CQ, or adds it to the gathered ones. An urgent one raises a solicited

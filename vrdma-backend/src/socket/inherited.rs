@@ -6,7 +6,7 @@ use crate::config::Descriptor;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -20,25 +20,48 @@ const CLOEXEC: u32 = libc::O_CLOEXEC as u32;
 pub struct Inherited {
     /// Those that the service manager passed (LISTEN_FDS), with their names.
     passed: Vec<(RawFd, String)>,
-    /// Those that are in use, with the keys that named them.
-    used: BTreeMap<RawFd, String>,
+    /// All that listened before this process opened any socket of its own.
+    listeners: BTreeSet<RawFd>,
+    /// The sockets that are in use.
+    used: Vec<Used>,
+}
+
+/// A socket that a function or the admin socket has.
+#[derive(Debug)]
+struct Used {
+    number: RawFd,
+    /// Device and inode. Descriptors of one socket have the same.
+    socket: (u64, u64),
+    /// The key that named it.
+    key: String,
 }
 
 impl Inherited {
-    /// Finds the descriptors that the service manager passed (sd_listen_fds(3)).
+    /// Finds the descriptors that the service manager passed (sd_listen_fds(3)), and others that
+    /// were inherited and listen.
+    ///
+    /// It has to be called before this process opens sockets that listen.
     ///
     /// # Errors
     /// What it says of them makes no sense.
     pub fn find() -> Result<Inherited> {
         let passed = sd_notify::listen_fds_with_names().context("LISTEN_FDS, LISTEN_FDNAMES")?;
-        Ok(Inherited { passed: passed.collect(), used: BTreeMap::new() })
+        let passed: Vec<_> = passed.collect();
+        // A socket of LISTEN_FDS may be closed at the start of another program by now.
+        let mut listeners: BTreeSet<RawFd> = passed.iter().map(|(number, _)| *number).collect();
+        listeners.extend(inherited_listeners());
+        Ok(Inherited { passed, listeners, used: Vec::new() })
     }
 
     /// Returns a socket of its own for an inherited descriptor, which stays open. `key` is what
     /// named the descriptor.
     ///
+    /// Both share one open file description, which does not block from here on. A parent process
+    /// that keeps its descriptor sees that too (O_NONBLOCK, fcntl(2)).
+    ///
     /// # Errors
-    /// There is no such descriptor, it is no Unix socket that listens, or it is in use.
+    /// There is no such descriptor, it is no Unix socket that listens, it was opened by this
+    /// process, or its socket is in use.
     pub fn take(&mut self, descriptor: &Descriptor, key: &str) -> Result<UnixListener> {
         let number = match descriptor {
             Descriptor::Number(number) => RawFd::from(*number),
@@ -59,9 +82,19 @@ impl Inherited {
         };
         let listens = is_listener(&own);
         ensure!(listens, "descriptor {number} is no Unix stream socket that listens: {}", self.overview());
-        if let Some(other) = self.used.insert(number, key.to_owned()) {
-            bail!("descriptor {number} is in use already, as {other}: each function has its own");
+        ensure!(
+            self.listeners.contains(&number),
+            "descriptor {number} was not passed to this process: {}",
+            self.overview()
+        );
+        let found = rustix::fs::fstat(&own).with_context(|| format!("descriptor {number}"))?;
+        let socket = (found.st_dev, found.st_ino);
+        if let Some(other) = self.used.iter().find(|used| used.socket == socket) {
+            let same =
+                if other.number == number { String::new() } else { format!(" descriptor {},", other.number) };
+            bail!("descriptor {number} is in use already, as{same} {}: each function has its own", other.key);
         }
+        self.used.push(Used { number, socket, key: key.to_owned() });
         let own = UnixListener::from(own);
         own.set_nonblocking(true).with_context(|| format!("descriptor {number}"))?;
         Ok(own)
@@ -69,7 +102,8 @@ impl Inherited {
 
     /// Returns the names or numbers of those that the service manager passed and that nobody took.
     pub fn left(&self) -> Vec<String> {
-        let left = self.passed.iter().filter(|(number, _)| !self.used.contains_key(number));
+        let left =
+            self.passed.iter().filter(|(number, _)| self.used.iter().all(|used| used.number != *number));
         left.map(|(number, name)| format!("{number} ({name})")).collect()
     }
 
@@ -79,7 +113,7 @@ impl Inherited {
             let all = self.passed.iter().map(|(number, name)| format!("{number} ({name})"));
             return format!("the service manager passed {}", all.collect::<Vec<_>>().join(", "));
         }
-        let open = inherited_listeners().iter().map(RawFd::to_string).collect::<Vec<_>>();
+        let open = self.listeners.iter().map(RawFd::to_string).collect::<Vec<_>>();
         match &open[..] {
             [] => "no socket that listens was passed to this process (LISTEN_FDS is not set)".into(),
             _ => format!("those that were passed and listen are {}", open.join(", ")),
@@ -90,15 +124,12 @@ impl Inherited {
 /// Returns the descriptors of sockets that listen and that this process did not open itself.
 ///
 /// Those that it opened are closed at a start of another program. Those that it inherited are not.
-fn inherited_listeners() -> Vec<RawFd> {
+fn inherited_listeners() -> impl Iterator<Item = RawFd> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut all: Vec<RawFd> = numbers
+    numbers
         .filter(|number| is_inherited(*number).unwrap_or(false))
         .filter(|number| duplicate(*number).is_ok_and(|own| is_listener(&own)))
-        .collect();
-    all.sort_unstable();
-    all
 }
 
 fn is_inherited(number: RawFd) -> Option<bool> {
@@ -146,7 +177,8 @@ mod tests {
             (file.as_raw_fd(), "b".to_owned()),
             (stream.as_raw_fd(), "b".to_owned()),
         ];
-        let mut inherited = Inherited { passed, used: BTreeMap::new() };
+        let listeners = passed.iter().map(|(number, _)| *number).collect();
+        let mut inherited = Inherited { passed, listeners, used: Vec::new() };
         let mut take = |descriptor: Descriptor| {
             inherited.take(&descriptor, "guest a: fd").map_err(|error| error.to_string())
         };
@@ -180,8 +212,33 @@ mod tests {
 
     #[test]
     fn without_any_it_says_so() {
-        let mut none = Inherited { passed: Vec::new(), used: BTreeMap::new() };
+        let mut none = Inherited { passed: Vec::new(), listeners: BTreeSet::new(), used: Vec::new() };
         let said = none.take(&Descriptor::Name("a".into()), "admin_fd").unwrap_err().to_string();
-        assert!(said.contains("LISTEN_FDS is not set") || said.contains("those that were passed"), "{said}");
+        assert!(said.contains("LISTEN_FDS is not set"), "{said}");
+    }
+
+    #[test]
+    fn a_socket_that_this_process_opened_is_refused() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let mut inherited = Inherited::find().unwrap();
+        let own = UnixListener::bind(dir.path().join("s")).unwrap();
+        let number = Descriptor::Number(own.as_raw_fd().try_into().unwrap());
+        let said = inherited.take(&number, "guest a: fd").unwrap_err().to_string();
+        assert!(said.contains("was not passed to this process: "), "{said}");
+    }
+
+    #[test]
+    fn a_socket_with_two_numbers_is_taken_once() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let listener = UnixListener::bind(dir.path().join("s")).unwrap();
+        let second = listener.try_clone().unwrap();
+        let numbers = [listener.as_raw_fd(), second.as_raw_fd()];
+        let mut inherited =
+            Inherited { passed: Vec::new(), listeners: BTreeSet::from(numbers), used: Vec::new() };
+        let [first, second] = numbers.map(|number| Descriptor::Number(number.try_into().unwrap()));
+        inherited.take(&first, "guest a: fd").unwrap();
+        let said = inherited.take(&second, "guest b: fd").unwrap_err().to_string();
+        let text = format!("is in use already, as descriptor {}, guest a: fd", numbers[0]);
+        assert!(said.contains(&text), "{said}");
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 
 /// The process at the other end of a socket, as the kernel tells it (SO_PEERCRED).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     process: i32,
     /// Number of its user.
@@ -14,7 +14,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns the process that connected, or that listens.
+    /// Returns the process that connected; where this one connected, the process that called
+    /// listen(2).
+    ///
+    /// The socket may have been passed to another process since.
     ///
     /// # Errors
     /// The kernel does not tell.

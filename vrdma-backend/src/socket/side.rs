@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Which side of its socket a function of a guest is.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum SocketSide {
     /// It listens, and front-ends connect.
     Server(Arc<Listener>),
     /// It connects, and the front-end listens.
-    Client(Arc<Connector>),
+    Client(Box<Connector>),
 }
 
 impl SocketSide {
@@ -24,6 +24,11 @@ impl SocketSide {
             SocketSide::Server(listener) => Some(listener.as_raw_fd()),
             SocketSide::Client(_) => None,
         }
+    }
+
+    /// Whether it connects.
+    pub fn is_client(&self) -> bool {
+        matches!(self, SocketSide::Client(_))
     }
 
     /// Returns the listener, if it listens.

@@ -66,7 +66,9 @@ impl Worker {
     pub(super) fn gid_refused(&mut self, id: DeviceId, GidEntry { gid, vlan }: GidEntry, why: &str) {
         let device = self.outputs.device(id);
         device.counters.refused_gids += 1;
-        let (name, vlan) = (&device.guest.name, FrameVlan::One(vlan));
-        limited!(self.violations, Warn, guest = name; "guest {name}: GID {gid} ({vlan}) is refused: {why}");
+        let (guest, vlan) = (&device.guest, FrameVlan::One(vlan));
+        let name = &guest.name;
+        limited!(self.violations, Warn, guest = guest.configured_name();
+            "guest {name}: GID {gid} ({vlan}) is refused: {why}");
     }
 }

@@ -62,19 +62,19 @@ impl Worker {
                 let connection = self.outputs.device(id).take_ended();
                 self.detach_device(id);
                 let device = self.outputs.device(id);
-                let name = &device.guest.name;
+                let (name, owner) = (&device.guest.name, device.guest.configured_name());
                 match &why {
                     Broken::Panicked(Panicked { step, text }) => {
                         device.counters.panics += 1;
                         log::error!(
-                            guest:% = name;
+                            guest:% = owner;
                             "guest {name}, RDMA: it ends, for a fault of this program in {step}: {text}"
                         );
                     }
                     Broken::Kept => {
                         device.counters.kept_loans += 1;
                         let patience = PATIENCE.as_millis();
-                        limited!(self.violations, Warn, guest = name;
+                        limited!(self.violations, Warn, guest = owner;
                             "guest {name}, RDMA: it ends: another worker has copied from its memory for more than {patience} ms, for want of a page of it or of its peer's");
                     }
                 }

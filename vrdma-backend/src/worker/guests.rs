@@ -72,9 +72,9 @@ impl Worker {
         let index = setup.index;
         if let Some(queue) = self.outputs.device(id).event_queue(index) {
             if !queue.attach(memory, &setup, base) {
-                let (name, rings) =
-                    (&self.outputs.device(id).guest.name, "are not in guest memory, or not aligned");
-                limited!(self.violations, Warn, guest = name;
+                let guest = &self.outputs.device(id).guest;
+                let (name, rings) = (&guest.name, "are not in guest memory, or not aligned");
+                limited!(self.violations, Warn, guest = guest.configured_name();
                     "guest {name}: the rings of event queue {index} {rings}");
             }
         } else if let Some(at) = self.position(id, index) {
