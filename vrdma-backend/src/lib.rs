@@ -47,8 +47,8 @@
 //! tests in `tests.rs` compare the two lists that follow with the sources. They also check that
 //! this page names every file, or the folder of the file.
 //!
-//! Each of these modules uses only those before it: `allocator`, `panics`, `hooks`, `cycles`,
-//! `ratelimit`, `nearest`, `logger`, `service`, `processors`, `allowed`, `frames`, `gids`, `port`,
+//! Each of these modules uses only those before it: `allocator`, `nearest`, `logger`, `panics`,
+//! `hooks`, `cycles`, `ratelimit`, `service`, `processors`, `allowed`, `frames`, `gids`, `port`,
 //! `config`, `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`, `worker`,
 //! `vhost`, `command`, `functions`, `session`, `stats`, `admin`, `daemon`, `fuzzing`.
 //!

@@ -14,7 +14,7 @@ pub use peer::Peer;
 pub use side::SocketSide;
 pub use watch::SocketWatch;
 
-use crate::config::{Config, GuestConfig, Mode, User, Word};
+use crate::config::{Config, GuestConfig, Mode, User};
 use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, bail, ensure};
 use guard::PeerGuard;
@@ -103,7 +103,7 @@ impl SocketAccess {
     /// made. Its file's mode is not known.
     pub fn private_inherited() -> SocketAccess {
         let own = rustix::process::geteuid().as_raw();
-        let users = [own, 0].map(|id| User::read(&id.to_string()).expect("a number names a user"));
+        let users = [own, 0].map(User::numbered);
         SocketAccess { users: users.into(), ..SocketAccess::private() }
     }
 

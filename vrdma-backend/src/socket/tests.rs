@@ -190,7 +190,7 @@ fn a_file_that_is_deleted_is_made_again_with_all_that_it_was() {
 fn mode_and_users_say_who_gets_in() {
     let dir = Dir::new();
     let me = rustix::process::getuid().as_raw();
-    let user = |id: u32| User::read(&id.to_string()).unwrap();
+    let user = User::numbered;
     for (users, allowed) in [(vec![], true), (vec![user(me)], true), (vec![user(me + 1)], false)] {
         let access = SocketAccess { mode: Mode(0o640), users, ..SocketAccess::private() };
         let listener = Listener::claim(&dir.path(), &access).unwrap();
@@ -218,7 +218,7 @@ fn an_inherited_socket_has_no_file_to_look_at_and_the_admin_socket_is_private() 
     let _stream = UnixStream::connect(dir.path()).unwrap();
     listener.accept().unwrap();
     // A process of somebody else.
-    let other = User::read(&(rustix::process::geteuid().as_raw() + 1).to_string()).unwrap();
+    let other = User::numbered(rustix::process::geteuid().as_raw() + 1);
     let others = SocketAccess { users: vec![other], ..own };
     let listener = Listener::inherit("descriptor 3", socket, &others).unwrap();
     let _stream = UnixStream::connect(dir.path()).unwrap();
