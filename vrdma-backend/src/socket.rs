@@ -195,7 +195,7 @@ impl Listener {
         let shown = path.display();
         let mut changes = self.changes.lock().expect(NO_PANIC);
         match file_at(path) {
-            Ok(file) if bound.is_file(file) => return true,
+            Ok(file) if bound.has_id(file) => return true,
             Ok(_) => {
                 limited!(changes, Warn;
                     "{shown} was replaced by somebody else's file: no front-end reaches us; remove that");
@@ -209,7 +209,7 @@ impl Listener {
                 limited!(changes, Warn; "{shown} was deleted, and cannot be bound anew yet: {error:#}");
             }
         }
-        file_at(path).is_ok_and(|file| bound.is_file(file))
+        file_at(path).is_ok_and(|file| bound.has_id(file))
     }
 
     fn bind_again(&self, path: &Path, bound: &mut Bound) -> Result<()> {
@@ -250,7 +250,7 @@ impl Listener {
 }
 
 impl Bound {
-    fn is_file(&self, id: FileId) -> bool {
+    fn has_id(&self, id: FileId) -> bool {
         self.file.as_ref().is_some_and(|file| file.id == id)
     }
 }

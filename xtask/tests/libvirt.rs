@@ -73,7 +73,7 @@ fn the_domain_has_the_rdma_device_of_the_tests() {
         let wanted = match (key.as_str(), value) {
             ("driver", driver) => driver.as_str().unwrap().to_owned(),
             ("id" | "chardev", _) => continue,
-            (key, value) if value == &true => format!("{key}=on"),
+            (key, value) if *value == true => format!("{key}=on"),
             (key, value) => format!("{key}={value}"),
         };
         assert!(properties.contains(wanted.as_str()), "no {wanted} in {properties:?}");
