@@ -41,7 +41,7 @@ fn the_constructor_registers_a_table_that_names_our_devices() {
     for (modalias, ours) in modaliases {
         let modalias = CString::new(modalias).unwrap();
         let matches = |pattern: &&CStr| unsafe { libc::fnmatch(pattern.as_ptr(), modalias.as_ptr(), 0) } == 0;
-        assert_eq!(patterns.iter().any(|pattern| matches(pattern)), ours, "{modalias:?}");
+        assert_eq!(patterns.iter().any(matches), ours, "{modalias:?}");
     }
     let device = unsafe { table.alloc_device.unwrap()(ptr::null_mut()) };
     assert!(!device.is_null());
