@@ -16,10 +16,16 @@ const LONGEST_REPLY: usize = 64 << 20;
 const MOST_DESCRIPTORS: usize = 253;
 
 /// A connection to the daemon.
+///
+/// A call that fails before its last reply has come, or whose [`Replies`] are dropped before their
+/// end, leaves the connection useless. Its replies would be taken for those of the next call. All
+/// later calls fail with [`ClientError::Spoilt`].
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
     frames: Frames,
+    /// Whether replies may come that belong to an earlier call.
+    is_spoilt: bool,
 }
 
 /// Why a call has no result.
@@ -39,6 +45,9 @@ pub enum ClientError {
     /// The daemon closed the connection.
     #[error("the daemon closed the connection without an answer")]
     Closed,
+    /// An earlier call failed before its last reply had come, or was given up.
+    #[error("an earlier call has replies that were not read: connect again")]
+    Spoilt,
     /// The daemon did not answer in time.
     #[error("the daemon has not answered within {} s", .0.as_secs())]
     Late(Duration),
@@ -73,7 +82,7 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let stream = UnixStream::connect(path);
         let stream = stream.map_err(|error| ClientError::Connect { path: path.to_owned(), error })?;
-        Ok(Client { stream, frames: Frames::new(LONGEST_REPLY) })
+        Ok(Client { stream, frames: Frames::new(LONGEST_REPLY), is_spoilt: false })
     }
 
     /// Limits how long a call waits for each part of its reply. `None`: for ever.
@@ -103,7 +112,10 @@ impl Client {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<M::Output, ClientError> {
         self.send(&Call::of(method)?, descriptors)?;
-        Ok(self.receive()?.result::<M::Output>()??)
+        let reply = self.receive()?;
+        // Nobody asked for more. If more comes, it belongs to this call.
+        self.is_spoilt |= reply.continues;
+        Ok(reply.result::<M::Output>()??)
     }
 
     /// Calls a method without waiting. The daemon sends no reply, and no error either.
@@ -126,8 +138,11 @@ impl Client {
     /// Sends a call with descriptors.
     ///
     /// # Errors
-    /// The connection ended, or there are too many descriptors.
+    /// The connection ended or is spoilt, or there are too many descriptors.
     pub fn send(&mut self, call: &Call, descriptors: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
+        if self.is_spoilt {
+            return Err(ClientError::Spoilt);
+        }
         let message = call.emit();
         let mut sent = 0;
         if !descriptors.is_empty() {
@@ -142,7 +157,10 @@ impl Client {
             sent = rustix::net::sendmsg(&self.stream, &parts, &mut control, SendFlags::NOSIGNAL)
                 .map_err(|error| self.failed(error.into()))?;
         }
-        self.stream.write_all(&message[sent..]).map_err(|error| self.failed(error))
+        // After a part of a message the daemon reads no other one.
+        let written = self.stream.write_all(&message[sent..]);
+        self.is_spoilt |= written.is_err();
+        written.map_err(|error| self.failed(error))
     }
 
     /// Waits for the next reply.
@@ -150,6 +168,10 @@ impl Client {
     /// # Errors
     /// The connection ended, or what came is no reply.
     pub fn receive(&mut self) -> Result<Reply, ClientError> {
+        self.next_reply().inspect_err(|_| self.is_spoilt = true)
+    }
+
+    fn next_reply(&mut self) -> Result<Reply, ClientError> {
         let mut bytes = [0; 16 << 10];
         loop {
             if let Some(message) = self.frames.next_message()? {
@@ -174,6 +196,8 @@ impl Client {
 }
 
 /// The replies to a call, one after the other.
+///
+/// If it is dropped before its end, the client makes no more calls.
 #[derive(Debug)]
 pub struct Replies<'a, M> {
     client: &'a mut Client,
@@ -188,12 +212,19 @@ impl<M: Method> Iterator for Replies<'_, M> {
         if self.ended {
             return None;
         }
-        let result = self.client.receive().and_then(|reply| {
-            self.ended = !reply.continues;
-            Ok(reply.result::<M::Output>()??)
-        });
-        self.ended |= result.is_err();
+        let reply = self.client.receive().inspect(|reply| self.ended = !reply.continues);
+        let result = reply.and_then(|reply| Ok(reply.result::<M::Output>()??));
+        if result.is_err() {
+            self.client.is_spoilt |= !self.ended;
+            self.ended = true;
+        }
         Some(result)
+    }
+}
+
+impl<M> Drop for Replies<'_, M> {
+    fn drop(&mut self) {
+        self.client.is_spoilt |= !self.ended;
     }
 }
 
@@ -207,7 +238,7 @@ mod tests {
 
     fn pair() -> (Client, UnixStream) {
         let (stream, other) = UnixStream::pair().unwrap();
-        (Client { stream, frames: Frames::new(LONGEST_REPLY) }, other)
+        (Client { stream, frames: Frames::new(LONGEST_REPLY), is_spoilt: false }, other)
     }
 
     fn set() -> SetLog {
@@ -222,11 +253,49 @@ mod tests {
         assert_eq!(client.call(&set()).unwrap(), before);
         daemon.write_all(&Reply::fault(&Fault::PermissionDenied {}).emit()).unwrap();
         assert!(matches!(client.call(&set()), Err(ClientError::Refused(Fault::PermissionDenied {}))));
-        daemon.write_all(b"colour\0").unwrap();
+        // This is a reply, and another method's. The next one is a reply to the next call.
+        daemon.write_all(b"{\"parameters\":{\"before\":7}}\0").unwrap();
         assert!(matches!(client.call(&set()), Err(ClientError::Nonsense(_))));
+        daemon.write_all(&Reply::of(&before).emit()).unwrap();
+        assert_eq!(client.call(&set()).unwrap(), before);
         daemon.write_all(b"{\"parameters\":{}}").unwrap();
         drop(daemon);
         assert!(matches!(client.call(&set()), Err(ClientError::Closed)));
+    }
+
+    #[test]
+    fn after_nonsense_there_are_no_more_calls() {
+        let (mut client, mut daemon) = pair();
+        daemon.write_all(b"colour\0").unwrap();
+        assert!(matches!(client.call(&set()), Err(ClientError::Nonsense(_))));
+        daemon.write_all(&Reply::of(&LogBefore { before: None }).emit()).unwrap();
+        assert!(matches!(client.call(&set()), Err(ClientError::Spoilt)));
+    }
+
+    #[test]
+    fn replies_that_nobody_took_are_not_those_of_the_next_call() {
+        let more = Reply { continues: true, ..Reply::of(&AllCounters { stats: Map::new() }) };
+        // A stream that is given up.
+        let (mut client, mut daemon) = pair();
+        daemon.write_all(&more.emit().repeat(2)).unwrap();
+        let mut replies = client.follow(&GetStats::default()).unwrap();
+        assert!(replies.next().unwrap().is_ok());
+        drop(replies);
+        assert!(matches!(client.call(&GetStats::default()), Err(ClientError::Spoilt)));
+        // More replies than were asked for.
+        let (mut client, mut daemon) = pair();
+        daemon.write_all(&more.emit().repeat(2)).unwrap();
+        assert!(client.call(&GetStats::default()).is_ok());
+        assert!(matches!(client.call(&GetStats::default()), Err(ClientError::Spoilt)));
+        // A reply of a stream that makes no sense.
+        let (mut client, mut daemon) = pair();
+        let odd = Reply { continues: true, ..Reply::of(&LogBefore { before: None }) };
+        daemon.write_all(&[odd.emit(), more.emit()].concat()).unwrap();
+        let mut replies = client.follow(&GetStats::default()).unwrap();
+        assert!(matches!(replies.next(), Some(Err(ClientError::Nonsense(_)))));
+        assert!(replies.next().is_none());
+        drop(replies);
+        assert!(matches!(client.call(&GetStats::default()), Err(ClientError::Spoilt)));
     }
 
     #[test]
@@ -242,13 +311,20 @@ mod tests {
         let mut replies = client.follow(&GetStats::default()).unwrap();
         assert!(matches!(replies.next(), Some(Err(ClientError::Refused(Fault::Stopping {})))));
         assert!(replies.next().is_none());
+        drop(replies);
+        // A stream that ended leaves nothing behind.
+        daemon.write_all(&Reply::of(&LogBefore { before: None }).emit()).unwrap();
+        assert!(client.call(&set()).is_ok());
     }
 
     #[test]
     fn a_call_that_nobody_answers_ends_in_time() {
-        let (mut client, _daemon) = pair();
+        let (mut client, mut daemon) = pair();
         client.set_timeout(Some(Duration::from_millis(1))).unwrap();
         assert!(matches!(client.call(&set()), Err(ClientError::Late(_))));
+        // What comes late is not taken for the reply to the next call.
+        daemon.write_all(&Reply::of(&LogBefore { before: None }).emit()).unwrap();
+        assert!(matches!(client.call(&set()), Err(ClientError::Spoilt)));
     }
 
     #[test]

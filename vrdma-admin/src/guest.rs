@@ -35,8 +35,10 @@ pub struct Guest {
 pub struct GuestFunction {
     /// What it is.
     pub kind: FunctionKind,
-    /// The socket to which its front-end connects.
-    pub socket: String,
+    /// How it and its front-end meet.
+    pub meets: Meeting,
+    /// The path of the socket; `None` if the daemon inherited it.
+    pub socket: Option<String>,
     /// Whether a front-end is connected.
     pub connected: bool,
     /// The front-end's process.
@@ -55,6 +57,18 @@ pub enum FunctionKind {
     Iwarp,
     /// virtio-net.
     Ethernet,
+}
+
+/// How a function and its front-end meet. The names are those of the configuration's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Meeting {
+    /// The daemon listens at a path.
+    Socket,
+    /// The daemon inherited a socket that listens.
+    Fd,
+    /// The front-end listens at a path, and the daemon connects.
+    Connect,
 }
 
 /// The method Show.

@@ -118,6 +118,7 @@ impl Reply {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
 
     /// Any JSON of a few levels.
     fn json() -> impl Strategy<Value = Value> {
@@ -171,10 +172,32 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            // Whatever comes, no call is made of what is no JSON.
-            let is_json = serde_json::from_slice::<Value>(&bytes).is_ok();
-            prop_assert!(is_json || Call::parse(&bytes).is_err() && Reply::parse(&bytes).is_err());
+        fn parts_of_a_message_are_no_message(call in calls(), reply in replies(), cut in any::<prop::sample::Index>()) {
+            let message = call.emit();
+            let cut_at = cut.index(message.len() - 1);
+            prop_assert!(Call::parse(&message[..cut_at]).is_err());
+            prop_assert!(Call::parse(&[&message[..message.len() - 1], b"x"].concat()).is_err());
+            let message = reply.emit();
+            let cut_at = cut.index(message.len() - 1);
+            prop_assert!(Reply::parse(&message[..cut_at]).is_err());
+        }
+
+        #[test]
+        fn values_of_a_wrong_kind_are_an_error(
+            call in calls(),
+            reply in replies(),
+            field in 0..5usize,
+            wrong in prop_oneof![Just(json!(7)), Just(json!([])), Just(json!([{}])), Just(json!(1.5))],
+        ) {
+            let with = |value: Value, name: &str| {
+                let mut map = value.as_object().unwrap().clone();
+                map.insert(name.to_owned(), wrong.clone());
+                serde_json::to_vec(&map).unwrap()
+            };
+            let name = ["method", "parameters", "oneway", "more", "upgrade"][field];
+            prop_assert!(Call::parse(&with(serde_json::to_value(&call).unwrap(), name)).is_err(), "{}", name);
+            let name = ["continues", "error"][field % 2];
+            prop_assert!(Reply::parse(&with(serde_json::to_value(&reply).unwrap(), name)).is_err(), "{}", name);
         }
     }
 

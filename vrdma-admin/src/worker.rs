@@ -27,8 +27,15 @@ pub struct Worker {
     pub processor: Option<u64>,
     /// Microseconds of a processor that its thread has used.
     pub processor_time: Option<u64>,
+    /// Microseconds of turns in which it found work.
+    pub busy: Option<u64>,
+    /// Microseconds of turns in which it found none.
+    pub idle: Option<u64>,
     /// Microseconds that it waited to be woken.
     pub asleep: Option<u64>,
+    /// Most microseconds of a turn: the longest time between two looks at the clock, which are at
+    /// most 16 turns apart.
+    pub longest_turn: Option<u64>,
     /// How many times it went to sleep.
     pub sleeps: Option<u64>,
     /// Turns in which it found work.

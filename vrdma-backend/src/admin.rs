@@ -14,10 +14,11 @@ mod service;
 pub use methods::Rights;
 pub use service::Service;
 
+use crate::ratelimit::{RateLimit, limited};
 use crate::session::PAUSE;
 use crate::socket::Listener;
 use anyhow::Result;
-use client::Client;
+use client::{Client, End, Offence};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io::ErrorKind;
@@ -44,6 +45,8 @@ struct Door {
     listener: Arc<Listener>,
     rights: Rights,
     clients: Vec<Client>,
+    /// Limits messages about clients that were dropped.
+    drops: RateLimit,
 }
 
 impl Admin {
@@ -54,8 +57,7 @@ impl Admin {
     pub fn start(sockets: Vec<(Arc<Listener>, Rights)>, service: Service) -> Result<Admin> {
         let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
-        let doors =
-            sockets.into_iter().map(|(listener, rights)| Door { listener, rights, clients: Vec::new() });
+        let doors = sockets.into_iter().map(|(listener, rights)| Door::new(listener, rights));
         let mut doors: Vec<Door> = doors.collect();
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
             if let Err(error) = serve(&mut doors, &stopped, &service) {
@@ -81,7 +83,7 @@ fn serve(doors: &mut [Door], stopped: &OwnedFd, service: &Service) -> Result<()>
             return Ok(());
         }
         for door in &mut *doors {
-            door.clients.retain_mut(|client| client.step(service));
+            door.step(service);
         }
         // Accept only after the clients' steps: what had come of a request is read before its
         // client may be dropped.
@@ -101,13 +103,35 @@ fn serve(doors: &mut [Door], stopped: &OwnedFd, service: &Service) -> Result<()>
 }
 
 impl Door {
+    fn new(listener: Arc<Listener>, rights: Rights) -> Door {
+        Door { listener, rights, clients: Vec::new(), drops: RateLimit::default() }
+    }
+
+    /// Continues with all clients.
+    fn step(&mut self, service: &Service) {
+        let Door { listener, clients, drops, .. } = self;
+        clients.retain_mut(|client| match client.step(service) {
+            None => true,
+            Some(End::Left) => false,
+            Some(End::Dropped(offence)) => {
+                tell(drops, listener, client, &offence);
+                false
+            }
+        });
+    }
+
     fn make_room(&mut self) {
         if self.clients.len() == MAX_CLIENTS {
             let least = self.clients.iter().enumerate().min_by_key(|(_, client)| client.weight());
             let (at, _) = least.expect("there are many");
-            self.clients.remove(at);
+            let client = self.clients.remove(at);
+            tell(&mut self.drops, &self.listener, &client, &Offence::Silent);
         }
     }
+}
+
+fn tell(drops: &mut RateLimit, listener: &Listener, client: &Client, offence: &Offence) {
+    limited!(drops, Warn; "{}: {} is disconnected: {offence}", listener.name(), client.shown());
 }
 
 /// Waits until there is something to do. Returns true if the thread is to stop.

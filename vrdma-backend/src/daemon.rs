@@ -1,20 +1,22 @@
 //! The daemon as a whole: workers, a session for each guest, and the admin socket.
 
 use crate::admin::{Admin, Rights, Service};
-use crate::config::Config;
+use crate::config::{Config, GuestConfig, MeetingPlace};
 use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::port::{self, Capture, CaptureFile, Dma, Eal, Faults, Port};
 use crate::session::Session;
-use crate::socket::{Listener, SocketAccess, SocketWatch};
+use crate::socket::{Connector, Inherited, Listener, SocketAccess, SocketSide, SocketWatch};
 use crate::stats::{Observed, Observer, VERSION};
 use crate::worker::{Stopped, Workers};
 use anyhow::{Context, Result};
-use std::path::{Path, PathBuf};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use vrdma_admin::{ADMIN, OBSERVE};
 
-pub use crate::stats::{Connected, GuestStats, Link, Stats, WorkerStats};
+pub use crate::stats::{Connected, GuestStats, Link, Reachable, Stats, WorkerStats};
 
 /// A running daemon. It stops when dropped.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Daemon {
     sessions: Vec<Session>,
     observer: Observer,
     workers: Workers,
+    /// The uplink of the configuration.
+    uplink: Option<String>,
     ready: String,
 }
 
@@ -78,31 +82,35 @@ impl Daemon {
         let observer =
             Observer { workers: workers.handles().to_vec(), started: Instant::now(), guests: Arc::default() };
         let (watch, ready) = (sockets.watch(), ready(config, &sockets));
-        let mut daemon = Daemon { watch, admin: None, sessions: Vec::new(), observer, workers, ready };
+        let uplink = config.uplink.as_ref().map(ToString::to_string);
+        let mut daemon =
+            Daemon { watch, admin: None, sessions: Vec::new(), observer, workers, uplink, ready };
         let max_mtu = daemon.workers.path_mtu()?;
         // The workers know all guests before any can connect, so that no guest takes an address
         // that another one lists.
         let guests = config.resolved_guests();
         let places = daemon.workers.add(config, &guests)?;
         for ((guest, place), (rdma, net)) in guests.iter().zip(places).zip(sockets.guests) {
+            let listeners = [&rdma, &net].map(|side| side.as_ref()?.listener().map(Arc::downgrade));
+            let admissions =
+                [&rdma, &net].into_iter().flatten().map(|side| side.admission().clone()).collect();
             // Only the worker of the uplink pins guest memory for it.
-            let sockets = [&rdma, &net].into_iter().flatten().map(Arc::downgrade).collect();
             let dma = dma.as_ref().filter(|_| place.number == 0).map(Dma::of_another);
             let rdma = rdma.map(|socket| {
                 let function = RdmaFunction::new(place.worker.clone(), place.device, config, guest, max_mtu);
-                Session::start(&guest.name, socket, function.with_dma(dma))
+                Session::start(guest, socket, function.with_dma(dma))
             });
             let net = net.map(|socket| {
                 let memory_max = config.limits.memory_bytes();
                 let function = EthernetFunction::new(place.worker.clone(), place.port, memory_max);
-                Session::start(&guest.name, socket, function)
+                Session::start(guest, socket, function)
             });
             let context = || format!("guest {}", guest.name);
             let sessions = [rdma.transpose().with_context(context)?, net.transpose().with_context(context)?];
             let presence = sessions.each_ref().map(|session| session.as_ref().map(Session::presence));
             let is_beside = guest.is_beside;
             let (name, config) = (guest.name.clone(), Arc::new(guest.clone()));
-            daemon.observer.add(Observed { name, config, place, presence, sockets, is_beside });
+            daemon.observer.add(Observed { name, config, place, presence, listeners, admissions, is_beside });
             daemon.sessions.extend(sessions.into_iter().flatten());
         }
         if !sockets.admin.is_empty() {
@@ -111,6 +119,16 @@ impl Daemon {
             daemon.admin = Some(Admin::start(sockets.admin, service).context("admin socket")?);
         }
         Ok(daemon)
+    }
+
+    /// Returns the number of functions of all guests. Each may have a front-end.
+    pub fn functions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Returns the uplink of the configuration, as DPDK names it.
+    pub fn uplink(&self) -> Option<&str> {
+        self.uplink.as_deref()
     }
 
     /// Returns the counters for the operator.
@@ -127,18 +145,18 @@ impl Daemon {
     }
 }
 
+/// Returns a line that says what a started daemon serves: version, sockets, uplink and size.
 fn ready(config: &Config, sockets: &Sockets) -> String {
-    let show = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let guests = config.guests.iter().map(|guest| {
         let sockets =
-            [("RDMA", show(&guest.socket)), ("iWARP", show(&guest.iwarp)), ("Ethernet", show(&guest.net))];
-        let sockets = sockets.into_iter().filter_map(|(name, path)| Some(format!("{name} {}", path?)));
+            [("RDMA", guest.rdma_place()), ("iWARP", guest.iwarp_place()), ("Ethernet", guest.net_place())];
+        let sockets = sockets.into_iter().filter_map(|(name, place)| Some(format!("{name} {}", place?)));
         format!("guest {} ({})", guest.name, sockets.collect::<Vec<_>>().join(", "))
     });
     let uplink = config.uplink.as_ref().map_or("no uplink".to_owned(), |device| format!("uplink {device}"));
     let admin = sockets.admin.iter().map(|(listener, rights)| {
         let name = if *rights == Rights::Observe { "observe" } else { "admin" };
-        format!("{name} socket {}", listener.path().display())
+        format!("{name} socket {}", listener.name())
     });
     let admin = admin.reduce(|all, next| format!("{all}, {next}")).unwrap_or("no admin socket".into());
     let workers = match config.workers {
@@ -196,7 +214,7 @@ fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
 }
 
 /// The socket of a function, if the guest has the function.
-type OneSocket = Option<Arc<Listener>>;
+type OneSocket = Option<SocketSide>;
 
 /// All sockets of the configuration.
 struct Sockets {
@@ -209,70 +227,136 @@ struct Sockets {
 
 impl Sockets {
     fn claim(config: &Config) -> Result<Sockets> {
-        let mut admin = Vec::new();
-        for (key, path, rights) in doors(config) {
-            if let Some(path) = path.filter(|path| path.as_os_str() != Config::NO_SOCKET) {
-                admin.push((claim_door(path, rights).context(key)?, rights));
+        // Before any socket is claimed: one of this process is none that it inherited.
+        let mut inherited = Inherited::find()?;
+        let mut sockets = Sockets { admin: Vec::new(), guests: Vec::new() };
+        for (key, place, rights) in doors(config) {
+            if let Some(place) = place {
+                let listener = door(place, key, rights, &mut inherited).context(key)?;
+                sockets.admin.push((Arc::new(listener), rights));
             }
         }
-        let guests = config.resolved_guests();
-        let guests = guests.iter().map(|guest| {
-            let claim = |key, path: &Option<PathBuf>| {
-                let listener =
-                    path.as_ref().map(|path| Listener::claim(path, &SocketAccess::to_guest(config, guest)));
-                let listener = listener.transpose().with_context(|| format!("guest {}: {key}", guest.name));
-                listener.map(|listener| listener.map(Arc::new))
-            };
-            Ok((claim("socket", &guest.socket)?, claim("net", &guest.net)?))
-        });
-        Ok(Sockets { admin, guests: guests.collect::<Result<_>>()? })
+        for guest in config.resolved_guests() {
+            let rdma = side(config, &guest, guest.rdma_place(), ["socket", "fd"], &mut inherited)?;
+            let net = side(config, &guest, guest.net_place(), ["net", "net_fd"], &mut inherited)?;
+            sockets.guests.push((rdma, net));
+        }
+        let left = inherited.left();
+        if !left.is_empty() {
+            log::warn!("descriptors that the service manager passed are used by nobody: {}", left.join(", "));
+        }
+        Ok(sockets)
     }
 
-    /// Claims the usual admin sockets where the configuration names none.
+    /// Makes the admin sockets that the configuration does not name at their usual places.
     ///
-    /// They are a convenience. Where their directory is missing, or another daemon has them, this
-    /// one goes without.
+    /// Where that cannot be, for instance because another daemon has them, a warning says so.
     fn claim_usual(&mut self, config: &Config) {
-        for (key, path, rights) in doors(config) {
-            let usual = Path::new(if rights == Rights::Observe { OBSERVE } else { ADMIN });
-            if path.is_some() || !usual.parent().is_some_and(Path::is_dir) {
-                continue;
-            }
-            match claim_door(usual, rights) {
-                Ok(listener) => self.admin.push((listener, rights)),
-                Err(error) => log::info!("there is no {key} socket at its usual place: {error:#}"),
+        let named = [config.admin.is_some() || config.admin_fd.is_some(), config.observe.is_some()];
+        let doors = doors(config).into_iter().zip(named);
+        for ((key, _, rights), _) in doors.filter(|(_, is_named)| !is_named) {
+            match usual_door(rights) {
+                Ok(listener) => self.admin.push((Arc::new(listener), rights)),
+                Err(error) => log::warn!(
+                    "there is no {key} socket ({error:#}): give --{key} PATH, or --{key} none if it is not wanted"
+                ),
             }
         }
     }
 
     /// Starts the thread that binds sockets again after their files were deleted.
     fn watch(&self) -> Option<SocketWatch> {
-        let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]);
-        let all =
-            of_guests.flatten().chain(self.admin.iter().map(|(listener, _)| listener)).map(Arc::downgrade);
-        SocketWatch::start(all.collect())
+        let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]).flatten();
+        let of_admin = self.admin.iter().map(|(listener, _)| listener);
+        let all = of_guests.filter_map(SocketSide::listener).chain(of_admin);
+        let all: Vec<_> = all.filter(|listener| listener.directory().is_some()).map(Arc::downgrade).collect();
+        if all.is_empty() {
+            return None;
+        }
+        SocketWatch::start(all)
             .inspect_err(|error| log::warn!("sockets whose files are deleted are not made again: {error:#}"))
             .ok()
     }
 }
 
-/// Returns the admin sockets of the configuration: key, path, and what clients may do.
-fn doors(config: &Config) -> [(&'static str, Option<&PathBuf>, Rights); 2] {
-    [
-        ("admin", config.admin.as_ref(), Rights::Administer),
-        ("observe", config.observe.as_ref(), Rights::Observe),
-    ]
+/// Returns the admin sockets: key, place in the configuration, and what clients may do.
+fn doors(config: &Config) -> [(&'static str, Option<MeetingPlace<'_>>, Rights); 2] {
+    let admin = if config.admin_fd.is_some() { "admin_fd" } else { "admin" };
+    [(admin, config.admin_place(), Rights::Administer), ("observe", config.observe_place(), Rights::Observe)]
 }
 
-/// Claims an admin socket.
-fn claim_door(path: &Path, rights: Rights) -> Result<Arc<Listener>> {
-    if rights == Rights::Administer {
-        return Listener::claim(path, &SocketAccess::private()).map(Arc::new);
+/// Opens an admin socket. `key` names it in messages.
+fn door(place: MeetingPlace<'_>, key: &str, rights: Rights, inherited: &mut Inherited) -> Result<Listener> {
+    match (rights, place) {
+        (Rights::Observe, MeetingPlace::Socket(path)) => observe(path),
+        (_, MeetingPlace::Descriptor(_)) => {
+            listener(place, key, &SocketAccess::private_inherited(), inherited)
+        }
+        _ => listener(place, key, &SocketAccess::private(), inherited),
     }
-    let access = SocketAccess::of_directory(path);
-    let own = SocketAccess { group: None, ..access.clone() };
+}
+
+/// Makes the socket of observers.
+fn observe(path: &Path) -> Result<Listener> {
+    let access = SocketAccess::to_observers();
     // Only root gives files to any group.
-    Listener::claim(path, &access).or_else(|_| Listener::claim(path, &own)).map(Arc::new)
+    Listener::claim(path, &access).or_else(|error| match access.group {
+        Some(_) => Listener::claim(path, &SocketAccess { group: None, ..access }),
+        None => Err(error),
+    })
+}
+
+/// Makes an admin socket at its usual place, and the directory if it is missing.
+fn usual_door(rights: Rights) -> Result<Listener> {
+    let path = Path::new(if rights == Rights::Observe { OBSERVE } else { ADMIN });
+    if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
+        // Others pass through it to the socket that they may open, and list nothing.
+        let made = DirBuilder::new().mode(0o711).create(directory);
+        made.with_context(|| {
+            format!("there is no directory {}, and it cannot be made", directory.display())
+        })?;
+    }
+    match rights {
+        Rights::Observe => observe(path),
+        Rights::Administer => Listener::claim(path, &SocketAccess::private()),
+    }
+}
+
+/// Opens the socket of a function. The keys name it in messages: that of a path, and that of a
+/// descriptor.
+fn side(
+    config: &Config,
+    guest: &GuestConfig,
+    place: Option<MeetingPlace<'_>>,
+    [socket, fd]: [&str; 2],
+    inherited: &mut Inherited,
+) -> Result<OneSocket> {
+    let Some(place) = place else { return Ok(None) };
+    if let MeetingPlace::Connect(path) = place {
+        let connector = Connector::new(guest.configured_name(), path, &guest.users);
+        return Ok(Some(SocketSide::Client(Box::new(connector))));
+    }
+    let key = if matches!(place, MeetingPlace::Socket(_)) { socket } else { fd };
+    let key = format!("guest {}: {key}", guest.name);
+    let access = SocketAccess::to_guest(config, guest);
+    let listener = listener(place, &key, &access, inherited).context(key)?;
+    Ok(Some(SocketSide::Server(Arc::new(listener))))
+}
+
+/// Opens a socket that listens. `key` names it in messages.
+fn listener(
+    place: MeetingPlace<'_>,
+    key: &str,
+    access: &SocketAccess,
+    inherited: &mut Inherited,
+) -> Result<Listener> {
+    match place {
+        MeetingPlace::Socket(path) => Listener::claim(path, access),
+        MeetingPlace::Descriptor(descriptor) => {
+            Listener::inherit(&place.to_string(), inherited.take(descriptor, key)?, access)
+        }
+        MeetingPlace::Connect(_) => unreachable!("a daemon that connects does not listen"),
+    }
 }
 
 impl Drop for Daemon {

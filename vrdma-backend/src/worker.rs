@@ -15,6 +15,7 @@
 //! * [`channels`] takes requests, [`failures`] fails QPs, and [`remap`] applies new memory tables;
 //! * [`execution`] executes commands, [`release`] makes them wait for the uplink, and [`order`] for
 //!   requests;
+//! * [`usage`] accounts for its time, and [`view`] tells observers of it and of objects;
 //! * [`sleep`] waits for something to do;
 //! * [`run`] is the loop;
 //! * [`handle`] starts the loop in a thread, and [`workers`] does that for all workers.
@@ -49,6 +50,7 @@ mod streams;
 mod sync;
 mod turns;
 mod uplink;
+mod usage;
 mod view;
 mod watch;
 mod workers;
@@ -64,7 +66,7 @@ use crate::gids::GidView;
 use crate::memory::MrMemory;
 use crate::net::Net;
 use crate::queue::channel::{Channel, ChannelError};
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
 use crossbeam_channel::Receiver;
@@ -79,6 +81,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use turns::Turns;
+use usage::{Rounds, Usage};
 use vmm_sys_util::epoll::Epoll;
 use vmm_sys_util::event::EventConsumer;
 use vrdma_transport::{self as transport, DeviceId, DrainRequest, Engine, GidEntry, OwnerId, Sge};
@@ -148,10 +151,10 @@ pub struct Worker {
     asleep: Duration,
     /// Rounds since the last second look.
     turns: u32,
-    /// Rounds with work.
-    busy_turns: u64,
-    /// Rounds without work.
-    idle_turns: u64,
+    /// Rounds so far.
+    rounds: Rounds,
+    /// How it has spent its time.
+    usage: Usage,
 }
 
 #[derive(Debug)]
@@ -236,8 +239,8 @@ impl Worker {
         let device = self.outputs.device(id);
         device.counters.broken_channels += 1;
         let name = &device.guest.name;
-        self.violations
-            .warn(|| format!("guest {name}: channel {queue} of context {} is broken: {reason}", owner.0));
+        limited!(self.violations, Warn, guest = device.guest.configured_name();
+            "guest {name}: channel {queue} of context {} is broken: {reason}", owner.0);
     }
 }
 

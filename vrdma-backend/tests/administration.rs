@@ -6,8 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use tempfile::TempDir;
-use vrdma_admin::guest::FunctionKind;
+use vrdma_admin::guest::{FunctionKind, Meeting};
 use vrdma_admin::log::Level;
 use vrdma_admin::{Client, ClientError, Fault, Frames, INTERFACES, Reply};
 use vrdma_admin::{daemon, guest, log, mr, port, qp, service, worker};
@@ -20,6 +21,8 @@ mod wait;
 struct Daemon {
     child: Child,
     dir: TempDir,
+    /// What it writes after it was ready.
+    lines: Receiver<String>,
 }
 
 impl Daemon {
@@ -44,8 +47,17 @@ impl Daemon {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let is_ready = |line: &std::io::Result<String>| line.as_ref().unwrap().contains("ready: ");
         assert!(lines.any(|line| is_ready(&line)), "the daemon ended");
-        std::thread::spawn(move || lines.for_each(drop));
-        Daemon { child, dir }
+        Daemon { child, dir, lines: rest(lines.map_while(Result::ok)) }
+    }
+
+    /// Waits until it writes a line with this text.
+    fn says(&self, text: &str) {
+        loop {
+            let line = self.lines.recv_timeout(wait::PATIENCE);
+            if line.unwrap_or_else(|_| panic!("it does not say '{text}'")).contains(text) {
+                return;
+            }
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -71,6 +83,13 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Reads lines in a thread of their own.
+fn rest(lines: impl Iterator<Item = String> + Send + 'static) -> Receiver<String> {
+    let (written, since) = channel();
+    std::thread::spawn(move || { lines }.all(|line| written.send(line).is_ok()));
+    since
 }
 
 fn client(path: &Path) -> Client {
@@ -111,7 +130,8 @@ fn observers_see_the_daemon_its_guests_workers_and_ports() {
     assert_eq!(guests.iter().map(|guest| guest.name.as_str()).collect::<Vec<_>>(), ["vm1", "vm2"]);
     let functions: Vec<_> = guests[0].functions.iter().map(|each| (each.kind, each.connected)).collect();
     assert_eq!(functions, [(FunctionKind::Roce, false), (FunctionKind::Ethernet, false)]);
-    assert_eq!(guests[0].functions[0].socket, daemon.path("a").display().to_string());
+    assert_eq!(guests[0].functions[0].meets, Meeting::Socket);
+    assert_eq!(guests[0].functions[0].socket, Some(daemon.path("a").display().to_string()));
     assert_eq!(guests[0].objects.as_ref().unwrap()["qps"], 0);
     // A front-end is named with its process.
     let _front_end = UnixStream::connect(daemon.path("a")).unwrap();
@@ -279,6 +299,8 @@ fn clients_that_stall_are_dropped_and_delay_nobody() {
     assert_eq!(daemon.observe().call(&daemon::GetDaemon {}).unwrap().guests, 2);
     // The rest of a call has to come soon. A client between two calls has time.
     assert!(matches!(halting.read(&mut [0; 1]), Ok(0)), "it is closed without an answer");
+    let who = format!("process {} of user", std::process::id());
+    daemon.says(&who);
     assert!(ask(&silent, b"{\"method\":\"org.vrdma.Daemon.Info\"}\0").is_some());
 }
 
@@ -298,6 +320,25 @@ fn clients_that_flood_are_dropped_and_delay_nobody() {
         assert_eq!(client.call(&daemon::GetDaemon {}).unwrap().guests, 2);
         floods.is_empty().then_some(())
     });
+    daemon.says("is disconnected: it has read nothing of its answer for 2 s");
+}
+
+#[test]
+fn a_message_of_ten_megabytes_is_refused_at_its_beginning() {
+    let daemon = Daemon::start();
+    let mut stream = daemon.raw();
+    let mut client = daemon.observe();
+    let message = vec![b' '; 10 << 20];
+    stream.write_all(b"{").unwrap();
+    let mut sent = 0;
+    while sent < message.len() {
+        // The daemon closes the connection on the way.
+        let Ok(count) = stream.write(&message[sent..]) else { break };
+        sent += count;
+        assert_eq!(client.call(&daemon::GetDaemon {}).unwrap().guests, 2);
+    }
+    assert!(sent < 2 << 20, "the daemon took {sent} bytes");
+    daemon.says("is disconnected: a message is longer than 65536 bytes");
 }
 
 #[test]
@@ -312,6 +353,7 @@ fn a_follower_that_reads_nothing_is_dropped() {
         Err(error) if error.kind() != ErrorKind::WouldBlock => Some(()),
         _ => None,
     });
+    daemon.says("is disconnected: it sent more than 65536 bytes during a call that has several replies");
     assert_eq!(daemon.observe().call(&daemon::GetDaemon {}).unwrap().guests, 2);
 }
 
@@ -321,11 +363,12 @@ fn crowds_of_silent_clients_shut_nobody_out() {
     let mut follower = daemon.observe();
     let mut replies = follower.follow(&daemon::GetStats { interval: Some(100) }).unwrap();
     replies.next().unwrap().unwrap();
-    let _crowd: Vec<UnixStream> = (0..80).map(|_| daemon.raw()).collect();
+    let _crowd: Vec<UnixStream> = (0..100).map(|_| daemon.raw()).collect();
     assert_eq!(daemon.observe().call(&daemon::GetDaemon {}).unwrap().guests, 2);
     assert_eq!(daemon.admin().call(&daemon::GetDaemon {}).unwrap().guests, 2);
     // One who waits for answers is not silent.
     replies.next().unwrap().unwrap();
+    daemon.says("is disconnected: others came, and it was silent for the longest time");
 }
 
 #[test]
@@ -343,45 +386,70 @@ fn sockets_are_left_out_if_that_is_wanted() {
     assert!(!dir.path().join("none").exists());
 }
 
-/// Starts a daemon whose /run is its own. Returns `None` without root.
-fn with_own_run(prepare: &str) -> Option<Daemon> {
+/// Starts a daemon whose /run and whose groups are its own. Returns it with what it said until it
+/// was ready, or `None` without root.
+fn with_own_run(prepare: &str) -> Option<(Daemon, String)> {
     // SAFETY: this is a plain system call.
     if unsafe { libc::geteuid() } != 0 {
         let _ = writeln!(std::io::stderr(), "skipped: a mount namespace needs root");
         return None;
     }
-    let script = format!("mount -t tmpfs none /run && {prepare} && exec \"$@\"");
+    let script = format!("mount -t tmpfs none /run && cp /etc/group /run && {prepare} && exec \"$@\"");
     let dir = TempDir::new().unwrap();
     let guest = format!("name=vm1,socket={},mac=52:54:00:00:00:01", dir.path().join("a").display());
     let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "sh",
-        "-c",
-        &script,
-        "sh",
-        env!("CARGO_BIN_EXE_vrdma-backend"),
-        "--guest",
-        &guest,
-    ]);
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_vrdma-backend")]);
+    command.args(["--guest", &guest]);
+    let mut child = command.env_remove("RUST_LOG").stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.any(|line| line.contains("ready: ")), "the daemon ended");
-    std::thread::spawn(move || lines.for_each(drop));
-    Some(Daemon { child, dir })
+    let mut said = String::new();
+    while !said.contains("ready: ") {
+        said += &lines.next().unwrap_or_else(|| panic!("the daemon ended: {said}"));
+    }
+    Some((Daemon { child, dir, lines: rest(lines) }, said))
 }
 
 #[test]
-fn sockets_have_usual_places() {
-    let Some(daemon) = with_own_run("mkdir /run/vrdma && chgrp 12345 /run/vrdma") else { return };
+fn sockets_have_usual_places_and_observers_a_group() {
+    use std::os::unix::fs::MetadataExt;
+    let group = "echo 'vrdma:x:12345:' >> /run/group && mount --bind /run/group /etc/group";
+    let Some((daemon, said)) = with_own_run(group) else { return };
+    assert!(said.contains("admin socket /run/vrdma/admin, observe socket /run/vrdma/observe"), "{said}");
     let run = PathBuf::from(format!("/proc/{}/root/run/vrdma", daemon.child.id()));
     for name in ["admin", "observe"] {
         assert_eq!(client(&run.join(name)).call(&daemon::GetDaemon {}).unwrap().guests, 1);
     }
-    let observe = std::fs::metadata(run.join("observe")).unwrap();
-    assert_eq!(std::os::unix::fs::MetadataExt::gid(&observe), 12345, "it is that of the directory");
+    let found = |name: &str| {
+        let found = std::fs::metadata(run.join(name)).unwrap();
+        (found.gid(), found.mode() & 0o777)
+    };
+    assert_eq!((found("admin"), found("observe"), found(".")), ((0, 0o600), (12345, 0o660), (0, 0o711)));
     drop(daemon);
-    // Without the directory there is no socket, and no complaint.
-    let daemon = with_own_run("true").unwrap();
-    assert!(!PathBuf::from(format!("/proc/{}/root/run/vrdma", daemon.child.id())).exists());
+    // Without the group the socket is for root.
+    let (daemon, _) = with_own_run("true").unwrap();
+    let observe = std::fs::metadata(format!("/proc/{}/root/run/vrdma/observe", daemon.child.id())).unwrap();
+    assert_eq!((observe.gid(), observe.mode() & 0o777), (0, 0o660));
+}
+
+#[test]
+fn a_daemon_goes_without_usual_sockets_that_cannot_be_made() {
+    let Some((_daemon, said)) = with_own_run("touch /run/vrdma") else { return };
+    assert!(said.contains("no admin socket"), "{said}");
+    for name in ["admin", "observe"] {
+        assert!(
+            said.contains(&format!(
+                "there is no {name} socket (/run/vrdma/{name}: /run/vrdma is no directory"
+            ))
+        );
+        assert!(said.contains(&format!("give --{name} PATH, or --{name} none")), "{said}");
+    }
+    // One that was asked for has to be there.
+    let dir = TempDir::new().unwrap();
+    let guest = format!("name=vm1,socket={},mac=52:54:00:00:00:01", dir.path().join("a").display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-backend"));
+    command.args(["--guest", &guest, "--admin", "none", "--observe", "/nonexistent/observe"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("observe: /nonexistent/observe: there is no directory /nonexistent"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
 }

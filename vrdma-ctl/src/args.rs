@@ -77,14 +77,23 @@ pub enum Command {
     },
     /// Print the versions of this program and of the daemon
     Version,
-    /// Print completions for a shell
-    #[command(hide = true)]
+    /// Print what a package of this program needs beside it
+    Generate {
+        /// What to print.
+        #[command(subcommand)]
+        what: Generated,
+    },
+}
+
+/// What is generated.
+#[derive(Debug, Subcommand)]
+pub enum Generated {
+    /// Completions for a shell
     Completions {
         /// The shell
         shell: Shell,
     },
-    /// Print a man page
-    #[command(hide = true)]
+    /// A man page
     Man {
         /// The command that it is about [default: the program as a whole]
         command: Option<String>,

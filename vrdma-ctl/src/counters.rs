@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 ///
 /// Elements of lists have their `name`, or their number.
 pub fn flat(value: &Value) -> Vec<(String, String)> {
+    let shown = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    leaves(value).into_iter().map(|(name, value)| (name, shown(value))).collect()
+}
+
+/// Returns what [`flat`] does, with the values as they are.
+pub fn leaves(value: &Value) -> Vec<(String, Value)> {
     let mut found = Vec::new();
-    walk(value, "", &mut |name, value| {
-        let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        found.push((name.to_owned(), shown));
-    });
+    walk(value, "", &mut |name, value| found.push((name.to_owned(), value.clone())));
     found
 }
 

@@ -2,13 +2,10 @@
 
 use crate::connection::Connection;
 use crate::print;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::fmt;
 use std::time::{Duration, Instant};
 use vrdma_admin::daemon::{Drain, Resume};
-
-/// How often to ask whether guests are busy.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The time was over, and these guests are busy.
 #[derive(Debug)]
@@ -29,20 +26,20 @@ impl std::error::Error for Busy {}
 pub fn drain(connection: &Connection, json: bool, timeout: Option<Duration>) -> Result<()> {
     let mut client = connection.to_administer()?;
     let until = timeout.map(|timeout| Instant::now() + timeout);
-    loop {
-        let found = client.call(&Drain {})?;
+    for found in client.follow(&Drain {})? {
+        let found = found?;
         let is_over = until.is_some_and(|until| Instant::now() >= until);
-        if (is_over || found.busy.is_empty()) && json {
-            print::json(&found)?;
-        }
-        if found.busy.is_empty() {
+        if found.busy.is_empty() || is_over {
+            if json {
+                print::json(&found)?;
+            }
+            if is_over && !found.busy.is_empty() {
+                return Err(Busy(found.busy).into());
+            }
             return if json { Ok(()) } else { print::line("no guest has sends that have not ended") };
         }
-        if is_over {
-            return Err(Busy(found.busy).into());
-        }
-        std::thread::sleep(LOOK);
     }
+    bail!("the daemon's answer ended before its guests were idle")
 }
 
 /// Lets all in again.

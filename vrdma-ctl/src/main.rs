@@ -8,7 +8,7 @@
 //! * `counters.rs` flattens counters, and `stats.rs` prints them and their rates.
 //! * `top/` is the screen that refreshes itself: `state.rs` what it shows, `screen.rs` how it is
 //!   drawn, `mod.rs` the loop.
-//! * `generate.rs` writes completions and the man page.
+//! * `generate.rs` writes completions and man pages.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -27,7 +27,7 @@ mod stats;
 mod top;
 mod trace;
 
-use args::{Args, Command};
+use args::{Args, Command, Generated};
 use clap::Parser;
 use connection::Connection;
 use std::io::Write;
@@ -78,8 +78,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
         Command::Resume => drain::resume(&connection),
         Command::SaveConfig { file } => save::save(&connection, file.as_deref()),
         Command::Version => list::version(&connection, args.json),
-        Command::Completions { shell } => generate::completions(*shell),
-        Command::Man { command } => generate::man(command.as_deref()),
+        Command::Generate { what: Generated::Completions { shell } } => generate::completions(*shell),
+        Command::Generate { what: Generated::Man { command } } => generate::man(command.as_deref()),
     }
 }
 

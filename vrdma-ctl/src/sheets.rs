@@ -92,8 +92,18 @@ fn rights(mr: &Mr) -> String {
 
 /// Makes the table of workers.
 pub fn workers(workers: &[Worker]) -> Sheet {
-    let columns =
-        ["WORKER", "CPU", "CPU S", "ASLEEP S", "SLEEPS", "BUSY TURNS", "IDLE TURNS", "REQUESTS", "GUESTS"];
+    let columns = [
+        "WORKER",
+        "CPU",
+        "BUSY S",
+        "IDLE S",
+        "ASLEEP S",
+        "LONGEST MS",
+        "SLEEPS",
+        "TURNS",
+        "REQUESTS",
+        "GUESTS",
+    ];
     let mut sheet = Sheet::new(&columns);
     for worker in workers {
         let seconds = |time: Option<u64>| {
@@ -103,16 +113,22 @@ pub fn workers(workers: &[Worker]) -> Sheet {
         sheet.add([
             Cell::count(worker.number),
             Cell::maybe(worker.processor),
-            seconds(worker.processor_time),
+            seconds(worker.busy),
+            seconds(worker.idle),
             seconds(worker.asleep),
+            milliseconds(worker.longest_turn),
             Cell::maybe(worker.sleeps),
-            Cell::maybe(worker.busy_turns),
-            Cell::maybe(worker.idle_turns),
+            Cell::maybe(worker.busy_turns.zip(worker.idle_turns).map(|(busy, idle)| busy + idle)),
             Cell::maybe(worker.requests),
             Cell::text(if worker.stuck { format!("STUCK: {guests}") } else { guests }),
         ]);
     }
     sheet
+}
+
+/// Makes a cell of a time in microseconds, shown in milliseconds.
+pub fn milliseconds(time: Option<u64>) -> Cell {
+    time.map_or(Cell::Unknown, |us| Cell::Number(us as f64, format!("{:.2}", us as f64 / 1e3)))
 }
 
 /// Makes the table of ports.

@@ -7,7 +7,7 @@ use crate::sheets::word;
 use crate::{print, sheets};
 use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
-use vrdma_admin::guest::{GuestDetails, ShowGuest};
+use vrdma_admin::guest::{GuestDetails, GuestFunction, Meeting, ShowGuest};
 use vrdma_admin::mr::{ListMrs, Mr};
 use vrdma_admin::port::{ListPorts, ShowPort};
 use vrdma_admin::qp::{ListQps, Qp, ShowQp, WholeQp};
@@ -107,12 +107,7 @@ fn guest(found: &GuestDetails) -> Result<()> {
         ("worker".into(), guest.worker.to_string()),
     ];
     for each in &guest.functions {
-        let peer = match (each.connected, each.pid, each.uid) {
-            (false, ..) => "no front-end".to_owned(),
-            (true, Some(pid), Some(uid)) => format!("front-end: process {pid} of user {uid}"),
-            (true, ..) => "front-end connected".to_owned(),
-        };
-        pairs.push((word(each.kind), format!("{}, {peer}", each.socket)));
+        pairs.push((word(each.kind), function(each)));
     }
     let no_objects = Map::new();
     let objects = guest.objects.as_ref().unwrap_or(&no_objects);
@@ -124,6 +119,21 @@ fn guest(found: &GuestDetails) -> Result<()> {
         );
     }
     print::pairs(&pairs)
+}
+
+/// Says where a function and its front-end meet, and who that is.
+fn function(function: &GuestFunction) -> String {
+    let peer = match (function.connected, function.pid, function.uid) {
+        (false, ..) => "no front-end".to_owned(),
+        (true, Some(pid), Some(uid)) => format!("front-end: process {pid} of user {uid}"),
+        (true, ..) => "front-end connected".to_owned(),
+    };
+    let path = function.socket.as_deref().unwrap_or("a path that is not known");
+    match function.meets {
+        Meeting::Socket => format!("{path}, {peer}"),
+        Meeting::Fd => format!("inherited socket, {peer}"),
+        Meeting::Connect => format!("connects to {path}, {peer}"),
+    }
 }
 
 fn qp(found: &WholeQp) -> Result<()> {

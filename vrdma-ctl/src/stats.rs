@@ -2,7 +2,7 @@
 
 use crate::args::StatsArgs;
 use crate::connection::Connection;
-use crate::counters::{flat, is_wanted, numbers};
+use crate::counters::{flat, is_wanted, leaves, numbers};
 use crate::print;
 use crate::sheet::{Cell, Sheet};
 use anyhow::{Result, bail};
@@ -19,7 +19,7 @@ pub fn stats(connection: &Connection, json: bool, args: &StatsArgs) -> Result<()
     let mut client = connection.to_observe()?;
     let Some(interval) = args.watch else {
         let AllCounters { stats } = client.call(&GetStats::default())?;
-        return print_once(stats, json, &args.names);
+        return print_once(&stats, json, &args.names);
     };
     // The daemon may take as long as it was asked to.
     client.set_timeout(Some(interval + Duration::from_secs(20)))?;
@@ -29,9 +29,12 @@ pub fn stats(connection: &Connection, json: bool, args: &StatsArgs) -> Result<()
     let count = args.count.map_or(usize::MAX, |count| count as usize + usize::from(!json));
     for reply in client.follow(&get)?.take(count) {
         let AllCounters { stats } = reply?;
-        if json {
-            print::json(&stats)?;
-            continue;
+        if json || before.is_none() {
+            let wanted = wanted(&stats, &args.names)?;
+            if json {
+                print::json(&wanted)?;
+                continue;
+            }
         }
         let (now, new) = (Instant::now(), numbers(&stats));
         if let Some((then, old)) = before {
@@ -43,20 +46,22 @@ pub fn stats(connection: &Connection, json: bool, args: &StatsArgs) -> Result<()
     Ok(())
 }
 
-fn print_once(stats: Map<String, Value>, json: bool, names: &[String]) -> Result<()> {
-    if json && names.is_empty() {
-        return print::json(&stats);
+fn print_once(stats: &Map<String, Value>, json: bool, names: &[String]) -> Result<()> {
+    let wanted = wanted(stats, names)?;
+    if json { print::json(&wanted) } else { print::pairs(&flat(&wanted)) }
+}
+
+/// Returns the counters whose names begin so, or all as they are if no name is given.
+fn wanted(stats: &Map<String, Value>, names: &[String]) -> Result<Value> {
+    let all = Value::Object(stats.clone());
+    if names.is_empty() {
+        return Ok(all);
     }
-    let mut found = flat(&Value::Object(stats));
-    found.retain(|(name, _)| is_wanted(name, names));
-    if found.is_empty() {
+    let wanted: Map<_, _> = leaves(&all).into_iter().filter(|(name, _)| is_wanted(name, names)).collect();
+    if wanted.is_empty() {
         bail!("no counter's name begins with {}: `vrdma-ctl stats` prints all", names.join(" or "));
     }
-    if json {
-        let found: BTreeMap<String, String> = found.into_iter().collect();
-        return print::json(&found);
-    }
-    print::pairs(&found)
+    Ok(wanted.into())
 }
 
 /// Makes the table of counters that changed.

@@ -215,7 +215,9 @@ fn a_reader_who_leaves_is_no_failure() {
 
 #[test]
 fn completions_and_man_pages_are_printed() {
-    for (line, part) in [("completions bash", "vrdma-ctl"), ("man", ".TH"), ("man show", ".TH")] {
+    for (line, part) in
+        [("generate completions bash", "vrdma-ctl"), ("generate man", ".TH"), ("generate man show", ".TH")]
+    {
         let output = program(line).output().unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
         assert!(String::from_utf8_lossy(&output.stdout).contains(part), "{line}");

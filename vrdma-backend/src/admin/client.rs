@@ -5,6 +5,7 @@
 use super::methods::{Answer, Rights, answer, answer_line};
 use super::service::Service;
 use crate::session::retry;
+use crate::socket::Peer;
 use rustix::event::{PollFd, PollFlags};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -26,6 +27,35 @@ const CHUNK: usize = 4096;
 /// it asks about.
 const REST: u32 = 8;
 
+/// Why a connection ends.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client left, or has all that it asked for.
+    Left,
+    /// It does something that the daemon does not take.
+    Dropped(Offence),
+}
+
+/// What the daemon does not take from a client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Offence {
+    /// The rest of a request did not come.
+    #[error("the rest of its request has not come for {} s", PATIENCE.as_secs())]
+    Halting,
+    /// Nobody reads the answer.
+    #[error("it has read nothing of its answer for {} s", PATIENCE.as_secs())]
+    Deaf,
+    /// It sends on while its call is answered again and again.
+    #[error("it sent more than {MAX_MESSAGE} bytes during a call that has several replies")]
+    Flooding,
+    /// What it sent is no message.
+    #[error("{0}")]
+    Nonsense(String),
+    /// Another client needs its place.
+    #[error("others came, and it was silent for the longest time")]
+    Silent,
+}
+
 /// A connected client.
 #[derive(Debug)]
 pub struct Client {
@@ -42,8 +72,8 @@ pub struct Client {
     answer: Vec<u8>,
     /// A call that is answered again and again.
     subscription: Option<Subscription>,
-    /// Whether to close the connection after the answer.
-    closes: bool,
+    /// Why to close the connection after the answer, if it is to be closed.
+    end: Option<End>,
     /// When the client is dropped, if nothing moves until then.
     until: Option<Instant>,
     /// When its next request may be served.
@@ -77,7 +107,7 @@ impl Client {
             may_have_request: false,
             answer: Vec::new(),
             subscription: None,
-            closes: false,
+            end: None,
             until: None,
             rests_until: now,
             active: now,
@@ -109,19 +139,25 @@ impl Client {
         [self.until, due, rests.then_some(self.rests_until)].into_iter().flatten().min()
     }
 
-    /// Continues without blocking. Returns false if the client is finished.
-    pub fn step(&mut self, service: &Service) -> bool {
-        // An error of the connection means that the client is gone.
-        self.go_on(service).unwrap_or(false)
+    /// Returns the process that connected, as messages name it.
+    pub fn shown(&self) -> String {
+        Peer::of(&self.stream).map_or("a client".to_owned(), |peer| peer.to_string())
     }
 
-    fn go_on(&mut self, service: &Service) -> io::Result<bool> {
+    /// Continues without blocking. Returns why the connection ends, if it does.
+    pub fn step(&mut self, service: &Service) -> Option<End> {
+        // An error of the connection means that the client is gone.
+        self.go_on(service).unwrap_or(Some(End::Left))
+    }
+
+    fn go_on(&mut self, service: &Service) -> io::Result<Option<End>> {
         let now = Instant::now();
+        let is_late = |until: Option<Instant>| until.is_some_and(|until| now >= until);
         if !self.write(now)? {
-            return Ok(self.until.is_none_or(|until| now < until));
+            return Ok(is_late(self.until).then_some(End::Dropped(Offence::Deaf)));
         }
-        if self.closes {
-            return Ok(false);
+        if self.end.is_some() {
+            return Ok(self.end.take());
         }
         self.publish(service, now);
         if now >= self.rests_until && self.answer.is_empty() {
@@ -131,13 +167,14 @@ impl Client {
             self.serve(service);
         }
         if !self.write(now)? {
-            return Ok(true);
+            return Ok(None);
         }
         let is_over = self.ended && !self.may_have_request && self.subscription.is_none();
-        if self.closes || is_over {
-            return Ok(false);
-        }
-        Ok(self.until.is_none_or(|until| now < until))
+        Ok(match self.end.take() {
+            None if is_over => Some(End::Left),
+            None if is_late(self.until) => Some(End::Dropped(Offence::Halting)),
+            end => end,
+        })
     }
 
     /// Sends what it can of the answer. Returns whether all of it is sent.
@@ -161,13 +198,22 @@ impl Client {
         let Some(each) = self.subscription.as_mut().filter(|each| now >= each.due) else { return };
         // Answers that were missed meanwhile are left out.
         each.due = (each.due + each.interval).max(now);
+        let start = Instant::now();
         let reply = match answer(service, &each.call, self.rights) {
-            Ok(Answer::Once(reply) | Answer::Each(reply, _)) => Reply { continues: true, ..reply },
+            Ok(Answer::Each(reply, _)) => Reply { continues: true, ..reply },
+            Ok(Answer::Once(reply)) => {
+                self.subscription = None;
+                reply
+            }
             Err(fault) => {
                 self.subscription = None;
                 Reply::fault(&fault)
             }
         };
+        // An answer that takes long is not given so often.
+        if let Some(each) = &mut self.subscription {
+            each.due = each.due.max(start + start.elapsed() * (1 + REST));
+        }
         self.send(&reply.emit());
     }
 
@@ -216,7 +262,7 @@ impl Client {
         if is_whole {
             let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
             let answer = answer_line(service, &line[..line.len().min(MAX_LINE)]);
-            self.closes = true;
+            self.end = Some(End::Left);
             self.send(answer.as_bytes());
         }
         is_whole
@@ -225,7 +271,9 @@ impl Client {
     fn serve_message(&mut self, service: &Service) -> bool {
         if self.subscription.is_some() {
             // What follows is served after the last answer, and that is never. It may not grow.
-            self.closes = self.frames.waiting() > MAX_MESSAGE;
+            if self.frames.waiting() > MAX_MESSAGE {
+                self.end = Some(End::Dropped(Offence::Flooding));
+            }
             return false;
         }
         let message = match self.frames.next_message() {
@@ -246,8 +294,8 @@ impl Client {
 
     /// Refuses bytes after which nothing can be read any more.
     fn refuse(&mut self, reason: String) {
+        self.end = Some(End::Dropped(Offence::Nonsense(reason.clone())));
         self.send(&Reply::fault(&Fault::BadMessage { reason }).emit());
-        self.closes = true;
     }
 
     fn call(&mut self, service: &Service, call: Call) {

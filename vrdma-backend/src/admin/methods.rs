@@ -4,6 +4,7 @@ use super::objects;
 use super::overview;
 use super::parameters::parse;
 use super::service::Service;
+use serde_json::json;
 use std::time::Duration;
 use vrdma_admin::service::{Description, GetDescription, GetService, ServiceInfo};
 use vrdma_admin::{
@@ -22,12 +23,15 @@ pub enum Rights {
 /// An answer to a call.
 #[derive(Debug)]
 pub enum Answer {
-    /// The only reply.
+    /// The only reply, or the last one of several.
     Once(Reply),
     /// A reply of several, and the time from one to the next. A client that does not take several
     /// gets this one.
     Each(Reply, Duration),
 }
+
+/// How often to look whether guests are busy.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Methods that change something.
 const WRITING: [&str; 3] = [log::SetLog::NAME, daemon::Drain::NAME, daemon::Resume::NAME];
@@ -56,14 +60,18 @@ pub fn answer(service: &Service, call: &Call, rights: Rights) -> Result<Answer, 
         let (stats, interval) = overview::stats(service, parse(call.parameters.clone())?)?;
         return Ok(Answer::Each(Reply::of(&stats), interval));
     }
+    if call.method == daemon::Drain::NAME {
+        let reply = once(call, |_: daemon::Drain| {
+            overview::drain(service, true).map(|busy| daemon::Drained { busy })
+        })?;
+        let is_idle = reply.parameters.as_ref().is_some_and(|found| found["busy"] == json!([]));
+        return Ok(if is_idle { Answer::Once(reply) } else { Answer::Each(reply, LOOK) });
+    }
     let reply = match call.method.as_str() {
         GetService::NAME => once(call, |_: GetService| Ok(service_info()))?,
         GetDescription::NAME => once(call, description)?,
         daemon::GetDaemon::NAME => once(call, |_: daemon::GetDaemon| overview::daemon(service))?,
         daemon::SaveConfig::NAME => once(call, |_: daemon::SaveConfig| overview::save(service))?,
-        daemon::Drain::NAME => once(call, |_: daemon::Drain| {
-            overview::drain(service, true).map(|busy| daemon::Drained { busy })
-        })?,
         daemon::Resume::NAME => {
             once(call, |_: daemon::Resume| overview::drain(service, false).map(|_| daemon::Resumed {}))?
         }

@@ -1,20 +1,18 @@
 //! Answers about the daemon as a whole: guests, workers, ports, counters and the log.
 
-use super::service::{Service, no_such, stopped};
-use crate::config::{Config, GuestConfig, Transport};
+use super::service::{Service, no_such, stopped, stuck};
+use crate::config::{Config, MeetingPlace, Transport};
 use crate::logger::{self, LogLevel};
 use crate::session::Presence;
 use crate::stats::{Observed, VERSION};
 use crate::worker::{Worker, WorkerAccount};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::path::Path;
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vrdma_admin::Fault;
 use vrdma_admin::daemon::{AllCounters, ConfigText, DaemonInfo, GetStats, LinkState};
-use vrdma_admin::guest::{FunctionKind, Guest, GuestDetails, GuestFunction, Guests, ShowGuest};
+use vrdma_admin::guest::{FunctionKind, Guest, GuestDetails, GuestFunction, Guests, Meeting, ShowGuest};
 use vrdma_admin::log::{Level, LogBefore, LogState, SetLog};
 use vrdma_admin::port::{OnePort, Port, PortKind, Ports, ShowPort, UPLINK};
 use vrdma_admin::worker::WorkerList;
@@ -64,6 +62,9 @@ pub fn save(service: &Service) -> Result<ConfigText, Fault> {
 }
 
 /// Has the daemon take nothing new, or take it again. Returns the guests that are busy.
+///
+/// # Errors
+/// A worker is stuck: whether its guests are busy is not known.
 pub fn drain(service: &Service, is_draining: bool) -> Result<Vec<String>, Fault> {
     let before = service.is_draining.swap(is_draining, Ordering::Relaxed);
     let guests = service.observer.guests();
@@ -74,14 +75,14 @@ pub fn drain(service: &Service, is_draining: bool) -> Result<Vec<String>, Fault>
         for worker in &service.observer.workers {
             worker.tell(move |worker| worker.is_draining = is_draining);
         }
-        let sockets = guests.iter().flat_map(|guest| &guest.sockets).filter_map(Weak::upgrade);
-        sockets.for_each(|socket| socket.close_to_new(is_draining));
+        guests.iter().flat_map(|guest| &guest.admissions).for_each(|each| each.set_open(!is_draining));
     }
+    let is_busy =
+        |worker: &mut Worker, guest: &Observed| worker.engine.counts(guest.place.device).pending_sends != 0;
     let mut busy = Vec::new();
-    for guest in guests {
-        let id = guest.place.device;
-        if service.ask(&guest, move |worker| worker.engine.counts(id).pending_sends != 0)? {
-            busy.push(guest.name);
+    for (guest, is_busy) in guests.iter().zip(service.ask_all(&guests, is_busy)?) {
+        if is_busy.ok_or_else(|| stuck(guest.place.number))? {
+            busy.push(guest.name.clone());
         }
     }
     Ok(busy)
@@ -90,8 +91,8 @@ pub fn drain(service: &Service, is_draining: bool) -> Result<Vec<String>, Fault>
 /// Lists the guests.
 pub fn guests(service: &Service) -> Result<Guests, Fault> {
     let guests = service.observer.guests();
-    let guests = guests.iter().map(|guest| Ok(summary(guest, objects(guest)?)));
-    Ok(Guests { guests: guests.collect::<Result<_, Fault>>()? })
+    let counts = service.ask_all(&guests, |worker, guest| object(&worker.counts(guest.place.device)))?;
+    Ok(Guests { guests: guests.iter().zip(counts).map(|(guest, counts)| summary(guest, counts)).collect() })
 }
 
 /// Returns everything about a guest.
@@ -107,32 +108,32 @@ pub fn guest(service: &Service, show: &ShowGuest) -> Result<GuestDetails, Fault>
     Ok(GuestDetails { guest: summary(&guest, objects), keys: object(&*guest.config), counters })
 }
 
-/// Returns the numbers of a guest's objects, unless its worker is stuck.
-fn objects(guest: &Observed) -> Result<Option<Map<String, Value>>, Fault> {
-    let id = guest.place.device;
-    let counts = guest.place.worker.call_unless_stuck(move |worker| worker.counts(id)).map_err(stopped)?;
-    Ok(counts.map(|counts| object(&counts)))
-}
-
 fn summary(guest: &Observed, objects: Option<Map<String, Value>>) -> Guest {
-    let GuestConfig { socket, net, transport, mac, .. } = &*guest.config;
-    let kind = if *transport == Transport::Iwarp { FunctionKind::Iwarp } else { FunctionKind::Roce };
-    let sockets = [(kind, socket), (FunctionKind::Ethernet, net)];
-    let functions = sockets.into_iter().zip(&guest.presence).filter_map(|((kind, socket), presence)| {
-        Some(function(kind, socket.as_deref()?, presence.as_ref()?))
-    });
+    let config = &*guest.config;
+    let kind = if config.transport == Transport::Iwarp { FunctionKind::Iwarp } else { FunctionKind::Roce };
+    let places = [(kind, config.rdma_place()), (FunctionKind::Ethernet, config.net_place())];
+    let functions = places
+        .into_iter()
+        .zip(&guest.presence)
+        .filter_map(|((kind, place), presence)| Some(function(kind, place?, presence.as_ref()?)));
     Guest {
         name: guest.name.clone(),
-        mac: mac.to_string(),
+        mac: config.mac.to_string(),
         worker: guest.place.number as u64,
         functions: functions.collect(),
         objects,
     }
 }
 
-fn function(kind: FunctionKind, socket: &Path, presence: &Presence) -> GuestFunction {
+fn function(kind: FunctionKind, place: MeetingPlace<'_>, presence: &Presence) -> GuestFunction {
     let (pid, uid) = presence.peer().unzip();
-    GuestFunction { kind, socket: socket.display().to_string(), connected: presence.is_connected(), pid, uid }
+    let (meets, socket) = match place {
+        MeetingPlace::Socket(path) => (Meeting::Socket, Some(path)),
+        MeetingPlace::Descriptor(_) => (Meeting::Fd, None),
+        MeetingPlace::Connect(path) => (Meeting::Connect, Some(path)),
+    };
+    let socket = socket.map(|path| path.display().to_string());
+    GuestFunction { kind, meets, socket, connected: presence.is_connected(), pid, uid }
 }
 
 /// Lists the workers.
@@ -154,7 +155,10 @@ fn worker(number: usize, guests: Vec<String>, account: Option<WorkerAccount>) ->
         stuck: account.is_none(),
         processor: of(|account| account.processor as u64),
         processor_time: of(|account| account.processor_time.as_micros() as u64),
+        busy: of(|account| account.busy.as_micros() as u64),
+        idle: of(|account| account.idle.as_micros() as u64),
         asleep: of(|account| account.asleep.as_micros() as u64),
+        longest_turn: of(|account| account.longest_turn.as_micros() as u64),
         sleeps: of(|account| account.sleeps),
         busy_turns: of(|account| account.busy_turns),
         idle_turns: of(|account| account.idle_turns),
@@ -165,8 +169,19 @@ fn worker(number: usize, guests: Vec<String>, account: Option<WorkerAccount>) ->
 /// Lists the ports.
 pub fn ports(service: &Service) -> Result<Ports, Fault> {
     let mut ports: Vec<Port> = uplink(service)?.into_iter().collect();
-    for guest in service.observer.guests() {
-        ports.extend(guest_port(&guest)?);
+    let guests = service.observer.guests();
+    let counters =
+        service.ask_all(&guests, |worker, guest| object(&worker.net.counters(guest.place.port)))?;
+    for (guest, counters) in guests.iter().zip(counters) {
+        // A guest without an Ethernet function has no port.
+        let [_, Some(presence)] = &guest.presence else { continue };
+        ports.push(Port {
+            name: guest.name.clone(),
+            kind: PortKind::Guest,
+            up: presence.is_connected(),
+            mtu: None,
+            counters,
+        });
     }
     Ok(Ports { ports })
 }
@@ -200,21 +215,6 @@ fn uplink(service: &Service) -> Result<Option<Port>, Fault> {
         counters: Some(object(&stats.uplink)),
     };
     Ok(Some(port))
-}
-
-/// Returns the port of a guest, if it has an Ethernet function.
-fn guest_port(guest: &Observed) -> Result<Option<Port>, Fault> {
-    let [_, Some(presence)] = &guest.presence else { return Ok(None) };
-    let port = guest.place.port;
-    let counters =
-        guest.place.worker.call_unless_stuck(move |worker| worker.net.counters(port)).map_err(stopped)?;
-    Ok(Some(Port {
-        name: guest.name.clone(),
-        kind: PortKind::Guest,
-        up: presence.is_connected(),
-        mtu: None,
-        counters: counters.map(|counters| object(&counters)),
-    }))
 }
 
 /// Returns what is logged.

@@ -32,6 +32,31 @@ impl Service {
         })
     }
 
+    /// Has each worker run `f` for its guests, in one call. Returns the results in the order of the
+    /// guests, with `None` for those of a stuck worker.
+    ///
+    /// # Errors
+    /// A worker has stopped.
+    pub fn ask_all<R: Send + 'static>(
+        &self,
+        guests: &[Observed],
+        f: impl Fn(&mut Worker, &Observed) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<Option<R>>, Fault> {
+        let mut results: Vec<Option<R>> = guests.iter().map(|_| None).collect();
+        for (number, worker) in self.observer.workers.iter().enumerate() {
+            let own = guests.iter().enumerate().filter(|(_, guest)| guest.place.number == number);
+            let own: Vec<(usize, Observed)> = own.map(|(at, guest)| (at, guest.clone())).collect();
+            let f = f.clone();
+            let answer = worker.call_unless_stuck(move |worker| {
+                own.into_iter().map(|(at, guest)| (at, f(worker, &guest))).collect::<Vec<_>>()
+            });
+            for (at, result) in answer.map_err(stopped)?.into_iter().flatten() {
+                results[at] = Some(result);
+            }
+        }
+        Ok(results)
+    }
+
     /// Has a guest's worker run `f`.
     ///
     /// # Errors
@@ -52,7 +77,7 @@ pub fn stopped(_: Stopped) -> Fault {
 }
 
 /// Returns the error that a worker is stuck.
-fn stuck(worker: usize) -> Fault {
+pub fn stuck(worker: usize) -> Fault {
     let reason =
         format!("worker {worker} has not answered for some seconds; its guests wait, too (docs/workers.md)");
     Fault::Stuck { worker: worker as u64, reason }

@@ -1,8 +1,8 @@
 //! The command line.
 
-use super::GuestConfig;
 use super::tcp::Tcp;
-use super::words::from_keys;
+use super::words::{Word, from_keys};
+use super::{Descriptor, GuestConfig};
 use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use clap::Parser;
@@ -68,12 +68,16 @@ pub struct Keys {
     /// info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<LogLevel>,
-    /// Socket of administrators, who may change what they like, for vrdma-ctl; none: no socket
-    /// [default: /run/vrdma/admin, if that can be]
+    /// Socket of administrators, who may change the daemon; none: no socket [default:
+    /// /run/vrdma/admin, if that can be made]
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
-    /// Socket of observers, who may only look, for vrdma-ctl; none: no socket. The group of its
-    /// directory may connect [default: /run/vrdma/observe, if that can be]
+    /// Instead of --admin: a socket that the daemon inherits, by its number or by its name in
+    /// LISTEN_FDNAMES
+    #[arg(long, value_name = "FD", value_parser = descriptor)]
+    pub admin_fd: Option<Descriptor>,
+    /// Socket of observers, who may only look. The group vrdma may connect; none: no socket
+    /// [default: /run/vrdma/observe, if that can be made]
     #[arg(long, value_name = "PATH")]
     pub observe: Option<PathBuf>,
     /// Completion vectors of each guest; each has an event virtqueue [default: 2]
@@ -150,6 +154,10 @@ fn cpus(text: &str) -> Result<Cpus, String> {
     let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
     let ranges = ranges.ok_or("give numbers of processors, like 2,3 or 2-5")?;
     Ok(Cpus(ranges.into_iter().flatten().collect()))
+}
+
+fn descriptor(text: &str) -> Result<Descriptor, String> {
+    Descriptor::read(text).ok_or_else(|| format!("give {}", Descriptor::KIND))
 }
 
 fn tcp(text: &str) -> Result<Tcp, String> {

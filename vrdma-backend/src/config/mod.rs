@@ -14,6 +14,7 @@ mod check;
 mod file;
 mod guest;
 mod limits;
+mod place;
 mod plain;
 mod tcp;
 mod words;
@@ -22,6 +23,7 @@ pub use access::{Group, Mode, User};
 pub use args::{Args, Keys};
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
+pub use place::{Descriptor, MeetingPlace};
 pub use plain::{plain, unknown};
 pub use tcp::Tcp;
 pub use words::HostAddress;
@@ -32,6 +34,7 @@ use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use anyhow::Result;
 use file::File;
+use place::{PlaceKey, place_of};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,6 +52,8 @@ pub struct Config {
     /// Socket of those who look at the daemon ([`Config::NO_SOCKET`]: none). Without it,
     /// [`vrdma_admin::OBSERVE`] if that can be.
     pub observe: Option<PathBuf>,
+    /// Instead of `admin`: a descriptor that the daemon inherits.
+    pub admin_fd: Option<Descriptor>,
     /// Mode of guests' sockets.
     pub socket_mode: Option<Mode>,
     /// User of guests' sockets.
@@ -115,6 +120,7 @@ impl Default for Config {
             log: None,
             admin: None,
             observe: None,
+            admin_fd: None,
             socket_mode: None,
             socket_owner: None,
             socket_group: None,
@@ -186,6 +192,24 @@ impl Config {
         Ok(toml::to_string(self)?)
     }
 
+    /// Returns where administrators come in, if the configuration says so.
+    pub fn admin_place(&self) -> Option<MeetingPlace<'_>> {
+        place_of(self.admin_keys())
+    }
+
+    /// Returns where those who only look come in, if the configuration says so.
+    pub fn observe_place(&self) -> Option<MeetingPlace<'_>> {
+        place_of(self.observe_keys())
+    }
+
+    fn admin_keys(&self) -> [PlaceKey<'_>; 2] {
+        [("admin", socket_of(&self.admin)), ("admin_fd", MeetingPlace::descriptor(&self.admin_fd))]
+    }
+
+    fn observe_keys(&self) -> [PlaceKey<'_>; 1] {
+        [("observe", socket_of(&self.observe))]
+    }
+
     /// Returns the TCP that a guest's iWARP uses.
     pub fn tcp_of(&self, guest: &GuestConfig) -> Tcp {
         guest.tcp.or(self.tcp).unwrap_or_default()
@@ -225,6 +249,12 @@ impl Config {
     pub fn poll(&self) -> Poll {
         if self.busy_poll { Poll::Always } else { Poll::For(Duration::from_micros(self.poll_us)) }
     }
+}
+
+/// Returns the place of an admin socket, unless its path stands for none.
+fn socket_of(path: &Option<PathBuf>) -> Option<MeetingPlace<'_>> {
+    let path = path.as_deref().filter(|path| path.as_os_str() != Config::NO_SOCKET);
+    path.map(MeetingPlace::Socket)
 }
 
 #[cfg(test)]

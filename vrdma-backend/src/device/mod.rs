@@ -22,6 +22,7 @@ mod table;
 use crate::config::GuestConfig;
 use crate::memory::{GuestMemory, PinGate};
 use crate::queue::event::EventQueue;
+use crate::ratelimit::RateLimit;
 use ah::AhTable;
 use counters::{DeviceCounters, ObjectCounts};
 use failures::Failures;
@@ -64,6 +65,8 @@ pub struct Device {
     pub counters: DeviceCounters,
     /// The last errors of its QPs. They stay when the driver is gone: numbers are not soon reused.
     pub failures: Failures,
+    /// Limits messages about QPs that failed.
+    failure_messages: RateLimit,
 }
 
 impl Device {
@@ -84,6 +87,7 @@ impl Device {
             pin_gate: Arc::default(),
             counters: DeviceCounters::default(),
             failures: Failures::default(),
+            failure_messages: RateLimit::default(),
             limits,
         };
         drop(device.reset());

@@ -10,6 +10,7 @@ use super::second_look::SecondLook;
 use super::streams::STREAMS;
 use super::sync::{AtomicBool, Ordering};
 use super::turns::Turns;
+use super::usage::{Rounds, Usage};
 use super::{CommandError, Job, Message, Stopped, Worker};
 use crate::config::Poll;
 use crate::device::broken::step;
@@ -255,8 +256,8 @@ impl Worker {
             sleeps: 0,
             asleep: Duration::ZERO,
             turns: 0,
-            busy_turns: 0,
-            idle_turns: 0,
+            rounds: Rounds::default(),
+            usage: Usage::default(),
         };
         let stuck = Arc::default();
         Ok((worker, WorkerHandle { outbox, mail, wake: Arc::new(notifier), stuck }))

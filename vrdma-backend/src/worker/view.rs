@@ -24,8 +24,14 @@ pub struct WorkerAccount {
     pub processor: usize,
     /// The time of a processor that its thread has used.
     pub processor_time: Duration,
+    /// The time of turns in which it found work.
+    pub busy: Duration,
+    /// The time of turns in which it found none.
+    pub idle: Duration,
     /// The time that it waited to be woken.
     pub asleep: Duration,
+    /// An upper bound of the longest turn.
+    pub longest_turn: Duration,
     /// How many times it went to sleep.
     pub sleeps: u64,
     /// Turns in which it found work.
@@ -43,10 +49,13 @@ impl Worker {
         WorkerAccount {
             processor: sched_getcpu(),
             processor_time: Duration::try_from(time).unwrap_or_default(),
+            busy: self.usage.busy(),
+            idle: self.usage.idle(),
             asleep: self.asleep,
+            longest_turn: self.usage.longest(),
             sleeps: self.sleeps,
-            busy_turns: self.busy_turns,
-            idle_turns: self.idle_turns,
+            busy_turns: self.rounds.busy,
+            idle_turns: self.rounds.idle,
             requests: self.requests,
         }
     }

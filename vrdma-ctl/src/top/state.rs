@@ -1,7 +1,7 @@
 //! What the screen shows: the last look at the daemon, and what was chosen by keys.
 
 use crate::sheet::{Cell, Sheet};
-use crate::sheets::{self, number, traffic, word};
+use crate::sheets::{self, milliseconds, number, traffic, word};
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
 use vrdma_admin::daemon::DaemonInfo;
@@ -225,25 +225,34 @@ impl Rates<'_> {
     }
 
     fn workers(&self) -> Sheet {
-        let columns =
-            ["WORKER", "CPU", "USED", "ASLEEP", "BUSY TURNS", "TURNS/S", "SLEEPS/S", "REQUESTS/S", "GUESTS"];
+        let columns = [
+            "WORKER",
+            "CPU",
+            "BUSY",
+            "IDLE",
+            "ASLEEP",
+            "LONGEST MS",
+            "TURNS/S",
+            "SLEEPS/S",
+            "REQUESTS/S",
+            "GUESTS",
+        ];
         let mut sheet = Sheet::new(&columns);
         for worker in &self.now.workers {
             let find = |look: &Look| look.workers.iter().find(|each| each.number == worker.number).cloned();
             let rate = |of: fn(&Worker) -> Option<u64>| self.rate(|look| of(&find(look)?));
-            let (busy, idle) = (rate(|worker| worker.busy_turns), rate(|worker| worker.idle_turns));
-            let turns = busy.zip(idle).map(|(busy, idle)| busy + idle);
-            let part = busy.zip(turns).map(|(busy, turns)| if turns > 0.0 { busy / turns } else { 0.0 });
-            let percent = |part: Option<f64>| part.map_or(Cell::Unknown, Cell::percent);
+            let turns = rate(|worker| Some(worker.busy_turns? + worker.idle_turns?));
+            // The times are in microseconds.
+            let percent = |time: Option<f64>| time.map_or(Cell::Unknown, |time| Cell::percent(time / 1e6));
             let shown = |rate: Option<f64>| rate.map_or(Cell::Unknown, Cell::rate);
             let guests = worker.guests.join(",");
             sheet.add([
                 Cell::count(worker.number),
                 Cell::maybe(worker.processor),
-                // Both are in microseconds.
-                percent(rate(|worker| worker.processor_time).map(|rate| rate / 1e6)),
-                percent(rate(|worker| worker.asleep).map(|rate| rate / 1e6)),
-                percent(part),
+                percent(rate(|worker| worker.busy)),
+                percent(rate(|worker| worker.idle)),
+                percent(rate(|worker| worker.asleep)),
+                milliseconds(worker.longest_turn),
                 shown(turns),
                 shown(rate(|worker| worker.sleeps)),
                 shown(rate(|worker| worker.requests)),

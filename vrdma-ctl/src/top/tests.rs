@@ -13,14 +13,15 @@ fn look(start: Instant, seconds: u64, requests: u64) -> Look {
     let guest = |name: &str, worker: u64| {
         json!({
             "name": name, "mac": "52:54:00:00:00:01", "worker": worker, "objects": {"qps": worker + 3},
-            "functions": [{"kind": "roce", "socket": "/s", "connected": true, "pid": 77, "uid": 0}],
+            "functions": [{"kind": "roce", "meets": "socket", "socket": "/s", "connected": true, "pid": 77, "uid": 0}],
         })
     };
     let stats = |name: &str, requests: u64| json!({"name": name, "device": {"requests": requests}});
     let worker = |number: u64| {
         json!({
             "number": number, "guests": ["vm1"], "stuck": false, "processor": 3,
-            "processor_time": seconds * 500_000, "asleep": seconds * 250_000, "sleeps": 0,
+            "processor_time": seconds * 700_000, "busy": seconds * 500_000, "idle": seconds * 200_000,
+            "asleep": seconds * 250_000, "longest_turn": 1250, "sleeps": 0,
             "busy_turns": seconds * 30, "idle_turns": seconds * 10, "requests": requests,
         })
     };
@@ -120,7 +121,7 @@ fn workers_and_ports_have_pages() {
     state.wish(Wish::Previous);
     assert_eq!(words(&drawn(&state)[3])[..4], ["vm1", "guest", "up", "5"]);
     state.wish(Wish::Previous);
-    assert_eq!(words(&drawn(&state)[3]), ["0", "3", "50%", "25%", "75%", "40", "0", "2000", "vm1"]);
+    assert_eq!(words(&drawn(&state)[3]), ["0", "3", "50%", "20%", "25%", "1.25", "40", "0", "2000", "vm1"]);
     state.wish(Wish::Next);
     state.wish(Wish::Next);
     assert_eq!(state.page, Page::Guests);
