@@ -289,10 +289,14 @@ impl Lab {
         if self.options.workers == 1 { "worker" } else { "worker 0" }
     }
 
+    /// Returns the path of the daemon's admin socket, if it has one.
+    pub fn admin_path(&self) -> PathBuf {
+        self.dir.path().join("admin")
+    }
+
     /// Returns a client of the daemon's admin socket.
     pub fn admin(&self) -> vrdma_admin::Client {
-        let client =
-            vrdma_admin::Client::connect(&self.dir.path().join("admin")).expect("the daemon listens");
+        let client = vrdma_admin::Client::connect(&self.admin_path()).expect("the daemon listens");
         client.set_timeout(Some(wait::PATIENCE)).expect("a time that is not zero");
         client
     }

@@ -64,11 +64,12 @@ pub enum ClientError {
 
 fn connect_advice(error: &io::Error) -> String {
     match error.kind() {
-        ErrorKind::NotFound => "there is no such socket: is the daemon running, with this path?".into(),
+        ErrorKind::NotFound => {
+            "there is no such socket: no daemon runs, or its socket is at another path".into()
+        }
         ErrorKind::ConnectionRefused => "no daemon listens there".into(),
         ErrorKind::PermissionDenied => {
-            "this user may not connect: be root or the daemon's user, or in the group of the observe socket"
-                .into()
+            "this user may not connect: be root, or in the group vrdma to look".into()
         }
         _ => format!("cannot connect: {error}"),
     }

@@ -34,8 +34,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stream::stream_socket;
 
-/// The group whose users may look at the daemon.
-const OBSERVERS: &str = "vrdma";
 /// Most connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
@@ -114,10 +112,10 @@ impl SocketAccess {
         SocketAccess { users: users.into(), ..SocketAccess::private() }
     }
 
-    /// Returns the access for those who may look at the daemon: the group [`OBSERVERS`], if this host
-    /// has it, else the group of this process.
+    /// Returns the access for those who may look at the daemon: the group [`Config::OBSERVERS`], if
+    /// this host has it, else the group of this process.
     pub fn to_observers() -> SocketAccess {
-        let group = Group::named(OBSERVERS).map(|group| group.id);
+        let group = Group::named(Config::OBSERVERS).map(|group| group.id);
         SocketAccess { mode: Mode(0o660), group, ..SocketAccess::private() }
     }
 

@@ -188,6 +188,33 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_has_all_commands_and_options() {
+        let manual = include_str!("../../docs/vrdma-ctl.md");
+        let program = Args::command();
+        for command in program.get_subcommands() {
+            let name = command.get_name();
+            assert!(manual.contains(&format!("`{name}")), "{name} is missing");
+            for inner in command.get_subcommands() {
+                assert!(
+                    manual.contains(&format!("`{name} {}", inner.get_name())),
+                    "{name} {inner} is missing"
+                );
+            }
+            for argument in command.get_arguments().filter(|argument| !argument.is_global_set()) {
+                let (short, long) = (argument.get_short(), argument.get_long());
+                let is_there = |text: String| manual.contains(&text);
+                let is_told = short.is_some_and(|short| is_there(format!("-{short} ")))
+                    || long.is_some_and(|long| is_there(format!("--{long}")));
+                assert!(argument.is_positional() || is_told, "{name} {argument} is missing");
+            }
+        }
+        for argument in program.get_arguments() {
+            let long = argument.get_long().unwrap();
+            assert!(manual.contains(&format!("--{long}")), "--{long} is missing");
+        }
+    }
+
+    #[test]
     fn times_and_numbers_are_checked() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for wrong in ["0", "-1", "x", "nan", "inf", "100000"] {

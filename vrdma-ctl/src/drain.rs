@@ -46,7 +46,7 @@ pub fn drain(connection: &Connection, json: bool, timeout: Option<Duration>) -> 
 ///
 /// # Errors
 /// The daemon does not answer.
-pub fn resume(connection: &Connection) -> Result<()> {
-    connection.to_administer()?.call(&Resume {})?;
-    Ok(())
+pub fn resume(connection: &Connection, json: bool) -> Result<()> {
+    let found = connection.to_administer()?.call(&Resume {})?;
+    if json { print::json(&found) } else { print::line("front-ends, queue pairs and connections are let in") }
 }

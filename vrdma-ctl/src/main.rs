@@ -30,7 +30,7 @@ mod trace;
 use args::{Args, Command, Generated};
 use clap::Parser;
 use connection::Connection;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use vrdma_admin::ClientError;
 
@@ -39,6 +39,8 @@ const FAILED: u8 = 1;
 // clap ends the program with 2 for a wrong command line.
 /// No daemon could be reached.
 const NO_DAEMON: u8 = 3;
+/// What helps if no daemon listens.
+const NO_SOCKET: &str = "Start it (systemctl start vrdma-backend), or name its socket: --socket PATH";
 /// The time was over before the guests were idle.
 const BUSY: u8 = 4;
 
@@ -52,6 +54,11 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             let _ = writeln!(std::io::stderr(), "vrdma-ctl: {error:#}");
+            if let Some(ClientError::Connect { error, .. }) = error.downcast_ref()
+                && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+            {
+                let _ = writeln!(std::io::stderr(), "{NO_SOCKET}");
+            }
             let no_daemon = matches!(error.downcast_ref(), Some(ClientError::Connect { .. }));
             let is_busy = error.is::<drain::Busy>();
             ExitCode::from(match () {
@@ -75,7 +82,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
             trace::trace(&connection, args.json, (guest, *qpn), *interval)
         }
         Command::Drain { timeout } => drain::drain(&connection, args.json, *timeout),
-        Command::Resume => drain::resume(&connection),
+        Command::Resume => drain::resume(&connection, args.json),
         Command::SaveConfig { file } => save::save(&connection, file.as_deref()),
         Command::Version => list::version(&connection, args.json),
         Command::Generate { what: Generated::Completions { shell } } => generate::completions(*shell),

@@ -15,7 +15,7 @@ pub fn word(value: impl serde::Serialize) -> String {
 
 /// Makes the table of guests.
 pub fn guests(guests: &[Guest]) -> Sheet {
-    let mut sheet = Sheet::new(&["GUEST", "MAC", "WORKER", "RDMA", "ETHERNET", "QPS", "MRS", "REQUESTS"]);
+    let mut sheet = Sheet::new(&["GUEST", "MAC", "WORKER", "RDMA", "ETHERNET", "QPS", "MRS", "PENDING"]);
     for guest in guests {
         let count = |name| Cell::maybe(number(guest.objects.as_ref(), name));
         let find = |is_ethernet| {

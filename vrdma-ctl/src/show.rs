@@ -89,7 +89,10 @@ fn workers(client: &mut Client, json: bool, number: Option<u64>) -> Result<()> {
         let last = found.workers.len().saturating_sub(1);
         found.workers.retain(|worker| worker.number == number);
         if found.workers.is_empty() {
-            bail!("there is no worker {number}: there are 0 to {last}");
+            match last {
+                0 => bail!("there is no worker {number}: there is only 0"),
+                last => bail!("there is no worker {number}: there are 0 to {last}"),
+            }
         }
     }
     if json {

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use serde_json::Value;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -123,7 +123,7 @@ fn mistakes_are_told_in_a_line_with_the_nearest_name() {
     assert_eq!(said("show guest vm3"), (1, "vrdma-ctl: there is no guest vm3: did you mean vm1?\n".into()));
     assert_eq!(said("show qp vm1 7"), (1, "vrdma-ctl: guest vm1 has no QP 7\n".into()));
     assert_eq!(said("show port vm11").0, 1);
-    assert_eq!(said("show worker 1"), (1, "vrdma-ctl: there is no worker 1: there are 0 to 0\n".into()));
+    assert_eq!(said("show worker 1"), (1, "vrdma-ctl: there is no worker 1: there is only 0\n".into()));
     let (code, text) = said("stats guest.vm1");
     assert!(code == 1 && text.contains("no counter's name begins with guest.vm1"), "{text}");
     let (code, text) = said("shwo guest vm1");
@@ -148,7 +148,8 @@ fn a_daemon_that_is_not_there_has_an_exit_status_of_its_own() {
     let socket = dir.path().join("none");
     let output = program("list").arg("--socket").arg(&socket).output().unwrap();
     let (code, text) = fails(output);
-    assert!(code == 3 && text.contains("there is no such socket"), "{text}");
+    assert!(code == 3 && text.contains("there is no such socket: no daemon runs"), "{text}");
+    assert!(text.contains("systemctl start vrdma-backend") && text.contains("--socket PATH"), "{text}");
     let output = program("version").arg("--socket").arg(&socket).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("vrdma-ctl "));
@@ -224,4 +225,59 @@ fn completions_and_man_pages_are_printed() {
     }
     let output = program("top").arg("--socket").arg("/nonexistent").output().unwrap();
     assert_eq!(output.status.code(), Some(3));
+}
+
+/// Returns what the program prints about a daemon whose guests are played, which succeeds.
+fn prints_of(lab: &vrdma_tests::Lab, line: &str) -> String {
+    let output = program(line).arg("--socket").arg(lab.admin_path()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn played() -> vrdma_tests::Lab {
+    vrdma_tests::Lab::with(2, vrdma_tests::LabOptions { admin: true, ..Default::default() })
+}
+
+#[test]
+fn a_queue_pair_is_shown_and_followed_to_its_end() {
+    use vrdma_tests::abi::cqe::WcStatus;
+    use vrdma_tests::verbs::{Data, Remote, Request};
+    let lab = played();
+    let (mut a, b) = vrdma_tests::side::pair(&lab, 1, 4096, &vrdma_tests::QpOptions::default());
+    let number = a.qp.number.to_string();
+    let table = prints_of(&lab, "show qp g0");
+    let row = table.lines().find(|line| line.split_whitespace().next() == Some(&number));
+    let row: Vec<&str> = row.unwrap().split_whitespace().collect();
+    let peer = b.qp.number.to_string();
+    assert_eq!((row[1], row[2], row[4], row[6]), ("rc", "rts", "copy", &*peer), "{table}");
+    assert!(prints_of(&lab, "show mr g0").contains("4096"));
+    let mut trace = program(&format!("trace g0 {number} --interval 0.1"));
+    let mut trace = trace.arg("--socket").arg(lab.admin_path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(trace.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.next().unwrap();
+    assert!(first.contains("rc rts, copy to ") && first.contains("0 errors"), "{first}");
+    let wrong = Remote { rkey: b.mr.key ^ 0x55, ..b.mr.remote(0) };
+    a.post(&Request::write(a.qp.tag(1), wrong, Data::Sges(&[a.mr.sge(0, 8)])));
+    a.cq.expect(a.qp.number, 1, WcStatus::REM_ACCESS_ERR);
+    let last = lines.last().unwrap();
+    assert!(last.contains("it is in ERR") && last.contains("IBV_WC_REM_ACCESS_ERR"), "{last}");
+    assert!(trace.wait().unwrap().success());
+    let shown = prints_of(&lab, &format!("show qp g0 {number}"));
+    assert!(shown.contains("failure") && shown.contains("IBV_WC_REM_ACCESS_ERR"), "{shown}");
+}
+
+#[test]
+fn a_guest_that_stays_busy_makes_drain_fail_in_time() {
+    use vrdma_tests::verbs::{Data, Request};
+    let lab = played();
+    let (mut a, _b) = vrdma_tests::side::pair(&lab, 1, 4096, &vrdma_tests::QpOptions::default());
+    a.post(&Request::send(a.qp.tag(1), Data::Inline(b"no receive is there")));
+    wait::until("a request that waits", || {
+        let found: Value = serde_json::from_str(&prints_of(&lab, "show qp g0 --json")).unwrap();
+        found["qps"].as_array().unwrap().iter().any(|qp| qp["sends"] == 1).then_some(())
+    });
+    let drain = program("drain --timeout 0.3").arg("--socket").arg(lab.admin_path()).output().unwrap();
+    let (code, text) = fails(drain);
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("the time is over") && text.contains("g0"), "{text}");
 }

@@ -91,6 +91,7 @@ fn papers() -> Vec<(String, String)> {
         "troubleshooting",
         "uplink",
         "vrdma-backend",
+        "vrdma-ctl",
         "workers",
     ];
     let manual = manual.map(|page| format!("docs/{page}.md"));

@@ -226,7 +226,8 @@ pub fn log_state() -> LogState {
 pub fn set_log(set: SetLog) -> Result<LogBefore, Fault> {
     let before = logger::set(inner(set.level));
     let before = before.map_err(|fixed| Fault::LogFixed { reason: fixed.to_string() })?;
-    ::log::info!("the log has level {:?} from here on, as an administrator says", set.level);
+    let level = format!("{:?}", set.level).to_lowercase();
+    ::log::warn!("the log has level {level} from here on, as an administrator says");
     Ok(LogBefore { before: before.map(outer) })
 }
 

@@ -157,6 +157,8 @@ impl Config {
     pub const MAX_KEEPALIVE: u16 = i16::MAX as u16;
     /// What stands for no socket, in the place of an admin socket's path.
     pub const NO_SOCKET: &str = "none";
+    /// The group whose users may look at the daemon.
+    pub const OBSERVERS: &str = "vrdma";
     /// Most entries of a virtqueue.
     pub const MAX_QUEUE_SIZE: u16 = 1024;
 

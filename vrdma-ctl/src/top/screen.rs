@@ -43,9 +43,10 @@ fn heading(state: &State) -> Line<'static> {
     };
     let of = state.guest.as_ref().filter(|_| state.page == Page::Qps);
     let of = of.map_or(String::new(), |guest| format!("   queue pairs of {guest}"));
+    let drains = if daemon.draining { ", DRAINING" } else { "" };
     let (version, pid, uptime, guests) = (&daemon.version, daemon.pid, daemon.uptime, daemon.guests);
     Line::from(format!(
-        "vrdma-backend {version}, process {pid}, for {uptime} s, {guests} guests, {uplink}{of}"
+        "vrdma-backend {version}, process {pid}, for {uptime} s, {guests} guests, {uplink}{drains}{of}"
     ))
 }
 

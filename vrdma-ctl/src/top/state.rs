@@ -190,7 +190,7 @@ impl Rates<'_> {
             "RDMA",
             "ETHERNET",
             "QPS",
-            "WAITING",
+            "PENDING",
             "REQUESTS/S",
             "OUT B/S",
             "IN B/S",
@@ -206,7 +206,7 @@ impl Rates<'_> {
                 };
                 self.rate(of).map_or(Cell::Unknown, Cell::rate)
             };
-            let [_, _, worker, rdma, ethernet, qps, _, waiting]: [Cell; 8] =
+            let [_, _, worker, rdma, ethernet, qps, _, pending]: [Cell; 8] =
                 row.try_into().expect("these are the columns of the list of guests");
             sheet.add([
                 Cell::text(&guest.name),
@@ -214,7 +214,7 @@ impl Rates<'_> {
                 rdma,
                 ethernet,
                 qps,
-                waiting,
+                pending,
                 rate("device", &["requests"]),
                 rate("transport", &["bytes_out", "bytes_served"]),
                 rate("transport", &["bytes_in", "bytes_read"]),
