@@ -288,22 +288,12 @@ fn doors(config: &Config) -> [(&'static str, Option<MeetingPlace<'_>>, Rights); 
 /// Opens an admin socket. `key` names it in messages.
 fn door(place: MeetingPlace<'_>, key: &str, rights: Rights, inherited: &mut Inherited) -> Result<Listener> {
     match (rights, place) {
-        (Rights::Observe, MeetingPlace::Socket(path)) => observe(path),
+        (Rights::Observe, MeetingPlace::Socket(path)) => Listener::claim(path, &SocketAccess::to_observers()),
         (_, MeetingPlace::Descriptor(_)) => {
             listener(place, key, &SocketAccess::private_inherited(), inherited)
         }
         _ => listener(place, key, &SocketAccess::private(), inherited),
     }
-}
-
-/// Makes the socket of observers.
-fn observe(path: &Path) -> Result<Listener> {
-    let access = SocketAccess::to_observers();
-    // Only root gives files to any group.
-    Listener::claim(path, &access).or_else(|error| match access.group {
-        Some(_) => Listener::claim(path, &SocketAccess { group: None, ..access }),
-        None => Err(error),
-    })
 }
 
 /// Makes an admin socket at its usual place, and the directory if it is missing.
@@ -317,7 +307,7 @@ fn usual_door(rights: Rights) -> Result<Listener> {
         })?;
     }
     match rights {
-        Rights::Observe => observe(path),
+        Rights::Observe => Listener::claim(path, &SocketAccess::to_observers()),
         Rights::Administer => Listener::claim(path, &SocketAccess::private()),
     }
 }

@@ -46,6 +46,9 @@ pub struct SocketAccess {
     pub owner: Option<u32>,
     /// Group of the socket's file; `None`: the group of the process.
     pub group: Option<u32>,
+    /// Whether the socket may do without that group. Only root, and a member, can give a file to a
+    /// group.
+    pub may_lack_group: bool,
     /// Users who may connect. If empty, the file's mode alone decides.
     pub users: Vec<User>,
     /// Name of the guest whose socket it is. `None` for the admin socket.
@@ -101,7 +104,14 @@ fn file_at(path: &Path) -> io::Result<FileId> {
 impl SocketAccess {
     /// Returns the access for this process's own user and root only.
     pub fn private() -> SocketAccess {
-        SocketAccess { mode: Mode(0o600), owner: None, group: None, users: Vec::new(), guest: None }
+        SocketAccess {
+            mode: Mode(0o600),
+            owner: None,
+            group: None,
+            may_lack_group: false,
+            users: Vec::new(),
+            guest: None,
+        }
     }
 
     /// Returns the access for this process's own user and root only, to a socket that somebody else
@@ -116,7 +126,7 @@ impl SocketAccess {
     /// this host has it, else the group of this process.
     pub fn to_observers() -> SocketAccess {
         let group = Group::named(Config::OBSERVERS).map(|group| group.id);
-        SocketAccess { mode: Mode(0o660), group, ..SocketAccess::private() }
+        SocketAccess { mode: Mode(0o660), group, may_lack_group: true, ..SocketAccess::private() }
     }
 
     /// Returns the access for a guest's VMM.
@@ -129,6 +139,7 @@ impl SocketAccess {
             mode: config.socket_mode.unwrap_or(usual),
             owner: config.socket_owner.as_ref().map(|owner| owner.id),
             group: config.socket_group.as_ref().map(|group| group.id),
+            may_lack_group: false,
             users: guest.users.clone(),
             guest: Some(guest.configured_name().to_owned()),
         }
@@ -321,6 +332,7 @@ fn bind(path: &Path, access: &SocketAccess) -> Result<(UnixListener, FileId)> {
         // After the mode: the new owner may replace the file by a link, and the mode would be set
         // on the link's target.
         lchown(path, access.owner, access.group)
+            .or_else(|error| if access.may_lack_group { Ok(()) } else { Err(error) })
             .with_context(|| format!("{shown} cannot be given to its owner and group"))?;
         rustix::net::listen(&socket, BACKLOG).with_context(|| format!("cannot listen on {shown}"))
     };
