@@ -4,6 +4,7 @@
 //! has a bug. Guests of other workers do not wait.
 
 use super::WorkerHandle;
+use crate::jail;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +64,7 @@ impl WorkerWatch {
     pub fn start(workers: Vec<(WorkerHandle, Vec<String>)>) -> std::io::Result<WorkerWatch> {
         let (stop, stopped) = bounded(0);
         let run = move || {
+            jail::confine(jail::Kind::Helper);
             let mut watched: Vec<_> = workers
                 .into_iter()
                 .map(|(handle, guests)| (handle, guests, Pulse::default(), Arc::new(AtomicBool::new(true))))

@@ -236,7 +236,7 @@ fn verify_unit() -> Result<bool> {
 }
 
 /// How open a service systemd may call the unit file: less is better.
-const MOST_EXPOSED: f32 = 3.6;
+const MOST_EXPOSED: f32 = 2.0;
 
 /// Whether systemd calls a unit file no more open than [`MOST_EXPOSED`].
 fn check_exposure(unit: &Path) -> Result<()> {
