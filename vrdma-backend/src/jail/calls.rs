@@ -49,10 +49,12 @@ const NET_PACKET: &str = include_str!("calls/net_packet.calls");
 const NET_AF_PACKET: &str = include_str!("calls/net_af_packet.calls");
 const NET_AF_XDP: &str = include_str!("calls/net_af_xdp.calls");
 const MEMIF: &str = include_str!("calls/memif.calls");
+const VIRTUAL: &str = include_str!("calls/virtual.calls");
 const VFIO: &str = include_str!("calls/vfio.calls");
 
 /// All lists, with their names.
-pub const ALL: [(&str, &str); 8] = [
+pub const ALL: [(&str, &str); 9] = [
+    ("virtual", VIRTUAL),
     ("base", BASE),
     ("dpdk", DPDK),
     ("kernel_tcp", KERNEL_TCP),
@@ -97,7 +99,9 @@ pub fn lists(uplink: UplinkKind, kernel_tcp: bool) -> Vec<(&'static str, &'stati
         UplinkKind::Memif { .. } => all.push(("memif", MEMIF)),
         UplinkKind::Pci { vfio: true } => all.push(("vfio", VFIO)),
         UplinkKind::Pci { vfio: false } => all.extend([("net_af_packet", NET_AF_PACKET), ("vfio", VFIO)]),
-        UplinkKind::Virtual => all.extend([("net_af_packet", NET_AF_PACKET), ("memif", MEMIF)]),
+        UplinkKind::Virtual => {
+            all.extend([("net_af_packet", NET_AF_PACKET), ("memif", MEMIF), ("virtual", VIRTUAL)]);
+        }
     }
     all
 }

@@ -106,7 +106,7 @@ const OLD_CALLS: &[(&str, i64)] = table! {
     epoll_create SYS_epoll_create, epoll_wait SYS_epoll_wait, poll SYS_poll, select SYS_select,
     eventfd SYS_eventfd, pipe SYS_pipe, inotify_init SYS_inotify_init, fork SYS_fork,
     vfork SYS_vfork, arch_prctl SYS_arch_prctl, dup2 SYS_dup2, getdents SYS_getdents,
-    mkdir SYS_mkdir, time SYS_time, rmdir SYS_rmdir, rename SYS_rename,
+    mkdir SYS_mkdir, time SYS_time, alarm SYS_alarm, rmdir SYS_rmdir, rename SYS_rename,
 };
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[(&str, i64)] = &[];
@@ -116,7 +116,7 @@ const OLD_CALLS: &[(&str, i64)] = &[];
 const OLD_NAMES: &[&str] = &[
     "open", "stat", "lstat", "access", "readlink", "unlink", "chmod", "chown", "lchown",
     "epoll_create", "epoll_wait", "poll", "select", "eventfd", "pipe", "inotify_init", "fork",
-    "vfork", "arch_prctl", "dup2", "getdents", "mkdir", "time", "rmdir", "rename",
+    "vfork", "arch_prctl", "dup2", "getdents", "mkdir", "time", "alarm", "rmdir", "rename",
 ];
 
 /// Constants that lists name.
