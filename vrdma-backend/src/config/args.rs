@@ -1,9 +1,9 @@
 //! The command line.
 
-use super::GuestConfig;
 use super::access::User;
 use super::tcp::Tcp;
 use super::words::{Word, from_keys};
+use super::{Descriptor, GuestConfig};
 use crate::jail::{Sandbox, Seccomp};
 use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
@@ -89,6 +89,10 @@ pub struct Keys {
     /// Socket that answers `stats` with counters in JSON
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
+    /// Instead of --admin: a socket that the daemon inherits, by its number or by its name in
+    /// LISTEN_FDNAMES
+    #[arg(long, value_name = "FD", value_parser = descriptor)]
+    pub admin_fd: Option<Descriptor>,
     /// Completion vectors of each guest; each has an event virtqueue [default: 2]
     #[arg(long, value_name = "N")]
     pub comp_vectors: Option<u16>,
@@ -167,6 +171,10 @@ fn cpus(text: &str) -> Result<Cpus, String> {
 
 fn user(text: &str) -> Result<User, String> {
     User::read(text).ok_or_else(|| format!("give {}", User::KIND))
+}
+
+fn descriptor(text: &str) -> Result<Descriptor, String> {
+    Descriptor::read(text).ok_or_else(|| format!("give {}", Descriptor::KIND))
 }
 
 fn tcp(text: &str) -> Result<Tcp, String> {

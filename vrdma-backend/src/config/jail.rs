@@ -15,13 +15,18 @@ impl Config {
         let of_guests = self.guests.iter().flat_map(|guest| [&guest.socket, &guest.iwarp, &guest.net]);
         let sockets = of_guests.chain([&self.admin]).flatten().map(PathBuf::as_path);
         let peer = self.uplink.as_ref().and_then(peer_socket);
-        let directories = sockets.chain(peer).map(|path| {
-            let absolute = current.join(path);
-            absolute.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)
-        });
-        let mut directories: Vec<PathBuf> = directories.collect();
-        directories.sort();
-        directories.dedup();
+        let directories_of = |paths: &mut dyn Iterator<Item = &Path>| {
+            let directories = paths.map(|path| {
+                let absolute = current.join(path);
+                absolute.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)
+            });
+            let mut directories: Vec<PathBuf> = directories.collect();
+            directories.sort();
+            directories.dedup();
+            directories
+        };
+        let connected =
+            self.guests.iter().flat_map(|guest| [&guest.connect, &guest.iwarp_connect, &guest.net_connect]);
         let is_kernel = |guest| self.tcp_of(guest) == Tcp::Kernel;
         Plan {
             user: self.user.as_ref().map(|user| user.id),
@@ -33,7 +38,8 @@ impl Config {
                 .iter()
                 .any(|guest| guest.transport != Transport::Roce && is_kernel(guest)),
             gives_sockets: self.socket_owner.is_some() || self.socket_group.is_some(),
-            directories,
+            directories: directories_of(&mut sockets.chain(peer)),
+            peers: directories_of(&mut connected.flatten().map(PathBuf::as_path)),
         }
     }
 }
@@ -109,5 +115,14 @@ mod tests {
         let memif = plan("uplink = 'net_memif0,socket=/run/m/s'\nsocket_group = '0'");
         assert_eq!(memif.directories, [PathBuf::from("/run/m")]);
         assert!(memif.gives_sockets && !memif.kernel_tcp);
+    }
+
+    #[test]
+    fn directories_of_front_ends_that_listen_are_told_apart() {
+        let text = "[[guest]]\nname = 'a'\nmac = '02:00:00:00:00:01'\nconnect = '/run/v/a'\n\
+            net_connect = '/run/v/n'";
+        let plan = plan(text);
+        assert_eq!(plan.peers, [PathBuf::from("/run/v")]);
+        assert!(plan.directories.is_empty());
     }
 }

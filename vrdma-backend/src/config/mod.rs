@@ -15,6 +15,7 @@ mod file;
 mod guest;
 mod jail;
 mod limits;
+mod place;
 mod plain;
 mod tcp;
 mod words;
@@ -23,6 +24,7 @@ pub use access::{Group, Mode, User};
 pub use args::{Args, Keys};
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
+pub use place::{Descriptor, MeetingPlace};
 pub use tcp::Tcp;
 pub use words::HostAddress;
 #[cfg(test)]
@@ -33,6 +35,7 @@ use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use anyhow::Result;
 use file::File;
+use place::{PlaceKey, place_of};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,6 +55,8 @@ pub struct Config {
     pub seccomp: Option<Seccomp>,
     /// Socket that answers `stats`.
     pub admin: Option<PathBuf>,
+    /// Instead of `admin`: a descriptor that the daemon inherits.
+    pub admin_fd: Option<Descriptor>,
     /// Mode of guests' sockets.
     pub socket_mode: Option<Mode>,
     /// User of guests' sockets.
@@ -117,6 +122,7 @@ impl Default for Config {
             sandbox: None,
             seccomp: None,
             admin: None,
+            admin_fd: None,
             socket_mode: None,
             socket_owner: None,
             socket_group: None,
@@ -182,6 +188,15 @@ impl Config {
     /// A path is not UTF-8.
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(self)?)
+    }
+
+    /// Returns where clients of the admin socket come in, if there is one.
+    pub fn admin_place(&self) -> Option<MeetingPlace<'_>> {
+        place_of(self.admin_keys())
+    }
+
+    fn admin_keys(&self) -> [PlaceKey<'_>; 2] {
+        [("admin", MeetingPlace::socket(&self.admin)), ("admin_fd", MeetingPlace::descriptor(&self.admin_fd))]
     }
 
     /// Returns the TCP that a guest's iWARP uses.

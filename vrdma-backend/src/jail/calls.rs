@@ -4,7 +4,7 @@
 //! or `argN & MASK = VALUE`. Several lines with one name mean any of them. A line `[KIND KIND]` says
 //! for which kinds of threads the following lines hold. Lines before any such line hold for all.
 
-use super::UplinkKind;
+use super::{Plan, UplinkKind};
 use super::numbers::{call, value};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -44,6 +44,7 @@ pub const KINDS: [(&str, Kind); 8] = [
 
 const BASE: &str = include_str!("calls/base.calls");
 const DPDK: &str = include_str!("calls/dpdk.calls");
+const CONNECT: &str = include_str!("calls/connect.calls");
 const KERNEL_TCP: &str = include_str!("calls/kernel_tcp.calls");
 const NET_PACKET: &str = include_str!("calls/net_packet.calls");
 const NET_AF_PACKET: &str = include_str!("calls/net_af_packet.calls");
@@ -53,7 +54,8 @@ const VIRTUAL: &str = include_str!("calls/virtual.calls");
 const VFIO: &str = include_str!("calls/vfio.calls");
 
 /// All lists, with their names.
-pub const ALL: [(&str, &str); 9] = [
+pub const ALL: [(&str, &str); 10] = [
+    ("connect", CONNECT),
     ("virtual", VIRTUAL),
     ("base", BASE),
     ("dpdk", DPDK),
@@ -83,9 +85,13 @@ pub type Conditions = Vec<Condition>;
 pub type Allowed = BTreeMap<i64, Vec<Conditions>>;
 
 /// Returns the lists of a configuration.
-pub fn lists(uplink: UplinkKind, kernel_tcp: bool) -> Vec<(&'static str, &'static str)> {
+pub fn lists(plan: &Plan) -> Vec<(&'static str, &'static str)> {
+    let uplink = plan.uplink;
     let mut all = vec![("base", BASE)];
-    if kernel_tcp {
+    if !plan.peers.is_empty() {
+        all.push(("connect", CONNECT));
+    }
+    if plan.kernel_tcp {
         all.push(("kernel_tcp", KERNEL_TCP));
     }
     if uplink != UplinkKind::None {

@@ -32,7 +32,7 @@ impl Policy {
     /// # Errors
     /// The architecture is unknown. Lists are tested to be well-formed.
     pub fn new(plan: &Plan, action: Seccomp) -> Result<Policy> {
-        Policy::of(&lists(plan.uplink, plan.kernel_tcp), action)
+        Policy::of(&lists(plan), action)
     }
 
     fn of(lists: &[(&str, &str)], action: Seccomp) -> Result<Policy> {

@@ -123,6 +123,8 @@ pub struct Plan {
     pub gives_sockets: bool,
     /// Absolute paths of the directories of sockets.
     pub directories: Vec<PathBuf>,
+    /// Absolute paths of the directories of front-ends that listen. One that is missing may come.
+    pub peers: Vec<PathBuf>,
 }
 
 /// A jail that is prepared, but not entered.
@@ -188,7 +190,7 @@ impl Jail {
         let plan = &self.plan;
         let asked = plan.sandbox.is_some();
         if self.has_namespaces {
-            let result = namespaces::change_root(&plan.directories, &files::shown(plan.uplink));
+            let result = namespaces::change_root(&plan.directories, &plan.peers, &files::shown(plan.uplink));
             self.lacks.note("a root directory of its own", asked, result)?;
         }
         let keeps = rights::kept(plan);

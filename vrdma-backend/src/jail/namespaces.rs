@@ -38,21 +38,27 @@ struct Visible {
 
 /// Changes the root directory of all threads of this mount namespace.
 ///
-/// The new root has the directories of sockets, `/proc`, and the files of the system that `shown`
-/// names. The current directory keeps its name, so that relative paths lead to the same sockets.
+/// The new root has the directories of sockets and of `peers`, `/proc`, and the files of the system
+/// that `shown` names. The current directory keeps its name, so that relative paths lead to the same
+/// sockets.
+///
+/// A directory of `peers` that is missing may be made later. So its parent is shown instead, or
+/// that one's parent.
 ///
 /// # Errors
 /// The kernel refuses a mount. The root is then the old one.
-pub fn change_root(directories: &[PathBuf], shown: &[&str]) -> Result<()> {
+pub fn change_root(directories: &[PathBuf], peers: &[PathBuf], shown: &[&str]) -> Result<()> {
     let current = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let mut sorted: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
+    sorted.extend(peers.iter().map(|directory| nearest_that_exists(directory)));
     ensure!(
-        !directories.iter().any(|directory| directory == Path::new("/")),
+        !sorted.contains(&Path::new("/")),
         "a socket is in the directory /, and the jail shows its whole directory: name another one"
     );
     let mut visible = Vec::new();
     // Outer directories first, so that they do not hide inner ones.
-    let mut sorted: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
     sorted.sort_by_key(|path| path.components().count());
+    sorted.dedup();
     let shown = shown.iter().map(Path::new);
     let systemd = sockets_of_systemd();
     let systemd = systemd.iter().map(PathBuf::as_path);
@@ -75,6 +81,11 @@ pub fn change_root(directories: &[PathBuf], shown: &[&str]) -> Result<()> {
     }
     // Without the directory, relative paths are lost.
     std::env::set_current_dir(&current).context("the current directory")
+}
+
+/// Returns a directory, or the innermost directory around it that exists.
+fn nearest_that_exists(directory: &Path) -> &Path {
+    directory.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
 }
 
 /// Returns the sockets by which systemd is told, if they are files: how the service does, and its
