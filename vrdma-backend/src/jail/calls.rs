@@ -4,8 +4,8 @@
 //! or `argN & MASK = VALUE`. Several lines with one name mean any of them. A line `[KIND KIND]` says
 //! for which kinds of threads the following lines hold. Lines before any such line hold for all.
 
-use super::{Plan, UplinkKind};
 use super::numbers::{call, value};
+use super::{Plan, UplinkKind};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 
