@@ -88,11 +88,12 @@ fn nearest_that_exists(directory: &Path) -> &Path {
     directory.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
 }
 
-/// Returns the sockets by which systemd is told, if they are files: how the service does, and its
-/// log.
+/// Returns where systemd is told how the service does, and its log, if that is in files.
+///
+/// The journal makes a new socket when it is started again, so this is its directory.
 fn sockets_of_systemd() -> Vec<PathBuf> {
     let notify = std::env::var_os("NOTIFY_SOCKET").map(PathBuf::from).filter(|path| path.is_absolute());
-    let journal = std::env::var_os("JOURNAL_STREAM").map(|_| PathBuf::from("/run/systemd/journal/socket"));
+    let journal = std::env::var_os("JOURNAL_STREAM").map(|_| PathBuf::from("/run/systemd/journal"));
     notify.into_iter().chain(journal).collect()
 }
 
@@ -100,6 +101,10 @@ fn fill(root: &Path, visible: &[Visible], current: &Path) -> Result<()> {
     for each in visible {
         let shown = each.path.display();
         let target = inside(root, &each.path);
+        // A directory that was mounted before may show the file already.
+        if !each.is_directory && fs::symlink_metadata(&target).is_ok() {
+            continue;
+        }
         if each.is_directory {
             fs::create_dir_all(&target).with_context(|| format!("{shown} in the jail"))?;
         } else {
