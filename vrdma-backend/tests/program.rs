@@ -284,8 +284,8 @@ fn deleted_sockets_are_there_again(options: &[&str], with_directory: bool) {
     ["a", "net", "admin"].iter().for_each(|name| std::fs::remove_file(path(name)).unwrap());
     expect_all_again();
     if with_directory {
-        // Deletes everything and the directory, as somebody who tidies up does. If that takes longer
-        // than the daemon waits, sockets that are bound again are in the way.
+        // Deletes everything and the directory, as somebody who tidies up does. If that takes
+        // longer than the daemon waits, sockets that are bound again are in the way.
         wait::until("a directory without sockets", || std::fs::remove_dir_all(&sockets).ok());
         std::fs::create_dir(&sockets).unwrap();
         expect_all_again();

@@ -1,11 +1,12 @@
 //! The lists of system calls: `calls/*.calls`.
 //!
-//! A line is `NAME [when CONDITION [and CONDITION]]  # REASON`, where a condition is `argN = VALUE`,
-//! or `argN & MASK = VALUE`. Several lines with one name mean any of them. A line `[KIND KIND]` says
-//! for which kinds of threads the following lines hold. Lines before any such line hold for all.
+//! A line is `NAME [when CONDITION [and CONDITION]] # REASON`, where a condition is `argN = VALUE`,
+//! or `argN & MASK = VALUE`. Several lines with one name mean any of them. A line `[KIND KIND]`
+//! says for which kinds of threads the following lines hold. Lines before any such line hold for
+//! all.
 
 use super::numbers::{call, value};
-use super::{Plan, UplinkKind};
+use super::plan::{Plan, UplinkKind};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 

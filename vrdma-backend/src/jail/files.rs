@@ -2,7 +2,7 @@
 //!
 //! It holds where the root directory could not be changed, too.
 
-use super::{Plan, UplinkKind, has_abstract_peers};
+use super::plan::{Plan, UplinkKind, has_abstract_peers};
 use anyhow::{Context, Result};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,

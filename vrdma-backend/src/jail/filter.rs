@@ -3,7 +3,7 @@
 use super::calls::{ALL, Allowed, KINDS, Kind, add, lists};
 use super::numbers::{self, architecture};
 use super::others::has_action;
-use super::{Plan, Seccomp};
+use super::plan::{Plan, Seccomp};
 use anyhow::{Context, Result, ensure};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -73,8 +73,8 @@ const OF_TESTS: (&str, &str) = ("of tests", "alarm # a handler that hangs");
 
 /// Gives threads that start later the filters of their kinds, and the rest of the process none.
 ///
-/// It is for tests whose guests are in the daemon's process. Such a process may have several daemons
-/// with different uplinks, so all lists hold. Later calls change nothing.
+/// It is for tests whose guests are in the daemon's process. Such a process may have several
+/// daemons with different uplinks, so all lists hold. Later calls change nothing.
 ///
 /// # Errors
 /// The architecture is unknown.

@@ -10,7 +10,8 @@
 //!
 //! * start a program, trace a process, mount, change its user, or gain a capability,
 //! * make memory executable,
-//! * open a file outside the directories of the sockets, `/proc/self` and a few files of the system,
+//! * open a file outside the directories of the sockets, `/proc/self` and a few files of the
+//!   system,
 //! * create a socket of a family that the configuration does not use,
 //! * make a system call that is not in the list of its kind of thread ([`Kind`]).
 //!
@@ -20,8 +21,8 @@
 //!
 //! 1. [`Jail::prepare`], before the process has threads: `NO_NEW_PRIVS`, the bounding set, own
 //!    namespaces. Threads inherit all three.
-//! 2. The daemon claims its sockets and opens the uplink, with the rights with which it was started.
-//!    DPDK starts threads here.
+//! 2. The daemon claims its sockets and opens the uplink, with the rights with which it was
+//!    started. DPDK starts threads here.
 //! 3. [`Jail::enter`]: a new root for all threads of the mount namespace, the user for all threads
 //!    (glibc does that), then capabilities, Landlock and a seccomp filter. The last three are per
 //!    thread. DPDK's threads take them in a signal handler (`others`).
@@ -34,6 +35,7 @@
 //! * `filter.rs` makes filters of the lists, and installs them.
 //! * `namespaces.rs` makes namespaces and the new root. `files.rs` is Landlock.
 //! * `rights.rs` changes user and capabilities.
+//! * `plan.rs` is what the jail has to know of the configuration.
 //! * `others.rs` (*unsafe*) acts in threads that exist already.
 //! * `probe.rs` tries forbidden things, in debug builds.
 
@@ -43,96 +45,25 @@ mod filter;
 mod namespaces;
 mod numbers;
 mod others;
+mod plan;
 #[cfg(debug_assertions)]
 pub mod probe;
 mod rights;
 
 pub use calls::Kind;
 pub use filter::{confine, confine_threads};
+pub use plan::{Plan, Sandbox, Seccomp, UplinkKind};
 
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 use filter::Policy;
-use rights::Account;
-use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
-
-/// How the daemon is separated from the rest of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Sandbox {
-    /// Own namespaces, a root directory with little in it, and Landlock.
-    Namespace,
-    /// The files and namespaces of whoever started the daemon.
-    None,
-}
-
-/// What happens to a thread that makes a system call outside its list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Seccomp {
-    /// The kernel ends the process.
-    Kill,
-    /// The kernel carries the call out, and writes a line into its audit log.
-    Log,
-    /// There is no filter.
-    None,
-}
-
-/// Kinds of uplinks that need different system calls and capabilities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UplinkKind {
-    /// No uplink.
-    None,
-    /// A device of DPDK in this process's memory alone.
-    Memory,
-    /// This crate's packet socket.
-    NetPacket,
-    /// DPDK's packet socket.
-    AfPacket,
-    /// An XDP socket.
-    AfXdp,
-    /// Shared memory with another process. `abstract_socket`: they meet at an abstract address.
-    Memif {
-        /// Whether the peer's socket belongs to the network namespace.
-        abstract_socket: bool,
-    },
-    /// A NIC on PCI. `vfio`: it is bound to vfio-pci, and not to a driver of the kernel.
-    Pci {
-        /// Whether the kernel has no interface for the NIC.
-        vfio: bool,
-    },
-    /// Any other virtual device of DPDK.
-    Virtual,
-}
-
-/// What the jail has to know of the configuration.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Number of the user that the daemon becomes. `None`: `vrdma`, if there is such a user.
-    pub user: Option<u32>,
-    /// The sandbox that was asked for. `None`: as much of it as can be had.
-    pub sandbox: Option<Sandbox>,
-    /// What was asked of system calls. `None`: as much as can be had.
-    pub seccomp: Option<Seccomp>,
-    /// The uplink.
-    pub uplink: UplinkKind,
-    /// Whether guests use the host's TCP.
-    pub kernel_tcp: bool,
-    /// Whether sockets are given to other users or groups.
-    pub gives_sockets: bool,
-    /// Absolute paths of the directories of sockets.
-    pub directories: Vec<PathBuf>,
-    /// Absolute paths of the directories of front-ends that listen. One that is missing may come.
-    pub peers: Vec<PathBuf>,
-}
+use rights::DaemonUser;
 
 /// A jail that is prepared, but not entered.
 #[derive(Debug)]
 #[must_use = "nothing is confined before the jail is entered"]
 pub struct Jail {
     plan: Plan,
-    account: Option<Account>,
+    account: Option<DaemonUser>,
     has_namespaces: bool,
     lacks: Lacks,
 }
@@ -164,14 +95,14 @@ impl Jail {
     /// There is no such user, the process may not become that user, or something that was asked for
     /// cannot be had.
     pub fn prepare(plan: Plan) -> Result<Jail> {
-        let account = Account::find(plan.user)?;
+        let account = DaemonUser::find(plan.user)?;
         let mut lacks = Lacks::default();
         lacks.note("no new privileges", true, rights::no_new_privileges())?;
         rights::drop_bounding_set();
         let mut has_namespaces = false;
         if plan.sandbox != Some(Sandbox::None) {
             let asked = plan.sandbox.is_some();
-            let result = namespaces::unshare(may_leave_network(&plan));
+            let result = namespaces::unshare(plan::may_leave_network(&plan));
             // A unit of systemd makes namespaces itself, and forbids more.
             if result.is_err() && !asked && std::env::var_os("INVOCATION_ID").is_some() {
                 log::info!("jail: the namespaces are those of the service");
@@ -229,23 +160,4 @@ impl Jail {
         }
         Ok(())
     }
-}
-
-/// Whether the daemon talks to others at abstract addresses, which belong to a network namespace.
-fn has_abstract_peers(plan: &Plan) -> bool {
-    let is_abstract = |name: std::ffi::OsString| name.as_encoded_bytes().first() == Some(&b'@');
-    matches!(plan.uplink, UplinkKind::Memif { abstract_socket: true } | UplinkKind::Virtual)
-        || std::env::var_os("NOTIFY_SOCKET").is_some_and(is_abstract)
-}
-
-/// Whether the daemon needs nothing of the network namespace in which it was started.
-fn may_leave_network(plan: &Plan) -> bool {
-    let uplink = matches!(
-        plan.uplink,
-        UplinkKind::None
-            | UplinkKind::Memory
-            | UplinkKind::Memif { abstract_socket: false }
-            | UplinkKind::Pci { vfio: true }
-    );
-    uplink && !plan.kernel_tcp && !has_abstract_peers(plan)
 }

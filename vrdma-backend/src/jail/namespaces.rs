@@ -39,8 +39,8 @@ struct Visible {
 /// Changes the root directory of all threads of this mount namespace.
 ///
 /// The new root has the directories of sockets and of `peers`, `/proc`, and the files of the system
-/// that `shown` names. The current directory keeps its name, so that relative paths lead to the same
-/// sockets.
+/// that `shown` names. The current directory keeps its name, so that relative paths lead to the
+/// same sockets.
 ///
 /// A directory of `peers` that is missing may be made later. So its parent is shown instead, or
 /// that one's parent.

@@ -1,6 +1,6 @@
 //! The user and the capabilities of the process.
 
-use super::{Plan, UplinkKind};
+use super::plan::{Plan, UplinkKind};
 use anyhow::{Context, Result, bail};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::unistd::{Gid, Uid, User};
@@ -11,18 +11,18 @@ const USUAL: &str = "vrdma";
 
 /// The user that the process becomes.
 #[derive(Debug)]
-pub struct Account {
+pub struct DaemonUser {
     name: CString,
     user: Uid,
     group: Gid,
 }
 
-impl Account {
+impl DaemonUser {
     /// Finds the user that the process becomes; `None` if it keeps its user.
     ///
     /// # Errors
     /// A user was asked for that does not exist, or whom only root can become.
-    pub fn find(asked: Option<u32>) -> Result<Option<Account>> {
+    pub fn find(asked: Option<u32>) -> Result<Option<DaemonUser>> {
         let own = Uid::effective();
         let found = match asked {
             Some(id) => {
@@ -52,7 +52,7 @@ impl Account {
                 found.name
             );
         }
-        Ok(Some(Account { name: CString::new(found.name)?, user: found.uid, group: found.gid }))
+        Ok(Some(DaemonUser { name: CString::new(found.name)?, user: found.uid, group: found.gid }))
     }
 
     /// Returns the user's name.
