@@ -90,7 +90,11 @@ pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> 
     Ok(Artefacts {
         programs: part(Part::Programs, &programs)?,
         module: part(Part::Module, &|| module(kernel))?,
-        test_module: part(Part::Programs, &|| test_module(kernel))?,
+        test_module: if kernel.runs_test_module() {
+            part(Part::Programs, &|| test_module(kernel))?
+        } else {
+            None
+        },
         faults: if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None },
         provider: part(Part::Provider, &|| provider(how))?,
         backend: part(Part::Backend, &|| backend(how))?,
