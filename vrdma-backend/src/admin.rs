@@ -14,6 +14,7 @@ mod service;
 pub use methods::Rights;
 pub use service::Service;
 
+use crate::jail;
 use crate::ratelimit::{RateLimit, limited};
 use crate::session::PAUSE;
 use crate::socket::Listener;
@@ -60,6 +61,7 @@ impl Admin {
         let doors = sockets.into_iter().map(|(listener, rights)| Door::new(listener, rights));
         let mut doors: Vec<Door> = doors.collect();
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
+            jail::confine(jail::Kind::Admin);
             if let Err(error) = serve(&mut doors, &stopped, &service) {
                 log::error!("the admin sockets end here: {error:#}");
             }

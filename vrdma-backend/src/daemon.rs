@@ -3,6 +3,8 @@
 use crate::admin::{Admin, Rights, Service};
 use crate::config::{Config, GuestConfig, MeetingPlace};
 use crate::functions::{EthernetFunction, RdmaFunction};
+use crate::jail::Jail;
+use crate::memory;
 use crate::port::{self, Capture, CaptureFile, Dma, Eal, Faults, Port};
 use crate::session::Session;
 use crate::socket::{Connector, Inherited, Listener, SocketAccess, SocketSide, SocketWatch};
@@ -41,27 +43,39 @@ impl Daemon {
     /// A socket or the uplink is not available, or the system is out of a resource. Nothing is left
     /// behind then.
     pub fn start(config: Config) -> Result<Daemon> {
+        Daemon::start_in(config, None)
+    }
+
+    /// Starts everything, and enters the jail on the way: after sockets and uplink are there, and
+    /// before anything of a guest is read.
+    ///
+    /// # Errors
+    /// The errors of [`Daemon::start`] and of [`Jail::enter`].
+    pub fn start_in(config: Config, jail: Option<Jail>) -> Result<Daemon> {
         config.check()?;
         // Sockets first. Another daemon that has them most likely uses the same uplink, and must
         // not notice this one.
         let sockets = Sockets::claim(&config)?;
-        Daemon::with_uplink(&config, sockets)
+        Daemon::with_uplink(&config, sockets, jail)
     }
 
-    /// Starts everything as [`Daemon::start`] does. Admin sockets that the configuration does not
-    /// name are at their usual places, if they can be there.
+    /// Starts everything as [`Daemon::start_in`] does. Admin sockets that the configuration does
+    /// not name are at their usual places, if they can be there.
     ///
     /// # Errors
-    /// The errors of [`Daemon::start`].
-    pub fn start_program(config: &Config) -> Result<Daemon> {
+    /// The errors of [`Daemon::start_in`].
+    pub fn start_program(config: &Config, jail: Jail) -> Result<Daemon> {
         config.check()?;
         let mut sockets = Sockets::claim(config)?;
         sockets.claim_usual(config);
-        Daemon::with_uplink(config, sockets)
+        Daemon::with_uplink(config, sockets, Some(jail))
     }
 
-    fn with_uplink(config: &Config, sockets: Sockets) -> Result<Daemon> {
+    fn with_uplink(config: &Config, sockets: Sockets, jail: Option<Jail>) -> Result<Daemon> {
         let uplink = open_uplink(config).context("uplink")?;
+        if let Some(jail) = jail {
+            jail.enter().context("jail")?;
+        }
         Daemon::run(config, sockets, uplink)
     }
 
@@ -77,6 +91,8 @@ impl Daemon {
 
     fn run(config: &Config, sockets: Sockets, uplink: Option<Port>) -> Result<Daemon> {
         let mtu = link_mtu(config, uplink.as_ref())?;
+        // In the jail, no session may start a thread.
+        memory::prepare_reaper();
         let dma = uplink.as_ref().and_then(Port::dma);
         let workers = Workers::start(config, mtu, uplink)?;
         let observer =

@@ -21,7 +21,7 @@ use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, bail, ensure};
 use guard::PeerGuard;
 use rustix::event::epoll;
-use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
+use rustix::fs::{CWD, FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use std::fs::{self, File};
@@ -381,7 +381,8 @@ impl Lock {
         let shown = path.display();
         // Whatever is at the path, the flags keep `open` from following a link and from blocking.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened = rustix::fs::open(&path, flags, FileMode::RUSR | FileMode::WUSR);
+        // The jail allows openat, and not open.
+        let opened = rustix::fs::openat(CWD, &path, flags, FileMode::RUSR | FileMode::WUSR);
         let opened = opened.or_else(|error| match directory_fault(socket, error) {
             Some(fault) => bail!("{}: {fault}", socket.display()),
             None => Err(error).with_context(|| format!("cannot open {shown}")),
