@@ -292,6 +292,20 @@ fn counters_come_again_and_again() {
 }
 
 #[test]
+fn a_drain_has_several_replies_until_all_are_idle() {
+    let daemon = Daemon::start();
+    let mut client = daemon.admin();
+    let replies: Result<Vec<_>, _> = client.follow(&daemon::Drain {}).unwrap().collect();
+    assert_eq!(replies.unwrap(), [daemon::Drained { busy: vec![] }], "all are idle at once");
+    assert!(daemon.observe().call(&daemon::GetDaemon {}).unwrap().draining);
+    let mut refused = UnixStream::connect(daemon.path("b")).unwrap();
+    assert_eq!(refused.read(&mut [0; 1]).unwrap(), 0, "it is closed at once");
+    daemon.says("a front-end is refused: the daemon drains");
+    client.call(&daemon::Resume {}).unwrap();
+    assert!(!client.call(&daemon::GetDaemon {}).unwrap().draining);
+}
+
+#[test]
 fn clients_that_stall_are_dropped_and_delay_nobody() {
     let daemon = Daemon::start();
     let (silent, mut halting) = (daemon.raw(), daemon.raw());

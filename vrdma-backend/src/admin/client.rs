@@ -202,11 +202,11 @@ impl Client {
         let reply = match answer(service, &each.call, self.rights) {
             Ok(Answer::Each(reply, _)) => Reply { continues: true, ..reply },
             Ok(Answer::Once(reply)) => {
-                self.subscription = None;
+                self.end_subscription();
                 reply
             }
             Err(fault) => {
-                self.subscription = None;
+                self.end_subscription();
                 Reply::fault(&fault)
             }
         };
@@ -215,6 +215,12 @@ impl Client {
             each.due = each.due.max(start + start.elapsed() * (1 + REST));
         }
         self.send(&reply.emit());
+    }
+
+    fn end_subscription(&mut self) {
+        self.subscription = None;
+        // What came meanwhile was not looked at.
+        self.may_have_request = true;
     }
 
     fn send(&mut self, answer: &[u8]) {
