@@ -248,7 +248,7 @@ impl Sockets {
         let mut sockets = Sockets { admin: Vec::new(), guests: Vec::new() };
         for (key, place, rights) in doors(config) {
             if let Some(place) = place {
-                let listener = door(place, key, rights, &mut inherited).context(key)?;
+                let listener = door(config, (key, place, rights), &mut inherited).context(key)?;
                 sockets.admin.push((Arc::new(listener), rights));
             }
         }
@@ -301,15 +301,18 @@ fn doors(config: &Config) -> [(&'static str, Option<MeetingPlace<'_>>, Rights); 
     [(admin, config.admin_place(), Rights::Administer), ("observe", config.observe_place(), Rights::Observe)]
 }
 
-/// Opens an admin socket. `key` names it in messages.
-fn door(place: MeetingPlace<'_>, key: &str, rights: Rights, inherited: &mut Inherited) -> Result<Listener> {
-    match (rights, place) {
-        (Rights::Observe, MeetingPlace::Socket(path)) => Listener::claim(path, &SocketAccess::to_observers()),
-        (_, MeetingPlace::Descriptor(_)) => {
-            listener(place, key, &SocketAccess::private_inherited(), inherited)
-        }
-        _ => listener(place, key, &SocketAccess::private(), inherited),
-    }
+/// Opens an admin socket: its key in messages, its place, and what clients may do.
+fn door(
+    config: &Config,
+    (key, place, rights): (&str, MeetingPlace<'_>, Rights),
+    inherited: &mut Inherited,
+) -> Result<Listener> {
+    let access = match (rights, place) {
+        (_, MeetingPlace::Descriptor(_)) => SocketAccess::private_inherited(config.user.as_ref()),
+        (Rights::Observe, _) => SocketAccess::to_observers(),
+        (Rights::Administer, _) => SocketAccess::private(),
+    };
+    listener(place, key, &access, inherited)
 }
 
 /// Makes an admin socket at its usual place, and the directory if it is missing.
