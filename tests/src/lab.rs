@@ -34,7 +34,7 @@ pub struct LabOptions {
     pub tcp_between_guests: bool,
     /// Options that all guests have in common.
     pub guest: GuestOptions,
-    /// Whether the daemon has an admin socket ([`Lab::admin`]).
+    /// Whether the daemon of the guests with even numbers has an admin socket ([`Lab::admin`]).
     pub admin: bool,
     /// Path of the daemon's program, if the daemon is to be a process of its own.
     pub program: Option<PathBuf>,
@@ -231,7 +231,9 @@ impl Lab {
                     outside = Some(remote_end);
                     Daemon::start_with(config(&|_| true), Port::new(driver))
                 } else {
-                    let other = Daemon::start_with(config(&|i| i % 2 != 0), remote_end);
+                    // The admin socket is the local daemon's.
+                    let other = Config { admin: None, ..config(&|i| i % 2 != 0) };
+                    let other = Daemon::start_with(other, remote_end);
                     remote = Some(other.expect("the remote daemon starts"));
                     Daemon::start_with(config(&|i| i % 2 == 0), Port::new(driver))
                 }
