@@ -19,7 +19,7 @@ use crate::ratelimit::{RateLimit, limited};
 use crate::session::PAUSE;
 use crate::socket::Listener;
 use anyhow::Result;
-use client::{Client, End, Offence};
+use client::{Client, ClientEnd, Offence};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io::ErrorKind;
@@ -114,8 +114,8 @@ impl Door {
         let Door { listener, clients, drops, .. } = self;
         clients.retain_mut(|client| match client.step(service) {
             None => true,
-            Some(End::Left) => false,
-            Some(End::Dropped(offence)) => {
+            Some(ClientEnd::Left) => false,
+            Some(ClientEnd::Dropped(offence)) => {
                 tell(drops, listener, client, &offence);
                 false
             }

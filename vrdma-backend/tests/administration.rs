@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use tempfile::TempDir;
 use vrdma_admin::guest::{FunctionKind, Meeting};
 use vrdma_admin::log::Level;
@@ -52,12 +52,11 @@ impl Daemon {
 
     /// Waits until it writes a line with this text.
     fn says(&self, text: &str) {
-        loop {
-            let line = self.lines.recv_timeout(wait::PATIENCE);
-            if line.unwrap_or_else(|_| panic!("it does not say '{text}'")).contains(text) {
-                return;
-            }
-        }
+        wait::until("a line of the log", || match self.lines.try_recv() {
+            Ok(line) => line.contains(text).then_some(()),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => panic!("the daemon ended without '{text}'"),
+        });
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -29,7 +29,7 @@ const REST: u32 = 8;
 
 /// Why a connection ends.
 #[derive(Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ClientEnd {
     /// The client left, or has all that it asked for.
     Left,
     /// It does something that the daemon does not take.
@@ -73,7 +73,7 @@ pub struct Client {
     /// A call that is answered again and again.
     subscription: Option<Subscription>,
     /// Why to close the connection after the answer, if it is to be closed.
-    end: Option<End>,
+    end: Option<ClientEnd>,
     /// When the client is dropped, if nothing moves until then.
     until: Option<Instant>,
     /// When its next request may be served.
@@ -145,16 +145,16 @@ impl Client {
     }
 
     /// Continues without blocking. Returns why the connection ends, if it does.
-    pub fn step(&mut self, service: &Service) -> Option<End> {
+    pub fn step(&mut self, service: &Service) -> Option<ClientEnd> {
         // An error of the connection means that the client is gone.
-        self.go_on(service).unwrap_or(Some(End::Left))
+        self.go_on(service).unwrap_or(Some(ClientEnd::Left))
     }
 
-    fn go_on(&mut self, service: &Service) -> io::Result<Option<End>> {
+    fn go_on(&mut self, service: &Service) -> io::Result<Option<ClientEnd>> {
         let now = Instant::now();
         let is_late = |until: Option<Instant>| until.is_some_and(|until| now >= until);
         if !self.write(now)? {
-            return Ok(is_late(self.until).then_some(End::Dropped(Offence::Deaf)));
+            return Ok(is_late(self.until).then_some(ClientEnd::Dropped(Offence::Deaf)));
         }
         if self.end.is_some() {
             return Ok(self.end.take());
@@ -171,8 +171,8 @@ impl Client {
         }
         let is_over = self.ended && !self.may_have_request && self.subscription.is_none();
         Ok(match self.end.take() {
-            None if is_over => Some(End::Left),
-            None if is_late(self.until) => Some(End::Dropped(Offence::Halting)),
+            None if is_over => Some(ClientEnd::Left),
+            None if is_late(self.until) => Some(ClientEnd::Dropped(Offence::Halting)),
             end => end,
         })
     }
@@ -268,7 +268,7 @@ impl Client {
         if is_whole {
             let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
             let answer = answer_line(service, &line[..line.len().min(MAX_LINE)]);
-            self.end = Some(End::Left);
+            self.end = Some(ClientEnd::Left);
             self.send(answer.as_bytes());
         }
         is_whole
@@ -278,7 +278,7 @@ impl Client {
         if self.subscription.is_some() {
             // What follows is served after the last answer, and that is never. It may not grow.
             if self.frames.waiting() > MAX_MESSAGE {
-                self.end = Some(End::Dropped(Offence::Flooding));
+                self.end = Some(ClientEnd::Dropped(Offence::Flooding));
             }
             return false;
         }
@@ -300,7 +300,7 @@ impl Client {
 
     /// Refuses bytes after which nothing can be read any more.
     fn refuse(&mut self, reason: String) {
-        self.end = Some(End::Dropped(Offence::Nonsense(reason.clone())));
+        self.end = Some(ClientEnd::Dropped(Offence::Nonsense(reason.clone())));
         self.send(&Reply::fault(&Fault::BadMessage { reason }).emit());
     }
 
