@@ -27,18 +27,22 @@ pub struct QpFailure {
 
 impl Failures {
     /// Notes a completion with an error. Flushed requests are no errors.
-    pub fn completed(&mut self, now: Instant, qpn: Qpn, status: WcStatus) {
+    ///
+    /// `now` reads the clock. It is called only if there is something to note.
+    pub fn completed(&mut self, now: impl FnOnce() -> Instant, qpn: Qpn, status: WcStatus) {
         if let Some(what) = status_name(status) {
-            self.note(now, qpn, what);
+            self.note(now(), qpn, what);
         }
     }
 
     /// Notes an event, if it says that a queue pair is in ERR.
-    pub fn happened(&mut self, now: Instant, event: Event) {
+    ///
+    /// `now` reads the clock. It is called only if there is something to note.
+    pub fn happened(&mut self, now: impl FnOnce() -> Instant, event: Event) {
         match event {
-            Event::QpFatal(qpn) => self.note(now, qpn, "IBV_EVENT_QP_FATAL"),
-            Event::QpRequestError(qpn) => self.note(now, qpn, "IBV_EVENT_QP_REQ_ERR"),
-            Event::QpAccessError(qpn) => self.note(now, qpn, "IBV_EVENT_QP_ACCESS_ERR"),
+            Event::QpFatal(qpn) => self.note(now(), qpn, "IBV_EVENT_QP_FATAL"),
+            Event::QpRequestError(qpn) => self.note(now(), qpn, "IBV_EVENT_QP_REQ_ERR"),
+            Event::QpAccessError(qpn) => self.note(now(), qpn, "IBV_EVENT_QP_ACCESS_ERR"),
             Event::CommEstablished(_)
             | Event::SqDrained(_)
             | Event::LastWqeReached(_)
@@ -98,20 +102,20 @@ mod tests {
     #[test]
     fn the_last_errors_are_kept_and_equal_ones_counted() {
         let mut failures = Failures::default();
-        failures.completed(Instant(5), qpn(1), WcStatus::RetryExc);
+        failures.completed(|| Instant(5), qpn(1), WcStatus::RetryExc);
         for at in 6..9 {
-            failures.completed(Instant(at), qpn(1), WcStatus::Flush);
-            failures.completed(Instant(at), qpn(2), WcStatus::RemAccess);
+            failures.completed(|| Instant(at), qpn(1), WcStatus::Flush);
+            failures.completed(|| Instant(at), qpn(2), WcStatus::RemAccess);
         }
-        failures.happened(Instant(10), Event::QpAccessError(qpn(1)));
-        failures.happened(Instant(10), Event::SqDrained(qpn(1)));
+        failures.happened(|| Instant(10), Event::QpAccessError(qpn(1)));
+        failures.happened(|| Instant(10), Event::SqDrained(qpn(1)));
         let of_one = failures.of(qpn(1), Instant(15));
         let shown: Vec<_> =
             of_one.iter().map(|(failure, ago)| (failure.what, failure.times, ago.as_nanos())).collect();
         assert_eq!(shown, [("IBV_WC_RETRY_EXC_ERR", 1, 10), ("IBV_EVENT_QP_ACCESS_ERR", 1, 5)]);
         assert_eq!(failures.of(qpn(2), Instant(8))[0].0.times, 3);
         for at in 0..KEPT as u64 {
-            failures.completed(Instant(at), qpn(3 + at as u32), WcStatus::General);
+            failures.completed(|| Instant(at), qpn(3 + at as u32), WcStatus::General);
         }
         assert_eq!((failures.of(qpn(1), Instant(99)).len(), failures.0.len()), (0, KEPT));
     }

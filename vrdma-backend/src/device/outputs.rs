@@ -156,8 +156,8 @@ impl Outputs {
     /// Notes that a request failed, and takes loans back as [`Outputs::take_loans_back`] does.
     #[cold]
     fn request_failed(&mut self, id: DeviceId, qpn: Qpn, status: WcStatus) -> bool {
-        let now = self.clock.now();
-        self.device(id).failures.completed(now, qpn, status);
+        let Outputs { devices, clock, .. } = self;
+        device(devices, id).failures.completed(|| clock.now(), qpn, status);
         self.take_loans_back(id)
     }
 
@@ -282,8 +282,8 @@ impl Sink for Outputs {
     fn event(&mut self, id: DeviceId, event: Event) {
         #[cfg(feature = "hooks")]
         crate::hooks::guest_step(&self.device(id).guest.name);
-        let now = self.clock.now();
-        self.device(id).failures.happened(now, event);
+        let Outputs { devices, clock, .. } = self;
+        device(devices, id).failures.happened(|| clock.now(), event);
         if self.take_loans_back(id) {
             self.tell_of_failure(id, event);
             self.async_event(id, event.into());
