@@ -11,11 +11,11 @@ use crate::socket::{Connector, Inherited, Listener, SocketAccess, SocketSide, So
 use crate::stats::{Observed, Observer, VERSION};
 use crate::worker::{Stopped, Workers};
 use anyhow::{Context, Result};
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use std::{fs, io};
 use vrdma_admin::{ADMIN, OBSERVE};
 
 pub use crate::stats::{Connected, GuestStats, Link, Reachable, Stats, WorkerStats};
@@ -67,7 +67,7 @@ impl Daemon {
     pub fn start_program(config: &Config, jail: Jail) -> Result<Daemon> {
         config.check()?;
         let mut sockets = Sockets::claim(config)?;
-        sockets.claim_usual(config);
+        sockets.claim_usual(config, jail.later_user());
         Daemon::with_uplink(config, sockets, Some(jail))
     }
 
@@ -267,11 +267,14 @@ impl Sockets {
     /// Makes the admin sockets that the configuration does not name at their usual places.
     ///
     /// Where that cannot be, for instance because another daemon has them, a warning says so.
-    fn claim_usual(&mut self, config: &Config) {
+    ///
+    /// `owner` is the user that the process becomes, with its group. A directory that is made here is
+    /// theirs, so that they can remove the sockets.
+    fn claim_usual(&mut self, config: &Config, owner: Option<(u32, u32)>) {
         let named = [config.admin.is_some() || config.admin_fd.is_some(), config.observe.is_some()];
         let doors = doors(config).into_iter().zip(named);
         for ((key, _, rights), _) in doors.filter(|(_, is_named)| !is_named) {
-            match usual_door(rights) {
+            match usual_door(rights, owner) {
                 Ok(listener) => self.admin.push((Arc::new(listener), rights)),
                 Err(error) => log::warn!(
                     "there is no {key} socket ({error:#}): give --{key} PATH, or --{key} none if it is not wanted"
@@ -315,13 +318,11 @@ fn door(
     listener(place, key, &access, inherited)
 }
 
-/// Makes an admin socket at its usual place, and the directory if it is missing.
-fn usual_door(rights: Rights) -> Result<Listener> {
+/// Makes an admin socket at its usual place, and the directory for this owner if it is missing.
+fn usual_door(rights: Rights, owner: Option<(u32, u32)>) -> Result<Listener> {
     let path = Path::new(if rights == Rights::Observe { OBSERVE } else { ADMIN });
     if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
-        // Others pass through it to the socket that they may open, and list nothing.
-        let made = DirBuilder::new().mode(0o711).create(directory);
-        made.with_context(|| {
+        make_directory(directory, owner).with_context(|| {
             format!("there is no directory {}, and it cannot be made", directory.display())
         })?;
     }
@@ -329,6 +330,16 @@ fn usual_door(rights: Rights) -> Result<Listener> {
         Rights::Observe => Listener::claim(path, &SocketAccess::to_observers()),
         Rights::Administer => Listener::claim(path, &SocketAccess::private()),
     }
+}
+
+/// Makes a directory for sockets. Others pass through it to the socket that they may open, and list
+/// nothing.
+fn make_directory(directory: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+    fs::create_dir(directory)?;
+    // Whatever the umask is.
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o711))?;
+    let (user, group) = owner.unzip();
+    chown(directory, user, group)
 }
 
 /// Opens the socket of a function. The keys name it in messages: that of a path, and that of a

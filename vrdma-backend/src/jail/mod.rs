@@ -116,6 +116,12 @@ impl Jail {
         Ok(Jail { plan, account, has_namespaces, lacks })
     }
 
+    /// Returns the numbers of the user that the process becomes, and of that user's group; `None` if
+    /// it keeps its user.
+    pub fn later_user(&self) -> Option<(u32, u32)> {
+        self.account.as_ref().map(DaemonUser::numbers)
+    }
+
     /// Enters the jail, with all threads of the process.
     ///
     /// # Errors

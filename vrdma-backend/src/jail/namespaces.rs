@@ -96,7 +96,10 @@ pub fn change_root(directories: &[PathBuf], peers: &[PathBuf], shown: &[&str]) -
     let place = Path::new(place);
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("jail"), place, Some("tmpfs"), flags, Some("mode=755,size=1M")).context("tmpfs")?;
+    // The later user passes through the directories, whatever the umask is.
+    let umask = rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let result = fill(place, &visible, &current).and_then(|gap| pivot(place).map(|()| gap));
+    rustix::process::umask(umask);
     if result.is_err() {
         let _ = umount2(place, MntFlags::MNT_DETACH);
         let _ = std::env::set_current_dir(&current);

@@ -71,6 +71,11 @@ impl DaemonUser {
         self.name.to_string_lossy().into_owned()
     }
 
+    /// Returns the numbers of the user and of its group.
+    pub fn numbers(&self) -> (u32, u32) {
+        (self.user.as_raw(), self.group.as_raw())
+    }
+
     /// Makes the process, with all its threads, one of this user. The calling thread keeps its
     /// permitted capabilities.
     pub fn become_it(&self) -> Result<()> {
