@@ -93,8 +93,8 @@ fn serve(doors: &mut [Door], stopped: &OwnedFd, service: &Service) -> Result<()>
         for door in doors.iter_mut().filter(|door| now >= door.rests_until) {
             door.step(service);
         }
-        // Accept only after the clients' steps: what had come of a request is read before its
-        // client may be dropped.
+        // Accept only after the clients' steps: mostly, what had come of a request is read before
+        // its client may be dropped.
         for door in &mut *doors {
             match door.listener.accept().and_then(|stream| Client::new(stream, door.rights)) {
                 Ok(client) => {

@@ -1,4 +1,6 @@
 //! Plays clients of the admin sockets, good and bad ones, against the program.
+//!
+//! Shows: administration.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -175,6 +177,9 @@ fn observers_change_nothing() {
     let (mut observer, mut admin) = (daemon.observe(), daemon.admin());
     let set = log::SetLog { level: Level::Debug };
     assert_eq!(refused(observer.call(&set)), Fault::PermissionDenied {});
+    assert_eq!(refused(observer.call(&daemon::Drain {})), Fault::PermissionDenied {});
+    assert_eq!(refused(observer.call(&daemon::Resume {})), Fault::PermissionDenied {});
+    assert!(!admin.call(&daemon::GetDaemon {}).unwrap().draining);
     // Without a reply it is refused all the same.
     observer.tell(&set).unwrap();
     assert_eq!(observer.call(&log::GetLog {}).unwrap().level, Some(Level::Info));
@@ -355,7 +360,7 @@ fn a_message_of_ten_megabytes_is_refused_at_its_beginning() {
 }
 
 #[test]
-fn a_follower_that_reads_nothing_is_dropped() {
+fn a_follower_that_sends_on_is_dropped() {
     let daemon = Daemon::start();
     let mut stream = daemon.raw();
     let call = b"{\"method\":\"org.vrdma.Daemon.Stats\",\"parameters\":{\"interval\":100},\"more\":true}\0";
@@ -459,6 +464,22 @@ fn sockets_have_usual_places_and_observers_a_group() {
     let (daemon, _) = with_own_run("true").unwrap();
     let observe = std::fs::metadata(format!("/proc/{}/root/run/vrdma/observe", daemon.child.id())).unwrap();
     assert_eq!((observe.gid(), observe.mode() & 0o777), (0, 0o660));
+}
+
+/// The directory that root makes is the later user's, whatever the umask is.
+#[test]
+fn the_usual_directory_is_of_the_user_that_the_daemon_becomes() {
+    use std::os::unix::fs::MetadataExt;
+    let user = "umask 077 && cp /etc/passwd /run && echo 'vrdma:x:12345:12345::/:/bin/false' >> /run/passwd \
+        && mount --bind /run/passwd /etc/passwd";
+    let Some((daemon, said)) = with_own_run(user) else { return };
+    assert!(said.contains("observe socket /run/vrdma/observe"), "{said}");
+    let run = PathBuf::from(format!("/proc/{}/root/run/vrdma", daemon.child.id()));
+    let found = std::fs::metadata(&run).unwrap();
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (12345, 12345, 0o711));
+    // It can make a socket there again.
+    std::fs::remove_file(run.join("admin")).unwrap();
+    wait::until("a new socket", || UnixStream::connect(run.join("admin")).ok());
 }
 
 #[test]

@@ -1,4 +1,6 @@
 //! Tests what the program can do once it is in its jail.
+//!
+//! Shows: jail.
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -151,6 +151,16 @@ const PROMISES: &[(&str, &[Promise])] = &[
                 text: "the daemon survives any packet, answer, record, command, request, ring, frame or vhost-user message",
                 also: &["`testing/fuzz/`"],
             },
+            Promise {
+                slug: "jail",
+                text: "the daemon gives up its rights before it reads anything of a guest, and no thread opens, starts or maps what the jail forbids",
+                also: &[],
+            },
+            Promise {
+                slug: "administration",
+                text: "administrators see and drain a running daemon, and clients of its sockets slow nobody",
+                also: &[],
+            },
             Promise { slug: "forged", text: "forged packets and spoofed addresses reach nobody", also: &[] },
             Promise {
                 slug: "foreign-qp",

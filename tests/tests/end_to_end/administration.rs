@@ -1,13 +1,17 @@
-//! What administrators see of guests' objects.
+//! What administrators see of guests' objects, and a daemon that drains.
+//!
+//! Shows: administration.
 
 use vrdma_admin::daemon::{Drain, GetDaemon, Resume};
 use vrdma_admin::qp::{ListQps, QpService, QpState, QpTransport, QpWait, ShowQp};
 use vrdma_admin::{Client, mr};
-use vrdma_tests::abi::control::{QpState as State, access};
+use vrdma_tests::abi::control::{CmEventKind, CmStatus, QpState as State, Status, access};
 use vrdma_tests::abi::cqe::WcStatus;
-use vrdma_tests::side::pair;
+use vrdma_tests::cm::{free_port, host_address, request};
+use vrdma_tests::lab::over_tcp;
+use vrdma_tests::side::{Side, pair};
 use vrdma_tests::verbs::{Data, Remote, Request};
-use vrdma_tests::{CableOptions, Lab, LabOptions, Qp, QpOptions, Setting, wait};
+use vrdma_tests::{CableOptions, GuestOptions, GuestTcp, Lab, LabOptions, Qp, QpOptions, Setting, wait};
 
 fn all_qps(client: &mut Client, guest: &str) -> Vec<vrdma_admin::qp::Qp> {
     let (mut all, mut from) = (Vec::new(), None);
@@ -128,4 +132,27 @@ fn a_daemon_that_drains_lets_nothing_new_in_and_tells_who_is_busy() {
     assert!(!client.call(&GetDaemon {}).unwrap().draining);
     let qp = a.process.qp(&a.cq, &a.cq, &options);
     qp.destroy().unwrap();
+}
+
+/// While the daemon drains, no iWARP connection is asked for, and none is accepted.
+#[test]
+fn a_daemon_that_drains_makes_no_connections() {
+    let guest = GuestOptions { tcp: GuestTcp::Kernel, ..GuestOptions::default() };
+    let lab = lab(LabOptions { guest, host_says: over_tcp, ..LabOptions::default() });
+    let [a, a2, b] = [0, 0, 1].map(|index| Side::new(&lab.guests[index], 4096, &QpOptions::default()));
+    [&a, &a2, &b].into_iter().for_each(|side| side.qp.to_init().unwrap());
+    let port = free_port(host_address(1));
+    b.guest().cm_listen(host_address(1), port, 2).unwrap();
+    let connection = a.guest().cm_connect(&request(&a.qp, 0, 1, port, b"hello")).unwrap();
+    let asked = b.guest().cm_event(CmEventKind::CONNECT_REQUEST).connection.get();
+    let mut client = lab.admin();
+    client.call(&Drain {}).unwrap();
+    assert_eq!(b.guest().cm_accept(asked, b.qp.number, b""), Err(Status::NO_RESOURCES));
+    let other = request(&a2.qp, 0, 1, port, b"hello");
+    assert_eq!(a2.guest().cm_connect(&other), Err(Status::NO_RESOURCES));
+    client.call(&Resume {}).unwrap();
+    // What was asked for before is there.
+    b.guest().cm_accept(asked, b.qp.number, b"").unwrap();
+    let reply = a.guest().cm_event(CmEventKind::CONNECT_REPLY);
+    assert_eq!((reply.connection.get(), reply.status.get()), (connection, CmStatus::OK.0));
 }

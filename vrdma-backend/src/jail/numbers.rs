@@ -164,3 +164,13 @@ const VALUES: &[(&str, u64)] = &[
     ("SIOCSIFFLAGS", libc::SIOCSIFFLAGS),
     ("SIOCETHTOOL", 0x8946),
 ];
+
+#[cfg(test)]
+mod tests {
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn old_calls_have_their_names_on_other_architectures_too() {
+        let names: Vec<&str> = super::OLD_CALLS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, super::OLD_NAMES);
+    }
+}
