@@ -27,8 +27,8 @@ pub struct MrPage {
 pub struct Mr {
     /// Name of its guest.
     pub guest: String,
-    /// Its key, which is both lkey and rkey.
-    pub key: u32,
+    /// Its key, which is both lkey and rkey. `None` for those who may only look.
+    pub key: Option<u32>,
     /// Its protection domain.
     pub pd: u32,
     /// The process in the guest that made it; 0: the guest's kernel.

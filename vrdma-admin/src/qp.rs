@@ -134,8 +134,10 @@ pub struct QpDetails {
     /// Its own address.
     pub gid: String,
     pub vlan: Option<u16>,
-    pub sq_psn: u32,
-    pub rq_psn: u32,
+    /// `None` for those who may only look.
+    pub sq_psn: Option<u32>,
+    /// `None` for those who may only look.
+    pub rq_psn: Option<u32>,
     pub timeout: u8,
     pub retry_cnt: u8,
     pub rnr_retry: u8,

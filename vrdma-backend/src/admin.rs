@@ -11,8 +11,7 @@ mod overview;
 mod parameters;
 mod service;
 
-pub use methods::Rights;
-pub use service::Service;
+pub use service::{Rights, Service};
 
 use crate::jail;
 use crate::ratelimit::{RateLimit, limited};
@@ -26,12 +25,16 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Maximum number of clients of a socket at the same time.
 ///
 /// If one more connects, the client that has been silent for the longest time is dropped.
 const MAX_CLIENTS: usize = 32;
+/// How long the thread works for the clients of a socket before it looks at the other socket.
+const TURN: Duration = Duration::from_millis(10);
+/// Work of less than this needs no rest.
+const SHORT: Duration = Duration::from_micros(200);
 
 /// The running admin sockets.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ struct Door {
     listener: Arc<Listener>,
     rights: Rights,
     clients: Vec<Client>,
+    /// Until when nothing is done for the clients.
+    rests_until: Instant,
     /// Limits messages about clients that were dropped.
     drops: RateLimit,
 }
@@ -84,7 +89,8 @@ fn serve(doors: &mut [Door], stopped: &OwnedFd, service: &Service) -> Result<()>
         if wait(doors, stopped)? {
             return Ok(());
         }
-        for door in &mut *doors {
+        let now = Instant::now();
+        for door in doors.iter_mut().filter(|door| now >= door.rests_until) {
             door.step(service);
         }
         // Accept only after the clients' steps: what had come of a request is read before its
@@ -106,25 +112,44 @@ fn serve(doors: &mut [Door], stopped: &OwnedFd, service: &Service) -> Result<()>
 
 impl Door {
     fn new(listener: Arc<Listener>, rights: Rights) -> Door {
-        Door { listener, rights, clients: Vec::new(), drops: RateLimit::default() }
+        let (clients, drops) = (Vec::new(), RateLimit::default());
+        Door { listener, rights, clients, rests_until: Instant::now(), drops }
     }
 
-    /// Continues with all clients.
+    /// Continues with the clients, in turns: with some of them if that takes long.
+    ///
+    /// Those who look then rest together, however many they are. So half of the thread's time is
+    /// for those who administer.
     fn step(&mut self, service: &Service) {
+        let start = Instant::now();
         let Door { listener, clients, drops, .. } = self;
-        clients.retain_mut(|client| match client.step(service) {
-            None => true,
-            Some(ClientEnd::Left) => false,
-            Some(ClientEnd::Dropped(offence)) => {
-                tell(drops, listener, client, &offence);
-                false
+        let mut at = 0;
+        for _ in 0..clients.len() {
+            match clients[at].step(service) {
+                None => at += 1,
+                Some(ClientEnd::Left) => _ = clients.remove(at),
+                Some(ClientEnd::Dropped(offence)) => {
+                    tell(drops, listener, &clients[at], &offence);
+                    clients.remove(at);
+                }
             }
-        });
+            if start.elapsed() >= TURN {
+                break;
+            }
+        }
+        clients.rotate_left(at);
+        let took = start.elapsed();
+        if self.rights == Rights::Observe && took >= SHORT {
+            self.rests_until = start + 2 * took;
+        }
     }
 
     fn make_room(&mut self) {
         if self.clients.len() == MAX_CLIENTS {
-            let least = self.clients.iter().enumerate().min_by_key(|(_, client)| client.weight());
+            // They may have half of the places.
+            let subscriptions = self.clients.iter().filter(|client| client.has_subscription()).count();
+            let are_few = subscriptions <= MAX_CLIENTS / 2;
+            let least = self.clients.iter().enumerate().min_by_key(|(_, client)| client.weight(are_few));
             let (at, _) = least.expect("there are many");
             let client = self.clients.remove(at);
             tell(&mut self.drops, &self.listener, &client, &Offence::Silent);
@@ -139,11 +164,13 @@ fn tell(drops: &mut RateLimit, listener: &Listener, client: &Client, offence: &O
 /// Waits until there is something to do. Returns true if the thread is to stop.
 fn wait(doors: &[Door], stopped: &OwnedFd) -> Result<bool> {
     let now = Instant::now();
-    let clients = || doors.iter().flat_map(|door| &door.clients);
+    let (resting, awake): (Vec<&Door>, Vec<&Door>) = doors.iter().partition(|door| now < door.rests_until);
+    let clients = || awake.iter().flat_map(|door| &door.clients);
     let mut fds = vec![PollFd::new(stopped, PollFlags::IN)];
     fds.extend(doors.iter().map(|door| PollFd::new(&*door.listener, PollFlags::IN)));
     fds.extend(clients().filter_map(|client| client.wants(now)));
-    let until = clients().filter_map(|client| client.deadline(now)).min();
+    let rested = resting.iter().filter(|door| !door.clients.is_empty()).map(|door| door.rests_until);
+    let until = clients().filter_map(|client| client.deadline(now)).chain(rested).min();
     let time = until.map(|until| until.saturating_duration_since(now));
     let time = time.map(Timespec::try_from).transpose()?;
     match poll(&mut fds, time.as_ref()) {

@@ -333,9 +333,14 @@ fn bind(path: &Path, access: &SocketAccess) -> Result<(UnixListener, FileId)> {
             .with_context(|| format!("{shown} cannot have mode {}", access.mode))?;
         // After the mode: the new owner may replace the file by a link, and the mode would be set
         // on the link's target.
-        lchown(path, access.owner, access.group)
-            .or_else(|error| if access.may_lack_group { Ok(()) } else { Err(error) })
-            .with_context(|| format!("{shown} cannot be given to its owner and group"))?;
+        let given = lchown(path, access.owner, access.group);
+        if let (Err(error), true) = (&given, access.may_lack_group) {
+            log::warn!("{shown} is for the daemon's user alone, as it cannot be given to its group: {error}");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+                .with_context(|| format!("{shown} cannot have mode 0600"))?;
+        } else {
+            given.with_context(|| format!("{shown} cannot be given to its owner and group"))?;
+        }
         rustix::net::listen(&socket, BACKLOG).with_context(|| format!("cannot listen on {shown}"))
     };
     open_to().inspect_err(|_| remove(path, file))?;

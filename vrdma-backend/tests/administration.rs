@@ -370,6 +370,23 @@ fn a_follower_that_reads_nothing_is_dropped() {
     assert_eq!(daemon.observe().call(&daemon::GetDaemon {}).unwrap().guests, 2);
 }
 
+/// A client that asked for answers once a day, and left, keeps no place.
+#[test]
+fn followers_that_left_keep_no_place() {
+    let daemon = Daemon::start();
+    let mut others: Vec<Client> = (0..20).map(|_| daemon.observe()).collect();
+    let call =
+        b"{\"method\":\"org.vrdma.Daemon.Stats\",\"parameters\":{\"interval\":86400000},\"more\":true}\0";
+    for _ in 0..100 {
+        let mut stream = daemon.raw();
+        stream.write_all(call).unwrap();
+        assert_eq!(next_reply(&stream).unwrap()["continues"], true);
+    }
+    for other in &mut others {
+        assert_eq!(other.call(&daemon::GetDaemon {}).unwrap().guests, 2);
+    }
+}
+
 #[test]
 fn crowds_of_silent_clients_shut_nobody_out() {
     let daemon = Daemon::start();

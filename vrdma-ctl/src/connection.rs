@@ -20,14 +20,14 @@ impl Connection {
         Connection { socket: socket.map(Path::to_owned) }
     }
 
-    /// Connects to look. Both sockets will do.
+    /// Connects to look. Both sockets will do, and the admin socket tells a little more.
     ///
     /// # Errors
     /// Neither can be reached.
     pub fn to_observe(&self) -> Result<Client, ClientError> {
         match &self.socket {
             Some(path) => client(path),
-            None => client(Path::new(OBSERVE)).or_else(|error| client(Path::new(ADMIN)).map_err(|_| error)),
+            None => client(Path::new(ADMIN)).or_else(|_| client(Path::new(OBSERVE))),
         }
     }
 

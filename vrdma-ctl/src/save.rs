@@ -22,10 +22,11 @@ pub fn save(connection: &Connection, file: Option<&Path>) -> Result<()> {
 /// Replaces a file as a whole, whatever happens meanwhile.
 fn replace(file: &Path, text: &str) -> Result<()> {
     let mut new = file.as_os_str().to_owned();
-    new.push(".new");
+    new.push(format!(".{}.new", std::process::id()));
     let new = Path::new(&new);
-    let write = || -> Result<()> {
-        let mut written = File::create(new)?;
+    // A file, or a link of somebody else, is left as it is.
+    let mut written = File::create_new(new).with_context(|| new.display().to_string())?;
+    let mut write = || -> Result<()> {
         // Who may read the old file may read the new one.
         if let Ok(old) = fs::metadata(file) {
             written.set_permissions(old.permissions())?;

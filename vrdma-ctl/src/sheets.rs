@@ -74,7 +74,7 @@ pub fn mrs(mrs: &[Mr]) -> Sheet {
     let mut sheet = Sheet::new(&["KEY", "PROCESS", "ADDRESS", "BYTES", "RIGHTS"]);
     for mr in mrs {
         sheet.add([
-            Cell::text(format!("{:#010x}", mr.key)),
+            Cell::text(mr.key.map_or("-".to_owned(), |key| format!("{key:#010x}"))),
             Cell::count(mr.context.into()),
             Cell::text(&mr.address),
             mr.length.map_or(Cell::text("all"), Cell::count),

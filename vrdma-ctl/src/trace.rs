@@ -59,14 +59,16 @@ fn line(before: Option<&WholeQp>, now: &WholeQp) -> Option<String> {
             (Some(way), ..) => format!(", {}", word(way)),
             (None, ..) => String::new(),
         };
+        let psns = match (details.sq_psn, details.rq_psn) {
+            (Some(sends), Some(receives)) => format!(", PSNs {sends} and {receives}"),
+            _ => String::new(),
+        };
         format!(
-            "{} {}{peer}: {} sends, {} receives{waits}, PSNs {} and {}, {} errors",
+            "{} {}{peer}: {} sends, {} receives{waits}{psns}, {} errors",
             word(qp.service),
             word(qp.state),
             qp.sends,
             qp.receives,
-            details.sq_psn,
-            details.rq_psn,
             number(&now.failures)
         )
     })
@@ -80,7 +82,7 @@ fn number(failures: &[Failure]) -> u64 {
 /// Says why a queue pair is in ERR.
 fn cause(whole: &WholeQp) -> String {
     match &whole.failures[..] {
-        [] => "it is in ERR without an error of its own: its driver took it there, or its CQ failed".into(),
+        [] => "it is in ERR, and no error of it is kept (the last 64 of a guest are): mostly its driver took it there, or its CQ failed".into(),
         failures => {
             let names: Vec<&str> = failures.iter().map(|failure| failure.what.as_str()).collect();
             format!("it is in ERR; its errors, the oldest first: {}", names.join(", "))

@@ -94,7 +94,7 @@ fn memory_regions_are_listed_with_their_rights() {
     let (a, _b) = pair(&lab, 1, 4096, &QpOptions::default());
     let own = a.process.mr_with(8192, access::LOCAL_WRITE | access::REMOTE_READ);
     let page = lab.admin().call(&mr::ListMrs { guest: "g0".into(), from: None }).unwrap();
-    let seen = page.mrs.iter().find(|mr| mr.key == own.key).unwrap();
+    let seen = page.mrs.iter().find(|mr| mr.key == Some(own.key)).unwrap();
     assert_eq!((seen.length, seen.context, seen.is_fast), (Some(8192), a.process.number, false));
     assert_eq!(seen.address, format!("{:#x}", own.iova));
     assert_eq!(seen.access, ["local_write", "remote_read"]);
@@ -113,6 +113,13 @@ fn a_daemon_that_drains_lets_nothing_new_in_and_tells_who_is_busy() {
         Qp::create(a.guest(), a.process.number, a.process.pd, a.cq.number, a.cq.number, &options).is_err(),
         "there is no new one"
     );
+    // Another administrator may end it while this one waits.
+    let mut waiting = lab.admin();
+    let mut replies = waiting.follow(&Drain {}).unwrap();
+    assert_eq!(replies.next().unwrap().unwrap().busy, ["g0"]);
+    client.call(&Resume {}).unwrap();
+    assert!(replies.all(|found| found.unwrap().busy == ["g0"]), "its answers end");
+    assert!(!client.call(&GetDaemon {}).unwrap().draining);
     // What is there goes on until it ends.
     b.recv_any(2);
     a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);

@@ -2,11 +2,11 @@
 //!
 //! A client speaks varlink, or has one line as its request. Its first byte tells which.
 
-use super::methods::{Answer, Rights, answer, answer_line};
-use super::service::Service;
+use super::methods::{Answer, Turn, answer, answer_line};
+use super::service::{Rights, Service};
 use crate::session::retry;
 use crate::socket::Peer;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -21,6 +21,10 @@ const MAX_LINE: usize = 256;
 const MAX_MESSAGE: usize = 64 << 10;
 /// Bytes that are read at once.
 const CHUNK: usize = 4096;
+/// Maximum length of a reason that is told and logged, in bytes.
+const MAX_REASON: usize = 200;
+/// The longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(2);
 /// A client rests for this many times the time that its last request took.
 ///
 /// So a client that asks without end takes at most a ninth of the thread, and of the workers that
@@ -118,14 +122,25 @@ impl Client {
     ///
     /// That is the one that has been silent for the longest time. Clients that are about to get an
     /// answer matter more.
-    pub fn weight(&self) -> (bool, bool, Instant) {
-        (self.subscription.is_some(), !self.answer.is_empty(), self.active)
+    ///
+    /// Those whose call is answered again and again matter most, if `with_subscriptions`.
+    pub fn weight(&self, with_subscriptions: bool) -> (bool, bool, Instant) {
+        (with_subscriptions && self.has_subscription(), !self.answer.is_empty(), self.active)
+    }
+
+    /// Whether its call is answered again and again.
+    pub fn has_subscription(&self) -> bool {
+        self.subscription.is_some()
     }
 
     /// Returns what to wait for; `None` while the client rests.
     pub fn wants(&self, now: Instant) -> Option<PollFd<'_>> {
         if !self.answer.is_empty() {
             return Some(PollFd::new(&self.stream, PollFlags::OUT));
+        }
+        if self.ended && self.subscription.is_some() {
+            // It reads on, or it is gone.
+            return Some(PollFd::new(&self.stream, PollFlags::empty()));
         }
         let reads = !self.ended && !self.may_have_request && now >= self.rests_until;
         reads.then(|| PollFd::new(&self.stream, PollFlags::IN))
@@ -159,6 +174,9 @@ impl Client {
         if self.end.is_some() {
             return Ok(self.end.take());
         }
+        if self.ended && self.subscription.is_some() && self.is_gone()? {
+            return Ok(Some(ClientEnd::Left));
+        }
         self.publish(service, now);
         if now >= self.rests_until && self.answer.is_empty() {
             if !self.may_have_request && !self.ended {
@@ -175,6 +193,13 @@ impl Client {
             None if is_late(self.until) => Some(ClientEnd::Dropped(Offence::Halting)),
             end => end,
         })
+    }
+
+    /// Whether the client has closed its socket.
+    fn is_gone(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec::default()))?;
+        Ok(fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
     }
 
     /// Sends what it can of the answer. Returns whether all of it is sent.
@@ -199,7 +224,8 @@ impl Client {
         // Answers that were missed meanwhile are left out.
         each.due = (each.due + each.interval).max(now);
         let start = Instant::now();
-        let reply = match answer(service, &each.call, self.rights) {
+        self.active = now;
+        let reply = match answer(service, &each.call, self.rights, Turn::Next) {
             Ok(Answer::Each(reply, _)) => Reply { continues: true, ..reply },
             Ok(Answer::Once(reply)) => {
                 self.end_subscription();
@@ -212,7 +238,7 @@ impl Client {
         };
         // An answer that takes long is not given so often.
         if let Some(each) = &mut self.subscription {
-            each.due = each.due.max(start + start.elapsed() * (1 + REST));
+            each.due = each.due.max(start + rest_after(start.elapsed()));
         }
         self.send(&reply.emit());
     }
@@ -254,7 +280,7 @@ impl Client {
         };
         if served {
             self.active = start;
-            self.rests_until = start + start.elapsed() * (1 + REST);
+            self.rests_until = start + rest_after(start.elapsed());
         } else {
             self.may_have_request = false;
             let is_within = self.frames.waiting() != 0 && self.subscription.is_none();
@@ -299,13 +325,16 @@ impl Client {
     }
 
     /// Refuses bytes after which nothing can be read any more.
-    fn refuse(&mut self, reason: String) {
+    fn refuse(&mut self, mut reason: String) {
+        if let Some((end, _)) = reason.char_indices().find(|(at, _)| *at >= MAX_REASON) {
+            reason.truncate(end);
+        }
         self.end = Some(ClientEnd::Dropped(Offence::Nonsense(reason.clone())));
         self.send(&Reply::fault(&Fault::BadMessage { reason }).emit());
     }
 
     fn call(&mut self, service: &Service, call: Call) {
-        let reply = match answer(service, &call, self.rights) {
+        let reply = match answer(service, &call, self.rights, Turn::First) {
             Ok(Answer::Each(reply, interval)) if call.more && !call.oneway => {
                 let due = Instant::now() + interval;
                 self.subscription = Some(Subscription { call, interval, due });
@@ -319,6 +348,11 @@ impl Client {
             self.send(&reply.emit());
         }
     }
+}
+
+/// Returns the time from the begin of a request to the end of the rest after it.
+fn rest_after(took: Duration) -> Duration {
+    took + (took * REST).min(LONGEST_REST)
 }
 
 /// Calls a non-blocking function. Returns `None` if it would have to wait.

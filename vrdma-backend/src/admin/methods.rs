@@ -3,22 +3,14 @@
 use super::objects;
 use super::overview;
 use super::parameters::parse;
-use super::service::Service;
+use super::service::{Rights, Service};
 use serde_json::json;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vrdma_admin::service::{Description, GetDescription, GetService, ServiceInfo};
 use vrdma_admin::{
     Call, Fault, INTERFACES, Method, Reply, daemon, guest, interface, log, mr, port, qp, worker,
 };
-
-/// What the clients of a socket may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rights {
-    /// Look.
-    Observe,
-    /// Change things, too.
-    Administer,
-}
 
 /// An answer to a call.
 #[derive(Debug)]
@@ -33,8 +25,32 @@ pub enum Answer {
 /// How often to look whether guests are busy.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Methods that change something.
-const WRITING: [&str; 3] = [log::SetLog::NAME, daemon::Drain::NAME, daemon::Resume::NAME];
+/// Methods that those may call who look. All others change something.
+const LOOKING: [&str; 14] = [
+    GetService::NAME,
+    GetDescription::NAME,
+    daemon::GetDaemon::NAME,
+    daemon::GetStats::NAME,
+    daemon::SaveConfig::NAME,
+    guest::ListGuests::NAME,
+    guest::ShowGuest::NAME,
+    log::GetLog::NAME,
+    mr::ListMrs::NAME,
+    port::ListPorts::NAME,
+    port::ShowPort::NAME,
+    qp::ListQps::NAME,
+    qp::ShowQp::NAME,
+    worker::ListWorkers::NAME,
+];
+
+/// Which reply to a call is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The first one, or the only one.
+    First,
+    /// One more of several.
+    Next,
+}
 
 /// Answers a request that is a line, of clients that do not speak varlink.
 pub fn answer_line(service: &Service, line: &[u8]) -> String {
@@ -51,9 +67,9 @@ pub fn answer_line(service: &Service, line: &[u8]) -> String {
 ///
 /// # Errors
 /// The call is refused.
-pub fn answer(service: &Service, call: &Call, rights: Rights) -> Result<Answer, Fault> {
+pub fn answer(service: &Service, call: &Call, rights: Rights, turn: Turn) -> Result<Answer, Fault> {
     let method = known(call)?;
-    if rights == Rights::Observe && WRITING.contains(&call.method.as_str()) {
+    if rights == Rights::Observe && !LOOKING.contains(&method) {
         return Err(Fault::PermissionDenied {});
     }
     if call.method == daemon::GetStats::NAME {
@@ -62,10 +78,15 @@ pub fn answer(service: &Service, call: &Call, rights: Rights) -> Result<Answer, 
     }
     if call.method == daemon::Drain::NAME {
         let reply = once(call, |_: daemon::Drain| {
-            overview::drain(service, true).map(|busy| daemon::Drained { busy })
+            if turn == Turn::First {
+                overview::set_draining(service, true);
+            }
+            overview::busy(service).map(|busy| daemon::Drained { busy })
         })?;
         let is_idle = reply.parameters.as_ref().is_some_and(|found| found["busy"] == json!([]));
-        return Ok(if is_idle { Answer::Once(reply) } else { Answer::Each(reply, LOOK) });
+        // Another client may have ended it.
+        let is_over = is_idle || !service.is_draining.load(Ordering::Relaxed);
+        return Ok(if is_over { Answer::Once(reply) } else { Answer::Each(reply, LOOK) });
     }
     let reply = match call.method.as_str() {
         GetService::NAME => once(call, |_: GetService| Ok(service_info()))?,
@@ -73,17 +94,18 @@ pub fn answer(service: &Service, call: &Call, rights: Rights) -> Result<Answer, 
         daemon::GetDaemon::NAME => once(call, |_: daemon::GetDaemon| overview::daemon(service))?,
         daemon::SaveConfig::NAME => once(call, |_: daemon::SaveConfig| overview::save(service))?,
         daemon::Resume::NAME => {
-            once(call, |_: daemon::Resume| overview::drain(service, false).map(|_| daemon::Resumed {}))?
+            overview::set_draining(service, false);
+            once(call, |_: daemon::Resume| Ok(daemon::Resumed {}))?
         }
         guest::ListGuests::NAME => once(call, |_: guest::ListGuests| overview::guests(service))?,
         guest::ShowGuest::NAME => once(call, |show| overview::guest(service, &show))?,
         log::GetLog::NAME => once(call, |_: log::GetLog| Ok(overview::log_state()))?,
         log::SetLog::NAME => once(call, overview::set_log)?,
-        mr::ListMrs::NAME => once(call, |list| objects::mrs(service, &list))?,
+        mr::ListMrs::NAME => once(call, |list| objects::mrs(service, &list, rights))?,
         port::ListPorts::NAME => once(call, |_: port::ListPorts| overview::ports(service))?,
         port::ShowPort::NAME => once(call, |show| overview::port(service, &show))?,
         qp::ListQps::NAME => once(call, |list| objects::qps(service, &list))?,
-        qp::ShowQp::NAME => once(call, |show| objects::qp(service, &show))?,
+        qp::ShowQp::NAME => once(call, |show| objects::qp(service, &show, rights))?,
         worker::ListWorkers::NAME => once(call, |_: worker::ListWorkers| overview::workers(service))?,
         _ => return Err(Fault::MethodNotImplemented { method: method.to_owned() }),
     };
@@ -125,11 +147,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_that_change_something_are_methods() {
-        for name in WRITING {
-            let call = Call { method: name.into(), ..Call::default() };
-            assert_eq!(known(&call), Ok(name));
-        }
+    fn each_method_is_for_those_who_look_or_changes_something() {
+        let writing = [log::SetLog::NAME, daemon::Drain::NAME, daemon::Resume::NAME];
+        let names = |interface: &vrdma_admin::Interface| {
+            interface.methods().map(|method| format!("{}.{method}", interface.name)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<String> = INTERFACES.iter().flat_map(names).collect();
+        let mut known: Vec<&str> = LOOKING.into_iter().chain(writing).collect();
+        all.sort();
+        known.sort_unstable();
+        assert_eq!(all, known);
     }
 
     #[test]

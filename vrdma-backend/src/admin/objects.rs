@@ -1,6 +1,6 @@
 //! Answers about the objects of a guest's driver: queue pairs and memory regions.
 
-use super::service::Service;
+use super::service::{Rights, Service};
 use crate::device::failures::QpFailure;
 use crate::stats::Observed;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub fn qps(service: &Service, list: &ListQps) -> Result<QpPage, Fault> {
 }
 
 /// Returns everything about a queue pair.
-pub fn qp(service: &Service, show: &ShowQp) -> Result<WholeQp, Fault> {
+pub fn qp(service: &Service, show: &ShowQp, rights: Rights) -> Result<WholeQp, Fault> {
     let guest = service.find_guest(&show.guest)?;
     let not_found = || Fault::QpNotFound { guest: show.guest.clone(), qpn: show.qpn };
     let qpn = Qpn::new(show.qpn).ok_or_else(not_found)?;
@@ -30,15 +30,15 @@ pub fn qp(service: &Service, show: &ShowQp) -> Result<WholeQp, Fault> {
     let found = service.ask(&guest, move |worker| worker.whole_qp(id, qpn))?;
     let (view, failures) = found.map_err(|_| not_found())?;
     let failures = failures.into_iter().map(|(failure, ago)| failure_of(&failure, ago)).collect();
-    Ok(WholeQp { qp: qp_of(&guest, &view), details: details(&view), failures })
+    Ok(WholeQp { qp: qp_of(&guest, &view), details: details(&view, rights), failures })
 }
 
 /// Lists some memory regions of a guest.
-pub fn mrs(service: &Service, list: &ListMrs) -> Result<MrPage, Fault> {
+pub fn mrs(service: &Service, list: &ListMrs, rights: Rights) -> Result<MrPage, Fault> {
     let guest = service.find_guest(&list.guest)?;
     let (id, from) = (guest.place.device, index(list.from));
     let (found, next) = service.ask(&guest, move |worker| worker.region_page(id, from))?;
-    let mrs = found.iter().map(|view| mr_of(&guest, view)).collect();
+    let mrs = found.iter().map(|view| mr_of(&guest, view, rights)).collect();
     Ok(MrPage { mrs, next: next.map(|next| next as u64) })
 }
 
@@ -68,7 +68,11 @@ fn qp_of(guest: &Observed, view: &QpView) -> Qp {
     }
 }
 
-fn details(view: &QpView) -> QpDetails {
+/// Describes a queue pair.
+///
+/// Who knows its PSNs could forge its packets, so those who look are not told.
+fn details(view: &QpView, rights: Rights) -> QpDetails {
+    let is_told = rights == Rights::Administer;
     let QpView { init, attr, source, .. } = view;
     QpDetails {
         pd: init.pd.map(|pd| pd.0),
@@ -83,8 +87,8 @@ fn details(view: &QpView) -> QpDetails {
         path_mtu: attr.path_mtu.bytes(),
         gid: if source.gid == Gid::ZERO { String::new() } else { source.gid.to_string() },
         vlan: (source.vlan != VlanId::UNTAGGED).then(|| source.vlan.number()),
-        sq_psn: attr.sq_psn.number(),
-        rq_psn: attr.rq_psn.number(),
+        sq_psn: is_told.then(|| attr.sq_psn.number()),
+        rq_psn: is_told.then(|| attr.rq_psn.number()),
         timeout: attr.timeout,
         retry_cnt: attr.retry_cnt,
         rnr_retry: attr.rnr_retry,
@@ -139,11 +143,13 @@ const RIGHTS: [(Access, &str); 8] = [
     (Access::FLUSH_PERSISTENT, "flush_persistent"),
 ];
 
-fn mr_of(guest: &Observed, view: &RegionView) -> Mr {
+/// Describes a memory region. A key opens it, so those who look are not told.
+fn mr_of(guest: &Observed, view: &RegionView, rights: Rights) -> Mr {
+    let is_told = rights == Rights::Administer;
     let rights = RIGHTS.iter().filter(|(right, _)| view.access.contains(*right));
     Mr {
         guest: guest.name.clone(),
-        key: view.key,
+        key: is_told.then_some(view.key),
         pd: view.pd.0,
         context: view.owner.0,
         address: format!("{:#x}", view.iova),

@@ -61,14 +61,11 @@ pub fn save(service: &Service) -> Result<ConfigText, Fault> {
     toml.map(|toml| ConfigText { toml }).map_err(|error| Fault::CannotSave { reason: format!("{error:#}") })
 }
 
-/// Has the daemon take nothing new, or take it again. Returns the guests that are busy.
-///
-/// # Errors
-/// A worker is stuck: whether its guests are busy is not known.
-pub fn drain(service: &Service, is_draining: bool) -> Result<Vec<String>, Fault> {
+/// Has the daemon take nothing new, or take it again.
+pub fn set_draining(service: &Service, is_draining: bool) {
     let before = service.is_draining.swap(is_draining, Ordering::Relaxed);
-    let guests = service.observer.guests();
     if before != is_draining {
+        let guests = service.observer.guests();
         let begins =
             if is_draining { "no new front-ends, queue pairs and connections" } else { "all is taken" };
         ::log::warn!("{begins} from here on, as an administrator says");
@@ -77,6 +74,14 @@ pub fn drain(service: &Service, is_draining: bool) -> Result<Vec<String>, Fault>
         }
         guests.iter().flat_map(|guest| &guest.admissions).for_each(|each| each.set_open(!is_draining));
     }
+}
+
+/// Returns the guests that have sends that have not ended.
+///
+/// # Errors
+/// A worker is stuck: whether its guests are busy is not known.
+pub fn busy(service: &Service) -> Result<Vec<String>, Fault> {
+    let guests = service.observer.guests();
     let is_busy =
         |worker: &mut Worker, guest: &Observed| worker.engine.counts(guest.place.device).pending_sends != 0;
     let mut busy = Vec::new();
@@ -91,7 +96,8 @@ pub fn drain(service: &Service, is_draining: bool) -> Result<Vec<String>, Fault>
 /// Lists the guests.
 pub fn guests(service: &Service) -> Result<Guests, Fault> {
     let guests = service.observer.guests();
-    let counts = service.ask_all(&guests, |worker, guest| object(&worker.counts(guest.place.device)))?;
+    let counts = service.ask_all(&guests, |worker, guest| worker.counts(guest.place.device))?;
+    let counts = counts.into_iter().map(|counts| counts.map(|counts| object(&counts)));
     Ok(Guests { guests: guests.iter().zip(counts).map(|(guest, counts)| summary(guest, counts)).collect() })
 }
 
@@ -170,9 +176,9 @@ fn worker(number: usize, guests: Vec<String>, account: Option<WorkerAccount>) ->
 pub fn ports(service: &Service) -> Result<Ports, Fault> {
     let mut ports: Vec<Port> = uplink(service)?.into_iter().collect();
     let guests = service.observer.guests();
-    let counters =
-        service.ask_all(&guests, |worker, guest| object(&worker.net.counters(guest.place.port)))?;
+    let counters = service.ask_all(&guests, |worker, guest| worker.net.counters(guest.place.port))?;
     for (guest, counters) in guests.iter().zip(counters) {
+        let counters = counters.map(|counters| object(&counters));
         // A guest without an Ethernet function has no port.
         let [_, Some(presence)] = &guest.presence else { continue };
         ports.push(Port {

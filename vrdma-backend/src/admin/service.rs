@@ -8,6 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use vrdma_admin::Fault;
 
+/// What the clients of a socket may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Look.
+    Observe,
+    /// Change things, too.
+    Administer,
+}
+
 /// What the admin sockets know of the daemon.
 #[derive(Clone, Debug)]
 pub struct Service {

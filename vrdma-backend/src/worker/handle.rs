@@ -93,6 +93,10 @@ impl WorkerHandle {
         &self,
         f: impl FnOnce(&mut Worker) -> R + Send + 'static,
     ) -> Result<Option<R>, Stopped> {
+        // What is sent to a stuck worker stays until it goes on.
+        if self.is_stuck() {
+            return Ok(None);
+        }
         let (reply, answer) = crossbeam_channel::bounded(1);
         // A caller that found the worker stuck is gone when the answer comes late.
         self.send(Box::new(move |worker| drop(reply.send(f(worker)))))?;
