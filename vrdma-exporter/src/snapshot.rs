@@ -7,6 +7,9 @@ use std::time::Duration;
 /// Version of the exporter.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Members of the daemon's counters that are sums of all workers.
+const SUMS: &[&str] = &["malformed", "roce", "switch", "uplink", "worker_sleeps"];
+
 /// What the daemon said at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -84,16 +87,19 @@ impl Snapshot {
         let Replies { info, stats, guests, workers } = replies;
         let facts = json!({"up": true, "version": VERSION, "took": took.as_micros() as u64});
         let mut subjects = vec![Scope::Exporter.subject(&[], facts)];
-        let stats = stats.and_then(|mut stats| stats.get_mut("stats").map(Value::take)).unwrap_or_default();
+        let mut stats =
+            stats.and_then(|mut stats| stats.get_mut("stats").map(Value::take)).unwrap_or_default();
+        remove_partial_sums(&mut stats);
         let all_stats = |key: &str| stats.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let list = |reply: &Option<Value>, key: &str| {
             reply.as_ref().and_then(|reply| reply.get(key)?.as_array().cloned()).unwrap_or_default()
         };
         for (at, worker) in list(&workers, "workers").into_iter().enumerate() {
             let Some(number) = worker["number"].as_u64().map(|number| number.to_string()) else { continue };
-            // The counters of a stuck worker are not told. Those between workers would be zero.
-            let is_stuck = worker["stuck"] == true;
-            let between = all_stats("workers").get(at).filter(|_| !is_stuck).cloned().unwrap_or_default();
+            // The counters of a stuck worker are not told. Those between workers would be zero. It
+            // may have become stuck between the two replies.
+            let is_told = |stats: &&Value| worker["stuck"] != true && stats["stuck"] != true;
+            let between = all_stats("workers").get(at).filter(is_told).cloned().unwrap_or_default();
             subjects.push(Scope::Worker.subject(&[&number], with(worker, "between", between)));
         }
         subjects.extend(uplink(&stats));
@@ -112,6 +118,17 @@ impl Snapshot {
         let mut seen = HashSet::new();
         subjects.retain(|subject| seen.insert((subject.scope as u8, subject.labels.clone())));
         Snapshot { subjects }
+    }
+}
+
+/// Removes the sums that a stuck worker has no part in. They would go back, and Prometheus would
+/// take that for a new start of the daemon.
+fn remove_partial_sums(stats: &mut Value) {
+    let workers = stats.get("workers").and_then(Value::as_array).into_iter().flatten();
+    if workers.into_iter().any(|worker| worker["stuck"] == true)
+        && let Some(stats) = stats.as_object_mut()
+    {
+        stats.retain(|name, _| !SUMS.contains(&name.as_str()));
     }
 }
 
@@ -217,6 +234,34 @@ mod tests {
         assert_eq!(facts(&snapshot, "Port a guest")["net"]["tx_frames"], 3);
         assert_eq!(facts(&snapshot, "Guest stuck")["place"]["worker"], 0);
         assert_eq!(facts(&snapshot, "Daemon")["info"]["draining"], false);
+    }
+
+    #[test]
+    fn sums_without_a_stuck_worker_are_left_out() {
+        let mut replies = Replies {
+            workers: Some(json!({"workers": [{"number": 0, "stuck": false}, {"number": 1, "stuck": false}]})),
+            ..replies()
+        };
+        let stats = &mut replies.stats.as_mut().unwrap()["stats"];
+        SUMS.iter().for_each(|sum| stats[*sum] = json!({"drop_odd": 1}));
+        (stats["uptime"], stats["memory_faults"]) = (json!(7), json!(8));
+        let whole = Snapshot::of(replies.clone(), Duration::ZERO);
+        for sum in SUMS {
+            assert_eq!(facts(&whole, "Daemon")[*sum], json!({"drop_odd": 1}), "{sum}");
+        }
+        assert_eq!(facts(&whole, "Port uplink uplink")["uplink"], json!({"drop_odd": 1}));
+        // It became stuck after the workers were listed.
+        replies.stats.as_mut().unwrap()["stats"]["workers"][1]["stuck"] = true.into();
+        let partial = Snapshot::of(replies, Duration::ZERO);
+        for sum in SUMS {
+            assert_eq!(facts(&partial, "Daemon").get(sum), None, "{sum}");
+        }
+        let port = facts(&partial, "Port uplink uplink");
+        assert_eq!((&port["uplink"], &port["up"]), (&Value::Null, &Value::Bool(true)));
+        assert_eq!(facts(&partial, "Worker 0")["between"]["frames_lost"], 2);
+        assert_eq!(facts(&partial, "Worker 1")["between"], Value::Null);
+        assert_eq!(facts(&partial, "Daemon")["uptime"], 7);
+        assert_eq!(facts(&partial, "Daemon")["memory_faults"], 8);
     }
 
     #[test]
