@@ -81,8 +81,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
         Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLong),
         Err(_) => return Err(Refusal::Nonsense),
     }
-    let target = parsed.path.unwrap_or_default();
-    let path = target.split('?').next().unwrap_or_default();
+    let path = path_of(parsed.path.unwrap_or_default());
     let accepts = parsed.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("accept"));
     let page = match path {
         "/" => Page::Home,
@@ -93,6 +92,17 @@ fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
         Some("GET") => Ok(Some(Request { page, is_head: false })),
         Some("HEAD") => Ok(Some(Request { page, is_head: true })),
         _ => Err(Refusal::Method),
+    }
+}
+
+/// Returns the path of a target, which may have an address before it (RFC 9112, clause 3.2.2).
+fn path_of(target: &str) -> &str {
+    let target = target.split('?').next().unwrap_or_default();
+    match target.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => {
+            rest.find('/').map_or("/", |at| &rest[at..])
+        }
+        _ => target,
     }
 }
 
@@ -116,9 +126,26 @@ mod tests {
     }
 
     #[test]
+    fn a_target_may_have_an_address() {
+        let metrics = Ok(Request { page: Page::Metrics(Format::Plain), is_head: false });
+        let home = Ok(Request { page: Page::Home, is_head: false });
+        for (target, expected) in [
+            ("http://127.0.0.1:9471/metrics", metrics),
+            ("HTTP://[::1]/metrics?a=http://b/", metrics),
+            ("/metrics?a=http://b/", metrics),
+            ("http://x", home),
+            ("http://x/", home),
+            ("http://x?a=/metrics", home),
+        ] {
+            assert_eq!(of(&format!("GET {target} HTTP/1.1\r\n\r\n")), expected, "{target}");
+        }
+    }
+
+    #[test]
     fn what_is_no_request_for_a_page_is_refused() {
         assert_eq!(of("GET /metric HTTP/1.1\r\n\r\n"), Err(Refusal::NotFound));
-        assert_eq!(of("GET http://x/metrics HTTP/1.1\r\n\r\n"), Err(Refusal::NotFound));
+        assert_eq!(of("GET ftp://x/metrics HTTP/1.1\r\n\r\n"), Err(Refusal::NotFound));
+        assert_eq!(of("GET http:/metrics HTTP/1.1\r\n\r\n"), Err(Refusal::NotFound));
         assert_eq!(of("POST /metrics HTTP/1.1\r\n\r\n"), Err(Refusal::Method));
         assert_eq!(of("GET /metrics HTTP/9\r\n\r\n"), Err(Refusal::Nonsense));
         assert_eq!(of("stats\n\n"), Err(Refusal::Nonsense));
