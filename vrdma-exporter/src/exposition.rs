@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A format of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,37 @@ impl Format {
     }
 }
 
+/// What the daemon said, and the texts of it. Each text is made once, for the first that wants it.
+#[derive(Debug)]
+pub struct Exposition {
+    snapshot: Arc<Snapshot>,
+    open: OnceLock<Arc<str>>,
+    plain: OnceLock<Arc<str>>,
+}
+
+impl Exposition {
+    /// Returns that of what the daemon said.
+    pub fn of(snapshot: Snapshot) -> Exposition {
+        Exposition { snapshot: Arc::new(snapshot), open: OnceLock::new(), plain: OnceLock::new() }
+    }
+
+    /// Returns what the daemon said.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Returns the series. All callers share one text.
+    pub fn text(&self, format: Format) -> Arc<str> {
+        let place = match format {
+            Format::OpenMetrics => &self.open,
+            Format::Plain => &self.plain,
+        };
+        Arc::clone(place.get_or_init(|| text(Arc::clone(&self.snapshot), format).into()))
+    }
+}
+
 /// Returns the series of what the daemon said.
-pub fn text(snapshot: Arc<Snapshot>, format: Format) -> String {
+fn text(snapshot: Arc<Snapshot>, format: Format) -> String {
     let mut registry = Registry::with_prefix("vrdma");
     registry.register_collector(Box::new(Said(snapshot)));
     let mut text = String::new();
@@ -116,6 +145,16 @@ mod tests {
              # TYPE vrdma_exporter_build info\nvrdma_exporter_build_info{{version=\"{VERSION}\"}} 1\n# EOF\n"
         );
         assert_eq!(text(down(), Format::OpenMetrics), open);
+    }
+
+    #[test]
+    fn a_text_is_made_once() {
+        let exposition = Exposition::of(Snapshot::down());
+        for format in [Format::OpenMetrics, Format::Plain] {
+            let first = exposition.text(format);
+            assert!(Arc::ptr_eq(&first, &exposition.text(format)));
+            assert_eq!(*first, text(Arc::new(Snapshot::down()), format));
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //!   those of guests, `port.rs` those of ports.
 //! * `snapshot.rs` orders what the daemon said by what it is about. `daemon.rs` asks the daemon.
 //!   `collector.rs` has one thread do that for all scrapes.
-//! * `exposition.rs` writes the text that Prometheus reads. `page.rs` writes the table of the
-//!   documentation.
+//! * `exposition.rs` writes the text that Prometheus reads, once for all scrapes. `page.rs` writes
+//!   the table of the documentation.
 //! * `http/` is the server: `request.rs` reads requests, `preference.rs` chooses the format,
 //!   `response.rs` has the answers, `crowd.rs` limits the connections, `server.rs` serves them.
 #![forbid(unsafe_code)]

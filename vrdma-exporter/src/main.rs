@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::Duration;
 use vrdma_exporter::args::Args;
-use vrdma_exporter::collector::Collector;
+use vrdma_exporter::collector::{Collector, Pace};
 use vrdma_exporter::http::{Limits, Server};
 
 /// How long answers that have begun may take after SIGTERM.
@@ -35,7 +35,8 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let collector = Collector::start(args.socket.clone(), args.timeout)?;
+    let pace = Pace { patience: args.timeout, reuse: Pace::REUSE };
+    let collector = Collector::start(args.socket.clone(), pace)?;
     let server = Server::listen(args.listen, Limits::default(), collector);
     let server = server.map_err(|error| {
         let advice = match error.kind() {

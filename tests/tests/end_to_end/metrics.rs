@@ -1,8 +1,9 @@
 //! What the exporter shows of a daemon and its guests.
 
 use std::collections::BTreeMap;
-use vrdma_exporter::collector::Collector;
-use vrdma_exporter::exposition::{Format, text};
+use std::time::Duration;
+use vrdma_exporter::collector::{Collector, Pace};
+use vrdma_exporter::exposition::Format;
 use vrdma_exporter::families;
 use vrdma_exporter::snapshot::Scope;
 use vrdma_tests::abi::cqe::WcStatus;
@@ -10,9 +11,15 @@ use vrdma_tests::side::pair;
 use vrdma_tests::verbs::{Data, Remote, Request};
 use vrdma_tests::{Lab, LabOptions, QpOptions, Setting, wait};
 
+/// Starts a collector that asks the daemon for each scrape.
+fn collector(lab: &Lab) -> Collector {
+    let pace = Pace { patience: wait::PATIENCE, reuse: Duration::ZERO };
+    Collector::start(lab.admin_path(), pace).unwrap()
+}
+
 /// Returns the numbers by their series.
 fn series(collector: &Collector) -> BTreeMap<String, f64> {
-    let text = text(collector.scrape(), Format::OpenMetrics);
+    let text = collector.scrape().text(Format::OpenMetrics);
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let series = lines.map(|line| line.rsplit_once(' ').unwrap());
     series.map(|(name, number)| (name.to_owned(), number.parse().unwrap())).collect()
@@ -22,7 +29,7 @@ fn series(collector: &Collector) -> BTreeMap<String, f64> {
 fn what_guests_do_is_in_the_series() {
     for setting in [Setting::OneWorker, Setting::TwoWorkers] {
         let lab = Lab::with(2, LabOptions { admin: true, ..setting.options() });
-        let collector = Collector::start(lab.admin_path(), wait::PATIENCE).unwrap();
+        let collector = collector(&lab);
         let (mut a, mut b) = pair(&lab, 1, 4096, &QpOptions::default());
         let before = series(&collector);
         b.recv_any(1);
@@ -68,9 +75,10 @@ fn what_guests_do_is_in_the_series() {
 #[test]
 fn the_daemon_tells_all_that_the_exporter_shows() {
     let lab = Lab::with(2, LabOptions { admin: true, ..LabOptions::default() });
-    let snapshot = Collector::start(lab.admin_path(), wait::PATIENCE).unwrap().scrape();
+    let scrape = collector(&lab).scrape();
+    let snapshot = scrape.snapshot();
     for family in families::all() {
-        let series = family.samples(&snapshot).len();
+        let series = family.samples(snapshot).len();
         let subjects = snapshot.subjects.iter().filter(|subject| subject.scope == family.scope).count();
         let rows = match family.scope {
             // There is no uplink here. Ports of guests have the other rows.

@@ -1,16 +1,15 @@
 //! Serves connections: a thread for each, as many as [`Limits`] allow.
 
 use super::crowd::{Crowd, Limits, Place};
-use super::request::{self, Page, Refusal};
+use super::request::{self, Page, Refusal, Request};
 use super::response::Response;
 use crate::collector::Collector;
-use crate::exposition;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a client that was refused may go on to send, so that it can read why.
+/// How long a client may go on to send after its answer, so that it can read that.
 const LINGER: Duration = Duration::from_secs(1);
 /// How long to wait when the system has no descriptor or thread left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -63,7 +62,11 @@ impl Server {
     /// Lets the next client in.
     fn admit(&self) -> io::Result<()> {
         let (stream, _) = self.listener.accept()?;
-        let place = self.crowd.enter(&stream)?;
+        let Some(place) = self.crowd.enter(&stream)? else {
+            // It may have left.
+            let _ = turn_away(&stream);
+            return Ok(());
+        };
         let (limits, collector) = (self.limits, self.collector.clone());
         let client = std::thread::Builder::new().name("client".into());
         client.spawn(move || {
@@ -109,29 +112,48 @@ fn answer(stream: &TcpStream, place: &Place, limits: Limits, collector: &Collect
     let timed = || Timed { stream, end: Instant::now() + limits.patience };
     let request = request::read(&mut timed());
     let is_evicted = place.has_asked();
-    let (response, is_head) = match request {
-        Ok(request) => (page(request.page, collector), request.is_head),
-        Err(Refusal::Gone) if is_evicted => (Response::crowded(), false),
-        Err(refusal) => match Response::refusal(refusal) {
-            Some(response) => (response, false),
-            None => return Ok(()),
-        },
+    let show = |page| match page {
+        Page::Home => Response::home(),
+        Page::Metrics(format) => Response::metrics(format.content_type(), collector.scrape().text(format)),
     };
-    timed().write_all(&response.emit(is_head))?;
+    let Some(response) = respond(request, is_evicted, show) else { return Ok(()) };
+    place.takes();
+    let mut writer = timed();
+    writer.write_all(response.head().as_bytes())?;
+    if !request.is_ok_and(|request| request.is_head) {
+        writer.write_all(response.body().as_bytes())?;
+    }
     stream.shutdown(Shutdown::Write)?;
-    if request.is_err() && !is_evicted {
+    if !is_evicted {
         drain(stream);
     }
     Ok(())
 }
 
-fn page(page: Page, collector: &Collector) -> Response {
-    match page {
-        Page::Home => Response::home(),
-        Page::Metrics(format) => {
-            Response::metrics(format.content_type(), exposition::text(collector.scrape(), format))
-        }
+/// Chooses the answer. `None`: nobody is there to be told.
+fn respond(
+    request: Result<Request, Refusal>,
+    is_evicted: bool,
+    show: impl FnOnce(Page) -> Response,
+) -> Option<Response> {
+    match request {
+        // Somebody waits for its place.
+        _ if is_evicted => Some(Response::crowded()),
+        Ok(request) => Some(show(request.page)),
+        Err(refusal) => Response::refusal(refusal),
     }
+}
+
+/// Tells a client that there is no place for it, without waiting for it.
+fn turn_away(mut stream: &TcpStream) -> io::Result<()> {
+    let response = Response::crowded();
+    stream.set_nonblocking(true)?;
+    // So little always has room in a new connection.
+    stream.write_all([response.head().as_bytes(), response.body().as_bytes()].concat().as_slice())?;
+    stream.shutdown(Shutdown::Write)?;
+    // The kernel discards the answer with what was not read.
+    let _ = stream.read(&mut [0; request::LONGEST])?;
+    Ok(())
 }
 
 /// Takes what a client still sends. The kernel would otherwise discard the answer with it.
@@ -139,4 +161,33 @@ fn drain(stream: &TcpStream) {
     let mut timed = Timed { stream, end: Instant::now() + LINGER };
     let mut bytes = [0; 4096];
     while matches!(timed.read(&mut bytes), Ok(1..)) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exposition::Format;
+
+    #[test]
+    fn who_has_to_make_room_is_not_served() {
+        let asked = [
+            Ok(Request { page: Page::Metrics(Format::Plain), is_head: false }),
+            Err(Refusal::Gone),
+            Err(Refusal::TooSlow),
+        ];
+        for request in asked {
+            let response = respond(request, true, |_| panic!("the daemon is not asked")).unwrap();
+            assert!(response.head().starts_with("HTTP/1.1 503 "), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn others_get_what_they_asked_for() {
+        let request = Ok(Request { page: Page::Home, is_head: false });
+        let response = respond(request, false, |_| Response::home()).unwrap();
+        assert!(response.head().starts_with("HTTP/1.1 200 "));
+        let response = respond(Err(Refusal::TooSlow), false, |_| Response::home()).unwrap();
+        assert!(response.head().starts_with("HTTP/1.1 408 "));
+        assert!(respond(Err(Refusal::Gone), false, |_| Response::home()).is_none());
+    }
 }
