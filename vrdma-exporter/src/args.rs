@@ -16,7 +16,8 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(name = "vrdma-exporter", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Args {
-    /// Address and port at which to listen. `[::]:9471` is all addresses of the host
+    /// Address and port at which to listen. `0.0.0.0:9471` is all IPv4 addresses of the host, and
+    /// `[::]:9471` those of IPv6, too, unless net.ipv6.bindv6only is 1
     #[arg(short, long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9471", value_parser = address)]
     pub listen: SocketAddr,
     /// The daemon's socket for observers
@@ -32,7 +33,7 @@ const EXAMPLES: &str = "\
 Examples:
   vrdma-exporter
       for a Prometheus on this host
-  vrdma-exporter --listen [::]:9471
+  vrdma-exporter --listen 0.0.0.0:9471
       for a Prometheus on another host. Whoever reaches the port can read the counters
   curl http://127.0.0.1:9471/metrics
       what Prometheus sees

@@ -40,8 +40,10 @@ pub enum Kind {
 /// What a number counts, as the daemon tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
-    /// Things, or yes (1) and no (0).
-    Things,
+    /// Things, which are called so.
+    Count(&'static str),
+    /// Yes (1) or no (0).
+    Flag,
     /// Bytes.
     Bytes,
     /// Seconds.
@@ -84,15 +86,25 @@ impl Quantity {
     /// Returns the unit of the series.
     pub fn unit(self) -> Option<Unit> {
         match self {
-            Quantity::Things => None,
+            Quantity::Count(_) | Quantity::Flag => None,
             Quantity::Bytes => Some(Unit::Bytes),
             Quantity::Seconds | Quantity::Microseconds => Some(Unit::Seconds),
         }
     }
 
+    /// Returns what the series count, for people.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Quantity::Count(things) => things,
+            Quantity::Flag => "0 or 1",
+            Quantity::Bytes => "bytes",
+            Quantity::Seconds | Quantity::Microseconds => "seconds",
+        }
+    }
+
     fn number(self, told: u64) -> Number {
         match self {
-            Quantity::Things | Quantity::Bytes | Quantity::Seconds => Number::Whole(told),
+            Quantity::Count(_) | Quantity::Flag | Quantity::Bytes | Quantity::Seconds => Number::Whole(told),
             Quantity::Microseconds => Number::Time(told as f64 / 1e6),
         }
     }
@@ -197,7 +209,7 @@ mod tests {
         help: "",
         cause: "",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("messages"),
         scope: Scope::Guest,
         labels: &["reason"],
         rows: &[
@@ -258,7 +270,7 @@ mod tests {
         assert_eq!(told(&family, json!({"busy": 2_500_000})), [("a".into(), Number::Time(2.5))]);
         let family = Family { kind: Kind::Gauge, quantity: Quantity::Bytes, ..family };
         assert_eq!(family.full_name(), "vrdma_lost_bytes");
-        let yes = Family { quantity: Quantity::Things, ..family };
+        let yes = Family { quantity: Quantity::Flag, ..family };
         assert_eq!(told(&yes, json!({"busy": true})), [("a".into(), Number::Whole(1))]);
         assert_eq!(told(&yes, json!({"busy": false})), [("a".into(), Number::Whole(0))]);
         assert_eq!(told(&yes, json!({"busy": -1})), []);

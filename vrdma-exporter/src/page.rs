@@ -2,7 +2,6 @@
 
 use crate::families;
 use crate::family::{Family, Kind, Row};
-use prometheus_client::registry::Unit;
 use std::fmt::Write;
 
 /// Returns the table in Markdown: series, labels, unit, the daemon's numbers, meaning and cause.
@@ -12,10 +11,9 @@ pub fn table() -> String {
     for family in families::all() {
         let labels = family.all_labels().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
         let rows = family.rows.iter().map(|row| origin(family, row)).collect::<Vec<_>>().join("; ");
-        let unit = match family.quantity.unit() {
-            Some(Unit::Bytes) => "bytes",
-            Some(_) => "seconds",
-            None => "",
+        let unit = match family.kind {
+            Kind::Info => "1",
+            Kind::Counter | Kind::Gauge => family.quantity.noun(),
         };
         let name = family.full_name();
         let cells = [labels.as_str(), unit, &rows, family.help, family.cause];

@@ -10,7 +10,7 @@ pub const FAMILIES: &[Family] = &[
         help: "MAC address and worker of the guest.",
         cause: "",
         kind: Kind::Info,
-        quantity: Quantity::Things,
+        quantity: Quantity::Flag,
         scope: Scope::Guest,
         labels: &["mac", "worker"],
         rows: &[Row { values: &[], sources: &["place.mac", "place.worker"] }],
@@ -20,7 +20,7 @@ pub const FAMILIES: &[Family] = &[
         help: "Whether a front-end is connected to the function.",
         cause: "0: the VM is not running, or the daemon refused its VMM. The log has the reason.",
         kind: Kind::Gauge,
-        quantity: Quantity::Things,
+        quantity: Quantity::Flag,
         scope: Scope::Function,
         labels: &[],
         rows: &[Row { values: &[], sources: &["connected"] }],
@@ -28,9 +28,10 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_reachable",
         help: "Whether a front-end can connect to the function. Missing if the daemon does not know.",
-        cause: "0: the file of the socket was deleted.",
+        cause: "0: somebody else's file is at the socket's path, or the socket cannot be bound anew. The log \
+                says which. Remove the file.",
         kind: Kind::Gauge,
-        quantity: Quantity::Things,
+        quantity: Quantity::Flag,
         scope: Scope::Function,
         labels: &[],
         rows: &[Row { values: &[], sources: &["reachable"] }],
@@ -40,7 +41,7 @@ pub const FAMILIES: &[Family] = &[
         help: "Objects that the guest has.",
         cause: "Near the limit: the guest leaks objects, or its limit is too low.",
         kind: Kind::Gauge,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("objects"),
         scope: Scope::Guest,
         labels: &["kind"],
         rows: &[
@@ -52,9 +53,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_objects_limit",
         help: "Objects that the guest may have.",
-        cause: "",
+        cause: "Too low: commands of the guest are refused. `limits` of the configuration sets it.",
         kind: Kind::Gauge,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("objects"),
         scope: Scope::Guest,
         labels: &["kind"],
         rows: &[
@@ -66,9 +67,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_pending_requests",
         help: "Work requests of the guest that have not ended.",
-        cause: "",
+        cause: "It stays high: the peer or the path is slow. Receives count, too.",
         kind: Kind::Gauge,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("requests"),
         scope: Scope::Guest,
         labels: &[],
         rows: &[Row { values: &[], sources: &["objects.pending_requests"] }],
@@ -76,9 +77,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_messages_sent",
         help: "Requests of the guest that were executed.",
-        cause: "",
+        cause: "None while the guest is busy: its requests fail, or wait for the peer.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("requests"),
         scope: Scope::Guest,
         labels: &["operation"],
         rows: &[
@@ -94,9 +95,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_messages_received",
         help: "Messages that consumed a receive of the guest.",
-        cause: "",
+        cause: "Fewer than the peers sent: messages were dropped, by reason in `vrdma_guest_dropped_messages_total`.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("messages"),
         scope: Scope::Guest,
         labels: &[],
         rows: &[Row { values: &[], sources: &["transport.receives"] }],
@@ -104,7 +105,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_payload",
         help: "Payload that left (sent), arrived (received), was read by the guest (read) and from it (served).",
-        cause: "",
+        cause: "Less than expected: compare retries, RNR NAKs and the worker's time.",
         kind: Kind::Counter,
         quantity: Quantity::Bytes,
         scope: Scope::Guest,
@@ -119,19 +120,34 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_retransmissions",
         help: "Times that a request was retried.",
-        cause: "Packets are lost on the way.",
+        cause: "Packets are lost on the way, or the responder's program posts too few receives. \
+                `vrdma_guest_loss_signs_total` and `vrdma_guest_rnr_naks_total` say which.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("retries"),
         scope: Scope::Guest,
         labels: &[],
         rows: &[Row { values: &[], sources: &["transport.retries"] }],
+    },
+    Family {
+        name: "guest_loss_signs",
+        help: "Signs that packets of the guest's requests or their answers were lost, by sign.",
+        cause: "Packets are lost on the way. `timeout` also: the peer is gone, paused or slow.",
+        kind: Kind::Counter,
+        quantity: Quantity::Count("signs"),
+        scope: Scope::Guest,
+        labels: &["sign"],
+        rows: &[
+            Row { values: &["timeout"], sources: &["transport.timeouts"] },
+            Row { values: &["sequence_nak"], sources: &["transport.naks_sequence_in"] },
+            Row { values: &["missing_response"], sources: &["transport.responses_lost"] },
+        ],
     },
     Family {
         name: "guest_rnr_naks",
         help: "RNR NAKs that the guest got (rx), and that its device sent (tx).",
         cause: "The responder's program posts too few receives.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("NAKs"),
         scope: Scope::Guest,
         labels: &["direction"],
         rows: &[
@@ -144,7 +160,7 @@ pub const FAMILIES: &[Family] = &[
         help: "Completions of the guest with an error, without flushed requests.",
         cause: "The errors by kind say why. `vrdma-ctl show qp` has those of a queue pair.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("completions"),
         scope: Scope::Guest,
         labels: &[],
         rows: &[Row { values: &[], sources: &["transport.errors"] }],
@@ -156,7 +172,7 @@ pub const FAMILIES: &[Family] = &[
                 `nak_received`, `nak_sent`: a wrong key, range, right or length. `broken`: a driver broke a \
                 rule, or a CQ is too short. `refused`: a limit. `fault`: see the log.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("errors"),
         scope: Scope::Guest,
         labels: &["kind"],
         rows: &[
@@ -182,7 +198,7 @@ pub const FAMILIES: &[Family] = &[
                 or sender. `no_receive`: no receive, or a short one. `access`: memory that may not be \
                 written. `overload`: datagrams come too fast.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("messages"),
         scope: Scope::Guest,
         labels: &["reason"],
         rows: &[
@@ -208,9 +224,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_events",
         help: "Events that the device raised for the guest.",
-        cause: "",
+        cause: "Many: the guest's programs wait for completions instead of polling.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("events"),
         scope: Scope::Guest,
         labels: &[],
         rows: &[Row { values: &[], sources: &["device.events"] }],

@@ -33,6 +33,36 @@ mod tests {
     }
 
     #[test]
+    fn an_operator_learns_the_cause_and_the_unit_of_each_number() {
+        for family in all() {
+            let name = family.full_name();
+            // What an Info says has no cause.
+            assert_eq!(family.cause.is_empty(), family.kind == Kind::Info, "{name}");
+            assert!(family.cause.is_empty() || family.cause.ends_with('.'), "{name}");
+            assert!(!family.cause.contains(['\n', '|']), "{name}");
+            assert!(!family.quantity.noun().is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn all_losses_of_the_uplink_are_shown() {
+        let family = all().find(|family| family.name == "port_dropped_frames").unwrap();
+        let shown: BTreeSet<&str> = family.rows.iter().flat_map(|row| row.sources).copied().collect();
+        let documented = documented();
+        let keys = documented["uplink"].iter().chain(&documented["net_packet"]);
+        // What the others count is not lost here, or not yet.
+        let others = ["tx_joined", "rx_cut", "rx_handed_over", "rx_linearized", "rx_pool_empty"];
+        let starts = ["tx_", "rx_", "driver_"];
+        let mut count = 0;
+        for key in keys.filter(|key| starts.iter().any(|start| key.starts_with(start))) {
+            let is_shown = shown.contains(format!("uplink.{key}").as_str());
+            assert_ne!(is_shown, others.contains(key), "{key}");
+            count += 1;
+        }
+        assert!(count > 15, "too few for that to mean something: {count}");
+    }
+
+    #[test]
     fn each_row_has_its_labels() {
         for family in all() {
             let name = family.full_name();

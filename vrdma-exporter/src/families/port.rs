@@ -10,7 +10,7 @@ pub const FAMILIES: &[Family] = &[
         help: "Whether the link of the uplink is up, or a front-end of the guest is connected.",
         cause: "0 of the uplink: no carrier, or the interface is down or gone.",
         kind: Kind::Gauge,
-        quantity: Quantity::Things,
+        quantity: Quantity::Flag,
         scope: Scope::Port,
         labels: &[],
         rows: &[Row { values: &[], sources: &["up"] }],
@@ -18,7 +18,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "port_mtu",
         help: "Longest IP packet that the uplink takes.",
-        cause: "",
+        cause: "It differs from the other hosts': frames are dropped as too long.",
         kind: Kind::Gauge,
         quantity: Quantity::Bytes,
         scope: Scope::Port,
@@ -28,9 +28,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "port_frames",
         help: "Frames that the guest or the uplink sent (tx) and received (rx).",
-        cause: "",
+        cause: "`tx` alone: the switch or the other side drops the frames, or answers in another VLAN.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("frames"),
         scope: Scope::Port,
         labels: &["direction"],
         rows: &[
@@ -43,7 +43,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "port",
         help: "Bytes that the guest or the uplink sent (tx) and received (rx).",
-        cause: "",
+        cause: "Near the link's speed: the uplink is full.",
         kind: Kind::Counter,
         quantity: Quantity::Bytes,
         scope: Scope::Port,
@@ -59,10 +59,12 @@ pub const FAMILIES: &[Family] = &[
         name: "port_dropped_frames",
         help: "Frames that were dropped on the way from the guest or the uplink (tx) or to it (rx).",
         cause: "`forbidden`: a foreign address or VLAN. `no_buffer` of a guest: too few receive buffers. \
-                `ring_full`, `missed`: frames come faster than the worker takes them. `oversize`: the MTUs of \
-                both sides differ.",
+                `ring_full`, `missed`: frames come faster than the worker takes them. `oversize`, `too_long`: the \
+                MTUs of both sides differ. `unfinished`: they need an offload that the daemon does not have. \
+                `refused` of the uplink: its kernel does not send them. `no_mbuf`: no buffer is left for a \
+                frame of `--faults`.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("frames"),
         scope: Scope::Port,
         labels: &["direction", "reason"],
         rows: &[
@@ -80,8 +82,12 @@ pub const FAMILIES: &[Family] = &[
             Row { values: &["tx", "no_buffer"], sources: &["uplink.tx_no_buffer"] },
             Row { values: &["tx", "full"], sources: &["uplink.tx_full"] },
             Row { values: &["tx", "oversize"], sources: &["uplink.tx_oversize"] },
+            Row { values: &["tx", "no_mbuf"], sources: &["uplink.tx_no_mbuf"] },
+            Row { values: &["tx", "refused"], sources: &["uplink.tx_refused"] },
             Row { values: &["tx", "error"], sources: &["uplink.driver_tx_errors"] },
             Row { values: &["rx", "oversize"], sources: &["uplink.rx_oversize"] },
+            Row { values: &["rx", "too_long"], sources: &["uplink.rx_too_long"] },
+            Row { values: &["rx", "unfinished"], sources: &["uplink.rx_unfinished"] },
             Row { values: &["rx", "ring_full"], sources: &["uplink.rx_ring_full"] },
             Row { values: &["rx", "missed"], sources: &["uplink.driver_rx_missed"] },
             Row { values: &["rx", "no_buffer"], sources: &["uplink.driver_rx_no_mbuf"] },
@@ -93,7 +99,7 @@ pub const FAMILIES: &[Family] = &[
         help: "Times that the link of the uplink went down or up.",
         cause: "A cable, a switch, or an interface that was made anew.",
         kind: Kind::Counter,
-        quantity: Quantity::Things,
+        quantity: Quantity::Count("changes"),
         scope: Scope::Port,
         labels: &[],
         rows: &[Row { values: &[], sources: &["uplink.link_changes"] }],
