@@ -1,11 +1,14 @@
 //! Runs the program for a daemon that the test plays, with good clients and bad ones.
 
-use common::{Exporter, FakeDaemon, Manners, ODD_NAME, answer, wait};
-use std::collections::BTreeSet;
+use common::{Exporter, FakeDaemon, Manners, ODD_NAME, answer, ask, wait};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 use vrdma_admin::Fault;
 use vrdma_admin::worker::ListWorkers;
 use vrdma_admin::{Call, Method};
@@ -79,11 +82,11 @@ fn the_daemon_may_come_and_go() {
     assert!(exporter.metrics().contains("\nvrdma_up 0\n"));
     exporter.says("there is no such socket");
     let daemon = FakeDaemon::start(&socket);
-    assert!(exporter.metrics().contains("\nvrdma_up 1\n"));
+    exporter.metrics_with("vrdma_up 1");
     exporter.says("the daemon answers");
     drop(daemon);
-    let text = exporter.metrics();
-    assert!(text.contains("\nvrdma_up 0\n") && !text.contains("vrdma_guest"), "{text}");
+    let text = exporter.metrics_with("vrdma_up 0");
+    assert!(!text.contains("vrdma_guest"), "{text}");
 }
 
 #[test]
@@ -98,11 +101,67 @@ fn a_daemon_that_does_not_answer_well_is_not_up() {
         (Manners::Nonsense, "makes no sense"),
     ] {
         daemon.behave(manners);
-        assert!(exporter.metrics().contains("\nvrdma_up 0\n"));
-        exporter.says(said);
+        exporter.says_after_scrapes(said);
     }
     daemon.behave(Manners::Answers);
-    wait::until("the daemon's answer", || exporter.metrics().contains("\nvrdma_up 1\n").then_some(()));
+    exporter.metrics_with("vrdma_up 1");
+}
+
+#[test]
+fn a_daemon_that_is_slow_at_each_call_has_no_more_time_for_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("observe");
+    let daemon = FakeDaemon::start(&socket);
+    daemon.behave(Manners::Slow(Duration::from_millis(600)));
+    let exporter = Exporter::start(&socket, &["--timeout", "1"]);
+    assert!(exporter.metrics().contains("\nvrdma_up 0\n"));
+    exporter.says("has not answered within");
+}
+
+/// Returns the numbers of the counters by their series.
+fn counters(text: &str) -> BTreeMap<String, f64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let series = lines.map(|line| line.rsplit_once(' ').unwrap());
+    let counters = series.filter(|(series, _)| series.split('{').next().unwrap().ends_with("_total"));
+    counters.map(|(series, number)| (series.to_owned(), number.parse().unwrap())).collect()
+}
+
+#[test]
+fn no_counter_goes_back_when_a_worker_is_stuck() {
+    let (_directory, daemon, exporter) = lab();
+    // The numbers of the first answer are small.
+    exporter.metrics();
+    let before = wait::until("an answer with larger numbers", || {
+        let counters = counters(&exporter.metrics());
+        (counters["vrdma_memory_faults_total"] >= 1000.0).then_some(counters)
+    });
+    daemon.behave(Manners::HasStuckWorker);
+    let text = exporter.metrics_with("vrdma_worker_stuck{worker=\"1\"} 1");
+    let stuck = counters(&text);
+    for (series, number) in &stuck {
+        assert!(before[series] <= *number, "{series}: {} before, {number} then", before[series]);
+    }
+    let is_missing = |start: &str| !stuck.keys().any(|series| series.starts_with(start));
+    for sum in ["roce_packets", "roce_dropped", "malformed", "switch_dropped"] {
+        assert!(is_missing(&format!("vrdma_{sum}")), "{sum}");
+    }
+    assert!(is_missing("vrdma_port_frames_total{port=\"uplink\""));
+    assert!(is_missing("vrdma_worker_lost_messages_total{worker=\"1\""));
+    // What is not a sum of workers stays, and so do other workers and their guests.
+    for series in [
+        "vrdma_memory_faults_total",
+        "vrdma_worker_lost_messages_total{worker=\"0\",what=\"frame\"}",
+        "vrdma_guest_retransmissions_total{guest=\"vm1\"}",
+        "vrdma_port_frames_total{port=\"vm1\",kind=\"guest\",direction=\"tx\"}",
+    ] {
+        assert!(stuck[series] > before[series], "{series}");
+    }
+    assert!(text.contains("\nvrdma_port_up{port=\"uplink\",kind=\"uplink\"} 1\n"), "{text}");
+    daemon.behave(Manners::Answers);
+    let after = counters(&exporter.metrics_with("vrdma_worker_stuck{worker=\"1\"} 0"));
+    for (series, number) in &before {
+        assert!(after[series] > *number, "{series}: {number} before, {} after", after[series]);
+    }
 }
 
 #[test]
@@ -151,14 +210,6 @@ fn clients_that_are_silent_or_slow_keep_nobody_from_scraping() {
     for stream in silent.iter_mut().step_by(2) {
         let _ = stream.write_all(b"GET /met");
     }
-    // These take no answer.
-    let _greedy: Vec<_> = (0..30)
-        .map(|_| {
-            let mut stream = exporter.connect();
-            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-            stream
-        })
-        .collect();
     assert!(exporter.metrics().contains("\nvrdma_up 1\n"));
     // The first ones had to go, and were told why.
     let first = answer(&mut silent[1]);
@@ -193,6 +244,34 @@ fn it_listens_at_addresses_of_both_kinds() {
     let directory = tempfile::tempdir().unwrap();
     let exporter = Exporter::start(&directory.path().join("observe"), &["--listen", "[::]:0"]);
     assert!(exporter.address.is_ipv6());
+    assert!(exporter.metrics().contains("\nvrdma_up 0\n"));
+    let only = std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only").unwrap();
+    if only.trim() == "0" {
+        let answer = ask((Ipv4Addr::LOCALHOST, exporter.address.port()).into(), b"GET / HTTP/1.1\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    }
+    let exporter = Exporter::start(&directory.path().join("observe"), &["--listen", "0.0.0.0:0"]);
+    assert!(exporter.address.is_ipv4());
+    assert!(exporter.metrics().contains("\nvrdma_up 0\n"));
+}
+
+#[test]
+fn the_service_manager_is_told_when_it_is_ready() {
+    let directory = tempfile::tempdir().unwrap();
+    let notify = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    let (heard, said) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count) = manager.recv(&mut bytes) {
+            let _ = heard.send(String::from_utf8(bytes[..count].to_vec()).unwrap());
+        }
+    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-exporter"));
+    command.env("NOTIFY_SOCKET", &notify);
+    let exporter = Exporter::start_by(command, &directory.path().join("observe"), &[]);
+    let said = wait::receive("READY=1", &said);
+    assert!(said.lines().any(|line| line == "READY=1"), "{said}");
     assert!(exporter.metrics().contains("\nvrdma_up 0\n"));
 }
 

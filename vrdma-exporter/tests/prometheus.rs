@@ -6,9 +6,10 @@ use common::{Exporter, FakeDaemon, connect, wait};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 
 mod common;
 
@@ -136,6 +137,34 @@ impl Prometheus {
     }
 }
 
+/// What stands before the bodies of a request and its answer, in small letters.
+type Heads = (String, String);
+
+/// Listens between Prometheus and the exporter, and tells what passes.
+fn overhear(exporter: SocketAddr) -> (SocketAddr, Receiver<Heads>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (passed, heads) = channel();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && client.read(&mut byte).is_ok_and(|count| count > 0) {
+                request.push(byte[0]);
+            }
+            let Ok(mut server) = connect(exporter) else { return };
+            let _ = server.write_all(&request);
+            let mut answer = Vec::new();
+            let _ = server.read_to_end(&mut answer);
+            let _ = client.write_all(&answer).and_then(|()| client.shutdown(Shutdown::Both));
+            let [request, answer] =
+                [request, answer].map(|bytes| String::from_utf8_lossy(&bytes).to_ascii_lowercase());
+            let _ = passed.send((request, answer.split("\r\n\r\n").next().unwrap().to_owned()));
+        }
+    });
+    (address, heads)
+}
+
 fn escaped(text: &str) -> String {
     text.bytes()
         .map(
@@ -168,7 +197,8 @@ fn each_query_of_the_dashboard_finds_data() {
     let socket = directory.path().join("observe");
     let _daemon = FakeDaemon::start(&socket);
     let exporter = Exporter::start(&socket, &[]);
-    let prometheus = Prometheus::start(directory.path(), &exporter.address.to_string());
+    let (between, heads) = overhear(exporter.address);
+    let prometheus = Prometheus::start(directory.path(), &between.to_string());
     let queries = queries();
     assert!(queries.len() > 30, "too few for that to mean something: {}", queries.len());
     for query in &queries {
@@ -196,7 +226,12 @@ fn each_query_of_the_dashboard_finds_data() {
             "{values}"
         );
     }
-    // It read OpenMetrics, and evaluates the alerts.
+    let (request, answer) = wait::receive("a scrape", &heads);
+    let accept = request.lines().find(|line| line.starts_with("accept: ")).unwrap();
+    assert!(accept.contains("application/openmetrics-text"), "{request}");
+    let kind = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert!(answer.starts_with("http/1.1 200 ok\r\n") && answer.lines().any(|line| line == kind), "{answer}");
+    // It finds no fault in that, and evaluates the alerts.
     let target = &prometheus.call("targets", &[])["activeTargets"][0];
     assert_eq!((&target["health"], &target["lastError"]), (&"up".into(), &"".into()), "{target}");
     wait::until("the alerts", || {
