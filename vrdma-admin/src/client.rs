@@ -1,6 +1,8 @@
 //! A client that blocks.
 
 use crate::{Call, Fault, Frames, Method, Reply, TooLong};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::marker::PhantomData;
@@ -84,6 +86,32 @@ impl Client {
         let stream = UnixStream::connect(path);
         let stream = stream.map_err(|error| ClientError::Connect { path: path.to_owned(), error })?;
         Ok(Client { stream, frames: Frames::new(LONGEST_REPLY), is_spoilt: false })
+    }
+
+    /// Connects to the daemon's socket at a path, and waits no longer than this for the daemon.
+    ///
+    /// A daemon that takes no connections has others wait at its socket. [`Client::connect`] then
+    /// waits for ever. The calls' limit is [`Client::set_timeout`].
+    ///
+    /// # Errors
+    /// Nothing listens there, this process may not connect, or the time is over or zero
+    /// ([`ClientError::Late`]).
+    pub fn connect_within(path: &Path, time: Duration) -> Result<Client, ClientError> {
+        if time.is_zero() {
+            return Err(ClientError::Late(time));
+        }
+        let connected = || {
+            let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            // The kernel applies the limit of sending to connecting, too (unix_stream_connect).
+            set_socket_timeout(&stream, Timeout::Send, Some(time))?;
+            connect(&stream, &SocketAddrUnix::new(path)?)?;
+            Ok(stream)
+        };
+        let stream = connected().map_err(|error: rustix::io::Errno| match io::Error::from(error) {
+            error if error.kind() == ErrorKind::WouldBlock => ClientError::Late(time),
+            error => ClientError::Connect { path: path.to_owned(), error },
+        })?;
+        Ok(Client { stream: stream.into(), frames: Frames::new(LONGEST_REPLY), is_spoilt: false })
     }
 
     /// Limits how long a call waits for each part of its reply. `None`: for ever.
@@ -326,6 +354,28 @@ mod tests {
         // What comes late is not taken for the reply to the next call.
         daemon.write_all(&Reply::of(&LogBefore { before: None }).emit()).unwrap();
         assert!(matches!(client.call(&set()), Err(ClientError::Spoilt)));
+    }
+
+    #[test]
+    fn a_daemon_that_takes_no_connections_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("observe");
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let listener = listener.unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let mut waiting = Vec::new();
+        let error = loop {
+            match Client::connect_within(&path, Duration::from_millis(1)) {
+                Ok(client) => waiting.push(client),
+                Err(error) => break error,
+            }
+            assert!(waiting.len() < 10, "the queue has no end");
+        };
+        assert!(matches!(error, ClientError::Late(_)) && !waiting.is_empty(), "{error}");
+        assert!(matches!(Client::connect_within(&path, Duration::ZERO), Err(ClientError::Late(_))));
+        let error = Client::connect_within(Path::new("/nonexistent"), Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().contains("there is no such socket"), "{error}");
     }
 
     #[test]
