@@ -268,8 +268,8 @@ impl Sockets {
     ///
     /// Where that cannot be, for instance because another daemon has them, a warning says so.
     ///
-    /// `owner` is the user that the process becomes, with its group. A directory that is made here is
-    /// theirs, so that they can remove the sockets.
+    /// `owner` is the user that the process becomes, with its group. A directory that is made here
+    /// is theirs, so that they can remove the sockets.
     fn claim_usual(&mut self, config: &Config, owner: Option<(u32, u32)>) {
         let named = [config.admin.is_some() || config.admin_fd.is_some(), config.observe.is_some()];
         let doors = doors(config).into_iter().zip(named);
@@ -332,8 +332,9 @@ fn usual_door(rights: Rights, owner: Option<(u32, u32)>) -> Result<Listener> {
     }
 }
 
-/// Makes a directory for sockets. Others pass through it to the socket that they may open, and list
-/// nothing.
+/// Makes a directory for sockets.
+///
+/// Others pass through it to the socket that they may open, and list nothing.
 fn make_directory(directory: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     fs::create_dir(directory)?;
     // Whatever the umask is.

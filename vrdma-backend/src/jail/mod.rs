@@ -116,8 +116,9 @@ impl Jail {
         Ok(Jail { plan, account, has_namespaces, lacks })
     }
 
-    /// Returns the numbers of the user that the process becomes, and of that user's group; `None` if
-    /// it keeps its user.
+    /// Returns the numbers of the user that the process becomes, and of that user's group.
+    ///
+    /// `None` if it keeps its user.
     pub fn later_user(&self) -> Option<(u32, u32)> {
         self.account.as_ref().map(DaemonUser::numbers)
     }
