@@ -8,5 +8,6 @@ pub mod bare;
 pub mod bench;
 pub mod evidence;
 pub mod flaky;
+pub mod package;
 pub mod repeat;
 pub mod suite;

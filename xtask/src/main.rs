@@ -17,7 +17,7 @@ use vrdma_lab::vm::{Exit, Job, Pair, PairConfig, Tcp, Topology, Uplink, use_work
 use vrdma_lab::{artefacts, image, paths, proc, shell, ui, wheels};
 use vrdma_vm_tests::{family, of_kernel_faults};
 use xtask::suite::{self, Selection};
-use xtask::{bare, bench, repeat};
+use xtask::{bare, bench, package, repeat};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -126,6 +126,8 @@ enum Sub {
         #[arg(long)]
         iwarp: bool,
     },
+    /// Make Debian packages of the daemon, the guest's driver and its provider, and check them.
+    Package(package::PackagePlan),
     /// Build the roots, the VMs' image, the kernel module and the provider. All are cached by
     /// content.
     Image {
@@ -337,6 +339,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Bench { which: BenchOf::Report { out, options } } => bench::report(out.as_deref(), &options),
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file, iwarp } => capture::check_alone(&file, iwarp),
+        Sub::Package(plan) => package::run(&plan),
         Sub::Image { kernel } => {
             let image = kernel.image(image::ensure()?)?;
             let share = paths::vm().join("share");

@@ -92,10 +92,17 @@ pub fn other_kernel(name: &str, suites: &[&str]) -> Result<()> {
 }
 
 /// Makes sure that the root exists in which packages for a release are built. Returns its path.
+///
+/// Not every mirror has the sources of each release's rdma-core. Without them the root has no
+/// private headers of it, and no provider can be built.
 pub fn packaging(suite: &str) -> Result<PathBuf> {
     let root = paths::vm().join(format!("package-root-{suite}"));
     let packages: Vec<&str> = lines(BUILD_PACKAGES).collect();
-    let finish = format!("mkdir -p /usr/src/dl /usr/src/rdma-core\ncd /usr/src/dl\n{RDMA_CORE_HEADERS}");
+    let finish = format!(
+        "mkdir -p /usr/src/dl /usr/src/rdma-core
+        cd /usr/src/dl
+        (set -e; {RDMA_CORE_HEADERS}) || rm -rf /usr/src/dl /usr/src/rdma-core /var/lib/apt/lists"
+    );
     build(&root, &format!("the root for packages of {suite}"), &packages, &[suite], &finish)?;
     Ok(root)
 }
