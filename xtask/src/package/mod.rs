@@ -102,7 +102,9 @@ impl Packages {
         let files = debs(&work)?;
         let provider = has_rdma_core(&root);
         if !provider {
-            ui::say(&format!("note: {name}: no vrdma-provider, as the mirror has no sources of its rdma-core"));
+            ui::say(&format!(
+                "note: {name}: no vrdma-provider, as the mirror has no sources of its rdma-core"
+            ));
         }
         Ok(Self { suite, root, work, files, provider })
     }
@@ -218,12 +220,32 @@ fn stage_files(stage: &Path, suite: Suite) -> Result<()> {
     fs::copy(workspace.join("guest-driver/provider/vrdma.driver"), stage.join("vrdma.driver"))?;
     fs::copy(workspace.join("CHANGELOG.md"), stage.join("CHANGELOG.md"))?;
     let debian = stage.join("debian");
-    let unit = paths::read(&workspace.join("docs/vrdma-backend.service"))?;
-    paths::write(&debian.join("vrdma-backend.service"), unit.replace("/usr/local/sbin/", "/usr/sbin/"))?;
+    paths::write(&debian.join("vrdma-backend.service"), unit()?)?;
+    for example in ["vrdma-backend-vfio.conf", "vrdma-socket@.socket"] {
+        fs::copy(workspace.join("docs").join(example), stage.join(example))?;
+    }
+    paths::make_dir(&stage.join("docs"))?;
+    for entry in fs::read_dir(workspace.join("docs"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "md")
+            && let Some(name) = path.file_name()
+        {
+            fs::copy(&path, stage.join("docs").join(name))?;
+        }
+    }
     paths::write(&debian.join("changelog"), changelog(suite)?)?;
     let pages: String =
         PROGRAMS.iter().map(|program| format!("{} {}\n", program.name, program.what)).collect();
     paths::write(&stage.join("man-pages"), pages)
+}
+
+/// Returns the unit of the package.
+///
+/// The comment at the unit's beginning says how it is installed without a package.
+fn unit() -> Result<String> {
+    let text = paths::read(&paths::workspace().join("docs/vrdma-backend.service"))?;
+    let (_, sections) = text.split_once("[Unit]\n").context("the unit has no [Unit]")?;
+    Ok(format!("[Unit]\n{}", sections.replace("/usr/local/sbin/", "/usr/sbin/")))
 }
 
 /// Returns the Debian changelog: one entry, with the date of the last commit.
@@ -235,7 +257,7 @@ fn changelog(suite: Suite) -> Result<String> {
     // An archive of the sources has no history.
     let date = proc::output(git).or_else(|_| proc::output(now))?;
     Ok(format!(
-        "vrdma ({}) {}; urgency=medium\n\n  * CHANGELOG.md says what changed.\n\n -- The vrdma authors <vrdma@localhost>  {}\n",
+        "vrdma ({}) {}; urgency=medium\n\n  * CHANGELOG.md in vrdma-backend says what changed.\n\n -- The vrdma authors <vrdma@localhost>  {}\n",
         version(suite),
         suite.name(),
         date.trim()
@@ -275,6 +297,14 @@ mod tests {
         assert_eq!(bounds("44.0-2").unwrap(), "libibverbs1 (>= 44), libibverbs1 (<< 45)");
         assert_eq!(bounds("56.1-1").unwrap(), "libibverbs1 (>= 56), libibverbs1 (<< 57)");
         assert!(bounds("unknown").is_err());
+    }
+
+    #[test]
+    fn the_unit_starts_the_packaged_program() {
+        let unit = unit().unwrap();
+        assert!(unit.starts_with("[Unit]\n"), "{unit}");
+        assert!(unit.contains("\nExecStart=/usr/sbin/vrdma-backend "), "{unit}");
+        assert!(unit.contains("\nUser=vrdma\n"), "sysusers makes vrdma: {unit}");
     }
 
     #[test]
