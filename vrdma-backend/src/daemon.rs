@@ -215,7 +215,7 @@ impl Sockets {
         let admin = config.admin_place().map(|place| {
             let key = if config.admin.is_some() { "admin" } else { "admin_fd" };
             let access = match place {
-                MeetingPlace::Descriptor(_) => SocketAccess::private_inherited(),
+                MeetingPlace::Descriptor(_) => SocketAccess::private_inherited(config.user.as_ref()),
                 _ => SocketAccess::private(),
             };
             let listener = listener(place, key, &access, &mut inherited);

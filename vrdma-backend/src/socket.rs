@@ -101,10 +101,12 @@ impl SocketAccess {
 
     /// Returns the access for this process's own user and root only, to a socket that somebody else
     /// made. Its file's mode is not known.
-    pub fn private_inherited() -> SocketAccess {
+    ///
+    /// `later` is the user that the process becomes.
+    pub fn private_inherited(later: Option<&User>) -> SocketAccess {
         let own = rustix::process::geteuid().as_raw();
-        let users = [own, 0].map(User::numbered);
-        SocketAccess { users: users.into(), ..SocketAccess::private() }
+        let users = [own, 0].map(User::numbered).into_iter().chain(later.cloned());
+        SocketAccess { users: users.collect(), ..SocketAccess::private() }
     }
 
     /// Returns the access for a guest's VMM.
@@ -387,6 +389,10 @@ fn directory_fault(path: &Path, error: Errno) -> Option<String> {
             Some(format!("there is no directory {shown}: make it (`mkdir -p {shown}`), or name another path"))
         }
         Errno::NOTDIR => Some(format!("{shown} is no directory: name another path")),
+        Errno::ACCESS if lock_of(path).exists() => Some(format!(
+            "{} is another user's, and a daemon that runs as root leaves it there: remove it",
+            lock_of(path).display()
+        )),
         Errno::ACCESS | Errno::ROFS => Some(format!(
             "no file can be made in the directory {shown} ({error}), and {path}.lock is to be one: change its rights, or name another path",
             path = path.display()

@@ -267,8 +267,38 @@ fn what_cannot_be_had_is_one_warning_or_an_error() {
     );
     // A service has the namespaces of its unit.
     let mut service = dir.program_by(without("-sys_admin"));
-    let running = Running::spawn(service.env("INVOCATION_ID", "1"));
+    let running = Running::spawn(&mut as_service(&service));
     assert!(running.warnings().is_empty(), "{:?}", running.log);
+    drop(running);
+    // Others that systemd starts have that variable from their parent.
+    let running = Running::spawn(service.env("SYSTEMD_EXEC_PID", "1"));
+    assert_eq!(running.warnings().len(), 1, "{:?}", running.log);
+}
+
+/// Returns the command as systemd starts the main process of a service.
+fn as_service(command: &Command) -> Command {
+    let mut service = Command::new("sh");
+    service.args(["-c", "export SYSTEMD_EXEC_PID=$$; exec \"$@\"", "sh"]);
+    service.arg(command.get_program()).args(command.get_args());
+    service
+}
+
+/// The usual user is taken if it can be had. Programs before this one stayed root, and their unit
+/// forbids to change the user.
+#[test]
+fn a_root_that_cannot_change_its_user_stays_root_unless_asked() {
+    if !is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    chown(dir.0.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let output = dir.program_by(without("-setuid")).args(["--user", "nobody"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("jail: user nobody: only a process with CAP_SETUID becomes another user"),
+        "{said}"
+    );
+    assert!(!dir.path("a").exists(), "it is told before anything is opened");
 }
 
 #[test]

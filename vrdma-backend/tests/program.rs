@@ -345,9 +345,10 @@ fn the_service_may_give_sockets_to_others() {
         socket.display()
     );
     std::fs::write(&config, text).unwrap();
-    let mut command = Command::new("setpriv");
-    command.arg("--no-new-privs").arg(format!("--bounding-set={}", dropped.join(",")));
-    command.arg(format!("--groups={group}")).env("INVOCATION_ID", "as of systemd");
+    // As systemd starts the main process of a service.
+    let mut command = Command::new("sh");
+    command.args(["-c", "export SYSTEMD_EXEC_PID=$$; exec \"$@\"", "sh", "setpriv", "--no-new-privs"]);
+    command.arg(format!("--bounding-set={}", dropped.join(","))).arg(format!("--groups={group}"));
     let _running =
         Running::spawn(command.arg(env!("CARGO_BIN_EXE_vrdma-backend")).arg("--config").arg(&config));
     let socket = std::fs::metadata(&socket).unwrap();

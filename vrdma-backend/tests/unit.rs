@@ -32,7 +32,7 @@ fn systemd_calls_the_unit_closed() {
     let (service, install) = UNIT.split_once("[Install]").unwrap();
     let (_, vfio) = VFIO.split_once("[Service]").unwrap();
     let with_vfio = format!("{service}{vfio}\n[Install]{install}");
-    for (what, unit, most) in [("vrdma-backend.service", UNIT, 2.0), ("with vfio", &with_vfio, 3.6)] {
+    for (what, unit, most) in [("vrdma-backend.service", UNIT, 2.0), ("with vfio", &with_vfio, 2.2)] {
         let Some(score) = score(unit) else {
             say("systemd_calls_the_unit_closed: skipped: there is no systemd-analyze");
             return;

@@ -14,7 +14,10 @@ impl Config {
         let current = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let of_guests = self.guests.iter().flat_map(|guest| [&guest.socket, &guest.iwarp, &guest.net]);
         let sockets = of_guests.chain([&self.admin]).flatten().map(PathBuf::as_path);
-        let peer = self.uplink.as_ref().and_then(peer_socket);
+        let meeting = self.uplink.as_ref().and_then(meeting_of);
+        let [server, client] = [true, false].map(|is_server| {
+            meeting.filter(|meeting| meeting.is_server == is_server).map(|meeting| meeting.path)
+        });
         let directories_of = |paths: &mut dyn Iterator<Item = &Path>| {
             let directories = paths.map(|path| {
                 let absolute = current.join(path);
@@ -38,21 +41,38 @@ impl Config {
                 .iter()
                 .any(|guest| guest.transport != Transport::Roce && is_kernel(guest)),
             gives_sockets: self.socket_owner.is_some() || self.socket_group.is_some(),
-            directories: directories_of(&mut sockets.chain(peer)),
-            peers: directories_of(&mut connected.flatten().map(PathBuf::as_path)),
+            directories: directories_of(&mut sockets.chain(server)),
+            connects: connected.clone().flatten().next().is_some(),
+            peers: directories_of(&mut connected.flatten().map(PathBuf::as_path).chain(client)),
         }
     }
 }
 
+/// The socket by which a device meets its peer.
+#[derive(Clone, Copy, Debug)]
+struct Meeting<'a> {
+    path: &'a Path,
+    /// Whether the device makes the socket, and its peer connects.
+    is_server: bool,
+}
+
 /// Returns the socket by which a device meets its peer, if it has one that is a file.
-fn peer_socket(device: &UplinkDevice) -> Option<&Path> {
-    let path = match device.driver() {
-        "net_memif" => Some(device.get("socket").unwrap_or(MEMIF_SOCKET)),
-        "net_virtio_user" => device.get("path"),
-        "net_vhost" => device.get("iface"),
-        _ => None,
+fn meeting_of(device: &UplinkDevice) -> Option<Meeting<'_>> {
+    let (path, is_server) = match device.driver() {
+        "net_memif" if !has_abstract_socket(device) => {
+            (device.get("socket").unwrap_or(MEMIF_SOCKET), !device.is_memif_client())
+        }
+        "net_virtio_user" => (device.get("path")?, device.get("server") == Some("1")),
+        "net_vhost" => (device.get("iface")?, device.get("client") != Some("1")),
+        _ => return None,
     };
-    path.map(Path::new)
+    // A device of the kernel, such as /dev/vhost-net, is open by then.
+    (!path.starts_with("/dev/")).then_some(Meeting { path: Path::new(path), is_server })
+}
+
+/// Whether a memif's socket is a name in the network namespace, and no file.
+fn has_abstract_socket(device: &UplinkDevice) -> bool {
+    device.get("socket-abstract").is_none_or(|said| said != "no")
 }
 
 fn kind_of(device: &UplinkDevice) -> UplinkKind {
@@ -62,9 +82,7 @@ fn kind_of(device: &UplinkDevice) -> UplinkKind {
         _ if device.is_af_packet() => UplinkKind::AfPacket,
         _ if device.is_af_xdp() => UplinkKind::AfXdp,
         "net_ring" | "net_null" => UplinkKind::Memory,
-        "net_memif" => UplinkKind::Memif {
-            abstract_socket: device.get("socket-abstract").is_none_or(|said| said != "no"),
-        },
+        "net_memif" => UplinkKind::Memif { abstract_socket: has_abstract_socket(device) },
         _ => UplinkKind::Virtual,
     }
 }
@@ -112,9 +130,28 @@ mod tests {
         expected.sort();
         assert_eq!(plan_of.directories, expected);
         assert!(plan_of.kernel_tcp && !plan_of.gives_sockets);
-        let memif = plan("uplink = 'net_memif0,socket=/run/m/s'\nsocket_group = '0'");
-        assert_eq!(memif.directories, [PathBuf::from("/run/m")]);
-        assert!(memif.gives_sockets && !memif.kernel_tcp);
+        let group = plan("socket_group = '0'");
+        assert!(group.gives_sockets && !group.kernel_tcp);
+    }
+
+    #[test]
+    fn a_device_shows_the_directory_of_its_socket_if_that_is_a_file() {
+        let (none, there): (&[&str], &[&str]) = (&[], &["/run/m"]);
+        for (device, directories, peers) in [
+            ("net_memif0,role=client,socket=/run/m/s", none, none),
+            ("net_memif0,role=client,socket-abstract=no,socket=/run/m/s", none, there),
+            ("net_memif0,role=server,socket-abstract=no,socket=/run/m/s", there, none),
+            ("net_virtio_user0,path=/run/m/s", none, there),
+            ("net_virtio_user0,path=/run/m/s,server=1", there, none),
+            ("net_virtio_user0,path=/dev/vhost-net", none, none),
+            ("net_vhost0,iface=/run/m/s", there, none),
+            ("net_vhost0,iface=/run/m/s,client=1", none, there),
+        ] {
+            let plan = plan(&format!("uplink = '{device}'"));
+            let expected = [directories, peers].map(|all| all.iter().map(PathBuf::from).collect::<Vec<_>>());
+            assert_eq!([plan.directories, plan.peers], expected, "{device}");
+            assert!(!plan.connects);
+        }
     }
 
     #[test]
@@ -123,6 +160,6 @@ mod tests {
             net_connect = '/run/v/n'";
         let plan = plan(text);
         assert_eq!(plan.peers, [PathBuf::from("/run/v")]);
-        assert!(plan.directories.is_empty());
+        assert!(plan.directories.is_empty() && plan.connects);
     }
 }

@@ -51,11 +51,13 @@ const NET_PACKET: &str = include_str!("calls/net_packet.calls");
 const NET_AF_PACKET: &str = include_str!("calls/net_af_packet.calls");
 const NET_AF_XDP: &str = include_str!("calls/net_af_xdp.calls");
 const MEMIF: &str = include_str!("calls/memif.calls");
+const MLX5: &str = include_str!("calls/mlx5.calls");
 const VIRTUAL: &str = include_str!("calls/virtual.calls");
 const VFIO: &str = include_str!("calls/vfio.calls");
 
 /// All lists, with their names.
-pub const ALL: [(&str, &str); 10] = [
+pub const ALL: [(&str, &str); 11] = [
+    ("mlx5", MLX5),
     ("connect", CONNECT),
     ("virtual", VIRTUAL),
     ("base", BASE),
@@ -89,7 +91,7 @@ pub type Allowed = BTreeMap<i64, Vec<Conditions>>;
 pub fn lists(plan: &Plan) -> Vec<(&'static str, &'static str)> {
     let uplink = plan.uplink;
     let mut all = vec![("base", BASE)];
-    if !plan.peers.is_empty() {
+    if plan.connects {
         all.push(("connect", CONNECT));
     }
     if plan.kernel_tcp {
@@ -105,7 +107,9 @@ pub fn lists(plan: &Plan) -> Vec<(&'static str, &'static str)> {
         UplinkKind::AfXdp => all.extend([("net_af_packet", NET_AF_PACKET), ("net_af_xdp", NET_AF_XDP)]),
         UplinkKind::Memif { .. } => all.push(("memif", MEMIF)),
         UplinkKind::Pci { vfio: true } => all.push(("vfio", VFIO)),
-        UplinkKind::Pci { vfio: false } => all.extend([("net_af_packet", NET_AF_PACKET), ("vfio", VFIO)]),
+        UplinkKind::Pci { vfio: false } => {
+            all.extend([("net_af_packet", NET_AF_PACKET), ("vfio", VFIO), ("mlx5", MLX5)]);
+        }
         UplinkKind::Virtual => {
             all.extend([("net_af_packet", NET_AF_PACKET), ("memif", MEMIF), ("virtual", VIRTUAL)]);
         }
@@ -221,7 +225,7 @@ mod tests {
                 }
                 // These depend on their arguments in each list.
                 for call_name in
-                    ["mmap", "mprotect", "clone", "socket", "tgkill", "prctl", "ioctl", "seccomp"]
+                    ["mmap", "mprotect", "clone", "socket", "tgkill", "prctl", "ioctl", "seccomp", "fcntl"]
                 {
                     let Some(number) = call(call_name).unwrap() else { continue };
                     let bare = allowed.get(&number).is_some_and(|any| any.iter().any(Vec::is_empty));

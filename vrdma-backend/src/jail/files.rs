@@ -2,8 +2,9 @@
 //!
 //! It holds where the root directory could not be changed, too.
 
+use super::others::landlock_version;
 use super::plan::{Plan, UplinkKind, has_abstract_peers};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
@@ -28,7 +29,31 @@ pub fn shown(uplink: UplinkKind) -> Vec<&'static str> {
         all.extend(["/usr/lib/x86_64-linux-gnu/bpf", "/usr/lib/aarch64-linux-gnu/bpf", "/usr/lib64/bpf"]);
         all.extend(["/usr/lib/bpf", "/usr/local/lib/bpf", "/run/xdp", "/sys/fs/bpf"]);
     }
+    if matches!(uplink, UplinkKind::Pci { .. }) {
+        // DPDK looks for the NIC's group when the NIC is unplugged.
+        all.extend(["/sys/bus/pci", "/sys/devices"]);
+    }
     all
+}
+
+/// What kernels lack whose Landlock has a version before these.
+const MISSING: [(i64, &str); 4] = [
+    (2, "links between directories"),
+    (3, "cutting files short"),
+    (4, "connections of TCP"),
+    (6, "signals and abstract sockets"),
+];
+
+/// Fails unless the kernel's Landlock has all rules that are asked for.
+///
+/// # Errors
+/// The error names what this kernel does not restrict.
+pub fn ensure_complete() -> Result<()> {
+    let version = landlock_version();
+    let missing: Vec<_> =
+        MISSING.iter().filter(|(since, _)| version < *since).map(|(_, what)| *what).collect();
+    ensure!(missing.is_empty(), "version {version} of this kernel does not restrict {}", missing.join(", "));
+    Ok(())
 }
 
 /// Makes the rules for the files that are needed after the start.
@@ -63,8 +88,9 @@ pub fn ruleset(plan: &Plan) -> Result<OwnedFd> {
         let access = if path.starts_with("/dev/") { device } else { read };
         rules = allow(rules, Path::new(path), access)?;
     }
-    Option::<OwnedFd>::from(rules)
-        .context("the kernel has none: CONFIG_SECURITY_LANDLOCK, and `landlock` in lsm=")
+    Option::<OwnedFd>::from(rules).context(
+        "none here: a filter of the service forbids it, or the kernel lacks CONFIG_SECURITY_LANDLOCK, or `landlock` in lsm=",
+    )
 }
 
 /// Keeps the file system's object of `/proc/self` alive.

@@ -4,7 +4,7 @@ use super::calls::{ALL, Allowed, KINDS, Kind, add, lists};
 use super::numbers::{self, architecture};
 use super::others::has_action;
 use super::plan::{Plan, Seccomp};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -105,8 +105,9 @@ pub fn ensure_supported(action: Seccomp) -> Result<()> {
         Seccomp::Log => ("log", libc::SECCOMP_RET_LOG),
         Seccomp::None => return Ok(()),
     };
-    ensure!(has_action(number), "the kernel has no filters with the action {name} (Linux 4.14)");
-    Ok(())
+    has_action(number).with_context(|| {
+        format!("the kernel (from 4.14 on) or a filter of the service (SystemCallFilter=) refuses filters with the action {name}")
+    })
 }
 
 /// Removes what another alternative contains: a call that is allowed anyway has no conditions.

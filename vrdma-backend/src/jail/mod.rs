@@ -6,7 +6,7 @@
 //!
 //! # Promises
 //!
-//! After [`Jail::enter`] no thread of the process can
+//! After [`Jail::enter`], with everything that the jail has, no thread of the process can
 //!
 //! * start a program, trace a process, mount, change its user, or gain a capability,
 //! * make memory executable,
@@ -95,17 +95,19 @@ impl Jail {
     /// There is no such user, the process may not become that user, or something that was asked for
     /// cannot be had.
     pub fn prepare(plan: Plan) -> Result<Jail> {
-        let account = DaemonUser::find(plan.user)?;
-        let mut lacks = Lacks::default();
+        let (account, reason) = DaemonUser::find(plan.user)?;
+        let mut lacks = Lacks(reason.into_iter().collect());
         lacks.note("no new privileges", true, rights::no_new_privileges())?;
         rights::drop_bounding_set();
         let mut has_namespaces = false;
         if plan.sandbox != Some(Sandbox::None) {
             let asked = plan.sandbox.is_some();
             let result = namespaces::unshare(plan::may_leave_network(&plan));
-            // A unit of systemd makes namespaces itself, and forbids more.
-            if result.is_err() && !asked && std::env::var_os("INVOCATION_ID").is_some() {
-                log::info!("jail: the namespaces are those of the service");
+            // A unit that makes namespaces itself forbids more.
+            if result.is_err() && !asked && is_service() {
+                log::info!(
+                    "jail: the unit of the service decides about namespaces (docs/security.md#run-it-as-a-service)"
+                );
             } else {
                 has_namespaces = lacks.note("namespaces", asked, result)?;
             }
@@ -122,7 +124,12 @@ impl Jail {
         let asked = plan.sandbox.is_some();
         if self.has_namespaces {
             let result = namespaces::change_root(&plan.directories, &plan.peers, &files::shown(plan.uplink));
-            self.lacks.note("a root directory of its own", asked, result)?;
+            if let Some(gaps) = result.map_or_else(
+                |error| self.lacks.note("a root directory of its own", asked, Err(error)).map(|_| None),
+                |gaps| Ok(Some(gaps)),
+            )? {
+                self.lacks.0.extend(gaps);
+            }
         }
         let keeps = rights::kept(plan);
         if let Some(account) = &self.account {
@@ -132,7 +139,9 @@ impl Jail {
         let mut ruleset = None;
         if plan.sandbox != Some(Sandbox::None) {
             let result = files::ruleset(plan).map(|made| ruleset = Some(made));
-            self.lacks.note("Landlock", asked, result)?;
+            if self.lacks.note("Landlock", asked, result)? {
+                self.lacks.note("Landlock", asked, files::ensure_complete())?;
+            }
         }
         let action = plan.seccomp.unwrap_or(Seccomp::Kill);
         let mut policy = None;
@@ -160,4 +169,10 @@ impl Jail {
         }
         Ok(())
     }
+}
+
+/// Whether systemd has started this process as the main one of a service.
+fn is_service() -> bool {
+    let own = std::process::id().to_string();
+    std::env::var_os("SYSTEMD_EXEC_PID").is_some_and(|pid| pid == *own)
 }

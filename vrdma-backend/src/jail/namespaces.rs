@@ -8,6 +8,9 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+/// Directories that many programs use.
+const OF_MANY: [&str; 7] = ["/run", "/var/run", "/tmp", "/var/tmp", "/dev", "/var", "/etc"];
+
 /// Directories over which the new root may be mounted. They are in each system.
 const PLACES: [&str; 4] = ["/mnt", "/tmp", "/run", "/var"];
 
@@ -45,16 +48,36 @@ struct Visible {
 /// A directory of `peers` that is missing may be made later. So its parent is shown instead, or
 /// that one's parent.
 ///
+/// Returns what the new root shows more, or less, than it should.
+///
 /// # Errors
 /// The kernel refuses a mount. The root is then the old one.
-pub fn change_root(directories: &[PathBuf], peers: &[PathBuf], shown: &[&str]) -> Result<()> {
+pub fn change_root(directories: &[PathBuf], peers: &[PathBuf], shown: &[&str]) -> Result<Vec<String>> {
     let current = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let mut sorted: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
-    sorted.extend(peers.iter().map(|directory| nearest_that_exists(directory)));
     ensure!(
         !sorted.contains(&Path::new("/")),
         "a socket is in the directory /, and the jail shows its whole directory: name another one"
     );
+    let mut gaps = Vec::new();
+    for peer in peers {
+        let nearest = nearest_that_exists(peer);
+        if nearest == Path::new("/") {
+            gaps.push(format!(
+                "sockets of others in {} are not reached: that directory has to be there when the daemon starts",
+                peer.display()
+            ));
+        } else {
+            sorted.push(nearest);
+        }
+    }
+    let of_many = sorted.iter().filter(|path| OF_MANY.iter().any(|known| Path::new(known) == **path));
+    gaps.extend(of_many.map(|path| {
+        format!(
+            "all of {} is shown, because a socket is there: give sockets a directory of their own",
+            path.display()
+        )
+    }));
     let mut visible = Vec::new();
     // Outer directories first, so that they do not hide inner ones.
     sorted.sort_by_key(|path| path.components().count());
@@ -73,14 +96,15 @@ pub fn change_root(directories: &[PathBuf], peers: &[PathBuf], shown: &[&str]) -
     let place = Path::new(place);
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("jail"), place, Some("tmpfs"), flags, Some("mode=755,size=1M")).context("tmpfs")?;
-    let result = fill(place, &visible, &current).and_then(|()| pivot(place));
+    let result = fill(place, &visible, &current).and_then(|gap| pivot(place).map(|()| gap));
     if result.is_err() {
         let _ = umount2(place, MntFlags::MNT_DETACH);
         let _ = std::env::set_current_dir(&current);
-        return result;
     }
+    gaps.extend(result?);
     // Without the directory, relative paths are lost.
-    std::env::set_current_dir(&current).context("the current directory")
+    std::env::set_current_dir(&current).context("the current directory")?;
+    Ok(gaps)
 }
 
 /// Returns a directory, or the innermost directory around it that exists.
@@ -97,7 +121,8 @@ fn sockets_of_systemd() -> Vec<PathBuf> {
     notify.into_iter().chain(journal).collect()
 }
 
-fn fill(root: &Path, visible: &[Visible], current: &Path) -> Result<()> {
+/// Fills the new root. Returns what it shows more than it should.
+fn fill(root: &Path, visible: &[Visible], current: &Path) -> Result<Option<String>> {
     for each in visible {
         let shown = each.path.display();
         let target = inside(root, &each.path);
@@ -120,13 +145,13 @@ fn fill(root: &Path, visible: &[Visible], current: &Path) -> Result<()> {
             flags |= MsFlags::MS_RDONLY;
         }
         // A device does not open with MS_NODEV.
-        if !each.path.starts_with("/dev") {
+        if each.path != Path::new("/dev/null") {
             flags |= MsFlags::MS_NODEV;
         }
         mount(None::<&str>, &target, None::<&str>, flags, None::<&str>)
             .with_context(|| format!("{shown} in the jail"))?;
     }
-    mount_proc(&root.join("proc"))?;
+    let gap = mount_proc(&root.join("proc"))?;
     // It exists if it is a directory of sockets, or within one.
     fs::create_dir_all(inside(root, current)).context("the current directory in the jail")?;
     let flags = MsFlags::MS_REMOUNT
@@ -136,21 +161,31 @@ fn fill(root: &Path, visible: &[Visible], current: &Path) -> Result<()> {
         | MsFlags::MS_NOEXEC;
     mount(None::<&str>, root, None::<&str>, flags, Some("mode=755,size=1M"))
         .context("a root without writes")?;
-    Ok(())
+    Ok(gap)
 }
 
-/// Mounts /proc with the daemon's own process alone, or else with all of it.
-fn mount_proc(target: &Path) -> Result<()> {
+/// Mounts /proc with the daemon's own process alone, or else with all of it. Returns what it shows
+/// more than it should.
+fn mount_proc(target: &Path) -> Result<Option<String>> {
     fs::create_dir_all(target).context("/proc in the jail")?;
     // Whoever could write /proc/self/mem could change what is executed.
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
     let own = mount(Some("proc"), target, Some("proc"), flags, Some("subset=pid,hidepid=ptraceable"));
-    // A container may refuse that. Landlock still allows no more than the process's own directory.
-    own.or_else(|_| {
-        let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
-        mount(Some("/proc"), target, None::<&str>, bind, None::<&str>)
-    })
-    .context("/proc in the jail")
+    let Err(error) = own else { return Ok(None) };
+    // A container may refuse that, and Linux before 5.8 does not know it. Landlock still allows no
+    // more than the process's own directory.
+    mount(Some("/proc"), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .and_then(|()| {
+            mount(
+                None::<&str>,
+                target,
+                None::<&str>,
+                flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT,
+                None::<&str>,
+            )
+        })
+        .context("/proc in the jail")?;
+    Ok(Some(format!("/proc shows all processes: {error}")))
 }
 
 /// Makes a mounted directory the root, and removes the old one.

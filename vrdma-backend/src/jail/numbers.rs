@@ -121,6 +121,19 @@ const OLD_NAMES: &[&str] = &[
 
 /// Constants that lists name.
 const VALUES: &[(&str, u64)] = &[
+    ("F_DUPFD", libc::F_DUPFD as u64),
+    ("F_DUPFD_CLOEXEC", libc::F_DUPFD_CLOEXEC as u64),
+    ("F_GETFD", libc::F_GETFD as u64),
+    ("F_SETFD", libc::F_SETFD as u64),
+    ("F_GETFL", libc::F_GETFL as u64),
+    ("F_SETFL", libc::F_SETFL as u64),
+    ("F_GET_SEALS", libc::F_GET_SEALS as u64),
+    ("F_ADD_SEALS", libc::F_ADD_SEALS as u64),
+    ("F_SETOWN", libc::F_SETOWN as u64),
+    // The libc crate does not have it.
+    ("F_SETSIG", 10),
+    ("SOL_SOCKET", libc::SOL_SOCKET as u64),
+    ("SOL_PACKET", libc::SOL_PACKET as u64),
     ("PROT_EXEC", libc::PROT_EXEC as u64),
     ("AF_UNIX", libc::AF_UNIX as u64),
     ("AF_INET", libc::AF_INET as u64),

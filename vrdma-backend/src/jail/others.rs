@@ -90,10 +90,25 @@ pub fn restrict_self(rules: &OwnedFd) -> std::io::Result<()> {
     }
 }
 
-/// Whether the kernel has filters of system calls with this action.
-pub fn has_action(action: u32) -> bool {
+/// Fails unless the kernel has filters of system calls with this action.
+///
+/// # Errors
+/// That of the kernel.
+pub fn has_action(action: u32) -> std::io::Result<()> {
     // SAFETY: the kernel reads one number.
-    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) == 0 }
+    match unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Returns the version of the kernel's Landlock; -1: it has none.
+pub fn landlock_version() -> i64 {
+    /// `LANDLOCK_CREATE_RULESET_VERSION`.
+    const VERSION: u32 = 1;
+    let nothing = std::ptr::null::<u8>();
+    // SAFETY: with this flag, the kernel reads and writes nothing.
+    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0usize, VERSION) }
 }
 
 fn restrict(rules: i32) -> libc::c_long {

@@ -68,9 +68,12 @@ pub struct Plan {
     pub kernel_tcp: bool,
     /// Whether sockets are given to other users or groups.
     pub gives_sockets: bool,
-    /// Absolute paths of the directories of sockets.
+    /// Absolute paths of the directories of sockets that this process makes.
     pub directories: Vec<PathBuf>,
-    /// Absolute paths of the directories of front-ends that listen. One that is missing may come.
+    /// Whether guests have front-ends that listen.
+    pub connects: bool,
+    /// Absolute paths of the directories of sockets to which this process connects. One that is
+    /// missing may come.
     pub peers: Vec<PathBuf>,
 }
 

@@ -1,7 +1,7 @@
 //! The user and the capabilities of the process.
 
 use super::plan::{Plan, UplinkKind};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::unistd::{Gid, Uid, User};
 use std::ffi::CString;
@@ -20,9 +20,12 @@ pub struct DaemonUser {
 impl DaemonUser {
     /// Finds the user that the process becomes; `None` if it keeps its user.
     ///
+    /// A user that is merely the usual one is no error: the reason why it cannot be had is returned
+    /// as text then.
+    ///
     /// # Errors
-    /// A user was asked for that does not exist, or whom only root can become.
-    pub fn find(asked: Option<u32>) -> Result<Option<DaemonUser>> {
+    /// A user was asked for that does not exist, or whom this process cannot become.
+    pub fn find(asked: Option<u32>) -> Result<(Option<DaemonUser>, Option<String>)> {
         let own = Uid::effective();
         let found = match asked {
             Some(id) => {
@@ -40,10 +43,17 @@ impl DaemonUser {
                     "the daemon stays root, because there is no user {USUAL} (`useradd --system {USUAL}`) and `user` names none"
                 );
             }
-            return Ok(None);
+            return Ok((None, None));
         };
         if found.uid == own {
-            return Ok(None);
+            return Ok((None, None));
+        }
+        if let Some(missing) = missing_to_change() {
+            let reason = format!("user {}: only a process with {missing} becomes another user", found.name);
+            ensure!(asked.is_none() || !own.is_root(), "{reason}");
+            if own.is_root() {
+                return Ok((None, Some(reason)));
+            }
         }
         if !own.is_root() {
             bail!(
@@ -52,7 +62,8 @@ impl DaemonUser {
                 found.name
             );
         }
-        Ok(Some(DaemonUser { name: CString::new(found.name)?, user: found.uid, group: found.gid }))
+        let user = DaemonUser { name: CString::new(found.name)?, user: found.uid, group: found.gid };
+        Ok((Some(user), None))
     }
 
     /// Returns the user's name.
@@ -71,6 +82,12 @@ impl DaemonUser {
         caps::securebits::set_keepcaps(false).context("keep capabilities")?;
         Ok(())
     }
+}
+
+/// Returns the name of a capability that this process lacks to become another user.
+fn missing_to_change() -> Option<Capability> {
+    let has = |capability: &Capability| caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false);
+    [Capability::CAP_SETUID, Capability::CAP_SETGID].into_iter().find(|capability| !has(capability))
 }
 
 /// Keeps programs that this process might start from having more rights.
@@ -117,6 +134,14 @@ pub fn keep_only(wanted: &CapsHashSet) -> Result<()> {
     let has = caps::read(None, CapSet::Permitted)?;
     let kept: CapsHashSet = wanted.intersection(&has).copied().collect();
     let _ = caps::clear(None, CapSet::Ambient);
+    // The filter of a service may forbid to set what is set already.
+    let is_done = |set, expected: &CapsHashSet| caps::read(None, set).is_ok_and(|read| read == *expected);
+    if is_done(CapSet::Permitted, &kept)
+        && is_done(CapSet::Effective, &kept)
+        && is_done(CapSet::Inheritable, &CapsHashSet::new())
+    {
+        return Ok(());
+    }
     caps::set(None, CapSet::Effective, &kept)?;
     caps::set(None, CapSet::Permitted, &kept)?;
     caps::clear(None, CapSet::Inheritable)?;

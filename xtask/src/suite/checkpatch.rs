@@ -1,6 +1,7 @@
 //! The style of the guest's kernel module, as Linux's own checkpatch sees it.
 //!
-//! The newest kernel's checkpatch knows most. What it says has to be in a table here, with a reason.
+//! The newest kernel's checkpatch knows most. What it says has to be in a table here, with a
+//! reason.
 
 use std::collections::BTreeSet;
 
