@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use vrdma_lab::proc::{Ephemeral, LONG};
 use vrdma_lab::{paths, proc, roots, ui};
 
-use super::{Packages, in_root, version};
+use super::build::{Packages, in_root, version};
 
 /// Files that each package has, beside its documentation.
 const FILES: &[(&str, &[&str])] = &[

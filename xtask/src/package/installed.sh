@@ -66,10 +66,10 @@ if modinfo -k "$KERNEL" vrdma; then
     exit 1
 fi
 files >/tmp/after
-# These are of no package: locks and backups of dpkg and of lists of users, the key of DKMS, and
-# indexes.
+# These are of no package: locks and backups of dpkg and of lists of users, the key of DKMS, indexes,
+# and what systemctl makes where systemd does not run.
 kept='/etc/\.pwd\.lock|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-'
 kept="$kept|/var/lib/dkms/mok\.(key|pub)|/var/lib/dpkg/[^/]*|/var/(cache|log)/.*"
-kept="$kept|/usr/lib/modules/[^/]*/modules\..*"
+kept="$kept|/usr/lib/modules/[^/]*/modules\..*|/run/systemd(/systemd-units-load)?"
 comm -3 /tmp/before /tmp/after | tr -d '\t' | grep -vxE "$kept" >/tmp/traces || true
 expect "what the packages leave behind" "" "$(cat /tmp/traces)"
