@@ -21,6 +21,7 @@ mod save;
 mod srqs;
 mod streams;
 pub(crate) mod sweep;
+mod view;
 mod wake;
 pub(crate) mod wire;
 mod xrcds;

@@ -21,6 +21,7 @@ mod slices;
 mod states;
 mod tcp;
 pub(crate) mod unreliable;
+mod views;
 mod vlans;
 mod windows;
 pub(crate) mod wire;
