@@ -1,6 +1,6 @@
 //! The counters that an operator can see.
 
-use crate::config::GuestConfig;
+use crate::config::{GuestConfig, GuestLimits};
 use crate::device::counters::{DeviceCounters, ObjectCounts};
 use crate::memory::sigbus;
 use crate::net::{NetCounters, SwitchStats};
@@ -86,6 +86,8 @@ pub struct GuestStats {
     pub reachable: Reachable,
     /// Objects that exist now.
     pub objects: ObjectCounts,
+    /// Objects that may exist.
+    pub object_limits: ObjectLimits,
     /// TCP ports on which it accepts iWARP connections.
     pub listening: Vec<u16>,
     /// Counters of what happened between guest and device.
@@ -96,6 +98,21 @@ pub struct GuestStats {
     pub tcp: BTreeMap<&'static str, u64>,
     /// Counters of its Ethernet function.
     pub net: NetCounters,
+}
+
+/// Most objects that a guest may have, by kind. The names are those of [`ObjectCounts`].
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "each field is named after its kind of object")]
+pub struct ObjectLimits {
+    pub contexts: u32,
+    pub pds: u32,
+    pub cqs: u32,
+    pub mrs: u32,
+    pub qps: u32,
+    pub srqs: u32,
+    pub ahs: u32,
+    pub connections: u32,
+    pub runs: u64,
 }
 
 /// The counters of a worker.
@@ -131,6 +148,22 @@ pub struct WorkerStats {
     /// Spoofed RoCE packets: their source is a GID of another worker's guest, but they did not come
     /// from that worker's engine.
     pub drop_spoofed: u64,
+}
+
+impl ObjectLimits {
+    fn of(limits: &GuestLimits) -> ObjectLimits {
+        ObjectLimits {
+            contexts: limits.contexts,
+            pds: limits.pds,
+            cqs: limits.cqs,
+            mrs: limits.mrs,
+            qps: limits.qps,
+            srqs: limits.srqs,
+            ahs: limits.ahs,
+            connections: limits.connections,
+            runs: limits.total_runs,
+        }
+    }
 }
 
 /// Collects the counters for the operator.
@@ -302,6 +335,7 @@ fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
         connected: Connected { rdma, net },
         reachable: Reachable { rdma: rdma_listens, net: net_listens },
         objects,
+        object_limits: ObjectLimits::of(&worker.outputs.device(id).limits().guest),
         listening,
         device: worker.outputs.device(id).counters.clone(),
         transport,

@@ -404,7 +404,7 @@ fn documented_counters_are_those_that_are_emitted() {
     let guest = &all["guests"][0];
     let mut emitted = BTreeMap::from([("daemon".to_owned(), keys(&all)), ("guest".to_owned(), keys(guest))]);
     for (of, sections) in [
-        (guest, &["objects", "device", "transport", "net"][..]),
+        (guest, &["objects", "object_limits", "device", "transport", "net"][..]),
         (&all["guests"][1], &["tcp"]),
         (&all, &["switch", "uplink", "roce", "malformed"]),
     ] {

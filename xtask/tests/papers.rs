@@ -86,6 +86,7 @@ fn papers() -> Vec<(String, String)> {
         "ethernet",
         "iwarp",
         "libvirt",
+        "metrics",
         "monitoring",
         "packages",
         "security",

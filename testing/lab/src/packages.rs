@@ -70,6 +70,13 @@ pub const NEEDS: &[Need] = &[
     ),
     need("tshark", "captures are read by it", &["tshark"], Proof::Program("tshark"), Wanted::Compare),
     need(
+        "prometheus",
+        "it reads the exporter's series",
+        &["prometheus"],
+        Proof::Program("prometheus"),
+        Wanted::Compare,
+    ),
+    need(
         "ucx_perftest",
         "vrdma-perf compares with it",
         &["ucx-utils"],

@@ -48,6 +48,7 @@ mod lists;
 mod made_pages;
 mod many;
 mod memory_table;
+mod metrics;
 mod multicast;
 mod order;
 mod order_commands;

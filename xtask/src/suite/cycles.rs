@@ -28,6 +28,7 @@ pub const CRATES: &[&str] = &[
     "vrdma-admin",
     "vrdma-backend",
     "vrdma-ctl",
+    "vrdma-exporter",
     "guest-driver/verbs",
     "guest-driver/provider",
     "vrdma-perf",
