@@ -15,12 +15,22 @@ use crate::bare::Suite;
 struct Program {
     /// The name of cargo's package, of the program, and of its Debian package.
     name: &'static str,
-    /// What it is, in the first line of its man page.
-    what: &'static str,
+    /// What it is, in the first line of its man page. `None` if it makes its man pages itself.
+    what: Option<&'static str>,
+    /// Whether `docs/` has a unit for it.
+    has_unit: bool,
 }
 
 /// All programs that are packaged. `packaging/README.md` says what else a program needs.
-const PROGRAMS: &[Program] = &[Program { name: "vrdma-backend", what: "RDMA NIC of virtual machines" }];
+const PROGRAMS: &[Program] = &[
+    Program { name: "vrdma-backend", what: Some("RDMA NIC of virtual machines"), has_unit: true },
+    Program { name: "vrdma-ctl", what: None, has_unit: false },
+    Program {
+        name: "vrdma-exporter",
+        what: Some("shows the counters of vrdma-backend to Prometheus"),
+        has_unit: true,
+    },
+];
 
 /// Where directories of this machine are in a root.
 const SOURCE: &str = "/mnt/source";
@@ -117,11 +127,12 @@ fn script(root: &Path, quick: bool) -> Result<String> {
     let build = format!("cargo build --offline --locked --profile {profile}");
     let mut script =
         format!("export PATH={RUST}/bin:$PATH CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 LC_ALL=C.UTF-8\n");
-    for Program { name, .. } in PROGRAMS {
-        script += &format!(
-            "{build} --manifest-path {SOURCE}/Cargo.toml --target-dir {WORK}/target --package {name} --bin {name}
-            cp target/{profile}/{name} stage/\n"
-        );
+    let names: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
+    let packages: String = names.iter().map(|name| format!(" --package {name} --bin {name}")).collect();
+    script +=
+        &format!("{build} --manifest-path {SOURCE}/Cargo.toml --target-dir {WORK}/target{packages}\n");
+    for name in names {
+        script += &format!("cp target/{profile}/{name} stage/\n");
     }
     if has_rdma_core(root) {
         let abi = roots::provider_abi_in(root)?;
@@ -170,7 +181,11 @@ fn stage_files(stage: &Path, suite: Suite) -> Result<()> {
     fs::copy(workspace.join("guest-driver/provider/vrdma.driver"), stage.join("vrdma.driver"))?;
     fs::copy(workspace.join("CHANGELOG.md"), stage.join("CHANGELOG.md"))?;
     let debian = stage.join("debian");
-    paths::write(&debian.join("vrdma-backend.service"), unit()?)?;
+    for program in PROGRAMS.iter().filter(|program| program.has_unit) {
+        let file = format!("{}.service", program.name);
+        paths::write(&debian.join(&file), unit(&file)?)?;
+    }
+    copy_sources(&workspace.join("docs/prometheus"), &stage.join("prometheus"))?;
     for example in ["vrdma-backend-vfio.conf", "vrdma-socket@.socket"] {
         fs::copy(workspace.join("docs").join(example), stage.join(example))?;
     }
@@ -184,16 +199,16 @@ fn stage_files(stage: &Path, suite: Suite) -> Result<()> {
         }
     }
     paths::write(&debian.join("changelog"), changelog(suite)?)?;
-    let pages: String =
-        PROGRAMS.iter().map(|program| format!("{} {}\n", program.name, program.what)).collect();
+    let page = |program: &Program| program.what.map(|what| format!("{} {what}\n", program.name));
+    let pages: String = PROGRAMS.iter().filter_map(page).collect();
     paths::write(&stage.join("man-pages"), pages)
 }
 
-/// Returns the unit of the package.
+/// Returns a unit of `docs/`, as a package has it.
 ///
 /// The comment at the unit's beginning says how it is installed without a package.
-fn unit() -> Result<String> {
-    let text = paths::read(&paths::workspace().join("docs/vrdma-backend.service"))?;
+fn unit(file: &str) -> Result<String> {
+    let text = paths::read(&paths::workspace().join("docs").join(file))?;
     let (_, sections) = text.split_once("[Unit]\n").context("the unit has no [Unit]")?;
     Ok(format!("[Unit]\n{}", sections.replace("/usr/local/sbin/", "/usr/sbin/")))
 }
@@ -251,7 +266,9 @@ mod tests {
 
     #[test]
     fn the_unit_starts_the_packaged_program() {
-        let unit = unit().unwrap();
+        let exporter = unit("vrdma-exporter.service").unwrap();
+        assert!(exporter.contains("\nExecStart=/usr/sbin/vrdma-exporter\n"), "{exporter}");
+        let unit = unit("vrdma-backend.service").unwrap();
         assert!(unit.starts_with("[Unit]\n"), "{unit}");
         assert!(unit.contains("\nExecStart=/usr/sbin/vrdma-backend "), "{unit}");
         assert!(unit.contains("\nUser=vrdma\n"), "sysusers makes vrdma: {unit}");

@@ -25,6 +25,28 @@ const FILES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "vrdma-ctl",
+        &[
+            "usr/bin/vrdma-ctl",
+            "usr/share/man/man8/vrdma-ctl.8.gz",
+            "usr/share/man/man8/vrdma-ctl-drain.8.gz",
+            "usr/share/bash-completion/completions/vrdma-ctl",
+            "usr/share/zsh/vendor-completions/_vrdma-ctl",
+            "usr/share/fish/vendor_completions.d/vrdma-ctl.fish",
+        ],
+    ),
+    (
+        "vrdma-exporter",
+        &[
+            "usr/sbin/vrdma-exporter",
+            "usr/lib/systemd/system/vrdma-exporter.service",
+            "usr/lib/sysusers.d/vrdma-exporter.conf",
+            "usr/share/doc/vrdma-exporter/examples/dashboard.json",
+            "usr/share/doc/vrdma-exporter/examples/vrdma.rules.yml",
+            "usr/share/man/man8/vrdma-exporter.8.gz",
+        ],
+    ),
+    (
         "vrdma-dkms",
         &[
             "usr/src/vrdma-VERSION/dkms.conf",
@@ -119,7 +141,17 @@ pub fn contents(packages: &Packages) -> Result<()> {
                     "{package}: conffiles"
                 );
             }
-            _ => ensure!(script("postinst").contains("dkms"), "{package} does not tell DKMS"),
+            "vrdma-dkms" => ensure!(script("postinst").contains("dkms"), "{package} does not tell DKMS"),
+            "vrdma-exporter" => {
+                // The unit's user is in a group that has to be there first.
+                let postinst = script("postinst");
+                let places = ["sysusers", "deb-systemd-invoke"].map(|words| postinst.find(words));
+                ensure!(
+                    matches!(places, [Some(group), Some(start)] if group < start),
+                    "{package} has to make its group, and then start: {postinst}"
+                );
+            }
+            _ => {}
         }
     }
     Ok(())

@@ -24,7 +24,9 @@ expect "the module's version" "$VERSION" "$(modinfo -k "$KERNEL" -F version vrdm
 modinfo -k "$KERNEL" -F alias vrdma | grep -q virtio:d00000026v
 
 expect "the daemon's version" "vrdma-backend $VERSION" "$(vrdma-backend --version)"
-systemd-analyze verify --man=no vrdma-backend.service
+expect "the command's version" "vrdma-ctl $VERSION" "$(vrdma-ctl --version)"
+expect "the exporter's version" "vrdma-exporter $VERSION" "$(vrdma-exporter --version)"
+systemd-analyze verify --man=no vrdma-backend.service vrdma-exporter.service
 expect "the sockets' directory" "vrdma:vrdma 711" "$(stat -c '%U:%G %a' /run/vrdma)"
 
 # The example, as the service's user. The root has no documentation.
@@ -50,6 +52,28 @@ for socket in a a-net b b-net; do
     expect "a member of kvm, and $socket" "connected" "$(connect a-vmm /run/vrdma/$socket.sock)"
     expect "another user, and $socket" "Permission denied" "$(connect stranger /run/vrdma/$socket.sock)"
 done
+# Root and the group vrdma see the daemon by the packaged programs, and others do not.
+vrdma-ctl list guests
+usermod --append --groups vrdma a-vmm
+expect "a member of vrdma" "2" "$(setpriv --reuid=a-vmm --regid=a-vmm --init-groups \
+    vrdma-ctl list guests | grep -c '^[ab] ')"
+if setpriv --reuid=stranger --regid=stranger --init-groups vrdma-ctl list guests; then
+    echo "a stranger sees the daemon" >&2
+    exit 1
+fi
+setpriv --reuid=nobody --regid=nogroup --groups=vrdma vrdma-exporter &
+exporter=$!
+left=600
+until vrdma_metrics=$(perl -MIO::Socket::INET -e '
+    my $s = IO::Socket::INET->new("127.0.0.1:9471") or exit 1;
+    print $s "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"; print <$s>'); do
+    left=$((left - 1))
+    [ $left -gt 0 ] && kill -0 $exporter
+    sleep 0.1
+done
+echo "$vrdma_metrics" | grep '^vrdma_up 1'
+kill $exporter
+wait $exporter
 kill $daemon
 wait $daemon || true
 cat /tmp/daemon.log
@@ -60,7 +84,7 @@ rm /etc/vrdma/backend.toml
 [ -z "$LIBRARY" ] || ldd "$LIBRARY"
 
 # shellcheck disable=SC2086 # It is empty where there is no provider.
-dpkg --purge vrdma-backend vrdma-dkms $PROVIDER
+dpkg --purge vrdma-backend vrdma-ctl vrdma-exporter vrdma-dkms $PROVIDER
 if modinfo -k "$KERNEL" vrdma; then
     echo "the module is still there" >&2
     exit 1
