@@ -53,11 +53,11 @@ for socket in a a-net b b-net; do
     expect "another user, and $socket" "Permission denied" "$(connect stranger /run/vrdma/$socket.sock)"
 done
 # Root and the group vrdma see the daemon by the packaged programs, and others do not.
-vrdma-ctl list guests
+vrdma-ctl list
 usermod --append --groups vrdma a-vmm
 expect "a member of vrdma" "2" "$(setpriv --reuid=a-vmm --regid=a-vmm --init-groups \
-    vrdma-ctl list guests | grep -c '^[ab] ')"
-if setpriv --reuid=stranger --regid=stranger --init-groups vrdma-ctl list guests; then
+    vrdma-ctl list | grep -c '^[ab] ')"
+if setpriv --reuid=stranger --regid=stranger --init-groups vrdma-ctl list; then
     echo "a stranger sees the daemon" >&2
     exit 1
 fi
