@@ -89,7 +89,9 @@ fn run(args: &Args) -> anyhow::Result<()> {
         Command::Generate { what: Generated::Man { all: Some(directory), .. } } => {
             generate::all_pages(directory)
         }
-        Command::Generate { what: Generated::Man { command, all: None } } => generate::man(command.as_deref()),
+        Command::Generate { what: Generated::Man { command, all: None } } => {
+            generate::man(command.as_deref())
+        }
     }
 }
 

@@ -11,3 +11,4 @@ pub mod flaky;
 pub mod package;
 pub mod repeat;
 pub mod suite;
+pub mod ten_minutes;

@@ -90,6 +90,7 @@ fn papers() -> Vec<(String, String)> {
         "monitoring",
         "packages",
         "security",
+        "ten-minutes",
         "troubleshooting",
         "uplink",
         "vrdma-backend",

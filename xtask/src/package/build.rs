@@ -129,8 +129,7 @@ fn script(root: &Path, quick: bool) -> Result<String> {
         format!("export PATH={RUST}/bin:$PATH CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 LC_ALL=C.UTF-8\n");
     let names: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
     let packages: String = names.iter().map(|name| format!(" --package {name} --bin {name}")).collect();
-    script +=
-        &format!("{build} --manifest-path {SOURCE}/Cargo.toml --target-dir {WORK}/target{packages}\n");
+    script += &format!("{build} --manifest-path {SOURCE}/Cargo.toml --target-dir {WORK}/target{packages}\n");
     for name in names {
         script += &format!("cp target/{profile}/{name} stage/\n");
     }

@@ -15,6 +15,7 @@ use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged,
 use super::verdict::Verdict;
 use super::{checkpatch, comments, cycles, floors, fuzz, names, sizes, tools, waits};
 use crate::package::{self, PackagePlan};
+use crate::ten_minutes::{self, TenMinutesPlan};
 
 /// A step: a check that passes or fails as a whole, or tests that are counted.
 pub struct Step {
@@ -80,6 +81,9 @@ pub const STEPS: &[Step] = &[
     .in_guest_root(),
     Step::new("checkpatch", |_| as_root(checkpatch::check)).long(),
     Step::new("packages", |_| as_root(packages)).long(),
+    // Both use the packages of the step before.
+    Step::new("unit", |_| as_root(|| ten_minutes::unit(false))).long(),
+    Step::new("ten-minutes", |_| as_root(|| ten_minutes::run(&TenMinutesPlan::default()))).long(),
     Step::new("check-capture", |name| as_root(|| ui::unless_quick(name, None, capture::self_test)))
         .in_guest_root(),
     Step::new("tests", |name| tests(name, Tests::default())),
