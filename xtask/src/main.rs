@@ -128,10 +128,11 @@ enum Sub {
     },
     /// Make Debian packages of the daemon, the guest's driver and its provider, and check them.
     Package(package::PackagePlan),
-    /// Run the commands of docs/ten-minutes.md, and no others, on a clean host with two clean guests.
+    /// Run the commands of docs/ten-minutes.md, and no others, on a clean host with two clean
+    /// guests.
     ///
-    /// The host is a Debian 12 root in namespaces of its own, with systemd. The guests are Debian 13
-    /// VMs, in which DKMS builds the driver. An emulated guest takes half an hour for that.
+    /// The host is a Debian 12 root in namespaces of its own, with systemd. The guests are VMs with
+    /// Debian 13, in which DKMS builds the driver. In emulated guests that takes half an hour.
     TenMinutes(ten_minutes::TenMinutesPlan),
     /// Run the daemon's packaged unit on a host with systemd: users, directories, notifications,
     /// watchdog, reload, sockets and the journal.

@@ -15,3 +15,5 @@ boot
 END
 grub-mkimage --format i386-pc --prefix '(hd0,msdos1)/boot/grub' --config /boot/early.cfg \
     --output /boot/core.img biosdisk part_msdos ext2 linux boot
+# Without a password of root, sudo cannot be removed.
+echo "root:$(head -c 18 /dev/urandom | base64)" | chpasswd

@@ -44,9 +44,10 @@ impl Host {
     pub fn boot(name: &'static str, furnish: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
         let root = roots::clean_host(&format!("127.0.0.1:{}", relay::PORT))?;
         let mirror = apt::mirror(&[Suite::Bookworm.name()])?;
+        // This fails while another run has such a host, and then its files stay.
+        remove_group(name).context("is there another run?")?;
         let changes = Ephemeral::new(paths::vm().join(name));
         paths::remove(changes.path())?;
-        remove_group(name)?;
         let upper = changes.path().join("upper");
         paths::make_dir(&upper)?;
         furnish(&upper)?;
@@ -68,7 +69,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Runs a script with root's rights, in the directory with the packages. Returns what it prints.
+    /// Runs a script as root, in the directory with the packages. Returns what it prints.
     ///
     /// An error has that text, too.
     pub fn run(&self, script: &str, limit: Duration) -> Result<String> {
@@ -113,8 +114,8 @@ pub fn list_files() -> String {
 /// Returns the lines that only one of two sorted lists of files has, except those that no package
 /// of ours causes.
 pub fn traces(before: &str, after: &str) -> Vec<String> {
-    // Lists of packages, locks and backups of lists, logs, states of services that are systemd's own,
-    // the key of DKMS, and indexes of modules.
+    // Lists of packages, locks and backups of lists, logs, states of services that are systemd's
+    // own, the key of DKMS, and indexes of modules.
     const KEPT: [&str; 11] = [
         "/var/cache/",
         "/var/log/",

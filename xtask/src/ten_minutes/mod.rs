@@ -51,7 +51,7 @@ pub fn run(plan: &TenMinutesPlan) -> Result<()> {
     })?;
     let mut run = Run { host, before: Vec::new(), number: 0 };
     let before = run.host.files()?;
-    run.all(&blocks)?;
+    run.page(&blocks)?;
     let left = host::traces(&before, &run.host.files()?);
     ensure!(left.is_empty(), "the page's commands leave on the host:\n{}", left.join("\n"));
     let users = run.host.run("getent passwd vrdma vmm || true; systemctl list-units --all 'vrdma*'", SLOW)?;
@@ -88,7 +88,7 @@ struct Run {
 }
 
 impl Run {
-    fn all(&mut self, blocks: &[Block]) -> Result<()> {
+    fn page(&mut self, blocks: &[Block]) -> Result<()> {
         let last_of_guests = blocks.iter().rposition(|block| block.place.is_guest());
         let mut index = 0;
         while let Some(block) = blocks.get(index) {
