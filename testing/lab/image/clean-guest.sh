@@ -9,7 +9,7 @@ cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys
 # An emulated processor checks and measures slowly, and its timers come late on a busy machine.
 cat >/boot/early.cfg <<END
 linux (hd0,msdos1)/vmlinuz root=/dev/vda1 rw console=ttyS0 loglevel=5 no_timer_check tsc=reliable \
-mitigations=off nowatchdog audit=0 cryptomgr.notests random.trust_cpu=on
+mitigations=off nowatchdog no5lvl audit=0 cryptomgr.notests random.trust_cpu=on
 initrd (hd0,msdos1)/initrd.img
 boot
 END
